@@ -1,0 +1,102 @@
+"""Pipeline schedules: in what order each rank runs its share of the microbatches.
+
+A schedule is a function of the pipeline's shape that returns a :data:`Plan`, one list of steps per
+pipeline rank. It knows nothing of time, hardware or tensors, so the same plan can be simulated,
+drawn, or compared with the order that torch itself runs.
+
+Each file here is one schedule and defines a function of the file's own name. Adding a schedule is
+adding a file: ``load`` finds it and the schedule tests check it. A file may also define ``check``,
+with the same arguments, which refuses shapes that the schedule cannot run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+from types import ModuleType
+from typing import NamedTuple
+
+
+class Step(NamedTuple):
+    """One stage's work on one microbatch.
+
+    ``kind`` is a letter, as in ``torch.distributed.pipelining``: F forward, B whole backward,
+    I backward for inputs only, W backward for weights only. So B is I and W at once. A stage is one
+    model chunk: with v chunks on each of p ranks there are p·v stages.
+
+    >>> str(Step(2, "F", 0))
+    '2F0'
+    """
+
+    stage: int
+    kind: str
+    microbatch: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}{self.kind}{self.microbatch}"
+
+
+Plan = list[list[Step]]
+"""plan[rank] is the order in which that pipeline rank runs its steps."""
+
+
+def names() -> list[str]:
+    """The schedules there are: one per file in this folder."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def load(name: str) -> Callable[..., Plan]:
+    """The schedule of that name: a function of (ranks, microbatches, ...).
+
+    Raises ValueError, naming those there are, when there is none of that name.
+    """
+    function: Callable[..., Plan] = getattr(_module(name), name)
+    return function
+
+
+def options(name: str) -> tuple[str, ...]:
+    """What the schedule takes besides ranks and microbatches.
+
+    >>> options("gpipe"), options("interleaved_1f1b")
+    ((), ('chunks', 'group'))
+    """
+    return tuple(inspect.signature(load(name)).parameters)[2:]
+
+
+def check(name: str, ranks: int, microbatches: int, **given: int | None) -> None:
+    """Raise ValueError, in one sentence, for a shape that the schedule cannot run."""
+    for what, value in {"ranks": ranks, "microbatches": microbatches, **given}.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{what} = {value} must be at least 1")
+        if what in given and value is not None and what not in options(name):
+            raise ValueError(f"the schedule {name} has no {what}; leave it out")
+    own: Callable[..., None] | None = getattr(_module(name), "check", None)
+    if own:
+        own(ranks, microbatches, **given)
+
+
+def stage_rank(plan: Plan) -> dict[int, int]:
+    """Which rank runs each stage.
+
+    >>> stage_rank(load("interleaved_1f1b")(2, 2))
+    {0: 0, 1: 1, 2: 0, 3: 1}
+
+    Raises ValueError when two ranks run the same stage.
+    """
+    owner: dict[int, int] = {}
+    for rank, steps in enumerate(plan):
+        for stage in {step.stage for step in steps}:
+            if owner.setdefault(stage, rank) != rank:
+                raise ValueError(f"stage {stage} is run by rank {owner[stage]} and by rank {rank}")
+    return dict(sorted(owner.items()))
+
+
+def _module(name: str) -> ModuleType:
+    if name in names():
+        return importlib.import_module(f"schedules.{name}")
+    near = difflib.get_close_matches(name, names(), 1)
+    hint = f"did you mean {near[0]}? There" if near else "there"
+    raise ValueError(f"no schedule {name!r}; {hint} are {', '.join(names())}")

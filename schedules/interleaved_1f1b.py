@@ -1,0 +1,68 @@
+"""Interleaved 1F1B: several stages per rank (Narayanan et al. 2021, arXiv:2104.04473).
+
+Rank r holds stages r, r + ranks, r + 2 * ranks, ... A microbatch passes over the ranks once per
+chunk, so the bubble shrinks by the number of chunks and the communication grows by it.
+"""
+
+from collections.abc import Iterator
+
+from schedules import Plan, Step
+
+
+def interleaved_1f1b(
+    ranks: int, microbatches: int, chunks: int = 2, group: int | None = None
+) -> Plan:
+    """``chunks`` stages per rank; ``group`` microbatches pass one chunk before the next has them.
+
+    Group is Megatron's ``microbatch_group_size_per_vp_stage``: larger keeps the bubble and holds
+    more activations. The default is one microbatch per rank or, if they do not come out even, as
+    torch's ``ScheduleInterleaved1F1B`` groups them.
+
+    >>> " ".join(map(str, interleaved_1f1b(2, 2)[0]))
+    '0F0 0F1 2F0 2F1 2B0 2B1 0B0 0B1'
+    """
+    group = _group(ranks, microbatches, group)
+    table = [
+        (chunk, m)
+        for first in range(0, microbatches, group)
+        for chunk in range(chunks)
+        for m in range(first, min(first + group, microbatches))
+    ]
+    return [list(_order(rank, ranks, chunks, group, table)) for rank in range(ranks)]
+
+
+def check(
+    ranks: int, microbatches: int, chunks: int | None = None, group: int | None = None
+) -> None:
+    """Refuse microbatch counts that neither Megatron nor torch accepts."""
+    _group(ranks, microbatches, group)
+
+
+def _group(ranks: int, microbatches: int, group: int | None) -> int:
+    rounds = max(1, microbatches // ranks)  # torch: as many groups, all of one size
+    torchs = None if microbatches % rounds else microbatches // rounds
+    if group is None and torchs is None:
+        raise ValueError(
+            f"{microbatches} microbatches do not make whole groups of {ranks}, one per rank; "
+            f"{rounds * ranks} or {(rounds + 1) * ranks} would, or group = {microbatches}"
+        )
+    group = group or torchs or microbatches
+    rest = microbatches % group
+    if group != torchs and not (ranks <= group <= microbatches and (rest == 0 or rest >= ranks)):
+        raise ValueError(
+            f"a microbatch group of {group} does not suit {microbatches} microbatches on {ranks} "
+            f"ranks; it must lie between the two and leave no rest, or one of at least {ranks}"
+        )
+    return group
+
+
+def _order(
+    rank: int, ranks: int, chunks: int, group: int, table: list[tuple[int, int]]
+) -> Iterator[Step]:
+    forward = [Step(rank + chunk * ranks, "F", m) for chunk, m in table]
+    backward = [Step(rank + (chunks - 1 - chunk) * ranks, "B", m) for chunk, m in table]
+    warmup = min(2 * (ranks - 1 - rank) + (chunks - 1) * group, len(table))
+    yield from forward[:warmup]
+    for pair in zip(forward[warmup:], backward, strict=False):
+        yield from pair
+    yield from backward[len(table) - warmup :]

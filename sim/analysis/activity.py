@@ -1,0 +1,62 @@
+"""What each op occupies its rank with: computing, a dimension's communication, copying."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.graph import Copy, Fixed, Floats, Graph, Ints, Work
+from sim.timeline import dimension
+
+COMPUTE, HOST, COPY = "compute", "host", "copy"
+
+
+class Activities(NamedTuple):
+    """Distinct activities, and the row of that table for every op."""
+
+    names: tuple[str, ...]  # "compute", "host", then dimensions ("tp", ..., "copy") in order
+    code: NDArray[np.int16]
+
+
+def activities(graph: Graph) -> Activities:
+    """Sort ops into computing, host work, and whose transfer they are.
+
+    Copies between host and device count as a dimension of their own, "copy": like communication
+    they can hide behind computing or be exposed. What runs on a stream called "host" does not
+    occupy the GPU.
+    """
+    of_work = [activity(work) for work in graph.works]
+    names = (COMPUTE, HOST, *sorted({*of_work} - {COMPUTE, HOST}))
+    table = np.array([names.index(name) for name in of_work], np.int16)
+    code = table[graph.work]
+    if HOST in graph.streams:
+        code[graph.stream == graph.streams.index(HOST)] = names.index(HOST)
+    return Activities(names, code)
+
+
+def activity(work: Work) -> str:
+    """What an op with this work does: "compute", "host", "copy" or a dimension.
+
+    >>> activity(Fixed(2.0)), activity(Fixed(2.0, "communication", "dp"))
+    ('compute', 'dp')
+    """
+    if isinstance(work, Fixed) and work.kind in (HOST, COPY):
+        return work.kind
+    return dimension(work) or (COPY if isinstance(work, Copy) else COMPUTE)
+
+
+def by_rank(graph: Graph) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """(rank, its ops in index order) for every rank, ascending."""
+    order = np.argsort(graph.rank, kind="stable")
+    ranks, begins = np.unique(graph.rank[order], return_index=True)
+    ends = np.append(begins[1:], len(order))
+    for rank, first, last in zip(ranks.tolist(), begins, ends, strict=bool(len(order))):
+        yield rank, order[first:last]
+
+
+def weights(graph: Graph, ranks: Ints) -> Floats:
+    """For how many ranks of the job each of these stands."""
+    return np.array([graph.stands_for.get(rank, 1) for rank in ranks.tolist()], np.float64)

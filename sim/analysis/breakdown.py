@@ -1,0 +1,131 @@
+"""Where each rank's time goes: computing, exposed and hidden communication, nothing.
+
+compute + the exposed seconds of all dimensions + idle = the step, for every rank. A collective's
+wait for ranks that have not come yet is part of its communication time, as a profiler shows it, and
+is given once more by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypedDict
+
+import numpy as np
+
+from sim.analysis.activity import COMPUTE, HOST, Activities, activities, by_rank, weights
+from sim.analysis.intervals import Intervals, complement, covered_before, first_come, union
+from sim.analysis.relations import Rows, meetings
+from sim.graph import Floats, Ints
+from sim.timeline import Timeline
+
+
+@dataclass(frozen=True, eq=False)
+class Breakdown:
+    """Seconds, one row per simulated rank in ``ranks``; mappings are by dimension."""
+
+    step: float  # first start to last end of the whole timeline
+    ranks: Ints
+    stands_for: Floats  # ranks of the job that each row stands for
+    span: Floats  # the rank's own first start to its last end
+    compute: Floats  # at least one compute kernel runs
+    communication: Floats  # at least one communication or copy runs
+    overlapped: Floats  # both
+    idle: Floats  # neither
+    total: Mapping[str, Floats]  # at least one op of the dimension runs
+    exposed: Mapping[str, Floats]  # no compute runs; of several dimensions the first to start
+    waiting: Mapping[str, Floats]  # summed over ops: started, but a peer has not
+
+    @property
+    def hidden(self) -> Mapping[str, Floats]:
+        """Total less exposed: behind computing, or behind a dimension that started earlier."""
+        return {name: self.total[name] - self.exposed[name] for name in self.total}
+
+    def mean(self, column: Floats) -> float:
+        """Mean over all ranks of the job, those folded away included."""
+        return float(np.average(column, weights=self.stands_for)) if len(column) else 0.0
+
+
+class Spread(TypedDict):
+    """A figure over the ranks of the job, in seconds."""
+
+    mean: float
+    max: float
+
+
+def breakdown(timeline: Timeline) -> Breakdown:
+    """Measure every rank of a timeline."""
+    kinds = activities(timeline.graph)
+    _, moves = meetings(timeline)
+    rows = [_rank(timeline, kinds, moves, ops) for _, ops in by_rank(timeline.graph)]
+    ranks = timeline.graph.ranks()
+
+    def column(key: str) -> Floats:
+        return np.array([row[key] for row in rows], np.float64)
+
+    def columns(prefix: str) -> dict[str, Floats]:
+        return {name: column(f"{prefix} {name}") for name in kinds.names[2:]}
+
+    return Breakdown(
+        step=timeline.seconds,
+        ranks=ranks,
+        stands_for=weights(timeline.graph, ranks),
+        span=column("span"),
+        compute=column("compute"),
+        communication=column("communication"),
+        overlapped=column("overlapped"),
+        idle=column("idle"),
+        total=columns("total"),
+        exposed=columns("exposed"),
+        waiting=columns("waiting"),
+    )
+
+
+def summary(of: Breakdown) -> dict[str, Spread | dict[str, Spread]]:
+    """Mean and maximum over ranks of each figure, in seconds, for ``summary.json``."""
+
+    def spread(column: Floats) -> Spread:
+        return {"mean": of.mean(column), "max": float(column.max(initial=0.0))}
+
+    def spreads(columns: Mapping[str, Floats]) -> dict[str, Spread]:
+        return {name: spread(column) for name, column in columns.items()}
+
+    return {
+        "compute": spread(of.compute),
+        "exposed": spreads(of.exposed),
+        "hidden": spreads(of.hidden),
+        "waiting": spreads(of.waiting),
+        "idle": spread(of.idle),
+    }
+
+
+def _rank(timeline: Timeline, kinds: Activities, moves: Floats, ops: Rows) -> dict[str, float]:
+    on_gpu = ops[kinds.code[ops] != kinds.names.index(HOST)]
+    start, end, code = timeline.start[on_gpu], timeline.end[on_gpu], kinds.code[on_gpu]
+    computes = code == kinds.names.index(COMPUTE)
+    compute = union(start[computes], end[computes])
+    transfers = ~computes
+    owner, pieces = first_come(start[transfers], end[transfers])
+    hidden = _within(pieces, compute)
+    busy = union(start, end)
+    low, high = timeline.start.min(), timeline.end.max()
+    row = {
+        "span": float(end.max() - start.min()) if len(start) else 0.0,
+        "compute": compute.seconds(),
+        "communication": pieces.seconds(),
+        "overlapped": float(hidden.sum()),
+        "idle": complement(busy, float(low), float(high)).seconds(),
+    }
+    bare = pieces.end - pieces.start - hidden
+    exposed = np.bincount(code[transfers][owner], bare, len(kinds.names))
+    waits = np.bincount(code, moves[on_gpu] - start, len(kinds.names))
+    for k, name in enumerate(kinds.names[2:], 2):
+        row[f"total {name}"] = union(start[code == k], end[code == k]).seconds()
+        row[f"exposed {name}"] = float(exposed[k])
+        row[f"waiting {name}"] = float(waits[k])
+    return row
+
+
+def _within(pieces: Intervals, of: Intervals) -> Floats:
+    """Seconds of each piece that lie in the other set."""
+    return covered_before(of, pieces.end) - covered_before(of, pieces.start)

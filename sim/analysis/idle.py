@@ -1,0 +1,158 @@
+"""Why a rank does not compute: every such interval with its immediate cause.
+
+Of the causes that hold at one instant the first of these counts:
+
+- ``exposed_<dimension>``: data of that dimension moves (of several, the first that started moving);
+- ``warm_up``: the rank has not computed anything yet; ``drain``: it will not compute any more;
+- ``waiting``: a collective or transfer of the rank has started, and a peer has not;
+- ``dependency``: nothing of the rank has started, and what it does next waits for another rank;
+- ``lag``: neither: a recorded launch gap, or a lag of the graph.
+
+So the causes of a rank sum to step - compute, which is what "bubble" means here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.analysis.activity import COMPUTE, HOST, Activities, activities, by_rank, weights
+from sim.analysis.intervals import Intervals, complement, covering, first_come, union
+from sim.analysis.relations import Rows, binding, meetings
+from sim.graph import Floats, Ints
+from sim.timeline import Timeline
+
+WARM_UP, DRAIN, WAITING, DEPENDENCY, LAG = range(5)
+CAUSES = ("warm_up", "drain", "waiting", "dependency", "lag")
+
+
+@dataclass(frozen=True, eq=False)
+class Idle:
+    """Intervals without computing, one row each, by rank and start."""
+
+    step: float
+    ranks: Ints  # the simulated ranks
+    stands_for: Floats  # one row per simulated rank
+    causes: tuple[str, ...]
+    rank: Ints
+    start: Floats  # seconds
+    end: Floats
+    cause: NDArray[np.int16]  # row of causes
+
+    def by_cause(self) -> dict[str, Floats]:
+        """Seconds of each cause that occurs, one row per simulated rank."""
+        shape = (len(self.ranks), len(self.causes))
+        cell = np.searchsorted(self.ranks, self.rank) * shape[1] + self.cause
+        length = self.end - self.start
+        seconds = np.bincount(cell, length, shape[0] * shape[1]).astype(np.float64).reshape(shape)
+        return {name: seconds[:, k] for k, name in enumerate(self.causes) if seconds[:, k].any()}
+
+
+@dataclass(frozen=True)
+class Bubble:
+    """Time without computing, as a mean over the ranks of the job."""
+
+    idle_share_of_step: float  # idle / step
+    idle_over_ideal: float  # idle / busy: what the pipeline papers call the bubble
+    by_cause_s: dict[str, float]
+
+
+def bubble(of: Idle) -> Bubble:
+    """Both usual normalisations, and the seconds by cause."""
+    share = of.stands_for / of.stands_for.sum() if len(of.ranks) else of.stands_for
+    causes = {name: float(seconds @ share) for name, seconds in of.by_cause().items()}
+    idle = sum(causes.values())
+    busy = of.step - idle
+    return Bubble(
+        idle_share_of_step=idle / of.step if of.step else 0.0,
+        idle_over_ideal=idle / busy if busy > 0 else 0.0,
+        by_cause_s=causes,
+    )
+
+
+def idle(timeline: Timeline) -> Idle:
+    """Find every interval in which a rank does not compute, and why."""
+    graph = timeline.graph
+    kinds = activities(graph)
+    transfers = tuple(f"exposed_{name}" for name in kinds.names[2:])
+    arrival, moves = meetings(timeline)
+    needs = binding(timeline)
+    rows = []
+    for rank, ops in by_rank(graph):
+        pieces, cause, last = _rank(timeline, kinds, moves, ops)
+        undecided = np.flatnonzero(cause == DEPENDENCY)
+        here = _caused_here(timeline, needs, arrival, last[undecided])
+        cause[undecided[here]] = LAG
+        rows.append((np.full(len(cause), rank, np.int32), *pieces, cause))
+    empty = (np.empty(0, np.int32), np.empty(0), np.empty(0), np.empty(0, np.int16))
+    columns = [np.concatenate(column) for column in zip(empty, *rows, strict=True)]
+    ranks = graph.ranks()
+    return Idle(timeline.seconds, ranks, weights(graph, ranks), CAUSES + transfers, *columns)
+
+
+def _rank(
+    timeline: Timeline, kinds: Activities, moves: Floats, ops: Rows
+) -> tuple[Intervals, NDArray[np.int16], Rows]:
+    """Pieces without computing, their cause, and the compute op that ends each (-1: none does)."""
+    computes = ops[kinds.code[ops] == kinds.names.index(COMPUTE)]
+    transfers = ops[kinds.code[ops] > kinds.names.index(HOST)]
+    compute = union(timeline.start[computes], timeline.end[computes])
+    idle = complement(compute, float(timeline.start.min()), float(timeline.end.max()))
+    owner, moving = first_come(moves[transfers], timeline.end[transfers])
+    waiting = union(timeline.start[transfers], moves[transfers])
+    cut = np.unique(np.concatenate([*idle, *moving, *waiting]))
+    at, until = cut[:-1], cut[1:]
+    inside = covering(idle, at) >= 0
+    at, until = at[inside], until[inside]
+
+    cause = np.where(covering(waiting, at) >= 0, WAITING, DEPENDENCY).astype(np.int16)
+    cause[at >= compute.end.max(initial=-np.inf)] = DRAIN
+    cause[at < compute.start.min(initial=np.inf)] = WARM_UP
+    k = covering(moving, at)
+    dimension = kinds.code[transfers][owner[k[k >= 0]]]
+    cause[k >= 0] = dimension - 2 + len(CAUSES)
+    pieces, cause = _merge(Intervals(at, until), cause)
+    return pieces, cause, _starting(timeline, computes, pieces.end)
+
+
+def _merge(of: Intervals, cause: NDArray[np.int16]) -> tuple[Intervals, NDArray[np.int16]]:
+    """Join neighbours that touch and have one cause."""
+    if not len(cause):
+        return of, cause
+    opens = np.append(True, (of.start[1:] != of.end[:-1]) | (cause[1:] != cause[:-1]))
+    closes = np.append(opens[1:], True)
+    return Intervals(of.start[opens], of.end[closes]), cause[opens]
+
+
+def _starting(timeline: Timeline, computes: Rows, instants: Floats) -> Rows:
+    """The compute op that starts at each instant, -1 where none does."""
+    some = computes[timeline.start[computes] < timeline.end[computes]]
+    if not len(some):
+        return np.full(len(instants), -1, np.int64)
+    some = some[np.argsort(timeline.start[some], kind="stable")]
+    k = np.minimum(np.searchsorted(timeline.start[some], instants), len(some) - 1)
+    return np.where(timeline.start[some[k]] == instants, some[k], -1)
+
+
+def _caused_here(timeline: Timeline, needs: Rows, arrival: Rows, ops: Rows) -> NDArray[np.bool_]:
+    """Whether each op waited for nothing on another rank just before it started.
+
+    Walks back over needs that take no time, as transfers on an ideal network.
+    """
+    rank, start, end = timeline.graph.rank, timeline.start, timeline.end
+    home = rank[ops]
+    here = np.ones(len(ops), bool)
+    open_ = np.flatnonzero(ops >= 0)
+    at = ops.copy()
+    while len(open_):
+        need = needs[at[open_]]
+        open_, need = open_[need >= 0], need[need >= 0]
+        came = arrival[need]
+        abroad = (rank[need] != home[open_]) | (rank[came] != home[open_])
+        here[open_[abroad]] = False
+        further = ~abroad & (start[came] == end[need])
+        open_ = open_[further]
+        at[open_] = came[further]
+    return here

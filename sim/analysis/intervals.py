@@ -1,0 +1,88 @@
+"""Sets of instants as sorted, disjoint intervals in two columns."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.graph import Floats
+
+
+class Intervals(NamedTuple):
+    """Disjoint half-open intervals of seconds, ascending."""
+
+    start: Floats
+    end: Floats
+
+    def seconds(self) -> float:
+        """How long they are together."""
+        return float((self.end - self.start).sum())
+
+
+def union(start: Floats, end: Floats) -> Intervals:
+    """The instants in at least one of the intervals.
+
+    >>> union(np.array([4.0, 0.0, 2.0]), np.array([5.0, 3.0, 3.5]))
+    Intervals(start=array([0., 4.]), end=array([3.5, 5. ]))
+    """
+    start, end = _ascending(start, end)[1:]
+    if not len(start):
+        return Intervals(start, end)
+    reach = np.maximum.accumulate(end)
+    opens = np.append(True, start[1:] > reach[:-1])
+    closes = np.append(opens[1:], True)
+    return Intervals(start[opens], reach[closes])
+
+
+def first_come(start: Floats, end: Floats) -> tuple[NDArray[np.int64], Intervals]:
+    """Give each covered instant to the interval that began first (then to the lower row).
+
+    Returns the row that owns each piece, and the pieces.
+
+    >>> first_come(np.array([0.0, 1.0, 2.0]), np.array([3.0, 2.0, 5.0]))
+    (array([0, 2]), Intervals(start=array([0., 3.]), end=array([3., 5.])))
+    """
+    rows, start, end = _ascending(start, end)
+    if not len(start):
+        return rows, Intervals(start, end)
+    taken = np.maximum.accumulate(end)[:-1]
+    start = np.append(start[:1], np.maximum(start[1:], taken))
+    left = start < end
+    return rows[left], Intervals(start[left], end[left])
+
+
+def complement(of: Intervals, low: float, high: float) -> Intervals:
+    """The instants of [low, high) in none of the intervals.
+
+    >>> complement(Intervals(np.array([1.0]), np.array([2.0])), 0.0, 5.0)
+    Intervals(start=array([0., 2.]), end=array([1., 5.]))
+    """
+    start, end = np.append(low, of.end), np.append(of.start, high)
+    left = start < end
+    return Intervals(start[left], end[left])
+
+
+def covered_before(of: Intervals, instants: Floats) -> Floats:
+    """Seconds of the intervals that lie before each instant."""
+    if not len(of.start):
+        return np.zeros(len(instants))
+    total = np.append(0.0, np.cumsum(of.end - of.start))
+    k = np.searchsorted(of.start, instants, "right")
+    over = np.maximum(of.end[k - 1] - instants, 0.0)
+    return np.where(k > 0, total[k] - over, 0.0)
+
+
+def covering(of: Intervals, instants: Floats) -> NDArray[np.int64]:
+    """The row of the interval that holds each instant, -1 where none does."""
+    k = np.searchsorted(of.start, instants, "right") - 1
+    if not len(of.start):
+        return k
+    return np.where((k >= 0) & (instants < of.end[k]), k, -1)
+
+
+def _ascending(start: Floats, end: Floats) -> tuple[NDArray[np.int64], Floats, Floats]:
+    rows = np.flatnonzero(start < end)
+    rows = rows[np.argsort(start[rows], kind="stable")]
+    return rows, start[rows], end[rows]

@@ -1,0 +1,93 @@
+"""How much memory each rank holds when, and what fills it at the peak.
+
+What is given back at an instant is counted before what is allocated at that instant: an allocator
+hands the same blocks on. Memory that stays for the whole step (``graph.resident``) is the base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.graph import Floats
+from sim.timeline import Timeline
+
+
+class Curve(NamedTuple):
+    """Bytes held by one rank from each instant on, until the next."""
+
+    seconds: Floats
+    bytes: Floats
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most that a rank holds at once."""
+
+    rank: int
+    stands_for: int  # ranks of the job that need as much
+    peak_bytes: float
+    seconds: float  # when, the first time
+    by_category: dict[str, float]  # bytes at that time
+
+
+class _Changes(NamedTuple):
+    """What a rank allocates and frees, in order of time."""
+
+    seconds: Floats
+    bytes: Floats
+    category: NDArray[np.int8]
+
+
+def peaks(timeline: Timeline) -> list[Peak]:
+    """The peak of every simulated rank, ascending."""
+    return [_peak(timeline, rank, changes) for rank, changes in _by_rank(timeline)]
+
+
+def curves(timeline: Timeline) -> dict[int, Curve]:
+    """Bytes over time for every simulated rank: one row per instant at which they change."""
+    return {rank: _curve(timeline, rank, changes) for rank, changes in _by_rank(timeline)}
+
+
+def _curve(timeline: Timeline, rank: int, changes: _Changes) -> Curve:
+    base = sum(timeline.graph.resident.get(rank, {}).values())
+    zero = float(timeline.start.min())
+    seconds = np.append(zero, changes.seconds)
+    held = base + np.append(0.0, np.cumsum(changes.bytes))
+    final = np.append(seconds[1:] != seconds[:-1], True)  # the last change of each instant
+    return Curve(seconds[final], held[final])
+
+
+def _peak(timeline: Timeline, rank: int, changes: _Changes) -> Peak:
+    graph = timeline.graph
+    held = np.append(0.0, np.cumsum(changes.bytes))
+    k = int(np.argmax(held))
+    by_category = dict(graph.resident.get(rank, {}))
+    now = np.bincount(changes.category[:k], changes.bytes[:k], len(graph.categories))
+    for name, size in zip(graph.categories, now.tolist(), strict=True):
+        if size:
+            by_category[name] = by_category.get(name, 0.0) + size
+    return Peak(
+        rank=rank,
+        stands_for=graph.stands_for.get(rank, 1),
+        peak_bytes=float(held[k]) + sum(graph.resident.get(rank, {}).values()),
+        seconds=float(changes.seconds[k - 1] if k else timeline.start.min()),
+        by_category=by_category,
+    )
+
+
+def _by_rank(timeline: Timeline) -> Iterator[tuple[int, _Changes]]:
+    graph = timeline.graph
+    op = np.repeat(np.arange(len(graph)), np.diff(graph.memory_start))
+    seconds = np.where(graph.memory_at_end, timeline.end[op], timeline.start[op])
+    rank = graph.rank[op]
+    order = np.lexsort((graph.memory_bytes > 0, seconds, rank))
+    ranks = graph.ranks()
+    bounds = np.searchsorted(rank[order], np.append(ranks, ranks[-1:] + 1))
+    for k, one in enumerate(ranks.tolist()):
+        rows = order[bounds[k] : bounds[k + 1]]
+        yield one, _Changes(seconds[rows], graph.memory_bytes[rows], graph.memory_category[rows])

@@ -1,0 +1,81 @@
+"""Which op made another start, and which member of a collective came last: one row per op."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.graph import Floats, Graph
+from sim.timeline import Timeline
+
+Rows = NDArray[np.int64]
+
+
+def previous(graph: Graph) -> Rows:
+    """The op just before each one on its stream, -1 for the first."""
+    order, begins = graph.stream_order()
+    before = np.full(len(graph), -1, np.int64)
+    before[order[1:]] = order[:-1]
+    before[order[begins[:-1]]] = -1
+    return before
+
+
+def binding(timeline: Timeline) -> Rows:
+    """The need (stream predecessor or wait, lag included) that was met last; -1 without needs.
+
+    An op starts at the very moment its last need is met. Of several at one instant: the lowest op.
+    """
+    graph, end = timeline.graph, timeline.end
+    best = previous(graph)
+    ready = np.where(best >= 0, end[best] + graph.lag, -np.inf)
+    counts = np.diff(graph.wait_start)
+    rows = np.flatnonzero(counts)
+    if len(rows):
+        met = end[graph.wait_on] + graph.wait_lag
+        latest, who = _last(met, graph.wait_on, graph.wait_start[rows], counts[rows])
+        later = (latest > ready[rows]) | ((latest == ready[rows]) & (who < best[rows]))
+        best[rows[later]] = who[later]
+    return best
+
+
+def meetings(timeline: Timeline) -> tuple[Rows, Floats]:
+    """The op that came last to each op's meeting, and since when data moves (seconds).
+
+    An op outside any part meets nobody: itself, its start. With several parts, the part that ended
+    last decides who came last, and data moves as soon as the first of the parts moves it.
+    """
+    graph, start, end = timeline.graph, timeline.start, timeline.end
+    arrival, moves = np.arange(len(graph)), start.copy()
+    counts = np.diff(graph.part_start)
+    rows = np.flatnonzero(counts)
+    if not len(rows):
+        return arrival, moves
+    part, member = graph.part, np.repeat(arrival, counts)
+    begin, last = _last_to_come(graph, member, start)
+    ended = np.full(len(graph.part_work), np.inf)
+    np.minimum.at(ended, part, end[member] - graph.part_tail)
+    first = graph.part_start[rows]
+    _, decisive = _last(ended[part] + graph.part_tail, part, first, counts[rows])
+    arrival[rows] = last[decisive]
+    moves[rows] = np.clip(np.minimum.reduceat(begin[part], first), start[rows], end[rows])
+    return arrival, moves
+
+
+def _last_to_come(graph: Graph, member: Rows, start: Floats) -> tuple[Floats, Rows]:
+    """Per part: when its last member started, and the lowest op that started then."""
+    begin = np.full(len(graph.part_work), -np.inf)
+    np.maximum.at(begin, graph.part, start[member])
+    last = np.full(len(begin), len(graph), np.int64)
+    latest = start[member] == begin[graph.part]
+    np.minimum.at(last, graph.part[latest], member[latest])
+    return begin, last
+
+
+def _last(
+    when: Floats, who: NDArray[np.int32], first: NDArray[np.int32], counts: NDArray[np.int32]
+) -> tuple[Floats, Rows]:
+    """Per CSR row that is not empty: the latest instant, and the lowest of those it belongs to."""
+    latest = np.maximum.reduceat(when, first)
+    none = np.iinfo(np.int64).max
+    candidates = np.where(when == np.repeat(latest, counts), who.astype(np.int64), none)
+    return latest, np.minimum.reduceat(candidates, first)

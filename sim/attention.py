@@ -1,0 +1,120 @@
+"""Which kernels attention runs between its two linears: as one flash kernel, or unfused.
+
+What the core keeps follows Korthikanti et al. 2022, section 4.1: queries, keys and values, and,
+unfused, the softmax's output, its dropout's mask and its dropout's output.
+"""
+
+from __future__ import annotations
+
+from sim.graph import Compute
+from sim.model import Model
+from sim.operators import Launch, Operator, Share, gemm, memory
+
+STATISTICS = 4  # bytes per query and head: fp32 log-sum-exp that flash attention keeps
+
+
+def attention(model: Model, share: Share) -> tuple[Operator, ...]:
+    """From the output of the QKV linear to the input of the projection."""
+    core = flash(share) if model.attention == "flash" else unfused(model, share)
+    return (*((rotary(share),) if model.position == "rope" else ()), inputs(model, share), *core)
+
+
+def rotary(share: Share) -> Operator:
+    """Rotary embedding of queries and keys, which needs nothing kept."""
+    moved = 2 * share.rows * (share.heads + share.kv_heads) * share.head_dim * share.element
+    work = memory(share, "elementwise", moved)
+    return Operator("rotary", (Launch("rotary", work),), (Launch("rotary_backward", work),))
+
+
+def inputs(model: Model, share: Share) -> Operator:
+    """Queries, keys and values, which the core keeps; unfused, their gradients are put together."""
+    q, kv = _sizes(share)
+    joined = Launch("qkv_grad_join", memory(share, "elementwise", 2 * (q + 2 * kv)))
+    backward = (joined,) if model.attention == "unfused" else ()
+    return Operator("attention_inputs", backward=backward, saved=q + 2 * kv)
+
+
+def flash(share: Share) -> tuple[Operator, ...]:
+    """One kernel each way, half of it masked away; backward computes the scores again.
+
+    FLOPs as FlashAttention-2 (arXiv:2307.08691, section 4.1) counts them: 4 b a s² d, halved for
+    the causal mask, and 2.5 times that backward.
+    """
+    q, kv = _sizes(share)
+    statistics = float(STATISTICS * share.rows * share.heads)
+    shape = (share.batch, share.heads, share.sequence, share.sequence, share.head_dim)
+    flops = 4.0 * share.batch * share.heads * share.sequence**2 * share.head_dim / 2
+    forward = Compute("attention", flops, 2 * q + 2 * kv + statistics, shape, share.dtype)
+    backward = Compute(
+        "attention_backward", 2.5 * flops, 4 * q + 4 * kv + statistics, shape, share.dtype
+    )
+    return (
+        Operator(
+            "attention",
+            (Launch("attention", forward),),
+            (Launch("attention_backward", backward),),
+            saved=statistics,
+            core=True,
+        ),
+    )
+
+
+def unfused(model: Model, share: Share) -> tuple[Operator, ...]:
+    """Scores, masked softmax, dropout and context, each a kernel over the whole square."""
+    s, d, batch = share.sequence, share.head_dim, share.batch * share.heads
+    square = float(batch * s * s * share.element)
+    to_square = gemm(share, s, s, d, batch=batch)
+    to_rows = gemm(share, s, d, s, batch=batch)
+    softmax = memory(share, "softmax", 2 * square)
+    scores = Operator(
+        "scores",
+        (Launch("scores", to_square),),
+        (Launch("scores_query_grad", to_rows), Launch("scores_key_grad", to_rows)),
+        core=True,
+    )
+    weights = Operator(
+        "softmax",
+        (Launch("softmax", softmax),),
+        (Launch("softmax_backward", memory(share, "softmax", 3 * square)),),
+        saved=square,
+        core=True,
+    )
+    context = Operator(
+        "context",
+        (
+            Launch("context", to_rows),
+            Launch("context_layout", memory(share, "elementwise", 2 * _sizes(share)[0])),
+        ),
+        (Launch("context_weight_grad", to_square), Launch("context_value_grad", to_rows)),
+        core=True,
+    )
+    dropped = (_dropout(share, square),) if model.dropout > 0 else ()
+    return (*_repeated(share), scores, weights, *dropped, context)
+
+
+def _dropout(share: Share, square: float) -> Operator:
+    mask = square / share.element
+    work = memory(share, "elementwise", 2 * square + mask)
+    return Operator(
+        "attention_dropout",
+        (Launch("attention_dropout", work),),
+        (Launch("attention_dropout_backward", work),),
+        saved=mask + square,
+        core=True,
+    )
+
+
+def _repeated(share: Share) -> tuple[Operator, ...]:
+    """Grouped keys and values are copied once per query head; backward sums the copies."""
+    if share.kv_heads == share.heads:
+        return ()
+    q, kv = _sizes(share)
+    work = memory(share, "elementwise", 2 * (q + kv))
+    launches = (Launch("repeat_kv", work),), (Launch("repeat_kv_backward", work),)
+    return (Operator("repeat_kv", *launches, saved=2 * (q - kv), core=True),)
+
+
+def _sizes(share: Share) -> tuple[float, float]:
+    """Bytes of the queries, and of the keys (or values)."""
+    row = float(share.rows * share.head_dim * share.element)
+    return row * share.heads, row * share.kv_heads

@@ -1,0 +1,297 @@
+"""From a job to its graph: programs per stage, templates per team, stamps per rank.
+
+Strategies compose from the inside out: a stage's programs (layers, tensor and sequence parallel,
+recomputation) → what the data-parallel dimension adds to the first forward and last backward →
+the order of the pipeline → the head and the tail of the step around it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from sim.graph import Communication, Graph
+from sim.job import Job
+from sim.model import BYTES, Parameters, parameters
+from sim.program import Collective, Item, Program
+from sim.stage import stage_programs
+from sim.strategies import data as data_parallel
+from sim.strategies.data import Bucket
+from sim.strategies.exchange import exchange
+from sim.strategies.messages import Longs, columns, messages, torch_order
+from sim.strategies.optimizer import Tail, tail, zero_gradients
+from sim.strategies.pipeline import Makers, Variant, lower
+from sim.template import Stamp, Tables, Template, assemble, place
+from sim.template import exchange as exchange_template
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """What every rank of one stage runs, whichever replica it belongs to."""
+
+    programs: dict[str, Program]
+    held: Parameters
+    buckets: list[Bucket]
+
+
+def training_step(job: Job, simulated: Iterable[tuple[int, int]] | None = None) -> Graph:
+    """The graph of one step.
+
+    ``simulated`` are the (tp, dp) coordinates whose ranks get ops, all unless given; the others are
+    taken to do exactly the same at the same time (see :mod:`sim.fold`).
+    """
+    lanes = sorted(simulated) if simulated is not None else list(np.ndindex(job.ranks.shape[:2]))
+    return Build(job, lanes).graph()
+
+
+@dataclass
+class Build:
+    """One graph under construction."""
+
+    job: Job
+    lanes: Sequence[tuple[int, int]]
+    tables: Tables = field(default_factory=Tables)
+
+    def __post_init__(self) -> None:
+        self.steps = columns(self.job.plan)
+        self.sent = messages(self.steps)
+        pair = self.job.policy.name == "pair"
+        self.torch = torch_order(self.steps, self.sent) if pair else np.arange(len(self.sent.source))
+        self._others: dict[tuple[object, ...], int] = {}
+        self._other_work: list[int] = []
+        self._programs: dict[tuple[Variant, int], Program] = {}
+
+    @cached_property
+    def stages(self) -> list[Stage]:
+        """Programs, parameters and gradient buckets of every stage."""
+        return [self._stage(s) for s in range(self.job.stages)]
+
+    def _stage(self, stage: int) -> Stage:
+        job = self.job
+        layers, first, last = job.layers(stage), stage == 0, stage == job.stages - 1
+        programs = stage_programs(job.model, job.setting, layers, first, last)
+        held = parameters(job.model, job.setting.tp, layers, first, last)
+        split = bool(np.isin("W", self.steps.kind[self.steps.stage == stage]))
+        parts = data_parallel.buckets(programs["W" if split else "B"], held, job.data)
+        return Stage(programs, held, parts)
+
+    def graph(self) -> Graph:
+        """All lanes of all pipeline ranks."""
+        job, stamps = self.job, list[Stamp]()
+        n_messages = len(self.sent.source)
+        base, team_part, resident = 0, 0, dict[int, dict[str, float]]()
+        teams: dict[tuple[int, int], int] = {}
+        for q in range(len(job.plan)):
+            for lane, (i, j) in enumerate(self.lanes):
+                rank = int(job.ranks[i, j, q])
+                begin = teams.setdefault((j, q), team_part)
+                more, base, end = self._rank(q, i, j, base, begin, lane * n_messages)
+                team_part = max(team_part, end)
+                stamps += more
+                resident[rank] = self._resident(q)
+        work = self._message_works()
+        shift = len(work) + len(self._other_work)
+        stamps = [replace(s, parts=s.parts + shift) for s in stamps]
+        part_work = np.array([*work, *self._other_work, *[0] * team_part], np.int32)
+        stands_for = job.mesh.tp * job.mesh.dp // len(self.lanes)
+        weights = {} if stands_for == 1 else dict.fromkeys(resident, stands_for)
+        return assemble(stamps, self.tables, part_work, resident, weights)
+
+    def _rank(
+        self, q: int, i: int, j: int, base: int, team_part: int, first_message: int
+    ) -> tuple[list[Stamp], int, int]:
+        """Stamps of the rank at (tp i, dp j, pp q)."""
+        ranks = self.job.ranks
+        rank = int(ranks[i, j, q])
+        make = self._makers(q, i, j)
+        kinds: dict[tuple[int, str], Sequence[int]] = {}
+        begin = int(self.steps.begins[q])
+
+        def outputs(step: int) -> Sequence[int]:
+            at = (int(self.steps.stage[begin + step]), str(self.steps.kind[begin + step]))
+            if at not in kinds:
+                kinds[at] = make.step(Variant(*at, "", 0)).lasts
+            return kinds[at]
+
+        moves = exchange(
+            self.job.policy, self.steps, self.sent, self.torch, q, ranks[i, j].tolist(), outputs
+        )
+        parts = first_message + np.arange(len(self.sent.source))
+        count: Counter[tuple[object, ...]] = Counter()
+
+        def other_parts(template: Template) -> list[int]:
+            return [self._other(work, count, q) for work in template.others]
+
+        return lower(
+            self.steps, q, moves, make, base, team_part, parts, other_parts, rank
+        )
+
+    def _other(self, work: Communication, count: Counter[tuple[object, ...]], q: int) -> int:
+        """The part of the next collective that a rank issues on a communicator of several teams."""
+        key = (work.dimension, work.ranks)
+        count[key] += 1
+        full = (*key, count[key])
+        if full not in self._others:
+            self._others[full] = len(self.sent.source) * len(self.lanes) + len(self._other_work)
+            self._other_work.append(self.tables.works(work))
+        return self._others[full]
+
+    # -- templates --------------------------------------------------------------------------------
+
+    def _makers(self, q: int, i: int, j: int) -> Makers:
+        """Templates for one rank, each made once."""
+        templates: dict[object, Template] = {}
+
+        def remember(key: object, make: Callable[[], Template]) -> Template:
+            if key not in templates:
+                templates[key] = make()
+            return templates[key]
+
+        def group(axis: str) -> tuple[int, ...]:
+            return self._group(axis, i, j, q)
+
+        def step(variant: Variant) -> Template:
+            return remember(variant, lambda: place(self._program(variant, q), group, self.tables))
+
+        head = self._head(q)
+        return Makers(
+            step=step,
+            exchange=lambda *key: remember(key, lambda: self._exchange(i, j, *key)),
+            head=place(head, group, self.tables) if head else None,
+            tail=lambda inputs: place(self._tail(q, inputs), group, self.tables, own=""),
+        )
+
+    def _group(self, axis: str, tp: int, dp: int, pp: int) -> tuple[int, ...]:
+        ranks, job = self.job.ranks, self.job
+        match axis:
+            case "tp":
+                return tuple(ranks[:, dp, pp].tolist())
+            case "dp":
+                return tuple(ranks[tp, :, pp].tolist())
+            case "embedding":
+                last = self._owner(job.stages - 1)
+                return (int(ranks[tp, dp, self._owner(0)]), int(ranks[tp, dp, last]))
+        whole = ranks if job.data.zero else ranks[:, dp]
+        return tuple(sorted(whole.ravel().tolist()))
+
+    def _owner(self, stage: int) -> int:
+        return int(self.steps.rank[np.argmax(self.steps.stage == stage)])
+
+    def _exchange(
+        self, i: int, j: int, name: str, stream: str, message: int, waits: int, parts: int
+    ) -> Template:
+        phase = "F" if name.endswith("activation") else "I"
+        work = self._message_work(i, j, message)
+        return exchange_template(name, stream, phase, work, waits, parts, self.tables)
+
+    def _message_work(self, i: int, j: int, message: int) -> Communication:
+        ends = (self.steps.rank[self.sent.source[message]], self.steps.rank[self.sent.target[message]])
+        line = self.job.ranks[i, j]
+        return Communication("p2p", self.job.boundary_bytes, (int(line[ends[0]]), int(line[ends[1]])), "pp")
+
+    def _message_works(self) -> Longs:
+        """The work of every message, lane by lane."""
+        source, target = (self.steps.rank[end] for end in (self.sent.source, self.sent.target))
+        pairs, row = np.unique(source * len(self.job.plan) + target, return_inverse=True)
+        out = []
+        for i, j in self.lanes:
+            first = [int(np.argmax(row == k)) for k in range(len(pairs))]
+            works = [self.tables.works(self._message_work(i, j, message)) for message in first]
+            out.append(np.array(works, np.int64)[row] if len(row) else row)
+        return np.concatenate(out)
+
+    # -- programs ---------------------------------------------------------------------------------
+
+    def _program(self, variant: Variant, q: int) -> Program:
+        stage = self.stages[variant.stage]
+        items = stage.programs[variant.kind]
+        data = self.job.data
+        if data.degree > 1 and variant.place == "last" and data.overlap_grad_reduce:
+            items = data_parallel.reduce_gradients(items, stage.buckets, data)
+        if variant.place == "first" and self._gathers_ahead:
+            items = data_parallel.wait_for_parameters(items, stage.buckets)
+        if variant.inputs and variant.kind != "W" and self.job.scatter_gather and self.job.setting.tp > 1:
+            if self._remote(variant):
+                items = self._gathered_input(items, variant)
+        return _given(items, variant.inputs, self._head_row(variant.stage, q))
+
+    def _remote(self, variant: Variant) -> bool:
+        """Whether the input of such steps comes from another rank."""
+        steps = self.steps
+        mine = (steps.stage == variant.stage) & (steps.kind == variant.kind)
+        source = steps.source[np.argmax(mine)]
+        return bool(source >= 0 and steps.rank[source] != steps.rank[np.argmax(mine)])
+
+    def _gathered_input(self, items: Program, variant: Variant) -> Program:
+        """Scatter-gather: what arrives is a share, gathered over tp inside the node first."""
+        whole = self.job.boundary_bytes * self.job.setting.tp
+        phase = "F" if variant.kind == "F" else "I"
+        gather = Collective("input_all_gather", "tp", "all_gather", whole, phase, needs=(-1,))
+        moved = [item._replace(needs=tuple(n + 1 if n >= 0 else n for n in item.needs)) for item in items]
+        moved[0] = moved[0]._replace(needs=(*moved[0].needs, 0))
+        return [gather, *moved]
+
+    @property
+    def _gathers_ahead(self) -> bool:
+        data = self.job.data
+        return data.degree > 1 and bool(data.zero) and data.overlap_param_gather
+
+    def _on(self, q: int) -> list[int]:
+        """The stages of a pipeline rank, ascending."""
+        mine = slice(int(self.steps.begins[q]), int(self.steps.begins[q + 1]))
+        return sorted({int(s) for s in self.steps.stage[mine]})
+
+    def _head(self, q: int) -> Program:
+        """What a step begins with: gathers of parameters beside zeroed gradients."""
+        gathers: list[Item] = []
+        for s in self._on(q) if self._gathers_ahead else ():
+            gathers += data_parallel.gathers(self.stages[s].buckets, self.job.data)
+        held = sum(self.stages[s].held.total for s in self._on(q))
+        return [*gathers, zero_gradients(held, self.job.data)]
+
+    def _head_row(self, stage: int, q: int) -> int:
+        """Where the gathers of a stage begin in its rank's head."""
+        return sum(len(self.stages[s].buckets) for s in self._on(q) if s < stage)
+
+    def _tail(self, q: int, inputs: int) -> Program:
+        job, mine = self.job, self._on(q)
+        held = [self.stages[s].held for s in mine]
+        grad = BYTES[job.data.grad_dtype]
+        tp, s = job.setting.tp, job.setting
+        partial = sum(h.norm + h.row_bias for h in held) * grad if s.sp and tp > 1 else 0
+        ends = {self._owner(0), self._owner(job.stages - 1)}
+        tied = job.model.tied and len(ends) > 1 and q in ends
+        embedding = max(h.embedding or h.head for h in held) * grad if tied else 0
+        ranks = tp * job.mesh.pp * (job.mesh.dp if job.data.zero else 1)
+        what = Tail(sum(h.total for h in held), partial, embedding, s.dtype == "fp16", ranks)
+        return tail(what, [self.stages[k].buckets for k in mine], job.data, inputs)
+
+    def _resident(self, q: int) -> dict[str, float]:
+        """Bytes that a rank holds all the time: mixed precision keeps 12 of Adam per parameter."""
+        held = sum(self.stages[s].held.total for s in self._on(q))
+        data = self.job.data
+        weight = BYTES[data.dtype]
+        state = 12 if weight < 4 else 8
+        return {
+            "weights": float(held * weight),
+            "gradients": float(held * BYTES[data.grad_dtype]),
+            "optimizer": held * state / (data.degree if data.zero else 1),
+        }
+
+
+def _given(items: Program, inputs: int, head_row: int) -> Program:
+    """Number the slots: the stage's inputs first, then the ops of the head."""
+
+    def slot(need: int) -> int:
+        return need if need >= -1 else -1 - (inputs + head_row + (-2 - need))
+
+    out = [item._replace(needs=tuple(slot(n) for n in item.needs)) for item in items]
+    wanted = any(n == -1 for item in out for n in item.needs)
+    if inputs and not (wanted and inputs == 1):
+        first = out[0]
+        out[0] = first._replace(needs=(*first.needs, *(-1 - k for k in range(inputs))))
+    return out

@@ -1,0 +1,285 @@
+"""The command line, ``traincast``: each command is one call that a notebook can make too.
+
+Exit 0: done. Exit 2: bad input, one sentence on standard error. Exit 1: our bug.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    help="From a training recipe to the timeline of its step.",
+    epilog="Example: traincast run validation/recipes/gpt_22b.toml --out out",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+RecipeFile = Annotated[Path, typer.Argument(help="Recipe, a TOML file.", metavar="RECIPE")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Put a value over the recipe's; may be given several times. KEY= leaves it out.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+@app.command(epilog="Example: traincast run recipe.toml --set parallelism.tp=4 --out out")
+def run(
+    recipe: RecipeFile,
+    set_: Settings = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write summary, trace, picture and complete recipe here."),
+    ] = None,
+    json: Json = False,
+    ranks: Annotated[
+        str | None, typer.Option(metavar="0,4-7", help="Ranks whose traces are written.")
+    ] = None,
+    window: Annotated[
+        str | None, typer.Option(metavar="FROM:TO", help="Seconds of the step that are written.")
+    ] = None,
+) -> None:
+    """Simulate one training step of a recipe."""
+    from sim.commands import output, values
+
+    some_ranks = values.ranks(ranks) if ranks else None
+    some_time = values.window(window) if window else None
+    job = _load(recipe, set_)
+    if out:
+        output.writable(out)
+    from sim.run import run as simulate
+    from sim.run import write
+
+    result = simulate(job)
+    files = write(result, out, ranks=some_ranks, window=some_time) if out else []
+    if json:
+        output.print_json(result.summary)
+        return
+    from sim.commands import tables
+
+    tables.show_summary(result.summary, result.cluster.gpu.memory)
+    tables.show_files(files)
+
+
+@app.command(epilog="Example: traincast check recipe.toml --set parallelism.pp=8")
+def check(recipe: RecipeFile, set_: Settings = None, json: Json = False) -> None:
+    """Say whether a recipe is a legal job, and what memory it needs, without simulating it."""
+    job = _load(recipe, set_)
+    from sim.commands import output
+    from sim.run import check as examine
+
+    found = examine(job)
+    if json:
+        output.print_json(found)
+        return
+    from sim import topology
+    from sim.commands import tables
+
+    tables.show_memory(found["memory"], float(topology.read(job.cluster.topology)["gpu"]["memory"]))
+
+
+@app.command(epilog="Example: traincast schedule one_f_one_b --ranks 4 --microbatches 8")
+def schedule(
+    name: Annotated[str, typer.Argument(help="A schedule; see list schedules.")],
+    ranks: Annotated[int, typer.Option(metavar="P", help="Ranks of the pipeline.")],
+    microbatches: Annotated[int, typer.Option(metavar="M", help="Microbatches per step.")],
+    chunks: Annotated[
+        int | None, typer.Option(metavar="V", help="Stages per rank, where a schedule has several.")
+    ] = None,
+    times: Annotated[
+        str, typer.Option(help="Seconds of a stage's F, I and W, and of a transfer, p2p.")
+    ] = "F=1,I=1,W=1,p2p=0",
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the order as torch's CSV.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the timeline, such as a .png.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run a pipeline schedule by itself: makespan, idle time, activations, order."""
+    import schedules
+    from sim.commands import output, values
+
+    seconds = values.times(times)
+    given = {} if chunks is None else {"chunks": chunks}
+    schedules.check(name, ranks, microbatches, **given)
+    for file in filter(None, (csv, plot)):
+        output.writable(file.parent)
+    from sim.schedule_run import simulate_schedule
+
+    each = chunks or (2 if "chunks" in schedules.options(name) else 1)
+    result = simulate_schedule(name, ranks, microbatches, each, seconds)
+    if csv:
+        from traces import schedule_csv
+
+        plan = schedules.load(name)(ranks, microbatches, **given)
+        output.write_text(csv, schedule_csv.text(plan))
+    if plot:
+        from sim.plots import gantt
+        from sim.schedule_run import schedule_timeline
+
+        gantt(schedule_timeline(name, ranks, microbatches, each, seconds)).savefig(plot)
+    if json:
+        output.print_json(result)
+        return
+    from sim.commands import tables
+
+    tables.show_schedule(name, result)
+    tables.show_files(filter(None, (csv, plot)))
+
+
+@app.command("list", epilog="Example: traincast list models")
+def list_(
+    kind: Annotated[str, typer.Argument(help="models, topologies, schedules or strategies.")],
+    json: Json = False,
+) -> None:
+    """Name what comes along: models, topologies, schedules or strategies."""
+    from sim.commands import catalog, output
+
+    entries = catalog.entries(kind)
+    if json:
+        output.print_json([{"name": name, "about": about} for name, about in entries.items()])
+        return
+    from sim.commands import tables
+
+    tables.show_list(entries)
+
+
+@app.command(epilog="Example: traincast init config.json dgx_h100 --gpus 16 --out recipe.toml")
+def init(
+    model: Annotated[
+        Path, typer.Argument(help="config.json of a Hugging Face model.", metavar="HF_CONFIG")
+    ],
+    topology: Annotated[
+        str, typer.Argument(help="Name or file of a topology.", metavar="TOPOLOGY")
+    ],
+    gpus: Annotated[
+        int | None, typer.Option(min=1, help="GPUs of the job; as many as it needs unless given.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write the recipe.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    json: Json = False,
+) -> None:
+    """Write a recipe to edit, for a model on a machine."""
+    from sim.commands import output, starter
+
+    folder = out.parent if out else Path()
+    data = starter.propose(model, topology, gpus, folder)
+    text = starter.text(data, folder)
+    if out:
+        if out.exists() and not force:
+            raise ValueError(f"{out} is there already; name another file, or give --force")
+        output.write_text(out, text)
+    if json:
+        output.print_json(data)
+    elif not out:
+        print(text)
+    else:
+        print(f"wrote {out}; next: traincast run {out}")
+
+
+@app.command(epilog="Example: traincast topology dgx_h100 --gpus 64")
+def topology(
+    name: Annotated[str, typer.Argument(help="Name or file of a topology.")],
+    gpus: Annotated[
+        int | None, typer.Option(min=1, help="GPUs in use; one node unless given.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show a machine: its GPU, links and routes."""
+    from sim import cluster
+    from sim.commands import machine, output
+
+    found = cluster.load(name, gpus or cluster.load(name, 1).gpus_per_node)
+    if json:
+        output.print_json(machine.describe(found))
+        return
+    from sim.commands import tables
+
+    tables.show(machine.rows(machine.describe(found)), name, "value")
+
+
+@app.command(epilog="Example: traincast calibrate h100 --write")
+def calibrate(
+    gpu: Annotated[str, typer.Argument(help="Kind of GPU, such as a100 or h100.")],
+    write: Annotated[
+        bool, typer.Option("--write", help="Put the constants into the topology file.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Fit a GPU's constants to measured kernels and collectives, never to step times."""
+    from sim.commands import output
+    from traces import calibrate as calibration
+
+    fitted = calibration.calibrate(gpu)
+    file = fitted.write() if write else None
+    if json:
+        output.print_json(_calibration(fitted))
+        return
+    print(fitted.toml())
+    for error in fitted.errors:
+        print(f"# {error}")
+    if file:
+        print(f"# wrote {file}")
+
+
+def _calibration(fitted: Any) -> dict[str, Any]:
+    return {
+        "gpu": fitted.gpu,
+        "constants": fitted.constants,
+        "collectives": fitted.collectives,
+        "errors": [error._asdict() for error in fitted.errors],
+    }
+
+
+def _load(path: Path, settings: list[str] | None) -> Any:
+    from sim import config
+
+    return config.load(path, dict(config.setting(text) for text in settings or ()))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command and exit: bad input is one sentence, a bug of ours a trace to report."""
+    try:
+        code = app(args=arguments, standalone_mode=False)
+    except BrokenPipeError:  # the reader of our output has left, such as head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except (ValueError, OSError) as error:
+        code = _refuse(str(error))
+    except KeyboardInterrupt:
+        code = 130
+    except Exception as error:
+        said = getattr(error, "format_message", None)  # typer's own: usage
+        if said:
+            code = _refuse(said()) if said() else 2
+        else:
+            traceback.print_exc()
+            print(
+                "error: this is a bug in traincast; please report the lines above", file=sys.stderr
+            )
+            code = 1
+    sys.exit(code or 0)
+
+
+def _refuse(sentence: str) -> int:
+    red, plain = ("\033[31m", "\033[0m") if sys.stderr.isatty() else ("", "")
+    print(f"{red}error:{plain} {' '.join(sentence.split())}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    main()

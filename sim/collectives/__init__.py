@@ -1,0 +1,75 @@
+"""What each collective puts on the network: bytes on every link, and latency.
+
+Sharing, time and events are not its business. Each module here is one algorithm, with a function
+for every collective that it can do, (cluster, ranks, bytes) to :class:`Traffic`; a new algorithm is
+a new module and its line in ``ALGORITHMS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from sim.cluster import Cluster
+from sim.collectives import direct, hierarchical, nvls, ring
+from sim.collectives.base import EMPTY, Traffic, UnsuitableError, alone
+from sim.graph import Communication
+
+__all__ = ["ALGORITHMS", "Traffic", "alone", "traffic"]
+
+Algorithm = Callable[[Cluster, tuple[int, ...], float], Traffic]
+
+ALGORITHMS: dict[str, dict[str, Algorithm]] = {
+    "all_reduce": {
+        "ring": ring.all_reduce,
+        "hierarchical": hierarchical.all_reduce,
+        "nvls": nvls.all_reduce,
+    },
+    "all_gather": {"ring": ring.all_gather, "hierarchical": hierarchical.all_gather},
+    "reduce_scatter": {"ring": ring.reduce_scatter, "hierarchical": hierarchical.reduce_scatter},
+    "broadcast": {"ring": ring.broadcast},
+    "p2p": {"direct": direct.p2p},
+}
+"""By collective and algorithm; of equally fast ones ``auto`` takes the first."""
+
+
+def traffic(cluster: Cluster, communication: Communication) -> Traffic:
+    """What a communication puts on the cluster's links.
+
+    Its algorithm ``auto`` takes the one predicted fastest for that size and placement, as NCCL's
+    tuner does. Raises ValueError when there is no such collective or algorithm, a rank is named
+    twice or is not in the cluster, or the algorithm does not suit the placement.
+    """
+    ranks = communication.ranks
+    if len(set(ranks)) != len(ranks) or not ranks:
+        raise ValueError(f"a {communication.collective} needs distinct ranks, not {ranks}")
+    candidates = _algorithms(communication)
+    if len(ranks) == 1 or communication.bytes <= 0:
+        return EMPTY
+    if len(candidates) == 1:
+        return candidates[0](cluster, ranks, communication.bytes)
+    found = _suitable(candidates, cluster, ranks, communication.bytes)
+    return min(found, key=lambda traffic: alone(cluster, traffic))
+
+
+def _suitable(
+    candidates: list[Algorithm], cluster: Cluster, ranks: tuple[int, ...], size: float
+) -> Iterator[Traffic]:
+    for algorithm in candidates:
+        try:
+            yield algorithm(cluster, ranks, size)
+        except UnsuitableError:
+            continue
+
+
+def _algorithms(communication: Communication) -> list[Algorithm]:
+    collective, algorithm = communication.collective, communication.algorithm
+    if collective not in ALGORITHMS:
+        raise ValueError(f"no collective {collective!r}; there are {', '.join(ALGORITHMS)}")
+    known = ALGORITHMS[collective]
+    if algorithm == "auto":
+        return list(known.values())
+    if algorithm not in known:
+        raise ValueError(
+            f"no algorithm {algorithm!r} for {collective}; there are auto, {', '.join(known)}"
+        )
+    return [known[algorithm]]

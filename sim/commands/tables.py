@@ -1,0 +1,132 @@
+"""Tables for people: a run's summary, a job's memory, a schedule's figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from sim import units
+
+Figures = Mapping[str, Any]
+
+
+def show(rows: Iterable[Sequence[str]], *columns: str, title: str | None = None) -> None:
+    """Print a table; every column but the first is aligned right."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for k, name in enumerate(columns):
+        table.add_column(name, justify="right" if k else "left")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def show_list(entries: Mapping[str, str]) -> None:
+    """Print names and what each is."""
+    table = Table("name", "about")
+    for entry in entries.items():
+        table.add_row(*entry)
+    Console().print(table)
+
+
+def show_summary(summary: Figures, capacity: float) -> None:
+    """Print the figures of ``summary.json``; in red what does not fit into ``capacity`` bytes."""
+    show(summary_rows(summary), "figure", "value")
+    time = summary["time_s"]
+    rows = [
+        (name, _spread(time["exposed"][name]), _spread(time["hidden"][name]))
+        for name in time["exposed"]
+    ]
+    if rows:
+        show(rows, "communication", "exposed, mean (max)", "hidden, mean (max)")
+    show_memory(summary["memory"], capacity)
+
+
+def summary_rows(summary: Figures) -> list[tuple[str, str]]:
+    """The figures that concern the whole step, named and with units."""
+    bubble, time, run = summary["bubble"], summary["time_s"], summary["simulation"]
+    return [
+        ("step time", units.seconds(summary["step_time_s"])),
+        ("tokens/s", f"{summary['tokens_per_s']:,.0f}"),
+        ("TFLOP/s per GPU (model)", f"{summary['tflops_per_gpu']:.1f}"),
+        ("MFU", f"{summary['mfu']:.1%}"),
+        ("HFU", f"{summary['hfu']:.1%}"),
+        ("not computing, share of step", f"{bubble['idle_share_of_step']:.1%}"),
+        ("not computing over computing", f"{bubble['idle_over_ideal']:.1%}"),
+        ("computing, mean (max)", _spread(time["compute"])),
+        ("idle, mean (max)", _spread(time["idle"])),
+        ("simulated", f"{run['ops']:,} ops on {run['ranks_simulated']:,} ranks"),
+    ]
+
+
+def show_memory(memory: Sequence[Figures], capacity: float) -> None:
+    """Print the least and the most that a rank holds at its peak, and what that consists of."""
+    low, high = (pick(memory, key=_peak) for pick in (min, max))
+    categories = sorted({*low["by_category"], *high["by_category"]})
+    rows = [
+        ("peak", units.size(_peak(low)), units.size(_peak(high))),
+        *(
+            (name, *(units.size(end["by_category"].get(name, 0.0)) for end in (low, high)))
+            for name in categories
+        ),
+    ]
+    names = (f"least: rank {low['rank']}", f"most: rank {high['rank']}")
+    show(rows, f"memory of {units.size(capacity)}", *names)
+    if sentence := overflow(memory, capacity):
+        Console().print(sentence, style="bold red", highlight=False)
+
+
+def overflow(memory: Sequence[Figures], capacity: float) -> str | None:
+    """Which ranks need more bytes than a GPU has, in one sentence; None when all fit.
+
+    >>> overflow([{"rank": 0, "stands_for": 4, "peak_bytes": 90.0}], 80.0)
+    'does not fit: rank 0 (stands for 4) needs 90 B of 80 B (90 of 80 bytes)'
+    """
+    over = [entry for entry in memory if _peak(entry) > capacity]
+    if not over:
+        return None
+    worst = max(over, key=_peak)
+    ranks = ", ".join(str(entry["rank"]) for entry in over[:8]) + (", ..." if over[8:] else "")
+    many = sum(int(entry.get("stands_for", 1)) for entry in over)
+    who = (
+        f"rank {ranks} (stands for {many}) needs"
+        if len(over) == 1
+        else (f"ranks {ranks} ({many} in the job) need up to")
+    )
+    need = _peak(worst)
+    return (
+        f"does not fit: {who} {units.size(need)} of {units.size(capacity)} "
+        f"({need:.0f} of {capacity:.0f} bytes)"
+    )
+
+
+def show_schedule(name: str, result: Figures) -> None:
+    """Print a schedule's makespan and, per rank, its idle time and activations."""
+    rows = [
+        (str(rank), f"{idle:g}", f"{inside:g}", f"{peak:g}")
+        for rank, (idle, inside, peak) in enumerate(
+            zip(result["idle_s"], result["idle_in_span_s"], result["peak_activations"], strict=True)
+        )
+    ]
+    title = (
+        f"{name}: makespan {result['makespan_s']:g} s, "
+        f"longest span of a rank {result['longest_span_s']:g} s"
+    )
+    show(rows, "rank", "idle, s", "idle in own span, s", "peak activations, stages", title=title)
+
+
+def show_files(files: Iterable[Path]) -> None:
+    """Print what was written, one path a line."""
+    for file in files:
+        Console().print(f"wrote {file}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _peak(entry: Figures) -> float:
+    return float(entry["peak_bytes"])
+
+
+def _spread(figure: Figures) -> str:
+    return f"{units.seconds(figure['mean'])} ({units.seconds(figure['max'])})"

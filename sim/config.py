@@ -1,0 +1,190 @@
+"""What job does this recipe describe? Reads the file, fills in defaults, refuses what is wrong.
+
+Every refusal is a ValueError of one sentence that names the key, what was found and what would do.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import ValidationError
+
+import schedules
+from sim import legality, presets
+from sim.recipe import NOT_YET, ModelSection, Recipe
+from sim.refusals import SECTIONS, sentence, show, unknown
+
+
+def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Recipe:
+    """The complete job of a recipe file, with ``{"parallelism.tp": 4}`` put over what it says.
+
+    An override of None leaves the key out. Paths in the recipe are relative to the file.
+    """
+    path = Path(path)
+    try:
+        data = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ValueError(f"cannot read the recipe {path}: {error.strerror}") from None
+    except ValueError as error:  # not TOML, or not even text
+        raise ValueError(f"{path} is not TOML: {error}") from None
+    return parse(data, path.parent, overrides)
+
+
+def parse(
+    data: Mapping[str, Any],
+    folder: Path = Path(),
+    overrides: Mapping[str, object] | None = None,
+) -> Recipe:
+    """The complete job of a recipe that has been read already; ``folder`` is what paths start at.
+
+    >>> model = {"preset": "gpt-22b"}
+    >>> cluster = {"topology": "dgx_a100", "gpus": 16}
+    >>> recipe = parse({"model": model, "cluster": cluster, "training": {"global_batch": 32}})
+    >>> recipe.parallelism.dp, recipe.microbatches, recipe.model.ffn
+    (16, 2, 24576)
+    """
+    written = _validate(_put(data, overrides or {}))
+    _simulated(written)
+    recipe = _complete(written, folder)
+    legality.check(recipe)
+    return recipe
+
+
+def dump(recipe: Recipe) -> str:
+    """The recipe as TOML, complete: loading it gives an equal recipe."""
+    sections = recipe.model_dump(mode="json", exclude_none=True)
+    return tomli_w.dumps({name: keys for name, keys in sections.items() if keys})
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of recipes, for editors."""
+    return Recipe.model_json_schema()
+
+
+def setting(text: str) -> tuple[str, object]:
+    """Key and typed value of a ``--set``; what is not a TOML value is text.
+
+    >>> setting("parallelism.tp=4"), setting("model.preset=gpt-22b"), setting("parallelism.dp=")
+    (('parallelism.tp', 4), ('model.preset', 'gpt-22b'), ('parallelism.dp', None))
+    """
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not key or not equals:
+        raise ValueError(f"--set takes KEY=VALUE, such as parallelism.tp=4, and not {text!r}")
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"] if value else None
+    except tomllib.TOMLDecodeError:
+        return key, value
+
+
+def _put(data: Mapping[str, Any], overrides: Mapping[str, object]) -> dict[str, Any]:
+    """The recipe as written, with the overrides in their sections."""
+    out = {name: dict(keys) if isinstance(keys, dict) else keys for name, keys in data.items()}
+    for path, value in overrides.items():
+        section, _, key = path.partition(".")
+        if key not in SECTIONS.get(section, ()):
+            raise ValueError(unknown(path))
+        table = out.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise ValueError(f"{section} = {show(table)} must be a table, [{section}]")
+        if value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value
+    return out
+
+
+def _validate(data: Mapping[str, Any]) -> Recipe:
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        raise ValueError(sentence(error)) from None
+
+
+def _simulated(recipe: Recipe) -> None:
+    """Refuse what is understood but not simulated yet."""
+    if recipe.perturbations:
+        raise ValueError("[[perturbations]] are not simulated yet; leave them out")
+    for name, values in NOT_YET.items():
+        section, key = name.split(".")
+        value = getattr(getattr(recipe, section), key)
+        if value not in values:
+            instead = " or ".join(show(v) for v in values)
+            advice = "leave it out" if values == (None,) else f"it must be {instead}"
+            raise ValueError(f"{name} = {show(value)} is not simulated yet; {advice}")
+    gathered = recipe.training.param_gather_dtype
+    if gathered not in (None, recipe.training.dtype):
+        raise ValueError(
+            f"training.param_gather_dtype = {show(gathered)} is not simulated yet; "
+            f"it must be training.dtype, {show(recipe.training.dtype)}"
+        )
+
+
+def _complete(recipe: Recipe, folder: Path) -> Recipe:
+    """Everything that was left out, filled in."""
+    recipe = recipe.model_copy(update={"model": _model(recipe.model, folder)})
+    parallelism, training = recipe.parallelism, recipe.training
+    split = parallelism.tp * parallelism.pp * parallelism.cp
+    chunks = recipe.schedule.chunks
+    if chunks is None:
+        chunks = 2 if "chunks" in schedules.options(recipe.schedule.name) else 1
+    stages = parallelism.pp * chunks
+    given = recipe.schedule.layers_per_stage
+    update = {
+        "cluster": {"topology": _topology(recipe.cluster.topology, folder)},
+        "parallelism": {
+            "dp": parallelism.dp or max(1, recipe.cluster.gpus // split),
+            "overlap_p2p": parallelism.p2p != "batched"
+            if parallelism.overlap_p2p is None
+            else parallelism.overlap_p2p,
+        },
+        "schedule": {
+            "chunks": chunks,
+            "layers_per_stage": given or _even(recipe.model.layers or 0, stages),
+        },
+        "training": {"param_gather_dtype": training.dtype},
+    }
+    return recipe.model_copy(
+        update={name: getattr(recipe, name).model_copy(update=new) for name, new in update.items()}
+    )
+
+
+def _even(layers: int, stages: int) -> tuple[int, ...] | None:
+    return None if layers % stages else (layers // stages,) * stages
+
+
+def _model(section: ModelSection, folder: Path) -> ModelSection:
+    """The model's section with every number in it."""
+    given = section.model_dump(exclude_none=True, exclude={"hf"})
+    if section.preset and section.hf:
+        raise ValueError("model.preset and model.hf are both given; leave one of them out")
+    stated: dict[str, Any] = {}
+    if section.preset:
+        stated = presets.preset(section.preset)
+    elif section.hf:
+        file = Path(os.path.normpath(folder / section.hf))
+        stated, limit = presets.hugging_face(file), presets.window(file)
+        if limit and (section.sequence or 0) > limit:
+            raise ValueError(
+                f"model.sequence = {section.sequence} is longer than the model's sliding window, "
+                f"which is not simulated yet; it must be at most {limit}"
+            )
+    try:
+        said = ModelSection.model_validate({**stated, **given})
+    except ValidationError as error:
+        raise ValueError(sentence(error, "model")) from None
+    return said.model_copy(update=presets.complete(said.model_dump(exclude_none=True)))
+
+
+def _topology(name: str, folder: Path) -> str:
+    """A name stays a name; a file's path is taken from the recipe's folder."""
+    if "/" not in name and not name.endswith(".toml"):
+        return name
+    path = Path(os.path.normpath(folder / name))
+    if not path.is_file():
+        raise ValueError(f"cluster.topology: there is no file {path}")
+    return str(path.resolve())

@@ -1,0 +1,114 @@
+"""Communications under way on links that others use as well: who moves how fast until when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sim.hardware import Machine
+from sim.network import fair_rates
+
+
+class Flow:
+    """One communication moving data. Its end is known as long as its speed stays."""
+
+    __slots__ = ("coefficients", "end", "id", "left", "links", "since", "speed")
+
+    def __init__(
+        self, id: int, size: float, links: list[int], coefficients: list[float], now: float
+    ) -> None:
+        self.id = id
+        self.left = size  # bytes on its most loaded link
+        self.links = links
+        self.coefficients = coefficients
+        self.speed = 0.0
+        self.since = now
+        self.end = float("inf")
+
+    def change(self, speed: float, now: float) -> None:
+        """Move on at ``speed`` from ``now``. Never below zero bytes: division rounds."""
+        self.left = max(0.0, self.left - self.speed * (now - self.since))
+        self.speed, self.since = speed, now
+        self.end = now + self.left / speed
+
+
+class Flows:
+    """The flows of one simulation; :meth:`resolve` shares the links anew after changes."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._size = machine.size.tolist()
+        self._start = machine.link_start.tolist()
+        self._link = machine.link.tolist()
+        self._coefficient = machine.coefficient.tolist()
+        self._capacity = machine.capacity.tolist()
+        self._on: list[dict[int, Flow]] = [{} for _ in self._capacity]
+        self._touched: set[int] = set()
+        self.solved = 0  # how often rates were shared among several flows
+
+    def join(self, id: int, work: int, now: float) -> Flow:
+        """Start to move the bytes of ``work``."""
+        rows = slice(self._start[work], self._start[work + 1])
+        flow = Flow(id, self._size[work], self._link[rows], self._coefficient[rows], now)
+        for link in flow.links:
+            self._on[link][id] = flow
+        self._touched.update(flow.links)
+        return flow
+
+    def leave(self, flow: Flow) -> None:
+        """The flow has moved all its bytes."""
+        for link in flow.links:
+            del self._on[link][flow.id]
+        self._touched.update(flow.links)
+
+    def resolve(self, now: float) -> list[Flow]:
+        """Share the links among all flows that the changes can reach; return whose speed changed.
+
+        Flows that no chain of shared links ties to a change keep their speed, to the bit.
+        """
+        changed = []
+        for flows in self._components():
+            speeds = self._rates(flows)
+            for flow, speed in zip(flows, speeds, strict=True):
+                if speed != flow.speed:
+                    flow.change(speed, now)
+                    changed.append(flow)
+        return changed
+
+    def _components(self) -> Iterable[list[Flow]]:
+        """Groups of flows tied by links, among those on touched links, each in order of flow."""
+        seen_links: set[int] = set()
+        for touched in sorted(self._touched):
+            if touched in seen_links or not self._on[touched]:
+                continue
+            flows: dict[int, Flow] = {}
+            frontier = [touched]
+            seen_links.add(touched)
+            while frontier:
+                for id, flow in self._on[frontier.pop()].items():
+                    if id not in flows:
+                        flows[id] = flow
+                        fresh = [link for link in flow.links if link not in seen_links]
+                        seen_links.update(fresh)
+                        frontier += fresh
+            yield [flows[id] for id in sorted(flows)]
+        self._touched.clear()
+
+    def _rates(self, flows: list[Flow]) -> list[float]:
+        capacity = self._capacity
+        if len(flows) == 1:
+            (flow,) = flows
+            pairs = zip(flow.links, flow.coefficients, strict=True)
+            return [min(capacity[link] / c for link, c in pairs if c > 0)]
+        self.solved += 1
+        links = sorted({link for flow in flows for link in flow.links})
+        local = {link: i for i, link in enumerate(links)}
+        starts, ends, coefficients = [0], [], []
+        for flow in flows:
+            ends += [local[link] for link in flow.links]
+            coefficients += flow.coefficients
+            starts.append(len(ends))
+        n, m = len(flows), len(links)
+        speeds = [0.0] * n
+        room = [capacity[link] for link in links]
+        scratch = ([0.0] * m, [0.0] * m, [0.0] * m)
+        fair_rates(starts, ends, coefficients, room, speeds, *scratch, [0] * n)
+        return speeds

@@ -1,0 +1,290 @@
+"""What has to be done: operations in columns, and which of them wait for which.
+
+Nothing here knows how long anything takes. An operation (op) is one kernel, copy or host call on one
+stream of one rank; it is known by its index, so what a run finds out about each (its start, its
+end) is a plain array in the same order. Exactly three relations hold between ops:
+
+- *stream order*: the ops of one (rank, stream) run one after another, in index order;
+- *waits*: op i starts only after those ops ended (CUDA events), plus a lag;
+- *parts*: a collective, or a send with its receive, is one op per rank. Those ops share a part; no
+  part moves data before all its ops have started, and it ends for all together, plus a tail. An op
+  with several parts (a batched send and receive) ends with its last part.
+
+Lags and tails serve recorded runs and are zero in graphs that are built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+
+PHASES = ("", "F", "R", "I", "W", "O")
+"""What an op belongs to: forward, recomputed forward, input gradient, weight gradient, optimizer."""
+
+
+class Compute(NamedTuple):
+    """Arithmetic on one GPU, and traffic to its own memory."""
+
+    kind: str  # gemm, attention, norm, elementwise, softmax, embedding, cross_entropy, optimizer
+    flops: float
+    bytes: float
+    shape: tuple[int, ...] = ()  # gemm: (batch, m, n, k); attention: (batch, heads, s_q, s_k, dim)
+    dtype: str = "bf16"
+
+
+class Communication(NamedTuple):
+    """Work for the network between GPUs, given as a collective of torch.distributed.
+
+    ``bytes`` is the size of the whole buffer: the message of a p2p, the gradients of an all_reduce,
+    the full (gathered) tensor of an all_gather or reduce_scatter. ``ranks`` are all ranks of the
+    group, simulated or folded away; for p2p (source, target).
+    """
+
+    collective: str  # all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, p2p
+    bytes: float
+    ranks: tuple[int, ...]
+    dimension: str  # tp, cp, ep, dp, pp, ...: whose traffic this is
+    algorithm: str = "auto"
+
+
+class Copy(NamedTuple):
+    """A copy between host and device memory."""
+
+    bytes: float
+    direction: str  # h2d, d2h, d2d
+
+
+class Fixed(NamedTuple):
+    """Work of known duration, such as a kernel read from a trace."""
+
+    seconds: float
+    kind: str = "compute"  # or "communication"
+    dimension: str = ""
+
+
+T = TypeVar("T", bound=Hashable)
+Work = Compute | Communication | Copy | Fixed
+
+
+class Op(NamedTuple):
+    """A readable view of one op."""
+
+    name: str
+    rank: int
+    stream: str
+    work: Work
+    phase: str = ""
+    stage: int = -1
+    microbatch: int = -1
+    layer: int = -1
+
+
+class Memory(NamedTuple):
+    """What one rank has to remember or give back: bytes of a category, at an op's start or end."""
+
+    category: str
+    bytes: float  # negative: freed
+    at: str  # "start" | "end"
+
+
+def zeros(n: int) -> Floats:
+    """A column of n zeros that takes no memory."""
+    return np.broadcast_to(np.float64(0.0), (n,))
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Ops in columns. Every column has one row per op in issue order unless it says otherwise."""
+
+    names: tuple[str, ...]  # distinct kernel names
+    works: tuple[Work, ...]  # distinct works
+    streams: tuple[str, ...]  # distinct stream names; a stream is a (rank, stream) pair
+    categories: tuple[str, ...]  # of memory
+    name: Ints  # row of names
+    work: Ints  # row of works
+    rank: Ints
+    stream: Ints  # row of streams
+    phase: NDArray[np.int8]  # row of PHASES
+    stage: NDArray[np.int16]  # pipeline stage (model chunk), -1 where there is none; likewise:
+    microbatch: Ints
+    layer: NDArray[np.int16]
+    lag: Floats  # seconds after the previous op of the stream
+    wait_start: Ints  # n + 1: op i waits for wait_on[wait_start[i]:wait_start[i + 1]]
+    wait_on: Ints  # one row per wait: an op
+    wait_lag: Floats  # one row per wait: seconds after that op's end
+    part_start: Ints  # n + 1: op i takes part in part[part_start[i]:part_start[i + 1]]
+    part: Ints  # one row per membership: a part
+    part_tail: Floats  # one row per membership: seconds from the part's end to this member's end
+    part_work: Ints  # one row per part: row of works
+    memory_start: Ints  # n + 1: likewise into the memory rows
+    memory_category: NDArray[np.int8]  # one row per change: row of categories
+    memory_bytes: Floats  # one row per change; negative when freed
+    memory_at_end: NDArray[np.bool_]  # one row per change: at the op's end rather than its start
+    resident: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """Bytes that stay for the whole step, by rank and category."""
+    stands_for: Mapping[int, int] = field(default_factory=dict)
+    """How many ranks of the job a simulated rank stands for, where that is not 1."""
+
+    def __len__(self) -> int:
+        return len(self.work)
+
+    def op(self, i: int) -> Op:
+        """A readable view of op ``i``."""
+        return Op(
+            self.names[self.name[i]],
+            int(self.rank[i]),
+            self.streams[self.stream[i]],
+            self.works[self.work[i]],
+            PHASES[self.phase[i]],
+            int(self.stage[i]),
+            int(self.microbatch[i]),
+            int(self.layer[i]),
+        )
+
+    def waits(self, i: int) -> Ints:
+        """The ops that must end before op ``i`` starts, stream order apart."""
+        return self.wait_on[self.wait_start[i] : self.wait_start[i + 1]]
+
+    def parts(self, i: int) -> Ints:
+        """The parts that op ``i`` is a member of."""
+        return self.part[self.part_start[i] : self.part_start[i + 1]]
+
+    def stream_order(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """All ops sorted by (rank, stream, index), and where each stream begins in that (k + 1)."""
+        key = self.rank.astype(np.int64) * len(self.streams) + self.stream
+        order = np.argsort(key, kind="stable")
+        sorted_key = key[order]
+        begins = np.flatnonzero(np.diff(sorted_key, prepend=-1))
+        return order, np.append(begins, len(order))
+
+    def by_stream(self) -> Iterator[tuple[int, str, NDArray[np.int64]]]:
+        """(rank, stream, ops in issue order) for every stream that has ops."""
+        order, begins = self.stream_order()
+        for a, b in zip(begins[:-1], begins[1:], strict=True):
+            ops = order[a:b]
+            yield int(self.rank[ops[0]]), self.streams[self.stream[ops[0]]], ops
+
+    def ranks(self) -> NDArray[np.int32]:
+        """The simulated ranks, ascending."""
+        return np.unique(self.rank)
+
+    def nbytes(self) -> int:
+        """Memory that the columns take."""
+        columns = (value for value in vars(self).values() if isinstance(value, np.ndarray))
+        return sum(c.nbytes for c in columns if c.strides and c.strides[0])
+
+
+class Builder:
+    """Collects ops one at a time: for small graphs, tests and recordings.
+
+    >>> b = Builder()
+    >>> first = b.add("a", rank=0, stream="compute", work=Fixed(5.0))
+    >>> second = b.add("b", rank=0, stream="dp", work=Fixed(4.0), waits=[first])
+    >>> graph = b.graph()
+    >>> len(graph), graph.op(1).name, graph.waits(1).tolist()
+    (2, 'b', [0])
+    """
+
+    def __init__(self) -> None:
+        self._ops: list[Op] = []
+        self._waits: list[list[tuple[int, float]]] = []
+        self._lag: list[float] = []
+        self._parts: list[list[tuple[int, float]]] = []
+        self._part_work: list[Work] = []
+        self._memory: list[Sequence[Memory]] = []
+        self.resident: dict[int, dict[str, float]] = {}
+
+    def add(
+        self,
+        name: str,
+        rank: int,
+        stream: str,
+        work: Work,
+        waits: Sequence[int] = (),
+        *,
+        phase: str = "",
+        stage: int = -1,
+        microbatch: int = -1,
+        layer: int = -1,
+        lag: float = 0.0,
+        memory: Sequence[Memory] = (),
+    ) -> int:
+        """Issue an op on its stream, behind what was issued there before; return its index."""
+        self._ops.append(Op(name, rank, stream, work, phase, stage, microbatch, layer))
+        self._waits.append([(i, 0.0) for i in waits])
+        self._lag.append(lag)
+        self._parts.append([])
+        self._memory.append(memory)
+        return len(self._ops) - 1
+
+    def wait(self, later: int, earlier: int, lag: float = 0.0) -> None:
+        """Start one op only when another has ended: a CUDA event, recorded and waited for."""
+        self._waits[later].append((earlier, lag))
+
+    def join(
+        self, members: Sequence[int], work: Work | None = None, tails: Sequence[float] = ()
+    ) -> int:
+        """Make one communication of these ops; its work is the first member's unless given."""
+        part = len(self._part_work)
+        self._part_work.append(self._ops[members[0]].work if work is None else work)
+        for k, i in enumerate(members):
+            self._parts[i].append((part, tails[k] if tails else 0.0))
+        return part
+
+    def graph(self) -> Graph:
+        """The ops so far, in columns."""
+        ops, n = self._ops, len(self._ops)
+        names, name = _distinct([op.name for op in ops])
+        works, work = _distinct([op.work for op in ops] + self._part_work)
+        streams, stream = _distinct([op.stream for op in ops])
+        changes = [change for row in self._memory for change in row]
+        categories, category = _distinct([change.category for change in changes])
+        waits = [wait for row in self._waits for wait in row]
+        parts = [part for row in self._parts for part in row]
+        return Graph(
+            names=names,
+            works=works,
+            streams=streams,
+            categories=categories,
+            name=name,
+            work=work[:n],
+            rank=np.array([op.rank for op in ops], np.int32),
+            stream=stream,
+            phase=np.array([PHASES.index(op.phase) for op in ops], np.int8),
+            stage=np.array([op.stage for op in ops], np.int16),
+            microbatch=np.array([op.microbatch for op in ops], np.int32),
+            layer=np.array([op.layer for op in ops], np.int16),
+            lag=np.array(self._lag, np.float64),
+            wait_start=offsets([len(row) for row in self._waits]),
+            wait_on=np.array([i for i, _ in waits], np.int32),
+            wait_lag=np.array([lag for _, lag in waits], np.float64),
+            part_start=offsets([len(row) for row in self._parts]),
+            part=np.array([part for part, _ in parts], np.int32),
+            part_tail=np.array([tail for _, tail in parts], np.float64),
+            part_work=work[n:],
+            memory_start=offsets([len(row) for row in self._memory]),
+            memory_category=category.astype(np.int8),
+            memory_bytes=np.array([change.bytes for change in changes], np.float64),
+            memory_at_end=np.array([change.at == "end" for change in changes], np.bool_),
+            resident=self.resident,
+        )
+
+
+def offsets(counts: Sequence[int] | NDArray[np.int64]) -> Ints:
+    """Where each row begins when rows of these lengths lie one behind another (n + 1)."""
+    out = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=out[1:])
+    return out
+
+
+def _distinct(values: Sequence[T]) -> tuple[tuple[T, ...], Ints]:
+    table: dict[T, int] = {}
+    rows = np.array([table.setdefault(value, len(table)) for value in values], np.int32)
+    return tuple(table), rows

@@ -1,0 +1,125 @@
+"""Prices: what each distinct work of a graph takes from the machine it runs on.
+
+A graph repeats a few works millions of times, so each is priced once; the engine reads columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.graph import Communication, Fixed, Floats, Graph, Ints, Work, offsets
+
+
+@dataclass(frozen=True, eq=False)
+class Machine:
+    """One row per distinct work of a graph, in the graph's order, unless it says otherwise.
+
+    A kernel alone takes max(arithmetic, memory) + fixed seconds. Under sharing it has a share x of
+    the SMs and y of the memory bandwidth and takes max(arithmetic / x, memory / y) + fixed. A
+    communication takes its latency, then moves ``size`` bytes over its most loaded link at a speed
+    that its links allow; on each link it loads ``coefficient`` times that.
+    """
+
+    arithmetic: Floats  # seconds of FLOPs at the efficiency of the kernel's shape
+    memory: Floats  # seconds of memory traffic
+    fixed: Floats  # seconds that no share changes
+    latency: Floats  # of communication, before data moves
+    size: Floats  # of communication: bytes on its most loaded link
+    speed: Floats  # of communication alone: B/s on that link
+    sms: Ints  # SMs that a communication takes on each of its ranks, from its start
+    hbm: Floats  # share of memory bandwidth that it takes there while it moves at ``speed``
+    link_start: Ints  # one more than works: work w loads link[link_start[w]:link_start[w + 1]]
+    link: Ints
+    coefficient: Floats
+    capacity: Floats  # of each link, B/s
+    gpu_sms: int  # of one GPU
+
+    @property
+    def transfer(self) -> Floats:
+        """Seconds in which a communication alone moves its bytes."""
+        return np.divide(self.size, self.speed, out=np.zeros_like(self.size), where=self.size > 0)
+
+    @property
+    def alone(self) -> Floats:
+        """Seconds that each work takes when nothing else runs."""
+        kernel = np.maximum(self.arithmetic, self.memory) + self.fixed
+        return kernel + (self.latency + self.transfer)
+
+    def kernels(self, sms: int, hbm: float, beside: int) -> Floats:
+        """Seconds per work on a GPU of which communication holds ``sms`` and a share ``hbm``.
+
+        What is left goes in equal shares to the ``beside`` kernels that run. Communication leaves
+        compute at least one SM and a hundredth of the memory bandwidth.
+        """
+        x = max(self.gpu_sms - sms, 1) / self.gpu_sms / beside
+        y = max(1.0 - hbm, 0.01) / beside
+        return np.maximum(self.arithmetic / x, self.memory / y) + self.fixed
+
+
+def table(
+    works: tuple[Work, ...],
+    kernel: Callable[[Work], tuple[float, float, float]],
+    traffic: Callable[[Communication], Traffic],
+    capacity: NDArray[np.float64],
+    gpu_sms: int,
+) -> Machine:
+    """A machine from a price for each kernel and a traffic for each communication."""
+    rows = [
+        kernel(work) if not isinstance(work, Communication) else (0.0, 0.0, 0.0) for work in works
+    ]
+    loads = [traffic(work) if isinstance(work, Communication) else NOTHING for work in works]
+    arithmetic, memory, fixed = np.array(rows, np.float64).reshape(-1, 3).T
+    return Machine(
+        arithmetic=arithmetic.copy(),
+        memory=memory.copy(),
+        fixed=fixed.copy(),
+        latency=np.array([load.latency for load in loads], np.float64),
+        size=np.array([load.size for load in loads], np.float64),
+        speed=np.array([_speed(load, capacity) for load in loads], np.float64),
+        sms=np.array([load.sms for load in loads], np.int32),
+        hbm=np.array([load.hbm for load in loads], np.float64),
+        link_start=offsets([len(load.links) for load in loads]),
+        link=np.array([link for load in loads for link in load.links], np.int32),
+        coefficient=np.array([c for load in loads for c in load.coefficients], np.float64),
+        capacity=capacity,
+        gpu_sms=gpu_sms,
+    )
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """A communication as the engine sees it; see :class:`Machine` for the fields."""
+
+    latency: float
+    size: float = 0.0
+    links: tuple[int, ...] = ()
+    coefficients: tuple[float, ...] = ()
+    sms: int = 0
+    hbm: float = 0.0
+
+
+NOTHING = Traffic(0.0)
+
+
+def _speed(load: Traffic, capacity: NDArray[np.float64]) -> float:
+    pairs = zip(load.links, load.coefficients, strict=True)
+    return min((float(capacity[link]) / c for link, c in pairs if c > 0), default=np.inf)
+
+
+def ideal(graph: Graph, p2p: float = 0.0) -> Machine:
+    """The machine of the theory: fixed work takes its seconds, communication takes ``p2p``.
+
+    Nothing is shared. Raises ValueError for work whose seconds only a real machine knows.
+    """
+
+    def seconds(work: Work) -> tuple[float, float, float]:
+        if isinstance(work, Fixed):
+            return (0.0, 0.0, work.seconds)
+        raise ValueError(f"the ideal machine runs fixed work and communication, not {work}")
+
+    hop = Traffic(p2p)
+    return table(graph.works, seconds, lambda _: hop, np.empty(0), gpu_sms=1)

@@ -1,0 +1,64 @@
+"""What is trained how: everything that the graph of a training step follows from, and no machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schedules import Plan
+from sim.mesh import Mesh
+from sim.model import BYTES, Model, Setting
+from sim.strategies.data import DataParallel
+from sim.strategies.exchange import Policy
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training job.
+
+    ``layers_per_stage`` counts the layers of each stage (model chunk), first to last; ``plan`` is
+    the order of every pipeline rank.
+    """
+
+    model: Model
+    setting: Setting
+    data: DataParallel
+    mesh: Mesh
+    plan: Plan
+    policy: Policy
+    layers_per_stage: Sequence[int]
+    scatter_gather: bool = False
+
+    @property
+    def stages(self) -> int:
+        """Stages of the pipeline, on all its ranks together."""
+        return len(self.layers_per_stage)
+
+    def layers(self, stage: int) -> range:
+        """The numbers of a stage's layers."""
+        begin = sum(self.layers_per_stage[:stage])
+        return range(begin, begin + self.layers_per_stage[stage])
+
+    @property
+    def boundary_bytes(self) -> float:
+        """What one rank sends to the next stage per microbatch: b s h of the activations' dtype.
+
+        Under sequence parallelism, and with scatter-gather, each tensor-parallel rank sends its
+        share alone (Narayanan et al. 2021, section 4.1).
+        """
+        s = self.setting
+        whole = float(s.micro_batch * s.sequence * self.model.hidden * BYTES[s.dtype])
+        return whole / s.tp if s.sp or self.scatter_gather else whole
+
+    @cached_property
+    def ranks(self) -> NDArray[np.int64]:
+        """The job's ranks by coordinates (tp, dp, pp)."""
+        sizes = {axis: self.mesh.degree(axis) for axis in ("tp", "dp", "pp")}
+        inner_first = [axis for axis in self.mesh.order.split("-") if axis in sizes]
+        shape = [sizes[axis] for axis in reversed(inner_first)]
+        grid = np.arange(self.mesh.world).reshape(shape)
+        return np.transpose(grid, [inner_first[::-1].index(axis) for axis in ("tp", "dp", "pp")])

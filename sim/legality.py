@@ -1,0 +1,139 @@
+"""Do the numbers of a recipe agree with each other? Each check says in one sentence why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import schedules
+from sim.recipe import Recipe
+
+AXES = "tp-cp-ep-dp-pp"
+
+
+def check(recipe: Recipe) -> None:
+    """Raise ValueError for the first thing in a complete recipe that cannot run as a job."""
+    for agree in CHECKS:
+        agree(recipe)
+
+
+def even(layers: int, stages: int) -> tuple[int, ...]:
+    """Layers spread over stages; the middle ones take what is left, the ends have more to do.
+
+    >>> even(10, 4)
+    (2, 3, 3, 2)
+    """
+    each, rest = divmod(layers, stages)
+    first = (stages - rest) // 2
+    return tuple(each + (first <= stage < first + rest) for stage in range(stages))
+
+
+def _uneven(layers: int, stages: int) -> None:
+    held = f"{layers} layers on {stages} stages (pp x chunks)"
+    if layers < stages:
+        raise ValueError(f"{held} leave some without a layer; at most {layers} would do")
+    if layers % stages:
+        split = list(even(layers, stages))
+        raise ValueError(f"{held} do not come out even; write schedule.layers_per_stage = {split}")
+
+
+def _gpus(recipe: Recipe) -> None:
+    p, gpus = recipe.parallelism, recipe.cluster.gpus
+    split = p.tp * p.pp * p.cp
+    if split * (p.dp or 1) == gpus:
+        return
+    product = f"tp {p.tp} x pp {p.pp} x cp {p.cp} x dp {p.dp} = {split * (p.dp or 1)}"
+    advice = f"dp = {gpus // split}" if gpus % split == 0 else f"a multiple of {split} GPUs"
+    raise ValueError(f"{product}, but cluster.gpus = {gpus}; {advice} would do")
+
+
+def _order(recipe: Recipe) -> None:
+    order = recipe.parallelism.order
+    if sorted(order.split("-")) != sorted(AXES.split("-")):
+        raise ValueError(
+            f'parallelism.order = "{order}" must name {", ".join(AXES.split("-"))} '
+            f'once each, innermost first, such as "{AXES}"'
+        )
+
+
+def _tensor(recipe: Recipe) -> None:
+    model, p = recipe.model, recipe.parallelism
+    split = {"heads": model.heads, "kv_heads": model.kv_heads, "ffn": model.ffn}
+    if p.sp:
+        split["sequence"] = model.sequence
+    for name, size in split.items():
+        if (size or 0) % p.tp:
+            raise ValueError(
+                f"model.{name} = {size} cannot be split over parallelism.tp = {p.tp}; "
+                f"tp must divide it"
+            )
+
+
+def _combinations(recipe: Recipe) -> None:
+    p = recipe.parallelism
+    if p.tp > 1 and p.tp_overlap and not p.sp:
+        raise ValueError("parallelism.tp_overlap = true needs sp = true, whose collectives it cuts")
+    if p.sp and p.scatter_gather:
+        raise ValueError(
+            "parallelism.scatter_gather = true needs sp = false: with sp the activations that "
+            "are sent are split over tp already"
+        )
+    if p.p2p == "batched" and p.overlap_p2p:
+        raise ValueError(
+            'parallelism.overlap_p2p = true needs p2p = "direction" or "pair": '
+            "a batched kernel is waited for"
+        )
+
+
+def _schedule(recipe: Recipe) -> None:
+    schedule = recipe.schedule
+    options = schedules.options(schedule.name)
+    if (schedule.chunks or 1) > 1 and "chunks" not in options:
+        able = [name for name in schedules.names() if "chunks" in schedules.options(name)]
+        raise ValueError(
+            f"schedule.chunks = {schedule.chunks} needs a schedule with chunks, such as "
+            f"{able[0]}; {schedule.name} has one stage per rank"
+        )
+
+
+def _stages(recipe: Recipe) -> None:
+    layers, stages, given = recipe.model.layers or 0, recipe.stages, recipe.layers_per_stage
+    if not given:
+        _uneven(layers, stages)
+    advice = f"schedule.layers_per_stage = {list(even(layers, stages))} would do"
+    if len(given) != stages:
+        raise ValueError(
+            f"schedule.layers_per_stage has length {len(given)}, but pp x chunks = {stages} "
+            f"stages; {advice}"
+        )
+    if sum(given) != layers:
+        raise ValueError(
+            f"schedule.layers_per_stage adds up to {sum(given)}, but model.layers = {layers}; "
+            f"{advice}"
+        )
+
+
+def _batch(recipe: Recipe) -> None:
+    batch, one = recipe.training.global_batch, recipe.training.micro_batch
+    dp = recipe.parallelism.dp or 1
+    if batch % (one * dp):
+        below = batch // (one * dp) * one * dp
+        near = f"{below} or {below + one * dp}" if below else f"{one * dp}"
+        raise ValueError(
+            f"training.global_batch = {batch} is not a multiple of "
+            f"micro_batch x dp = {one} x {dp}; {near} would do"
+        )
+    given = {key: getattr(recipe.schedule, key) for key in ("chunks", "group")}
+    options = schedules.options(recipe.schedule.name)
+    given = {k: v for k, v in given.items() if k in options or (k == "group" and v is not None)}
+    schedules.check(recipe.schedule.name, recipe.parallelism.pp, recipe.microbatches, **given)
+
+
+CHECKS: tuple[Callable[[Recipe], None], ...] = (
+    _gpus,
+    _order,
+    _tensor,
+    _combinations,
+    _schedule,
+    _stages,
+    _batch,
+)

@@ -1,0 +1,133 @@
+"""What an operator of the model is: its kernels each way, their sizes on one rank, what it keeps.
+
+Operators are data, without streams or time; :mod:`sim.layer` lists those of a layer. Every kernel
+takes its sizes from a :class:`Share`, and that is how it splits: over ``heads`` or ``ffn`` (tensor
+parallel) or over ``tokens`` (sequence parallel); strategies rewrite the share, not the kernels. An
+operator whose input or output crosses into or out of a tensor-parallel region says so (``edge``),
+and the strategy in use says which collectives that takes.
+
+The kernels are those of Megatron-LM: bias, dropout and residual fused, bias and activation fused,
+weight gradients added to main gradients by their GEMM. ``flops`` counts matrix arithmetic only, as
+the published formulas do; everything else is as fast as its bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sim.graph import Compute
+from sim.model import BYTES, Model, Setting, padded_vocab
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one rank computes: a size along every axis that a strategy may split."""
+
+    batch: int
+    sequence: int
+    hidden: int
+    tokens: int  # rows of norms, dropouts and residuals; elsewhere there are all ``rows``
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    dtype: str
+    element: int  # bytes of an activation or weight
+    gradient: int  # bytes of a main gradient
+
+    @property
+    def rows(self) -> int:
+        """Rows of a GEMM: all tokens of the microbatch."""
+        return self.batch * self.sequence
+
+    @property
+    def residual(self) -> float:
+        """Bytes of this rank's part of the residual stream."""
+        return float(self.tokens * self.hidden * self.element)
+
+    @property
+    def whole_residual(self) -> float:
+        """Bytes of the whole residual stream (A of the formulas)."""
+        return float(self.rows * self.hidden * self.element)
+
+
+class Launch(NamedTuple):
+    """A kernel and its name."""
+
+    name: str
+    work: Compute
+
+
+class Operator(NamedTuple):
+    """Kernels that belong together: forward, input gradient, weight gradient."""
+
+    name: str
+    forward: tuple[Launch, ...] = ()
+    backward: tuple[Launch, ...] = ()
+    weight: tuple[Launch, ...] = ()
+    saved: float = 0.0  # bytes kept from forward until backward
+    edge: str = ""  # column (into a split region), row (out of it), vocabulary
+    buffer: float = 0.0  # bytes of the whole tensor that crosses the edge
+    core: bool = False  # attention core: what selective recomputation runs again
+
+
+def whole(model: Model, setting: Setting) -> Share:
+    """The share of a rank that splits nothing with others."""
+    return Share(
+        batch=setting.micro_batch,
+        sequence=setting.sequence,
+        hidden=model.hidden,
+        tokens=setting.micro_batch * setting.sequence,
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        head_dim=model.head_dim,
+        ffn=model.ffn,
+        vocab=padded_vocab(model, setting.tp),
+        dtype=setting.dtype,
+        element=BYTES[setting.dtype],
+        gradient=BYTES[setting.grad_dtype],
+    )
+
+
+def gemm(
+    share: Share, m: int, n: int, k: int, *, batch: int = 1, output: int | None = None
+) -> Compute:
+    """A matrix product; ``output`` are the bytes of traffic per element of the result."""
+    written = share.element if output is None else output
+    moved = share.element * (m * k + k * n) + written * m * n
+    return Compute(
+        "gemm", 2.0 * batch * m * n * k, float(batch * moved), (batch, m, n, k), share.dtype
+    )
+
+
+def memory(share: Share, kind: str, moved: float) -> Compute:
+    """A kernel as fast as the ``moved`` bytes that it reads and writes."""
+    return Compute(kind, 0.0, float(moved), (), share.dtype)
+
+
+def linear(
+    share: Share, name: str, inputs: int, outputs: int, edge: str, bias: bool = False
+) -> Operator:
+    """A column- or row-parallel linear with its bias, if not fused into what follows.
+
+    The weight gradient is added to the main gradient, which is read and written. A column-parallel
+    linear keeps its input as the residual stream has it, so split with sequence parallelism.
+    """
+    rows, out = share.rows, outputs * share.rows * share.element
+    forward = [Launch(name, gemm(share, rows, outputs, inputs))]
+    added = gemm(share, outputs, inputs, rows, output=2 * share.gradient)
+    weight = [Launch(f"{name}_wgrad", added)]
+    if bias:
+        forward.append(Launch(f"{name}_bias", memory(share, "elementwise", 2 * out)))
+        weight.append(Launch(f"{name}_bias_grad", memory(share, "elementwise", out)))
+    return Operator(
+        name,
+        tuple(forward),
+        (Launch(f"{name}_dgrad", gemm(share, rows, inputs, outputs)),),
+        tuple(weight),
+        saved=share.residual if edge == "column" else float(inputs * rows * share.element),
+        edge=edge,
+        buffer=share.whole_residual,
+    )

@@ -1,0 +1,64 @@
+"""Memory over time: one line per rank, with what the GPU has as a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+
+from sim.analysis.memory import Curve
+from sim.plots.style import UNITS, figure, unit_for
+
+_LINES = 8  # more would not be told apart
+
+
+def memory(
+    curves: Mapping[int, Curve],
+    *,
+    capacity: float | None = None,
+    title: str = "",
+    unit: str = "auto",
+) -> Figure:
+    """Draw bytes held over time, of at most eight ranks spread over those there are.
+
+    ``capacity`` is the bytes that a GPU has. Raises ValueError for an unknown unit of time.
+    """
+    if unit != "auto" and unit not in UNITS:
+        raise ValueError(f"no unit {unit!r}; there are auto, {', '.join(UNITS)}")
+    first = min((float(curve.seconds[0]) for curve in curves.values()), default=0.0)
+    last = max((float(curve.seconds[-1]) for curve in curves.values()), default=0.0)
+    unit = unit_for(last - first) if unit == "auto" else unit
+    made = figure(10.0, 4.0)
+    axes = made.add_subplot()
+    shown = spread(sorted(curves), _LINES)
+    for k, rank in enumerate(shown):
+        colour = colormaps["viridis"](0.9 * k / max(len(shown) - 1, 1))
+        times = np.append(curves[rank].seconds, last) * UNITS[unit]
+        held = np.append(curves[rank].bytes, curves[rank].bytes[-1:]) / 2**30
+        axes.step(times, held, where="post", color=colour, lw=1.2, label=f"rank {rank}")
+    if capacity is not None:
+        axes.axhline(capacity / 2**30, color="black", lw=1.2, ls="--", label="GPU memory")
+    axes.set(xlabel=unit, ylabel="GiB")
+    axes.set_title(title, fontsize=11, loc="left")
+    axes.set_ylim(bottom=0.0)
+    if first < last:
+        axes.set_xlim(first * UNITS[unit], last * UNITS[unit])
+    axes.grid(axis="y", color="0.9")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if shown:
+        made.legend(loc="outside right upper", frameon=False, fontsize=8)
+    return made
+
+
+def spread(ranks: list[int], most: int) -> list[int]:
+    """At most so many of the ranks, the first and the last among them.
+
+    >>> spread([0, 1, 2, 3, 4], 3)
+    [0, 2, 4]
+    """
+    if len(ranks) <= most:
+        return ranks
+    return [ranks[round(k * (len(ranks) - 1) / (most - 1))] for k in range(most)]

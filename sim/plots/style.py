@@ -1,0 +1,43 @@
+"""Colours that stay apart in grey, units of the time axis, the empty figure."""
+
+from __future__ import annotations
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+PHASES = {
+    "F": ("forward", "#a9cbee"),
+    "R": ("recomputed forward", "#f3dd8b"),
+    "I": ("input gradient", "#e8853d"),
+    "W": ("weight gradient", "#1f7a58"),
+    "O": ("optimizer", "#5b2a86"),
+    "": ("other", "#8c8c8c"),
+}
+"""By phase: its name and colour. Their lightness falls, so that grey print tells them apart."""
+DARK = ("W", "O", "")  # numbers on these are white
+TRANSFERS = {
+    "tp": "#7a9a01",
+    "cp": "#00a0a0",
+    "ep": "#8a5cc0",
+    "pp": "#1f6fb4",
+    "dp": "#c23b5e",
+    "copy": "#b07a2a",
+}
+"""Dimensions of communication in the order of their lanes; others are dark grey."""
+UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6}
+
+
+def unit_for(seconds: float) -> str:
+    """The unit in which a duration has few digits.
+
+    >>> unit_for(13.7), unit_for(0.2), unit_for(2e-5)
+    ('s', 'ms', 'us')
+    """
+    return "s" if seconds >= 2 else "ms" if seconds >= 2e-3 else "us"
+
+
+def figure(width: float, height: float) -> Figure:
+    """An empty figure of so many inches."""
+    made = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(made)
+    return made

@@ -1,0 +1,50 @@
+"""What one stage does for one microbatch: kernels and collectives in issue order, not yet placed.
+
+Strategies rewrite programs; :mod:`sim.build` turns each into a template of graph columns and stamps
+it once per microbatch and rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sim.graph import Compute, Memory
+
+
+class Kernel(NamedTuple):
+    """A compute kernel on the compute stream.
+
+    ``needs`` are positions in the program of items on *other* streams that must have ended; what
+    comes earlier on the compute stream has ended anyway. A negative position -1 - k is something
+    that the stage is given, number k: 0 its input from another stage.
+    """
+
+    name: str
+    work: Compute
+    phase: str  # F forward, R recomputed forward, I input gradient, W weight gradient
+    layer: int = -1
+    needs: tuple[int, ...] = ()
+    memory: tuple[Memory, ...] = ()
+
+
+class Collective(NamedTuple):
+    """A communication over one axis of the mesh, on the stream named after that axis.
+
+    ``bytes`` is the whole buffer, as in :class:`sim.graph.Communication`. ``needs`` are positions
+    of the items on other streams (as a rule the kernel just before it) that must have ended.
+    """
+
+    name: str
+    axis: str  # of the mesh, and the dimension its seconds count for
+    collective: str
+    bytes: float
+    phase: str
+    layer: int = -1
+    needs: tuple[int, ...] = ()
+    memory: tuple[Memory, ...] = ()
+    stream: str = ""  # where not the axis's name
+
+
+Item = Kernel | Collective
+Program = Sequence[Item]

@@ -1,0 +1,278 @@
+"""Which keys a recipe has, of which type, and what each means.
+
+One class per section of the TOML file. Only what one value can say for itself is checked here; what
+several values have to agree on is checked in :mod:`sim.config`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from sim.model import Model
+
+Count = Annotated[int, Field(ge=1)]
+Switch = bool
+Dtype = Literal["bf16", "fp16", "fp32"]
+Table = dict[str, Any]
+
+RECOMPUTE = ("none", "selective", "full")
+
+NOT_YET: dict[str, tuple[object, ...]] = {
+    "model.mla": (None,),
+    "model.mtp": (None,),
+    "model.experts": (None,),
+    "model.topk": (None,),
+    "model.expert_ffn": (None,),
+    "model.shared_experts": (None,),
+    "model.dense_layers": (None,),
+    "model.capacity_factor": (None,),
+    "model.load": (None,),
+    "parallelism.cp": (1,),
+    "parallelism.ep": (1,),
+    "parallelism.etp": (1,),
+    "parallelism.zero": (0, 1),
+    "parallelism.fsdp": (None,),
+    "schedule.csv": (None,),
+    "schedule.deferred_wgrad": (False,),
+    "schedule.pair": (None,),
+    "training.fp8": (None,),
+    "training.recompute": RECOMPUTE,
+    "training.offload": (None,),
+    "training.optimizer": ("adam",),
+    "simulation.engine": ("auto", "simpy"),
+    "simulation.host": (False,),
+    "simulation.steps": (1,),
+    "simulation.costs": ("fit",),
+}
+"""Keys that are understood but not simulated yet, and the values that are."""
+
+
+class Section(BaseModel):
+    """A table of the file: unknown keys and values of another type are refused."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class ModelSection(Section):
+    """A preset, a Hugging Face config.json or the numbers, which also override the other two."""
+
+    preset: str | None = None
+    """model that comes along; `traincast list models` names them"""
+    hf: str | None = None
+    """config.json of a Hugging Face model, relative to this file"""
+    name: str | None = None
+    """what the model is called in outputs"""
+    layers: Count | None = None
+    """transformer layers"""
+    hidden: Count | None = None
+    """width of the residual stream"""
+    heads: Count | None = None
+    """query heads"""
+    kv_heads: Count | None = None
+    """key and value heads; heads unless given"""
+    head_dim: Count | None = None
+    """width of a head; hidden / heads unless given"""
+    ffn: Count | None = None
+    """inner width of the MLP; 4 hidden unless given or gated"""
+    gated: Switch | None = None
+    """a gate beside the first linear of the MLP, such as SwiGLU"""
+    vocab: Count | None = None
+    """tokens in the vocabulary"""
+    tied: Switch | None = None
+    """the head uses the embedding's weights"""
+    norm: Literal["layer", "rms"] | None = None
+    """layer (LayerNorm) or rms (RMSNorm)"""
+    attention: Literal["flash", "unfused"] | None = None
+    """flash (one kernel, nothing of size s x s in memory) or unfused"""
+    activation: Literal["gelu", "silu", "relu2"] | None = None
+    """gelu, silu or relu2 (squared ReLU)"""
+    qkv_bias: Switch | None = None
+    """biases in the QKV linear"""
+    bias: Switch | None = None
+    """biases in the other linears"""
+    position: Literal["learned", "rope", "none"] | None = None
+    """learned (a table of embeddings), rope (rotary) or none"""
+    positions: Annotated[int, Field(ge=0)] | None = None
+    """rows of the learned table; sequence unless given"""
+    dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """share of activations dropped; 0 runs no dropout kernels"""
+    vocab_padding: Count | None = None
+    """the vocabulary is padded to a multiple of this times tp, as Megatron does; 1 pads nothing"""
+    sequence: Count | None = None
+    """tokens per sample"""
+    mla: Table | None = None
+    """multi-head latent attention"""
+    mtp: Count | None = None
+    """multi-token prediction layers"""
+    experts: Count | None = None
+    """experts of a mixture"""
+    topk: Count | None = None
+    """experts per token"""
+    expert_ffn: Count | None = None
+    """inner width of an expert"""
+    shared_experts: Count | None = None
+    """experts that see every token"""
+    dense_layers: Count | None = None
+    """first layers without experts"""
+    capacity_factor: Annotated[float, Field(gt=0)] | None = None
+    """tokens an expert takes, as a multiple of its fair share"""
+    load: Table | None = None
+    """how unevenly experts are used"""
+
+
+class ClusterSection(Section):
+    """On which machine the job runs."""
+
+    topology: str
+    """name of a topology that comes along (`traincast list topologies`), or a TOML file"""
+    gpus: Count
+    """GPUs of the job"""
+
+
+class ParallelismSection(Section):
+    """How the job is split over the GPUs: the product of tp, pp, cp and dp is their number."""
+
+    tp: Count = 1
+    """tensor parallel: GPUs that share each layer"""
+    pp: Count = 1
+    """pipeline parallel: ranks of the pipeline"""
+    dp: Count | None = None
+    """data parallel: replicas; what is left over unless given"""
+    sp: Switch = False
+    """Megatron's sequence parallelism: activations between the linears are split over tp too"""
+    cp: Count = 1
+    """context parallel: GPUs that share each sequence"""
+    cp_kind: Literal["ring", "ulysses", "allgather", "usp"] = "ring"
+    """ring, ulysses, allgather or usp"""
+    ep: Count = 1
+    """expert parallel: GPUs that share the experts"""
+    etp: Count = 1
+    """tensor parallel inside experts"""
+    zero: Annotated[int, Field(ge=0, le=3)] = 0
+    """ZeRO stage: 0 plain data parallel, 1 splits the optimizer state over dp"""
+    fsdp: Table | None = None
+    """fully sharded data parallel"""
+    overlap_grad_reduce: Switch = True
+    """reduce gradients bucket by bucket while the backward goes on"""
+    overlap_param_gather: Switch = False
+    """with zero 1: gather parameters beside the first forwards rather than after the optimizer"""
+    overlap_p2p: Switch | None = None
+    """the pipeline's sends and receives run beside kernels; true unless p2p is batched"""
+    tp_overlap: Switch = False
+    """cut sp's collectives into tp chunks that run beside the GEMM that feeds or uses them"""
+    tp_backward_overlap: Switch = True
+    """tp's collectives of the backward run beside the weight-gradient GEMM"""
+    bucket_mb: Annotated[float, Field(gt=0)] = 40.0
+    """gradients of one bucket, in MB (1e6 bytes)"""
+    p2p: Literal["direction", "pair", "batched"] = "direction"
+    """streams of the pipeline: one per direction, one per pair of ranks, or batched kernels"""
+    scatter_gather: Switch = False
+    """send 1/tp over the wire and gather inside the node; for jobs without sp"""
+    order: str = "tp-cp-ep-dp-pp"
+    """how ranks are numbered, innermost first"""
+
+
+class ScheduleSection(Section):
+    """In which order each pipeline rank runs its microbatches."""
+
+    name: str = "one_f_one_b"
+    """`traincast list schedules` names them"""
+    chunks: Count | None = None
+    """stages per rank, for interleaved schedules (2 unless given)"""
+    group: Count | None = None
+    """interleaved: microbatches that pass a chunk in a row; one per rank unless given"""
+    layers_per_stage: Annotated[tuple[Count, ...], Field(strict=False)] | None = None
+    """layers of each of the pp x chunks stages, first to last; even unless given"""
+    csv: str | None = None
+    """file with the order"""
+    deferred_wgrad: Switch = False
+    """weight gradients later than input gradients"""
+    pair: Literal["serial", "fused", "shared"] | None = None
+    """how overlapped forward-backward pairs run"""
+
+
+class TrainingSection(Section):
+    """Batch, number formats and what the backward recomputes."""
+
+    micro_batch: Count = 1
+    """samples per microbatch"""
+    global_batch: Count
+    """samples per step"""
+    dtype: Dtype = "bf16"
+    """of activations and weights: bf16, fp16 or fp32"""
+    grad_dtype: Dtype = "fp32"
+    """of gradients as they are kept and reduced"""
+    param_gather_dtype: Dtype | None = None
+    """of parameters as they are gathered; dtype unless given"""
+    fp8: Table | None = None
+    """which GEMMs run in fp8"""
+    recompute: Literal["none", "selective", "full"] | Table = "none"
+    """none, selective (the attention core) or full (every layer from its input)"""
+    offload: str | None = None
+    """what is kept in host memory"""
+    optimizer: str = "adam"
+    """what updates the weights"""
+
+
+class SimulationSection(Section):
+    """How the job is simulated."""
+
+    seed: Annotated[int, Field(ge=0)] = 0
+    """of everything random; same seed, same timeline"""
+    fold: Literal["auto", "none"] = "auto"
+    """auto simulates one of several ranks that cannot differ; none simulates all"""
+    engine: Literal["auto", "simpy", "compiled"] = "auto"
+    """what runs the graph"""
+    host: Switch = False
+    """simulate the CPU that launches kernels"""
+    steps: Count = 1
+    """training steps"""
+    costs: Literal["fit", "table"] = "fit"
+    """fit: kernel times by formula with fitted constants"""
+
+
+class Recipe(Section):
+    """A training job on a cluster; :func:`sim.config.load` fills in all defaults."""
+
+    model: ModelSection
+    cluster: ClusterSection
+    parallelism: ParallelismSection = ParallelismSection()
+    schedule: ScheduleSection = ScheduleSection()
+    training: TrainingSection
+    perturbations: list[Table] = []
+    simulation: SimulationSection = SimulationSection()
+
+    @property
+    def architecture(self) -> Model:
+        """The model's numbers, for :mod:`sim.model`."""
+        from sim.model import Model  # here, so that reading a recipe does not load NumPy
+
+        fields = Model.__dataclass_fields__
+        return Model(**{name: getattr(self.model, name) for name in fields})
+
+    @property
+    def sequence(self) -> int:
+        """Tokens per sample."""
+        return self.model.sequence or 0
+
+    @property
+    def microbatches(self) -> int:
+        """Microbatches that each pipeline runs per step."""
+        return self.training.global_batch // (
+            self.training.micro_batch * (self.parallelism.dp or 1)
+        )
+
+    @property
+    def stages(self) -> int:
+        """Stages of the pipeline: model chunks, ``chunks`` on each of ``pp`` ranks."""
+        return self.parallelism.pp * (self.schedule.chunks or 1)
+
+    @property
+    def layers_per_stage(self) -> tuple[int, ...]:
+        """Layers of each stage, first to last."""
+        return self.schedule.layers_per_stage or ()

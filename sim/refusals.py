@@ -1,0 +1,101 @@
+"""What is wrong with a recipe, in a sentence for the person who wrote it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable
+
+from pydantic import BaseModel, ValidationError
+
+from sim.recipe import Recipe
+
+SECTIONS: dict[str, list[str]] = {
+    name: sorted(field.annotation.model_fields)
+    for name, field in Recipe.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+}
+"""The keys of each section."""
+
+_TYPES = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list of whole numbers",
+    "list_type": "a list of tables, [[perturbations]]",
+    "dict_type": "a table",
+}
+
+
+def show(value: object) -> str:
+    """A value as a recipe writes it.
+
+    >>> show(True), show("bf16")
+    ('true', '"bf16"')
+    """
+    return json.dumps(value, default=str)
+
+
+def sentence(error: ValidationError, section: str = "") -> str:
+    """The first thing that pydantic found wrong with a recipe, or with one section of it."""
+    problems = error.errors(include_url=False)  # a misspelt key also makes another one missing
+    problem = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
+    where = [section] * bool(section) + [str(part) for part in problem["loc"]]
+    name, bound = ".".join(where[:2]), problem.get("ctx", {})
+    index = f"[{where[2]}]" if len(where) > 2 and where[2].isdigit() else ""
+    found = f"{name}{index} = {show(problem['input'])}"
+    match problem["type"]:
+        case "extra_forbidden":
+            return unknown(name)
+        case "missing":
+            return f"{name} is missing" if len(where) > 1 else f"the section [{name}] is missing"
+        case "greater_than_equal":
+            return f"{found} must be at least {bound['ge']:g}"
+        case "greater_than":
+            return f"{found} must be greater than {bound['gt']:g}"
+        case "less_than":
+            return f"{found} must be less than {bound['lt']:g}"
+        case "less_than_equal":
+            return f"{found} must be at most {bound['le']:g}"
+        case "literal_error":
+            return f"{found} must be {bound['expected']}"
+        case "model_type" | "model_attributes_type":
+            return f"{found} must be a table, [{name}]"
+        case kind:
+            return f"{found} must be {_TYPES.get(kind, problem['msg'].lower())}"
+
+
+def unknown(path: str) -> str:
+    """What is said of a key that no recipe has, and which was probably meant.
+
+    >>> unknown("parallelism.bucket")
+    'unknown key parallelism.bucket; did you mean parallelism.bucket_mb?'
+    """
+    section, _, key = path.partition(".")
+    meant = section if section in SECTIONS else _near(section, SECTIONS, 0.6)
+    if section == "perturbations":
+        return "[[perturbations]] are a list of tables, which only the recipe itself can give"
+    near = _elsewhere(key or section, 1.0)
+    if meant and key and not near:
+        close = key if key in SECTIONS[meant] else _near(key, SECTIONS[meant])
+        near = close and f"{meant}.{close}"
+    near = near or _elsewhere(key or section) or (meant if meant != section else None)
+    if near:
+        return f"unknown key {path}; did you mean {near}?"
+    if section in SECTIONS:
+        return f"unknown key {path}; [{section}] has {', '.join(SECTIONS[section])}"
+    return f"unknown key {path}; the sections are {', '.join(Recipe.model_fields)}"
+
+
+def _elsewhere(key: str, cutoff: float = 0.75) -> str | None:
+    """The key of any section that is nearest."""
+    sections = {k: name for name, keys in SECTIONS.items() for k in keys}
+    close = _near(key, sections, cutoff)
+    return close and f"{sections[close]}.{close}"
+
+
+def _near(word: str, words: Iterable[str], cutoff: float = 0.5) -> str | None:
+    return next(iter(difflib.get_close_matches(word, list(words), 1, cutoff)), None)

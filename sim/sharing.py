@@ -1,0 +1,230 @@
+"""What shares: kernels on a GPU that communication uses too, and communication on common links."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+from sim.clock import RESOLVE, Clock, Due
+from sim.flows import Flow, Flows
+from sim.gpu import Chain, Gpu, KernelSeconds
+from sim.graph import Graph
+from sim.hardware import Machine
+from sim.segments import Segments
+from sim.uses import Uses
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the parts of one simulation have in common. Positions and slots: see sim.segments."""
+
+    env: Clock
+    segs: Segments
+    machine: Machine
+    uses: Uses
+    complete: Callable[[int], None]  # a segment has ended
+    bounds: array[float]  # of segment s: its start and its ends, from slot first[s] + s on
+    first: list[int]
+    order: list[int]  # op index that orders a segment's events
+    work: array[int]  # of each position
+
+
+class Sharing:
+    """Starts the segments that share something, and solves again after each change."""
+
+    def __init__(self, run: Run, graph: Graph) -> None:
+        segs, machine, uses = run.segs, run.machine, run.uses
+        self._run = run
+        self._env, self._bounds, self._complete = run.env, run.bounds, run.complete
+        self._first, self._order, self._work = run.first, run.order, run.work
+        self._rank = segs.rank.tolist()
+        self._gpus = [Gpu(i) for i in range(len(segs.ranks))]
+        self._seconds = KernelSeconds(machine)
+        self._flows = Flows(machine)
+        self._dirty: set[int] = set()  # GPUs whose state changed at this instant
+        self._pending = False  # a resolve is scheduled at this instant
+        self._beside = bytearray(uses.beside_compute.tobytes())
+        self._sms = uses.sms.tolist()
+        self._part_start, self._part_of = segs.part_start.tolist(), segs.part_of.tolist()
+        self._tail = segs.tail.tolist()
+        self._parts_left = np.diff(segs.part_start).tolist()
+        self._missing = uses.members.tolist()  # of each part: members that have not started
+        self._member_start = uses.member_start.tolist()
+        self._member = uses.member.tolist()  # rows of part_of, by part
+        self._row_segment = uses.row_segment.tolist()
+        self._part_work = graph.part_work.tolist()
+        self._part_order = uses.part_order.tolist()
+        self._on_links = bytearray(uses.on_links.tobytes())  # of each work
+        self._uses_hbm = bytearray(uses.uses_hbm.tobytes())  # of each part
+        self._latency = (machine.latency + machine.fixed).tolist()  # fixed: of recorded groups
+        self._transfer = machine.transfer.tolist()
+        self._speed, self._hbm = machine.speed.tolist(), machine.hbm.tolist()
+        self._flow: dict[int, tuple[Flow, Due]] = {}
+        self.stats = {"shared_kernels_slowed": 0, "flows": 0, "resolves": 0}
+
+    # -- kernels ----------------------------------------------------------------------------------
+
+    def start_chain(self, s: int) -> None:
+        """Kernels on a GPU beside whose kernels communication may run."""
+        gpu, now = self._gpus[self._rank[s]], self._env._now
+        if gpu.running:
+            self._touch(gpu.rank)
+        a, b = self._first[s], self._first[s + 1]
+        chain = Chain(s, a, now, (0, 0.0, 1), None)
+        gpu.running[s] = chain
+        chain.state = gpu.state()
+        seconds = self._seconds(chain.state)
+        each = [seconds[w] for w in self._work[a:b]]
+        ends = array("d", accumulate(each, initial=now))
+        self._bounds[a + s : b + s + 1] = ends
+        chain.due = self._env.at(ends[-1], self._order[s], Due(self._end_chain, chain))
+
+    def _end_chain(self, due: Due) -> None:
+        chain: Chain = due.what
+        gpu = self._gpus[self._rank[chain.segment]]
+        del gpu.running[chain.segment]
+        if gpu.running:
+            self._touch(gpu.rank)
+        self._complete(chain.segment)
+
+    def _change_speed(self, gpu: Gpu) -> None:
+        """Kernels under way go on as the GPU's new state allows; those behind them follow."""
+        state, now = gpu.state(), self._env._now
+        new = self._seconds(state)
+        for s in sorted(gpu.running):
+            chain = gpu.running[s]
+            if chain.state == state:
+                continue
+            old, chain.state = self._seconds(chain.state), state
+            a, b = self._first[s] + s, self._first[s + 1] + s
+            slot = bisect_right(self._bounds, now, a + 1, b + 1)  # where the running kernel ends
+            if slot > b:
+                continue  # it ends at this very instant
+            here = slot - s - 1
+            w = self._work[here]
+            end, last = self._bounds[slot], self._bounds[b]
+            if old[w] != new[w]:
+                left = chain.advance(here, self._bounds[slot - 1], old[w], now)
+                end = now + left * new[w]
+            behind = [new[w] for w in self._work[here + 1 : b - s]]
+            self._bounds[slot : b + 1] = array("d", accumulate(behind, initial=end))
+            if self._bounds[b] != last:
+                self.stats["shared_kernels_slowed"] += 1
+                chain.due.drop()
+                again = Due(self._end_chain, chain)
+                chain.due = self._env.at(self._bounds[b], self._order[s], again)
+
+    # -- communication ----------------------------------------------------------------------------
+
+    def start_communication(self, s: int) -> None:
+        """One rank is there: from now on its kernel spins on its SMs until its parts are done."""
+        self._bounds[self._first[s] + s] = self._env._now
+        if self._beside[s]:
+            self._hold(s, self._sms[s])
+        for row in range(self._part_start[s], self._part_start[s + 1]):
+            part = self._part_of[row]
+            self._missing[part] -= 1
+            if not self._missing[part]:
+                self._begin(part)
+
+    def _hold(self, s: int, sms: int) -> None:
+        gpu = self._gpus[self._rank[s]]
+        gpu.sms += sms
+        if sms and gpu.running:
+            self._touch(gpu.rank)
+
+    def _begin(self, part: int) -> None:
+        """All members are there: after the latency, data moves."""
+        work, env = self._part_work[part], self._env
+        moves = env._now + self._latency[work]
+        if self._on_links[work] or self._uses_hbm[part]:
+            env.at(moves, self._part_order[part], Due(self._move, part))
+        if not self._on_links[work]:
+            end = moves + self._transfer[work]
+            env.at(end, self._part_order[part], Due(self._end_part, part))
+
+    def _move(self, due: Due) -> None:
+        part: int = due.what
+        work = self._part_work[part]
+        if self._on_links[work]:
+            flow = self._flows.join(part, work, self._env._now)
+            self._flow[part] = (flow, due)
+            self.stats["flows"] += 1
+            self._ask_resolve()
+        elif self._uses_hbm[part]:
+            self._take_memory(part, self._hbm[work])
+
+    def _take_memory(self, part: int, share: float) -> None:
+        """The part takes this share of memory bandwidth on its members' GPUs; 0 gives it back."""
+        for k in range(self._member_start[part], self._member_start[part + 1]):
+            s = self._row_segment[self._member[k]]
+            if self._beside[s]:
+                gpu = self._gpus[self._rank[s]]
+                if share:
+                    gpu.moving[part] = share
+                else:
+                    gpu.moving.pop(part, None)
+                if gpu.running:
+                    self._touch(gpu.rank)
+
+    def _end_part(self, due: Due) -> None:
+        part: int = due.what
+        if part in self._flow:
+            self._flows.leave(self._flow.pop(part)[0])
+            self._ask_resolve()
+        if self._uses_hbm[part]:
+            self._take_memory(part, 0.0)
+        for k in range(self._member_start[part], self._member_start[part + 1]):
+            row = self._member[k]
+            s, now = self._row_segment[row], self._env._now
+            if self._tail[row]:
+                self._env.at(now + self._tail[row], self._order[s], Due(self._end_member, s))
+            else:
+                self._end_member_now(s)
+
+    def _end_member(self, due: Due) -> None:
+        self._end_member_now(due.what)
+
+    def _end_member_now(self, s: int) -> None:
+        """One part of an op is done; the op ends with its last."""
+        self._parts_left[s] -= 1
+        if self._parts_left[s]:
+            return
+        self._bounds[self._first[s + 1] + s] = self._env._now
+        if self._beside[s]:
+            self._hold(s, -self._sms[s])
+        self._complete(s)
+
+    # -- solving again ----------------------------------------------------------------------------
+
+    def _touch(self, gpu: int) -> None:
+        self._dirty.add(gpu)
+        self._ask_resolve()
+
+    def _ask_resolve(self) -> None:
+        if not self._pending:
+            self._pending = True
+            self._env.at(self._env._now, 0, Due(self._resolve, None), RESOLVE)
+
+    def _resolve(self, _: Due) -> None:
+        """All events of this instant are applied: find the new speeds, of links and then of GPUs."""
+        self._pending = False
+        self.stats["resolves"] += 1
+        for flow in self._flows.resolve(self._env._now):
+            _, due = self._flow[flow.id]
+            due.drop()
+            due = Due(self._end_part, flow.id)
+            self._env.at(flow.end, self._part_order[flow.id], due)
+            self._flow[flow.id] = (flow, due)
+            if self._uses_hbm[flow.id]:
+                work = self._part_work[flow.id]
+                self._take_memory(flow.id, self._hbm[work] * flow.speed / self._speed[work])
+        self._pending = False
+        dirty, self._dirty = sorted(self._dirty), set()
+        for rank in dirty:
+            self._change_speed(self._gpus[rank])

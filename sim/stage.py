@@ -1,0 +1,180 @@
+"""What one stage runs for one microbatch: its operators written down in issue order.
+
+Forward, whole backward, and backward in two halves (input gradients, weight gradients). The order
+is Megatron-LM's: layers in reverse, per linear the input-gradient GEMM, then its collective beside
+the weight-gradient GEMM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from sim.activations import rebuilt_bytes, stage_bytes
+from sim.layer import layer
+from sim.model import Model, Setting
+from sim.operators import Operator
+from sim.program import Program
+from sim.strategies import edges, recompute, share, tp_overlap
+from sim.strategies.embedding import embedding, head
+from sim.strategies.tensor import Edge
+from sim.writer import Writer
+
+Edges = Mapping[str, Edge]
+
+
+class Block(NamedTuple):
+    """Operators in forward order that allocate and free together."""
+
+    operators: Sequence[Operator]
+    layer: int = -1
+    recompute: str = "none"
+    rebuilt: float = 0.0  # bytes that recomputation brings back
+    category: str = ""  # of memory kept from its forward to its backward, if not the stage's
+    kept: float = 0.0  # bytes of that
+
+
+def stage_programs(
+    model: Model, setting: Setting, layers: Sequence[int], first: bool, last: bool
+) -> dict[str, Program]:
+    """Programs of a stage with these layers (their numbers): F, B, I and W; B is I and W merged.
+
+    What the stage keeps is allocated by F and freed by B, or half by I and half by W. Raises
+    ValueError for a stage with nothing in it, and where the model cannot be split so.
+    """
+    if not (layers or first or last):
+        raise ValueError("a stage has no layer, no embedding and no head; use fewer stages")
+    kept = stage_bytes(model, setting, layers, first, last)
+    blocks = _blocks(model, setting, layers, kept, first, last)
+    around, overlap = edges(setting), setting.tp_backward_overlap or setting.tp_overlap
+    size = kept.get("activations", 0.0)
+    programs: dict[str, Program] = {
+        "F": _forward(blocks, around, size),
+        "B": _backward(blocks, around, overlap, size, weights=True),
+        "I": _backward(blocks, around, overlap, size / 2, weights=False),
+        "W": _weight_gradients(blocks, around, overlap, size / 2),
+    }
+    if setting.tp_overlap:
+        return {name: tp_overlap.cut(items, setting.tp) for name, items in programs.items()}
+    return programs
+
+
+def _blocks(
+    model: Model,
+    setting: Setting,
+    layers: Sequence[int],
+    kept: Mapping[str, float],
+    first: bool,
+    last: bool,
+) -> list[Block]:
+    part, rebuilt = share(model, setting), rebuilt_bytes(model, setting)
+    blocks = [Block(layer(model, part), i, setting.recompute, rebuilt) for i in layers]
+    if first:
+        size = kept.get("embedding", 0.0)
+        blocks.insert(0, Block(embedding(model, part), category="embedding", kept=size))
+    if last:
+        blocks.append(Block(head(model, part), category="logits", kept=kept["logits"]))
+    return blocks
+
+
+def _forward(blocks: Sequence[Block], around: Edges, activations: float) -> Program:
+    writer = Writer("tp")
+    for block in blocks:
+        begin = len(writer.items)
+        _forward_operators(writer, block.operators, around, "F", block.layer)
+        writer.remember(begin, block.category, block.kept, "start")
+    writer.remember(0, "activations", activations, "start")
+    return writer.items
+
+
+def _forward_operators(
+    writer: Writer, operators: Sequence[Operator], around: Edges, phase: str, number: int
+) -> None:
+    for op in operators:
+        edge = around.get(op.edge, Edge())
+        if edge.before:
+            writer.collective(f"{op.name}_{edge.before}", edge.before, op.buffer, phase, number)
+        for launch in op.forward:
+            writer.kernel(launch, phase, number)
+        if edge.after:
+            writer.collective(f"{op.name}_{edge.after}", edge.after, op.buffer, phase, number)
+
+
+def _backward(
+    blocks: Sequence[Block], around: Edges, overlap: bool, activations: float, weights: bool
+) -> Program:
+    """Input gradients of every operator in turn, with ``weights`` each followed by the weight's."""
+    writer = Writer("tp")
+    for block in reversed(blocks):
+        for step in recompute.backward(block.operators, block.recompute):
+            if step.again:
+                begin = len(writer.items)
+                _forward_operators(writer, step.again, around, "R", block.layer)
+                writer.remember(begin, "recompute", block.rebuilt, "start")
+            _gradients(writer, step.operator, around, block.layer, overlap, weights)
+            if step.done:
+                writer.remember(-1, "recompute", -_freed(block, weights), "end")
+        writer.remember(-1, block.category, -block.kept * (1 if weights else 0.5), "end")
+    writer.remember(-1, "activations", -activations, "end")
+    return writer.items
+
+
+def _gradients(
+    writer: Writer, op: Operator, around: Edges, number: int, overlap: bool, weights: bool
+) -> None:
+    """One operator's backward.
+
+    With ``overlap`` the gather of the saved input runs beside the input-gradient GEMM and the
+    reduction of the input gradient beside the weight-gradient GEMM, as in Megatron-LM.
+    """
+    edge = around.get(op.edge, Edge())
+    again: tuple[int, ...] = ()
+    if edge.before_backward and op.backward:
+        name = f"{op.name}_grad_{edge.before_backward}"
+        writer.collective(name, edge.before_backward, op.buffer, "I", number)
+    if weights and overlap:
+        again = _gather_again(writer, op, around, number)
+    for launch in op.backward:
+        writer.kernel(launch, "I", number)
+    if edge.after_backward:
+        name = f"{op.name}_grad_{edge.after_backward}"
+        writer.collective(name, edge.after_backward, op.buffer, "I", number)
+    if weights and not overlap:
+        again = _gather_again(writer, op, around, number)
+    for k, launch in enumerate(op.weight if weights else ()):
+        beside = overlap and edge.after_backward != ""
+        writer.kernel(launch, "W", number, needs=() if k else again, wait=not beside)
+
+
+def _gather_again(writer: Writer, op: Operator, around: Edges, number: int) -> tuple[int, ...]:
+    """Gather what only the weight gradient needs whole, if anything; its position."""
+    edge = around.get(op.edge, Edge())
+    kind = edge.again or ("" if op.backward else edge.before_backward)
+    if not kind:
+        return ()
+    name = f"{op.name}_{'input' if edge.again else 'grad'}_{kind}"
+    return (writer.collective(name, kind, op.buffer, "W", number, exposed=False),)
+
+
+def _weight_gradients(
+    blocks: Sequence[Block], around: Edges, overlap: bool, activations: float
+) -> Program:
+    """All weight gradients alone; what has to be gathered arrives beside the GEMM before."""
+    writer = Writer("tp")
+    jobs = [(b, op) for b in reversed(blocks) for op in reversed(b.operators) if op.weight]
+    gathered: list[tuple[int, ...]] = []
+    for j, (block, op) in enumerate(jobs):
+        for ahead, following in jobs[len(gathered) : j + 1 + overlap]:
+            gathered.append(_gather_again(writer, following, around, ahead.layer))
+        for k, launch in enumerate(op.weight):
+            writer.kernel(launch, "W", block.layer, needs=() if k else gathered[j])
+        if j + 1 == len(jobs) or jobs[j + 1][0] is not block:
+            writer.remember(-1, block.category, -block.kept / 2, "end")
+            writer.remember(-1, "recompute", _freed(block, False) - block.rebuilt, "end")
+    writer.remember(-1, "activations", -activations, "end")
+    return writer.items
+
+
+def _freed(block: Block, weights: bool) -> float:
+    """Bytes of what was rebuilt that go when the input gradient is done."""
+    return block.rebuilt / 2 if block.recompute == "full" and not weights else block.rebuilt

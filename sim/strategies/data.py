@@ -1,0 +1,114 @@
+"""Data parallelism: gradients reduced in buckets beside the backward that makes them.
+
+A bucket collects gradients in the order in which the backward of the last microbatch makes them and
+is reduced as soon as it is full (Li et al. 2020, arXiv:2006.15704; Megatron-LM's
+DistributedDataParallel). With ZeRO-1 (Rajbhandari et al. 2019, arXiv:1910.02054) the reduction is a
+reduce-scatter, and the updated parameters are gathered bucket by bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sim.graph import Compute
+from sim.model import BYTES, Parameters
+from sim.program import Collective, Item, Kernel, Program
+
+
+@dataclass(frozen=True)
+class DataParallel:
+    """How replicas agree. Sizes in bytes."""
+
+    degree: int
+    zero: int = 0  # stage: 0 or 1
+    overlap_grad_reduce: bool = True
+    overlap_param_gather: bool = False
+    bucket: float = 40e6
+    dtype: str = "bf16"
+    grad_dtype: str = "fp32"
+
+
+class Bucket(NamedTuple):
+    """Parameters whose gradients are reduced together."""
+
+    parameters: int
+    after: int  # position in the backward of the item that makes its last gradient
+    layers: frozenset[int]  # of its parameters; -1 for embedding and head
+
+
+def buckets(backward: Program, held: Parameters, data: DataParallel) -> list[Bucket]:
+    """Cut a stage's parameters into buckets in the order in which ``backward`` makes gradients."""
+    limit = data.bucket / BYTES[data.grad_dtype]
+    out: list[Bucket] = []
+    count, layers = 0, set[int]()
+    for i, size in _made(backward, held):
+        count += size
+        layers.add(backward[i].layer)
+        if count >= limit:
+            out.append(Bucket(count, i, frozenset(layers)))
+            count, layers = 0, set()
+    if count:
+        out.append(Bucket(count, len(backward) - 1, frozenset(layers)))
+    return out
+
+
+def _made(backward: Program, held: Parameters) -> list[tuple[int, int]]:
+    """(item, parameters whose gradient it makes): what no matrix product makes comes at the end."""
+    made: dict[int, int] = {}
+    for i, item in enumerate(backward):
+        if item.phase == "W" and isinstance(item, Kernel) and isinstance(item.work, Compute):
+            if item.work.kind == "gemm":
+                _, m, n, _ = item.work.shape
+                made[i] = m * n
+            elif item.work.kind == "embedding":
+                made[i] = held.embedding + held.positions
+    last = max(made, default=len(backward) - 1)
+    made[last] = made.get(last, 0) + held.total - sum(made.values())
+    return sorted(made.items())
+
+
+def reduce_gradients(backward: Program, parts: Sequence[Bucket], data: DataParallel) -> Program:
+    """``backward`` with each bucket's reduction issued behind the item that fills it."""
+    at = {bucket.after: bucket for bucket in parts}
+    out: list[Item] = []
+    moved: list[int] = []  # old position -> new
+    for i, item in enumerate(backward):
+        needs = tuple(moved[n] if n >= 0 else n for n in item.needs)
+        moved.append(len(out))
+        out.append(item._replace(needs=needs))
+        if i in at:
+            out.append(reduction(at[i], data, (len(out) - 1,)))
+    return out
+
+
+def reduction(bucket: Bucket, data: DataParallel, needs: tuple[int, ...]) -> Collective:
+    """The collective that sums a bucket's gradients over the replicas."""
+    kind = "reduce_scatter" if data.zero else "all_reduce"
+    size = float(bucket.parameters * BYTES[data.grad_dtype])
+    return Collective(f"grad_{kind}", "dp", kind, size, "O", needs=needs)
+
+
+def gathers(parts: Sequence[Bucket], data: DataParallel) -> list[Collective]:
+    """All-gathers of the updated parameters, one per bucket, in the order of the forward."""
+    return [
+        Collective("param_all_gather", "dp", "all_gather", size, "O")
+        for size in (float(bucket.parameters * BYTES[data.dtype]) for bucket in reversed(parts))
+    ]
+
+
+def wait_for_parameters(forward: Program, parts: Sequence[Bucket]) -> Program:
+    """``forward`` whose items wait for the gathers of their layer's buckets.
+
+    Slot 1 + b (see :mod:`sim.program`) is the b-th of :func:`gathers`.
+    """
+    out = list(forward)
+    for b, bucket in enumerate(reversed(parts)):
+        first = min((i for i, item in enumerate(out) if _uses(item, bucket)), default=0)
+        out[first] = out[first]._replace(needs=(*out[first].needs, -2 - b))
+    return out
+
+
+def _uses(item: Item, bucket: Bucket) -> bool:
+    return isinstance(item, Kernel) and item.layer in bucket.layers

@@ -1,0 +1,156 @@
+"""The p2p ops of one rank, under each policy of :mod:`sim.strategies.messages`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.strategies.messages import (
+    Longs,
+    Messages,
+    Steps,
+    issue_keys,
+    iterations,
+)
+from sim.strategies.pipeline import Exchange
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How ranks exchange messages.
+
+    ``paired``: batched exchanges come after a forward and the backward behind it (Megatron-LM's
+    interleaved schedule). ``ahead``: a receive is issued when the step that many before the one
+    that needs it begins (Megatron-LM's ``overlap_p2p_comm``: 1; without overlap: 0); None issues
+    every receive as soon as its stream is free.
+    """
+
+    name: str  # direction | pair | batched
+    paired: bool = False
+    ahead: int | None = None
+
+
+Outputs = Callable[[int], Sequence[int]]  # of a step of the rank: its last ops
+
+
+def exchange(
+    policy: Policy,
+    steps: Steps,
+    sent: Messages,
+    torch: Longs,
+    rank: int,
+    peers: Sequence[int],
+    outputs: Outputs,
+) -> Exchange:
+    """The p2p ops of pipeline rank ``rank``; ``peers`` are the job's ranks along the pipeline."""
+    if policy.name == "batched":
+        return _batched(policy, steps, sent, rank, outputs)
+    return _streams(policy, steps, sent, torch, rank, peers, outputs)
+
+
+def _streams(
+    policy: Policy,
+    steps: Steps,
+    sent: Messages,
+    torch: Longs,
+    rank: int,
+    peers: Sequence[int],
+    outputs: Outputs,
+) -> Exchange:
+    """One op per end of a message: sends after their step, receives before theirs."""
+    out = np.flatnonzero(steps.rank[sent.source] == rank)
+    into = np.flatnonzero(steps.rank[sent.target] == rank)
+    message = np.concatenate([out, into])
+    is_send = np.arange(len(message)) < len(out)
+    step = np.where(is_send, steps.index[sent.source[message]], steps.index[sent.target[message]])
+    peer_step = np.where(is_send, sent.target[message], sent.source[message])
+    peer = steps.rank[peer_step]
+    own = np.where(is_send, 3 * step + 2, 3 * step)
+    pair = policy.name == "pair"
+    stream_key = peer if pair else 2 * peer + is_send
+    place = torch[message] if pair else message  # messages are in the sender's order
+    key = own.copy()
+    for s in np.unique(stream_key):
+        members = np.flatnonzero(stream_key == s)
+        key[members] = issue_keys(own[members], place[members])
+    order = np.lexsort((place, key))
+    gate = np.full(int(steps.begins[rank + 1] - steps.begins[rank]), -1)
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    gate[step[~is_send]] = number[~is_send]
+    rows = order.tolist()
+    names = [_name(bool(is_send[k]), steps, sent, int(message[k])) for k in rows]
+    arrows = [_stream(pair, bool(is_send[k]), peers[int(peer[k])]) for k in rows]
+    waits = [
+        tuple((int(step[k]), op) for op in outputs(int(step[k])))
+        if is_send[k]
+        else _posted(policy, int(key[k]) // 3, outputs)
+        for k in rows
+    ]
+    carried = np.where(is_send, sent.source[message], sent.target[message])[order]
+    return Exchange(
+        key[order],
+        names,
+        arrows,
+        steps.stage[carried],
+        steps.microbatch[carried],
+        waits,
+        [(int(message[k]),) for k in rows],
+        gate,
+    )
+
+
+def _name(is_send: bool, steps: Steps, sent: Messages, message: int) -> str:
+    what = "activation" if steps.kind[sent.source[message]] == "F" else "gradient"
+    return f"{'send' if is_send else 'recv'}_{what}"
+
+
+def _stream(pair: bool, is_send: bool, peer: int) -> str:
+    if pair:
+        return f"pp pair {peer}"
+    return f"pp send →{peer}" if is_send else f"pp recv ←{peer}"
+
+
+def _posted(policy: Policy, step: int, outputs: Outputs) -> tuple[tuple[int, int], ...]:
+    """What a receive issued before ``step`` waits for: the step before those it is ahead of."""
+    if policy.ahead is None or step - 1 - policy.ahead < 0:
+        return ()
+    before = step - 1 - policy.ahead
+    return tuple((before, op) for op in outputs(before)[:1])
+
+
+def _batched(
+    policy: Policy, steps: Steps, sent: Messages, rank: int, outputs: Outputs
+) -> Exchange:
+    """One op between two iterations, for all that is sent and received there."""
+    iteration = iterations(steps, rank, policy.paired)
+    last = int(iteration[-1]) + 1
+    batches: list[list[int]] = [[] for _ in range(last + 1)]
+    for k in np.flatnonzero(steps.rank[sent.source] == rank).tolist():
+        batches[iteration[steps.index[sent.source[k]]] + 1].append(k)
+    for k in np.flatnonzero(steps.rank[sent.target] == rank).tolist():
+        batches[iteration[steps.index[sent.target[k]]]].append(k)
+    begins = np.searchsorted(iteration, np.arange(last + 1))  # first step of each iteration
+    used = [i for i, batch in enumerate(batches) if batch]
+    number = np.full(last + 1, -1)
+    number[used] = np.arange(len(used))
+    after = begins[used]  # the step issued behind each exchange
+    waits = [
+        tuple((int(s) - 1, op) for op in outputs(int(s) - 1)) if s else () for s in after
+    ]
+    stage, microbatch = (
+        np.append(column[steps.begins[rank] : steps.begins[rank + 1]], -1)[np.maximum(after - 1, 0)]
+        for column in (steps.stage, steps.microbatch)
+    )
+    return Exchange(
+        3 * after,
+        ["exchange"] * len(used),
+        ["pp"] * len(used),
+        stage,
+        microbatch,
+        waits,
+        [tuple(batches[i]) for i in used],
+        number[iteration],
+    )

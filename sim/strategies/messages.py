@@ -1,0 +1,127 @@
+"""Between stages: which step sends to which, and in what order each stream carries the messages.
+
+Point to point is rendezvous: a message moves when its send and its receive have both started. So
+both ends of a stream must take its messages in one order. Three policies (``p2p`` in a recipe):
+
+- ``direction``: a stream per peer and direction, in the sender's order of production;
+- ``pair``: a stream per pair of ranks, in the order in which torch lowers a schedule;
+- ``batched``: one kernel for the sends and receives posted together, and the rank waits for it
+  (Megatron-LM's ``batch_isend_irecv``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schedules import Plan
+
+Longs = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """All steps of a plan in columns, rank by rank in plan order."""
+
+    rank: Longs
+    index: Longs  # in its rank's list
+    stage: Longs
+    kind: NDArray[np.str_]  # F B I W
+    microbatch: Longs
+    begins: Longs  # p + 1: steps of rank r are begins[r]:begins[r + 1]
+    source: Longs  # the step whose output is this step's input, or -1
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+
+def columns(plan: Plan) -> Steps:
+    """The steps of ``plan`` and where each finds its input."""
+    flat = [step for steps in plan for step in steps]
+    lengths = [len(steps) for steps in plan]
+    begins = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    rank = np.repeat(np.arange(len(plan)), lengths)
+    stage = np.array([step.stage for step in flat], np.int64)
+    kind = np.array([step.kind for step in flat], "U1")
+    microbatch = np.array([step.microbatch for step in flat], np.int64)
+    shape = (int(stage.max()) + 2, int(microbatch.max()) + 1)
+    forward, backward = np.full(shape, -1), np.full(shape, -1)
+    index = np.arange(len(flat))
+    is_forward, is_backward = kind == "F", (kind == "B") | (kind == "I")
+    forward[stage[is_forward], microbatch[is_forward]] = index[is_forward]
+    backward[stage[is_backward], microbatch[is_backward]] = index[is_backward]
+    source = np.full(len(flat), -1)
+    later = is_forward & (stage > 0)
+    source[later] = forward[stage[later] - 1, microbatch[later]]
+    source[is_backward] = backward[stage[is_backward] + 1, microbatch[is_backward]]
+    return Steps(rank, index - begins[rank], stage, kind, microbatch, begins, source)
+
+
+@dataclass(frozen=True, eq=False)
+class Messages:
+    """One row per message from one rank to another, ordered by the step that sends it."""
+
+    source: Longs  # steps
+    target: Longs
+
+
+def messages(steps: Steps) -> Messages:
+    """Every input that comes from another rank."""
+    target = np.flatnonzero(steps.source >= 0)
+    target = target[steps.rank[steps.source[target]] != steps.rank[target]]
+    order = np.argsort(steps.source[target], kind="stable")
+    return Messages(steps.source[target][order], target[order])
+
+
+def torch_order(steps: Steps, sent: Messages) -> Longs:
+    """The place of each message in torch's lowering of the schedule.
+
+    torch takes one step of each rank in turn, when its input has been sent, and emits what the step
+    sends at once (torch 2.13, ``_add_send_recv``).
+    """
+    message_of = {int(s): k for k, s in enumerate(sent.source)}
+    place = np.zeros(len(sent.source), np.int64)
+    done = np.zeros(len(steps), np.bool_)
+    at, stop = steps.begins[:-1].tolist(), steps.begins[1:].tolist()
+    source, emitted, progress = steps.source.tolist(), 0, True
+    while progress:
+        progress = False
+        for r in range(len(at)):
+            step = at[r]
+            if step == stop[r] or (source[step] >= 0 and not done[source[step]]):
+                continue
+            done[step], at[r], progress = True, step + 1, True
+            if step in message_of:
+                place[message_of[step]] = emitted
+                emitted += 1
+    return place
+
+
+def iterations(steps: Steps, rank: int, paired: bool) -> Longs:
+    """The iteration of each step of a rank: what lies between two batched exchanges.
+
+    One step each, as in Megatron-LM's 1F1B; with ``paired`` (its interleaved schedule) a forward
+    and the backward after it, once warm-up is over, are one iteration.
+    """
+    kind = steps.kind[steps.begins[rank] : steps.begins[rank + 1]]
+    fresh = np.ones(len(kind), np.bool_)
+    backward_seen = np.cumsum(kind != "F") > 0
+    if paired:
+        fresh[1:] = ~((kind[:-1] == "F") & (kind[1:] != "F"))
+        first = int(np.argmax(backward_seen)) if backward_seen.any() else len(kind)
+        fresh[: max(first - 0, 0)] = True
+    return np.cumsum(fresh) - 1
+
+
+def issue_keys(key: Longs, stream_order: Longs) -> Longs:
+    """Where on its rank each end of a stream's messages is issued, no later than those behind it.
+
+    ``key`` is where each would be issued by itself and ``stream_order`` its place on the stream;
+    issue order is stream order, so an end that is needed late must not hold up one needed early.
+    """
+    order = np.argsort(stream_order, kind="stable")
+    out = np.empty_like(key)
+    out[order] = np.minimum.accumulate(key[order][::-1])[::-1]
+    return out

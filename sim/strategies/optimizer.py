@@ -1,0 +1,87 @@
+"""The end of a step: gradients made whole, their norm, the update, parameters made whole.
+
+The order is Megatron-LM's: finish the data-parallel reduction, sum what tensor-parallel ranks and
+the two copies of a tied embedding hold in part, then the norm over all model-parallel ranks, then
+Adam.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sim.graph import Compute
+from sim.model import BYTES
+from sim.program import Collective, Item, Kernel, Program
+from sim.strategies.data import Bucket, DataParallel, gathers, reduction
+
+ADAM = 4 * 3 + 4 * 3  # bytes per parameter: master, first and second moment, read and written
+
+
+@dataclass(frozen=True)
+class Tail:
+    """What one rank has to do after its last backward."""
+
+    parameters: int  # that this rank holds
+    partial: float = 0.0  # bytes of gradients to sum over tp: norms under sequence parallelism
+    embedding: float = 0.0  # bytes of the tied embedding's gradient, to sum over its two stages
+    loss_scale: bool = False  # fp16: gradients are unscaled and checked first
+    norm_ranks: int = 1  # over how many ranks the norm is summed
+
+
+def tail(
+    what: Tail, stages: Sequence[Sequence[Bucket]], data: DataParallel, inputs: int
+) -> Program:
+    """The ops after the last backward; ``inputs`` slots say what must have ended before."""
+    items: list[Item] = []
+    before = tuple(-1 - k for k in range(inputs))
+    if data.degree > 1 and not data.overlap_grad_reduce:
+        items += [reduction(bucket, data, before) for parts in stages for bucket in parts]
+    if what.partial:
+        needs = (*before, *_last(items))
+        items.append(_sum("partial_grad_all_reduce", "tp", what.partial, needs))
+    if what.embedding:
+        needs = (*before, *_last(items))
+        items.append(_sum("embedding_grad_all_reduce", "embedding", what.embedding, needs))
+    items += _update(what, data, (*before, *_last(items)), len(items))
+    if data.degree > 1 and data.zero and not data.overlap_param_gather:
+        adam = (len(items) - 1,)
+        items += [g._replace(needs=adam) for parts in stages for g in gathers(parts, data)]
+    return items
+
+
+def _last(items: Sequence[Item]) -> tuple[int, ...]:
+    """The latest collective of each axis: its stream orders the ones before."""
+    return tuple({item.axis: i for i, item in enumerate(items) if isinstance(item, Collective)}.values())
+
+
+def _sum(name: str, axis: str, size: float, needs: tuple[int, ...]) -> Collective:
+    return Collective(name, axis, "all_reduce", size, "O", needs=needs)
+
+
+def _update(
+    what: Tail, data: DataParallel, needs: tuple[int, ...], begin: int
+) -> list[Kernel | Collective]:
+    """Unscale (fp16), norm, clip and Adam on this rank's share of the parameters."""
+    share = what.parameters / (data.degree if data.zero else 1)
+    grad = BYTES[data.grad_dtype]
+
+    def kernel(name: str, size: float, needs: tuple[int, ...] = ()) -> Kernel:
+        return Kernel(name, Compute("optimizer", 0.0, share * size), "O", needs=needs)
+
+    out: list[Kernel | Collective] = []
+    if what.loss_scale:
+        out.append(kernel("unscale", 2 * grad, needs))
+    out.append(kernel("grad_norm", grad, () if out else needs))
+    met: tuple[int, ...] = ()
+    if what.norm_ranks > 1:
+        met = (begin + len(out),)
+        out.append(_sum("grad_norm_all_reduce", "model", 4.0, (met[0] - 1,)))
+    out.append(kernel("clip", 2 * grad, met))
+    return [*out, kernel("adam", ADAM + grad + BYTES[data.dtype])]
+
+
+def zero_gradients(parameters: int, data: DataParallel) -> Kernel:
+    """What a step begins with: gradient buffers set to zero."""
+    size = float(parameters * BYTES[data.grad_dtype])
+    return Kernel("zero_grads", Compute("optimizer", 0.0, size), "O")

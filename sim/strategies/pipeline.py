@@ -1,0 +1,199 @@
+"""Pipeline parallelism: the steps of a plan on each rank, and the exchanges between stages.
+
+One rank is lowered at a time. It issues *units* (a step, a send, a receive, a batched exchange, the
+head and the tail of the training step); each copy of a template is one unit, and what a unit waits
+for is an op of another unit of the rank. Units are numbered: the steps in plan order, then the
+exchanges, then head and tail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.strategies.messages import Longs, Messages, Steps
+from sim.template import Stamp, Template
+
+HEAD, TAIL = -10, 1 << 60  # issue keys before and after every step's
+
+
+class Variant(NamedTuple):
+    """Which template a step uses."""
+
+    stage: int
+    kind: str  # F B I W
+    place: str  # "first" or "last" of its stage and kind on its rank, or ""
+    inputs: int  # how many ops it waits for before it starts
+
+
+Reference = tuple[Longs, int]  # per copy a unit; and which of its ops
+
+
+@dataclass
+class Group:
+    """Units of one template; arrays have a row per unit."""
+
+    template: Template
+    stage: int
+    units: Longs
+    microbatch: Longs
+    waits: Sequence[Reference] = ()
+    parts: Sequence[Longs] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """The p2p ops of one rank, a row each. Lists are ragged: what differs from op to op."""
+
+    key: Longs  # where it is issued: 3 k before step k, 3 k + 2 after it
+    name: list[str]
+    stream: list[str]
+    stage: Longs
+    microbatch: Longs
+    waits: list[tuple[tuple[int, int], ...]]  # (step of the rank, row of its outputs)
+    messages: list[tuple[int, ...]]  # one part each
+    gate: Longs  # of each step of the rank: the op here that brings its input, or -1
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+
+@dataclass(frozen=True, eq=False)
+class Makers:
+    """Templates on demand, for one rank; see :mod:`sim.build`."""
+
+    step: Callable[[Variant], Template]
+    exchange: Callable[[str, str, int, int, int], Template]  # name, stream, message, waits, parts
+    head: Template | None
+    tail: Callable[[int], Template]  # of how many ops it waits for
+    outputs: dict[Variant, int] = field(default_factory=dict)
+
+
+def variants(steps: Steps, rank: int, gate: Longs, outputs: Callable[[str], int]) -> list[Variant]:
+    """The variant of each step of a rank; ``gate`` says which inputs an exchange brings."""
+    mine = slice(int(steps.begins[rank]), int(steps.begins[rank + 1]))
+    stage, kind, source = steps.stage[mine], steps.kind[mine], steps.source[mine]
+    place = np.full(len(stage), "", "U5")
+    for s in np.unique(stage):
+        last_kind = "W" if ((stage == s) & (kind == "W")).any() else "B"
+        place[np.flatnonzero((stage == s) & (kind == "F"))[:1]] = "first"
+        place[np.flatnonzero((stage == s) & (kind == last_kind))[-1:]] = "last"
+    local = (source >= 0) & (gate < 0) & (steps.rank[source] == rank)
+    inputs = np.where(gate >= 0, 1, np.where(local, [outputs(k) for k in kind], 0))
+    columns = (stage.tolist(), kind.tolist(), place.tolist(), inputs.tolist())
+    return [Variant(*row) for row in zip(*columns, strict=True)]
+
+
+def lower(
+    steps: Steps,
+    rank: int,
+    exchange: Exchange,
+    make: Makers,
+    base: int,
+    team_parts: int,
+    message_parts: Longs,
+    other_parts: Callable[[Template], Sequence[int]],
+    job_rank: int,
+) -> tuple[list[Stamp], int, int]:
+    """Stamps of one rank whose ops begin at ``base``; also the next free op and team part.
+
+    ``message_parts`` numbers the part of each message, ``other_parts`` those of a template's groups
+    that other teams take part in.
+    """
+    kinds = variants(steps, rank, exchange.gate, lambda _: 2)
+    groups = [
+        *_steps(steps, rank, exchange, make, kinds),
+        *_exchanges(exchange, make, len(kinds), message_parts),
+        *_ends(exchange, make, kinds),
+    ]
+    count = len(kinds) + len(exchange) + 2
+    key, length = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    parts = np.zeros(count, np.int64)
+    key[: len(kinds)] = 3 * np.arange(len(kinds)) + 1
+    key[len(kinds) : -2] = exchange.key
+    key[-2:] = HEAD, TAIL
+    for group in groups:
+        length[group.units] = len(group.template)
+        parts[group.units] = len(group.template.part_work)
+    order = np.argsort(key, kind="stable")
+    at = _begins(length, order, base)
+    part_at = _begins(parts, order, team_parts)
+    stamps = [
+        Stamp(
+            group.template,
+            job_rank,
+            group.stage,
+            at[group.units],
+            group.microbatch.astype(np.int32),
+            part_at[group.units],
+            [at[units] + local for units, local in group.waits],
+            [*group.parts, *(np.array([p]) for p in other_parts(group.template))],
+        )
+        for group in groups
+    ]
+    return stamps, base + int(length.sum()), team_parts + int(parts.sum())
+
+
+def _begins(length: Longs, order: Longs, base: int) -> Longs:
+    out = np.empty_like(length)
+    out[order] = base + np.cumsum(length[order]) - length[order]
+    return out
+
+
+def _steps(
+    steps: Steps, rank: int, exchange: Exchange, make: Makers, kinds: list[Variant]
+) -> Iterator[Group]:
+    begin = int(steps.begins[rank])
+    rows: dict[Variant, list[int]] = {}
+    for k, variant in enumerate(kinds):
+        rows.setdefault(variant, []).append(k)
+    for variant, members in rows.items():
+        units = np.array(members, np.int64)
+        waits: list[Reference] = []
+        if variant.inputs and exchange.gate[units[0]] >= 0:
+            waits = [(len(kinds) + exchange.gate[units], 0)]
+        elif variant.inputs:
+            source = steps.source[begin + units] - begin
+            lasts = make.step(kinds[int(source[0])]).lasts
+            waits = [(source, lasts[k % len(lasts)]) for k in range(variant.inputs)]
+        if variant.place == "first" and make.head is not None:
+            head = np.full(len(units), len(kinds) + len(exchange))
+            waits += [(head, k) for k in range(len(make.head))]
+        yield Group(make.step(variant), variant.stage, units, steps.microbatch[begin + units], waits)
+
+
+def _exchanges(
+    exchange: Exchange, make: Makers, first: int, message_parts: Longs
+) -> Iterator[Group]:
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for k in range(len(exchange)):
+        shape = (len(exchange.waits[k]), len(exchange.messages[k]))
+        alike.setdefault((exchange.name[k], exchange.stream[k], exchange.stage[k], *shape), []).append(k)
+    for (name, stream, stage, n_waits, n_parts), rows in alike.items():
+        template = make.exchange(name, stream, exchange.messages[rows[0]][0], n_waits, n_parts)  # type: ignore[arg-type]
+        units = np.array(rows, np.int64)
+        waits = np.array([exchange.waits[k] for k in rows], np.int64).reshape(len(rows), n_waits, 2)
+        messages = np.array([exchange.messages[k] for k in rows], np.int64)
+        yield Group(
+            template,
+            int(stage),  # type: ignore[call-overload]
+            first + units,
+            exchange.microbatch[units],
+            [(waits[:, w, 0], waits[0, w, 1]) for w in range(n_waits)],  # type: ignore[arg-type]
+            [message_parts[messages[:, m]] for m in range(n_parts)],  # type: ignore[arg-type]
+        )
+
+
+def _ends(exchange: Exchange, make: Makers, kinds: list[Variant]) -> Iterator[Group]:
+    head = len(kinds) + len(exchange)
+    none = np.array([-1], np.int64)
+    if make.head is not None:
+        yield Group(make.head, -1, np.array([head]), none)
+    waits: list[Reference] = []
+    for k, variant in enumerate(kinds):
+        if variant.place == "last":
+            waits += [(np.array([k]), op) for op in make.step(variant).lasts]
+    yield Group(make.tail(len(waits)), -1, np.array([head + 1]), none, waits)

@@ -1,0 +1,239 @@
+"""Templates: one program lowered to columns once, then stamped for every microbatch and rank.
+
+No function here loops over the ops of a graph: only over the items of a program and over templates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.graph import PHASES, Communication, Graph, Ints, Work, offsets, zeros
+from sim.program import Collective, Program
+
+Longs = NDArray[np.int64]
+
+
+class Table:
+    """Distinct values, numbered as they come."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Hashable, int] = {}
+
+    def __call__(self, value: Hashable) -> int:
+        """The number of ``value``, new or not."""
+        return self.rows.setdefault(value, len(self.rows))
+
+    def values(self) -> tuple[Hashable, ...]:
+        """The values in order of their numbers."""
+        return tuple(self.rows)
+
+
+@dataclass
+class Tables:
+    """The tables of the graph under construction."""
+
+    names: Table = field(default_factory=Table)
+    works: Table = field(default_factory=Table)
+    streams: Table = field(default_factory=Table)
+    categories: Table = field(default_factory=Table)
+
+
+@dataclass(frozen=True, eq=False)
+class Template:
+    """Columns of a program's ops. References are local rows when ≥ 0; -1 - k is slot k,
+    which every stamp fills with an op (for waits) or a part (for parts) of its own."""
+
+    name: Ints
+    work: Ints
+    stream: Ints
+    phase: NDArray[np.int8]
+    layer: NDArray[np.int16]
+    wait_count: Ints
+    wait_ref: Longs
+    part_count: Ints
+    part_ref: Longs  # ≥ 0: one of the team's own parts
+    part_work: Ints  # of each of the team's own parts
+    memory_count: Ints
+    memory_category: NDArray[np.int8]
+    memory_bytes: NDArray[np.float64]
+    memory_at_end: NDArray[np.bool_]
+    lasts: tuple[int, ...]  # its outputs: the last op of each stream that nothing in it waits for
+    others: tuple[Communication, ...]  # of the part slots that other teams take part in
+
+    def __len__(self) -> int:
+        return len(self.work)
+
+
+Ranks = Callable[[str], tuple[int, ...]]  # the group of an axis, as ranks of the job
+
+
+def place(program: Program, ranks: Ranks, tables: Tables, own: str = "tp") -> Template:
+    """Lower ``program`` for one team.
+
+    Its collectives become communication among ``ranks(axis)``. Those of the axis ``own`` are the
+    team's parts; each other one takes the part in the next slot.
+    """
+    works: list[Work] = []
+    streams, part_refs, own_works, others = [], [], [], []
+    for item in program:
+        if not isinstance(item, Collective):
+            works.append(item.work)
+            streams.append("compute")
+            part_refs.append(())
+            continue
+        work = Communication(item.collective, item.bytes, ranks(item.axis), item.axis)
+        works.append(work)
+        streams.append(item.stream or item.axis)
+        if item.axis == own:
+            part_refs.append((len(own_works),))
+            own_works.append(tables.works(work))
+        else:
+            part_refs.append((-1 - len(others),))
+            others.append(work)
+    return _columns(program, works, streams, part_refs, own_works, others, tables)
+
+
+def exchange(
+    name: str, stream: str, phase: str, work: Communication, waits: int, parts: int, tables: Tables
+) -> Template:
+    """One p2p op that waits for ``waits`` slots and takes part in ``parts`` messages."""
+    needs = tuple(-1 - k for k in range(waits))
+    item = Collective(name, "pp", "p2p", work.bytes, phase, needs=needs)
+    refs = [tuple(-1 - k for k in range(parts))]
+    return _columns([item], [work], [stream], refs, [], [], tables)
+
+
+def _columns(
+    program: Program,
+    works: Sequence[Work],
+    streams: Sequence[str],
+    part_refs: Sequence[tuple[int, ...]],
+    own: Sequence[int],
+    others: Sequence[Communication],
+    tables: Tables,
+) -> Template:
+    memory = [change for item in program for change in item.memory]
+    needed = {need for item in program for need in item.needs}
+    return Template(
+        name=np.array([tables.names(item.name) for item in program], np.int32),
+        work=np.array([tables.works(work) for work in works], np.int32),
+        stream=np.array([tables.streams(stream) for stream in streams], np.int32),
+        phase=np.array([PHASES.index(item.phase) for item in program], np.int8),
+        layer=np.array([item.layer for item in program], np.int16),
+        wait_count=np.array([len(item.needs) for item in program], np.int32),
+        wait_ref=np.array([need for item in program for need in item.needs], np.int64),
+        part_count=np.array([len(refs) for refs in part_refs], np.int32),
+        part_ref=np.array([ref for refs in part_refs for ref in refs], np.int64),
+        part_work=np.array(own, np.int32),
+        memory_count=np.array([len(item.memory) for item in program], np.int32),
+        memory_category=np.array([tables.categories(c.category) for c in memory], np.int8),
+        memory_bytes=np.array([c.bytes for c in memory], np.float64),
+        memory_at_end=np.array([c.at == "end" for c in memory], np.bool_),
+        lasts=_lasts(streams, needed),
+        others=tuple(others),
+    )
+
+
+def _lasts(streams: Sequence[str], needed: set[int]) -> tuple[int, ...]:
+    """The last op of each stream, unless something waits for it; the compute stream's always."""
+    last = {stream: i for i, stream in enumerate(streams)}
+    return tuple(i for s, i in sorted(last.items()) if s == "compute" or i not in needed)
+
+
+@dataclass(frozen=True, eq=False)
+class Stamp:
+    """Copies of one template on one rank; arrays have one row per copy unless said otherwise."""
+
+    template: Template
+    rank: int
+    stage: int
+    base: Longs  # index of the copy's first op
+    microbatch: Ints
+    parts: Longs  # number of the copy's first own part; the ranks of a team use the same
+    wait_slots: Sequence[Longs] = ()  # of each slot: an op per copy
+    part_slots: Sequence[Longs] = ()  # of each slot: a part per copy
+
+
+def assemble(
+    stamps: Sequence[Stamp],
+    tables: Tables,
+    part_work: Ints,
+    resident: dict[int, dict[str, float]],
+    stands_for: dict[int, int],
+) -> Graph:
+    """All stamps as one graph; their copies must tile 0 .. n - 1.
+
+    ``part_work`` has the work of every part that is not a stamp's own, which is filled in here.
+    """
+    n = sum(len(s.template) * len(s.base) for s in stamps)
+    counts = {key: np.zeros(n, np.int32) for key in ("wait", "part", "memory")}
+    columns = {
+        "name": np.empty(n, np.int32),
+        "work": np.empty(n, np.int32),
+        "stream": np.empty(n, np.int32),
+        "phase": np.empty(n, np.int8),
+        "layer": np.empty(n, np.int16),
+    }
+    rank, stage = np.empty(n, np.int32), np.empty(n, np.int16)
+    microbatch = np.empty(n, np.int32)
+    for s in stamps:
+        rows = s.base[:, None] + np.arange(len(s.template))
+        for key, column in columns.items():
+            column[rows] = getattr(s.template, key)
+        for key, count in counts.items():
+            count[rows] = getattr(s.template, f"{key}_count")
+        rank[rows], stage[rows] = s.rank, s.stage
+        microbatch[rows] = s.microbatch[:, None]
+    wait_start, part_start = offsets(counts["wait"]), offsets(counts["part"])
+    memory_start = offsets(counts["memory"])
+    wait_on, part = np.empty(wait_start[-1], np.int32), np.empty(part_start[-1], np.int32)
+    category = np.empty(memory_start[-1], np.int8)
+    size, at_end = np.empty(memory_start[-1]), np.empty(memory_start[-1], np.bool_)
+    part_work = part_work.copy()
+    for s in stamps:
+        t = s.template
+        wait_on[_rows(wait_start, s.base, t.wait_ref)] = _resolve(t.wait_ref, s.base, s.wait_slots)
+        part[_rows(part_start, s.base, t.part_ref)] = _resolve(t.part_ref, s.parts, s.part_slots)
+        part_work[s.parts[:, None] + np.arange(len(t.part_work))] = t.part_work
+        rows = _rows(memory_start, s.base, t.memory_bytes)
+        category[rows], size[rows], at_end[rows] = t.memory_category, t.memory_bytes, t.memory_at_end
+    return Graph(
+        names=tables.names.values(),  # type: ignore[arg-type]
+        works=tables.works.values(),  # type: ignore[arg-type]
+        streams=tables.streams.values(),  # type: ignore[arg-type]
+        categories=tables.categories.values(),  # type: ignore[arg-type]
+        rank=rank,
+        stage=stage,
+        microbatch=microbatch,
+        lag=zeros(n),
+        wait_start=wait_start,
+        wait_on=wait_on,
+        wait_lag=zeros(len(wait_on)),
+        part_start=part_start,
+        part=part,
+        part_tail=zeros(len(part)),
+        part_work=part_work,
+        memory_start=memory_start,
+        memory_category=category,
+        memory_bytes=size,
+        memory_at_end=at_end,
+        resident=resident,
+        stands_for=stands_for,
+        **columns,
+    )
+
+
+def _rows(start: Ints, base: Longs, like: NDArray[np.generic]) -> Longs:
+    return start[base].astype(np.int64)[:, None] + np.arange(len(like))
+
+
+def _resolve(ref: Longs, base: Longs, slots: Sequence[Longs]) -> Longs:
+    """Local references to absolute ones, a row per copy."""
+    out = base[:, None] + ref
+    for column in np.flatnonzero(ref < 0):
+        out[:, column] = slots[-1 - ref[column]]
+    return out

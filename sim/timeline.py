@@ -1,0 +1,83 @@
+"""When each op ran. Every analysis and every picture reads a timeline and nothing else.
+
+Simulated or recorded makes no difference: the engine returns one, and so does a trace reader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sim.graph import PHASES, Communication, Fixed, Floats, Graph
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """A graph and two columns: the seconds at which each op started and ended."""
+
+    graph: Graph
+    start: Floats
+    end: Floats
+
+    @property
+    def seconds(self) -> float:
+        """From the first start to the last end."""
+        return float(self.end.max() - self.start.min()) if len(self.graph) else 0.0
+
+    def on(self, rank: int, stream: str) -> NDArray[np.int64]:
+        """The ops of one stream, in the order in which they ran."""
+        graph = self.graph
+        if stream not in graph.streams:
+            return np.empty(0, np.int64)
+        mine = (graph.rank == rank) & (graph.stream == graph.streams.index(stream))
+        return np.flatnonzero(mine)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per op: name, rank, stream, phase, stage, microbatch, layer, kind, start, end."""
+        graph = self.graph
+        kinds = np.array([kind(work) for work in graph.works], object)
+
+        def labels(codes: NDArray[np.integer], table: tuple[str, ...]) -> pd.Categorical:
+            return pd.Categorical.from_codes(codes.astype(np.int32), list(table))
+
+        return pd.DataFrame(
+            {
+                "name": labels(graph.name, graph.names),
+                "rank": graph.rank,
+                "stream": labels(graph.stream, graph.streams),
+                "phase": labels(graph.phase, PHASES),
+                "stage": graph.stage,
+                "microbatch": graph.microbatch,
+                "layer": graph.layer,
+                "kind": pd.Categorical(kinds[graph.work]),
+                "start": self.start,
+                "end": self.end,
+            }
+        )
+
+
+def dimension(work: object) -> str:
+    """Whose traffic a communication is (tp, dp, pp, ...), or "" for what is not communication."""
+    match work:
+        case Communication(dimension=of):
+            return of
+        case Fixed(kind="communication", dimension=of):
+            return of or "communication"
+    return ""
+
+
+def kind(work: object) -> str:
+    """What sort of work this is: gemm, norm, all_reduce, copy, ...
+
+    >>> kind(Communication("all_reduce", 8.0, (0, 1), "tp"))
+    'all_reduce'
+    """
+    match work:
+        case Communication(collective=of):
+            return of
+        case Fixed(kind=of):
+            return of
+    return getattr(work, "kind", "copy")

@@ -1,0 +1,54 @@
+"""Units: SI floats inside (seconds, bytes, FLOP/s), text with a unit in files and for people."""
+
+from __future__ import annotations
+
+_PREFIX = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3}
+_PREFIX |= {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_PREFIX |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+
+
+def parse(text: str, unit: str) -> float:
+    """The number of ``unit`` that ``text`` says.
+
+    >>> parse("450 GB/s", "B/s")
+    450000000000.0
+    >>> parse("2 us", "s")
+    2e-06
+    """
+    number, _, symbol = text.strip().partition(" ")
+    prefix = symbol.removesuffix(unit)
+    try:
+        value = float(number)
+    except ValueError:
+        value = float("nan")
+    if not symbol.endswith(unit) or prefix not in _PREFIX or not value >= 0:
+        raise ValueError(f"{text!r} is not a number of {unit}, such as '1.5 G{unit}'")
+    return value * _PREFIX[prefix]
+
+
+def seconds(value: float) -> str:
+    """A duration for people, three to four digits.
+
+    >>> seconds(13.752), seconds(0.000603), seconds(0.0)
+    ('13.75 s', '603.0 us', '0 s')
+    """
+    if value == 0:
+        return "0 s"
+    for prefix, scale in (("", 1.0), ("m", 1e-3), ("u", 1e-6)):
+        if abs(value) >= scale:
+            return f"{value / scale:.4g} {prefix}s" if value / scale < 100 else (
+                f"{value / scale:.1f} {prefix}s"
+            )
+    return f"{value / 1e-9:.4g} ns"
+
+
+def size(value: float) -> str:
+    """A number of bytes for people, in binary units.
+
+    >>> size(80 * 2**30), size(1536), size(12)
+    ('80.00 GiB', '1.50 KiB', '12 B')
+    """
+    for prefix in ("Ti", "Gi", "Mi", "Ki"):
+        if abs(value) >= _PREFIX[prefix]:
+            return f"{value / _PREFIX[prefix]:.2f} {prefix}B"
+    return f"{value:.0f} B"

@@ -1,0 +1,59 @@
+"""Writing a program down in issue order, with what every item needs from the other stream."""
+
+from __future__ import annotations
+
+from sim.graph import Memory
+from sim.operators import Launch
+from sim.program import Collective, Item, Kernel
+
+
+class Writer:
+    """A program being written.
+
+    A collective starts when the kernel issued before it has ended, as NCCL's do. An exposed one is
+    waited for by the next kernel that does not say that it needs no wait.
+
+    >>> from sim.graph import Compute
+    >>> writer, launch = Writer("tp"), Launch("norm", Compute("norm", 0.0, 8.0))
+    >>> writer.kernel(launch, "F")
+    >>> writer.collective("gather", "all_gather", 8.0, "F")
+    1
+    >>> writer.kernel(launch, "F")
+    >>> [item.needs for item in writer.items]
+    [(), (0,), (1,)]
+    """
+
+    def __init__(self, axis: str) -> None:
+        self.items: list[Item] = []
+        self._axis = axis
+        self._kernel: tuple[int, ...] = ()  # the latest
+        self._exposed: tuple[int, ...] = ()  # collectives that the next kernel waits for
+
+    def kernel(
+        self,
+        launch: Launch,
+        phase: str,
+        layer: int = -1,
+        needs: tuple[int, ...] = (),
+        wait: bool = True,
+    ) -> None:
+        """Issue a kernel; without ``wait`` it runs beside the exposed collectives."""
+        if wait:
+            needs, self._exposed = (*self._exposed, *needs), ()
+        self._kernel = (len(self.items),)
+        self.items.append(Kernel(launch.name, launch.work, phase, layer, needs))
+
+    def collective(
+        self, name: str, kind: str, size: float, phase: str, layer: int = -1, exposed: bool = True
+    ) -> int:
+        """Issue a collective over a buffer of ``size`` bytes; return its position."""
+        self.items.append(Collective(name, self._axis, kind, size, phase, layer, self._kernel))
+        if exposed:
+            self._exposed += (len(self.items) - 1,)
+        return len(self.items) - 1
+
+    def remember(self, i: int, category: str, size: float, at: str) -> None:
+        """Let item ``i`` allocate (or free, when negative) bytes of a category, if any."""
+        if size:
+            memory = (*self.items[i].memory, Memory(category, size, at))
+            self.items[i] = self.items[i]._replace(memory=memory)

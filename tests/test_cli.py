@@ -1,0 +1,321 @@
+"""The command line through its front door: exit codes, one sentence on errors, JSON, files."""
+
+import csv
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import schedules
+from sim import cli, config
+from sim.commands import output, starter, tables
+
+ROOT = Path(__file__).parents[1]
+LLAMA3_8B = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+}
+RECIPE = """
+model.preset = "gpt-22b"
+cluster = { topology = "dgx_a100", gpus = 8 }
+parallelism.tp = 8
+training = { micro_batch = 4, global_batch = 4, recompute = "full" }
+"""
+
+
+@pytest.fixture
+def traincast(capsys):
+    """Runs a command; returns its exit code, standard output and standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(argument) for argument in arguments])
+        return (end.value.code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def recipe(tmp_path) -> Path:
+    file = tmp_path / "recipe.toml"
+    file.write_text(RECIPE)
+    return file
+
+
+@pytest.fixture
+def model(tmp_path) -> Path:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(LLAMA3_8B))
+    return file
+
+
+COMMANDS = ["run", "check", "schedule", "list", "init", "topology", "calibrate"]
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
+def test_every_help_ends_with_an_example(command, traincast):
+    code, out, _ = traincast(*command, "--help")
+    assert code == 0
+    last = out.strip().splitlines()[-1].strip()
+    assert last.startswith(" ".join(["Example: traincast", *command]))
+
+
+def test_starting_up_loads_nothing_heavy():
+    heavy = "{'matplotlib', 'pandas', 'networkx', 'numpy', 'simpy', 'pydantic'}"
+    code = f"import sys, sim.cli; print(*sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    # typer itself loads some of them in some versions; we add none
+    alone = subprocess.run(
+        [sys.executable, "-c", code.replace("sim.cli", "typer")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == alone.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["rum"], "No such command 'rum'"),
+        (["run"], "Missing argument 'RECIPE'"),
+        (["run", "no.toml"], "cannot read the recipe no.toml"),
+        (["run", "RECIPE", "--set", "parallelism.tp"], "--set takes KEY=VALUE"),
+        (["run", "RECIPE", "--set", "parallelism.tpp=4"], "did you mean parallelism.tp?"),
+        (["run", "RECIPE", "--set", "parallelism.tp=4.5"], "must be a whole number"),
+        (["run", "RECIPE", "--ranks", "a"], "--ranks takes ranks such as 0,4-7"),
+        (["run", "RECIPE", "--window", "2:1"], "--window takes FROM:TO in seconds"),
+        (["run", "RECIPE", "--out", "RECIPE/out"], "cannot write to"),
+        (["check", "RECIPE", "--set", "cluster.gpus=9"], "but cluster.gpus = 9"),
+        (["schedule", "zbx", "--ranks", "4", "--microbatches", "8"], "no schedule 'zbx'"),
+        (["schedule", "gpipe", "--ranks", "0", "--microbatches", "8"], "ranks = 0 must be at"),
+        (["schedule", "gpipe", "--ranks", "4", "--microbatches", "x"], "--microbatches"),
+        (
+            ["schedule", "gpipe", "--ranks", "4", "--microbatches", "8", "--times", "F=-1"],
+            "--times takes positive seconds",
+        ),
+        (
+            ["schedule", "gpipe", "--ranks", "4", "--microbatches", "8", "--csv", "RECIPE/x.csv"],
+            "cannot write to",
+        ),
+        (["schedule", "interleaved_1f1b", "--ranks", "4", "--microbatches", "11"], "8 or 12 would"),
+        (["list", "planets"], "there are models, topologies, schedules, strategies"),
+        (["topology", "dgx_b52"], "dgx_a100"),
+        (["init", "no.json", "dgx_a100"], "cannot read no.json"),
+        (["init", "RECIPE", "dgx_a100"], "is not JSON"),
+        (["calibrate", "tpu"], "no calibration for GPU 'tpu'"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_2(arguments, sentence, traincast, recipe):
+    code, out, err = traincast(*(word.replace("RECIPE", str(recipe)) for word in arguments))
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert err.startswith("error: ")
+    assert sentence in err
+
+
+def test_a_bug_is_exit_1_with_its_trace(traincast, monkeypatch):
+    monkeypatch.setattr(schedules, "names", lambda: 1 / 0)
+    code, _, err = traincast("schedule", "gpipe", "--ranks", 2, "--microbatches", 2)
+    assert code == 1
+    assert "ZeroDivisionError" in err
+    assert "please report" in err
+
+
+@pytest.mark.parametrize("kind", ["models", "topologies", "schedules", "strategies"])
+def test_list_names_the_files_there_are(kind, traincast):
+    folder = ROOT / ("sim/" * (kind in ("models", "strategies")) + kind)
+    code, out, _ = traincast("list", kind, "--json")
+    listed = {entry["name"]: entry["about"] for entry in json.loads(out)}
+    assert code == 0
+    assert set(listed) == {file.stem for file in folder.glob("[a-z]*.*") if file.suffix != ".typed"}
+    assert all(listed.values())
+    assert all(name in traincast("list", kind)[1] for name in listed)
+
+
+def test_topology_tells_its_links_and_routes(traincast):
+    code, out, _ = traincast("topology", "dgx_h100", "--gpus", 16, "--json")
+    machine = json.loads(out)
+    assert code == 0
+    assert (machine["gpus"], machine["gpus_per_node"]) == (16, 8)
+    near, far = machine["routes"]["same node"], machine["routes"]["next node"]
+    assert near["bandwidth"] > far["bandwidth"]
+    assert near["hops"] == 2
+    assert machine["gpu"]["name"] in traincast("topology", "dgx_h100")[1]
+
+
+@pytest.mark.parametrize(
+    ("topology", "gpus"), [("dgx_a100", None), ("dgx_h100", 16), ("selene", 64), ("dgx_a100", 3)]
+)
+def test_init_writes_a_complete_commented_legal_recipe(topology, gpus, model, tmp_path, traincast):
+    out = tmp_path / "deep/recipe.toml"
+    size = [] if gpus is None else ["--gpus", gpus]
+    code, said, _ = traincast("init", model, topology, *size, "--out", out)
+    assert code == 0
+    assert str(out) in said
+    job = config.load(out)
+    assert job.cluster.gpus == (gpus or 8)
+    assert job.architecture.hidden == 4096
+    written = tomllib.loads(out.read_text())
+    assert written["model"]["hf"] == "../config.json"
+    complete = tomllib.loads(config.dump(job))
+    for section, keys in complete.items():  # what is not written is there as a comment
+        for key in keys:
+            assert f"{key} = " in out.read_text(), key
+        assert all(
+            written[section][key] == complete[section][key]
+            for key in written[section]
+            if key != "hf"
+        )
+    lines = [line for line in out.read_text().splitlines() if " = " in line]
+    assert all("  # " in line for line in lines)
+    assert (
+        config.load(
+            out,
+            {
+                "parallelism.tp": 1,
+                "parallelism.sp": False,
+                "cluster.gpus": 8,
+                "parallelism.pp": 8,
+                "schedule.layers_per_stage": None,
+            },
+        ).parallelism.dp
+        == 1
+    )
+
+
+def test_init_does_not_replace_an_edited_recipe(model, tmp_path, traincast):
+    out = tmp_path / "recipe.toml"
+    out.write_text("mine")
+    code, _, err = traincast("init", model, "dgx_a100", "--out", out)
+    assert code == 2
+    assert "--force" in err
+    assert out.read_text() == "mine"
+    assert traincast("init", model, "dgx_a100", "--out", out, "--force")[0] == 0
+    assert config.load(out).cluster.topology == "dgx_a100"
+
+
+def test_init_prints_what_it_would_write(model, traincast, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, text, _ = traincast("init", model, "dgx_a100")
+    assert code == 0
+    assert config.parse(tomllib.loads(text), tmp_path).parallelism.zero == 1
+    code, out, _ = traincast("init", model, "dgx_a100", "--json")
+    assert json.loads(out)["model"] == {"hf": "config.json", "sequence": 4096}
+
+
+def test_init_splits_a_large_model_further(model, tmp_path):
+    model.write_text(
+        json.dumps(
+            {
+                **LLAMA3_8B,
+                "num_hidden_layers": 126,
+                "hidden_size": 16384,
+                "intermediate_size": 53248,
+                "num_attention_heads": 128,
+            }
+        )
+    )
+    data = starter.propose(model, "dgx_h100", None, tmp_path)
+    split = data["parallelism"]["tp"] * data["parallelism"]["pp"]
+    assert split >= 405e9 * 6 / 80e9  # weights and gradients alone take so many GPUs
+    assert config.parse(data, tmp_path).cluster.gpus % 8 == 0
+
+
+def test_a_file_is_whole_or_not_there(tmp_path):
+    file = tmp_path / "deep/a.txt"
+    assert output.write_text(file, "one\r\n").read_bytes() == b"one\r\n"
+    with pytest.raises(UnicodeEncodeError):
+        output.write_text(file, "two\udc80")
+    assert file.read_bytes() == b"one\r\n"
+    assert [entry.name for entry in file.parent.iterdir()] == ["a.txt"]
+    with pytest.raises(ValueError, match="it is a folder"):
+        output.write_text(file.parent, "x")
+
+
+def test_what_does_not_fit_is_said_with_ranks_and_bytes():
+    memory = [
+        {"rank": rank, "stands_for": 8, "peak_bytes": peak, "by_category": {"weights": peak}}
+        for rank, peak in ((0, 95.0), (8, 79.0), (16, 81.0))
+    ]
+    assert tables.overflow(memory, 95.0) is None
+    sentence = tables.overflow(memory, 80.0)
+    assert sentence is not None
+    assert "ranks 0, 16 (16 in the job) need up to 95 B of 80 B" in sentence
+
+
+SUMMARY = {
+    "step_time_s": 1.4,
+    "tokens_per_s": 5851.0,
+    "tflops_per_gpu": 140.5,
+    "mfu": 0.45,
+    "hfu": 0.6,
+    "bubble": {"idle_share_of_step": 0.1, "idle_over_ideal": 0.11, "by_cause_s": {}},
+    "time_s": {
+        "compute": {"mean": 1.2, "max": 1.3},
+        "exposed": {"tp": {"mean": 0.1, "max": 0.2}},
+        "hidden": {"tp": {"mean": 0.3, "max": 0.4}},
+        "idle": {"mean": 0.1, "max": 0.2},
+    },
+    "memory": [
+        {"rank": 0, "stands_for": 8, "peak_bytes": 2.0**36, "by_category": {"weights": 2.0**35}}
+    ],
+    "simulation": {"ops": 12345, "ranks_simulated": 1},
+}
+
+
+def test_the_summary_table_has_every_figure(capsys):
+    tables.show_summary(SUMMARY, capacity=2.0**35)
+    said = capsys.readouterr().out
+    for figure in ("1.4 s", "5,851", "140.5", "45.0%", "100 ms", "64.00 GiB", "does not fit"):
+        assert figure in said, figure
+
+
+def test_schedule_writes_torchs_csv(tmp_path, traincast):
+    pytest.importorskip("sim.schedule_run")
+    file = tmp_path / "order.csv"
+    shape = ("--ranks", 4, "--microbatches", 8, "--chunks", 2)
+    code, out, _ = traincast("schedule", "interleaved_1f1b", *shape, "--csv", file, "--json")
+    assert code == 0
+    rows = list(csv.reader(file.read_text().splitlines()))
+    assert rows == json.loads(out)["orders"]
+    shared = ROOT.parent / "shared/data/orders/torch/Interleaved1F1B_P4_M8_v2.compute.csv"
+    if not shared.exists():
+        pytest.skip("torch's own file lies beside the repository, in ../shared")
+    theirs = csv.reader(shared.read_text().splitlines())
+    assert rows == [[cell for cell in row if cell] for row in theirs]
+
+
+def test_schedule_gives_the_closed_form(traincast):
+    pytest.importorskip("sim.schedule_run")
+    shape = ("--ranks", 4, "--microbatches", 8, "--times", "F=5,I=4,W=3")
+    code, out, _ = traincast("schedule", "one_f_one_b", *shape, "--json")
+    assert code == 0
+    assert json.loads(out)["makespan_s"] == (8 + 4 - 1) * (5 + 4 + 3)
+    assert "makespan 132 s" in traincast("schedule", "one_f_one_b", *shape)[1]
+
+
+def test_run_and_check_a_real_recipe(recipe, tmp_path, traincast):
+    pytest.importorskip("sim.run")
+    code, out, _ = traincast("run", recipe, "--json", "--out", tmp_path / "out")
+    assert code == 0
+    assert json.loads(out)["step_time_s"] > 0
+    assert json.loads((tmp_path / "out/summary.json").read_text())["step_time_s"] > 0
+    assert config.load(tmp_path / "out/recipe.toml") == config.load(recipe)
+    code, out, _ = traincast("check", recipe, "--json")
+    assert code == 0
+    assert json.loads(out)["memory"][0]["peak_bytes"] > 0
+    assert "step time" in traincast("run", recipe)[1]
+    assert "memory of" in traincast("check", recipe)[1]

@@ -1,0 +1,220 @@
+"""Recipes: what is filled in, what is refused and in which words, and dumps that read back equal."""
+
+import tomllib
+
+import pytest
+
+from sim import config
+from sim.recipe import Recipe
+
+TEXT = """
+[model]
+preset = "gpt-22b"
+[cluster]
+topology = "dgx_a100"
+gpus = 64
+[parallelism]
+tp = 4
+pp = 2
+[training]
+global_batch = 64
+"""
+
+
+def parse(**overrides: object) -> Recipe:
+    settings = {key.replace("__", "."): value for key, value in overrides.items()}
+    return config.parse(tomllib.loads(TEXT), overrides=settings)
+
+
+def test_what_is_left_out_is_filled_in():
+    recipe = parse(schedule__name="interleaved_1f1b")
+    assert recipe.parallelism.dp == 8  # 64 / (4 x 2)
+    assert recipe.microbatches == 8  # 64 / (1 x 8)
+    assert recipe.stages == 4  # 2 ranks of 2 chunks
+    assert recipe.layers_per_stage == (12, 12, 12, 12)
+    assert recipe.sequence == recipe.architecture.positions == 2048
+    assert recipe.parallelism.overlap_p2p
+    assert not parse(parallelism__p2p="batched").parallelism.overlap_p2p
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {},
+        {"schedule.name": "interleaved_1f1b", "schedule.chunks": 3, "schedule.group": 4},
+        {"schedule.layers_per_stage": [23, 25], "training.recompute": "full"},
+        {"model.preset": "llama3-8b", "model.layers": 6, "parallelism.zero": 1},
+    ],
+)
+def test_a_dump_reads_back_equal_and_complete(overrides, tmp_path):
+    recipe = config.parse(tomllib.loads(TEXT), overrides=overrides)
+    file = tmp_path / "recipe.toml"
+    file.write_text(config.dump(recipe))
+    assert config.load(file) == recipe
+    assert config.dump(config.load(file)) == file.read_text()
+    assert tomllib.loads(file.read_text())["parallelism"]["dp"] == 8
+
+
+def test_paths_are_relative_to_the_recipe(tmp_path):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "gpt2.json").write_text('{"model_type": "gpt2"}')
+    (tmp_path / "mine.toml").write_text("")
+    file = tmp_path / "deep/recipe.toml"
+    file.write_text(
+        '[model]\nhf = "../gpt2.json"\nsequence = 512\n'
+        '[cluster]\ntopology = "../mine.toml"\ngpus = 4\n[training]\nglobal_batch = 4\n'
+    )
+    recipe = config.load(file)
+    assert recipe.architecture.hidden == 768
+    assert recipe.cluster.topology == str(tmp_path / "mine.toml")
+    moved = tmp_path / "copy.toml"
+    moved.write_text(config.dump(recipe))  # stands by itself, wherever it is put
+    assert config.load(moved) == recipe
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("parallelism.tp=4", ("parallelism.tp", 4)),
+        ("parallelism.sp = true", ("parallelism.sp", True)),
+        ("model.dropout=0.1", ("model.dropout", 0.1)),
+        ("schedule.layers_per_stage=[3, 4]", ("schedule.layers_per_stage", [3, 4])),
+        ("model.preset=gpt3-175b", ("model.preset", "gpt3-175b")),
+        ('model.preset="gpt3-175b"', ("model.preset", "gpt3-175b")),
+        ("model.name=a = b", ("model.name", "a = b")),
+        ("parallelism.dp=", ("parallelism.dp", None)),
+    ],
+)
+def test_set_takes_typed_values_and_bare_words(text, expected):
+    assert config.setting(text) == expected
+
+
+REFUSED = [
+    ({"parallelism.tpp": 2}, "unknown key parallelism.tpp; did you mean parallelism.tp?"),
+    ({"tp": 2}, "unknown key tp; did you mean parallelism.tp?"),
+    ({"paralelism.tp": 2}, "unknown key paralelism.tp; did you mean parallelism.tp?"),
+    ({"training.tp": 2}, "unknown key training.tp; did you mean parallelism.tp?"),
+    ({"model.qqqqqq": 2}, "unknown key model.qqqqqq; [model] has activation"),
+    ({"parallelism.tp": "4"}, 'parallelism.tp = "4" must be a whole number'),
+    ({"parallelism.tp": 4.0}, "parallelism.tp = 4.0 must be a whole number"),
+    ({"parallelism.tp": True}, "parallelism.tp = true must be a whole number"),
+    ({"parallelism.sp": 1}, "parallelism.sp = 1 must be true or false"),
+    ({"parallelism.tp": 0}, "parallelism.tp = 0 must be at least 1"),
+    ({"parallelism.bucket_mb": -3.0}, "parallelism.bucket_mb = -3.0 must be greater than 0"),
+    ({"parallelism.bucket_mb": float("nan")}, "must be a finite number"),
+    ({"cluster.gpus": -8}, "cluster.gpus = -8 must be at least 1"),
+    ({"model.layers": 0}, "model.layers = 0 must be at least 1"),
+    ({"model.dropout": 1.0}, "model.dropout = 1.0 must be less than 1"),
+    ({"training.recompute": "ful"}, "must be 'none', 'selective' or 'full'"),
+    ({"cluster.gpus": None}, "cluster.gpus is missing"),
+    ({"model.preset": None}, "model.layers is missing; give it, or a preset"),
+    ({"model.preset": "gpt-22"}, "no model preset 'gpt-22'; did you mean gpt-22b?"),
+    ({"model.hf": "x.json"}, "model.preset and model.hf are both given"),
+    ({"cluster.topology": "no/such.toml"}, "there is no file no/such.toml"),
+    ({"parallelism.dp": 4}, "= 32, but cluster.gpus = 64; dp = 8 would do"),
+    ({"cluster.gpus": 60}, "but cluster.gpus = 60; a multiple of 8 GPUs would do"),
+    ({"cluster.gpus": 48, "parallelism.tp": 24}, "model.heads = 64 cannot be split over"),
+    ({"model.kv_heads": 2}, "model.kv_heads = 2 cannot be split over parallelism.tp = 4"),
+    ({"model.kv_heads": 3}, "model.heads = 64 is not a multiple of model.kv_heads = 3"),
+    ({"model.hidden": 6145}, "model.hidden = 6145 is not a multiple of model.heads = 64"),
+    ({"model.layers": 47}, "do not come out even; write schedule.layers_per_stage = [24, 23]"),
+    ({"model.layers": 1}, "leave some without a layer; at most 1 would do"),
+    ({"schedule.layers_per_stage": [24, 25]}, "adds up to 49, but model.layers = 48"),
+    ({"schedule.layers_per_stage": [48]}, "schedule.layers_per_stage has length 1"),
+    ({"schedule.layers_per_stage": [48, 0]}, "schedule.layers_per_stage[1] = 0 must be at least 1"),
+    ({"schedule.layers_per_stage": 24}, "must be a list of whole numbers"),
+    ({"training.global_batch": 60}, "1 x 8; 56 or 64 would do"),
+    ({"training.global_batch": 4}, "1 x 8; 8 would do"),
+    ({"schedule.name": "zbx"}, "no schedule 'zbx'; there are gpipe, interleaved_1f1b"),
+    ({"schedule.name": "gpipe", "schedule.chunks": 2}, "gpipe has one stage per rank"),
+    ({"schedule.group": 4}, "the schedule one_f_one_b has no group"),
+    ({"parallelism.order": "tp-pp"}, 'once each, innermost first, such as "tp-cp-ep-dp-pp"'),
+    ({"parallelism.tp_overlap": True}, "parallelism.tp_overlap = true needs sp = true"),
+    ({"parallelism.sp": True, "parallelism.scatter_gather": True}, "needs sp = false"),
+    ({"parallelism.p2p": "batched", "parallelism.overlap_p2p": True}, "needs p2p = "),
+    ({"parallelism.sp": True, "model.sequence": 1022}, "model.sequence = 1022 cannot be split"),
+    ({"perturbations": [{"rank": 3}]}, "[[perturbations]] are a list of tables"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "sentence"), REFUSED)
+def test_what_is_wrong_is_refused_in_one_sentence(overrides, sentence):
+    with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
+        config.parse(tomllib.loads(TEXT), overrides=overrides)
+    assert sentence in str(error.value)
+
+
+def test_interleaved_refuses_what_neither_megatron_nor_torch_takes():
+    shape = {"schedule__name": "interleaved_1f1b", "parallelism__pp": 4, "parallelism__tp": 2}
+    assert parse(**shape, training__global_batch=7 * 8).microbatches == 7  # torch: one round
+    with pytest.raises(ValueError, match=r"11 microbatches .* 8 or 12 would, or group = 11"):
+        parse(**shape, training__global_batch=11 * 8)
+    assert parse(**shape, training__global_batch=11 * 8, schedule__group=11).microbatches == 11
+
+
+LATER = [
+    ("parallelism.cp", 2, "parallelism.cp = 2 is not simulated yet; it must be 1"),
+    ("parallelism.ep", 2, "it must be 1"),
+    ("parallelism.etp", 2, "it must be 1"),
+    ("parallelism.zero", 2, "parallelism.zero = 2 is not simulated yet; it must be 0 or 1"),
+    ("parallelism.zero", 3, "it must be 0 or 1"),
+    ("parallelism.fsdp", {"kind": "fsdp2"}, "leave it out"),
+    ("model.experts", 8, "model.experts = 8 is not simulated yet; leave it out"),
+    ("model.mla", {"q": 1}, "leave it out"),
+    ("model.mtp", 1, "leave it out"),
+    ("schedule.csv", "order.csv", "leave it out"),
+    ("schedule.pair", "fused", "leave it out"),
+    ("schedule.deferred_wgrad", True, "it must be false"),
+    ("training.fp8", {"recipe": "delayed"}, "leave it out"),
+    ("training.recompute", {"every": 2}, "is not simulated yet"),
+    ("training.offload", "activations", "leave it out"),
+    ("training.optimizer", "sgd", 'it must be "adam"'),
+    ("training.param_gather_dtype", "fp16", 'it must be training.dtype, "bf16"'),
+    ("simulation.engine", "compiled", 'it must be "auto" or "simpy"'),
+    ("simulation.host", True, "it must be false"),
+    ("simulation.steps", 3, "simulation.steps = 3 is not simulated yet; it must be 1"),
+    ("simulation.costs", "table", 'it must be "fit"'),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "sentence"), LATER)
+def test_what_comes_later_is_known_and_said_so(key, value, sentence):
+    with pytest.raises(ValueError, match="not simulated yet") as error:
+        config.parse(tomllib.loads(TEXT), overrides={key: value})
+    assert sentence in str(error.value)
+
+
+def test_perturbations_come_later():
+    with pytest.raises(ValueError, match="not simulated yet; leave them out"):
+        config.parse({**tomllib.loads(TEXT), "perturbations": [{"rank": 3, "compute": 1.3}]})
+
+
+@pytest.mark.parametrize(
+    ("written", "sentence"),
+    [
+        (b"model = [", "is not TOML"),
+        (b"\xff\xfe", "is not TOML"),
+        (b"model = 3", "model = 3 must be a table, [model]"),
+        (b"", "the section [model] is missing"),
+        (TEXT.replace("[model]", "[modle]").encode(), "unknown key modle; did you mean model?"),
+    ],
+)
+def test_a_file_that_is_no_recipe_is_refused(written, sentence, tmp_path):
+    file = tmp_path / "recipe.toml"
+    file.write_bytes(written)
+    with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
+        config.load(file)
+    assert sentence in str(error.value)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"cannot read the recipe .*no\.toml: No such file"):
+        config.load(tmp_path / "no.toml")
+
+
+def test_the_schema_knows_every_key_and_says_what_it_means():
+    schema = config.json_schema()
+    sections = schema["$defs"]
+    assert set(schema["properties"]) == set(Recipe.model_fields)
+    keys = [key for section in sections.values() for key in section["properties"].values()]
+    assert all("description" in key for key in keys)

@@ -1,0 +1,173 @@
+"""Presets and config.json files against the parameter counts that their authors publish."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from sim import config, presets
+from sim.model import Model
+
+
+def read(section: dict, folder: Path = Path()) -> Model:
+    tables = {
+        "model": section,
+        "cluster": {"topology": "dgx_a100", "gpus": 1},
+        "training": {"global_batch": 1},
+    }
+    return config.parse(tables, folder).architecture
+
+
+def parameters(m: Model) -> int:
+    """Counted matrix by matrix, without padding."""
+    q, kv = m.heads * m.head_dim, m.kv_heads * m.head_dim
+    attention = m.hidden * (q + 2 * kv) + m.qkv_bias * (q + 2 * kv) + q * m.hidden
+    wide = (2 if m.gated else 1) * m.ffn
+    mlp = m.hidden * wide + m.ffn * m.hidden
+    biases = m.bias * (m.hidden + wide + m.hidden)
+    norm = m.hidden * (2 if m.norm == "layer" else 1)
+    tables = m.vocab * m.hidden * (1 if m.tied else 2) + m.positions * m.hidden
+    return m.layers * (attention + mlp + biases + 2 * norm) + norm + tables
+
+
+LLAMA3_8B = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "hidden_act": "silu",
+    "max_position_embeddings": 8192,
+}
+MISTRAL_7B = {"model_type": "mistral", "sliding_window": None}  # all else as the class has it
+QWEN2_7B = {
+    "model_type": "qwen2",
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_attention_heads": 28,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+}
+QWEN2_HALF_B = {
+    "model_type": "qwen2",
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_attention_heads": 14,
+    "num_hidden_layers": 24,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+}
+QWEN3_8B = {
+    "model_type": "qwen3",
+    "intermediate_size": 12288,
+    "num_hidden_layers": 36,
+    "num_key_value_heads": 8,
+}
+QWEN3_HALF_B = {
+    "model_type": "qwen3",
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 8,
+    "tie_word_embeddings": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("stated", "count"),
+    [  # as the model cards and transformers' num_parameters() give them
+        ({"model_type": "gpt2"}, 124_439_808),
+        (
+            {"model_type": "gpt2", "n_layer": 48, "n_embd": 1600, "n_head": 25},
+            1_557_611_200,
+        ),
+        (LLAMA3_8B, 8_030_261_248),
+        (MISTRAL_7B, 7_241_732_096),
+        (QWEN2_7B, 7_615_616_512),
+        (QWEN2_HALF_B, 494_032_768),
+        (QWEN3_8B, 8_190_735_360 - 36 * 2 * 128),  # query and key norms are left out
+        (QWEN3_HALF_B, 596_049_920 - 28 * 2 * 128),  # head_dim is not hidden / heads here
+    ],
+)
+def test_a_hugging_face_config_has_the_published_parameters(stated, count, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(stated))
+    assert parameters(read({"hf": "config.json", "sequence": 1024}, tmp_path)) == count
+    assert parameters(read({"hf": ".", "sequence": 1024}, tmp_path)) == count  # the folder
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("llama2-7b", 6_738_415_616),
+        ("llama2-70b", 68_976_648_192),
+        ("llama3-8b", 8_030_261_248),
+        ("llama3-70b", 70_553_706_496),
+        ("llama3-405b", 405_853_388_800),
+    ],
+)
+def test_a_preset_has_the_published_parameters(name, count):
+    assert parameters(read({"preset": name})) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("gpt-1.5b", 1.5),
+        ("gpt-6.2b", 6.2),
+        ("gpt-14.6b", 14.6),
+        ("gpt-28.3b", 28.3),
+        ("gpt-22b", 22.0),
+        ("gpt-145b", 145.6),
+        ("gpt3-175b", 174.6),
+        ("gpt-530b", 529.6),
+        ("gpt-1t", 1008.0),
+        ("nemotron-15b", 15.6),
+    ],
+)
+def test_a_preset_has_the_printed_billions(name, billions):
+    assert parameters(read({"preset": name})) / 1e9 == pytest.approx(billions, abs=0.08, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_every_preset_names_its_source(name):
+    raw = tomllib.loads((presets.MODELS / f"{name}.toml").read_text())
+    assert "arXiv" in raw["source"]
+    assert read({"preset": name}).name == name
+
+
+def test_numbers_override_a_preset_and_what_follows_from_it():
+    m = read({"preset": "gpt-22b", "hidden": 512, "heads": 8, "dropout": 0.0})
+    assert (m.kv_heads, m.head_dim, m.ffn, m.layers, m.dropout) == (8, 64, 2048, 48, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("stated", "sentence"),
+    [
+        ({"model_type": "mixtral"}, "model_type 'mixtral' is not simulated yet; there are gpt2"),
+        ({}, "model_type None"),
+        ({**LLAMA3_8B, "hidden_act": "tanh"}, "activation 'tanh' is not simulated"),
+        ({**LLAMA3_8B, "hidden_size": "big"}, 'model.hidden = "big" must be a whole number'),
+        ({**LLAMA3_8B, "num_hidden_layers": 0}, "model.layers = 0 must be at least 1"),
+        ({"model_type": "gpt2", "n_positions": 512}, "longer than the 512 positions"),
+        ({"model_type": "mistral", "sliding_window": 256}, "it must be at most 256"),
+        ([1], "it holds no table"),
+    ],
+)
+def test_a_config_that_cannot_be_simulated_is_refused(stated, sentence, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(stated))
+    with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
+        read({"hf": "config.json", "sequence": 1024}, tmp_path)
+    assert sentence in str(error.value)
+
+
+def test_what_is_no_config_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ValueError, match="is not JSON"):
+        read({"hf": "config.json", "sequence": 8}, tmp_path)
+    with pytest.raises(ValueError, match="cannot read"):
+        read({"hf": "other.json", "sequence": 8}, tmp_path)

@@ -1,0 +1,105 @@
+"""What fraction of the peak does fused attention reach? The constants of `sim.kernels.Attention`.
+
+A100: FlashAttention-2, forward and backward together, as published; how they divide is taken from
+the paper: up to 73 % of the peak forward, 63 % backward. H100: the forward of cuDNN's kernel (what
+Megatron and NeMo run there) in FlashAttention-3's figure, with the effect of the head dimension
+from FlashAttention-3 itself; backward in the A100's proportion, as no public table of it was found.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.cluster import Gpu
+from sim.kernels import Attention, attention_seconds
+from traces.calibration.errors import Fit, FitError, Floats, fit_error, solve
+
+BACKWARD = 0.63 / 0.73  # FlashAttention-2, arXiv 2307.08691
+TOKENS, HIDDEN = 16384, 2048  # of every row: batch = tokens / s, heads = hidden / dim
+MEMORY, FIXED = 0.8, 5e-6  # never the limit in these rows; fixed: two launches and the tail
+
+
+CHECK = "check, attention: inference prefill of aiconfigurator-core, fastest framework"
+
+
+class Curve(NamedTuple):
+    """TFLOP/s by sequence length, of one kernel, mask and head dimension."""
+
+    gpu: str
+    kernel: str
+    phase: str  # forward, or both: forward and backward, 3.5 times the FLOPs
+    causal: bool
+    dim: int
+    sequence: tuple[int, ...]
+    tflops: tuple[float, ...]
+
+
+S = (512, 1024, 2048, 4096, 8192, 16384)
+# Dao-AILab/flash-attention assets/flash2_a100_fwd_bwd_benchmark.png and assets/flash3_fp16_fwd.png
+FIGURES = (
+    Curve("a100", "FlashAttention-2", "both", False, 64, S, (132, 153, 162, 171, 175, 176)),
+    Curve("a100", "FlashAttention-2", "both", False, 128, S[1:], (173, 187, 196, 201, 203)),
+    Curve("a100", "FlashAttention-2", "both", True, 64, S, (88, 119, 140, 156, 165, 171)),
+    Curve("a100", "FlashAttention-2", "both", True, 128, S, (99, 133, 155, 173, 182, 189)),
+    Curve("h100", "cuDNN", "forward", True, 128, S, (315, 410, 484, 518, 529, 539)),
+    Curve("h100", "FlashAttention-3", "forward", False, 64, S, (333, 392, 460, 476, 496, 497)),
+    Curve("h100", "FlashAttention-3", "forward", True, 64, S, (197, 265, 371, 420, 460, 473)),
+    Curve("h100", "FlashAttention-3", "forward", False, 128, S, (467, 565, 625, 638, 646, 648)),
+    Curve("h100", "FlashAttention-3", "forward", True, 128, S, (292, 423, 521, 579, 602, 616)),
+)
+
+
+def fit(gpu: Gpu, kind: str) -> Fit:
+    """Constants for this kind of GPU (a100, h100), and errors per kernel."""
+    curves = [curve for curve in FIGURES if curve.gpu == kind]
+    kernels = list(dict.fromkeys(curve.kernel for curve in curves))  # the one to use first
+    measured = np.concatenate([_seconds(curve) for curve in curves])
+
+    def constants(x: Floats, kernel: str) -> Attention:
+        forward, keys = (float(v) for v in x[1:].reshape(-1, 2)[kernels.index(kernel)])
+        return Attention(forward, forward * BACKWARD, keys, float(x[0]), 0.0, MEMORY, FIXED)
+
+    def times(x: Floats) -> Floats:
+        rows = [predict(gpu, constants(x, curve.kernel), curve) for curve in curves]
+        return np.concatenate(rows)
+
+    start = [20.0, *[0.7, 150.0] * len(kernels)]
+    high = [200.0, *[1.0, 2000.0] * len(kernels)]
+    x = solve(lambda x: np.log(times(x) / measured), start, 0.0, high)
+    which = np.concatenate([[c.kernel] * len(c.sequence) for c in curves])
+    errors = tuple(
+        fit_error(f"attention {name}", times(x)[which == name], measured[which == name])
+        for name in kernels
+    )
+    return Fit(constants(x, kernels[0])._asdict(), errors)
+
+
+def predict(gpu: Gpu, c: Attention, curve: Curve) -> Floats:
+    """Seconds of every point of a curve: forward, and backward where it is in."""
+    s = np.array(curve.sequence, np.float64)
+    keys = s / 2 if curve.causal else s
+    heads = TOKENS / s * (HIDDEN / curve.dim)
+    flops = 4.0 * heads * s * keys * curve.dim
+    out = np.zeros_like(s)
+    for share, times in ((c.forward, 1.0), (c.backward, 2.5 * (curve.phase == "both"))):
+        peak = gpu.peak["bf16"] * share
+        alone = attention_seconds(c, peak, gpu.sms, flops * times, heads, s, keys, curve.dim)
+        out += (alone + c.fixed) * bool(times)
+    return out
+
+
+def check(gpu: Gpu, c: Attention, heads: Floats, s: Floats, seconds: Floats) -> FitError:
+    """The forward fit against causal prefill kernels of inference, which also fill a cache."""
+    flops = 2.0 * heads * s * s * 128
+    arithmetic = attention_seconds(
+        c, gpu.peak["bf16"] * c.forward, gpu.sms, flops, heads, s, s / 2, 128.0
+    )
+    return fit_error(CHECK, np.asarray(arithmetic) + c.fixed, seconds)
+
+
+def _seconds(curve: Curve) -> Floats:
+    s = np.array(curve.sequence, np.float64)
+    flops = 4.0 * TOKENS * s * HIDDEN * (0.5 if curve.causal else 1.0)
+    return flops * (3.5 if curve.phase == "both" else 1.0) / (np.array(curve.tflops) * 1e12)

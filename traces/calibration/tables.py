@@ -1,0 +1,99 @@
+"""Where do measured times come from? The tables of the PyPI package aiconfigurator-core.
+
+They lie under ``systems/data/GPU/FAMILY/FRAMEWORK/VERSION/*.parquet``; times are milliseconds, NCCL
+message sizes are counted in elements.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from traces.calibration.collectives import CollectiveRows
+from traces.calibration.errors import Floats
+
+PACKAGE = "aiconfigurator-core 0.12.0"
+
+
+class GemmRows(NamedTuple):
+    """Distinct (m, n, k), the geometric mean of their seconds over frameworks, and the spread."""
+
+    m: Floats
+    n: Floats
+    k: Floats
+    seconds: Floats
+    spread: Floats  # standard deviation of log seconds over frameworks, NaN where there is one
+
+
+def installed() -> Path:
+    """The folder of tables of the installed package; ValueError when it is not installed."""
+    spec = find_spec("aiconfigurator_core")
+    if spec is None or spec.origin is None:
+        raise ValueError(
+            "aiconfigurator-core is not installed; install traincast[calibrate] or give --tables"
+        )
+    return Path(spec.origin).parent / "systems" / "data"
+
+
+def read(directory: Path, pattern: str) -> pd.DataFrame:
+    """All tables below ``directory`` that match, one behind another in order of their names."""
+    files = sorted(directory.glob(pattern))
+    if not files:
+        raise ValueError(f"no table {pattern} in {directory}")
+    return pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
+
+
+def gemm_rows(gpu: Path, dtype: str) -> GemmRows:
+    """Matrix multiplications of one dtype (bfloat16, fp8) on one GPU, all frameworks together.
+
+    Frameworks were measured on machines some percent apart, and some shapes by one only: each
+    one's mean distance from the others, over the shapes that all measured, is taken off first.
+    """
+    rows = read(gpu, "gemm/*/*/gemm_perf.parquet")
+    rows = rows[rows["gemm_dtype"] == dtype]
+    rows = rows.assign(log=np.log(rows["latency"] * 1e-3), by=rows["framework"] + rows["version"])
+    by = rows.pivot_table(index=["m", "n", "k"], columns="by", values="log")
+    shared = by.dropna()
+    level = by - shared.sub(shared.mean(axis=1), axis=0).mean()
+    m, n, k = (by.index.get_level_values(c).to_numpy(np.float64) for c in ("m", "n", "k"))
+    return GemmRows(m, n, k, np.exp(level.mean(axis=1).to_numpy()), by.std(axis=1).to_numpy())
+
+
+def take(rows: GemmRows, mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> GemmRows:
+    """The rows where ``mask`` is true."""
+    return GemmRows(*(column[mask] for column in rows))
+
+
+def attention_rows(gpu: Path) -> tuple[Floats, Floats, Floats]:
+    """Causal prefill attention, as many key as query heads, head dimension 128, from 1,024 tokens.
+
+    (batch · heads, sequence, seconds of the fastest framework).
+    """
+    rows = read(gpu, "attention/*/*/context_attention_perf.parquet")
+    rows = rows.assign(isl=rows["isl"].astype(int), heads=rows["batch_size"] * rows["num_heads"])
+    whole = (rows["num_heads"] == rows["num_key_value_heads"]) & (rows["step"].astype(int) == 0)
+    plain = (rows["attn_dtype"] == "bfloat16") & (rows["kv_cache_dtype"] == "bfloat16")
+    unlimited = rows["window_size"].fillna(0) == 0
+    rows = rows[whole & plain & unlimited & (rows["head_dim"] == 128) & (rows["isl"] >= 1024)]
+    fastest = rows.groupby(["heads", "isl"])["latency"].min().reset_index()
+    heads, s, ms = (fastest[c].to_numpy(np.float64) for c in ("heads", "isl", "latency"))
+    return heads, s, ms * 1e-3
+
+
+def nccl_rows(gpu: Path, collective: str) -> CollectiveRows:
+    """One collective of 16-bit elements inside a node, by the newest NCCL there is a table of."""
+    newest = max(gpu.glob("comm/nccl/*/nccl_perf.parquet"), key=lambda file: _version(file.parent))
+    rows = pd.read_parquet(newest)
+    rows = rows[(rows["op_name"] == collective) & (rows["nccl_dtype"] == "half")]
+    gpus, elements, ms = (
+        rows[c].to_numpy(np.float64) for c in ("num_gpus", "message_size", "latency")
+    )
+    return CollectiveRows(gpus, elements * 2, ms * 1e-3)
+
+
+def _version(folder: Path) -> tuple[int, ...]:
+    return tuple(int(part) for part in folder.name.split("."))

@@ -1,0 +1,82 @@
+"""Our own trace file back into the timeline that was written."""
+
+from __future__ import annotations
+
+import gzip
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import repeat
+from pathlib import Path
+
+import numpy as np
+import orjson
+
+from sim.graph import Builder, Communication, Compute, Copy, Fixed, Graph, Memory, Work
+from sim.timeline import Timeline
+from traces.chrome import Event
+
+WORKS: dict[str, Callable[..., Work]] = {
+    of.__name__: of for of in (Compute, Communication, Copy, Fixed)
+}
+
+
+def read(path: Path | str) -> Timeline:
+    """Read a file of :func:`traces.perfetto.write`. Raises ValueError for any other file."""
+    try:
+        content = orjson.loads(gzip.decompress(Path(path).read_bytes()))
+        tables, events = content["traincast"], content["traceEvents"]
+    except (gzip.BadGzipFile, EOFError, orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a timeline.json.gz that traincast wrote") from error
+    streams = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    slices = [
+        {**e["args"], "name": e["name"], "rank": e["pid"], "stream": streams[e["tid"]]}
+        for e in events
+        if e["ph"] == "X"
+    ]
+    graph = _graph(tables, slices)
+    start, end = (np.array([args[k] for args in slices], float) for k in ("start_s", "end_s"))
+    return Timeline(graph, start, end)
+
+
+def _graph(tables: Event, slices: list[Event]) -> Graph:
+    """Build the graph again; waits for ops that were not written are left out."""
+    works = [_work(of) for of in tables["works"]]
+    index = {args["op"]: k for k, args in enumerate(slices)}
+    builder = Builder()
+    members: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
+    for k, args in enumerate(slices):
+        _add(builder, args, works[args["work"]])
+        lags = args.get("wait_lags", repeat(0.0))
+        for earlier, lag in zip(args.get("waits", ()), lags, strict=False):
+            if earlier in index:
+                builder.wait(k, index[earlier], lag)
+        for part, tail in zip(
+            args.get("parts", ()), args.get("part_tails", repeat(0.0)), strict=False
+        ):
+            members[part].append((k, tail))
+    for part, of in sorted(members.items()):
+        builder.join([k for k, _ in of], works[tables["parts"][str(part)]], [t for _, t in of])
+    builder.resident = {int(rank): of for rank, of in tables["resident"].items()}
+    clones = {int(rank): n for rank, n in tables["stands_for"].items()}
+    return replace(builder.graph(), stands_for=clones)
+
+
+def _add(builder: Builder, args: Event, work: Work) -> None:
+    builder.add(
+        args["name"],
+        args["rank"],
+        args["stream"],
+        work,
+        phase=args.get("phase", ""),
+        stage=args.get("stage", -1),
+        microbatch=args.get("microbatch", -1),
+        layer=args.get("layer", -1),
+        lag=args.get("lag", 0.0),
+        memory=[Memory(*change) for change in args.get("memory", ())],
+    )
+
+
+def _work(of: Event) -> Work:
+    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in of.items() if k != "type"}
+    return WORKS[of["type"]](**fields)
