@@ -9,9 +9,12 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from sim.recipe import Recipe
 
 app = typer.Typer(
     help="From a training recipe to the timeline of its step.",
@@ -57,17 +60,18 @@ def run(
     job = _load(recipe, set_)
     if out:
         output.writable(out)
+    from sim.commands import tables
     from sim.run import run as simulate
     from sim.run import write
 
     result = simulate(job)
     files = write(result, out, ranks=some_ranks, window=some_time) if out else []
+    memory, capacity = result.summary["memory"], result.cluster.gpu.memory
     if json:
         output.print_json(result.summary)
+        tables.warn_overflow(memory, capacity)
         return
-    from sim.commands import tables
-
-    tables.show_summary(result.summary, result.cluster.gpu.memory)
+    tables.show_summary(result.summary, capacity)
     tables.show_files(files)
 
 
@@ -75,17 +79,17 @@ def run(
 def check(recipe: RecipeFile, set_: Settings = None, json: Json = False) -> None:
     """Say whether a recipe is a legal job, and what memory it needs, without simulating it."""
     job = _load(recipe, set_)
-    from sim.commands import output
+    from sim import topology as topology_file
+    from sim.commands import output, tables
     from sim.run import check as examine
 
     found = examine(job)
+    capacity = float(topology_file.read(job.cluster.topology)["gpu"]["memory"])
     if json:
         output.print_json(found)
+        tables.warn_overflow(found["memory"], capacity)
         return
-    from sim import topology
-    from sim.commands import tables
-
-    tables.show_memory(found["memory"], float(topology.read(job.cluster.topology)["gpu"]["memory"]))
+    tables.show_memory(found["memory"], capacity)
 
 
 @app.command(epilog="Example: traincast schedule one_f_one_b --ranks 4 --microbatches 8")
@@ -126,10 +130,12 @@ def schedule(
         plan = schedules.load(name)(ranks, microbatches, **given)
         output.write_text(csv, schedule_csv.text(plan))
     if plot:
-        from sim.plots import gantt
+        from sim import plots
         from sim.schedule_run import schedule_timeline
 
-        gantt(schedule_timeline(name, ranks, microbatches, each, seconds)).savefig(plot)
+        ran = schedule_timeline(name, ranks, microbatches, each, seconds)
+        with output.replacing(plot) as temporary:
+            plots.save(plots.timeline(ran, title=name), temporary)
     if json:
         output.print_json(result)
         return
@@ -245,7 +251,7 @@ def _calibration(fitted: Any) -> dict[str, Any]:
     }
 
 
-def _load(path: Path, settings: list[str] | None) -> Any:
+def _load(path: Path, settings: list[str] | None) -> Recipe:
     from sim import config
 
     return config.load(path, dict(config.setting(text) for text in settings or ()))

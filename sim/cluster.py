@@ -117,7 +117,7 @@ class Cluster:
         are left out one after another, each for the sake of links still in, so that all that are
         left out together follow from those that stay.
         """
-        return fabric.limiting(self.network)
+        return fabric.limiting(self.network, self.uplink)
 
     @cached_property
     def _routes(self) -> dict[tuple[int, int], tuple[int, ...]]:
@@ -171,8 +171,9 @@ def load(name_or_path: str | Path, gpus: int) -> Cluster:
     Raises ValueError, in one sentence, when there is no such topology (naming those there are), the
     file is not a topology, or it cannot hold so many GPUs.
 
-    >>> load("dgx_a100", gpus=16).route(0, 8)
-    (2, 4, 37, 35)
+    >>> cluster = load("dgx_a100", gpus=16)
+    >>> [cluster.links[link] for link in cluster.route(0, 7)]
+    [(0, 'nvswitch 0'), ('nvswitch 0', 7)]
     """
     spec = read(name_or_path)
     nodes = -(-gpus // spec["node"]["gpus"])

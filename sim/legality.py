@@ -122,10 +122,10 @@ def _batch(recipe: Recipe) -> None:
             f"training.global_batch = {batch} is not a multiple of "
             f"micro_batch x dp = {one} x {dp}; {near} would do"
         )
-    given = {key: getattr(recipe.schedule, key) for key in ("chunks", "group")}
-    options = schedules.options(recipe.schedule.name)
-    given = {k: v for k, v in given.items() if k in options or (k == "group" and v is not None)}
-    schedules.check(recipe.schedule.name, recipe.parallelism.pp, recipe.microbatches, **given)
+    name, group = recipe.schedule.name, recipe.schedule.group
+    if group is not None and "group" not in schedules.options(name):
+        raise ValueError(f"the schedule {name} has no group; leave schedule.group out")
+    schedules.check(name, recipe.parallelism.pp, recipe.microbatches, **recipe.options)
 
 
 CHECKS: tuple[Callable[[Recipe], None], ...] = (

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+import schedules
+
 if TYPE_CHECKING:
     from sim.model import Model
 
@@ -266,6 +268,19 @@ class Recipe(Section):
         return self.training.global_batch // (
             self.training.micro_batch * (self.parallelism.dp or 1)
         )
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What the schedule takes besides ranks and microbatches, as far as it is given."""
+        given = {"chunks": self.schedule.chunks, "group": self.schedule.group}
+        takes = schedules.options(self.schedule.name)
+        return {key: value for key, value in given.items() if value is not None and key in takes}
+
+    @property
+    def plan(self) -> schedules.Plan:
+        """The steps of every pipeline rank in order."""
+        schedule = schedules.load(self.schedule.name)
+        return schedule(self.parallelism.pp, self.microbatches, **self.options)
 
     @property
     def stages(self) -> int:

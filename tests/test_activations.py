@@ -45,7 +45,7 @@ def held(program: Program) -> Counter[str]:
     total: Counter[str] = Counter()
     for item in program:
         for change in item.memory:
-            total[change.category] += change.bytes  # type: ignore[assignment]
+            total[change.category] += change.bytes
     return total
 
 

@@ -279,7 +279,7 @@ SUMMARY = {
 def test_the_summary_table_has_every_figure(capsys):
     tables.show_summary(SUMMARY, capacity=2.0**35)
     said = capsys.readouterr().out
-    for figure in ("1.4 s", "5,851", "140.5", "45.0%", "100 ms", "64.00 GiB", "does not fit"):
+    for figure in ("1.4 s", "5,851", "140.5", "45.0%", "100.0 ms", "64.00 GiB", "does not fit"):
         assert figure in said, figure
 
 

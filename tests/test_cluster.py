@@ -1,5 +1,7 @@
 """Routes against networkx, shared NICs by hand, and links that can never limit."""
 
+from functools import cache
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -27,6 +29,7 @@ source = "made up"
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
+    @cache
     def build(kind="rail", nics=4, over=1.0, gpus=28):
         path = tmp_path_factory.mktemp("t") / "small.toml"
         path.write_text(FABRIC.format(kind=kind, nics=nics, over=over))
@@ -40,7 +43,7 @@ def small(tmp_path_factory):
 def test_routes_are_those_of_least_latency(small, kind, nics):
     """Against networkx over the whole graph, other GPUs left out: they do not pass traffic on."""
     cluster = small(kind, nics)
-    for a in range(0, cluster.gpus, 3):
+    for a in range(0, cluster.gpus, 9):
         for b in set(range(cluster.gpus)) - {a}:
             others = [gpu for gpu in range(cluster.gpus) if gpu not in (a, b)]
             net = nx.restricted_view(cluster.network, others, [])

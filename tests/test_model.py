@@ -105,6 +105,11 @@ def test_parameters_are_those_released(model: Model, count: int) -> None:
     assert total_parameters(model) == count
 
 
+def test_untied_models_count_their_output_matrix_without_padding() -> None:
+    padded = replace(GPT, vocab=50257)
+    assert total_parameters(replace(padded, tied=False)) - total_parameters(padded) == 50257 * 6144
+
+
 def test_vocabulary_is_padded_as_megatron_pads_it() -> None:
     """GPT-2's 50,257 become 50,304 on one rank and 51,200 on eight."""
     model = replace(GPT, vocab=50257)

@@ -231,6 +231,31 @@ def test_saved_input_is_gathered_beside_the_input_gradient(linear: str) -> None:
         assert dag.has_edge(dgrad, gather) is not overlap
 
 
+def test_weight_gradients_alone_gather_beside_the_gemm_before() -> None:
+    """fc1's saved input beside fc2's GEMM, QKV's beside the projection's; else in sequence."""
+    for overlap in (True, False):
+        program = layer_program(LLAMA, replace(SPLIT, tp_backward_overlap=overlap))["W"]
+        fc2, fc1, projection, qkv = "fc2_wgrad", "fc1_wgrad", "projection_wgrad", "qkv_wgrad"
+        early = ["fc1_input_all_gather", fc2, fc1, "qkv_input_all_gather", projection, qkv]
+        late = [fc2, "fc1_input_all_gather", fc1, projection, "qkv_input_all_gather", qkv]
+        assert [i.name for i in program] == (early if overlap else late)
+
+
+@pytest.mark.parametrize("phase", ["B", "I"])
+def test_forward_runs_again_just_before_what_needs_it(phase: str) -> None:
+    """Full: the whole layer before its backward; selective: the core before the core's."""
+    full = layer_program(GPT, replace(PLAIN, recompute="full"))[phase]
+    forward = [item.name for item in layer_program(GPT, PLAIN)["F"]]
+    assert [item.name for item in full if item.phase == "R"] == forward
+    assert [item.name for item in full[: len(forward)]] == forward
+
+    selective = layer_program(GPT, replace(PLAIN, recompute="selective"))[phase]
+    core = ["scores", "softmax", "attention_dropout", "context", "context_layout"]
+    assert [item.name for item in selective if item.phase == "R"] == core
+    begin = where(selective, "scores")
+    assert [item.name for item in selective[begin:][:6]] == [*core, "context_weight_grad"]
+
+
 def test_forward_collectives_are_hard_dependencies() -> None:
     for setting in (PLAIN, SPLIT):
         program = stage_programs(GPT, setting, [0, 1], True, True)["F"]
@@ -254,7 +279,7 @@ def test_overlap_cuts_pairs_and_keeps_bytes_flops_and_memory(
         assert sent(pieces, t) == pytest.approx(sent(whole, t), rel=1e-14)
         for name in {i.name for i in whole if isinstance(i, Kernel)}:
             a, b = ([i for i in p if i.name == name] for p in (whole, pieces))
-            assert sum(i.work.flops for i in a) == sum(i.work.flops for i in b)  # type: ignore[union-attr]
+            assert sum(i.work.flops for i in a) == sum(i.work.flops for i in b)
         assert [m for i in whole for m in i.memory] == [m for i in pieces for m in i.memory]
     exposed = Counter(i.name for i in plain["F"] if isinstance(i, Collective) and i.layer >= 0)
     pieces_of = Counter(i.name for i in cut["F"] if isinstance(i, Collective) and i.layer >= 0)
@@ -265,8 +290,11 @@ def test_gather_cut_by_hand() -> None:
     """Step k + 1 travels while piece k multiplies; the next kernel follows the last piece."""
     program = layer_program(GPT, replace(SPLIT, tp_overlap=True))["F"]
     norm = where(program, "mlp_norm")
-    shape = program[norm + 2].work.shape  # type: ignore[union-attr]
-    assert shape == (1, B * S // 4, 256 // 4, 64)
+    shape = program[norm + 2].work.shape
+    rows, columns = B * S // 4, 256 // 4
+    assert shape == (1, rows, columns, 64)
+    moved = 2 * (rows * 64 + 64 * columns + rows * columns)  # the weights once per piece
+    assert program[norm + 2].work.bytes == moved
     assert [
         (type(i).__name__, tuple(n - norm for n in i.needs)) for i in program[norm + 1 :][:8]
     ] == [
@@ -329,6 +357,6 @@ def test_gradients_reduced_before_the_optimizer() -> None:
 )
 def test_what_cannot_be_split_is_refused(change: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        share(GPT, replace(PLAIN, **change))  # type: ignore[arg-type]
+        share(GPT, replace(PLAIN, **change))
     with pytest.raises(ValueError, match="use fewer stages"):
         stage_programs(GPT, PLAIN, [], first=False, last=False)

@@ -1,4 +1,4 @@
-"""The machines we ship: they load, hang together, say where numbers come from; bad files say why."""
+"""The machines we ship: they load, hang together, name their sources; bad files say why."""
 
 import tomllib
 
@@ -120,8 +120,8 @@ BAD = {
 def test_bad_files_are_refused_in_one_sentence(case, written, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     change, says = BAD[case]
+    path = written(change(GOOD))
     with pytest.raises(ValueError) as caught:  # noqa: PT011  the message is checked below
-        path = written(change(GOOD))
         load("./mine.toml" if case == "own base" else path, 32)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value).strip()

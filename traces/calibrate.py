@@ -17,7 +17,8 @@ import topologies
 from sim import topology
 from sim.cluster import Gpu
 from sim.kernels import Attention, Gemm
-from traces.calibration import attention, collectives, gemm, memory, tables
+from traces.calibration import attention, collectives, gemm, memory
+from traces.calibration import tables as measured
 from traces.calibration.errors import Fit, FitError
 
 SIMPLE, LOW_LATENCY = 4 * 2**20, 2**20  # bytes: NCCL's protocols are fitted above and below these
@@ -33,7 +34,7 @@ SOURCES = {
 REPORT = f"""# How well the constants fit
 
 Made by `traincast calibrate a100 --write` and `traincast calibrate h100 --write` from
-{tables.PACKAGE} and the figures in `traces/calibration`; no step time went in.
+{measured.PACKAGE} and the figures in `traces/calibration`; no step time went in.
 Errors are of predicted against measured time: mean of the absolute error, mean signed error, 90th
 percentile, maximum. GEMM rows: m from 1,024, n and k from 512, m in whole tiles. Rows that begin
 with "check" were not fitted. A kind with one row is read off that row, so it fits exactly. Kernels
@@ -85,7 +86,7 @@ class Calibration:
         return path
 
 
-def calibrate(gpu: str, tables_in: Path | None = None) -> Calibration:
+def calibrate(gpu: str, tables: Path | None = None) -> Calibration:
     """Fit everything for one kind of GPU from the installed tables, or those in a folder.
 
     ValueError when the kind is not known or its tables are not there.
@@ -93,7 +94,7 @@ def calibrate(gpu: str, tables_in: Path | None = None) -> Calibration:
     if gpu not in KINDS:
         raise ValueError(f"no calibration for GPU {gpu!r}; there are {', '.join(KINDS)}")
     kind = KINDS[gpu]
-    folder = (tables_in or tables.installed()) / kind.folder
+    folder = (tables or measured.installed()) / kind.folder
     if not folder.is_dir():
         raise ValueError(f"no folder {kind.folder} of tables in {folder.parent}")
     machine = topology.read(kind.topology)
@@ -111,18 +112,18 @@ def calibrate(gpu: str, tables_in: Path | None = None) -> Calibration:
 
 def _source(name: str, folder: str) -> str:
     family = name.partition(".")[0]
-    return SOURCES[family].format(package=tables.PACKAGE, folder=folder)
+    return SOURCES[family].format(package=measured.PACKAGE, folder=folder)
 
 
 def _gemm(target: Gpu, gpu: str, dtype: str, folder: Path) -> Fit:
-    fit = gemm.fit(target, dtype, tables.gemm_rows(folder, KINDS[gpu].dtypes[dtype]))
+    fit = gemm.fit(target, dtype, measured.gemm_rows(folder, KINDS[gpu].dtypes[dtype]))
     seen = gemm.check(target, gpu, dtype, Gemm(**fit.constants))
     return Fit(fit.constants, (*fit.errors, *seen))
 
 
 def _attention(target: Gpu, gpu: str, folder: Path) -> Fit:
     fit = attention.fit(target, gpu)
-    seen = attention.check(target, Attention(**fit.constants), *tables.attention_rows(folder))
+    seen = attention.check(target, Attention(**fit.constants), *measured.attention_rows(folder))
     return Fit(fit.constants, (*fit.errors, seen))
 
 
@@ -130,7 +131,7 @@ def _collectives(folder: Path, nominal: float) -> dict[str, Fit]:
     """Fits by "collective protocol"; an all-reduce of 8 GPUs that NVSwitch adds up stands apart."""
     out = {}
     for name in collectives.ROUNDS:
-        rows = tables.nccl_rows(folder, name)
+        rows = measured.nccl_rows(folder, name)
         in_switch = name == "all_reduce" and folder.name.startswith("h100")
         parts = {name: (rows.gpus < 8) | (not in_switch)}
         if in_switch:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +20,25 @@ def _plain(value: Any) -> object:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write a file under a temporary name and rename it, so that nobody sees half of it."""
+    """Write a file; nobody sees half of it."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
+    return path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file beside ``path``, with its ending, that takes its place in the end.
+
+    Raises ValueError when the folder cannot be written to. If writing fails, nothing is left.
+    """
     writable(path.parent)
     if path.is_dir():
         raise ValueError(f"cannot write {path}: it is a folder")
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(temporary).chmod(0o666 & ~mask)  # as open() would have, mkstemp is stricter
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return path
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".traincast-") as folder:
+        temporary = Path(folder) / path.name
+        yield temporary
+        temporary.replace(path)
 
 
 def writable(folder: Path) -> Path:

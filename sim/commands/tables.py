@@ -75,8 +75,13 @@ def show_memory(memory: Sequence[Figures], capacity: float) -> None:
     ]
     names = (f"least: rank {low['rank']}", f"most: rank {high['rank']}")
     show(rows, f"memory of {units.size(capacity)}", *names)
+    warn_overflow(memory, capacity, stderr=False)
+
+
+def warn_overflow(memory: Sequence[Figures], capacity: float, *, stderr: bool = True) -> None:
+    """Say in red which ranks need more than ``capacity`` bytes, if any do."""
     if sentence := overflow(memory, capacity):
-        Console().print(sentence, style="bold red", highlight=False)
+        Console(stderr=stderr).print(sentence, style="bold red", highlight=False, soft_wrap=True)
 
 
 def overflow(memory: Sequence[Figures], capacity: float) -> str | None:

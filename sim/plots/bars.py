@@ -11,7 +11,7 @@ from sim.graph import Floats
 
 
 class Bars(NamedTuple):
-    """Bars in one lane, ascending: where each is, and the row of the op that it begins with."""
+    """Bars in one lane: where each is, and the row of an op that it stands for."""
 
     start: Floats
     end: Floats
@@ -29,19 +29,43 @@ def bars(start: Floats, end: Floats, look: NDArray[np.int64], pixel: float) -> B
         return Bars(start, end, order)
     start, end, look = start[order], end[order], look[order]
     reach = np.maximum.accumulate(end)
-    opens = np.append(True, (look[1:] != look[:-1]) | (start[1:] - reach[:-1] >= pixel))
+    opens = _changes(look)
+    opens[1:] |= start[1:] - reach[:-1] >= pixel
     begins = np.flatnonzero(opens)
     return Bars(start[begins], np.maximum.reduceat(end, begins), order[begins])
 
 
-def merge_small(of: Bars, colour: NDArray[np.int64], pixel: float) -> Bars:
-    """Also merge bars narrower than a pixel with neighbours of the same colour."""
-    if not len(of.start):
+def rasterise(of: Bars, look: NDArray[np.int64], pixel: float) -> Bars:
+    """Replace bars narrower than a pixel by one per pixel: of the look with most seconds there.
+
+    Neighbouring pixels of one look are one bar, so a lane has no more bars than dots, however many
+    kernels it has.
+    """
+    small = np.flatnonzero(of.end - of.start < pixel)
+    if not len(small):
         return of
-    small = of.end - of.start < pixel
-    apart = (colour[1:] != colour[:-1]) | ~(small[1:] & small[:-1])
-    begins = np.flatnonzero(np.append(True, apart | (of.start[1:] - of.end[:-1] >= pixel)))
-    return Bars(of.start[begins], np.maximum.reduceat(of.end, begins), of.first[begins])
+    column = np.floor((of.start[small] + of.end[small]) / 2 / pixel).astype(np.int64)
+    order = np.lexsort((look[small], column))
+    small, column = small[order], column[order]
+    opens = _changes(column) | _changes(look[small])
+    begins = np.flatnonzero(opens)  # of each (column, look)
+    seconds = np.add.reduceat(of.end[small] - of.start[small], begins)
+    most = begins[np.lexsort((-seconds, column[begins]))]
+    small, column = small[most], column[most]
+    small, column = small[_changes(column)], column[_changes(column)]
+    runs = np.flatnonzero(_changes(look[small]) | (np.diff(column, prepend=column[0] - 2) != 1))
+    last = np.append(runs[1:], len(small)) - 1
+    wide = of.end - of.start >= pixel
+    return Bars(
+        np.append(of.start[wide], column[runs] * pixel),
+        np.append(of.end[wide], (column[last] + 1) * pixel),
+        np.append(of.first[wide], of.first[small[runs]]),
+    )
+
+
+def _changes(column: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Where a row differs from the one before; the first does."""
+    return np.append(True, column[1:] != column[:-1])
 
 
 def rectangles(of: Bars, bottom: float, height: float, scale: float) -> Floats:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sim import graph as graphs
 from sim.analysis.activity import Activities, activities
-from sim.plots.bars import Bars, bars, merge_small, rectangles
+from sim.plots.bars import Bars, bars, rasterise, rectangles
 from sim.plots.memory import spread
 from sim.plots.style import DARK, PHASES, TRANSFERS, UNITS, figure, unit_for
 from sim.timeline import Timeline
@@ -24,7 +24,7 @@ _ROWS = 32  # ranks drawn unless the caller names them
 _WIDTH = 14.0  # inches
 _DOTS = 1900.0  # of the axes, at 150 per inch: what is less than one of them cannot be seen
 _TALL, _THIN, _GAP = 0.62, 0.13, 0.25  # shares of a row, whose lanes are stacked
-_LETTER = 9.0  # dots that a letter of a label takes
+_LETTER = 9.5  # dots that a letter of a label takes
 
 Rows = NDArray[np.int64]
 
@@ -122,8 +122,7 @@ def _compute(axes: Axes, view: _View, ops: NDArray[np.int64], bottom: float) -> 
     look = (graph.stage[ops].astype(np.int64) << 40) + (graph.microbatch[ops].astype(np.int64) << 8)
     look += graph.phase[ops]
     found = bars(of.start[ops], of.end[ops], look, view.pixel)
-    colour = graph.phase[ops[found.first]].astype(np.int64)
-    found = merge_small(found, colour, view.pixel)
+    found = rasterise(found, look[found.first], view.pixel)
     phase = graph.phase[ops[found.first]]
     for k in np.unique(phase):
         mine = phase == k
@@ -154,7 +153,7 @@ def _number(axes: Axes, view: _View, some: Bars, ops: Rows, bottom: float, colou
     chunks = len(np.unique(graph.stage[ops])) > 1
     left, right = np.maximum(some.start, view.low), np.minimum(some.end, view.high)
     middle = (left + right) / 2 * view.scale
-    letters = ((right - left) / view.pixel - 5) / _LETTER
+    letters = ((right - left) / view.pixel - 6) / _LETTER
     for k in np.flatnonzero((letters >= 1) & (graph.microbatch[ops] >= 0)):
         op = graph.op(int(ops[k]))
         labels = [f"{op.stage}{op.phase}{op.microbatch}"] * chunks + [str(op.microbatch)]

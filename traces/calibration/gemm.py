@@ -101,7 +101,7 @@ def predict(
     arithmetic = gemm_seconds(c, gpu.peak[dtype], gpu.sms, batch, m, n, k)
     moved = 2.0 * batch * (m * k + k * n + m * n)
     memory = moved / (gpu.memory_bandwidth * c.memory)
-    return np.asarray(arithmetic + c.fixed)
+    return np.asarray(np.maximum(arithmetic, memory) + c.fixed)
 
 
 def _memory_share(gpu: Gpu, rows: GemmRows) -> float:

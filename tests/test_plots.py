@@ -1,0 +1,151 @@
+"""Pictures show what the timeline says: read from the drawn shapes, not from the code."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from sim import plots
+from sim.analysis.memory import Curve
+from sim.graph import Builder, Communication, Fixed
+from sim.plots.style import PHASES
+from sim.timeline import Timeline
+
+
+def timeline(*ops: tuple[int, str, int, float, float], stage: int = 0) -> Timeline:
+    """Ops (rank, phase or dimension, microbatch, start, end) as a timeline."""
+    b = Builder()
+    for rank, what, microbatch, start, end in ops:
+        known = what in PHASES
+        seconds = end - start
+        work = Fixed(seconds) if known else Fixed(seconds, "communication", what)
+        stream, phase = ("compute", what) if known else (what, "")
+        b.add(what, rank, stream, work, phase=phase, microbatch=microbatch, stage=stage)
+    start, end = (np.array([op[k] for op in ops], float) for k in (3, 4))
+    return Timeline(b.graph(), start, end)
+
+
+def spans(figure: Figure, colour: str) -> list[tuple[float, float]]:
+    """Left and right of every rectangle of a colour."""
+    found = []
+    for drawn in figure.axes[0].collections:
+        assert isinstance(drawn, PolyCollection)
+        if to_hex(drawn.get_facecolor()[0]) == colour:
+            xs = [path.vertices[:, 0] for path in drawn.get_paths()]
+            found += [(float(x.min()), float(x.max())) for x in xs]
+    return sorted(found)
+
+
+def words(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+def test_every_op_is_where_it_ran():
+    of = timeline((0, "F", 3, 0.0, 5.0), (0, "I", 3, 6.0, 10.0), (1, "F", 3, 5.0, 10.0))
+    figure = plots.timeline(of, title="two ranks")
+    assert spans(figure, PHASES["F"][1]) == [(0.0, 5.0), (5.0, 10.0)]
+    assert spans(figure, PHASES["I"][1]) == [(6.0, 10.0)]
+    assert words(figure) == ["3", "3", "3"]
+    assert figure.axes[0].get_xlabel() == "s"
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["rank 0", "rank 1"]
+    key = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert key == ["forward", "input gradient", "no computing"]
+
+
+def test_kernels_of_one_microbatch_are_one_bar_and_gaps_stay():
+    """A thousand kernels back to back draw as one; a visible gap splits them."""
+    kernels = [
+        (0, "F", 0, k * 1e-3, (k + 1) * 1e-3) for k in range(1000) if k not in range(500, 600)
+    ]
+    figure = plots.timeline(timeline(*kernels), unit="ms")
+    assert spans(figure, PHASES["F"][1]) == [(0.0, 500.0), (600.0, 1000.0)]
+
+
+def test_a_dot_shows_what_fills_most_of_it():
+    """A hundred thousand kernels in turn: forward has 3 of 5 parts of each dot, no dot is empty."""
+    turn = [("F", 3e-5), ("I", 1e-5), ("W", 1e-5)]
+    now, kernels = 0.0, []
+    for k in range(99_999):
+        phase, seconds = turn[k % 3]
+        kernels.append((0, phase, k // 30_000, now, now + seconds))
+        now += seconds
+    figure = plots.timeline(timeline(*kernels), unit="s")
+    drawn = spans(figure, PHASES["F"][1])
+    assert len(drawn) <= 4
+    assert drawn[0][0] == pytest.approx(0.0)
+    assert drawn[-1][1] == pytest.approx(now, rel=1e-3)
+    assert all(a[1] == pytest.approx(b[0]) for a, b in pairwise(drawn))
+    assert not spans(figure, PHASES["W"][1])
+
+
+def test_dimensions_of_communication_have_their_own_lanes():
+    of = timeline((0, "F", 0, 0.0, 4.0), (0, "tp", 0, 1.0, 3.0), (0, "dp", 0, 2.0, 9.0))
+    figure = plots.timeline(of)
+    lanes = {}
+    for drawn in figure.axes[0].collections[1:]:
+        ys = drawn.get_paths()[0].vertices[:, 1]
+        lanes[float(ys.min()), float(ys.max())] = drawn
+    ordered = sorted(lanes)
+    assert len(ordered) == 3
+    assert all(low[1] <= high[0] for low, high in pairwise(ordered))
+
+
+def test_a_rank_with_several_stages_shows_torchs_names():
+    b = Builder()
+    for stage in (0, 2):
+        b.add("F", 0, "compute", Fixed(5.0), phase="F", stage=stage, microbatch=1)
+    of = Timeline(b.graph(), np.array([0.0, 5.0]), np.array([5.0, 10.0]))
+    assert words(plots.timeline(of)) == ["0F1", "2F1"]
+
+
+def test_windows_and_ranks_select():
+    of = timeline((0, "F", 0, 0.0, 4.0), (1, "F", 0, 4.0, 8.0), (2, "F", 0, 8.0, 12.0))
+    figure = plots.timeline(of, ranks=[2, 1], window=(3.0, 9.0))
+    assert figure.axes[0].get_xlim() == (3.0, 9.0)
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["rank 2", "rank 1"]
+
+
+def test_memory_steps_and_limit():
+    curve = Curve(np.array([0.0, 1.0, 3.0]), np.array([1.0, 3.0, 2.0]) * 2**30)
+    figure = plots.memory({4: curve}, capacity=4 * 2**30)
+    line, limit = figure.axes[0].get_lines()
+    assert line.get_ydata().tolist() == [1.0, 3.0, 2.0, 2.0]
+    assert line.get_drawstyle() == "steps-post"
+    assert set(limit.get_ydata()) == {4.0}
+
+
+def test_files_are_the_same_bytes_twice(tmp_path):
+    for name in ("a.png", "b.png"):
+        plots.save(plots.timeline(timeline((0, "F", 0, 0.0, 4.0))), tmp_path / name)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_bad_input_is_one_sentence(tmp_path):
+    of = timeline((0, "F", 0, 0.0, 4.0))
+    with pytest.raises(ValueError, match="rank 7 was not simulated; there are 0 to 0"):
+        plots.timeline(of, ranks=[7])
+    with pytest.raises(ValueError, match="no unit 'h'; there are auto, s, ms, us"):
+        plots.timeline(of, unit="h")
+    with pytest.raises(ValueError, match="the window 3 to 3 s is empty"):
+        plots.timeline(of, window=(3.0, 3.0))
+    with pytest.raises(ValueError, match="no picture format 'xyz'"):
+        plots.save(plots.timeline(of), tmp_path / "x.xyz")
+
+
+def test_nothing_at_all_draws(tmp_path):
+    empty = Timeline(Builder().graph(), np.empty(0), np.empty(0))
+    plots.save(plots.timeline(empty), tmp_path / "empty.png")
+    plots.save(plots.memory({}), tmp_path / "memory.svg")
+
+
+def test_communication_alone_draws():
+    b = Builder()
+    b.add("ar", 0, "tp", Communication("all_reduce", 1.0, (0, 1), "tp"))
+    figure = plots.timeline(Timeline(b.graph(), np.zeros(1), np.ones(1)))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["tp", "no computing"]
