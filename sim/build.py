@@ -161,7 +161,7 @@ class Build:
         return Makers(
             step=step,
             exchange=lambda *key: remember(key, lambda: self._exchange(i, j, *key)),
-            head=place(head, group, self.tables) if head else None,
+            head=place(head, group, self.tables),
             tail=lambda inputs: place(self._tail(q, inputs), group, self.tables, own=""),
         )
 
@@ -284,14 +284,23 @@ class Build:
 
 
 def _given(items: Program, inputs: int, head_row: int) -> Program:
-    """Number the slots: the stage's inputs first, then the ops of the head."""
+    """Number the slots: the stage's inputs, the kernel before it, then the ops of the head.
+
+    The input is waited for by the first kernel, and by a collective before it. Such a collective
+    also waits for the kernel before it on its rank, behind which it is issued.
+    """
 
     def slot(need: int) -> int:
-        return need if need >= -1 else -1 - (inputs + head_row + (-2 - need))
+        return need if need >= -1 else -1 - (inputs + 1 + head_row + (-2 - need))
 
     out = [item._replace(needs=tuple(slot(n) for n in item.needs)) for item in items]
-    wanted = any(n == -1 for item in out for n in item.needs)
-    if inputs and not (wanted and inputs == 1):
-        first = out[0]
-        out[0] = first._replace(needs=(*first.needs, *(-1 - k for k in range(inputs))))
+    given = tuple(-1 - k for k in range(inputs))
+    for i, item in enumerate(out):
+        leads = isinstance(item, Collective)
+        missing = tuple(n for n in given if n not in item.needs)
+        if leads and not item.needs or not leads:
+            before = (-1 - inputs,) if leads else ()
+            out[i] = item._replace(needs=(*item.needs, *missing, *before))
+        if not leads:
+            break
     return out

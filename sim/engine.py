@@ -89,14 +89,6 @@ def _run(
             if s & 1023 == 0:
                 progress(ended, len(graph))
         s1 = s + 1
-        if not heads[s1]:
-            if lag is not None and lag[s1]:
-                env.at(env._now + lag[s1], order[s1], Due(met, s1))
-            elif needs[s1] == 1:
-                needs[s1] = 0
-                start[s1](s1)
-            else:
-                needs[s1] -= 1
         a, b = waiter_start[s], waiter_start[s1]
         if a != b:
             for k in range(a, b):
@@ -108,6 +100,14 @@ def _run(
                     start[w](w)
                 else:
                     needs[w] -= 1
+        if not heads[s1]:
+            if lag is not None and lag[s1]:
+                env.at(env._now + lag[s1], order[s1], Due(met, s1))
+            elif needs[s1] == 1:
+                needs[s1] = 0
+                start[s1](s1)
+            else:
+                needs[s1] -= 1
 
     def met(due: Due) -> None:
         s = due.what

@@ -15,7 +15,9 @@ import schedules
 from sim.analysis.breakdown import breakdown, summary
 from sim.analysis.critical_path import critical_path
 from sim.analysis.idle import bubble, idle
+from sim.engine import simulate
 from sim.graph import Builder, Communication, Compute, Copy, Fixed, Graph
+from sim.hardware import ideal
 from sim.timeline import Timeline, dimension
 
 SECONDS = st.integers(0, 40).map(lambda k: k / 4)  # exact in binary: sums can be compared with ==
@@ -48,6 +50,7 @@ def precedence(graph: Graph) -> nx.DiGraph:
     """Starts, meetings and ends as nodes; an edge weighs what passes between two of them."""
     dag = nx.DiGraph()
     for _, _, ops in graph.by_stream():
+        dag.add_edge("zero", ("start", int(ops[0])), weight=float(graph.lag[ops[0]]))
         for a, b in pairwise(ops):
             dag.add_edge(("end", int(a)), ("start", int(b)), weight=float(graph.lag[b]))
     for i in range(len(graph)):
@@ -82,9 +85,10 @@ def run(graph: Graph) -> Timeline:
 @given(graphs())
 def test_critical_path_is_the_longest_path(graph):
     """Its seconds sum to the makespan, which is networkx's heaviest path; nothing goes missing."""
-    timeline = run(graph)
+    timeline = simulate(graph, ideal(graph))
     path = critical_path(timeline)
     assert sum(path.seconds.values()) == timeline.seconds
+    assert (timeline.end == run(graph).end).all()
     assert timeline.end.max() == nx.dag_longest_path_length(precedence(graph))
     dag = precedence(graph)
     for a, b in pairwise(path.ops):

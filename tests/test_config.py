@@ -1,4 +1,4 @@
-"""Recipes: what is filled in, what is refused and in which words, and dumps that read back equal."""
+"""Recipes: what is filled in, what is refused and in which words, dumps that read back equal."""
 
 import tomllib
 

@@ -21,19 +21,21 @@ def previous(graph: Graph) -> Rows:
 
 
 def binding(timeline: Timeline) -> Rows:
-    """The need (stream predecessor or wait, lag included) that was met last; -1 without needs.
+    """The need (stream predecessor or wait, lag included) that was met last; -1 where none was.
 
     An op starts at the very moment its last need is met. Of several at one instant: the lowest op.
+    The first op of a stream may also lag behind the timeline's zero, which is no op.
     """
     graph, end = timeline.graph, timeline.end
     best = previous(graph)
-    ready = np.where(best >= 0, end[best] + graph.lag, -np.inf)
+    ready = np.where(best >= 0, end[best], 0.0) + graph.lag
     counts = np.diff(graph.wait_start)
     rows = np.flatnonzero(counts)
     if len(rows):
         met = end[graph.wait_on] + graph.wait_lag
         latest, who = _last(met, graph.wait_on, graph.wait_start[rows], counts[rows])
-        later = (latest > ready[rows]) | ((latest == ready[rows]) & (who < best[rows]))
+        ties = (latest == ready[rows]) & ((who < best[rows]) | (best[rows] < 0))
+        later = (latest > ready[rows]) | ties
         best[rows[later]] = who[later]
     return best
 

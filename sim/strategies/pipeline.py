@@ -3,13 +3,14 @@
 One rank is lowered at a time. It issues *units* (a step, a send, a receive, a batched exchange, the
 head and the tail of the training step); each copy of a template is one unit, and what a unit waits
 for is an op of another unit of the rank. Units are numbered: the steps in plan order, then the
-exchanges, then head and tail.
+exchanges, then head and tail. The slots of a step (see :mod:`sim.program`) are its inputs, the last
+kernel before it on its rank, and, for the first of a stage, the ops of the head.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ class Variant(NamedTuple):
     inputs: int  # how many ops it waits for before it starts
 
 
-Reference = tuple[Longs, int]  # per copy a unit; and which of its ops
+Reference = tuple[Longs, Longs | int]  # per copy a unit; and which of its ops
 
 
 @dataclass
@@ -67,9 +68,8 @@ class Makers:
 
     step: Callable[[Variant], Template]
     exchange: Callable[[str, str, int, int, int], Template]  # name, stream, message, waits, parts
-    head: Template | None
+    head: Template
     tail: Callable[[int], Template]  # of how many ops it waits for
-    outputs: dict[Variant, int] = field(default_factory=dict)
 
 
 def variants(steps: Steps, rank: int, gate: Longs, outputs: Callable[[str], int]) -> list[Variant]:
@@ -159,10 +159,18 @@ def _steps(
             source = steps.source[begin + units] - begin
             lasts = make.step(kinds[int(source[0])]).lasts
             waits = [(source, lasts[k % len(lasts)]) for k in range(variant.inputs)]
-        if variant.place == "first" and make.head is not None:
+        waits.append(_previous(units, kinds, make, len(kinds) + len(exchange)))
+        if variant.place == "first":
             head = np.full(len(units), len(kinds) + len(exchange))
             waits += [(head, k) for k in range(len(make.head))]
         yield Group(make.step(variant), variant.stage, units, steps.microbatch[begin + units], waits)
+
+
+def _previous(units: Longs, kinds: Sequence[Variant], make: Makers, head: int) -> Reference:
+    """The last kernel of the step before each, of the head before the first."""
+    before = units - 1
+    last = [make.step(kinds[k]).lasts[0] if k >= 0 else make.head.lasts[0] for k in before]
+    return np.where(before >= 0, before, head), np.array(last, np.int64)
 
 
 def _exchanges(
@@ -190,8 +198,7 @@ def _exchanges(
 def _ends(exchange: Exchange, make: Makers, kinds: list[Variant]) -> Iterator[Group]:
     head = len(kinds) + len(exchange)
     none = np.array([-1], np.int64)
-    if make.head is not None:
-        yield Group(make.head, -1, np.array([head]), none)
+    yield Group(make.head, -1, np.array([head]), none)
     waits: list[Reference] = []
     for k, variant in enumerate(kinds):
         if variant.place == "last":
