@@ -19,7 +19,7 @@ from sim.graph import Communication
 from sim.job import Job
 from sim.symmetry import fold_loads
 
-LATENCY_SPREAD = 5e-6
+LATENCY_SPREAD = 20e-6
 """How far latencies of clones may differ (s): some cross one switch more. The longest counts."""
 
 

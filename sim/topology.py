@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -132,32 +132,27 @@ def _checked(table: Table, keys: Mapping[str, str], where: str) -> list[tuple[st
     return [(k, _value(table[k], unit, f"{where}.{k}")) for k, unit in keys.items() if k in table]
 
 
+def _number(value: object) -> float:
+    real = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(str(value)) if real else math.nan
+
+
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "text": (lambda v: isinstance(v, str), "text"),
+    "kind": (lambda v: v in KINDS, f"one of {', '.join(KINDS)}"),
+    "count": (lambda v: isinstance(v, int) and _number(v) > 0, "a whole number above 0"),
+    "share": (lambda v: 0 < _number(v) <= 1, "a number above 0 and at most 1"),
+    "ratio": (lambda v: 1 <= _number(v) < math.inf, "a number of at least 1"),
+}
+
+
 def _value(value: object, unit: str, where: str) -> Any:
-    match unit:
-        case "text" if isinstance(value, str):
-            return value
-        case "kind" if value in KINDS:
-            return value
-        case "count" if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-        case "share" if _number(value) and 0 < float(str(value)) <= 1:
-            return float(str(value))
-        case "ratio" if _number(value) and float(str(value)) >= 1:
-            return float(str(value))
-    wanted = {
-        "text": "text",
-        "kind": f"one of {', '.join(KINDS)}",
-        "count": "a whole number above 0",
-        "share": "a number above 0 and at most 1",
-        "ratio": "a number of at least 1",
-    }
-    if unit in wanted:
-        raise ValueError(f"{where} is {value!r}; it must be {wanted[unit]}")
-    return _quantity(value, "s" if unit == "delay" else unit, where, zero=unit == "delay")
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if unit not in _RULES:
+        return _quantity(value, "s" if unit == "delay" else unit, where, zero=unit == "delay")
+    holds, wanted = _RULES[unit]
+    if not holds(value):
+        raise ValueError(f"{where} is {value!r}; it must be {wanted}")
+    return value
 
 
 def _quantity(value: object, unit: str, where: str, *, zero: bool) -> float:

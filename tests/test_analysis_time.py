@@ -27,7 +27,8 @@ STREAMS = {"compute": "", "tp": "tp", "dp": "dp"}
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
     """Random ops, waits, lags, tails and collectives; acyclic because all relations point back."""
-    b, count, group_of = Builder(), 0, []
+    b, count = Builder(), 0
+    begun: set[tuple[int, str]] = set()
     for _ in range(draw(st.integers(1, 12))):
         stream = draw(st.sampled_from(list(STREAMS)))
         ranks = draw(st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True))
@@ -36,10 +37,12 @@ def graphs(draw: st.DrawFn) -> Graph:
         for rank in ranks if dim else ranks[:1]:
             waits = draw(st.lists(st.integers(0, count - 1), max_size=3)) if count else []
             work = Fixed(seconds, "communication", dim) if dim else Fixed(seconds)
-            members.append((rank, work, waits, draw(SECONDS)))
+            lag = draw(SECONDS) if (rank, stream) in begun else 0.0
+            begun.add((rank, stream))
+            members.append((rank, work, waits, lag))
         ops = [b.add("op", r, stream, w, waits, lag=lag) for r, w, waits, lag in members]
         if dim:
-            group_of.append((b.join(ops, tails=[draw(SECONDS) for _ in ops]), ops))
+            b.join(ops, tails=[draw(SECONDS) for _ in ops])
             if draw(st.booleans()):  # a batched kernel: the same ops in a second part
                 b.join(ops[::-1], Fixed(draw(SECONDS), "communication", dim))
         count += len(ops)
@@ -50,7 +53,6 @@ def precedence(graph: Graph) -> nx.DiGraph:
     """Starts, meetings and ends as nodes; an edge weighs what passes between two of them."""
     dag = nx.DiGraph()
     for _, _, ops in graph.by_stream():
-        dag.add_edge("zero", ("start", int(ops[0])), weight=float(graph.lag[ops[0]]))
         for a, b in pairwise(ops):
             dag.add_edge(("end", int(a)), ("start", int(b)), weight=float(graph.lag[b]))
     for i in range(len(graph)):

@@ -114,6 +114,14 @@ def test_broadcast_reaches_every_rank_once(ranks):
     assert list(got.values()) == pytest.approx([3e6] * (len(ranks) - 1))
 
 
+def test_broadcast_takes_its_chain():
+    """2 nodes of 4: 6 hops inside, 1 across; each NIC carries a quarter of the buffer."""
+    cluster = bare("dgx_a100", 16)
+    found = run(cluster, "broadcast", 8e8, (0, 1, 2, 3, 8, 9, 10, 11))
+    assert found.latency == pytest.approx(6 * 0.3e-6 + 2.6e-6)
+    assert alone(cluster, found) == pytest.approx(found.latency + 2e8 / 24e9)
+
+
 def test_message_between_two_ranks():
     cluster = bare("dgx_h100", 16)
     found = run(cluster, "p2p", 5e6, (2, 10))

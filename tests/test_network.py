@@ -1,6 +1,7 @@
 """Fair sharing: max-min fairness by its definition, components apart, SimGrid's times."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,19 @@ def test_loads_of_folded_clones_count_several_times():
     scratch = [[0.0] * 2 for _ in range(3)]
     fair_rates(start, links, own, [12.0, 5.0], speed, *scratch, [0] * 3)
     assert speed == [2.5, 4.5, 2.5]
+
+
+def test_rounding_does_not_undo_a_level():
+    """Two flows fill their own links a hair before the shared one (7.68); a tiny third is left.
+
+    What is left of the shared link over 1e-10 is mostly rounding: 5.90768 where 5.90769 is right.
+    """
+    own_room = math.nextafter(7.68 / (0.7 + 0.6 + 1e-10), 0.0)
+    start, links, own = [0, 2, 4, 5], [0, 2, 1, 2, 2], [1.0, 0.7, 1.0, 0.6, 1e-10]
+    speed, scratch = [0.0] * 3, [[0.0] * 3 for _ in range(3)]
+    fair_rates(start, links, own, [own_room, own_room, 7.68], speed, *scratch, [0] * 3)
+    assert speed[:2] == [own_room] * 2
+    assert speed[2] >= own_room
 
 
 def test_a_flow_without_load_is_not_held_back():

@@ -1,4 +1,4 @@
-"""Folding is exact where it is allowed: folded rates are the unfolded; what is broken is refused."""
+"""Folding is exact where it is allowed: folded rates are the unfolded; broken ones are refused."""
 
 from dataclasses import replace
 from functools import cache

@@ -1,0 +1,119 @@
+"""From a recipe to its timeline and its numbers: the main job, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from sim import cluster as clusters
+from sim import config
+from sim.build import training_step
+from sim.cluster import Cluster
+from sim.engine import Progress, simulate
+from sim.fold import Lanes, candidates, loads
+from sim.graph import Communication, Graph
+from sim.hardware import Machine
+from sim.job import Job
+from sim.mesh import Mesh
+from sim.model import Setting
+from sim.price import price
+from sim.recipe import Recipe
+from sim.strategies.data import DataParallel
+from sim.strategies.exchange import Policy
+from sim.summary import summary
+from sim.timeline import Timeline
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a run gives: the timeline, and everything that it came from."""
+
+    recipe: Recipe
+    job: Job
+    cluster: Cluster
+    lanes: Lanes
+    machine: Machine
+    timeline: Timeline
+    wall: float  # seconds that building and simulating took
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The numbers of ``summary.json``; see the README for each key."""
+        return summary(self)
+
+
+def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Recipe:
+    """The complete recipe of a file; see :func:`sim.config.load`."""
+    return config.load(path, overrides)
+
+
+def run(
+    recipe: Recipe | str | Path,
+    overrides: Mapping[str, object] | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Simulate one training step.
+
+    ``overrides`` are put over the recipe file: ``{"parallelism.pp": 4}``. Raises ValueError, in one
+    sentence, for what cannot run, and DeadlockError for an order that stops.
+    """
+    if not isinstance(recipe, Recipe):
+        recipe = load(recipe, overrides)
+    elif overrides:
+        raise ValueError("overrides go over a recipe file; give run() the path of one")
+    begin = perf_counter()
+    job = job_of(recipe)
+    cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
+    lanes, graph, machine = prepare(job, cluster, fold=recipe.simulation.fold == "auto")
+    timeline = simulate(graph, machine, progress)
+    return Result(recipe, job, cluster, lanes, machine, timeline, perf_counter() - begin)
+
+
+def prepare(job: Job, cluster: Cluster, fold: bool = True) -> tuple[Lanes, Graph, Machine]:
+    """The graph of a job, folded as far as that is proven exact, and its prices on a cluster."""
+    ways = list(candidates(job))
+    for lanes in ways if fold else ways[-1:]:
+        graph = training_step(job, lanes.simulated)
+        works = [work for work in graph.works if isinstance(work, Communication)]
+        found = loads(cluster, job, lanes.axes, works)
+        if found is not None:
+            return lanes, graph, price(graph, cluster, dict(zip(works, found, strict=True)))
+    raise AssertionError("the last way folds nothing and needs no proof")
+
+
+def job_of(recipe: Recipe) -> Job:
+    """The job that a recipe describes, without its cluster."""
+    p, training = recipe.parallelism, recipe.training
+    interleaved = (recipe.schedule.chunks or 1) > 1
+    return Job(
+        model=recipe.architecture,
+        setting=Setting(
+            tp=p.tp,
+            sp=p.sp,
+            micro_batch=training.micro_batch,
+            sequence=recipe.sequence,
+            dtype=training.dtype,
+            grad_dtype=training.grad_dtype,
+            recompute=str(training.recompute),
+            tp_overlap=p.tp_overlap,
+            tp_backward_overlap=p.tp_backward_overlap,
+        ),
+        data=DataParallel(
+            degree=p.dp or 1,
+            zero=p.zero,
+            overlap_grad_reduce=p.overlap_grad_reduce,
+            overlap_param_gather=p.overlap_param_gather,
+            bucket=p.bucket_mb * 1e6,
+            dtype=training.dtype,
+            grad_dtype=training.grad_dtype,
+        ),
+        mesh=Mesh(tp=p.tp, dp=p.dp or 1, pp=p.pp, order=p.order),
+        plan=recipe.plan,
+        policy=Policy(p.p2p, paired=interleaved, ahead=1 if p.overlap_p2p else 0),
+        layers_per_stage=recipe.layers_per_stage,
+        scatter_gather=p.scatter_gather,
+    )
