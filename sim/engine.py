@@ -128,7 +128,7 @@ def _run(
             end = ends[-1]
         heappush(queue, (end, 1, order[s], Due(finish, s)))
 
-    run = Run(env, segs, machine, facts, complete, bounds, first, order, work_of)
+    run = Run(env, segs, machine, facts, complete, bounds, first, order, work_of, alone)
     sharing = Sharing(run, graph)
     starters = (start_plain, sharing.start_chain, sharing.start_communication)
     start = [starters[how] for how in facts.how.tolist()]

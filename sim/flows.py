@@ -26,7 +26,8 @@ class Flow:
 
     def change(self, speed: float, now: float) -> None:
         """Move on at ``speed`` from ``now``. Never below zero bytes: division rounds."""
-        self.left = max(0.0, self.left - self.speed * (now - self.since))
+        if now != self.since:
+            self.left = max(0.0, self.left - self.speed * (now - self.since))
         self.speed, self.since = speed, now
         self.end = now + self.left / speed
 
@@ -40,31 +41,45 @@ class Flows:
         self._link = machine.link.tolist()
         self._coefficient = machine.coefficient.tolist()
         self._capacity = machine.capacity.tolist()
+        self._speed = machine.speed.tolist()
         self._on: list[dict[int, Flow]] = [{} for _ in self._capacity]
         self._touched: set[int] = set()
         self.solved = 0  # how often rates were shared among several flows
 
     def join(self, id: int, work: int, now: float) -> Flow:
-        """Start to move the bytes of ``work``."""
+        """Start to move the bytes of ``work``; if nobody is on its links, at full speed."""
         rows = slice(self._start[work], self._start[work + 1])
         flow = Flow(id, self._size[work], self._link[rows], self._coefficient[rows], now)
+        shared = False
         for link in flow.links:
-            self._on[link][id] = flow
-        self._touched.update(flow.links)
+            on = self._on[link]
+            shared = shared or bool(on)
+            on[id] = flow
+        if shared:
+            self._touched.update(flow.links)
+        else:
+            flow.change(self._speed[work], now)
         return flow
 
-    def leave(self, flow: Flow) -> None:
-        """The flow has moved all its bytes."""
+    def leave(self, flow: Flow) -> bool:
+        """The flow has moved all its bytes. Returns whether that changes anything for others."""
+        left = False
         for link in flow.links:
-            del self._on[link][flow.id]
-        self._touched.update(flow.links)
+            on = self._on[link]
+            del on[flow.id]
+            if on:
+                self._touched.add(link)
+                left = True
+        return left
 
     def resolve(self, now: float) -> list[Flow]:
         """Share the links among all flows that the changes can reach; return whose speed changed.
 
         Flows that no chain of shared links ties to a change keep their speed, to the bit.
         """
-        changed = []
+        changed: list[Flow] = []
+        if not self._touched:
+            return changed
         for flows in self._components():
             speeds = self._rates(flows)
             for flow, speed in zip(flows, speeds, strict=True):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from typing import Any
 
+from sim.clock import Due
 from sim.hardware import Machine
 
+CLEAN = (0, 0.0, 1)  # a kernel alone
 State = tuple[int, float, int]  # SMs held by communication, share of HBM it takes, kernels running
 
 
@@ -28,15 +31,22 @@ class Gpu:
         return (self.sms, hbm, len(self.running))
 
 
-class Chain:
-    """A segment of kernels under way on a shared GPU, and how far its running kernel has come."""
+class Chain(Due):
+    """A segment of kernels under way on a shared GPU, and how far its running kernel has come.
 
-    __slots__ = ("at", "due", "left", "segment", "since", "state")
+    It is its own event: it stands in the queue once for every end that was ever computed for it,
+    and only the time that still holds counts (see :meth:`sim.sharing.Sharing.end_chain`).
+    """
 
-    def __init__(self, segment: int, at: int, now: float, state: State, due: Any) -> None:
+    __slots__ = ("at", "left", "segment", "since", "state")
+
+    def __init__(
+        self, callbacks: tuple[Callable[[Any], None]], segment: int, at: int, now: float, state: State
+    ) -> None:
+        self.callbacks = callbacks
+        self._ok = True
         self.segment = segment
         self.state = state  # under which its ends were computed
-        self.due = due
         self.at = at  # position of the kernel that the next two speak of
         self.left = 1.0  # share of that kernel still to run
         self.since = now

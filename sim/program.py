@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sim.graph import Compute, Memory
+from sim.graph import Compute, Fixed, Memory
 
 
 class Kernel(NamedTuple):
@@ -21,7 +21,7 @@ class Kernel(NamedTuple):
     """
 
     name: str
-    work: Compute
+    work: Compute | Fixed
     phase: str  # F forward, R recomputed forward, I input gradient, W weight gradient
     layer: int = -1
     needs: tuple[int, ...] = ()

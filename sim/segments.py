@@ -147,7 +147,9 @@ def beside_compute(graph: Graph, segs: Segments, is_compute: Flags) -> Flags:
 
 def _single_compute_stream(graph: Graph, compute: Flags) -> Flags:
     """Per rank number: its compute is all on one stream, and its ops are contiguous in the graph."""
-    size = int(graph.rank.max(initial=-1)) + 1
-    pairs = np.unique(np.stack([graph.rank[compute], graph.stream[compute]]), axis=1)
+    size, streams = int(graph.rank.max(initial=-1)) + 1, len(graph.streams)
+    used = np.zeros(size * streams, np.bool_)
+    used[graph.rank[compute].astype(np.int64) * streams + graph.stream[compute]] = True
     runs = graph.rank[np.append(0, np.flatnonzero(np.diff(graph.rank)) + 1)]
-    return (np.bincount(pairs[0], minlength=size) <= 1) & (np.bincount(runs, minlength=size) <= 1)
+    single = used.reshape(size, streams).sum(axis=1) <= 1
+    return single & (np.bincount(runs, minlength=size) <= 1)

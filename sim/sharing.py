@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from heapq import heappush
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
-from sim.clock import RESOLVE, Clock, Due
+from sim.clock import NORMAL, RESOLVE, Clock, Due
 from sim.flows import Flow, Flows
-from sim.gpu import Chain, Gpu, KernelSeconds
+from sim.gpu import CLEAN, Chain, Gpu, KernelSeconds
 from sim.graph import Graph
 from sim.hardware import Machine
 from sim.segments import Segments
@@ -32,6 +34,7 @@ class Run:
     first: list[int]
     order: list[int]  # op index that orders a segment's events
     work: array[int]  # of each position
+    alone: array[float]  # of each position: seconds when nothing else runs
 
 
 class Sharing:
@@ -41,7 +44,10 @@ class Sharing:
         segs, machine, uses = run.segs, run.machine, run.uses
         self._run = run
         self._env, self._bounds, self._complete = run.env, run.bounds, run.complete
+        self._queue: list[Any] = run.env._queue
+        self._end_callbacks = (self._end_chain,)
         self._first, self._order, self._work = run.first, run.order, run.work
+        self._alone = run.alone
         self._rank = segs.rank.tolist()
         self._gpus = [Gpu(i) for i in range(len(segs.ranks))]
         self._seconds = KernelSeconds(machine)
@@ -65,32 +71,38 @@ class Sharing:
         self._transfer = machine.transfer.tolist()
         self._speed, self._hbm = machine.speed.tolist(), machine.hbm.tolist()
         self._flow: dict[int, tuple[Flow, Due]] = {}
-        self.stats = {"shared_kernels_slowed": 0, "flows": 0, "resolves": 0}
+        self.stats = {"slowed": 0, "flows": 0, "resolves": 0}
 
     # -- kernels ----------------------------------------------------------------------------------
 
     def start_chain(self, s: int) -> None:
         """Kernels on a GPU beside whose kernels communication may run."""
         gpu, now = self._gpus[self._rank[s]], self._env._now
-        if gpu.running:
-            self._touch(gpu.rank)
         a, b = self._first[s], self._first[s + 1]
-        chain = Chain(s, a, now, (0, 0.0, 1), None)
-        gpu.running[s] = chain
-        chain.state = gpu.state()
-        seconds = self._seconds(chain.state)
-        each = [seconds[w] for w in self._work[a:b]]
+        running = gpu.running
+        if running:
+            self._touch(gpu.rank)
+        running[s] = chain = Chain(self._end_callbacks, s, a, now, CLEAN)
+        if gpu.sms or gpu.moving or len(running) > 1:
+            chain.state = gpu.state()
+            seconds = self._seconds(chain.state)
+            each: Iterable[float] = [seconds[w] for w in self._work[a:b]]
+        else:
+            each = self._alone[a:b]
         ends = array("d", accumulate(each, initial=now))
         self._bounds[a + s : b + s + 1] = ends
-        chain.due = self._env.at(ends[-1], self._order[s], Due(self._end_chain, chain))
+        heappush(self._queue, (ends[-1], NORMAL, self._order[s], chain))
 
-    def _end_chain(self, due: Due) -> None:
-        chain: Chain = due.what
-        gpu = self._gpus[self._rank[chain.segment]]
-        del gpu.running[chain.segment]
+    def _end_chain(self, chain: Chain) -> None:
+        chain.callbacks = self._end_callbacks  # it may stand in the queue again
+        s = chain.segment
+        gpu = self._gpus[self._rank[s]]
+        if self._bounds[self._first[s + 1] + s] != self._env._now or s not in gpu.running:
+            return  # this end no longer holds
+        del gpu.running[s]
         if gpu.running:
             self._touch(gpu.rank)
-        self._complete(chain.segment)
+        self._complete(s)
 
     def _change_speed(self, gpu: Gpu) -> None:
         """Kernels under way go on as the GPU's new state allows; those behind them follow."""
@@ -98,26 +110,29 @@ class Sharing:
         new = self._seconds(state)
         for s in sorted(gpu.running):
             chain = gpu.running[s]
-            if chain.state == state:
-                continue
-            old, chain.state = self._seconds(chain.state), state
-            a, b = self._first[s] + s, self._first[s + 1] + s
-            slot = bisect_right(self._bounds, now, a + 1, b + 1)  # where the running kernel ends
-            if slot > b:
-                continue  # it ends at this very instant
-            here = slot - s - 1
-            w = self._work[here]
-            end, last = self._bounds[slot], self._bounds[b]
-            if old[w] != new[w]:
-                left = chain.advance(here, self._bounds[slot - 1], old[w], now)
-                end = now + left * new[w]
-            behind = [new[w] for w in self._work[here + 1 : b - s]]
-            self._bounds[slot : b + 1] = array("d", accumulate(behind, initial=end))
-            if self._bounds[b] != last:
-                self.stats["shared_kernels_slowed"] += 1
-                chain.due.drop()
-                again = Due(self._end_chain, chain)
-                chain.due = self._env.at(self._bounds[b], self._order[s], again)
+            if chain.state != state:
+                old, chain.state = self._seconds(chain.state), state
+                self._change_chain(chain, old, new, now)
+
+    def _change_chain(
+        self, chain: Chain, old: array[float], new: array[float], now: float
+    ) -> None:
+        s, bounds, work = chain.segment, self._bounds, self._work
+        a, b = self._first[s] + s, self._first[s + 1] + s
+        slot = bisect_right(bounds, now, a + 1, b + 1)  # where the running kernel ends
+        if slot > b:
+            return  # it ends at this very instant
+        last = bounds[b]
+        w = work[slot - s - 1]
+        if old[w] != new[w]:
+            left = chain.advance(slot - s - 1, bounds[slot - 1], old[w], now)
+            bounds[slot] = now + left * new[w]
+        if slot < b:
+            behind = [new[w] for w in work[slot - s : b - s]]
+            bounds[slot : b + 1] = array("d", accumulate(behind, initial=bounds[slot]))
+        if bounds[b] != last:
+            self.stats["slowed"] += 1
+            heappush(self._queue, (bounds[b], NORMAL, self._order[s], chain))
 
     # -- communication ----------------------------------------------------------------------------
 
@@ -155,7 +170,10 @@ class Sharing:
             flow = self._flows.join(part, work, self._env._now)
             self._flow[part] = (flow, due)
             self.stats["flows"] += 1
-            self._ask_resolve()
+            if flow.speed:
+                self._schedule(flow)
+            else:
+                self._ask_resolve()
         elif self._uses_hbm[part]:
             self._take_memory(part, self._hbm[work])
 
@@ -175,8 +193,8 @@ class Sharing:
     def _end_part(self, due: Due) -> None:
         part: int = due.what
         if part in self._flow:
-            self._flows.leave(self._flow.pop(part)[0])
-            self._ask_resolve()
+            if self._flows.leave(self._flow.pop(part)[0]):
+                self._ask_resolve()
         if self._uses_hbm[part]:
             self._take_memory(part, 0.0)
         for k in range(self._member_start[part], self._member_start[part + 1]):
@@ -213,18 +231,20 @@ class Sharing:
 
     def _resolve(self, _: Due) -> None:
         """All events of this instant are applied: find the new speeds, of links and then of GPUs."""
-        self._pending = False
         self.stats["resolves"] += 1
         for flow in self._flows.resolve(self._env._now):
-            _, due = self._flow[flow.id]
-            due.drop()
-            due = Due(self._end_part, flow.id)
-            self._env.at(flow.end, self._part_order[flow.id], due)
-            self._flow[flow.id] = (flow, due)
-            if self._uses_hbm[flow.id]:
-                work = self._part_work[flow.id]
-                self._take_memory(flow.id, self._hbm[work] * flow.speed / self._speed[work])
+            self._schedule(flow)
         self._pending = False
         dirty, self._dirty = sorted(self._dirty), set()
         for rank in dirty:
             self._change_speed(self._gpus[rank])
+
+    def _schedule(self, flow: Flow) -> None:
+        """The flow has a new speed, so a new end."""
+        self._flow[flow.id][1].drop()
+        due = Due(self._end_part, flow.id)
+        self._env.at(flow.end, self._part_order[flow.id], due)
+        self._flow[flow.id] = (flow, due)
+        if self._uses_hbm[flow.id]:
+            work = self._part_work[flow.id]
+            self._take_memory(flow.id, self._hbm[work] * flow.speed / self._speed[work])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.between import Between
 from sim.graph import Fixed, Graph, Ints, offsets
 from sim.hardware import Machine
 from sim.segments import Flags, Longs, Segments, beside_compute
@@ -93,8 +95,10 @@ def _mixed(graph: Graph, segs: Segments, beside: Flags, felt: Flags, ops: Longs)
     kernels = ~segs.has_parts
     busy = np.zeros(len(segs.ranks), np.bool_)
     busy[segs.rank[beside]] = True
-    by_stream = np.unique(np.stack([segs.rank[kernels], graph.stream[ops][kernels]]), axis=1)
-    busy |= np.bincount(by_stream[0], minlength=len(busy)) > 1
+    streams = len(graph.streams)
+    used = np.zeros((len(busy), streams), np.bool_)
+    used[segs.rank[kernels], graph.stream[ops][kernels]] = True
+    busy |= used.sum(axis=1) > 1
     feels = np.logical_or.reduceat(felt[graph.work[segs.order]], segs.first[:-1])
     return kernels & busy[segs.rank] & feels
 
@@ -103,31 +107,38 @@ def _on_links(graph: Graph, segs: Segments, machine: Machine, row_op: Longs) -> 
     """Works that may meet another on a link.
 
     Two works never meet if every part of either has a member on one common stream, since a stream
-    runs one op at a time.
+    runs one op at a time; nor if they have members on a common rank between different kernels of
+    it, see :mod:`sim.between`.
     """
     users: dict[int, list[int]] = defaultdict(list)
     for w in np.flatnonzero(np.diff(machine.link_start)).tolist():
         for link in machine.link[machine.link_start[w] : machine.link_start[w + 1]].tolist():
             users[link].append(w)
     always = _always_on(graph, segs, row_op)
+    apart = Between(graph, segs, row_op)
     out = np.zeros(len(graph.works), np.bool_)
-    for works in users.values():
-        common = set.intersection(*(always[w] for w in works)) if works else set()
-        if not common:
-            for w in works:
-                out[w] |= any(not (always[w] & always[u]) for u in works)
+    met: dict[tuple[int, int], bool] = {}
+    for works in {tuple(works) for works in users.values()}:
+        for u, v in combinations_with_replacement(works, 2):
+            if (u, v) not in met:
+                met[u, v] = not (always[u] & always[v]) and not apart(u, v, always[u], always[v])
+            if met[u, v]:
+                out[[u, v]] = True
     return out
 
 
 def _always_on(graph: Graph, segs: Segments, row_op: Longs) -> dict[int, set[int]]:
-    """Per work, the streams on which each of its parts has a member."""
+    """Per work, the streams (rank times streams plus stream) on which each part has a member."""
+    n_streams, n_parts = len(graph.streams), max(len(graph.part_work), 1)
+    stream = graph.rank[row_op].astype(np.int64) * n_streams + graph.stream[row_op]
     work = graph.part_work[segs.part_of].astype(np.int64)
-    stream = graph.rank[row_op].astype(np.int64) * len(graph.streams) + graph.stream[row_op]
-    rows = np.unique(np.stack([work, segs.part_of, stream]), axis=1)
-    pairs, count = np.unique(rows[[0, 2]], axis=1, return_counts=True)
-    parts = np.bincount(np.unique(rows[:2], axis=1)[0], minlength=len(graph.works))
-    out: dict[int, set[int]] = defaultdict(set)
-    for w, key, n in zip(*pairs.tolist(), count.tolist(), strict=True):
+    distinct = np.unique(stream * n_parts + segs.part_of)  # an op may be in a part only once
+    pair = graph.part_work[distinct % n_parts] + len(graph.works) * (distinct // n_parts)
+    pairs, count = np.unique(pair, return_counts=True)
+    parts = np.bincount(graph.part_work[np.unique(segs.part_of)], minlength=len(graph.works))
+    out: dict[int, set[int]] = {int(w): set() for w in np.unique(work)}
+    for key, n in zip(pairs.tolist(), count.tolist(), strict=True):
+        key, w = divmod(key, len(graph.works))
         if n == parts[w]:
             out[w].add(key)
     return out

@@ -40,11 +40,15 @@ def graphs(draw: st.DrawFn) -> Graph:
             lag = draw(SECONDS) if (rank, stream) in begun else 0.0
             begun.add((rank, stream))
             members.append((rank, work, waits, lag))
-        ops = [b.add("op", r, stream, w, waits, lag=lag) for r, w, waits, lag in members]
-        if dim:
+        ops = [b.add("op", r, stream, w, lag=lag) for r, w, _, lag in members]
+        for op, (_, _, waits, _) in zip(ops, members, strict=True):
+            for earlier in waits:
+                b.wait(op, earlier, draw(SECONDS))
+        if dim and len(ops) == 3 and draw(st.booleans()):  # a batched kernel: two parts meet in it
+            for pair in (ops[:2], ops[1:]):
+                b.join(pair, Fixed(draw(SECONDS), "communication", dim))
+        elif dim:
             b.join(ops, tails=[draw(SECONDS) for _ in ops])
-            if draw(st.booleans()):  # a batched kernel: the same ops in a second part
-                b.join(ops[::-1], Fixed(draw(SECONDS), "communication", dim))
         count += len(ops)
     return b.graph()
 
@@ -73,12 +77,18 @@ def precedence(graph: Graph) -> nx.DiGraph:
     return dag
 
 
-def run(graph: Graph) -> Timeline:
-    """When each op runs: every node as soon as all edges into it allow."""
-    dag, at = precedence(graph), {}
+def times(dag: nx.DiGraph) -> dict[object, float]:
+    """Every node as soon as all edges into it allow."""
+    at: dict[object, float] = {}
     for node in nx.topological_sort(dag):
         edges = dag.in_edges(node, data="weight")
         at[node] = max((at[source] + weight for source, _, weight in edges), default=0.0)
+    return at
+
+
+def run(graph: Graph) -> Timeline:
+    """When each op runs, by networkx."""
+    at = times(precedence(graph))
     start, end = (np.array([at[of, i] for i in range(len(graph))]) for of in ("start", "end"))
     return Timeline(graph, start, end)
 
@@ -92,10 +102,19 @@ def test_critical_path_is_the_longest_path(graph):
     assert sum(path.seconds.values()) == timeline.seconds
     assert (timeline.end == run(graph).end).all()
     assert timeline.end.max() == nx.dag_longest_path_length(precedence(graph))
-    dag = precedence(graph)
+    tight = decisive(graph)
     for a, b in pairwise(path.ops):
-        assert timeline.start[a] <= timeline.start[b]
-        assert nx.has_path(dag, ("start", a), ("start", b))
+        assert nx.has_path(tight, ("start", a), ("start", b))
+    assert nx.has_path(tight, ("start", path.ops[-1]), ("end", int(np.argmax(timeline.end))))
+
+
+def decisive(graph: Graph) -> nx.DiGraph:
+    """The edges that made their target happen when it did."""
+    dag, at = precedence(graph), times(precedence(graph))
+    edges = [(a, b) for a, b, weight in dag.edges(data="weight") if at[a] + weight == at[b]]
+    tight = nx.DiGraph(edges)
+    tight.add_nodes_from(dag)
+    return tight
 
 
 @settings(max_examples=60, deadline=None)
@@ -257,7 +276,7 @@ def test_bubble_of_1f1b_is_the_published_one():
 
 def test_copies_are_a_dimension_and_the_host_is_not_on_the_gpu():
     b = Builder()
-    b.add("launch", 0, "host", Fixed(9.0, "host"))
+    b.add("launch", 0, "host", Fixed(9.0))
     b.add("gemm", 0, "compute", Fixed(4.0))
     b.add("offload", 0, "d2h", Copy(8.0, "d2h"))
     of = breakdown(Timeline(b.graph(), np.zeros(3), np.array([9.0, 4.0, 6.0])))

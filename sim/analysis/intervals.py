@@ -24,8 +24,8 @@ class Intervals(NamedTuple):
 def union(start: Floats, end: Floats) -> Intervals:
     """The instants in at least one of the intervals.
 
-    >>> union(np.array([4.0, 0.0, 2.0]), np.array([5.0, 3.0, 3.5]))
-    Intervals(start=array([0., 4.]), end=array([3.5, 5. ]))
+    >>> union(np.array([7.0, 0.0, 1.0, 3.0]), np.array([8.0, 5.0, 2.0, 6.0]))
+    Intervals(start=array([0., 7.]), end=array([6., 8.]))
     """
     start, end = _ascending(start, end)[1:]
     if not len(start):

@@ -169,7 +169,8 @@ def _steps(
 def _previous(units: Longs, kinds: Sequence[Variant], make: Makers, head: int) -> Reference:
     """The last kernel of the step before each, of the head before the first."""
     before = units - 1
-    last = [make.step(kinds[k]).lasts[0] if k >= 0 else make.head.lasts[0] for k in before]
+    first = make.head.lasts[0] if make.head.lasts else 0
+    last = [make.step(kinds[k]).lasts[0] if k >= 0 else first for k in before]
     return np.where(before >= 0, before, head), np.array(last, np.int64)
 
 
