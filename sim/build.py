@@ -18,6 +18,7 @@ from sim.graph import Communication, Graph
 from sim.job import Job
 from sim.model import BYTES, Parameters, parameters
 from sim.program import Collective, Item, Program
+from sim.resident import resident as always
 from sim.stage import stage_programs
 from sim.strategies import data as data_parallel
 from sim.strategies.data import Bucket
@@ -92,7 +93,7 @@ class Build:
                 more, base, end = self._rank(q, i, j, base, begin, lane * n_messages)
                 team_part = max(team_part, end)
                 stamps += more
-                resident[rank] = self._resident(q)
+                resident[rank] = dict(always(job, self._on(q)))
         work = self._message_works()
         shift = len(work) + len(self._other_work)
         stamps = [replace(s, parts=s.parts + shift) for s in stamps]
@@ -269,18 +270,6 @@ class Build:
         ranks = tp * job.mesh.pp * (job.mesh.dp if job.data.zero else 1)
         what = Tail(sum(h.total for h in held), partial, embedding, s.dtype == "fp16", ranks)
         return tail(what, [self.stages[k].buckets for k in mine], job.data, inputs)
-
-    def _resident(self, q: int) -> dict[str, float]:
-        """Bytes that a rank holds all the time: mixed precision keeps 12 of Adam per parameter."""
-        held = sum(self.stages[s].held.total for s in self._on(q))
-        data = self.job.data
-        weight = BYTES[data.dtype]
-        state = 12 if weight < 4 else 8
-        return {
-            "weights": float(held * weight),
-            "gradients": float(held * BYTES[data.grad_dtype]),
-            "optimizer": held * state / (data.degree if data.zero else 1),
-        }
 
 
 def _given(items: Program, inputs: int, head_row: int) -> Program:

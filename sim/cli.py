@@ -61,30 +61,34 @@ def run(
     if out:
         output.writable(out)
     from sim.commands import tables
-    from sim.run import run as simulate
-    from sim.run import write
+    from sim.commands.progress import progress
+    from sim.runs import run as simulate
 
-    result = simulate(job)
-    files = write(result, out, ranks=some_ranks, window=some_time) if out else []
-    memory, capacity = result.summary["memory"], result.cluster.gpu.memory
+    with progress() as report:
+        result = simulate(job, report=report)
+        files = _write(result, out, some_ranks, some_time, report) if out else None
+        report("summary", 0, 0)
+        summary = result.summary
+    memory, capacity = summary["memory"], result.cluster.gpu.memory
     if json:
-        output.print_json(result.summary)
+        output.print_json(summary)
         tables.warn_overflow(memory, capacity)
         return
-    tables.show_summary(result.summary, capacity)
-    tables.show_files(files)
+    tables.show_summary(summary, capacity)
+    if files:
+        tables.show_files(files.paths)
+        tables.show_traced(files.traced, len(result.timeline.graph))
 
 
 @app.command(epilog="Example: traincast check recipe.toml --set parallelism.pp=8")
 def check(recipe: RecipeFile, set_: Settings = None, json: Json = False) -> None:
     """Say whether a recipe is a legal job, and what memory it needs, without simulating it."""
     job = _load(recipe, set_)
-    from sim import topology as topology_file
+    from sim.check import check as examine
     from sim.commands import output, tables
-    from sim.run import check as examine
 
     found = examine(job)
-    capacity = float(topology_file.read(job.cluster.topology)["gpu"]["memory"])
+    capacity = found["capacity_bytes"]
     if json:
         output.print_json(found)
         tables.warn_overflow(found["memory"], capacity)
@@ -249,6 +253,12 @@ def _calibration(fitted: Any) -> dict[str, Any]:
         "collectives": fitted.collectives,
         "errors": [error._asdict() for error in fitted.errors],
     }
+
+
+def _write(result: Any, out: Path, ranks: Any, window: Any, report: Any) -> Any:
+    from traces.folder import write
+
+    return write(result, out, ranks, window, report)
 
 
 def _load(path: Path, settings: list[str] | None) -> Recipe:

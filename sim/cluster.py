@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim import fabric
-from sim.topology import read
+from sim.topology import read, room
 
 Node = Hashable
 Link = tuple[Node, Node]  # from one end to the other
@@ -175,14 +175,7 @@ def load(name_or_path: str | Path, gpus: int) -> Cluster:
     >>> [cluster.links[link] for link in cluster.route(0, 7)]
     [(0, 'nvswitch 0'), ('nvswitch 0', 7)]
     """
-    spec = read(name_or_path)
-    nodes = -(-gpus // spec["node"]["gpus"])
-    most = spec["fabric"].get("max_nodes", nodes)
-    if gpus <= 0 or nodes > most:
-        limit = (
-            f"{most * spec['node']['gpus']:,}" if "max_nodes" in spec["fabric"] else "any number"
-        )
-        raise ValueError(f"topology {spec['name']!r} holds 1 to {limit} GPUs, not {gpus:,}")
+    spec = room(read(name_or_path), gpus)
     network, uplink = fabric.build(spec, gpus)
     gpu = Gpu(**spec["gpu"], costs=spec["costs"])
     return Cluster(spec["name"], gpu, network, spec["node"]["gpus"], spec["collectives"], uplink)

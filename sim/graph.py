@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
 
-PHASES = ("", "F", "R", "I", "W", "O")
-"""What an op belongs to: forward, recomputed forward, input gradient, weight gradient, optimizer."""
+PHASES = ("", "F", "R", "I", "W", "O", "B")
+"""What an op belongs to: forward, recomputed forward, input gradient, weight gradient, optimizer,
+whole backward (where one op stands for all of it)."""
 
 
 class Compute(NamedTuple):

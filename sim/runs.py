@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from sim import cluster as clusters
 from sim import config
 from sim.build import training_step
 from sim.cluster import Cluster
-from sim.engine import Progress, simulate
+from sim.engine import simulate
 from sim.fold import Lanes, candidates, loads
 from sim.graph import Communication, Graph
 from sim.hardware import Machine
@@ -26,6 +26,9 @@ from sim.strategies.data import DataParallel
 from sim.strategies.exchange import Policy
 from sim.summary import summary
 from sim.timeline import Timeline
+
+Report = Callable[[str, int, int], object]
+"""Called with what is being done, and how much of it is done of how much (0 of 0: unknown)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,22 +57,24 @@ def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Rec
 def run(
     recipe: Recipe | str | Path,
     overrides: Mapping[str, object] | None = None,
-    progress: Progress | None = None,
+    report: Report = lambda *_: None,
 ) -> Result:
     """Simulate one training step.
 
-    ``overrides`` are put over the recipe file: ``{"parallelism.pp": 4}``. Raises ValueError, in one
-    sentence, for what cannot run, and DeadlockError for an order that stops.
+    ``overrides`` are put over the recipe file: ``{"parallelism.pp": 4}``; ``report`` hears how far
+    it is. Raises ValueError, in one sentence, for what cannot run, and DeadlockError for an order
+    that stops.
     """
     if not isinstance(recipe, Recipe):
         recipe = load(recipe, overrides)
     elif overrides:
         raise ValueError("overrides go over a recipe file; give run() the path of one")
     begin = perf_counter()
+    report("building the graph", 0, 0)
     job = job_of(recipe)
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
     lanes, graph, machine = prepare(job, cluster, fold=recipe.simulation.fold == "auto")
-    timeline = simulate(graph, machine, progress)
+    timeline = simulate(graph, machine, lambda done, of: report("simulating", done, of))
     return Result(recipe, job, cluster, lanes, machine, timeline, perf_counter() - begin)
 
 

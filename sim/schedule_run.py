@@ -125,6 +125,5 @@ def _program(variant: Variant, times: Times) -> Program:
     seconds = {"B": times["I"] + times["W"]}.get(variant.kind) or times.get(variant.kind, 0.0)
     change = {"F": 1.0, "B": -1.0, "I": -0.5, "W": -0.5}[variant.kind]
     memory = (Memory("activations", change, "start" if change > 0 else "end"),)
-    phase = {"B": "I"}.get(variant.kind, variant.kind)
     needs = tuple(-1 - k for k in range(variant.inputs))
-    return [Kernel(variant.kind, Fixed(seconds), phase, needs=needs, memory=memory)]
+    return [Kernel(variant.kind, Fixed(seconds), variant.kind, needs=needs, memory=memory)]

@@ -64,6 +64,17 @@ def read(name_or_path: str | Path) -> Table:
     return out
 
 
+def room(spec: Table, gpus: int) -> Table:
+    """The same topology, if it can hold so many GPUs; ValueError if not."""
+    nodes = -(-gpus // spec["node"]["gpus"])
+    most = spec["fabric"].get("max_nodes", nodes)
+    if gpus <= 0 or nodes > most:
+        known = "max_nodes" in spec["fabric"]
+        limit = f"{most * spec['node']['gpus']:,}" if known else "any number"
+        raise ValueError(f"topology {spec['name']!r} holds 1 to {limit} GPUs, not {gpus:,}")
+    return spec
+
+
 def _with_base(name: str, seen: tuple[str, ...]) -> Table:
     if name in seen:
         raise ValueError(f"topology {name!r} is its own base")

@@ -46,7 +46,8 @@ def graphs(draw: st.DrawFn) -> Graph:
                 b.wait(op, earlier, draw(SECONDS))
         if dim and len(ops) == 3 and draw(st.booleans()):  # a batched kernel: two parts meet in it
             for pair in (ops[:2], ops[1:]):
-                b.join(pair, Fixed(draw(SECONDS), "communication", dim))
+                work = Fixed(draw(SECONDS), "communication", dim)
+                b.join(pair, work, [draw(SECONDS), draw(SECONDS)])
         elif dim:
             b.join(ops, tails=[draw(SECONDS) for _ in ops])
         count += len(ops)
@@ -233,6 +234,16 @@ def test_idle_causes_worked_by_hand():
     assert bubble(of).idle_over_ideal == pytest.approx((9 + 12) / (8 + 5))
 
 
+def test_warm_up_and_drain_are_those_of_the_microbatches():
+    """A cast at 0-1 and the optimizer at 12-15 are not what a pipeline warms up and drains for."""
+    b = Builder()
+    b.add("cast", 0, "compute", Fixed(1.0))
+    b.add("F", 0, "compute", Fixed(4.0), microbatch=0, phase="F", lag=2.0)
+    b.add("adam", 0, "compute", Fixed(3.0), phase="O", lag=5.0)
+    causes = bubble(idle(run(b.graph()))).by_cause_s
+    assert causes == {"warm_up": 2.0, "drain": 5.0}
+
+
 def test_waiting_for_another_rank_without_a_transfer_is_a_dependency():
     """Rank 1 computes 0-2 and 5-9, and the second waits for rank 0 alone, also by way of an
     instantaneous transfer."""
@@ -251,6 +262,19 @@ def test_critical_path_worked_by_hand():
     path = critical_path(two_ranks())
     assert path.seconds == {"gemm": 7.0, "dp": 4.0, "optimizer": 3.0, "pp": 2.0, "gap": 1.0}
     assert [two_ranks().graph.op(i).name for i in path.ops] == ["F", "send", "F", "reduce", "step"]
+
+
+def test_of_a_batched_kernel_the_part_that_ended_last_decides():
+    """m meets a from 0 to 5 and c from 2 to 8; a itself ends late, at 15, by its tail."""
+    b = Builder()
+    first = b.add("first", 2, "compute", Fixed(2.0))
+    a = b.add("a", 0, "pp", Fixed(0.0, "communication", "pp"))
+    m = b.add("m", 1, "pp", Fixed(0.0, "communication", "pp"))
+    c = b.add("c", 2, "pp", Fixed(0.0, "communication", "pp"), [first])
+    last = b.add("last", 1, "compute", Fixed(20.0), [m])
+    b.join([a, m], Fixed(5.0, "communication", "pp"), [10.0, 0.0])
+    b.join([m, c], Fixed(6.0, "communication", "pp"))
+    assert critical_path(run(b.graph())).ops == (first, c, last)
 
 
 def test_bubble_of_1f1b_is_the_published_one():

@@ -33,7 +33,7 @@ from traces.perfetto_read import read
 
 __all__ = ["read", "write"]
 
-COLOURS = {"F": "good", "R": "olive", "I": "bad", "W": "yellow", "O": "grey"}
+COLOURS = {"F": "good", "R": "olive", "I": "bad", "B": "terrible", "W": "yellow", "O": "grey"}
 _CHUNK = 8192
 
 

@@ -3,7 +3,8 @@
 Of the causes that hold at one instant the first of these counts:
 
 - ``exposed_<dimension>``: data of that dimension moves (of several, the first that started moving);
-- ``warm_up``: the rank has not computed anything yet; ``drain``: it will not compute any more;
+- ``warm_up``: the rank has not computed for any microbatch yet; ``drain``: it will not any more
+  (where no op tells its microbatch, as in recordings: before and after all computing);
 - ``waiting``: a collective or transfer of the rank has started, and a peer has not;
 - ``dependency``: nothing of the rank has started, and what it does next waits for another rank;
 - ``lag``: neither: a recorded launch gap, or a lag of the graph.
@@ -108,13 +109,22 @@ def _rank(
     at, until = at[inside], until[inside]
 
     cause = np.where(covering(waiting, at) >= 0, WAITING, DEPENDENCY).astype(np.int16)
-    cause[at >= compute.end.max(initial=-np.inf)] = DRAIN
-    cause[at < compute.start.min(initial=np.inf)] = WARM_UP
+    first, last = _pipeline(timeline, computes)
+    cause[at >= last] = DRAIN
+    cause[at < first] = WARM_UP
     k = covering(moving, at)
     dimension = kinds.code[transfers][owner[k[k >= 0]]]
     cause[k >= 0] = dimension - 2 + len(CAUSES)
     pieces, cause = _merge(Intervals(at, until), cause)
     return pieces, cause, _starting(timeline, computes, pieces.end)
+
+
+def _pipeline(timeline: Timeline, computes: Rows) -> tuple[float, float]:
+    """When computing for microbatches begins and ends."""
+    batched = computes[timeline.graph.microbatch[computes] >= 0]
+    ops = batched if len(batched) else computes
+    first = timeline.start[ops].min(initial=np.inf)
+    return float(first), float(timeline.end[ops].max(initial=-np.inf))
 
 
 def _merge(of: Intervals, cause: NDArray[np.int16]) -> tuple[Intervals, NDArray[np.int16]]:

@@ -1,13 +1,13 @@
-"""Writing: JSON on standard output, files that are whole or not there, folders that can be used."""
+"""JSON on standard output."""
 
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
+
+from sim.files import replacing, writable, write_text
+
+__all__ = ["print_json", "replacing", "writable", "write_text"]
 
 
 def print_json(data: object) -> None:
@@ -17,35 +17,3 @@ def print_json(data: object) -> None:
 
 def _plain(value: Any) -> object:
     return value.tolist() if hasattr(value, "tolist") else str(value)
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Write a file; nobody sees half of it."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="")
-    return path
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside ``path``, with its ending, that takes its place in the end.
-
-    Raises ValueError when the folder cannot be written to. If writing fails, nothing is left.
-    """
-    writable(path.parent)
-    if path.is_dir():
-        raise ValueError(f"cannot write {path}: it is a folder")
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".traincast-") as folder:
-        temporary = Path(folder) / path.name
-        yield temporary
-        temporary.replace(path)
-
-
-def writable(folder: Path) -> Path:
-    """The folder, made where it is missing; ValueError when files cannot be written there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError as error:
-        raise ValueError(f"cannot write to {folder}: {error.strerror}") from None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
 from sim import units
+
+if TYPE_CHECKING:
+    from traces.chrome import Written
 
 Figures = Mapping[str, Any]
 
@@ -127,6 +130,18 @@ def show_files(files: Iterable[Path]) -> None:
     """Print what was written, one path a line."""
     for file in files:
         Console().print(f"wrote {file}", highlight=False, markup=False, soft_wrap=True)
+
+
+def show_traced(traced: Written, ops: int) -> None:
+    """Say which ranks the trace files hold, where that is not all."""
+    if not traced.complete:
+        shown = ", ".join(map(str, traced.ranks[:6])) + (", ..." if traced.ranks[6:] else "")
+        Console().print(
+            f"the traces hold {traced.ops:,} of {ops:,} ops, of rank {shown}; "
+            "--ranks and --window choose others",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _peak(entry: Figures) -> float:

@@ -63,6 +63,24 @@ def rasterise(of: Bars, look: NDArray[np.int64], pixel: float) -> Bars:
     )
 
 
+def in_turn(of: Bars, group: NDArray[np.int64], width: float, pixel: float) -> NDArray[np.int64]:
+    """Number the runs of neighbours that are of one group and narrower than ``width`` (seconds).
+
+    Bars outside such a run, or in one that is no wider than two pixels, get -1; so do those whose
+    group is negative. The bars must be ascending.
+    """
+    if not len(group):
+        return group
+    joins = (of.end - of.start < width) & (group >= 0)
+    opens = _changes(group)
+    opens[1:] |= ~(joins[1:] & joins[:-1]) | (of.start[1:] - of.end[:-1] >= pixel)
+    run = np.cumsum(opens) - 1
+    begins = np.flatnonzero(opens)
+    length = np.maximum.reduceat(of.end, begins) - of.start[begins]
+    several = np.diff(np.append(begins, len(run))) > 1
+    return np.where((several & (length > 2 * pixel))[run], run, -1)
+
+
 def _changes(column: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Where a row differs from the one before; the first does."""
     return np.append(True, column[1:] != column[:-1])

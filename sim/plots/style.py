@@ -9,6 +9,7 @@ PHASES = {
     "F": ("forward", "#a9cbee"),
     "R": ("recomputed forward", "#f3dd8b"),
     "I": ("input gradient", "#e8853d"),
+    "B": ("backward", "#d0681c"),
     "W": ("weight gradient", "#1f7a58"),
     "O": ("optimizer", "#5b2a86"),
     "": ("other", "#8c8c8c"),
@@ -21,9 +22,11 @@ TRANSFERS = {
     "ep": "#8a5cc0",
     "pp": "#1f6fb4",
     "dp": "#c23b5e",
-    "copy": "#b07a2a",
+    "embedding": "#b07a2a",
+    "copy": "#c9a227",
+    "model": "#444444",
 }
-"""Dimensions of communication in the order of their lanes; others are dark grey."""
+"""Dimensions of communication in the order of their lanes; others are grey."""
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6}
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sim import graph as graphs
 from sim.analysis.activity import Activities, activities
-from sim.plots.bars import Bars, bars, rasterise, rectangles
+from sim.plots.bars import Bars, bars, in_turn, rasterise, rectangles
 from sim.plots.memory import spread
 from sim.plots.style import DARK, PHASES, TRANSFERS, UNITS, figure, unit_for
 from sim.timeline import Timeline
@@ -25,6 +25,8 @@ _WIDTH = 14.0  # inches
 _DOTS = 1900.0  # of the axes, at 150 per inch: what is less than one of them cannot be seen
 _TALL, _THIN, _GAP = 0.62, 0.13, 0.25  # shares of a row, whose lanes are stacked
 _LETTER = 9.5  # dots that a letter of a label takes
+_BACKWARD = "RIW"  # phases that take turns, layer by layer
+_NARROW = 12.0  # dots: narrower bars that take turns become bands
 
 Rows = NDArray[np.int64]
 
@@ -116,22 +118,46 @@ def _draw(axes: Axes, view: _View, rank: int, top: float) -> dict[str, None]:
     return found
 
 
-def _compute(axes: Axes, view: _View, ops: NDArray[np.int64], bottom: float) -> dict[str, None]:
+def _compute(axes: Axes, view: _View, ops: Rows, bottom: float) -> dict[str, None]:
     """Bars by phase, stage and microbatch, with the microbatch where there is room."""
     of, graph = view.timeline, view.timeline.graph
-    look = (graph.stage[ops].astype(np.int64) << 40) + (graph.microbatch[ops].astype(np.int64) << 8)
-    look += graph.phase[ops]
+    task = (graph.stage[ops].astype(np.int64) + 1 << 40) + (graph.microbatch[ops].astype(np.int64))
+    look = (task << 3) + graph.phase[ops]
     found = bars(of.start[ops], of.end[ops], look, view.pixel)
-    found = rasterise(found, look[found.first], view.pixel)
     phase = graph.phase[ops[found.first]]
-    for k in np.unique(phase):
-        mine = phase == k
-        some = Bars(*(column[mine] for column in found))
+    backward = np.isin(phase, [graphs.PHASES.index(name) for name in _BACKWARD])
+    run = in_turn(
+        found, np.where(backward, task[found.first], -1), _NARROW * view.pixel, view.pixel
+    )
+    turns = Bars(*(column[run >= 0] for column in found))
+    _bands(axes, view, turns, run[run >= 0], ops, bottom)
+    found = rasterise(
+        Bars(*(column[run < 0] for column in found)), look[found.first][run < 0], view.pixel
+    )
+    drawn = graph.phase[ops[found.first]]
+    for k in np.unique(drawn):
+        some = Bars(*(column[drawn == k] for column in found))
         name = graphs.PHASES[k]
         _add(axes, view, some, bottom, _TALL, PHASES[name][1], edge=True)
         ink = "white" if name in DARK else "black"
         _number(axes, view, some, ops[some.first], bottom, ink)
     return {graphs.PHASES[k]: None for k in np.unique(phase)}
+
+
+def _bands(axes: Axes, view: _View, turns: Bars, run: Rows, ops: Rows, bottom: float) -> None:
+    """Kernels of a backward pass that take turns too fast to see: one bar with a band per phase,
+    as high as its share of the seconds."""
+    phase = view.timeline.graph.phase[ops[turns.first]].astype(np.int64)
+    for number in np.unique(run):
+        mine = run == number
+        seconds = np.bincount(phase[mine], turns.end[mine] - turns.start[mine], len(graphs.PHASES))
+        bar = Bars(turns.start[mine][:1], turns.end[mine].max(keepdims=True), turns.first[mine][:1])
+        low = bottom
+        for k in np.flatnonzero(seconds)[::-1]:
+            height = _TALL * seconds[k] / seconds.sum()
+            _add(axes, view, bar, low, height, PHASES[graphs.PHASES[k]][1], edge=False)
+            low += height
+        _number(axes, view, bar, ops[bar.first], bottom, "white")
 
 
 def _add(

@@ -107,12 +107,26 @@ def iterations(steps: Steps, rank: int, paired: bool) -> Longs:
     """
     kind = steps.kind[steps.begins[rank] : steps.begins[rank + 1]]
     fresh = np.ones(len(kind), np.bool_)
-    backward_seen = np.cumsum(kind != "F") > 0
     if paired:
         fresh[1:] = ~((kind[:-1] == "F") & (kind[1:] != "F"))
-        first = int(np.argmax(backward_seen)) if backward_seen.any() else len(kind)
-        fresh[: max(first - 0, 0)] = True
+        if _all_warm_up(steps, rank):
+            fresh[_lead(steps, rank) :] = True
     return np.cumsum(fresh) - 1
+
+
+def _all_warm_up(steps: Steps, rank: int) -> bool:
+    """Whether Megatron-LM counts all forwards of a rank as warm-up, none with a backward behind it.
+
+    Each rank warms up with two forwards more than the next, so far as it has as many.
+    """
+    last = len(steps.begins) - 2
+    return _lead(steps, rank) < _lead(steps, last) + 2 * (last - rank)
+
+
+def _lead(steps: Steps, rank: int) -> int:
+    """How many forwards a rank runs before its first backward."""
+    kind = steps.kind[steps.begins[rank] : steps.begins[rank + 1]]
+    return int(np.argmax(np.append(kind != "F", True)))
 
 
 def issue_keys(key: Longs, stream_order: Longs) -> Longs:

@@ -1,0 +1,32 @@
+"""What a rank holds during the whole step: weights, gradients and the optimizer's state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sim.job import Job
+from sim.model import BYTES, parameters
+
+ADAM, MASTER = 8, 4
+"""Bytes per parameter of Adam's two moments, and of the fp32 copy where weights are 16 bits."""
+
+
+def resident(job: Job, stages: Sequence[int]) -> Mapping[str, float]:
+    """Bytes by category on each rank that holds these stages.
+
+    In mixed precision 2 + 2 + 12 per parameter (Rajbhandari et al. 2019, section 3.1), or 2 + 4 + 12
+    with fp32 gradients; ZeRO-1 splits the 12 over the replicas.
+    """
+    held = sum(_parameters(job, s) for s in stages)
+    weight = BYTES[job.data.dtype]
+    state = ADAM + (MASTER if weight < 4 else 0)
+    return {
+        "weights": float(held * weight),
+        "gradients": float(held * BYTES[job.data.grad_dtype]),
+        "optimizer": held * state / (job.data.degree if job.data.zero else 1),
+    }
+
+
+def _parameters(job: Job, stage: int) -> int:
+    first, last = stage == 0, stage == job.stages - 1
+    return parameters(job.model, job.setting.tp, job.layers(stage), first, last).total
