@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from heapq import heappush
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from heapq import heappop, heappush
 from typing import Any
 
 import simpy
 
-NORMAL, RESOLVE = 1, 2  # priorities within one instant
+NORMAL = 1  # priority; equal times go by op
 
 
 class Due:
@@ -35,9 +37,45 @@ class Due:
 
 
 class Clock(simpy.Environment):
-    """An environment whose events can be scheduled at an absolute time, ordered by op index."""
+    """An environment whose events can be scheduled at an absolute time, ordered by op index.
 
-    def at(self, time: float, order: int, event: Due, priority: int = NORMAL) -> Due:
-        """Schedule ``event`` at ``time``; equal times go by ``priority``, then by ``order``."""
-        heappush(self._queue, (time, priority, order, event))  # type: ignore[misc,arg-type]
+    When all events of an instant have been applied and something has set ``unsettled``, ``settle``
+    is called, before time goes on. It may schedule events at that same instant, after which it is
+    asked again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsettled = False
+        self.settle: Callable[[], None] = lambda: None
+
+    def at(self, time: float, order: int, event: Due) -> Due:
+        """Schedule ``event`` at ``time``; events of equal times are applied by ``order``."""
+        heappush(self._queue, (time, NORMAL, order, event))  # type: ignore[misc,arg-type]
         return event
+
+    def run_all(self) -> None:
+        """Run until nothing is left: SimPy's ``run`` and ``step`` in one loop, for speed."""
+        queue: list[Any] = self._queue
+        while queue:
+            self._now, _, _, event = heappop(queue)
+            callbacks, event.callbacks = event.callbacks, None
+            for callback in callbacks:
+                callback(event)
+            if not event._ok and not hasattr(event, "_defused"):
+                raise event._value
+            if self.unsettled and (not queue or queue[0][0] > self._now):
+                self.unsettled = False
+                self.settle()
+
+
+@contextmanager
+def no_garbage() -> Iterator[None]:
+    """Without the collector of cyclic garbage, which would walk millions of live objects."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

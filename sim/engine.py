@@ -4,8 +4,7 @@ SimPy keeps the clock and the queue; an op starts when it heads its stream and a
 ended. Rules that make a run exact and reproducible to the bit, whatever engine follows them:
 
 - every end is an absolute time, computed once and scheduled at that time;
-- the events of one instant are applied in op order, and only then are shared rates solved again, by
-  an event of lower priority at the same instant;
+- the events of one instant are applied in op order, and only then are shared rates solved again;
 - the remaining work of an activity advances only when its own rate changes.
 
 Consecutive kernels that nothing else meets run as one segment (:mod:`sim.segments`); when the GPU is
@@ -22,24 +21,32 @@ from typing import Any
 
 import numpy as np
 
-from sim.clock import Clock, Due
+from sim.clock import Clock, Due, no_garbage
 from sim.deadlock import DeadlockError
 from sim.graph import Graph
 from sim.hardware import Machine
 from sim.segments import Segments, segments
-from sim.sharing import Run, Sharing
+from sim.sharing import Run, Sharing, Stats
 from sim.timeline import Timeline
 from sim.uses import uses
 
 Progress = Callable[[int, int], None]  # (ops done, ops in all)
 
 
-def simulate(graph: Graph, machine: Machine, progress: Progress | None = None) -> Timeline:
-    """Run every op of ``graph`` on ``machine``; raise DeadlockError if some can never run."""
+def simulate(
+    graph: Graph,
+    machine: Machine,
+    progress: Progress | None = None,
+    stats: Stats | None = None,
+) -> Timeline:
+    """Run every op of ``graph`` on ``machine``; raise DeadlockError if some can never run.
+
+    ``stats`` is added to: how often activities met on links and GPUs.
+    """
     if not len(graph):
         return Timeline(graph, np.empty(0), np.empty(0))
     segs = segments(graph)
-    bounds, done = _run(graph, segs, machine, progress)
+    bounds, done = _run(graph, segs, machine, progress, stats or Stats())
     return _timeline(graph, segs, bounds, done)
 
 
@@ -59,7 +66,7 @@ def _timeline(graph: Graph, segs: Segments, bounds: array[float], done: bytearra
 
 
 def _run(
-    graph: Graph, segs: Segments, machine: Machine, progress: Progress | None
+    graph: Graph, segs: Segments, machine: Machine, progress: Progress | None, stats: Stats
 ) -> tuple[array[float], bytearray]:
     """The event loop. Returns the slots of :func:`_timeline` and which segments ended."""
     env = Clock()
@@ -129,13 +136,19 @@ def _run(
         heappush(queue, (end, 1, order[s], Due(finish, s)))
 
     run = Run(env, segs, machine, facts, complete, bounds, first, order, work_of, alone)
-    sharing = Sharing(run, graph)
-    starters = (start_plain, sharing.start_chain, sharing.start_communication)
+    sharing = Sharing(run, graph, stats)
+    starters = (
+        start_plain,
+        sharing.start_chain,
+        sharing.start_communication,
+        sharing.start_meeting,
+    )
     start = [starters[how] for how in facts.how.tolist()]
     for s in np.flatnonzero(segs.needs == 0).tolist():
         needs[s] = 1
         env.at(lag[s] if lag is not None else 0.0, order[s], Due(met, s))
-    env.run()
+    with no_garbage():
+        env.run_all()
     if progress is not None:
         progress(len(graph), len(graph))
     return bounds, done

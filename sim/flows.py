@@ -44,7 +44,6 @@ class Flows:
         self._speed = machine.speed.tolist()
         self._on: list[dict[int, Flow]] = [{} for _ in self._capacity]
         self._touched: set[int] = set()
-        self.solved = 0  # how often rates were shared among several flows
 
     def join(self, id: int, work: int, now: float) -> Flow:
         """Start to move the bytes of ``work``; if nobody is on its links, at full speed."""
@@ -113,7 +112,6 @@ class Flows:
             (flow,) = flows
             pairs = zip(flow.links, flow.coefficients, strict=True)
             return [min(capacity[link] / c for link, c in pairs if c > 0)]
-        self.solved += 1
         links = sorted({link for flow in flows for link in flow.links})
         local = {link: i for i, link in enumerate(links)}
         starts, ends, coefficients = [0], [], []

@@ -1,4 +1,4 @@
-"""One GPU shared by kernels and communication: what its state is, and what runs on it."""
+"""One GPU shared by kernels and communication: what holds it, and what runs on it."""
 
 from __future__ import annotations
 
@@ -9,44 +9,83 @@ from typing import Any
 from sim.clock import Due
 from sim.hardware import Machine
 
-CLEAN = (0, 0.0, 1)  # a kernel alone
-State = tuple[int, float, int]  # SMs held by communication, share of HBM it takes, kernels running
+
+class KernelSeconds:
+    """Seconds of every work under a state of a GPU, remembered: a run meets few states."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._tables: dict[tuple[int, float, int], array[float]] = {}
+
+    def __call__(self, sms: int, hbm: float, beside: int) -> array[float]:
+        """Communication holds ``sms`` and a share ``hbm`` of memory; ``beside`` kernels run."""
+        state = (sms, hbm, beside)
+        table = self._tables.get(state)
+        if table is None:
+            if len(self._tables) > 4096:
+                self._tables.clear()
+            table = array("d", self._machine.kernels(sms, hbm, max(beside, 1)).tobytes())
+            self._tables[state] = table
+        return table
 
 
 class Gpu:
-    """The state of one simulated rank's GPU."""
+    """One simulated rank's GPU. ``table`` has the seconds of a kernel that runs there by itself."""
 
-    __slots__ = ("moving", "rank", "running", "sms")
+    __slots__ = ("_moving", "_seconds", "hbm", "rank", "running", "sms", "table")
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, seconds: KernelSeconds) -> None:
         self.rank = rank
-        self.sms = 0
-        self.moving: dict[int, float] = {}  # part -> share of memory bandwidth while it moves
+        self.sms = 0  # held by communication
+        self.hbm = 0.0  # share of memory bandwidth that communication takes
+        self._moving: dict[int, float] = {}  # part -> its share while it moves
         self.running: dict[int, Chain] = {}  # segment -> its kernels
+        self._seconds = seconds
+        self.table = seconds(0, 0.0, 1)
 
-    def state(self) -> State:
-        """What decides how fast kernels run. Shares are added in order of part: same bits always."""
-        moving = self.moving
-        hbm = sum(moving[part] for part in sorted(moving)) if moving else 0.0
-        return (self.sms, hbm, len(self.running))
+    def hold(self, sms: int) -> None:
+        """Communication takes so many SMs more, or fewer when negative."""
+        self.sms += sms
+        self.table = self._seconds(self.sms, self.hbm, 1)
+
+    def move(self, part: int, share: float) -> None:
+        """A part takes this share of memory bandwidth. Added in order of part: same bits always."""
+        if share:
+            self._moving[part] = share
+        else:
+            self._moving.pop(part, None)
+        moving = self._moving
+        self.hbm = sum([moving[p] for p in sorted(moving)]) if moving else 0.0
+        self.table = self._seconds(self.sms, self.hbm, 1)
+
+    def seconds(self) -> array[float]:
+        """Seconds of every work, given all that runs."""
+        if len(self.running) < 2:
+            return self.table
+        return self._seconds(self.sms, self.hbm, len(self.running))
 
 
 class Chain(Due):
     """A segment of kernels under way on a shared GPU, and how far its running kernel has come.
 
     It is its own event: it stands in the queue once for every end that was ever computed for it,
-    and only the time that still holds counts (see :meth:`sim.sharing.Sharing.end_chain`).
+    and only the time that still holds counts.
     """
 
-    __slots__ = ("at", "left", "segment", "since", "state")
+    __slots__ = ("at", "left", "segment", "since", "table")
 
     def __init__(
-        self, callbacks: tuple[Callable[[Any], None]], segment: int, at: int, now: float, state: State
+        self,
+        callbacks: tuple[Callable[[Any], None]],
+        segment: int,
+        at: int,
+        now: float,
+        table: array[float],
     ) -> None:
         self.callbacks = callbacks
         self._ok = True
         self.segment = segment
-        self.state = state  # under which its ends were computed
+        self.table = table  # seconds under which its ends were computed
         self.at = at  # position of the kernel that the next two speak of
         self.left = 1.0  # share of that kernel still to run
         self.since = now
@@ -58,21 +97,3 @@ class Chain(Due):
         self.left = max(0.0, self.left - (now - self.since) / seconds)
         self.since = now
         return self.left
-
-
-class KernelSeconds:
-    """Seconds of every work under a state, remembered: a run meets few states."""
-
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        self._tables: dict[State, array[float]] = {}
-
-    def __call__(self, state: State) -> array[float]:
-        table = self._tables.get(state)
-        if table is None:
-            if len(self._tables) > 4096:
-                self._tables.clear()
-            sms, hbm, beside = state
-            table = array("d", self._machine.kernels(sms, hbm, max(beside, 1)).tobytes())
-            self._tables[state] = table
-        return table

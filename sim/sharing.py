@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from sim.clock import NORMAL, RESOLVE, Clock, Due
+from sim.clock import NORMAL, Clock, Due
 from sim.flows import Flow, Flows
-from sim.gpu import CLEAN, Chain, Gpu, KernelSeconds
+from sim.gpu import Chain, Gpu, KernelSeconds
 from sim.graph import Graph
 from sim.hardware import Machine
 from sim.segments import Segments
@@ -37,23 +37,33 @@ class Run:
     alone: array[float]  # of each position: seconds when nothing else runs
 
 
+@dataclass
+class Stats:
+    """What sharing cost: how often activities met."""
+
+    kernels_slowed: int = 0  # chains of kernels whose end moved
+    flows: int = 0  # communications on links that others may use too
+    flows_shared: int = 0  # of these, speeds that were found by sharing among several
+    resolves: int = 0
+
+
 class Sharing:
     """Starts the segments that share something, and solves again after each change."""
 
-    def __init__(self, run: Run, graph: Graph) -> None:
+    def __init__(self, run: Run, graph: Graph, stats: Stats) -> None:
         segs, machine, uses = run.segs, run.machine, run.uses
         self._run = run
         self._env, self._bounds, self._complete = run.env, run.bounds, run.complete
         self._queue: list[Any] = run.env._queue
         self._end_callbacks = (self._end_chain,)
+        self._env.settle = self.settle
         self._first, self._order, self._work = run.first, run.order, run.work
         self._alone = run.alone
         self._rank = segs.rank.tolist()
-        self._gpus = [Gpu(i) for i in range(len(segs.ranks))]
-        self._seconds = KernelSeconds(machine)
+        seconds = KernelSeconds(machine)
+        self._gpus = [Gpu(i, seconds) for i in range(len(segs.ranks))]
         self._flows = Flows(machine)
         self._dirty: set[int] = set()  # GPUs whose state changed at this instant
-        self._pending = False  # a resolve is scheduled at this instant
         self._beside = bytearray(uses.beside_compute.tobytes())
         self._sms = uses.sms.tolist()
         self._part_start, self._part_of = segs.part_start.tolist(), segs.part_of.tolist()
@@ -63,6 +73,7 @@ class Sharing:
         self._member_start = uses.member_start.tolist()
         self._member = uses.member.tolist()  # rows of part_of, by part
         self._row_segment = uses.row_segment.tolist()
+        self._member_segment = uses.row_segment[uses.member].tolist()
         self._part_work = graph.part_work.tolist()
         self._part_order = uses.part_order.tolist()
         self._on_links = bytearray(uses.on_links.tobytes())  # of each work
@@ -71,7 +82,7 @@ class Sharing:
         self._transfer = machine.transfer.tolist()
         self._speed, self._hbm = machine.speed.tolist(), machine.hbm.tolist()
         self._flow: dict[int, tuple[Flow, Due]] = {}
-        self.stats = {"slowed": 0, "flows": 0, "resolves": 0}
+        self._stats = stats
 
     # -- kernels ----------------------------------------------------------------------------------
 
@@ -82,10 +93,10 @@ class Sharing:
         running = gpu.running
         if running:
             self._touch(gpu.rank)
-        running[s] = chain = Chain(self._end_callbacks, s, a, now, CLEAN)
-        if gpu.sms or gpu.moving or len(running) > 1:
-            chain.state = gpu.state()
-            seconds = self._seconds(chain.state)
+        table = gpu.table if not running else None
+        running[s] = chain = Chain(self._end_callbacks, s, a, now, table or gpu.seconds())
+        if gpu.sms or gpu.hbm or table is None:
+            seconds = chain.table
             each: Iterable[float] = [seconds[w] for w in self._work[a:b]]
         else:
             each = self._alone[a:b]
@@ -106,12 +117,11 @@ class Sharing:
 
     def _change_speed(self, gpu: Gpu) -> None:
         """Kernels under way go on as the GPU's new state allows; those behind them follow."""
-        state, now = gpu.state(), self._env._now
-        new = self._seconds(state)
+        new, now = gpu.seconds(), self._env._now
         for s in sorted(gpu.running):
             chain = gpu.running[s]
-            if chain.state != state:
-                old, chain.state = self._seconds(chain.state), state
+            if chain.table is not new:
+                old, chain.table = chain.table, new
                 self._change_chain(chain, old, new, now)
 
     def _change_chain(
@@ -131,7 +141,7 @@ class Sharing:
             behind = [new[w] for w in work[slot - s : b - s]]
             bounds[slot : b + 1] = array("d", accumulate(behind, initial=bounds[slot]))
         if bounds[b] != last:
-            self.stats["slowed"] += 1
+            self._stats.kernels_slowed += 1
             heappush(self._queue, (bounds[b], NORMAL, self._order[s], chain))
 
     # -- communication ----------------------------------------------------------------------------
@@ -139,7 +149,7 @@ class Sharing:
     def start_communication(self, s: int) -> None:
         """One rank is there: from now on its kernel spins on its SMs until its parts are done."""
         self._bounds[self._first[s] + s] = self._env._now
-        if self._beside[s]:
+        if self._beside[s] and self._sms[s]:
             self._hold(s, self._sms[s])
         for row in range(self._part_start[s], self._part_start[s + 1]):
             part = self._part_of[row]
@@ -147,10 +157,28 @@ class Sharing:
             if not self._missing[part]:
                 self._begin(part)
 
+    def start_meeting(self, s: int) -> None:
+        """A communication that shares nothing: its last member to come ends it for all."""
+        now = self._env._now
+        self._bounds[self._first[s] + s] = now
+        part = self._part_of[self._part_start[s]]
+        missing = self._missing[part] = self._missing[part] - 1
+        if not missing:
+            work = self._part_work[part]
+            end = now + self._latency[work] + self._transfer[work]
+            heappush(self._queue, (end, NORMAL, self._part_order[part], Due(self._end_meeting, part)))
+
+    def _end_meeting(self, due: Due) -> None:
+        part, now = due.what, self._env._now
+        a, b = self._member_start[part], self._member_start[part + 1]
+        for s in self._member_segment[a:b]:
+            self._bounds[self._first[s + 1] + s] = now
+            self._complete(s)
+
     def _hold(self, s: int, sms: int) -> None:
         gpu = self._gpus[self._rank[s]]
-        gpu.sms += sms
-        if sms and gpu.running:
+        gpu.hold(sms)
+        if gpu.running:
             self._touch(gpu.rank)
 
     def _begin(self, part: int) -> None:
@@ -169,11 +197,11 @@ class Sharing:
         if self._on_links[work]:
             flow = self._flows.join(part, work, self._env._now)
             self._flow[part] = (flow, due)
-            self.stats["flows"] += 1
+            self._stats.flows += 1
             if flow.speed:
                 self._schedule(flow)
             else:
-                self._ask_resolve()
+                self._env.unsettled = True
         elif self._uses_hbm[part]:
             self._take_memory(part, self._hbm[work])
 
@@ -183,10 +211,7 @@ class Sharing:
             s = self._row_segment[self._member[k]]
             if self._beside[s]:
                 gpu = self._gpus[self._rank[s]]
-                if share:
-                    gpu.moving[part] = share
-                else:
-                    gpu.moving.pop(part, None)
+                gpu.move(part, share)
                 if gpu.running:
                     self._touch(gpu.rank)
 
@@ -194,7 +219,7 @@ class Sharing:
         part: int = due.what
         if part in self._flow:
             if self._flows.leave(self._flow.pop(part)[0]):
-                self._ask_resolve()
+                self._env.unsettled = True
         if self._uses_hbm[part]:
             self._take_memory(part, 0.0)
         for k in range(self._member_start[part], self._member_start[part + 1]):
@@ -214,7 +239,7 @@ class Sharing:
         if self._parts_left[s]:
             return
         self._bounds[self._first[s + 1] + s] = self._env._now
-        if self._beside[s]:
+        if self._beside[s] and self._sms[s]:
             self._hold(s, -self._sms[s])
         self._complete(s)
 
@@ -222,22 +247,18 @@ class Sharing:
 
     def _touch(self, gpu: int) -> None:
         self._dirty.add(gpu)
-        self._ask_resolve()
+        self._env.unsettled = True
 
-    def _ask_resolve(self) -> None:
-        if not self._pending:
-            self._pending = True
-            self._env.at(self._env._now, 0, Due(self._resolve, None), RESOLVE)
-
-    def _resolve(self, _: Due) -> None:
+    def settle(self) -> None:
         """All events of this instant are applied: find the new speeds, of links and then of GPUs."""
-        self.stats["resolves"] += 1
+        self._stats.resolves += 1
         for flow in self._flows.resolve(self._env._now):
             self._schedule(flow)
-        self._pending = False
-        dirty, self._dirty = sorted(self._dirty), set()
-        for rank in dirty:
-            self._change_speed(self._gpus[rank])
+            self._stats.flows_shared += 1
+        if self._dirty:
+            dirty, self._dirty = sorted(self._dirty), set()
+            for rank in dirty:
+                self._change_speed(self._gpus[rank])
 
     def _schedule(self, flow: Flow) -> None:
         """The flow has a new speed, so a new end."""

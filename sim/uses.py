@@ -28,10 +28,12 @@ class Uses:
     member: Longs  # rows of Segments.part_of, sorted by part, then by op
     row_segment: Longs  # of each row of Segments.part_of: its segment
     part_order: Longs  # of each part: its first op
-    how: NDArray[np.int8]  # of each segment: PLAIN, CHAIN or COMMUNICATION
+    how: NDArray[np.int8]  # of each segment: one of the four below
 
 
-PLAIN, CHAIN, COMMUNICATION = 0, 1, 2
+PLAIN, CHAIN, COMMUNICATION, MEETING = range(4)
+"""Nothing beside it; kernels that may be slowed; communication that shares or is shared; one that
+only waits for its peers."""
 
 
 def uses(graph: Graph, segs: Segments, machine: Machine) -> Uses:
@@ -56,9 +58,12 @@ def uses(graph: Graph, segs: Segments, machine: Machine) -> Uses:
     row_hbm = beside[row_segment] & (machine.hbm[graph.part_work[segs.part_of]] > 0)
     uses_hbm = np.zeros(len(members), np.bool_)
     np.logical_or.at(uses_hbm, segs.part_of, row_hbm)
-    lonely = _lonely(graph, segs, members) & ~beside & ~_any_row(segs, on_links, graph, row_segment)
+    quiet = ~beside & ~_any_row(segs, on_links, graph, row_segment)
+    lonely = _lonely(graph, segs, members) & quiet
+    meeting = _meets_only(segs, members, row_segment, quiet)
     chain = _mixed(graph, segs, beside, felt, ops)
     how = np.where(segs.has_parts & ~lonely, COMMUNICATION, np.where(chain, CHAIN, PLAIN))
+    how[meeting & ~lonely] = MEETING
     return Uses(
         beside_compute=beside,
         sms=sms.astype(np.int32),
@@ -87,6 +92,17 @@ def _lonely(graph: Graph, segs: Segments, members: Longs) -> Flags:
     part = segs.part_of[row]
     own = graph.part_work[part] == graph.work[segs.order[segs.first[:-1][one]]]
     out[one] = (members[part] == 1) & own & (segs.tail[row] == 0)
+    return out
+
+
+def _meets_only(segs: Segments, members: Longs, row_segment: Longs, quiet: Flags) -> Flags:
+    """One part, whose members all have only that one, share nothing and have no tail."""
+    simple = quiet & (np.diff(segs.part_start) == 1)
+    simple[row_segment[segs.tail != 0]] = False
+    whole = np.ones(len(members), np.bool_)
+    np.logical_and.at(whole, segs.part_of, simple[row_segment])
+    out = simple.copy()
+    out[row_segment] &= whole[segs.part_of]
     return out
 
 

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from sim.job import Job
+from sim.mesh import Mesh
+from sim.model import Model, Setting
+from sim.schedule_run import plan_of
+from sim.strategies.data import DataParallel
+from sim.strategies.exchange import Policy
 
 SHARED = Path(__file__).parents[2] / "shared"
 
@@ -15,3 +24,64 @@ def shared() -> Path:
     if not (SHARED / "data").is_dir():
         pytest.skip("needs ../shared/data, the measured data beside the project, which is not here")
     return SHARED / "data"
+
+
+GPT = Model(
+    name="gpt",
+    layers=8,
+    hidden=64,
+    heads=8,
+    kv_heads=8,
+    head_dim=8,
+    ffn=256,
+    gated=False,
+    vocab=500,
+    tied=True,
+    norm="layer",
+    attention="unfused",
+    activation="gelu",
+    qkv_bias=True,
+    bias=True,
+    position="learned",
+    dropout=0.1,
+    vocab_padding=16,
+    positions=32,
+)
+
+
+@pytest.fixture(scope="session")
+def small_job() -> Callable[..., Job]:
+    """Makes a job of a GPT of 8 narrow layers; sizes as keywords, each by its name in its class."""
+
+    def make(
+        tp: int = 1,
+        pp: int = 1,
+        dp: int = 1,
+        microbatches: int = 4,
+        chunks: int = 1,
+        schedule: str = "",
+        policy: Policy | None = None,
+        layers_per_stage: tuple[int, ...] = (),
+        scatter_gather: bool = False,
+        order: str = "tp-cp-ep-dp-pp",
+        **changes: object,
+    ) -> Job:
+        def given(cls: type) -> dict[str, object]:
+            return {k: v for k, v in changes.items() if k in cls.__dataclass_fields__}
+
+        model = replace(GPT, **given(Model))
+        common = {"sp": False, "micro_batch": 3, "sequence": 32} | given(Setting)
+        name = schedule or ("interleaved_1f1b" if chunks > 1 else "one_f_one_b")
+        stages = pp * chunks
+        return Job(
+            model=model,
+            setting=Setting(tp=tp, **common),
+            data=DataParallel(degree=dp, **({"bucket": 1e5} | given(DataParallel))),
+            mesh=Mesh(tp=tp, dp=dp, pp=pp, order=order),
+            plan=plan_of(name, pp, microbatches, chunks),
+            policy=policy or Policy("direction", paired=chunks > 1),
+            layers_per_stage=layers_per_stage or (model.layers // stages,) * stages,
+            scatter_gather=scatter_gather,
+        )
+
+    return make

@@ -83,6 +83,23 @@ def test_a_dot_shows_what_fills_most_of_it():
     assert not spans(figure, PHASES["W"][1])
 
 
+def test_a_backward_pass_that_takes_turns_is_one_bar_in_bands():
+    """200 layers whose input gradient takes 3 ms and weight gradient 1 ms, after a forward."""
+    ops = [(0, "F", 0, 0.0, 0.8)]
+    for k in range(200):
+        now = 0.8 + k * 4e-3
+        ops += [(0, "I", 0, now, now + 3e-3), (0, "W", 0, now + 3e-3, now + 4e-3)]
+    figure = plots.timeline(timeline(*ops), unit="s")
+    heights = {}
+    for phase in "IW":
+        assert spans(figure, PHASES[phase][1]) == [(0.8, pytest.approx(1.6))]
+        for drawn in figure.axes[0].collections:
+            if to_hex(drawn.get_facecolor()[0]) == PHASES[phase][1]:
+                heights[phase] = np.ptp(drawn.get_paths()[0].vertices[:, 1])
+    assert heights["I"] == pytest.approx(3 * heights["W"])
+    assert spans(figure, PHASES["F"][1]) == [(0.0, 0.8)]
+
+
 def test_dimensions_of_communication_have_their_own_lanes():
     of = timeline((0, "F", 0, 0.0, 4.0), (0, "tp", 0, 1.0, 3.0), (0, "dp", 0, 2.0, 9.0))
     figure = plots.timeline(of)

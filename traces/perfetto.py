@@ -81,7 +81,7 @@ def _events(timeline: Timeline, ops: Rows, progress: Progress | None) -> Iterato
 
 
 class _Row(NamedTuple):
-    """One op as plain numbers: what the graph's columns hold, and where its CSR rows begin."""
+    """One op as plain numbers: what the columns hold, and where its CSR rows begin."""
 
     op: int
     rank: int

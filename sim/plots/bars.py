@@ -17,6 +17,10 @@ class Bars(NamedTuple):
     end: Floats
     first: NDArray[np.int64]
 
+    def where(self, mask: NDArray[np.bool_]) -> Bars:
+        """Those bars alone."""
+        return Bars(self.start[mask], self.end[mask], self.first[mask])
+
 
 def bars(start: Floats, end: Floats, look: NDArray[np.int64], pixel: float) -> Bars:
     """Merge neighbours of the same look with less than a pixel (in seconds) between them.
@@ -86,9 +90,10 @@ def _changes(column: NDArray[np.int64]) -> NDArray[np.bool_]:
     return np.append(True, column[1:] != column[:-1])
 
 
-def rectangles(of: Bars, bottom: float, height: float, scale: float) -> Floats:
+def rectangles(of: Bars, bottom: float | Floats, height: float | Floats, scale: float) -> Floats:
     """Corners (n, 4, 2) for a ``PolyCollection``; seconds are multiplied by ``scale``."""
     left, right = of.start * scale, of.end * scale
-    low, high = np.full(len(left), bottom), np.full(len(left), bottom + height)
+    low = np.broadcast_to(bottom, left.shape)
+    high = low + height
     corners = [(left, low), (left, high), (right, high), (right, low)]
     return np.stack([np.stack(corner, axis=-1) for corner in corners], axis=1)

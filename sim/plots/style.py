@@ -15,7 +15,7 @@ PHASES = {
     "": ("other", "#8c8c8c"),
 }
 """By phase: its name and colour. Their lightness falls, so that grey print tells them apart."""
-DARK = ("W", "O", "")  # numbers on these are white
+DARK = ("B", "W", "O", "")  # numbers on these are white
 TRANSFERS = {
     "tp": "#7a9a01",
     "cp": "#00a0a0",

@@ -121,25 +121,23 @@ def _posted(policy: Policy, step: int, outputs: Outputs) -> tuple[tuple[int, int
     return tuple((before, op) for op in outputs(before)[:1])
 
 
-def _batched(
-    policy: Policy, steps: Steps, sent: Messages, rank: int, outputs: Outputs
-) -> Exchange:
+def _batched(policy: Policy, steps: Steps, sent: Messages, rank: int, outputs: Outputs) -> Exchange:
     """One op between two iterations, for all that is sent and received there."""
     iteration = iterations(steps, rank, policy.paired)
     last = int(iteration[-1]) + 1
     batches: list[list[int]] = [[] for _ in range(last + 1)]
     for k in np.flatnonzero(steps.rank[sent.source] == rank).tolist():
         batches[iteration[steps.index[sent.source[k]]] + 1].append(k)
-    for k in np.flatnonzero(steps.rank[sent.target] == rank).tolist():
-        batches[iteration[steps.index[sent.target[k]]]].append(k)
+    into = np.flatnonzero(steps.rank[sent.target] == rank)
+    taken = _taken(policy, steps, sent, into, rank)
+    for k, step in zip(into.tolist(), taken.tolist(), strict=True):
+        batches[iteration[step]].append(k)
     begins = np.searchsorted(iteration, np.arange(last + 1))  # first step of each iteration
     used = [i for i, batch in enumerate(batches) if batch]
     number = np.full(last + 1, -1)
     number[used] = np.arange(len(used))
     after = begins[used]  # the step issued behind each exchange
-    waits = [
-        tuple((int(s) - 1, op) for op in outputs(int(s) - 1)) if s else () for s in after
-    ]
+    waits = [tuple((int(s) - 1, op) for op in outputs(int(s) - 1)) if s else () for s in after]
     stage, microbatch = (
         np.append(column[steps.begins[rank] : steps.begins[rank + 1]], -1)[np.maximum(after - 1, 0)]
         for column in (steps.stage, steps.microbatch)
@@ -154,3 +152,20 @@ def _batched(
         [tuple(batches[i]) for i in used],
         number[iteration],
     )
+
+
+def _taken(policy: Policy, steps: Steps, sent: Messages, into: Longs, rank: int) -> Longs:
+    """Before which of its steps a rank takes each of these messages; as a rule that which needs it.
+
+    In Megatron-LM's interleaved schedule all ranks move on together, so what comes round from the
+    other end of the pipeline is taken when it is sent, even if other microbatches go first here.
+    """
+    step, source, p = steps.index[sent.target[into]], sent.source[into], len(steps.begins) - 1
+    if not policy.paired or rank not in (0, p - 1):
+        return step
+    alike = (steps.kind == "F") == (rank == 0)  # forwards come round to rank 0, gradients to p - 1
+    mine, theirs = (np.flatnonzero(alike & (steps.rank == r)) for r in (rank, p - 1 - rank))
+    round_ = np.flatnonzero(alike[source] & (steps.rank[source] == p - 1 - rank))
+    turn = np.minimum(np.searchsorted(theirs, source[round_]) + p, len(mine) - 1)
+    step[round_] = np.minimum(step[round_], steps.index[mine[turn]])
+    return step

@@ -1,0 +1,130 @@
+"""The lanes of one rank in the picture of a step."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from numpy.typing import NDArray
+
+from sim import graph as graphs
+from sim.analysis.activity import Activities
+from sim.graph import Floats
+from sim.plots.bars import Bars, bars, in_turn, rasterise, rectangles
+from sim.plots.style import DARK, PHASES
+from sim.timeline import Timeline
+
+TALL, THIN = 0.62, 0.13  # heights of the lane of computing and of each transfer's
+_DOTS = 1900.0  # of the axes, at 150 per inch: what is less than one of them cannot be seen
+_LETTER = 9.5  # dots that a letter of a label takes
+_BACKWARD = "RIW"  # phases that take turns, layer by layer
+_NARROW = 12.0  # dots: narrower bars that take turns become bands
+
+Rows = NDArray[np.int64]
+
+
+class View(NamedTuple):
+    """What is drawn, and how large."""
+
+    timeline: Timeline
+    kinds: Activities
+    lanes: dict[str, str]  # activity -> colour, of the transfers that occur
+    low: float  # seconds
+    high: float
+    scale: float  # unit of the axis per second
+
+    @property
+    def pixel(self) -> float:
+        """Seconds that a dot is wide."""
+        return (self.high - self.low) / _DOTS
+
+
+def compute(axes: Axes, view: View, ops: Rows, bottom: float) -> dict[str, None]:
+    """Bars by phase, stage and microbatch, with the microbatch where there is room."""
+    of, graph = view.timeline, view.timeline.graph
+    task = (graph.stage[ops].astype(np.int64) + 1 << 40) + (graph.microbatch[ops].astype(np.int64))
+    look = (task << 3) + graph.phase[ops]
+    found = bars(of.start[ops], of.end[ops], look, view.pixel)
+    phase = graph.phase[ops[found.first]]
+    backward = np.isin(phase, [graphs.PHASES.index(name) for name in _BACKWARD])
+    run = in_turn(
+        found, np.where(backward, task[found.first], -1), _NARROW * view.pixel, view.pixel
+    )
+    turns = found.where(run >= 0)
+    _bands(axes, view, turns, run[run >= 0], ops, bottom)
+    found = rasterise(found.where(run < 0), look[found.first][run < 0], view.pixel)
+    drawn = graph.phase[ops[found.first]]
+    for k in np.unique(drawn):
+        some = found.where(drawn == k)
+        name = graphs.PHASES[k]
+        add(axes, view, some, bottom, TALL, PHASES[name][1], edge=True)
+        ink = "white" if name in DARK else "black"
+        _number(axes, view, some, ops[some.first], bottom, ink)
+    return {graphs.PHASES[k]: None for k in np.unique(phase)}
+
+
+def _bands(axes: Axes, view: View, turns: Bars, run: Rows, ops: Rows, bottom: float) -> None:
+    """Kernels of a backward pass that take turns too fast to see: one bar with a band per phase,
+    as high as its share of the seconds."""
+    if not len(run):
+        return
+    begins = np.flatnonzero(np.diff(run, prepend=-1))
+    bar = Bars(turns.start[begins], np.maximum.reduceat(turns.end, begins), turns.first[begins])
+    kinds, row = len(graphs.PHASES), np.repeat(np.arange(len(begins)), np.diff([*begins, len(run)]))
+    cell = row * kinds + view.timeline.graph.phase[ops[turns.first]]
+    seconds = np.bincount(cell, turns.end - turns.start, kinds * len(begins))
+    share = seconds.reshape(-1, kinds) / seconds.reshape(-1, kinds).sum(axis=1, keepdims=True)
+    top = bottom + TALL * (1 - np.cumsum(share, axis=1) + share)
+    for k, name in enumerate(graphs.PHASES):
+        some, height = share[:, k] > 0, TALL * share[:, k]
+        if some.any():
+            low, high = (top[:, k] - height)[some], height[some]
+            add(axes, view, bar.where(some), low, high, PHASES[name][1], edge=False)
+    _number(axes, view, bar, ops[bar.first], bottom, "white")
+
+
+def add(
+    axes: Axes,
+    view: View,
+    some: Bars,
+    bottom: float | Floats,
+    height: float | Floats,
+    colour: str,
+    *,
+    edge: bool,
+) -> None:
+    """Draw bars of one colour, with a white edge where they are wide enough for one."""
+    corners = rectangles(some, bottom, height, view.scale)
+    wide = some.end - some.start > 6 * view.pixel  # an edge around less would be all one sees
+    widths = np.where(wide, 0.5, 0.0) if edge else 0.0
+    edges = np.where(wide, "white", colour).tolist() if edge else colour
+    drawn = PolyCollection(
+        list(corners), facecolors=colour, edgecolors=edges, linewidths=widths, zorder=2
+    )
+    axes.add_collection(drawn, autolim=False)
+
+
+def _number(axes: Axes, view: View, some: Bars, ops: Rows, bottom: float, colour: str) -> None:
+    """Write in each bar the longest label that fits: 2F0 where a rank has several stages, or 0."""
+    graph = view.timeline.graph
+    chunks = len(np.unique(graph.stage[ops])) > 1
+    left, right = np.maximum(some.start, view.low), np.minimum(some.end, view.high)
+    middle = (left + right) / 2 * view.scale
+    letters = ((right - left) / view.pixel - 6) / _LETTER
+    for k in np.flatnonzero((letters >= 1) & (graph.microbatch[ops] >= 0)):
+        op = graph.op(int(ops[k]))
+        labels = [f"{op.stage}{op.phase}{op.microbatch}"] * chunks + [str(op.microbatch)]
+        if fits := [label for label in labels if len(label) <= letters[k]]:
+            axes.text(
+                middle[k],
+                bottom + TALL / 2,
+                fits[0],
+                color=colour,
+                fontsize=7,
+                ha="center",
+                va="center_baseline",
+                clip_on=True,
+                zorder=3,
+            )

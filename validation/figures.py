@@ -1,0 +1,61 @@
+"""What do we predict for a published figure? One function of a recipe per kind of figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sim.activations import first_stage_bytes
+from sim.model import BYTES, parameters
+from sim.recipe import Recipe
+from sim.runs import job_of, run
+from validation.layer import layer_timelines
+
+ADAM = 12  # bytes per parameter: fp32 master weight, first and second moment
+
+
+def step(recipe: Recipe) -> float:
+    """Seconds of a step."""
+    return run(recipe).timeline.seconds
+
+
+def layer(phase: str) -> Callable[[Recipe], float]:
+    """Seconds of one layer: F forward, B backward with what it recomputes."""
+    return lambda recipe: layer_timelines(recipe)[phase].seconds
+
+
+def middle_stage(phase: str) -> Callable[[Recipe], float]:
+    """Seconds of the second stage, which has neither embedding nor head: F, I or W."""
+
+    def seconds(recipe: Recipe) -> float:
+        layers = job_of(recipe).layers_per_stage[1]
+        return layer_timelines(recipe, layers)[phase].seconds
+
+    return seconds
+
+
+def state(recipe: Recipe) -> float:
+    """Bytes of weights, gradients and optimizer that the layers of one rank hold, without ZeRO."""
+    job = job_of(recipe)
+    layers = range(job.model.layers // job.mesh.pp)
+    held = parameters(job.model, job.setting.tp, layers, first=False, last=False).total
+    return float(held * (BYTES[job.data.dtype] + BYTES[job.data.grad_dtype] + ADAM))
+
+
+def activations(recipe: Recipe) -> float:
+    """Bytes of the layers' activations on the first pipeline rank at the peak."""
+    job = job_of(recipe)
+    pipeline = job.mesh.pp
+    return first_stage_bytes(job.model, job.setting, pipeline, job.stages // pipeline)
+
+
+FIGURES: Mapping[str, Callable[[Recipe], float]] = {
+    "step": step,
+    "layer_forward": layer("F"),
+    "layer_backward": layer("B"),
+    "stage_F": middle_stage("F"),
+    "stage_I": middle_stage("I"),
+    "stage_W": middle_stage("W"),
+    "state": state,
+    "activations": activations,
+}
+"""By the name that tables give it; in seconds or bytes."""

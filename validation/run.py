@@ -1,0 +1,107 @@
+"""How far off are our predictions? Every published figure against what its recipe gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from sim import config
+from validation import tables
+from validation.figures import FIGURES
+from validation.tables import Row, Table
+
+Progress = Callable[[str, int, int], None]  # (what is being done, figures done, figures in all)
+
+
+class Compared(NamedTuple):
+    """A figure, predicted and measured, in seconds or bytes."""
+
+    id: str
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """Signed, as a share of the measured: −0.1 predicts a tenth too little."""
+        return self.predicted / self.measured - 1.0
+
+
+class Outcome(NamedTuple):
+    """A table's figures compared."""
+
+    table: Table
+    rows: Sequence[Compared]
+
+
+class Total(NamedTuple):
+    """Mean and largest |error|, and how many figures."""
+
+    mean: float
+    max: float
+    count: int
+
+
+def validate(names: Sequence[str] = (), progress: Progress | None = None) -> list[Outcome]:
+    """Predict the figures of these tables, or of all; ValueError for a table that is not there."""
+    chosen = [tables.read(name) for name in names or tables.names()]
+    count, done = sum(len(table.rows) for table in chosen), 0
+    outcomes = []
+    for table in chosen:
+        compared = []
+        for row in table.rows:
+            if progress:
+                progress(f"{table.name} {row.id}", done, count)
+            compared.append(compare(row))
+            done += 1
+        outcomes.append(Outcome(table, compared))
+    return outcomes
+
+
+def compare(row: Row) -> Compared:
+    """One figure, predicted by its recipe."""
+    recipe = config.load(row.recipe, row.overrides)
+    return Compared(row.id, FIGURES[row.figure](recipe), row.measured)
+
+
+def total(rows: Iterable[Compared]) -> Total:
+    """Over some figures.
+
+    >>> total([Compared("a", 9.0, 10.0), Compared("b", 26.0, 20.0)])
+    Total(mean=0.2, max=0.3, count=2)
+    """
+    errors = [abs(row.error) for row in rows]
+    return Total(round(sum(errors) / len(errors), 12), round(max(errors), 12), len(errors))
+
+
+def steps(outcomes: Iterable[Outcome]) -> list[Compared]:
+    """The step times among the figures: whole runs, which everything else explains."""
+    return [
+        compared
+        for outcome in outcomes
+        for row, compared in zip(outcome.table.rows, outcome.rows, strict=True)
+        if row.figure == "step"
+    ]
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Plain data: per row id, predicted, measured, error; per table mean, max, count, peer."""
+    whole = steps(outcomes)
+    return {
+        "tables": [_table(outcome) for outcome in outcomes],
+        "steps": total(whole)._asdict() if whole else None,
+    }
+
+
+def _table(outcome: Outcome) -> dict[str, Any]:
+    table = outcome.table
+    return {
+        "name": table.name,
+        "title": table.title,
+        "source": table.source,
+        "assumed": table.assumed,
+        "unit": table.unit,
+        "per_unit": tables.UNITS[table.unit],
+        **total(outcome.rows)._asdict(),
+        "peer": table.peer._asdict() if table.peer else None,
+        "rows": [{**row._asdict(), "error": row.error} for row in outcome.rows],
+    }

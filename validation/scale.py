@@ -1,0 +1,168 @@
+"""How fast and how large: the engine against a bare SimPy replay of as many ops, in one run.
+
+``python -m validation.scale`` prints the table of ``validation/scale.md``.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import process_time
+
+import numpy as np
+
+from schedules.one_f_one_b import one_f_one_b
+from sim import cluster as clusters
+from sim.build import training_step
+from sim.engine import simulate
+from sim.fold import candidates
+from sim.graph import Communication, Graph
+from sim.hardware import Machine, Traffic, ideal, table
+from sim.runs import job_of, load, prepare
+from sim.schedule_run import plan_graph
+from sim.sharing import Stats
+from sim.strategies.exchange import Policy
+from validation.yardstick import replay
+
+RECIPE = Path(__file__).parent / "recipes" / "gpt_1t_3072.toml"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """CPU seconds are medians over the rounds; the yardstick ran in turn with the simulation."""
+
+    name: str
+    ops: int
+    build_s: float  # the graph alone
+    price_s: float  # its prices: traffics, folding, kernels
+    simulate_s: float
+    yardstick_s: float
+    shared: int  # activities that met another on a link or a GPU
+    bytes_per_op: float  # peak resident memory, less that before building
+
+    @property
+    def ratio(self) -> float:
+        """Ops per second of the simulation over those of the yardstick."""
+        return self.yardstick_s / self.simulate_s
+
+    def row(self) -> Sequence[str]:
+        """The figures as text, in the order of :data:`HEAD`."""
+        total = self.build_s + self.price_s + self.simulate_s
+        return (
+            self.name,
+            f"{self.ops:,}",
+            f"{self.build_s:.2f}",
+            f"{self.price_s:.2f}",
+            f"{self.simulate_s:.2f}",
+            f"{self.yardstick_s:.2f}",
+            f"{self.ratio:.0%}",
+            f"{self.ops / self.simulate_s:,.0f}",
+            f"{self.ops / total:,.0f}",
+            f"{self.build_s / total:.0%}",
+            f"{100 * self.shared / self.ops:.2f}",
+            f"{self.bytes_per_op:.0f}",
+        )
+
+
+HEAD = (
+    "graph", "ops", "build s", "prices s", "simulate s", "yardstick s", "of yardstick",
+    "ops/s", "ops/s with building", "building", "shared per 100 ops", "bytes/op",
+)  # fmt: skip
+
+
+def step_1t(rounds: int = 3, **overrides: object) -> Scale:
+    """The recipe of GPT 1T on 3,072 GPUs, with sharing, folded, kernel by kernel."""
+    recipe = load(RECIPE, {key.replace("__", "."): value for key, value in overrides.items()})
+    before = _resident()
+    job = job_of(recipe)
+    cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
+    both = process_time()
+    lanes, graph, machine = prepare(job, cluster)
+    both = process_time() - both
+    build = _seconds(lambda: training_step(job, lanes.simulated)) if rounds > 1 else 0.0
+    name = f"{recipe.model.name}, 1F1B, sharing on"
+    return _measure(name, graph, machine, build, both - build, rounds, before)
+
+
+def unshared(rounds: int = 3, **overrides: object) -> Scale:
+    """The same graph on a machine on which nothing is shared."""
+    recipe = load(RECIPE, {key.replace("__", "."): value for key, value in overrides.items()})
+    before = _resident()
+    job = job_of(recipe)
+    lanes = next(candidates(job))
+    begin = process_time()
+    graph = training_step(job, lanes.simulated)
+    build = process_time() - begin
+    name = f"{recipe.model.name}, 1F1B, nothing shared"
+    return _measure(name, graph, _alone(graph), build, 0.0, rounds, before)
+
+
+def steps_alone(rounds: int = 3, ranks: int = 64, microbatches: int = 4096) -> Scale:
+    """1F1B with one op per step and per end of a message: nothing to fuse, nothing shared."""
+    plan = one_f_one_b(ranks, microbatches)
+    before, begin = _resident(), process_time()
+    graph = plan_graph(plan, {"F": 5.0, "I": 4.0, "W": 3.0, "p2p": 0.5}, Policy("direction"))
+    build = process_time() - begin
+    machine = ideal(graph, 0.5)
+    return _measure("1F1B, one op per step", graph, machine, build, 0.0, rounds, before)
+
+
+def _measure(
+    name: str, graph: Graph, machine: Machine, build: float, prices: float, rounds: int, before: int
+) -> Scale:
+    stats = Stats()
+    ours, bare = [], []
+    for k in range(rounds):
+        ours.append(_seconds(lambda: simulate(graph, machine, stats=stats)))
+        if k == 0:
+            peak = _resident() - before
+        bare.append(_seconds(lambda: replay(len(graph))))
+    shared = (stats.flows_shared + stats.kernels_slowed) // rounds
+    return Scale(
+        name,
+        len(graph),
+        build,
+        prices,
+        median(ours),
+        median(bare),
+        shared,
+        peak / len(graph),
+    )
+
+
+def _alone(graph: Graph) -> Machine:
+    """Kernels and communication of a tenth of a millisecond that take nothing from each other."""
+    hop = Traffic(1e-4)
+    return table(graph.works, lambda _: (1e-4, 0.0, 0.0), lambda _: hop, np.empty(0), gpu_sms=1)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    begin = process_time()
+    call()
+    return process_time() - begin
+
+
+def _resident() -> int:
+    """Peak resident bytes of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main() -> None:
+    """Print the table, one process per row so that each has its own peak of memory."""
+    names = ("step_1t", "unshared", "steps_alone")
+    if len(sys.argv) > 1:
+        print("| " + " | ".join(globals()[sys.argv[1]]().row()) + " |")
+        return
+    print("| " + " | ".join(HEAD) + " |")
+    print("|" + "---|" * len(HEAD))
+    for name in names:
+        subprocess.run([sys.executable, "-m", "validation.scale", name], check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Which figures have been published, and by which recipe do we predict each?
+
+``published/*.toml`` holds one table of a paper per file: the figures in the paper's unit, where they
+stand, what the paper leaves open and is assumed here, and a peer's error on the same rows.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FOLDER = Path(__file__).parent / "published"
+RECIPES = Path(__file__).parent / "recipes"
+
+UNITS = {"s": 1.0, "ms": 1e-3, "GiB": 2.0**30}
+"""Units of the tables, in seconds or bytes."""
+
+
+class Row(NamedTuple):
+    """One published figure, in SI units, and the recipe (with values over it) that predicts it."""
+
+    id: str
+    recipe: Path
+    overrides: Mapping[str, object]
+    figure: str
+    measured: float
+
+
+class Peer(NamedTuple):
+    """Another simulator's errors on these rows, as shares of the measured."""
+
+    name: str
+    mean: float
+    max: float
+    note: str
+
+
+class Table(NamedTuple):
+    """A table of a paper. ``unit`` is what it is shown in."""
+
+    name: str
+    title: str
+    source: str
+    assumed: str
+    unit: str
+    rows: tuple[Row, ...]
+    peer: Peer | None
+
+
+def names() -> list[str]:
+    """The tables there are."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def read(name: str) -> Table:
+    """A table by its name; ValueError, naming those there are, for another.
+
+    >>> read("narayanan2021_table1").rows[0].measured
+    24.8423
+    """
+    if name not in names():
+        raise ValueError(f"no table {name!r} of published figures; there are {', '.join(names())}")
+    data = tomllib.loads((FOLDER / f"{name}.toml").read_text())
+    peer = Peer(**data["peer"]) if "peer" in data else None
+    rows = tuple(_row(row, data) for row in data["rows"])
+    return Table(name, data["title"], data["source"], data["assumed"], data["unit"], rows, peer)
+
+
+def _row(row: Mapping[str, Any], table: Mapping[str, Any]) -> Row:
+    return Row(
+        id=row["id"],
+        recipe=RECIPES / f"{row['recipe']}.toml",
+        overrides=row.get("set", {}),
+        figure=row.get("figure") or table["figure"],
+        measured=float(row["value"]) * UNITS[table["unit"]],
+    )
