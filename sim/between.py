@@ -1,32 +1,40 @@
-"""Communications of one rank that cannot overlap, since kernels of that rank lie between them.
+"""Which communications of a rank have kernels of that rank between or beside them.
 
 A communication starts after the kernels it waits for and ends before the kernels that wait for it
 (or for what comes behind it on its stream). In the order of a rank's compute stream that is an
-interval; two communications with disjoint intervals never run at the same time.
+interval (low, high); two communications with disjoint intervals never run at the same time, and
+beside one whose interval is empty the stream stands still.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.graph import Graph
-from sim.segments import Longs, Segments
+
+Longs = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 NEVER = np.iinfo(np.int64).max
 
 
 class Between:
-    """Intervals of a graph's communications, and whether those of two works are disjoint."""
+    """Intervals of a graph's communications, and whether those of two works are disjoint.
 
-    def __init__(self, graph: Graph, segs: Segments, row_op: Longs) -> None:
+    ``low`` is the last kernel that must have ended before an op starts, as a position in the order
+    of its rank's kernels (-1: none), ``high`` the first that cannot start before it has ended.
+    """
+
+    def __init__(self, graph: Graph, row_op: Longs) -> None:
         self._streams = len(graph.streams)
-        self._low, self._high = _intervals(graph)
-        work = graph.part_work[segs.part_of].astype(np.int64)
+        self.low, self.high = _intervals(graph)
+        work = graph.part_work[graph.part].astype(np.int64)
         key = graph.rank[row_op].astype(np.int64) * self._streams + graph.stream[row_op]
-        self._order = np.lexsort((row_op, key, work))
-        self._op = row_op[self._order]
-        self._group = work[self._order] * (int(key.max(initial=0)) + 1) + key[self._order]
         self._keys = int(key.max(initial=0)) + 1
+        order = np.lexsort((row_op, key, work))
+        self._op = row_op[order]
+        self._group = work[order] * self._keys + key[order]
 
     def __call__(self, u: int, v: int, on_u: set[int], on_v: set[int]) -> bool:
         """Whether works u and v, with a member of every part on these streams, never overlap."""
@@ -44,18 +52,16 @@ class Between:
     def _disjoint(self, one: Longs, two: Longs) -> bool:
         ops = np.concatenate([one, two])
         whose = np.arange(len(ops)) < len(one)
-        order = np.argsort(self._low[ops], kind="stable")
-        high = self._high[ops][order]
+        order = np.argsort(self.low[ops], kind="stable")
+        high = self.high[ops][order]
         latest = [np.maximum.accumulate(np.where(whose[order] == w, high, -1)) for w in (0, 1)]
         before = np.where(whose[order], latest[0], latest[1])  # of the other work's, so far
-        return bool(np.all(before <= self._low[ops][order]))
+        return bool(np.all(before <= self.low[ops][order]))
 
 
 def _intervals(graph: Graph) -> tuple[Longs, Longs]:
-    """Per op: the last kernel that must have ended before it starts, as a position in the order of
-    its rank's kernels (-1: none), and the first that cannot start before it has ended."""
     n = len(graph)
-    kernel = (np.diff(graph.part_start) == 0) & _on_one_stream(graph)
+    kernel = (np.diff(graph.part_start) == 0) & _on_compute(graph)
     position = np.cumsum(kernel) - 1  # over all ranks: comparable within one rank
     later = np.repeat(np.arange(n), np.diff(graph.wait_start))
     on = graph.wait_on
@@ -74,8 +80,53 @@ def _intervals(graph: Graph) -> tuple[Longs, Longs]:
     return low, high
 
 
-def _on_one_stream(graph: Graph) -> np.ndarray:
+def _on_compute(graph: Graph) -> Flags:
     """Ops on the stream ``compute``, whose kernels run one after another on each rank."""
     if "compute" not in graph.streams:
         return np.zeros(len(graph), np.bool_)
     return np.asarray(graph.stream == graph.streams.index("compute"))
+
+
+def beside_compute(graph: Graph, is_kernel: Flags) -> Flags:
+    """Per op: a communication beside which a kernel of its rank may run.
+
+    It may not when it waits for the kernel issued just before it and the kernel issued just after
+    waits for it; then the compute stream stands still meanwhile. (A rank that computes on several
+    streams gets no such proof.) ``is_kernel`` is per op.
+    """
+    n = len(graph)
+    before, after = neighbours(graph, is_kernel)
+    later = np.repeat(np.arange(n), np.diff(graph.wait_start))
+    waits_before, held = before < 0, after < 0
+    waits_before[later[graph.wait_on == before[later]]] = True
+    held[graph.wait_on[after[graph.wait_on] == later]] = True
+    computes = np.zeros(int(graph.rank.max(initial=-1)) + 1, np.bool_)
+    computes[graph.rank[is_kernel]] = True
+    single = single_compute_stream(graph, is_kernel)
+    free = ~(waits_before & held & single[graph.rank]) & computes[graph.rank]
+    return free & (np.diff(graph.part_start) > 0)
+
+
+def neighbours(graph: Graph, is_kernel: Flags) -> tuple[Longs, Longs]:
+    """The kernels of the same rank issued last before and first after each op, or -1."""
+    n = len(graph)
+    index = np.arange(n)
+    change = np.flatnonzero(np.diff(graph.rank)) + 1
+    begin = np.zeros(n, np.int64)
+    begin[change] = change
+    begin = np.maximum.accumulate(begin)
+    before = np.maximum.accumulate(np.where(is_kernel, index, -1))
+    before = np.where(before >= begin, before, -1)
+    last = np.append(change, n) - 1
+    stop = last[np.searchsorted(last, index)]
+    after = np.minimum.accumulate(np.where(is_kernel, index, n)[::-1])[::-1]
+    return before, np.where(after <= stop, after, -1)
+
+
+def single_compute_stream(graph: Graph, is_kernel: Flags) -> Flags:
+    """Per rank number: its kernels are all on one stream, and its ops lie together in the graph."""
+    size, streams = int(graph.rank.max(initial=-1)) + 1, len(graph.streams)
+    used = np.zeros((size, streams), np.bool_)
+    used[graph.rank[is_kernel], graph.stream[is_kernel]] = True
+    runs = graph.rank[np.append(0, np.flatnonzero(np.diff(graph.rank)) + 1)]
+    return (used.sum(axis=1) <= 1) & (np.bincount(runs, minlength=size) <= 1)

@@ -25,7 +25,7 @@ from sim.strategies.data import Bucket
 from sim.strategies.exchange import exchange
 from sim.strategies.messages import Longs, columns, messages, torch_order
 from sim.strategies.optimizer import Tail, tail, zero_gradients
-from sim.strategies.pipeline import Makers, Variant, lower
+from sim.strategies.pipeline import Makers, Variant, lower, variants
 from sim.template import Stamp, Tables, Template, assemble, place
 from sim.template import exchange as exchange_template
 
@@ -109,14 +109,12 @@ class Build:
         ranks = self.job.ranks
         rank = int(ranks[i, j, q])
         make = self._makers(q, i, j)
-        kinds: dict[tuple[int, str], Sequence[int]] = {}
-        begin = int(self.steps.begins[q])
+        source = self.steps.source[self.steps.begins[q] : self.steps.begins[q + 1]]
+        remote = (source >= 0) & (self.steps.rank[source] != q)
+        kinds = variants(self.steps, q, np.where(remote, 0, -1))
 
         def outputs(step: int) -> Sequence[int]:
-            at = (int(self.steps.stage[begin + step]), str(self.steps.kind[begin + step]))
-            if at not in kinds:
-                kinds[at] = make.step(Variant(*at, "", 0)).lasts
-            return kinds[at]
+            return make.step(kinds[step]).outputs
 
         moves = exchange(
             self.job.policy, self.steps, self.sent, self.torch, q, ranks[i, j].tolist(), outputs

@@ -246,6 +246,35 @@ def calibrate(
         print(f"# wrote {file}")
 
 
+@app.command(epilog="Example: traincast validate korthikanti2022_table4")
+def validate(
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(help="Tables of published figures; all unless given.", metavar="[SET]..."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the tables as Markdown.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Predict published figures of real runs, and say how far off that is."""
+    from sim.commands import errors, output
+    from sim.commands.progress import progress
+    from validation import run as runner
+
+    if out:
+        output.writable(out.parent)
+    with progress() as report:
+        found = runner.summary(runner.validate(tables or (), report))
+    if out:
+        command = " ".join(["traincast validate", *(tables or ()), "--out", out.as_posix()])
+        output.write_text(out, errors.markdown(found, command))
+    if json:
+        output.print_json(found)
+    else:
+        errors.show_errors(found)
+
+
 def _calibration(fitted: Any) -> dict[str, Any]:
     return {
         "gpu": fitted.gpu,

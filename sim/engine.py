@@ -28,7 +28,7 @@ from sim.hardware import Machine
 from sim.segments import Segments, segments
 from sim.sharing import Run, Sharing, Stats
 from sim.timeline import Timeline
-from sim.uses import uses
+from sim.uses import Uses, uses
 
 Progress = Callable[[int, int], None]  # (ops done, ops in all)
 
@@ -45,8 +45,9 @@ def simulate(
     """
     if not len(graph):
         return Timeline(graph, np.empty(0), np.empty(0))
-    segs = segments(graph)
-    bounds, done = _run(graph, segs, machine, progress, stats or Stats())
+    facts = uses(graph, machine)
+    segs = segments(graph, facts)
+    bounds, done = _run(graph, segs, facts, machine, progress, stats or Stats())
     return _timeline(graph, segs, bounds, done)
 
 
@@ -66,11 +67,15 @@ def _timeline(graph: Graph, segs: Segments, bounds: array[float], done: bytearra
 
 
 def _run(
-    graph: Graph, segs: Segments, machine: Machine, progress: Progress | None, stats: Stats
+    graph: Graph,
+    segs: Segments,
+    facts: Uses,
+    machine: Machine,
+    progress: Progress | None,
+    stats: Stats,
 ) -> tuple[array[float], bytearray]:
     """The event loop. Returns the slots of :func:`_timeline` and which segments ended."""
     env = Clock()
-    facts = uses(graph, segs, machine)
     queue: list[Any] = env._queue
     first, heads = segs.first.tolist(), bytearray(segs.heads.tobytes()) + b"\1"
     needs = segs.needs.tolist()
@@ -143,7 +148,8 @@ def _run(
         sharing.start_communication,
         sharing.start_meeting,
     )
-    start = [starters[how] for how in facts.how.tolist()]
+    how = np.maximum.reduceat(facts.how[segs.order], segs.first[:-1])
+    start = [starters[code] for code in how.tolist()]
     for s in np.flatnonzero(segs.needs == 0).tolist():
         needs[s] = 1
         env.at(lag[s] if lag is not None else 0.0, order[s], Due(met, s))

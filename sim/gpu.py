@@ -30,9 +30,9 @@ class KernelSeconds:
 
 
 class Gpu:
-    """One simulated rank's GPU. ``table`` has the seconds of a kernel that runs there by itself."""
+    """One simulated rank's GPU."""
 
-    __slots__ = ("_moving", "_seconds", "hbm", "rank", "running", "sms", "table")
+    __slots__ = ("_moving", "_seconds", "_table", "hbm", "rank", "running", "sms")
 
     def __init__(self, rank: int, seconds: KernelSeconds) -> None:
         self.rank = rank
@@ -41,28 +41,30 @@ class Gpu:
         self._moving: dict[int, float] = {}  # part -> its share while it moves
         self.running: dict[int, Chain] = {}  # segment -> its kernels
         self._seconds = seconds
-        self.table = seconds(0, 0.0, 1)
+        self._table: array[float] | None = None  # of a kernel that runs by itself, if still true
 
     def hold(self, sms: int) -> None:
         """Communication takes so many SMs more, or fewer when negative."""
         self.sms += sms
-        self.table = self._seconds(self.sms, self.hbm, 1)
+        self._table = None
 
     def move(self, part: int, share: float) -> None:
         """A part takes this share of memory bandwidth. Added in order of part: same bits always."""
-        if share:
-            self._moving[part] = share
-        else:
-            self._moving.pop(part, None)
         moving = self._moving
+        if share:
+            moving[part] = share
+        else:
+            moving.pop(part, None)
         self.hbm = sum([moving[p] for p in sorted(moving)]) if moving else 0.0
-        self.table = self._seconds(self.sms, self.hbm, 1)
+        self._table = None
 
     def seconds(self) -> array[float]:
         """Seconds of every work, given all that runs."""
-        if len(self.running) < 2:
-            return self.table
-        return self._seconds(self.sms, self.hbm, len(self.running))
+        if len(self.running) > 1:
+            return self._seconds(self.sms, self.hbm, len(self.running))
+        if self._table is None:
+            self._table = self._seconds(self.sms, self.hbm, 1)
+        return self._table
 
 
 class Chain(Due):
@@ -74,18 +76,19 @@ class Chain(Due):
 
     __slots__ = ("at", "left", "segment", "since", "table")
 
+    table: array[float]
+    """Seconds of every work, under which its ends were computed."""
+
     def __init__(
         self,
         callbacks: tuple[Callable[[Any], None]],
         segment: int,
         at: int,
         now: float,
-        table: array[float],
     ) -> None:
         self.callbacks = callbacks
         self._ok = True
         self.segment = segment
-        self.table = table  # seconds under which its ends were computed
         self.at = at  # position of the kernel that the next two speak of
         self.left = 1.0  # share of that kernel still to run
         self.since = now

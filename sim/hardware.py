@@ -53,11 +53,12 @@ class Machine:
         """Seconds per work on a GPU of which communication holds ``sms`` and a share ``hbm``.
 
         What is left goes in equal shares to the ``beside`` kernels that run. Communication leaves
-        compute at least one SM and a hundredth of the memory bandwidth.
+        compute at least one SM and a hundredth of the memory bandwidth, and takes its own time.
         """
         x = max(self.gpu_sms - sms, 1) / self.gpu_sms / beside
         y = max(1.0 - hbm, 0.01) / beside
-        return np.maximum(self.arithmetic / x, self.memory / y) + self.fixed
+        kernel = np.maximum(self.arithmetic / x, self.memory / y) + self.fixed
+        return kernel + (self.latency + self.transfer)
 
 
 def table(

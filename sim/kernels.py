@@ -1,8 +1,9 @@
 """How long does a kernel take alone on a GPU? Its shape against a few fitted constants.
 
 A kernel takes max(arithmetic, memory) + fixed seconds. Arithmetic is FLOPs over the peak times an
-efficiency of the shape; memory is bytes over the HBM bandwidth times a share; fixed is what a
-kernel costs however small it is. The constants stand in the topology file (``[gpu.gemm.bf16]``,
+efficiency of the shape, and, where a result is added to, most of that traffic, which comes when a
+tile is done; memory is bytes over the HBM bandwidth times a share; fixed is what a kernel costs
+however small it is. The constants stand in the topology file (``[gpu.gemm.bf16]``,
 ``[gpu.attention]``, ``[gpu.memory_kernels]``) and are fitted to public tables of measured kernels
 by ``traincast calibrate``. No constant can make a kernel faster than the peak or the bandwidth.
 
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.graph import Compute
+from sim.units import BYTES
 
 Array = float | NDArray[np.float64]
 
@@ -63,6 +65,7 @@ class Gemm(NamedTuple):
     split: float  # cost of splitting k over 2 or 4 tiles, as a factor
     derating: float  # of long multiplications, which clock down under their power: factor − 1
     derating_flops: float  # FLOPs of one multiplication at which half of that is lost
+    accumulate: float  # of traffic beyond writing the result once: what arithmetic does not hide
     memory: float  # share of the HBM bandwidth
     fixed: float  # seconds
 
@@ -103,7 +106,10 @@ def _gemm(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
     c = constants(Gemm, by_dtype.get(work.dtype, by_dtype["bf16"]))
     seconds = gemm_seconds(c, gpu.peak[work.dtype], gpu.sms, batch, m, n, k)
     done = work.flops / (2 * batch * m * n * k)  # less than 1 when part of the result is skipped
-    return float(seconds) * done, work.bytes / (gpu.memory_bandwidth * c.memory), c.fixed
+    once = BYTES.get(work.dtype, 1) * batch * (m * k + k * n + m * n)
+    added = c.accumulate * max(work.bytes - once, 0.0) / gpu.memory_bandwidth
+    memory = work.bytes / (gpu.memory_bandwidth * c.memory)
+    return float(seconds) * done + added, memory, c.fixed
 
 
 def gemm_seconds(

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-BYTES = {"bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
-"""Bytes of one element as it lies in memory."""
+from sim.units import BYTES as BYTES
 
 
 @dataclass(frozen=True)

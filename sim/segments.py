@@ -1,9 +1,10 @@
-"""How the engine reads a graph: streams cut into segments that run without a decision inside.
+"""How the engine reads a graph: lanes cut into segments that run without a decision inside.
 
-A *segment* is a run of consecutive kernels of one stream in which nothing waits for, or is waited
-for by, anything else; only its ends meet other streams. One event per segment is then enough, and
-the end of each kernel in it is the same floating-point sum that one event per kernel would give.
-An op with parts is a segment by itself. Everything here is done on columns.
+A *lane* is a stream; a communication for which the kernels of its rank stand still is moved into
+their lane, since it runs between two of them whatever else happens. A *segment* is a run of
+consecutive ops of one lane in which nothing waits for, or is waited for by, anything else; only its
+ends meet other lanes. One event per segment is then enough, and the end of each op in it is the
+same floating-point sum that one event per op would give. All of this is done on columns.
 """
 
 from __future__ import annotations
@@ -13,48 +14,50 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.between import Flags, Longs
 from sim.graph import Graph, Ints, offsets
+from sim.uses import Uses
 
-Longs = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Edges = tuple[Longs, Longs, Floats]  # later, earlier, seconds between
 
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """Segments in stream order, so those of one stream have consecutive numbers."""
+    """Segments in order of lanes, so those of one lane have consecutive numbers."""
 
-    order: Longs  # position -> op: ops sorted by stream, then by issue
+    order: Ints  # position -> op: ops sorted by lane, then by issue
     first: Ints  # k + 1: segment s runs positions first[s]:first[s + 1]
     rank: Ints  # of each segment, a row of ``ranks``
     ranks: Ints  # the simulated ranks
-    heads: Flags  # of each segment: nothing stands before it on its stream
+    heads: Flags  # of each segment: nothing stands before it on its lane
     needs: Ints  # how many segments must end before it starts, the one before it included
     waiter_start: Ints  # k + 1, likewise into:
-    waiter: Ints  # the segments that wait for a segment, the next of its stream apart
-    waiter_lag: NDArray[np.float64]
-    lag: NDArray[np.float64]  # of each segment: after the one before it on its stream
-    has_parts: Flags
-    part_of: NDArray[np.int32]  # memberships, sorted by segment: the part
-    part_start: Ints  # k + 1: of each segment, into part_of
-    tail: NDArray[np.float64]  # of each membership
+    waiter: Ints  # the segments that wait for a segment, the next of its lane apart
+    waiter_lag: Floats
+    lag: Floats  # of each segment: after the one before it on its lane
+    part_start: Ints  # k + 1: of each segment, into part_row
+    part_row: Longs  # memberships (rows of graph.part)
+    of: Ints  # op -> its segment
 
     def __len__(self) -> int:
         return len(self.rank)
 
 
-def segments(graph: Graph) -> Segments:
-    """Cut the streams of ``graph`` into as few segments as its waits and parts allow."""
+def segments(graph: Graph, facts: Uses) -> Segments:
+    """Cut the lanes of ``graph`` into as few segments as its waits and parts allow."""
     n = len(graph)
-    order, begins = graph.stream_order()
-    waits = _cross_waits(graph, order, begins)
-    later, earlier, lag = waits
-    n_parts = np.diff(graph.part_start)[order]
+    moved = _moved(graph, facts)
+    stream = np.where(moved, _compute_stream(graph), graph.stream)
+    key = graph.rank.astype(np.int64) * len(graph.streams) + stream
+    order = np.argsort(key, kind="stable").astype(np.int32)
+    begins = np.append(np.flatnonzero(np.diff(key[order], prepend=-1)), n)
+    parts = (np.diff(graph.part_start) > 0) & ~moved
+    later, earlier, lag = _edges(graph, facts, moved, order, begins)
     cut = np.zeros(n + 1, np.bool_)
-    cut[begins] = True
-    cut[later] = True
-    cut[earlier + 1] = True
-    cut[:-1] |= n_parts > 0
-    cut[1:] |= n_parts > 0
+    cut[begins] = cut[later] = cut[earlier + 1] = True
+    cut[:-1] |= parts[order]
+    cut[1:] |= parts[order]
     if graph.lag.strides[0]:
         cut[:-1] |= graph.lag[order] != 0
     first = np.flatnonzero(cut).astype(np.int32)
@@ -63,93 +66,82 @@ def segments(graph: Graph) -> Segments:
     heads[begins] = True
     heads = heads[first[:-1]]
     a, b = segment_of[earlier], segment_of[later]
-    needs = np.bincount(b, minlength=len(heads)) + ~heads
     by_earlier = np.lexsort((b, a))
-    ranks, rank = np.unique(graph.rank[order[first[:-1]]], return_inverse=True)
-    has_parts = n_parts[first[:-1]] > 0
-    part_rows, part_start = _part_rows(graph, order[first[:-1]])
+    leads = order[first[:-1]]
+    ranks, rank = np.unique(graph.rank[leads], return_inverse=True)
+    part_row, part_start = _part_rows(graph, leads, parts)
+    of = np.empty(n, np.int32)
+    of[order] = segment_of
     return Segments(
         order=order,
         first=first,
         rank=rank.astype(np.int32),
         ranks=ranks,
         heads=heads,
-        needs=needs.astype(np.int32),
+        needs=(np.bincount(b, minlength=len(heads)) + ~heads).astype(np.int32),
         waiter_start=offsets(np.bincount(a, minlength=len(heads))),
         waiter=b[by_earlier],
         waiter_lag=lag[by_earlier],
-        lag=graph.lag[order[first[:-1]]],
-        has_parts=has_parts,
-        part_of=graph.part[part_rows],
+        lag=graph.lag[leads],
         part_start=part_start,
-        tail=graph.part_tail[part_rows],
+        part_row=part_row,
+        of=of,
     )
 
 
-def _cross_waits(
-    graph: Graph, order: Longs, begins: Longs
-) -> tuple[Longs, Longs, NDArray[np.float64]]:
-    """Positions (later, earlier) of the waits that stream order does not already imply, and lags.
-
-    A wait for an op further down the same stream is kept: it can never be met, and the engine
-    reports it as the deadlock that it is.
-    """
-    position = np.empty(len(order), np.int64)
-    position[order] = np.arange(len(order))
-    later = position[np.repeat(np.arange(len(graph)), np.diff(graph.wait_start))]
-    earlier = position[graph.wait_on]
-    stream = np.searchsorted(begins, np.arange(len(order)), side="right")
-    implied = (stream[later] == stream[earlier]) & (earlier < later) & (graph.wait_lag == 0)
-    return later[~implied], earlier[~implied], graph.wait_lag[~implied]
+def _compute_stream(graph: Graph) -> int:
+    return graph.streams.index("compute") if "compute" in graph.streams else 0
 
 
-def _part_rows(graph: Graph, ops: Longs) -> tuple[Longs, Ints]:
-    """Rows of graph.part for these ops, one op behind another, and where each begins."""
-    start = graph.part_start[ops].astype(np.int64)
-    count = (graph.part_start[ops + 1] - start).astype(np.int64)
-    begin = offsets(count)
-    rows = np.arange(begin[-1]) + np.repeat(start - begin[:-1], count)
-    return rows, begin
+def _moved(graph: Graph, facts: Uses) -> Flags:
+    """Communications that may join the kernels' lane: one at most between two kernels."""
+    if "compute" not in graph.streams:
+        return np.zeros(len(graph), np.bool_)
+    moved = facts.in_line & (facts.low >= 0) & (facts.high == facts.low + 1)
+    if graph.lag.strides[0] or graph.wait_lag.any():
+        moved[:] = False
+    gap = graph.rank[moved].astype(np.int64) * (len(graph) + 1) + facts.low[moved]
+    _, row, count = np.unique(gap, return_inverse=True, return_counts=True)
+    moved[np.flatnonzero(moved)[count[row] > 1]] = False
+    return moved
 
 
-def beside_compute(graph: Graph, segs: Segments, is_compute: Flags) -> Flags:
-    """Per segment: a communication beside which a compute kernel of its rank may run.
+def _edges(graph: Graph, facts: Uses, moved: Flags, order: Ints, begins: Longs) -> Edges:
+    """Positions (later, earlier) of the waits that the order of lanes does not imply, and lags.
 
-    ``is_compute`` is per work. It may not when it waits for the compute op issued just before it
-    and the compute op issued just after waits for it; then that stream stands still meanwhile. (A
-    rank that computes on several streams gets no such proof.)
+    A wait for an op further down the same lane is kept: it can never be met, and the engine reports
+    it as the deadlock that it is.
     """
     n = len(graph)
-    compute = is_compute[graph.work] & (np.diff(graph.part_start) == 0)
-    rank_change = np.flatnonzero(np.diff(graph.rank)) + 1
-    begin = np.zeros(n, np.int64)
-    begin[rank_change] = rank_change
-    begin = np.maximum.accumulate(begin)
-    index = np.arange(n)
-    before = np.maximum.accumulate(np.where(compute, index, -1))
-    before = np.where(before >= begin, before, -1)
-    last = np.append(rank_change, n) - 1
-    stop = last[np.searchsorted(last, index)]
-    after = np.minimum.accumulate(np.where(compute, index, n)[::-1])[::-1]
-    after = np.where(after <= stop, after, -1)
-    later = np.repeat(index, np.diff(graph.wait_start))
-    waits_before = np.zeros(n, np.bool_)
-    waits_before[later[graph.wait_on == before[later]]] = True
-    waits_before |= before < 0
-    held = np.zeros(n, np.bool_)
-    held[graph.wait_on[after[graph.wait_on] == later]] = True
-    held |= after < 0
-    free = ~(waits_before & held) & np.isin(graph.rank, graph.rank[compute])
-    single = _single_compute_stream(graph, compute)
-    ops = segs.order[segs.first[:-1]]
-    return segs.has_parts & (free | ~single[graph.rank])[ops]
+    position = np.empty(n, np.int64)
+    position[order] = np.arange(n)
+    later = np.repeat(np.arange(n), np.diff(graph.wait_start))
+    apart, before = _stream_order_lost(graph, facts, moved)
+    later = position[np.concatenate([later, apart])]
+    earlier = position[np.concatenate([graph.wait_on, before])]
+    lag = np.concatenate([graph.wait_lag, np.zeros(len(apart))])
+    lane = np.zeros(n, np.int32)
+    lane[begins[1:-1]] = 1
+    lane = np.cumsum(lane, dtype=np.int32)
+    implied = (lane[later] == lane[earlier]) & (earlier < later) & (lag == 0)
+    return later[~implied], earlier[~implied], lag[~implied]
 
 
-def _single_compute_stream(graph: Graph, compute: Flags) -> Flags:
-    """Per rank number: its compute is all on one stream, and its ops are contiguous in the graph."""
-    size, streams = int(graph.rank.max(initial=-1)) + 1, len(graph.streams)
-    used = np.zeros(size * streams, np.bool_)
-    used[graph.rank[compute].astype(np.int64) * streams + graph.stream[compute]] = True
-    runs = graph.rank[np.append(0, np.flatnonzero(np.diff(graph.rank)) + 1)]
-    single = used.reshape(size, streams).sum(axis=1) <= 1
-    return single & (np.bincount(runs, minlength=size) <= 1)
+def _stream_order_lost(graph: Graph, facts: Uses, moved: Flags) -> tuple[Longs, Longs]:
+    """Neighbours on a stream (later, earlier) of which one was moved, unless kernels part them."""
+    if not moved.any():
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    order, begins = graph.stream_order()
+    one, two = order[:-1], order[1:]
+    same = np.ones(len(one), np.bool_)
+    same[begins[1:-1] - 1] = False
+    lost = same & (moved[one] != moved[two]) & (facts.low[two] < facts.high[one])
+    return two[lost], one[lost]
+
+
+def _part_rows(graph: Graph, ops: Ints, parts: Flags) -> tuple[Longs, Ints]:
+    """Memberships of these ops, one op behind another, and where each begins."""
+    start = graph.part_start[ops].astype(np.int64)
+    count = np.where(parts[ops], graph.part_start[ops + 1] - start, 0)
+    begin = offsets(count)
+    return np.arange(begin[-1]) + np.repeat(start - begin[:-1], count), begin

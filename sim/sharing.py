@@ -28,7 +28,7 @@ class Run:
     env: Clock
     segs: Segments
     machine: Machine
-    uses: Uses
+    facts: Uses
     complete: Callable[[int], None]  # a segment has ended
     bounds: array[float]  # of segment s: its start and its ends, from slot first[s] + s on
     first: list[int]
@@ -51,7 +51,9 @@ class Sharing:
     """Starts the segments that share something, and solves again after each change."""
 
     def __init__(self, run: Run, graph: Graph, stats: Stats) -> None:
-        segs, machine, uses = run.segs, run.machine, run.uses
+        segs, machine, facts = run.segs, run.machine, run.facts
+        leads = segs.order[segs.first[:-1]]
+        member = facts.member
         self._run = run
         self._env, self._bounds, self._complete = run.env, run.bounds, run.complete
         self._queue: list[Any] = run.env._queue
@@ -64,20 +66,19 @@ class Sharing:
         self._gpus = [Gpu(i, seconds) for i in range(len(segs.ranks))]
         self._flows = Flows(machine)
         self._dirty: set[int] = set()  # GPUs whose state changed at this instant
-        self._beside = bytearray(uses.beside_compute.tobytes())
-        self._sms = uses.sms.tolist()
-        self._part_start, self._part_of = segs.part_start.tolist(), segs.part_of.tolist()
-        self._tail = segs.tail.tolist()
+        self._beside = bytearray(facts.beside[leads].tobytes())
+        self._sms = facts.sms[leads].tolist()
+        self._part_start = segs.part_start.tolist()
+        self._part_of = graph.part[segs.part_row].tolist()
         self._parts_left = np.diff(segs.part_start).tolist()
-        self._missing = uses.members.tolist()  # of each part: members that have not started
-        self._member_start = uses.member_start.tolist()
-        self._member = uses.member.tolist()  # rows of part_of, by part
-        self._row_segment = uses.row_segment.tolist()
-        self._member_segment = uses.row_segment[uses.member].tolist()
+        self._missing = facts.members.tolist()  # of each part: members that have not started
+        self._member_start = facts.member_start.tolist()
+        self._member_segment = segs.of[facts.row_op[member]].tolist()
+        self._member_tail = graph.part_tail[member].tolist()
         self._part_work = graph.part_work.tolist()
-        self._part_order = uses.part_order.tolist()
-        self._on_links = bytearray(uses.on_links.tobytes())  # of each work
-        self._uses_hbm = bytearray(uses.uses_hbm.tobytes())  # of each part
+        self._part_order = facts.part_order.tolist()
+        self._on_links = bytearray(facts.on_links.tobytes())  # of each work
+        self._uses_hbm = bytearray(facts.uses_hbm.tobytes())  # of each part
         self._latency = (machine.latency + machine.fixed).tolist()  # fixed: of recorded groups
         self._transfer = machine.transfer.tolist()
         self._speed, self._hbm = machine.speed.tolist(), machine.hbm.tolist()
@@ -93,10 +94,9 @@ class Sharing:
         running = gpu.running
         if running:
             self._touch(gpu.rank)
-        table = gpu.table if not running else None
-        running[s] = chain = Chain(self._end_callbacks, s, a, now, table or gpu.seconds())
-        if gpu.sms or gpu.hbm or table is None:
-            seconds = chain.table
+        running[s] = chain = Chain(self._end_callbacks, s, a, now)
+        chain.table = seconds = gpu.seconds()
+        if gpu.sms or gpu.hbm or len(running) > 1:
             each: Iterable[float] = [seconds[w] for w in self._work[a:b]]
         else:
             each = self._alone[a:b]
@@ -118,8 +118,9 @@ class Sharing:
     def _change_speed(self, gpu: Gpu) -> None:
         """Kernels under way go on as the GPU's new state allows; those behind them follow."""
         new, now = gpu.seconds(), self._env._now
-        for s in sorted(gpu.running):
-            chain = gpu.running[s]
+        running = gpu.running
+        for s in sorted(running) if len(running) > 1 else running:
+            chain = running[s]
             if chain.table is not new:
                 old, chain.table = chain.table, new
                 self._change_chain(chain, old, new, now)
@@ -207,8 +208,7 @@ class Sharing:
 
     def _take_memory(self, part: int, share: float) -> None:
         """The part takes this share of memory bandwidth on its members' GPUs; 0 gives it back."""
-        for k in range(self._member_start[part], self._member_start[part + 1]):
-            s = self._row_segment[self._member[k]]
+        for s in self._member_segment[self._member_start[part] : self._member_start[part + 1]]:
             if self._beside[s]:
                 gpu = self._gpus[self._rank[s]]
                 gpu.move(part, share)
@@ -222,11 +222,11 @@ class Sharing:
                 self._env.unsettled = True
         if self._uses_hbm[part]:
             self._take_memory(part, 0.0)
+        now = self._env._now
         for k in range(self._member_start[part], self._member_start[part + 1]):
-            row = self._member[k]
-            s, now = self._row_segment[row], self._env._now
-            if self._tail[row]:
-                self._env.at(now + self._tail[row], self._order[s], Due(self._end_member, s))
+            s, tail = self._member_segment[k], self._member_tail[k]
+            if tail:
+                self._env.at(now + tail, self._order[s], Due(self._end_member, s))
             else:
                 self._end_member_now(s)
 
@@ -256,8 +256,8 @@ class Sharing:
             self._schedule(flow)
             self._stats.flows_shared += 1
         if self._dirty:
-            dirty, self._dirty = sorted(self._dirty), set()
-            for rank in dirty:
+            dirty, self._dirty = self._dirty, set()
+            for rank in sorted(dirty) if len(dirty) > 1 else dirty:
                 self._change_speed(self._gpus[rank])
 
     def _schedule(self, flow: Flow) -> None:

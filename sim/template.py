@@ -61,7 +61,8 @@ class Template:
     memory_category: NDArray[np.int8]
     memory_bytes: NDArray[np.float64]
     memory_at_end: NDArray[np.bool_]
-    lasts: tuple[int, ...]  # its outputs: the last op of each stream that nothing in it waits for
+    lasts: tuple[int, ...]  # the last op of each stream that nothing in it waits for
+    outputs: tuple[int, ...]  # of those, what another stage waits for: not reductions over replicas
     others: tuple[Communication, ...]  # of the part slots that other teams take part in
 
     def __len__(self) -> int:
@@ -117,7 +118,7 @@ def _columns(
     tables: Tables,
 ) -> Template:
     memory = [change for item in program for change in item.memory]
-    needed = {need for item in program for need in item.needs}
+    lasts = _lasts(streams, {need for item in program for need in item.needs})
     return Template(
         name=np.array([tables.names(item.name) for item in program], np.int32),
         work=np.array([tables.works(work) for work in works], np.int32),
@@ -133,7 +134,8 @@ def _columns(
         memory_category=np.array([tables.categories(c.category) for c in memory], np.int8),
         memory_bytes=np.array([c.bytes for c in memory], np.float64),
         memory_at_end=np.array([c.at == "end" for c in memory], np.bool_),
-        lasts=_lasts(streams, needed),
+        lasts=lasts,
+        outputs=tuple(i for i in lasts if program[i].phase != "O"),
         others=tuple(others),
     )
 

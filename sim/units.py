@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+BYTES = {"bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
+"""Bytes of one element as it lies in memory."""
+
 _PREFIX = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3}
 _PREFIX |= {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _PREFIX |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}

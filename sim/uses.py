@@ -9,117 +9,111 @@ from itertools import combinations_with_replacement
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.between import Between
+from sim.between import Between, Flags, Longs, beside_compute, single_compute_stream
 from sim.graph import Fixed, Graph, Ints, offsets
 from sim.hardware import Machine
-from sim.segments import Flags, Longs, Segments, beside_compute
+
+PLAIN, CHAIN, COMMUNICATION, MEETING = range(4)
+"""How an op starts: nothing is beside it; a kernel that may be slowed; communication that shares or
+is shared; communication that only waits for its peers."""
 
 
 @dataclass(frozen=True, eq=False)
 class Uses:
-    """Facts of a graph on a machine that decide how each segment is started."""
+    """Facts of a graph on a machine that decide how the engine runs it."""
 
-    beside_compute: Flags  # of each segment: a communication that may slow kernels beside it
-    sms: Ints  # of each segment: SMs its communication holds
+    how: NDArray[np.int8]  # of each op: one of the four above
+    beside: Flags  # of each op: a communication that may slow kernels beside it
+    sms: Ints  # of each op: SMs its communication holds
+    in_line: Flags  # of each op: a communication for which its rank's kernels stand still
+    low: Longs  # of each op, see sim.between
+    high: Longs
     on_links: Flags  # of each work: uses links that another stream may use at the same time
     uses_hbm: Flags  # of each part: takes memory bandwidth that kernels beside it feel
     members: Longs  # of each part: how many
     member_start: Ints  # of each part: into
-    member: Longs  # rows of Segments.part_of, sorted by part, then by op
-    row_segment: Longs  # of each row of Segments.part_of: its segment
+    member: Longs  # memberships (rows of graph.part), sorted by part, then by op
+    row_op: Longs  # of each membership: its op
     part_order: Longs  # of each part: its first op
-    how: NDArray[np.int8]  # of each segment: one of the four below
 
 
-PLAIN, CHAIN, COMMUNICATION, MEETING = range(4)
-"""Nothing beside it; kernels that may be slowed; communication that shares or is shared; one that
-only waits for its peers."""
-
-
-def uses(graph: Graph, segs: Segments, machine: Machine) -> Uses:
+def uses(graph: Graph, machine: Machine) -> Uses:
     """Decide what may meet what."""
-    ops = segs.order[segs.first[:-1]]
-    row_segment = np.repeat(np.arange(len(segs)), np.diff(segs.part_start))
-    row_op = ops[row_segment]
-    member = np.lexsort((row_op, segs.part_of))
-    members = np.bincount(segs.part_of, minlength=len(graph.part_work))
+    n, n_parts = len(graph), len(graph.part_work)
+    row_op = np.repeat(np.arange(n), np.diff(graph.part_start))
+    row_work = graph.part_work[graph.part]
+    member = np.lexsort((row_op, graph.part))
+    members = np.bincount(graph.part, minlength=n_parts)
     member_start = offsets(members)
-    part_order = np.zeros(len(members), np.int64)
+    part_order = np.zeros(n_parts, np.int64)
     part_order[members > 0] = row_op[member[member_start[:-1][members > 0]]]
-    heavy = (machine.sms > 0) | (machine.hbm > 0)
-    sms = np.zeros(len(segs), np.int64)
-    np.maximum.at(sms, row_segment, machine.sms[graph.part_work[segs.part_of]])
-    weighs = np.zeros(len(segs), np.bool_)
-    np.logical_or.at(weighs, row_segment, heavy[graph.part_work[segs.part_of]])
+    sms = np.zeros(n, np.int32)
+    np.maximum.at(sms, row_op, machine.sms[row_work])
     felt = (machine.arithmetic > 0) | (machine.memory > 0)  # kernels that sharing can slow
-    is_compute = felt | np.array([isinstance(w, Fixed) for w in graph.works], np.bool_)
-    beside = beside_compute(graph, segs, is_compute) & weighs
-    on_links = _on_links(graph, segs, machine, row_op)
-    row_hbm = beside[row_segment] & (machine.hbm[graph.part_work[segs.part_of]] > 0)
-    uses_hbm = np.zeros(len(members), np.bool_)
-    np.logical_or.at(uses_hbm, segs.part_of, row_hbm)
-    quiet = ~beside & ~_any_row(segs, on_links, graph, row_segment)
-    lonely = _lonely(graph, segs, members) & quiet
-    meeting = _meets_only(segs, members, row_segment, quiet)
-    chain = _mixed(graph, segs, beside, felt, ops)
-    how = np.where(segs.has_parts & ~lonely, COMMUNICATION, np.where(chain, CHAIN, PLAIN))
-    how[meeting & ~lonely] = MEETING
+    is_kernel = (felt | np.array([isinstance(w, Fixed) for w in graph.works], np.bool_))[graph.work]
+    is_kernel &= np.diff(graph.part_start) == 0
+    between = Between(graph, row_op)
+    heavy = (machine.sms > 0) | (machine.hbm > 0)
+    moving = beside_compute(graph, is_kernel)
+    beside = moving & _any(n, row_op, heavy[row_work])
+    on_links = _on_links(graph, machine, row_op, between)
+    uses_hbm = _any(n_parts, graph.part, beside[row_op] & (machine.hbm[row_work] > 0))
+    quiet = (np.diff(graph.part_start) == 1) & ~beside & ~_any(n, row_op, on_links[row_work])
+    quiet[row_op[graph.part_tail != 0]] = False
+    lone = quiet & _lone(graph, members, row_op)
+    meeting = quiet & ~lone & _whole(graph, quiet, row_op)
+    kernel = _mixed(graph, beside, felt, is_kernel)
+    how = np.where(kernel, CHAIN, np.where(np.diff(graph.part_start) > 0, COMMUNICATION, PLAIN))
+    how[lone], how[meeting] = PLAIN, MEETING
     return Uses(
-        beside_compute=beside,
-        sms=sms.astype(np.int32),
+        how=how.astype(np.int8),
+        beside=beside,
+        sms=sms,
+        in_line=lone & ~moving & single_compute_stream(graph, is_kernel)[graph.rank],
+        low=between.low,
+        high=between.high,
         on_links=on_links,
         uses_hbm=uses_hbm,
         members=members,
         member_start=member_start,
         member=member,
-        row_segment=row_segment,
+        row_op=row_op,
         part_order=part_order,
-        how=how.astype(np.int8),
     )
 
 
-def _any_row(segs: Segments, flag: Flags, graph: Graph, row_segment: Longs) -> Flags:
-    out = np.zeros(len(segs), np.bool_)
-    np.logical_or.at(out, row_segment, flag[graph.part_work[segs.part_of]])
+def _any(size: int, row: Longs | Ints, flag: Flags) -> Flags:
+    out = np.zeros(size, np.bool_)
+    out[row[flag]] = True
     return out
 
 
-def _lonely(graph: Graph, segs: Segments, members: Longs) -> Flags:
-    """One part, in which no other simulated rank has a share, with the op's own work, no tail."""
-    one = np.diff(segs.part_start) == 1
-    out = np.zeros(len(segs), np.bool_)
-    row = segs.part_start[:-1][one]
-    part = segs.part_of[row]
-    own = graph.part_work[part] == graph.work[segs.order[segs.first[:-1][one]]]
-    out[one] = (members[part] == 1) & own & (segs.tail[row] == 0)
-    return out
+def _lone(graph: Graph, members: Longs, row_op: Longs) -> Flags:
+    """The part's only member among the simulated ranks, and the part's work is the op's."""
+    own = graph.part_work[graph.part] == graph.work[row_op]
+    return _any(len(graph), row_op, (members[graph.part] == 1) & own)
 
 
-def _meets_only(segs: Segments, members: Longs, row_segment: Longs, quiet: Flags) -> Flags:
-    """One part, whose members all have only that one, share nothing and have no tail."""
-    simple = quiet & (np.diff(segs.part_start) == 1)
-    simple[row_segment[segs.tail != 0]] = False
-    whole = np.ones(len(members), np.bool_)
-    np.logical_and.at(whole, segs.part_of, simple[row_segment])
-    out = simple.copy()
-    out[row_segment] &= whole[segs.part_of]
-    return out
+def _whole(graph: Graph, quiet: Flags, row_op: Longs) -> Flags:
+    """Members of parts all of whose members are quiet."""
+    loud = _any(len(graph.part_work), graph.part, ~quiet[row_op])
+    return _any(len(graph), row_op, ~loud[graph.part])
 
 
-def _mixed(graph: Graph, segs: Segments, beside: Flags, felt: Flags, ops: Longs) -> Flags:
-    """Kernel segments on GPUs where communication may run beside kernels, or kernels beside others."""
-    kernels = ~segs.has_parts
-    busy = np.zeros(len(segs.ranks), np.bool_)
-    busy[segs.rank[beside]] = True
-    streams = len(graph.streams)
-    used = np.zeros((len(busy), streams), np.bool_)
-    used[segs.rank[kernels], graph.stream[ops][kernels]] = True
-    busy |= used.sum(axis=1) > 1
-    feels = np.logical_or.reduceat(felt[graph.work[segs.order]], segs.first[:-1])
-    return kernels & busy[segs.rank] & feels
+def _mixed(graph: Graph, beside: Flags, felt: Flags, is_kernel: Flags) -> Flags:
+    """Kernels on GPUs where communication may run beside kernels, or kernels beside others."""
+    size, streams = int(graph.rank.max()) + 1, len(graph.streams)
+    used = np.zeros((size, streams), np.bool_)
+    used[graph.rank[is_kernel], graph.stream[is_kernel]] = True
+    busy = used.sum(axis=1) > 1
+    busy[graph.rank[beside]] = True
+    feels = np.zeros((size, streams), np.bool_)  # streams on which some kernel can be slowed
+    mine = is_kernel & felt[graph.work]
+    feels[graph.rank[mine], graph.stream[mine]] = True
+    return is_kernel & busy[graph.rank] & feels[graph.rank, graph.stream]
 
 
-def _on_links(graph: Graph, segs: Segments, machine: Machine, row_op: Longs) -> Flags:
+def _on_links(graph: Graph, machine: Machine, row_op: Longs, apart: Between) -> Flags:
     """Works that may meet another on a link.
 
     Two works never meet if every part of either has a member on one common stream, since a stream
@@ -130,8 +124,7 @@ def _on_links(graph: Graph, segs: Segments, machine: Machine, row_op: Longs) -> 
     for w in np.flatnonzero(np.diff(machine.link_start)).tolist():
         for link in machine.link[machine.link_start[w] : machine.link_start[w + 1]].tolist():
             users[link].append(w)
-    always = _always_on(graph, segs, row_op)
-    apart = Between(graph, segs, row_op)
+    always = _always_on(graph, row_op)
     out = np.zeros(len(graph.works), np.bool_)
     met: dict[tuple[int, int], bool] = {}
     for works in {tuple(works) for works in users.values()}:
@@ -143,18 +136,17 @@ def _on_links(graph: Graph, segs: Segments, machine: Machine, row_op: Longs) -> 
     return out
 
 
-def _always_on(graph: Graph, segs: Segments, row_op: Longs) -> dict[int, set[int]]:
+def _always_on(graph: Graph, row_op: Longs) -> defaultdict[int, set[int]]:
     """Per work, the streams (rank times streams plus stream) on which each part has a member."""
     n_streams, n_parts = len(graph.streams), max(len(graph.part_work), 1)
     stream = graph.rank[row_op].astype(np.int64) * n_streams + graph.stream[row_op]
-    work = graph.part_work[segs.part_of].astype(np.int64)
-    distinct = np.unique(stream * n_parts + segs.part_of)  # an op may be in a part only once
+    distinct = np.unique(stream * n_parts + graph.part)
     pair = graph.part_work[distinct % n_parts] + len(graph.works) * (distinct // n_parts)
     pairs, count = np.unique(pair, return_counts=True)
-    parts = np.bincount(graph.part_work[np.unique(segs.part_of)], minlength=len(graph.works))
-    out: dict[int, set[int]] = {int(w): set() for w in np.unique(work)}
+    parts = np.bincount(graph.part_work[np.unique(graph.part)], minlength=len(graph.works))
+    out: defaultdict[int, set[int]] = defaultdict(set)
     for key, n in zip(pairs.tolist(), count.tolist(), strict=True):
-        key, w = divmod(key, len(graph.works))
+        stream_key, w = divmod(key, len(graph.works))
         if n == parts[w]:
-            out[w].add(key)
+            out[w].add(stream_key)
     return out

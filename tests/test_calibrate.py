@@ -27,6 +27,7 @@ KNOWN = Gemm(
     split=1.1,
     derating=0.15,
     derating_flops=2e12,
+    accumulate=0.6,
     memory=0.72,
     fixed=4e-6,
 )

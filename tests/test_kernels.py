@@ -24,6 +24,7 @@ TOY_GEMM = {
     "split": 1.5,
     "derating": 0.2,
     "derating_flops": 1e9,
+    "accumulate": 0.5,
     "memory": 0.8,
     "fixed": 7.0,
 }
@@ -189,3 +190,11 @@ def test_fp16_costs_what_bf16_does():
     """Tables are of bf16; both run on the same tensor cores."""
     gpu = REAL["dgx_a100"]
     assert seconds(gpu, gemm(1, 4096, 4096, 4096, "fp16")) == seconds(gpu, gemm(1, *[4096] * 3))
+
+
+def test_a_result_that_is_added_to_costs_its_extra_traffic():
+    """10 more bytes for each of 600 · 250 elements, half of them unhidden, at 1,000 B/s: 750 s."""
+    work = gemm(1, 600, 250, 60)
+    added = work._replace(bytes=work.bytes + 10 * 600 * 250)
+    plain, extra = (kernels.compute_seconds(TOY, w)[0] for w in (work, added))
+    assert extra - plain == pytest.approx(750.0, rel=1e-12)

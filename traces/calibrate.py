@@ -25,7 +25,8 @@ SIMPLE, LOW_LATENCY = 4 * 2**20, 2**20  # bytes: NCCL's protocols are fitted abo
 
 
 SOURCES = {
-    "gemm": "traincast calibrate; gemm_perf of {package}, {folder}, all frameworks",
+    "gemm": "traincast calibrate; gemm_perf of {package}, {folder}, all frameworks; accumulate: "
+    "A100 pairs in traces/calibration/accumulate.py",
     "attention": "traincast calibrate; published figures in traces/calibration/attention.py",
     "memory_kernels": "traincast calibrate; recorded A100 kernels in traces/calibration/memory.py",
 }

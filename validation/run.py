@@ -34,11 +34,11 @@ class Outcome(NamedTuple):
 
 
 class Total(NamedTuple):
-    """Mean and largest |error|, and how many figures."""
+    """Mean and largest |error|, of how many rows."""
 
     mean: float
     max: float
-    count: int
+    rows: int
 
 
 def validate(names: Sequence[str] = (), progress: Progress | None = None) -> list[Outcome]:
@@ -67,7 +67,7 @@ def total(rows: Iterable[Compared]) -> Total:
     """Over some figures.
 
     >>> total([Compared("a", 9.0, 10.0), Compared("b", 26.0, 20.0)])
-    Total(mean=0.2, max=0.3, count=2)
+    Total(mean=0.2, max=0.3, rows=2)
     """
     errors = [abs(row.error) for row in rows]
     return Total(round(sum(errors) / len(errors), 12), round(max(errors), 12), len(errors))
@@ -88,8 +88,13 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     whole = steps(outcomes)
     return {
         "tables": [_table(outcome) for outcome in outcomes],
-        "steps": total(whole)._asdict() if whole else None,
+        "steps": _total(whole) if whole else None,
     }
+
+
+def _total(rows: Iterable[Compared]) -> dict[str, Any]:
+    mean, largest, count = total(rows)
+    return {"mean": mean, "max": largest, "count": count}
 
 
 def _table(outcome: Outcome) -> dict[str, Any]:
@@ -101,7 +106,7 @@ def _table(outcome: Outcome) -> dict[str, Any]:
         "assumed": table.assumed,
         "unit": table.unit,
         "per_unit": tables.UNITS[table.unit],
-        **total(outcome.rows)._asdict(),
+        **_total(outcome.rows),
         "peer": table.peer._asdict() if table.peer else None,
         "rows": [{**row._asdict(), "error": row.error} for row in outcome.rows],
     }

@@ -1,7 +1,7 @@
 """Which figures have been published, and by which recipe do we predict each?
 
-``published/*.toml`` holds one table of a paper per file: the figures in the paper's unit, where they
-stand, what the paper leaves open and is assumed here, and a peer's error on the same rows.
+``published/*.toml`` holds one table of a paper per file: the figures in the paper's unit, where
+they stand, what the paper leaves open and is assumed here, and a peer's error on the same rows.
 """
 
 from __future__ import annotations

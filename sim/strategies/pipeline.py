@@ -72,7 +72,7 @@ class Makers:
     tail: Callable[[int], Template]  # of how many ops it waits for
 
 
-def variants(steps: Steps, rank: int, gate: Longs, outputs: Callable[[str], int]) -> list[Variant]:
+def variants(steps: Steps, rank: int, gate: Longs) -> list[Variant]:
     """The variant of each step of a rank; ``gate`` says which inputs an exchange brings."""
     mine = slice(int(steps.begins[rank]), int(steps.begins[rank + 1]))
     stage, kind, source = steps.stage[mine], steps.kind[mine], steps.source[mine]
@@ -82,7 +82,7 @@ def variants(steps: Steps, rank: int, gate: Longs, outputs: Callable[[str], int]
         place[np.flatnonzero((stage == s) & (kind == "F"))[:1]] = "first"
         place[np.flatnonzero((stage == s) & (kind == last_kind))[-1:]] = "last"
     local = (source >= 0) & (gate < 0) & (steps.rank[source] == rank)
-    inputs = np.where(gate >= 0, 1, np.where(local, [outputs(k) for k in kind], 0))
+    inputs = np.where(gate >= 0, 1, np.where(local, 2, 0))
     columns = (stage.tolist(), kind.tolist(), place.tolist(), inputs.tolist())
     return [Variant(*row) for row in zip(*columns, strict=True)]
 
@@ -103,7 +103,7 @@ def lower(
     ``message_parts`` numbers the part of each message, ``other_parts`` those of a template's groups
     that other teams take part in.
     """
-    kinds = variants(steps, rank, exchange.gate, lambda _: 2)
+    kinds = variants(steps, rank, exchange.gate)
     groups = [
         *_steps(steps, rank, exchange, make, kinds),
         *_exchanges(exchange, make, len(kinds), message_parts),
@@ -157,8 +157,11 @@ def _steps(
             waits = [(len(kinds) + exchange.gate[units], 0)]
         elif variant.inputs:
             source = steps.source[begin + units] - begin
-            lasts = make.step(kinds[int(source[0])]).lasts
-            waits = [(source, lasts[k % len(lasts)]) for k in range(variant.inputs)]
+            outputs = [make.step(kinds[k]).outputs for k in source.tolist()]
+            waits = [
+                (source, np.array([row[k % len(row)] for row in outputs], np.int64))
+                for k in range(variant.inputs)
+            ]
         waits.append(_previous(units, kinds, make, len(kinds) + len(exchange)))
         if variant.place == "first":
             head = np.full(len(units), len(kinds) + len(exchange))
@@ -191,7 +194,7 @@ def _exchanges(
             int(stage),  # type: ignore[call-overload]
             first + units,
             exchange.microbatch[units],
-            [(waits[:, w, 0], waits[0, w, 1]) for w in range(n_waits)],  # type: ignore[arg-type]
+            [(waits[:, w, 0], waits[:, w, 1]) for w in range(n_waits)],  # type: ignore[arg-type]
             [message_parts[messages[:, m]] for m in range(n_parts)],  # type: ignore[arg-type]
         )
 

@@ -14,10 +14,12 @@ import numpy as np
 
 from sim.cluster import Gpu
 from sim.kernels import Gemm, gemm_seconds
+from traces.calibration import accumulate
 from traces.calibration.errors import Fit, FitError, Floats, fit_error, solve
 from traces.calibration.tables import GemmRows, take
 
-ORDER = tuple(name for name in Gemm._fields if name != "memory")
+APART = ("accumulate", "memory")  # fitted by themselves
+ORDER = tuple(name for name in Gemm._fields if name not in APART)
 START = (0.9, 0.85, 0.75, 0.65, 200.0, 0.6, 1.1, 0.1, 1.0, 3.0)  # TFLOP and microseconds last
 LOW = (0.3, 0.3, 0.2, 0.1, 0.0, 0.0, 1.0, 0.0, 0.01, 0.0)
 HIGH = (1.0, 1.0, 1.0, 1.0, 2000.0, 1.0, 2.0, 0.6, 50.0, 20.0)
@@ -53,14 +55,14 @@ RECORDED = (
 
 def fit(gpu: Gpu, dtype: str, rows: GemmRows) -> Fit:
     """Constants for one dtype of the topology, and errors on training-sized rows."""
-    memory = _memory_share(gpu, rows)
+    memory, added = _memory_share(gpu, rows), accumulate.fit()
     rows = training_sized(rows)
 
     def constants(x: Floats) -> Gemm:
         si = dict(zip(ORDER, map(float, x), strict=True))
         si["derating_flops"] *= 1e12
         si["fixed"] *= 1e-6
-        return Gemm(memory=memory, **si)
+        return Gemm(memory=memory, **added.constants, **si)
 
     def off(x: Floats) -> Floats:
         out: Floats = np.log(predict(gpu, dtype, constants(x), 1.0, *rows[:3]) / rows.seconds)
@@ -73,7 +75,7 @@ def fit(gpu: Gpu, dtype: str, rows: GemmRows) -> Fit:
     spread = fit_error(
         f"{family}: spread over frameworks (standard deviation)", 1.0 + both, np.ones_like(both)
     )
-    return Fit(best._asdict(), (error, spread))
+    return Fit(best._asdict(), (error, spread, *added.errors))
 
 
 def training_sized(rows: GemmRows) -> GemmRows:

@@ -1,0 +1,261 @@
+"""Building a step: stamped columns against ops placed one at a time, and what it costs to build."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from sim import cluster as clusters
+from sim.build import training_step
+from sim.cluster import Cluster
+from sim.engine import simulate
+from sim.fold import loads
+from sim.graph import Builder, Communication, Graph
+from sim.job import Job
+from sim.model import parameters
+from sim.price import price
+from sim.program import Collective, Item
+from sim.segments import segments
+from sim.stage import stage_programs
+from sim.strategies import data as dp
+from sim.strategies.optimizer import Tail, tail, zero_gradients
+from sim.timeline import Timeline
+
+Make = Callable[..., Job]
+
+
+class Naive:
+    """The same step with one call of ``Builder.add`` per op, for p2p by direction and no ZeRO."""
+
+    def __init__(self, job: Job) -> None:
+        self.job, self.b = job, Builder()
+        self.members: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        self.owner = {step.stage: q for q, steps in enumerate(job.plan) for step in steps}
+        self.work: dict[tuple[object, ...], Communication] = {}
+
+    def graph(self) -> Graph:
+        ranks = self.job.ranks
+        for q in range(len(self.job.plan)):
+            for i, j in np.ndindex(ranks.shape[:2]):
+                self.rank(q, i, j)
+        for key, members in self.members.items():
+            self.b.join(members, self.work[key])
+        return self.b.graph()
+
+    def rank(self, q: int, i: int, j: int) -> None:
+        """All ops of one rank, in an order that its streams can run."""
+        self.at, self.me = (q, i, j), int(self.job.ranks[i, j, q])
+        self.count: Counter[object] = Counter()
+        self.ready: dict[tuple[int, str, int], list[int]] = {}
+        self.receive_all()
+        model, tp = self.job.model, self.job.setting.tp
+        held = {
+            s: parameters(model, tp, self.job.layers(s), s == 0, s == self.last)
+            for s in sorted({step.stage for step in self.job.plan[q]})
+        }
+        programs = {s: self.programs(s) for s in held}
+        buckets = {s: dp.buckets(programs[s]["B"], held[s], self.job.data) for s in held}
+        self.kernel = self.place(
+            [zero_gradients(sum(h.total for h in held.values()), self.job.data)]
+        )[0]
+        ends: list[int] = []
+        left = Counter(step.stage for step in self.job.plan[q] if step.kind == "B")
+        for step in self.job.plan[q]:
+            items = programs[step.stage][step.kind]
+            left[step.stage] -= step.kind == "B"
+            final = step.kind == "B" and not left[step.stage]
+            if final and self.job.data.degree > 1:
+                items = dp.reduce_gradients(items, buckets[step.stage], self.job.data)
+            source = step.stage + (-1 if step.kind == "F" else 1)
+            inputs = self.ready.pop((source, step.kind, step.microbatch), [])
+            placed = self.place(items, inputs, step.microbatch)
+            out = self.outputs(items, placed)
+            self.ready[tuple(step)] = out
+            self.send(step, out)
+            ends += placed if final else []
+        self.place(self.tail(held), ends)
+
+    @property
+    def last(self) -> int:
+        return self.job.stages - 1
+
+    def programs(self, s: int) -> dict[str, list[Item]]:
+        return stage_programs(
+            self.job.model, self.job.setting, self.job.layers(s), s == 0, s == self.last
+        )
+
+    def place(self, items: list[Item], inputs: list[int] = [], microbatch: int = -1) -> list[int]:  # noqa: B006
+        """One op per item; what leads waits for the inputs, a collective also for the last kernel."""
+        placed: list[int] = []
+        leading = True
+        for item in items:
+            waits = [placed[n] for n in item.needs if n >= 0]
+            collective = isinstance(item, Collective)
+            if any(n < 0 for n in item.needs) or (leading and microbatch >= 0):
+                waits += inputs
+                if collective and microbatch >= 0:
+                    waits.append(self.kernel)
+            if not collective:
+                leading = False
+                op = self.b.add(
+                    item.name, self.me, "compute", item.work, waits, microbatch=microbatch
+                )
+                self.kernel = op
+            else:
+                op = self.collective(item, waits, microbatch)
+            placed.append(op)
+        return placed
+
+    def collective(self, item: Collective, waits: list[int], microbatch: int) -> int:
+        q, i, j = self.at
+        ranks, first, last = self.job.ranks, self.owner[0], self.owner[self.last]
+        group = {
+            "tp": ranks[:, j, q],
+            "dp": ranks[i, :, q],
+            "model": np.sort(ranks[:, j].ravel()),
+            "embedding": ranks[i, j, [first, last]],
+        }[item.axis]
+        work = Communication(item.collective, item.bytes, tuple(group.tolist()), item.axis)
+        op = self.b.add(
+            item.name, self.me, item.stream or item.axis, work, waits, microbatch=microbatch
+        )
+        self.count[item.axis, work.ranks] += 1
+        key = (item.axis, work.ranks, self.count[item.axis, work.ranks])
+        self.members[key].append(op)
+        self.work[key] = work
+        return op
+
+    def outputs(self, items: list[Item], placed: list[int]) -> list[int]:
+        """The last kernel, and the last tp collective where nothing waits for it."""
+        needed = {n for item in items for n in item.needs}
+        last = {getattr(item, "axis", "compute"): k for k, item in enumerate(items)}
+        last.pop("dp", None)
+        return [placed[k] for s, k in last.items() if s == "compute" or k not in needed]
+
+    def message(self, step: tuple[int, str, int], to: int, name: str, waits: list[int]) -> int:
+        """One end of the message that ``step`` sends to the rank of stage ``to``."""
+        _, i, j = self.at
+        line = self.job.ranks[i, j]
+        ends = (int(line[self.owner[step[0]]]), int(line[self.owner[to]]))
+        work = Communication("p2p", self.job.boundary_bytes, ends, "pp")
+        stream = f"send to {ends[1]}" if ends[0] == self.me else f"receive from {ends[0]}"
+        op = self.b.add(name, self.me, stream, work, waits, microbatch=step[2])
+        self.members["pp", *step, i, j].append(op)
+        self.work["pp", *step, i, j] = work
+        return op
+
+    def send(self, step: tuple[int, str, int], out: list[int]) -> None:
+        to = step[0] + (1 if step[1] == "F" else -1)
+        if 0 <= to <= self.last and self.owner[to] != self.at[0]:
+            self.message(step, to, "send", out)
+
+    def receive_all(self) -> None:
+        """Receives wait for nothing and lie on streams of their own, in their sender's order."""
+        for q, steps in enumerate(self.job.plan):
+            for step in steps:
+                to = step.stage + (1 if step.kind == "F" else -1)
+                if q != self.at[0] and self.owner.get(to) == self.at[0]:
+                    self.ready[tuple(step)] = [self.message(step, to, "receive", [])]
+
+    def tail(self, held: dict[int, object]) -> list[Item]:
+        job, t = self.job, self.job.setting.tp
+        size = sum(h.norm + h.row_bias for h in held.values()) * 4 * (job.setting.sp and t > 1)
+        ends = self.owner[0] != self.owner[self.last] and (0 in held or self.last in held)
+        rows = max(h.embedding or h.head for h in held.values()) * 4 * ends
+        what = Tail(sum(h.total for h in held.values()), size, rows, False, t * job.mesh.pp)
+        return tail(what, [], job.data, 1)
+
+
+def timeline(graph: Graph, job: Job, cluster: Cluster) -> Timeline:
+    works = [work for work in graph.works if isinstance(work, Communication)]
+    prices = dict(zip(works, loads(cluster, job, (), works), strict=True))
+    return simulate(graph, price(graph, cluster, prices))
+
+
+def streams(done: Timeline) -> dict[tuple[int, str], np.ndarray]:
+    """Starts and ends per rank and stream; p2p streams under names that both builders share."""
+    words = {"pp send →": "send to ", "pp recv ←": "receive from "}
+    out = {}
+    for rank, stream, ops in done.graph.by_stream():
+        for ours, theirs in words.items():
+            stream = stream.replace(ours, theirs)
+        out[rank, stream] = np.array([done.start[ops], done.end[ops]])
+    return out
+
+
+CASES = [
+    {"tp": 2, "pp": 2, "dp": 2, "grad_dtype": "fp32"},
+    {"tp": 2, "pp": 2, "dp": 2, "sp": True, "tied": False},
+    {"tp": 4, "pp": 2, "sp": True, "recompute": "full", "schedule": "gpipe"},
+    {"tp": 1, "pp": 4, "dp": 2, "chunks": 2, "microbatches": 8},
+    {"tp": 2, "pp": 4, "sp": True, "tp_overlap": True, "layers_per_stage": (1, 3, 3, 1)},
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_stamping_is_placing_ops_one_at_a_time(small_job: Make, case: dict[str, object]) -> None:
+    """Same ops per stream, same waits and groups: the same timeline, sharing of the network on."""
+    job, cluster = small_job(**case), clusters.load("dgx_a100", 8)
+    naive, ours = Naive(job).graph(), training_step(job)
+    assert len(naive) == len(ours)
+    one, other = (streams(timeline(graph, job, cluster)) for graph in (naive, ours))
+    assert one.keys() == other.keys()
+    for key, times in one.items():
+        np.testing.assert_allclose(other[key], times, rtol=1e-9, err_msg=str(key))
+
+
+def calls(job: Job) -> int:
+    """How many Python functions are entered while a job is built and cut to segments."""
+    count = 0
+
+    def note(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        segments(training_step(job))
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_no_builder_loops_over_ops(small_job: Make) -> None:
+    """Four times the micro-batches cost a few calls per message, with two layers a stage or with
+    eight: nothing grows with the ops inside a step."""
+    growth = {}
+    for layers in (4, 16):
+        common = {"tp": 2, "pp": 2, "layers": layers, "sp": True}
+        few, many = (small_job(microbatches=m, **common) for m in (8, 32))
+        training_step(few)  # layers are remembered between calls
+        growth[layers] = calls(many) - calls(few)
+    messages = 2 * 2 * (32 - 8)  # ends of each direction on both lanes, times 2 ranks
+    assert growth[16] <= growth[4] * 1.02 + 20
+    assert growth[16] <= 25 * messages * 2
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize("case", CASES[:4], ids=str)
+def test_memory_comes_back_to_what_stays(
+    small_job: Make, case: dict[str, object], recompute: str
+) -> None:
+    """All that a rank allocates in a step it frees, category by category."""
+    graph = training_step(small_job(**(case | {"recompute": recompute})))
+    op = np.repeat(np.arange(len(graph)), np.diff(graph.memory_start))
+    assert len(op)
+    for rank in graph.ranks().tolist():
+        for row, category in enumerate(graph.categories):
+            mine = (graph.rank[op] == rank) & (graph.memory_category == row)
+            assert abs(graph.memory_bytes[mine].sum()) < 1e-6, (rank, category)
+
+
+def test_uneven_stages_hold_their_own_layers(small_job: Make) -> None:
+    """Layers 0 | 1-4 | 5-6 | 7: every op of a layer lies on that stage's rank."""
+    graph = training_step(small_job(pp=4, layers_per_stage=(1, 4, 2, 1)))
+    owners = {(int(layer), int(rank)) for layer, rank in zip(graph.layer, graph.rank, strict=True)}
+    held = [sorted(layer for layer, rank in owners if rank == r and layer >= 0) for r in range(4)]
+    assert held == [[0], [1, 2, 3, 4], [5, 6], [7]]
