@@ -86,6 +86,23 @@ class Cluster:
         """Seconds that each link adds."""
         return self._column("latency", 0.0)
 
+    @cached_property
+    def kinds(self) -> list[int]:
+        """A number for each link, the same for links of equal capacity and efficiency."""
+        rows = np.stack([self.capacity, self.efficiency], axis=1)
+        _, row = np.unique(rows, axis=0, return_inverse=True)
+        return [int(k) for k in row.ravel()]
+
+    @cached_property
+    def memory(self) -> dict[object, float]:
+        """What algorithms remember of this cluster: latencies of alike communications."""
+        return {}
+
+    @cached_property
+    def protocols(self) -> dict[tuple[str, int], list[dict[str, float]]]:
+        """What algorithms remember of this cluster: constants of a collective by GPUs per node."""
+        return {}
+
     def _column(self, key: str, default: float) -> Floats:
         return np.array([v for _, _, v in self.network.edges(data=key, default=default)], float)
 

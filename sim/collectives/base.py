@@ -134,8 +134,12 @@ def _delay(cluster: Cluster, hops: Sequence[Hops], across: bool) -> float:
 
 def _protocols(cluster: Cluster, constants: str, each: int) -> list[dict[str, float]]:
     """The constants of each protocol for so many GPUs per node."""
-    protocols = cluster.collectives.get(constants, {}).values()
-    return [{key: _at(value, each) for key, value in table.items()} for table in protocols] or [{}]
+    known = cluster.protocols.get((constants, each))
+    if known is None:
+        tables = cluster.collectives.get(constants, {}).values()
+        known = [{key: _at(value, each) for key, value in table.items()} for table in tables]
+        known = cluster.protocols[constants, each] = known or [{}]
+    return known
 
 
 def _at(value: Mapping[str, float] | float, each: int) -> float:

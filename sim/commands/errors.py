@@ -11,7 +11,7 @@ Figures = Mapping[str, Any]
 
 
 def show_errors(found: Figures) -> None:
-    """Print every table of :func:`validation.run.summary`, its assumptions and its peer's errors."""
+    """Print every table of `validation.run.summary`, its assumptions and its peer's errors."""
     for table in found["tables"]:
         title = f"{table['title']}\n{table['source']}\nassumed: {table['assumed']}"
         unit = table["unit"]
