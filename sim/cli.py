@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="From a training recipe to the timeline of its step.",
-    epilog="Example: traincast run validation/recipes/gpt_22b.toml --out out",
+    epilog="Example: traincast run validation/recipes/korthikanti_22b_full.toml --out out",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

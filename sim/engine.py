@@ -150,9 +150,9 @@ def _run(
     )
     how = np.maximum.reduceat(facts.how[segs.order], segs.first[:-1])
     start = [starters[code] for code in how.tolist()]
-    for s in np.flatnonzero(segs.needs == 0).tolist():
-        needs[s] = 1
-        env.at(lag[s] if lag is not None else 0.0, order[s], Due(met, s))
+    for s in np.flatnonzero(segs.heads & ((segs.needs == 0) | (segs.lag > 0))).tolist():
+        needs[s] += 1  # the beginning of time, and for the first of a stream the lag after it
+        env.at(segs.lag[s].item(), order[s], Due(met, s))
     with no_garbage():
         env.run_all()
     if progress is not None:

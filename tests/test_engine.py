@@ -265,3 +265,12 @@ def test_two_runs_are_equal_to_the_bit() -> None:
     assert one.end.tobytes() == two.end.tobytes()
     slower = replace(half_machine(graph), capacity=np.array([0.5]))
     assert simulate(graph, slower).seconds > one.seconds
+
+
+def test_the_lag_of_a_streams_first_op_counts_from_the_beginning() -> None:
+    """With and without a wait: whichever is later."""
+    b = Builder()
+    first = b.add("a", 0, "compute", Fixed(2.0), lag=1.5)
+    b.add("b", 1, "compute", Fixed(2.0), waits=[first], lag=0.5)
+    b.add("c", 2, "compute", Fixed(2.0), waits=[first], lag=5.0)
+    assert simulate(b.graph(), ideal(b.graph())).start.tolist() == [1.5, 3.5, 5.0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pytest
 
 import schedules
 from schedules import Plan, Step
+from sim.build import training_step
 from sim.graph import Graph
+from sim.job import Job
 from sim.schedule_run import plan_graph, plan_of, run_plan
 from sim.strategies.exchange import Policy
 from sim.strategies.messages import columns, issue_keys, messages, torch_order
@@ -157,3 +160,34 @@ def test_issue_keys_hold_nothing_up() -> None:
     keys, place = np.array([7, 3, 9]), np.array([1, 2, 0])
     assert issue_keys(keys, place).tolist() == [3, 3, 3]
     assert issue_keys(np.array([1, 5, 9]), np.array([0, 1, 2])).tolist() == [1, 5, 9]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"tp": 2, "dp": 2},
+        {"tp": 2, "dp": 2, "sp": True, "zero": 1, "overlap_param_gather": True},
+        {"tp": 4, "scatter_gather": True},
+        {"tp": 2, "scatter_gather": True, "chunks": 2, "dp": 2},
+        {"tp": 2, "dp": 2, "policy": Policy("direction", ahead=0)},
+    ],
+    ids=str,
+)
+def test_a_send_waits_for_the_end_of_its_step(
+    small_job: Callable[..., Job], case: dict[str, object]
+) -> None:
+    """For the last kernel of that stage and micro-batch, even where collectives were put in between
+    (reduced gradients, gathered inputs), and not for reductions over replicas."""
+    graph = training_step(small_job(pp=2, **case))
+    ops = [graph.op(i) for i in range(len(graph))]
+    last: dict[tuple[object, ...], int] = {}
+    for i, op in enumerate(ops):
+        if op.stream == "compute":
+            last[op.rank, op.stage, op.microbatch, op.phase == "F"] = i
+    sends = [i for i, op in enumerate(ops) if op.name.startswith("send")]
+    assert sends
+    for i in sends:
+        op = ops[i]
+        waits = graph.waits(i).tolist()
+        assert last[op.rank, op.stage, op.microbatch, op.name == "send_activation"] in waits
+        assert "dp" not in {ops[k].stream for k in waits}
