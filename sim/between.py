@@ -8,6 +8,8 @@ beside one whose interval is empty the stream stands still.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -72,7 +74,7 @@ def _intervals(graph: Graph) -> tuple[Longs, Longs]:
     before = same & kernel[later]
     np.minimum.at(high, on[before], position[later[before]])
     order, begins = graph.stream_order()
-    for a, b in zip(begins[:-1], begins[1:], strict=True):
+    for a, b in pairwise(begins):
         ops = order[a:b]
         if not kernel[ops[0]]:
             low[ops] = np.maximum.accumulate(low[ops])
@@ -129,4 +131,5 @@ def single_compute_stream(graph: Graph, is_kernel: Flags) -> Flags:
     used = np.zeros((size, streams), np.bool_)
     used[graph.rank[is_kernel], graph.stream[is_kernel]] = True
     runs = graph.rank[np.append(0, np.flatnonzero(np.diff(graph.rank)) + 1)]
-    return (used.sum(axis=1) <= 1) & (np.bincount(runs, minlength=size) <= 1)
+    single: Flags = (used.sum(axis=1) <= 1) & (np.bincount(runs, minlength=size) <= 1)
+    return single

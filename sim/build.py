@@ -61,7 +61,9 @@ class Build:
         self.steps = columns(self.job.plan)
         self.sent = messages(self.steps)
         pair = self.job.policy.name == "pair"
-        self.torch = torch_order(self.steps, self.sent) if pair else np.arange(len(self.sent.source))
+        self.torch = (
+            torch_order(self.steps, self.sent) if pair else np.arange(len(self.sent.source))
+        )
         self._others: dict[tuple[object, ...], int] = {}
         self._other_work: list[int] = []
         self._programs: dict[tuple[Variant, int], Program] = {}
@@ -125,9 +127,7 @@ class Build:
         def other_parts(template: Template) -> list[int]:
             return [self._other(work, count, q) for work in template.others]
 
-        return lower(
-            self.steps, q, moves, make, base, team_part, parts, other_parts, rank
-        )
+        return lower(self.steps, q, moves, make, base, team_part, parts, other_parts, rank)
 
     def _other(self, work: Communication, count: Counter[tuple[object, ...]], q: int) -> int:
         """The part of the next collective that a rank issues on a communicator of several teams."""
@@ -188,9 +188,14 @@ class Build:
         return exchange_template(name, stream, phase, work, waits, parts, self.tables)
 
     def _message_work(self, i: int, j: int, message: int) -> Communication:
-        ends = (self.steps.rank[self.sent.source[message]], self.steps.rank[self.sent.target[message]])
+        ends = (
+            self.steps.rank[self.sent.source[message]],
+            self.steps.rank[self.sent.target[message]],
+        )
         line = self.job.ranks[i, j]
-        return Communication("p2p", self.job.boundary_bytes, (int(line[ends[0]]), int(line[ends[1]])), "pp")
+        return Communication(
+            "p2p", self.job.boundary_bytes, (int(line[ends[0]]), int(line[ends[1]])), "pp"
+        )
 
     def _message_works(self) -> Longs:
         """The work of every message, lane by lane."""
@@ -213,9 +218,9 @@ class Build:
             items = data_parallel.reduce_gradients(items, stage.buckets, data)
         if variant.place == "first" and self._gathers_ahead:
             items = data_parallel.wait_for_parameters(items, stage.buckets)
-        if variant.inputs and variant.kind != "W" and self.job.scatter_gather and self.job.setting.tp > 1:
-            if self._remote(variant):
-                items = self._gathered_input(items, variant)
+        scattered = self.job.scatter_gather and self.job.setting.tp > 1
+        if scattered and variant.inputs and variant.kind != "W" and self._remote(variant):
+            items = self._gathered_input(items, variant)
         return _given(items, variant.inputs, self._head_row(variant.stage, q))
 
     def _remote(self, variant: Variant) -> bool:
@@ -230,7 +235,9 @@ class Build:
         whole = self.job.boundary_bytes * self.job.setting.tp
         phase = "F" if variant.kind == "F" else "I"
         gather = Collective("input_all_gather", "tp", "all_gather", whole, phase, needs=(-1,))
-        moved = [item._replace(needs=tuple(n + 1 if n >= 0 else n for n in item.needs)) for item in items]
+        moved = [
+            item._replace(needs=tuple(n + 1 if n >= 0 else n for n in item.needs)) for item in items
+        ]
         moved[0] = moved[0]._replace(needs=(*moved[0].needs, 0))
         return [gather, *moved]
 
@@ -285,7 +292,7 @@ def _given(items: Program, inputs: int, head_row: int) -> Program:
     for i, item in enumerate(out):
         leads = isinstance(item, Collective)
         missing = tuple(n for n in given if n not in item.needs)
-        if leads and not item.needs or not leads:
+        if (leads and not item.needs) or not leads:
             before = (-1 - inputs,) if leads else ()
             out[i] = item._replace(needs=(*item.needs, *missing, *before))
         if not leads:

@@ -16,11 +16,12 @@ from schedules import Step
 from sim import topology
 from sim.activations import rebuilt_bytes, stage_bytes
 from sim.job import Job
-from sim.resident import resident
 from sim.recipe import Recipe
+from sim.resident import resident
 from sim.runs import job_of
 
 SHARE = {"F": 1.0, "B": -1.0, "I": -0.5, "W": -0.5}  # of a stage's activations, by kind of step
+
 
 def check(recipe: Recipe) -> dict[str, Any]:
     """The memory of every pipeline rank, in the form of ``summary.json``, and the GPU's capacity.

@@ -51,7 +51,7 @@ class Clock(simpy.Environment):
 
     def at(self, time: float, order: int, event: Due) -> Due:
         """Schedule ``event`` at ``time``; events of equal times are applied by ``order``."""
-        heappush(self._queue, (time, NORMAL, order, event))  # type: ignore[misc,arg-type]
+        heappush(self._queue, (time, NORMAL, order, event))  # type: ignore[misc]
         return event
 
     def run_all(self) -> None:

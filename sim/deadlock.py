@@ -22,7 +22,7 @@ class DeadlockError(RuntimeError):
             for rank, stream, ops in graph.by_stream()
             if not ended[ops].all()
         }
-        waits = nx.DiGraph()
+        waits: nx.DiGraph[tuple[int, str]] = nx.DiGraph()
         for key, head in stuck.items():
             for need in _needs(graph, head, started, ended):
                 waits.add_edge(key, (int(graph.rank[need]), graph.streams[graph.stream[need]]))
@@ -47,7 +47,7 @@ def _needs(graph: Graph, head: int, started: Flags, ended: Flags) -> Iterator[in
             yield int(i)
 
 
-def _cycle(waits: nx.DiGraph) -> list[tuple[int, str]]:
+def _cycle(waits: nx.DiGraph[tuple[int, str]]) -> list[tuple[int, str]]:
     try:
         return [edge[0] for edge in nx.find_cycle(waits)]
     except nx.NetworkXNoCycle:
@@ -58,7 +58,9 @@ def _line(graph: Graph, key: tuple[int, str], head: int, started: Flags, ended: 
     needs = list(_needs(graph, head, started, ended))
     names = ", ".join(_where(graph, i) for i in needs[:3]) + (", ..." if len(needs) > 3 else "")
     doing = "has started and waits for" if started[head] else "waits for"
-    return f"  rank {key[0]}, stream {key[1]}: {_what(graph, head)} {doing} {names or 'nothing known'}"
+    return (
+        f"  rank {key[0]}, stream {key[1]}: {_what(graph, head)} {doing} {names or 'nothing known'}"
+    )
 
 
 def _what(graph: Graph, i: int) -> str:

@@ -7,8 +7,8 @@ ended. Rules that make a run exact and reproducible to the bit, whatever engine 
 - the events of one instant are applied in op order, and only then are shared rates solved again;
 - the remaining work of an activity advances only when its own rate changes.
 
-Consecutive kernels that nothing else meets run as one segment (:mod:`sim.segments`); when the GPU is
-shared, a change in the middle of a segment splits it at the kernel that is running.
+Consecutive kernels that nothing else meets run as one segment (:mod:`sim.segments`); when the GPU
+is shared, a change in the middle of a segment splits it at the kernel that is running.
 """
 
 from __future__ import annotations

@@ -11,12 +11,12 @@ from sim.network import fair_rates
 class Flow:
     """One communication moving data. Its end is known as long as its speed stays."""
 
-    __slots__ = ("coefficients", "end", "id", "left", "links", "since", "speed")
+    __slots__ = ("coefficients", "end", "left", "links", "number", "since", "speed")
 
     def __init__(
-        self, id: int, size: float, links: list[int], coefficients: list[float], now: float
+        self, number: int, size: float, links: list[int], coefficients: list[float], now: float
     ) -> None:
-        self.id = id
+        self.number = number
         self.left = size  # bytes on its most loaded link
         self.links = links
         self.coefficients = coefficients
@@ -45,15 +45,15 @@ class Flows:
         self._on: list[dict[int, Flow]] = [{} for _ in self._capacity]
         self._touched: set[int] = set()
 
-    def join(self, id: int, work: int, now: float) -> Flow:
+    def join(self, number: int, work: int, now: float) -> Flow:
         """Start to move the bytes of ``work``; if nobody is on its links, at full speed."""
         rows = slice(self._start[work], self._start[work + 1])
-        flow = Flow(id, self._size[work], self._link[rows], self._coefficient[rows], now)
+        flow = Flow(number, self._size[work], self._link[rows], self._coefficient[rows], now)
         shared = False
         for link in flow.links:
             on = self._on[link]
             shared = shared or bool(on)
-            on[id] = flow
+            on[number] = flow
         if shared:
             self._touched.update(flow.links)
         else:
@@ -65,7 +65,7 @@ class Flows:
         left = False
         for link in flow.links:
             on = self._on[link]
-            del on[flow.id]
+            del on[flow.number]
             if on:
                 self._touched.add(link)
                 left = True
@@ -97,13 +97,13 @@ class Flows:
             frontier = [touched]
             seen_links.add(touched)
             while frontier:
-                for id, flow in self._on[frontier.pop()].items():
-                    if id not in flows:
-                        flows[id] = flow
+                for number, flow in self._on[frontier.pop()].items():
+                    if number not in flows:
+                        flows[number] = flow
                         fresh = [link for link in flow.links if link not in seen_links]
                         seen_links.update(fresh)
                         frontier += fresh
-            yield [flows[id] for id in sorted(flows)]
+            yield [flows[number] for number in sorted(flows)]
         self._touched.clear()
 
     def _rates(self, flows: list[Flow]) -> list[float]:

@@ -46,8 +46,9 @@ def candidates(job: Job) -> Iterator[Lanes]:
     """Ways to fold, the fewest ranks first; the last folds nothing."""
     t, d = job.mesh.tp, job.mesh.dp
     seen = set()
-    for axes in (("tp", "dp"), ("dp",), ("tp",), ()):
-        axes = tuple(axis for axis in axes if {"tp": t, "dp": d}[axis] > 1)
+    ways: tuple[tuple[str, ...], ...] = (("tp", "dp"), ("dp",), ("tp",), ())
+    for way in ways:
+        axes = tuple(axis for axis in way if {"tp": t, "dp": d}[axis] > 1)
         if axes not in seen:
             seen.add(axes)
             shape = (1 if "tp" in axes else t, 1 if "dp" in axes else d)
@@ -91,7 +92,6 @@ def _orbit(job: Job, axes: Sequence[str], ranks: tuple[int, ...]) -> list[tuple[
     dp = (place[1] + shifts[:, 1:]) % grid.shape[1]
     images = grid[tp, dp, place[2]]
     unique: dict[tuple[int, ...], tuple[int, ...]] = {}
-    ring = len(ranks) > 2
     for image in images.tolist():
-        unique.setdefault(tuple(sorted(image)) if ring else tuple(image), tuple(image))
+        unique.setdefault(tuple(sorted(image)), tuple(image))
     return list(unique.values())

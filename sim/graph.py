@@ -1,7 +1,7 @@
 """What has to be done: operations in columns, and which of them wait for which.
 
-Nothing here knows how long anything takes. An operation (op) is one kernel, copy or host call on one
-stream of one rank; it is known by its index, so what a run finds out about each (its start, its
+Nothing here knows how long anything takes. An operation (op) is one kernel, copy or host call on
+one stream of one rank; it is known by its index, so what a run finds out about each (its start, its
 end) is a plain array in the same order. Exactly three relations hold between ops:
 
 - *stream order*: the ops of one (rank, stream) run one after another, in index order;
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -168,7 +169,7 @@ class Graph:
     def by_stream(self) -> Iterator[tuple[int, str, NDArray[np.int64]]]:
         """(rank, stream, ops in issue order) for every stream that has ops."""
         order, begins = self.stream_order()
-        for a, b in zip(begins[:-1], begins[1:], strict=True):
+        for a, b in pairwise(begins):
             ops = order[a:b]
             yield int(self.rank[ops[0]]), self.streams[self.stream[ops[0]]], ops
 
@@ -278,7 +279,7 @@ class Builder:
         )
 
 
-def offsets(counts: Sequence[int] | NDArray[np.int64]) -> Ints:
+def offsets(counts: Sequence[int] | NDArray[np.integer]) -> Ints:
     """Where each row begins when rows of these lengths lie one behind another (n + 1)."""
     out = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=out[1:])

@@ -1,4 +1,4 @@
-"""What is trained how: everything that the graph of a training step follows from, and no machine."""
+"""What is trained how: everything that the graph of a step follows from, and no machine."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ ADAM, MASTER = 8, 4
 def resident(job: Job, stages: Sequence[int]) -> Mapping[str, float]:
     """Bytes by category on each rank that holds these stages.
 
-    In mixed precision 2 + 2 + 12 per parameter (Rajbhandari et al. 2019, section 3.1), or 2 + 4 + 12
+    In mixed precision 2 + 2 + 12 per parameter (Rajbhandari et al. 2019, section 3.1), 2 + 4 + 12
     with fp32 gradients; ZeRO-1 splits the 12 over the replicas.
     """
     held = sum(_parameters(job, s) for s in stages)

@@ -74,7 +74,11 @@ def run(
     job = job_of(recipe)
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
     lanes, graph, machine = prepare(job, cluster, fold=recipe.simulation.fold == "auto")
-    timeline = simulate(graph, machine, lambda done, of: report("simulating", done, of))
+
+    def progress(done: int, of: int) -> None:
+        report("simulating", done, of)
+
+    timeline = simulate(graph, machine, progress)
     return Result(recipe, job, cluster, lanes, machine, timeline, perf_counter() - begin)
 
 

@@ -24,6 +24,7 @@ from sim.template import Stamp, Tables, Template, assemble, place
 from sim.template import exchange as exchange_template
 from sim.timeline import Timeline
 
+DIRECTION = Policy("direction")
 Times = Mapping[str, float]  # seconds of a stage's F, I and W; of a transfer, p2p
 
 
@@ -56,7 +57,7 @@ def plan_of(name: str, ranks: int, microbatches: int, chunks: int) -> Plan:
     return schedules.load(name)(ranks, microbatches, **given)
 
 
-def run_plan(plan: Plan, times: Times, policy: Policy = Policy("direction")) -> Timeline:
+def run_plan(plan: Plan, times: Times, policy: Policy = DIRECTION) -> Timeline:
     """Run any plan; a stage's whole backward takes I + W seconds."""
     graph = plan_graph(plan, times, policy)
     return simulate(graph, ideal(graph, times.get("p2p", 0.0)))

@@ -97,7 +97,7 @@ def _moved(graph: Graph, facts: Uses) -> Flags:
     """Communications that may join the kernels' lane: one at most between two kernels."""
     if "compute" not in graph.streams:
         return np.zeros(len(graph), np.bool_)
-    moved = facts.in_line & (facts.low >= 0) & (facts.high == facts.low + 1)
+    moved: Flags = facts.in_line & (facts.low >= 0) & (facts.high == facts.low + 1)
     if graph.lag.strides[0] or graph.wait_lag.any():
         moved[:] = False
     gap = graph.rank[moved].astype(np.int64) * (len(graph) + 1) + facts.low[moved]

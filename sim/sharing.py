@@ -125,9 +125,7 @@ class Sharing:
                 old, chain.table = chain.table, new
                 self._change_chain(chain, old, new, now)
 
-    def _change_chain(
-        self, chain: Chain, old: array[float], new: array[float], now: float
-    ) -> None:
+    def _change_chain(self, chain: Chain, old: array[float], new: array[float], now: float) -> None:
         s, bounds, work = chain.segment, self._bounds, self._work
         a, b = self._first[s] + s, self._first[s + 1] + s
         slot = bisect_right(bounds, now, a + 1, b + 1)  # where the running kernel ends
@@ -167,7 +165,9 @@ class Sharing:
         if not missing:
             work = self._part_work[part]
             end = now + self._latency[work] + self._transfer[work]
-            heappush(self._queue, (end, NORMAL, self._part_order[part], Due(self._end_meeting, part)))
+            heappush(
+                self._queue, (end, NORMAL, self._part_order[part], Due(self._end_meeting, part))
+            )
 
     def _end_meeting(self, due: Due) -> None:
         part, now = due.what, self._env._now
@@ -217,9 +217,8 @@ class Sharing:
 
     def _end_part(self, due: Due) -> None:
         part: int = due.what
-        if part in self._flow:
-            if self._flows.leave(self._flow.pop(part)[0]):
-                self._env.unsettled = True
+        if part in self._flow and self._flows.leave(self._flow.pop(part)[0]):
+            self._env.unsettled = True
         if self._uses_hbm[part]:
             self._take_memory(part, 0.0)
         now = self._env._now
@@ -250,7 +249,7 @@ class Sharing:
         self._env.unsettled = True
 
     def settle(self) -> None:
-        """All events of this instant are applied: find the new speeds, of links and then of GPUs."""
+        """All events of this instant are applied: new speeds, of links and then of GPUs."""
         self._stats.resolves += 1
         for flow in self._flows.resolve(self._env._now):
             self._schedule(flow)
@@ -262,10 +261,10 @@ class Sharing:
 
     def _schedule(self, flow: Flow) -> None:
         """The flow has a new speed, so a new end."""
-        self._flow[flow.id][1].drop()
-        due = Due(self._end_part, flow.id)
-        self._env.at(flow.end, self._part_order[flow.id], due)
-        self._flow[flow.id] = (flow, due)
-        if self._uses_hbm[flow.id]:
-            work = self._part_work[flow.id]
-            self._take_memory(flow.id, self._hbm[work] * flow.speed / self._speed[work])
+        self._flow[flow.number][1].drop()
+        due = Due(self._end_part, flow.number)
+        self._env.at(flow.end, self._part_order[flow.number], due)
+        self._flow[flow.number] = (flow, due)
+        if self._uses_hbm[flow.number]:
+            work = self._part_work[flow.number]
+            self._take_memory(flow.number, self._hbm[work] * flow.speed / self._speed[work])

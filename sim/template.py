@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +80,10 @@ def place(program: Program, ranks: Ranks, tables: Tables, own: str = "tp") -> Te
     team's parts; each other one takes the part in the next slot.
     """
     works: list[Work] = []
-    streams, part_refs, own_works, others = [], [], [], []
+    streams: list[str] = []
+    part_refs: list[tuple[int, ...]] = []
+    own_works: list[int] = []
+    others: list[Communication] = []
     for item in program:
         if not isinstance(item, Collective):
             works.append(item.work)
@@ -173,7 +177,7 @@ def assemble(
     """
     n = sum(len(s.template) * len(s.base) for s in stamps)
     counts = {key: np.zeros(n, np.int32) for key in ("wait", "part", "memory")}
-    columns = {
+    columns: dict[str, NDArray[Any]] = {
         "name": np.empty(n, np.int32),
         "work": np.empty(n, np.int32),
         "stream": np.empty(n, np.int32),
@@ -202,7 +206,11 @@ def assemble(
         part[_rows(part_start, s.base, t.part_ref)] = _resolve(t.part_ref, s.parts, s.part_slots)
         part_work[s.parts[:, None] + np.arange(len(t.part_work))] = t.part_work
         rows = _rows(memory_start, s.base, t.memory_bytes)
-        category[rows], size[rows], at_end[rows] = t.memory_category, t.memory_bytes, t.memory_at_end
+        category[rows], size[rows], at_end[rows] = (
+            t.memory_category,
+            t.memory_bytes,
+            t.memory_at_end,
+        )
     return Graph(
         names=tables.names.values(),  # type: ignore[arg-type]
         works=tables.works.values(),  # type: ignore[arg-type]

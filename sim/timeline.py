@@ -41,7 +41,7 @@ class Timeline:
         kinds = np.array([kind(work) for work in graph.works], object)
 
         def labels(codes: NDArray[np.integer], table: tuple[str, ...]) -> pd.Categorical:
-            return pd.Categorical.from_codes(codes.astype(np.int32), list(table))
+            return pd.Categorical.from_codes(codes, list(table))  # type: ignore[arg-type]
 
         return pd.DataFrame(
             {

@@ -39,8 +39,10 @@ def seconds(value: float) -> str:
         return "0 s"
     for prefix, scale in (("", 1.0), ("m", 1e-3), ("u", 1e-6)):
         if abs(value) >= scale:
-            return f"{value / scale:.4g} {prefix}s" if value / scale < 100 else (
-                f"{value / scale:.1f} {prefix}s"
+            return (
+                f"{value / scale:.4g} {prefix}s"
+                if value / scale < 100
+                else (f"{value / scale:.1f} {prefix}s")
             )
     return f"{value / 1e-9:.4g} ns"
 

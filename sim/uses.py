@@ -110,7 +110,8 @@ def _mixed(graph: Graph, beside: Flags, felt: Flags, is_kernel: Flags) -> Flags:
     feels = np.zeros((size, streams), np.bool_)  # streams on which some kernel can be slowed
     mine = is_kernel & felt[graph.work]
     feels[graph.rank[mine], graph.stream[mine]] = True
-    return is_kernel & busy[graph.rank] & feels[graph.rank, graph.stream]
+    mixed: Flags = is_kernel & busy[graph.rank] & feels[graph.rank, graph.stream]
+    return mixed
 
 
 def _on_links(graph: Graph, machine: Machine, row_op: Longs, apart: Between) -> Flags:

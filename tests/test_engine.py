@@ -54,7 +54,7 @@ def graphs(draw: st.DrawFn) -> Graph:
         waits = draw(st.lists(integers(0, i - 1), max_size=2)) if i else []
         b.add("op", rank, stream, Fixed(draw(st.sampled_from([5.0, 4.0, 3.0, 0.5, 0.0]))), waits)
         if draw(st.booleans()) and draw(st.booleans()):
-            # a collective over ranks 0..n-1, issued at one point in the order, so it cannot deadlock
+            # a collective over ranks 0..n-1, issued at one point of the order: no deadlock
             for _ in range(draw(integers(1, 2))):
                 work = Fixed(draw(st.sampled_from([7.0, 2.0])), "communication", "tp")
                 b.join([b.add("meet", r, "group", work) for r in range(draw(integers(1, 4)))])

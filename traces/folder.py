@@ -36,7 +36,7 @@ def write(
 ) -> Files:
     """Write summary, Perfetto file, a file per rank, pictures and the complete recipe.
 
-    ``ranks`` and ``window`` (seconds) select what the traces hold; without ``ranks`` a trace of over
+    ``ranks`` and ``window`` (seconds) select what the traces hold; without ``ranks`` one of over
     300,000 ops holds the first, middle and last pipeline stage. The same result gives the same
     bytes: how long the simulation took is left out of the summary.
     """

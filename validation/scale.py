@@ -21,7 +21,7 @@ from sim import cluster as clusters
 from sim.build import training_step
 from sim.engine import simulate
 from sim.fold import candidates
-from sim.graph import Communication, Graph
+from sim.graph import Graph
 from sim.hardware import Machine, Traffic, ideal, table
 from sim.runs import job_of, load, prepare
 from sim.schedule_run import plan_graph

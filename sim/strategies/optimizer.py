@@ -52,7 +52,9 @@ def tail(
 
 def _last(items: Sequence[Item]) -> tuple[int, ...]:
     """The latest collective of each axis: its stream orders the ones before."""
-    return tuple({item.axis: i for i, item in enumerate(items) if isinstance(item, Collective)}.values())
+    return tuple(
+        {item.axis: i for i, item in enumerate(items) if isinstance(item, Collective)}.values()
+    )
 
 
 def _sum(name: str, axis: str, size: float, needs: tuple[int, ...]) -> Collective:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.strategies.messages import Longs, Messages, Steps
+from sim.strategies.messages import Longs, Steps
 from sim.template import Stamp, Template
 
 HEAD, TAIL = -10, 1 << 60  # issue keys before and after every step's
@@ -166,7 +166,9 @@ def _steps(
         if variant.place == "first":
             head = np.full(len(units), len(kinds) + len(exchange))
             waits += [(head, k) for k in range(len(make.head))]
-        yield Group(make.step(variant), variant.stage, units, steps.microbatch[begin + units], waits)
+        yield Group(
+            make.step(variant), variant.stage, units, steps.microbatch[begin + units], waits
+        )
 
 
 def _previous(units: Longs, kinds: Sequence[Variant], make: Makers, head: int) -> Reference:
@@ -180,22 +182,24 @@ def _previous(units: Longs, kinds: Sequence[Variant], make: Makers, head: int) -
 def _exchanges(
     exchange: Exchange, make: Makers, first: int, message_parts: Longs
 ) -> Iterator[Group]:
-    alike: dict[tuple[object, ...], list[int]] = {}
+    alike: dict[tuple[str, str, int, int, int], list[int]] = {}
+    stages = exchange.stage.tolist()
     for k in range(len(exchange)):
         shape = (len(exchange.waits[k]), len(exchange.messages[k]))
-        alike.setdefault((exchange.name[k], exchange.stream[k], exchange.stage[k], *shape), []).append(k)
+        kind = (exchange.name[k], exchange.stream[k], stages[k], *shape)
+        alike.setdefault(kind, []).append(k)
     for (name, stream, stage, n_waits, n_parts), rows in alike.items():
-        template = make.exchange(name, stream, exchange.messages[rows[0]][0], n_waits, n_parts)  # type: ignore[arg-type]
+        template = make.exchange(name, stream, exchange.messages[rows[0]][0], n_waits, n_parts)
         units = np.array(rows, np.int64)
         waits = np.array([exchange.waits[k] for k in rows], np.int64).reshape(len(rows), n_waits, 2)
         messages = np.array([exchange.messages[k] for k in rows], np.int64)
         yield Group(
             template,
-            int(stage),  # type: ignore[call-overload]
+            stage,
             first + units,
             exchange.microbatch[units],
-            [(waits[:, w, 0], waits[:, w, 1]) for w in range(n_waits)],  # type: ignore[arg-type]
-            [message_parts[messages[:, m]] for m in range(n_parts)],  # type: ignore[arg-type]
+            [(waits[:, w, 0], waits[:, w, 1]) for w in range(n_waits)],
+            [message_parts[messages[:, m]] for m in range(n_parts)],
         )
 
 

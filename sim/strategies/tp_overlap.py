@@ -81,6 +81,7 @@ def _step(whole: Collective, degree: int) -> Collective:
 
 def _piece(whole: Kernel, degree: int) -> Kernel:
     """One t-th of the GEMM's rows; the other matrix is read again by every piece."""
+    assert isinstance(whole.work, Compute)
     batch, m, n, k = whole.work.shape
     per_element = whole.work.bytes / (batch * (m * k + k * n + m * n))
     rows = m // degree
