@@ -26,6 +26,8 @@ from sim.strategies.exchange import exchange
 from sim.strategies.messages import Longs, columns, messages, torch_order
 from sim.strategies.optimizer import Tail, tail, zero_gradients
 from sim.strategies.pipeline import Makers, Variant, lower, variants
+from sim.strategies.sequence import replicated_gradient_bytes
+from sim.strategies.tensor import replicated_kv_bytes
 from sim.template import Stamp, Tables, Template, assemble, place
 from sim.template import exchange as exchange_template
 
@@ -171,6 +173,10 @@ class Build:
                 return tuple(ranks[:, dp, pp].tolist())
             case "dp":
                 return tuple(ranks[tp, :, pp].tolist())
+            case "kv":
+                same = job.mesh.tp // job.model.kv_heads  # ranks that hold the same heads
+                begin = tp - tp % same
+                return tuple(ranks[begin : begin + same, dp, pp].tolist())
             case "embedding":
                 last = self._owner(job.stages - 1)
                 return (int(ranks[tp, dp, self._owner(0)]), int(ranks[tp, dp, last]))
@@ -268,12 +274,16 @@ class Build:
         held = [self.stages[s].held for s in mine]
         grad = BYTES[job.data.grad_dtype]
         tp, s = job.setting.tp, job.setting
-        partial = sum(h.norm + h.row_bias for h in held) * grad if s.sp and tp > 1 else 0
+        partial = sum(
+            replicated_gradient_bytes(job.model, s, job.layers(k), k == 0, k == job.stages - 1)
+            for k in mine
+        )
+        kv = sum(len(job.layers(k)) for k in mine) * replicated_kv_bytes(job.model, s)
         ends = {self._owner(0), self._owner(job.stages - 1)}
         tied = job.model.tied and len(ends) > 1 and q in ends
         embedding = max(h.embedding or h.head for h in held) * grad if tied else 0
         ranks = tp * job.mesh.pp * (job.mesh.dp if job.data.zero else 1)
-        what = Tail(sum(h.total for h in held), partial, embedding, s.dtype == "fp16", ranks)
+        what = Tail(sum(h.total for h in held), partial, kv, embedding, s.dtype == "fp16", ranks)
         return tail(what, [self.stages[k].buckets for k in mine], job.data, inputs)
 
 

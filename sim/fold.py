@@ -62,7 +62,10 @@ def loads(
     if not axes:
         return [_single(cluster, traffic(cluster, work)) for work in works]
     orbits = [
-        [traffic(cluster, work._replace(ranks=ranks)) for ranks in _orbit(job, axes, work.ranks)]
+        [
+            traffic(cluster, work._replace(ranks=ranks))
+            for ranks in _orbit(job, axes, work.ranks, work.dimension)
+        ]
         for work in works
     ]
     folded = fold_loads(cluster, orbits, LATENCY_SPREAD)
@@ -81,13 +84,17 @@ def _single(cluster: Cluster, one: Traffic) -> Load:
     return Load(tuple(links.tolist()), tuple(size.tolist()), most, one.latency, one.algorithm)
 
 
-def _orbit(job: Job, axes: Sequence[str], ranks: tuple[int, ...]) -> list[tuple[int, ...]]:
+def _orbit(
+    job: Job, axes: Sequence[str], ranks: tuple[int, ...], dimension: str
+) -> list[tuple[int, ...]]:
     """The images of a group under all shifts along ``axes``, each once, itself first."""
     grid = job.ranks
     at = np.argsort(grid, axis=None)  # rank -> flat coordinates
     place = np.array(np.unravel_index(at[list(ranks)], grid.shape))
     t, d = (grid.shape[k] if axis in axes else 1 for k, axis in enumerate(("tp", "dp")))
     shifts = np.array(list(np.ndindex(t, d)))
+    if dimension == "kv":  # groups are runs of so many tp ranks: no other shift maps them
+        shifts = shifts[shifts[:, 0] % len(ranks) == 0]
     tp = (place[0] + shifts[:, :1]) % grid.shape[0]
     dp = (place[1] + shifts[:, 1:]) % grid.shape[1]
     images = grid[tp, dp, place[2]]

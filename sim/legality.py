@@ -57,14 +57,16 @@ def _order(recipe: Recipe) -> None:
 
 def _tensor(recipe: Recipe) -> None:
     model, p = recipe.model, recipe.parallelism
-    split = {"heads": model.heads, "kv_heads": model.kv_heads, "ffn": model.ffn}
+    split = {"heads": model.heads, "ffn": model.ffn}
+    if (model.kv_heads or 1) > p.tp or p.tp % (model.kv_heads or 1):
+        split["kv_heads"] = model.kv_heads  # fewer than tp are replicated, evenly
     if p.sp:
         split["sequence"] = model.sequence
     for name, size in split.items():
         if (size or 0) % p.tp:
             raise ValueError(
                 f"model.{name} = {size} cannot be split over parallelism.tp = {p.tp}; "
-                f"tp must divide it"
+                f"tp must divide it{', or be a multiple of it' if name == 'kv_heads' else ''}"
             )
 
 

@@ -46,7 +46,8 @@ class Result:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The numbers of ``summary.json``; see the README for each key."""
-        return summary(self)
+        folded = self.lanes.axes
+        return summary(self.recipe, self.job, self.cluster, folded, self.timeline, self.wall)
 
 
 def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Recipe:

@@ -40,11 +40,11 @@ def show_summary(summary: Figures, capacity: float) -> None:
     show(summary_rows(summary), "figure", "value")
     time = summary["time_s"]
     rows = [
-        (name, _spread(time["exposed"][name]), _spread(time["hidden"][name]))
+        (name, *(_spread(time[figure][name]) for figure in ("exposed", "hidden", "waiting")))
         for name in time["exposed"]
     ]
     if rows:
-        show(rows, "communication", "exposed, mean (max)", "hidden, mean (max)")
+        show(rows, "communication, mean (max)", "exposed", "hidden", "waiting for peers")
     show_memory(summary["memory"], capacity)
 
 

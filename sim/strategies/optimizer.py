@@ -24,6 +24,7 @@ class Tail:
 
     parameters: int  # that this rank holds
     partial: float = 0.0  # bytes of gradients to sum over tp: norms under sequence parallelism
+    kv: float = 0.0  # bytes of K and V gradients to sum over the ranks that hold the same heads
     embedding: float = 0.0  # bytes of the tied embedding's gradient, to sum over its two stages
     loss_scale: bool = False  # fp16: gradients are unscaled and checked first
     norm_ranks: int = 1  # over how many ranks the norm is summed
@@ -37,12 +38,11 @@ def tail(
     before = tuple(-1 - k for k in range(inputs))
     if data.degree > 1 and not data.overlap_grad_reduce:
         items += [reduction(bucket, data, before) for parts in stages for bucket in parts]
-    if what.partial:
-        needs = (*before, *_last(items))
-        items.append(_sum("partial_grad_all_reduce", "tp", what.partial, needs))
-    if what.embedding:
-        needs = (*before, *_last(items))
-        items.append(_sum("embedding_grad_all_reduce", "embedding", what.embedding, needs))
+    sums = (("partial", "tp", what.partial), ("kv", "kv", what.kv))
+    for name, axis, size in (*sums, ("embedding", "embedding", what.embedding)):
+        if size:
+            needs = (*before, *_last(items))
+            items.append(_sum(f"{name}_grad_all_reduce", axis, size, needs))
     items += _update(what, data, (*before, *_last(items)), len(items))
     if data.degree > 1 and data.zero and not data.overlap_param_gather:
         adam = (len(items) - 1,)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from sim.model import BYTES, Model, Setting
 from sim.operators import Share
 
 
@@ -55,3 +56,15 @@ def split(share: Share, degree: int) -> Share:
         ffn=share.ffn // degree,
         vocab=share.vocab // degree,
     )
+
+
+def replicated_kv_bytes(model: Model, setting: Setting) -> float:
+    """Bytes of one layer's K and V gradients that ranks with the same KV heads all-reduce.
+
+    With more ranks than KV heads each head is held by several, of which every one has seen the
+    gradient of its own query heads alone.
+    """
+    if setting.tp <= model.kv_heads:
+        return 0.0
+    width = 2 * model.head_dim
+    return float(width * (model.hidden + model.qkv_bias) * BYTES[setting.grad_dtype])

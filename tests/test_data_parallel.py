@@ -1,0 +1,167 @@
+"""Gradient buckets: which parameters, in what order, reduced when; parameters gathered for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from sim import cluster as clusters
+from sim.build import training_step
+from sim.engine import simulate
+from sim.graph import Compute, Graph
+from sim.job import Job
+from sim.model import Parameters
+from sim.program import Kernel
+from sim.runs import prepare
+from sim.strategies.data import (
+    DataParallel,
+    buckets,
+    gathers,
+    reduce_gradients,
+    wait_for_parameters,
+)
+from sim.timeline import Timeline
+
+Make = Callable[..., Job]
+
+
+def gradient(name: str, layer: int, m: int, n: int) -> Kernel:
+    return Kernel(name, Compute("gemm", 0.0, 8.0, (1, m, n, 7)), "W", layer)
+
+
+BACKWARD = [  # two layers, later first: 60 + 40, then 60 + 40; 10 more come at the end
+    Kernel("norm", Compute("norm", 0.0, 8.0), "I", 1),
+    gradient("fc", 1, 6, 10),
+    gradient("qkv", 1, 4, 10),
+    Kernel("dgrad", Compute("gemm", 0.0, 8.0, (1, 9, 9, 9)), "I", 0),
+    gradient("fc", 0, 6, 10),
+    gradient("qkv", 0, 4, 10),
+]
+HELD = Parameters(linear=200, row_bias=4, norm=6, embedding=0, positions=0, head=0)
+
+
+def data(bucket: float, **changes: object) -> DataParallel:
+    return DataParallel(degree=4, bucket=bucket, **changes)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        (1, [(60, 1), (40, 2), (60, 4), (50, 5)]),
+        (60, [(60, 1), (100, 4), (50, 5)]),
+        (100, [(100, 2), (110, 5)]),
+        (101, [(160, 4), (50, 5)]),
+        (10**6, [(210, 5)]),
+    ],
+)
+def test_buckets_fill_in_backward_order(parameters: int, expected: list[tuple[int, int]]) -> None:
+    """Closed by the gradient that fills them; what no matrix product makes is in the last."""
+    got = buckets(BACKWARD, HELD, data(4.0 * parameters))
+    assert [(bucket.parameters, bucket.after) for bucket in got] == expected
+    assert sum(bucket.parameters for bucket in got) == HELD.total
+
+
+def test_a_bucket_counts_bytes_of_the_gradients() -> None:
+    """The same 240 bytes hold 60 fp32 gradients or 120 of 16 bits."""
+    sizes = [
+        [b.parameters for b in buckets(BACKWARD, HELD, data(240, grad_dtype=g))]
+        for g in ("fp32", "bf16")
+    ]
+    assert sizes == [[60, 100, 50], [160, 50]]
+
+
+def test_reductions_stand_behind_what_fills_their_bucket() -> None:
+    """And shift what is needed: a need of old item 2 is one of the same item in its new place."""
+    program = [*BACKWARD[:5], BACKWARD[5]._replace(needs=(2, -1))]
+    settings = data(240.0)
+    parts = buckets(program, HELD, settings)
+    out = reduce_gradients(program, parts, settings)
+    assert [item.name for item in out] == [
+        "norm", "fc", "grad_all_reduce", "qkv", "dgrad", "fc", "grad_all_reduce", "qkv",
+        "grad_all_reduce",
+    ]  # fmt: skip
+    assert [out[i].needs for i in (2, 6, 8)] == [(1,), (5,), (7,)]
+    assert out[7].needs == (3, -1)
+    assert [out[i].bytes for i in (2, 6, 8)] == [4 * 60, 4 * 100, 4 * 50]
+
+
+def test_forward_waits_for_the_gather_of_its_own_parameters() -> None:
+    """Gathers go in forward order, the last bucket first; layer 0 needs the first of them."""
+    settings = data(400.0, zero=1, dtype="bf16")
+    parts = buckets(BACKWARD, HELD, settings)
+    assert [b.layers for b in parts] == [{1}, {0}]
+    assert [g.bytes for g in gathers(parts, settings)] == [2 * 110, 2 * 100]
+    forward = [
+        Kernel(name, Compute("norm", 0.0, 8.0), "F", layer) for layer in (0, 1) for name in "ab"
+    ]
+    got = [item.needs for item in wait_for_parameters(forward, parts)]
+    assert got == [(-2,), (), (-3,), ()]
+
+
+def run(job: Job) -> Timeline:
+    _, graph, machine = prepare(job, clusters.load("dgx_a100", 8))
+    return simulate(graph, machine)
+
+
+def named(graph: Graph, start: str) -> np.ndarray:
+    rows = [k for k, name in enumerate(graph.names) if name.startswith(start)]
+    return np.flatnonzero(np.isin(graph.name, rows))
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+def test_overlap_hides_reductions_behind_backward(small_job: Make, zero: int) -> None:
+    """With overlap the first reduction starts while backward runs, of the last microbatch only;
+    without it all start after the last gradient, and the step is longer."""
+    seconds = []
+    for overlap in (True, False):
+        job = small_job(dp=8, zero=zero, overlap_grad_reduce=overlap, sequence=512, micro_batch=4)
+        done = run(job)
+        graph = done.graph
+        reductions = named(graph, "grad_reduce_scatter" if zero else "grad_all_reduce")
+        last = np.flatnonzero((graph.microbatch == 3) & np.isin(graph.phase, [3, 4]))
+        other = np.flatnonzero((graph.microbatch == 2) & np.isin(graph.phase, [3, 4]))
+        assert done.start[reductions].min() > done.end[other].max()
+        begins_early = done.start[reductions].min() < done.end[last].max()
+        assert begins_early == overlap
+        seconds.append(done.seconds)
+    assert seconds[0] < seconds[1]
+
+
+def test_each_reduction_starts_when_its_last_gradient_is_there(small_job: Make) -> None:
+    """Bucket by bucket, at the end of the kernel before it or of the reduction before it."""
+    done = run(small_job(dp=8, bucket=4e5))
+    graph = done.graph
+    reductions = named(graph, "grad_all_reduce")
+    assert len(reductions) > 3
+    free = 0.0
+    for i in reductions.tolist():
+        filled = done.end[graph.waits(i)].max()
+        assert graph.waits(i).tolist() == [i - 1]
+        assert done.start[i] == max(free, filled)
+        free = done.end[i]
+
+
+def test_gathers_lead_the_step_or_end_it(small_job: Make) -> None:
+    """overlap_param_gather: gathers at the head beside the first forwards, each waited for by the
+    first kernel of its layers; without it they follow Adam, and the step ends with them."""
+    done = run(small_job(dp=8, zero=1, overlap_param_gather=True))
+    graph, moved = done.graph, named(done.graph, "param_all_gather")
+    forward = np.flatnonzero((graph.phase == 1) & (graph.microbatch == 0))
+    assert done.start[moved].min() == 0.0
+    assert done.start[forward].min() < done.end[moved].max()
+    for i in forward.tolist():
+        gathered = [k for k in graph.waits(i).tolist() if k in set(moved.tolist())]
+        assert all(done.start[i] >= done.end[k] for k in gathered)
+    waited = {int(k) for i in forward.tolist() for k in graph.waits(i) if k in set(moved.tolist())}
+    assert waited == set(moved.tolist())
+    late = run(small_job(dp=8, zero=1))
+    last = named(late.graph, "param_all_gather")
+    assert late.start[last].min() >= late.end[named(late.graph, "adam")].max()
+    assert late.end.max() == late.end[last].max()
+
+
+def test_one_replica_reduces_and_gathers_nothing(small_job: Make) -> None:
+    names = training_step(small_job(dp=1, zero=1, overlap_param_gather=True)).names
+    assert not [name for name in names if name.startswith(("grad_all", "grad_reduce", "param"))]
