@@ -168,7 +168,8 @@ class Naive:
         apart = job.model.tied and self.owner[0] != self.owner[self.last]
         ends = apart and (0 in held or self.last in held)
         rows = max(h.embedding or h.head for h in held.values()) * 4 * ends
-        what = Tail(sum(h.total for h in held.values()), size, rows, False, t * job.mesh.pp)
+        whole = sum(h.total for h in held.values())
+        what = Tail(whole, partial=size, embedding=rows, norm_ranks=t * job.mesh.pp)
         return tail(what, [], job.data, 1)
 
 

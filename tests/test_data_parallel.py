@@ -12,10 +12,12 @@ from sim.build import training_step
 from sim.engine import simulate
 from sim.graph import Compute, Graph
 from sim.job import Job
-from sim.model import Parameters
+from sim.model import Parameters, parameters
 from sim.program import Kernel
 from sim.runs import prepare
+from sim.stage import stage_programs
 from sim.strategies.data import (
+    HEAD,
     DataParallel,
     buckets,
     gathers,
@@ -70,6 +72,23 @@ def test_a_bucket_counts_bytes_of_the_gradients() -> None:
         for g in ("fp32", "bf16")
     ]
     assert sizes == [[60, 100, 50], [160, 50]]
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_buckets_of_a_whole_model(small_job: Make, tied: bool) -> None:
+    """One matrix per bucket: the head (if it is another one than the embedding), each layer's four
+    in backward order, and last the embedding with all that no matrix product makes."""
+    job = small_job(tied=tied)
+    h, rows = 64, 512
+    held = parameters(job.model, 1, job.layers(0), first=True, last=True)
+    program = stage_programs(job.model, job.setting, job.layers(0), first=True, last=True)["B"]
+    got = buckets(program, held, data(1.0))
+    layer = [4 * h * h, 4 * h * h, h * h, 3 * h * h]  # fc2, fc1, projection, QKV
+    rest = rows * h + 32 * h + 2 * h + 8 * 13 * h  # embedding, positions, final norm, biases, norms
+    assert [b.parameters for b in got] == [rows * h] * (not tied) + 8 * layer + [rest]
+    owners = [{HEAD}] * (not tied) + [{n} for n in range(7, -1, -1) for _ in layer] + [{-1}]
+    assert [set(b.layers) for b in got] == owners
+    assert got[-1].after == len(program) - 1
 
 
 def test_reductions_stand_behind_what_fills_their_bucket() -> None:

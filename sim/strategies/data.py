@@ -30,12 +30,15 @@ class DataParallel:
     grad_dtype: str = "fp32"
 
 
+HEAD = -2
+
+
 class Bucket(NamedTuple):
     """Parameters whose gradients are reduced together."""
 
     parameters: int
     after: int  # position in the backward of the item that makes its last gradient
-    layers: frozenset[int]  # of its parameters; -1 for embedding and head
+    layers: frozenset[int]  # of its parameters; -1 for the embedding, HEAD for the output matrix
 
 
 def buckets(backward: Program, held: Parameters, data: DataParallel) -> list[Bucket]:
@@ -45,7 +48,7 @@ def buckets(backward: Program, held: Parameters, data: DataParallel) -> list[Buc
     count, layers = 0, set[int]()
     for i, size in _made(backward, held):
         count += size
-        layers.add(backward[i].layer)
+        layers.add(_owner(backward[i]))
         if count >= limit:
             out.append(Bucket(count, i, frozenset(layers)))
             count, layers = 0, set()
@@ -55,18 +58,30 @@ def buckets(backward: Program, held: Parameters, data: DataParallel) -> list[Buc
 
 
 def _made(backward: Program, held: Parameters) -> list[tuple[int, int]]:
-    """(item, parameters whose gradient it makes): what no matrix product makes comes at the end."""
+    """(item, parameters whose gradient it makes): what no matrix product makes comes at the end.
+
+    A tied matrix held once is whole only with the embedding's share, which comes last.
+    """
     made: dict[int, int] = {}
     for i, item in enumerate(backward):
-        if item.phase == "W" and isinstance(item, Kernel) and isinstance(item.work, Compute):
-            if item.work.kind == "gemm":
-                _, m, n, _ = item.work.shape
-                made[i] = m * n
-            elif item.work.kind == "embedding":
-                made[i] = held.embedding + held.positions
-    last = max(made, default=len(backward) - 1)
+        if item.phase == "W" and (shape := _matrix(item)):
+            made[i] = shape[1] * shape[2] if _owner(item) != HEAD else held.head
+    last = len(backward) - 1 if held.embedding else max(made, default=len(backward) - 1)
     made[last] = made.get(last, 0) + held.total - sum(made.values())
-    return sorted(made.items())
+    return sorted((i, size) for i, size in made.items() if size)
+
+
+def _matrix(item: Item) -> tuple[int, ...]:
+    """Batch, m, n and k of a matrix product, () for anything else."""
+    match item:
+        case Kernel(work=Compute(kind="gemm", shape=shape)):
+            return shape
+    return ()
+
+
+def _owner(item: Item) -> int:
+    """The layer whose parameters an item uses, or HEAD, or -1 at the embedding."""
+    return HEAD if item.layer < 0 and _matrix(item) else item.layer
 
 
 def reduce_gradients(backward: Program, parts: Sequence[Bucket], data: DataParallel) -> Program:
@@ -111,4 +126,4 @@ def wait_for_parameters(forward: Program, parts: Sequence[Bucket]) -> Program:
 
 
 def _uses(item: Item, bucket: Bucket) -> bool:
-    return isinstance(item, Kernel) and item.layer in bucket.layers
+    return isinstance(item, Kernel) and _owner(item) in bucket.layers

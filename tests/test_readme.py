@@ -1,0 +1,86 @@
+"""README's commands, recipes, code and sample are what a reader would get."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sim import config
+from sim.cli import app
+from sim.runs import run
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def commands() -> list[str]:
+    """Command lines of the section Use, without what stands behind #."""
+    lines = (line.split(" #")[0].strip() for block in blocks("bash") for line in block.splitlines())
+    return [line for line in lines if line.startswith("traincast ")]
+
+
+@pytest.mark.parametrize("line", commands())
+def test_every_command_of_the_section_use_works(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run in a folder that has the recipe and the config that the lines speak of."""
+    if line == "traincast validate":
+        pytest.skip("simulates all published runs; test_validation runs the small ones")
+    monkeypatch.chdir(tmp_path)
+    small = (ROOT / "validation/recipes/korthikanti_22b_full.toml").read_text()
+    (tmp_path / "recipe.toml").write_text(small.replace('preset = "gpt-22b"', 'preset = "gpt-22b"\nlayers = 2'))
+    llama = {
+        "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 4,
+        "num_attention_heads": 16, "num_key_value_heads": 8, "intermediate_size": 5632,
+        "vocab_size": 32000, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(llama))
+    result = CliRunner().invoke(app, shlex.split(line)[1:])
+    assert result.exit_code == 0, result.output
+
+
+def test_the_recipe_is_a_job() -> None:
+    """The TOML block, parsed and completed as it stands."""
+    (text,) = blocks("toml")
+    assert config.parse(tomllib.loads(text)).stages == 24
+
+
+def test_the_python_example_runs(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(ROOT)
+    (code,) = blocks("python")
+    exec(compile(code, "README.md", "exec"), {})
+    assert "gemm" in capsys.readouterr().out
+
+
+def test_the_sample_summary_is_complete_and_true() -> None:
+    """Equal to a run of the recipe it names, but for the seconds that the run took."""
+    (text,) = blocks("json")
+    sample = json.loads(text)
+    result = run(ROOT / "validation/recipes/korthikanti_22b_full.toml")
+    real = json.loads(json.dumps(result.summary))
+    real["simulation"]["wall_s"] = None
+    assert flat(sample) == pytest.approx(flat(real), rel=1e-6)
+
+
+def flat(value: object, path: str = "") -> dict[str, object]:
+    """Leaves by path: text as it is, numbers to compare within 1e-6."""
+    if isinstance(value, dict):
+        return {k: v for key, inner in value.items() for k, v in flat(inner, f"{path}/{key}").items()}
+    if isinstance(value, list):
+        return {k: v for i, inner in enumerate(value) for k, v in flat(inner, f"{path}/{i}").items()}
+    return {path: value}
+
+
+def test_the_first_command_names_a_recipe_that_is_there() -> None:
+    (recipe,) = re.findall(r"traincast run (\S+) --out out\n```", README)
+    assert (ROOT / recipe).is_file()
