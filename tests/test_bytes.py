@@ -148,6 +148,14 @@ def test_stage_boundaries(small_job: Make, t: int, sp: bool, scatter: bool, v: i
         assert sent(graph, rank, "input").get("tp", 0) == (gathered if scatter else 0)
 
 
+def test_replicated_kv_heads(small_job: Make) -> None:
+    """With 2 KV heads and t = 8 each is held by 4 ranks, which sum its gradient."""
+    graph = training_step(small_job(tp=8, kv_heads=2))
+    for rank in (0, 7):
+        assert sent(graph, rank, "kv") == {"kv": Fraction(2 * 3 * L * 2 * 8 * (H + 1) * 4, 4)}
+    assert sent(training_step(small_job(tp=2, kv_heads=2)), 0, "kv") == {}
+
+
 def test_tied_embedding_and_gradient_norm(small_job: Make) -> None:
     """First and last stage sum the embedding's gradient; one fp32 number over all model ranks."""
     t, p, d = 2, 4, 3

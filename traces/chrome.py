@@ -56,12 +56,19 @@ def select(
 def stamps(timeline: Timeline, ops: Rows) -> tuple[Floats, Floats]:
     """Begin and duration of each op in microseconds since the first start, in whole nanoseconds.
 
-    Begin and end are rounded, not the duration: what touches still touches. Readers multiply by
-    1,000 and cut; so a value that would lose a nanosecond that way is the next larger float.
+    Begin and end are rounded, not the duration. Readers differ: some multiply by 1,000 and cut, so a
+    begin that would lose a nanosecond that way is the next larger float; others add begin and
+    duration as floats, so that sum never passes the end. Then what touches is never taken to
+    overlap; at worst a reader sees a nanosecond between.
     """
     zero = timeline.start.min(initial=np.inf)
-    begin, end = (np.rint((column[ops] - zero) * 1e9) for column in (timeline.start, timeline.end))
-    return _uncut(begin), _uncut(end - begin)
+    begin, end = (
+        _uncut(np.rint((column[ops] - zero) * 1e9)) for column in (timeline.start, timeline.end)
+    )
+    duration = end - begin
+    while (late := begin + duration > end).any():
+        duration[late] = np.nextafter(duration[late], 0.0)
+    return begin, duration
 
 
 def write_events(path: Path, head: Mapping[str, Any], events: Iterable[Event]) -> None:
