@@ -267,6 +267,7 @@ SUMMARY = {
         "compute": {"mean": 1.2, "max": 1.3},
         "exposed": {"tp": {"mean": 0.1, "max": 0.2}},
         "hidden": {"tp": {"mean": 0.3, "max": 0.4}},
+        "waiting": {"tp": {"mean": 0.05, "max": 0.06}},
         "idle": {"mean": 0.1, "max": 0.2},
     },
     "memory": [

@@ -114,7 +114,10 @@ REFUSED = [
     ({"parallelism.dp": 4}, "= 32, but cluster.gpus = 64; dp = 8 would do"),
     ({"cluster.gpus": 60}, "but cluster.gpus = 60; a multiple of 8 GPUs would do"),
     ({"cluster.gpus": 48, "parallelism.tp": 24}, "model.heads = 64 cannot be split over"),
-    ({"model.kv_heads": 2}, "model.kv_heads = 2 cannot be split over parallelism.tp = 4"),
+    (
+        {"model.heads": 96, "model.kv_heads": 6},
+        "kv_heads = 6 cannot be split over parallelism.tp = 4; tp must divide it, or be a multiple",
+    ),
     ({"model.kv_heads": 3}, "model.heads = 64 is not a multiple of model.kv_heads = 3"),
     ({"model.hidden": 6145}, "model.hidden = 6145 is not a multiple of model.heads = 64"),
     ({"model.layers": 47}, "do not come out even; write schedule.layers_per_stage = [24, 23]"),

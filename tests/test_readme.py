@@ -38,7 +38,8 @@ def test_every_command_of_the_section_use_works(
         pytest.skip("simulates all published runs; test_validation runs the small ones")
     monkeypatch.chdir(tmp_path)
     small = (ROOT / "validation/recipes/korthikanti_22b_full.toml").read_text()
-    (tmp_path / "recipe.toml").write_text(small.replace('preset = "gpt-22b"', 'preset = "gpt-22b"\nlayers = 2'))
+    small = small.replace('preset = "gpt-22b"', 'preset = "gpt-22b"\nlayers = 2')
+    (tmp_path / "recipe.toml").write_text(small.replace("global_batch = 4", "global_batch = 8"))
     llama = {
         "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 4,
         "num_attention_heads": 16, "num_key_value_heads": 8, "intermediate_size": 5632,
@@ -75,9 +76,13 @@ def test_the_sample_summary_is_complete_and_true() -> None:
 def flat(value: object, path: str = "") -> dict[str, object]:
     """Leaves by path: text as it is, numbers to compare within 1e-6."""
     if isinstance(value, dict):
-        return {k: v for key, inner in value.items() for k, v in flat(inner, f"{path}/{key}").items()}
+        return {
+            k: v for key, inner in value.items() for k, v in flat(inner, f"{path}/{key}").items()
+        }
     if isinstance(value, list):
-        return {k: v for i, inner in enumerate(value) for k, v in flat(inner, f"{path}/{i}").items()}
+        return {
+            k: v for i, inner in enumerate(value) for k, v in flat(inner, f"{path}/{i}").items()
+        }
     return {path: value}
 
 
