@@ -102,7 +102,7 @@ def unshared(rounds: int = 3, **overrides: object) -> Scale:
     return _measure(name, graph, _alone(graph), build, 0.0, rounds, before)
 
 
-def steps_alone(rounds: int = 3, ranks: int = 64, microbatches: int = 4096) -> Scale:
+def steps_alone(rounds: int = 3, ranks: int = 64, microbatches: int = 1024) -> Scale:
     """1F1B with one op per step and per end of a message: nothing to fuse, nothing shared."""
     plan = one_f_one_b(ranks, microbatches)
     before, begin = _resident(), process_time()
