@@ -7,8 +7,7 @@ import re
 import pytest
 
 from schedules import Step
-from sim.deadlock import DeadlockError
-from sim.engine import simulate
+from sim.engine import DeadlockError, simulate
 from sim.graph import Builder, Communication, Fixed
 from sim.hardware import ideal
 from sim.schedule_run import plan_of, run_plan

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.deadlock import DeadlockError
-from sim.engine import simulate
+from sim.engine import DeadlockError, simulate
 from sim.graph import Builder, Communication, Compute, Fixed, Graph
 from sim.hardware import Machine, Traffic, ideal, table
 from sim.timeline import Timeline

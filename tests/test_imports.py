@@ -22,7 +22,7 @@ MAY_IMPORT = {
 ORDER = (
     "units graph timeline mesh files "
     "topology fabric cluster collectives symmetry network "
-    "hardware kernels clock between uses segments gpu flows sharing deadlock engine "
+    "hardware kernels engine "
     "model presets operators attention layer program template writer "
     "strategies activations stage job resident build fold price "
     "analysis plots schedule_run "

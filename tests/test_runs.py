@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sim
-from sim.deadlock import DeadlockError
+from sim.engine import DeadlockError
 from sim.runs import job_of, load, run
 from sim.strategies.exchange import Policy
 

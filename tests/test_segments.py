@@ -11,14 +11,14 @@ import pytest
 
 from sim import cluster as clusters
 from sim.engine import simulate
+from sim.engine.segments import segments
+from sim.engine.uses import uses
 from sim.graph import Builder, Communication, Fixed, Graph
 from sim.hardware import Machine, ideal
 from sim.job import Job
 from sim.runs import prepare
-from sim.segments import segments
 from sim.strategies.exchange import Policy
 from sim.timeline import Timeline
-from sim.uses import uses
 
 Make = Callable[..., Job]
 CASES = [

@@ -26,7 +26,7 @@ CASES = [
     {"tp": 2, "pp": 4, "chunks": 2, "microbatches": 8, "scatter_gather": True},
 ]
 
-LOOPS = {"engine", "sharing", "flows", "gpu", "clock", "network"}  # what runs ops one by one
+LOOPS = {"loop", "sharing", "flows", "gpu", "clock", "network"}  # what runs ops one by one
 
 
 def calls(job: Job, cluster: Cluster) -> int:

@@ -56,8 +56,8 @@ def select(
 def stamps(timeline: Timeline, ops: Rows) -> tuple[Floats, Floats]:
     """Begin and duration of each op in microseconds since the first start, in whole nanoseconds.
 
-    Begin and end are rounded, not the duration. Readers differ: some multiply by 1,000 and cut, so a
-    begin that would lose a nanosecond that way is the next larger float; others add begin and
+    Begin and end are rounded, not the duration. Readers differ: some multiply by 1,000 and cut, so
+    a begin that would lose a nanosecond that way is the next larger float; others add begin and
     duration as floats, so that sum never passes the end. Then what touches is never taken to
     overlap; at worst a reader sees a nanosecond between.
     """

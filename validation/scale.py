@@ -20,12 +20,12 @@ from schedules.one_f_one_b import one_f_one_b
 from sim import cluster as clusters
 from sim.build import training_step
 from sim.engine import simulate
+from sim.engine.sharing import Stats
 from sim.fold import candidates
 from sim.graph import Graph
 from sim.hardware import Machine, Traffic, ideal, table
 from sim.runs import job_of, load, prepare
 from sim.schedule_run import plan_graph
-from sim.sharing import Stats
 from sim.strategies.exchange import Policy
 from validation.yardstick import replay
 

@@ -9,7 +9,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.between import Between, Flags, Longs, beside_compute, single_compute_stream
+from sim.engine.between import Between, Flags, Longs, beside_compute, single_compute_stream
 from sim.graph import Fixed, Graph, Ints, offsets
 from sim.hardware import Machine
 
@@ -26,7 +26,7 @@ class Uses:
     beside: Flags  # of each op: a communication that may slow kernels beside it
     sms: Ints  # of each op: SMs its communication holds
     in_line: Flags  # of each op: a communication for which its rank's kernels stand still
-    low: Longs  # of each op, see sim.between
+    low: Longs  # of each op, see sim.engine.between
     high: Longs
     on_links: Flags  # of each work: uses links that another stream may use at the same time
     uses_hbm: Flags  # of each part: takes memory bandwidth that kernels beside it feel
@@ -119,7 +119,7 @@ def _on_links(graph: Graph, machine: Machine, row_op: Longs, apart: Between) -> 
 
     Two works never meet if every part of either has a member on one common stream, since a stream
     runs one op at a time; nor if they have members on a common rank between different kernels of
-    it, see :mod:`sim.between`.
+    it, see :mod:`sim.engine.between`.
     """
     users: dict[int, list[int]] = defaultdict(list)
     for w in np.flatnonzero(np.diff(machine.link_start)).tolist():

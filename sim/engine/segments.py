@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.between import Flags, Longs
+from sim.engine.between import Flags, Longs
+from sim.engine.uses import Uses
 from sim.graph import Graph, Ints, offsets
-from sim.uses import Uses
 
 Floats = NDArray[np.float64]
 Edges = tuple[Longs, Longs, Floats]  # later, earlier, seconds between

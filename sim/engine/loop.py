@@ -7,8 +7,8 @@ ended. Rules that make a run exact and reproducible to the bit, whatever engine 
 - the events of one instant are applied in op order, and only then are shared rates solved again;
 - the remaining work of an activity advances only when its own rate changes.
 
-Consecutive kernels that nothing else meets run as one segment (:mod:`sim.segments`); when the GPU
-is shared, a change in the middle of a segment splits it at the kernel that is running.
+Consecutive kernels that nothing else meets run as one segment (:mod:`~sim.engine.segments`); when
+the GPU is shared, a change in the middle of a segment splits it at the kernel that is running.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from sim.clock import Clock, Due, no_garbage
-from sim.deadlock import DeadlockError
+from sim.engine.clock import Clock, Due, no_garbage
+from sim.engine.deadlock import DeadlockError
+from sim.engine.segments import Segments, segments
+from sim.engine.sharing import Run, Sharing, Stats
+from sim.engine.uses import Uses, uses
 from sim.graph import Graph
 from sim.hardware import Machine
-from sim.segments import Segments, segments
-from sim.sharing import Run, Sharing, Stats
 from sim.timeline import Timeline
-from sim.uses import Uses, uses
 
 Progress = Callable[[int, int], None]  # (ops done, ops in all)
 

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-from sim.clock import Due
+from sim.engine.clock import Due
 from sim.hardware import Machine
 
 

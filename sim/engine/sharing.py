@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from sim.clock import NORMAL, Clock, Due
-from sim.flows import Flow, Flows
-from sim.gpu import Chain, Gpu, KernelSeconds
+from sim.engine.clock import NORMAL, Clock, Due
+from sim.engine.flows import Flow, Flows
+from sim.engine.gpu import Chain, Gpu, KernelSeconds
+from sim.engine.segments import Segments
+from sim.engine.uses import Uses
 from sim.graph import Graph
 from sim.hardware import Machine
-from sim.segments import Segments
-from sim.uses import Uses
 
 
 @dataclass(frozen=True)
 class Run:
-    """What the parts of one simulation have in common. Positions and slots: see sim.segments."""
+    """What the parts of one simulation have in common; for positions see ``Segments``."""
 
     env: Clock
     segs: Segments
