@@ -26,7 +26,8 @@ CASES = [
     {"tp": 2, "pp": 4, "chunks": 2, "microbatches": 8, "scatter_gather": True},
 ]
 
-LOOPS = {"loop", "sharing", "flows", "gpu", "clock", "network"}  # what runs ops one by one
+LOOPS = {"loop", "kernels", "communication", "flows", "gpu", "clock", "network"}
+"""Files of what runs ops one by one."""
 
 
 def calls(job: Job, cluster: Cluster) -> int:

@@ -19,8 +19,7 @@ import numpy as np
 from schedules.one_f_one_b import one_f_one_b
 from sim import cluster as clusters
 from sim.build import training_step
-from sim.engine import simulate
-from sim.engine.sharing import Stats
+from sim.engine import Stats, simulate
 from sim.fold import candidates
 from sim.graph import Graph
 from sim.hardware import Machine, Traffic, ideal, table

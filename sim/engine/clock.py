@@ -65,8 +65,8 @@ class Clock(simpy.Environment):
             if not event._ok and not hasattr(event, "_defused"):
                 raise event._value
             if self.unsettled and (not queue or queue[0][0] > self._now):
-                self.unsettled = False
                 self.settle()
+                self.unsettled = False
 
 
 @contextmanager

@@ -22,9 +22,11 @@ from typing import Any
 import numpy as np
 
 from sim.engine.clock import Clock, Due, no_garbage
+from sim.engine.communication import Communication
 from sim.engine.deadlock import DeadlockError
+from sim.engine.kernels import Kernels
+from sim.engine.run import Run, Stats
 from sim.engine.segments import Segments, segments
-from sim.engine.sharing import Run, Sharing, Stats
 from sim.engine.uses import Uses, uses
 from sim.graph import Graph
 from sim.hardware import Machine
@@ -140,14 +142,20 @@ def _run(
             end = ends[-1]
         heappush(queue, (end, 1, order[s], Due(finish, s)))
 
-    run = Run(env, segs, machine, facts, complete, bounds, first, order, work_of, alone)
-    sharing = Sharing(run, graph, stats)
-    starters = (
-        start_plain,
-        sharing.start_chain,
-        sharing.start_communication,
-        sharing.start_meeting,
+    run = Run(
+        env, graph, segs, machine, facts, stats, complete, bounds, first, order, work_of, alone
     )
+    kernels = Kernels(run)
+    communication = Communication(run, kernels)
+    starters = (start_plain, kernels.start, communication.start, communication.start_meeting)
+
+    def settle() -> None:
+        """All events of this instant are applied: new speeds, of links and then of GPUs."""
+        stats.settled += 1
+        communication.settle()
+        kernels.settle()
+
+    env.settle = settle
     how = np.maximum.reduceat(facts.how[segs.order], segs.first[:-1])
     start = [starters[code] for code in how.tolist()]
     for s in np.flatnonzero(segs.heads & ((segs.needs == 0) | (segs.lag > 0))).tolist():

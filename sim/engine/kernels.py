@@ -1,0 +1,111 @@
+"""Kernels on GPUs that communication uses too, or that run side by side on one."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable
+from heapq import heappush
+from itertools import accumulate
+from typing import Any
+
+from sim.engine.clock import NORMAL
+from sim.engine.gpu import Chain, Gpu, KernelSeconds
+from sim.engine.run import Run
+
+
+class Kernels:
+    """Starts segments of such kernels, and changes their speed when their GPU's state does."""
+
+    def __init__(self, run: Run) -> None:
+        self._env, self._bounds, self._complete = run.env, run.bounds, run.complete
+        self._queue: list[Any] = run.env._queue
+        self._end_callbacks = (self._end_chain,)
+        self._first, self._order, self._work = run.first, run.order, run.work
+        self._alone, self._stats = run.alone, run.stats
+        self._rank = run.segs.rank.tolist()
+        seconds = KernelSeconds(run.machine)
+        self._gpus = [Gpu(i, seconds) for i in range(len(run.segs.ranks))]
+        self._dirty: set[int] = set()  # GPUs whose state changed at this instant
+
+    def start(self, s: int) -> None:
+        """Kernels on a GPU beside whose kernels communication may run."""
+        gpu, now = self._gpus[self._rank[s]], self._env._now
+        a, b = self._first[s], self._first[s + 1]
+        running = gpu.running
+        if running:
+            self.touch(gpu.rank)
+        running[s] = chain = Chain(self._end_callbacks, s, a, now)
+        chain.table = seconds = gpu.seconds()
+        if gpu.sms or gpu.hbm or len(running) > 1:
+            each: Iterable[float] = [seconds[w] for w in self._work[a:b]]
+        else:
+            each = self._alone[a:b]
+        ends = array("d", accumulate(each, initial=now))
+        self._bounds[a + s : b + s + 1] = ends
+        heappush(self._queue, (ends[-1], NORMAL, self._order[s], chain))
+
+    def _end_chain(self, chain: Chain) -> None:
+        chain.callbacks = self._end_callbacks  # it may stand in the queue again
+        s = chain.segment
+        gpu = self._gpus[self._rank[s]]
+        if self._bounds[self._first[s + 1] + s] != self._env._now or s not in gpu.running:
+            return  # this end no longer holds
+        del gpu.running[s]
+        if gpu.running:
+            self.touch(gpu.rank)
+        self._complete(s)
+
+    def _change_speed(self, gpu: Gpu) -> None:
+        """Kernels under way go on as the GPU's new state allows; those behind them follow."""
+        new, now = gpu.seconds(), self._env._now
+        running = gpu.running
+        for s in sorted(running) if len(running) > 1 else running:
+            chain = running[s]
+            if chain.table is not new:
+                old, chain.table = chain.table, new
+                self._change_chain(chain, old, new, now)
+
+    def _change_chain(self, chain: Chain, old: array[float], new: array[float], now: float) -> None:
+        s, bounds, work = chain.segment, self._bounds, self._work
+        a, b = self._first[s] + s, self._first[s + 1] + s
+        slot = bisect_right(bounds, now, a + 1, b + 1)  # where the running kernel ends
+        if slot > b:
+            return  # it ends at this very instant
+        last = bounds[b]
+        w = work[slot - s - 1]
+        if old[w] != new[w]:
+            left = chain.advance(slot - s - 1, bounds[slot - 1], old[w], now)
+            bounds[slot] = now + left * new[w]
+        if slot < b:
+            behind = [new[w] for w in work[slot - s : b - s]]
+            bounds[slot : b + 1] = array("d", accumulate(behind, initial=bounds[slot]))
+        if bounds[b] != last:
+            self._stats.kernels_slowed += 1
+            heappush(self._queue, (bounds[b], NORMAL, self._order[s], chain))
+
+    def hold(self, s: int, sms: int) -> None:
+        """The communication of segment ``s`` takes so many SMs of its GPU, or gives them back."""
+        gpu = self._gpus[self._rank[s]]
+        gpu.hold(sms)
+        if gpu.running:
+            self.touch(gpu.rank)
+
+    def move(self, s: int, part: int, share: float) -> None:
+        """A part takes this share of memory bandwidth there; 0 gives it back."""
+        gpu = self._gpus[self._rank[s]]
+        gpu.move(part, share)
+        if gpu.running:
+            self.touch(gpu.rank)
+
+    def touch(self, gpu: int) -> None:
+        """The state of a GPU changed on which kernels run."""
+        self._dirty.add(gpu)
+        self._env.unsettled = True
+
+    def settle(self) -> None:
+        """New speeds on every GPU whose state changed at this instant."""
+        if self._dirty:
+            dirty, self._dirty = self._dirty, set()
+            for rank in sorted(dirty) if len(dirty) > 1 else dirty:
+                self._change_speed(self._gpus[rank])
