@@ -22,7 +22,7 @@ from sim.resident import resident as always
 from sim.stage import stage_programs
 from sim.strategies import data as data_parallel
 from sim.strategies.data import Bucket
-from sim.strategies.exchange import exchange
+from sim.strategies.exchange import exchange, exchange_phase
 from sim.strategies.messages import Longs, columns, messages, torch_order
 from sim.strategies.optimizer import Tail, tail, zero_gradients
 from sim.strategies.pipeline import Makers, Variant, lower, variants
@@ -189,7 +189,7 @@ class Build:
     def _exchange(
         self, i: int, j: int, name: str, stream: str, message: int, waits: int, parts: int
     ) -> Template:
-        phase = "F" if name.endswith("activation") else "I"
+        phase = exchange_phase(name)
         work = self._message_work(i, j, message)
         return exchange_template(name, stream, phase, work, waits, parts, self.tables)
 

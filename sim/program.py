@@ -44,6 +44,7 @@ class Collective(NamedTuple):
     needs: tuple[int, ...] = ()
     memory: tuple[Memory, ...] = ()
     stream: str = ""  # where not the axis's name
+    algorithm: str = "auto"  # see sim.collectives
 
 
 Item = Kernel | Collective

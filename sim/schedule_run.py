@@ -17,7 +17,7 @@ from sim.engine import simulate
 from sim.graph import Communication, Fixed, Graph, Memory
 from sim.hardware import ideal
 from sim.program import Kernel, Program
-from sim.strategies.exchange import Policy, exchange
+from sim.strategies.exchange import Policy, exchange, exchange_phase
 from sim.strategies.messages import Messages, Steps, columns, messages, torch_order
 from sim.strategies.pipeline import Makers, Variant, lower
 from sim.template import Stamp, Tables, Template, assemble, place
@@ -115,7 +115,7 @@ def _makers(times: Times, steps: Steps, sent: Messages, tables: Tables) -> Maker
 
     def move(name: str, stream: str, message: int, waits: int, parts: int) -> Template:
         ends = (steps.rank[sent.source[message]], steps.rank[sent.target[message]])
-        phase = "F" if name.endswith("activation") else "I"
+        phase = exchange_phase(name)
         work = _message(int(ends[0]), int(ends[1]))
         return exchange_template(name, stream, phase, work, waits, parts, tables)
 

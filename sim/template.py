@@ -90,7 +90,8 @@ def place(program: Program, ranks: Ranks, tables: Tables, own: str = "tp") -> Te
             streams.append("compute")
             part_refs.append(())
             continue
-        work = Communication(item.collective, item.bytes, ranks(item.axis), item.axis)
+        group = ranks(item.axis)
+        work = Communication(item.collective, item.bytes, group, item.axis, item.algorithm)
         works.append(work)
         streams.append(item.stream or item.axis)
         if item.axis == own:
@@ -139,7 +140,7 @@ def _columns(
         memory_bytes=np.array([c.bytes for c in memory], np.float64),
         memory_at_end=np.array([c.at == "end" for c in memory], np.bool_),
         lasts=lasts,
-        outputs=tuple(i for i in lasts if program[i].phase != "O"),
+        outputs=tuple(i for i in lasts if streams[i] == "compute" or program[i].phase != "O"),
         others=tuple(others),
     )
 

@@ -121,7 +121,7 @@ def decisive(graph: Graph) -> nx.DiGraph:
 @settings(max_examples=60, deadline=None)
 @given(graphs())
 def test_shares_of_every_rank_equal_brute_force(graph):
-    """Instant by instant between all starts and ends: who runs, and who began first."""
+    """Instant by instant: who runs, whose data moves, who began first."""
     timeline = run(graph)
     if not timeline.seconds:
         return
@@ -130,6 +130,7 @@ def test_shares_of_every_rank_equal_brute_force(graph):
         expected = brute_force(timeline, rank)
         got = {f"exposed {d}": of.exposed[d][row] for d in of.exposed}
         got |= {f"total {d}": of.total[d][row] for d in of.total}
+        got |= {f"waiting {d}": of.waiting[d][row] for d in of.waiting}
         got |= {"compute": of.compute[row], "idle": of.idle[row]}
         got |= {"overlapped": of.overlapped[row]}
         assert {k: v for k, v in got.items() if v} == pytest.approx(expected, rel=1e-12)
@@ -137,21 +138,34 @@ def test_shares_of_every_rank_equal_brute_force(graph):
     assert total == pytest.approx(timeline.seconds, rel=1e-12)
 
 
+def moves_from(timeline: Timeline, i: int) -> float:
+    """When data first moves for an op: all members of one of its parts have started."""
+    graph = timeline.graph
+    owner = np.repeat(np.arange(len(graph)), np.diff(graph.part_start))
+    begins = [timeline.start[owner[graph.part == part]].max() for part in graph.parts(i)]
+    return float(min([*begins, timeline.end[i]])) if begins else float(timeline.start[i])
+
+
 def brute_force(timeline: Timeline, rank: int) -> dict[str, float]:
     graph = timeline.graph
     ops = [i for i in range(len(graph)) if graph.rank[i] == rank]
-    cuts = sorted({*timeline.start, *timeline.end})
+    cuts = sorted({*timeline.start, *timeline.end, *(moves_from(timeline, i) for i in ops)})
     out: dict[str, float] = {}
     for a, b in pairwise(cuts):
         running = [i for i in ops if timeline.start[i] <= a and timeline.end[i] >= b]
         running = [i for i in running if timeline.start[i] < timeline.end[i]]
         dims = {i: dimension(graph.op(i).work) for i in running}
-        transfers = sorted((i for i in running if dims[i]), key=lambda i: (timeline.start[i], i))
+        moves = {i: moves_from(timeline, i) for i in running}
+        ranked = {
+            i: (0, moves[i], i) if moves[i] <= a else (1, timeline.start[i], i) for i in running
+        }
+        transfers = sorted((i for i in running if dims[i]), key=lambda i: ranked[i])
         computes = len(transfers) < len(running)
         keys = {f"total {dims[i]}" for i in transfers}
         keys |= {"compute"} if computes else set()
         keys |= {"overlapped"} if computes and transfers else set()
         keys |= {f"exposed {dims[transfers[0]]}"} if transfers and not computes else set()
+        keys |= {f"waiting {dims[i]}" for i in transfers if moves[i] > a}
         for key in keys or {"idle"}:
             out[key] = out.get(key, 0.0) + float(b - a)
     return out

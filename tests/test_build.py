@@ -117,7 +117,8 @@ class Naive:
             "model": np.sort(ranks[:, j].ravel()),
             "embedding": ranks[i, j, [first, last]],
         }[item.axis]
-        work = Communication(item.collective, item.bytes, tuple(group.tolist()), item.axis)
+        ranks_of = tuple(group.tolist())
+        work = Communication(item.collective, item.bytes, ranks_of, item.axis, item.algorithm)
         op = self.b.add(
             item.name, self.me, item.stream or item.axis, work, waits, microbatch=microbatch
         )

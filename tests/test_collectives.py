@@ -237,5 +237,17 @@ def test_rings_agree_with_smpi():
 
 def test_each_collective_has_an_algorithm_by_every_name():
     assert {name for known in ALGORITHMS.values() for name in known} == {
-        "ring", "hierarchical", "nvls", "direct",
+        "ring", "hierarchical", "nvls", "direct", "exchange",
     }  # fmt: skip
+
+
+def test_an_exchange_is_one_hop_of_a_piece_and_never_chosen_by_itself():
+    """Four ranks and a buffer of 3 pieces: each sends one to the next, at p2p's speed."""
+    cluster = load("dgx_h100", 8)
+    whole = 3 * 48e6
+    one = Communication("all_gather", whole, (0, 1, 2, 3), "tp", "exchange")
+    step = traffic(cluster, one)
+    hop = traffic(cluster, Communication("p2p", whole * 3 / 4, (0, 1), "pp"))
+    assert alone(cluster, step) == pytest.approx(alone(cluster, hop), rel=1e-12)
+    assert sorted(set(step.bytes.tolist())) == [whole * 3 / 4]
+    assert traffic(cluster, one._replace(algorithm="auto")).algorithm != "exchange"

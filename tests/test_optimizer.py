@@ -35,39 +35,44 @@ def test_everything_in_megatrons_order() -> None:
     what = Tail(N, partial=64.0, embedding=128.0, loss_scale=True, norm_ranks=8)
     items = tail(what, BUCKETS, data, 2)
     assert names(items) == [
-        "grad_reduce_scatter", "grad_reduce_scatter", "partial_grad_all_reduce",
-        "embedding_grad_all_reduce", "unscale", "grad_norm", "grad_norm_all_reduce", "clip", "adam",
-        "param_all_gather", "param_all_gather",
+        "grad_scale", "grad_reduce_scatter", "grad_scale", "grad_reduce_scatter",
+        "partial_grad_all_reduce", "embedding_grad_all_reduce", "unscale", "grad_norm",
+        "grad_norm_all_reduce", "clip", "adam", "copy_weights", "param_all_gather",
+        "param_all_gather",
     ]  # fmt: skip
-    assert items[0].needs == items[1].needs == (-1, -2)
-    assert set(items[2].needs) >= {
+    assert items[0].needs == items[2].needs == (-1, -2)
+    assert (items[1].needs, items[3].needs) == ((0,), (2,))
+    assert set(items[4].needs) >= {
         -1,
         -2,
-        1,
+        3,
     }  # the later reduction; its stream has the first before
-    assert set(items[3].needs) >= {2}
-    assert set(items[4].needs) >= {1, 2, 3}
-    assert items[6].needs == (5,)
-    assert items[7].needs == (6,)
-    assert items[9].needs == items[10].needs == (8,)
-    assert [items[i].bytes for i in (9, 10)] == [2 * 500, 2 * 700]  # in forward order
+    assert set(items[5].needs) >= {4}
+    assert set(items[6].needs) >= {3, 4, 5}
+    assert items[8].needs == (7,)
+    assert items[9].needs == (8,)
+    assert items[12].needs == items[13].needs == (11,)
+    assert [items[i].bytes for i in (12, 13)] == [2 * 500, 2 * 700]  # in forward order
 
 
 def test_nothing_to_sum_leaves_norm_clip_and_adam() -> None:
-    """One GPU: no collective at all."""
+    """One GPU: no collective at all; and fp32 weights need no copy."""
     items = tail(Tail(N), BUCKETS, DataParallel(degree=1), 1)
-    assert names(items) == ["grad_norm", "clip", "adam"]
+    assert names(items) == ["grad_norm", "clip", "adam", "copy_weights"]
     assert items[0].needs == (-1,)
+    assert "copy_weights" not in names(tail(Tail(N), [], DataParallel(1, dtype="fp32"), 1))
 
 
 @pytest.mark.parametrize(("grad", "size"), [("fp32", 4), ("bf16", 2)])
 @pytest.mark.parametrize(("zero", "share"), [(0, 1), (1, 4)])
 def test_bytes_of_the_update(grad: str, size: int, zero: int, share: int) -> None:
-    """Norm reads gradients, clip reads and writes them; Adam reads and writes 12 bytes of state per
-    parameter, reads the gradient and writes the weight. ZeRO-1 updates its share alone."""
+    """All in fp32: norm reads gradients, clip and unscale read and write them; Adam reads gradient,
+    parameter and two moments and writes three; copies from and to 16 bits. ZeRO-1 has a share."""
     data = DataParallel(degree=4, zero=zero, grad_dtype=grad)
     got = moved(tail(Tail(N, loss_scale=True), BUCKETS, data, 1))
-    each = {"unscale": 2 * size, "grad_norm": size, "clip": 2 * size, "adam": 24 + size + 2}
+    each = {"unscale": 8, "grad_norm": 4, "clip": 8, "adam": 28, "copy_weights": 4 + 2}
+    if size == 2:
+        each["copy_grads"] = 2 + 4
     assert got == {name: per * N / share for name, per in each.items()}
     assert zero_gradients(N, data).work.bytes == size * N
 

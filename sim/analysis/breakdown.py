@@ -1,8 +1,9 @@
 """Where each rank's time goes: computing, exposed and hidden communication, nothing.
 
-compute + the exposed seconds of all dimensions + idle = the step, for every rank. A collective's
-wait for ranks that have not come yet is part of its communication time, as a profiler shows it, and
-is given once more by itself.
+compute + the exposed seconds of all dimensions + idle = the step, for every rank: each instant
+counts once, for the dimension whose data moves (of several, that which began to move first), and
+only where none moves, for the one that has waited longest. A collective's wait for ranks that have
+not come yet is part of its communication time, as a profiler shows it, and given again by itself.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class Breakdown:
     overlapped: Floats  # both
     idle: Floats  # neither
     total: Mapping[str, Floats]  # at least one op of the dimension runs
-    exposed: Mapping[str, Floats]  # no compute runs; of several dimensions the first to start
-    waiting: Mapping[str, Floats]  # summed over ops: started, but a peer has not
+    exposed: Mapping[str, Floats]  # no compute runs; see above for several dimensions at once
+    waiting: Mapping[str, Floats]  # at least one op has started and a peer of it has not
 
     @property
     def hidden(self) -> Mapping[str, Floats]:
@@ -105,25 +106,38 @@ def _rank(timeline: Timeline, kinds: Activities, moves: Floats, ops: Rows) -> di
     computes = code == kinds.names.index(COMPUTE)
     compute = union(start[computes], end[computes])
     transfers = ~computes
-    owner, pieces = first_come(start[transfers], end[transfers])
-    hidden = _within(pieces, compute)
-    busy = union(start, end)
+    start, end, code = start[transfers], end[transfers], code[transfers]
+    moving = moves[on_gpu][transfers]
+    communicates, moved = union(start, end), union(moving, end)
+    busy = union(*_both(compute, communicates))
     low, high = timeline.start.min(), timeline.end.max()
     row = {
-        "span": float(end.max() - start.min()) if len(start) else 0.0,
+        "span": float(busy.end[-1] - busy.start[0]) if len(busy.start) else 0.0,
         "compute": compute.seconds(),
-        "communication": pieces.seconds(),
-        "overlapped": float(hidden.sum()),
+        "communication": communicates.seconds(),
+        "overlapped": float(_within(communicates, compute).sum()),
         "idle": complement(busy, float(low), float(high)).seconds(),
     }
-    bare = pieces.end - pieces.start - hidden
-    exposed = np.bincount(code[transfers][owner], bare, len(kinds.names))
-    waits = np.bincount(code, moves[on_gpu] - start, len(kinds.names))
+    sizes = len(kinds.names)
+    exposed = _first(moving, end, code, compute, sizes)
+    exposed += _first(start, moving, code, union(*_both(compute, moved)), sizes)
     for k, name in enumerate(kinds.names[2:], 2):
-        row[f"total {name}"] = union(start[code == k], end[code == k]).seconds()
+        mine = code == k
+        row[f"total {name}"] = union(start[mine], end[mine]).seconds()
         row[f"exposed {name}"] = float(exposed[k])
-        row[f"waiting {name}"] = float(waits[k])
+        row[f"waiting {name}"] = union(start[mine], moving[mine]).seconds()
     return row
+
+
+def _first(start: Floats, end: Floats, code: Rows, behind: Intervals, sizes: int) -> Floats:
+    """Seconds by code that are not behind something else, each instant to whoever began first."""
+    owner, pieces = first_come(start, end)
+    bare = pieces.end - pieces.start - _within(pieces, behind)
+    return np.bincount(code[owner], bare, sizes).astype(np.float64)
+
+
+def _both(one: Intervals, two: Intervals) -> tuple[Floats, Floats]:
+    return np.append(one.start, two.start), np.append(one.end, two.end)
 
 
 def _within(pieces: Intervals, of: Intervals) -> Floats:

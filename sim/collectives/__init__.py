@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from sim.cluster import Cluster
-from sim.collectives import direct, hierarchical, nvls, ring
+from sim.collectives import direct, exchange, hierarchical, nvls, ring
 from sim.collectives.base import EMPTY, Traffic, UnsuitableError, alone
 from sim.graph import Communication
 
@@ -24,12 +24,22 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "hierarchical": hierarchical.all_reduce,
         "nvls": nvls.all_reduce,
     },
-    "all_gather": {"ring": ring.all_gather, "hierarchical": hierarchical.all_gather},
-    "reduce_scatter": {"ring": ring.reduce_scatter, "hierarchical": hierarchical.reduce_scatter},
+    "all_gather": {
+        "ring": ring.all_gather,
+        "hierarchical": hierarchical.all_gather,
+        "exchange": exchange.step,
+    },
+    "reduce_scatter": {
+        "ring": ring.reduce_scatter,
+        "hierarchical": hierarchical.reduce_scatter,
+        "exchange": exchange.step,
+    },
     "broadcast": {"ring": ring.broadcast},
     "p2p": {"direct": direct.p2p},
 }
 """By collective and algorithm; of equally fast ones ``auto`` takes the first."""
+ASKED_FOR = ("exchange",)
+"""Never taken by ``auto``: a step of a collective, not the whole."""
 
 
 def traffic(cluster: Cluster, communication: Communication) -> Traffic:
@@ -67,7 +77,7 @@ def _algorithms(communication: Communication) -> list[Algorithm]:
         raise ValueError(f"no collective {collective!r}; there are {', '.join(ALGORITHMS)}")
     known = ALGORITHMS[collective]
     if algorithm == "auto":
-        return list(known.values())
+        return [call for name, call in known.items() if name not in ASKED_FOR]
     if algorithm not in known:
         raise ValueError(
             f"no algorithm {algorithm!r} for {collective}; there are auto, {', '.join(known)}"

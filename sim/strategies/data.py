@@ -8,6 +8,7 @@ reduce-scatter, and the updated parameters are gathered bucket by bucket.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -43,7 +44,8 @@ class Bucket(NamedTuple):
 
 def buckets(backward: Program, held: Parameters, data: DataParallel) -> list[Bucket]:
     """Cut a stage's parameters into buckets in the order in which ``backward`` makes gradients."""
-    limit = data.bucket / BYTES[data.grad_dtype]
+    whole = data.degree == 1 or not data.overlap_grad_reduce
+    limit = math.inf if whole else data.bucket / BYTES[data.grad_dtype]
     out: list[Bucket] = []
     count, layers = 0, set[int]()
     for i, size in _made(backward, held):
@@ -94,15 +96,22 @@ def reduce_gradients(backward: Program, parts: Sequence[Bucket], data: DataParal
         moved.append(len(out))
         out.append(item._replace(needs=needs))
         if i in at:
-            out.append(reduction(at[i], data, (len(out) - 1,)))
+            out += reduction(at[i], data, len(out))
     return out
 
 
-def reduction(bucket: Bucket, data: DataParallel, needs: tuple[int, ...]) -> Collective:
-    """The collective that sums a bucket's gradients over the replicas."""
+def reduction(
+    bucket: Bucket, data: DataParallel, at: int, needs: tuple[int, ...] = ()
+) -> tuple[Kernel, Collective]:
+    """What averages a bucket's gradients over the replicas, from position ``at`` of a program on.
+
+    A kernel divides them by the number of replicas, then they are summed (Megatron-LM does so
+    unless the collective averages).
+    """
     kind = "reduce_scatter" if data.zero else "all_reduce"
     size = float(bucket.parameters * BYTES[data.grad_dtype])
-    return Collective(f"grad_{kind}", "dp", kind, size, "O", needs=needs)
+    scale = Kernel("grad_scale", Compute("elementwise", 0.0, 2 * size), "O", needs=needs)
+    return scale, Collective(f"grad_{kind}", "dp", kind, size, "O", needs=(at,))
 
 
 def gathers(parts: Sequence[Bucket], data: DataParallel) -> list[Collective]:

@@ -50,6 +50,12 @@ def exchange(
     return _streams(policy, steps, sent, torch, rank, peers, outputs)
 
 
+def exchange_phase(name: str) -> str:
+    """The phase of a p2p op of that name; "" where it moves activations and gradients."""
+    what = {word.partition("_")[2] for word in name.split()}
+    return {"activation": "F", "gradient": "I"}[what.pop()] if len(what) == 1 else ""
+
+
 def _streams(
     policy: Policy,
     steps: Steps,
@@ -144,7 +150,7 @@ def _batched(policy: Policy, steps: Steps, sent: Messages, rank: int, outputs: O
     )
     return Exchange(
         3 * after,
-        ["exchange"] * len(used),
+        [_what(steps, sent, batches[i], rank) for i in used],
         ["pp"] * len(used),
         stage,
         microbatch,
@@ -152,6 +158,12 @@ def _batched(policy: Policy, steps: Steps, sent: Messages, rank: int, outputs: O
         [tuple(batches[i]) for i in used],
         number[iteration],
     )
+
+
+def _what(steps: Steps, sent: Messages, batch: Sequence[int], rank: int) -> str:
+    """What a batch exchanges, such as "send_activation recv_gradient"."""
+    names = {_name(bool(steps.rank[sent.source[k]] == rank), steps, sent, k) for k in batch}
+    return " ".join(sorted(names, reverse=True))
 
 
 def _taken(policy: Policy, steps: Steps, sent: Messages, into: Longs, rank: int) -> Longs:

@@ -15,7 +15,8 @@ from sim.model import BYTES
 from sim.program import Collective, Item, Kernel, Program
 from sim.strategies.data import Bucket, DataParallel, gathers, reduction
 
-ADAM = 4 * 3 + 4 * 3  # bytes per parameter: master, first and second moment, read and written
+MAIN = 4  # bytes of a gradient and of a parameter as Adam sees them
+ADAM = 3 * 4 + 3 * 4 + MAIN  # parameter, first and second moment, read and written; gradient read
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ def tail(
     items: list[Item] = []
     before = tuple(-1 - k for k in range(inputs))
     if data.degree > 1 and not data.overlap_grad_reduce:
-        items += [reduction(bucket, data, before) for parts in stages for bucket in parts]
+        for bucket in (bucket for parts in stages for bucket in parts):
+            items += reduction(bucket, data, len(items), before)
     sums = (("partial", "tp", what.partial), ("kv", "kv", what.kv))
     for name, axis, size in (*sums, ("embedding", "embedding", what.embedding)):
         if size:
@@ -45,8 +47,8 @@ def tail(
             items.append(_sum(f"{name}_grad_all_reduce", axis, size, needs))
     items += _update(what, data, (*before, *_last(items)), len(items))
     if data.degree > 1 and data.zero and not data.overlap_param_gather:
-        adam = (len(items) - 1,)
-        items += [g._replace(needs=adam) for parts in stages for g in gathers(parts, data)]
+        updated = (len(items) - 1,)
+        items += [g._replace(needs=updated) for parts in stages for g in gathers(parts, data)]
     return items
 
 
@@ -64,23 +66,29 @@ def _sum(name: str, axis: str, size: float, needs: tuple[int, ...]) -> Collectiv
 def _update(
     what: Tail, data: DataParallel, needs: tuple[int, ...], begin: int
 ) -> list[Kernel | Collective]:
-    """Unscale (fp16), norm, clip and Adam on this rank's share of the parameters."""
+    """The update of this rank's share of the parameters, in fp32.
+
+    16-bit gradients are copied first; unscale (fp16), norm, clip (as if the norm always passed the
+    limit), Adam, and the weights' 16-bit copy.
+    """
     share = what.parameters / (data.degree if data.zero else 1)
-    grad = BYTES[data.grad_dtype]
+    grad, weight = BYTES[data.grad_dtype], BYTES[data.dtype]
 
     def kernel(name: str, size: float, needs: tuple[int, ...] = ()) -> Kernel:
         return Kernel(name, Compute("optimizer", 0.0, share * size), "O", needs=needs)
 
     out: list[Kernel | Collective] = []
+    if grad < MAIN:
+        out.append(kernel("copy_grads", grad + MAIN, needs))
     if what.loss_scale:
-        out.append(kernel("unscale", 2 * grad, needs))
-    out.append(kernel("grad_norm", grad, () if out else needs))
+        out.append(kernel("unscale", 2 * MAIN, () if out else needs))
+    out.append(kernel("grad_norm", MAIN, () if out else needs))
     met: tuple[int, ...] = ()
     if what.norm_ranks > 1:
         met = (begin + len(out),)
         out.append(_sum("grad_norm_all_reduce", "model", 4.0, (met[0] - 1,)))
-    out.append(kernel("clip", 2 * grad, met))
-    return [*out, kernel("adam", ADAM + grad + BYTES[data.dtype])]
+    out += [kernel("clip", 2 * MAIN, met), kernel("adam", ADAM)]
+    return out if weight == MAIN else [*out, kernel("copy_weights", MAIN + weight)]
 
 
 def zero_gradients(parameters: int, data: DataParallel) -> Kernel:

@@ -2,8 +2,9 @@
 
 As Transformer Engine's user buffers do it by default: an all-gather and the GEMM that uses it, or a
 GEMM and the reduce-scatter of its output, become t pieces of the GEMM and t - 1 steps of a ring,
-each step beside a piece. Only pairs that stand exposed are cut: backward collectives that run whole
-beside another GEMM ("bulk") are hidden already. Bytes on the wire and FLOPs stay the same.
+each step beside a piece (its forward reduce-scatter, in four pieces of which the last stands
+exposed, is taken as a ring too). Only pairs that stand exposed are cut: backward collectives that
+run whole beside another GEMM ("bulk") are hidden already. Bytes sent and FLOPs stay the same.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _scatter(
 
 def _step(whole: Collective, degree: int) -> Collective:
     """One of t - 1 ring steps: bytes such that each rank sends one t-th of the whole buffer."""
-    return whole._replace(bytes=whole.bytes / (degree - 1), memory=())
+    return whole._replace(bytes=whole.bytes / (degree - 1), memory=(), algorithm="exchange")
 
 
 def _piece(whole: Kernel, degree: int) -> Kernel:
