@@ -7,10 +7,12 @@ import importlib.util
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from sim import run as simulate
 from sim.analysis.breakdown import breakdown
 from sim.graph import Builder, Communication, Compute, Copy
 from sim.timeline import Timeline
@@ -53,9 +55,18 @@ def four_ranks() -> Timeline:
     return Timeline(b.graph(), np.array(start), np.array(end))
 
 
+def simulated() -> Timeline:
+    """A whole step of 4 layers on 4 unfolded ranks, tensor and pipeline parallel."""
+    recipe = Path(__file__).parents[1] / "validation/recipes/korthikanti_22b_full.toml"
+    small = {"model.layers": 4, "cluster.gpus": 4, "parallelism.tp": 2, "parallelism.pp": 2}
+    more = {"parallelism.p2p": "direction", "training.global_batch": 32, "simulation.fold": "none"}
+    return simulate(recipe, small | more | {"parallelism.sp": True}).timeline
+
+
 @pytest.mark.skipif(importlib.util.find_spec("hta") is None, reason="HolisticTraceAnalysis absent")
-def test_hta_finds_our_shares(tmp_path):
-    timeline = four_ranks()
+@pytest.mark.parametrize("make", [four_ranks, simulated])
+def test_hta_finds_our_shares(tmp_path, make):
+    timeline = make()
     write_rank_files(timeline, tmp_path)
     run = subprocess.run(
         [sys.executable, "-W", "default", "-c", HTA, str(tmp_path)],
@@ -83,7 +94,7 @@ def ours_overlap(timeline: Timeline) -> np.ndarray:
     table = timeline.to_pandas()
     shares = []
     for _, rows in table.groupby("rank"):
-        grid = np.arange(0, timeline.seconds, 1e-7)
+        grid = np.arange(0, timeline.seconds, timeline.seconds / 5e5)
         beside = {True: np.zeros(len(grid), bool), False: np.zeros(len(grid), bool)}
         for of, a, b in zip(rows["stream"], rows["start"], rows["end"], strict=True):
             if of != "d2h":

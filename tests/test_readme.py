@@ -51,9 +51,19 @@ def test_every_command_of_the_section_use_works(
 
 
 def test_the_recipe_is_a_job() -> None:
-    """The TOML block, parsed and completed as it stands."""
-    (text,) = blocks("toml")
-    assert config.parse(tomllib.loads(text)).stages == 24
+    """The first TOML block, parsed and completed as it stands."""
+    assert config.parse(tomllib.loads(blocks("toml")[0])).stages == 24
+
+
+def test_the_topology_runs_a_job(tmp_path: Path) -> None:
+    """The second TOML block: 16 GPUs of it, 4 to a node, two to a port."""
+    machine = tmp_path / "pcie_l40s.toml"
+    machine.write_text(blocks("toml")[1])
+    more = {"cluster.topology": str(machine), "cluster.gpus": 16, "parallelism.tp": 2}
+    small = {"model.layers": 2, "training.global_batch": 64, "training.micro_batch": 1}
+    result = run(ROOT / "validation/recipes/korthikanti_22b_full.toml", more | small)
+    assert result.cluster.gpus_per_node == 4
+    assert 0 < result.summary["mfu"] < 0.5
 
 
 def test_the_python_example_runs(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:  # type: ignore[no-untyped-def]

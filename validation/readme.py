@@ -1,0 +1,76 @@
+"""The figures in README: ``python -m validation.readme`` writes them anew from today's predictions.
+
+What stands between a mark such as ``<!-- summary -->`` and its end is written here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from sim.runs import run
+from validation.run import Compared, steps, total, validate
+
+ROOT = Path(__file__).parents[1]
+SAMPLE = Path("validation/recipes/korthikanti_22b_full.toml")
+STEPS = {
+    "22B_full": ("GPT 22B, 8 A100, full recomputation", "Korthikanti 2022"),
+    "175B_selective": ("GPT 175B, 64 A100, selective recomputation", "Korthikanti 2022"),
+    "530B_full": ("GPT 530B, 280 A100, full recomputation", "Korthikanti 2022"),
+    "145B": ("GPT 145B, 1,536 A100", "Narayanan 2021"),
+    "15b_h100_n16_bf16": ("Nemotron 15B, 16 H100", "DGX Cloud v24.11.1"),
+    "175b_h100_n512_bf16": ("GPT 175B, 512 H100", "DGX Cloud v24.11.1"),
+    "14.6B_m48_1f1b": ("GPT 14.6B, 16 A100, pipeline alone", "Qi 2023"),
+}
+"""The rows of the table of step times: what each is, and whose figure."""
+
+
+def results(rows: list[Compared]) -> str:
+    """The table of step times, measured and predicted."""
+    out = ["| run | source | measured | predicted | error |", "|---|---|--:|--:|--:|"]
+    for row in sorted(rows, key=lambda row: list(STEPS).index(row.id)):
+        what, source = STEPS[row.id]
+        seconds = f"{row.measured:.3f} s | {row.predicted:.3f} s"
+        out.append(f"| {what} | {source} | {seconds} | {row.error:+.1%} |")
+    of = total(rows)
+    return "\n".join(
+        [*out, "", f"Mean |error| {of.mean:.1%}, largest {of.max:.1%}, {of.rows} rows."]
+    )
+
+
+def sample() -> str:
+    """The summary of a run, laid out to be read."""
+    summary = json.loads(json.dumps(run(ROOT / SAMPLE).summary))
+    summary["simulation"]["wall_s"] = None
+    return f"```json\n{_laid_out(summary)}\n```"
+
+
+def _laid_out(value: object, indent: int = 0) -> str:
+    """JSON with a line for each entry that is not short."""
+    short, pad = json.dumps(value), " " * (indent + 2)
+    if len(short) < 90 - indent or not isinstance(value, dict | list) or not value:
+        return short
+    if isinstance(value, dict):
+        rows = [f"{pad}{json.dumps(k)}: {_laid_out(v, indent + 2)}" for k, v in value.items()]
+        return "{\n" + ",\n".join(rows) + "\n" + " " * indent + "}"
+    rows = [pad + _laid_out(item, indent + 2) for item in value]
+    return "[\n" + ",\n".join(rows) + "\n" + " " * indent + "]"
+
+
+def put(text: str, mark: str, what: str) -> str:
+    """``text`` with ``what`` behind a mark, in place of all up to the mark that ends it."""
+    pattern = rf"(<!-- {mark} -->\n).*?(<!-- end -->)"
+    return re.sub(pattern, lambda found: f"{found[1]}\n{what}\n\n{found[2]}", text, flags=re.S)
+
+
+def main() -> None:
+    """Rewrite README."""
+    path = ROOT / "README.md"
+    rows = steps(validate())
+    text = put(path.read_text(), "results", results(rows))
+    path.write_text(put(text, "summary", sample()))
+
+
+if __name__ == "__main__":
+    main()
