@@ -19,6 +19,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import NamedTuple
 
+MOST_RANKS = 10_000
+MOST_STEPS = 5_000_000
+"""Ranks x microbatches x chunks of a schedule are at most so many."""
+
 
 class Step(NamedTuple):
     """One stage's work on one microbatch.
@@ -73,6 +77,14 @@ def check(name: str, ranks: int, microbatches: int, **given: int | None) -> None
             raise ValueError(f"{what} = {value} must be at least 1")
         if what in given and value is not None and what not in options(name):
             raise ValueError(f"the schedule {name} has no {what}; leave it out")
+    if ranks > MOST_RANKS:
+        raise ValueError(f"ranks = {ranks:,} must be at most {MOST_RANKS:,}")
+    chunks = given.get("chunks") or (2 if "chunks" in options(name) else 1)
+    if ranks * microbatches * chunks > MOST_STEPS:
+        raise ValueError(
+            f"ranks x microbatches x chunks = {ranks} x {microbatches} x {chunks} must be "
+            f"at most {MOST_STEPS:,}"
+        )
     own: Callable[..., None] | None = getattr(_module(name), "check", None)
     if own:
         own(ranks, microbatches, **given)
@@ -97,6 +109,11 @@ def stage_rank(plan: Plan) -> dict[int, int]:
 def _module(name: str) -> ModuleType:
     if name in names():
         return importlib.import_module(f"schedules.{name}")
-    near = difflib.get_close_matches(name, names(), 1)
-    hint = f"did you mean {near[0]}? There" if near else "there"
+    spoken = {_spoken(known): known for known in names()}  # 1F1B is one_f_one_b
+    near = difflib.get_close_matches(_spoken(name[:100]), spoken, 1)
+    hint = f"did you mean {spoken[near[0]]}? There" if near else "there"
     raise ValueError(f"no schedule {name!r}; {hint} are {', '.join(names())}")
+
+
+def _spoken(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower().replace("1", "one")))

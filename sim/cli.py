@@ -1,6 +1,7 @@
 """The command line, ``traincast``: each command is one call that a notebook can make too.
 
 Exit 0: done. Exit 2: bad input, one sentence on standard error. Exit 1: our bug.
+Exit 130: interrupted.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +25,15 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise typer.BadParameter("an empty path names no file; give a name, or leave it out")
+    return Path(text)
+
+
+INTERRUPTED = 130  # exit code of what Ctrl-C ended
 
 RecipeFile = Annotated[Path, typer.Argument(help="Recipe, a TOML file.", metavar="RECIPE")]
 Settings = Annotated[
@@ -42,7 +53,11 @@ def run(
     set_: Settings = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write summary, trace, picture and complete recipe here."),
+        typer.Option(
+            metavar="DIR",
+            parser=_path,
+            help="Write summary, trace, picture and complete recipe here.",
+        ),
     ] = None,
     json: Json = False,
     ranks: Annotated[
@@ -55,17 +70,23 @@ def run(
     """Simulate one training step of a recipe."""
     from sim.commands import output, values
 
-    some_ranks = values.ranks(ranks) if ranks else None
-    some_time = values.window(window) if window else None
+    some_time = None if window is None else values.window(window)
     job = _load(recipe, set_)
+    some_ranks = None if ranks is None else values.ranks(ranks, job.cluster.gpus)
     if out:
-        output.writable(out)
+        from traces import folder
+
+        folder.check(out)
     from sim.commands import tables
     from sim.commands.progress import progress
     from sim.runs import run as simulate
 
     with progress() as report:
-        result = simulate(job, report=report)
+        result = simulate(
+            job,
+            report=report,
+            prepared=lambda graph: values.simulated(some_ranks, graph.ranks().tolist()),
+        )
         files = _write(result, out, some_ranks, some_time, report) if out else None
         report("summary", 0, 0)
         summary = result.summary
@@ -108,10 +129,12 @@ def schedule(
         str, typer.Option(help="Seconds of a stage's F, I and W, and of a transfer, p2p.")
     ] = "F=1,I=1,W=1,p2p=0",
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the order as torch's CSV.")
+        Path | None,
+        typer.Option(metavar="FILE", parser=_path, help="Write the order as torch's CSV."),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the timeline, such as a .png.")
+        Path | None,
+        typer.Option(metavar="FILE", parser=_path, help="Draw the timeline, such as a .png."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -122,23 +145,29 @@ def schedule(
     seconds = values.times(times)
     given = {} if chunks is None else {"chunks": chunks}
     schedules.check(name, ranks, microbatches, **given)
-    for file in filter(None, (csv, plot)):
-        output.writable(file.parent)
+    if csv:
+        output.replaceable(csv)
+    if plot:
+        output.picture(plot)
+    if csv and plot and csv.resolve() == plot.resolve():
+        raise ValueError(f"--csv and --plot both name {csv}; give two files")
     from sim.schedule_run import simulate_schedule
 
     each = chunks or (2 if "chunks" in schedules.options(name) else 1)
     result = simulate_schedule(name, ranks, microbatches, each, seconds)
-    if csv:
-        from traces import schedule_csv
+    with ExitStack() as files:  # both or none
+        if csv:
+            from traces import schedule_csv
 
-        plan = schedules.load(name)(ranks, microbatches, **given)
-        output.write_text(csv, schedule_csv.text(plan))
-    if plot:
-        from sim import plots
-        from sim.schedule_run import schedule_timeline
+            plan = schedules.load(name)(ranks, microbatches, **given)
+            temporary = files.enter_context(output.replacing(csv))
+            temporary.write_text(schedule_csv.text(plan), encoding="utf-8", newline="")
+        if plot:
+            from sim import plots
+            from sim.schedule_run import schedule_timeline
 
-        ran = schedule_timeline(name, ranks, microbatches, each, seconds)
-        with output.replacing(plot) as temporary:
+            ran = schedule_timeline(name, ranks, microbatches, each, seconds)
+            temporary = files.enter_context(output.replacing(plot))
             plots.save(plots.timeline(ran, title=name), temporary)
     if json:
         output.print_json(result)
@@ -159,11 +188,11 @@ def list_(
 
     entries = catalog.entries(kind)
     if json:
-        output.print_json([{"name": name, "about": about} for name, about in entries.items()])
+        output.print_json(entries)
         return
     from sim.commands import tables
 
-    tables.show_list(entries)
+    tables.show_list(*catalog.rows(kind, entries))
 
 
 @app.command(epilog="Example: traincast init config.json dgx_h100 --gpus 16 --out recipe.toml")
@@ -178,7 +207,7 @@ def init(
         int | None, typer.Option(min=1, help="GPUs of the job; as many as it needs unless given.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write the recipe.")
+        Path | None, typer.Option(metavar="FILE", parser=_path, help="Where to write the recipe.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
     json: Json = False,
@@ -187,11 +216,13 @@ def init(
     from sim.commands import output, starter
 
     folder = out.parent if out else Path()
+    if out:
+        output.replaceable(out)
+        if out.exists() and not force:
+            raise ValueError(f"{out} is there already; name another file, or give --force")
     data = starter.propose(model, topology, gpus, folder)
     text = starter.text(data, folder)
     if out:
-        if out.exists() and not force:
-            raise ValueError(f"{out} is there already; name another file, or give --force")
         output.write_text(out, text)
     if json:
         output.print_json(data)
@@ -207,19 +238,30 @@ def topology(
     gpus: Annotated[
         int | None, typer.Option(min=1, help="GPUs in use; one node unless given.")
     ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the machine, such as a .png.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show a machine: its GPU, links and routes."""
     from sim import cluster
     from sim.commands import machine, output
 
+    if plot:
+        output.picture(plot)
     found = cluster.load(name, gpus or cluster.load(name, 1).gpus_per_node)
+    if plot:
+        from sim import plots
+
+        with output.replacing(plot) as temporary:
+            plots.save(plots.topology(found), temporary)
     if json:
         output.print_json(machine.describe(found))
         return
     from sim.commands import tables
 
-    tables.show(machine.rows(machine.describe(found)), name, "value")
+    tables.show_machine(machine.describe(found))
+    tables.show_files([plot] if plot else [])
 
 
 @app.command(epilog="Example: traincast calibrate h100 --write")
@@ -253,7 +295,8 @@ def validate(
         typer.Argument(help="Tables of published figures; all unless given.", metavar="[SET]..."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the tables as Markdown.")
+        Path | None,
+        typer.Option(metavar="FILE", parser=_path, help="Write the tables as Markdown."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -263,7 +306,7 @@ def validate(
     from validation import run as runner
 
     if out:
-        output.writable(out.parent)
+        output.replaceable(out)
     with progress() as report:
         found = runner.summary(runner.validate(tables or (), report))
     if out:
@@ -305,8 +348,8 @@ def main(arguments: list[str] | None = None) -> None:
         code = 0
     except (ValueError, OSError) as error:
         code = _refuse(str(error))
-    except KeyboardInterrupt:
-        code = 130
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
     except Exception as error:
         said = getattr(error, "format_message", None)  # typer's own: usage
         if said:
@@ -317,6 +360,8 @@ def main(arguments: list[str] | None = None) -> None:
                 "error: this is a bug in traincast; please report the lines above", file=sys.stderr
             )
             code = 1
+    if code == INTERRUPTED:  # which typer may have said itself
+        print("interrupted", file=sys.stderr)
     sys.exit(code or 0)
 
 

@@ -16,8 +16,9 @@ from pydantic import ValidationError
 
 import schedules
 from sim import legality, presets
+from sim.files import read_text
 from sim.recipe import NOT_YET, ModelSection, Recipe
-from sim.refusals import SECTIONS, sentence, show, unknown
+from sim.refusals import SECTIONS, brief, sentence, show, unknown
 
 
 def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Recipe:
@@ -26,13 +27,13 @@ def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Rec
     An override of None leaves the key out. Paths in the recipe are relative to the file.
     """
     path = Path(path)
+    text = read_text(path, "the recipe ")
     try:
-        data = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise ValueError(f"cannot read the recipe {path}: {error.strerror}") from None
-    except ValueError as error:  # not TOML, or not even text
+        return parse(tomllib.loads(text), path.parent, overrides)
+    except RecursionError:
+        raise ValueError(f"{path} has tables in tables in tables, too deep to read") from None
+    except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
-    return parse(data, path.parent, overrides)
 
 
 def parse(
@@ -61,6 +62,21 @@ def dump(recipe: Recipe) -> str:
     return tomli_w.dumps({name: keys for name, keys in sections.items() if keys})
 
 
+def hugging_face(path: Path) -> dict[str, Any]:
+    """The numbers of a Hugging Face config.json, which can be a model's, in words of a recipe.
+
+    Raises ValueError, naming file and key, for those that cannot.
+    """
+    numbers = presets.hugging_face(path)
+    try:
+        ModelSection.model_validate(numbers)
+    except ValidationError as error:
+        said = sentence(error, "model", presets.spelling(path))
+        file = path / "config.json" if path.is_dir() else path
+        raise ValueError(f"{file}: {said}") from None
+    return numbers
+
+
 def json_schema() -> dict[str, Any]:
     """The JSON schema of recipes, for editors."""
     return Recipe.model_json_schema()
@@ -75,9 +91,13 @@ def setting(text: str) -> tuple[str, object]:
     key, equals, value = (part.strip() for part in text.partition("="))
     if not key or not equals:
         raise ValueError(f"--set takes KEY=VALUE, such as parallelism.tp=4, and not {text!r}")
+    if len(value.splitlines()) > 1:
+        raise ValueError(f"--set {key} takes a value of one line, and not {brief(value)}")
     try:
         return key, tomllib.loads(f"value = {value}")["value"] if value else None
-    except tomllib.TOMLDecodeError:
+    except RecursionError:
+        raise ValueError(f"--set {key} has lists in lists in lists, too deep to read") from None
+    except ValueError:
         return key, value
 
 
@@ -90,7 +110,7 @@ def _put(data: Mapping[str, Any], overrides: Mapping[str, object]) -> dict[str, 
             raise ValueError(unknown(path))
         table = out.setdefault(section, {})
         if not isinstance(table, dict):
-            raise ValueError(f"{section} = {show(table)} must be a table, [{section}]")
+            raise ValueError(f"{section} = {brief(table)} must be a table, [{section}]")
         if value is None:
             table.pop(key, None)
         else:
@@ -115,7 +135,7 @@ def _simulated(recipe: Recipe) -> None:
         if value not in values:
             instead = " or ".join(show(v) for v in values)
             advice = "leave it out" if values == (None,) else f"it must be {instead}"
-            raise ValueError(f"{name} = {show(value)} is not simulated yet; {advice}")
+            raise ValueError(f"{name} = {brief(value)} is not simulated yet; {advice}")
     gathered = recipe.training.param_gather_dtype
     if gathered not in (None, recipe.training.dtype):
         raise ValueError(
@@ -167,7 +187,7 @@ def _model(section: ModelSection, folder: Path) -> ModelSection:
         stated = presets.preset(section.preset)
     elif section.hf:
         file = Path(os.path.normpath(folder / section.hf))
-        stated, limit = presets.hugging_face(file), presets.window(file)
+        stated, limit = hugging_face(file), presets.window(file)
         if limit and (section.sequence or 0) > limit:
             raise ValueError(
                 f"model.sequence = {section.sequence} is longer than the model's sliding window, "

@@ -30,6 +30,8 @@ KINDS = ("gemm", "attention", "attention_backward", *MEMORY_KINDS)
 
 TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
 SPLITS = (1, 2, 4)
+ADVICE = 'base = "dgx_a100", or another topology that has it, or a copy of its table would do'
+"""Of a topology file that lacks constants."""
 QUERY_TILE = 128  # rows of queries that one block of FlashAttention keeps
 
 
@@ -103,7 +105,7 @@ def compute_seconds(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
 def _gemm(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
     batch, m, n, k = _shape(work, 4, "(batch, m, n, k)")
     by_dtype = table(gpu, "gemm")
-    c = constants(Gemm, by_dtype.get(work.dtype, by_dtype["bf16"]))
+    c = constants(Gemm, by_dtype.get(work.dtype) or by_dtype.get("bf16") or {})
     seconds = gemm_seconds(c, gpu.peak[work.dtype], gpu.sms, batch, m, n, k)
     done = work.flops / (2 * batch * m * n * k)  # less than 1 when part of the result is skipped
     once = BYTES.get(work.dtype, 1) * batch * (m * k + k * n + m * n)
@@ -170,10 +172,10 @@ def _memory_kernel(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
 
 
 def table(gpu: Gpu, name: str) -> Mapping[str, Any]:
-    """A fitted table of the topology file; ValueError, saying what to run, when it is not there."""
+    """A fitted table of the topology file; ValueError, saying what would do, where it lacks one."""
     found = gpu.costs.get(name)
     if not isinstance(found, Mapping):
-        raise ValueError(f"the topology has no table [gpu.{name}]; run traincast calibrate")
+        raise ValueError(f"there is no table [gpu.{name}]; {ADVICE}")
     return found
 
 
@@ -181,10 +183,8 @@ def constants(kind: type[Constants], values: Mapping[str, Any]) -> Constants:
     """A table of the topology file as numbers in SI units; ValueError names what it lacks."""
     lacking = [name for name in kind._fields if name not in values]
     if lacking:
-        raise ValueError(
-            f"the topology's {kind.__name__.lower()} costs lack {', '.join(lacking)};"
-            " run traincast calibrate"
-        )
+        name = kind.__name__.lower()
+        raise ValueError(f"the table [gpu.{name}] lacks {', '.join(lacking)}; {ADVICE}")
     return kind(*(float(values[name]) for name in kind._fields))
 
 

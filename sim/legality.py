@@ -8,6 +8,8 @@ import schedules
 from sim.recipe import Recipe
 
 AXES = "tp-cp-ep-dp-pp"
+MOST_MICROBATCHES = 65_536
+"""So many microbatches per pipeline are simulated at most."""
 
 
 def check(recipe: Recipe) -> None:
@@ -28,9 +30,11 @@ def even(layers: int, stages: int) -> tuple[int, ...]:
 
 
 def _uneven(layers: int, stages: int) -> None:
-    held = f"{layers} layers on {stages} stages (pp x chunks)"
+    one = layers == 1
+    held = f"{layers} layer{'s' * (not one)} on {stages} stages (pp x chunks)"
     if layers < stages:
-        raise ValueError(f"{held} leave some without a layer; at most {layers} would do")
+        leave = "leaves" if one else "leave"
+        raise ValueError(f"{held} {leave} some without a layer; at most {layers} would do")
     if layers % stages:
         split = list(even(layers, stages))
         raise ValueError(f"{held} do not come out even; write schedule.layers_per_stage = {split}")
@@ -78,6 +82,10 @@ def _combinations(recipe: Recipe) -> None:
         raise ValueError(
             "parallelism.scatter_gather = true needs sp = false: with sp the activations that "
             "are sent are split over tp already"
+        )
+    if p.overlap_param_gather and not p.zero:
+        raise ValueError(
+            "parallelism.overlap_param_gather = true needs zero = 1, whose gathers it overlaps"
         )
     if p.p2p == "batched" and p.overlap_p2p:
         raise ValueError(
@@ -127,7 +135,24 @@ def _batch(recipe: Recipe) -> None:
     name, group = recipe.schedule.name, recipe.schedule.group
     if group is not None and "group" not in schedules.options(name):
         raise ValueError(f"the schedule {name} has no group; leave schedule.group out")
+    _size(recipe)
     schedules.check(name, recipe.parallelism.pp, recipe.microbatches, **recipe.options)
+
+
+def _size(recipe: Recipe) -> None:
+    """No more than can be simulated in reasonable time and memory."""
+    microbatches, stages = recipe.microbatches, recipe.stages
+    fewer = "a smaller training.global_batch, or a larger micro_batch, would do"
+    if microbatches > MOST_MICROBATCHES:
+        raise ValueError(
+            f"{microbatches:,} microbatches per pipeline are more than the {MOST_MICROBATCHES:,} "
+            f"that can be simulated; {fewer}"
+        )
+    if stages * microbatches > schedules.MOST_STEPS:
+        raise ValueError(
+            f"pp x chunks x microbatches = {stages} x {microbatches} are more than the "
+            f"{schedules.MOST_STEPS:,} steps that can be simulated; {fewer}"
+        )
 
 
 CHECKS: tuple[Callable[[Recipe], None], ...] = (

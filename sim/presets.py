@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sim.files import read_text
+
 MODELS = Path(__file__).parent / "models"
 
 _ACTIVATION = {"silu": "silu", "swish": "silu", "relu2": "relu2", "gelu": "gelu"}
@@ -62,6 +64,31 @@ FAMILIES: dict[str, dict[str, Any]] = {
 """Defaults of each family's configuration class in transformers: files may leave these keys out."""
 
 
+_SHARED_KEYS = {"vocab": "vocab_size", "tied": "tie_word_embeddings"}
+_GPT2_KEYS = {
+    **_SHARED_KEYS,
+    "layers": "n_layer",
+    "hidden": "n_embd",
+    "heads": "n_head",
+    "ffn": "n_inner",
+    "positions": "n_positions",
+    "dropout": "resid_pdrop",
+}
+_LLAMA_KEYS = {
+    **_SHARED_KEYS,
+    "layers": "num_hidden_layers",
+    "hidden": "hidden_size",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "head_dim": "head_dim",
+    "ffn": "intermediate_size",
+    "qkv_bias": "attention_bias",
+    # transformers' attention_bias puts one on the output projection too, which has no key here
+    "bias": "mlp_bias",
+}
+_MAY_BE_NULL = ("n_inner", "num_key_value_heads", "head_dim")
+
+
 def names() -> list[str]:
     """The presets there are.
 
@@ -86,26 +113,30 @@ def preset(name: str) -> dict[str, Any]:
 
 
 def hugging_face(path: Path) -> dict[str, Any]:
-    """The numbers of a config.json, or of the folder that holds one.
+    """The numbers of a config.json, or of the folder that holds one, as it states them.
 
+    Whether they can be a model's is for the recipe to say, which calls them :func:`spelling`.
     Query and key norms of Qwen3 (2 ``head_dim`` parameters a layer) are left out.
     """
-    file = path / "config.json" if path.is_dir() else path
-    config = _read(file)
-    family = config.get("model_type")
-    if family not in FAMILIES:
-        raise ValueError(
-            f"{file}: model_type {family!r} is not simulated yet; "
-            f"there are {', '.join(FAMILIES)} (dense)"
-        )
-    stated = {**FAMILIES[family], **config}
-    numbers = _gpt2(stated) if family == "gpt2" else _llama(stated, family)
-    activation = stated.get("hidden_act", stated.get("activation_function"))
-    if activation not in _ACTIVATION:
-        known = ", ".join(_ACTIVATION)
-        raise ValueError(f"{file}: activation {activation!r} is not simulated; there are {known}")
-    name = Path(str(config.get("_name_or_path") or "")).name or family
-    return {"name": name, **numbers, "activation": _ACTIVATION[activation]}
+    stated, file = _stated(path)
+    family = stated["model_type"]
+    keys, fixed = (_GPT2_KEYS, _GPT2_IS) if family == "gpt2" else (_LLAMA_KEYS, _LLAMA_IS)
+    for key in keys.values():
+        if stated[key] is None and key not in _MAY_BE_NULL:
+            raise ValueError(f"{file}: {key} is null; give its value, or leave it out")
+    numbers = {k: stated[key] for k, key in keys.items() if stated[key] is not None}
+    if family == "qwen2":
+        numbers["qkv_bias"] = True
+    name = stated.get("_name_or_path")
+    name = (Path(name).name if isinstance(name, str) else "") or family
+    return {"name": name, **numbers, **fixed, "activation": _activation(stated, file)}
+
+
+def spelling(path: Path) -> dict[str, str]:
+    """How a config.json spells the keys of a recipe's model."""
+    stated, _ = _stated(path)
+    keys = _GPT2_KEYS if stated["model_type"] == "gpt2" else _LLAMA_KEYS
+    return {**keys, "name": "_name_or_path"}
 
 
 def longest(path: Path) -> int | None:
@@ -113,17 +144,19 @@ def longest(path: Path) -> int | None:
 
     It is bounded by the positions and, where one is in use, by the sliding attention window.
     """
-    config = _read(path / "config.json" if path.is_dir() else path)
-    stated = {**FAMILIES.get(config.get("model_type", ""), {}), **config}
-    bounds = [stated.get("max_position_embeddings"), stated.get("n_positions"), window(path)]
-    return min((bound for bound in bounds if isinstance(bound, int)), default=None)
+    stated, file = _stated(path)
+    positions = [_count(stated, key, file) for key in ("max_position_embeddings", "n_positions")]
+    return min(filter(None, [*positions, window(path)]), default=None)
 
 
 def window(path: Path) -> int | None:
     """The sliding attention window of a config.json in tokens, if it has one in use."""
-    config = _read(path / "config.json" if path.is_dir() else path)
-    stated = {**FAMILIES.get(config.get("model_type", ""), {}), **config}
-    return stated.get("sliding_window") if stated.get("use_sliding_window") else None
+    stated, file = _stated(path)
+    used = stated.get("use_sliding_window")
+    if used is not None and not isinstance(used, bool):
+        raise ValueError(f"{file}: use_sliding_window = {_shown(used)} must be true or false")
+    size = _count(stated, "sliding_window", file)
+    return size if used else None
 
 
 def complete(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,51 +210,63 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
     return full
 
 
+def _stated(path: Path) -> tuple[dict[str, Any], Path]:
+    """All that a config.json says, its family's defaults filled in, and the file itself."""
+    file = path / "config.json" if path.is_dir() else path
+    config = _read(file)
+    family = config.get("model_type")
+    if not isinstance(family, str) or family not in FAMILIES:
+        raise ValueError(
+            f"{file}: model_type {_shown(family)} is not simulated yet; "
+            f"there are {', '.join(FAMILIES)} (dense)"
+        )
+    return {**FAMILIES[family], **config}, file
+
+
 def _read(file: Path) -> dict[str, Any]:
+    text = read_text(file)
     try:
-        config = json.loads(file.read_text())
-    except OSError as error:
-        raise ValueError(f"cannot read {file}: {error.strerror}") from None
+        config = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"{file} has tables in tables in tables, too deep to read") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{file} is not JSON: {error}") from None
     except ValueError:
-        raise ValueError(f"{file} is not JSON") from None
+        raise ValueError(f"{file} has a number of too many digits") from None
     if not isinstance(config, dict):
         raise ValueError(f"{file} is not a model's config.json: it holds no table")
     return config
 
 
-def _gpt2(stated: Mapping[str, Any]) -> dict[str, Any]:
-    numbers = {
-        "layers": stated["n_layer"],
-        "hidden": stated["n_embd"],
-        "heads": stated["n_head"],
-        "vocab": stated["vocab_size"],
-        "gated": False,
-        "tied": stated["tie_word_embeddings"],
-        "norm": "layer",
-        "qkv_bias": True,
-        "bias": True,
-        "position": "learned",
-        "positions": stated["n_positions"],
-        "dropout": stated["resid_pdrop"],
-    }
-    return numbers if stated["n_inner"] is None else {**numbers, "ffn": stated["n_inner"]}
+def _activation(stated: Mapping[str, Any], file: Path) -> str:
+    key = "activation_function" if stated["model_type"] == "gpt2" else "hidden_act"
+    found = stated[key]
+    if not isinstance(found, str) or found not in _ACTIVATION:
+        known = ", ".join(_ACTIVATION)
+        raise ValueError(f"{file}: {key} {_shown(found)} is not simulated; there are {known}")
+    return _ACTIVATION[found]
 
 
-def _llama(stated: Mapping[str, Any], family: str) -> dict[str, Any]:
-    optional = {"kv_heads": stated["num_key_value_heads"], "head_dim": stated["head_dim"]}
-    return {
-        "layers": stated["num_hidden_layers"],
-        "hidden": stated["hidden_size"],
-        "heads": stated["num_attention_heads"],
-        **{key: value for key, value in optional.items() if value is not None},
-        "ffn": stated["intermediate_size"],
-        "vocab": stated["vocab_size"],
-        "gated": True,
-        "tied": stated["tie_word_embeddings"],
-        "norm": "rms",
-        "qkv_bias": family == "qwen2" or stated["attention_bias"],
-        # transformers' attention_bias puts one on the output projection too, which has no key here
-        "bias": stated["mlp_bias"],
-        "position": "rope",
-        "dropout": 0.0,
-    }
+def _count(stated: Mapping[str, Any], key: str, file: Path) -> int | None:
+    """A number of tokens, if there is one."""
+    found = stated.get(key)
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= 2**31:
+        raise ValueError(
+            f"{file}: {key} = {_shown(found)} must be a whole number from 1 to {2**31:,}"
+        )
+    return found
+
+
+def _shown(value: object) -> str:
+    try:
+        said = json.dumps(value)
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__} too long to show"
+    return said if len(said) <= 60 else f"{said[:57]}..."
+
+
+_GPT2_IS = {"gated": False, "norm": "layer", "qkv_bias": True, "bias": True, "position": "learned"}
+_LLAMA_IS = {"gated": True, "norm": "rms", "position": "rope", "dropout": 0.0}
+"""What holds of every model of these families."""

@@ -1,18 +1,45 @@
-"""The prices of a graph's works on a cluster."""
+"""The prices of a graph's works on a cluster, and whether they can be simulated at all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from sim.cluster import Cluster
 from sim.fold import Load
 from sim.graph import Communication, Compute, Copy, Fixed, Graph, Work
 from sim.hardware import NOTHING, Machine, Traffic, table
-from sim.kernels import compute_seconds
+from sim.kernels import ADVICE, compute_seconds
+from sim.kernels import table as fitted
+
+MOST_SECONDS = 1e12
+"""A step whose ops take longer, one after the other, is refused: its times would lose meaning."""
 
 
 def price(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]) -> Machine:
-    """What every work of ``graph`` takes from ``cluster``; ``loads`` has each communication's."""
+    """What every work of ``graph`` takes from ``cluster``; ``loads`` has each communication's.
+
+    Raises ValueError, in one sentence, for work that the topology gives no price for, and for a
+    step that takes longer than can be simulated.
+    """
+    try:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # refused below
+            machine = _machine(graph, cluster, loads)
+            seconds = machine.alone
+    except ValueError as error:
+        raise ValueError(f"topology {cluster.name!r}: {error}") from None
+    ops = np.bincount(graph.work, minlength=len(seconds))
+    total = float(seconds[ops > 0] @ ops[ops > 0])
+    if not total <= MOST_SECONDS:
+        raise ValueError(
+            f"the step's ops take {total:.3g} s together, and at most {MOST_SECONDS:g} s can be "
+            "simulated; a smaller model or batch, or faster GPUs and links, would do"
+        )
+    return machine
+
+
+def _machine(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]) -> Machine:
     gpu = cluster.gpu
 
     def kernel(work: Work) -> tuple[float, float, float]:
@@ -27,7 +54,12 @@ def price(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]) -
 
     def communication(work: Communication) -> Traffic:
         load = loads[work]
-        return _traffic(cluster, work, load) if load.most else NOTHING
+        if not load.most:
+            return NOTHING
+        constants = {"broadcast": "all_gather"}.get(work.collective, work.collective)
+        if constants not in cluster.collectives:
+            raise ValueError(f"there is no table [collectives.{constants}]; {ADVICE}")
+        return _traffic(cluster, work, load)
 
     return table(graph.works, kernel, communication, cluster.capacity, gpu.sms)
 
@@ -36,7 +68,7 @@ def _traffic(cluster: Cluster, work: Communication, load: Load) -> Traffic:
     coefficients = tuple(size / load.most for size in load.bytes)
     speeds = (cluster.capacity[link] / c for link, c in zip(load.links, coefficients, strict=True))
     speed = float(min(speeds))
-    constants = cluster.gpu.costs.get("communication", {})
+    constants = fitted(cluster.gpu, "communication")
     per_byte = constants.get("hbm", {}).get(work.collective, 0.0)
     return Traffic(
         latency=load.latency,

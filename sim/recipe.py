@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 import schedules
+from sim.topology import MOST_GPUS
 
 if TYPE_CHECKING:
     from sim.model import Model
 
-Count = Annotated[int, Field(ge=1)]
+MOST_LAYERS = 10_000
+MOST_SAMPLES = 1_000_000
+Count = Annotated[int, Field(ge=1, le=2**31)]
+Gpus = Annotated[int, Field(ge=1, le=MOST_GPUS)]
+Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
+Split = Annotated[tuple[Layers, ...], Field(strict=False, max_length=MOST_LAYERS)]
+Name = Annotated[str, Field(min_length=1, max_length=4096)]
 Switch = bool
 Dtype = Literal["bf16", "fp16", "fp32"]
 Table = dict[str, Any]
@@ -63,13 +70,13 @@ class Section(BaseModel):
 class ModelSection(Section):
     """A preset, a Hugging Face config.json or the numbers, which also override the other two."""
 
-    preset: str | None = None
+    preset: Name | None = None
     """model that comes along; `traincast list models` names them"""
-    hf: str | None = None
+    hf: Name | None = None
     """config.json of a Hugging Face model, relative to this file"""
-    name: str | None = None
+    name: Name | None = None
     """what the model is called in outputs"""
-    layers: Count | None = None
+    layers: Layers | None = None
     """transformer layers"""
     hidden: Count | None = None
     """width of the residual stream"""
@@ -99,7 +106,7 @@ class ModelSection(Section):
     """biases in the other linears"""
     position: Literal["learned", "rope", "none"] | None = None
     """learned (a table of embeddings), rope (rotary) or none"""
-    positions: Annotated[int, Field(ge=0)] | None = None
+    positions: Annotated[int, Field(ge=0, le=2**31)] | None = None
     """rows of the learned table; sequence unless given"""
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
     """share of activations dropped; 0 runs no dropout kernels"""
@@ -130,24 +137,24 @@ class ModelSection(Section):
 class ClusterSection(Section):
     """On which machine the job runs."""
 
-    topology: str
+    topology: Name
     """name of a topology that comes along (`traincast list topologies`), or a TOML file"""
-    gpus: Count
+    gpus: Gpus
     """GPUs of the job"""
 
 
 class ParallelismSection(Section):
     """How the job is split over the GPUs: the product of tp, pp, cp and dp is their number."""
 
-    tp: Count = 1
+    tp: Gpus = 1
     """tensor parallel: GPUs that share each layer"""
-    pp: Count = 1
+    pp: Gpus = 1
     """pipeline parallel: ranks of the pipeline"""
-    dp: Count | None = None
+    dp: Gpus | None = None
     """data parallel: replicas; what is left over unless given"""
     sp: Switch = False
     """Megatron's sequence parallelism: activations between the linears are split over tp too"""
-    cp: Count = 1
+    cp: Gpus = 1
     """context parallel: GPUs that share each sequence"""
     cp_kind: Literal["ring", "ulysses", "allgather", "usp"] = "ring"
     """ring, ulysses, allgather or usp"""
@@ -169,7 +176,7 @@ class ParallelismSection(Section):
     """cut sp's collectives into tp chunks that run beside the GEMM that feeds or uses them"""
     tp_backward_overlap: Switch = True
     """tp's collectives of the backward run beside the weight-gradient GEMM"""
-    bucket_mb: Annotated[float, Field(gt=0)] = 40.0
+    bucket_mb: Annotated[float, Field(gt=0, le=1e9)] = 40.0
     """gradients of one bucket, in MB (1e6 bytes)"""
     p2p: Literal["direction", "pair", "batched"] = "direction"
     """streams of the pipeline: one per direction, one per pair of ranks, or batched kernels"""
@@ -182,13 +189,13 @@ class ParallelismSection(Section):
 class ScheduleSection(Section):
     """In which order each pipeline rank runs its microbatches."""
 
-    name: str = "one_f_one_b"
+    name: Name = "one_f_one_b"
     """`traincast list schedules` names them"""
-    chunks: Count | None = None
+    chunks: Layers | None = None
     """stages per rank, for interleaved schedules (2 unless given)"""
     group: Count | None = None
     """interleaved: microbatches that pass a chunk in a row; one per rank unless given"""
-    layers_per_stage: Annotated[tuple[Count, ...], Field(strict=False)] | None = None
+    layers_per_stage: Split | None = None
     """layers of each of the pp x chunks stages, first to last; even unless given"""
     csv: str | None = None
     """file with the order"""
@@ -203,7 +210,7 @@ class TrainingSection(Section):
 
     micro_batch: Count = 1
     """samples per microbatch"""
-    global_batch: Count
+    global_batch: Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
     """samples per step"""
     dtype: Dtype = "bf16"
     """of activations and weights: bf16, fp16 or fp32"""
@@ -224,7 +231,7 @@ class TrainingSection(Section):
 class SimulationSection(Section):
     """How the job is simulated."""
 
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """of everything random; same seed, same timeline"""
     fold: Literal["auto", "none"] = "auto"
     """auto simulates one of several ranks that cannot differ; none simulates all"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel, ValidationError
 
@@ -36,36 +36,66 @@ def show(value: object) -> str:
     >>> show(True), show("bf16")
     ('true', '"bf16"')
     """
-    return json.dumps(value, default=str)
+    return json.dumps(value, default=str, ensure_ascii=False).replace("\x7f", r"\u007f")
 
 
-def sentence(error: ValidationError, section: str = "") -> str:
-    """The first thing that pydantic found wrong with a recipe, or with one section of it."""
+def brief(value: object) -> str:
+    """The same, cut where it is long.
+
+    >>> brief(10**99)
+    '100000000000000000000000000000000000000000000000000000000...'
+    """
+    try:
+        said = show(value)
+    except (ValueError, RecursionError):  # too many digits, or lists in lists in lists
+        return f"a {type(value).__name__} too long to show"
+    return said if len(said) <= 60 else f"{said[:57]}..."
+
+
+def sentence(
+    error: ValidationError, section: str = "", spelling: Mapping[str, str] | None = None
+) -> str:
+    """The first thing that pydantic found wrong with a recipe, or with one section of it.
+
+    ``spelling`` is how the file that was read calls the keys of that section.
+    """
     problems = error.errors(include_url=False)  # a misspelt key also makes another one missing
     problem = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
     where = [section] * bool(section) + [str(part) for part in problem["loc"]]
     name, bound = ".".join(where[:2]), problem.get("ctx", {})
+    if spelling is not None:
+        name = spelling.get(where[-1], name)
     index = f"[{where[2]}]" if len(where) > 2 and where[2].isdigit() else ""
-    found = f"{name}{index} = {show(problem['input'])}"
+    found = f"{name}{index} = {brief(problem['input'])}"
     match problem["type"]:
         case "extra_forbidden":
             return unknown(name)
         case "missing":
             return f"{name} is missing" if len(where) > 1 else f"the section [{name}] is missing"
         case "greater_than_equal":
-            return f"{found} must be at least {bound['ge']:g}"
+            return f"{found} must be at least {_limit(bound['ge'])}"
         case "greater_than":
             return f"{found} must be greater than {bound['gt']:g}"
         case "less_than":
             return f"{found} must be less than {bound['lt']:g}"
         case "less_than_equal":
-            return f"{found} must be at most {bound['le']:g}"
+            return f"{found} must be at most {_limit(bound['le'])}"
+        case "string_too_short":
+            return f"{name} is empty; give it, or leave it out"
+        case "string_too_long":
+            return f"{name} is longer than {bound['max_length']:,} letters"
+        case "too_long":
+            return f"{name} has over {bound['max_length']:,} entries; at most so many would do"
         case "literal_error":
             return f"{found} must be {bound['expected']}"
         case "model_type" | "model_attributes_type":
             return f"{found} must be a table, [{name}]"
         case kind:
             return f"{found} must be {_TYPES.get(kind, problem['msg'].lower())}"
+
+
+def _limit(bound: float) -> str:
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
 
 
 def unknown(path: str) -> str:

@@ -59,11 +59,12 @@ def run(
     recipe: Recipe | str | Path,
     overrides: Mapping[str, object] | None = None,
     report: Report = lambda *_: None,
+    prepared: Callable[[Graph], object] = lambda _: None,
 ) -> Result:
     """Simulate one training step.
 
     ``overrides`` are put over the recipe file: ``{"parallelism.pp": 4}``; ``report`` hears how far
-    it is. Raises ValueError, in one sentence, for what cannot run, and DeadlockError for an order
+    it is, and ``prepared`` sees the graph before it is simulated, and may refuse it. Raises ValueError, in one sentence, for what cannot run, and DeadlockError for an order
     that stops.
     """
     if not isinstance(recipe, Recipe):
@@ -75,6 +76,7 @@ def run(
     job = job_of(recipe)
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
     lanes, graph, machine = prepare(job, cluster, fold=recipe.simulation.fold == "auto")
+    prepared(graph)
 
     def progress(done: int, of: int) -> None:
         report("simulating", done, of)

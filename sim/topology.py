@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+import os
 import tomllib
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import topologies
+from sim.files import read_text
 from sim.units import parse
 
 Table = dict[str, Any]
 
-_UNITS = ("FLOP/s", "B/s", "B", "s")
+MOST_GPUS = 131_072
+"""So many GPUs are simulated at most."""
+_BASES = 16  # one on top of the other
 _CABLE = {"bandwidth": "B/s", "efficiency": "share", "latency": "delay"}
 _TABLES: dict[str, dict[str, str]] = {
     "gpu": {"name": "text", "sms": "count", "memory": "B", "memory_bandwidth": "B/s"},
@@ -38,6 +41,37 @@ _OPTIONAL |= {"fabric.oversubscription", "node.link.efficiency", "node.nic.effic
 _PROTOCOL = dict.fromkeys(("base", "hop", "inner", "fabric"), "delay")
 _PROTOCOL |= {"share": "share", "fabric_share": "share"}
 _COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "p2p", "nvls")
+_KERNELS = ("norm", "elementwise", "softmax", "embedding", "cross_entropy", "optimizer")
+_SENT = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "p2p")
+_TILES = ("tile_256x128", "tile_128x128", "tile_128x64", "tile_64x64")
+FITTED: dict[str, dict[str, str]] = {
+    "gemm": {
+        **dict.fromkeys(_TILES, "share"),
+        "ramp": "amount",
+        "quantisation": "part",
+        "split": "factor",
+        "derating": "amount",
+        "derating_flops": "factor",
+        "accumulate": "amount",
+        "memory": "share",
+        "fixed": "delay",
+    },
+    "attention": {
+        "forward": "share",
+        "backward": "share",
+        "keys": "amount",
+        "head_dim": "amount",
+        "quantisation": "part",
+        "memory": "share",
+        "fixed": "delay",
+    },
+    "memory_kernels": {"fixed": "delay", **dict.fromkeys(_KERNELS, "share")},
+}
+"""The tables of fitted constants in [gpu], all keys required; gemm has one of them per dtype."""
+_COMMUNICATION = {
+    "sms": dict.fromkeys((*_SENT, "exchange", "fabric", "fabric_p2p", "nvls"), "sms"),
+    "hbm": dict.fromkeys(_SENT, "amount"),
+}
 KINDS = ("switch", "rail", "fat_tree")
 
 
@@ -47,10 +81,16 @@ def read(name_or_path: str | Path) -> Table:
     Raises ValueError with one sentence when there is no such topology, it is not TOML, a table is
     missing, a key is unknown, or a value has the wrong unit or is not positive.
     """
-    raw = _with_base(str(name_or_path), ())
-    where = f"topology {raw.get('name', str(name_or_path))!r}"
+    where = f"topology {str(name_or_path)!r}"
+    try:
+        return _read(_with_base(str(name_or_path), Path(), ()), where, Path(name_or_path).stem)
+    except RecursionError:
+        raise ValueError(f"{where} has tables in tables in tables, too deep to read") from None
+
+
+def _read(raw: Table, where: str, name: str) -> Table:
     _refuse_unknown(raw, where)
-    out: Table = {"name": raw.get("name", Path(name_or_path).stem)}
+    out: Table = {"name": _value(raw.get("name", name), "text", f"{where}: name")}
     for table, keys in _TABLES.items():
         outer, _, inner = table.partition(".")
         checked = dict(_checked(_find(raw, table, where), keys, f"{where}: {table}"))
@@ -58,7 +98,7 @@ def read(name_or_path: str | Path) -> Table:
             out[outer][inner] = checked
         else:
             out[outer] = checked
-    out["costs"] = {k: _floats(v) for k, v in raw["gpu"].items() if _is_fitted("gpu", k, v)}
+    out["costs"] = _costs(raw["gpu"], out["gpu"], where)
     out["collectives"] = _collectives(raw.get("collectives", {}), f"{where}: collectives")
     _check_fabric(out["fabric"], where)
     return out
@@ -68,31 +108,37 @@ def room(spec: Table, gpus: int) -> Table:
     """The same topology, if it can hold so many GPUs; ValueError if not."""
     nodes = -(-gpus // spec["node"]["gpus"])
     most = spec["fabric"].get("max_nodes", nodes)
-    if gpus <= 0 or nodes > most:
+    if gpus <= 0 or nodes > most or gpus > MOST_GPUS:
         known = "max_nodes" in spec["fabric"]
-        limit = f"{most * spec['node']['gpus']:,}" if known else "any number"
-        raise ValueError(f"topology {spec['name']!r} holds 1 to {limit} GPUs, not {gpus:,}")
+        limit = min(most * spec["node"]["gpus"], MOST_GPUS) if known else MOST_GPUS
+        raise ValueError(f"topology {spec['name']!r} holds 1 to {limit:,} GPUs, not {gpus:,}")
     return spec
 
 
-def _with_base(name: str, seen: tuple[str, ...]) -> Table:
-    if name in seen:
-        raise ValueError(f"topology {name!r} is its own base")
+def _with_base(name: str, folder: Path, seen: tuple[str, ...]) -> Table:
+    """The tables of a topology over those of its base, whose path starts at the file's folder."""
+    path = folder / name if name.endswith(".toml") or "/" in name else None
+    found = name if path is None else os.path.realpath(path)
+    if found in seen or len(seen) > _BASES:
+        raise ValueError(f"topology {name!r} is its own base, or has more than {_BASES} of them")
+    text = _shipped(name) if path is None else read_text(path, "the topology file ")
     try:
-        raw = tomllib.loads(_text(name))
-    except tomllib.TOMLDecodeError as error:
+        raw = tomllib.loads(text)
+    except ValueError as error:
         raise ValueError(f"topology {name!r} is not TOML: {error}") from None
     base = raw.pop("base", None)
-    return raw if base is None else _merged(_with_base(str(base), (*seen, name)), raw)
+    if base is None:
+        return raw
+    _value(base, "text", f"topology {name!r}: base")
+    return _merged(_with_base(base, path.parent if path else Path(), (*seen, found)), raw)
 
 
-def _text(name: str) -> str:
-    if not name.endswith(".toml") and "/" not in name:
-        return topologies.text(name)
-    try:
-        return Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot read the topology file {name}: {error}") from None
+def _shipped(name: str) -> str:
+    near = get_close_matches(name.lower(), topologies.names(), 1)
+    if near and near != [name]:
+        there = ", ".join(topologies.names())
+        raise ValueError(f"no topology {name!r}; did you mean {near[0]}? There are {there}")
+    return topologies.text(name)
 
 
 def _merged(below: Table, above: Table) -> Table:
@@ -105,18 +151,14 @@ def _merged(below: Table, above: Table) -> Table:
     return out
 
 
-def _is_fitted(table: str, key: str, value: object) -> bool:
-    return table == "gpu" and isinstance(value, dict) and f"gpu.{key}" not in _TABLES
-
-
 def _refuse_unknown(raw: Table, where: str) -> None:
     tops = [table for table in _TABLES if "." not in table]
     _refuse(raw, [*tops, "collectives", "name", "source"], where)
     for table, keys in _TABLES.items():
         found = _find(raw, table, where)
         inner = [t.partition(".")[2] for t in _TABLES if t.startswith(f"{table}.")]
-        strange = {k: v for k, v in found.items() if not _is_fitted(table, k, v)}
-        _refuse(strange, [*keys, *inner, "source"], f"{where}: {table}")
+        inner += [*FITTED, "communication"] if table == "gpu" else []
+        _refuse(found, [*keys, *inner, "source"], f"{where}: {table}")
 
 
 def _refuse(found: Mapping[str, object], known: list[str], where: str) -> None:
@@ -124,7 +166,7 @@ def _refuse(found: Mapping[str, object], known: list[str], where: str) -> None:
         if key not in known:
             near = get_close_matches(key, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-            raise ValueError(f"{where} has no key {key!r}; {hint}")
+            raise ValueError(f"{where} has no key {_shown(key)}; {hint}")
 
 
 def _find(raw: Table, table: str, where: str) -> Table:
@@ -132,90 +174,159 @@ def _find(raw: Table, table: str, where: str) -> Table:
     for key in table.split("."):
         found = found.get(key) if isinstance(found, dict) else None
     if not isinstance(found, dict):
-        raise ValueError(f"{where} lacks the table [{table}]")
+        raise ValueError(f"{where} lacks the table [{table}]; {_ADVICE}")
     return found
 
 
 def _checked(table: Table, keys: Mapping[str, str], where: str) -> list[tuple[str, Any]]:
     for key in keys:
         if key not in table and f"{where.rpartition(': ')[2]}.{key}" not in _OPTIONAL:
-            raise ValueError(f"{where} lacks {key!r}")
+            raise ValueError(f"{where} lacks {key!r}; {_ADVICE}")
     return [(k, _value(table[k], unit, f"{where}.{k}")) for k, unit in keys.items() if k in table]
 
 
 def _number(value: object) -> float:
-    real = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(str(value)) if real else math.nan
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _shown(value: object) -> str:
+    try:
+        said = repr(value)
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__} too long to show"
+    return said if len(said) <= 60 else f"{said[:57]}..."
 
 
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "text": (lambda v: isinstance(v, str), "text"),
+    "text": (lambda v: isinstance(v, str) and v != "", "text"),
     "kind": (lambda v: v in KINDS, f"one of {', '.join(KINDS)}"),
-    "count": (lambda v: isinstance(v, int) and _number(v) > 0, "a whole number above 0"),
-    "share": (lambda v: 0 < _number(v) <= 1, "a number above 0 and at most 1"),
-    "ratio": (lambda v: 1 <= _number(v) < math.inf, "a number of at least 1"),
+    "count": (
+        lambda v: isinstance(v, int) and 0 < _number(v) <= 1e6,
+        "a whole number above 0 and at most 1,000,000",
+    ),
+    "share": (lambda v: 1e-6 <= _number(v) <= 1, "a number above 0 (from 1e-6) and at most 1"),
+    "part": (lambda v: 0 <= _number(v) <= 1, "a number of at least 0 and at most 1"),
+    "ratio": (lambda v: 1 <= _number(v) <= 1e6, "a number of at least 1 and at most 1e6"),
+    "amount": (lambda v: 0 <= _number(v) <= 1e6, "a number of at least 0 and at most 1e6"),
+    "factor": (lambda v: 1e-6 <= _number(v) <= 1e24, "a number above 0 (1e-6 to 1e24)"),
 }
+_RANGES = {"FLOP/s": (1e6, 1e21), "B/s": (1e3, 1e18), "B": (1e6, 1e18), "s": (0.0, 1e3)}
+_ADVICE = 'base = "dgx_a100", or another topology that has it, or a copy of its table would do'
 
 
 def _value(value: object, unit: str, where: str) -> Any:
     if unit not in _RULES:
-        return _quantity(value, "s" if unit == "delay" else unit, where, zero=unit == "delay")
+        return _quantity(value, "s" if unit == "delay" else unit, where)
     holds, wanted = _RULES[unit]
     if not holds(value):
-        raise ValueError(f"{where} is {value!r}; it must be {wanted}")
+        raise ValueError(f"{where} is {_shown(value)}; it must be {wanted}")
     return value
 
 
-def _quantity(value: object, unit: str, where: str, *, zero: bool) -> float:
+def _quantity(value: object, unit: str, where: str) -> float:
+    low, high = _RANGES[unit]
     try:
         number = parse(value, unit) if isinstance(value, str) else math.nan
     except ValueError:
         number = math.nan
-    if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
-        raise ValueError(f"{where} is {value!r}; it must be a number above 0 of {unit}, as text")
+    if not low <= number <= high:
+        least = f"above 0 (from {low:g})" if low else "of at least 0"
+        raise ValueError(
+            f"{where} is {_shown(value)}; it must be a number {least} and at most {high:g} "
+            f"of {unit}, as text such as '2 {'us' if unit == 's' else f'T{unit}'}'"
+        )
     return number
 
 
-def _floats(value: Any) -> Any:
-    """Fitted constants as they are, texts such as "9 us" as floats in SI units."""
-    if isinstance(value, dict):
-        return {key: _floats(item) for key, item in value.items() if key != "source"}
-    if isinstance(value, list):
-        return [_floats(item) for item in value]
-    if isinstance(value, str):
-        for unit in _UNITS:
-            with suppress(ValueError):
-                return parse(value, unit)
-    return value
+def _within(value: object, keys: Mapping[str, object], where: str) -> Table:
+    """A table that has no other keys, its source left out."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} is {_shown(value)}; it must be a table of {', '.join(keys)}")
+    _refuse(value, [*keys, "source"], where)
+    return {key: item for key, item in value.items() if key != "source"}
+
+
+def _costs(raw: Table, gpu: Table, where: str) -> Table:
+    """The fitted tables of [gpu] that are there, each of them whole."""
+    out: Table = {}
+    for name, keys in FITTED.items():
+        if name not in raw:
+            continue
+        place = f"{where}: gpu.{name}"
+        if name == "gemm":
+            by_dtype = _within(raw[name], gpu["peak"], place)
+            if "bf16" not in by_dtype:
+                raise ValueError(f"{place} lacks the table 'bf16'; {_ADVICE}")
+            out[name] = {d: _fitted(t, keys, f"{place}.{d}") for d, t in by_dtype.items()}
+        else:
+            out[name] = _fitted(raw[name], keys, place)
+    if "communication" in raw:
+        out["communication"] = _communication(raw["communication"], gpu["sms"], where)
+    return out
+
+
+def _fitted(table: object, keys: Mapping[str, str], where: str) -> Table:
+    return dict(_checked(_within(table, keys, where), keys, where))
+
+
+def _communication(table: object, sms: int, where: str) -> Table:
+    """SMs that kernels hold, and bytes of memory traffic per byte sent."""
+    place = f"{where}: gpu.communication"
+    out: Table = {}
+    for name, found in _within(table, _COMMUNICATION, place).items():
+        keys = _COMMUNICATION[name]
+        out[name] = _within(found, keys, f"{place}.{name}")
+        for key, value in out[name].items():
+            if keys[key] != "sms":
+                _value(value, keys[key], f"{place}.{name}.{key}")
+            elif not isinstance(value, int) or not 0 <= _number(value) <= sms:
+                raise ValueError(
+                    f"{place}.{name}.{key} is {_shown(value)}; "
+                    f"it must be a whole number from 0 to gpu.sms = {sms}"
+                )
+    for name, keys in _COMMUNICATION.items():
+        lacking = [key for key in keys if key not in out.get(name, {}) and key != "nvls"]
+        if lacking:
+            raise ValueError(f"{place} lacks {name}.{lacking[0]}; {_ADVICE}")
+    return out
 
 
 def _collectives(raw: Any, where: str) -> Table:
     """Per collective and protocol its constants; each may be a table by GPUs per node."""
-    tables = {key: value for key, value in raw.items() if key != "source"}
-    _refuse(tables, list(_COLLECTIVES), where)
+    names = dict.fromkeys(_COLLECTIVES)
+    protocols = dict.fromkeys(("simple", "ll", "ll128"))
     return {
         name: {
             protocol: _protocol(table, f"{where}.{name}.{protocol}")
-            for protocol, table in protocols.items()
-            if protocol != "source"
+            for protocol, table in _within(tables, protocols, f"{where}.{name}").items()
         }
-        for name, protocols in tables.items()
+        for name, tables in _within(raw, names, where).items()
     }
 
 
-def _protocol(table: Any, where: str) -> Table:
-    if not isinstance(table, dict):
-        raise ValueError(f"{where} is {table!r}; it must be a table of {', '.join(_PROTOCOL)}")
-    _refuse(table, list(_PROTOCOL), where)
+def _protocol(raw: Any, where: str) -> Table:
+    table = _within(raw, _PROTOCOL, where)
+    for key in ("base", "share"):  # the others have defaults, see sim/collectives/base.py
+        if key not in table:
+            raise ValueError(f"{where} lacks {key!r}; {_ADVICE}")
     return {key: _by_size(value, _PROTOCOL[key], f"{where}.{key}") for key, value in table.items()}
 
 
 def _by_size(value: object, unit: str, where: str) -> Any:
     if not isinstance(value, dict):
         return _value(value, unit, where)
+    if not value:
+        raise ValueError(f"{where} is an empty table; give a value per number of GPUs per node")
     for size in value:
-        if not size.isdecimal() or not int(size):
-            raise ValueError(f"{where} has the key {size!r}; it must be a number of GPUs per node")
+        if not (size.isascii() and size.isdecimal() and size.strip("0") and len(size) <= 6):
+            raise ValueError(
+                f"{where} has the key {_shown(size)}; it must be a number of GPUs per node"
+            )
     return {size: _value(item, unit, f"{where}.{size}") for size, item in value.items()}
 
 

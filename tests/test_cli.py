@@ -12,6 +12,7 @@ import pytest
 import schedules
 from sim import cli, config
 from sim.commands import output, starter, tables
+from sim.recipe import NOT_YET
 
 ROOT = Path(__file__).parents[1]
 LLAMA3_8B = {
@@ -58,6 +59,7 @@ def model(tmp_path) -> Path:
     return file
 
 
+PIPE = ["schedule", "gpipe", "--ranks", "4", "--microbatches", "8"]
 COMMANDS = ["run", "check", "schedule", "list", "init", "topology", "calibrate"]
 
 
@@ -96,8 +98,21 @@ def test_starting_up_loads_nothing_heavy():
         (["run", "RECIPE", "--set", "parallelism.tpp=4"], "did you mean parallelism.tp?"),
         (["run", "RECIPE", "--set", "parallelism.tp=4.5"], "must be a whole number"),
         (["run", "RECIPE", "--ranks", "a"], "--ranks takes ranks such as 0,4-7"),
+        (["run", "RECIPE", "--ranks", ""], "--ranks takes ranks such as 0,4-7"),
+        (["run", "RECIPE", "--ranks", "٣"], "--ranks takes ranks such as 0,4-7"),
+        (["run", "RECIPE", "--ranks", "7-4"], "--ranks 7-4 runs backwards; 4-7 would do"),
+        (["run", "RECIPE", "--ranks", "0-200000000"], "there is no rank 200000000; the job has 0"),
+        (["run", "RECIPE", "--ranks", "8"], "there is no rank 8; the job has 0 to 7"),
+        (["run", "RECIPE", "--ranks", "3"], "rank 3 is not simulated, another one stands for it"),
         (["run", "RECIPE", "--window", "2:1"], "--window takes FROM:TO in seconds"),
-        (["run", "RECIPE", "--out", "RECIPE/out"], "cannot write to"),
+        (["run", "RECIPE", "--window", ""], "--window takes FROM:TO in seconds"),
+        (["run", "RECIPE", "--window", "٣:٤"], "--window takes FROM:TO in seconds"),
+        (["run", "RECIPE", "--window", "50:60", "--out", "FOLDER/x"], "when the step is over"),
+        (["run", "RECIPE", "--out", "RECIPE/out"], "recipe.toml is a file"),
+        (["run", "RECIPE", "--out", "RECIPE"], "it is a file"),
+        (["run", "RECIPE", "--out", ""], "an empty path names no file"),
+        (["run", "RECIPE", "--set", "model.layers=1\nx=3"], "takes a value of one line"),
+        (["run", "RECIPE", "--set", "cluster.gpus=9", "--out", "FOLDER/x"], "9; a multiple of 8"),
         (["check", "RECIPE", "--set", "cluster.gpus=9"], "but cluster.gpus = 9"),
         (["schedule", "zbx", "--ranks", "4", "--microbatches", "8"], "no schedule 'zbx'"),
         (["schedule", "gpipe", "--ranks", "0", "--microbatches", "8"], "ranks = 0 must be at"),
@@ -106,6 +121,24 @@ def test_starting_up_loads_nothing_heavy():
             ["schedule", "gpipe", "--ranks", "4", "--microbatches", "8", "--times", "F=-1"],
             "--times takes positive seconds",
         ),
+        (
+            ["schedule", "gpipe", "--ranks", "4", "--microbatches", "8", "--times", "F=1e308"],
+            "from 1e-12 to 1e+12, and not 'F=1e308'",
+        ),
+        ([*PIPE, "--times", "F=1,F=2"], "--times gives F twice"),
+        ([*PIPE, "--csv", "FOLDER/" + "x" * 300], "File name too long"),
+        (["schedule", "gpipe", "--ranks", "10001", "--microbatches", "1"], "at most 10,000"),
+        (["schedule", "gpipe", "--ranks", "9999", "--microbatches", "999"], "at most 5,000,000"),
+        (
+            [*PIPE, "--csv", "FOLDER/x.csv", "--plot", "FOLDER/x.xyz"],
+            "no picture format 'xyz'",
+        ),
+        ([*PIPE, "--csv", "FOLDER/x.svg", "--plot", "FOLDER/x.svg"], "give two files"),
+        ([*PIPE, "--csv", "FOLDER"], "it is a folder"),
+        (["topology", "dgx_a100", "--gpus", "200000"], "holds 1 to 131,072 GPUs, not 200,000"),
+        (["topology", "dgx_a10"], "did you mean dgx_a100?"),
+        (["init", "HF", "dgx_a100", "--gpus", "200000"], "holds 1 to 131,072 GPUs, not 200,000"),
+        (["init", "HF", "dgx_a100", "--out", "FOLDER"], "it is a folder"),
         (
             ["schedule", "gpipe", "--ranks", "4", "--microbatches", "8", "--csv", "RECIPE/x.csv"],
             "cannot write to",
@@ -118,9 +151,16 @@ def test_starting_up_loads_nothing_heavy():
         (["calibrate", "tpu"], "no calibration for GPU 'tpu'"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_2(arguments, sentence, traincast, recipe):
-    code, out, err = traincast(*(word.replace("RECIPE", str(recipe)) for word in arguments))
+def test_bad_input_is_one_sentence_and_exit_2(
+    arguments, sentence, traincast, recipe, model, tmp_path
+):
+    names = {"RECIPE": recipe, "HF": model, "FOLDER": tmp_path}
+    before = sorted(tmp_path.iterdir())
+    for name, path in names.items():
+        arguments = [word.replace(name, str(path)) for word in arguments]
+    code, out, err = traincast(*arguments)
     assert (code, out) == (2, "")
+    assert sorted(tmp_path.iterdir()) == before
     assert err.count("\n") == 1
     assert err.startswith("error: ")
     assert sentence in err
@@ -134,15 +174,44 @@ def test_a_bug_is_exit_1_with_its_trace(traincast, monkeypatch):
     assert "please report" in err
 
 
-@pytest.mark.parametrize("kind", ["models", "topologies", "schedules", "strategies"])
+@pytest.mark.parametrize("kind", ["models", "topologies", "schedules"])
 def test_list_names_the_files_there_are(kind, traincast):
-    folder = ROOT / ("sim/" * (kind in ("models", "strategies")) + kind)
+    folder = ROOT / ("sim/" * (kind == "models") + kind)
     code, out, _ = traincast("list", kind, "--json")
-    listed = {entry["name"]: entry["about"] for entry in json.loads(out)}
+    listed = {entry["name"]: entry for entry in json.loads(out)}
     assert code == 0
     assert set(listed) == {file.stem for file in folder.glob("[a-z]*.*") if file.suffix != ".typed"}
-    assert all(listed.values())
     assert all(name in traincast("list", kind)[1] for name in listed)
+
+
+def test_list_says_what_a_choice_means(traincast):
+    rows = {
+        kind: {entry["name"]: entry for entry in json.loads(traincast("list", kind, "--json")[1])}
+        for kind in ("models", "topologies", "schedules")
+    }
+    assert rows["models"]["llama3-8b"]["parameters"] == pytest.approx(8.03e9, rel=1e-3)
+    assert rows["topologies"]["selene"]["network_per_gpu"] == 25e9  # 200 Gb/s
+    assert rows["topologies"]["selene"]["gpu"] == "A100-SXM4-80GB"
+    interleaved, plain = (rows["schedules"][name] for name in ("interleaved_1f1b", "gpipe"))
+    assert (interleaved["chunks"], interleaved["group"]) == (True, True)
+    assert (plain["chunks"], plain["group"]) == (False, False)
+
+
+def test_strategies_are_keys_of_a_recipe_that_are_simulated(recipe, traincast):
+    """All of its parallelism but for the numbering of ranks and what is not simulated yet."""
+    code, out, _ = traincast("list", "strategies", "--json")
+    assert code == 0
+    keys = [entry["key"] for entry in json.loads(out)]
+    complete = config.load(recipe).model_dump()
+    for section, _, key in (key.partition(".") for key in keys):
+        assert key in complete[section]
+    later = {key for key, values in NOT_YET.items() if len(values) == 1}
+    rest = {"parallelism.order", "parallelism.cp_kind"}
+    assert {f"parallelism.{key}" for key in complete["parallelism"]} - later - rest == {
+        key for key in keys if key.startswith("parallelism.")
+    }
+    assert not any("`" in entry["about"] for entry in json.loads(out))
+    assert all(key in traincast("list", "strategies")[1] for key in keys)
 
 
 def test_topology_tells_its_links_and_routes(traincast):
@@ -153,7 +222,25 @@ def test_topology_tells_its_links_and_routes(traincast):
     near, far = machine["routes"]["same node"], machine["routes"]["next node"]
     assert near["bandwidth"] > far["bandwidth"]
     assert near["hops"] == 2
-    assert machine["gpu"]["name"] in traincast("topology", "dgx_h100")[1]
+    links = {link["between"]: link for link in machine["links"]}
+    assert {name: link["count"] for name, link in links.items()} == {
+        "GPU - NVSwitch": 16,
+        "GPU - NIC": 16,
+        "NIC - leaf": 16,
+        "leaf - spine": 8,
+    }
+    assert links["GPU - NVSwitch"]["bandwidth"] == near["bandwidth"]
+    out = traincast("topology", "dgx_h100")[1]
+    assert machine["gpu"]["name"] in out
+    assert out.startswith("dgx_h100")
+
+
+def test_topology_is_drawn(tmp_path, traincast):
+    file = tmp_path / "machine.svg"
+    code, out, _ = traincast("topology", "dgx_a100", "--gpus", 16, "--plot", file)
+    assert code == 0
+    assert "wrote" in out
+    assert "GPU - NIC: 16 links of 24 GB/s each way, 1 us" in file.read_text()
 
 
 @pytest.mark.parametrize(
@@ -284,6 +371,48 @@ def test_the_summary_table_has_every_figure(capsys):
         assert figure in said, figure
 
 
+@pytest.mark.parametrize("scale", [1.0, 0.013, 7e-6])
+def test_no_cell_of_a_table_is_broken_at_80_columns(scale, capsys, monkeypatch):
+    """Every row says its own name: a broken cell would make one without."""
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ("embedding", "model", "pp", "tp")
+    times = {name: {"mean": 0.4052 * scale, "max": 3.110 * scale} for name in names}
+    time = {**SUMMARY["time_s"], **dict.fromkeys(("exposed", "hidden", "waiting"), times)}
+    causes = {"warm_up": 0.1, "exposed_tp": 0.3, "waiting": 0.2, "exposed_pp": -1e-17}
+    bubble = {**SUMMARY["bubble"], "by_cause_s": causes}
+    tables.show_summary({**SUMMARY, "time_s": time, "bubble": bubble}, capacity=2.0**40)
+    out = capsys.readouterr().out
+    lines = [line for line in out.splitlines() if line.startswith("│")]
+    unnamed = [line for line in lines if not line[1:20].strip()]
+    assert len(unnamed) == 2  # how many ranks, and which
+    assert max(map(len, out.splitlines())) <= 80
+    order = [out.index(word) for word in ("tp: data moves", "waiting for a peer", "warm-up")]
+    assert order == sorted(order)
+    assert "pp: data moves" not in out
+
+
+def test_what_is_equal_is_said_once(capsys):
+    same = {"mean": 0.25, "max": 0.25}
+    nothing = {"mean": -2.8e-17, "max": 0.0}
+    time = {"compute": same, "idle": nothing, "exposed": {"tp": same}}
+    time |= {"hidden": {"tp": nothing}, "waiting": {"tp": nothing}}
+    tables.show_summary({**SUMMARY, "time_s": time}, capacity=2.0**40)
+    out = capsys.readouterr().out
+    assert "max" not in out
+    assert "least" not in out
+    assert "every rank" in out
+    assert "ns" not in out.split("transfers")[1]
+    assert "1 rank, stands for 8" in out
+
+
+def test_ranks_that_stand_for_others_are_named(capsys):
+    memory = [{**SUMMARY["memory"][0], "rank": rank} for rank in range(0, 128, 8)]
+    tables.show_summary({**SUMMARY, "memory": memory}, capacity=2.0**40)
+    out = capsys.readouterr().out
+    assert "16 ranks, each stands for 8" in out
+    assert "rank 0, 8, 16, 24, ..., 112, 120" in out
+
+
 def test_schedule_writes_torchs_csv(tmp_path, traincast):
     pytest.importorskip("sim.schedule_run")
     file = tmp_path / "order.csv"
@@ -297,6 +426,28 @@ def test_schedule_writes_torchs_csv(tmp_path, traincast):
         pytest.skip("torch's own file lies beside the repository, in ../shared")
     theirs = csv.reader(shared.read_text().splitlines())
     assert rows == [[cell for cell in row if cell] for row in theirs]
+
+
+def test_schedule_writes_both_files_or_none(tmp_path, traincast, monkeypatch):
+    files = ("--csv", tmp_path / "deep/a.csv", "--plot", tmp_path / "deep/a.png")
+    with monkeypatch.context() as patched:
+        patched.setattr("sim.plots.save", lambda *_: 1 / 0)
+        assert traincast(*PIPE, *files)[0] == 1
+        assert list(tmp_path.iterdir()) == []
+    assert traincast(*PIPE, *files)[0] == 0
+    assert {file.name for file in (tmp_path / "deep").iterdir()} == {"a.csv", "a.png"}
+
+
+def test_an_interrupted_run_leaves_nothing(recipe, tmp_path):
+    """Ctrl-C while files are written, in a process of its own, as the keyboard sends it."""
+    code = (
+        "import os, signal, traces.perfetto as p, sim.cli\n"
+        "p.write = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)\n"
+        f"sim.cli.main(['run', {str(recipe)!r}, '--out', {str(tmp_path / 'out')!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "interrupted")
+    assert [file.name for file in tmp_path.iterdir()] == ["recipe.toml"]
 
 
 def test_schedule_gives_the_closed_form(traincast):

@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from sim import config
+from sim import config, refusals
 from sim.recipe import Recipe
 
 TEXT = """
@@ -121,7 +121,10 @@ REFUSED = [
     ({"model.kv_heads": 3}, "model.heads = 64 is not a multiple of model.kv_heads = 3"),
     ({"model.hidden": 6145}, "model.hidden = 6145 is not a multiple of model.heads = 64"),
     ({"model.layers": 47}, "do not come out even; write schedule.layers_per_stage = [24, 23]"),
-    ({"model.layers": 1}, "leave some without a layer; at most 1 would do"),
+    (
+        {"model.layers": 1},
+        "1 layer on 2 stages (pp x chunks) leaves some without a layer",
+    ),
     ({"schedule.layers_per_stage": [24, 25]}, "adds up to 49, but model.layers = 48"),
     ({"schedule.layers_per_stage": [48]}, "schedule.layers_per_stage has length 1"),
     ({"schedule.layers_per_stage": [48, 0]}, "schedule.layers_per_stage[1] = 0 must be at least 1"),
@@ -136,6 +139,26 @@ REFUSED = [
     ({"parallelism.sp": True, "parallelism.scatter_gather": True}, "needs sp = false"),
     ({"parallelism.p2p": "batched", "parallelism.overlap_p2p": True}, "needs p2p = "),
     ({"parallelism.sp": True, "model.sequence": 1022}, "model.sequence = 1022 cannot be split"),
+    ({"model.layers": 10_001}, "model.layers = 10001 must be at most 10,000"),
+    ({"cluster.gpus": 131_073}, "cluster.gpus = 131073 must be at most 131,072"),
+    ({"training.global_batch": 1_000_001}, "must be at most 1,000,000"),
+    ({"model.hidden": 2**31 + 1}, "must be at most 2,147,483,648"),
+    ({"model.ffn": 2**31 + 1}, "must be at most 2,147,483,648"),
+    ({"model.vocab": 2**31 + 1}, "must be at most 2,147,483,648"),
+    ({"model.sequence": 10**400}, "000... must be at most 2,147,483,648"),
+    ({"model.heads": 16**5000}, "model.heads = a int too long to show must be at most"),
+    ({"training.global_batch": 65_537 * 8}, "65,537 microbatches per pipeline are more than the"),
+    (
+        {"parallelism.pp": 16, "cluster.gpus": 512, "training.global_batch": 65_008 * 8}
+        | {"model.layers": 96, "schedule.name": "interleaved_1f1b", "schedule.chunks": 6},
+        "pp x chunks x microbatches = 96 x 65008 are more than the 5,000,000 steps",
+    ),
+    ({"model.preset": ""}, "model.preset is empty; give it, or leave it out"),
+    ({"model.hf": ""}, "model.hf is empty"),
+    ({"cluster.topology": ""}, "cluster.topology is empty"),
+    ({"parallelism.overlap_param_gather": True}, "overlap_param_gather = true needs zero = 1"),
+    ({"schedule.name": "1F1B"}, "no schedule '1F1B'; did you mean one_f_one_b?"),
+    ({"schedule.name": "GPipe"}, "did you mean gpipe?"),
     ({"perturbations": [{"rank": 3}]}, "[[perturbations]] are a list of tables"),
 ]
 
@@ -196,7 +219,7 @@ def test_perturbations_come_later():
     ("written", "sentence"),
     [
         (b"model = [", "is not TOML"),
-        (b"\xff\xfe", "is not TOML"),
+        (b"\xff\xfe", "it is not text in UTF-8"),
         (b"model = 3", "model = 3 must be a table, [model]"),
         (b"", "the section [model] is missing"),
         (TEXT.replace("[model]", "[modle]").encode(), "unknown key modle; did you mean model?"),
@@ -208,6 +231,33 @@ def test_a_file_that_is_no_recipe_is_refused(written, sentence, tmp_path):
     with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
         config.load(file)
     assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize("deep", ["a = " + "[" * 99999, "a = " + "{a=" * 9999])
+def test_what_is_nested_too_deeply_is_refused(deep, tmp_path):
+    file = tmp_path / "recipe.toml"
+    file.write_text(deep)
+    with pytest.raises(ValueError, match="too deep to read"):
+        config.load(file)
+    with pytest.raises(ValueError, match=r"--set model\.mla has lists in lists"):
+        config.setting(deep.replace("a =", "model.mla =", 1))
+
+
+def test_a_byte_order_mark_is_no_part_of_a_recipe(tmp_path):
+    file = tmp_path / "recipe.toml"
+    file.write_text(TEXT, encoding="utf-8-sig")
+    assert config.load(file) == parse()
+
+
+def test_set_takes_one_line():
+    with pytest.raises(ValueError, match=r"--set parallelism\.tp takes a value of one line"):
+        config.setting("parallelism.tp=4\nx=5")
+
+
+def test_values_that_need_no_escape_are_written_as_they_are():
+    """JSON's pairs of surrogates are not TOML."""
+    text = refusals.show("\U0001f600\x7f")
+    assert tomllib.loads(f"a = {text}") == {"a": "\U0001f600\x7f"}
 
 
 def test_a_missing_file_is_refused(tmp_path):

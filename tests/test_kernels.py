@@ -177,10 +177,10 @@ def test_refusals_are_sentences():
         kernels.compute_seconds(TOY, gemm(1, 8, 8, 8, "int4"))
     with pytest.raises(ValueError, match=r"shape \(8, 8, 8\); it takes \(batch, m, n, k\)"):
         kernels.compute_seconds(TOY, Compute("gemm", 1.0, 1.0, (8, 8, 8)))
-    with pytest.raises(ValueError, match="run traincast calibrate"):
+    with pytest.raises(ValueError, match=r'no table \[gpu\.gemm\]; base = "dgx_a100"'):
         kernels.compute_seconds(SimpleNamespace(**{**vars(TOY), "costs": {}}), gemm(1, 8, 8, 8))
     lacking = {**COSTS, "gemm": {"bf16": {"fixed": 1.0}}}
-    with pytest.raises(ValueError, match="gemm costs lack tile_256x128,"):
+    with pytest.raises(ValueError, match=r"table \[gpu\.gemm\] lacks tile_256x128,"):
         kernels.compute_seconds(
             SimpleNamespace(**{**vars(TOY), "costs": lacking}), gemm(1, 8, 8, 8)
         )

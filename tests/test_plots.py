@@ -10,10 +10,11 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from sim import plots
+from sim import cluster, plots
 from sim.analysis.memory import Curve
 from sim.graph import Builder, Communication, Fixed
-from sim.plots.style import PHASES
+from sim.plots.style import OTHER, PHASES, TRANSFERS, pale
+from sim.schedule_run import schedule_timeline
 from sim.timeline import Timeline
 
 
@@ -112,6 +113,60 @@ def test_dimensions_of_communication_have_their_own_lanes():
     assert all(low[1] <= high[0] for low, high in pairwise(ordered))
 
 
+def test_a_transfer_is_pale_until_its_peer_comes():
+    """Rank 0 is ready at 1 s, rank 1 at 4 s, both end at 6 s: 3 s of waiting, 2 s of moving."""
+    b = Builder()
+    work = Communication("p2p", 1.0, (0, 1), "pp")
+    b.join([b.add("send", 0, "pp", work), b.add("recv", 1, "pp", work)])
+    b.add("F", 0, "compute", Fixed(9.0), phase="F", microbatch=0)
+    of = Timeline(b.graph(), np.array([1.0, 4.0, 0.0]), np.array([6.0, 6.0, 9.0]))
+    figure = plots.timeline(of)
+    assert spans(figure, pale(TRANSFERS["pp"])) == [(1.0, 4.0)]
+    assert spans(figure, TRANSFERS["pp"]) == [(4.0, 6.0), (4.0, 6.0)]
+    key = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert key == ["forward", "pp", "waiting for a peer", "no computing"]
+
+
+@pytest.mark.parametrize("p2p", [0.0, 0.5])
+def test_a_free_network_leaves_only_waiting(p2p):
+    """8 stages: 7 boundaries that 8 microbatches cross both ways, each message on 2 ranks."""
+    times = {"F": 5.0, "I": 4.0, "W": 3.0, "p2p": p2p}
+    figure = plots.timeline(schedule_timeline("interleaved_1f1b", 4, 8, 2, times))
+    moving = sum(end - start for start, end in spans(figure, TRANSFERS["pp"]))
+    assert spans(figure, pale(TRANSFERS["pp"]))
+    assert (moving > 0.0) == (p2p > 0.0)
+    assert moving <= 7 * 8 * 2 * p2p * 2
+
+
+def test_every_dimension_has_its_own_colour():
+    colours = [*TRANSFERS.values(), OTHER, *map(pale, TRANSFERS.values())]
+    assert len({*colours}) == len(colours)
+
+
+def test_a_legend_with_many_entries_is_not_wider_than_the_picture():
+    ops = [(0, phase, 0, 2.0 * k, 2.0 * k + 1) for k, phase in enumerate("FRIWO")]
+    ops += [(0, name, 0, 0.0, 9.0) for name in TRANSFERS]
+    figure = plots.timeline(timeline(*ops))
+    figure.canvas.draw()
+    box = figure.legends[0].get_window_extent()
+    assert box.x0 >= 0.0
+    assert box.x1 <= figure.bbox.x1
+
+
+@pytest.mark.parametrize(("name", "gpus", "drawn"), [("dgx_h100", 16, 16), ("selene", 2048, 32)])
+def test_a_machine_is_drawn_with_its_links(name, gpus, drawn):
+    of = cluster.load(name, gpus)
+    figure = plots.topology(of)
+    numbers = words(figure)
+    assert {str(of.gpus - 1), "0", "NVSwitch", "NIC", "leaf", "spine"} <= {*numbers}
+    lines = sum(len(drawn.get_segments()) for drawn in figure.axes[0].collections)
+    upwards = {2048: 8 * 4 + 2, 16: 8}[gpus]  # leaves of four units below two spines and a core
+    assert lines == 3 * drawn + upwards
+    key = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert key[0].startswith(f"GPU - NVSwitch: {gpus:,} links of ")
+    assert ("4 of 256 nodes" in figure.axes[0].get_title(loc="left")) == (gpus == 2048)
+
+
 def test_a_rank_with_several_stages_shows_torchs_names():
     b = Builder()
     for stage in (0, 2):
@@ -128,11 +183,13 @@ def test_windows_and_ranks_select():
 
 
 def test_memory_steps_and_limit():
-    curve = Curve(np.array([0.0, 1.0, 3.0]), np.array([1.0, 3.0, 2.0]) * 2**30)
+    curve = Curve(np.array([0.0, 1.0, 3.0, 4.0]), np.array([1.0, 3.0, 2.0, 2.0]) * 2**30)
     figure = plots.memory({4: curve}, capacity=4 * 2**30)
     line, limit = figure.axes[0].get_lines()
     assert line.get_ydata().tolist() == [1.0, 3.0, 2.0, 2.0]
     assert line.get_drawstyle() == "steps-post"
+    assert line.get_xdata().tolist() == [0.0, 1.0, 3.0, 4.0]
+    assert figure.axes[0].get_xlim() == (0.0, 4.0)
     assert set(limit.get_ydata()) == {4.0}
 
 

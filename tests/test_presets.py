@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sim import config, presets
+from sim.commands import starter
 from sim.model import Model
 
 
@@ -148,11 +149,14 @@ def test_numbers_override_a_preset_and_what_follows_from_it():
 @pytest.mark.parametrize(
     ("stated", "sentence"),
     [
-        ({"model_type": "mixtral"}, "model_type 'mixtral' is not simulated yet; there are gpt2"),
-        ({}, "model_type None"),
-        ({**LLAMA3_8B, "hidden_act": "tanh"}, "activation 'tanh' is not simulated"),
-        ({**LLAMA3_8B, "hidden_size": "big"}, 'model.hidden = "big" must be a whole number'),
-        ({**LLAMA3_8B, "num_hidden_layers": 0}, "model.layers = 0 must be at least 1"),
+        ({"model_type": "mixtral"}, 'model_type "mixtral" is not simulated yet; there are gpt2'),
+        ({}, "model_type null"),
+        ({**LLAMA3_8B, "hidden_act": "tanh"}, 'hidden_act "tanh" is not simulated'),
+        ({**LLAMA3_8B, "hidden_size": "big"}, 'hidden_size = "big" must be a whole number'),
+        (
+            {**LLAMA3_8B, "num_hidden_layers": 0},
+            "num_hidden_layers = 0 must be at least 1",
+        ),
         ({"model_type": "gpt2", "n_positions": 512}, "longer than the 512 positions"),
         ({"model_type": "mistral", "sliding_window": 256}, "it must be at most 256"),
         ([1], "it holds no table"),
@@ -171,3 +175,69 @@ def test_what_is_no_config_is_refused(tmp_path):
         read({"hf": "config.json", "sequence": 8}, tmp_path)
     with pytest.raises(ValueError, match="cannot read"):
         read({"hf": "other.json", "sequence": 8}, tmp_path)
+
+
+GPT2 = {"model_type": "gpt2"}
+COUNT = "must be at least 1"
+WHOLE = "must be a whole number"
+MALFORMED = [
+    ({**LLAMA3_8B, "num_hidden_layers": None}, "num_hidden_layers is null; give its value"),
+    ({**LLAMA3_8B, "num_hidden_layers": "32"}, f'num_hidden_layers = "32" {WHOLE}'),
+    ({**LLAMA3_8B, "num_attention_heads": []}, f"num_attention_heads = [] {WHOLE}"),
+    ({**LLAMA3_8B, "num_attention_heads": 0}, f"num_attention_heads = 0 {COUNT}"),
+    ({**LLAMA3_8B, "num_key_value_heads": 0}, f"num_key_value_heads = 0 {COUNT}"),
+    ({**LLAMA3_8B, "head_dim": -1}, f"head_dim = -1 {COUNT}"),
+    ({**LLAMA3_8B, "hidden_size": 1.5}, f"hidden_size = 1.5 {WHOLE}"),
+    ({**LLAMA3_8B, "vocab_size": 10**400}, "vocab_size = 1000"),
+    ({**LLAMA3_8B, "intermediate_size": 10**20}, "must be at most 2,147,483,648"),
+    ({**LLAMA3_8B, "mlp_bias": 3}, "mlp_bias = 3 must be true or false"),
+    ({**LLAMA3_8B, "attention_bias": "x"}, 'attention_bias = "x" must be true or false'),
+    ({**LLAMA3_8B, "hidden_act": ["silu"]}, 'hidden_act ["silu"] is not simulated'),
+    ({**LLAMA3_8B, "_name_or_path": "\ud800"}, "_name_or_path"),
+    ({**LLAMA3_8B, "sliding_window": "4096"}, 'sliding_window = "4096" must be a whole number'),
+    ({**LLAMA3_8B, "use_sliding_window": 1}, "use_sliding_window = 1 must be true or false"),
+    ({**GPT2, "n_embd": None}, "n_embd is null"),
+    ({**GPT2, "n_inner": {}}, f"n_inner = {{}} {WHOLE}"),
+    ({**GPT2, "resid_pdrop": 1.0}, "resid_pdrop = 1.0 must be less than 1"),
+    ({"model_type": ["gpt2"]}, 'model_type ["gpt2"] is not simulated yet'),
+    ({"model_type": 3}, "model_type 3 is not simulated yet"),
+]
+
+
+@pytest.mark.parametrize(("stated", "sentence"), MALFORMED)
+def test_a_malformed_config_is_one_sentence_with_file_and_key(stated, sentence, tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(stated))
+    for call in (
+        lambda: read({"hf": "config.json", "sequence": 8}, tmp_path),
+        lambda: starter.propose(file, "dgx_a100", None, tmp_path),
+    ):
+        with pytest.raises(ValueError, match=r"^[^\n]{1,400}$") as error:
+            call()
+        assert str(error.value).startswith(str(file))
+        assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[" * 100_000, "too deep to read"),
+        ('{"model_type": ' * 100_000, "too deep to read"),
+        ('{"n": ' + "1" * 5000 + "}", "has a number of too many digits"),
+        ("null", "it holds no table"),
+        ("", "is not JSON"),
+    ],
+)
+def test_what_is_hardly_json_is_refused(text, sentence, tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=sentence):
+        config.hugging_face(file)
+
+
+@pytest.mark.parametrize("bad", [0, -5, 1.5, "8192", [], 10**20])
+def test_positions_that_are_no_number_are_refused(bad, tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**LLAMA3_8B, "max_position_embeddings": bad}))
+    with pytest.raises(ValueError, match=r"config\.json: max_position_embeddings = .* must be"):
+        starter.propose(file, "dgx_a100", None, tmp_path)

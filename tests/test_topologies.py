@@ -1,12 +1,16 @@
 """The machines we ship: they load, hang together, name their sources; bad files say why."""
 
+import functools
 import tomllib
 
 import networkx as nx
 import pytest
+import tomli_w
 
 import topologies
+from sim import config, kernels, topology
 from sim.cluster import load
+from sim.runs import run
 
 GOOD = """
 base = "dgx_a100"
@@ -108,10 +112,54 @@ BAD = {
     "no leaf size": (lambda s: s.replace("nodes_per_leaf = 2", ""), "needs 'nodes_per_leaf'"),
     "tiers of one switch": (lambda s: s.replace("fat_tree", "switch"), "takes no"),
     "own base": (lambda s: s.replace('"dgx_a100"', '"./mine.toml"'), "own base"),
-    "unknown base": (lambda s: s.replace('"dgx_a100"', '"dgx_a101"'), "there are dgx_a100"),
+    "unknown base": (lambda s: s.replace('"dgx_a100"', '"dgx_a101"'), "did you mean dgx_a100?"),
     "collective": (lambda s: s + '[collectives.p2p.simple]\nbase = "1 B"\n', "of s, as text"),
     "collective key": (lambda s: s + '[collectives.p2p.simple]\nbas = "1 s"\n', "'base'"),
     "group size": (lambda s: s + "[collectives.p2p.simple.share]\nall = 0.5\n", "GPUs per node"),
+    "no collectives": (lambda s: "collectives = 3\n" + s, "it must be a table of all_reduce"),
+    "no protocols": (lambda s: s + "[collectives]\np2p = 3\n", "it must be a table of simple"),
+    "half a protocol": (lambda s: s + '[collectives.p2p.ll]\nbase = "1 s"\n', "lacks 'share'"),
+    "no sizes": (lambda s: s + "[collectives.p2p.simple]\nshare = {}\n", "is an empty table"),
+    "odd size": (
+        lambda s: s + "[collectives.p2p.simple]\nshare = { ² = 1 }\n".replace("²", '"²"'),
+        "GPUs per node",
+    ),
+    "negative delay": (lambda s: s.replace('"0.3 us"', '"-3 us"'), "a number of at least 0"),
+    "tiny bandwidth": (lambda s: s + '[node.link]\nbandwidth = "1e-300 B/s"\n', "(from 1000)"),
+    "huge peak": (lambda s: s + '[gpu.peak]\nbf16 = "1e300 FLOP/s"\n', "at most 1e+21"),
+    "tiny share": (lambda s: s + "[node.link]\nefficiency = 1e-300\n", "(from 1e-6)"),
+    "huge count": (lambda s: s + f"[node]\ngpus = {10**30}\n", "at most 1,000,000"),
+    "no text": (lambda s: s.replace('"mine"\n[', "3\n["), "name is 3; it must be text"),
+    "number as base": (lambda s: s.replace('"dgx_a100"', "3"), "base is 3; it must be text"),
+    "deep": (lambda s: "x = " + "[" * 99999, "too deep to read"),
+    "gemm share": (
+        lambda s: s + "[gpu.gemm.bf16]\nmemory = 0\n",
+        "gpu.gemm.bf16.memory is 0; it must be a number above 0",
+    ),
+    "gemm text": (
+        lambda s: s + '[gpu.gemm.bf16]\nramp = "x"\n',
+        "ramp is 'x'; it must be",
+    ),
+    "gemm nan": (lambda s: s + "[gpu.gemm.bf16]\nsplit = nan\n", "split is nan; it must be"),
+    "gemm delay": (
+        lambda s: s + "[gpu.gemm.bf16]\nfixed = 3\n",
+        "fixed is 3; it must be",
+    ),
+    "gemm key": (lambda s: s + "[gpu.gemm.bf16]\nrampe = 3\n", "did you mean 'ramp'?"),
+    "gemm dtype": (lambda s: s + "[gpu.gemm.bf17]\nramp = 3\n", "did you mean 'bf16'?"),
+    "gemm lacks": (
+        lambda s: s + "[gpu.gemm.fp32]\nramp = 3\n",
+        "gpu.gemm.fp32 lacks 'tile_256x128'; base = \"dgx_a100\"",
+    ),
+    "gemm no table": (lambda s: s + "[gpu]\ngemm = 3\n", "it must be a table of bf16"),
+    "attention": (lambda s: s + "[gpu.attention]\nforward = 1.5\n", "at most 1"),
+    "attention part": (lambda s: s + "[gpu.attention]\nquantisation = -1\n", "at least 0"),
+    "memory kernel": (lambda s: s + "[gpu.memory_kernels]\nnorm = true\n", "norm is True; it must"),
+    "fitted table": (lambda s: s + "[gpu.gemms]\nx = 1\n", "did you mean 'gemm'?"),
+    "SMs": (lambda s: s + "[gpu.communication.sms]\np2p = 109\n", "from 0 to gpu.sms = 108"),
+    "part of an SM": (lambda s: s + "[gpu.communication.sms]\np2p = 1.5\n", "from 0 to gpu.sms"),
+    "HBM": (lambda s: s + "[gpu.communication.hbm]\np2p = inf\n", "hbm.p2p is inf; it must be"),
+    "no HBM": (lambda s: s + "[gpu.communication]\nhbm = 3\n", "it must be a table of all_reduce"),
     "no table": (lambda s: s + "[collectives.p2p]\nsimple = 1\n", "must be a table"),
 }
 
@@ -133,8 +181,85 @@ def test_a_topology_that_cannot_hold_so_many_says_how_many_it_can(written, gpus)
         load(written(GOOD), gpus)
 
 
+def alone(*left_out: str) -> str:
+    """The text of dgx_a100 without some of its tables."""
+    raw = tomllib.loads(topologies.text("dgx_a100"))
+    for path in left_out:
+        *outer, last = path.split(".")
+        functools.reduce(dict.__getitem__, outer, raw).pop(last)
+    return tomli_w.dumps(raw)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "gpu.gemm",
+        "gpu.attention",
+        "gpu.memory_kernels",
+        "gpu.communication",
+        "collectives.all_reduce",
+        "collectives",
+    ],
+)
+def test_a_job_on_a_topology_without_constants_says_what_would_do(table, written):
+    path = written(alone(table))
+    assert load(path, 2).gpus == 2
+    recipe = {
+        "model": {"preset": "gpt-22b", "layers": 1, "attention": "flash"},
+        "cluster": {"topology": str(path), "gpus": 2},
+        "parallelism": {"tp": 2},
+        "training": {"global_batch": 1},
+    }
+    with pytest.raises(ValueError, match=rf'no table \[{table}.*base = "dgx_a100", or'):
+        run(config.parse(recipe))
+
+
+@pytest.mark.parametrize("key", ["sms.p2p", "hbm.all_gather", "sms"])
+def test_a_part_of_a_table_that_is_missing_is_named(key, written):
+    with pytest.raises(ValueError, match=rf'gpu.communication lacks {key}.*; base = "dgx_a100"'):
+        load(written(alone(f"gpu.communication.{key}")), 2)
+
+
+def test_fitted_tables_are_those_that_kernels_read():
+    assert tuple(topology.FITTED["gemm"]) == kernels.Gemm._fields
+    assert tuple(topology.FITTED["attention"]) == kernels.Attention._fields
+    assert set(topology.FITTED["memory_kernels"]) == {"fixed", *kernels.MEMORY_KINDS}
+
+
+def test_a_base_is_relative_to_the_file_that_names_it(written, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = written(GOOD)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep/one.toml").write_text('base = "two.toml"\nname = "one"\n')
+    (tmp_path / "deep/two.toml").write_text('base = "../mine.toml"\n')
+    assert load("deep/one.toml", 32).capacity.tolist() == load(path, 32).capacity.tolist()
+    (tmp_path / "deep/two.toml").write_text('base = "../deep/./one.toml"\n')
+    with pytest.raises(ValueError, match="is its own base"):
+        load(tmp_path / "deep/one.toml", 8)
+
+
+def test_more_gpus_than_can_be_simulated_are_refused():
+    with pytest.raises(ValueError, match=r"holds 1 to 131,072 GPUs, not 131,073"):
+        load("dgx_a100", 131_073)
+
+
 def test_unknown_names_and_missing_files():
     with pytest.raises(ValueError, match="no topology 'dgx'; there are dgx_a100"):
         load("dgx", 8)
     with pytest.raises(ValueError, match="cannot read the topology file"):
         load("nowhere/dgx.toml", 8)
+    with pytest.raises(ValueError, match="no topology 'DGX_A10'; did you mean dgx_a100"):
+        load("DGX_A10", 8)
+
+
+def test_a_step_too_long_to_simulate_is_refused_before_it_is(written):
+    """A terabyte per collective over the slowest link that a file may give, 1e-3 B/s."""
+    slow = '[node.link]\nbandwidth = "1 kB/s"\nefficiency = 1e-6\n'
+    recipe = {
+        "model": {"preset": "gpt-22b", "layers": 1, "hidden": 2**20, "ffn": 2**30},
+        "cluster": {"topology": str(written(GOOD + slow)), "gpus": 2},
+        "parallelism": {"tp": 2},
+        "training": {"global_batch": 512, "micro_batch": 512},
+    }
+    with pytest.raises(ValueError, match=r"the step's ops take .* s together, and at most 1e\+12"):
+        run(config.parse(recipe))

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import os
+import re
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from sim import config, plots
 from sim.analysis.memory import curves
-from sim.files import replacing, replacing_folder, write_text
+from sim.files import replaceable, staging, writable, write_text
 from sim.runs import Result
 from traces import hta, perfetto
 from traces.chrome import Written
 
 Report = Callable[[str, int, int], object]
 """Called with what is being written, and how much of it is done of how much."""
+
+Window = tuple[float, float]
+NAMES = ("summary.json", "recipe.toml", "timeline.json.gz", "traces", "timeline.png", "memory.png")
+_RANK_FILE = re.compile(r"rank[0-9]+\.json\.gz")
 
 
 class Files(NamedTuple):
@@ -31,7 +37,7 @@ def write(
     result: Result,
     out: Path,
     ranks: Sequence[int] | None = None,
-    window: tuple[float, float] | None = None,
+    window: Window | None = None,
     report: Report = lambda *_: None,
 ) -> Files:
     """Write summary, Perfetto file, a file per rank, pictures and the complete recipe.
@@ -39,39 +45,92 @@ def write(
     ``ranks`` and ``window`` (seconds) select what the traces hold; without ``ranks`` one of over
     300,000 ops holds the first, middle and last pipeline stage. The same result gives the same
     bytes: how long the simulation took is left out of the summary.
-    """
-    timeline = result.timeline
-    summary = copy.deepcopy(result.summary)
-    summary["simulation"]["wall_s"] = None
-    paths = [
-        write_text(out / "summary.json", json.dumps(summary, indent=2) + "\n"),
-        write_text(out / "recipe.toml", config.dump(result.recipe)),
-    ]
 
+    Everything is written beside its place and moved in the end, so a failure changes nothing.
+    Files of an earlier run are replaced, rank files that have become stale removed; all else in
+    the folder stays. Raises ValueError for a rank that was not simulated, a window behind the
+    step's end and a folder that cannot be written to.
+    """
+    check(out)
+    seconds = result.timeline.seconds
+    if window is not None and window[0] >= seconds:
+        raise ValueError(
+            f"the window {window[0]:g}:{window[1]:g} begins when the step is over, "
+            f"at {seconds:.6g} s; give one that begins before"
+        )
+    with staging(out) as folder:
+        traced = _traces(result, folder, ranks, window, report)
+        report("pictures", 0, 0)
+        _pictures(result, folder, ranks, window)
+        _texts(result, folder)
+        out.mkdir(parents=True, exist_ok=True)
+        _move(folder, out)
+    return Files(tuple(out / name for name in NAMES), traced)
+
+
+def check(out: Path) -> None:
+    """Raise ValueError when :func:`write` could not write there; makes nothing."""
+    writable(out)
+    for name in NAMES:
+        if name != "traces":
+            replaceable(out / name)
+    traces = writable(out / "traces")
+    for path in _rank_files(traces):
+        replaceable(path)
+
+
+def _traces(
+    result: Result, folder: Path, ranks: Sequence[int] | None, window: Window | None, report: Report
+) -> Written:
     def progress(what: str) -> Callable[[int, int], object]:
         return lambda done, of: report(what, done, of)
 
-    with _replaced(out / "timeline.json.gz", paths) as path:
-        traced = perfetto.write(
-            timeline, path, ranks=ranks, window=window, progress=progress("timeline.json.gz")
-        )
-    with replacing_folder(out / "traces") as folder:
-        hta.write_rank_files(
-            timeline, folder, ranks=ranks, window=window, progress=progress("traces")
-        )
-    paths.append(out / "traces")
-    report("pictures", 0, 0)
-    title = f"{result.recipe.model.name}: one step of {timeline.seconds:.4g} s"
-    with _replaced(out / "timeline.png", paths) as path:
-        plots.save(plots.timeline(timeline, ranks=ranks, window=window, title=title), path)
-    with _replaced(out / "memory.png", paths) as path:
-        capacity = result.cluster.gpu.memory
-        plots.save(plots.memory(curves(timeline), capacity=capacity, title=title), path)
-    return Files(tuple(paths), traced)
+    path, timeline = folder / "timeline.json.gz", result.timeline
+    traced = perfetto.write(
+        timeline, path, ranks=ranks, window=window, progress=progress(path.name)
+    )
+    (folder / "traces").mkdir()
+    hta.write_rank_files(
+        timeline, folder / "traces", ranks=ranks, window=window, progress=progress("traces")
+    )
+    return traced
 
 
-@contextmanager
-def _replaced(path: Path, paths: list[Path]) -> Iterator[Path]:
-    with replacing(path) as temporary:
-        yield temporary
-    paths.append(path)
+def _pictures(
+    result: Result, folder: Path, ranks: Sequence[int] | None, window: Window | None
+) -> None:
+    timeline, capacity = result.timeline, result.cluster.gpu.memory
+    name = str(result.recipe.model.name).replace("$", r"\$")  # no formula to matplotlib
+    title = f"{name}: one step of {timeline.seconds:.4g} s"
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # of a name, not in the font
+        drawn = plots.timeline(timeline, ranks=ranks, window=window, title=title)
+        plots.save(drawn, folder / "timeline.png")
+        drawn = plots.memory(curves(timeline), capacity=capacity, title=title)
+        plots.save(drawn, folder / "memory.png")
+
+
+def _texts(result: Result, folder: Path) -> None:
+    summary = copy.deepcopy(result.summary)
+    summary["simulation"]["wall_s"] = None
+    write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    write_text(folder / "recipe.toml", config.dump(result.recipe))
+
+
+def _move(folder: Path, out: Path) -> None:
+    """Put all files in their places, one by one; no file of anybody else is touched."""
+    (out / "traces").mkdir(exist_ok=True)
+    fresh = {path.name for path in (folder / "traces").iterdir()}
+    for name in sorted(fresh):
+        (folder / "traces" / name).replace(out / "traces" / name)
+    for path in _rank_files(out / "traces"):
+        if path.name not in fresh:
+            path.unlink()
+    for name in NAMES:
+        if name != "traces":
+            (folder / name).replace(out / name)
+
+
+def _rank_files(traces: Path) -> list[Path]:
+    names = os.listdir(traces) if traces.is_dir() else []  # noqa: PTH208  names alone
+    return [traces / name for name in names if _RANK_FILE.fullmatch(name)]

@@ -40,7 +40,7 @@ class Breakdown:
     @property
     def hidden(self) -> Mapping[str, Floats]:
         """Total less exposed: behind computing, or behind a dimension that started earlier."""
-        return {name: self.total[name] - self.exposed[name] for name in self.total}
+        return {name: np.maximum(self.total[name] - self.exposed[name], 0.0) for name in self.total}
 
     def mean(self, column: Floats) -> float:
         """Mean over all ranks of the job, those folded away included."""

@@ -18,7 +18,7 @@ from sim.timeline import Timeline
 
 
 class Curve(NamedTuple):
-    """Bytes held by one rank from each instant on, until the next."""
+    """Bytes held by one rank from each instant on, until the next; the last is the step's end."""
 
     seconds: Floats
     bytes: Floats
@@ -49,15 +49,19 @@ def peaks(timeline: Timeline) -> list[Peak]:
 
 
 def curves(timeline: Timeline) -> dict[int, Curve]:
-    """Bytes over time for every simulated rank: one row per instant at which they change."""
+    """Bytes over time for every simulated rank: one row per instant at which they change.
+
+    Every curve spans the whole step: its first row is the first start, its last row the last end.
+    """
     return {rank: _curve(timeline, rank, changes) for rank, changes in _by_rank(timeline)}
 
 
 def _curve(timeline: Timeline, rank: int, changes: _Changes) -> Curve:
     base = sum(timeline.graph.resident.get(rank, {}).values())
-    zero = float(timeline.start.min())
-    seconds = np.append(zero, changes.seconds)
-    held = base + np.append(0.0, np.cumsum(changes.bytes))
+    zero, last = float(timeline.start.min()), float(timeline.end.max())
+    seconds = np.concatenate([[zero], changes.seconds, [last]])
+    sums = np.cumsum(changes.bytes)
+    held = base + np.concatenate([[0.0], sums, sums[-1:] if len(sums) else [0.0]])
     final = np.append(seconds[1:] != seconds[:-1], True)  # the last change of each instant
     return Curve(seconds[final], held[final])
 

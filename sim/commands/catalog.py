@@ -1,50 +1,155 @@
-"""What there is to choose from: names, each with one line about it."""
+"""What there is to choose from: names, each with what it is."""
 
 from __future__ import annotations
 
 import ast
-import tomllib
 from pathlib import Path
+from typing import Any
 
 import schedules
 import topologies
-from sim import presets, strategies
+from sim import presets
 
 KINDS = ("models", "topologies", "schedules", "strategies")
 
+STRATEGIES = {
+    "parallelism.tp": ("tensor parallel", "so many GPUs share the matrices of each layer"),
+    "parallelism.sp": (
+        "sequence parallel",
+        "the tensor-parallel GPUs split activations along the sequence too (Megatron)",
+    ),
+    "parallelism.tp_overlap": (
+        "tensor-parallel overlap",
+        "pieces of a collective run beside pieces of the GEMM next to it; needs sp",
+    ),
+    "parallelism.tp_backward_overlap": (
+        "overlap in the backward",
+        "collectives run beside the weight-gradient GEMM",
+    ),
+    "parallelism.pp": ("pipeline parallel", "so many ranks hold the layers one after another"),
+    "schedule.name": (
+        "pipeline schedule",
+        "the order of forwards and backwards; see traincast list schedules",
+    ),
+    "schedule.chunks": ("interleaving", "each pipeline rank holds several stages"),
+    "schedule.layers_per_stage": ("uneven stages", "how many layers each stage holds"),
+    "parallelism.p2p": (
+        "pipeline streams",
+        "whether sends and receives have a stream per direction, per pair, or run in batches",
+    ),
+    "parallelism.overlap_p2p": (
+        "pipeline overlap",
+        "sends and receives run beside kernels",
+    ),
+    "parallelism.scatter_gather": (
+        "scatter-gather",
+        "each tensor-parallel GPU sends its part to the next stage, which gathers them",
+    ),
+    "parallelism.dp": ("data parallel", "so many replicas share the batch and sum gradients"),
+    "parallelism.zero": ("ZeRO", "1 splits the optimizer state over the replicas, 0 does not"),
+    "parallelism.overlap_grad_reduce": (
+        "gradient overlap",
+        "gradients are reduced bucket by bucket while the backward goes on",
+    ),
+    "parallelism.bucket_mb": ("gradient buckets", "how many MB of gradients are reduced at once"),
+    "parallelism.overlap_param_gather": (
+        "parameter overlap",
+        "ZeRO's parameters are gathered beside the first forwards",
+    ),
+    "training.recompute": (
+        "recomputation",
+        "selective rebuilds the attention core in the backward, full every layer",
+    ),
+}
+"""Keys of a recipe that say how a job is split or overlapped: what that is called and does."""
+HEADINGS = {"gpu": "GPU", "gpus_per_node": "per node", "network_per_gpu": "network/GPU"}
+HEADINGS |= {"most_gpus": "most GPUs", "vocab": "vocabulary"}
 
-def entries(kind: str) -> dict[str, str]:
-    """Name and one line about each of the models, topologies, schedules or strategies.
 
-    >>> sorted(entries("schedules"))
+def entries(kind: str) -> list[dict[str, Any]]:
+    """A row for each of the models, topologies, schedules or strategies; all have a ``name``.
+
+    >>> [row["name"] for row in entries("schedules")]
     ['gpipe', 'interleaved_1f1b', 'one_f_one_b']
     """
     match kind:
         case "models":
-            return {name: _model(presets.preset(name)) for name in presets.names()}
+            return [_model(name) for name in presets.names()]
         case "topologies":
-            return {file.stem: _title(file) for file in _files(topologies.__file__, "*.toml")}
+            return [_topology(name) for name in topologies.names()]
         case "schedules":
-            return {file.stem: _sentence(file) for file in _files(schedules.__file__, "[a-z]*.py")}
+            return _schedules()
         case "strategies":
-            return {file.stem: _sentence(file) for file in _files(strategies.__file__, "[a-z]*.py")}
+            return [
+                {"name": name, "key": key, "about": about}
+                for key, (name, about) in STRATEGIES.items()
+            ]
     raise ValueError(f"list {kind!r}: there are {', '.join(KINDS)}")
 
 
-def _files(package: str | None, pattern: str) -> list[Path]:
-    return sorted(Path(package or "").parent.glob(pattern))
+def _model(name: str) -> dict[str, Any]:
+    from sim.model import Model, total_parameters
+
+    numbers = presets.complete(presets.preset(name))
+    model = Model(**{key: numbers[key] for key in Model.__dataclass_fields__})
+    sizes = {key: numbers[key] for key in ("layers", "hidden", "heads", "vocab")}
+    return {"name": name, **sizes, "parameters": total_parameters(model)}
 
 
-def _model(numbers: dict[str, object]) -> str:
-    words = "{layers} layers, hidden {hidden}, {heads} heads, vocabulary {vocab}"
-    return words.format(**numbers)
+def _topology(name: str) -> dict[str, Any]:
+    from sim import topology
+
+    spec = topology.read(name)
+    node, fabric = spec["node"], spec["fabric"]
+    most = fabric.get("max_nodes")
+    return {
+        "name": name,
+        "gpu": spec["gpu"]["name"],
+        "gpus_per_node": node["gpus"],
+        "network_per_gpu": node["nic"]["bandwidth"] * node["nic"]["count"] / node["gpus"],
+        "fabric": fabric["kind"],
+        "most_gpus": most and most * node["gpus"],
+    }
 
 
-def _title(file: Path) -> str:
-    """The GPU of a topology, and what it builds on."""
-    raw = tomllib.loads(file.read_text(encoding="utf-8"))
-    gpu = raw.get("gpu", {}).get("name")
-    return str(gpu) if gpu else f"as {raw.get('base')}, with changes"
+def _schedules() -> list[dict[str, Any]]:
+    """Of each schedule, whether it takes each of the options that any of them takes."""
+    takes = {name: schedules.options(name) for name in schedules.names()}
+    options = list(dict.fromkeys(option for some in takes.values() for option in some))
+    folder = Path(schedules.__file__ or "").parent
+    return [
+        {
+            "name": name,
+            **{option: option in some for option in options},
+            "about": _sentence(folder / f"{name}.py"),
+        }
+        for name, some in takes.items()
+    ]
+
+
+def rows(kind: str, found: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """The same for people: headings and cells."""
+    if kind == "strategies":
+        return ["recipe key", "strategy"], [
+            [row["key"], f"{row['name']}: {row['about']}"] for row in found
+        ]
+    headings = [HEADINGS.get(key, key) for key in found[0]] if found else []
+    return headings, [[_cell(*item) for item in row.items()] for row in found]
+
+
+def _cell(key: str, value: object) -> str:
+    match key, value:
+        case _, bool():
+            return "yes" if value else "-"
+        case "parameters", int():
+            return f"{value / 1e9:,.1f} billion"
+        case "network_per_gpu", float():
+            return f"{value / 1e9:g} GB/s"
+        case _, int():
+            return f"{value:,}"
+        case _, None:
+            return "any"
+    return str(value)
 
 
 def _sentence(file: Path) -> str:

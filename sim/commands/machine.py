@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from sim import units
+from sim.analysis.links import by_kind
 from sim.cluster import Cluster
 
 
 def describe(cluster: Cluster) -> dict[str, Any]:
-    """GPU, kinds of links (bandwidth in B/s, latency in s, how many) and typical routes."""
+    """GPU, kinds of links and typical routes (bandwidth in B/s each way, latency in s).
+
+    ``count`` is how many cables of a kind there are; a link and its way back are one. What joins
+    two switches counts as one cable, with the bandwidth of all of them together.
+    """
     gpu = cluster.gpu
-    kinds = Counter(
-        (data["bandwidth"], data["latency"]) for _, _, data in cluster.network.edges(data=True)
-    )
     pairs = {"same node": (0, 1), "next node": (0, cluster.gpus_per_node)}
     return {
         "name": cluster.name,
@@ -28,8 +30,8 @@ def describe(cluster: Cluster) -> dict[str, Any]:
             "peak_flops": dict(gpu.peak),
         },
         "links": [
-            {"bandwidth": bandwidth, "latency": latency, "count": count}
-            for (bandwidth, latency), count in sorted(kinds.items(), reverse=True)
+            {**kind._asdict(), "count": len(cables)}
+            for kind, cables in by_kind(cluster.network).items()
         ],
         "routes": {
             name: _route(cluster, *pair) for name, pair in pairs.items() if pair[1] < cluster.gpus
@@ -46,29 +48,40 @@ def _route(cluster: Cluster, a: int, b: int) -> dict[str, float]:
     }
 
 
-def rows(machine: dict[str, Any]) -> list[tuple[str, str]]:
-    """The same for people."""
+def gpu_rows(machine: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How many GPUs there are, and of which kind, for people."""
     gpu = machine["gpu"]
-    peaks = ", ".join(f"{k} {v / 1e12:.4g}" for k, v in gpu["peak_flops"].items())
-    out = [
-        ("GPUs", f"{machine['gpus']}, {machine['gpus_per_node']} per node"),
+    peaks = [f"{k} {v / 1e12:.4g}" for k, v in gpu["peak_flops"].items()]
+    return [
+        ("GPUs", f"{machine['gpus']:,}, {machine['gpus_per_node']} per node"),
         ("GPU", f"{gpu['name']}, {gpu['sms']} SMs"),
         ("memory", f"{units.size(gpu['memory_bytes'])}, {_rate(gpu['memory_bandwidth'])}"),
-        ("peak, TFLOP/s", peaks),
+        ("peak, TFLOP/s", ", ".join(peaks)),
     ]
-    out += [
-        (f"{link['count']} links", f"{_rate(link['bandwidth'])}, {units.seconds(link['latency'])}")
+
+
+def link_rows(machine: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Which links there are, and two routes over them, for people."""
+    links = [
+        (link["between"], f"{link['count']:,}", _rate(link["bandwidth"]), _delay(link["latency"]))
         for link in machine["links"]
     ]
-    out += [
-        (
-            f"route in the {name}" if name == "same node" else f"route to the {name}",
-            f"{route['hops']} hops, {_rate(route['bandwidth'])}, {units.seconds(route['latency'])}",
-        )
+    names = {"same node": "route in a node", "next node": "route to the next node"}
+    routes = [
+        (names[name], f"{route['hops']} hops", _rate(route["bandwidth"]), _delay(route["latency"]))
         for name, route in machine["routes"].items()
     ]
-    return out
+    return links + routes
 
 
 def _rate(value: float) -> str:
-    return f"{value / 1e9:.4g} GB/s"
+    """GB/s in four digits, without an exponent.
+
+    >>> _rate(367.2e9), _rate(26.88e12)
+    ('367.2 GB/s', '26,880 GB/s')
+    """
+    return f"{value / 1e9:,.0f} GB/s" if value >= 1e12 else f"{value / 1e9:.4g} GB/s"
+
+
+def _delay(value: float) -> str:
+    return units.seconds(value)

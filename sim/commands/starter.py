@@ -12,7 +12,7 @@ from typing import Any
 
 from sim import config, legality, presets, topology
 from sim.cluster import load
-from sim.recipe import NOT_YET
+from sim.recipe import MOST_SAMPLES, NOT_YET
 from sim.refusals import SECTIONS, show
 
 USUAL_SEQUENCE = 4096
@@ -24,16 +24,18 @@ def propose(model: Path, machine: str, gpus: int | None, folder: Path) -> dict[s
 
     Without ``gpus``, as many nodes as the model needs.
     """
-    hugging_face = presets.hugging_face(model)
+    hugging_face = config.hugging_face(model)
     longest = presets.longest(model) or USUAL_SEQUENCE
     numbers = presets.complete({**hugging_face, "sequence": min(longest, USUAL_SEQUENCE)})
     spec = topology.read(machine)
     node, memory = int(spec["node"]["gpus"]), float(spec["gpu"]["memory"])
-    sizes = [gpus] if gpus else [node * 2**k for k in range(11)]
+    most = min(topology.MOST_GPUS, node * spec["fabric"].get("max_nodes", topology.MOST_GPUS))
+    sizes = [gpus] if gpus else [n for k in range(11) if (n := node * 2**k) <= most] or [most]
+    topology.room(spec, sizes[0])  # before all splits of too many are tried
     splits = (split for size in sizes for split in _splits(numbers, size, node))
     fits = (split for split in splits if _bytes(numbers, *split) <= FILL * memory)
     tp, pp, dp = next(fits, None) or list(_splits(numbers, sizes[-1], node))[-1]
-    load(machine, tp * pp * dp)  # refuses more GPUs than there can be
+    load(machine, tp * pp * dp)  # refuses a fabric that cannot be built
     is_file = "/" in machine or machine.endswith(".toml")
     layers = {"layers_per_stage": list(legality.even(numbers["layers"], pp))}
     return {
@@ -50,7 +52,7 @@ def propose(model: Path, machine: str, gpus: int | None, folder: Path) -> dict[s
             "overlap_param_gather": dp > 1,
         },
         "schedule": layers if numbers["layers"] % pp else {},
-        "training": {"global_batch": dp * max(8, 4 * pp)},
+        "training": {"global_batch": dp * min(max(8, 4 * pp), MOST_SAMPLES // dp)},
     }
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from sim import units
+from sim.commands.figures import Figures, cause_rows, same, seconds, summary_rows
 
 if TYPE_CHECKING:
     from traces.chrome import Written
-
-Figures = Mapping[str, Any]
 
 
 def show(rows: Iterable[Sequence[str]], *columns: str, title: str | None = None) -> None:
@@ -27,56 +26,69 @@ def show(rows: Iterable[Sequence[str]], *columns: str, title: str | None = None)
     Console().print(table)
 
 
-def show_list(entries: Mapping[str, str]) -> None:
-    """Print names and what each is."""
-    table = Table("name", "about")
-    for entry in entries.items():
-        table.add_row(*entry)
+def show_list(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print names and what each is; what is a number is aligned right."""
+    table = Table()
+    cells = [list(row) for row in rows]
+    for k, name in enumerate(headings):
+        number = all(row[k][:1].isdigit() or row[k] == "any" for row in cells)
+        table.add_column(name, justify="right" if number else "left")
+    for row in cells:
+        table.add_row(*row)
     Console().print(table)
+
+
+def show_machine(machine: Figures) -> None:
+    """Print a machine: its GPUs, then which links it has."""
+    from sim.commands.machine import gpu_rows, link_rows
+
+    show(gpu_rows(machine), "machine", "value", title=str(machine["name"]))
+    show(link_rows(machine), "links", "number", "bandwidth each way", "latency")
 
 
 def show_summary(summary: Figures, capacity: float) -> None:
     """Print the figures of ``summary.json``; in red what does not fit into ``capacity`` bytes."""
     show(summary_rows(summary), "figure", "value")
-    time = summary["time_s"]
-    rows = [
-        (name, *(_spread(time[figure][name]) for figure in ("exposed", "hidden", "waiting")))
-        for name in time["exposed"]
-    ]
-    if rows:
-        show(rows, "communication, mean (max)", "exposed", "hidden", "waiting for peers")
+    if causes := cause_rows(summary):
+        show(causes, "why ranks do not compute", "mean", "share of step")
+    if summary["time_s"]["exposed"]:
+        show_communication(summary["time_s"])
     show_memory(summary["memory"], capacity)
 
 
-def summary_rows(summary: Figures) -> list[tuple[str, str]]:
-    """The figures that concern the whole step, named and with units."""
-    bubble, time, run = summary["bubble"], summary["time_s"], summary["simulation"]
-    return [
-        ("step time", units.seconds(summary["step_time_s"])),
-        ("tokens/s", f"{summary['tokens_per_s']:,.0f}"),
-        ("TFLOP/s per GPU (model)", f"{summary['tflops_per_gpu']:.1f}"),
-        ("MFU", f"{summary['mfu']:.1%}"),
-        ("HFU", f"{summary['hfu']:.1%}"),
-        ("not computing, share of step", f"{bubble['idle_share_of_step']:.1%}"),
-        ("not computing over computing", f"{bubble['idle_over_ideal']:.1%}"),
-        ("computing, mean (max)", _spread(time["compute"])),
-        ("idle, mean (max)", _spread(time["idle"])),
-        ("simulated", f"{run['ops']:,} ops on {run['ranks_simulated']:,} ranks"),
+def show_communication(time: Figures) -> None:
+    """Print exposed, hidden and waiting seconds by dimension; the maximum where it differs."""
+    kinds = ("exposed", "hidden", "waiting")
+    rows = {name: [time[kind][name] for kind in kinds] for name in time["exposed"]}
+    one = all(same(figure) for figures in rows.values() for figure in figures)
+    parts = ("mean",) if one else ("mean", "max")
+    cells = [
+        (name, *(seconds(figure[part]) for figure in figures for part in parts))
+        for name, figures in rows.items()
     ]
+    names = [kind if one else f"{kind}\n{part}" for kind in kinds for part in parts]
+    show(cells, "transfers", *names)
 
 
 def show_memory(memory: Sequence[Figures], capacity: float) -> None:
     """Print the least and the most that a rank holds at its peak, and what that consists of."""
     low, high = (pick(memory, key=_peak) for pick in (min, max))
-    categories = sorted({*low["by_category"], *high["by_category"]})
+    ends = [high] if _peak(low) == _peak(high) else [low, high]
+    categories = sorted({name for end in ends for name in end["by_category"]})
     rows = [
-        ("peak", units.size(_peak(low)), units.size(_peak(high))),
+        ("peak", *(units.size(_peak(end)) for end in ends)),
         *(
-            (name, *(units.size(end["by_category"].get(name, 0.0)) for end in (low, high)))
+            (name, *(units.size(end["by_category"].get(name, 0.0)) for end in ends))
             for name in categories
         ),
     ]
-    names = (f"least: rank {low['rank']}", f"most: rank {high['rank']}")
+    names = [
+        f"{word}: rank {end['rank']}" for word, end in zip(("least", "most"), ends, strict=False)
+    ]
+    if len(ends) == 1:
+        alike = all(entry["by_category"] == high["by_category"] for entry in memory)
+        several = sum(int(entry.get("stands_for", 1)) for entry in memory) > 1
+        names = ["every rank" if alike and several else f"rank {high['rank']}"]
     show(rows, f"memory of {units.size(capacity)}", *names)
     warn_overflow(memory, capacity, stderr=False)
 
@@ -146,7 +158,3 @@ def show_traced(traced: Written, ops: int) -> None:
 
 def _peak(entry: Figures) -> float:
     return float(entry["peak_bytes"])
-
-
-def _spread(figure: Figures) -> str:
-    return f"{units.seconds(figure['mean'])} ({units.seconds(figure['max'])})"

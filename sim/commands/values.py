@@ -1,26 +1,51 @@
-"""Values that options take as text: ``0,4-7``, ``0.5:1.5``, ``F=5,I=4``."""
+"""Values that options take as text: ``0,4-7``, ``0.5:1.5``, ``F=5,I=4``; only ASCII counts."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
+from itertools import islice
 
 TIMES = {"F": 1.0, "I": 1.0, "W": 1.0, "p2p": 0.0}
 """Seconds of a stage's forward, input gradient and weight gradient, and of a transfer."""
+SHORTEST, LONGEST = 1e-12, 1e12  # seconds
+
+_RANGE = re.compile(r" *([0-9]{1,9}) *(?:- *([0-9]{1,9}) *)?")
+_NUMBER = re.compile(r" *[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)? *| *\.[0-9]+([eE][+-]?[0-9]+)? *")
 
 
-def ranks(text: str) -> list[int]:
-    """The ranks of a list of numbers and ranges, ends included.
+def ranks(text: str, gpus: int) -> list[int]:
+    """The ranks of a list of numbers and ranges, ends included, in a job of so many GPUs.
 
-    >>> ranks("0,4-6")
+    >>> ranks("0,4-6", 8)
     [0, 4, 5, 6]
     """
-    out: list[int] = []
+    out: set[int] = set()
     for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if not first.strip().isdigit() or (dash and not last.strip().isdigit()):
-            raise ValueError(f"--ranks takes ranks such as 0,4-7, and not {text!r}")
-        out += range(int(first), int(last or first) + 1)
-    return sorted(set(out))
+        found = _RANGE.fullmatch(part)
+        if not found:
+            raise ValueError(f"--ranks takes ranks such as 0,4-7, and not {_brief(text)}")
+        first = int(found[1])
+        last = first if found[2] is None else int(found[2])
+        if last < first:
+            raise ValueError(f"--ranks {first}-{last} runs backwards; {last}-{first} would do")
+        if last >= gpus:
+            raise ValueError(f"--ranks: there is no rank {last}; the job has 0 to {gpus - 1}")
+        out.update(range(first, last + 1))
+    return sorted(out)
+
+
+def simulated(ranks: Sequence[int] | None, there: Sequence[int]) -> None:
+    """Raise ValueError for a rank for which another one is simulated."""
+    missing = next((rank for rank in ranks or () if rank not in there), None)
+    if missing is not None:
+        some = ", ".join(map(str, islice(there, 8)))
+        more = f", ... {there[-1]}" if len(there) > 8 else ""
+        raise ValueError(
+            f"--ranks: rank {missing} is not simulated, another one stands for it; "
+            f"there are {some}{more}, or all with --set simulation.fold=none"
+        )
 
 
 def window(text: str) -> tuple[float, float]:
@@ -30,12 +55,12 @@ def window(text: str) -> tuple[float, float]:
     (0.5, 1.5)
     """
     first, _, last = text.partition(":")
-    try:
-        begin, end = float(first), float(last)
-    except ValueError:
-        begin, end = math.nan, math.nan
+    begin, end = _seconds(first), _seconds(last)
     if not 0 <= begin < end < math.inf:
-        raise ValueError(f"--window takes FROM:TO in seconds, such as 0.5:1.5, and not {text!r}")
+        raise ValueError(
+            "--window takes FROM:TO in seconds, FROM before TO, such as 0.5:1.5, "
+            f"and not {_brief(text)}"
+        )
     return begin, end
 
 
@@ -45,16 +70,26 @@ def times(text: str) -> dict[str, float]:
     >>> times("F=5,I=4")
     {'F': 5.0, 'I': 4.0, 'W': 1.0, 'p2p': 0.0}
     """
-    out = dict(TIMES)
+    out, given = dict(TIMES), set[str]()
     for part in filter(None, text.split(",")):
         key, _, value = (piece.strip() for piece in part.partition("="))
-        try:
-            seconds = float(value)
-        except ValueError:
-            seconds = math.nan
-        if key not in TIMES or not 0 <= seconds < math.inf or (key != "p2p" and seconds == 0):
+        seconds = _seconds(value)
+        nothing = key == "p2p" and seconds == 0
+        if key not in TIMES or not (SHORTEST <= seconds <= LONGEST or nothing):
             raise ValueError(
-                f"--times takes positive seconds such as F=5,I=4,W=3,p2p=0, and not {part!r}"
+                f"--times takes positive seconds such as F=5,I=4,W=3,p2p=0, from {SHORTEST:g} "
+                f"to {LONGEST:g}, and not {_brief(part)}"
             )
+        if key in given:
+            raise ValueError(f"--times gives {key} twice; leave one of them out")
+        given.add(key)
         out[key] = seconds
     return out
+
+
+def _seconds(text: str) -> float:
+    return float(text) if _NUMBER.fullmatch(text) else math.nan
+
+
+def _brief(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")

@@ -1,4 +1,4 @@
-"""Pictures of timelines. They take what was measured and draw it; they compute no results.
+"""Pictures of timelines, memory and machines: what was measured, drawn; they compute no results.
 
 Every function returns a matplotlib ``Figure`` that belongs to nobody else: no ``pyplot``, no
 window, no global state, so many may be drawn at once and on machines without a display.
@@ -11,10 +11,12 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from sim.plots.compare import Point, frontier, timelines
 from sim.plots.memory import memory
 from sim.plots.timeline import timeline
+from sim.plots.topology import topology
 
-__all__ = ["memory", "save", "timeline"]
+__all__ = ["Point", "frontier", "memory", "save", "timeline", "timelines", "topology"]
 
 
 def save(figure: Figure, path: Path | str, dpi: float = 150) -> None:

@@ -13,10 +13,11 @@ from sim import graph as graphs
 from sim.analysis.activity import Activities
 from sim.graph import Floats
 from sim.plots.bars import Bars, bars, in_turn, rasterise, rectangles
-from sim.plots.style import DARK, PHASES
+from sim.plots.style import DARK, PHASES, pale
 from sim.timeline import Timeline
 
-TALL, THIN = 0.62, 0.13  # heights of the lane of computing and of each transfer's
+TALL, THIN = 0.62, 0.15  # heights of the lane of computing and of each transfer's
+BAR = 0.12  # of a transfer in its lane
 _DOTS = 1900.0  # of the axes, at 150 per inch: what is less than one of them cannot be seen
 _LETTER = 9.5  # dots that a letter of a label takes
 _BACKWARD = "RIW"  # phases that take turns, layer by layer
@@ -30,6 +31,7 @@ class View(NamedTuple):
 
     timeline: Timeline
     kinds: Activities
+    moves: Floats  # per op: since when its data moves (seconds); before that it waits for a peer
     lanes: dict[str, str]  # activity -> colour, of the transfers that occur
     low: float  # seconds
     high: float
@@ -65,6 +67,25 @@ def compute(axes: Axes, view: View, ops: Rows, bottom: float) -> dict[str, None]
     return {graphs.PHASES[k]: None for k in np.unique(phase)}
 
 
+def transfers(axes: Axes, view: View, ops: Rows, bottom: float, colour: str) -> bool:
+    """Bars of one dimension: a pale line while a peer has not come, solid while data moves.
+
+    Returns whether any of them waits long enough to be seen.
+    """
+    of = view.timeline
+    start, moves, end = of.start[ops], view.moves[ops], of.end[ops]
+    waits = _stretches(start, moves, view.pixel)
+    add(axes, view, waits, bottom + 0.33 * BAR, 0.34 * BAR, pale(colour), edge=False)
+    add(axes, view, _stretches(moves, end, view.pixel), bottom, BAR, colour, edge=False)
+    return bool((moves - start > view.pixel).any())
+
+
+def _stretches(start: Floats, end: Floats, pixel: float) -> Bars:
+    """What takes any time, merged where no gap can be seen."""
+    some = end > start
+    return bars(start[some], end[some], np.zeros(int(some.sum()), np.int64), pixel)
+
+
 def _bands(axes: Axes, view: View, turns: Bars, run: Rows, ops: Rows, bottom: float) -> None:
     """Kernels of a backward pass that take turns too fast to see: one bar with a band per phase,
     as high as its share of the seconds."""
@@ -96,6 +117,8 @@ def add(
     edge: bool,
 ) -> None:
     """Draw bars of one colour, with a white edge where they are wide enough for one."""
+    if not len(some.start):
+        return
     corners = rectangles(some, bottom, height, view.scale)
     wide = some.end - some.start > 6 * view.pixel  # an edge around less would be all one sees
     widths = np.where(wide, 0.5, 0.0) if edge else 0.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
@@ -35,8 +34,7 @@ def memory(
     shown = spread(sorted(curves), _LINES)
     for k, rank in enumerate(shown):
         colour = colormaps["viridis"](0.9 * k / max(len(shown) - 1, 1))
-        times = np.append(curves[rank].seconds, last) * UNITS[unit]
-        held = np.append(curves[rank].bytes, curves[rank].bytes[-1:]) / 2**30
+        times, held = curves[rank].seconds * UNITS[unit], curves[rank].bytes / 2**30
         axes.step(times, held, where="post", color=colour, lw=1.2, label=f"rank {rank}")
     if capacity is not None:
         axes.axhline(capacity / 2**30, color="black", lw=1.2, ls="--", label="GPU memory")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 PHASES = {
@@ -26,7 +27,11 @@ TRANSFERS = {
     "copy": "#c9a227",
     "model": "#444444",
 }
-"""Dimensions of communication in the order of their lanes; others are grey."""
+"""Dimensions of communication in the order of their lanes."""
+OTHER = "#a0a0a0"
+"""Colour of dimensions that are not among these."""
+WAITS = 0.55
+"""How much of a lane's colour is left where a transfer only waits for a peer; the rest is white."""
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6}
 
 
@@ -37,6 +42,16 @@ def unit_for(seconds: float) -> str:
     ('s', 'ms', 'us')
     """
     return "s" if seconds >= 2 else "ms" if seconds >= 2e-3 else "us"
+
+
+def pale(colour: str) -> str:
+    """The tint of a lane's colour that says: waiting for a peer.
+
+    >>> pale("#000000")
+    '#737373'
+    """
+    red, green, blue = (1.0 - WAITS * (1.0 - part) for part in to_rgb(colour))
+    return to_hex((red, green, blue))
 
 
 def figure(width: float, height: float) -> Figure:

@@ -1,26 +1,33 @@
-"""The picture of a step: one row per rank, computing tall, communication thin beneath it."""
+"""The picture of a step: one row per rank, computing tall, communication thin beneath it.
+
+A transfer is a pale line as long as it only waits for a peer, and a bar once its data moves.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from sim.analysis.activity import activities
-from sim.plots.bars import bars
-from sim.plots.lanes import TALL, THIN, View, add, compute
+from sim.analysis.relations import meetings
+from sim.plots.lanes import BAR, TALL, THIN, View, compute, transfers
 from sim.plots.memory import spread
-from sim.plots.style import PHASES, TRANSFERS, UNITS, figure, unit_for
+from sim.plots.style import OTHER, PHASES, TRANSFERS, UNITS, figure, pale, unit_for
 from sim.timeline import Timeline
 
 _ROWS = 32  # ranks drawn unless the caller names them
 _WIDTH = 14.0  # inches
+_KEYS = 9  # entries of the legend that fit side by side
 _GAP = 0.25  # between two ranks, where the lane of computing has a height of 0.62
 
 Rows = NDArray[np.int64]
@@ -38,25 +45,55 @@ def timeline(
 
     Raises ValueError for a rank that was not simulated, an unknown unit or an empty window.
     """
+    shown = _shown(of, ranks, _ROWS)
+    view = _view(of, window, unit, shown)
+    made = figure(_WIDTH, min(1.5 + 0.42 * _height(view) * len(shown), 40.0))
+    key = _ranks(made.add_subplot(), view, shown, title)
+    made.axes[0].set_xlabel(unit_for(view.high - view.low) if unit == "auto" else unit)
+    legend(made, [key])
+    return made
+
+
+class Key(NamedTuple):
+    """What the legend of a picture has to explain."""
+
+    phases: dict[str, None]
+    lanes: dict[str, str]
+    waits: bool  # something waits for a peer
+
+
+def add_timeline(
+    axes: Axes, of: Timeline, *, window: tuple[float, float], rows: int, title: str
+) -> Key:
+    """Draw at most so many ranks, spread over all, into axes of a larger picture."""
+    shown = _shown(of, None, rows)
+    view = _view(of, window, "auto", shown)
+    axes.set_xlabel(unit_for(view.high - view.low))
+    return _ranks(axes, view, shown, title)
+
+
+def _shown(of: Timeline, ranks: Sequence[int] | None, rows: int) -> list[int]:
     there = of.graph.ranks().tolist()
-    shown = spread(there, _ROWS) if ranks is None else list(ranks)
+    shown = spread(there, rows) if ranks is None else list(ranks)
     if missing := [rank for rank in shown if rank not in there]:
         raise ValueError(
             f"rank {missing[0]} was not simulated; there are {there[0]} to {there[-1]}"
         )
-    view = _view(of, window, unit, shown)
-    height = TALL + THIN * len(view.lanes) + _GAP
-    made = figure(_WIDTH, min(1.5 + 0.42 * height * len(shown), 40.0))
-    axes = made.add_subplot()
+    return shown
+
+
+def _height(view: View) -> float:
+    return TALL + THIN * len(view.lanes) + _GAP
+
+
+def _ranks(axes: Axes, view: View, shown: Sequence[int], title: str) -> Key:
     phases: dict[str, None] = {}
+    waits = False
     for row, rank in enumerate(shown):
-        phases |= _draw(axes, view, rank, -row * height)
-    _frame(axes, view, shown, height, title)
-    unit = unit_for(view.high - view.low) if unit == "auto" else unit
-    axes.set_xlabel(unit)
-    key = _key(view, phases)
-    made.legend(handles=key, loc="outside lower center", ncols=min(len(key), 11), frameon=False)
-    return made
+        found, waited = _draw(axes, view, rank, -row * _height(view))
+        phases, waits = phases | found, waits | waited
+    _frame(axes, view, shown, _height(view), title)
+    return Key(phases, view.lanes, waits)
 
 
 def _view(
@@ -74,13 +111,13 @@ def _view(
     codes = np.unique(kinds.code[np.isin(of.graph.rank, shown)])
     used = {kinds.names[k] for k in codes if k > 1}
     order = [*(name for name in TRANSFERS if name in used), *sorted(used - {*TRANSFERS})]
-    lanes = {name: TRANSFERS.get(name, "#444444") for name in order}
+    lanes = {name: TRANSFERS.get(name, OTHER) for name in order}
     scale = UNITS[unit_for(high - low) if unit == "auto" else unit]
-    return View(of, kinds, lanes, low, high, scale)
+    return View(of, kinds, meetings(of)[1], lanes, low, high, scale)
 
 
-def _draw(axes: Axes, view: View, rank: int, top: float) -> dict[str, None]:
-    """One rank's lanes below ``top``; returns the phases that occur."""
+def _draw(axes: Axes, view: View, rank: int, top: float) -> tuple[dict[str, None], bool]:
+    """One rank's lanes below ``top``; returns the phases that occur, and whether one waits."""
     of = view.timeline
     seen = (of.graph.rank == rank) & (of.end > view.low) & (of.start < view.high)
     ops = np.flatnonzero(seen)
@@ -90,13 +127,11 @@ def _draw(axes: Axes, view: View, rank: int, top: float) -> dict[str, None]:
     hatched = PolyCollection([idle], facecolors="white", edgecolors="0.85", hatch="////", lw=0.0)
     axes.add_collection(hatched, autolim=False)
     computes = ops[view.kinds.code[ops] == 0]
-    found = compute(axes, view, computes, bottom)
+    found, waits = compute(axes, view, computes, bottom), False
     for k, (name, colour) in enumerate(view.lanes.items(), 1):
         mine = ops[view.kinds.code[ops] == view.kinds.names.index(name)]
-        low = bottom - k * THIN
-        shown = bars(of.start[mine], of.end[mine], np.zeros(len(mine), np.int64), view.pixel)
-        add(axes, view, shown, low + 0.02, THIN - 0.03, colour, edge=False)
-    return found
+        waits |= transfers(axes, view, mine, bottom - k * THIN + (THIN - BAR) / 2, colour)
+    return found, waits
 
 
 def _frame(axes: Axes, view: View, shown: Sequence[int], height: float, title: str) -> None:
@@ -111,8 +146,25 @@ def _frame(axes: Axes, view: View, shown: Sequence[int], height: float, title: s
     axes.set_title(title, fontsize=11, loc="left")
 
 
-def _key(view: View, phases: dict[str, None]) -> list[Patch]:
+def legend(made: Figure, keys: Sequence[Key]) -> None:
+    """One legend for all that the pictures of a figure show."""
+    phases = {name for key in keys for name in key.phases}
+    lanes = {name: colour for key in keys for name, colour in key.lanes.items()}
+    waits = any(key.waits for key in keys)
     known = [(PHASES[name][0], PHASES[name][1]) for name in PHASES if name in phases]
-    known += list(view.lanes.items())
-    key = [Patch(facecolor=colour, label=name) for name, colour in known]
-    return [*key, Patch(facecolor="white", edgecolor="0.7", hatch="////", label="no computing")]
+    known += list(lanes.items())
+    key: dict[str, Patch | tuple[Line2D, ...]] = {n: Patch(facecolor=colour) for n, colour in known}
+    if waits:
+        tints = tuple(
+            Line2D([], [], color=pale(one), lw=2.0, solid_capstyle="butt") for one in lanes.values()
+        )
+        key["waiting for a peer"] = tints
+    key["no computing"] = Patch(facecolor="white", edgecolor="0.7", hatch="////")
+    made.legend(
+        handles=list(key.values()),
+        labels=list(key),
+        loc="outside lower center",
+        ncols=len(key) if len(key) <= _KEYS else -(-len(key) // 2),
+        frameon=False,
+        handler_map={tuple: HandlerTuple(ndivide=None, pad=0.0)},
+    )

@@ -1,0 +1,92 @@
+"""The figures of a run in words: what each is called, and durations that people can read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sim import units
+
+Figures = Mapping[str, Any]
+
+NOTHING = 1e-9
+"""Seconds: what is less is said as 0."""
+CAUSES = {
+    "warm_up": "warm-up: no microbatch has come yet",
+    "drain": "drain: all microbatches are done",
+    "waiting": "waiting for a peer",
+    "dependency": "what comes next needs another rank",
+    "lag": "gap before a launch",
+}
+"""Why a rank does not compute, in words; the rest is data that moves."""
+
+
+def summary_rows(summary: Figures) -> list[tuple[str, str]]:
+    """The figures that concern the whole step, named and with units."""
+    bubble, time = summary["bubble"], summary["time_s"]
+    return [
+        ("step time", seconds(summary["step_time_s"])),
+        ("tokens/s", f"{summary['tokens_per_s']:,.0f}"),
+        ("TFLOP/s per GPU (model)", f"{summary['tflops_per_gpu']:.1f}"),
+        ("MFU", f"{summary['mfu']:.1%}"),
+        ("HFU", f"{summary['hfu']:.1%}"),
+        ("not computing, share of step", f"{bubble['idle_share_of_step']:.1%}"),
+        ("not computing over computing", f"{bubble['idle_over_ideal']:.1%}"),
+        _spread("computing", time["compute"]),
+        _spread("nothing runs", time["idle"]),
+        ("simulated", f"{summary['simulation']['ops']:,} ops"),
+        *_ranks(summary["memory"]),
+    ]
+
+
+def cause_rows(summary: Figures) -> list[tuple[str, str, str]]:
+    """Why ranks do not compute: mean seconds and share of the step, the largest first."""
+    step = summary["step_time_s"]
+    causes = sorted(summary["bubble"]["by_cause_s"].items(), key=lambda item: -item[1])
+    return [
+        (cause_name(cause), seconds(mean), f"{mean / step:.1%}" if mean >= step / 1e3 else "< 0.1%")
+        for cause, mean in causes
+        if mean >= NOTHING
+    ]
+
+
+def cause_name(cause: str) -> str:
+    """A cause in words.
+
+    >>> cause_name("exposed_tp"), cause_name("waiting")
+    ('tp: data moves', 'waiting for a peer')
+    """
+    dimension = cause.removeprefix("exposed_")
+    return CAUSES.get(cause, cause) if dimension == cause else f"{dimension}: data moves"
+
+
+def seconds(value: float) -> str:
+    """A duration for people; below a nanosecond there is none.
+
+    >>> seconds(0.1249), seconds(-2.8e-17)
+    ('124.9 ms', '0 s')
+    """
+    return units.seconds(value if abs(value) >= NOTHING else 0.0)
+
+
+def same(figure: Figures) -> bool:
+    """Whether mean and maximum read the same."""
+    return seconds(figure["mean"]) == seconds(figure["max"])
+
+
+def _spread(name: str, figure: Figures) -> tuple[str, str]:
+    mean, most = seconds(figure["mean"]), seconds(figure["max"])
+    return (name, mean) if mean == most else (f"{name}, mean (max)", f"{mean} ({most})")
+
+
+def _ranks(memory: Sequence[Figures]) -> list[tuple[str, str]]:
+    """How many ranks were simulated, for how many each stands, and which these are."""
+    each = sorted({int(entry.get("stands_for", 1)) for entry in memory})
+    count = f"{len(memory):,} rank" + "s" * (len(memory) != 1)
+    if not each or each == [1]:
+        return [("", count)]
+    stands = "stands for" if len(memory) == 1 else "each stands for"
+    many = " to ".join(f"{size:,}" for size in dict.fromkeys((each[0], each[-1])))
+    which = [str(entry["rank"]) for entry in memory]
+    some = which if len(which) <= 8 else [*which[:4], "...", *which[-2:]]
+    return [("", f"{count}, {stands} {many}"), ("", f"rank {', '.join(some)}")]

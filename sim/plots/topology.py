@@ -1,0 +1,155 @@
+"""The picture of a machine: GPUs in a row, each node's NVSwitch below, NICs and switches above."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from sim import units
+from sim.analysis.links import WORDS, Cable, Kind, Node, by_kind, tier
+from sim.cluster import Cluster
+from sim.plots.memory import spread
+from sim.plots.style import figure
+
+_NODES, _SAMPLE = 8, 4  # drawn at most; of a larger machine so many, spread over it
+_SPACE = 2.0  # between two nodes, where two GPUs are 1 apart
+_NEAR = 1.2  # switches closer than this would overlap
+_COLOURS = {
+    "gpu": "#a9cbee",
+    "nvswitch": "#a8d5bf",
+    "nic": "#f3dd8b",
+    "leaf": "#f2b48a",
+    "switch": "#f2b48a",
+    "spine": "#e8853d",
+    "core": "#d0a0d8",
+}
+_OTHER = "#cccccc"
+
+Places = dict[Node, tuple[float, float]]
+
+
+def topology(cluster: Cluster, *, title: str = "") -> Figure:
+    """Draw a machine; of more than eight nodes, four that are spread over it.
+
+    A line is a link each way, the thicker the faster; links of one kind have one colour, and the
+    legend counts those of the whole machine. Switches of one tier that stand side by side are one,
+    as in the network.
+    """
+    nodes = list(range(-(-cluster.gpus // cluster.gpus_per_node)))
+    shown = nodes if len(nodes) <= _NODES else spread(nodes, _SAMPLE)
+    network = _sample(cluster, shown)
+    places = _places(network, cluster.gpus_per_node)
+    made = figure(14.0, 1.8 + 0.9 * len({y for _, y in places.values()}))
+    axes = made.add_subplot()
+    key = _links(axes, by_kind(cluster.network), places)
+    _nodes(axes, places)
+    axes.set_axis_off()
+    name = title or f"{cluster.name}: {cluster.gpus:,} {cluster.gpu.name}"
+    part = f", {len(shown)} of {len(nodes)} nodes drawn" if shown != nodes else ""
+    axes.set_title(name + part, fontsize=11, loc="left")
+    if key:
+        made.legend(handles=key, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    return made
+
+
+def _sample(cluster: Cluster, shown: Sequence[int]) -> nx.DiGraph[Any]:
+    """The GPUs of some nodes, what joins them inside, and all that is above them."""
+    chosen = {gpu for gpu in range(cluster.gpus) if cluster.node(gpu) in shown}
+    others = set(range(cluster.gpus)) - chosen
+    if not others:
+        return cluster.network
+    kept: set[Node] = {v for gpu in chosen for v in cluster.network[gpu]} | chosen
+    tops = list(kept)
+    while tops:
+        tops = [cluster.uplink[node] for node in tops if node in cluster.uplink]
+        tops = [node for node in dict.fromkeys(tops) if node not in kept]
+        kept |= set(tops)
+    return nx.DiGraph(
+        cluster.network.subgraph(kept if cluster.uplink else set(cluster.network) - others)
+    )
+
+
+def _places(network: nx.DiGraph[Any], per_node: int) -> Places:
+    """Where each node is: GPUs at height 0, switches inside nodes at -1, the others above."""
+    gpus = sorted(node for node in network if isinstance(node, int))
+    nodes = sorted({gpu // per_node for gpu in gpus})
+    step = per_node + _SPACE
+    out: Places = {g: (nodes.index(g // per_node) * step + g % per_node, 0.0) for g in gpus}
+    wide = max((x for x, _ in out.values()), default=1.0)
+    for height, layer in enumerate(nx.bfs_layers(network, gpus)):
+        new = [node for node in layer if node not in out]
+        below = {n: [out[v][0] for v in network.predecessors(n) if v in out] for n in new}
+        row = {node: float(np.mean(xs)) for node, xs in below.items()}
+        inside = {node: x for node, x in row.items() if tier(node) == "nvswitch"}
+        above = {node: x for node, x in row.items() if node not in inside}
+        near = 0.9 if height == 1 else _NEAR
+        out |= {node: (x, -1.0) for node, x in inside.items()}
+        out |= {node: (x, float(height)) for node, x in _apart(above, wide, near).items()}
+    return out
+
+
+def _apart(row: dict[Node, float], wide: float, near: float) -> dict[Node, float]:
+    """Each above the middle of what it joins or, where these would overlap, evenly spread."""
+    at = sorted(row.values())
+    if all(b - a >= near for a, b in pairwise(at)):
+        return row
+    return {node: wide * (k + 0.5) / len(row) for k, node in enumerate(sorted(row, key=_natural))}
+
+
+def _natural(node: Node) -> tuple[list[int], str]:
+    """Sorts leaf 2 before leaf 10."""
+    digits = "".join(c if c.isdigit() else " " for c in str(node)).split()
+    return [int(part) for part in digits], str(node)
+
+
+def _links(axes: Axes, kinds: dict[Kind, list[Cable]], places: Places) -> list[Line2D]:
+    """Draw the links, and return the entries of the legend."""
+    least = min((kind.bandwidth for kind in kinds), default=1.0)
+    key = []
+    for k, (kind, cables) in enumerate(kinds.items()):
+        colour = colormaps["viridis"](0.9 * k / max(len(kinds) - 1, 1))
+        width = min(0.7 + 1.1 * float(np.log10(kind.bandwidth / least)), 3.0)
+        rate = kind.bandwidth / 1e9
+        ends = [(places[u], places[v]) for u, v in cables if u in places and v in places]
+        axes.add_collection(LineCollection(ends, colors=[colour], linewidths=width, zorder=1))
+        speed = f"{rate:{',.0f' if rate >= 1e3 else '.4g'}} GB/s each way"
+        label = f"{kind.between}: {len(cables):,} links of {speed}, {units.seconds(kind.latency)}"
+        key.append(Line2D([], [], color=colour, lw=width, label=label))
+    return key
+
+
+def _nodes(axes: Axes, places: Places) -> None:
+    """Boxes with the numbers of GPUs and switches, and at the left what a row of them is."""
+    box = {"boxstyle": "round,pad=0.25", "ec": "0.35", "lw": 0.5}
+    rows: dict[float, list[str]] = {}
+    for node, (x, y) in places.items():
+        kind = tier(node)
+        colour = _COLOURS.get(kind, _OTHER)
+        text = _label(node)
+        axes.text(
+            x, y, text, ha="center", va="center", size=6.5, bbox={**box, "fc": colour}, zorder=2
+        )
+        rows.setdefault(y, []).append(WORDS.get(kind, kind))
+    xs = [x for x, _ in places.values()] or [0.0]
+    left, margin = min(xs), 0.04 * (max(xs) - min(xs)) + 0.5
+    for y, names in rows.items():
+        axes.text(
+            left - margin, y, "\n".join(dict.fromkeys(names)), ha="right", va="center", size=9
+        )
+    axes.set_xlim(left - 2.5 * margin, max(xs) + margin)
+    axes.set_ylim(min(rows, default=0.0) - 0.5, max(rows, default=0.0) + 0.5)
+
+
+def _label(node: Node) -> str:
+    """What is written in a node's box: its number; of a NIC that within its node."""
+    number = str(node).rpartition(" ")[2]
+    return number.rpartition(".")[2] if tier(node) == "nic" else number
