@@ -64,8 +64,8 @@ def run(
     """Simulate one training step.
 
     ``overrides`` are put over the recipe file: ``{"parallelism.pp": 4}``; ``report`` hears how far
-    it is, and ``prepared`` sees the graph before it is simulated, and may refuse it. Raises ValueError, in one sentence, for what cannot run, and DeadlockError for an order
-    that stops.
+    it is, and ``prepared`` sees the graph before it is simulated, and may refuse it. Raises
+    ValueError, in one sentence, for what cannot run, and DeadlockError for an order that stops.
     """
     if not isinstance(recipe, Recipe):
         recipe = load(recipe, overrides)
