@@ -6,7 +6,10 @@ drawn, or compared with the order that torch itself runs.
 
 Each file here is one schedule and defines a function of the file's own name. Adding a schedule is
 adding a file: ``load`` finds it and the schedule tests check it. A file may also define ``check``,
-with the same arguments, which refuses shapes that the schedule cannot run.
+with the same arguments, which refuses shapes that the schedule cannot run, and say what it costs:
+``bubble(ranks, microbatches, chunks, F, I, W)`` in seconds, and ``peak_activations(ranks,
+microbatches, chunks)`` of stages; and ``STAGES_PER_RANK`` where that is not 1. Files whose names
+begin with an underscore are no schedules.
 """
 
 from __future__ import annotations
@@ -43,13 +46,49 @@ class Step(NamedTuple):
         return f"{self.stage}{self.kind}{self.microbatch}"
 
 
-Plan = list[list[Step]]
+class Pair(NamedTuple):
+    """A forward and a whole backward that overlap, of different microbatches.
+
+    >>> str(Pair(Step(0, "F", 7), Step(7, "B", 3)))
+    '(0F7;7B3)OVERLAP_F_B'
+    """
+
+    forward: Step
+    backward: Step
+
+    def __str__(self) -> str:
+        return f"({self.forward};{self.backward})OVERLAP_F_B"
+
+
+Plan = list[list[Step | Pair]]
 """plan[rank] is the order in which that pipeline rank runs its steps."""
 
 
+def members(item: Step | Pair) -> tuple[Step, ...]:
+    """The steps of one item of a plan: itself, or the two of a pair, forward first.
+
+    >>> members(Step(2, "F", 0))
+    (Step(stage=2, kind='F', microbatch=0),)
+    """
+    return (item.forward, item.backward) if isinstance(item, Pair) else (item,)
+
+
+def flat(plan: Plan) -> list[list[Step]]:
+    """The steps of each rank one after the other, the members of a pair too.
+
+    >>> flat([[Pair(Step(0, "F", 7), Step(7, "B", 3))]]) == [[Step(0, "F", 7), Step(7, "B", 3)]]
+    True
+    """
+    return [[step for item in items for step in members(item)] for items in plan]
+
+
 def names() -> list[str]:
-    """The schedules there are: one per file in this folder."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    """The schedules there are: one per file in this folder.
+
+    ``from_csv`` is not among them, since it makes a plan from a file and not from a shape.
+    """
+    found = (module.name for module in pkgutil.iter_modules(__path__))
+    return sorted(name for name in found if name != "from_csv" and not name.startswith("_"))
 
 
 def load(name: str) -> Callable[..., Plan]:
@@ -70,6 +109,22 @@ def options(name: str) -> tuple[str, ...]:
     return tuple(inspect.signature(load(name)).parameters)[2:]
 
 
+def stages_per_rank(name: str, chunks: int | None = None) -> int:
+    """How many stages each rank runs: ``chunks`` where the schedule takes them, 2 unless given.
+
+    >>> [stages_per_rank(name) for name in ("gpipe", "interleaved_1f1b", "zb_v")]
+    [1, 2, 2]
+    """
+    if "chunks" in options(name):
+        return chunks or 2
+    return int(getattr(_module(name), "STAGES_PER_RANK", 1))
+
+
+def takes_times(name: str) -> bool:
+    """Whether the order is searched for given times of F, I, W and p2p, in seconds."""
+    return "p2p" in options(name)
+
+
 def check(name: str, ranks: int, microbatches: int, **given: int | None) -> None:
     """Raise ValueError, in one sentence, for a shape that the schedule cannot run."""
     for what, value in {"ranks": ranks, "microbatches": microbatches, **given}.items():
@@ -79,7 +134,7 @@ def check(name: str, ranks: int, microbatches: int, **given: int | None) -> None
             raise ValueError(f"the schedule {name} has no {what}; leave it out")
     if ranks > MOST_RANKS:
         raise ValueError(f"ranks = {ranks:,} must be at most {MOST_RANKS:,}")
-    chunks = given.get("chunks") or (2 if "chunks" in options(name) else 1)
+    chunks = stages_per_rank(name, given.get("chunks"))
     if ranks * microbatches * chunks > MOST_STEPS:
         raise ValueError(
             f"ranks x microbatches x chunks = {ranks} x {microbatches} x {chunks} must be "
@@ -99,15 +154,32 @@ def stage_rank(plan: Plan) -> dict[int, int]:
     Raises ValueError when two ranks run the same stage.
     """
     owner: dict[int, int] = {}
-    for rank, steps in enumerate(plan):
-        for stage in {step.stage for step in steps}:
+    for rank, steps in enumerate(flat(plan)):
+        for stage in sorted({step.stage for step in steps}):
             if owner.setdefault(stage, rank) != rank:
                 raise ValueError(f"stage {stage} is run by rank {owner[stage]} and by rank {rank}")
     return dict(sorted(owner.items()))
 
 
+def require_legal(plan: Plan, policy: str = "direction", pair: str = "serial") -> None:
+    """Raise ValueError, in one sentence, for a plan that cannot run.
+
+    Each stage runs each microbatch once, forward and backward (B, or I and then W), on one rank;
+    what a step needs is run before it; and no rank waits for ever when ranks exchange messages by
+    ``policy`` (``direction``, ``pair`` or ``batched``) and run overlapped pairs as ``pair`` says
+    (``serial``, one member after the other, or ``fused``).
+
+    >>> require_legal([[Step(0, "F", 0)]])
+    Traceback (most recent call last):
+    ValueError: rank 0, position 0: 0F0 has no backward; 0B0, or 0I0 and 0W0, must follow it
+    """
+    from schedules._legality import check_plan
+
+    check_plan(plan, policy, pair)
+
+
 def _module(name: str) -> ModuleType:
-    if name in names():
+    if name == "from_csv" or name in names():
         return importlib.import_module(f"schedules.{name}")
     spoken = {_spoken(known): known for known in names()}  # 1F1B is one_f_one_b
     near = difflib.get_close_matches(_spoken(name[:100]), spoken, 1)

@@ -80,8 +80,9 @@ class Build:
         layers, first, last = job.layers(stage), stage == 0, stage == job.stages - 1
         programs = stage_programs(job.model, job.setting, layers, first, last)
         held = parameters(job.model, job.setting.tp, layers, first, last)
-        split = bool(np.isin("W", self.steps.kind[self.steps.stage == stage]))
-        parts = data_parallel.buckets(programs["W" if split else "B"], held, job.data)
+        kinds = self.steps.kind[self.steps.stage == stage]
+        last_gradient = str(kinds[np.isin(kinds, ["B", "W"])][-1])
+        parts = data_parallel.buckets(programs[last_gradient], held, job.data)
         return Stage(programs, held, parts)
 
     def graph(self) -> Graph:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from schedules import Step
+from schedules import Step, flat
 from sim import topology
 from sim.activations import rebuilt_bytes, stage_bytes
 from sim.job import Job
@@ -34,7 +34,7 @@ def check(recipe: Recipe) -> dict[str, Any]:
     stages = _stages(job)
     memory = [
         {"rank": int(job.ranks[0, 0, q]), "stands_for": each, **_peak(job, steps, stages)}
-        for q, steps in enumerate(job.plan)
+        for q, steps in enumerate(flat(job.plan))
     ]
     capacity = float(spec["gpu"]["memory"])
     fits = all(entry["peak_bytes"] <= capacity for entry in memory)

@@ -101,6 +101,52 @@ def run(
         tables.show_traced(files.traced, len(result.timeline.graph))
 
 
+@app.command(epilog="Example: traincast compare recipe.toml --schedules all --out out")
+def compare(
+    recipe: RecipeFile,
+    names: Annotated[
+        str | None, typer.Option("--schedules", metavar="A,B", help="Schedules, or all.")
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=V1,V2", help="Values of a key; several times for all combinations."
+        ),
+    ] = None,
+    set_: Settings = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", parser=_path, help="Write compare.png and frontier.png here."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run a recipe in several ways: a table, timelines on one axis, time against memory."""
+    from sim import compare as ways
+    from sim import config
+    from sim.commands import comparison, output, values
+    from sim.commands.progress import progress
+
+    base = _load(recipe, set_)
+    common = dict(config.setting(text) for text in set_ or ())
+    if (names is None) == (not vary):
+        raise ValueError("compare takes either --schedules A,B or --vary KEY=V1,V2")
+    if out:
+        output.writable(out)
+    chosen = (
+        ways.by_schedule(names.split(","), base, common)
+        if names is not None
+        else ways.by_value(values.vary(vary or []), common)
+    )
+    with progress() as report:
+        found = ways.compare(recipe, chosen, report)
+    if json:
+        output.print_json(comparison.summaries(found))
+    else:
+        comparison.show(found)
+    if out:
+        comparison.draw(found, out)
+
+
 @app.command(epilog="Example: traincast check recipe.toml --set parallelism.pp=8")
 def check(recipe: RecipeFile, set_: Settings = None, json: Json = False) -> None:
     """Say whether a recipe is a legal job, and what memory it needs, without simulating it."""
@@ -126,8 +172,12 @@ def schedule(
         int | None, typer.Option(metavar="V", help="Stages per rank, where a schedule has several.")
     ] = None,
     times: Annotated[
-        str, typer.Option(help="Seconds of a stage's F, I and W, and of a transfer, p2p.")
+        str,
+        typer.Option(help="Seconds of a stage's F, I, W, of a transfer, p2p, of a fused pair, FB."),
     ] = "F=1,I=1,W=1,p2p=0",
+    pair: Annotated[
+        str, typer.Option(help="How overlapped pairs run: fused or serial.", metavar="HOW")
+    ] = "fused",
     csv: Annotated[
         Path | None,
         typer.Option(metavar="FILE", parser=_path, help="Write the order as torch's CSV."),
@@ -143,6 +193,8 @@ def schedule(
     from sim.commands import output, values
 
     seconds = values.times(times)
+    if pair not in ("fused", "serial"):
+        raise ValueError(f"--pair is fused or serial, not {pair!r}")
     given = {} if chunks is None else {"chunks": chunks}
     schedules.check(name, ranks, microbatches, **given)
     if csv:
@@ -151,22 +203,20 @@ def schedule(
         output.picture(plot)
     if csv and plot and csv.resolve() == plot.resolve():
         raise ValueError(f"--csv and --plot both name {csv}; give two files")
-    from sim.schedule_run import simulate_schedule
+    from sim.schedule_run import figures, legal_timeline, plan_of
 
-    each = chunks or (2 if "chunks" in schedules.options(name) else 1)
-    result = simulate_schedule(name, ranks, microbatches, each, seconds)
+    plan = plan_of(name, ranks, microbatches, schedules.stages_per_rank(name, chunks), seconds)
+    ran = legal_timeline(plan, seconds, pair=pair)
+    result = figures(plan, ran)
     with ExitStack() as files:  # both or none
         if csv:
             from traces import schedule_csv
 
-            plan = schedules.load(name)(ranks, microbatches, **given)
             temporary = files.enter_context(output.replacing(csv))
             temporary.write_text(schedule_csv.text(plan), encoding="utf-8", newline="")
         if plot:
             from sim import plots
-            from sim.schedule_run import schedule_timeline
 
-            ran = schedule_timeline(name, ranks, microbatches, each, seconds)
             temporary = files.enter_context(output.replacing(plot))
             plots.save(plots.timeline(ran, title=name), temporary)
     if json:

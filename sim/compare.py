@@ -9,6 +9,8 @@ from pathlib import Path
 
 import schedules
 from sim.engine import DeadlockError
+from sim.legality import even
+from sim.recipe import Recipe
 from sim.runs import Result, run
 
 Overrides = Mapping[str, object]
@@ -39,18 +41,36 @@ def compare(
     return out
 
 
-def by_schedule(names: Sequence[str], overrides: Overrides | None = None) -> dict[str, Overrides]:
-    """A way for each schedule (``["all"]``: each that there is), with stages split evenly.
+def by_schedule(
+    names: Sequence[str], base: Recipe, overrides: Overrides | None = None
+) -> dict[str, Overrides]:
+    """A way for each schedule (``["all"]``: each that there is).
 
-    Raises ValueError for a name that is none of a schedule.
+    Layers stay on stages as ``base`` has them where their number fits, and are spread evenly
+    elsewhere. Raises ValueError for a name that is none of a schedule.
     """
     known = schedules.names()
     chosen = known if list(names) == ["all"] else list(names)
     for name in chosen:
         if name not in known:
             raise ValueError(f"no schedule {name!r}; there are {', '.join(known)}, or all")
-    own: dict[str, object] = {"schedule.chunks": None, "schedule.layers_per_stage": None}
-    return {name: {**own, **(overrides or {}), "schedule.name": name} for name in chosen}
+    return {name: {**(overrides or {}), **_own(name, base)} for name in chosen}
+
+
+def _own(name: str, base: Recipe) -> Overrides:
+    """What a schedule needs of the recipe: its own chunks, and as many stages."""
+    same = name == base.schedule.name
+    takes = "chunks" in schedules.options(name)
+    chunks = base.schedule.chunks if same else schedules.stages_per_rank(name)
+    stages, layers = base.parallelism.pp * (chunks or 1), base.model.layers or 0
+    fits = len(base.layers_per_stage) == stages
+    spread = list(base.layers_per_stage if fits else even(layers, stages))
+    return {
+        "schedule.name": name,
+        "schedule.group": base.schedule.group if same else None,
+        "schedule.chunks": chunks if takes else None,
+        "schedule.layers_per_stage": spread,
+    }
 
 
 def by_value(

@@ -151,7 +151,7 @@ def _complete(recipe: Recipe, folder: Path) -> Recipe:
     split = parallelism.tp * parallelism.pp * parallelism.cp
     chunks = recipe.schedule.chunks
     if chunks is None:
-        chunks = 2 if "chunks" in schedules.options(recipe.schedule.name) else 1
+        chunks = schedules.stages_per_rank(recipe.schedule.name)
     stages = parallelism.pp * chunks
     given = recipe.schedule.layers_per_stage
     update = {

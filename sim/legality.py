@@ -7,6 +7,10 @@ from collections.abc import Callable
 import schedules
 from sim.recipe import Recipe
 
+NOT_IN_RECIPES = {
+    "dualpipe": "each of its stages is on two ranks",
+    "pipedream": "its steps do not end together",
+}
 AXES = "tp-cp-ep-dp-pp"
 MOST_MICROBATCHES = 65_536
 """So many microbatches per pipeline are simulated at most."""
@@ -97,11 +101,17 @@ def _combinations(recipe: Recipe) -> None:
 def _schedule(recipe: Recipe) -> None:
     schedule = recipe.schedule
     options = schedules.options(schedule.name)
-    if (schedule.chunks or 1) > 1 and "chunks" not in options:
+    own = schedules.stages_per_rank(schedule.name)
+    if (schedule.chunks or 1) != own and "chunks" not in options:
         able = [name for name in schedules.names() if "chunks" in schedules.options(name)]
         raise ValueError(
             f"schedule.chunks = {schedule.chunks} needs a schedule with chunks, such as "
-            f"{able[0]}; {schedule.name} has one stage per rank"
+            f"{able[0]}; {schedule.name} has {own} stage{'s' if own > 1 else ''} per rank"
+        )
+    if schedule.name in NOT_IN_RECIPES:
+        raise ValueError(
+            f'schedule.name = "{schedule.name}" is not simulated in recipes yet, since '
+            f"{NOT_IN_RECIPES[schedule.name]}; `traincast schedule {schedule.name}` runs it alone"
         )
 
 

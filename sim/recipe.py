@@ -6,6 +6,7 @@ several values have to agree on is checked in :mod:`sim.config`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -283,11 +284,14 @@ class Recipe(Section):
         takes = schedules.options(self.schedule.name)
         return {key: value for key, value in given.items() if value is not None and key in takes}
 
-    @property
-    def plan(self) -> schedules.Plan:
-        """The steps of every pipeline rank in order."""
+    def plan(self, times: Mapping[str, float]) -> schedules.Plan:
+        """The steps of every pipeline rank in order.
+
+        A searched schedule takes ``times``: seconds of a stage's F, I and W, and of a p2p.
+        """
         schedule = schedules.load(self.schedule.name)
-        return schedule(self.parallelism.pp, self.microbatches, **self.options)
+        given = times if schedules.takes_times(self.schedule.name) else {}
+        return schedule(self.parallelism.pp, self.microbatches, **self.options, **given)
 
     @property
     def stages(self) -> int:

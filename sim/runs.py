@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import schedules
 from sim import cluster as clusters
 from sim import config
 from sim.build import training_step
@@ -22,6 +23,7 @@ from sim.mesh import Mesh
 from sim.model import Setting
 from sim.price import price
 from sim.recipe import Recipe
+from sim.stage_times import stage_seconds
 from sim.strategies.data import DataParallel
 from sim.strategies.exchange import Policy
 from sim.summary import summary
@@ -73,8 +75,8 @@ def run(
         raise ValueError("overrides go over a recipe file; give run() the path of one")
     begin = perf_counter()
     report("building the graph", 0, 0)
-    job = job_of(recipe)
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
+    job = job_of(recipe, cluster)
     lanes, graph, machine = prepare(job, cluster, fold=recipe.simulation.fold == "auto")
     prepared(graph)
 
@@ -97,10 +99,30 @@ def prepare(job: Job, cluster: Cluster, fold: bool = True) -> tuple[Lanes, Graph
     raise AssertionError("the last way folds nothing and needs no proof")
 
 
-def job_of(recipe: Recipe) -> Job:
-    """The job that a recipe describes, without its cluster."""
+def job_of(recipe: Recipe, cluster: Cluster | None = None) -> Job:
+    """The job that a recipe describes.
+
+    A searched schedule needs the times of a stage on the recipe's cluster, which is loaded unless
+    given. Raises ValueError for an order that cannot run under the recipe's p2p.
+    """
+    job = _without_plan(recipe)
+    times: Mapping[str, float] = {}
+    if schedules.takes_times(recipe.schedule.name):
+        machine = cluster or clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
+        times = stage_seconds(job, machine)
+    plan = recipe.plan(times)
+    if recipe.schedule.name not in NEVER_STOP:
+        schedules.require_legal(plan, job.policy.name)
+    return replace(job, plan=plan)
+
+
+NEVER_STOP = ("gpipe", "one_f_one_b", "interleaved_1f1b")
+"""Schedules whose orders run under every p2p policy, as tests prove."""
+
+
+def _without_plan(recipe: Recipe) -> Job:
     p, training = recipe.parallelism, recipe.training
-    interleaved = (recipe.schedule.chunks or 1) > 1
+    interleaved = recipe.schedule.name == "interleaved_1f1b"
     return Job(
         model=recipe.architecture,
         setting=Setting(
@@ -124,7 +146,7 @@ def job_of(recipe: Recipe) -> Job:
             grad_dtype=training.grad_dtype,
         ),
         mesh=Mesh(tp=p.tp, dp=p.dp or 1, pp=p.pp, order=p.order),
-        plan=recipe.plan,
+        plan=[],
         policy=Policy(p.p2p, paired=interleaved, ahead=1 if p.overlap_p2p else 0),
         layers_per_stage=recipe.layers_per_stage,
         scatter_gather=p.scatter_gather,

@@ -25,13 +25,17 @@ from sim.template import exchange as exchange_template
 from sim.timeline import Timeline
 
 DIRECTION = Policy("direction")
-Times = Mapping[str, float]  # seconds of a stage's F, I and W; of a transfer, p2p
+Times = Mapping[str, float]
+"""Seconds of a stage's F, I and W; of a transfer, p2p; of a fused pair, FB, else F + I + W."""
 
 
 def simulate_schedule(
-    name: str, ranks: int, microbatches: int, chunks: int, times: Times
+    name: str, ranks: int, microbatches: int, chunks: int, times: Times, pair: str = "fused"
 ) -> dict[str, Any]:
     """Run a schedule; the keys are those of ``traincast schedule --json`` (see the README).
+
+    ``pair`` says how overlapped pairs run: ``fused``, as one block of FB seconds whose outputs are
+    there at its end, or ``serial``, one member after the other, each output sent when it is ready.
 
     Raises ValueError when there is no such schedule or it does not take such numbers.
 
@@ -39,27 +43,45 @@ def simulate_schedule(
     >>> simulate_schedule("one_f_one_b", 4, 8, 1, times)["makespan_s"]  # (m + p - 1)(F + I + W)
     132.0
     """
-    plan = plan_of(name, ranks, microbatches, chunks)
-    return figures(plan, run_plan(plan, times))
+    return simulate_plan(plan_of(name, ranks, microbatches, chunks, times), times, pair=pair)
 
 
-def schedule_timeline(
-    name: str, ranks: int, microbatches: int, chunks: int, times: Times
+def simulate_plan(
+    plan: Plan, times: Times, policy: Policy = DIRECTION, pair: str = "fused"
+) -> dict[str, Any]:
+    """The same for any plan, checked before it runs."""
+    return figures(plan, legal_timeline(plan, times, policy, pair))
+
+
+def legal_timeline(
+    plan: Plan, times: Times, policy: Policy = DIRECTION, pair: str = "fused"
 ) -> Timeline:
-    """The timeline behind :func:`simulate_schedule`."""
-    return run_plan(plan_of(name, ranks, microbatches, chunks), times)
+    """Run a plan if it can run.
+
+    Raises ValueError, in one sentence, for one that cannot (see :func:`schedules.require_legal`).
+    """
+    # Megatron-LM's exchanges meet in its own schedules; the engine tells where they do not
+    schedules.require_legal(plan, "direction" if policy.paired else policy.name, pair)
+    return run_plan(plan, times, policy, pair)
 
 
-def plan_of(name: str, ranks: int, microbatches: int, chunks: int) -> Plan:
-    """The plan of a schedule, which gets the number of chunks if it takes one."""
-    given = {"chunks": chunks} if "chunks" in schedules.options(name) else {}
+def plan_of(
+    name: str, ranks: int, microbatches: int, chunks: int, times: Times | None = None
+) -> Plan:
+    """The plan of a schedule, which gets the number of chunks if it takes one.
+
+    One that is searched gets ``times``, or takes all stages' F, I and W to be equal without them.
+    """
+    given: dict[str, Any] = {"chunks": chunks} if "chunks" in schedules.options(name) else {}
     schedules.check(name, ranks, microbatches, **given)
+    if times and schedules.takes_times(name):
+        given |= {key: times[key] for key in ("F", "I", "W", "p2p")}
     return schedules.load(name)(ranks, microbatches, **given)
 
 
-def run_plan(plan: Plan, times: Times, policy: Policy = DIRECTION) -> Timeline:
-    """Run any plan; a stage's whole backward takes I + W seconds."""
-    graph = plan_graph(plan, times, policy)
+def run_plan(plan: Plan, times: Times, policy: Policy = DIRECTION, pair: str = "fused") -> Timeline:
+    """Run any legal plan; a stage's whole backward takes I + W seconds."""
+    graph = plan_graph(plan, times, policy, pair)
     return simulate(graph, ideal(graph, times.get("p2p", 0.0)))
 
 
@@ -81,9 +103,12 @@ def figures(plan: Plan, timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def plan_graph(plan: Plan, times: Times, policy: Policy) -> Graph:
-    """One op per step, one per end of a message; an activation counts as one byte."""
-    steps, tables = columns(plan), Tables()
+def plan_graph(plan: Plan, times: Times, policy: Policy, pair: str = "fused") -> Graph:
+    """One op per step, one per end of a message; an activation counts as one byte.
+
+    The two ops of a fused pair run without a pause, the forward's for F seconds of FB at most.
+    """
+    steps, tables = columns(plan, pair == "fused"), Tables()
     sent = messages(steps)
     torch = torch_order(steps, sent)
     stamps: list[Stamp] = []
@@ -123,8 +148,20 @@ def _makers(times: Times, steps: Steps, sent: Messages, tables: Tables) -> Maker
 
 
 def _program(variant: Variant, times: Times) -> Program:
-    seconds = {"B": times["I"] + times["W"]}.get(variant.kind) or times.get(variant.kind, 0.0)
+    seconds = _seconds(variant, times)
     change = {"F": 1.0, "B": -1.0, "I": -0.5, "W": -0.5}[variant.kind]
     memory = (Memory("activations", change, "start" if change > 0 else "end"),)
     needs = tuple(-1 - k for k in range(variant.inputs))
     return [Kernel(variant.kind, Fixed(seconds), variant.kind, needs=needs, memory=memory)]
+
+
+def _seconds(variant: Variant, times: Times) -> float:
+    backward = times.get("I", 0.0) + times.get("W", 0.0)
+    forward = times.get("F", 0.0)
+    if variant.fused:
+        both = times.get("FB", forward + backward)
+        forward = min(forward, both)
+        backward = both - forward
+    return {"F": forward, "B": backward, "I": times.get("I", 0.0), "W": times.get("W", 0.0)}[
+        variant.kind
+    ]

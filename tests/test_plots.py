@@ -14,7 +14,7 @@ from sim import cluster, plots
 from sim.analysis.memory import Curve
 from sim.graph import Builder, Communication, Fixed
 from sim.plots.style import OTHER, PHASES, TRANSFERS, pale
-from sim.schedule_run import schedule_timeline
+from sim.schedule_run import plan_of, run_plan
 from sim.timeline import Timeline
 
 
@@ -131,7 +131,7 @@ def test_a_transfer_is_pale_until_its_peer_comes():
 def test_a_free_network_leaves_only_waiting(p2p):
     """8 stages: 7 boundaries that 8 microbatches cross both ways, each message on 2 ranks."""
     times = {"F": 5.0, "I": 4.0, "W": 3.0, "p2p": p2p}
-    figure = plots.timeline(schedule_timeline("interleaved_1f1b", 4, 8, 2, times))
+    figure = plots.timeline(run_plan(plan_of("interleaved_1f1b", 4, 8, 2), times))
     moving = sum(end - start for start, end in spans(figure, TRANSFERS["pp"]))
     assert spans(figure, pale(TRANSFERS["pp"]))
     assert (moving > 0.0) == (p2p > 0.0)

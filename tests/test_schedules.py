@@ -58,13 +58,17 @@ def needs(step: Step, last: int) -> list[Step]:
 @pytest.mark.parametrize("name", schedules.names())
 @pytest.mark.parametrize(("ranks", "microbatches"), SHAPES)
 def test_every_step_is_there_once(name, ranks, microbatches):
-    steps = [step for rank in schedules.load(name)(ranks, microbatches) for step in rank]
+    try:
+        plan = schedules.load(name)(ranks, microbatches)
+    except ValueError:
+        pytest.skip(f"{name} does not take this shape")
+    steps = [step for rank in schedules.flat(plan) for step in rank]
     assert len(steps) == len(set(steps))
     for stage, m in itertools.product({step.stage for step in steps}, range(microbatches)):
-        assert {kind for kind in "FBIW" if Step(stage, kind, m) in steps} == {"F", "B"}
+        assert "".join(k for k in "FBIW" if Step(stage, k, m) in steps) in ("FB", "FIW")
 
 
-@pytest.mark.parametrize("name", schedules.names())
+@pytest.mark.parametrize("name", MAKESPAN)
 @pytest.mark.parametrize(("ranks", "microbatches"), SHAPES)
 @pytest.mark.parametrize("chunks", [2, 3])
 def test_makespan_is_the_published_one(name, ranks, microbatches, chunks):

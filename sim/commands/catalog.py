@@ -69,8 +69,8 @@ HEADINGS |= {"most_gpus": "most GPUs", "vocab": "vocabulary"}
 def entries(kind: str) -> list[dict[str, Any]]:
     """A row for each of the models, topologies, schedules or strategies; all have a ``name``.
 
-    >>> [row["name"] for row in entries("schedules")]
-    ['gpipe', 'interleaved_1f1b', 'one_f_one_b']
+    >>> [row["name"] for row in entries("schedules")][:3]
+    ['dualpipe', 'dualpipe_v', 'gpipe']
     """
     match kind:
         case "models":
@@ -113,17 +113,18 @@ def _topology(name: str) -> dict[str, Any]:
 
 
 def _schedules() -> list[dict[str, Any]]:
-    """Of each schedule, whether it takes each of the options that any of them takes."""
-    takes = {name: schedules.options(name) for name in schedules.names()}
-    options = list(dict.fromkeys(option for some in takes.values() for option in some))
+    """Of each schedule, what it takes: chunks, group, and times for which its order is searched."""
     folder = Path(schedules.__file__ or "").parent
     return [
         {
             "name": name,
-            **{option: option in some for option in options},
+            "stages": schedules.stages_per_rank(name),
+            "chunks": "chunks" in schedules.options(name),
+            "group": "group" in schedules.options(name),
+            "searched": schedules.takes_times(name),
             "about": _sentence(folder / f"{name}.py"),
         }
-        for name, some in takes.items()
+        for name in schedules.names()
     ]
 
 
@@ -132,6 +133,16 @@ def rows(kind: str, found: list[dict[str, Any]]) -> tuple[list[str], list[list[s
     if kind == "strategies":
         return ["recipe key", "strategy"], [
             [row["key"], f"{row['name']}: {row['about']}"] for row in found
+        ]
+    if kind == "schedules":
+        options = {"chunks": "chunks", "group": "group", "searched": "times"}
+        return ["schedule", "takes", "about"], [
+            [
+                row["name"],
+                ", ".join(text for key, text in options.items() if row[key]) or "-",
+                row["about"].partition(" (")[0].rstrip("."),
+            ]
+            for row in found
         ]
     headings = [HEADINGS.get(key, key) for key in found[0]] if found else []
     return headings, [[_cell(*item) for item in row.items()] for row in found]

@@ -20,10 +20,15 @@ def show(rows: Iterable[Sequence[str]], *columns: str, title: str | None = None)
     """Print a table; every column but the first is aligned right."""
     table = Table(title=title, title_justify="left", title_style="bold")
     for k, name in enumerate(columns):
-        table.add_column(name, justify="right" if k else "left")
+        table.add_column(name, justify="right" if k else "left", no_wrap=k == 0)
     for row in rows:
         table.add_row(*row)
     Console().print(table)
+
+
+def say(sentence: str) -> None:
+    """Print a sentence as it is, however long."""
+    Console().print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
 def show_list(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -32,7 +37,7 @@ def show_list(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     cells = [list(row) for row in rows]
     for k, name in enumerate(headings):
         number = all(row[k][:1].isdigit() or row[k] == "any" for row in cells)
-        table.add_column(name, justify="right" if number else "left")
+        table.add_column(name, justify="right" if number else "left", no_wrap=k == 0)
     for row in cells:
         table.add_row(*row)
     Console().print(table)

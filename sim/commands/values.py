@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
+from sim import config
+
 TIMES = {"F": 1.0, "I": 1.0, "W": 1.0, "p2p": 0.0}
 """Seconds of a stage's forward, input gradient and weight gradient, and of a transfer."""
 SHORTEST, LONGEST = 1e-12, 1e12  # seconds
@@ -64,6 +66,23 @@ def window(text: str) -> tuple[float, float]:
     return begin, end
 
 
+def vary(texts: Sequence[str]) -> dict[str, list[object]]:
+    """The values of each key that is varied.
+
+    >>> vary(["parallelism.tp=4,8", "training.recompute=full,none"])
+    {'parallelism.tp': [4, 8], 'training.recompute': ['full', 'none']}
+    """
+    out: dict[str, list[object]] = {}
+    for text in texts:
+        key, equals, some = text.partition("=")
+        if not equals or not some or "." not in key:
+            raise ValueError(
+                f"--vary takes KEY=V1,V2, such as parallelism.tp=4,8, not {_brief(text)}"
+            )
+        out[key] = [config.setting(f"{key}={value}")[1] for value in some.split(",")]
+    return out
+
+
 def times(text: str) -> dict[str, float]:
     """Seconds per kind of step, over the defaults of 1, 1, 1 and no time for transfers.
 
@@ -75,7 +94,7 @@ def times(text: str) -> dict[str, float]:
         key, _, value = (piece.strip() for piece in part.partition("="))
         seconds = _seconds(value)
         nothing = key == "p2p" and seconds == 0
-        if key not in TIMES or not (SHORTEST <= seconds <= LONGEST or nothing):
+        if key not in (*TIMES, "FB") or not (SHORTEST <= seconds <= LONGEST or nothing):
             raise ValueError(
                 f"--times takes positive seconds such as F=5,I=4,W=3,p2p=0, from {SHORTEST:g} "
                 f"to {LONGEST:g}, and not {_brief(part)}"

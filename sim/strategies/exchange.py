@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.strategies.messages import (
     Longs,
@@ -53,7 +54,7 @@ def exchange(
 def exchange_phase(name: str) -> str:
     """The phase of a p2p op of that name; "" where it moves activations and gradients."""
     what = {word.partition("_")[2] for word in name.split()}
-    return {"activation": "F", "gradient": "I"}[what.pop()] if len(what) == 1 else ""
+    return {"activation": "F", "gradient": "I"}.get(what.pop(), "") if len(what) == 1 else ""
 
 
 def _streams(
@@ -65,51 +66,66 @@ def _streams(
     peers: Sequence[int],
     outputs: Outputs,
 ) -> Exchange:
-    """One op per end of a message: sends after their step, receives before theirs."""
-    out = np.flatnonzero(steps.rank[sent.source] == rank)
-    into = np.flatnonzero(steps.rank[sent.target] == rank)
-    message = np.concatenate([out, into])
-    is_send = np.arange(len(message)) < len(out)
-    step = np.where(is_send, steps.index[sent.source[message]], steps.index[sent.target[message]])
-    peer_step = np.where(is_send, sent.target[message], sent.source[message])
-    peer = steps.rank[peer_step]
+    """One op per end of a parcel: sends after their block, receives before the first that needs it.
+
+    A parcel is a message, or the two that a fused pair sends to one rank.
+    """
+    out = _parcels(sent, steps.rank[sent.source] == rank)
+    into = _parcels(sent, steps.rank[sent.target] == rank)
+    carried = [*out, *into]
+    head = np.array([messages[0] for messages in carried], np.int64)
+    is_send = np.arange(len(carried)) < len(out)
+    needed = [int(steps.first[sent.target[list(messages)]].min()) for messages in into]
+    step = np.concatenate([steps.last[sent.source[head[: len(out)]]], np.array(needed, np.int64)])
+    end, other_end = (
+        np.where(is_send, sent.source[head], sent.target[head]),
+        np.where(is_send, sent.target[head], sent.source[head]),
+    )
+    peer = steps.rank[other_end]
     own = np.where(is_send, 3 * step + 2, 3 * step)
     pair = policy.name == "pair"
     stream_key = peer if pair else 2 * peer + is_send
-    place = torch[message] if pair else message  # messages are in the sender's order
+    place = torch[head] if pair else head  # messages are in the sender's order
     key = own.copy()
     for s in np.unique(stream_key):
         members = np.flatnonzero(stream_key == s)
         key[members] = issue_keys(own[members], place[members])
     order = np.lexsort((place, key))
     gate = np.full(int(steps.begins[rank + 1] - steps.begins[rank]), -1)
-    number = np.empty(len(order), np.int64)
-    number[order] = np.arange(len(order))
-    gate[step[~is_send]] = number[~is_send]
     rows = order.tolist()
-    names = [_name(bool(is_send[k]), steps, sent, int(message[k])) for k in rows]
-    arrows = [_stream(pair, bool(is_send[k]), peers[int(peer[k])]) for k in rows]
+    for number, k in enumerate(rows):
+        if not is_send[k]:
+            gate[steps.index[sent.target[list(carried[k])]]] = number
     waits = [
         tuple((int(step[k]), op) for op in outputs(int(step[k])))
         if is_send[k]
         else _posted(policy, int(key[k]) // 3, outputs)
         for k in rows
     ]
-    carried = np.where(is_send, sent.source[message], sent.target[message])[order]
     return Exchange(
         key[order],
-        names,
-        arrows,
-        steps.stage[carried],
-        steps.microbatch[carried],
+        [_name(bool(is_send[k]), steps, sent, carried[k]) for k in rows],
+        [_stream(pair, bool(is_send[k]), peers[int(peer[k])]) for k in rows],
+        steps.stage[end[order]],
+        steps.microbatch[end[order]],
         waits,
-        [(int(message[k]),) for k in rows],
+        [carried[k] for k in rows],
         gate,
     )
 
 
-def _name(is_send: bool, steps: Steps, sent: Messages, message: int) -> str:
-    what = "activation" if steps.kind[sent.source[message]] == "F" else "gradient"
+def _parcels(sent: Messages, those: NDArray[np.bool_]) -> list[tuple[int, ...]]:
+    """The messages of each parcel, in order of the first."""
+    out: dict[int, tuple[int, ...]] = {}
+    for message in np.flatnonzero(those).tolist():
+        parcel = int(sent.parcel[message])
+        out[parcel] = (*out.get(parcel, ()), message)
+    return list(out.values())
+
+
+def _name(is_send: bool, steps: Steps, sent: Messages, carried: tuple[int, ...]) -> str:
+    forward = [bool(steps.kind[sent.source[k]] == "F") for k in carried]
+    what = "_and_".join(["activation"] * any(forward) + ["gradient"] * (not all(forward)))
     return f"{'send' if is_send else 'recv'}_{what}"
 
 
@@ -162,7 +178,7 @@ def _batched(policy: Policy, steps: Steps, sent: Messages, rank: int, outputs: O
 
 def _what(steps: Steps, sent: Messages, batch: Sequence[int], rank: int) -> str:
     """What a batch exchanges, such as "send_activation recv_gradient"."""
-    names = {_name(bool(steps.rank[sent.source[k]] == rank), steps, sent, k) for k in batch}
+    names = {_name(bool(steps.rank[sent.source[k]] == rank), steps, sent, (k,)) for k in batch}
     return " ".join(sorted(names, reverse=True))
 
 

@@ -16,17 +16,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules import Plan
+from schedules import Plan, flat, members
 
 Longs = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """All steps of a plan in columns, rank by rank in plan order."""
+    """All steps of a plan in columns, rank by rank in plan order, the members of a pair too.
+
+    A fused pair is one block: what either member needs must be there before the first, and what
+    either makes is there after the last. Other steps are blocks of their own.
+    """
 
     rank: Longs
-    index: Longs  # in its rank's list
+    index: Longs  # among its rank's steps
+    item: Longs  # of the plan: the members of a pair, fused or not, share it
+    first: Longs  # index of the first step of its block
+    last: Longs  # and of the last
     stage: Longs
     kind: NDArray[np.str_]  # F B I W
     microbatch: Longs
@@ -37,26 +44,46 @@ class Steps:
         return len(self.rank)
 
 
-def columns(plan: Plan) -> Steps:
-    """The steps of ``plan`` and where each finds its input."""
-    flat = [step for steps in plan for step in steps]
-    lengths = [len(steps) for steps in plan]
+def columns(plan: Plan, fused: bool = False) -> Steps:
+    """The steps of ``plan`` and where each finds its input; its pairs are ``fused`` or serial."""
+    rows = flat(plan)
+    steps = [step for row in rows for step in row]
+    lengths = [len(row) for row in rows]
     begins = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     rank = np.repeat(np.arange(len(plan)), lengths)
-    stage = np.array([step.stage for step in flat], np.int64)
-    kind = np.array([step.kind for step in flat], "U1")
-    microbatch = np.array([step.microbatch for step in flat], np.int64)
+    index = np.arange(len(steps)) - begins[rank]
+    item, first, last = _blocks(plan)
+    if not fused:
+        first = last = index
+    stage = np.array([step.stage for step in steps], np.int64)
+    kind = np.array([step.kind for step in steps], "U1")
+    microbatch = np.array([step.microbatch for step in steps], np.int64)
+    source = _sources(stage, kind, microbatch)
+    return Steps(rank, index, item, first, last, stage, kind, microbatch, begins, source)
+
+
+def _blocks(plan: Plan) -> tuple[Longs, Longs, Longs]:
+    """Of each step its item, and the indices of the first and last step of that item."""
+    sizes = [np.array([len(members(item)) for item in items], np.int64) for items in plan]
+    item = np.concatenate([np.repeat(np.arange(len(size)), size) for size in sizes])
+    ends = [np.repeat(np.cumsum(size), size) for size in sizes]
+    last = np.concatenate(ends) - 1
+    return item, last + 1 - np.concatenate([np.repeat(size, size) for size in sizes]), last
+
+
+def _sources(stage: Longs, kind: NDArray[np.str_], microbatch: Longs) -> Longs:
+    """The step whose output is each step's input, or -1."""
     shape = (int(stage.max()) + 2, int(microbatch.max()) + 1)
     forward, backward = np.full(shape, -1), np.full(shape, -1)
-    index = np.arange(len(flat))
+    index = np.arange(len(stage))
     is_forward, is_backward = kind == "F", (kind == "B") | (kind == "I")
     forward[stage[is_forward], microbatch[is_forward]] = index[is_forward]
     backward[stage[is_backward], microbatch[is_backward]] = index[is_backward]
-    source = np.full(len(flat), -1)
+    source = np.full(len(stage), -1)
     later = is_forward & (stage > 0)
     source[later] = forward[stage[later] - 1, microbatch[later]]
     source[is_backward] = backward[stage[is_backward] + 1, microbatch[is_backward]]
-    return Steps(rank, index - begins[rank], stage, kind, microbatch, begins, source)
+    return source
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,44 +92,52 @@ class Messages:
 
     source: Longs  # steps
     target: Longs
+    parcel: Longs  # what one block sends to one rank goes together, and has one number
 
 
 def messages(steps: Steps) -> Messages:
     """Every input that comes from another rank."""
     target = np.flatnonzero(steps.source >= 0)
     target = target[steps.rank[steps.source[target]] != steps.rank[target]]
-    order = np.argsort(steps.source[target], kind="stable")
-    return Messages(steps.source[target][order], target[order])
+    target = target[np.argsort(steps.source[target], kind="stable")]
+    source = steps.source[target]
+    block = steps.last[source] * len(steps.begins) + steps.rank[source]
+    _, parcel = np.unique(block * len(steps.begins) + steps.rank[target], return_inverse=True)
+    return Messages(source, target, parcel)
 
 
 def torch_order(steps: Steps, sent: Messages) -> Longs:
     """The place of each message in torch's lowering of the schedule.
 
-    torch takes one step of each rank in turn, when its input has been sent, and emits what the step
+    torch takes one item of each rank in turn, when its input has been sent, and emits what the item
     sends at once (torch 2.13, ``_add_send_recv``).
     """
     message_of = {int(s): k for k, s in enumerate(sent.source)}
     place = np.zeros(len(sent.source), np.int64)
-    done = np.zeros(len(steps), np.bool_)
+    done = [False] * len(steps)
     at, stop = steps.begins[:-1].tolist(), steps.begins[1:].tolist()
+    fresh = np.append((np.diff(steps.item) != 0) | (np.diff(steps.rank) != 0), True)
+    behind = (np.flatnonzero(fresh) + 1).repeat(np.diff(np.flatnonzero(fresh), prepend=-1)).tolist()
     source, emitted, progress = steps.source.tolist(), 0, True
     while progress:
         progress = False
         for r in range(len(at)):
-            step = at[r]
-            if step == stop[r] or (source[step] >= 0 and not done[source[step]]):
+            item = range(at[r], behind[at[r]] if at[r] < stop[r] else at[r])
+            if not item or any(source[step] >= 0 and not done[source[step]] for step in item):
                 continue
-            done[step], at[r], progress = True, step + 1, True
-            if step in message_of:
-                place[message_of[step]] = emitted
-                emitted += 1
+            at[r], progress = item.stop, True
+            for step in item:
+                done[step] = True
+                if step in message_of:
+                    place[message_of[step]] = emitted
+                    emitted += 1
     return place
 
 
 def iterations(steps: Steps, rank: int, paired: bool) -> Longs:
     """The iteration of each step of a rank: what lies between two batched exchanges.
 
-    One step each, as in Megatron-LM's 1F1B; with ``paired`` (its interleaved schedule) a forward
+    One block each, as in Megatron-LM's 1F1B; with ``paired`` (its interleaved schedule) a forward
     and the backward after it, once warm-up is over, are one iteration.
     """
     kind = steps.kind[steps.begins[rank] : steps.begins[rank + 1]]
@@ -111,6 +146,7 @@ def iterations(steps: Steps, rank: int, paired: bool) -> Longs:
         fresh[1:] = ~((kind[:-1] == "F") & (kind[1:] != "F"))
         if _all_warm_up(steps, rank):
             fresh[_lead(steps, rank) :] = True
+    fresh &= (steps.first == steps.index)[steps.begins[rank] : steps.begins[rank + 1]]
     return np.cumsum(fresh) - 1
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ class Variant(NamedTuple):
     kind: str  # F B I W
     place: str  # "first" or "last" of its stage and kind on its rank, or ""
     inputs: int  # how many ops it waits for before it starts
+    fused: bool = False  # with the other member of its pair
 
 
 Reference = tuple[Longs, Longs | int]  # per copy a unit; and which of its ops
@@ -75,16 +77,32 @@ class Makers:
 def variants(steps: Steps, rank: int, gate: Longs) -> list[Variant]:
     """The variant of each step of a rank; ``gate`` says which inputs an exchange brings."""
     mine = slice(int(steps.begins[rank]), int(steps.begins[rank + 1]))
-    stage, kind, source = steps.stage[mine], steps.kind[mine], steps.source[mine]
+    stage, kind = steps.stage[mine], steps.kind[mine]
     place = np.full(len(stage), "", "U5")
     for s in np.unique(stage):
-        last_kind = "W" if ((stage == s) & (kind == "W")).any() else "B"
         place[np.flatnonzero((stage == s) & (kind == "F"))[:1]] = "first"
-        place[np.flatnonzero((stage == s) & (kind == last_kind))[-1:]] = "last"
-    local = (source >= 0) & (gate < 0) & (steps.rank[source] == rank)
-    inputs = np.where(gate >= 0, 1, np.where(local, 2, 0))
-    columns = (stage.tolist(), kind.tolist(), place.tolist(), inputs.tolist())
+        place[np.flatnonzero((stage == s) & ((kind == "W") | (kind == "B")))[-1:]] = "last"
+    fused = (steps.first != steps.last)[mine]
+    inputs = [len(row) for row in _awaited(steps, rank, gate)]
+    columns = (stage.tolist(), kind.tolist(), place.tolist(), inputs, fused.tolist())
     return [Variant(*row) for row in zip(*columns, strict=True)]
+
+
+Awaited = tuple[int, int]  # an exchange and -1, or a step of the rank and one of its outputs
+
+
+def _awaited(steps: Steps, rank: int, gate: Longs) -> list[list[Awaited]]:
+    """What each step of a rank waits for; the first of a block for the inputs of all its steps."""
+    begin, end = steps.begins[rank : rank + 2].tolist()
+    source = steps.source[begin:end]
+    local = np.where((source >= 0) & (steps.rank[source] == rank), source - begin, -1)
+    own = [
+        [(exchange, -1)] if exchange >= 0 else [(step, 0), (step, 1)] if step >= 0 else []
+        for exchange, step in zip(gate.tolist(), local.tolist(), strict=True)
+    ]
+    leads = (steps.first == steps.index)[begin:end].tolist()
+    stop = np.where(leads, steps.last[begin:end], steps.index[begin:end]) + 1
+    return [list(chain(*own[k:last])) for k, last in enumerate(stop.tolist())]
 
 
 def lower(
@@ -150,18 +168,12 @@ def _steps(
     rows: dict[Variant, list[int]] = {}
     for k, variant in enumerate(kinds):
         rows.setdefault(variant, []).append(k)
+    awaited = _awaited(steps, rank, exchange.gate)
     for variant, members in rows.items():
         units = np.array(members, np.int64)
-        waits: list[Reference] = []
-        if variant.inputs and exchange.gate[units[0]] >= 0:
-            waits = [(len(kinds) + exchange.gate[units], 0)]
-        elif variant.inputs:
-            source = steps.source[begin + units] - begin
-            outputs = [make.step(kinds[k]).outputs for k in source.tolist()]
-            waits = [
-                (source, np.array([row[k % len(row)] for row in outputs], np.int64))
-                for k in range(variant.inputs)
-            ]
+        waits = [
+            _reference([awaited[k][j] for k in members], kinds, make) for j in range(variant.inputs)
+        ]
         waits.append(_previous(units, kinds, make, len(kinds) + len(exchange)))
         if variant.place == "first":
             head = np.full(len(units), len(kinds) + len(exchange))
@@ -169,6 +181,16 @@ def _steps(
         yield Group(
             make.step(variant), variant.stage, units, steps.microbatch[begin + units], waits
         )
+
+
+def _reference(awaited: Sequence[Awaited], kinds: Sequence[Variant], make: Makers) -> Reference:
+    """As units and their ops: an exchange has one, a step's outputs may be fewer than asked for."""
+    units = [unit + len(kinds) if which < 0 else unit for unit, which in awaited]
+    ops = []
+    for unit, which in awaited:
+        outputs = (0,) if which < 0 else make.step(kinds[unit]).outputs
+        ops.append(outputs[which % len(outputs)])
+    return np.array(units, np.int64), np.array(ops, np.int64)
 
 
 def _previous(units: Longs, kinds: Sequence[Variant], make: Makers, head: int) -> Reference:

@@ -1,0 +1,103 @@
+"""Orders in torch's CSV: a line per rank, a cell per action, such as ``2F0`` or ``1SEND_F0``.
+
+The formats ``compute_only`` and ``compute_comms`` of ``torch.distributed.pipelining``.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from typing import NamedTuple
+
+from schedules import Pair, Plan, Step
+
+_STEP = re.compile(r"(\d{1,9})([FBIW])(\d{1,9})", re.ASCII)
+_MOVE = re.compile(r"(\d{1,9})(SEND|RECV)_([FB])(\d{1,9})", re.ASCII)
+_SHARDS = re.compile(
+    r"\d{1,9}(UNSHARD|RESHARD|REDUCE_GRAD)", re.ASCII
+)  # FSDP's, no part of an order
+_PAIR = re.compile(r"\((.*);(.*)\)OVERLAP_F_B")
+
+
+class Move(NamedTuple):
+    """One end of a message, at the stage that sends or receives it.
+
+    >>> str(Move(1, "RECV", "F", 0)), Move(1, "RECV", "F", 0).other
+    ('1RECV_F0', Move(stage=0, end='SEND', kind='F', microbatch=0))
+    """
+
+    stage: int
+    end: str  # SEND or RECV
+    kind: str  # F, an activation, or B, a gradient
+    microbatch: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}{self.end}_{self.kind}{self.microbatch}"
+
+    @property
+    def other(self) -> Move:
+        """The other end of the message."""
+        onward = 1 if (self.end == "SEND") == (self.kind == "F") else -1
+        end = "RECV" if self.end == "SEND" else "SEND"
+        return Move(self.stage + onward, end, self.kind, self.microbatch)
+
+
+Rows = list[list[Step | Pair | Move]]
+"""What each rank does, in order: a plan, and perhaps the messages between its steps."""
+
+
+def parse(text: str) -> Rows:
+    r"""The actions of every rank; empty cells and what FSDP adds are left out.
+
+    >>> [[str(action) for action in row] for row in parse("0F0,0SEND_F0,,0B0\r\n1RECV_F0,1F0,1B0")]
+    [['0F0', '0SEND_F0', '0B0'], ['1RECV_F0', '1F0', '1B0']]
+
+    Raises ValueError, in one sentence, for a cell that is none of this.
+    """
+    try:
+        lines = list(csv.reader(text.rstrip().splitlines(), strict=True))
+    except csv.Error as error:
+        raise ValueError(f"this is no CSV: {error}") from None
+    return [
+        [
+            action
+            for number, cell in enumerate(cells)
+            if (action := _action(cell.strip(), f"line {line + 1}, cell {number + 1}"))
+        ]
+        for line, cells in enumerate(lines)
+    ]
+
+
+def plan_of(rows: Rows) -> Plan:
+    """The steps alone."""
+    return [[action for action in row if not isinstance(action, Move)] for row in rows]
+
+
+def _action(cell: str, where: str) -> Step | Pair | Move | None:
+    if not cell or _SHARDS.fullmatch(cell):
+        return None
+    if found := _STEP.fullmatch(cell):
+        return _step(*found.groups())
+    if found := _MOVE.fullmatch(cell):
+        stage, end, kind, microbatch = found.groups()
+        return Move(int(stage), end, kind, int(microbatch))
+    if found := _PAIR.fullmatch(cell):
+        return _pair([_STEP.fullmatch(member.strip()) for member in found.groups()], cell, where)
+    raise ValueError(
+        f"{where}: {cell!r} is no step; one is written as 2F0, 2B0, 2I0, 2W0, 2SEND_F0 or "
+        "(0F7;7B3)OVERLAP_F_B"
+    )
+
+
+def _step(stage: str, kind: str, microbatch: str) -> Step:
+    return Step(int(stage), kind, int(microbatch))
+
+
+def _pair(found: list[re.Match[str] | None], cell: str, where: str) -> Pair:
+    steps = [_step(*member.groups()) for member in found if member]
+    if [step.kind for step in steps] != ["F", "B"]:
+        raise ValueError(
+            f"{where}: {cell!r} overlaps something else than a forward and a whole backward, "
+            "as (0F7;7B3)OVERLAP_F_B does"
+        )
+    return Pair(*steps)

@@ -1,0 +1,103 @@
+"""Can a plan run? What is wrong with it is one sentence, with rank, position and step."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from schedules import Plan, Step
+from schedules._places import Chains, Place, chains_of
+from schedules._waits import no_deadlock
+
+POLICIES = ("direction", "pair", "batched")
+PAIRS = ("serial", "fused")
+
+
+def check_plan(plan: Plan, policy: str = "direction", pair: str = "serial") -> None:
+    """See :func:`schedules.require_legal`."""
+    if policy not in POLICIES:
+        raise ValueError(f"no policy {policy!r}; there are {', '.join(POLICIES)}")
+    if pair not in PAIRS:
+        raise ValueError(f"no way {pair!r} to run a pair; there are {', '.join(PAIRS)}")
+    chains = chains_of(plan)
+    _numbered(chains)
+    for (stage, m), places in chains.items():
+        if not _is_whole(places):
+            _explain({kind: Step(stage, kind, m) for kind in "FBIW"}, places)
+    _one_rank_each(chains, len(plan))
+    no_deadlock(plan, chains, policy == "batched", pair == "fused")
+
+
+def _numbered(chains: Chains) -> None:
+    """Every stage runs every microbatch, numbered from 0."""
+    stages, microbatches = ({chain[k] for chain in chains} for k in (0, 1))
+    for k, what, numbers in ((0, "stage", stages), (1, "microbatch", microbatches)):
+        missing = next(n for n in range(len(numbers) + 1) if n not in numbers)
+        if missing < max(numbers):
+            chain = next(chain for chain in chains if chain[k] == max(numbers))
+            raise ValueError(
+                f"{_first(chain, chains)}, but no rank runs {what} {missing}; "
+                f"{what}s are numbered from 0 without gaps"
+            )
+    for stage in sorted(stages):
+        for m in sorted(microbatches):
+            if (stage, m) not in chains:
+                chain = next(chain for chain in chains if chain[0] == stage)
+                raise ValueError(
+                    f"{_first(chain, chains)}, but no rank runs {Step(stage, 'F', m)}; "
+                    "every stage runs every microbatch"
+                )
+
+
+def _first(chain: tuple[int, int], chains: Chains) -> str:
+    kind, place = next(iter(chains[chain].items()))
+    return f"{place}: {Step(chain[0], kind, chain[1])}"
+
+
+def _is_whole(places: dict[str, Place]) -> bool:
+    """Whether it is one forward, then one backward, whole or in halves, on one rank."""
+    ranks = {place.rank for place in places.values()}  # on one, places are in the order they run
+    return len(ranks) == 1 and "".join(places) in ("FB", "FIW")
+
+
+def _explain(steps: dict[str, Step], places: dict[str, Place]) -> None:
+    """Say why it is not."""
+    kinds = "".join(kind for kind in "FBIW" if kind in places)
+    last = steps[kinds[-1]]
+    here = f"{places[kinds[-1]]}: {last}"
+    backward = f"{steps['B']}, or {steps['I']} and {steps['W']},"
+    if "F" not in kinds:
+        raise ValueError(f"{here} has no forward; {steps['F']} must come before it")
+    if kinds == "F":
+        raise ValueError(f"{here} has no backward; {backward} must follow it")
+    if kinds not in ("FB", "FIW"):
+        if "B" in kinds:
+            raise ValueError(
+                f"{here} is run beside {steps['B']}, {places['B']}; B is I and W at once"
+            )
+        raise ValueError(f"{here} is half a backward; {backward} must be run")
+    for before, after in pairwise(kinds):
+        one, other = places[before], places[after]
+        if one.rank != other.rank:
+            raise ValueError(
+                f"{other}: {steps[after]} is on another rank than {steps[before]}, {one}"
+            )
+        if one.position > other.position:
+            raise ValueError(
+                f"{other}: {steps[after]} needs {steps[before]}, which comes later, {one}"
+            )
+
+
+def _one_rank_each(chains: Chains, ranks: int) -> None:
+    """A stage is on one rank or, where every rank serves two directions, it and its opposite."""
+    owners: dict[int, dict[int, tuple[int, int]]] = {}
+    for chain, places in chains.items():
+        owners.setdefault(chain[0], {}).setdefault(places["F"].rank, chain)
+    if len(owners) == ranks and all(own.keys() == {s, ranks - 1 - s} for s, own in owners.items()):
+        return
+    for stage, own in owners.items():
+        if len(own) > 1:
+            first, second = sorted(own)[:2]
+            raise ValueError(
+                f"{_first(own[second], chains)} is of stage {stage}, which rank {first} runs too, "
+                f"as in {_first(own[first], chains)}; a stage is on one rank"
+            )

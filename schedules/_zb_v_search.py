@@ -1,0 +1,113 @@
+"""The search behind ZB-V: an order for given times and memory, two stages per rank in a V.
+
+The greedy method of the authors of Qi et al. 2024 (arXiv:2405.15362): round by round, each rank
+takes its next backward and its next forward, with W in the waits. Rank r runs stage r on the way
+down and stage 2 · ranks - 1 - r on the way up.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from schedules import Plan
+from schedules._draft import Draft, Line, Times
+from schedules._timing import whole
+
+
+def zero_bubble_v(
+    ranks: int, microbatches: int, limit: float, times: tuple[float, float, float, float]
+) -> Plan:
+    """The best order found for (F, I, W, p2p); at most ``limit`` activations, from 2 · ranks on."""
+    exact, best = Times(*whole(*times)), None
+    for fill in product([True, False], repeat=2):
+        idle, last = [0] * ranks, float("inf")
+        while True:
+            draft = Draft([*range(ranks), *reversed(range(ranks))], microbatches, exact, limit)
+            _schedule(draft, idle, *fill)
+            if best is None or draft.worst < best.worst:
+                best = draft
+            if draft.worst >= last:
+                break
+            idle, last = draft.idle, draft.worst  # again, with waits that cost nothing known now
+    assert best  # enough memory for the warm-up is enough
+    return best.plan
+
+
+def _schedule(draft: Draft, idle: list[int], fill_backward: bool, fill_forward: bool) -> None:
+    """``idle``: how long each rank waits anyway, so that the others may as well."""
+    ranks = range(len(draft.plan))
+    longest = max(idle)
+
+    def take(line: Line, fills: bool) -> None:
+        wait = max(draft.worst, longest - idle[line.rank]) - draft.idle[line.rank]
+        draft.room(line)
+        draft.fill(line, wait if fills else float("inf"))
+        draft.put(line)
+
+    _warm_up(draft)
+    for _ in range(2 * draft.microbatches):
+        lines = [_next_backward(draft, rank) for rank in ranks]
+        for line in reversed(lines):
+            if line.stage == line.rank:  # on the way down
+                take(line, True)
+        for line in lines:
+            if line.stage != line.rank:
+                take(line, fill_backward)
+        for rank in ranks:
+            if forward := _next_forward(draft, rank):
+                take(forward, fill_forward)
+    draft.put_all_weights()
+
+
+def _warm_up(draft: Draft) -> None:
+    """The forwards before the first backward.
+
+    The first microbatch goes down and up; on its way up each rank that waits for it sends others
+    down, with all ranks above. Then all ranks, from the second on, catch up with the one above.
+    """
+    ranks, m = len(draft.plan), draft.microbatches
+    down, up = draft.forward[:ranks], draft.forward[: -ranks - 1 : -1]
+    for line in down:
+        draft.put(line)
+    for rank in reversed(range(ranks)):
+        arrival = up[rank].inputs[0]
+        while (
+            draft.held[rank] + 4 * (rank + 1) <= draft.limit
+            and draft.clock[rank] + draft.times.forward <= arrival
+            and down[rank].taken < m
+        ):
+            for line in down[: rank + 1]:
+                draft.put(line)
+        draft.put(up[rank])
+    goes_down = True
+    for rank in range(1, ranks):
+        own, above = ((down[r], up[r]) for r in (rank, rank - 1))
+        while (
+            own[0].taken + own[1].taken < above[0].taken + above[1].taken
+            or own[1].taken <= above[1].taken < m
+        ):
+            for line in reversed((down if goes_down else up)[rank:]):
+                if line.taken < m:
+                    draft.put(line)
+            goes_down = not goes_down
+
+
+def _next_backward(draft: Draft, rank: int) -> Line:
+    """The lower stage's if its gradient is on its way, else the upper's."""
+    lower, upper = draft.backward[rank], draft.backward[-1 - rank]
+    if lower.taken >= upper.taken:
+        return upper
+    ready = lower.arrival() is not None
+    return lower if ready or upper.taken == draft.microbatches else upper
+
+
+def _next_forward(draft: Draft, rank: int) -> Line | None:
+    """The upper stage's if its input is on its way, else the lower's; None if that has none."""
+    lower, upper = draft.forward[rank], draft.forward[-1 - rank]
+    if upper.taken == draft.microbatches:
+        return None
+    if upper.taken >= lower.taken:
+        return lower
+    if upper.arrival() is not None:
+        return upper
+    return lower if lower.arrival() is not None else None

@@ -1,0 +1,116 @@
+"""The search behind ZB-1p and ZB-2p: an order for given times and memory, one stage per rank.
+
+The heuristic of Qi et al. 2023 (arXiv:2401.10241, section 3.1), with the choices that the authors'
+scheduler tries: eight combinations, of which the one with the shortest longest own span is taken.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from schedules import Plan
+from schedules._draft import Draft, Line, NoRoomError, Times
+from schedules._timing import whole
+
+
+def zero_bubble(
+    ranks: int, microbatches: int, limit: float, times: tuple[float, float, float, float]
+) -> Plan:
+    """The best of eight orders for (F, I, W, p2p); at most ``limit`` activations on a rank.
+
+    Raises ValueError when the limit is below one activation.
+    """
+    if not limit >= 1:
+        raise ValueError(f"memory = {limit} stage activations hold no microbatch; give at least 1")
+    exact, best = Times(*whole(*times)), None
+    for early, backward_first, greedy in product([True, False], repeat=3):
+        draft = Draft(range(ranks), microbatches, exact, limit)
+        try:
+            _schedule(draft, early, backward_first, greedy)
+        except NoRoomError:
+            continue
+        if best is None or draft.worst < best.worst:
+            best = draft
+    if best is None:
+        raise ValueError(f"no order was found in memory = {limit} stage activations; give more")
+    return best.plan
+
+
+def _schedule(draft: Draft, early: bool, backward_first: bool, greedy: bool) -> None:
+    """All forwards that fit before the first backward; then one F and one I per rank and round."""
+    for line in draft.forward:
+        draft.put(line)
+    for line, more in zip(draft.forward, _warm_up(draft, early), strict=True):
+        for _ in range(more):
+            draft.put(line)
+    for line in reversed(draft.backward):
+        draft.put(line)
+    for _ in range(1, draft.microbatches):
+        for line in draft.forward[_first_forward(draft, backward_first) :]:
+            _take(draft, line, greedy)
+        for line in reversed(draft.backward):
+            _take(draft, line, greedy)
+    draft.put_all_weights()
+
+
+def _take(draft: Draft, line: Line, greedy: bool) -> None:
+    """W as far as memory asks for it or time allows it, then the step."""
+    draft.room(line)
+    draft.fill(line, 0 if greedy else draft.spare(line.rank))
+    if line is draft.backward[0] and draft.forward[0].taken == draft.microbatches:
+        while draft.pending[0]:  # no rank before this one waits for its I
+            draft.put_weights(0)
+    draft.put(line)
+
+
+def _warm_up(draft: Draft, early: bool) -> list[int]:
+    """How many more forwards each stage runs before its first backward.
+
+    As many as memory allows until the gradient arrives; the last one ends before that or, unless
+    ``early``, starts before it. No stage but the first runs as many as the one before it.
+    """
+    forward, inputs, _, hop = draft.times
+    more = [0] * len(draft.plan)
+    gradient = draft.clock[-1] + inputs
+    for stage in range(len(more) - 2, -1, -1):
+        arrival, time = gradient + hop, draft.clock[stage]
+        while (
+            more[stage] + 1 < draft.microbatches
+            and 2 * (more[stage] + 2) <= draft.limit
+            and (time + forward <= arrival if early else time < arrival)
+        ):
+            more[stage] += 1
+            time += forward
+        gradient = max(time, arrival) + inputs
+    for stage in range(1, len(more)):
+        if more[stage] + 1 < draft.microbatches:
+            more[stage] = min(more[stage], max(more[stage - 1] - 1, 0))
+    return more
+
+
+def _first_forward(draft: Draft, backward_first: bool) -> int:
+    """All stages from this one on run a forward in this round."""
+    for stage in range(len(draft.plan) - 1, -1, -1):
+        if draft.forward[stage].taken == draft.microbatches:
+            return stage + 1
+        if backward_first and _yields(draft, stage):
+            return stage + 1
+    return 0
+
+
+def _yields(draft: Draft, stage: int) -> bool:
+    """Whether a stage that is two forwards ahead of the next keeps free for the next backward.
+
+    It does when the forward, with the W that make room for it, would end after the gradient comes
+    and the wait for that is no longer than the longest so far.
+    """
+    own, *later = draft.forward[stage : stage + 2]
+    if not later or own.taken < later[0].taken + 2:
+        return False
+    forward, inputs, weights, hop = draft.times
+    wait = draft.clock[stage + 1] + forward + inputs + hop - draft.clock[stage]
+    if wait <= 0:
+        return True
+    over = max(draft.held[stage] + own.memory - draft.limit, 0)
+    making_room = min(over, len(draft.pending[stage]))  # a W frees one half
+    return forward + making_room * weights > wait and wait <= draft.spare(stage)

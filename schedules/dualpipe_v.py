@@ -1,0 +1,52 @@
+"""DualPipeV: DualPipe cut in half, each rank with two stages of one pipeline in a V.
+
+https://github.com/deepseek-ai/DualPipe, ``dualpipev.py``; torch's ``ScheduleDualPipeV``. Rank r
+holds stages r and 2 p - 1 - r: the way down the ranks and the way back play the two directions.
+"""
+
+from schedules import Plan
+from schedules import dualpipe as both_ways
+from schedules._dualpipe import order
+
+STAGES_PER_RANK = 2
+
+
+def dualpipe_v(ranks: int, microbatches: int) -> Plan:
+    """DeepSeek's own order.
+
+    >>> " ".join(map(str, dualpipe_v(1, 2)[0]))
+    '0F0 1F0 0F1 1B0 (1F1;0B0)OVERLAP_F_B 1B1 0I1 0W1'
+    """
+    check(ranks, microbatches)
+    return [
+        list(order(ranks, rank, microbatches, [(rank, 0), (2 * ranks - 1 - rank, 0)]))
+        for rank in range(ranks)
+    ]
+
+
+def check(ranks: int, microbatches: int) -> None:
+    """Refuse too few microbatches to fill both ways."""
+    if microbatches < 2 * ranks:
+        raise ValueError(
+            f"dualpipe_v needs at least two microbatches per rank; "
+            f"{microbatches} on {ranks} ranks are too few, {2 * ranks} would do"
+        )
+
+
+def bubble(
+    ranks: int,
+    microbatches: int,
+    chunks: int,
+    F: float,
+    I: float,
+    W: float,
+    pair: str = "serial",
+    FB: float | None = None,
+) -> float:
+    """Idle seconds of the rank that idles most: those of DualPipe on twice the ranks."""
+    return both_ways.bubble(2 * ranks, microbatches, chunks, F, I, W, pair, FB)
+
+
+def peak_activations(ranks: int, microbatches: int, chunks: int) -> list[float]:
+    """One more than stages, on each rank."""
+    return [2 * ranks + 1.0] * ranks

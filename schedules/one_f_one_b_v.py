@@ -1,0 +1,110 @@
+"""1F1B in a V: two stages per rank, two thirds of 1F1B's memory (Qi et al. 2024, arXiv:2405.15362).
+
+Rank r runs stage r on the way down and stage 2 · ranks - 1 - r on the way up. Each rank repeats a
+pattern of six slots: two forwards, of one slot each, and two whole backwards, of two. The order is
+that of the pattern when each step has been moved to the earliest slots that are free on its rank
+and follow its input, a forward only so far as memory stays below that of the pattern.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from itertools import accumulate
+
+from schedules import Pair, Plan, Step
+
+PERIOD = 6
+
+POLICIES = ("direction", "pair")  # of p2p, under which no order stops; batched may
+
+STAGES_PER_RANK = 2
+
+
+def one_f_one_b_v(ranks: int, microbatches: int) -> Plan:
+    """Two stages per rank; no times enter.
+
+    >>> " ".join(map(str, one_f_one_b_v(ranks=2, microbatches=2)[0]))
+    '0F0 0F1 3F0 3B0 3F1 3B1 0B0 0B1'
+    """
+    first = _first_slots(ranks)
+    source = dict(zip(first, [None, *first], strict=False))  # a microbatch's way, in order
+    steps = sorted(
+        (slot + PERIOD * m, Step(stage, kind, m))
+        for (stage, kind), slot in first.items()
+        for m in range(microbatches)
+    )
+    shares: list[list[tuple[int, Step]]] = [[] for _ in range(ranks)]
+    for slot, step in steps:
+        shares[min(step.stage, 2 * ranks - 1 - step.stage)].append((slot, step))
+    grids = [_Grid(share) for share in shares]
+    peak = max(grid.peak for grid in grids)
+    ends: dict[tuple[int, str], list[int]] = {line: [] for line in first}
+    for slot, step in steps:
+        stage, kind, m = step
+        own, before = ends[stage, kind], source[stage, kind]
+        earliest = max(own[-1] if own else 0, ends[before][m] if before else 0)
+        grid = grids[min(stage, 2 * ranks - 1 - stage)]
+        own.append(grid.move(step, slot, earliest, peak))
+    return [grid.order() for grid in grids]
+
+
+class _Grid:
+    """The slots of one rank: what takes each, and how many activations it adds."""
+
+    def __init__(self, own: list[tuple[int, Step]]) -> None:
+        change = [0] * (own[-1][0] + 3)
+        for slot, step in own:
+            change[slot + (step.kind == "B")] += 1 if step.kind == "F" else -1
+        self.peak = max(accumulate(change))  # of the pattern
+        self.taken: list[Step | None] = [None] * len(change)
+        self.change = [0] * len(change)
+        self.held = 0
+
+    def move(self, step: Step, slot: int, earliest: int, peak: int) -> int:
+        """Take the best slots up to that one, which is behind all taken; returns the one after."""
+        start, length, held = earliest, 2, self.held
+        if step.kind == "F":
+            start, length = slot, 1
+            while start > earliest and held < peak:
+                start -= 1
+                held -= self.change[start]
+        start = self._free(start, slot, length)
+        end = start + length
+        self.taken[start:end] = [step] * length
+        change = 1 if step.kind == "F" else -1
+        self.change[end - 1] = change
+        self.held += change
+        return end
+
+    def _free(self, start: int, slot: int, length: int) -> int:
+        """The first place from ``start`` on with so many free slots; at last, its own."""
+        taken, free = self.taken, [None] * length
+        with contextlib.suppress(ValueError):  # none is left
+            while start < slot:
+                start = taken.index(None, start, slot)
+                if taken[start : start + length] == free:
+                    return start
+                start += 1
+        return slot
+
+    def order(self) -> list[Step | Pair]:
+        return list(dict.fromkeys(step for step in self.taken if step))
+
+
+def _first_slots(ranks: int) -> dict[tuple[int, str], int]:
+    """Where the first microbatch stands: down and up, and back with a pause after each third."""
+    slots = {(stage, "F"): stage for stage in range(2 * ranks)}
+    slot = 2 * ranks + (3 if ranks % 3 == 0 else 0)
+    for n, stage in enumerate(reversed(range(2 * ranks))):
+        slots[stage, "B"] = slot
+        slot += 2 + 3 * ((n - ranks - 1) % 3 == 0)
+    return slots
+
+
+def peak_activations(ranks: int, microbatches: int, chunks: int = 2) -> list[float]:
+    """Held at most on each rank, in activations of a stage.
+
+    >>> peak_activations(4, 8)
+    [6.0, 6.0, 6.0, 6.0]
+    """
+    return [2.0 * min((2 * ranks + 3) // 3, microbatches)] * ranks

@@ -1,0 +1,56 @@
+"""V-Min: two stages per rank in a V, in a third of 1F1B's memory (Qi et al. 2024).
+
+arXiv:2405.15362. The order is found for given times. Rank r runs stage r on the way down
+and stage 2 · ranks - 1 - r on the way up.
+"""
+
+from schedules import Plan
+from schedules._v_pattern import run_pattern
+from schedules._v_pattern import v_min as pattern
+
+POLICIES = ("direction", "pair")  # of p2p, under which no order stops; batched may
+
+STAGES_PER_RANK = 2
+
+
+def v_min(
+    ranks: int,
+    microbatches: int,
+    F: float = 1.0,
+    I: float = 1.0,
+    W: float = 1.0,
+    p2p: float = 0.0,
+) -> Plan:
+    """Times in seconds, of one stage; memory as :func:`peak_activations` says.
+
+    >>> " ".join(map(str, v_min(ranks=2, microbatches=2)[0]))
+    '0F0 0F1 3F0 3I0 3F1 3I1 0I0 3W0 0I1 3W1 0W0 0W1'
+    """
+    return run_pattern(pattern(ranks), microbatches, _limit(ranks), (F, I, W, p2p))
+
+
+def bubble(
+    ranks: int,
+    microbatches: int,
+    chunks: int,
+    F: float,
+    I: float,
+    W: float,
+) -> float | None:
+    """Idle seconds of a rank for equal times without hops; None where no closed form is known."""
+    if not F == I == W or ranks < 3 or ranks % 3 == 2 or microbatches < ranks:
+        return None
+    return (4 * ranks - (7 if ranks % 3 == 0 else 5)) * F
+
+
+def peak_activations(ranks: int, microbatches: int, chunks: int = 2) -> list[float]:
+    """Held at most on each rank, in activations of a stage, even if all is freed at W.
+
+    >>> peak_activations(4, 8)[0]
+    4.0
+    """
+    return [float(min(_limit(ranks), 2 * microbatches))] * ranks
+
+
+def _limit(ranks: int) -> int:
+    return 2 * ((ranks + 4) // 3)

@@ -1,0 +1,41 @@
+"""ZB-2p: zero bubble in twice 1F1B's memory, its order found for given times (Qi et al. 2023).
+
+arXiv:2401.10241, section 3: a heuristic places F, I and W, or an integer program where they are
+few.
+"""
+
+from schedules import Plan
+from schedules._integer import best_order
+from schedules._zero_bubble import zero_bubble
+
+POLICIES = ("direction", "pair")  # of p2p, under which no order stops; batched may
+
+
+def zb_2p(
+    ranks: int,
+    microbatches: int,
+    F: float = 1.0,
+    I: float = 1.0,
+    W: float = 1.0,
+    p2p: float = 0.0,
+    memory: float | None = None,
+    exact: bool = False,
+) -> Plan:
+    """One stage per rank; times in seconds; a rank holds at most ``memory`` stage activations.
+
+    A microbatch holds one from F on and half of one from I to W; ``memory`` is two per rank unless
+    given. With ``exact``, no order has a shorter longest own span.
+
+    >>> " ".join(map(str, zb_2p(ranks=2, microbatches=3)[0]))
+    '0F0 0F1 0F2 0I0 0W0 0I1 0W1 0I2 0W2'
+
+    Raises ValueError when there is no order in that memory, or the exact one is out of reach.
+    """
+    limit = 2 * ranks if memory is None else memory
+    search = best_order if exact else zero_bubble
+    return search(ranks, microbatches, limit, (F, I, W, p2p))
+
+
+def peak_activations(ranks: int, microbatches: int, chunks: int = 1) -> list[float]:
+    """Held at most on each rank, in activations of a stage, if ``memory`` is not given."""
+    return [float(min(2 * ranks, microbatches))] * ranks

@@ -1,0 +1,86 @@
+"""ZB-V: zero bubble in 1F1B's memory, with two stages per rank in a V (Qi et al. 2024).
+
+arXiv:2405.15362: rank r runs stage r on the way down and stage 2 · ranks - 1 - r on the way up. For
+equal times of F, I and W there is an order by hand, which torch runs; for others one is found.
+"""
+
+from schedules import Plan
+from schedules._timing import longest_span
+from schedules._torch_zb_v import torch_zb_v
+from schedules._v_pattern import run_pattern, v_half, v_min
+from schedules._zb_v_search import zero_bubble_v
+from schedules.v_half import peak_activations as half
+from schedules.v_min import peak_activations as least
+
+POLICIES = ("direction", "pair")  # of p2p, under which no order stops; batched may
+
+STAGES_PER_RANK = 2
+
+
+def zb_v(
+    ranks: int,
+    microbatches: int,
+    F: float | None = None,
+    I: float | None = None,
+    W: float | None = None,
+    p2p: float = 0.0,
+    memory: float | None = None,
+) -> Plan:
+    """Times in seconds, of one stage; a rank holds at most ``memory`` stage activations.
+
+    Without times, the order is that of torch's ``ScheduleZBVZeroBubble``. With times it is the one
+    found for them, unless torch's takes no longer. ``memory`` is two per rank unless given, as much
+    as torch's order takes, with half of an activation freed at I; in less, the pattern is that of
+    V-Half or V-Min.
+
+    >>> " ".join(map(str, zb_v(ranks=2, microbatches=2)[1]))
+    '1F0 2F0 1F1 2F1 2I0 2W0 1I0 1W0 2I1 2W1 1I1 1W1'
+
+    Raises ValueError when not even V-Min's pattern fits into that memory.
+    """
+    limit = 2 * ranks if memory is None else memory
+    f, i, w = (1.0 if time is None else time for time in (F, I, W))
+    by_hand = torch_zb_v(ranks, microbatches)
+    if limit < 2 * ranks:
+        return _in_less(ranks, microbatches, limit, (f, i, w, p2p))
+    if (F, I, W) == (None, None, None):
+        return by_hand
+    found = zero_bubble_v(ranks, microbatches, limit, (f, i, w, p2p))
+    ours, theirs = (longest_span(plan, f, i, w, p2p) for plan in (found, by_hand))
+    return by_hand if theirs <= ours else found
+
+
+def _in_less(
+    ranks: int, microbatches: int, limit: float, times: tuple[float, float, float, float]
+) -> Plan:
+    for pattern, needs in ((v_half, half), (v_min, least)):
+        if needs(ranks, ranks)[0] <= limit:
+            return run_pattern(pattern(ranks), microbatches, limit, times)
+    raise ValueError(
+        f"memory = {limit} stage activations is too little for {ranks} ranks; "
+        f"V-Min, the least, takes {least(ranks, ranks)[0]:.0f}"
+    )
+
+
+def bubble(
+    ranks: int,
+    microbatches: int,
+    chunks: int,
+    F: float,
+    I: float,
+    W: float,
+) -> float | None:
+    """Idle seconds of a rank for equal times without hops; None where no closed form is known.
+
+    Of the makespan: it is the lead-in, and each rank's own span has no bubble.
+    """
+    return (ranks - 1) * F if F == I == W and microbatches >= 2 * ranks - 1 else None
+
+
+def peak_activations(ranks: int, microbatches: int, chunks: int = 2) -> list[float]:
+    """Held at most on each rank, in activations of a stage, if ``memory`` is not given.
+
+    >>> peak_activations(4, 8)
+    [8.0, 8.0, 8.0, 8.0]
+    """
+    return [2.0 * min(ranks, microbatches)] * ranks

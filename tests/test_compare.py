@@ -1,0 +1,117 @@
+"""The same job in several ways, side by side; searched schedules get the times of its stages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import schedules
+from sim import cluster as clusters
+from sim.cli import app
+from sim.compare import by_schedule, by_value, compare
+from sim.plots.compare import Point, best_of
+from sim.runs import job_of, load, run
+from sim.stage_times import stage_seconds
+
+RECIPE = Path(__file__).parents[1] / "validation/recipes/zero_bubble_14.6b_1f1b.toml"
+SMALL = {
+    "model.layers": 8, "cluster.gpus": 4, "parallelism.pp": 4, "training.global_batch": 8,
+    "schedule.layers_per_stage": None, "parallelism.p2p": "direction",
+}  # fmt: skip
+NEVER_IN_A_RECIPE = {"dualpipe", "pipedream"}
+
+
+@pytest.fixture(scope="module")
+def ways() -> dict[str, object]:
+    base = load(RECIPE, SMALL)
+    return {way.name: way for way in compare(RECIPE, by_schedule(["all"], base, SMALL))}
+
+
+def test_every_schedule_runs_the_recipe_but_those_that_say_why_not(ways) -> None:  # type: ignore[no-untyped-def]
+    assert set(ways) == set(schedules.names())
+    assert {name for name, way in ways.items() if way.result is None} == NEVER_IN_A_RECIPE
+    assert all("not simulated in recipes yet" in ways[name].refused for name in NEVER_IN_A_RECIPE)
+
+
+def test_all_ways_do_the_same_work(ways) -> None:  # type: ignore[no-untyped-def]
+    """Kernels' FLOPs do not depend on the order, nor does what a stage boundary carries."""
+    flops = set()
+    for way in ways.values():
+        if way.result:
+            graph = way.result.timeline.graph
+            each = [getattr(work, "flops", 0.0) for work in graph.works]
+            flops.add(round(sum(each[w] for w in graph.work.tolist())))
+    assert len(flops) == 1
+
+
+def test_zero_bubble_beats_1f1b_and_needs_no_less_memory(ways) -> None:  # type: ignore[no-untyped-def]
+    """ZB-H1 in 1F1B's memory (half is held until W), ZB-2p in more; both are faster."""
+    seconds = {name: way.result.timeline.seconds for name, way in ways.items() if way.result}
+    assert seconds["zb_2p"] < seconds["zb_1p"] < seconds["one_f_one_b"] < seconds["gpipe"] * 1.1
+    assert seconds["zb_h1"] < seconds["one_f_one_b"]
+
+
+def test_a_searched_schedule_gets_the_times_of_a_stage() -> None:
+    """The plan in the job is the one for those times, and the times are those of the timeline."""
+    recipe = load(RECIPE, SMALL | {"schedule.name": "zb_1p"})
+    cluster = clusters.load(recipe.cluster.topology, 4)
+    job = job_of(recipe, cluster)
+    times = stage_seconds(job, cluster)
+    assert job.plan == schedules.load("zb_1p")(4, 8, **times)
+    table = run(recipe).timeline.to_pandas()
+    one = table[(table.stage == 2) & (table.microbatch == 3) & (table.stream == "compute")]
+    spans = {
+        phase: rows.end.max() - rows.start.min()
+        for phase, rows in one.groupby("phase", observed=True)
+    }
+    for phase in "FIW":
+        assert times[phase] <= spans[phase] * (1 + 1e-9)
+        assert spans[phase] < 1.2 * times[phase]  # p2p beside it holds some SMs
+
+
+def test_values_make_all_combinations() -> None:
+    ways = by_value({"parallelism.tp": [1, 2], "parallelism.sp": [True]}, {"cluster.gpus": 8})
+    assert ways["tp=2 sp=True"] == {
+        "cluster.gpus": 8, "parallelism.tp": 2, "parallelism.sp": True
+    }  # fmt: skip
+
+
+def test_no_point_of_the_frontier_is_beaten() -> None:
+    points = [
+        Point("a", 3.0, 1.0),
+        Point("b", 1.0, 5.0),
+        Point("c", 2.0, 5.0),
+        Point("d", 2.0, 4.0),
+    ]
+    assert [point.name for point in best_of(points)] == ["b", "d", "a"]
+
+
+def test_the_command_prints_writes_and_gives_reasons(tmp_path: Path) -> None:
+    settings = [f"--set={key}={'' if value is None else value}" for key, value in SMALL.items()]
+    line = ["compare", str(RECIPE), "--schedules", "gpipe,dualpipe", *settings]
+    shown = CliRunner().invoke(app, [*line, "--out", str(tmp_path)])
+    assert shown.exit_code == 0, shown.output
+    assert "dualpipe: schedule.name" in shown.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["compare.png", "frontier.png"]
+    rows = json.loads(CliRunner().invoke(app, [*line, "--json"]).output)
+    assert [row["name"] for row in rows] == ["gpipe", "dualpipe"]
+    assert rows[0]["step_time_s"] > 0
+    assert "two ranks" in rows[1]["refused"]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ([], "takes either --schedules"),
+        (["--schedules", "gpipe", "--vary", "parallelism.tp=1,2"], "takes either --schedules"),
+        (["--schedules", "zbx"], "no schedule 'zbx'; there are"),
+        (["--vary", "tp"], "--vary takes KEY=V1,V2"),
+    ],
+)
+def test_bad_comparisons_get_one_sentence(line: list[str], sentence: str) -> None:
+    result = CliRunner().invoke(app, ["compare", str(RECIPE), *line])
+    assert isinstance(result.exception, ValueError)
+    assert sentence in str(result.exception)
