@@ -79,7 +79,12 @@ def flat(plan: Plan) -> list[list[Step]]:
     >>> flat([[Pair(Step(0, "F", 7), Step(7, "B", 3))]]) == [[Step(0, "F", 7), Step(7, "B", 3)]]
     True
     """
-    return [[step for item in items for step in members(item)] for items in plan]
+    return [
+        [step for item in items for step in members(item)]
+        if Pair in set(map(type, items))
+        else [step for step in items if isinstance(step, Step)]
+        for items in plan
+    ]
 
 
 def names() -> list[str]:
