@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from heapq import heappush
-from typing import Any
-
 import numpy as np
 
-from sim.engine.clock import NORMAL, Due
+from sim.engine.clock import Due
 from sim.engine.flows import Flow, Flows
 from sim.engine.kernels import Kernels
 from sim.engine.run import Run
@@ -21,7 +18,6 @@ class Communication:
         leads = segs.order[segs.first[:-1]]
         self._kernels, self._stats = kernels, run.stats
         self._env, self._bounds, self._complete = run.env, run.bounds, run.complete
-        self._queue: list[Any] = run.env._queue
         self._first, self._order = run.first, run.order
         self._flows = Flows(machine)
         self._flow: dict[int, tuple[Flow, Due]] = {}
@@ -55,26 +51,6 @@ class Communication:
             self._missing[part] -= 1
             if not self._missing[part]:
                 self._begin(part)
-
-    def start_meeting(self, s: int) -> None:
-        """A communication that shares nothing: its last member to come ends it for all."""
-        now = self._env._now
-        self._bounds[self._first[s] + s] = now
-        part = self._part_of[self._part_start[s]]
-        missing = self._missing[part] = self._missing[part] - 1
-        if not missing:
-            work = self._part_work[part]
-            end = now + self._latency[work] + self._transfer[work]
-            heappush(
-                self._queue, (end, NORMAL, self._part_order[part], Due(self._end_meeting, part))
-            )
-
-    def _end_meeting(self, due: Due) -> None:
-        part, now = due.what, self._env._now
-        a, b = self._member_start[part], self._member_start[part + 1]
-        for s in self._member_segment[a:b]:
-            self._bounds[self._first[s + 1] + s] = now
-            self._complete(s)
 
     def _begin(self, part: int) -> None:
         """All members are there: after the latency, data moves."""

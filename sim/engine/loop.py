@@ -25,6 +25,7 @@ from sim.engine.clock import Clock, Due, no_garbage
 from sim.engine.communication import Communication
 from sim.engine.deadlock import DeadlockError
 from sim.engine.kernels import Kernels
+from sim.engine.meetings import meetings
 from sim.engine.run import Run, Stats
 from sim.engine.segments import Segments, segments
 from sim.engine.uses import Uses, uses
@@ -147,7 +148,7 @@ def _run(
     )
     kernels = Kernels(run)
     communication = Communication(run, kernels)
-    starters = (start_plain, kernels.start, communication.start, communication.start_meeting)
+    starters = (start_plain, kernels.start, communication.start, meetings(run))
 
     def settle() -> None:
         """All events of this instant are applied: new speeds, of links and then of GPUs."""

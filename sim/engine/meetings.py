@@ -1,0 +1,44 @@
+"""Communication that shares nothing and only waits for its peers: the cheapest way to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappush
+from typing import Any
+
+import numpy as np
+
+from sim.engine.clock import NORMAL, Due
+from sim.engine.run import Run
+
+
+def meetings(run: Run) -> Callable[[int], None]:
+    """What starts a segment that is such a communication.
+
+    The last member of its part to come ends it for all, after the seconds it takes alone.
+    """
+    graph, segs, machine, facts, env = run.graph, run.segs, run.machine, run.facts, run.env
+    queue: list[Any] = env._queue
+    bounds, first, complete = run.bounds, run.first, run.complete
+    rows = np.append(segs.part_row, 0)  # a segment without parts is never asked for its own
+    part_of = graph.part[rows[segs.part_start[:-1]]].tolist() if len(graph.part) else []
+    missing, order = facts.members.tolist(), facts.part_order.tolist()
+    seconds = (machine.latency + machine.fixed + machine.transfer)[graph.part_work].tolist()
+    begins = facts.member_start.tolist()
+    members = segs.of[facts.row_op[facts.member]].tolist()
+
+    def start(s: int) -> None:
+        now = env._now
+        bounds[first[s] + s] = now
+        part = part_of[s]
+        left = missing[part] = missing[part] - 1
+        if not left:
+            heappush(queue, (now + seconds[part], NORMAL, order[part], Due(end, part)))
+
+    def end(due: Due) -> None:
+        part, now = due.what, env._now
+        for s in members[begins[part] : begins[part + 1]]:
+            bounds[first[s + 1] + s] = now
+            complete(s)
+
+    return start
