@@ -61,8 +61,32 @@ def _order(
 ) -> Iterator[Step]:
     forward = [Step(rank + chunk * ranks, "F", m) for chunk, m in table]
     backward = [Step(rank + (chunks - 1 - chunk) * ranks, "B", m) for chunk, m in table]
-    warmup = min(2 * (ranks - 1 - rank) + (chunks - 1) * group, len(table))
+    warmup = _warmup(rank, ranks, chunks, group, len(table))
     yield from forward[:warmup]
     for pair in zip(forward[warmup:], backward, strict=False):
         yield from pair
     yield from backward[len(table) - warmup :]
+
+
+def _warmup(rank: int, ranks: int, chunks: int, group: int, steps: int) -> int:
+    """Forwards before the first backward."""
+    return min(2 * (ranks - 1 - rank) + (chunks - 1) * group, steps)
+
+
+def bubble(ranks: int, microbatches: int, chunks: int, F: float, I: float, W: float) -> float:
+    """Idle seconds of every rank; with fewer microbatches than ranks each chunk waits for them."""
+    rounds = (chunks - 1) * max(ranks - microbatches, 0) + ranks - 1
+    return rounds * (F + I + W)
+
+
+def peak_activations(
+    ranks: int, microbatches: int, chunks: int = 2, group: int | None = None
+) -> list[float]:
+    """Those of the forwards before the first backward, and of one more if there is one.
+
+    >>> peak_activations(4, 8), peak_activations(4, 8, group=8)
+    ([11.0, 9.0, 7.0, 5.0], [15.0, 13.0, 11.0, 9.0])
+    """
+    group, steps = _group(ranks, microbatches, group), chunks * microbatches
+    leads = (_warmup(rank, ranks, chunks, group, steps) for rank in range(ranks))
+    return [float(min(lead + 1, steps)) for lead in leads]

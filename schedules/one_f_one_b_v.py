@@ -101,6 +101,20 @@ def _first_slots(ranks: int) -> dict[tuple[int, str], int]:
     return slots
 
 
+def bubble(
+    ranks: int,
+    microbatches: int,
+    chunks: int,
+    F: float,
+    I: float,
+    W: float,
+) -> float | None:
+    """Idle seconds of the idlest rank for equal times; None where no closed form is known."""
+    if not F == I == W or microbatches < ranks or ranks % 3 == 0 or ranks == 2:
+        return None
+    return (5 * ranks - (5 if ranks % 3 == 1 else 7)) * F
+
+
 def peak_activations(ranks: int, microbatches: int, chunks: int = 2) -> list[float]:
     """Held at most on each rank, in activations of a stage.
 

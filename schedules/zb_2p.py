@@ -36,6 +36,22 @@ def zb_2p(
     return search(ranks, microbatches, limit, (F, I, W, p2p))
 
 
+def bubble(
+    ranks: int,
+    microbatches: int,
+    chunks: int,
+    F: float,
+    I: float,
+    W: float,
+) -> float | None:
+    """Idle seconds of a rank for equal times without hops; None where no closed form is known.
+
+    Of the makespan: it is the lead-in, and with at least 2 · ranks - 1 microbatches each rank's own
+    span has no bubble.
+    """
+    return (ranks - 1) * F if F == I == W and microbatches >= ranks else None
+
+
 def peak_activations(ranks: int, microbatches: int, chunks: int = 1) -> list[float]:
     """Held at most on each rank, in activations of a stage, if ``memory`` is not given."""
     return [float(min(2 * ranks, microbatches))] * ranks

@@ -148,12 +148,29 @@ def compare(
 
 
 @app.command(epilog="Example: traincast check recipe.toml --set parallelism.pp=8")
-def check(recipe: RecipeFile, set_: Settings = None, json: Json = False) -> None:
+def check(
+    recipe: RecipeFile,
+    set_: Settings = None,
+    balance: Annotated[
+        bool,
+        typer.Option("--balance", help="Print the layers_per_stage that suit all ranks best."),
+    ] = False,
+    json: Json = False,
+) -> None:
     """Say whether a recipe is a legal job, and what memory it needs, without simulating it."""
     job = _load(recipe, set_)
     from sim.check import check as examine
     from sim.commands import output, tables
 
+    if balance:
+        from sim.balance import balance as best
+
+        layers = best(job)
+        if json:
+            output.print_json({"layers_per_stage": layers})
+        else:
+            tables.say(f"layers_per_stage = {layers}")
+        return
     found = examine(job)
     capacity = found["capacity_bytes"]
     if json:
