@@ -68,7 +68,6 @@ class Build:
         )
         self._others: dict[tuple[object, ...], int] = {}
         self._other_work: list[int] = []
-        self._programs: dict[tuple[Variant, int], Program] = {}
 
     @cached_property
     def stages(self) -> list[Stage]:
