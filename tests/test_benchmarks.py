@@ -1,0 +1,37 @@
+"""The engine's speed and memory at full size: ratios within one run (``pytest -m benchmarks``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+
+from validation.scale import Scale, step_1t, unshared
+
+pytestmark = pytest.mark.benchmarks
+
+
+def alone(case: Callable[[], Scale]) -> Scale:
+    """Measure in a fresh process, whose peak of memory is the case's own."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(case).result()
+
+
+def test_a_step_of_gpt_1t_with_sharing() -> None:
+    """Millions of ops at a quarter of a bare SimPy replay, building a quarter of the whole."""
+    scale = alone(step_1t)
+    total = scale.build_s + scale.price_s + scale.simulate_s
+    assert scale.ops > 4_000_000
+    assert scale.shared > 0
+    assert scale.ratio >= 0.25
+    assert scale.build_s / total <= 0.25
+    assert scale.bytes_per_op <= 350
+
+
+def test_the_same_step_with_nothing_shared() -> None:
+    scale = alone(unshared)
+    assert scale.shared == 0
+    assert scale.ratio >= 0.55
+    assert scale.bytes_per_op <= 350
