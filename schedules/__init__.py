@@ -8,7 +8,8 @@ Each file here is one schedule and defines a function of the file's own name. Ad
 adding a file: ``load`` finds it and the schedule tests check it. A file may also define ``check``,
 with the same arguments, which refuses shapes that the schedule cannot run, and say what it costs:
 ``bubble(ranks, microbatches, chunks, F, I, W)`` in seconds, and ``peak_activations(ranks,
-microbatches, chunks)`` of stages; and ``STAGES_PER_RANK`` where that is not 1. Files whose names
+microbatches, chunks)`` of stages; ``STAGES_PER_RANK`` where that is not 1; ``ASYNCHRONOUS`` where
+the pipeline is never flushed. Files whose names
 begin with an underscore are no schedules.
 """
 
@@ -128,6 +129,25 @@ def stages_per_rank(name: str, chunks: int | None = None) -> int:
 def takes_times(name: str) -> bool:
     """Whether the order is searched for given times of F, I, W and p2p, in seconds."""
     return "p2p" in options(name)
+
+
+def asynchronous(name: str) -> bool:
+    """Whether the pipeline is never flushed: each rank updates its weights when it can.
+
+    >>> asynchronous("one_f_one_b"), asynchronous("pipedream")
+    (False, True)
+    """
+    return bool(getattr(_module(name), "ASYNCHRONOUS", False))
+
+
+def staleness(name: str, ranks: int, batch: int | None = None) -> list[int]:
+    """How many updates old the weights are that each rank uses; none where pipelines are flushed.
+
+    >>> staleness("gpipe", 4), staleness("pipedream", 4)
+    ([0, 0, 0, 0], [3, 2, 1, 0])
+    """
+    own: Callable[..., list[int]] | None = getattr(_module(name), "staleness", None)
+    return own(ranks, batch) if own else [0] * ranks
 
 
 def check(name: str, ranks: int, microbatches: int, **given: int | None) -> None:

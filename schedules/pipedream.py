@@ -8,6 +8,8 @@ minibatch with an update of its own; 2BW updates once per ``batch`` and keeps tw
 from schedules import Plan
 from schedules import one_f_one_b as flushed
 
+ASYNCHRONOUS = True
+
 
 def pipedream(ranks: int, microbatches: int, batch: int | None = None) -> Plan:
     """The order of 1F1B, over all ``microbatches`` of a run and not of a step.

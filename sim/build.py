@@ -25,7 +25,7 @@ from sim.strategies.data import Bucket
 from sim.strategies.exchange import exchange, exchange_phase
 from sim.strategies.messages import Longs, columns, messages, torch_order
 from sim.strategies.optimizer import Tail, tail, zero_gradients
-from sim.strategies.pipeline import Makers, Variant, lower, variants
+from sim.strategies.pipeline import Makers, Placement, Variant, lower, variants
 from sim.strategies.sequence import replicated_gradient_bytes
 from sim.strategies.tensor import replicated_kv_bytes
 from sim.template import Stamp, Tables, Template, assemble, place
@@ -38,7 +38,7 @@ class Stage:
 
     programs: dict[str, Program]
     held: Parameters
-    buckets: list[Bucket]
+    buckets: dict[str, list[Bucket]]  # by the kind of step that makes the last gradients, B or W
 
 
 def training_step(job: Job, simulated: Iterable[tuple[int, int]] | None = None) -> Graph:
@@ -60,7 +60,7 @@ class Build:
     tables: Tables = field(default_factory=Tables)
 
     def __post_init__(self) -> None:
-        self.steps = columns(self.job.plan)
+        self.steps = columns(self.job.plan, self.job.pair, self.job.batch)
         self.sent = messages(self.steps)
         pair = self.job.policy.name == "pair"
         self.torch = (
@@ -79,15 +79,19 @@ class Build:
         layers, first, last = job.layers(stage), stage == 0, stage == job.stages - 1
         programs = stage_programs(job.model, job.setting, layers, first, last)
         held = parameters(job.model, job.setting.tp, layers, first, last)
-        kinds = self.steps.kind[self.steps.stage == stage]
-        last_gradient = str(kinds[np.isin(kinds, ["B", "W"])][-1])
-        parts = data_parallel.buckets(programs[last_gradient], held, job.data)
+        parts = {kind: data_parallel.buckets(programs[kind], held, job.data) for kind in "BW"}
         return Stage(programs, held, parts)
+
+    def _buckets(self, stage: int, q: int) -> list[Bucket]:
+        """The gradient buckets of a stage on a pipeline rank."""
+        mine = slice(int(self.steps.begins[q]), int(self.steps.begins[q + 1]))
+        kinds = self.steps.kind[mine][self.steps.stage[mine] == stage]
+        return self.stages[stage].buckets[str(kinds[np.isin(kinds, ["B", "W"])][-1])]
 
     def graph(self) -> Graph:
         """All lanes of all pipeline ranks."""
         job, stamps = self.job, list[Stamp]()
-        n_messages = len(self.sent.source)
+        n_messages = len(self.sent.source) * job.steps
         base, team_part, resident = 0, 0, dict[int, dict[str, float]]()
         teams: dict[tuple[int, int], int] = {}
         for q in range(len(job.plan)):
@@ -97,7 +101,7 @@ class Build:
                 more, base, end = self._rank(q, i, j, base, begin, lane * n_messages)
                 team_part = max(team_part, end)
                 stamps += more
-                resident[rank] = dict(always(job, self._on(q)))
+                resident[rank] = dict(always(job, self._on(q), q))
         work = self._message_works()
         shift = len(work) + len(self._other_work)
         stamps = [replace(s, parts=s.parts + shift) for s in stamps]
@@ -123,13 +127,20 @@ class Build:
         moves = exchange(
             self.job.policy, self.steps, self.sent, self.torch, q, ranks[i, j].tolist(), outputs
         )
-        parts = first_message + np.arange(len(self.sent.source))
         count: Counter[tuple[object, ...]] = Counter()
 
         def other_parts(template: Template) -> list[int]:
             return [self._other(work, count, q) for work in template.others]
 
-        return lower(self.steps, q, moves, make, base, team_part, parts, other_parts, rank)
+        out, before = list[Stamp](), list[int]()
+        for step in range(self.job.steps):
+            n = len(self.sent.source)
+            parts = first_message + step * n + np.arange(n)
+            at = Placement(base, team_part, parts, rank, step, before)
+            stamps, base, team_part = lower(self.steps, q, moves, make, at, other_parts)
+            out += stamps
+            before = [int(stamps[-1].base[-1]) + last for last in stamps[-1].template.lasts]
+        return out, base, team_part
 
     def _other(self, work: Communication, count: Counter[tuple[object, ...]], q: int) -> int:
         """The part of the next collective that a rank issues on a communicator of several teams."""
@@ -137,7 +148,8 @@ class Build:
         count[key] += 1
         full = (*key, count[key])
         if full not in self._others:
-            self._others[full] = len(self.sent.source) * len(self.lanes) + len(self._other_work)
+            messages = len(self.sent.source) * len(self.lanes) * self.job.steps
+            self._others[full] = messages + len(self._other_work)
             self._other_work.append(self.tables.works(work))
         return self._others[full]
 
@@ -156,14 +168,27 @@ class Build:
             return self._group(axis, i, j, q)
 
         def step(variant: Variant) -> Template:
-            return remember(variant, lambda: place(self._program(variant, q), group, self.tables))
+            beside = variant.pair == "beside"
+            return remember(
+                variant,
+                lambda: place(self._program(variant, q), group, self.tables, beside=beside),
+            )
 
-        head = self._head(q)
+        def head(inputs: int) -> Template:
+            return remember(
+                ("head", inputs), lambda: place(self._head(q, inputs), group, self.tables)
+            )
+
+        def tail(inputs: int) -> Template:
+            return remember(
+                ("tail", inputs), lambda: place(self._tail(q, inputs), group, self.tables, own="")
+            )
+
         return Makers(
             step=step,
             exchange=lambda *key: remember(key, lambda: self._exchange(i, j, *key)),
-            head=place(head, group, self.tables),
-            tail=lambda inputs: place(self._tail(q, inputs), group, self.tables, own=""),
+            head=head,
+            tail=tail,
         )
 
     def _group(self, axis: str, tp: int, dp: int, pp: int) -> tuple[int, ...]:
@@ -177,11 +202,17 @@ class Build:
                 same = job.mesh.tp // job.model.kv_heads  # ranks that hold the same heads
                 begin = tp - tp % same
                 return tuple(ranks[begin : begin + same, dp, pp].tolist())
+            case "twin":
+                return tuple(sorted(int(ranks[tp, dp, other]) for other in self._twins(pp)))
             case "embedding":
                 last = self._owner(job.stages - 1)
                 return (int(ranks[tp, dp, self._owner(0)]), int(ranks[tp, dp, last]))
         whole = ranks if job.data.zero else ranks[:, dp]
         return tuple(sorted(whole.ravel().tolist()))
+
+    def _twins(self, q: int) -> list[int]:
+        """The pipeline ranks that hold the same stages: one, or two in a pipeline of two ways."""
+        return [other for other in range(len(self.job.plan)) if self._on(other) == self._on(q)]
 
     def _owner(self, stage: int) -> int:
         return int(self.steps.rank[np.argmax(self.steps.stage == stage)])
@@ -204,14 +235,15 @@ class Build:
         )
 
     def _message_works(self) -> Longs:
-        """The work of every message, lane by lane."""
+        """The work of every message, lane by lane and step by step."""
         source, target = (self.steps.rank[end] for end in (self.sent.source, self.sent.target))
         pairs, row = np.unique(source * len(self.job.plan) + target, return_inverse=True)
         out = []
         for i, j in self.lanes:
             first = [int(np.argmax(row == k)) for k in range(len(pairs))]
             works = [self.tables.works(self._message_work(i, j, message)) for message in first]
-            out.append(np.array(works, np.int64)[row] if len(row) else row)
+            of_step = np.array(works, np.int64)[row] if len(row) else row
+            out.append(np.tile(of_step, self.job.steps))
         return np.concatenate(out)
 
     # -- programs ---------------------------------------------------------------------------------
@@ -221,13 +253,13 @@ class Build:
         items = stage.programs[variant.kind]
         data = self.job.data
         if data.degree > 1 and variant.place == "last" and data.overlap_grad_reduce:
-            items = data_parallel.reduce_gradients(items, stage.buckets, data)
+            items = data_parallel.reduce_gradients(items, stage.buckets[variant.kind], data)
         if variant.place == "first" and self._gathers_ahead:
-            items = data_parallel.wait_for_parameters(items, stage.buckets)
+            items = data_parallel.wait_for_parameters(items, self._buckets(variant.stage, q))
         scattered = self.job.scatter_gather and self.job.setting.tp > 1
         if scattered and variant.inputs and variant.kind != "W" and self._remote(variant):
             items = self._gathered_input(items, variant)
-        return _given(items, variant.inputs, self._head_row(variant.stage, q))
+        return _given(items, variant, self._head_row(variant.stage, q))
 
     def _remote(self, variant: Variant) -> bool:
         """Whether the input of such steps comes from another rank."""
@@ -257,17 +289,19 @@ class Build:
         mine = slice(int(self.steps.begins[q]), int(self.steps.begins[q + 1]))
         return sorted({int(s) for s in self.steps.stage[mine]})
 
-    def _head(self, q: int) -> Program:
+    def _head(self, q: int, inputs: int) -> Program:
         """What a step begins with: gathers of parameters beside zeroed gradients."""
-        gathers: list[Item] = []
+        items: list[Item] = []
         for s in self._on(q) if self._gathers_ahead else ():
-            gathers += data_parallel.gathers(self.stages[s].buckets, self.job.data)
+            items += data_parallel.gathers(self._buckets(s, q), self.job.data)
         held = sum(self.stages[s].held.total for s in self._on(q))
-        return [*gathers, zero_gradients(held, self.job.data)]
+        items.append(zero_gradients(held, self.job.data))
+        before = tuple(-1 - k for k in range(inputs))
+        return [item._replace(needs=before) for item in items]
 
     def _head_row(self, stage: int, q: int) -> int:
         """Where the gathers of a stage begin in its rank's head."""
-        return sum(len(self.stages[s].buckets) for s in self._on(q) if s < stage)
+        return sum(len(self._buckets(s, q)) for s in self._on(q) if s < stage)
 
     def _tail(self, q: int, inputs: int) -> Program:
         job, mine = self.job, self._on(q)
@@ -282,28 +316,51 @@ class Build:
         ends = {self._owner(0), self._owner(job.stages - 1)}
         tied = job.model.tied and len(ends) > 1 and q in ends
         embedding = max(h.embedding or h.head for h in held) * grad if tied else 0
-        ranks = tp * job.mesh.pp * (job.mesh.dp if job.data.zero else 1)
-        what = Tail(sum(h.total for h in held), partial, kv, embedding, s.dtype == "fp16", ranks)
-        return tail(what, [self.stages[k].buckets for k in mine], job.data, inputs)
+        total = sum(h.total for h in held)
+        flushed = job.batch is None
+        what = Tail(
+            parameters=total,
+            partial=partial,
+            kv=kv,
+            embedding=embedding,
+            twin=_shared(total, job) * grad if len(self._twins(q)) > 1 else 0,
+            loss_scale=s.dtype == "fp16",
+            norm_ranks=tp * job.mesh.pp * (job.mesh.dp if job.data.zero else 1) * flushed,
+            stashed=bool(job.stale) and job.batch == 1 and job.stale[q] > 0,
+        )
+        items = tail(what, [self._buckets(k, q) for k in mine], job.data, inputs)
+        if flushed:
+            return items
+        zeroed = zero_gradients(total, job.data)  # the next step is under way behind it
+        return [*items, zeroed._replace(needs=(len(items) - 1,))]
 
 
-def _given(items: Program, inputs: int, head_row: int) -> Program:
-    """Number the slots: the stage's inputs, the kernel before it, then the ops of the head.
+def _shared(parameters: int, job: Job) -> float:
+    """Of how many of its parameters a rank holds the reduced gradient."""
+    return parameters / (job.data.degree if job.data.zero else 1)
+
+
+def _given(items: Program, variant: Variant, head_row: int) -> Program:
+    """Number the slots: the stage's inputs, the kernels before it, then the ops of the head.
 
     The input is waited for by the first kernel, and by a collective before it. Such a collective
-    also waits for the kernel before it on its rank, behind which it is issued.
+    also waits for the kernel before it on its rank, behind which it is issued; so do all of them
+    where kernels run on two streams.
     """
+    inputs, ahead = variant.inputs, variant.inputs + variant.before
 
     def slot(need: int) -> int:
-        return need if need >= -1 else -1 - (inputs + 1 + head_row + (-2 - need))
+        return need if need >= -1 else -1 - (ahead + head_row + (-2 - need))
 
     out = [item._replace(needs=tuple(slot(n) for n in item.needs)) for item in items]
     given = tuple(-1 - k for k in range(inputs))
+    previous = tuple(-1 - k for k in range(inputs, ahead))
+    apart = variant.pair == "beside" or variant.before > 1
     for i, item in enumerate(out):
         leads = isinstance(item, Collective)
         missing = tuple(n for n in given if n not in item.needs)
         if (leads and not item.needs) or not leads:
-            before = (-1 - inputs,) if leads else ()
+            before = previous if leads or apart else ()
             out[i] = item._replace(needs=(*item.needs, *missing, *before))
         if not leads:
             break

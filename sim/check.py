@@ -33,7 +33,7 @@ def check(recipe: Recipe) -> dict[str, Any]:
     each = job.mesh.tp * job.mesh.dp
     stages = _stages(job)
     memory = [
-        {"rank": int(job.ranks[0, 0, q]), "stands_for": each, **_peak(job, steps, stages)}
+        {"rank": int(job.ranks[0, 0, q]), "stands_for": each, **_peak(job, q, stages, steps)}
         for q, steps in enumerate(flat(job.plan))
     ]
     capacity = float(spec["gpu"]["memory"])
@@ -53,7 +53,9 @@ def _stages(job: Job) -> list[Mapping[str, float]]:
     return out
 
 
-def _peak(job: Job, steps: Sequence[Step], stages: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+def _peak(
+    job: Job, q: int, stages: Sequence[Mapping[str, float]], steps: Sequence[Step]
+) -> dict[str, Any]:
     """What a rank holds during the step that needs most."""
     mine = sorted({step.stage for step in steps})
     row = np.array([mine.index(step.stage) for step in steps])
@@ -67,7 +69,7 @@ def _peak(job: Job, steps: Sequence[Step], stages: Sequence[Mapping[str, float]]
     logits = np.array([stages[s].get("logits", 0.0) for s in mine])
     gone = np.where(again > 0, logits[row], 0.0)  # the head's backward comes before the layers'
     k = int(np.argmax(kept @ size + again - gone))
-    held: Counter[str] = Counter(resident(job, mine))
+    held: Counter[str] = Counter(resident(job, mine, q))
     for s, count in zip(mine, kept[k], strict=True):
         held.update({name: float(count * size) for name, size in stages[s].items()})
     held.update({"recompute": again[k], "logits": -gone[k]})

@@ -168,9 +168,15 @@ def _complete(recipe: Recipe, folder: Path) -> Recipe:
         },
         "training": {"param_gather_dtype": training.dtype},
     }
-    return recipe.model_copy(
-        update={name: getattr(recipe, name).model_copy(update=new) for name, new in update.items()}
-    )
+    filled = {name: getattr(recipe, name).model_copy(update=new) for name, new in update.items()}
+    recipe = recipe.model_copy(update=filled)
+    steps = {"steps": recipe.simulation.steps or _steps(recipe)}
+    return recipe.model_copy(update={"simulation": recipe.simulation.model_copy(update=steps)})
+
+
+def _steps(recipe: Recipe) -> int:
+    """One, or as many updates as show the steady state of a pipeline that is never flushed."""
+    return 1 if recipe.flushed else sum(recipe.ramps) + 2
 
 
 def _even(layers: int, stages: int) -> tuple[int, ...] | None:

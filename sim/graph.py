@@ -117,6 +117,7 @@ class Graph:
     stage: NDArray[np.int16]  # pipeline stage (model chunk), -1 where there is none; likewise:
     microbatch: Ints
     layer: NDArray[np.int16]
+    step: Ints  # training step, from 0; without a flush, the update of the weights
     lag: Floats  # seconds after the previous op of the stream
     wait_start: Ints  # n + 1: op i waits for wait_on[wait_start[i]:wait_start[i + 1]]
     wait_on: Ints  # one row per wait: an op
@@ -196,6 +197,7 @@ class Builder:
 
     def __init__(self) -> None:
         self._ops: list[Op] = []
+        self._step: list[int] = []
         self._waits: list[list[tuple[int, float]]] = []
         self._lag: list[float] = []
         self._parts: list[list[tuple[int, float]]] = []
@@ -215,11 +217,13 @@ class Builder:
         stage: int = -1,
         microbatch: int = -1,
         layer: int = -1,
+        step: int = 0,
         lag: float = 0.0,
         memory: Sequence[Memory] = (),
     ) -> int:
         """Issue an op on its stream, behind what was issued there before; return its index."""
         self._ops.append(Op(name, rank, stream, work, phase, stage, microbatch, layer))
+        self._step.append(step)
         self._waits.append([(i, 0.0) for i in waits])
         self._lag.append(lag)
         self._parts.append([])
@@ -263,6 +267,7 @@ class Builder:
             stage=np.array([op.stage for op in ops], np.int16),
             microbatch=np.array([op.microbatch for op in ops], np.int32),
             layer=np.array([op.layer for op in ops], np.int16),
+            step=np.array(self._step, np.int32),
             lag=np.array(self._lag, np.float64),
             wait_start=offsets([len(row) for row in self._waits]),
             wait_on=np.array([i for i, _ in waits], np.int32),

@@ -21,7 +21,10 @@ class Job:
     """One training job.
 
     ``layers_per_stage`` counts the layers of each stage (model chunk), first to last; ``plan`` is
-    the order of every pipeline rank.
+    the order of every pipeline rank, and its pairs run as ``pair`` says: serial, fused or shared.
+    The pipeline is flushed, and the weights updated, after each of ``steps`` runs of the plan; or
+    it is never flushed and each rank updates its weights after every ``batch`` microbatches, which
+    use the weights of ``stale`` updates before (of each rank).
     """
 
     model: Model
@@ -32,6 +35,10 @@ class Job:
     policy: Policy
     layers_per_stage: Sequence[int]
     scatter_gather: bool = False
+    pair: str = "serial"
+    steps: int = 1
+    batch: int | None = None
+    stale: Sequence[int] = ()
 
     @property
     def stages(self) -> int:

@@ -7,10 +7,6 @@ from collections.abc import Callable
 import schedules
 from sim.recipe import Recipe
 
-NOT_IN_RECIPES = {
-    "dualpipe": "each of its stages is on two ranks",
-    "pipedream": "its steps do not end together",
-}
 AXES = "tp-cp-ep-dp-pp"
 MOST_MICROBATCHES = 65_536
 """So many microbatches per pipeline are simulated at most."""
@@ -108,10 +104,24 @@ def _schedule(recipe: Recipe) -> None:
             f"schedule.chunks = {schedule.chunks} needs a schedule with chunks, such as "
             f"{able[0]}; {schedule.name} has {own} stage{'s' if own > 1 else ''} per rank"
         )
-    if schedule.name in NOT_IN_RECIPES:
+
+
+def _asynchronous(recipe: Recipe) -> None:
+    """What a pipeline without a flush cannot do."""
+    name, m, pp = recipe.schedule.name, recipe.microbatches, recipe.parallelism.pp
+    if recipe.flushed:
+        return
+    if 1 < m < pp:
+        one = recipe.training.micro_batch * (recipe.parallelism.dp or 1)
         raise ValueError(
-            f'schedule.name = "{schedule.name}" is not simulated in recipes yet, since '
-            f"{NOT_IN_RECIPES[schedule.name]}; `traincast schedule {schedule.name}` runs it alone"
+            f"{name} updates the weights after each microbatch, or after at least pp = {pp}; "
+            f"training.global_batch = {recipe.training.global_batch} makes {m} per pipeline, "
+            f"{one} or {one * pp} would do"
+        )
+    if recipe.parallelism.overlap_param_gather:
+        raise ValueError(
+            f"parallelism.overlap_param_gather = true needs a schedule that is flushed; in {name} "
+            "no step begins when another has ended"
         )
 
 
@@ -146,17 +156,21 @@ def _batch(recipe: Recipe) -> None:
     if group is not None and "group" not in schedules.options(name):
         raise ValueError(f"the schedule {name} has no group; leave schedule.group out")
     _size(recipe)
-    schedules.check(name, recipe.parallelism.pp, recipe.microbatches, **recipe.options)
+    _asynchronous(recipe)
+    schedules.check(name, recipe.parallelism.pp, recipe.planned, **recipe.options)
 
 
 def _size(recipe: Recipe) -> None:
     """No more than can be simulated in reasonable time and memory."""
-    microbatches, stages = recipe.microbatches, recipe.stages
+    steps = recipe.simulation.steps or 1
+    microbatches, stages = recipe.microbatches * steps, recipe.stages
     fewer = "a smaller training.global_batch, or a larger micro_batch, would do"
+    if steps > 1:
+        fewer = f"fewer simulation.steps than {steps}, or {fewer}"
     if microbatches > MOST_MICROBATCHES:
         raise ValueError(
-            f"{microbatches:,} microbatches per pipeline are more than the {MOST_MICROBATCHES:,} "
-            f"that can be simulated; {fewer}"
+            f"{microbatches:,} microbatches per pipeline and run are more than the "
+            f"{MOST_MICROBATCHES:,} that can be simulated; {fewer}"
         )
     if stages * microbatches > schedules.MOST_STEPS:
         raise ValueError(

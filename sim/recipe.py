@@ -47,14 +47,12 @@ NOT_YET: dict[str, tuple[object, ...]] = {
     "parallelism.fsdp": (None,),
     "schedule.csv": (None,),
     "schedule.deferred_wgrad": (False,),
-    "schedule.pair": (None,),
     "training.fp8": (None,),
     "training.recompute": RECOMPUTE,
     "training.offload": (None,),
     "training.optimizer": ("adam",),
     "simulation.engine": ("auto", "simpy"),
     "simulation.host": (False,),
-    "simulation.steps": (1,),
     "simulation.costs": ("fit",),
 }
 """Keys that are understood but not simulated yet, and the values that are."""
@@ -202,8 +200,8 @@ class ScheduleSection(Section):
     """file with the order"""
     deferred_wgrad: Switch = False
     """weight gradients later than input gradients"""
-    pair: Literal["serial", "fused", "shared"] | None = None
-    """how overlapped forward-backward pairs run"""
+    pair: Literal["serial", "fused", "shared"] = "shared"
+    """overlapped pairs: one member after the other, so but as one block, or both side by side"""
 
 
 class TrainingSection(Section):
@@ -240,8 +238,8 @@ class SimulationSection(Section):
     """what runs the graph"""
     host: Switch = False
     """simulate the CPU that launches kernels"""
-    steps: Count = 1
-    """training steps"""
+    steps: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """training steps in a row; 1, or enough for a steady state if the pipeline is never flushed"""
     costs: Literal["fit", "table"] = "fit"
     """fit: kernel times by formula with fitted constants"""
 
@@ -280,7 +278,11 @@ class Recipe(Section):
     @property
     def options(self) -> dict[str, int]:
         """What the schedule takes besides ranks and microbatches, as far as it is given."""
-        given = {"chunks": self.schedule.chunks, "group": self.schedule.group}
+        given = {
+            "chunks": self.schedule.chunks,
+            "group": self.schedule.group,
+            "batch": self.microbatches if self.microbatches > 1 else None,
+        }
         takes = schedules.options(self.schedule.name)
         return {key: value for key, value in given.items() if value is not None and key in takes}
 
@@ -291,7 +293,27 @@ class Recipe(Section):
         """
         schedule = schedules.load(self.schedule.name)
         given = times if schedules.takes_times(self.schedule.name) else {}
-        return schedule(self.parallelism.pp, self.microbatches, **self.options, **given)
+        return schedule(self.parallelism.pp, self.planned, **self.options, **given)
+
+    @property
+    def flushed(self) -> bool:
+        """Whether the pipeline drains at the end of each step."""
+        return not schedules.asynchronous(self.schedule.name)
+
+    @property
+    def ramps(self) -> tuple[int, int]:
+        """How many steps come before the steady state, and after it.
+
+        A pipeline that is never flushed takes as many updates to fill up, and to drain, as its
+        first rank is ahead of its last.
+        """
+        updates = -(-self.parallelism.pp // self.microbatches)
+        return (1, 0) if self.flushed else (updates, updates)
+
+    @property
+    def planned(self) -> int:
+        """Microbatches in the plan: of a step or, where the pipeline is not flushed, of all."""
+        return self.microbatches * (1 if self.flushed else self.simulation.steps or 1)
 
     @property
     def stages(self) -> int:

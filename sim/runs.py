@@ -112,7 +112,8 @@ def job_of(recipe: Recipe, cluster: Cluster | None = None) -> Job:
         times = stage_seconds(job, machine)
     plan = recipe.plan(times)
     if recipe.schedule.name not in NEVER_STOP:
-        schedules.require_legal(plan, job.policy.name)
+        pair = "serial" if job.pair == "serial" else "fused"  # which asks for more than shared
+        schedules.require_legal(plan, job.policy.name, pair)
     return replace(job, plan=plan)
 
 
@@ -150,4 +151,15 @@ def _without_plan(recipe: Recipe) -> Job:
         policy=Policy(p.p2p, paired=interleaved, ahead=1 if p.overlap_p2p else 0),
         layers_per_stage=recipe.layers_per_stage,
         scatter_gather=p.scatter_gather,
+        pair=recipe.schedule.pair,
+        **_updates(recipe),
     )
+
+
+def _updates(recipe: Recipe) -> dict[str, Any]:
+    """When the weights are updated: see :class:`sim.job.Job`."""
+    if recipe.flushed:
+        return {"steps": recipe.simulation.steps or 1}
+    batch, name = recipe.microbatches, recipe.schedule.name
+    stale = schedules.staleness(name, recipe.parallelism.pp, recipe.options.get("batch"))
+    return {"batch": batch, "stale": tuple(stale)}

@@ -19,7 +19,7 @@ from sim.hardware import ideal
 from sim.program import Kernel, Program
 from sim.strategies.exchange import Policy, exchange, exchange_phase
 from sim.strategies.messages import Messages, Steps, columns, messages, torch_order
-from sim.strategies.pipeline import Makers, Variant, lower
+from sim.strategies.pipeline import Makers, Placement, Variant, lower
 from sim.template import Stamp, Tables, Template, assemble, place
 from sim.template import exchange as exchange_template
 from sim.timeline import Timeline
@@ -108,7 +108,7 @@ def plan_graph(plan: Plan, times: Times, policy: Policy, pair: str = "fused") ->
 
     The two ops of a fused pair run without a pause, the forward's for F seconds of FB at most.
     """
-    steps, tables = columns(plan, pair == "fused"), Tables()
+    steps, tables = columns(plan, pair), Tables()
     sent = messages(steps)
     torch = torch_order(steps, sent)
     stamps: list[Stamp] = []
@@ -118,7 +118,8 @@ def plan_graph(plan: Plan, times: Times, policy: Policy, pair: str = "fused") ->
         peers = list(range(len(plan)))
         moves = exchange(policy, steps, sent, torch, rank, peers, lambda _: (0,))
         parts = np.arange(len(sent.source))
-        more, base, _ = lower(steps, rank, moves, make, base, 0, parts, lambda _: (), rank)
+        at = Placement(base, 0, parts, rank)
+        more, base, _ = lower(steps, rank, moves, make, at, lambda _: ())
         stamps += more
     ends = zip(steps.rank[sent.source].tolist(), steps.rank[sent.target].tolist(), strict=True)
     work = np.array([tables.works(_message(a, b)) for a, b in ends], np.int32)
@@ -144,7 +145,7 @@ def _makers(times: Times, steps: Steps, sent: Messages, tables: Tables) -> Maker
         work = _message(int(ends[0]), int(ends[1]))
         return exchange_template(name, stream, phase, work, waits, parts, tables)
 
-    return Makers(step, move, empty, lambda _: empty)
+    return Makers(step, move, lambda _: empty, lambda _: empty)
 
 
 def _program(variant: Variant, times: Times) -> Program:
@@ -158,7 +159,7 @@ def _program(variant: Variant, times: Times) -> Program:
 def _seconds(variant: Variant, times: Times) -> float:
     backward = times.get("I", 0.0) + times.get("W", 0.0)
     forward = times.get("F", 0.0)
-    if variant.fused:
+    if variant.pair:
         both = times.get("FB", forward + backward)
         forward = min(forward, both)
         backward = both - forward

@@ -11,6 +11,7 @@ from sim.analysis import breakdown as breakdowns
 from sim.analysis.critical_path import critical_path
 from sim.analysis.idle import bubble, idle
 from sim.analysis.memory import peaks
+from sim.analysis.steps import ends, steady
 from sim.analysis.traffic import bytes_sent
 from sim.cluster import Cluster
 from sim.job import Job
@@ -33,16 +34,23 @@ def summary(
     """Every figure in SI units. FLOPs are the model's by Megatron's formula, or the hardware's.
 
     ``folded`` names the axes of which one rank stands for all, ``wall`` the seconds it all took.
+    Of several steps, those of the steady state count, and seconds and bytes are those of one.
     """
-    step = timeline.seconds
+    found = steady(timeline, *recipe.ramps)
+    shown, steps = found.timeline, found.steps
+    step = found.seconds / steps
+    gaps = asdict(bubble(idle(shown)))
+    times = breakdowns.summary(breakdowns.breakdown(shown))
+    sent = _by_rank(bytes_sent(timeline.graph))
     return {
         "step_time_s": step,
         **_throughput(recipe, job, cluster, step),
-        "bubble": asdict(bubble(idle(timeline))),
-        "time_s": breakdowns.summary(breakdowns.breakdown(timeline)),
-        "bytes_sent": _by_rank(bytes_sent(timeline.graph)),
+        "bubble": {**gaps, "by_cause_s": _each(gaps["by_cause_s"], steps)},
+        "time_s": _each(times, steps),
+        "bytes_sent": _each(sent, recipe.simulation.steps or 1),
         "memory": [asdict(peak) for peak in peaks(timeline)],
-        "critical_path_s": critical_path(timeline).seconds,
+        "critical_path_s": _each(critical_path(shown).seconds, steps),
+        **_several(job, timeline, steps),
         "simulation": {
             "ops": len(timeline.graph),
             "ranks_simulated": len(timeline.graph.ranks()),
@@ -54,6 +62,28 @@ def summary(
             "wall_s": wall,
         },
     }
+
+
+def _several(job: Job, timeline: Timeline, steady_steps: int) -> dict[str, Any]:
+    """What only a run of several steps says."""
+    end = ends(timeline)
+    if len(end) == 1:
+        return {}
+    stale = {str(q): updates for q, updates in enumerate(job.stale)}
+    return {
+        "steps": {
+            "ends_s": (end - timeline.start.min()).tolist(),
+            "steady": steady_steps,
+            **({"staleness": stale} if stale else {}),
+        }
+    }
+
+
+def _each(figures: Any, steps: int) -> Any:
+    """Per step: every number in tables of tables over ``steps``."""
+    if isinstance(figures, Mapping):
+        return {name: _each(value, steps) for name, value in figures.items()}
+    return figures / steps
 
 
 def _throughput(recipe: Recipe, job: Job, cluster: Cluster, step: float) -> dict[str, float]:

@@ -17,6 +17,10 @@ from sim.program import Collective, Program
 
 Longs = NDArray[np.int64]
 
+COMPUTE = "compute"
+BESIDE = " 2"
+"""Ends the names of the streams of what runs beside something else on its rank."""
+
 
 class Table:
     """Distinct values, numbered as they come."""
@@ -73,12 +77,16 @@ class Template:
 Ranks = Callable[[str], tuple[int, ...]]  # the group of an axis, as ranks of the job
 
 
-def place(program: Program, ranks: Ranks, tables: Tables, own: str = "tp") -> Template:
+def place(
+    program: Program, ranks: Ranks, tables: Tables, own: str = "tp", beside: bool = False
+) -> Template:
     """Lower ``program`` for one team.
 
     Its collectives become communication among ``ranks(axis)``. Those of the axis ``own`` are the
-    team's parts; each other one takes the part in the next slot.
+    team's parts; each other one takes the part in the next slot. What runs ``beside`` another
+    program has streams of its own, a second one for kernels and for each axis of the model.
     """
+    second = BESIDE if beside else ""
     works: list[Work] = []
     streams: list[str] = []
     part_refs: list[tuple[int, ...]] = []
@@ -87,13 +95,14 @@ def place(program: Program, ranks: Ranks, tables: Tables, own: str = "tp") -> Te
     for item in program:
         if not isinstance(item, Collective):
             works.append(item.work)
-            streams.append("compute")
+            streams.append(COMPUTE + second)
             part_refs.append(())
             continue
         group = ranks(item.axis)
         work = Communication(item.collective, item.bytes, group, item.axis, item.algorithm)
         works.append(work)
-        streams.append(item.stream or item.axis)
+        reduces = item.phase == "O"  # over replicas: in the order in which gradients are made
+        streams.append(item.stream or item.axis + second * (not reduces))
         if item.axis == own:
             part_refs.append((len(own_works),))
             own_works.append(tables.works(work))
@@ -140,7 +149,7 @@ def _columns(
         memory_bytes=np.array([c.bytes for c in memory], np.float64),
         memory_at_end=np.array([c.at == "end" for c in memory], np.bool_),
         lasts=lasts,
-        outputs=tuple(i for i in lasts if streams[i] == "compute" or program[i].phase != "O"),
+        outputs=_outputs(lasts, streams, program),
         others=tuple(others),
     )
 
@@ -148,7 +157,12 @@ def _columns(
 def _lasts(streams: Sequence[str], needed: set[int]) -> tuple[int, ...]:
     """The last op of each stream, unless something waits for it; the compute stream's always."""
     last = {stream: i for i, stream in enumerate(streams)}
-    return tuple(i for s, i in sorted(last.items()) if s == "compute" or i not in needed)
+    return tuple(i for s, i in sorted(last.items()) if s.startswith(COMPUTE) or i not in needed)
+
+
+def _outputs(lasts: tuple[int, ...], streams: Sequence[str], program: Program) -> tuple[int, ...]:
+    kept = (i for i in lasts if streams[i].startswith(COMPUTE) or program[i].phase != "O")
+    return tuple(kept)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +177,7 @@ class Stamp:
     parts: Longs  # number of the copy's first own part; the ranks of a team use the same
     wait_slots: Sequence[Longs] = ()  # of each slot: an op per copy
     part_slots: Sequence[Longs] = ()  # of each slot: a part per copy
+    step: Longs | int = 0  # training step, or update of the weights, that the copy is part of
 
 
 def assemble(
@@ -186,7 +201,7 @@ def assemble(
         "layer": np.empty(n, np.int16),
     }
     rank, stage = np.empty(n, np.int32), np.empty(n, np.int16)
-    microbatch = np.empty(n, np.int32)
+    microbatch, step = np.empty(n, np.int32), np.empty(n, np.int32)
     for s in stamps:
         rows = s.base[:, None] + np.arange(len(s.template))
         for key, column in columns.items():
@@ -195,6 +210,7 @@ def assemble(
             count[rows] = getattr(s.template, f"{key}_count")
         rank[rows], stage[rows] = s.rank, s.stage
         microbatch[rows] = s.microbatch[:, None]
+        step[rows] = np.reshape(s.step, (-1, 1))
     wait_start, part_start = offsets(counts["wait"]), offsets(counts["part"])
     memory_start = offsets(counts["memory"])
     wait_on, part = np.empty(wait_start[-1], np.int32), np.empty(part_start[-1], np.int32)
@@ -220,6 +236,7 @@ def assemble(
         rank=rank,
         stage=stage,
         microbatch=microbatch,
+        step=step,
         lag=zeros(n),
         wait_start=wait_start,
         wait_on=wait_on,

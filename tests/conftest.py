@@ -64,6 +64,7 @@ def small_job() -> Callable[..., Job]:
         layers_per_stage: tuple[int, ...] = (),
         scatter_gather: bool = False,
         order: str = "tp-cp-ep-dp-pp",
+        pair: str = "serial",
         **changes: object,
     ) -> Job:
         def given(cls: type) -> dict[str, object]:
@@ -82,6 +83,7 @@ def small_job() -> Callable[..., Job]:
             policy=policy or Policy("direction", paired=chunks > 1),
             layers_per_stage=layers_per_stage or (model.layers // stages,) * stages,
             scatter_gather=scatter_gather,
+            pair=pair,
         )
 
     return make

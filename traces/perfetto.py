@@ -92,6 +92,7 @@ class _Row(NamedTuple):
     stage: int
     microbatch: int
     layer: int
+    step: int
     lag: float
     start: float
     end: float
@@ -106,8 +107,7 @@ class _Row(NamedTuple):
 def _rows(timeline: Timeline, ops: Rows) -> Iterator[_Row]:
     """The ops as plain numbers: taking them from the columns one by one would be slow."""
     graph = timeline.graph
-    names = ("rank", "stream", "name", "work", "phase", "stage", "microbatch", "layer", "lag")
-    columns = [ops, *(getattr(graph, name)[ops] for name in names)]
+    columns = [ops, *(getattr(graph, name)[ops] for name in _Row._fields[1:10])]
     columns += [timeline.start[ops], timeline.end[ops]]
     bounds = graph.wait_start, graph.part_start, graph.memory_start
     columns += [of[ops] for of in bounds] + [of[ops + 1] for of in bounds]
@@ -120,6 +120,8 @@ def _args(graph: Graph, row: _Row) -> Event:
     for key, number in (("stage", row.stage), ("microbatch", row.microbatch), ("layer", row.layer)):
         if number >= 0:
             args[key] = number
+    if row.step:
+        args["step"] = row.step
     if row.phase:
         args["phase"] = PHASES[row.phase]
     if row.lag:

@@ -72,6 +72,7 @@ def _add(builder: Builder, args: Event, work: Work) -> None:
         stage=args.get("stage", -1),
         microbatch=args.get("microbatch", -1),
         layer=args.get("layer", -1),
+        step=args.get("step", 0),
         lag=args.get("lag", 0.0),
         memory=[Memory(*change) for change in args.get("memory", ())],
     )

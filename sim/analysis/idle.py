@@ -4,7 +4,8 @@ Of the causes that hold at one instant the first of these counts:
 
 - ``exposed_<dimension>``: data of that dimension moves (of several, the first that started moving);
 - ``warm_up``: the rank has not computed for any microbatch yet; ``drain``: it will not any more
-  (where no op tells its microbatch, as in recordings: before and after all computing);
+  (where no op tells its microbatch, as in recordings: before and after all computing; of several
+  steps, each that ends before the next begins has both);
 - ``waiting``: a collective or transfer of the rank has started, and a peer has not;
 - ``dependency``: nothing of the rank has started, and what it does next waits for another rank;
 - ``lag``: neither: a recorded launch gap, or a lag of the graph.
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from sim.analysis.activity import COMPUTE, HOST, Activities, activities, by_rank, weights
 from sim.analysis.intervals import Intervals, complement, covering, first_come, union
 from sim.analysis.relations import Rows, binding, meetings
+from sim.analysis.steps import laps
 from sim.graph import Floats, Ints
 from sim.timeline import Timeline
 
@@ -80,9 +82,9 @@ def idle(timeline: Timeline) -> Idle:
     transfers = tuple(f"exposed_{name}" for name in kinds.names[2:])
     arrival, moves = meetings(timeline)
     needs = binding(timeline)
-    rows = []
+    rows, end = [], laps(timeline)
     for rank, ops in by_rank(graph):
-        pieces, cause, last = _rank(timeline, kinds, moves, ops)
+        pieces, cause, last = _rank(timeline, kinds, moves, ops, end)
         undecided = np.flatnonzero(cause == DEPENDENCY)
         here = _caused_here(timeline, needs, arrival, last[undecided])
         cause[undecided[here]] = LAG
@@ -94,7 +96,7 @@ def idle(timeline: Timeline) -> Idle:
 
 
 def _rank(
-    timeline: Timeline, kinds: Activities, moves: Floats, ops: Rows
+    timeline: Timeline, kinds: Activities, moves: Floats, ops: Rows, end: Floats
 ) -> tuple[Intervals, NDArray[np.int16], Rows]:
     """Pieces without computing, their cause, and the compute op that ends each (-1: none does)."""
     computes = ops[kinds.code[ops] == kinds.names.index(COMPUTE)]
@@ -109,9 +111,10 @@ def _rank(
     at, until = at[inside], until[inside]
 
     cause = np.where(covering(waiting, at) >= 0, WAITING, DEPENDENCY).astype(np.int16)
-    first, last = _pipeline(timeline, computes)
-    cause[at >= last] = DRAIN
-    cause[at < first] = WARM_UP
+    first, last = _pipeline(timeline, computes, end)
+    lap = np.minimum(np.searchsorted(end, at, side="right"), len(end) - 1)
+    cause[at >= last[lap]] = DRAIN
+    cause[at < first[lap]] = WARM_UP
     k = covering(moving, at)
     dimension = kinds.code[transfers][owner[k[k >= 0]]]
     cause[k >= 0] = dimension - 2 + len(CAUSES)
@@ -119,12 +122,15 @@ def _rank(
     return pieces, cause, _starting(timeline, computes, pieces.end)
 
 
-def _pipeline(timeline: Timeline, computes: Rows) -> tuple[float, float]:
-    """When computing for microbatches begins and ends."""
+def _pipeline(timeline: Timeline, computes: Rows, end: Floats) -> tuple[Floats, Floats]:
+    """When computing for microbatches begins and ends, a row per lap."""
     batched = computes[timeline.graph.microbatch[computes] >= 0]
     ops = batched if len(batched) else computes
-    first = timeline.start[ops].min(initial=np.inf)
-    return float(first), float(timeline.end[ops].max(initial=-np.inf))
+    lap = timeline.graph.step[ops] if len(end) > 1 else np.zeros(len(ops), np.int32)
+    first, last = np.full(len(end), np.inf), np.full(len(end), -np.inf)
+    np.minimum.at(first, lap, timeline.start[ops])
+    np.maximum.at(last, lap, timeline.end[ops])
+    return first, last
 
 
 def _merge(of: Intervals, cause: NDArray[np.int16]) -> tuple[Intervals, NDArray[np.int16]]:

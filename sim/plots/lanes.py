@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from sim import graph as graphs
 from sim.analysis.activity import Activities
+from sim.analysis.intervals import covered_before, union
 from sim.graph import Floats
 from sim.plots.bars import Bars, bars, in_turn, rasterise, rectangles
 from sim.plots.style import DARK, PHASES, pale
+from sim.template import BESIDE
 from sim.timeline import Timeline
 
 TALL, THIN = 0.62, 0.15  # heights of the lane of computing and of each transfer's
@@ -43,7 +45,23 @@ class View(NamedTuple):
         return (self.high - self.low) / _DOTS
 
 
-def compute(axes: Axes, view: View, ops: Rows, bottom: float) -> dict[str, None]:
+def kernels(axes: Axes, view: View, ops: Rows, bottom: float) -> dict[str, None]:
+    """Kernels; what runs side by side, the members of a shared pair, in half of the lane each."""
+    of = view.timeline
+    second = np.array([stream.endswith(BESIDE) for stream in of.graph.streams])
+    beside = second[of.graph.stream[ops]]
+    if not beside.any():
+        return _bars(axes, view, ops, bottom)
+    both = union(of.start[ops[beside]], of.end[ops[beside]])
+    busy = Bars(both.start, both.end, np.zeros(len(both.start), np.int64))
+    add(axes, view, busy, bottom, TALL, "white", edge=False)
+    paired = (covered_before(both, of.end[ops]) > covered_before(both, of.start[ops])) & ~beside
+    found = _bars(axes, view, ops[~beside & ~paired], bottom)
+    found |= _bars(axes, view, ops[paired], bottom + TALL / 2, TALL / 2)
+    return found | _bars(axes, view, ops[beside], bottom, TALL / 2)
+
+
+def _bars(axes: Axes, view: View, ops: Rows, bottom: float, tall: float = TALL) -> dict[str, None]:
     """Bars by phase, stage and microbatch, with the microbatch where there is room."""
     of, graph = view.timeline, view.timeline.graph
     task = (graph.stage[ops].astype(np.int64) + 1 << 40) + (graph.microbatch[ops].astype(np.int64))
@@ -55,15 +73,15 @@ def compute(axes: Axes, view: View, ops: Rows, bottom: float) -> dict[str, None]
         found, np.where(backward, task[found.first], -1), _NARROW * view.pixel, view.pixel
     )
     turns = found.where(run >= 0)
-    _bands(axes, view, turns, run[run >= 0], ops, bottom)
+    _bands(axes, view, turns, run[run >= 0], ops, bottom, tall)
     found = rasterise(found.where(run < 0), look[found.first][run < 0], view.pixel)
     drawn = graph.phase[ops[found.first]]
     for k in np.unique(drawn):
         some = found.where(drawn == k)
         name = graphs.PHASES[k]
-        add(axes, view, some, bottom, TALL, PHASES[name][1], edge=True)
+        add(axes, view, some, bottom, tall, PHASES[name][1], edge=True)
         ink = "white" if name in DARK else "black"
-        _number(axes, view, some, ops[some.first], bottom, ink)
+        _number(axes, view, some, ops[some.first], bottom + tall / 2, ink)
     return {graphs.PHASES[k]: None for k in np.unique(phase)}
 
 
@@ -86,7 +104,9 @@ def _stretches(start: Floats, end: Floats, pixel: float) -> Bars:
     return bars(start[some], end[some], np.zeros(int(some.sum()), np.int64), pixel)
 
 
-def _bands(axes: Axes, view: View, turns: Bars, run: Rows, ops: Rows, bottom: float) -> None:
+def _bands(
+    axes: Axes, view: View, turns: Bars, run: Rows, ops: Rows, bottom: float, tall: float
+) -> None:
     """Kernels of a backward pass that take turns too fast to see: one bar with a band per phase,
     as high as its share of the seconds."""
     if not len(run):
@@ -97,13 +117,13 @@ def _bands(axes: Axes, view: View, turns: Bars, run: Rows, ops: Rows, bottom: fl
     cell = row * kinds + view.timeline.graph.phase[ops[turns.first]]
     seconds = np.bincount(cell, turns.end - turns.start, kinds * len(begins))
     share = seconds.reshape(-1, kinds) / seconds.reshape(-1, kinds).sum(axis=1, keepdims=True)
-    top = bottom + TALL * (1 - np.cumsum(share, axis=1) + share)
+    top = bottom + tall * (1 - np.cumsum(share, axis=1) + share)
     for k, name in enumerate(graphs.PHASES):
-        some, height = share[:, k] > 0, TALL * share[:, k]
+        some, height = share[:, k] > 0, tall * share[:, k]
         if some.any():
             low, high = (top[:, k] - height)[some], height[some]
             add(axes, view, bar.where(some), low, high, PHASES[name][1], edge=False)
-    _number(axes, view, bar, ops[bar.first], bottom, "white")
+    _number(axes, view, bar, ops[bar.first], bottom + tall / 2, "white")
 
 
 def add(
@@ -129,7 +149,7 @@ def add(
     axes.add_collection(drawn, autolim=False)
 
 
-def _number(axes: Axes, view: View, some: Bars, ops: Rows, bottom: float, colour: str) -> None:
+def _number(axes: Axes, view: View, some: Bars, ops: Rows, centre: float, colour: str) -> None:
     """Write in each bar the longest label that fits: 2F0 where a rank has several stages, or 0."""
     graph = view.timeline.graph
     chunks = len(np.unique(graph.stage[ops])) > 1
@@ -142,7 +162,7 @@ def _number(axes: Axes, view: View, some: Bars, ops: Rows, bottom: float, colour
         if fits := [label for label in labels if len(label) <= letters[k]]:
             axes.text(
                 middle[k],
-                bottom + TALL / 2,
+                centre,
                 fits[0],
                 color=colour,
                 fontsize=7,

@@ -23,6 +23,7 @@ TRANSFERS = {
     "ep": "#8a5cc0",
     "pp": "#1f6fb4",
     "dp": "#c23b5e",
+    "twin": "#d98cb0",
     "embedding": "#b07a2a",
     "copy": "#c9a227",
     "model": "#444444",

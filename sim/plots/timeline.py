@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from sim.analysis.activity import activities
 from sim.analysis.relations import meetings
-from sim.plots.lanes import BAR, TALL, THIN, View, compute, transfers
+from sim.plots.lanes import BAR, TALL, THIN, View, kernels, transfers
 from sim.plots.memory import spread
 from sim.plots.style import OTHER, PHASES, TRANSFERS, UNITS, figure, pale, unit_for
 from sim.timeline import Timeline
@@ -127,7 +127,7 @@ def _draw(axes: Axes, view: View, rank: int, top: float) -> tuple[dict[str, None
     hatched = PolyCollection([idle], facecolors="white", edgecolors="0.85", hatch="////", lw=0.0)
     axes.add_collection(hatched, autolim=False)
     computes = ops[view.kinds.code[ops] == 0]
-    found, waits = compute(axes, view, computes, bottom), False
+    found, waits = kernels(axes, view, computes, bottom), False
     for k, (name, colour) in enumerate(view.lanes.items(), 1):
         mine = ops[view.kinds.code[ops] == view.kinds.names.index(name)]
         waits |= transfers(axes, view, mine, bottom - k * THIN + (THIN - BAR) / 2, colour)

@@ -34,6 +34,7 @@ class Policy:
 
 
 Outputs = Callable[[int], Sequence[int]]  # of a step of the rank: its last ops
+Awaited = tuple[int, int]  # a step of the rank, and one of its outputs
 
 
 def exchange(
@@ -76,7 +77,7 @@ def _streams(
     head = np.array([messages[0] for messages in carried], np.int64)
     is_send = np.arange(len(carried)) < len(out)
     needed = [int(steps.first[sent.target[list(messages)]].min()) for messages in into]
-    step = np.concatenate([steps.last[sent.source[head[: len(out)]]], np.array(needed, np.int64)])
+    step = np.concatenate([steps.done[sent.source[head[: len(out)]]], np.array(needed, np.int64)])
     end, other_end = (
         np.where(is_send, sent.source[head], sent.target[head]),
         np.where(is_send, sent.target[head], sent.source[head]),
@@ -97,9 +98,7 @@ def _streams(
         if not is_send[k]:
             gate[steps.index[sent.target[list(carried[k])]]] = number
     waits = [
-        tuple((int(step[k]), op) for op in outputs(int(step[k])))
-        if is_send[k]
-        else _posted(policy, int(key[k]) // 3, outputs)
+        _made(int(step[k]), outputs) if is_send[k] else _posted(policy, int(key[k]) // 3, outputs)
         for k in rows
     ]
     return Exchange(
@@ -108,6 +107,7 @@ def _streams(
         [_stream(pair, bool(is_send[k]), peers[int(peer[k])]) for k in rows],
         steps.stage[end[order]],
         steps.microbatch[end[order]],
+        steps.update[end[order]],
         waits,
         [carried[k] for k in rows],
         gate,
@@ -135,7 +135,11 @@ def _stream(pair: bool, is_send: bool, peer: int) -> str:
     return f"pp send →{peer}" if is_send else f"pp recv ←{peer}"
 
 
-def _posted(policy: Policy, step: int, outputs: Outputs) -> tuple[tuple[int, int], ...]:
+def _made(step: int, outputs: Outputs) -> tuple[Awaited, ...]:
+    return tuple((step, op) for op in outputs(step))
+
+
+def _posted(policy: Policy, step: int, outputs: Outputs) -> tuple[Awaited, ...]:
     """What a receive issued before ``step`` waits for: the step before those it is ahead of."""
     if policy.ahead is None or step - 1 - policy.ahead < 0:
         return ()
@@ -159,21 +163,28 @@ def _batched(policy: Policy, steps: Steps, sent: Messages, rank: int, outputs: O
     number = np.full(last + 1, -1)
     number[used] = np.arange(len(used))
     after = begins[used]  # the step issued behind each exchange
-    waits = [tuple((int(s) - 1, op) for op in outputs(int(s) - 1)) if s else () for s in after]
-    stage, microbatch = (
-        np.append(column[steps.begins[rank] : steps.begins[rank + 1]], -1)[np.maximum(after - 1, 0)]
-        for column in (steps.stage, steps.microbatch)
-    )
+    waits = [_made_before(steps, rank, step, outputs) for step in after.tolist()]
+    before = np.maximum(after - 1, 0) + steps.begins[rank]
     return Exchange(
         3 * after,
         [_what(steps, sent, batches[i], rank) for i in used],
         ["pp"] * len(used),
-        stage,
-        microbatch,
+        steps.stage[before],
+        steps.microbatch[before],
+        steps.update[before],
         waits,
         [tuple(batches[i]) for i in used],
         number[iteration],
     )
+
+
+def _made_before(steps: Steps, rank: int, step: int, outputs: Outputs) -> tuple[Awaited, ...]:
+    """What the step before makes and, of a shared pair, the forward beside that."""
+    if not step:
+        return ()
+    behind = int(steps.begins[rank]) + step - 1
+    first = step - 2 if steps.beside[behind] else step - 1
+    return tuple(made for k in range(first, step) for made in _made(k, outputs))
 
 
 def _what(steps: Steps, sent: Messages, batch: Sequence[int], rank: int) -> str:

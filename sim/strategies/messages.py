@@ -25,8 +25,9 @@ Longs = NDArray[np.int64]
 class Steps:
     """All steps of a plan in columns, rank by rank in plan order, the members of a pair too.
 
-    A fused pair is one block: what either member needs must be there before the first, and what
-    either makes is there after the last. Other steps are blocks of their own.
+    A pair that is not serial is one block: what either member needs must be there before both. What
+    they make is sent when it is ready or, of a fused pair, at its end. Other steps are blocks of
+    their own.
     """
 
     rank: Longs
@@ -34,18 +35,25 @@ class Steps:
     item: Longs  # of the plan: the members of a pair, fused or not, share it
     first: Longs  # index of the first step of its block
     last: Longs  # and of the last
+    done: Longs  # index of the step at whose end its output may be sent
+    beside: NDArray[np.bool_]  # the backward of a shared pair: it runs beside the forward
     stage: Longs
     kind: NDArray[np.str_]  # F B I W
     microbatch: Longs
     begins: Longs  # p + 1: steps of rank r are begins[r]:begins[r + 1]
     source: Longs  # the step whose output is this step's input, or -1
+    update: Longs  # how many updates of the weights come before the one that it is for
 
     def __len__(self) -> int:
         return len(self.rank)
 
 
-def columns(plan: Plan, fused: bool = False) -> Steps:
-    """The steps of ``plan`` and where each finds its input; its pairs are ``fused`` or serial."""
+def columns(plan: Plan, pair: str = "serial", batch: int | None = None) -> Steps:
+    """The steps of ``plan`` and where each finds its input.
+
+    ``pair``: how the two of a pair run, ``serial``, ``fused`` or ``shared``. ``batch``: the
+    microbatches of one update of the weights, all of them unless given.
+    """
     rows = flat(plan)
     steps = [step for row in rows for step in row]
     lengths = [len(row) for row in rows]
@@ -53,13 +61,27 @@ def columns(plan: Plan, fused: bool = False) -> Steps:
     rank = np.repeat(np.arange(len(plan)), lengths)
     index = np.arange(len(steps)) - begins[rank]
     item, first, last = _blocks(plan)
-    if not fused:
+    beside = (first != index) & (pair == "shared")
+    if pair == "serial":
         first = last = index
     stage = np.array([step.stage for step in steps], np.int64)
     kind = np.array([step.kind for step in steps], "U1")
     microbatch = np.array([step.microbatch for step in steps], np.int64)
-    source = _sources(stage, kind, microbatch)
-    return Steps(rank, index, item, first, last, stage, kind, microbatch, begins, source)
+    return Steps(
+        rank,
+        index,
+        item,
+        first,
+        last,
+        last if pair == "fused" else index,
+        beside,
+        stage,
+        kind,
+        microbatch,
+        begins,
+        _sources(stage, kind, microbatch),
+        microbatch // (batch or int(microbatch.max()) + 1),
+    )
 
 
 def _blocks(plan: Plan) -> tuple[Longs, Longs, Longs]:
@@ -92,7 +114,7 @@ class Messages:
 
     source: Longs  # steps
     target: Longs
-    parcel: Longs  # what one block sends to one rank goes together, and has one number
+    parcel: Longs  # what a fused pair sends to one rank goes together, and has one number
 
 
 def messages(steps: Steps) -> Messages:
@@ -101,7 +123,7 @@ def messages(steps: Steps) -> Messages:
     target = target[steps.rank[steps.source[target]] != steps.rank[target]]
     target = target[np.argsort(steps.source[target], kind="stable")]
     source = steps.source[target]
-    block = steps.last[source] * len(steps.begins) + steps.rank[source]
+    block = steps.done[source] * len(steps.begins) + steps.rank[source]
     _, parcel = np.unique(block * len(steps.begins) + steps.rank[target], return_inverse=True)
     return Messages(source, target, parcel)
 

@@ -27,8 +27,10 @@ class Tail:
     partial: float = 0.0  # bytes of gradients to sum over tp: norms under sequence parallelism
     kv: float = 0.0  # bytes of K and V gradients to sum over the ranks that hold the same heads
     embedding: float = 0.0  # bytes of the tied embedding's gradient, to sum over its two stages
+    twin: float = 0.0  # bytes of gradients to sum with the rank that holds the same stages
     loss_scale: bool = False  # fp16: gradients are unscaled and checked first
-    norm_ranks: int = 1  # over how many ranks the norm is summed
+    norm_ranks: int = 1  # over how many ranks the norm is summed; 0: no norm, nothing is clipped
+    stashed: bool = False  # the weights are copied before they are updated
 
 
 def tail(
@@ -41,7 +43,8 @@ def tail(
         for bucket in (bucket for parts in stages for bucket in parts):
             items += reduction(bucket, data, len(items), before)
     sums = (("partial", "tp", what.partial), ("kv", "kv", what.kv))
-    for name, axis, size in (*sums, ("embedding", "embedding", what.embedding)):
+    ends = (("embedding", "embedding", what.embedding), ("twin", "twin", what.twin))
+    for name, axis, size in (*sums, *ends):
         if size:
             needs = (*before, *_last(items))
             items.append(_sum(f"{name}_grad_all_reduce", axis, size, needs))
@@ -69,7 +72,8 @@ def _update(
     """The update of this rank's share of the parameters, in fp32.
 
     16-bit gradients are copied first; unscale (fp16), norm, clip (as if the norm always passed the
-    limit), Adam, and the weights' 16-bit copy.
+    limit), Adam, and the weights' 16-bit copy. Without a flush there is no norm over all stages,
+    so nothing is clipped.
     """
     share = what.parameters / (data.degree if data.zero else 1)
     grad, weight = BYTES[data.grad_dtype], BYTES[data.dtype]
@@ -78,17 +82,24 @@ def _update(
         return Kernel(name, Compute("optimizer", 0.0, share * size), "O", needs=needs)
 
     out: list[Kernel | Collective] = []
+    if what.stashed:
+        out.append(kernel("stash_weights", 2 * weight))
     if grad < MAIN:
-        out.append(kernel("copy_grads", grad + MAIN, needs))
+        out.append(kernel("copy_grads", grad + MAIN))
     if what.loss_scale:
-        out.append(kernel("unscale", 2 * MAIN, () if out else needs))
-    out.append(kernel("grad_norm", MAIN, () if out else needs))
+        out.append(kernel("unscale", 2 * MAIN))
+    if what.norm_ranks:
+        out.append(kernel("grad_norm", MAIN))
     met: tuple[int, ...] = ()
     if what.norm_ranks > 1:
         met = (begin + len(out),)
         out.append(_sum("grad_norm_all_reduce", "model", 4.0, (met[0] - 1,)))
-    out += [kernel("clip", 2 * MAIN, met), kernel("adam", ADAM)]
-    return out if weight == MAIN else [*out, kernel("copy_weights", MAIN + weight)]
+    if what.norm_ranks:
+        out.append(kernel("clip", 2 * MAIN, met))
+    out.append(kernel("adam", ADAM))
+    if weight < MAIN:
+        out.append(kernel("copy_weights", MAIN + weight))
+    return [out[0]._replace(needs=needs), *out[1:]]
 
 
 def zero_gradients(parameters: int, data: DataParallel) -> Kernel:

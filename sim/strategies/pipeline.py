@@ -3,8 +3,9 @@
 One rank is lowered at a time. It issues *units* (a step, a send, a receive, a batched exchange, the
 head and the tail of the training step); each copy of a template is one unit, and what a unit waits
 for is an op of another unit of the rank. Units are numbered: the steps in plan order, then the
-exchanges, then head and tail. The slots of a step (see :mod:`sim.program`) are its inputs, the last
-kernel before it on its rank, and, for the first of a stage, the ops of the head.
+exchanges, then the head and the tails, one per update of the weights. The slots of a step (see
+:mod:`sim.program`) are its inputs, the last kernels before it on its rank (two after a shared pair,
+one of each member), and, for the first of a stage, the ops of the head.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.strategies.messages import Longs, Steps
 from sim.template import Stamp, Template
 
-HEAD, TAIL = -10, 1 << 60  # issue keys before and after every step's
+HEAD = -10  # issue key before every step's
+BEFORE = -1  # stands for a unit of the training step before, whose ops are numbered from 0
 
 
 class Variant(NamedTuple):
@@ -27,9 +30,10 @@ class Variant(NamedTuple):
 
     stage: int
     kind: str  # F B I W
-    place: str  # "first" or "last" of its stage and kind on its rank, or ""
+    place: str  # "first" of its stage on its rank, "last" of it for an update, or ""
     inputs: int  # how many ops it waits for before it starts
-    fused: bool = False  # with the other member of its pair
+    before: int = 1  # how many kernels come right before it: 2 after a shared pair
+    pair: str = ""  # "fused" with the other member of its pair, or "beside" the forward of it
 
 
 Reference = tuple[Longs, Longs | int]  # per copy a unit; and which of its ops
@@ -43,8 +47,10 @@ class Group:
     stage: int
     units: Longs
     microbatch: Longs
+    update: Longs
     waits: Sequence[Reference] = ()
     parts: Sequence[Longs] = ()
+    key: int | None = None  # where its unit is issued, unless that is known from its kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +62,7 @@ class Exchange:
     stream: list[str]
     stage: Longs
     microbatch: Longs
+    update: Longs
     waits: list[tuple[tuple[int, int], ...]]  # (step of the rank, row of its outputs)
     messages: list[tuple[int, ...]]  # one part each
     gate: Longs  # of each step of the rank: the op here that brings its input, or -1
@@ -70,29 +77,47 @@ class Makers:
 
     step: Callable[[Variant], Template]
     exchange: Callable[[str, str, int, int, int], Template]  # name, stream, message, waits, parts
-    head: Template
-    tail: Callable[[int], Template]  # of how many ops it waits for
+    head: Callable[[int], Template]  # of how many ops it waits for
+    tail: Callable[[int], Template]  # likewise
 
 
 def variants(steps: Steps, rank: int, gate: Longs) -> list[Variant]:
     """The variant of each step of a rank; ``gate`` says which inputs an exchange brings."""
     mine = slice(int(steps.begins[rank]), int(steps.begins[rank + 1]))
-    stage, kind = steps.stage[mine], steps.kind[mine]
+    stage, kind, update = steps.stage[mine], steps.kind[mine], steps.update[mine]
     place = np.full(len(stage), "", "U5")
     for s in np.unique(stage):
         place[np.flatnonzero((stage == s) & (kind == "F"))[:1]] = "first"
-        place[np.flatnonzero((stage == s) & ((kind == "W") | (kind == "B")))[-1:]] = "last"
-    fused = (steps.first != steps.last)[mine]
+        gradient = np.flatnonzero((stage == s) & ((kind == "W") | (kind == "B")))
+        place[gradient[np.append(np.diff(update[gradient]) != 0, True)]] = "last"
+    beside = steps.beside[mine]
+    pair = np.where(steps.first != steps.done, "fused", "")[mine]
+    pair = np.where(beside, "beside", pair)
     inputs = [len(row) for row in _awaited(steps, rank, gate)]
-    columns = (stage.tolist(), kind.tolist(), place.tolist(), inputs, fused.tolist())
+    before = [len(row) for row in _kernels_before(beside)]
+    columns = (stage.tolist(), kind.tolist(), place.tolist(), inputs, before, pair.tolist())
     return [Variant(*row) for row in zip(*columns, strict=True)]
+
+
+def _kernels_before(beside: NDArray[np.bool_]) -> list[list[int]]:
+    """The steps whose last kernels each step of a rank comes after; -1 is the head.
+
+    The members of a shared pair come both after what is before the pair, and what follows them
+    after both.
+    """
+    out: list[list[int]] = []
+    flags = beside.tolist()
+    for k in range(len(flags)):
+        last = k - 1 - flags[k]  # the step before, of a pair
+        out.append([last - 1, last] if last >= 0 and flags[last] else [last])
+    return out
 
 
 Awaited = tuple[int, int]  # an exchange and -1, or a step of the rank and one of its outputs
 
 
 def _awaited(steps: Steps, rank: int, gate: Longs) -> list[list[Awaited]]:
-    """What each step of a rank waits for; the first of a block for the inputs of all its steps."""
+    """What each step of a rank waits for: its own input first, then those of its block."""
     begin, end = steps.begins[rank : rank + 2].tolist()
     source = steps.source[begin:end]
     local = np.where((source >= 0) & (steps.rank[source] == rank), source - begin, -1)
@@ -100,9 +125,23 @@ def _awaited(steps: Steps, rank: int, gate: Longs) -> list[list[Awaited]]:
         [(exchange, -1)] if exchange >= 0 else [(step, 0), (step, 1)] if step >= 0 else []
         for exchange, step in zip(gate.tolist(), local.tolist(), strict=True)
     ]
-    leads = (steps.first == steps.index)[begin:end].tolist()
-    stop = np.where(leads, steps.last[begin:end], steps.index[begin:end]) + 1
-    return [list(chain(*own[k:last])) for k, last in enumerate(stop.tolist())]
+    first, last = steps.first[begin:end].tolist(), steps.last[begin:end].tolist()
+    return [
+        own[k] if a == b else [*own[k], *chain(*own[a:k], *own[k + 1 : b + 1])]
+        for k, (a, b) in enumerate(zip(first, last, strict=True))
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Where the ops of one rank and training step go."""
+
+    base: int  # the first op
+    team_part: int  # the first part of the rank's team
+    message_part: Longs  # of each message
+    rank: int  # of the job
+    step: int = 0  # training steps before
+    before: Sequence[int] = ()  # the ops that end the step before
 
 
 def lower(
@@ -110,49 +149,54 @@ def lower(
     rank: int,
     exchange: Exchange,
     make: Makers,
-    base: int,
-    team_parts: int,
-    message_parts: Longs,
+    to: Placement,
     other_parts: Callable[[Template], Sequence[int]],
-    job_rank: int,
 ) -> tuple[list[Stamp], int, int]:
-    """Stamps of one rank whose ops begin at ``base``; also the next free op and team part.
+    """Stamps of one rank, the next free op, and the next free part of the team.
 
-    ``message_parts`` numbers the part of each message, ``other_parts`` those of a template's groups
-    that other teams take part in.
+    ``other_parts`` numbers the parts of a template in which other teams take part.
     """
     kinds = variants(steps, rank, exchange.gate)
     groups = [
         *_steps(steps, rank, exchange, make, kinds),
-        *_exchanges(exchange, make, len(kinds), message_parts),
-        *_ends(exchange, make, kinds),
+        *_exchanges(exchange, make, len(kinds), to.message_part, to.before),
+        *_ends(steps, rank, exchange, make, kinds, to.before),
     ]
-    count = len(kinds) + len(exchange) + 2
+    count = sum(len(group.units) for group in groups)
     key, length = np.zeros(count, np.int64), np.zeros(count, np.int64)
     parts = np.zeros(count, np.int64)
     key[: len(kinds)] = 3 * np.arange(len(kinds)) + 1
-    key[len(kinds) : -2] = exchange.key
-    key[-2:] = HEAD, TAIL
+    key[len(kinds) : len(kinds) + len(exchange)] = exchange.key
     for group in groups:
         length[group.units] = len(group.template)
         parts[group.units] = len(group.template.part_work)
+        if group.key is not None:
+            key[group.units] = group.key
     order = np.argsort(key, kind="stable")
-    at = _begins(length, order, base)
-    part_at = _begins(parts, order, team_parts)
+    at: Longs = np.append(_begins(length, order, to.base), 0)  # the last stands for BEFORE
+    part_at = _begins(parts, order, to.team_part)
     stamps = [
         Stamp(
             group.template,
-            job_rank,
+            to.rank,
             group.stage,
             at[group.units],
             group.microbatch.astype(np.int32),
             part_at[group.units],
             [at[units] + local for units, local in group.waits],
-            [*group.parts, *(np.array([p]) for p in other_parts(group.template))],
+            [*group.parts, *_others(group, other_parts)],
+            group.update + to.step,
         )
         for group in groups
     ]
-    return stamps, base + int(length.sum()), team_parts + int(parts.sum())
+    return stamps, to.base + int(length.sum()), to.team_part + int(parts.sum())
+
+
+def _others(group: Group, other_parts: Callable[[Template], Sequence[int]]) -> Iterator[Longs]:
+    """The parts in which other teams take part, slot by slot."""
+    if group.template.others:
+        rows = [other_parts(group.template) for _ in group.units]
+        yield from np.array(rows, np.int64).T
 
 
 def _begins(length: Longs, order: Longs, base: int) -> Longs:
@@ -164,22 +208,26 @@ def _begins(length: Longs, order: Longs, base: int) -> Longs:
 def _steps(
     steps: Steps, rank: int, exchange: Exchange, make: Makers, kinds: list[Variant]
 ) -> Iterator[Group]:
-    begin = int(steps.begins[rank])
+    mine = slice(int(steps.begins[rank]), int(steps.begins[rank + 1]))
+    microbatch, update = steps.microbatch[mine], steps.update[mine]
     rows: dict[Variant, list[int]] = {}
     for k, variant in enumerate(kinds):
         rows.setdefault(variant, []).append(k)
-    awaited = _awaited(steps, rank, exchange.gate)
+    awaited, before = _awaited(steps, rank, exchange.gate), _kernels_before(steps.beside[mine])
+    head = len(kinds) + len(exchange)
     for variant, members in rows.items():
         units = np.array(members, np.int64)
         waits = [
             _reference([awaited[k][j] for k in members], kinds, make) for j in range(variant.inputs)
         ]
-        waits.append(_previous(units, kinds, make, len(kinds) + len(exchange)))
+        waits += [
+            _kernel([before[k][j] for k in members], kinds, make, head)
+            for j in range(variant.before)
+        ]
         if variant.place == "first":
-            head = np.full(len(units), len(kinds) + len(exchange))
-            waits += [(head, k) for k in range(len(make.head))]
+            waits += [(np.full(len(units), head), k) for k in range(len(make.head(0)))]
         yield Group(
-            make.step(variant), variant.stage, units, steps.microbatch[begin + units], waits
+            make.step(variant), variant.stage, units, microbatch[units], update[units], waits
         )
 
 
@@ -193,44 +241,58 @@ def _reference(awaited: Sequence[Awaited], kinds: Sequence[Variant], make: Maker
     return np.array(units, np.int64), np.array(ops, np.int64)
 
 
-def _previous(units: Longs, kinds: Sequence[Variant], make: Makers, head: int) -> Reference:
-    """The last kernel of the step before each, of the head before the first."""
-    before = units - 1
-    first = make.head.lasts[0] if make.head.lasts else 0
+def _kernel(before: Sequence[int], kinds: Sequence[Variant], make: Makers, head: int) -> Reference:
+    """The last kernel of each of these steps, or of the head."""
+    units = np.array(before, np.int64)
+    first = make.head(0).lasts[0] if len(make.head(0)) else 0
     last = [make.step(kinds[k]).lasts[0] if k >= 0 else first for k in before]
-    return np.where(before >= 0, before, head), np.array(last, np.int64)
+    return np.where(units >= 0, units, head), np.array(last, np.int64)
 
 
 def _exchanges(
-    exchange: Exchange, make: Makers, first: int, message_parts: Longs
+    exchange: Exchange, make: Makers, first: int, message_parts: Longs, before: Sequence[int]
 ) -> Iterator[Group]:
+    """One unit each; nothing is posted before the training step before has ended on the rank."""
     alike: dict[tuple[str, str, int, int, int], list[int]] = {}
     stages = exchange.stage.tolist()
+    earlier = ((BEFORE, before[0]),) if before else ()
+    awaited = [waits or earlier for waits in exchange.waits]
     for k in range(len(exchange)):
-        shape = (len(exchange.waits[k]), len(exchange.messages[k]))
+        shape = (len(awaited[k]), len(exchange.messages[k]))
         kind = (exchange.name[k], exchange.stream[k], stages[k], *shape)
         alike.setdefault(kind, []).append(k)
     for (name, stream, stage, n_waits, n_parts), rows in alike.items():
         template = make.exchange(name, stream, exchange.messages[rows[0]][0], n_waits, n_parts)
         units = np.array(rows, np.int64)
-        waits = np.array([exchange.waits[k] for k in rows], np.int64).reshape(len(rows), n_waits, 2)
+        waits = np.array([awaited[k] for k in rows], np.int64).reshape(len(rows), n_waits, 2)
         messages = np.array([exchange.messages[k] for k in rows], np.int64)
         yield Group(
             template,
             stage,
             first + units,
             exchange.microbatch[units],
+            exchange.update[units],
             [(waits[:, w, 0], waits[:, w, 1]) for w in range(n_waits)],
             [message_parts[messages[:, m]] for m in range(n_parts)],
         )
 
 
-def _ends(exchange: Exchange, make: Makers, kinds: list[Variant]) -> Iterator[Group]:
-    head = len(kinds) + len(exchange)
-    none = np.array([-1], np.int64)
-    yield Group(make.head, -1, np.array([head]), none)
-    waits: list[Reference] = []
-    for k, variant in enumerate(kinds):
-        if variant.place == "last":
-            waits += [(np.array([k]), op) for op in make.step(variant).lasts]
-    yield Group(make.tail(len(waits)), -1, np.array([head + 1]), none, waits)
+def _ends(
+    steps: Steps,
+    rank: int,
+    exchange: Exchange,
+    make: Makers,
+    kinds: list[Variant],
+    before: Sequence[int],
+) -> Iterator[Group]:
+    """The head, and a tail behind the last gradients of each update."""
+    head, none = len(kinds) + len(exchange), np.array([-1], np.int64)
+    earlier = [(np.array([BEFORE]), op) for op in before]
+    yield Group(make.head(len(before)), -1, np.array([head]), none, none + 1, earlier, key=HEAD)
+    updates = steps.update[int(steps.begins[rank]) : int(steps.begins[rank + 1])]
+    last = np.array([variant.place == "last" for variant in kinds])
+    for u in range(int(updates.max()) + 1):
+        made = np.flatnonzero(last & (updates == u)).tolist()
+        waits = [(np.array([k]), op) for k in made for op in make.step(kinds[k]).lasts]
+        unit, key = np.array([head + 1 + u]), 3 * made[-1] + 3
+        yield Group(make.tail(len(waits)), -1, unit, none, np.array([u]), waits, key=key)
