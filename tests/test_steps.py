@@ -204,3 +204,18 @@ def test_updates_follow_each_other() -> None:
     assert min(gaps) > 0
     middle = gaps[4:14]
     assert max(middle) == pytest.approx(min(middle), rel=0.01)
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+def test_replicas_meet_at_every_update(zero: int) -> None:
+    """Each update's gradients are reduced once, with replicas folded and not."""
+    way = SMALL | DP | {"schedule.name": "pipedream", "parallelism.zero": zero}
+    folded, whole = (
+        run(RECIPE, way | {"simulation.fold": fold}).timeline for fold in ("auto", "none")
+    )
+    assert whole.seconds == pytest.approx(folded.seconds, rel=1e-9)
+    graph = whole.graph
+    dp = np.array([getattr(work, "dimension", "") == "dp" for work in graph.works])
+    parts, members = np.unique(graph.part[dp[graph.part_work[graph.part]]], return_counts=True)
+    assert len(parts) > 4 * int(graph.step.max())
+    assert set(members.tolist()) == {2}

@@ -107,7 +107,7 @@ class _Row(NamedTuple):
 def _rows(timeline: Timeline, ops: Rows) -> Iterator[_Row]:
     """The ops as plain numbers: taking them from the columns one by one would be slow."""
     graph = timeline.graph
-    columns = [ops, *(getattr(graph, name)[ops] for name in _Row._fields[1:10])]
+    columns = [ops, *(getattr(graph, name)[ops] for name in _Row._fields[1:11])]
     columns += [timeline.start[ops], timeline.end[ops]]
     bounds = graph.wait_start, graph.part_start, graph.memory_start
     columns += [of[ops] for of in bounds] + [of[ops + 1] for of in bounds]
