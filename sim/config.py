@@ -82,21 +82,23 @@ def json_schema() -> dict[str, Any]:
     return Recipe.model_json_schema()
 
 
-def setting(text: str) -> tuple[str, object]:
-    """Key and typed value of a ``--set``; what is not a TOML value is text.
+def setting(
+    text: str, option: str = "--set", example: str = "parallelism.tp=4"
+) -> tuple[str, object]:
+    """Key and typed value of a ``--set``, or of another ``option``; no TOML value is text.
 
     >>> setting("parallelism.tp=4"), setting("model.preset=gpt-22b"), setting("parallelism.dp=")
     (('parallelism.tp', 4), ('model.preset', 'gpt-22b'), ('parallelism.dp', None))
     """
     key, equals, value = (part.strip() for part in text.partition("="))
     if not key or not equals:
-        raise ValueError(f"--set takes KEY=VALUE, such as parallelism.tp=4, and not {text!r}")
+        raise ValueError(f"{option} takes KEY=VALUE, such as {example}, and not {brief(text)}")
     if len(value.splitlines()) > 1:
-        raise ValueError(f"--set {key} takes a value of one line, and not {brief(value)}")
+        raise ValueError(f"{option} {key} takes a value of one line, and not {brief(value)}")
     try:
         return key, tomllib.loads(f"value = {value}")["value"] if value else None
     except RecursionError:
-        raise ValueError(f"--set {key} has lists in lists in lists, too deep to read") from None
+        raise ValueError(f"{option} {key} has lists in lists in lists, too deep to read") from None
     except ValueError:
         return key, value
 
