@@ -14,8 +14,7 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
-import schedules
-from sim import legality, presets
+from sim import legality, order_file, presets
 from sim.files import read_text
 from sim.recipe import NOT_YET, ModelSection, Recipe
 from sim.refusals import SECTIONS, brief, sentence, show, unknown
@@ -53,6 +52,7 @@ def parse(
     _simulated(written)
     recipe = _complete(written, folder)
     legality.check(recipe)
+    order_file.check(recipe)
     return recipe
 
 
@@ -148,13 +148,14 @@ def _simulated(recipe: Recipe) -> None:
 
 def _complete(recipe: Recipe, folder: Path) -> Recipe:
     """Everything that was left out, filled in."""
-    recipe = recipe.model_copy(update={"model": _model(recipe.model, folder)})
     parallelism, training = recipe.parallelism, recipe.training
+    own = {
+        "model": _model(recipe.model, folder),
+        "schedule": order_file.complete(recipe.schedule, parallelism.pp, folder),
+    }
+    recipe = recipe.model_copy(update=own)
     split = parallelism.tp * parallelism.pp * parallelism.cp
-    chunks = recipe.schedule.chunks
-    if chunks is None:
-        chunks = schedules.stages_per_rank(recipe.schedule.name)
-    stages = parallelism.pp * chunks
+    stages = parallelism.pp * (recipe.schedule.chunks or 1)
     given = recipe.schedule.layers_per_stage
     update = {
         "cluster": {"topology": _topology(recipe.cluster.topology, folder)},
@@ -164,10 +165,7 @@ def _complete(recipe: Recipe, folder: Path) -> Recipe:
             if parallelism.overlap_p2p is None
             else parallelism.overlap_p2p,
         },
-        "schedule": {
-            "chunks": chunks,
-            "layers_per_stage": given or _even(recipe.model.layers or 0, stages),
-        },
+        "schedule": {"layers_per_stage": given or _even(recipe.model.layers or 0, stages)},
         "training": {"param_gather_dtype": training.dtype},
     }
     return recipe.model_copy(

@@ -188,7 +188,6 @@ LATER = [
     ("model.experts", 8, "model.experts = 8 is not simulated yet; leave it out"),
     ("model.mla", {"q": 1}, "leave it out"),
     ("model.mtp", 1, "leave it out"),
-    ("schedule.csv", "order.csv", "leave it out"),
     ("schedule.pair", "fused", "leave it out"),
     ("schedule.deferred_wgrad", True, "it must be false"),
     ("training.fp8", {"recipe": "delayed"}, "leave it out"),
