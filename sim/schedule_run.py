@@ -65,7 +65,7 @@ def legal_timeline(
     try:
         return run_plan(plan, times, policy, pair)
     except DeadlockError as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(" ".join(str(error).split())) from None
 
 
 def plan_of(

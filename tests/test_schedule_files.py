@@ -11,6 +11,7 @@ import pytest
 import schedules
 from sim.commands import orders
 from sim.schedule_run import simulate_plan
+from sim.strategies.exchange import Policy
 from traces import schedule_csv
 
 Call = Callable[..., tuple[int, str, str]]
@@ -89,15 +90,23 @@ def test_the_policy_reaches_the_run(traincast: Call) -> None:
     assert traincast(*line)[0] == 0  # Megatron-LM's paired exchanges, as in recipes
 
 
-def test_the_bubble_has_two_counts(traincast: Call) -> None:
-    """By hand: one forward on each of two ranks, 5 s, then 7 s of backward; a hop takes 2 s.
+def test_what_only_the_engine_finds_stuck_is_one_sentence() -> None:
+    """Megatron-LM's paired exchanges, which no legality check knows, under another's order."""
+    plan = schedules.load("zb_v")(4, 8)
+    with pytest.raises(ValueError, match=r"^deadlock: [^\n]*$"):
+        simulate_plan(plan, {"F": 1.0, "I": 1.0, "W": 1.0}, Policy("batched", paired=True))
 
-    Rank 0 runs from 0 to 28, rank 1 from 7 to 19; each is busy for 12 s.
+
+def test_the_bubble_has_two_counts(traincast: Call) -> None:
+    """By hand: stages of F 5 s and B 7 s, hops of 2 s, stages 0 and 2 on rank 0, 1 on rank 1.
+
+    Rank 0 runs from 0 to 44 and is busy for 24 s; rank 1 runs from 7 to 35, busy for 12 s.
     """
-    plan = schedule_csv.read("0F0,0B0\n1F0,1B0")
+    plan = schedule_csv.read("0F0,2F0,2B0,0B0\n1F0,1B0")
     ran = simulate_plan(plan, {"F": 5.0, "I": 4.0, "W": 3.0, "p2p": 2.0})
-    assert (ran["makespan_s"], ran["longest_span_s"], ran["busy_s"]) == (28, 28, [12, 12])
-    assert ran["bubble_rate_makespan"] == ran["bubble_rate_longest_span"] == 16 / 28
+    assert (ran["makespan_s"], ran["longest_span_s"], ran["busy_s"]) == (44, 44, [24, 12])
+    assert ran["bubble_rate_makespan"] == 32 / 44  # of rank 1
+    assert ran["bubble_rate_longest_span"] == 20 / 44  # of rank 0
     line = ("schedule", "zb_v", "--ranks", 4, "--microbatches", 8)
     found = json.loads(traincast(*line, "--json")[1])
     assert found["bubble_rate_makespan"] == 3 / 51  # a lead-in of p - 1 on the last rank
@@ -154,6 +163,8 @@ BROKEN = [
     (["zb_1p", *NAMED[1:], "--option", "mem=6"], 'no option "mem"; it has memory, exact'),
     (["zb_1p", *NAMED[1:], "--option", "memory=x"], '--option memory = "x" must be a number'),
     (["zb_1p", *NAMED[1:], "--option", "memory=nan"], "must be a number"),
+    (["zb_1p", *NAMED[1:], "--option", "memory=true"], "memory = true must be a number"),
+    (["interleaved_1f1b", *NAMED[1:], "--option", "group=true"], "must be a whole number"),
     (["zb_1p", *NAMED[1:], "--option", "memory=0"], "memory = 0 must be at least 1"),
     (["zb_1p", *NAMED[1:], "--option", "exact=1"], "exact = 1 must be true or false"),
     (["zb_1p", *NAMED[1:], "--option", "F=2"], "--option F is given by --times"),
