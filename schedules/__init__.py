@@ -150,16 +150,16 @@ def staleness(name: str, ranks: int, batch: int | None = None) -> list[int]:
     return own(ranks, batch) if own else [0] * ranks
 
 
-def check(name: str, ranks: int, microbatches: int, **given: int | None) -> None:
+def check(name: str, ranks: int, microbatches: int, **given: float | None) -> None:
     """Raise ValueError, in one sentence, for a shape that the schedule cannot run."""
     for what, value in {"ranks": ranks, "microbatches": microbatches, **given}.items():
-        if value is not None and value < 1:
+        if value is not None and value is not False and value < 1:
             raise ValueError(f"{what} = {value} must be at least 1")
         if what in given and value is not None and what not in options(name):
             raise ValueError(f"the schedule {name} has no {what}; leave it out")
     if ranks > MOST_RANKS:
         raise ValueError(f"ranks = {ranks:,} must be at most {MOST_RANKS:,}")
-    chunks = stages_per_rank(name, given.get("chunks"))
+    chunks = stages_per_rank(name, int(given.get("chunks") or 0) or None)
     if ranks * microbatches * chunks > MOST_STEPS:
         raise ValueError(
             f"ranks x microbatches x chunks = {ranks} x {microbatches} x {chunks} must be "

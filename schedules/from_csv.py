@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
-from schedules import Plan
-from schedules._csv import Move, parse, plan_of
+from schedules import Plan, flat
+from schedules._csv import Move, Rows, parse, plan_of
 from schedules._legality import check_plan
 from schedules._messages import check_messages
+
+
+class Shape(NamedTuple):
+    """How large an order is: what a schedule is made for."""
+
+    ranks: int
+    stages: int
+    microbatches: int
 
 
 def from_csv(path: str | Path, policy: str = "direction") -> Plan:
@@ -18,17 +29,52 @@ def from_csv(path: str | Path, policy: str = "direction") -> Plan:
 
     Raises ValueError, in one sentence, for what is no order, or one that cannot run.
     """
-    path = Path(path)
-    try:
-        rows = parse(path.read_text(encoding="utf-8-sig"))
+    with _named(path):
+        rows = _rows(path)
         plan = plan_of(rows)
         check_plan(plan, policy)
         if any(isinstance(action, Move) for row in rows for action in row):
             check_messages(rows, policy)
+    return plan
+
+
+def file_shape(path: str | Path) -> Shape:
+    """The shape of the order in a file, of which only the cells are checked.
+
+    Raises ValueError, in one sentence, for what has no steps to count.
+    """
+    with _named(path):
+        return shape(plan_of(_rows(path)))
+
+
+def shape(plan: Plan) -> Shape:
+    """Counted from its steps.
+
+    >>> from schedules import load
+    >>> shape(load("interleaved_1f1b")(2, 4))
+    Shape(ranks=2, stages=4, microbatches=4)
+
+    Raises ValueError when there are none.
+    """
+    steps = [step for row in flat(plan) for step in row]
+    if not steps:
+        raise ValueError("the plan has no ranks")
+    stages, microbatches = ({step[k] for step in steps} for k in (0, 2))
+    return Shape(len(plan), len(stages), len(microbatches))
+
+
+def _rows(path: str | Path) -> Rows:
+    return parse(Path(path).read_text(encoding="utf-8-sig"))
+
+
+@contextmanager
+def _named(path: str | Path) -> Iterator[None]:
+    """Refusals begin with the file that they are about."""
+    try:
+        yield
     except OSError as error:
         raise ValueError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
     except UnicodeDecodeError:
         raise ValueError(f"{path}: this is no text") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    return plan

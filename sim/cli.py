@@ -182,11 +182,24 @@ def check(
 
 @app.command(epilog="Example: traincast schedule one_f_one_b --ranks 4 --microbatches 8")
 def schedule(
-    name: Annotated[str, typer.Argument(help="A schedule; see list schedules.")],
-    ranks: Annotated[int, typer.Option(metavar="P", help="Ranks of the pipeline.")],
-    microbatches: Annotated[int, typer.Option(metavar="M", help="Microbatches per step.")],
+    name: Annotated[
+        str, typer.Argument(help="A schedule (see list schedules), or an order in torch's CSV.")
+    ],
+    ranks: Annotated[
+        int | None, typer.Option(metavar="P", help="Ranks of the pipeline; a file says them.")
+    ] = None,
+    microbatches: Annotated[
+        int | None, typer.Option(metavar="M", help="Microbatches per step; a file says them.")
+    ] = None,
     chunks: Annotated[
         int | None, typer.Option(metavar="V", help="Stages per rank, where a schedule has several.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Another option of the schedule, such as group=8; may be given several times.",
+        ),
     ] = None,
     times: Annotated[
         str,
@@ -195,6 +208,10 @@ def schedule(
     pair: Annotated[
         str, typer.Option(help="How overlapped pairs run: fused or serial.", metavar="HOW")
     ] = "fused",
+    p2p: Annotated[
+        str,
+        typer.Option(help="Streams of messages: direction, pair or batched.", metavar="POLICY"),
+    ] = "direction",
     csv: Annotated[
         Path | None,
         typer.Option(metavar="FILE", parser=_path, help="Write the order as torch's CSV."),
@@ -205,25 +222,24 @@ def schedule(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run a pipeline schedule by itself: makespan, idle time, activations, order."""
-    import schedules
-    from sim.commands import output, values
+    """Run a pipeline schedule or an order by itself: makespan, bubble, activations, order."""
+    from sim.commands import orders, output, values
+    from sim.schedule_run import figures, legal_timeline
 
-    seconds = values.times(times)
-    if pair not in ("fused", "serial"):
-        raise ValueError(f"--pair is fused or serial, not {pair!r}")
-    given = {} if chunks is None else {"chunks": chunks}
-    schedules.check(name, ranks, microbatches, **given)
+    seconds, options = values.times(times), orders.options(option or ())
+    policy, how = orders.policy(name, p2p), orders.pair(pair)
     if csv:
         output.replaceable(csv)
     if plot:
         output.picture(plot)
-    if csv and plot and csv.resolve() == plot.resolve():
-        raise ValueError(f"--csv and --plot both name {csv}; give two files")
-    from sim.schedule_run import figures, legal_timeline, plan_of
-
-    plan = plan_of(name, ranks, microbatches, schedules.stages_per_rank(name, chunks), seconds)
-    ran = legal_timeline(plan, seconds, pair=pair)
+    output.apart({"--csv": csv, "--plot": plot}, Path(name) if orders.is_file(name) else None)
+    asked = orders.Asked(ranks, microbatches, chunks)
+    if orders.is_file(name):
+        plan = orders.from_file(Path(name), asked, options, p2p)
+        name = Path(name).name
+    else:
+        plan = orders.of_name(name, asked, options, seconds)
+    ran = legal_timeline(plan, seconds, policy, how)
     result = figures(plan, ran)
     with ExitStack() as files:  # both or none
         if csv:

@@ -67,6 +67,7 @@ def _own(name: str, base: Recipe) -> Overrides:
     spread = list(base.layers_per_stage if fits else even(layers, stages))
     return {
         "schedule.name": name,
+        "schedule.csv": None,
         "schedule.group": base.schedule.group if same else None,
         "schedule.chunks": chunks if takes else None,
         "schedule.layers_per_stage": spread,

@@ -14,8 +14,7 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
-import schedules
-from sim import legality, presets
+from sim import legality, order_file, presets
 from sim.files import read_text
 from sim.recipe import NOT_YET, ModelSection, Recipe
 from sim.refusals import SECTIONS, brief, sentence, show, unknown
@@ -53,6 +52,7 @@ def parse(
     _simulated(written)
     recipe = _complete(written, folder)
     legality.check(recipe)
+    order_file.check(recipe)
     return recipe
 
 
@@ -82,21 +82,23 @@ def json_schema() -> dict[str, Any]:
     return Recipe.model_json_schema()
 
 
-def setting(text: str) -> tuple[str, object]:
-    """Key and typed value of a ``--set``; what is not a TOML value is text.
+def setting(
+    text: str, option: str = "--set", example: str = "parallelism.tp=4"
+) -> tuple[str, object]:
+    """Key and typed value of a ``--set``, or of another ``option``; no TOML value is text.
 
     >>> setting("parallelism.tp=4"), setting("model.preset=gpt-22b"), setting("parallelism.dp=")
     (('parallelism.tp', 4), ('model.preset', 'gpt-22b'), ('parallelism.dp', None))
     """
     key, equals, value = (part.strip() for part in text.partition("="))
     if not key or not equals:
-        raise ValueError(f"--set takes KEY=VALUE, such as parallelism.tp=4, and not {text!r}")
+        raise ValueError(f"{option} takes KEY=VALUE, such as {example}, and not {brief(text)}")
     if len(value.splitlines()) > 1:
-        raise ValueError(f"--set {key} takes a value of one line, and not {brief(value)}")
+        raise ValueError(f"{option} {key} takes a value of one line, and not {brief(value)}")
     try:
         return key, tomllib.loads(f"value = {value}")["value"] if value else None
     except RecursionError:
-        raise ValueError(f"--set {key} has lists in lists in lists, too deep to read") from None
+        raise ValueError(f"{option} {key} has lists in lists in lists, too deep to read") from None
     except ValueError:
         return key, value
 
@@ -146,13 +148,14 @@ def _simulated(recipe: Recipe) -> None:
 
 def _complete(recipe: Recipe, folder: Path) -> Recipe:
     """Everything that was left out, filled in."""
-    recipe = recipe.model_copy(update={"model": _model(recipe.model, folder)})
     parallelism, training = recipe.parallelism, recipe.training
+    own = {
+        "model": _model(recipe.model, folder),
+        "schedule": order_file.complete(recipe.schedule, parallelism.pp, folder),
+    }
+    recipe = recipe.model_copy(update=own)
     split = parallelism.tp * parallelism.pp * parallelism.cp
-    chunks = recipe.schedule.chunks
-    if chunks is None:
-        chunks = schedules.stages_per_rank(recipe.schedule.name)
-    stages = parallelism.pp * chunks
+    stages = parallelism.pp * (recipe.schedule.chunks or 1)
     given = recipe.schedule.layers_per_stage
     update = {
         "cluster": {"topology": _topology(recipe.cluster.topology, folder)},
@@ -162,10 +165,7 @@ def _complete(recipe: Recipe, folder: Path) -> Recipe:
             if parallelism.overlap_p2p is None
             else parallelism.overlap_p2p,
         },
-        "schedule": {
-            "chunks": chunks,
-            "layers_per_stage": given or _even(recipe.model.layers or 0, stages),
-        },
+        "schedule": {"layers_per_stage": given or _even(recipe.model.layers or 0, stages)},
         "training": {"param_gather_dtype": training.dtype},
     }
     filled = {name: getattr(recipe, name).model_copy(update=new) for name, new in update.items()}

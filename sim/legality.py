@@ -98,7 +98,7 @@ def _schedule(recipe: Recipe) -> None:
     schedule = recipe.schedule
     options = schedules.options(schedule.name)
     own = schedules.stages_per_rank(schedule.name)
-    if (schedule.chunks or 1) != own and "chunks" not in options:
+    if (schedule.chunks or 1) != own and "chunks" not in options and not schedule.csv:
         able = [name for name in schedules.names() if "chunks" in schedules.options(name)]
         raise ValueError(
             f"schedule.chunks = {schedule.chunks} needs a schedule with chunks, such as "

@@ -45,7 +45,6 @@ NOT_YET: dict[str, tuple[object, ...]] = {
     "parallelism.etp": (1,),
     "parallelism.zero": (0, 1),
     "parallelism.fsdp": (None,),
-    "schedule.csv": (None,),
     "schedule.deferred_wgrad": (False,),
     "training.fp8": (None,),
     "training.recompute": RECOMPUTE,
@@ -189,15 +188,15 @@ class ScheduleSection(Section):
     """In which order each pipeline rank runs its microbatches."""
 
     name: Name = "one_f_one_b"
-    """`traincast list schedules` names them"""
+    """`traincast list schedules` names them; from_csv where csv is given"""
     chunks: Layers | None = None
     """stages per rank, for interleaved schedules (2 unless given)"""
     group: Count | None = None
     """interleaved: microbatches that pass a chunk in a row; one per rank unless given"""
     layers_per_stage: Split | None = None
     """layers of each of the pp x chunks stages, first to last; even unless given"""
-    csv: str | None = None
-    """file with the order"""
+    csv: Name | None = None
+    """file with the order in torch's CSV, relative to this file; name is then left out"""
     deferred_wgrad: Switch = False
     """weight gradients later than input gradients"""
     pair: Literal["serial", "fused", "shared"] = "shared"
@@ -290,8 +289,11 @@ class Recipe(Section):
         """The steps of every pipeline rank in order.
 
         A searched schedule takes ``times``: seconds of a stage's F, I and W, and of a p2p.
+        Raises ValueError, in one sentence, for an order from a file that cannot run.
         """
         schedule = schedules.load(self.schedule.name)
+        if self.schedule.csv:
+            return schedule(self.schedule.csv, self.parallelism.p2p)
         given = times if schedules.takes_times(self.schedule.name) else {}
         return schedule(self.parallelism.pp, self.planned, **self.options, **given)
 

@@ -13,7 +13,7 @@ import numpy as np
 import schedules
 from schedules import Plan
 from sim.analysis.memory import peaks
-from sim.engine import simulate
+from sim.engine import DeadlockError, simulate
 from sim.graph import Communication, Fixed, Graph, Memory
 from sim.hardware import ideal
 from sim.program import Kernel, Program
@@ -62,17 +62,25 @@ def legal_timeline(
     """
     # Megatron-LM's exchanges meet in its own schedules; the engine tells where they do not
     schedules.require_legal(plan, "direction" if policy.paired else policy.name, pair)
-    return run_plan(plan, times, policy, pair)
+    try:
+        return run_plan(plan, times, policy, pair)
+    except DeadlockError as error:
+        raise ValueError(" ".join(str(error).split())) from None
 
 
 def plan_of(
-    name: str, ranks: int, microbatches: int, chunks: int, times: Times | None = None
+    name: str,
+    ranks: int,
+    microbatches: int,
+    chunks: int,
+    times: Times | None = None,
+    **options: Any,
 ) -> Plan:
-    """The plan of a schedule, which gets the number of chunks if it takes one.
+    """The plan of a schedule, which gets the number of chunks if it takes one, and its options.
 
     One that is searched gets ``times``, or takes all stages' F, I and W to be equal without them.
     """
-    given: dict[str, Any] = {"chunks": chunks} if "chunks" in schedules.options(name) else {}
+    given = options | ({"chunks": chunks} if "chunks" in schedules.options(name) else {})
     schedules.check(name, ranks, microbatches, **given)
     if times and schedules.takes_times(name):
         given |= {key: times[key] for key in ("F", "I", "W", "p2p")}
@@ -86,21 +94,39 @@ def run_plan(plan: Plan, times: Times, policy: Policy = DIRECTION, pair: str = "
 
 
 def figures(plan: Plan, timeline: Timeline) -> dict[str, Any]:
-    """Makespan, and per rank its idle seconds, activations at the peak and order."""
+    """Makespan, and per rank its busy and idle seconds, activations at the peak and order.
+
+    The bubble's rate is the share (S - busy) / S of S seconds: of the makespan, for the rank that
+    idles most, and of the longest own span, for the (first) rank that has it.
+    """
     graph = timeline.graph
     first, last, busy = (np.zeros(len(plan)) for _ in range(3))
     for rank, stream, ops in graph.by_stream():
         if stream == "compute":
             first[rank], last[rank] = timeline.start[ops[0]], timeline.end[ops[-1]]
             busy[rank] = (timeline.end[ops] - timeline.start[ops]).sum()
+    span = last - first
+    longest = int(span.argmax())
     return {
         "makespan_s": timeline.seconds,
-        "longest_span_s": float((last - first).max()),
+        "longest_span_s": float(span[longest]),
+        "bubble_rate_makespan": _rate(timeline.seconds, float(busy.min())),
+        "bubble_rate_longest_span": _rate(float(span[longest]), float(busy[longest])),
+        "busy_s": busy.tolist(),
         "idle_s": (timeline.seconds - busy).tolist(),
-        "idle_in_span_s": (last - first - busy).tolist(),
+        "idle_in_span_s": (span - busy).tolist(),
         "peak_activations": [peak.peak_bytes for peak in peaks(timeline)],
         "orders": [[str(step) for step in steps] for steps in plan],
     }
+
+
+def _rate(seconds: float, busy: float) -> float:
+    """The share of the seconds that is not busy.
+
+    >>> _rate(8.0, 6.0)
+    0.25
+    """
+    return (seconds - busy) / seconds if seconds else 0.0
 
 
 def plan_graph(plan: Plan, times: Times, policy: Policy, pair: str = "fused") -> Graph:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sim import cli
 from sim.job import Job
 from sim.mesh import Mesh
 from sim.model import Model, Setting
@@ -24,6 +25,18 @@ def shared() -> Path:
     if not (SHARED / "data").is_dir():
         pytest.skip("needs ../shared/data, the measured data beside the project, which is not here")
     return SHARED / "data"
+
+
+@pytest.fixture
+def traincast(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command; returns its exit code, standard output and standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(argument) for argument in arguments])
+        return (int(str(end.value.code)), *capsys.readouterr())
+
+    return call
 
 
 GPT = Model(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import schedules
-from sim import cli, config
+from sim import config
 from sim.commands import output, starter, tables
 from sim.recipe import NOT_YET
 
@@ -31,18 +31,6 @@ cluster = { topology = "dgx_a100", gpus = 8 }
 parallelism.tp = 8
 training = { micro_batch = 4, global_batch = 4, recompute = "full" }
 """
-
-
-@pytest.fixture
-def traincast(capsys):
-    """Runs a command; returns its exit code, standard output and standard error."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            cli.main([str(argument) for argument in arguments])
-        return (end.value.code, *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import schedules
 from sim import cluster as clusters
 from sim.cli import app
+from sim.commands import comparison
 from sim.compare import by_schedule, by_value, compare
 from sim.plots.compare import Point, best_of
 from sim.runs import job_of, load, run
@@ -99,6 +100,25 @@ def test_the_command_prints_writes_and_gives_reasons(tmp_path: Path) -> None:
     assert [row["name"] for row in rows] == ["gpipe", "dualpipe"]
     assert rows[0]["step_time_s"] > 0
     assert "at least two per rank" in rows[1]["refused"]
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_the_table_says_why_and_is_whole(ways, columns, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """At 80 columns too every figure is there, and each cause with its share of the step."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    comparison.show(list(ways.values()))
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= columns
+    for way in ways.values():
+        summary = way.result.summary
+        (first,) = [line for line in out.splitlines() if line.startswith(f"{way.name} ")]
+        assert {way.name, *comparison.row(summary)[-3:]} <= set(first.split())
+        by_cause = summary["bubble"]["by_cause_s"]
+        most = max(by_cause, key=by_cause.__getitem__)
+        share = f"{by_cause[most] / summary['step_time_s']:.1%}"
+        assert f"{most.replace('_', ' ')} {share}" in first
+    line = next(line for line in out.splitlines() if line.startswith("zb_2p"))
+    assert line.count("%") == (2 if columns == 80 else 4)  # all three causes in one line, or not
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,10 @@ REFUSED = [
     ({"model.vocab": 2**31 + 1}, "must be at most 2,147,483,648"),
     ({"model.sequence": 10**400}, "000... must be at most 2,147,483,648"),
     ({"model.heads": 16**5000}, "model.heads = a int too long to show must be at most"),
-    ({"training.global_batch": 65_537 * 8}, "65,537 microbatches per pipeline are more than the"),
+    (
+        {"training.global_batch": 65_537 * 8},
+        "65,537 microbatches per pipeline and run are more than the",
+    ),
     (
         {"parallelism.pp": 16, "cluster.gpus": 512, "training.global_batch": 65_008 * 8}
         | {"model.layers": 96, "schedule.name": "interleaved_1f1b", "schedule.chunks": 6},
@@ -188,8 +191,6 @@ LATER = [
     ("model.experts", 8, "model.experts = 8 is not simulated yet; leave it out"),
     ("model.mla", {"q": 1}, "leave it out"),
     ("model.mtp", 1, "leave it out"),
-    ("schedule.csv", "order.csv", "leave it out"),
-    ("schedule.pair", "fused", "leave it out"),
     ("schedule.deferred_wgrad", True, "it must be false"),
     ("training.fp8", {"recipe": "delayed"}, "leave it out"),
     ("training.recompute", {"every": 2}, "is not simulated yet"),

@@ -223,3 +223,29 @@ def test_communication_alone_draws():
     b.add("ar", 0, "tp", Communication("all_reduce", 1.0, (0, 1), "tp"))
     figure = plots.timeline(Timeline(b.graph(), np.zeros(1), np.ones(1)))
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["tp", "no computing"]
+
+
+def test_bars_too_narrow_to_see_keep_their_shares() -> None:
+    """1,100 each of F, I and W in turn, of 0.58 dots: none is drawn for another's seconds."""
+    ops = [(0, "FIW"[k % 3], k, float(k), k + 1.0) for k in range(3300)]
+    figure = plots.timeline(timeline(*ops))
+    for phase in "FIW":
+        drawn = sum(right - left for left, right in spans(figure, PHASES[phase][1]))
+        assert drawn == pytest.approx(1100, rel=0.1)
+
+
+@pytest.mark.parametrize("microbatches", [8, 12])
+def test_a_step_says_its_stage_where_there_is_room(microbatches: int) -> None:
+    """In each bar of the interleaved schedule at 4 ranks and 8 microbatches, not at 12; no label
+    reaches into the next one."""
+    plan = plan_of("interleaved_1f1b", 4, microbatches, 2)
+    figure = plots.timeline(run_plan(plan, {"F": 1.0, "I": 1.0, "W": 1.0}))
+    labels = figure.axes[0].texts
+    steps = {str(step) for items in plan for step in items}
+    assert (steps == {label.get_text() for label in labels}) == (microbatches == 8)
+    figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in labels]
+    boxes.sort(key=lambda box: (round(box.y0 / 10), box.x0))
+    rows = [(one, other) for one, other in pairwise(boxes) if abs(one.y0 - other.y0) < 5]
+    assert len(rows) > 100
+    assert all(one.x1 < other.x0 or other.x1 < one.x0 for one, other in rows)

@@ -33,7 +33,7 @@ def commands() -> list[str]:
 def test_every_command_of_the_section_use_works(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Run in a folder that has the recipe and the config that the lines speak of."""
+    """Run in a folder that has the recipe, the order and the config that the lines speak of."""
     if line == "traincast validate":
         pytest.skip("simulates all published runs; test_validation runs the small ones")
     monkeypatch.chdir(tmp_path)
@@ -45,6 +45,7 @@ def test_every_command_of_the_section_use_works(
         "num_attention_heads": 16, "num_key_value_heads": 8, "intermediate_size": 5632,
         "vocab_size": 32000, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
     }  # fmt: skip
+    (tmp_path / "order.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1")
     (tmp_path / "config.json").write_text(json.dumps(llama))
     result = CliRunner().invoke(app, shlex.split(line)[1:])
     assert result.exit_code == 0, result.output

@@ -31,6 +31,7 @@ STRATEGIES = {
         "pipeline schedule",
         "the order of forwards and backwards; see traincast list schedules",
     ),
+    "schedule.csv": ("an order of your own", "read from a file in torch's CSV"),
     "schedule.chunks": ("interleaving", "each pipeline rank holds several stages"),
     "schedule.layers_per_stage": ("uneven stages", "how many layers each stage holds"),
     "parallelism.p2p": (

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from sim.commands import tables
@@ -14,7 +16,9 @@ from sim.compare import Way
 from sim.files import replacing
 
 Figures = Mapping[str, Any]
-COLUMNS = ("way", "step, s", "idle", "most of it", "memory, GiB", "pp, GiB", "exposed, s")
+COLUMNS = ("way", "step, s", "idle", "most of it", "memory,\nGiB", "pp,\nGiB", "exposed,\ns")
+WIDE = 130  # columns of a terminal in which all causes stand in one line
+LEAST = 0.0005  # of the step: a smaller share of a cause is no figure to show
 
 
 def summaries(ways: Sequence[Way]) -> list[dict[str, Any]]:
@@ -27,7 +31,9 @@ def summaries(ways: Sequence[Way]) -> list[dict[str, Any]]:
 
 def show(ways: Sequence[Way]) -> None:
     """Print a row for each way that ran, and a sentence for each that did not."""
-    table = Table()
+    console = Console()
+    wide = console.width >= WIDE
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, int(wide)))
     for name in COLUMNS:
         table.add_column(
             name,
@@ -36,31 +42,45 @@ def show(ways: Sequence[Way]) -> None:
             overflow="fold",
             min_width=min(max((len(way.name) for way in ways), default=0), 23) * (name == "way"),
         )
+    between = ", " if wide else "\n"
     for way in ways:
         if way.result:
-            table.add_row(*row(way.name, way.result.summary))
-    Console().print(table)
+            summary = way.result.summary
+            table.add_row(escape(way.name), *row(summary, between))
+    console.print(table)
     for way in ways:
         if way.result is None:
             tables.say(f"{way.name}: {way.refused}")
 
 
-def row(name: str, summary: Figures) -> tuple[str, ...]:
-    """Step time, share and main cause of not computing, memory of the rank that needs most, what a
+def row(summary: Figures, between: str = ", ") -> tuple[str, ...]:
+    """Step time, share and main causes of not computing, memory of the rank that needs most, what a
     rank sends along the pipeline at most, and exposed communication."""
-    causes = summary["bubble"]["by_cause_s"]
-    worst = max(causes, key=lambda cause: causes[cause], default="")
     sent = summary["bytes_sent"].get("pp", {}).values()
     exposed = sum(spread["mean"] for spread in summary["time_s"]["exposed"].values())
     return (
-        name,
         f"{summary['step_time_s']:.4g}",
         f"{summary['bubble']['idle_share_of_step']:.1%}",
-        worst.replace("_", " "),
+        between.join(causes(summary)),
         f"{peak(summary) / 2**30:.2f}",
         f"{max(sent, default=0.0) / 2**30:.2f}",
         f"{exposed:.3g}",
     )
+
+
+def causes(summary: Figures) -> list[str]:
+    """Up to three causes of not computing that count, the largest first, with share of the step.
+
+    >>> by_cause = {"drain": 0.25, "exposed_tp": 0.5, "warm_up": 1e-9}
+    >>> causes({"step_time_s": 4.0, "bubble": {"by_cause_s": by_cause}})
+    ['exposed tp 12.5%', 'drain 6.2%']
+    """
+    share = {
+        cause.replace("_", " "): seconds / summary["step_time_s"]
+        for cause, seconds in summary["bubble"]["by_cause_s"].items()
+    }
+    most = sorted(share, key=lambda cause: -share[cause])[:3]
+    return [f"{cause} {share[cause]:.1%}" for cause in most if share[cause] >= LEAST]
 
 
 def peak(summary: Figures) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sim.files import replaceable, replacing, writable, write_text
 
-__all__ = ["picture", "print_json", "replaceable", "replacing", "writable", "write_text"]
+__all__ = ["apart", "picture", "print_json", "replaceable", "replacing", "writable", "write_text"]
 
 
 def picture(path: Path) -> Path:
@@ -22,6 +23,17 @@ def picture(path: Path) -> Path:
             f"cannot draw {path}: no picture format {ending!r}; there are {', '.join(known)}"
         )
     return replaceable(path)
+
+
+def apart(written: Mapping[str, Path | None], read: Path | None = None) -> None:
+    """Raise ValueError when two options name one file, or one names the file that is read."""
+    files = {option: path.resolve() for option, path in written.items() if path}
+    for option, path in files.items():
+        if read and path == read.resolve():
+            raise ValueError(f"{option} would replace {read}, which is read; name another file")
+    if len({*files.values()}) < len(files):
+        one = next(path for path in written.values() if path)
+        raise ValueError(f"{' and '.join(files)} both name {one}; give two files")
 
 
 def print_json(data: object) -> None:

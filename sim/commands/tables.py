@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from sim import units
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def show(rows: Iterable[Sequence[str]], *columns: str, title: str | None = None) -> None:
     """Print a table; every column but the first is aligned right."""
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(title=title and escape(title), title_justify="left", title_style="bold")
     for k, name in enumerate(columns):
         table.add_column(name, justify="right" if k else "left", no_wrap=k == 0)
     for row in rows:
@@ -129,18 +130,20 @@ def overflow(memory: Sequence[Figures], capacity: float) -> str | None:
 
 
 def show_schedule(name: str, result: Figures) -> None:
-    """Print a schedule's makespan and, per rank, its idle time and activations."""
+    """Print a schedule's makespan, its bubble in both counts, and each rank's figures."""
+    keys = ("busy_s", "idle_s", "idle_in_span_s", "peak_activations")
     rows = [
-        (str(rank), f"{idle:g}", f"{inside:g}", f"{peak:g}")
-        for rank, (idle, inside, peak) in enumerate(
-            zip(result["idle_s"], result["idle_in_span_s"], result["peak_activations"], strict=True)
-        )
+        (str(rank), *(f"{result[key][rank]:g}" for key in keys))
+        for rank in range(len(result["orders"]))
     ]
     title = (
         f"{name}: makespan {result['makespan_s']:g} s, "
-        f"longest span of a rank {result['longest_span_s']:g} s"
+        f"longest span of a rank {result['longest_span_s']:g} s\n"
+        f"bubble: {result['bubble_rate_makespan']:.2%} of the makespan (most idle rank), "
+        f"{result['bubble_rate_longest_span']:.2%} of the longest span"
     )
-    show(rows, "rank", "idle, s", "idle in own span, s", "peak activations, stages", title=title)
+    columns = ("rank", "busy, s", "idle, s", "idle in own span, s", "peak activations, stages")
+    show(rows, *columns, title=title)
 
 
 def show_files(files: Iterable[Path]) -> None:

@@ -40,7 +40,8 @@ def bars(start: Floats, end: Floats, look: NDArray[np.int64], pixel: float) -> B
 
 
 def rasterise(of: Bars, look: NDArray[np.int64], pixel: float) -> Bars:
-    """Replace bars narrower than a pixel by one per pixel: of the look with most seconds there.
+    """Replace bars narrower than a pixel by one per pixel: of the look with most seconds there,
+    and where looks have as many, of the lowest and of the highest in turn.
 
     Neighbouring pixels of one look are one bar, so a lane has no more bars than dots, however many
     kernels it has.
@@ -54,7 +55,8 @@ def rasterise(of: Bars, look: NDArray[np.int64], pixel: float) -> Bars:
     opens = _changes(column) | _changes(look[small])
     begins = np.flatnonzero(opens)  # of each (column, look)
     seconds = np.add.reduceat(of.end[small] - of.start[small], begins)
-    most = begins[np.lexsort((-seconds, column[begins]))]
+    turn = np.where(column[begins] % 2, -look[small[begins]], look[small[begins]])
+    most = begins[np.lexsort((turn, -seconds, column[begins]))]
     small, column = small[most], column[most]
     small, column = small[_changes(column)], column[_changes(column)]
     runs = np.flatnonzero(_changes(look[small]) | (np.diff(column, prepend=column[0] - 2) != 1))

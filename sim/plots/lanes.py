@@ -22,6 +22,7 @@ TALL, THIN = 0.62, 0.15  # heights of the lane of computing and of each transfer
 BAR = 0.12  # of a transfer in its lane
 _DOTS = 1900.0  # of the axes, at 150 per inch: what is less than one of them cannot be seen
 _LETTER = 9.5  # dots that a letter of a label takes
+_MARGIN = 4.0  # dots beside a label
 _BACKWARD = "RIW"  # phases that take turns, layer by layer
 _NARROW = 12.0  # dots: narrower bars that take turns become bands
 
@@ -155,7 +156,7 @@ def _number(axes: Axes, view: View, some: Bars, ops: Rows, centre: float, colour
     chunks = len(np.unique(graph.stage[ops])) > 1
     left, right = np.maximum(some.start, view.low), np.minimum(some.end, view.high)
     middle = (left + right) / 2 * view.scale
-    letters = ((right - left) / view.pixel - 6) / _LETTER
+    letters = ((right - left) / view.pixel - _MARGIN) / _LETTER
     for k in np.flatnonzero((letters >= 1) & (graph.microbatch[ops] >= 0)):
         op = graph.op(int(ops[k]))
         labels = [f"{op.stage}{op.phase}{op.microbatch}"] * chunks + [str(op.microbatch)]

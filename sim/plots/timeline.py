@@ -143,7 +143,7 @@ def _frame(axes: Axes, view: View, shown: Sequence[int], height: float, title: s
     axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_locator(MaxNLocator(12, steps=[1, 2, 2.5, 5, 10]))
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.set_title(title, fontsize=11, loc="left")
+    axes.set_title(title, fontsize=11, loc="left", parse_math=False)
 
 
 def legend(made: Figure, keys: Sequence[Key]) -> None:
