@@ -11,7 +11,7 @@ import pytest
 from schedules import pipedream
 from sim.analysis.idle import bubble, idle
 from sim.analysis.memory import peaks
-from sim.analysis.steps import ends, laps, steady
+from sim.analysis.steps import ends, laps, one, steady
 from sim.engine import simulate
 from sim.graph import Builder, Fixed
 from sim.hardware import ideal
@@ -170,6 +170,8 @@ def test_a_step_by_hand() -> None:
     assert (found.seconds, found.steps) == (7.0, 2)
     assert (found.timeline.end - found.timeline.start).tolist() == [0.0, 4.0, 3.0]
     assert steady(timeline, lead=2, drain=2).steps == 1
+    assert one(timeline).start.tolist() == [0.0, 0.0, 4.0]
+    assert one(timeline).end.tolist() == [0.0, 4.0, 4.0]
     assert steady(timeline, lead=0).seconds == 12.0
 
 

@@ -55,8 +55,20 @@ def steady(timeline: Timeline, lead: int = 1, drain: int = 0) -> Steady:
     last = max(first, len(end) - 1 - drain)
     if first < 1:
         return Steady(timeline, timeline.seconds, max(len(end), 1))
-    low, high = end[first - 1], end[last]
-    clipped = Timeline(
-        timeline.graph, np.clip(timeline.start, low, high), np.clip(timeline.end, low, high)
-    )
-    return Steady(clipped, float(high - low), last - first + 1)
+    clipped = _clipped(timeline, end[first - 1], end[last])
+    return Steady(clipped, clipped.seconds, last - first + 1)
+
+
+def one(timeline: Timeline, lead: int = 1) -> Timeline:
+    """The step after the first ``lead``, from 0 s on; of one step, all of it."""
+    end = ends(timeline)
+    first = min(lead, len(end) - 1)
+    if first < 1:
+        return timeline
+    shown = _clipped(timeline, end[first - 1], end[first])
+    return Timeline(shown.graph, shown.start - end[first - 1], shown.end - end[first - 1])
+
+
+def _clipped(timeline: Timeline, low: float, high: float) -> Timeline:
+    start, end = (np.clip(column, low, high) for column in (timeline.start, timeline.end))
+    return Timeline(timeline.graph, start, end)

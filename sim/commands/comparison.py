@@ -11,11 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from sim.analysis.steps import one
 from sim.commands import tables
 from sim.compare import Way
 from sim.files import replacing
 
 Figures = Mapping[str, Any]
+FIGURES = 38  # letters that the other columns take with the gaps between them
 COLUMNS = ("way", "step, s", "idle", "most of it", "memory,\nGiB", "pp,\nGiB", "exposed,\ns")
 WIDE = 130  # columns of a terminal in which all causes stand in one line
 LEAST = 0.0005  # of the step: a smaller share of a cause is no figure to show
@@ -34,13 +36,15 @@ def show(ways: Sequence[Way]) -> None:
     console = Console()
     wide = console.width >= WIDE
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, int(wide)))
+    longest = min(max((len(way.name) for way in ways), default=0), 23)
     for name in COLUMNS:
         table.add_column(
             name,
             justify="left" if name in ("way", "most of it") else "right",
             no_wrap=name not in ("way", "most of it"),
             overflow="fold",
-            min_width=min(max((len(way.name) for way in ways), default=0), 23) * (name == "way"),
+            min_width=longest if name == "way" else 0,
+            max_width=max(console.width - longest - FIGURES, 15) if name == "most of it" else None,
         )
     between = ", " if wide else "\n"
     for way in ways:
@@ -64,7 +68,7 @@ def row(summary: Figures, between: str = ", ") -> tuple[str, ...]:
         between.join(causes(summary)),
         f"{peak(summary) / 2**30:.2f}",
         f"{max(sent, default=0.0) / 2**30:.2f}",
-        f"{exposed:.3g}",
+        f"{exposed:.2g}",
     )
 
 
@@ -89,7 +93,7 @@ def peak(summary: Figures) -> float:
 
 
 def draw(ways: Sequence[Way], out: Path) -> None:
-    """Write the timelines under each other, and step time against memory."""
+    """Write the timelines of a step under each other, and step time against memory."""
     from sim import plots
 
     ran = {way.name: way.result for way in ways if way.result}
@@ -101,7 +105,7 @@ def draw(ways: Sequence[Way], out: Path) -> None:
         for name, result in ran.items()
     ]
     title = str(first.recipe.model.name)
-    timelines = {name: result.timeline for name, result in ran.items()}
+    timelines = {name: one(result.timeline, result.recipe.ramps[0]) for name, result in ran.items()}
     pictures = {
         "compare.png": plots.timelines(timelines, title=title),
         "frontier.png": plots.frontier(points, capacity=first.cluster.gpu.memory, title=title),

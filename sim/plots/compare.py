@@ -30,6 +30,8 @@ def timelines(ways: Mapping[str, Timeline], *, rows: int = 8, title: str = "") -
         add_timeline(axis, one, window=(0.0, last), rows=rows, title=name)
         for axis, (name, one) in zip(axes, ways.items(), strict=False)
     ]
+    for axis in axes[:-1]:
+        axis.set_xlabel("")
     if keys:
         legend(made, keys)
     made.suptitle(title, x=0.01, ha="left", fontsize=12)

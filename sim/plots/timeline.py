@@ -122,7 +122,8 @@ def _draw(axes: Axes, view: View, rank: int, top: float) -> tuple[dict[str, None
     seen = (of.graph.rank == rank) & (of.end > view.low) & (of.start < view.high)
     ops = np.flatnonzero(seen)
     bottom = top - TALL
-    lows, highs = view.low * view.scale, view.high * view.scale
+    lows = view.low * view.scale
+    highs = min(view.high, float(of.end.max(initial=view.high))) * view.scale
     idle = [(lows, bottom), (lows, top), (highs, top), (highs, bottom)]
     hatched = PolyCollection([idle], facecolors="white", edgecolors="0.85", hatch="////", lw=0.0)
     axes.add_collection(hatched, autolim=False)
