@@ -190,7 +190,10 @@ def schedule(
     ] = None,
     times: Annotated[
         str,
-        typer.Option(help="Seconds of a stage's F, I, W, of a transfer, p2p, of a fused pair, FB."),
+        typer.Option(
+            help="Seconds of a stage's F, I, W (F=5/6/7: stage by stage), of a transfer, p2p, "
+            "of a fused pair, FB."
+        ),
     ] = "F=1,I=1,W=1,p2p=0",
     pair: Annotated[
         str, typer.Option(help="How overlapped pairs run: fused or serial.", metavar="HOW")
@@ -214,6 +217,7 @@ def schedule(
         raise ValueError(f"--pair is fused or serial, not {pair!r}")
     given = {} if chunks is None else {"chunks": chunks}
     schedules.check(name, ranks, microbatches, **given)
+    values.staged(seconds, ranks * schedules.stages_per_rank(name, chunks))
     if csv:
         output.replaceable(csv)
     if plot:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 import schedules
+from schedules._times import Seconds
 from sim.topology import MOST_GPUS
 
 if TYPE_CHECKING:
@@ -284,10 +285,10 @@ class Recipe(Section):
         takes = schedules.options(self.schedule.name)
         return {key: value for key, value in given.items() if value is not None and key in takes}
 
-    def plan(self, times: Mapping[str, float]) -> schedules.Plan:
+    def plan(self, times: Mapping[str, Seconds]) -> schedules.Plan:
         """The steps of every pipeline rank in order.
 
-        A searched schedule takes ``times``: seconds of a stage's F, I and W, and of a p2p.
+        A searched schedule takes ``times``: seconds of the stages' F, I and W, and of a p2p.
         """
         schedule = schedules.load(self.schedule.name)
         given = times if schedules.takes_times(self.schedule.name) else {}
