@@ -14,6 +14,7 @@ import schedules
 from schedules import Pair, Plan
 from schedules._times import mean
 from schedules._timing import ends, longest_span
+from schedules._zb_v_search import zero_bubble_v
 from schedules._zero_bubble import zero_bubble
 from sim.schedule_run import figures, plan_of, run_plan, simulate_schedule
 
@@ -77,6 +78,8 @@ AUTHORS = [  # longest own span in one activation per rank, by the zero-bubble a
     (5, 9, ([5, 3, 9, 3, 5], [6, 5, 6, 6, 7], [4, 7, 4, 4, 4]), 0, 179),
     (3, 5, ([4, 4, 7], [7, 5, 7], [8, 7, 4]), 1, 114),
     (3, 5, ([9, 8, 9], [4, 7, 5], [9, 6, 5]), 1, 132),
+    (4, 4, ([1, 8, 8, 5], [3, 8, 5, 6], [1, 4, 4, 9]), 0, 85),
+    (4, 4, ([4, 1, 4, 2], [6, 1, 9, 6], [6, 6, 2, 5]), 1, 81),
     (5, 9, ([9, 5, 9, 7, 5], [5, 9, 6, 4, 9], [6, 8, 8, 6, 8]), 0, 232),  # 227 in ours
     (5, 7, ([6, 7, 7, 9, 9], [5, 8, 6, 6, 5], [7, 8, 7, 8, 6]), 1, 201),  # 188
 ]
@@ -127,6 +130,34 @@ def test_a_bad_time_among_others_is_refused() -> None:
         schedules.load("v_min")(2, 6, I=[1.0, 2.0, math.nan, 3.0])
     with pytest.raises(ValueError, match=r"^p2p is one number for all stages, not 2$"):
         simulate_schedule("gpipe", 2, 6, 1, {"F": 1.0, "p2p": [1.0, 2.0]})
+
+
+def test_no_stage_runs_more_forwards_first_than_the_one_before_it() -> None:
+    """All five on the second of three stages would need more than the first has run."""
+    times = ([9.0, 2.0, 7.0], [3.0, 3.0, 5.0], [9.0, 7.0, 9.0])
+    plan = schedules.load("zb_2p")(3, 5, *times, 1.0)
+    ahead = [[step.kind for step in steps].index("I") for steps in plan]
+    assert ahead == sorted(ahead, reverse=True)
+
+
+def test_zb_v_finds_an_order_where_its_own_method_gets_stuck() -> None:
+    """Steps a hundred times as long as others; torch's order and the one for the means are left."""
+    times = (
+        [1.0, 100.0, 1.0, 1.0, 100.0, 1.0, 100.0, 100.0],
+        [100.0, 1.0, 100.0, 1.0, 1.0, 1.0, 100.0, 1.0],
+        [1.0, 1.0, 100.0, 1.0, 1.0, 1.0, 100.0, 1.0],
+    )
+    assert zero_bubble_v(4, 6, 8, (*times, 1.0)) is None
+    schedules.require_legal(schedules.load("zb_v")(4, 6, *times, 1.0))
+
+
+def test_exact_beats_the_heuristic_on_uneven_stages_in_short_memory() -> None:
+    """Three ranks in memory for two; the shortest is longer than the bound that ends the search."""
+    times = ([9.0, 6.0, 3.0], [1.0, 6.0, 6.0], [2.0, 7.0, 4.0])
+    found = schedules.load("zb_1p")(3, 4, *times, 1.0, memory=2, exact=True)
+    assert held("zb_1p", found) <= 2
+    assert longest_span(found, *times, 1.0) == 87
+    assert longest_span(schedules.load("zb_1p")(3, 4, *times, 1.0, memory=2), *times, 1.0) > 87
 
 
 SHORT = [(3, 4), (4, 5), (2, 6)]
