@@ -110,7 +110,7 @@ def options(name: str) -> tuple[str, ...]:
     """What the schedule takes besides ranks and microbatches.
 
     >>> options("gpipe"), options("interleaved_1f1b")
-    ((), ('chunks', 'group'))
+    ((), ('chunks', 'group', 'overlap'))
     """
     return tuple(inspect.signature(load(name)).parameters)[2:]
 
@@ -153,7 +153,7 @@ def staleness(name: str, ranks: int, batch: int | None = None) -> list[int]:
 def check(name: str, ranks: int, microbatches: int, **given: float | None) -> None:
     """Raise ValueError, in one sentence, for a shape that the schedule cannot run."""
     for what, value in {"ranks": ranks, "microbatches": microbatches, **given}.items():
-        if value is not None and value is not False and value < 1:
+        if not isinstance(value, bool | None) and value < 1:
             raise ValueError(f"{what} = {value} must be at least 1")
         if what in given and value is not None and what not in options(name):
             raise ValueError(f"the schedule {name} has no {what}; leave it out")

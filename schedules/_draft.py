@@ -5,26 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 from schedules import Plan, Step
+from schedules._times import Times
 
 # What a step adds to its rank's memory, in halves of a stage activation
 HALF_AT_INPUTS = {"F": 2, "I": -1, "W": -1}
 ALL_AT_WEIGHTS = {"F": 2, "I": 0, "W": -2}
 
 
-class Times(NamedTuple):
-    """Durations in one unit; whole numbers, so that ties are ties."""
-
-    forward: int
-    inputs: int
-    weights: int
-    hop: int
-
-
-class NoRoomError(ValueError):
-    """The memory limit leaves no room for a step, and no W is left that would make some."""
+class StuckError(ValueError):
+    """A step cannot come next: memory has no room for it, nor a W that makes some, or no input."""
 
 
 class Line:
@@ -64,8 +55,9 @@ class Line:
 class Draft:
     """Ranks with clocks. ``rank_of[stage]`` runs it, holding at most ``limit`` stage activations.
 
-    ``idle`` counts a rank's waits after its first step, and ``worst`` is the longest of them, so
-    the longest own span is the work of a rank and ``worst``.
+    ``idle`` counts a rank's waits after its first step, from ``counted`` on, and ``worst`` is the
+    longest of them. So the longest own span is the work of a rank and ``worst`` if all ranks have
+    as much to do, or if ``counted`` is what each has to do more than the least busy.
     """
 
     def __init__(
@@ -75,16 +67,22 @@ class Draft:
         times: Times,
         limit: float,
         memory: Mapping[str, int] = HALF_AT_INPUTS,
+        counted: Sequence[int] = (),
     ) -> None:
         ranks = max(rank_of) + 1
         self.microbatches, self.times = microbatches, times
         self.limit, self.memory = 2 * limit, memory
         self.clock, self.held, self.idle = [0] * ranks, [0] * ranks, [0] * ranks
-        self.worst = 0
+        self.idle[: len(counted)] = counted
+        self.worst = max(self.idle)
+        self.begin = [0] * ranks  # of the first step
         self.pending: list[deque[tuple[int, int]]] = [deque() for _ in range(ranks)]
         self.plan: Plan = [[] for _ in range(ranks)]
         self.forward, self.backward = (
-            [Line(rank, stage, kind, seconds, memory[kind]) for stage, rank in enumerate(rank_of)]
+            [
+                Line(rank, stage, kind, seconds[stage], memory[kind])
+                for stage, rank in enumerate(rank_of)
+            ]
             for kind, seconds in (("F", times.forward), ("I", times.inputs))
         )
         path = [*self.forward, *reversed(self.backward)]
@@ -95,8 +93,8 @@ class Draft:
     def put(self, line: Line) -> None:
         """The line's next step, at the end of what its rank has."""
         rank, m = line.rank, line.taken
-        if self.held[rank] + line.memory > self.limit:
-            raise NoRoomError
+        if self.held[rank] + line.memory > self.limit or m >= len(line.inputs):
+            raise StuckError
         self.wait(rank, line.inputs[m])
         end = self.clock[rank] + line.seconds
         self.clock[rank] = end
@@ -114,12 +112,22 @@ class Draft:
             if self.plan[rank]:
                 self.idle[rank] += until - self.clock[rank]
                 self.worst = max(self.worst, self.idle[rank])
+            else:
+                self.begin[rank] = until
             self.clock[rank] = until
+
+    def span(self) -> int:
+        """The longest time of a rank from the start of its first step until now."""
+        return max(now - begin for now, begin in zip(self.clock, self.begin, strict=True))
+
+    def next_weights(self, rank: int) -> int:
+        """What the W takes that has been pending longest."""
+        return self.times.weights[self.pending[rank][0][0]]
 
     def put_weights(self, rank: int) -> None:
         """The W that has been pending longest."""
         stage, m = self.pending[rank].popleft()
-        self.clock[rank] += self.times.weights
+        self.clock[rank] += self.times.weights[stage]
         self.held[rank] += self.memory["W"]
         self.plan[rank].append(Step(stage, "W", m))
 
@@ -129,11 +137,22 @@ class Draft:
             while pending:
                 self.put_weights(rank)
 
+    def can_take(self, line: Line) -> bool:
+        """Whether the line's next step has its input on its way, and room if all W run first."""
+        freed = -self.memory["W"] * len(self.pending[line.rank])
+        fits = self.held[line.rank] + line.memory - freed <= self.limit
+        return fits and line.arrival() is not None
+
+    def left(self) -> int:
+        """Forwards and backwards that no rank has taken yet."""
+        lines = (*self.forward, *self.backward)
+        return sum(self.microbatches - line.taken for line in lines)
+
     def room(self, line: Line) -> None:
         """Run as many W as the memory of the line's next step asks for."""
         while self.held[line.rank] + line.memory > self.limit:
             if not self.pending[line.rank]:
-                raise NoRoomError
+                raise StuckError
             self.put_weights(line.rank)
 
     def fill(self, line: Line, patience: float) -> None:
@@ -143,7 +162,7 @@ class Draft:
         more, one more W runs and delays the step.
         """
         rank, arrival, pending = line.rank, line.inputs[line.taken], self.pending[line.rank]
-        while pending and self.clock[rank] + self.times.weights <= arrival:
+        while pending and self.clock[rank] + self.next_weights(rank) <= arrival:
             self.put_weights(rank)
         if pending and arrival - self.clock[rank] > max(patience, 0):
             self.put_weights(rank)
@@ -151,3 +170,18 @@ class Draft:
     def spare(self, rank: int) -> int:
         """How much longer the rank may wait without being the worst."""
         return self.worst - self.idle[rank]
+
+
+def counts(rank_of: Sequence[int], microbatches: int, times: Times) -> list[list[int]]:
+    """Where waits may be counted from: nothing, as the zero-bubble authors do, or extra work.
+
+    The latter lets ranks that have less to do wait for it; it is left out where all have as much.
+
+    >>> counts([0, 1], 2, Times([5, 6], [4, 4], [3, 3], 0))
+    [[0, 0], [0, 2]]
+    """
+    work = [0] * (max(rank_of) + 1)
+    for rank, seconds in zip(rank_of, zip(*times[:3], strict=True), strict=True):
+        work[rank] += microbatches * sum(seconds)
+    extra = [own - min(work) for own in work]
+    return [[0] * len(work), extra] if any(extra) else [extra]

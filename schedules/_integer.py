@@ -6,12 +6,13 @@ through scipy, for few ranks and microbatches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import product
+from collections.abc import Iterator
+from itertools import accumulate, product
 from math import gcd
 
 from schedules import Plan, Step
-from schedules._timing import longest_span, whole
+from schedules._times import Given, Times, exact
+from schedules._timing import longest_span
 from schedules._zero_bubble import zero_bubble
 
 RANKS, MICROBATCHES = 4, 6  # beyond these HiGHS takes longer than anybody waits
@@ -20,9 +21,7 @@ SECONDS = 120.0
 Row = tuple[dict[object, float], float]  # sum of coefficient · variable ≤ bound
 
 
-def best_order(
-    ranks: int, microbatches: int, limit: float, times: tuple[float, float, float, float]
-) -> Plan:
+def best_order(ranks: int, microbatches: int, limit: float, times: Given) -> Plan:
     """The order with the least longest own span, at most ``limit`` activations on a rank.
 
     Raises ValueError for more ranks or microbatches than can be solved, for times of zero, and when
@@ -33,29 +32,35 @@ def best_order(
             f"the exact order is found for up to {RANKS} ranks and {MICROBATCHES} microbatches, "
             f"not {ranks} and {microbatches}; leave exact out"
         )
-    if not min(times[:3]) > 0:
-        raise ValueError("the exact order needs F, I and W above zero; leave exact out")
     start = zero_bubble(ranks, microbatches, limit, times)
-    exact = whole(*times)
-    unit = gcd(*exact)
-    f, i, w, hop = (time // unit for time in exact)
-    most = longest_span(start, f, i, w, hop)
-    least = _least(ranks, microbatches, limit, (f, i, w, hop))
+    small = _smallest(exact(times, ranks))
+    if not min(*small.forward, *small.inputs, *small.weights) > 0:
+        raise ValueError("the exact order needs F, I and W above zero; leave exact out")
+    most = longest_span(start, *small)
+    least = _least(microbatches, limit, small)
     if most <= least:
         return start
-    program = _Program(ranks, microbatches, limit, {"F": f, "I": i, "W": w}, hop, most)
-    found = program.solve(least)
-    return found if longest_span(found, f, i, w, hop) < most else start
+    found = _Program(ranks, microbatches, limit, small, most).solve(least)
+    return found if longest_span(found, *small) < most else start
 
 
-def _least(ranks: int, microbatches: int, limit: float, times: tuple[int, int, int, int]) -> int:
+def _smallest(times: Times) -> Times:
+    """The same in the largest unit in which they are whole."""
+    *each, hop = times
+    unit = gcd(*each[0], *each[1], *each[2], hop) or 1
+    f, i, w = ([time // unit for time in kind] for kind in each)
+    return Times(f, i, w, hop // unit)
+
+
+def _least(microbatches: int, limit: float, times: Times) -> int:
     """No span is shorter: a rank's work and its wait for the first gradient, but for forwards."""
-    f, i, w, hop = times
-    waits = [
-        (later + 1) * f + later * (i + 2 * hop) - f * int(min(microbatches, limit))
-        for later in range(ranks)
-    ]
-    return microbatches * (f + i + w) + max(0, *waits)
+    spans = []
+    for rank, (f, i, w) in enumerate(zip(*times[:3], strict=True)):
+        there = sum(times.forward[rank:])
+        back = sum(inputs + 2 * times.hop for inputs in times.inputs[rank + 1 :])
+        wait = there + back - f * int(min(microbatches, limit))
+        spans.append(microbatches * (f + i + w) + max(0, wait))
+    return max(spans)
 
 
 class _Program:
@@ -66,15 +71,19 @@ class _Program:
         ranks: int,
         microbatches: int,
         limit: float,
-        seconds: Mapping[str, int],
-        hop: int,
+        times: Times,
         most: float,
     ) -> None:
         self.ranks, self.microbatches, self.limit = ranks, microbatches, limit
-        self.seconds, self.hop, self.most = seconds, hop, most
-        self.begin = [rank * (seconds["F"] + hop) for rank in range(ranks)]  # of the first forward
+        self.kinds = dict(zip("FIW", times[:3], strict=True))
+        self.hop, self.most = times.hop, most
+        passed = (seconds + times.hop for seconds in times.forward[:-1])
+        self.begin = list(accumulate(passed, initial=0))  # of the first forward
         self.horizon = most + self.begin[-1]
         self.rows = [row for rank in range(ranks) for row in self._rank(rank)]
+
+    def _seconds(self, step: Step) -> int:
+        return self.kinds[step.kind][step.stage]
 
     def _rank(self, rank: int) -> Iterator[Row]:
         ms = range(self.microbatches)
@@ -90,7 +99,7 @@ class _Program:
         for pair in self._pairs(rank):
             yield from self._either(*pair)
         last = Step(rank, "W", ms[-1])
-        yield {last: 1, "span": -1}, self.begin[rank] - self.seconds["W"]
+        yield {last: 1, "span": -1}, self.begin[rank] - self._seconds(last)
 
     def _pairs(self, rank: int) -> Iterator[tuple[Step, Step]]:
         """Steps whose order is open: a later microbatch's at an earlier point of its way."""
@@ -100,13 +109,13 @@ class _Program:
                     yield Step(rank, first, later), Step(rank, second, m)
 
     def _after(self, first: Step, second: Step, hop: int = 0) -> Row:
-        return {first: 1, second: -1}, -self.seconds[first.kind] - hop
+        return {first: 1, second: -1}, -self._seconds(first) - hop
 
     def _either(self, a: Step, b: Step) -> Iterator[Row]:
         """One of the two comes first; those between whom it is known are consistent with it."""
         big, own = self.horizon, (a, b)
-        yield {a: 1, b: -1, own: big}, big - self.seconds[a.kind]
-        yield {b: 1, a: -1, own: -big}, -self.seconds[b.kind]
+        yield {a: 1, b: -1, own: big}, big - self._seconds(a)
+        yield {b: 1, a: -1, own: -big}, -self._seconds(b)
         if a.microbatch - 1 > b.microbatch:  # if a is before b, so are what is before a and ...
             yield {own: 1, (a._replace(microbatch=a.microbatch - 1), b): -1}, 0
             yield {own: 1, (a, b._replace(microbatch=b.microbatch + 1)): -1}, 0
@@ -152,7 +161,7 @@ class _Program:
                 f"the exact order was not proved within {SECONDS:.0f} s; leave exact out"
             )
         middle = {
-            name: answer.x[n] + self.seconds[name.kind] / 2
+            name: answer.x[n] + self._seconds(name) / 2
             for name, n in names.items()
             if isinstance(name, Step)
         }

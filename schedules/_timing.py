@@ -5,48 +5,32 @@ Searches compare their candidates by it. A message takes p2p seconds and keeps n
 
 from __future__ import annotations
 
-from fractions import Fraction
-from math import lcm
+from collections.abc import Callable
 
-from schedules import Plan, flat, stage_rank
+from schedules import Plan, flat, members, stage_rank
+from schedules._times import Given, Seconds, is_even, mean, of_each, of_stage
 
 _Output = tuple[int, bool, int]  # stage, whether of a forward, microbatch
 
 
-def whole(*times: float) -> list[int]:
-    """The times as whole numbers of one unit, as they are written: 0.1 + 0.2 must equal 0.3.
-
-    Searches compare sums of times, and a tie must be one in seconds as in milliseconds.
-
-    >>> whole(1.0, 1.1, 0.25)
-    [20, 22, 5]
-
-    Raises ValueError for a time that is negative or not finite.
-    """
-    for time in times:
-        if not 0 <= time < float("inf"):
-            raise ValueError(f"a time of {time} s cannot be scheduled; give one from 0 up")
-    parts = [Fraction(repr(float(time))) for time in times]
-    unit = lcm(*(part.denominator for part in parts))
-    return [int(part * unit) for part in parts]
-
-
 def ends(
     plan: Plan,
-    F: float,
-    I: float,
-    W: float,
+    F: Seconds,
+    I: Seconds,
+    W: Seconds,
     p2p: float = 0,
 ) -> list[list[float]]:
-    """When each step of each rank ends: the longest path to it.
+    """When each step of each rank ends: the longest path to it; a number or one per stage.
 
     >>> from schedules import Step
     >>> ends([[Step(0, "F", 0), Step(0, "B", 0)], [Step(1, "F", 0), Step(1, "B", 0)]], 5, 4, 3)
     [[5, 24], [10, 17]]
 
-    Raises ValueError when steps wait for each other in a circle.
+    Raises ValueError when steps wait for each other in a circle, and for another count of times
+    than of stages.
     """
-    rank_of, seconds = stage_rank(plan), {"F": F, "I": I, "W": W, "B": I + W}
+    rank_of = stage_rank(plan)
+    seconds = _seconds(max(rank_of, default=-1) + 1, F, I, W)
     steps, done = flat(plan), dict[_Output, float]()
     out: list[list[float]] = [[] for _ in plan]
     blocked: dict[_Output, int] = {}  # the rank that waits for an output
@@ -64,7 +48,7 @@ def ends(
                     blocked[need] = rank
                     break
                 start = max(start, done[need] + (0 if rank_of[source] == rank else p2p))
-            times.append(start + seconds[kind])
+            times.append(start + seconds[kind][stage])
             if kind != "W":
                 made = (stage, forward, microbatch)
                 done[made] = times[-1]
@@ -77,9 +61,9 @@ def ends(
 
 def longest_span(
     plan: Plan,
-    F: float,
-    I: float,
-    W: float,
+    F: Seconds,
+    I: Seconds,
+    W: Seconds,
     p2p: float = 0,
 ) -> float:
     """The longest time that a rank takes from the start of its first step to the end of its last.
@@ -88,4 +72,23 @@ def longest_span(
     >>> longest_span([[Step(0, kind, 0) for kind in "FIW"]], 5, 4, 3)
     12
     """
-    return max(times[-1] - times[0] + F for times in ends(plan, F, I, W, p2p))
+    done = ends(plan, F, I, W, p2p)
+    begun = [of_stage(F, members(items[0])[0].stage) for items in plan]
+    return max(times[-1] - times[0] + first for times, first in zip(done, begun, strict=True))
+
+
+def shortest(search: Callable[[Given], Plan], given: Given) -> Plan:
+    """What a search finds for these times, or for their means if that takes less.
+
+    So an order that knows how stages differ is never longer than one that does not.
+    """
+    found = search(given)
+    if is_even(given):
+        return found
+    return min(found, search(mean(given)), key=lambda plan: longest_span(plan, *given))
+
+
+def _seconds(stages: int, F: Seconds, I: Seconds, W: Seconds) -> dict[str, list[float]]:
+    """Of each kind of step, for every stage; a whole backward is I and W."""
+    f, i, w = (of_each(kind, time, stages) for kind, time in (("F", F), ("I", I), ("W", W)))
+    return {"F": f, "I": i, "W": w, "B": [a + b for a, b in zip(i, w, strict=True)]}

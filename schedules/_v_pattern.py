@@ -14,8 +14,9 @@ from itertools import islice
 from operator import attrgetter
 
 from schedules import Plan
-from schedules._draft import ALL_AT_WEIGHTS, Draft, Line, Times
-from schedules._timing import longest_span, whole
+from schedules._draft import ALL_AT_WEIGHTS, Draft, Line
+from schedules._times import Given, exact
+from schedules._timing import longest_span
 
 PERIOD = 6  # slots: F, I and W of two stages
 Pattern = Sequence[Sequence[int]]  # per rank, the slots of: F down, F up, I up, I down
@@ -43,33 +44,30 @@ def v_half(ranks: int) -> Pattern:
     ]
 
 
-def run_pattern(
-    pattern: Pattern,
-    microbatches: int,
-    limit: float,
-    times: tuple[float, float, float, float],
-) -> Plan:
+def run_pattern(pattern: Pattern, microbatches: int, limit: float, times: Given) -> Plan:
     """The best order found for (F, I, W, p2p); at most ``limit`` activations, freed at W."""
-    exact, plans = Times(*whole(*times)), []
+    rank_of = [*range(len(pattern)), *reversed(range(len(pattern)))]
+    seconds, plans = exact(times, len(rank_of)), []
     for patience, wait, hop in TRIES:
-        rank_of = [*range(len(pattern)), *reversed(range(len(pattern)))]
-        assumed = exact._replace(hop=exact.hop * hop)
+        assumed = seconds._replace(hop=seconds.hop * hop)
         draft = Draft(rank_of, microbatches, assumed, limit, ALL_AT_WEIGHTS)
-        _Runner(draft, pattern, patience * exact.weights, wait * exact.forward).run()
+        _Runner(draft, pattern, patience, wait).run()
         plans.append(draft.plan)
-    return min(plans, key=lambda plan: longest_span(plan, *exact))
+    return min(plans, key=lambda plan: longest_span(plan, *seconds))
 
 
 class _Runner:
     """Ranks that decide in order of time what to run next.
 
-    ``patience``: a wait up to this long is left idle rather than filled with a W that delays what
-    comes. ``wait``: a step whose input comes within this time is not overtaken by later ones. A
+    ``patience``: a wait up to so many W is left idle rather than filled with a W that delays what
+    comes. ``wait``: a step whose input comes within so many F is not overtaken by later ones. A
     forward overtakes others only if they will have room, with W where the pattern has slots for it.
     """
 
     def __init__(self, draft: Draft, pattern: Pattern, patience: float, wait: float) -> None:
-        self.draft, self.patience, self.wait = draft, patience, wait
+        self.draft, times = draft, draft.times
+        self.patience = [patience * seconds for seconds in times.weights]
+        self.wait = [wait * seconds for seconds in times.forward]
         self.lines: list[list[Line]] = []
         for rank, slots in enumerate(pattern):
             f, b = draft.forward, draft.backward
@@ -100,10 +98,11 @@ class _Runner:
                     return self._weights(time, rank)
                 return self._put(time, line)
             soon = min(soon, arrival)
-            if arrival - time <= self.wait:
+            if arrival - time <= self.wait[line.stage]:
                 break
         if draft.pending[rank] and (
-            time + draft.times.weights <= soon or soon - time > self.patience
+            time + draft.next_weights(rank) <= soon
+            or soon - time > self.patience[draft.pending[rank][0][0]]
         ):
             return self._weights(time, rank)
         if soon < INFINITY:

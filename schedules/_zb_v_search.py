@@ -10,27 +10,32 @@ from __future__ import annotations
 from itertools import product
 
 from schedules import Plan
-from schedules._draft import Draft, Line, Times
-from schedules._timing import whole
+from schedules._draft import Draft, Line, StuckError, counts
+from schedules._times import Given, exact
 
 
-def zero_bubble_v(
-    ranks: int, microbatches: int, limit: float, times: tuple[float, float, float, float]
-) -> Plan:
-    """The best order found for (F, I, W, p2p); at most ``limit`` activations, from 2 · ranks on."""
-    exact, best = Times(*whole(*times)), None
-    for fill in product([True, False], repeat=2):
+def zero_bubble_v(ranks: int, microbatches: int, limit: float, times: Given) -> Plan | None:
+    """The best order found for (F, I, W, p2p); at most ``limit`` activations, from 2 · ranks on.
+
+    None where unequal times lead the method into orders that cannot go on.
+    """
+    seconds, best = exact(times, 2 * ranks), None
+    rank_of = [*range(ranks), *reversed(range(ranks))]
+    starts = counts(rank_of, microbatches, seconds)
+    for counted, fill in product(starts, product([True, False], repeat=2)):
         idle, last = [0] * ranks, float("inf")
         while True:
-            draft = Draft([*range(ranks), *reversed(range(ranks))], microbatches, exact, limit)
-            _schedule(draft, idle, *fill)
-            if best is None or draft.worst < best.worst:
-                best = draft
-            if draft.worst >= last:
+            draft = Draft(rank_of, microbatches, seconds, limit, counted=counted)
+            try:
+                _schedule(draft, idle, *fill)
+            except StuckError:
                 break
-            idle, last = draft.idle, draft.worst  # again, with waits that cost nothing known now
-    assert best  # enough memory for the warm-up is enough
-    return best.plan
+            if best is None or draft.span() < best.span():
+                best = draft
+            if draft.span() >= last:
+                break
+            idle, last = draft.idle, draft.span()  # again, with waits that cost nothing known now
+    return best.plan if best else None
 
 
 def _schedule(draft: Draft, idle: list[int], fill_backward: bool, fill_forward: bool) -> None:
@@ -39,13 +44,15 @@ def _schedule(draft: Draft, idle: list[int], fill_backward: bool, fill_forward: 
     longest = max(idle)
 
     def take(line: Line, fills: bool) -> None:
+        if not draft.can_take(line):
+            return
         wait = max(draft.worst, longest - idle[line.rank]) - draft.idle[line.rank]
         draft.room(line)
         draft.fill(line, wait if fills else float("inf"))
         draft.put(line)
 
     _warm_up(draft)
-    for _ in range(2 * draft.microbatches):
+    while before := draft.left():
         lines = [_next_backward(draft, rank) for rank in ranks]
         for line in reversed(lines):
             if line.stage == line.rank:  # on the way down
@@ -56,6 +63,8 @@ def _schedule(draft: Draft, idle: list[int], fill_backward: bool, fill_forward: 
         for rank in ranks:
             if forward := _next_forward(draft, rank):
                 take(forward, fill_forward)
+        if draft.left() == before:
+            raise StuckError
     draft.put_all_weights()
 
 
@@ -73,7 +82,7 @@ def _warm_up(draft: Draft) -> None:
         arrival = up[rank].inputs[0]
         while (
             draft.held[rank] + 4 * (rank + 1) <= draft.limit
-            and draft.clock[rank] + draft.times.forward <= arrival
+            and draft.clock[rank] + down[rank].seconds <= arrival
             and down[rank].taken < m
         ):
             for line in down[: rank + 1]:

@@ -9,27 +9,26 @@ from __future__ import annotations
 from itertools import product
 
 from schedules import Plan
-from schedules._draft import Draft, Line, NoRoomError, Times
-from schedules._timing import whole
+from schedules._draft import Draft, Line, StuckError, counts
+from schedules._times import Given, exact
 
 
-def zero_bubble(
-    ranks: int, microbatches: int, limit: float, times: tuple[float, float, float, float]
-) -> Plan:
-    """The best of eight orders for (F, I, W, p2p); at most ``limit`` activations on a rank.
+def zero_bubble(ranks: int, microbatches: int, limit: float, times: Given) -> Plan:
+    """The best of eight orders for (F, I, W, p2p), of sixteen where some ranks have more to do.
 
-    Raises ValueError when the limit is below one activation.
+    A rank holds at most ``limit`` activations. Raises ValueError when that is below one.
     """
     if not limit >= 1:
         raise ValueError(f"memory = {limit} stage activations hold no microbatch; give at least 1")
-    exact, best = Times(*whole(*times)), None
-    for early, backward_first, greedy in product([True, False], repeat=3):
-        draft = Draft(range(ranks), microbatches, exact, limit)
+    seconds, best = exact(times, ranks), None
+    starts = counts(range(ranks), microbatches, seconds)
+    for counted, choices in product(starts, product([True, False], repeat=3)):
+        draft = Draft(range(ranks), microbatches, seconds, limit, counted=counted)
         try:
-            _schedule(draft, early, backward_first, greedy)
-        except NoRoomError:
+            _schedule(draft, *choices)
+        except StuckError:
             continue
-        if best is None or draft.worst < best.worst:
+        if best is None or draft.span() < best.span():
             best = draft
     if best is None:
         raise ValueError(f"no order was found in memory = {limit} stage activations; give more")
@@ -67,23 +66,23 @@ def _warm_up(draft: Draft, early: bool) -> list[int]:
     """How many more forwards each stage runs before its first backward.
 
     As many as memory allows until the gradient arrives; the last one ends before that or, unless
-    ``early``, starts before it. No stage but the first runs as many as the one before it.
+    ``early``, starts before it. No stage runs as many as the one before it, unless that runs all.
     """
     forward, inputs, _, hop = draft.times
     more = [0] * len(draft.plan)
-    gradient = draft.clock[-1] + inputs
+    gradient = draft.clock[-1] + inputs[-1]
     for stage in range(len(more) - 2, -1, -1):
         arrival, time = gradient + hop, draft.clock[stage]
         while (
             more[stage] + 1 < draft.microbatches
             and 2 * (more[stage] + 2) <= draft.limit
-            and (time + forward <= arrival if early else time < arrival)
+            and (time + forward[stage] <= arrival if early else time < arrival)
         ):
             more[stage] += 1
-            time += forward
-        gradient = max(time, arrival) + inputs
+            time += forward[stage]
+        gradient = max(time, arrival) + inputs[stage]
     for stage in range(1, len(more)):
-        if more[stage] + 1 < draft.microbatches:
+        if more[stage - 1] + 1 < draft.microbatches:
             more[stage] = min(more[stage], max(more[stage - 1] - 1, 0))
     return more
 
@@ -108,9 +107,10 @@ def _yields(draft: Draft, stage: int) -> bool:
     if not later or own.taken < later[0].taken + 2:
         return False
     forward, inputs, weights, hop = draft.times
-    wait = draft.clock[stage + 1] + forward + inputs + hop - draft.clock[stage]
+    later_pair = forward[stage + 1] + inputs[stage + 1]
+    wait = draft.clock[stage + 1] + later_pair + hop - draft.clock[stage]
     if wait <= 0:
         return True
     over = max(draft.held[stage] + own.memory - draft.limit, 0)
     making_room = min(over, len(draft.pending[stage]))  # a W frees one half
-    return forward + making_room * weights > wait and wait <= draft.spare(stage)
+    return forward[stage] + making_room * weights[stage] > wait and wait <= draft.spare(stage)

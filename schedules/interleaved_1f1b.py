@@ -2,24 +2,35 @@
 
 Rank r holds stages r, r + ranks, r + 2 * ranks, ... A microbatch passes over the ranks once per
 chunk, so the bubble shrinks by the number of chunks and the communication grows by it.
+
+Overlapped is Megatron-Core's ``overlap_moe_expert_parallel_comm``: the communication of one member
+of a pair runs beside the kernels of the other.
 """
 
 from collections.abc import Iterator
 
-from schedules import Plan, Step
+from schedules import Pair, Plan, Step
 
 
 def interleaved_1f1b(
-    ranks: int, microbatches: int, chunks: int = 2, group: int | None = None
+    ranks: int,
+    microbatches: int,
+    chunks: int = 2,
+    group: int | None = None,
+    overlap: bool = False,
 ) -> Plan:
     """``chunks`` stages per rank; ``group`` microbatches pass one chunk before the next has them.
 
     Group is Megatron's ``microbatch_group_size_per_vp_stage``: larger keeps the bubble and holds
     more activations. The default is one microbatch per rank or, if they do not come out even, as
-    torch's ``ScheduleInterleaved1F1B`` groups them.
+    torch's ``ScheduleInterleaved1F1B`` groups them. With ``overlap`` each forward of the steady
+    phase and the backward behind it are a pair; one more forward before them makes the two
+    independent.
 
     >>> " ".join(map(str, interleaved_1f1b(2, 2)[0]))
     '0F0 0F1 2F0 2F1 2B0 2B1 0B0 0B1'
+    >>> " ".join(map(str, interleaved_1f1b(2, 2, overlap=True)[1]))
+    '1F0 1F1 3F0 (3F1;3B0)OVERLAP_F_B 3B1 1B0 1B1'
     """
     group = _group(ranks, microbatches, group)
     table = [
@@ -28,11 +39,16 @@ def interleaved_1f1b(
         for chunk in range(chunks)
         for m in range(first, min(first + group, microbatches))
     ]
-    return [list(_order(rank, ranks, chunks, group, table)) for rank in range(ranks)]
+    leads = _leads(ranks, chunks, group, len(table), overlap)
+    return [list(_order(rank, ranks, chunks, table, leads[rank], overlap)) for rank in range(ranks)]
 
 
 def check(
-    ranks: int, microbatches: int, chunks: int | None = None, group: int | None = None
+    ranks: int,
+    microbatches: int,
+    chunks: int | None = None,
+    group: int | None = None,
+    overlap: bool | None = None,
 ) -> None:
     """Refuse microbatch counts that neither Megatron nor torch accepts."""
     _group(ranks, microbatches, group)
@@ -57,30 +73,54 @@ def _group(ranks: int, microbatches: int, group: int | None) -> int:
 
 
 def _order(
-    rank: int, ranks: int, chunks: int, group: int, table: list[tuple[int, int]]
-) -> Iterator[Step]:
+    rank: int,
+    ranks: int,
+    chunks: int,
+    table: list[tuple[int, int]],
+    lead: int,
+    overlap: bool,
+) -> Iterator[Step | Pair]:
     forward = [Step(rank + chunk * ranks, "F", m) for chunk, m in table]
     backward = [Step(rank + (chunks - 1 - chunk) * ranks, "B", m) for chunk, m in table]
-    warmup = _warmup(rank, ranks, chunks, group, len(table))
-    yield from forward[:warmup]
-    for pair in zip(forward[warmup:], backward, strict=False):
-        yield from pair
-    yield from backward[len(table) - warmup :]
+    yield from forward[:lead]
+    for pair in zip(forward[lead:], backward, strict=False):
+        yield from [Pair(*pair)] if overlap else pair
+    yield from backward[len(table) - lead :]
 
 
-def _warmup(rank: int, ranks: int, chunks: int, group: int, steps: int) -> int:
-    """Forwards before the first backward."""
-    return min(2 * (ranks - 1 - rank) + (chunks - 1) * group, steps)
+def _leads(ranks: int, chunks: int, group: int, steps: int, overlap: bool) -> list[int]:
+    """Forwards of each rank before its first backward, or before its first pair."""
+    least = (chunks - 1) * group + overlap
+    return [min(2 * (ranks - 1 - rank) + least, steps) for rank in range(ranks)]
 
 
-def bubble(ranks: int, microbatches: int, chunks: int, F: float, I: float, W: float) -> float:
-    """Idle seconds of every rank; with fewer microbatches than ranks each chunk waits for them."""
+def bubble(
+    ranks: int,
+    microbatches: int,
+    chunks: int,
+    F: float,
+    I: float,
+    W: float,
+    pair: str = "serial",
+    FB: float | None = None,
+) -> float | None:
+    """Idle seconds of the idlest rank; with fewer microbatches than ranks each chunk waits for all.
+
+    The same with overlap, pairs serial or fused; None where a fused pair takes other than F + I + W
+    seconds, for which no closed form is known.
+    """
+    if pair == "fused" and FB not in (None, F + I + W):
+        return None
     rounds = (chunks - 1) * max(ranks - microbatches, 0) + ranks - 1
     return rounds * (F + I + W)
 
 
 def peak_activations(
-    ranks: int, microbatches: int, chunks: int = 2, group: int | None = None
+    ranks: int,
+    microbatches: int,
+    chunks: int = 2,
+    group: int | None = None,
+    overlap: bool = False,
 ) -> list[float]:
     """Those of the forwards before the first backward, and of one more if there is one.
 
@@ -88,5 +128,4 @@ def peak_activations(
     ([11.0, 9.0, 7.0, 5.0], [15.0, 13.0, 11.0, 9.0])
     """
     group, steps = _group(ranks, microbatches, group), chunks * microbatches
-    leads = (_warmup(rank, ranks, chunks, group, steps) for rank in range(ranks))
-    return [float(min(lead + 1, steps)) for lead in leads]
+    return [float(min(lead + 1, steps)) for lead in _leads(ranks, chunks, group, steps, overlap)]

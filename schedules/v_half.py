@@ -4,7 +4,11 @@ The order is found for given times. Rank r runs stage r on the way down and stag
 on the way up.
 """
 
+from functools import partial
+
 from schedules import Plan
+from schedules._times import Seconds
+from schedules._timing import shortest
 from schedules._v_pattern import run_pattern
 from schedules._v_pattern import v_half as pattern
 
@@ -16,17 +20,18 @@ STAGES_PER_RANK = 2
 def v_half(
     ranks: int,
     microbatches: int,
-    F: float = 1.0,
-    I: float = 1.0,
-    W: float = 1.0,
+    F: Seconds = 1.0,
+    I: Seconds = 1.0,
+    W: Seconds = 1.0,
     p2p: float = 0.0,
 ) -> Plan:
-    """Times in seconds, of one stage; memory as :func:`peak_activations` says.
+    """Times in seconds, one for all stages or one each; memory as :func:`peak_activations` says.
 
     >>> " ".join(map(str, v_half(ranks=2, microbatches=2)[0]))
     '0F0 0F1 3F0 3I0 3F1 3I1 0I0 3W0 0I1 3W1 0W0 0W1'
     """
-    return run_pattern(pattern(ranks), microbatches, _limit(ranks), (F, I, W, p2p))
+    search = partial(run_pattern, pattern(ranks), microbatches, _limit(ranks))
+    return shortest(search, (F, I, W, p2p))
 
 
 def bubble(

@@ -4,8 +4,12 @@ arXiv:2401.10241, section 3: a heuristic places F, I and W, or an integer progra
 few.
 """
 
+from functools import partial
+
 from schedules import Plan
 from schedules._integer import best_order
+from schedules._times import Seconds
+from schedules._timing import shortest
 from schedules._zero_bubble import zero_bubble
 
 POLICIES = ("direction", "pair")  # of p2p, under which no order stops; batched may
@@ -14,26 +18,30 @@ POLICIES = ("direction", "pair")  # of p2p, under which no order stops; batched 
 def zb_1p(
     ranks: int,
     microbatches: int,
-    F: float = 1.0,
-    I: float = 1.0,
-    W: float = 1.0,
+    F: Seconds = 1.0,
+    I: Seconds = 1.0,
+    W: Seconds = 1.0,
     p2p: float = 0.0,
     memory: float | None = None,
     exact: bool = False,
 ) -> Plan:
-    """One stage per rank; times in seconds; a rank holds at most ``memory`` stage activations.
+    """One stage per rank; a rank holds at most ``memory`` stage activations.
 
-    A microbatch holds one from F on and half of one from I to W; ``memory`` is one per rank unless
-    given. With ``exact``, no order has a shorter longest own span.
+    F, I and W are in seconds, one number for all stages or one for each. A microbatch holds one
+    activation from F on and half of one from I to W; ``memory`` is one per rank unless given. With
+    ``exact``, no order has a shorter longest own span.
 
     >>> " ".join(map(str, zb_1p(ranks=2, microbatches=3)[0]))
     '0F0 0F1 0I0 0W0 0F2 0I1 0W1 0I2 0W2'
 
-    Raises ValueError when there is no order in that memory, or the exact one is out of reach.
+    Raises ValueError when there is no order in that memory, the exact one is out of reach, or times
+    and stages differ in number.
     """
     limit = ranks if memory is None else memory
-    search = best_order if exact else zero_bubble
-    return search(ranks, microbatches, limit, (F, I, W, p2p))
+    times = (F, I, W, p2p)
+    if exact:
+        return best_order(ranks, microbatches, limit, times)
+    return shortest(partial(zero_bubble, ranks, microbatches, limit), times)
 
 
 def bubble(

@@ -4,8 +4,11 @@ arXiv:2405.15362: rank r runs stage r on the way down and stage 2 · ranks - 1 -
 equal times of F, I and W there is an order by hand, which torch runs; for others one is found.
 """
 
+from functools import partial
+
 from schedules import Plan
-from schedules._timing import longest_span
+from schedules._times import Given, Seconds
+from schedules._timing import longest_span, shortest
 from schedules._torch_zb_v import torch_zb_v
 from schedules._v_pattern import run_pattern, v_half, v_min
 from schedules._zb_v_search import zero_bubble_v
@@ -20,13 +23,13 @@ STAGES_PER_RANK = 2
 def zb_v(
     ranks: int,
     microbatches: int,
-    F: float | None = None,
-    I: float | None = None,
-    W: float | None = None,
+    F: Seconds | None = None,
+    I: Seconds | None = None,
+    W: Seconds | None = None,
     p2p: float = 0.0,
     memory: float | None = None,
 ) -> Plan:
-    """Times in seconds, of one stage; a rank holds at most ``memory`` stage activations.
+    """Times in seconds, one for all stages or one for each; at most ``memory`` activations of one.
 
     Without times, the order is that of torch's ``ScheduleZBVZeroBubble``. With times it is the one
     found for them, unless torch's takes no longer. ``memory`` is two per rank unless given, as much
@@ -40,19 +43,20 @@ def zb_v(
     """
     limit = 2 * ranks if memory is None else memory
     f, i, w = (1.0 if time is None else time for time in (F, I, W))
-    by_hand = torch_zb_v(ranks, microbatches)
     if limit < 2 * ranks:
-        return _in_less(ranks, microbatches, limit, (f, i, w, p2p))
+        return shortest(partial(_in_less, ranks, microbatches, limit), (f, i, w, p2p))
     if (F, I, W) == (None, None, None):
-        return by_hand
-    found = zero_bubble_v(ranks, microbatches, limit, (f, i, w, p2p))
-    ours, theirs = (longest_span(plan, f, i, w, p2p) for plan in (found, by_hand))
-    return by_hand if theirs <= ours else found
+        return torch_zb_v(ranks, microbatches)
+    return shortest(partial(_found, ranks, microbatches, limit), (f, i, w, p2p))
 
 
-def _in_less(
-    ranks: int, microbatches: int, limit: float, times: tuple[float, float, float, float]
-) -> Plan:
+def _found(ranks: int, microbatches: int, limit: float, times: Given) -> Plan:
+    found = zero_bubble_v(ranks, microbatches, limit, times)
+    plans = filter(None, (torch_zb_v(ranks, microbatches), found))
+    return min(plans, key=lambda plan: longest_span(plan, *times))
+
+
+def _in_less(ranks: int, microbatches: int, limit: float, times: Given) -> Plan:
     for pattern, needs in ((v_half, half), (v_min, least)):
         if needs(ranks, ranks)[0] <= limit:
             return run_pattern(pattern(ranks), microbatches, limit, times)

@@ -203,7 +203,10 @@ def schedule(
     ] = None,
     times: Annotated[
         str,
-        typer.Option(help="Seconds of a stage's F, I, W, of a transfer, p2p, of a fused pair, FB."),
+        typer.Option(
+            help="Seconds of a stage's F, I, W (F=5/6/7: stage by stage), of a transfer, p2p, "
+            "of a fused pair, FB."
+        ),
     ] = "F=1,I=1,W=1,p2p=0",
     pair: Annotated[
         str, typer.Option(help="How overlapped pairs run: fused or serial.", metavar="HOW")

@@ -69,6 +69,7 @@ def _own(name: str, base: Recipe) -> Overrides:
         "schedule.name": name,
         "schedule.csv": None,
         "schedule.group": base.schedule.group if same else None,
+        "schedule.overlap": base.schedule.overlap if same else None,
         "schedule.chunks": chunks if takes else None,
         "schedule.layers_per_stage": spread,
     }

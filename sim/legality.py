@@ -152,9 +152,10 @@ def _batch(recipe: Recipe) -> None:
             f"training.global_batch = {batch} is not a multiple of "
             f"micro_batch x dp = {one} x {dp}; {near} would do"
         )
-    name, group = recipe.schedule.name, recipe.schedule.group
-    if group is not None and "group" not in schedules.options(name):
-        raise ValueError(f"the schedule {name} has no group; leave schedule.group out")
+    name, given = recipe.schedule.name, recipe.schedule
+    for key, value in (("group", given.group), ("overlap", given.overlap or None)):
+        if value is not None and key not in schedules.options(name):
+            raise ValueError(f"the schedule {name} has no {key}; leave schedule.{key} out")
     _size(recipe)
     _asynchronous(recipe)
     schedules.check(name, recipe.parallelism.pp, recipe.planned, **recipe.options)

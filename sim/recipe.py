@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 import schedules
+from schedules._times import Seconds
 from sim.topology import MOST_GPUS
 
 if TYPE_CHECKING:
@@ -193,6 +194,8 @@ class ScheduleSection(Section):
     """stages per rank, for interleaved schedules (2 unless given)"""
     group: Count | None = None
     """interleaved: microbatches that pass a chunk in a row; one per rank unless given"""
+    overlap: Switch = False
+    """interleaved: a forward and the backward behind it overlap, a pair (Megatron's MoE overlap)"""
     layers_per_stage: Split | None = None
     """layers of each of the pp x chunks stages, first to last; even unless given"""
     csv: Name | None = None
@@ -275,20 +278,21 @@ class Recipe(Section):
         )
 
     @property
-    def options(self) -> dict[str, int]:
+    def options(self) -> dict[str, Any]:
         """What the schedule takes besides ranks and microbatches, as far as it is given."""
         given = {
             "chunks": self.schedule.chunks,
             "group": self.schedule.group,
+            "overlap": self.schedule.overlap or None,
             "batch": self.microbatches if self.microbatches > 1 else None,
         }
         takes = schedules.options(self.schedule.name)
         return {key: value for key, value in given.items() if value is not None and key in takes}
 
-    def plan(self, times: Mapping[str, float]) -> schedules.Plan:
+    def plan(self, times: Mapping[str, Seconds]) -> schedules.Plan:
         """The steps of every pipeline rank in order.
 
-        A searched schedule takes ``times``: seconds of a stage's F, I and W, and of a p2p.
+        A searched schedule takes ``times``: seconds of the stages' F, I and W, and of a p2p.
         Raises ValueError, in one sentence, for an order from a file that cannot run.
         """
         schedule = schedules.load(self.schedule.name)

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 import schedules
+from schedules._times import Seconds
 from sim import cluster as clusters
 from sim import config
 from sim.build import training_step
@@ -102,11 +103,11 @@ def prepare(job: Job, cluster: Cluster, fold: bool = True) -> tuple[Lanes, Graph
 def job_of(recipe: Recipe, cluster: Cluster | None = None) -> Job:
     """The job that a recipe describes.
 
-    A searched schedule needs the times of a stage on the recipe's cluster, which is loaded unless
-    given. Raises ValueError for an order that cannot run under the recipe's p2p.
+    A searched schedule needs the times of the stages on the recipe's cluster, which is loaded
+    unless given. Raises ValueError for an order that cannot run under the recipe's p2p.
     """
     job = _without_plan(recipe)
-    times: Mapping[str, float] = {}
+    times: Mapping[str, Seconds] = {}
     if schedules.takes_times(recipe.schedule.name):
         machine = cluster or clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
         times = stage_seconds(job, machine)

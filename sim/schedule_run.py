@@ -5,13 +5,14 @@ The graph comes from the same lowering as that of a training step, and runs on t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 import schedules
 from schedules import Plan
+from schedules._times import Seconds, of_each, of_stage
 from sim.analysis.memory import peaks
 from sim.engine import DeadlockError, simulate
 from sim.graph import Communication, Fixed, Graph, Memory
@@ -25,8 +26,9 @@ from sim.template import exchange as exchange_template
 from sim.timeline import Timeline
 
 DIRECTION = Policy("direction")
-Times = Mapping[str, float]
-"""Seconds of a stage's F, I and W; of a transfer, p2p; of a fused pair, FB, else F + I + W."""
+Times = Mapping[str, Seconds]
+"""Seconds of F, I and W, one for all stages or one for each; of a transfer, p2p; of a fused pair,
+FB, else F + I + W."""
 
 
 def simulate_schedule(
@@ -90,7 +92,7 @@ def plan_of(
 def run_plan(plan: Plan, times: Times, policy: Policy = DIRECTION, pair: str = "fused") -> Timeline:
     """Run any legal plan; a stage's whole backward takes I + W seconds."""
     graph = plan_graph(plan, times, policy, pair)
-    return simulate(graph, ideal(graph, times.get("p2p", 0.0)))
+    return simulate(graph, ideal(graph, _one(times, "p2p", 0.0)))
 
 
 def figures(plan: Plan, timeline: Timeline) -> dict[str, Any]:
@@ -135,6 +137,8 @@ def plan_graph(plan: Plan, times: Times, policy: Policy, pair: str = "fused") ->
     The two ops of a fused pair run without a pause, the forward's for F seconds of FB at most.
     """
     steps, tables = columns(plan, pair), Tables()
+    for kind in "FIW":
+        of_each(kind, times.get(kind, 0.0), int(steps.stage.max()) + 1)  # raises for another count
     sent = messages(steps)
     torch = torch_order(steps, sent)
     stamps: list[Stamp] = []
@@ -183,12 +187,22 @@ def _program(variant: Variant, times: Times) -> Program:
 
 
 def _seconds(variant: Variant, times: Times) -> float:
-    backward = times.get("I", 0.0) + times.get("W", 0.0)
-    forward = times.get("F", 0.0)
-    if variant.pair:
-        both = times.get("FB", forward + backward)
-        forward = min(forward, both)
+    f, i, w = (of_stage(times.get(kind, 0.0), variant.stage) for kind in "FIW")
+    forward, backward = f, i + w
+    if variant.pair and "FB" in times:
+        both = _one(times, "FB", 0.0)
+        forward = min(_least(times.get("F", 0.0)), both)  # the same whatever the other's stage
         backward = both - forward
-    return {"F": forward, "B": backward, "I": times.get("I", 0.0), "W": times.get("W", 0.0)}[
-        variant.kind
-    ]
+    return {"F": forward, "B": backward, "I": i, "W": w}[variant.kind]
+
+
+def _least(seconds: Seconds) -> float:
+    return min(seconds) if isinstance(seconds, Sequence) else seconds
+
+
+def _one(times: Times, key: str, default: float) -> float:
+    """The number of what does not differ by stage."""
+    value = times.get(key, default)
+    if isinstance(value, Sequence):
+        raise ValueError(f"{key} is one number for all stages, not {len(value)}")
+    return value

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from schedules import Plan, load
+from schedules._times import Seconds
 from sim.cluster import Cluster
 from sim.collectives import alone, traffic
 from sim.engine import simulate
@@ -36,13 +37,23 @@ def stage_timelines(
     return {kind: _run(items, single, cluster) for kind, items in programs.items()}
 
 
-def stage_seconds(job: Job, cluster: Cluster) -> Mapping[str, float]:
-    """F, I, W and p2p of a stage in the middle of the pipeline, in seconds."""
-    middle = job.stages // 2
-    ends = {"first": middle == 0, "last": middle == job.stages - 1}
-    ran = stage_timelines(job, cluster, job.layers(middle), **ends)
-    seconds = {kind: ran[kind].seconds for kind in "FIW"}
+def stage_seconds(job: Job, cluster: Cluster) -> Mapping[str, Seconds]:
+    """F, I, W and p2p in seconds: one number for all stages if they are alike, else one for each.
+
+    The first stage has the embedding and the last one the head; stages with as many layers and the
+    same ends are simulated once.
+    """
+    kinds = [(len(job.layers(s)), s == 0, s == job.stages - 1) for s in range(job.stages)]
+    known = {kind: _of_stage(job, cluster, *kind) for kind in dict.fromkeys(kinds)}
+    seconds: dict[str, Seconds] = {**known[kinds[0]]}
+    if len(known) > 1:
+        seconds = {phase: [known[kind][phase] for kind in kinds] for phase in "FIW"}
     return {**seconds, "p2p": _hop(job, cluster)}
+
+
+def _of_stage(job: Job, cluster: Cluster, layers: int, first: bool, last: bool) -> dict[str, float]:
+    ran = stage_timelines(job, cluster, range(layers), first, last)
+    return {kind: ran[kind].seconds for kind in "FIW"}
 
 
 def _hop(job: Job, cluster: Cluster) -> float:

@@ -106,6 +106,14 @@ def test_starting_up_loads_nothing_heavy():
         (["schedule", "gpipe", "--ranks", "0", "--microbatches", "8"], "ranks = 0 must be at"),
         (["schedule", "gpipe", "--ranks", "4", "--microbatches", "x"], "--microbatches"),
         (
+            [*PIPE, "--times", "F=1/2/3"],
+            "gives 3 numbers for F, but the pipeline has 4 stages; give",
+        ),
+        ([*PIPE, "--times", "F=1/2//3"], "or F=5/6/7 stage by stage, from 1e-12"),
+        ([*PIPE, "--times", "F=1/2/-3/4"], "to 1e+12, and not 'F=1/2/-3/4'"),
+        ([*PIPE, "--times", "p2p=0/1"], "--times takes one number for p2p, and not 'p2p=0/1'"),
+        ([*PIPE, "--times", "FB=9/9/9/9"], "--times takes one number for FB"),
+        (
             ["schedule", "gpipe", "--ranks", "4", "--microbatches", "8", "--times", "F=-1"],
             "--times takes positive seconds",
         ),
@@ -440,6 +448,15 @@ def test_an_interrupted_run_leaves_nothing(recipe, tmp_path):
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "interrupted")
     assert [file.name for file in tmp_path.iterdir()] == ["recipe.toml"]
+
+
+def test_schedule_takes_times_stage_by_stage(traincast):
+    """GPipe by hand: forwards 5 + 6 + 7 and another 7, backwards 2 each, 3 + 1."""
+    shape = ("--ranks", 3, "--microbatches", 2, "--times", "F=5/6/7,I=1,W=1/1/1", "--json")
+    code, out, _ = traincast("schedule", "gpipe", *shape)
+    assert (code, json.loads(out)["makespan_s"]) == (0, 25 + 8)
+    chunked = ("--ranks", 2, "--microbatches", 4, "--chunks", 2, "--times", "F=5/6/7/8")
+    assert traincast("schedule", "interleaved_1f1b", *chunked)[0] == 0
 
 
 def test_schedule_gives_the_closed_form(traincast):

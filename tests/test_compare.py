@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from typer.testing import CliRunner
 
 import schedules
+from schedules._timing import longest_span
 from sim import cluster as clusters
 from sim.cli import app
 from sim.commands import comparison
@@ -53,7 +55,7 @@ def test_zero_bubble_beats_1f1b_and_needs_no_less_memory(ways) -> None:  # type:
     assert seconds["zb_h1"] < seconds["one_f_one_b"]
 
 
-def test_a_searched_schedule_gets_the_times_of_a_stage() -> None:
+def test_a_searched_schedule_gets_the_times_of_its_stages() -> None:
     """The plan in the job is the one for those times, and the times are those of the timeline."""
     recipe = load(RECIPE, SMALL | {"schedule.name": "zb_1p"})
     cluster = clusters.load(recipe.cluster.topology, 4)
@@ -61,14 +63,43 @@ def test_a_searched_schedule_gets_the_times_of_a_stage() -> None:
     times = stage_seconds(job, cluster)
     assert job.plan == schedules.load("zb_1p")(4, 8, **times)
     table = run(recipe).timeline.to_pandas()
-    one = table[(table.stage == 2) & (table.microbatch == 3) & (table.stream == "compute")]
-    spans = {
-        phase: rows.end.max() - rows.start.min()
-        for phase, rows in one.groupby("phase", observed=True)
-    }
+    for stage in range(4):
+        one = table[(table.stage == stage) & (table.microbatch == 3) & (table.stream == "compute")]
+        spans = {
+            phase: rows.end.max() - rows.start.min()
+            for phase, rows in one.groupby("phase", observed=True)
+        }
+        for phase in "FIW":
+            assert times[phase][stage] <= spans[phase] * (1 + 1e-9)
+            assert spans[phase] < 1.2 * times[phase][stage]  # p2p beside it holds some SMs
+
+
+def test_the_first_stage_has_the_embedding_and_the_last_one_the_head() -> None:
+    """So both take longer than the equal ones between them; one stage alone is given plainly."""
+    recipe = load(RECIPE, SMALL)
+    cluster = clusters.load(recipe.cluster.topology, 4)
+    times = stage_seconds(job_of(recipe, cluster), cluster)
     for phase in "FIW":
-        assert times[phase] <= spans[phase] * (1 + 1e-9)
-        assert spans[phase] < 1.2 * times[phase]  # p2p beside it holds some SMs
+        first, *middle, last = times[phase]
+        assert len(middle) == 2
+        assert middle[0] == middle[1] <= first < last
+    assert times["F"][0] > times["F"][1]
+    assert isinstance(times["p2p"], float)
+    whole = load(RECIPE, SMALL | {"parallelism.pp": 1, "cluster.gpus": 1, "model.layers": 2})
+    alone = stage_seconds(job_of(whole, cluster), cluster)
+    assert all(isinstance(seconds, float) for seconds in alone.values())
+    assert alone["F"] == pytest.approx(times["F"][0] + times["F"][3] - times["F"][1], rel=1e-9)
+
+
+def test_a_search_that_knows_the_stages_has_a_shorter_longest_span() -> None:
+    """Than one that is given the mean of their times, for the times that the stages do take."""
+    recipe = load(RECIPE, SMALL | {"schedule.name": "zb_1p"})
+    cluster = clusters.load(recipe.cluster.topology, 4)
+    job = job_of(recipe, cluster)
+    times = dict(stage_seconds(job, cluster))
+    even = {key: fmean(times[key]) for key in "FIW"} | {"p2p": times["p2p"]}
+    blind = schedules.load("zb_1p")(4, 8, **even)
+    assert longest_span(job.plan, **times) < longest_span(blind, **times)
 
 
 def test_values_make_all_combinations() -> None:

@@ -113,11 +113,14 @@ def test_batched_exchanges_that_do_not_meet_are_told() -> None:
         run_plan(plan, TIMES, Policy("batched"))
 
 
-@pytest.mark.parametrize("name", schedules.names())
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [*((name, {}) for name in schedules.names()), ("interleaved_1f1b", {"overlap": True})],
+)
 @pytest.mark.parametrize(("p", "m"), SHAPES)
-def test_no_schedule_of_ours_stops(name: str, p: int, m: int) -> None:
+def test_no_schedule_of_ours_stops(name: str, given: dict[str, bool], p: int, m: int) -> None:
     """Under direction and pair; in batched exchanges, those whose ranks move in step."""
-    plan = schedules.load(name)(p, m)
+    plan = schedules.load(name)(p, m, **given)
     for pair in ("serial", "fused"):
         for policy in ("direction", "pair", "batched"):
             if policy != "batched" or name in BATCHED:

@@ -9,6 +9,7 @@ import pytest
 
 import schedules
 from sim.schedule_run import figures, plan_of, run_plan
+from sim.strategies.exchange import Policy
 
 NAMES = schedules.names()
 AT_MOST = {"zb_1p", "zb_2p", "zb_v", "v_half", "v_min", "one_f_one_b_v"}  # memory: not over
@@ -80,6 +81,42 @@ def test_a_larger_group_keeps_the_bubble_and_holds_more(group: int) -> None:
     assert max(ran["idle_s"]) == module.bubble(4, 12, 3, 5.0, 4.0, 3.0) == 36
     assert ran["peak_activations"] == module.peak_activations(4, 12, 3, group)
     assert ran["peak_activations"][0] == 2 * 3 + 2 * group + 1
+
+
+OVERLAPPED = [  # ranks, microbatches, chunks, group
+    *((p, m, v, None) for p, m in SHAPES for v in (1, 2, 3)),
+    *((4, m, 2, g) for m, g in ((8, 8), (12, 6), (14, 5), (14, 10))),
+    (4, 2, 3, 2),
+]
+
+
+@pytest.mark.parametrize(("ranks", "microbatches", "chunks", "group"), OVERLAPPED)
+def test_overlapped_pairs_keep_the_bubble_and_hold_one_more(
+    ranks: int, microbatches: int, chunks: int, group: int | None
+) -> None:
+    """Interleaved 1F1B as Megatron overlaps it, pairs serial and fused, in the policies claimed."""
+    module = claims("interleaved_1f1b")
+    shape = (ranks, microbatches, chunks, group)
+    plan = schedules.load("interleaved_1f1b")(*shape, overlap=True)
+    plain = module.peak_activations(*shape)
+    held = module.peak_activations(*shape, overlap=True)
+    assert held == [min(peak + 1, microbatches * chunks) for peak in plain]
+    for times, pair, policy in product(TIMES, ("serial", "fused"), ("direction", "pair")):
+        seconds = dict(zip("FIW", times, strict=True))
+        ran = figures(plan, run_plan(plan, seconds, Policy(policy), pair))
+        assert ran["peak_activations"] == held
+        claim = module.bubble(ranks, microbatches, chunks, *times, pair)
+        assert max(ran["idle_s"]) == claim, (times, pair, policy)
+
+
+def test_no_bubble_is_claimed_for_fused_pairs_that_save_time() -> None:
+    """Rank 0, idle for nothing, then sets the pace: with FB = 3, 18 s of rank 1 and not 12."""
+    module = claims("interleaved_1f1b")
+    times, plan = (4.0, 1.0, 7.0), schedules.load("interleaved_1f1b")(2, 10, overlap=True)
+    seconds = dict(zip("FIW", times, strict=True)) | {"FB": 3.0}
+    assert figures(plan, run_plan(plan, seconds, pair="fused"))["idle_s"] == [0, 18]
+    assert module.bubble(2, 10, 2, *times, "fused", 3.0) is None
+    assert module.bubble(2, 10, 2, *times, "fused", 12.0) == 12
 
 
 def test_bubbles_are_claimed_where_they_should_be() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import schedules
-from schedules import Plan, Step
+from schedules import Pair, Plan, Step
 
 ORDERS = Path(__file__).parents[2] / "shared/data/orders"
 needs_orders = pytest.mark.skipif(
@@ -113,6 +113,40 @@ def test_interleaved_order_is_megatrons_for_every_group_size():
         )
         ours = {str(rank): [str(step) for step in steps] for rank, steps in enumerate(plan)}
         assert ours == case["order"], file.name
+
+
+@needs_orders
+def test_interleaved_with_overlap_is_megatrons():
+    """Warm-up of one more forward; the steady phase is pairs, of which the recording tells flat."""
+    files = sorted(ORDERS.glob("megatron/interleaved_moe_overlap_P*.json"))
+    assert files
+    for file in files:
+        case = json.loads(file.read_text())
+        plan = schedules.load("interleaved_1f1b")(
+            case["P"], case["M"], case["v"], case["N"], overlap=True
+        )
+        ours = {str(r): [str(s) for s in steps] for r, steps in enumerate(schedules.flat(plan))}
+        assert ours == case["order"], file.name
+        for steps in plan:
+            kinds = [kind for kind, _ in itertools.groupby(map(type, steps))]
+            assert kinds == [Step, Pair, Step]
+
+
+def test_too_few_microbatches_for_a_pair_are_all_forwards_first():
+    """Megatron caps the warm-up at all steps: rank 0 of 4 would lead by 11 of 8, rank 3 by 5."""
+    plan = schedules.load("interleaved_1f1b")(4, 4, overlap=True)
+    assert [sum(isinstance(item, Pair) for item in steps) for steps in plan] == [0, 0, 1, 3]
+    assert [str(step) for step in plan[0]] == [
+        f"{stage}{kind}{m}" for stage, kind in ((0, "F"), (4, "F"), (4, "B"), (0, "B"))
+        for m in range(4)
+    ]  # fmt: skip
+
+
+def test_overlap_is_yes_or_no():
+    for overlap in (True, False):
+        schedules.check("interleaved_1f1b", 4, 8, overlap=overlap)
+    with pytest.raises(ValueError, match="the schedule gpipe has no overlap; leave it out"):
+        schedules.check("gpipe", 4, 8, overlap=True)
 
 
 @pytest.mark.parametrize("ranks", range(1, 9))

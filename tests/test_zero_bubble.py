@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 import schedules
 from schedules import Plan, Step
-from schedules._draft import Draft, Times
+from schedules._draft import Draft
+from schedules._times import Times
 from schedules._timing import ends, longest_span
 from schedules._zb_v_search import zero_bubble_v
 from sim.schedule_run import figures, run_plan, simulate_plan
@@ -187,8 +188,11 @@ def every_order(rank: int, microbatches: int) -> list[list[Step]]:
 
 
 @pytest.mark.parametrize("memory", [1.0, 1.5, 2.0, 3.0])
-@pytest.mark.parametrize("times", [(5, 4, 3, 1), (2, 7, 3, 0), (3, 2, 8, 2)])
-def test_exact_order_is_the_best_of_all(memory: float, times: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    "times",
+    [(5, 4, 3, 1), (2, 7, 3, 0), (3, 2, 8, 2), ([5, 8], [4, 2], [3, 6], 1), ([7, 2], 3, [1, 9], 0)],
+)
+def test_exact_order_is_the_best_of_all(memory: float, times: tuple[Any, ...]) -> None:
     """Two ranks, two microbatches: every order there is, tried."""
     best = math.inf
     for orders in itertools.product(every_order(0, 2), every_order(1, 2)):
@@ -326,7 +330,7 @@ def test_torch_refuses_these_microbatches() -> None:
 
 def test_a_draft_counts_waits_after_the_first_step_only() -> None:
     """Two ranks, F = 5, hop 1: rank 1 starts at 6, which is no wait; rank 0 waits 10 for I."""
-    draft = Draft([0, 1], 1, Times(5, 4, 3, 1), 1)
+    draft = Draft([0, 1], 1, Times([5, 5], [4, 4], [3, 3], 1), 1)
     for line in (*draft.forward, *reversed(draft.backward)):
         draft.put(line)
     draft.put_all_weights()

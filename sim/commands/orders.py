@@ -10,8 +10,10 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 import schedules
 from schedules import Plan
+from schedules._times import Seconds
 from schedules.from_csv import from_csv, shape
 from sim import config
+from sim.commands.values import staged
 from sim.refusals import brief
 from sim.schedule_run import plan_of
 from sim.strategies.exchange import Policy
@@ -75,7 +77,7 @@ def from_file(path: Path, asked: Asked, options: Mapping[str, Any], p2p: str) ->
 
 
 def of_name(
-    name: str, asked: Asked, options: Mapping[str, Any], times: Mapping[str, float]
+    name: str, asked: Asked, options: Mapping[str, Any], times: Mapping[str, Seconds]
 ) -> Plan:
     """The plan of a schedule, for which ranks and microbatches must be given."""
     some = _typed(name, options)
@@ -89,6 +91,7 @@ def of_name(
         )
     schedules.check(name, ranks, microbatches, **given)
     chunks = schedules.stages_per_rank(name, asked.chunks)
+    staged(times, ranks * chunks)
     return plan_of(name, ranks, microbatches, chunks, times, **some)
 
 

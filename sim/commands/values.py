@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
+from schedules._times import Seconds
 from sim import config
 
 TIMES = {"F": 1.0, "I": 1.0, "W": 1.0, "p2p": 0.0}
@@ -83,27 +84,44 @@ def vary(texts: Sequence[str]) -> dict[str, list[object]]:
     return out
 
 
-def times(text: str) -> dict[str, float]:
+def times(text: str) -> dict[str, Seconds]:
     """Seconds per kind of step, over the defaults of 1, 1, 1 and no time for transfers.
 
-    >>> times("F=5,I=4")
-    {'F': 5.0, 'I': 4.0, 'W': 1.0, 'p2p': 0.0}
+    F, I and W may be given stage by stage.
+
+    >>> times("F=5,I=4/4/6")
+    {'F': 5.0, 'I': [4.0, 4.0, 6.0], 'W': 1.0, 'p2p': 0.0}
     """
-    out, given = dict(TIMES), set[str]()
+    out, given = dict[str, Seconds](TIMES), set[str]()
     for part in filter(None, text.split(",")):
         key, _, value = (piece.strip() for piece in part.partition("="))
-        seconds = _seconds(value)
-        nothing = key == "p2p" and seconds == 0
-        if key not in (*TIMES, "FB") or not (SHORTEST <= seconds <= LONGEST or nothing):
+        seconds = [_seconds(one) for one in value.split("/")]
+        if key not in (*TIMES, "FB") or not all(_is_time(key, one) for one in seconds):
             raise ValueError(
-                f"--times takes positive seconds such as F=5,I=4,W=3,p2p=0, from {SHORTEST:g} "
-                f"to {LONGEST:g}, and not {_brief(part)}"
+                f"--times takes positive seconds such as F=5,I=4,W=3,p2p=0, or F=5/6/7 stage by "
+                f"stage, from {SHORTEST:g} to {LONGEST:g}, and not {_brief(part)}"
             )
         if key in given:
             raise ValueError(f"--times gives {key} twice; leave one of them out")
+        if len(seconds) > 1 and key not in "FIW":
+            raise ValueError(f"--times takes one number for {key}, and not {_brief(part)}")
         given.add(key)
-        out[key] = seconds
+        out[key] = seconds[0] if len(seconds) == 1 else seconds
     return out
+
+
+def staged(times: Mapping[str, Seconds], stages: int) -> None:
+    """Raise ValueError for another count of times than of stages."""
+    for key, seconds in times.items():
+        if isinstance(seconds, Sequence) and len(seconds) != stages:
+            raise ValueError(
+                f"--times gives {len(seconds)} numbers for {key}, but the pipeline has {stages} "
+                f"stages; give one for all, or one for each"
+            )
+
+
+def _is_time(key: str, seconds: float) -> bool:
+    return SHORTEST <= seconds <= LONGEST or (key == "p2p" and seconds == 0)
 
 
 def _seconds(text: str) -> float:

@@ -123,7 +123,7 @@ def _draw(axes: Axes, view: View, rank: int, top: float) -> tuple[dict[str, None
     ops = np.flatnonzero(seen)
     bottom = top - TALL
     lows = view.low * view.scale
-    highs = min(view.high, float(of.end.max(initial=view.high))) * view.scale
+    highs = min(view.high, float(of.end.max(initial=view.low))) * view.scale
     idle = [(lows, bottom), (lows, top), (highs, top), (highs, bottom)]
     hatched = PolyCollection([idle], facecolors="white", edgecolors="0.85", hatch="////", lw=0.0)
     axes.add_collection(hatched, autolim=False)

@@ -1,0 +1,103 @@
+"""What the steps of a plan take, in seconds: one number for every stage, or one for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import lcm
+from statistics import fmean
+from typing import NamedTuple
+
+Seconds = float | Sequence[float]
+"""Of every stage, or of each, first to last."""
+
+Given = tuple[Seconds, Seconds, Seconds, float]
+"""F, I and W of the stages, and p2p of every hop."""
+
+
+class Times(NamedTuple):
+    """Durations in one unit, per stage but for a hop's; whole numbers, so that ties are ties."""
+
+    forward: list[int]
+    inputs: list[int]
+    weights: list[int]
+    hop: int
+
+
+def of_each(kind: str, seconds: Seconds, stages: int) -> list[float]:
+    """A number per stage.
+
+    >>> of_each("F", 5.0, 2), of_each("F", [5.0, 6.0], 2)
+    ([5.0, 5.0], [5.0, 6.0])
+
+    Raises ValueError, in one sentence, for another count of numbers than of stages.
+    """
+    if not isinstance(seconds, Sequence):
+        return [seconds] * stages
+    if len(seconds) != stages:
+        raise ValueError(
+            f"{kind} has {len(seconds)} times for {stages} stages; give one for all, "
+            f"or one for each stage"
+        )
+    return list(seconds)
+
+
+def of_stage(seconds: Seconds, stage: int) -> float:
+    """The number of one stage.
+
+    >>> of_stage(5.0, 1), of_stage([5.0, 6.0], 1)
+    (5.0, 6.0)
+    """
+    return seconds[stage] if isinstance(seconds, Sequence) else seconds
+
+
+def whole(*times: float) -> list[int]:
+    """The times as whole numbers of one unit, as they are written: 0.1 + 0.2 must equal 0.3.
+
+    Searches compare sums of times, and a tie must be one in seconds as in milliseconds.
+
+    >>> whole(1.0, 1.1, 0.25)
+    [20, 22, 5]
+
+    Raises ValueError for a time that is negative or not finite.
+    """
+    for time in times:
+        if not 0 <= time < float("inf"):
+            raise ValueError(f"a time of {time} s cannot be scheduled; give one from 0 up")
+    parts = [Fraction(repr(float(time))) for time in times]
+    unit = lcm(*(part.denominator for part in parts))
+    return [int(part * unit) for part in parts]
+
+
+def is_even(given: Given) -> bool:
+    """Whether all stages take the same.
+
+    >>> is_even((1.0, [2.0, 2.0], 3.0, 0.5)), is_even((1.0, [2.0, 4.0], 3.0, 0.5))
+    (True, False)
+    """
+    return all(len(set(time)) == 1 for time in given[:3] if isinstance(time, Sequence))
+
+
+def mean(given: Given) -> Given:
+    """The same with one number for all stages.
+
+    >>> mean((1.0, [2.0, 4.0], 3.0, 0.5))
+    (1.0, 3.0, 3.0, 0.5)
+    """
+    *kinds, hop = given
+    f, i, w = (fmean(time) if isinstance(time, Sequence) else time for time in kinds)
+    return f, i, w, hop
+
+
+def exact(given: Given, stages: int) -> Times:
+    """Whole numbers for so many stages.
+
+    >>> exact((1.0, [1.1, 1.2], 0.25, 0.0), 2)
+    Times(forward=[20, 20], inputs=[22, 24], weights=[5, 5], hop=0)
+
+    Raises ValueError for another count of times, and for one that is negative or not finite.
+    """
+    kinds = [of_each(kind, time, stages) for kind, time in zip("FIW", given[:3], strict=True)]
+    *numbers, hop = whole(*(time for each in kinds for time in each), given[3])
+    forward, inputs, weights = (numbers[n * stages : (n + 1) * stages] for n in range(3))
+    return Times(forward, inputs, weights, hop)
