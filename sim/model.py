@@ -49,6 +49,8 @@ class Setting:
 
     ``tp_overlap`` cuts the sequence-parallel collectives into pieces beside the GEMM that feeds or
     uses them; ``tp_backward_overlap`` runs those of a column-parallel backward beside its GEMMs.
+    ``cp`` ranks share each sequence, as ``cp_kind`` says; ``ep`` ranks share the experts, each of
+    which is split over ``etp``.
     """
 
     tp: int
@@ -60,6 +62,10 @@ class Setting:
     recompute: str = "none"  # none | selective | full
     tp_overlap: bool = False
     tp_backward_overlap: bool = True
+    cp: int = 1
+    cp_kind: str = "ring"  # ring | ulysses | allgather | usp
+    ep: int = 1
+    etp: int = 1
 
 
 class Parameters(NamedTuple):

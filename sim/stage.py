@@ -78,7 +78,7 @@ def _blocks(
 
 
 def _forward(blocks: Sequence[Block], around: Edges, activations: float) -> Program:
-    writer = Writer("tp")
+    writer = Writer()
     for block in blocks:
         begin = len(writer.items)
         _forward_operators(writer, block.operators, around, "F", block.layer)
@@ -93,18 +93,20 @@ def _forward_operators(
     for op in operators:
         edge = around.get(op.edge, Edge())
         if edge.before:
-            writer.collective(f"{op.name}_{edge.before}", edge.before, op.buffer, phase, number)
+            name = f"{op.name}_{edge.before}"
+            writer.collective(name, edge.axis, edge.before, op.buffer, phase, number)
         for launch in op.forward:
             writer.kernel(launch, phase, number)
         if edge.after:
-            writer.collective(f"{op.name}_{edge.after}", edge.after, op.buffer, phase, number)
+            name = f"{op.name}_{edge.after}"
+            writer.collective(name, edge.axis, edge.after, op.buffer, phase, number)
 
 
 def _backward(
     blocks: Sequence[Block], around: Edges, overlap: bool, activations: float, weights: bool
 ) -> Program:
     """Input gradients of every operator in turn, with ``weights`` each followed by the weight's."""
-    writer = Writer("tp")
+    writer = Writer()
     for block in reversed(blocks):
         for step in recompute.backward(block.operators, block.recompute):
             if step.again:
@@ -131,14 +133,14 @@ def _gradients(
     again: tuple[int, ...] = ()
     if edge.before_backward and op.backward:
         name = f"{op.name}_grad_{edge.before_backward}"
-        writer.collective(name, edge.before_backward, op.buffer, "I", number)
+        writer.collective(name, edge.axis, edge.before_backward, op.buffer, "I", number)
     if weights and overlap:
         again = _gather_again(writer, op, around, number)
     for launch in op.backward:
         writer.kernel(launch, "I", number)
     if edge.after_backward:
         name = f"{op.name}_grad_{edge.after_backward}"
-        writer.collective(name, edge.after_backward, op.buffer, "I", number)
+        writer.collective(name, edge.axis, edge.after_backward, op.buffer, "I", number)
     if weights and not overlap:
         again = _gather_again(writer, op, around, number)
     for k, launch in enumerate(op.weight if weights else ()):
@@ -153,14 +155,14 @@ def _gather_again(writer: Writer, op: Operator, around: Edges, number: int) -> t
     if not kind:
         return ()
     name = f"{op.name}_{'input' if edge.again else 'grad'}_{kind}"
-    return (writer.collective(name, kind, op.buffer, "W", number, exposed=False),)
+    return (writer.collective(name, edge.axis, kind, op.buffer, "W", number, exposed=False),)
 
 
 def _weight_gradients(
     blocks: Sequence[Block], around: Edges, overlap: bool, activations: float
 ) -> Program:
     """All weight gradients alone; what has to be gathered arrives beside the GEMM before."""
-    writer = Writer("tp")
+    writer = Writer()
     jobs = [(b, op) for b in reversed(blocks) for op in reversed(b.operators) if op.weight]
     gathered: list[tuple[int, ...]] = []
     for j, (block, op) in enumerate(jobs):

@@ -14,18 +14,17 @@ class Writer:
     waited for by the next kernel that does not say that it needs no wait.
 
     >>> from sim.graph import Compute
-    >>> writer, launch = Writer("tp"), Launch("norm", Compute("norm", 0.0, 8.0))
+    >>> writer, launch = Writer(), Launch("norm", Compute("norm", 0.0, 8.0))
     >>> writer.kernel(launch, "F")
-    >>> writer.collective("gather", "all_gather", 8.0, "F")
+    >>> writer.collective("gather", "tp", "all_gather", 8.0, "F")
     1
     >>> writer.kernel(launch, "F")
     >>> [item.needs for item in writer.items]
     [(), (0,), (1,)]
     """
 
-    def __init__(self, axis: str) -> None:
+    def __init__(self) -> None:
         self.items: list[Item] = []
-        self._axis = axis
         self._kernel: tuple[int, ...] = ()  # the latest
         self._exposed: tuple[int, ...] = ()  # collectives that the next kernel waits for
 
@@ -44,10 +43,17 @@ class Writer:
         self.items.append(Kernel(launch.name, launch.work, phase, layer, needs))
 
     def collective(
-        self, name: str, kind: str, size: float, phase: str, layer: int = -1, exposed: bool = True
+        self,
+        name: str,
+        axis: str,
+        kind: str,
+        size: float,
+        phase: str,
+        layer: int = -1,
+        exposed: bool = True,
     ) -> int:
         """Issue a collective over a buffer of ``size`` bytes; return its position."""
-        self.items.append(Collective(name, self._axis, kind, size, phase, layer, self._kernel))
+        self.items.append(Collective(name, axis, kind, size, phase, layer, self._kernel))
         if exposed:
             self._exposed += (len(self.items) - 1,)
         return len(self.items) - 1

@@ -22,6 +22,7 @@ class Edge(NamedTuple):
     before_backward: str = ""  # on the gradient of the output
     after_backward: str = ""  # on the gradient of the input
     again: str = ""  # on the saved input, for the weight gradient
+    axis: str = "tp"  # among whom
 
 
 EDGES: Mapping[str, Edge] = {
