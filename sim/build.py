@@ -7,14 +7,15 @@ the order of the pipeline → the head and the tail of the step around it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 import numpy as np
 
+from sim import groups
 from sim.graph import Communication, Graph
+from sim.groups import Lane, lanes
 from sim.job import Job
 from sim.model import BYTES, Parameters, parameters
 from sim.program import Collective, Item, Program
@@ -41,14 +42,13 @@ class Stage:
     buckets: dict[str, list[Bucket]]  # by the kind of step that makes the last gradients, B or W
 
 
-def training_step(job: Job, simulated: Iterable[tuple[int, int]] | None = None) -> Graph:
+def training_step(job: Job, simulated: Iterable[Lane] | None = None) -> Graph:
     """The graph of one step.
 
-    ``simulated`` are the (tp, dp) coordinates whose ranks get ops, all unless given; the others are
-    taken to do exactly the same at the same time (see :mod:`sim.fold`).
+    ``simulated`` are the lanes whose ranks get ops, all unless given; the others are taken to do
+    exactly the same at the same time (see :mod:`sim.fold`).
     """
-    lanes = sorted(simulated) if simulated is not None else list(np.ndindex(job.ranks.shape[:2]))
-    return Build(job, lanes).graph()
+    return Build(job, sorted(simulated) if simulated is not None else lanes(job)).graph()
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Build:
     """One graph under construction."""
 
     job: Job
-    lanes: Sequence[tuple[int, int]]
+    lanes: Sequence[Lane]
     tables: Tables = field(default_factory=Tables)
 
     def __post_init__(self) -> None:
@@ -66,8 +66,8 @@ class Build:
         self.torch = (
             torch_order(self.steps, self.sent) if pair else np.arange(len(self.sent.source))
         )
-        self._others: dict[tuple[object, ...], int] = {}
-        self._other_work: list[int] = []
+        self._teams: dict[tuple[object, ...], tuple[int, int]] = {}  # first part, and how many
+        self._parts = len(self.sent.source) * len(self.lanes) * self.job.steps
 
     @cached_property
     def stages(self) -> list[Stage]:
@@ -91,32 +91,24 @@ class Build:
     def graph(self) -> Graph:
         """All lanes of all pipeline ranks."""
         job, stamps = self.job, list[Stamp]()
-        n_messages = len(self.sent.source) * job.steps
-        base, team_part, resident = 0, 0, dict[int, dict[str, float]]()
-        teams: dict[tuple[int, int], int] = {}
+        base, resident = 0, dict[int, dict[str, float]]()
         for q in range(len(job.plan)):
-            for lane, (i, j) in enumerate(self.lanes):
-                rank = int(job.ranks[i, j, q])
-                begin = teams.setdefault((j, q), team_part)
-                more, base, end = self._rank(q, i, j, base, begin, lane * n_messages)
-                team_part = max(team_part, end)
+            for k, lane in enumerate(self.lanes):
+                more, base = self._rank(q, k, base)
                 stamps += more
-                resident[rank] = dict(always(job, self._on(q), q))
-        work = self._message_works()
-        shift = len(work) + len(self._other_work)
-        stamps = [replace(s, parts=s.parts + shift) for s in stamps]
-        part_work = np.array([*work, *self._other_work, *[0] * team_part], np.int32)
-        stands_for = job.mesh.tp * job.mesh.dp // len(self.lanes)
+                resident[int(job.ranks[*lane, q])] = dict(always(job, self._on(q), q))
+        part_work = np.zeros(self._parts, np.int32)
+        messages = self._message_works()
+        part_work[: len(messages)] = messages
+        stands_for = job.ranks[..., 0].size // len(self.lanes)
         weights = {} if stands_for == 1 else dict.fromkeys(resident, stands_for)
         return assemble(stamps, self.tables, part_work, resident, weights)
 
-    def _rank(
-        self, q: int, i: int, j: int, base: int, team_part: int, first_message: int
-    ) -> tuple[list[Stamp], int, int]:
-        """Stamps of the rank at (tp i, dp j, pp q)."""
-        ranks = self.job.ranks
-        rank = int(ranks[i, j, q])
-        make = self._makers(q, i, j)
+    def _rank(self, q: int, k: int, base: int) -> tuple[list[Stamp], int]:
+        """Stamps of pipeline rank ``q`` in the k-th lane."""
+        job, lane, n = self.job, self.lanes[k], len(self.sent.source)
+        line = job.ranks[*lane]
+        make = self._makers(q, lane)
         source = self.steps.source[self.steps.begins[q] : self.steps.begins[q + 1]]
         remote = (source >= 0) & (self.steps.rank[source] != q)
         kinds = variants(self.steps, q, np.where(remote, 0, -1))
@@ -124,38 +116,30 @@ class Build:
         def outputs(step: int) -> Sequence[int]:
             return make.step(kinds[step]).outputs
 
-        moves = exchange(
-            self.job.policy, self.steps, self.sent, self.torch, q, ranks[i, j].tolist(), outputs
-        )
-        count: Counter[tuple[object, ...]] = Counter()
-
-        def other_parts(template: Template) -> list[int]:
-            return [self._other(work, count, q) for work in template.others]
-
+        moves = exchange(job.policy, self.steps, self.sent, self.torch, q, line.tolist(), outputs)
         out, before = list[Stamp](), list[int]()
-        for step in range(self.job.steps):
-            n = len(self.sent.source)
-            parts = first_message + step * n + np.arange(n)
-            at = Placement(base, team_part, parts, rank, step, before)
-            stamps, base, team_part = lower(self.steps, q, moves, make, at, other_parts)
+        for step in range(job.steps):
+            parts = (k * job.steps + step) * n + np.arange(n)
+            team = partial(self._team, q, lane, step)
+            at = Placement(base, team, parts, int(line[q]), step, before)
+            stamps, base = lower(self.steps, q, moves, make, at)
             out += stamps
             before = [int(stamps[-1].base[-1]) + last for last in stamps[-1].template.lasts]
-        return out, base, team_part
+        return out, base
 
-    def _other(self, work: Communication, count: Counter[tuple[object, ...]], q: int) -> int:
-        """The part of the next collective that a rank issues on a communicator of several teams."""
-        key = (work.dimension, work.ranks)
-        count[key] += 1
-        full = (*key, count[key])
-        if full not in self._others:
-            messages = len(self.sent.source) * len(self.lanes) * self.job.steps
-            self._others[full] = messages + len(self._other_work)
-            self._other_work.append(self.tables.works(work))
-        return self._others[full]
+    def _team(self, q: int, lane: Lane, step: int, axis: str, count: int) -> int:
+        """The first of the parts that the group of a rank on an axis has in a step."""
+        key = (axis, self._group(axis, lane, q), step)
+        if key not in self._teams:
+            self._teams[key] = (self._parts, count)
+            self._parts += count
+        first, size = self._teams[key]
+        assert size == count, f"ranks of {key} issue {size} and {count} collectives"
+        return first
 
     # -- templates --------------------------------------------------------------------------------
 
-    def _makers(self, q: int, i: int, j: int) -> Makers:
+    def _makers(self, q: int, lane: Lane) -> Makers:
         """Templates for one rank, each made once."""
         templates: dict[object, Template] = {}
 
@@ -165,7 +149,7 @@ class Build:
             return templates[key]
 
         def group(axis: str) -> tuple[int, ...]:
-            return self._group(axis, i, j, q)
+            return self._group(axis, lane, q)
 
         def step(variant: Variant) -> Template:
             beside = variant.pair == "beside"
@@ -181,34 +165,24 @@ class Build:
 
         def tail(inputs: int) -> Template:
             return remember(
-                ("tail", inputs), lambda: place(self._tail(q, inputs), group, self.tables, own="")
+                ("tail", inputs), lambda: place(self._tail(q, inputs), group, self.tables)
             )
 
         return Makers(
             step=step,
-            exchange=lambda *key: remember(key, lambda: self._exchange(i, j, *key)),
+            exchange=lambda *key: remember(key, lambda: self._exchange(lane, *key)),
             head=head,
             tail=tail,
         )
 
-    def _group(self, axis: str, tp: int, dp: int, pp: int) -> tuple[int, ...]:
-        ranks, job = self.job.ranks, self.job
+    def _group(self, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
+        line = self.job.ranks[*lane]
         match axis:
-            case "tp":
-                return tuple(ranks[:, dp, pp].tolist())
-            case "dp":
-                return tuple(ranks[tp, :, pp].tolist())
-            case "kv":
-                same = job.mesh.tp // job.model.kv_heads  # ranks that hold the same heads
-                begin = tp - tp % same
-                return tuple(ranks[begin : begin + same, dp, pp].tolist())
             case "twin":
-                return tuple(sorted(int(ranks[tp, dp, other]) for other in self._twins(pp)))
+                return tuple(sorted(int(line[other]) for other in self._twins(q)))
             case "embedding":
-                last = self._owner(job.stages - 1)
-                return (int(ranks[tp, dp, self._owner(0)]), int(ranks[tp, dp, last]))
-        whole = ranks if job.data.zero else ranks[:, dp]
-        return tuple(sorted(whole.ravel().tolist()))
+                return (int(line[self._owner(0)]), int(line[self._owner(self.job.stages - 1)]))
+        return groups.group(self.job, axis, lane, q)
 
     def _twins(self, q: int) -> list[int]:
         """The pipeline ranks that hold the same stages: one, or two in a pipeline of two ways."""
@@ -218,18 +192,18 @@ class Build:
         return int(self.steps.rank[np.argmax(self.steps.stage == stage)])
 
     def _exchange(
-        self, i: int, j: int, name: str, stream: str, message: int, waits: int, parts: int
+        self, lane: Lane, name: str, stream: str, message: int, waits: int, parts: int
     ) -> Template:
         phase = exchange_phase(name)
-        work = self._message_work(i, j, message)
+        work = self._message_work(lane, message)
         return exchange_template(name, stream, phase, work, waits, parts, self.tables)
 
-    def _message_work(self, i: int, j: int, message: int) -> Communication:
+    def _message_work(self, lane: Lane, message: int) -> Communication:
         ends = (
             self.steps.rank[self.sent.source[message]],
             self.steps.rank[self.sent.target[message]],
         )
-        line = self.job.ranks[i, j]
+        line = self.job.ranks[*lane]
         return Communication(
             "p2p", self.job.boundary_bytes, (int(line[ends[0]]), int(line[ends[1]])), "pp"
         )
@@ -239,9 +213,9 @@ class Build:
         source, target = (self.steps.rank[end] for end in (self.sent.source, self.sent.target))
         pairs, row = np.unique(source * len(self.job.plan) + target, return_inverse=True)
         out = []
-        for i, j in self.lanes:
+        for lane in self.lanes:
             first = [int(np.argmax(row == k)) for k in range(len(pairs))]
-            works = [self.tables.works(self._message_work(i, j, message)) for message in first]
+            works = [self.tables.works(self._message_work(lane, message)) for message in first]
             of_step = np.array(works, np.int64)[row] if len(row) else row
             out.append(np.tile(of_step, self.job.steps))
         return np.concatenate(out)

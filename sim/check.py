@@ -30,10 +30,10 @@ def check(recipe: Recipe) -> dict[str, Any]:
     """
     spec = topology.room(topology.read(recipe.cluster.topology), recipe.cluster.gpus)
     job = job_of(recipe)
-    each = job.mesh.tp * job.mesh.dp
+    each = job.mesh.tp * job.mesh.cp * job.mesh.dp
     stages = _stages(job)
     memory = [
-        {"rank": int(job.ranks[0, 0, q]), "stands_for": each, **_peak(job, q, stages, steps)}
+        {"rank": int(job.ranks[0, 0, 0, q]), "stands_for": each, **_peak(job, q, stages, steps)}
         for q, steps in enumerate(flat(job.plan))
     ]
     capacity = float(spec["gpu"]["memory"])

@@ -1,21 +1,22 @@
 """Which ranks are simulated: one of several that cannot differ, once that is proven.
 
 Tensor-parallel peers and data-parallel replicas of a uniform job do the same at the same time, if
-the network treats them alike. Shifting all ranks along tp and dp must map the job's communication
-onto itself, with the same loads on alike links (:mod:`sim.symmetry`). Where that holds, one lane of
-ranks (one tp and dp coordinate) stands for all; its communication carries the loads of its clones.
+the network treats them alike. Shifting all ranks along an axis must map the communication of the
+job onto itself (:mod:`sim.groups`), with the same loads on alike links (:mod:`sim.symmetry`). Where
+that holds, one lane of ranks stands for all; its communication carries the loads of its clones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from itertools import combinations
+from math import prod
 
 from sim.cluster import Cluster
 from sim.collectives import Traffic, traffic
 from sim.graph import Communication
+from sim.groups import DENSE, Lane, atoms, lanes, shifted
 from sim.job import Job
 from sim.symmetry import fold_loads
 
@@ -36,23 +37,19 @@ class Load:
 
 @dataclass(frozen=True)
 class Lanes:
-    """The (tp, dp) coordinates that are simulated; the other coordinates of ``axes`` are clones."""
+    """The lanes that are simulated; those that differ from them along ``axes`` alone are clones."""
 
-    simulated: Sequence[tuple[int, int]]
-    axes: tuple[str, ...]  # folded: of "tp", "dp"
+    simulated: Sequence[Lane]
+    axes: tuple[str, ...]  # folded: of "tp", "cp", "dp"
 
 
 def candidates(job: Job) -> Iterator[Lanes]:
-    """Ways to fold, the fewest ranks first; the last folds nothing."""
-    t, d = job.mesh.tp, job.mesh.dp
-    seen = set()
-    ways: tuple[tuple[str, ...], ...] = (("tp", "dp"), ("dp",), ("tp",), ())
-    for way in ways:
-        axes = tuple(axis for axis in way if {"tp": t, "dp": d}[axis] > 1)
-        if axes not in seen:
-            seen.add(axes)
-            shape = (1 if "tp" in axes else t, 1 if "dp" in axes else d)
-            yield Lanes(list(np.ndindex(shape)), axes)
+    """Ways to fold, the fewest lanes first; the last folds nothing."""
+    whole = lanes(job)
+    able = [axis for axis in DENSE if job.mesh.degree(axis) > 1] if atoms(job) else []
+    ways = [axes for n in range(len(able), -1, -1) for axes in combinations(able, n)]
+    for axes in sorted(ways, key=lambda axes: -prod(job.mesh.degree(axis) for axis in axes)):
+        yield Lanes([lane for lane in whole if not any(getattr(lane, a) for a in axes)], axes)
 
 
 def loads(
@@ -61,11 +58,9 @@ def loads(
     """What each work loads with its clones along ``axes``, or None if they are not alike."""
     if not axes:
         return [_single(cluster, traffic(cluster, work)) for work in works]
+    over = atoms(job)
     orbits = [
-        [
-            traffic(cluster, work._replace(ranks=ranks))
-            for ranks in _orbit(job, axes, work.ranks, work.dimension)
-        ]
+        [traffic(cluster, work._replace(ranks=r)) for r in shifted(job, axes, work.ranks, over)]
         for work in works
     ]
     folded = fold_loads(cluster, orbits, LATENCY_SPREAD)
@@ -82,23 +77,3 @@ def _single(cluster: Cluster, one: Traffic) -> Load:
     links, size = one.links[keep], one.bytes[keep]
     most = float(one.bytes.max(initial=0.0))
     return Load(tuple(links.tolist()), tuple(size.tolist()), most, one.latency, one.algorithm)
-
-
-def _orbit(
-    job: Job, axes: Sequence[str], ranks: tuple[int, ...], dimension: str
-) -> list[tuple[int, ...]]:
-    """The images of a group under all shifts along ``axes``, each once, itself first."""
-    grid = job.ranks
-    at = np.argsort(grid, axis=None)  # rank -> flat coordinates
-    place = np.array(np.unravel_index(at[list(ranks)], grid.shape))
-    t, d = (grid.shape[k] if axis in axes else 1 for k, axis in enumerate(("tp", "dp")))
-    shifts = np.array(list(np.ndindex(t, d)))
-    if dimension == "kv":  # groups are runs of so many tp ranks: no other shift maps them
-        shifts = shifts[shifts[:, 0] % len(ranks) == 0]
-    tp = (place[0] + shifts[:, :1]) % grid.shape[0]
-    dp = (place[1] + shifts[:, 1:]) % grid.shape[1]
-    images = grid[tp, dp, place[2]]
-    unique: dict[tuple[int, ...], tuple[int, ...]] = {}
-    for image in images.tolist():
-        unique.setdefault(tuple(sorted(image)), tuple(image))
-    return list(unique.values())

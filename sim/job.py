@@ -63,9 +63,9 @@ class Job:
 
     @cached_property
     def ranks(self) -> NDArray[np.int64]:
-        """The job's ranks by coordinates (tp, dp, pp)."""
-        sizes = {axis: self.mesh.degree(axis) for axis in ("tp", "dp", "pp")}
+        """The job's ranks by coordinates (tp, cp, dp, pp)."""
+        sizes = {axis: self.mesh.degree(axis) for axis in ("tp", "cp", "dp", "pp")}
         inner_first = [axis for axis in self.mesh.order.split("-") if axis in sizes]
         shape = [sizes[axis] for axis in reversed(inner_first)]
         grid = np.arange(self.mesh.world).reshape(shape)
-        return np.transpose(grid, [inner_first[::-1].index(axis) for axis in ("tp", "dp", "pp")])
+        return np.transpose(grid, [inner_first[::-1].index(axis) for axis in sizes])

@@ -148,8 +148,8 @@ def plan_graph(plan: Plan, times: Times, policy: Policy, pair: str = "fused") ->
         peers = list(range(len(plan)))
         moves = exchange(policy, steps, sent, torch, rank, peers, lambda _: (0,))
         parts = np.arange(len(sent.source))
-        at = Placement(base, 0, parts, rank)
-        more, base, _ = lower(steps, rank, moves, make, at, lambda _: ())
+        at = Placement(base, lambda *_: 0, parts, rank)
+        more, base = lower(steps, rank, moves, make, at)
         stamps += more
     ends = zip(steps.rank[sent.source].tolist(), steps.rank[sent.target].tolist(), strict=True)
     work = np.array([tables.works(_message(a, b)) for a, b in ends], np.int32)

@@ -58,7 +58,7 @@ def _of_stage(job: Job, cluster: Cluster, layers: int, first: bool, last: bool) 
 
 def _hop(job: Job, cluster: Cluster) -> float:
     """Seconds of a message between the first two ranks of the pipeline."""
-    line = job.ranks[0, 0]
+    line = job.ranks[0, 0, 0]
     if len(line) == 1:
         return 0.0
     ends = (int(line[0]), int(line[1]))

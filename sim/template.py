@@ -5,7 +5,7 @@ No function here loops over the ops of a graph: only over the items of a program
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,8 +49,9 @@ class Tables:
 
 @dataclass(frozen=True, eq=False)
 class Template:
-    """Columns of a program's ops. References are local rows when ≥ 0; -1 - k is slot k,
-    which every stamp fills with an op (for waits) or a part (for parts) of its own."""
+    """Columns of a program's ops. A wait refers to a local row when ≥ 0; -1 - k is slot k, which
+    every stamp fills with an op of its own. A part is the k-th of the template's on an axis; where
+    it is on none, slot k, which every stamp fills with a part."""
 
     name: Ints
     work: Ints
@@ -60,56 +61,51 @@ class Template:
     wait_count: Ints
     wait_ref: Longs
     part_count: Ints
-    part_ref: Longs  # ≥ 0: one of the team's own parts
-    part_work: Ints  # of each of the team's own parts
+    part_axis: Ints  # row of axes, or -1
+    part_ref: Longs
+    axes: tuple[str, ...]
+    part_works: tuple[Ints, ...]  # of each axis: the work of each of the template's parts on it
     memory_count: Ints
     memory_category: NDArray[np.int8]
     memory_bytes: NDArray[np.float64]
     memory_at_end: NDArray[np.bool_]
     lasts: tuple[int, ...]  # the last op of each stream that nothing in it waits for
     outputs: tuple[int, ...]  # of those, what another stage waits for: not reductions over replicas
-    others: tuple[Communication, ...]  # of the part slots that other teams take part in
 
     def __len__(self) -> int:
         return len(self.work)
 
 
 Ranks = Callable[[str], tuple[int, ...]]  # the group of an axis, as ranks of the job
+Ref = tuple[int, int]  # a part: the row of its axis, or -1, and which of it, or which slot
 
 
-def place(
-    program: Program, ranks: Ranks, tables: Tables, own: str = "tp", beside: bool = False
-) -> Template:
-    """Lower ``program`` for one team.
+def place(program: Program, ranks: Ranks, tables: Tables, beside: bool = False) -> Template:
+    """Lower ``program`` for one rank: its collectives are communication among ``ranks(axis)``.
 
-    Its collectives become communication among ``ranks(axis)``. Those of the axis ``own`` are the
-    team's parts; each other one takes the part in the next slot. What runs ``beside`` another
-    program has streams of its own, a second one for kernels and for each axis of the model.
+    What runs ``beside`` another program has streams of its own, a second one for kernels and for
+    each axis of the model.
     """
     second = BESIDE if beside else ""
     works: list[Work] = []
     streams: list[str] = []
-    part_refs: list[tuple[int, ...]] = []
-    own_works: list[int] = []
-    others: list[Communication] = []
+    refs: list[tuple[Ref, ...]] = []
+    parts: dict[str, list[int]] = {}
     for item in program:
         if not isinstance(item, Collective):
             works.append(item.work)
             streams.append(COMPUTE + second)
-            part_refs.append(())
+            refs.append(())
             continue
         group = ranks(item.axis)
         work = Communication(item.collective, item.bytes, group, item.axis, item.algorithm)
         works.append(work)
         reduces = item.phase == "O"  # over replicas: in the order in which gradients are made
         streams.append(item.stream or item.axis + second * (not reduces))
-        if item.axis == own:
-            part_refs.append((len(own_works),))
-            own_works.append(tables.works(work))
-        else:
-            part_refs.append((-1 - len(others),))
-            others.append(work)
-    return _columns(program, works, streams, part_refs, own_works, others, tables)
+        mine = parts.setdefault(item.axis, [])
+        refs.append(((list(parts).index(item.axis), len(mine)),))
+        mine.append(tables.works(work))
+    return _columns(program, works, streams, refs, parts, tables)
 
 
 def exchange(
@@ -118,21 +114,21 @@ def exchange(
     """One p2p op that waits for ``waits`` slots and takes part in ``parts`` messages."""
     needs = tuple(-1 - k for k in range(waits))
     item = Collective(name, "pp", "p2p", work.bytes, phase, needs=needs)
-    refs = [tuple(-1 - k for k in range(parts))]
-    return _columns([item], [work], [stream], refs, [], [], tables)
+    refs = [tuple((-1, k) for k in range(parts))]
+    return _columns([item], [work], [stream], refs, {}, tables)
 
 
 def _columns(
     program: Program,
     works: Sequence[Work],
     streams: Sequence[str],
-    part_refs: Sequence[tuple[int, ...]],
-    own: Sequence[int],
-    others: Sequence[Communication],
+    refs: Sequence[tuple[Ref, ...]],
+    parts: Mapping[str, Sequence[int]],
     tables: Tables,
 ) -> Template:
     memory = [change for item in program for change in item.memory]
     lasts = _lasts(streams, {need for item in program for need in item.needs})
+    flat = [ref for row in refs for ref in row]
     return Template(
         name=np.array([tables.names(item.name) for item in program], np.int32),
         work=np.array([tables.works(work) for work in works], np.int32),
@@ -141,16 +137,17 @@ def _columns(
         layer=np.array([item.layer for item in program], np.int16),
         wait_count=np.array([len(item.needs) for item in program], np.int32),
         wait_ref=np.array([need for item in program for need in item.needs], np.int64),
-        part_count=np.array([len(refs) for refs in part_refs], np.int32),
-        part_ref=np.array([ref for refs in part_refs for ref in refs], np.int64),
-        part_work=np.array(own, np.int32),
+        part_count=np.array([len(row) for row in refs], np.int32),
+        part_axis=np.array([axis for axis, _ in flat], np.int32),
+        part_ref=np.array([k for _, k in flat], np.int64),
+        axes=tuple(parts),
+        part_works=tuple(np.array(of, np.int32) for of in parts.values()),
         memory_count=np.array([len(item.memory) for item in program], np.int32),
         memory_category=np.array([tables.categories(c.category) for c in memory], np.int8),
         memory_bytes=np.array([c.bytes for c in memory], np.float64),
         memory_at_end=np.array([c.at == "end" for c in memory], np.bool_),
         lasts=lasts,
         outputs=_outputs(lasts, streams, program),
-        others=tuple(others),
     )
 
 
@@ -174,9 +171,9 @@ class Stamp:
     stage: int
     base: Longs  # index of the copy's first op
     microbatch: Ints
-    parts: Longs  # number of the copy's first own part; the ranks of a team use the same
+    parts: Sequence[Longs]  # of each axis of the template: the first part of a copy
     wait_slots: Sequence[Longs] = ()  # of each slot: an op per copy
-    part_slots: Sequence[Longs] = ()  # of each slot: a part per copy
+    part_slots: Sequence[Longs] = ()  # likewise: a part per copy
     step: Longs | int = 0  # training step, or update of the weights, that the copy is part of
 
 
@@ -189,7 +186,7 @@ def assemble(
 ) -> Graph:
     """All stamps as one graph; their copies must tile 0 .. n - 1.
 
-    ``part_work`` has the work of every part that is not a stamp's own, which is filled in here.
+    ``part_work`` has the works of messages; those of an axis are filled in here.
     """
     n = sum(len(s.template) * len(s.base) for s in stamps)
     counts = {key: np.zeros(n, np.int32) for key in ("wait", "part", "memory")}
@@ -220,8 +217,9 @@ def assemble(
     for s in stamps:
         t = s.template
         wait_on[_rows(wait_start, s.base, t.wait_ref)] = _resolve(t.wait_ref, s.base, s.wait_slots)
-        part[_rows(part_start, s.base, t.part_ref)] = _resolve(t.part_ref, s.parts, s.part_slots)
-        part_work[s.parts[:, None] + np.arange(len(t.part_work))] = t.part_work
+        part[_rows(part_start, s.base, t.part_ref)] = _parts(s)
+        for first, of_axis in zip(s.parts, t.part_works, strict=True):
+            part_work[first[:, None] + np.arange(len(of_axis))] = of_axis
         rows = _rows(memory_start, s.base, t.memory_bytes)
         category[rows], size[rows], at_end[rows] = (
             t.memory_category,
@@ -264,4 +262,15 @@ def _resolve(ref: Longs, base: Longs, slots: Sequence[Longs]) -> Longs:
     out = base[:, None] + ref
     for column in np.flatnonzero(ref < 0):
         out[:, column] = slots[-1 - ref[column]]
+    return out
+
+
+def _parts(of: Stamp) -> Longs:
+    """The parts of every copy, a row per copy."""
+    t = of.template
+    out = np.broadcast_to(t.part_ref, (len(of.base), len(t.part_ref))).copy()
+    for axis, first in enumerate(of.parts):
+        out[:, t.part_axis == axis] += first[:, None]
+    for column in np.flatnonzero(t.part_axis < 0):
+        out[:, column] = of.part_slots[t.part_ref[column]]
     return out

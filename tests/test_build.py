@@ -38,7 +38,7 @@ class Naive:
     def graph(self) -> Graph:
         ranks = self.job.ranks
         for q in range(len(self.job.plan)):
-            for i, j in np.ndindex(ranks.shape[:2]):
+            for i, j in np.ndindex(ranks.shape[0], ranks.shape[2]):
                 self.rank(q, i, j)
         for key, members in self.members.items():
             self.b.join(members, self.work[key])
@@ -46,7 +46,7 @@ class Naive:
 
     def rank(self, q: int, i: int, j: int) -> None:
         """All ops of one rank, in an order that its streams can run."""
-        self.at, self.me = (q, i, j), int(self.job.ranks[i, j, q])
+        self.at, self.me = (q, i, j), int(self.job.ranks[i, 0, j, q])
         self.count: Counter[object] = Counter()
         self.ready: dict[tuple[int, str, int], list[int]] = {}
         self.receive_all()
@@ -112,10 +112,10 @@ class Naive:
         q, i, j = self.at
         ranks, first, last = self.job.ranks, self.owner[0], self.owner[self.last]
         group = {
-            "tp": ranks[:, j, q],
-            "dp": ranks[i, :, q],
-            "model": np.sort(ranks[:, j].ravel()),
-            "embedding": ranks[i, j, [first, last]],
+            "tp": ranks[:, 0, j, q],
+            "dp": ranks[i, 0, :, q],
+            "model": np.sort(ranks[:, 0, j].ravel()),
+            "embedding": ranks[i, 0, j, [first, last]],
         }[item.axis]
         ranks_of = tuple(group.tolist())
         work = Communication(item.collective, item.bytes, ranks_of, item.axis, item.algorithm)
@@ -138,7 +138,7 @@ class Naive:
     def message(self, step: tuple[int, str, int], to: int, name: str, waits: list[int]) -> int:
         """One end of the message that ``step`` sends to the rank of stage ``to``."""
         _, i, j = self.at
-        line = self.job.ranks[i, j]
+        line = self.job.ranks[i, 0, j]
         ends = (int(line[self.owner[step[0]]]), int(line[self.owner[to]]))
         work = Communication("p2p", self.job.boundary_bytes, ends, "pp")
         stream = f"send to {ends[1]}" if ends[0] == self.me else f"receive from {ends[0]}"

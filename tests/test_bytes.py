@@ -14,6 +14,7 @@ import pytest
 
 from sim.build import training_step
 from sim.graph import Communication, Graph
+from sim.groups import Lane
 from sim.job import Job
 
 B, S, H, L, V = 3, 32, 64, 8, 512  # micro-batch, sequence, hidden, layers, padded vocabulary
@@ -189,5 +190,5 @@ def test_table_1_of_the_zero_paper(small_job: Make) -> None:
     count = stage(L, 1)
     for zero, published in ((0, 120.0), (1, 31.4)):
         job = small_job(dp=64, microbatches=1, zero=zero, grad_dtype="bf16")
-        held = sum(training_step(job, [(0, 0)]).resident[0].values())
+        held = sum(training_step(job, [Lane(0, 0, 0)]).resident[0].values())
         assert round(held / count * 7.5, 1) == published

@@ -94,7 +94,7 @@ def test_adam_runs_after_every_gradient_and_the_norm_of_all_ranks(
     gradients = np.flatnonzero(graph.phase > 0)
     gradients = gradients[(graph.phase[gradients] < 5)]
     for dp in range(2):
-        mine = job.ranks[:, dp].ravel()
+        mine = job.ranks[:, 0, dp].ravel()
         last = done.end[gradients[np.isin(graph.rank[gradients], mine)]].max()
         together = done.end[norm[np.isin(graph.rank[norm], mine)]].max()
         assert done.start[adam[np.isin(graph.rank[adam], mine)]].min() >= max(last, together)

@@ -52,7 +52,7 @@ def spans(timeline: Timeline, rank: int) -> dict[tuple[int, int, bool], tuple[fl
 
 def paired(result, rank: int) -> list[tuple[tuple[float, float], tuple[float, float]]]:  # type: ignore[no-untyped-def]
     """When the forward and the backward of each pair of a pipeline rank ran."""
-    at = spans(result.timeline, int(result.job.ranks[0, 0, rank]))
+    at = spans(result.timeline, int(result.job.ranks[0, 0, 0, rank]))
     return [
         (
             at[pair.forward.stage, pair.forward.microbatch, True],

@@ -137,7 +137,8 @@ class Placement:
     """Where the ops of one rank and training step go."""
 
     base: int  # the first op
-    team_part: int  # the first part of the rank's team
+    team: Callable[[str, int], int]
+    """The first part of the rank's group on an axis, of so many that it takes part in."""
     message_part: Longs  # of each message
     rank: int  # of the job
     step: int = 0  # training steps before
@@ -145,17 +146,9 @@ class Placement:
 
 
 def lower(
-    steps: Steps,
-    rank: int,
-    exchange: Exchange,
-    make: Makers,
-    to: Placement,
-    other_parts: Callable[[Template], Sequence[int]],
-) -> tuple[list[Stamp], int, int]:
-    """Stamps of one rank, the next free op, and the next free part of the team.
-
-    ``other_parts`` numbers the parts of a template in which other teams take part.
-    """
+    steps: Steps, rank: int, exchange: Exchange, make: Makers, to: Placement
+) -> tuple[list[Stamp], int]:
+    """Stamps of one rank, and the next free op."""
     kinds = variants(steps, rank, exchange.gate)
     groups = [
         *_steps(steps, rank, exchange, make, kinds),
@@ -164,17 +157,15 @@ def lower(
     ]
     count = sum(len(group.units) for group in groups)
     key, length = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    parts = np.zeros(count, np.int64)
     key[: len(kinds)] = 3 * np.arange(len(kinds)) + 1
     key[len(kinds) : len(kinds) + len(exchange)] = exchange.key
     for group in groups:
         length[group.units] = len(group.template)
-        parts[group.units] = len(group.template.part_work)
         if group.key is not None:
             key[group.units] = group.key
     order = np.argsort(key, kind="stable")
     at: Longs = np.append(_begins(length, order, to.base), 0)  # the last stands for BEFORE
-    part_at = _begins(parts, order, to.team_part)
+    first = _first_parts(groups, order, to)
     stamps = [
         Stamp(
             group.template,
@@ -182,21 +173,27 @@ def lower(
             group.stage,
             at[group.units],
             group.microbatch.astype(np.int32),
-            part_at[group.units],
+            [first[axis][group.units] for axis in group.template.axes],
             [at[units] + local for units, local in group.waits],
-            [*group.parts, *_others(group, other_parts)],
+            group.parts,
             group.update + to.step,
         )
         for group in groups
     ]
-    return stamps, to.base + int(length.sum()), to.team_part + int(parts.sum())
+    return stamps, to.base + int(length.sum())
 
 
-def _others(group: Group, other_parts: Callable[[Template], Sequence[int]]) -> Iterator[Longs]:
-    """The parts in which other teams take part, slot by slot."""
-    if group.template.others:
-        rows = [other_parts(group.template) for _ in group.units]
-        yield from np.array(rows, np.int64).T
+def _first_parts(groups: Sequence[Group], order: Longs, to: Placement) -> dict[str, Longs]:
+    """By axis, the first part of every unit; members of a group issue the same ones in order."""
+    counts: dict[str, Longs] = {}
+    for group in groups:
+        for axis, works in zip(group.template.axes, group.template.part_works, strict=True):
+            of_axis = counts.setdefault(axis, np.zeros(len(order), np.int64))
+            of_axis[group.units] = len(works)
+    return {
+        axis: _begins(count, order, to.team(axis, int(count.sum())))
+        for axis, count in counts.items()
+    }
 
 
 def _begins(length: Longs, order: Longs, base: int) -> Longs:
