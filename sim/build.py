@@ -17,7 +17,7 @@ from sim import groups
 from sim.graph import Communication, Graph
 from sim.groups import Lane, lanes
 from sim.job import Job
-from sim.model import BYTES, Parameters, parameters
+from sim.model import BYTES, Parameters
 from sim.program import Collective, Item, Program
 from sim.resident import resident as always
 from sim.stage import stage_programs
@@ -78,7 +78,7 @@ class Build:
         job = self.job
         layers, first, last = job.layers(stage), stage == 0, stage == job.stages - 1
         programs = stage_programs(job.model, job.setting, layers, first, last)
-        held = parameters(job.model, job.setting.tp, layers, first, last)
+        held = job.held(stage)
         parts = {kind: data_parallel.buckets(programs[kind], held, job.data) for kind in "BW"}
         return Stage(programs, held, parts)
 

@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules import Plan
+from schedules import Plan, flat
 from sim.mesh import Mesh
-from sim.model import BYTES, Model, Setting
+from sim.model import BYTES, Model, Parameters, Setting, parameters
 from sim.strategies.data import DataParallel
 from sim.strategies.exchange import Policy
 
@@ -49,6 +49,18 @@ class Job:
         """The numbers of a stage's layers."""
         begin = sum(self.layers_per_stage[:stage])
         return range(begin, begin + self.layers_per_stage[stage])
+
+    def held(self, stage: int) -> Parameters:
+        """What each of its ranks holds of a stage; a rank with both ends has a tied matrix once."""
+        first, last = stage == 0, stage == self.stages - 1
+        held = parameters(self.model, self.setting.tp, self.layers(stage), first, last)
+        return held._replace(head=0) if self.model.tied and self._one_rank_has_both_ends else held
+
+    @cached_property
+    def _one_rank_has_both_ends(self) -> bool:
+        ends = {0, self.stages - 1}
+        on = [{step.stage for step in steps} & ends for steps in flat(self.plan)]
+        return len(ends) > 1 and all(found in (ends, set()) for found in on)
 
     @property
     def boundary_bytes(self) -> float:

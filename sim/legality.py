@@ -118,6 +118,12 @@ def _asynchronous(recipe: Recipe) -> None:
             f"training.global_batch = {recipe.training.global_batch} makes {m} per pipeline, "
             f"{one} or {one * pp} would do"
         )
+    least = sum(recipe.ramps) + 1
+    if (recipe.simulation.steps or least) < least:
+        raise ValueError(
+            f"simulation.steps = {recipe.simulation.steps} of {name} do not reach its steady "
+            f"state; at least {least} would, or leave it out"
+        )
     if recipe.parallelism.overlap_param_gather:
         raise ValueError(
             f"parallelism.overlap_param_gather = true needs a schedule that is flushed; in {name} "

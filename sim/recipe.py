@@ -310,11 +310,12 @@ class Recipe(Section):
     def ramps(self) -> tuple[int, int]:
         """How many steps come before the steady state, and after it.
 
-        A pipeline that is never flushed takes as many updates to fill up, and to drain, as its
-        first rank is ahead of its last.
+        A pipeline that is never flushed takes as many updates to fill up as its first rank is ahead
+        of its last, as many to settle, and as many to drain. Of flushed steps the last is left out
+        if others stay: ranks that end early begin the next one in it.
         """
         updates = -(-self.parallelism.pp // self.microbatches)
-        return (1, 0) if self.flushed else (updates, updates)
+        return (1, 1) if self.flushed else (2 * updates, updates)
 
     @property
     def planned(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sim.job import Job
-from sim.model import BYTES, parameters
+from sim.model import BYTES
 
 ADAM, MASTER = 8, 4
 """Bytes per parameter of Adam's two moments, and of the fp32 copy where weights are 16 bits."""
@@ -18,7 +18,7 @@ def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]
     with fp32 gradients; ZeRO-1 splits the 12 over the replicas. A pipeline that is not flushed
     keeps the weights of as many updates before (PipeDream's stash, 2BW's second buffer).
     """
-    held = sum(_parameters(job, s) for s in stages)
+    held = sum(job.held(s).total for s in stages)
     weight = BYTES[job.data.dtype]
     state = ADAM + (MASTER if weight < 4 else 0)
     stale = job.stale[q] if job.stale else 0
@@ -28,8 +28,3 @@ def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]
         "gradients": float(held * BYTES[job.data.grad_dtype]),
         "optimizer": held * state / (job.data.degree if job.data.zero else 1),
     }
-
-
-def _parameters(job: Job, stage: int) -> int:
-    first, last = stage == 0, stage == job.stages - 1
-    return parameters(job.model, job.setting.tp, job.layers(stage), first, last).total

@@ -150,6 +150,20 @@ def test_zero_1_sums_shares_of_gradients() -> None:
         assert bytes_sent(graph)["twin"][rank] == of["gradients"] / 2
 
 
+@pytest.mark.parametrize("name", ["zb_v", "dualpipe"])
+def test_a_rank_with_both_ends_holds_a_tied_matrix_once(name: str) -> None:
+    """Untied it holds V h / t parameters more, 2 + 4 + 12 bytes of each (fp32 gradients)."""
+    way = SMALL | {"schedule.name": name}
+    tied, untied = (run(RECIPE, way | {"model.tied": tied}) for tied in (True, False))
+    rows = -(-tied.job.model.vocab // 256) * 256 // 2  # padded to 128 x tp, one of two ranks
+    per = {"weights": 2, "gradients": 4, "optimizer": 12}
+    for rank in (0, 6) if name == "dualpipe" else (0,):
+        one, two = (of.timeline.graph.resident[rank] for of in (tied, untied))
+        for category, size in per.items():
+            assert two[category] - one[category] == rows * tied.job.model.hidden * size
+    assert "embedding_grad_all_reduce" not in tied.timeline.graph.names
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_memory_is_that_of_check(ran, name: str) -> None:  # type: ignore[no-untyped-def]
     """One activation more than ranks, as the schedules claim; the check finds the same peaks."""

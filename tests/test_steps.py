@@ -71,7 +71,7 @@ def test_figures_of_several_steps_are_those_of_one() -> None:
     assert four["bytes_sent"] == one["bytes_sent"]
     assert four["memory"][0]["peak_bytes"] == one["memory"][0]["peak_bytes"]
     for key in ("idle_share_of_step", "idle_over_ideal"):
-        assert four["bubble"][key] == pytest.approx(one["bubble"][key], rel=0.02)
+        assert four["bubble"][key] == pytest.approx(one["bubble"][key], rel=1e-9)
     assert sum(four["critical_path_s"].values()) == pytest.approx(one["step_time_s"])
     assert four["time_s"]["compute"]["mean"] == pytest.approx(
         one["time_s"]["compute"]["mean"], rel=0.01
@@ -153,7 +153,7 @@ def test_stashed_weights_are_held() -> None:
 
 def test_steps_of_pipedream_suffice_for_a_steady_state() -> None:
     recipe = load(RECIPE, SMALL | {"schedule.name": "pipedream", "training.global_batch": 1})
-    assert recipe.simulation.steps == 4 + 2 + 4
+    assert recipe.simulation.steps == 4 + 4 + 2 + 4  # filled, settled, shown, drained
     assert load(RECIPE, SMALL | {"schedule.name": "gpipe"}).simulation.steps == 1
 
 
@@ -178,6 +178,7 @@ def test_a_step_by_hand() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
+        ({"simulation.steps": 3}, "of pipedream do not reach its steady state; at least 4 would"),
         ({"training.global_batch": 2}, "global_batch = 2 makes 2 per pipeline, 1 or 4 would do"),
         (
             {"parallelism.zero": 1, "parallelism.overlap_param_gather": True},
