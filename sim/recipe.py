@@ -52,7 +52,6 @@ NOT_YET: dict[str, tuple[object, ...]] = {
     "training.offload": (None,),
     "training.optimizer": ("adam",),
     "simulation.engine": ("auto", "simpy"),
-    "simulation.host": (False,),
     "simulation.costs": ("fit",),
 }
 """Keys that are understood but not simulated yet, and the values that are."""
@@ -239,7 +238,9 @@ class SimulationSection(Section):
     engine: Literal["auto", "simpy", "compiled"] = "auto"
     """what runs the graph"""
     host: Switch = False
-    """simulate the CPU that launches kernels"""
+    """simulate the CPU that launches kernels, and waits where Megatron-LM's does"""
+    launch_us: Annotated[float, Field(ge=0, le=1e6)] = 6.0
+    """microseconds that one launch takes the CPU, Python included"""
     steps: Annotated[int, Field(ge=1, le=1000)] | None = None
     """training steps in a row; 1, or enough for a steady state if the pipeline is never flushed"""
     costs: Literal["fit", "table"] = "fit"

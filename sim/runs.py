@@ -19,6 +19,7 @@ from sim.engine import simulate
 from sim.fold import Lanes, candidates, loads
 from sim.graph import Communication, Graph
 from sim.hardware import Machine
+from sim.host import launched, waited
 from sim.job import Job
 from sim.mesh import Mesh
 from sim.model import Setting
@@ -78,7 +79,8 @@ def run(
     report("building the graph", 0, 0)
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
     job = job_of(recipe, cluster)
-    lanes, graph, machine = prepare(job, cluster, fold=recipe.simulation.fold == "auto")
+    launch = recipe.simulation.launch_us * 1e-6 if recipe.simulation.host else None
+    lanes, graph, machine = prepare(job, cluster, recipe.simulation.fold == "auto", launch)
     prepared(graph)
 
     def progress(done: int, of: int) -> None:
@@ -88,11 +90,18 @@ def run(
     return Result(recipe, job, cluster, lanes, machine, timeline, perf_counter() - begin)
 
 
-def prepare(job: Job, cluster: Cluster, fold: bool = True) -> tuple[Lanes, Graph, Machine]:
-    """The graph of a job, folded as far as that is proven exact, and its prices on a cluster."""
+def prepare(
+    job: Job, cluster: Cluster, fold: bool = True, launch: float | None = None
+) -> tuple[Lanes, Graph, Machine]:
+    """The graph of a job, folded as far as that is proven exact, and its prices on a cluster.
+
+    With ``launch``, the seconds of one, its kernels are launched by a host.
+    """
     ways = list(candidates(job))
     for lanes in ways if fold else ways[-1:]:
         graph = training_step(job, lanes.simulated)
+        if launch is not None:
+            graph = launched(graph, launch, waited(graph))
         works = [work for work in graph.works if isinstance(work, Communication)]
         found = loads(cluster, job, lanes.axes, works)
         if found is not None:

@@ -198,7 +198,6 @@ LATER = [
     ("training.optimizer", "sgd", 'it must be "adam"'),
     ("training.param_gather_dtype", "fp16", 'it must be training.dtype, "bf16"'),
     ("simulation.engine", "compiled", 'it must be "auto" or "simpy"'),
-    ("simulation.host", True, "it must be false"),
     ("simulation.costs", "table", 'it must be "fit"'),
 ]
 

@@ -24,7 +24,7 @@ ORDER = (
     "topology fabric cluster collectives symmetry network "
     "hardware kernels engine "
     "model presets operators attention layer program template writer "
-    "strategies activations stage job groups resident build fold price stage_times "
+    "strategies activations stage job groups resident build host fold price stage_times "
     "analysis plots schedule_run "
     "recipe refusals legality order_file config summary runs compare check balance"
 )

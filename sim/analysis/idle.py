@@ -8,6 +8,7 @@ Of the causes that hold at one instant the first of these counts:
   steps, each that ends before the next begins has both);
 - ``waiting``: a collective or transfer of the rank has started, and a peer has not;
 - ``dependency``: nothing of the rank has started, and what it does next waits for another rank;
+- ``launch``: nothing of it has started, and the host has not launched what it does next;
 - ``lag``: neither: a recorded launch gap, or a lag of the graph.
 
 So the causes of a rank sum to step - compute, which is what "bubble" means here.
@@ -27,8 +28,8 @@ from sim.analysis.steps import laps
 from sim.graph import Floats, Ints
 from sim.timeline import Timeline
 
-WARM_UP, DRAIN, WAITING, DEPENDENCY, LAG = range(5)
-CAUSES = ("warm_up", "drain", "waiting", "dependency", "lag")
+WARM_UP, DRAIN, WAITING, DEPENDENCY, LAG, LAUNCH = range(6)
+CAUSES = ("warm_up", "drain", "waiting", "dependency", "lag", "launch")
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +89,7 @@ def idle(timeline: Timeline) -> Idle:
         undecided = np.flatnonzero(cause == DEPENDENCY)
         here = _caused_here(timeline, needs, arrival, last[undecided])
         cause[undecided[here]] = LAG
+        cause[undecided[_launches(timeline, kinds, needs, last[undecided])]] = LAUNCH
         rows.append((np.full(len(cause), rank, np.int32), *pieces, cause))
     empty = (np.empty(0, np.int32), np.empty(0), np.empty(0), np.empty(0, np.int16))
     columns = [np.concatenate(column) for column in zip(empty, *rows, strict=True)]
@@ -150,6 +152,14 @@ def _starting(timeline: Timeline, computes: Rows, instants: Floats) -> Rows:
     some = some[np.argsort(timeline.start[some], kind="stable")]
     k = np.minimum(np.searchsorted(timeline.start[some], instants), len(some) - 1)
     return np.where(timeline.start[some[k]] == instants, some[k], -1)
+
+
+def _launches(timeline: Timeline, kinds: Activities, needs: Rows, ops: Rows) -> NDArray[np.bool_]:
+    """Whether what each op waited for last is the host."""
+    out = ops >= 0
+    need = needs[ops[out]]
+    out[out] = (need >= 0) & (kinds.code[need] == kinds.names.index(HOST))
+    return out
 
 
 def _caused_here(timeline: Timeline, needs: Rows, arrival: Rows, ops: Rows) -> NDArray[np.bool_]:

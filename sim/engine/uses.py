@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.between import Between, Flags, Longs, beside_compute, single_compute_stream
-from sim.graph import Fixed, Graph, Ints, offsets
+from sim.graph import Fixed, Graph, Ints, Work, offsets
 from sim.hardware import Machine
 
 PLAIN, CHAIN, COMMUNICATION, MEETING = range(4)
@@ -50,7 +50,7 @@ def uses(graph: Graph, machine: Machine) -> Uses:
     sms = np.zeros(n, np.int32)
     np.maximum.at(sms, row_op, machine.sms[row_work])
     felt = (machine.arithmetic > 0) | (machine.memory > 0)  # kernels that sharing can slow
-    is_kernel = (felt | np.array([isinstance(w, Fixed) for w in graph.works], np.bool_))[graph.work]
+    is_kernel = (felt | np.array([_fixed_kernel(w) for w in graph.works], np.bool_))[graph.work]
     is_kernel &= np.diff(graph.part_start) == 0
     between = Between(graph, row_op)
     heavy = (machine.sms > 0) | (machine.hbm > 0)
@@ -80,6 +80,10 @@ def uses(graph: Graph, machine: Machine) -> Uses:
         row_op=row_op,
         part_order=part_order,
     )
+
+
+def _fixed_kernel(work: Work) -> bool:
+    return isinstance(work, Fixed) and work.kind not in ("communication", "copy", "host")
 
 
 def _any(size: int, row: Longs | Ints, flag: Flags) -> Flags:

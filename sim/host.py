@@ -1,0 +1,97 @@
+"""The CPU that launches kernels: one op on each rank's stream "host" for every op of its GPU.
+
+A training loop launches its kernels one by one in program order and runs ahead of the GPU. Where
+kernels are shorter than it takes to launch them, the GPU waits for the next; and after a call that
+waits for the GPU (``torch.cuda.synchronize``, a p2p that is waited for, ``.item()``) the CPU has
+lost its lead. Ops on other streams start no sooner for it, so all other relations stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.graph import Fixed, Graph, offsets
+
+HOST = "host"
+
+
+def launched(graph: Graph, launch: float, waited: NDArray[np.bool_]) -> Graph:
+    """``graph`` with an op of ``launch`` seconds on the host before every op, which waits for it.
+
+    ``waited`` tells per op whether the host waits for its end before it launches the next of the
+    rank. Memory is taken and given back when an op is launched, as PyTorch's allocator does. Ops
+    keep their order; op i becomes op 2 i + 1, and op 2 i launches it.
+    """
+    n = len(graph)
+    column: dict[str, Any] = {
+        name: np.repeat(getattr(graph, name), 2)
+        for name in ("rank", "phase", "stage", "microbatch", "layer", "step")
+    }
+    waits = _waits(graph, waited)
+    name, work, stream = (np.repeat(getattr(graph, key), 2) for key in ("name", "work", "stream"))
+    name[::2], work[::2], stream[::2] = len(graph.names), len(graph.works), len(graph.streams)
+    lag = np.zeros(2 * n)
+    lag[1::2] = graph.lag
+    return replace(
+        graph,
+        names=(*graph.names, "launch"),
+        works=(*graph.works, Fixed(launch, HOST)),
+        streams=(*graph.streams, HOST),
+        name=name,
+        work=work,
+        stream=stream,
+        lag=lag if lag.any() else np.broadcast_to(np.float64(0.0), (2 * n,)),
+        part_start=_spread(graph.part_start),
+        **column,
+        **waits,
+        **_memory(graph),
+    )
+
+
+def waited(graph: Graph) -> NDArray[np.bool_]:
+    """Per op: Megatron-LM's host waits for it: batched exchanges, and the norm of the gradients.
+
+    ``batch_p2p_sync`` synchronises after every ``batch_isend_irecv`` (p2p_communication.py), and
+    the norm is read with ``.item()`` (clip_grads.py).
+    """
+    names = np.array([name.startswith("grad_norm") for name in graph.names])
+    streams = np.array([stream == "pp" for stream in graph.streams])
+    out: NDArray[np.bool_] = names[graph.name] | streams[graph.stream]
+    return out
+
+
+def _waits(graph: Graph, waited: NDArray[np.bool_]) -> dict[str, Any]:
+    """Each op waits for its launch, last of all; the launch behind a waited one for that."""
+    n = len(graph)
+    synced = np.flatnonzero(waited[:-1] & (graph.rank[:-1] == graph.rank[1:]))
+    count = np.zeros(2 * n, np.int64)
+    count[1::2] = np.diff(graph.wait_start) + 1
+    count[2 * (synced + 1)] = 1
+    start = offsets(count)
+    on = np.empty(start[-1], np.int32)
+    lag = np.zeros(start[-1])
+    old = np.arange(len(graph.wait_on))
+    owner = np.repeat(np.arange(n), np.diff(graph.wait_start))
+    row = start[2 * owner + 1] + old - graph.wait_start[owner]
+    on[row], lag[row] = 2 * graph.wait_on + 1, graph.wait_lag
+    on[start[2::2] - 1] = 2 * np.arange(n)
+    on[start[2 * (synced + 1)]] = 2 * synced + 1
+    return {"wait_start": start, "wait_on": on, "wait_lag": lag}
+
+
+def _spread(start: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Where rows begin when every other op, the launches, has none."""
+    counts = np.zeros(2 * (len(start) - 1), np.int64)
+    counts[1::2] = np.diff(start)
+    return offsets(counts)
+
+
+def _memory(graph: Graph) -> dict[str, Any]:
+    """What an op takes and gives back does its launch."""
+    counts = np.zeros(2 * len(graph), np.int64)
+    counts[::2] = np.diff(graph.memory_start)
+    return {"memory_start": offsets(counts)}
