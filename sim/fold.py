@@ -16,7 +16,7 @@ from math import prod
 from sim.cluster import Cluster
 from sim.collectives import Traffic, traffic
 from sim.graph import Communication
-from sim.groups import DENSE, Lane, atoms, lanes, shifted
+from sim.groups import Lane, atoms, folded, shifted, simulated
 from sim.job import Job
 from sim.symmetry import fold_loads
 
@@ -37,19 +37,20 @@ class Load:
 
 @dataclass(frozen=True)
 class Lanes:
-    """The lanes that are simulated; those that differ from them along ``axes`` alone are clones."""
+    """The lanes that are simulated; what differs from them along ``atoms`` alone are clones."""
 
     simulated: Sequence[Lane]
-    axes: tuple[str, ...]  # folded: of "tp", "cp", "dp"
+    axes: tuple[str, ...]  # folded: axes, and parts of axes
+    atoms: tuple[str, ...]
 
 
 def candidates(job: Job) -> Iterator[Lanes]:
     """Ways to fold, the fewest lanes first; the last folds nothing."""
-    whole = lanes(job)
-    able = [axis for axis in DENSE if job.mesh.degree(axis) > 1] if atoms(job) else []
-    ways = [axes for n in range(len(able), -1, -1) for axes in combinations(able, n)]
-    for axes in sorted(ways, key=lambda axes: -prod(job.mesh.degree(axis) for axis in axes)):
-        yield Lanes([lane for lane in whole if not any(getattr(lane, a) for a in axes)], axes)
+    over = atoms(job)
+    able = {atom.name: atom.size for atom in over if atom.able and atom.size > 1}
+    ways = [names for n in range(len(able), -1, -1) for names in combinations(able, n)]
+    for names in sorted(ways, key=lambda names: -prod(able[name] for name in names)):
+        yield Lanes(simulated(job, over, names), folded(over, names), names)
 
 
 def loads(

@@ -8,7 +8,8 @@ Shifting all lanes along an atom maps every group onto a group.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -28,10 +29,12 @@ class Lane(NamedTuple):
 
 
 class Atom(NamedTuple):
-    """A factor of the lanes: which axis it is part of, and how many shifts it has."""
+    """A factor of the lanes."""
 
+    name: str  # the axis that it is all or part of; where part, with a number, innermost 0
     axis: str
     size: int
+    able: bool  # lanes that differ in it alone run the same programs
 
 
 def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
@@ -66,18 +69,54 @@ def lanes(job: Job) -> list[Lane]:
 
 def atoms(job: Job) -> list[Atom]:
     """Innermost first; without any where groups do not cut the lanes into factors."""
-    inner_first = [axis for axis in job.mesh.order.split("-") if axis in DENSE]
-    stride, size = dict[str, int](), 1
-    for axis in inner_first:
-        stride[axis], size = size, size * job.mesh.degree(axis)
+    stride, size = _strides(job)
     cuts = sorted({1, size, *stride.values(), *_inside(job, stride)})
     if any(b % a for a, b in pairwise(cuts)):
         return []
-    owner = {cut: axis for axis in inner_first for cut in cuts if cut >= stride[axis]}
-    return [Atom(owner[a], b // a) for a, b in pairwise(cuts)]
+    owner = {cut: axis for axis in stride for cut in cuts if cut >= stride[axis]}
+    parts = Counter(owner[cut] for cut in cuts[:-1])
+    seen, out = Counter[str](), list[Atom]()
+    for a, b in pairwise(cuts):
+        axis = owner[a]
+        name = axis if parts[axis] == 1 else f"{axis}.{seen[axis]}"
+        seen[axis] += 1
+        out.append(Atom(name, axis, b // a, _able(job, axis)))
+    return out
 
 
-def _inside(job: Job, stride: dict[str, int]) -> list[int]:
+def folded(over: Sequence[Atom], names: Collection[str]) -> tuple[str, ...]:
+    """The axes all of whose atoms are among these, and the atoms that are parts of others."""
+    whole = [axis for axis in DENSE if all(a.name in names for a in over if a.axis == axis)]
+    there = {atom.axis for atom in over}
+    parts = [a.name for a in over if a.name in names and a.axis not in whole]
+    return (*(axis for axis in whole if axis in there), *parts)
+
+
+def simulated(job: Job, over: Sequence[Atom], names: Collection[str]) -> list[Lane]:
+    """The lanes that are left when those atoms are folded."""
+    if not names:
+        return lanes(job)
+    sizes = [atom.size for atom in over][::-1]
+    at = np.array(np.unravel_index(np.arange(int(np.prod(sizes))), sizes))[::-1]
+    zero = [at[k] == 0 for k, atom in enumerate(over) if atom.name in names]
+    kept = set(_rank_at(job)[np.logical_and.reduce(zero), 0].tolist())
+    return [lane for lane in lanes(job) if int(job.ranks[*lane, 0]) in kept]
+
+
+def _able(job: Job, axis: str) -> bool:
+    return axis != "cp" or job.setting.cp == 1
+
+
+def _strides(job: Job) -> tuple[dict[str, int], int]:
+    """Of each axis, innermost first, how far apart its lanes are; and how many lanes there are."""
+    stride, size = dict[str, int](), 1
+    for axis in job.mesh.order.split("-"):
+        if axis in DENSE:
+            stride[axis], size = size, size * job.mesh.degree(axis)
+    return stride, size
+
+
+def _inside(job: Job, stride: Mapping[str, int]) -> list[int]:
     """Where groups end that are less than an axis, or more."""
     out, mesh = [stride["tp"] * kv_copies(job)], job.mesh
     if mesh.ep * mesh.etp > 1:
@@ -86,14 +125,14 @@ def _inside(job: Job, stride: dict[str, int]) -> list[int]:
 
 
 def shifted(
-    job: Job, axes: Sequence[str], ranks: tuple[int, ...], over: Sequence[Atom]
+    job: Job, names: Collection[str], ranks: tuple[int, ...], over: Sequence[Atom]
 ) -> list[tuple[int, ...]]:
-    """The images of a group under all shifts along the atoms of ``axes``, each once, itself first.
+    """The images of a group under all shifts along some atoms, each once, itself first.
 
-    ``over`` are all atoms of the job, innermost first.
+    ``names`` are those of the atoms, or of axes; ``over`` are all atoms of the job.
     """
     sizes = [atom.size for atom in over][::-1]
-    moves = [atom.size if atom.axis in axes else 1 for atom in over][::-1]
+    moves = [a.size if a.name in names or a.axis in names else 1 for a in over][::-1]
     lane_of, stage_of = _places(job)
     at = np.array(np.unravel_index(lane_of[list(ranks)], sizes))
     steps = np.array(list(np.ndindex(*moves)))

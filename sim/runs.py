@@ -103,7 +103,7 @@ def prepare(
         if launch is not None:
             graph = launched(graph, launch, waited(graph))
         works = [work for work in graph.works if isinstance(work, Communication)]
-        found = loads(cluster, job, lanes.axes, works)
+        found = loads(cluster, job, lanes.atoms, works)
         if found is not None:
             return lanes, graph, price(graph, cluster, dict(zip(works, found, strict=True)))
     raise AssertionError("the last way folds nothing and needs no proof")
