@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -193,11 +194,18 @@ def test_memory_steps_and_limit():
     assert set(limit.get_ydata()) == {4.0}
 
 
-def test_files_are_the_same_bytes_twice(tmp_path):
-    for name in ("a.png", "b.png"):
-        plots.save(plots.timeline(timeline((0, "F", 0, 0.0, 4.0))), tmp_path / name)
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-    assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
+@pytest.mark.parametrize("ending", ["png", "svg", "svgz", "ps", "eps", "pdf", "jpg", "webp"])
+def test_files_are_the_same_bytes_twice(ending, tmp_path, monkeypatch):
+    """Whatever the clock says, and wherever the file is."""
+    for k, name in enumerate(("a", "b")):
+        monkeypatch.setattr(time, "time", lambda k=k: 1e9 + 86400.0 * k)
+        monkeypatch.setattr(time, "ctime", lambda k=k: f"day {k}")
+        drawn = plots.timeline(timeline((0, "F", 0, 0.0, 4.0)))
+        plots.save(drawn, tmp_path / f"{name}.{ending}")
+    one, other = ((tmp_path / f"{name}.{ending}").read_bytes() for name in "ab")
+    assert one == other
+    heads = {"png": b"\x89PNG", "svg": b"<?xml", "svgz": b"\x1f\x8b", "ps": b"%!PS", "eps": b"%!PS"}
+    assert one.startswith(heads.get(ending, one[:4]))
 
 
 def test_bad_input_is_one_sentence(tmp_path):
