@@ -15,7 +15,7 @@ from sim import cluster as clusters
 from sim.cli import app
 from sim.commands import comparison
 from sim.compare import by_schedule, by_value, compare
-from sim.plots.compare import Point, best_of
+from sim.plots.frontier import Point, best_of
 from sim.runs import job_of, load, run
 from sim.stage_times import stage_seconds
 

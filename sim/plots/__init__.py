@@ -15,7 +15,8 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from sim.plots.compare import Point, frontier, timelines
+from sim.plots.compare import timelines
+from sim.plots.frontier import Point, frontier
 from sim.plots.memory import memory
 from sim.plots.timeline import timeline
 from sim.plots.topology import topology
