@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from schedules import Pair, Plan, Step
@@ -54,18 +55,28 @@ def parse(text: str) -> Rows:
 
     Raises ValueError, in one sentence, for a cell that is none of this.
     """
-    try:
-        lines = list(csv.reader(text.rstrip().splitlines(), strict=True))
-    except csv.Error as error:
-        raise ValueError(f"this is no CSV: {error}") from None
     return [
         [
             action
             for number, cell in enumerate(cells)
             if (action := _action(cell.strip(), f"line {line + 1}, cell {number + 1}"))
         ]
-        for line, cells in enumerate(lines)
+        for line, cells in _lines(text)
     ]
+
+
+def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
+    """The number, from 0, at which each line of cells begins, and the cells."""
+    reader = csv.reader(text.rstrip().splitlines(), strict=True)
+    begin = 0
+    try:
+        for cells in reader:
+            yield begin, cells
+            begin = reader.line_num
+    except csv.Error as error:
+        open_quote = str(error) == "unexpected end of data"
+        said = "a quote is opened and not closed" if open_quote else str(error)
+        raise ValueError(f"line {begin + 1}: this is no CSV: {said}") from None
 
 
 def plan_of(rows: Rows) -> Plan:

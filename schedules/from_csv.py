@@ -11,6 +11,10 @@ from schedules import Plan, flat
 from schedules._csv import Move, Rows, parse, plan_of
 from schedules._legality import check_plan
 from schedules._messages import check_messages
+from schedules._text import read_text
+
+MOST_BYTES = 64 * 2**20
+"""No order is longer: as many steps as a schedule may have, in letters."""
 
 
 class Shape(NamedTuple):
@@ -29,8 +33,9 @@ def from_csv(path: str | Path, policy: str = "direction") -> Plan:
 
     Raises ValueError, in one sentence, for what is no order, or one that cannot run.
     """
+    text = _text(path)
     with _named(path):
-        rows = _rows(path)
+        rows = _rows(text)
         plan = plan_of(rows)
         check_plan(plan, policy)
         if any(isinstance(action, Move) for row in rows for action in row):
@@ -43,8 +48,9 @@ def file_shape(path: str | Path) -> Shape:
 
     Raises ValueError, in one sentence, for what has no steps to count.
     """
+    text = _text(path)
     with _named(path):
-        return shape(plan_of(_rows(path)))
+        return shape(plan_of(_rows(text)))
 
 
 def shape(plan: Plan) -> Shape:
@@ -63,8 +69,15 @@ def shape(plan: Plan) -> Shape:
     return Shape(len(plan), len(stages), len(microbatches))
 
 
-def _rows(path: str | Path) -> Rows:
-    return parse(Path(path).read_text(encoding="utf-8-sig"))
+def _rows(text: str) -> Rows:
+    rows = parse(text)
+    if not any(plan_of(rows)):
+        raise ValueError("the file has no steps")
+    return rows
+
+
+def _text(path: str | Path) -> str:
+    return read_text(Path(path), "the order ", MOST_BYTES)
 
 
 @contextmanager
@@ -72,9 +85,5 @@ def _named(path: str | Path) -> Iterator[None]:
     """Refusals begin with the file that they are about."""
     try:
         yield
-    except OSError as error:
-        raise ValueError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: this is no text") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None

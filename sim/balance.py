@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import fsum
 from typing import NamedTuple
 
-from schedules import flat, stage_rank
+from schedules import Plan, flat
 from sim import cluster as clusters
 from sim.cluster import Cluster
 from sim.job import Job
@@ -42,7 +42,19 @@ def balance(recipe: Recipe) -> list[int]:
     """
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
     job = job_of(recipe, cluster)
-    return split(sum(job.layers_per_stage), costs(job, cluster), stage_rank(job.plan))
+    return split(sum(job.layers_per_stage), costs(job, cluster), stage_ranks(job.plan))
+
+
+def stage_ranks(plan: Plan) -> dict[int, tuple[int, ...]]:
+    """Which ranks run each stage: one, or the two of a pipeline of two directions.
+
+    >>> from schedules import load
+    >>> stage_ranks(load("dualpipe")(2, 4))
+    {0: (0, 1), 1: (0, 1)}
+    """
+    mine = [{step.stage for step in steps} for steps in flat(plan)]
+    stages = sorted(set().union(*mine))
+    return {s: tuple(rank for rank, own in enumerate(mine) if s in own) for s in stages}
 
 
 def costs(job: Job, cluster: Cluster) -> list[Cost]:
@@ -52,22 +64,23 @@ def costs(job: Job, cluster: Cluster) -> list[Cost]:
     return [known[end] for end in ends]
 
 
-def split(layers: int, costs: Sequence[Cost], rank: Mapping[int, int]) -> list[int]:
+def split(layers: int, costs: Sequence[Cost], ranks: Mapping[int, Sequence[int]]) -> list[int]:
     """Layers of each stage, at least one, such that the slowest rank is as fast as it can be.
 
-    ``rank`` says which rank runs each stage. Each layer in turn goes to the rank that is fastest
-    with it, which is exact as more layers never make a rank faster; there to the shortest stage;
-    and among equals to the one nearest the middle, where the pipeline's ends wait for least.
+    ``ranks`` says which run each stage; two each run it for half of the microbatches. Each layer in
+    turn goes to the rank that is fastest with it, which is exact as more layers never make a rank
+    faster; there to the shortest stage; and among equals to the one nearest the middle, where the
+    pipeline's ends wait for least.
 
-    >>> split(8, [Cost(1, 4), Cost(0, 4), Cost(6, 4)], {0: 0, 1: 1, 2: 2})
+    >>> split(8, [Cost(1, 4), Cost(0, 4), Cost(6, 4)], {0: [0], 1: [1], 2: [2]})
     [3, 3, 2]
     """
     counts = [1] * len(costs)
-    mates = [[t for t in rank if rank[t] == rank[s]] for s in range(len(costs))]
+    mates = [[t for t in ranks if ranks[t] == ranks[s]] for s in range(len(costs))]
 
     def after(s: int) -> tuple[float, float, int]:
         busy = fsum(costs[t].seconds(counts[t] + (t == s)) for t in mates[s])
-        return busy, costs[s].seconds(counts[s] + 1), abs(2 * s + 1 - len(costs))
+        return busy / len(ranks[s]), costs[s].seconds(counts[s] + 1), abs(2 * s + 1 - len(costs))
 
     for _ in range(layers - len(costs)):
         counts[min(range(len(costs)), key=after)] += 1

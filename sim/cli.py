@@ -123,15 +123,20 @@ def compare(
     """Run a recipe in several ways: a table, timelines on one axis, time against memory."""
     from sim import compare as ways
     from sim import config
-    from sim.commands import comparison, output, values
+    from sim.commands import comparison, output, tables, values
     from sim.commands.progress import progress
 
     base = _load(recipe, set_)
     common = dict(config.setting(text) for text in set_ or ())
     if (names is None) == (not vary):
-        raise ValueError("compare takes either --schedules A,B or --vary KEY=V1,V2")
+        raise ValueError(
+            "compare takes either --schedules A,B or --vary KEY=V1,V2; "
+            "--vary schedule.name=a,b goes with further --vary of other keys"
+        )
     if out:
         output.writable(out)
+        for picture in comparison.PICTURES:
+            output.replaceable(out / picture)
     chosen = (
         ways.by_schedule(names.split(","), base, common)
         if names is not None
@@ -139,12 +144,15 @@ def compare(
     )
     with progress() as report:
         found = ways.compare(recipe, chosen, report)
+    files = comparison.draw(found, out) if out else []
     if json:
         output.print_json(comparison.summaries(found))
     else:
         comparison.show(found)
-    if out:
-        comparison.draw(found, out)
+        comparison.note(ways.spread(chosen, base) if names is not None else [])
+        tables.show_files(files)
+    if not any(way.result for way in found):
+        raise typer.Exit(2)
 
 
 @app.command(epilog="Example: traincast check recipe.toml --set parallelism.pp=8")

@@ -10,6 +10,7 @@ from pathlib import Path
 import schedules
 from sim.engine import DeadlockError
 from sim.legality import even
+from sim.order_file import NAME
 from sim.recipe import Recipe
 from sim.runs import Result, run
 
@@ -44,17 +45,32 @@ def compare(
 def by_schedule(
     names: Sequence[str], base: Recipe, overrides: Overrides | None = None
 ) -> dict[str, Overrides]:
-    """A way for each schedule (``["all"]``: each that there is).
+    """A way for each schedule (``["all"]``: each that there is, and the recipe's own order).
 
-    Layers stay on stages as ``base`` has them where their number fits, and are spread evenly
-    elsewhere. Raises ValueError for a name that is none of a schedule.
+    The order of a recipe with ``schedule.csv`` is from_csv. Layers stay on stages as ``base`` has
+    them where their number fits, and are spread evenly elsewhere. Raises ValueError for a name that
+    is none of a schedule.
     """
-    known = schedules.names()
+    known = schedules.names() + [NAME] * bool(base.schedule.csv)
     chosen = known if list(names) == ["all"] else list(names)
     for name in chosen:
+        if name == NAME and name not in known:
+            raise ValueError(f"{NAME} is the order of a recipe with schedule.csv, which has none")
         if name not in known:
             raise ValueError(f"no schedule {name!r}; there are {', '.join(known)}, or all")
     return {name: {**(overrides or {}), **_own(name, base)} for name in chosen}
+
+
+def spread(ways: Mapping[str, Overrides], base: Recipe) -> list[str]:
+    """Schedules of another number of stages than ``base`` has layers for, which are not alike."""
+    before = base.layers_per_stage
+    splits = {name: own["schedule.layers_per_stage"] for name, own in ways.items()}
+    return [
+        name
+        for name, after in splits.items()
+        if isinstance(after, list) and len(after) != len(before)
+        if len({*before}) > 1 or len({*after}) > 1
+    ]
 
 
 def _own(name: str, base: Recipe) -> Overrides:
@@ -64,14 +80,14 @@ def _own(name: str, base: Recipe) -> Overrides:
     chunks = base.schedule.chunks if same else schedules.stages_per_rank(name)
     stages, layers = base.parallelism.pp * (chunks or 1), base.model.layers or 0
     fits = len(base.layers_per_stage) == stages
-    spread = list(base.layers_per_stage if fits else even(layers, stages))
+    split = list(base.layers_per_stage if fits else even(layers, stages))
     return {
         "schedule.name": name,
-        "schedule.csv": None,
+        "schedule.csv": base.schedule.csv if same else None,
         "schedule.group": base.schedule.group if same else None,
         "schedule.overlap": base.schedule.overlap if same else None,
         "schedule.chunks": chunks if takes else None,
-        "schedule.layers_per_stage": spread,
+        "schedule.layers_per_stage": split,
     }
 
 

@@ -15,7 +15,7 @@ import tomli_w
 from pydantic import ValidationError
 
 from sim import legality, order_file, presets
-from sim.files import read_text
+from sim.files import read_text, regular
 from sim.recipe import NOT_YET, ModelSection, Recipe
 from sim.refusals import SECTIONS, brief, sentence, show, unknown
 
@@ -72,7 +72,7 @@ def hugging_face(path: Path) -> dict[str, Any]:
         ModelSection.model_validate(numbers)
     except ValidationError as error:
         said = sentence(error, "model", presets.spelling(path))
-        file = path / "config.json" if path.is_dir() else path
+        file = presets.config_file(path)
         raise ValueError(f"{file}: {said}") from None
     return numbers
 
@@ -210,7 +210,5 @@ def _topology(name: str, folder: Path) -> str:
     """A name stays a name; a file's path is taken from the recipe's folder."""
     if "/" not in name and not name.endswith(".toml"):
         return name
-    path = Path(os.path.normpath(folder / name))
-    if not path.is_file():
-        raise ValueError(f"cluster.topology: there is no file {path}")
+    path = regular(Path(os.path.normpath(folder / name)), "cluster.topology")
     return str(path.resolve())

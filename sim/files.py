@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-MOST_BYTES = 4 * 2**20
-"""No recipe, topology or config.json is longer."""
+from schedules._text import read_text
+
+__all__ = [
+    "read_text",
+    "regular",
+    "replaceable",
+    "replacing",
+    "staging",
+    "target",
+    "writable",
+    "write_text",
+]
 
 
-def read_text(path: Path, what: str = "") -> str:
-    """The text of a file, without the mark that some editors put before it.
-
-    Raises ValueError, calling it ``what``, when it cannot be read, is too long or is not UTF-8.
-    """
+def regular(path: Path, key: str) -> Path:
+    """The path of a file that is there; ValueError, naming the ``key`` that gives it, otherwise."""
     try:
-        with path.open("rb") as file:
-            found = file.read(MOST_BYTES + 1)
+        if path.is_dir():
+            raise ValueError(f"{key}: {path} is a folder, not a file")
+        if not path.is_file():
+            raise ValueError(f"{key}: there is no file {path}")
     except OSError as error:
-        raise ValueError(f"cannot read {what}{path}: {error.strerror}") from None
-    except ValueError:  # a character that no path can have
-        raise ValueError(f"cannot read {what}{str(path)!r}: no path is written so") from None
-    if len(found) > MOST_BYTES:
-        raise ValueError(f"cannot read {what}{path}: it is longer than {MOST_BYTES:,} bytes")
-    try:
-        return found.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"cannot read {what}{path}: it is not text in UTF-8") from None
+        raise ValueError(f"{key}: cannot read {path}: {error.strerror}") from None
+    return path
 
 
 def writable(folder: Path) -> Path:
@@ -57,14 +60,32 @@ def replaceable(path: Path) -> Path:
     """The path; ValueError when no file could be written there. Nothing is made yet."""
     if os.path.isdir(path):  # noqa: PTH112  which answers for every path
         raise ValueError(f"cannot write {path}: it is a folder")
-    writable(path.parent)
-    if not os.path.lexists(path):
-        writable(path)  # its name may be too long
+    file = target(path)
+    writable(file.parent)
+    if not os.path.lexists(file):
+        writable(file)  # its name may be too long
+    elif not file.is_file():
+        raise ValueError(f"cannot write {path}: it is a pipe or a device, not a file")
     return path
 
 
+def target(path: Path) -> Path:
+    """The file that is written by writing to ``path``: where a symbolic link leads.
+
+    Raises ValueError for a link that leads back to itself.
+    """
+    try:
+        os.stat(path)  # noqa: PTH116  which answers for every path
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ValueError(f"cannot write {path}: the link leads back to itself") from None
+    except ValueError:  # which :func:`writable` refuses
+        return path
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
 def write_text(path: Path, text: str) -> Path:
-    """Write a file; nobody sees half of it."""
+    """Write a file, or the one that a link leads to; nobody sees half of it."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="")
     return path
@@ -77,11 +98,12 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises ValueError when that cannot be. If writing fails, nothing is left, no folder either.
     """
     replaceable(path)
-    with staging(path.parent) as folder:
+    file = target(path)
+    with staging(file.parent) as folder:
         temporary = folder / path.name
         yield temporary
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.replace(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary.replace(file)
 
 
 @contextmanager

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import schedules
-from schedules.from_csv import Shape, file_shape
+from schedules.from_csv import Shape, file_shape, from_csv
+from sim.files import regular
 from sim.recipe import Recipe, ScheduleSection
 from sim.refusals import show
 
@@ -29,9 +30,7 @@ def complete(section: ScheduleSection, pp: int, folder: Path) -> ScheduleSection
             f"schedule.name = {show(section.name)} and schedule.csv are both given; "
             "leave one of them out"
         )
-    path = Path(os.path.normpath(folder / section.csv))
-    if not path.is_file():
-        raise ValueError(f"schedule.csv: there is no file {path}")
+    path = regular(Path(os.path.normpath(folder / section.csv)), "schedule.csv")
     chunks = _chunks(path, file_shape(path), pp, section.chunks)
     return section.model_copy(update={"name": NAME, "csv": str(path.resolve()), "chunks": chunks})
 
@@ -40,33 +39,55 @@ def check(recipe: Recipe) -> None:
     """Raise ValueError, in one sentence, for an order of another number of microbatches."""
     if recipe.schedule.csv is None:
         return
-    found, training = file_shape(recipe.schedule.csv).microbatches, recipe.training
+    path, training = recipe.schedule.csv, recipe.training
+    found = file_shape(path).microbatches
     dp = recipe.parallelism.dp or 1
     if found != recipe.microbatches:
-        raise ValueError(
-            f"the order in {recipe.schedule.csv} has {found} microbatches, but a pipeline has "
+        raise _unfit(
+            path,
+            f"has {_count(found, 'microbatch', 'microbatches')}, but a pipeline has "
             f"{recipe.microbatches} (global_batch ÷ micro_batch ÷ dp); training.global_batch = "
-            f"{found * training.micro_batch * dp} would do"
+            f"{found * training.micro_batch * dp} would do",
         )
 
 
 def _chunks(path: Path, found: Shape, pp: int, given: int | None) -> int:
     """Stages per rank of an order that is for ``pp`` ranks."""
-    there = f"the order in {path} has"
-    if found.ranks != pp:
-        raise ValueError(
-            f"{there} {found.ranks} rows, one per rank, but parallelism.pp = {pp}; "
-            f"pp = {found.ranks} would do"
+    ranks, stages = found.ranks, _count(found.stages, "stage", "stages")
+    held = f"has {stages} on {_count(ranks, 'rank', 'ranks')}"
+    if ranks != pp:
+        rows = _count(ranks, "row", "rows")
+        raise _unfit(
+            path,
+            f"has {rows}, one per rank, but parallelism.pp = {pp}; pp = {ranks} would do",
         )
-    chunks, rest = divmod(found.stages, found.ranks)
+    chunks, rest = divmod(found.stages, ranks)
     if rest or not chunks:
-        raise ValueError(
-            f"{there} {found.stages} stages on {found.ranks} ranks; "
-            f"{max(1, chunks) * found.ranks} or another multiple of the ranks would do"
+        raise _unfit(
+            path,
+            f"{held}; {max(1, chunks) * ranks} or another multiple of the ranks would do",
         )
     if given not in (None, chunks):
-        raise ValueError(
-            f"{there} {found.stages} stages on {found.ranks} ranks, but schedule.chunks = {given}; "
-            f"chunks = {chunks} would do, or none"
+        raise _unfit(
+            path,
+            f"{held}, but schedule.chunks = {given}; chunks = {chunks} would do, or none",
         )
     return chunks
+
+
+def _unfit(path: str | Path, why: str) -> ValueError:
+    """What is wrong with the order itself, or else why it does not fit the recipe."""
+    try:
+        from_csv(path)
+    except ValueError as error:
+        return error
+    return ValueError(f"the order in {path} {why}")
+
+
+def _count(number: int, one: str, several: str) -> str:
+    """A number of things.
+
+    >>> _count(1, "row", "rows"), _count(2, "row", "rows")
+    ('1 row', '2 rows')
+    """
+    return f"{number} {one if number == 1 else several}"

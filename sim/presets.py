@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -212,7 +213,7 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _stated(path: Path) -> tuple[dict[str, Any], Path]:
     """All that a config.json says, its family's defaults filled in, and the file itself."""
-    file = path / "config.json" if path.is_dir() else path
+    file = config_file(path)
     config = _read(file)
     family = config.get("model_type")
     if not isinstance(family, str) or family not in FAMILIES:
@@ -221,6 +222,11 @@ def _stated(path: Path) -> tuple[dict[str, Any], Path]:
             f"there are {', '.join(FAMILIES)} (dense)"
         )
     return {**FAMILIES[family], **config}, file
+
+
+def config_file(path: Path) -> Path:
+    """The config.json itself, which the folder of a model may stand for."""
+    return path / "config.json" if os.path.isdir(path) else path  # noqa: PTH112  for every path
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from sim.balance import Cost, balance, costs, split
 from sim.job import Job
 from sim.runs import load, run
 from sim.stage_times import stage_timelines
+from traces import schedule_csv
 
 RECIPES = Path(__file__).parents[1] / "validation/recipes"
 
@@ -30,40 +31,69 @@ def splits(layers: int, stages: int) -> Iterator[tuple[int, ...]]:
             yield (first, *rest)
 
 
-def slowest(counts: tuple[int, ...] | list[int], each: list[Cost], rank: dict[int, int]) -> float:
-    busy = dict.fromkeys(rank.values(), 0.0)
+Ranks = dict[int, tuple[int, ...]]
+
+
+def slowest(counts: tuple[int, ...] | list[int], each: list[Cost], ranks: Ranks) -> float:
+    busy = dict.fromkeys({rank for some in ranks.values() for rank in some}, 0.0)
     for stage, layers in enumerate(counts):
-        busy[rank[stage]] += each[stage].fixed + each[stage].layer * layers
+        for rank in ranks[stage]:
+            seconds = each[stage].fixed + each[stage].layer * layers
+            busy[rank] += seconds / len(ranks[stage])
     return max(busy.values())
 
 
-PLACES = {  # which rank runs each stage: one each, interleaved, in a V
-    "one": {0: 0, 1: 1, 2: 2, 3: 3},
-    "loop": {0: 0, 1: 1, 2: 0, 3: 1},
-    "v": {0: 0, 1: 1, 2: 1, 3: 0},
+PLACES: dict[str, Ranks] = {  # which ranks run each stage: one each, interleaved, in a V
+    "one": {0: (0,), 1: (1,), 2: (2,), 3: (3,)},
+    "loop": {0: (0,), 1: (1,), 2: (0,), 3: (1,)},
+    "v": {0: (0,), 1: (1,), 2: (1,), 3: (0,)},
+    "dual": {0: (0, 3), 1: (1, 2), 2: (1, 2), 3: (0, 3)},  # DualPipe
+    "odd": {0: (0, 4), 1: (1, 3), 2: (2,), 3: (1, 3), 4: (0, 4)},  # its middle has one stage
 }
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_no_split_is_better(place: str) -> None:
-    """Random costs of 4 stages, whole seconds; all splits of 4 to 12 layers, tried."""
-    random, rank = Random(7), PLACES[place]
+    """Random costs of each stage, whole seconds; all splits of up to 12 layers, tried."""
+    random, ranks = Random(7), PLACES[place]
+    stages = len(ranks)
     assert len(list(splits(12, 4))) == 165  # 11 choose 3
     for _ in range(40):
-        each = [Cost(random.randint(0, 20), random.randint(1, 9)) for _ in range(4)]
-        layers = random.randint(4, 12)
-        found = split(layers, each, rank)
+        each = [Cost(random.randint(0, 20), random.randint(1, 9)) for _ in range(stages)]
+        layers = random.randint(stages, 12)
+        found = split(layers, each, ranks)
         assert sum(found) == layers
         assert min(found) >= 1
-        best = min(slowest(counts, each, rank) for counts in splits(layers, 4))
-        assert slowest(found, each, rank) == best
+        best = min(slowest(counts, each, ranks) for counts in splits(layers, stages))
+        assert slowest(found, each, ranks) == best
 
 
 def test_equal_stages_get_equal_layers_and_the_middle_the_rest() -> None:
-    rank = {s: s for s in range(4)}
-    assert split(8, [Cost(0.1, 0.3)] * 4, rank) == [2, 2, 2, 2]
-    assert split(10, [Cost(0.1, 0.3)] * 4, rank) == [2, 3, 3, 2]
-    assert split(5, [Cost(0.1, 0.3)], {0: 0}) == [5]
+    ranks = PLACES["one"]
+    assert split(8, [Cost(0.1, 0.3)] * 4, ranks) == [2, 2, 2, 2]
+    assert split(10, [Cost(0.1, 0.3)] * 4, ranks) == [2, 3, 3, 2]
+    assert split(5, [Cost(0.1, 0.3)], {0: (0,)}) == [5]
+
+
+def test_dualpipe_is_balanced(tmp_path: Path) -> None:
+    """Its ranks run two stages each, for half of the microbatches; so does its order in a file."""
+    path = RECIPES / "zero_bubble_14.6b_1f1b.toml"
+    changes: dict[str, object] = {
+        "model.layers": 10, "model.vocab": 256_000, "cluster.gpus": 4, "parallelism.pp": 4,
+        "training.global_batch": 8, "schedule.layers_per_stage": None,
+        "parallelism.p2p": "direction", "schedule.name": "dualpipe",
+    }  # fmt: skip
+    even = changes | {"schedule.layers_per_stage": [2, 3, 3, 2]}
+    found = balance(load(path, even))
+    assert sum(found) == 10
+    assert found[0] + found[3] < found[1] + found[2]  # embedding and head are on the same ranks
+    steps = [
+        run(path, even | {"schedule.layers_per_stage": split}) for split in ([2, 3, 3, 2], found)
+    ]
+    assert steps[1].timeline.seconds <= steps[0].timeline.seconds
+    order = tmp_path / "order.csv"
+    order.write_text(schedule_csv.text(steps[0].job.plan))
+    assert balance(load(path, even | {"schedule.name": None, "schedule.csv": str(order)})) == found
 
 
 SETTINGS = [{}, {"recompute": "full"}, {"tp": 2, "sp": True}]

@@ -15,9 +15,10 @@ from sim import cluster as clusters
 from sim.cli import app
 from sim.commands import comparison
 from sim.compare import by_schedule, by_value, compare
-from sim.plots.compare import Point, best_of
+from sim.plots.frontier import Point, best_of
 from sim.runs import job_of, load, run
 from sim.stage_times import stage_seconds
+from traces import schedule_csv
 
 RECIPE = Path(__file__).parents[1] / "validation/recipes/zero_bubble_14.6b_1f1b.toml"
 SMALL = {
@@ -158,6 +159,8 @@ def test_the_table_says_why_and_is_whole(ways, columns, capsys, monkeypatch) -> 
         ([], "takes either --schedules"),
         (["--schedules", "gpipe", "--vary", "parallelism.tp=1,2"], "takes either --schedules"),
         (["--schedules", "zbx"], "no schedule 'zbx'; there are"),
+        (["--schedules", "from_csv"], "from_csv is the order of a recipe with schedule.csv"),
+        ([], "--vary schedule.name=a,b goes with further --vary"),
         (["--vary", "tp"], "--vary takes KEY=V1,V2"),
     ],
 )
@@ -165,3 +168,88 @@ def test_bad_comparisons_get_one_sentence(line: list[str], sentence: str) -> Non
     result = CliRunner().invoke(app, ["compare", str(RECIPE), *line])
     assert isinstance(result.exception, ValueError)
     assert sentence in str(result.exception)
+
+
+TINY = """
+model = { preset = "gpt-22b", layers = 8, attention = "flash" }
+cluster = { topology = "dgx_a100", gpus = 2 }
+parallelism = { pp = 2 }
+schedule = { SCHEDULE }
+training = { global_batch = 4 }
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """A recipe of pp 2, 4 microbatches and an order in a file."""
+    order = schedule_csv.text(schedules.load("gpipe")(2, 4))
+    (tmp_path / "order.csv").write_text(order)
+    file = tmp_path / "recipe.toml"
+    file.write_text(TINY.replace("SCHEDULE", 'csv = "order.csv"'))
+    return file
+
+
+def test_files_are_not_named_among_json(tiny: Path, tmp_path: Path, traincast) -> None:  # type: ignore[no-untyped-def]
+    """What is printed is JSON alone, and in the order that was asked for."""
+    line = ["compare", tiny, "--schedules", "gpipe,one_f_one_b,from_csv", "--out", tmp_path / "d"]
+    code, out, err = traincast(*line, "--json")
+    assert (code, err) == (0, "")
+    assert [row["name"] for row in json.loads(out)] == ["gpipe", "one_f_one_b", "from_csv"]
+    assert sorted(path.name for path in (tmp_path / "d").iterdir()) == [*comparison.PICTURES]
+    assert traincast(*line)[1].count("wrote ") == 2
+
+
+def test_the_order_of_the_recipe_takes_part(tiny: Path) -> None:
+    """When it is named, and with all; other schedules leave it out."""
+    base = load(tiny)
+    ways = by_schedule(["gpipe", "from_csv"], base)
+    own, file = {way.name: way.result for way in compare(tiny, ways)}.values()
+    assert own
+    assert file
+    assert own.recipe.schedule.csv is None
+    assert file.recipe.schedule.csv == base.schedule.csv
+    assert file.timeline.seconds == own.timeline.seconds
+    assert list(by_schedule(["all"], base)) == [*schedules.names(), "from_csv"]
+
+
+def test_the_fastest_comes_first_and_what_is_refused_last(tiny: Path, traincast) -> None:  # type: ignore[no-untyped-def]
+    line = ("compare", tiny, "--vary", "schedule.layers_per_stage=[7,1],[9,9],[4,4],[5,3]")
+    code, out, _ = traincast(*line)
+    assert code == 0
+    names = [f"layers_per_stage=[{split}]" for split in ("4, 4", "5, 3", "7, 1")]
+    first = [line.split("  ")[0].strip() for line in out.splitlines()]
+    said = "".join(first)
+    assert [said.index(name[-6:]) for name in names] == sorted(said.index(n[-6:]) for n in names)
+    assert "layers_per_stage=[9, 9]: schedule.layers_per_stage adds up to 18" in out
+
+
+def test_ways_of_which_none_runs_are_bad_input(tiny: Path, tmp_path: Path, traincast) -> None:  # type: ignore[no-untyped-def]
+    """The reasons are given all the same."""
+    line = ("compare", tiny, "--vary", "parallelism.tp=3,5", "--out", tmp_path / "d")
+    code, out, _ = traincast(*line)
+    assert code == 2
+    assert out.count("but cluster.gpus = 2") == 2
+    code, out, _ = traincast(*line, "--json")
+    assert (code, len(json.loads(out))) == (2, 2)
+    assert not (tmp_path / "d").exists()
+
+
+def test_layers_that_are_spread_anew_are_said(tiny: Path, traincast) -> None:  # type: ignore[no-untyped-def]
+    line = ["compare", tiny, "--schedules", "gpipe,zb_v", "--set", "schedule.csv="]
+    uneven = ["--set", "schedule.layers_per_stage=[5,3]"]
+    assert "layers are spread evenly for zb_v, whose stages" in traincast(*line, *uneven)[1]
+    assert "spread" not in traincast(*line, *uneven, "--json")[1]
+    assert "spread" not in traincast(*line)[1]
+
+
+def test_a_deadlock_is_short_in_the_table_and_whole_in_json(tiny: Path, traincast) -> None:  # type: ignore[no-untyped-def]
+    (tiny.parent / "order.csv").write_text(
+        schedule_csv.text(schedules.load("interleaved_1f1b")(2, 4))
+    )
+    line = ["compare", tiny, "--schedules", "from_csv,gpipe", "--set", "parallelism.p2p=batched"]
+    (said,) = [row for row in traincast(*line)[1].splitlines() if row.startswith("from_csv: ")]
+    assert said.endswith('and so on in a circle; p2p = "direction" runs it')
+    assert said.count("waits for") == 1
+    whole = json.loads(traincast(*line, "--json")[1])[0]["refused"]
+    assert whole.count("waits for") > 1
+    assert whole.endswith('; p2p = "direction" runs it')

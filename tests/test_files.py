@@ -1,5 +1,6 @@
 """Files are whole or not there, and what cannot be read or written is said before anything is."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def test_text_is_read_without_its_mark(tmp_path):
         (".", "cannot read the recipe .: Is a directory"),
         ("latin", "cannot read the recipe latin: it is not text in UTF-8"),
         ("x\0y", "cannot read the recipe 'x\\x00y': no path is written so"),
-        ("/dev/zero", "cannot read the recipe /dev/zero: it is longer than 4,194,304 bytes"),
+        ("/dev/zero", "cannot read the recipe /dev/zero: it is a pipe or a device, not a file"),
     ],
 )
 def test_what_cannot_be_read_is_said(name, sentence, tmp_path, monkeypatch):
@@ -74,3 +75,45 @@ def test_what_cannot_be_read_is_said(name, sentence, tmp_path, monkeypatch):
     with pytest.raises(ValueError) as error:  # noqa: PT011  the message is checked below
         files.read_text(Path(name), "the recipe ")
     assert str(error.value) == sentence
+
+
+def test_a_long_file_and_a_pipe_are_not_read(tmp_path):
+    """Neither fills the memory, nor waits for a writer who never comes."""
+    (tmp_path / "long").write_text("x" * 11)
+    os.mkfifo(tmp_path / "pipe")
+    assert files.read_text(tmp_path / "long", most=11) == "x" * 11
+    with pytest.raises(ValueError, match="it is longer than 10 bytes"):
+        files.read_text(tmp_path / "long", most=10)
+    with pytest.raises(ValueError, match="pipe: it is a pipe or a device, not a file"):
+        files.read_text(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("name", ["pipe", "link"])
+def test_a_pipe_is_not_replaced(name, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    with pytest.raises(ValueError, match=f"{name}: it is a pipe or a device, not a file"):
+        files.write_text(tmp_path / name, "text")
+    assert (tmp_path / "pipe").is_fifo()
+    assert inside(tmp_path) == ["link", "pipe"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_a_link_leads_to_is_replaced(there, tmp_path):
+    """And the link stays; it may lead to where no file is yet, through other links."""
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("deep/file")
+    if there:
+        (tmp_path / "deep/file").write_text("old")
+    files.write_text(tmp_path / "one", "new")
+    assert (tmp_path / "deep/file").read_text() == "new"
+    assert not (tmp_path / "deep/file").is_symlink()
+    assert (tmp_path / "one").is_symlink()
+    assert inside(tmp_path) == ["deep", "deep/file", "one", "two"]
+
+
+def test_a_link_that_leads_back_to_itself_is_refused(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(ValueError, match="loop: the link leads back to itself"):
+        files.replaceable(tmp_path / "loop")

@@ -99,3 +99,22 @@ def test_a_name_is_no_formula(result, tmp_path, monkeypatch):
     )
     folder.write(result, tmp_path)
     assert titles[0].startswith(r"\$x^\$ 模: one step of")
+
+
+def test_a_picture_says_how_many_steps_it_shows(result, tmp_path, monkeypatch, traincast):
+    """And how long one takes, not all; so does the table."""
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+    titles = []
+    draw = plots.memory
+    monkeypatch.setattr(
+        plots, "memory", lambda *a, title, **k: titles.append(title) or draw(*a, title=title, **k)
+    )
+    line = ("run", tmp_path / "recipe.toml", "--set", "simulation.steps=3", "--out", tmp_path / "o")
+    code, out, _ = traincast(*line)
+    assert code == 0
+    seconds = json.loads((tmp_path / "o/summary.json").read_text())["step_time_s"]
+    assert titles[0].endswith(f": 3 steps, {seconds:.4g} s each in the steady state")
+    assert "3, the figures are of 2 of them" in out
+    line = ("run", tmp_path / "recipe.toml", "--set", "schedule.name=pipedream")
+    assert "rank 0: 1, rank 1: 1, rank 2: 1, rank 3: 1" not in traincast(*line)[1]
+    assert "weights, updates old" in traincast(*line)[1]

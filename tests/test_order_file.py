@@ -105,13 +105,18 @@ def test_layers_are_asked_for_where_they_do_not_come_out_even(recipe: Path) -> N
 DUAL = schedule_csv.text(schedules.load("dualpipe")(4, 8))
 INTERLEAVED = schedule_csv.text(schedules.load("interleaved_1f1b")(4, 8))
 STUCK = "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1"
+TWO = {"parallelism.pp": 2, "parallelism.dp": 4}
 WRONG: list[tuple[str, dict[str, object], str]] = [
     (ORDER, {"schedule.name": "gpipe"}, 'schedule.name = "gpipe" and schedule.csv are both given'),
     (ORDER, {"schedule.name": "one_f_one_b"}, "are both given; leave one of them out"),
     (ORDER, {"schedule.csv": None, "schedule.name": "from_csv"}, "needs schedule.csv, the file"),
     (ORDER, {"schedule.csv": ""}, "schedule.csv is empty"),
     (ORDER, {"schedule.csv": "none.csv"}, "schedule.csv: there is no file "),
-    (ORDER, {"schedule.csv": "orders"}, "schedule.csv: there is no file "),
+    (ORDER, {"schedule.csv": "orders"}, "orders is a folder, not a file"),
+    (ORDER, {"schedule.csv": "a" * 300}, "schedule.csv: cannot read "),
+    (ORDER, {"cluster.topology": "a" * 300 + ".toml"}, ".toml: File name too long"),
+    (ORDER, {"cluster.topology": "orders/"}, "orders is a folder, not a file"),
+    (ORDER, {"model.preset": None, "model.hf": "a" * 300}, "aaa: File name too long"),
     (ORDER, {"parallelism.pp": 2, "parallelism.dp": 4}, "has 4 rows, one per rank, but"),
     (ORDER, {"training.global_batch": 8}, "training.global_batch = 16 would do"),
     (ORDER, {"training.global_batch": 8}, "has 8 microbatches, but a pipeline has 4"),
@@ -120,16 +125,22 @@ WRONG: list[tuple[str, dict[str, object], str]] = [
     (ORDER, {"schedule.group": 4}, "has no group"),
     (INTERLEAVED, {"schedule.chunks": 1}, "but schedule.chunks = 1; chunks = 2 would do"),
     (INTERLEAVED, {"schedule.layers_per_stage": [2, 2, 2, 2]}, "but pp x chunks = 8 stages"),
-    (ORDER.replace("3B", "4B"), {}, "5 stages on 4 ranks; 4 or another multiple"),
+    (ORDER.replace("3B", "4B"), {}, "3F0 has no backward"),
+    ("0F0,0B0\n1F0,2F0,2B0,1B0", TWO, "3 stages on 2 ranks; 2 or another multiple"),
+    ("0F0,0B0\n0F1,0B1", TWO, "0F1 is of stage 0, which rank 0 runs too"),
+    ("0F0,0B0", TWO, "order.csv has 1 row, one per rank"),
+    ("0F0,0B0\n1F0,1B0", TWO, "order.csv has 1 microbatch, but a pipeline"),
     (ORDER.replace("0B7", "0B7x"), {}, "line 1, cell 16: '0B7x' is no step"),
     (ORDER.replace("0B7", ""), {}, "0F7 has no backward"),
-    ("", {}, "the plan has no ranks"),
+    ("", {}, "order.csv: the file has no steps"),
+    (",\n,", {}, "order.csv: the file has no steps"),
     (
         STUCK,
         {"parallelism.pp": 2, "parallelism.dp": 4, "training.global_batch": 8},
         "deadlock: rank 0, position 1: 0B0 waits for rank 1, position 2: 1B0",
     ),
     (INTERLEAVED, {"parallelism.p2p": "batched"}, "deadlock: rank 0's exchange"),
+    (INTERLEAVED, {"parallelism.p2p": "batched"}, '; p2p = "direction" runs it'),
     (
         schedule_csv.text(schedules.load("one_f_one_b")(4, 8), communication=True),
         {"parallelism.p2p": "batched"},

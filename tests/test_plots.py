@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import time
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from sim import cluster, plots
 from sim.analysis.memory import Curve
@@ -193,11 +195,18 @@ def test_memory_steps_and_limit():
     assert set(limit.get_ydata()) == {4.0}
 
 
-def test_files_are_the_same_bytes_twice(tmp_path):
-    for name in ("a.png", "b.png"):
-        plots.save(plots.timeline(timeline((0, "F", 0, 0.0, 4.0))), tmp_path / name)
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-    assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
+@pytest.mark.parametrize("ending", ["png", "svg", "svgz", "ps", "eps", "pdf", "jpg", "webp"])
+def test_files_are_the_same_bytes_twice(ending, tmp_path, monkeypatch):
+    """Whatever the clock says, and wherever the file is."""
+    for k, name in enumerate(("a", "b")):
+        monkeypatch.setattr(time, "time", lambda k=k: 1e9 + 86400.0 * k)
+        monkeypatch.setattr(time, "ctime", lambda k=k: f"day {k}")
+        drawn = plots.timeline(timeline((0, "F", 0, 0.0, 4.0)))
+        plots.save(drawn, tmp_path / f"{name}.{ending}")
+    one, other = ((tmp_path / f"{name}.{ending}").read_bytes() for name in "ab")
+    assert one == other
+    heads = {"png": b"\x89PNG", "svg": b"<?xml", "svgz": b"\x1f\x8b", "ps": b"%!PS", "eps": b"%!PS"}
+    assert one.startswith(heads.get(ending, one[:4]))
 
 
 def test_bad_input_is_one_sentence(tmp_path):
@@ -249,3 +258,27 @@ def test_a_step_says_its_stage_where_there_is_room(microbatches: int) -> None:
     rows = [(one, other) for one, other in pairwise(boxes) if abs(one.y0 - other.y0) < 5]
     assert len(rows) > 100
     assert all(one.x1 < other.x0 or other.x1 < one.x0 for one, other in rows)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 16, 40])
+@pytest.mark.parametrize("spread", [1.0, 1e-3, 0.0])
+def test_no_text_of_the_frontier_is_over_another(count, spread):
+    """However many ways there are and however near they are; points are numbered by time."""
+    rng = np.random.default_rng(count)
+    seconds, held = 1 + spread * rng.random(count), (1 + spread * rng.random(count)) * 60 * 2**30
+    names = [f"way {k} " + "of many letters " * (k % 4) for k in range(count)]
+    points = [plots.Point(*row) for row in zip(names, seconds, held, strict=True)]
+    made = plots.frontier(points, capacity=80e9, title="one job")
+    made.canvas.draw()
+    boxes = [Text.get_window_extent(text) for text in made.axes[0].texts]  # without its line
+    assert len(boxes) == 2 * count + 1
+    assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
+    assert all(made.bbox.x0 <= box.x0 and box.x1 <= made.bbox.x1 for box in boxes)
+    said = [text.get_text() for text in made.axes[0].texts]
+    assert "80 GB GPU" in said
+    numbers = {text: k for k, text in enumerate(said)}
+    for k, point in enumerate(sorted(points, key=lambda point: point.seconds), 1):
+        (line,) = [text for text in said if text.split()[0] == str(k) and text != str(k)]
+        assert line.split()[2] == point.name.split()[1]
+        annotation = made.axes[0].texts[numbers[str(k)]]
+        assert annotation.xy == (point.seconds, point.bytes / 2**30)

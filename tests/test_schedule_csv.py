@@ -100,7 +100,7 @@ def test_fsdp_gathers_the_next_three_stages_and_does_not_part_a_pair() -> None:
 
 
 BROKEN = {
-    "": "the plan has no ranks",
+    "": "the file has no steps",
     "rank,step\n0F0,0B0": "line 1, cell 1: 'rank' is no step",
     "0F0,0B0\n1F0;1B0": "line 2, cell 1: '1F0;1B0' is no step",
     "0F0,0B0,0X0": "line 1, cell 3: '0X0' is no step",
@@ -145,9 +145,9 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00")
     order.write_text("0F0,0B0")
     for path, policy, sentence in [
-        (tmp_path / "none.csv", "direction", "no such file or directory"),
-        (tmp_path, "direction", "is a directory"),
-        (binary, "direction", "this is no text"),
+        (tmp_path / "none.csv", "direction", "No such file or directory"),
+        (tmp_path, "direction", "Is a directory"),
+        (binary, "direction", "it is not text in UTF-8"),
         (order, "both", "no policy 'both'; there are direction, pair, batched"),
     ]:
         with pytest.raises(ValueError, match=r"^[^\n]*$") as error:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import schedules
+from schedules import from_csv
 from sim.commands import orders
 from sim.schedule_run import simulate_plan
 from sim.strategies.exchange import Policy
@@ -135,13 +137,22 @@ FILES: dict[str, str | bytes] = {
     "swapped": SWAPPED,
     "stuck": STUCK,
     "good": GOOD,
+    "quote": '0F0,0F1,0B0,0B1\n1F0,"1B0,1F1,1B1\n2F0',
 }  # fmt: skip
+SIZE = ["--ranks", "4", "--microbatches", "8"]
 NAMED = ["gpipe", "--ranks", "4", "--microbatches", "8"]
 BROKEN = [
-    (["empty.csv"], "empty.csv: the plan has no ranks"),
-    (["none.csv"], "none.csv: no such file or directory"),
-    (["."], "is a directory"),
-    (["binary.csv"], "binary.csv: this is no text"),
+    (["empty.csv"], "empty.csv: the file has no steps"),
+    (["none.csv"], "cannot read the order none.csv: No such file or directory"),
+    (["."], "cannot read the order .: Is a directory"),
+    (["pipe.csv"], "cannot read the order pipe.csv: it is a pipe or a device, not a file"),
+    (["loop.csv"], "cannot read the order loop.csv: Too many levels of symbolic links"),
+    (["good.csv", "--csv", "loop.csv"], "cannot write loop.csv: the link leads back to itself"),
+    (["good.csv", "--csv", "pipe.csv"], "cannot write pipe.csv: it is a pipe or a device"),
+    (["good.csv", "--csv", "self.csv"], "--csv would replace good.csv, which is read"),
+    (["from_csv", *SIZE], "from_csv is an order from a file and no schedule of a shape; give"),
+    (["quote.csv"], "quote.csv: line 2: this is no CSV: a quote is opened and not closed"),
+    (["binary.csv"], "cannot read the order binary.csv: it is not text in UTF-8"),
     (["row.csv"], "but no rank runs stage 1; stages are numbered from 0 without gaps"),
     (["cell.csv"], "line 1, cell 3: '0X0' is no step"),
     (["twice.csv"], "rank 0, position 1: 0F0 is already run at rank 0, position 0"),
@@ -150,7 +161,7 @@ BROKEN = [
     (["w_first.csv"], "0W0 needs 0I0, which comes later"),
     (["b_and_i.csv"], "B is I and W at once"),
     (["two_ranks.csv"], "which rank 0 runs too"),
-    (["gap.csv"], "but no rank runs microbatch 1"),
+    (["gap.csv"], "but no rank runs microbatch 1; microbatches are numbered"),
     (["swapped.csv"], "both ends must take messages in one order"),
     (["stuck.csv"], "deadlock: rank 0, position 1: 0B0 waits for rank 1, position 2: 1B0"),
     (["good.csv", "--ranks", "3"], "--ranks is 3, but the order in good.csv has 2"),
@@ -195,11 +206,43 @@ def test_what_is_broken_is_one_sentence(
     """On standard error, with exit code 2; no file is written or changed."""
     for name, text in FILES.items():
         (tmp_path / f"{name}.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
-    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    before = contents(tmp_path)
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+    (tmp_path / "self.csv").symlink_to("good.csv")
     monkeypatch.chdir(tmp_path)
     code, out, err = traincast("schedule", *(w.replace("FOLDER", tmp_path.name) for w in line))
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert sentence in err
-    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+    assert contents(tmp_path) == before
+    assert (tmp_path / "pipe.csv").is_fifo()
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Of the files there; pipes and links have none."""
+    files = [file for file in folder.iterdir() if file.is_file() and not file.is_symlink()]
+    return {file: file.read_bytes() for file in files}
+
+
+def test_a_large_order_is_read(tmp_path: Path) -> None:
+    """Of 64 ranks, 512 microbatches and two chunks, 0.7 MiB."""
+    plan = schedules.load("interleaved_1f1b")(64, 512)
+    (tmp_path / "order.csv").write_text(schedule_csv.text(plan))
+    assert from_csv.from_csv(tmp_path / "order.csv") == plan
+
+
+def test_what_runs_under_other_streams_is_told_so(tmp_path: Path, traincast: Call) -> None:
+    """Megatron's order under exchanges that are not Megatron's; not one that never runs."""
+    order = tmp_path / "order.csv"
+    order.write_text(schedule_csv.text(schedules.load("interleaved_1f1b")(4, 8)))
+    code, _, err = traincast("schedule", order, "--p2p", "batched")
+    assert code == 2
+    assert err.startswith(f"error: {order}: deadlock: rank 0's exchange")
+    assert err.endswith('; p2p = "direction" runs it\n')
+    assert traincast("schedule", order, "--p2p", "direction")[0] == 0
+    order.write_text(STUCK)
+    code, _, err = traincast("schedule", order, "--p2p", "batched")
+    assert "deadlock" in err
+    assert "runs it" not in err

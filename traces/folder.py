@@ -7,9 +7,9 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sim import config, plots
 from sim.analysis.memory import curves
@@ -101,13 +101,27 @@ def _pictures(
 ) -> None:
     timeline, capacity = result.timeline, result.cluster.gpu.memory
     name = str(result.recipe.model.name).replace("$", r"\$")  # no formula to matplotlib
-    title = f"{name}: one step of {timeline.seconds:.4g} s"
+    title = f"{name}: {_length(result.summary)}"
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph", UserWarning)  # of a name, not in the font
         drawn = plots.timeline(timeline, ranks=ranks, window=window, title=title)
         plots.save(drawn, folder / "timeline.png")
         drawn = plots.memory(curves(timeline), capacity=capacity, title=title)
         plots.save(drawn, folder / "memory.png")
+
+
+def _length(summary: Mapping[str, Any]) -> str:
+    """How long a step is, and how many there are.
+
+    >>> _length({"step_time_s": 0.54321})
+    'one step of 0.5432 s'
+    >>> _length({"step_time_s": 0.54321, "steps": {"ends_s": [0.6, 1.1, 1.7]}})
+    '3 steps, 0.5432 s each in the steady state'
+    """
+    seconds = f"{summary['step_time_s']:.4g} s"
+    if "steps" not in summary:
+        return f"one step of {seconds}"
+    return f"{len(summary['steps']['ends_s'])} steps, {seconds} each in the steady state"
 
 
 def _texts(result: Result, folder: Path) -> None:

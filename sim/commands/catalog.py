@@ -9,6 +9,7 @@ from typing import Any
 import schedules
 import topologies
 from sim import presets
+from sim.commands.values import TIMES
 
 KINDS = ("models", "topologies", "schedules", "strategies")
 
@@ -114,7 +115,7 @@ def _topology(name: str) -> dict[str, Any]:
 
 
 def _schedules() -> list[dict[str, Any]]:
-    """Of each schedule, what it takes: chunks, group, and times for which its order is searched."""
+    """Of each schedule, what it takes: its options, and times for which its order is searched."""
     folder = Path(schedules.__file__ or "").parent
     return [
         {
@@ -123,10 +124,21 @@ def _schedules() -> list[dict[str, Any]]:
             "chunks": "chunks" in schedules.options(name),
             "group": "group" in schedules.options(name),
             "searched": schedules.takes_times(name),
+            "options": _options(name),
             "about": _sentence(folder / f"{name}.py"),
         }
         for name in schedules.names()
     ]
+
+
+def _options(name: str) -> list[str]:
+    """What a schedule takes; seconds of F, I, W and p2p are times.
+
+    >>> _options("zb_1p"), _options("pipedream")
+    (['memory', 'exact', 'times'], ['batch'])
+    """
+    takes = ("times" if key in TIMES else key for key in schedules.options(name))
+    return list(dict.fromkeys(sorted(takes, key=lambda key: key == "times")))
 
 
 def rows(kind: str, found: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
@@ -136,11 +148,10 @@ def rows(kind: str, found: list[dict[str, Any]]) -> tuple[list[str], list[list[s
             [row["key"], f"{row['name']}: {row['about']}"] for row in found
         ]
     if kind == "schedules":
-        options = {"chunks": "chunks", "group": "group", "searched": "times"}
         return ["schedule", "takes", "about"], [
             [
                 row["name"],
-                ", ".join(text for key, text in options.items() if row[key]) or "-",
+                ", ".join(row["options"]) or "-",
                 row["about"].partition(" (")[0].rstrip("."),
             ]
             for row in found

@@ -15,6 +15,7 @@ from sim.analysis.steps import one
 from sim.commands import tables
 from sim.compare import Way
 from sim.files import replacing
+from sim.runs import Result
 
 Figures = Mapping[str, Any]
 FIGURES = 38  # letters that the other columns take with the gaps between them
@@ -32,7 +33,7 @@ def summaries(ways: Sequence[Way]) -> list[dict[str, Any]]:
 
 
 def show(ways: Sequence[Way]) -> None:
-    """Print a row for each way that ran, and a sentence for each that did not."""
+    """Print a row for each way that ran, the fastest first, and why each other did not."""
     console = Console()
     wide = console.width >= WIDE
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, int(wide)))
@@ -47,14 +48,42 @@ def show(ways: Sequence[Way]) -> None:
             max_width=max(console.width - longest - FIGURES, 15) if name == "most of it" else None,
         )
     between = ", " if wide else "\n"
-    for way in ways:
-        if way.result:
-            summary = way.result.summary
-            table.add_row(escape(way.name), *row(summary, between))
-    console.print(table)
+    ran = fastest(ways)
+    for name, result in ran.items():
+        table.add_row(escape(name), *row(result.summary, between))
+    if ran:
+        console.print(table)
     for way in ways:
         if way.result is None:
-            tables.say(f"{way.name}: {way.refused}")
+            tables.say(f"{way.name}: {shortened(way.refused)}")
+
+
+def fastest(ways: Sequence[Way]) -> dict[str, Result]:
+    """The results of those that ran, by step time."""
+    ran = {way.name: way.result for way in ways if way.result}
+    return dict(sorted(ran.items(), key=lambda item: float(item[1].summary["step_time_s"])))
+
+
+def shortened(reason: str) -> str:
+    """The reason, of a deadlock the first wait and what would run.
+
+    >>> shortened("deadlock: a waits for b, which comes after c, which waits for a; d runs it")
+    'deadlock: a waits for b, and so on in a circle; d runs it'
+    """
+    first, which, rest = reason.partition(", which ")
+    if "deadlock: " not in first or not which:
+        return reason
+    advice = rest.rpartition("; ")
+    return f"{first}, and so on in a circle{''.join(advice[1:]) if advice[1] else ''}"
+
+
+def note(spread: Sequence[str]) -> None:
+    """Say for which schedules the recipe's layers per stage had to be spread anew, if for any."""
+    if spread:
+        tables.say(
+            f"layers are spread evenly for {', '.join(spread)}, whose stages are not as many as "
+            "the recipe's layers_per_stage"
+        )
 
 
 def row(summary: Figures, between: str = ", ") -> tuple[str, ...]:
@@ -92,13 +121,16 @@ def peak(summary: Figures) -> float:
     return max(float(entry["peak_bytes"]) for entry in summary["memory"])
 
 
-def draw(ways: Sequence[Way], out: Path) -> None:
+PICTURES = ("compare.png", "frontier.png")
+
+
+def draw(ways: Sequence[Way], out: Path) -> list[Path]:
     """Write the timelines of a step under each other, and step time against memory."""
     from sim import plots
 
-    ran = {way.name: way.result for way in ways if way.result}
+    ran = fastest(ways)
     if not ran:
-        return
+        return []
     first = next(iter(ran.values()))
     points = [
         plots.Point(name, result.summary["step_time_s"], peak(result.summary))
@@ -106,11 +138,11 @@ def draw(ways: Sequence[Way], out: Path) -> None:
     ]
     title = str(first.recipe.model.name)
     timelines = {name: one(result.timeline, result.recipe.ramps[0]) for name, result in ran.items()}
-    pictures = {
-        "compare.png": plots.timelines(timelines, title=title),
-        "frontier.png": plots.frontier(points, capacity=first.cluster.gpu.memory, title=title),
-    }
-    for name, picture in pictures.items():
+    drawn = (
+        plots.timelines(timelines, title=title),
+        plots.frontier(points, capacity=first.cluster.gpu.memory, title=title),
+    )
+    for name, picture in zip(PICTURES, drawn, strict=True):
         with replacing(out / name) as temporary:
             plots.save(picture, temporary)
-    tables.show_files(out / name for name in pictures)
+    return [out / name for name in PICTURES]

@@ -26,6 +26,7 @@ def summary_rows(summary: Figures) -> list[tuple[str, str]]:
     bubble, time = summary["bubble"], summary["time_s"]
     return [
         ("step time", seconds(summary["step_time_s"])),
+        *_steps(summary.get("steps", {})),
         ("tokens/s", f"{summary['tokens_per_s']:,.0f}"),
         ("TFLOP/s per GPU (model)", f"{summary['tflops_per_gpu']:.1f}"),
         ("MFU", f"{summary['mfu']:.1%}"),
@@ -72,6 +73,32 @@ def seconds(value: float) -> str:
 def same(figure: Figures) -> bool:
     """Whether mean and maximum read the same."""
     return seconds(figure["mean"]) == seconds(figure["max"])
+
+
+def _steps(steps: Figures) -> list[tuple[str, str]]:
+    """How many steps were run, over how many the figures are, and how old weights are.
+
+    >>> _steps({"ends_s": [2.0, 3.0, 4.0], "steady": 2, "staleness": {"0": 1, "1": 0}})
+    [('steps', '3, the figures are of 2 of them'), ('weights, updates old', 'rank 0: 1, rank 1: 0')]
+    """
+    if not steps:
+        return []
+    rows = [("steps", f"{len(steps['ends_s'])}, the figures are of {steps['steady']} of them")]
+    if stale := steps.get("staleness"):
+        rows.append(("weights, updates old", _stale(stale)))
+    return rows
+
+
+def _stale(stale: Figures) -> str:
+    """By pipeline rank, or first to last where there are many.
+
+    >>> _stale({str(q): 9 - q for q in range(10)})
+    'rank 0: 9, ..., rank 9: 0'
+    """
+    said = [f"rank {q}: {updates}" for q, updates in stale.items()]
+    if len({*stale.values()}) == 1:
+        return f"{next(iter(stale.values()))}"
+    return ", ".join(said if len(said) <= 4 else [said[0], "...", said[-1]])
 
 
 def _spread(name: str, figure: Figures) -> tuple[str, str]:

@@ -80,6 +80,11 @@ def of_name(
     name: str, asked: Asked, options: Mapping[str, Any], times: Mapping[str, Seconds]
 ) -> Plan:
     """The plan of a schedule, for which ranks and microbatches must be given."""
+    if name == "from_csv":
+        raise ValueError(
+            "from_csv is an order from a file and no schedule of a shape; give the file's name, "
+            "such as traincast schedule order.csv"
+        )
     some = _typed(name, options)
     given = some if asked.chunks is None else {"chunks": asked.chunks, **some}
     ranks, microbatches = asked.ranks, asked.microbatches

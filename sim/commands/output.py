@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,9 @@ def picture(path: Path) -> Path:
 
 def apart(written: Mapping[str, Path | None], read: Path | None = None) -> None:
     """Raise ValueError when two options name one file, or one names the file that is read."""
-    files = {option: path.resolve() for option, path in written.items() if path}
+    files = {option: os.path.realpath(path) for option, path in written.items() if path}
     for option, path in files.items():
-        if read and path == read.resolve():
+        if read and path == os.path.realpath(read):
             raise ValueError(f"{option} would replace {read}, which is read; name another file")
     if len({*files.values()}) < len(files):
         one = next(path for path in written.values() if path)

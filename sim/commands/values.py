@@ -80,7 +80,28 @@ def vary(texts: Sequence[str]) -> dict[str, list[object]]:
             raise ValueError(
                 f"--vary takes KEY=V1,V2, such as parallelism.tp=4,8, not {_brief(text)}"
             )
-        out[key] = [config.setting(f"{key}={value}")[1] for value in some.split(",")]
+        out[key] = [config.setting(f"{key}={value}")[1] for value in _values(some)]
+    return out
+
+
+def _values(text: str) -> list[str]:
+    """What commas part; none in brackets or quotes.
+
+    >>> _values("[4,4],[3,5]"), _values("4,8"), _values('"a,b",c')
+    (['[4,4]', '[3,5]'], ['4', '8'], ['"a,b"', 'c'])
+    """
+    out, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        else:
+            depth += (letter in "[{") - (letter in "]}")
+        if letter == "," and not depth and not quote:
+            out.append("")
+        else:
+            out[-1] += letter
     return out
 
 
