@@ -252,6 +252,27 @@ def test_each_rank_keeps_its_share(n: int) -> None:
     assert allocated(shared("ulysses", n)) == (whole + A) / n
 
 
+def test_kernels_around_a_block_move_fp32() -> None:
+    """zhuzilin/ring-flash-attention: outputs merged, gradients summed, both cast back at the end.
+
+    The first block is copied (2 + 4 bytes per number), others are added (2 + 4 + 4) to the half of
+    the rows that zigzag's rank 0 computes; with three fp32 statistics per row read or written.
+    """
+    numbers, kv = A / 2 / 2, A * KV / 2 / 2  # of queries (or outputs), and of keys, on a rank
+    rows = B * S / 2 * 8
+    items = {phase: programs(LLAMA, shared("ring", 2))[phase] for phase in "FB"}
+
+    def moved(phase: str, name: str) -> list[float]:
+        return [i.work.bytes for i in items[phase] if i.name == name]
+
+    merges = [6 * numbers + 2 * 4 * rows, (10 * numbers + 3 * 4 * rows) / 2]
+    assert moved("F", "attention_merge") == merges
+    assert moved("F", "attention_cast") == [6 * numbers]
+    assert moved("B", "attention_query_grad_add") == [6 * numbers, 10 * numbers / 2]
+    assert moved("B", "attention_kv_grad_add") == [2 * 6 * kv, 2 * 10 * kv]
+    assert moved("B", "attention_grad_cast") == [6 * (numbers + 2 * kv)]
+
+
 # -- nothing changes ------------------------------------------------------------------------------
 
 

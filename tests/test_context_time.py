@@ -10,9 +10,11 @@ from sim.analysis.breakdown import breakdown
 from sim.analysis.traffic import bytes_sent
 from sim.cluster import load
 from sim.collectives import alone, traffic
-from sim.graph import Communication
+from sim.fold import loads
+from sim.graph import Builder, Communication
 from sim.job import Job
 from sim.kernels import compute_seconds
+from sim.price import price
 from sim.stage import stage_programs
 from sim.stage_times import stage_timelines
 from sim.strategies import share
@@ -100,3 +102,21 @@ def test_two_halves_are_the_whole_backward(small_job: Callable[..., Job]) -> Non
     assert ran["B"].seconds == pytest.approx(apart, rel=1e-12)
     exposed = breakdown(ran["F"])
     assert exposed.exposed["cp"] == pytest.approx(exposed.total["cp"], rel=1e-12)
+
+
+def test_kernels_of_sends_and_receives_take_the_sms_of_those() -> None:
+    """8 inside a node; between nodes 2 per peer, and 4 per GPU of a node where all are peers."""
+    cluster = load("dgx_h100", 16)
+    for collective, ranks, sms in (
+        ("ring_exchange", (0, 1), 8),
+        ("ring_exchange", (0, 8), 2),
+        ("all_to_all", (0, 1), 8),
+        ("all_to_all", (0, 8), 4),
+    ):
+        work = Communication(collective, 1e6, ranks, "cp")
+        builder = Builder()
+        builder.join([builder.add("it", rank, "cp", work) for rank in ranks])
+        (load_of,) = loads(cluster, None, (), [work])
+        machine = price(builder.graph(), cluster, {work: load_of})
+        assert machine.sms.tolist() == [sms]
+        assert machine.hbm[0] > 0
