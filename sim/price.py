@@ -17,7 +17,7 @@ MOST_SECONDS = 1e12
 """A step whose ops take longer, one after the other, is refused: its times would lose meaning."""
 
 CONSTANTS = {"broadcast": "all_gather", "all_to_all": "p2p", "ring_exchange": "p2p"}
-"""Whose fitted constants a collective has that has none of its own: NCCL runs the last two as
+"""Whose fitted constants a collective has where it has none of its own: NCCL runs the last two as
 sends and receives."""
 
 
@@ -60,7 +60,9 @@ def _machine(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]
         load = loads[work]
         if not load.most:
             return NOTHING
-        constants = CONSTANTS.get(work.collective, work.collective)
+        constants = work.collective
+        if constants not in cluster.collectives:
+            constants = CONSTANTS.get(constants, constants)
         if constants not in cluster.collectives:
             raise ValueError(f"there is no table [collectives.{constants}]; {ADVICE}")
         return _traffic(cluster, work, load)

@@ -1,8 +1,8 @@
 """Every rank's buffer cut into n pieces, one for each rank: n - 1 of them are sent.
 
 NCCL has no kernel of its own for it: it runs as grouped sends and receives, all of a rank's at the
-same time. So it costs what a p2p costs (the topology's fitted [collectives.p2p]), once, however
-many peers there are; the links see the bytes of all of them.
+same time. So its constants (fitted to measured ones; a topology without them has those of a p2p)
+count once, however many peers there are; the links see the bytes of all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def pairwise(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
     piece = size / len(ranks)
     hops = [Hops(some, piece, far) for some, far in ((inside, False), (across, True)) if some]
     rounds = (0, 1) if across else (1, 0)
-    return put(cluster, "p2p", "pairwise", hops, rounds, place(cluster, ranks).each or 1)
+    constants = "all_to_all" if "all_to_all" in cluster.collectives else "p2p"
+    return put(cluster, constants, "pairwise", hops, rounds, place(cluster, ranks).each or 1)
 
 
 def two_level(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
