@@ -320,12 +320,16 @@ def test_a_ring_exchange_passes_the_whole_buffer_on(ranks):
 
 
 def test_all_to_all_of_measured_sizes():
-    """16 to 512 MiB over 2 to 8 GPUs, NCCL 2.29.2 on H100 and 2.27.3 on A100: 14 % at most."""
+    """16 to 512 MiB over 2 to 8 GPUs, NCCL 2.29.2 on H100 and 2.27.3 on A100: 6 % on average."""
     tables = pytest.importorskip("traces.calibration.tables")
     pytest.importorskip("aiconfigurator_core")
     for name, folder in (("dgx_h100", "h100_sxm"), ("dgx_a100", "a100_sxm")):
         cluster, rows = load(name, 8), tables.nccl_rows(tables.installed() / folder, "alltoall")
-        for gpus, size, seconds in zip(*rows, strict=True):
-            if size >= 2**24:
-                found = run(cluster, "all_to_all", size, range(int(gpus)))
-                assert alone(cluster, found) == pytest.approx(seconds, rel=0.14)
+        errors = [
+            alone(cluster, run(cluster, "all_to_all", size, range(int(gpus)))) / seconds - 1
+            for gpus, size, seconds in zip(*rows, strict=True)
+            if size >= 2**24
+        ]
+        assert len(errors) == 18
+        assert np.abs(errors).mean() < 0.06
+        assert abs(np.mean(errors)) < 0.02
