@@ -1,22 +1,36 @@
 """Which kernels attention runs between its two linears: as one flash kernel, or unfused.
 
 What the core keeps follows Korthikanti et al. 2022, section 4.1: queries, keys and values, and,
-unfused, the softmax's output, its dropout's mask and its dropout's output.
+unfused, the softmax's output, its dropout's mask and its dropout's output. Where ranks share a
+sequence, :mod:`sim.context` has the core, or what stands around it.
 """
 
 from __future__ import annotations
 
-from sim.graph import Compute
+from sim import blocks, context
 from sim.model import Model
 from sim.operators import Launch, Operator, Share, gemm, memory
-
-STATISTICS = 4  # bytes per query and head: fp32 log-sum-exp that flash attention keeps
 
 
 def attention(model: Model, share: Share) -> tuple[Operator, ...]:
     """From the output of the QKV linear to the input of the projection."""
-    core = flash(share) if model.attention == "flash" else unfused(model, share)
-    return (*((rotary(share),) if model.position == "rope" else ()), inputs(model, share), *core)
+    rotated = (rotary(share),) if model.position == "rope" else ()
+    own = context.inner(share)
+    within = (inputs(model, own), *_core(model, own))
+    if share.context.ulysses > 1:
+        kept = model.attention == "flash"  # whose backward reads its output, as it left the kernel
+        within = (*context.to_heads(share), *within, *context.to_sequence(share, kept))
+    return (*rotated, *within)
+
+
+def _core(model: Model, share: Share) -> tuple[Operator, ...]:
+    if model.attention == "flash":
+        if share.context.gather:
+            return context.gathered(share)
+        return context.ring(share) if share.context.ring > 1 else flash(share)
+    if share.context.ring > 1:
+        raise ValueError("unfused attention sees a whole sequence; ring and allgather need flash")
+    return unfused(model, share)
 
 
 def rotary(share: Share) -> Operator:
@@ -35,25 +49,14 @@ def inputs(model: Model, share: Share) -> Operator:
 
 
 def flash(share: Share) -> tuple[Operator, ...]:
-    """One kernel each way, half of it masked away; backward computes the scores again.
-
-    FLOPs as FlashAttention-2 (arXiv:2307.08691, section 4.1) counts them: 4 b a s² d, halved for
-    the causal mask, and 2.5 times that backward.
-    """
-    q, kv = _sizes(share)
-    statistics = float(STATISTICS * share.rows * share.heads)
-    shape = (share.batch, share.heads, share.sequence, share.sequence, share.head_dim)
-    flops = 4.0 * share.batch * share.heads * share.sequence**2 * share.head_dim / 2
-    forward = Compute("attention", flops, 2 * q + 2 * kv + statistics, shape, share.dtype)
-    backward = Compute(
-        "attention_backward", 2.5 * flops, 4 * q + 4 * kv + statistics, shape, share.dtype
-    )
+    """One kernel each way, half of it masked away; backward computes the scores again."""
+    whole = blocks.causal(share.sequence)
     return (
         Operator(
             "attention",
-            (Launch("attention", forward),),
-            (Launch("attention_backward", backward),),
-            saved=statistics,
+            (Launch("attention", blocks.forward(share, whole)),),
+            (Launch("attention_backward", blocks.backward(share, whole)),),
+            saved=float(blocks.STATISTICS * share.rows * share.heads),
             core=True,
         ),
     )

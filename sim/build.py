@@ -7,9 +7,9 @@ the order of the pipeline → the head and the tail of the step around it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 
@@ -17,10 +17,11 @@ from sim import groups
 from sim.graph import Communication, Graph
 from sim.groups import Lane, lanes
 from sim.job import Job
-from sim.model import BYTES, Parameters
+from sim.model import BYTES
 from sim.program import Collective, Item, Program
 from sim.resident import resident as always
 from sim.stage import stage_programs
+from sim.strategies import context
 from sim.strategies import data as data_parallel
 from sim.strategies.data import Bucket
 from sim.strategies.exchange import exchange, exchange_phase
@@ -31,15 +32,6 @@ from sim.strategies.sequence import replicated_gradient_bytes
 from sim.strategies.tensor import replicated_kv_bytes
 from sim.template import Stamp, Tables, Template, assemble, place
 from sim.template import exchange as exchange_template
-
-
-@dataclass(frozen=True, eq=False)
-class Stage:
-    """What every rank of one stage runs, whichever replica it belongs to."""
-
-    programs: dict[str, Program]
-    held: Parameters
-    buckets: dict[str, list[Bucket]]  # by the kind of step that makes the last gradients, B or W
 
 
 def training_step(job: Job, simulated: Iterable[Lane] | None = None) -> Graph:
@@ -66,27 +58,31 @@ class Build:
         self.torch = (
             torch_order(self.steps, self.sent) if pair else np.arange(len(self.sent.source))
         )
+        self._made: dict[tuple[int, int], Mapping[str, Program]] = {}
+        self._cut: dict[tuple[int, str, int], list[Bucket]] = {}
         self._teams: dict[tuple[object, ...], tuple[int, int]] = {}  # first part, and how many
         self._parts = len(self.sent.source) * len(self.lanes) * self.job.steps
 
-    @cached_property
-    def stages(self) -> list[Stage]:
-        """Programs, parameters and gradient buckets of every stage."""
-        return [self._stage(s) for s in range(self.job.stages)]
+    def _programs(self, stage: int, lane: Lane) -> Mapping[str, Program]:
+        """What the rank of a lane runs of a stage; several lanes run the same."""
+        job, like = self.job, context.twin(self.job.setting, lane.cp)
+        if (stage, like) not in self._made:
+            first, last = stage == 0, stage == job.stages - 1
+            self._made[stage, like] = stage_programs(
+                job.model, job.setting, job.layers(stage), first, last, cp_rank=like
+            )
+        return self._made[stage, like]
 
-    def _stage(self, stage: int) -> Stage:
-        job = self.job
-        layers, first, last = job.layers(stage), stage == 0, stage == job.stages - 1
-        programs = stage_programs(job.model, job.setting, layers, first, last)
-        held = job.held(stage)
-        parts = {kind: data_parallel.buckets(programs[kind], held, job.data) for kind in "BW"}
-        return Stage(programs, held, parts)
-
-    def _buckets(self, stage: int, q: int) -> list[Bucket]:
-        """The gradient buckets of a stage on a pipeline rank."""
+    def _buckets(self, stage: int, q: int, lane: Lane) -> list[Bucket]:
+        """The gradient buckets of a stage on a pipeline rank, which makes the last with B or W."""
         mine = slice(int(self.steps.begins[q]), int(self.steps.begins[q + 1]))
         kinds = self.steps.kind[mine][self.steps.stage[mine] == stage]
-        return self.stages[stage].buckets[str(kinds[np.isin(kinds, ["B", "W"])][-1])]
+        kind = str(kinds[np.isin(kinds, ["B", "W"])][-1])
+        made = self._programs(stage, lane)[kind]
+        key = (stage, kind, id(made))
+        if key not in self._cut:
+            self._cut[key] = data_parallel.buckets(made, self.job.held(stage), self.job.data)
+        return self._cut[key]
 
     def graph(self) -> Graph:
         """All lanes of all pipeline ranks."""
@@ -155,17 +151,17 @@ class Build:
             beside = variant.pair == "beside"
             return remember(
                 variant,
-                lambda: place(self._program(variant, q), group, self.tables, beside=beside),
+                lambda: place(self._program(variant, q, lane), group, self.tables, beside),
             )
 
         def head(inputs: int) -> Template:
             return remember(
-                ("head", inputs), lambda: place(self._head(q, inputs), group, self.tables)
+                ("head", inputs), lambda: place(self._head(q, lane, inputs), group, self.tables)
             )
 
         def tail(inputs: int) -> Template:
             return remember(
-                ("tail", inputs), lambda: place(self._tail(q, inputs), group, self.tables)
+                ("tail", inputs), lambda: place(self._tail(q, lane, inputs), group, self.tables)
             )
 
         return Makers(
@@ -222,18 +218,17 @@ class Build:
 
     # -- programs ---------------------------------------------------------------------------------
 
-    def _program(self, variant: Variant, q: int) -> Program:
-        stage = self.stages[variant.stage]
-        items = stage.programs[variant.kind]
-        data = self.job.data
+    def _program(self, variant: Variant, q: int, lane: Lane) -> Program:
+        items = self._programs(variant.stage, lane)[variant.kind]
+        data, parts = self.job.data, self._buckets(variant.stage, q, lane)
         if data.degree > 1 and variant.place == "last" and data.overlap_grad_reduce:
-            items = data_parallel.reduce_gradients(items, stage.buckets[variant.kind], data)
+            items = data_parallel.reduce_gradients(items, parts, data)
         if variant.place == "first" and self._gathers_ahead:
-            items = data_parallel.wait_for_parameters(items, self._buckets(variant.stage, q))
+            items = data_parallel.wait_for_parameters(items, parts)
         scattered = self.job.scatter_gather and self.job.setting.tp > 1
         if scattered and variant.inputs and variant.kind != "W" and self._remote(variant):
             items = self._gathered_input(items, variant)
-        return _given(items, variant, self._head_row(variant.stage, q))
+        return _given(items, variant, self._head_row(variant.stage, q, lane))
 
     def _remote(self, variant: Variant) -> bool:
         """Whether the input of such steps comes from another rank."""
@@ -263,23 +258,23 @@ class Build:
         mine = slice(int(self.steps.begins[q]), int(self.steps.begins[q + 1]))
         return sorted({int(s) for s in self.steps.stage[mine]})
 
-    def _head(self, q: int, inputs: int) -> Program:
+    def _head(self, q: int, lane: Lane, inputs: int) -> Program:
         """What a step begins with: gathers of parameters beside zeroed gradients."""
         items: list[Item] = []
         for s in self._on(q) if self._gathers_ahead else ():
-            items += data_parallel.gathers(self._buckets(s, q), self.job.data)
-        held = sum(self.stages[s].held.total for s in self._on(q))
+            items += data_parallel.gathers(self._buckets(s, q, lane), self.job.data)
+        held = sum(self.job.held(s).total for s in self._on(q))
         items.append(zero_gradients(held, self.job.data))
         before = tuple(-1 - k for k in range(inputs))
         return [item._replace(needs=before) for item in items]
 
-    def _head_row(self, stage: int, q: int) -> int:
+    def _head_row(self, stage: int, q: int, lane: Lane) -> int:
         """Where the gathers of a stage begin in its rank's head."""
-        return sum(len(self._buckets(s, q)) for s in self._on(q) if s < stage)
+        return sum(len(self._buckets(s, q, lane)) for s in self._on(q) if s < stage)
 
-    def _tail(self, q: int, inputs: int) -> Program:
+    def _tail(self, q: int, lane: Lane, inputs: int) -> Program:
         job, mine = self.job, self._on(q)
-        held = [self.stages[s].held for s in mine]
+        held = [self.job.held(s) for s in mine]
         grad = BYTES[job.data.grad_dtype]
         tp, s = job.setting.tp, job.setting
         partial = sum(
@@ -302,7 +297,7 @@ class Build:
             norm_ranks=tp * job.mesh.pp * (job.mesh.dp if job.data.zero else 1) * flushed,
             stashed=bool(job.stale) and job.batch == 1 and job.stale[q] > 0,
         )
-        items = tail(what, [self._buckets(k, q) for k in mine], job.data, inputs)
+        items = tail(what, [self._buckets(k, q, lane) for k in mine], job.data, inputs)
         if flushed:
             return items
         zeroed = zero_gradients(total, job.data)  # the next step is under way behind it

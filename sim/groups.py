@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.job import Job
+from sim.strategies import context
 
 DENSE = ("tp", "cp", "dp")
 
@@ -43,8 +44,9 @@ def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
     match axis:
         case "tp":
             return tuple(ranks[:, lane.cp, lane.dp, q].tolist())
-        case "cp":
-            return tuple(ranks[lane.tp, :, lane.dp, q].tolist())
+        case "cp" | "cp_ulysses" | "cp_ring":
+            mine = list(context.members(job.setting, axis, lane.cp))
+            return tuple(ranks[lane.tp, mine, lane.dp, q].tolist())
         case "dp":  # of dense gradients: ranks of one sequence have the same weights
             return tuple(sorted(ranks[lane.tp, :, :, q].ravel().tolist()))
         case "kv":  # ranks that hold the same heads
@@ -80,7 +82,7 @@ def atoms(job: Job) -> list[Atom]:
         axis = owner[a]
         name = axis if parts[axis] == 1 else f"{axis}.{seen[axis]}"
         seen[axis] += 1
-        out.append(Atom(name, axis, b // a, _able(job, axis)))
+        out.append(Atom(name, axis, b // a, _able(job, axis, a // stride[axis])))
     return out
 
 
@@ -103,8 +105,10 @@ def simulated(job: Job, over: Sequence[Atom], names: Collection[str]) -> list[La
     return [lane for lane in lanes(job) if int(job.ranks[*lane, 0]) in kept]
 
 
-def _able(job: Job, axis: str) -> bool:
-    return axis != "cp" or job.setting.cp == 1
+def _able(job: Job, axis: str, at: int) -> bool:
+    """Whether lanes that differ in the atom of an axis that begins there run the same programs."""
+    alike = {"cp": context.alike(job.setting) or at < job.setting.ulysses}
+    return alike.get(axis, True)
 
 
 def _strides(job: Job) -> tuple[dict[str, int], int]:
@@ -118,7 +122,10 @@ def _strides(job: Job) -> tuple[dict[str, int], int]:
 
 def _inside(job: Job, stride: Mapping[str, int]) -> list[int]:
     """Where groups end that are less than an axis, or more."""
-    out, mesh = [stride["tp"] * kv_copies(job)], job.mesh
+    mesh, setting = job.mesh, job.setting
+    out = [stride["tp"] * kv_copies(job)]
+    if setting.cp_kind == "usp":
+        out.append(stride["cp"] * setting.ulysses)
     if mesh.ep * mesh.etp > 1:
         out += [mesh.etp, mesh.etp * mesh.ep]
     return out

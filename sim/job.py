@@ -66,11 +66,12 @@ class Job:
     def boundary_bytes(self) -> float:
         """What one rank sends to the next stage per microbatch: b s h of the activations' dtype.
 
-        Under sequence parallelism, and with scatter-gather, each tensor-parallel rank sends its
-        share alone (Narayanan et al. 2021, section 4.1).
+        Of ranks that share a sequence each sends its part. Under sequence parallelism, and with
+        scatter-gather, each tensor-parallel rank sends its share alone (Narayanan et al. 2021,
+        section 4.1).
         """
         s = self.setting
-        whole = float(s.micro_batch * s.sequence * self.model.hidden * BYTES[s.dtype])
+        whole = float(s.micro_batch * s.sequence // s.cp * self.model.hidden * BYTES[s.dtype])
         return whole / s.tp if s.sp or self.scatter_gather else whole
 
     @cached_property

@@ -49,8 +49,9 @@ class Setting:
 
     ``tp_overlap`` cuts the sequence-parallel collectives into pieces beside the GEMM that feeds or
     uses them; ``tp_backward_overlap`` runs those of a column-parallel backward beside its GEMMs.
-    ``cp`` ranks share each sequence, as ``cp_kind`` says; ``ep`` ranks share the experts, each of
-    which is split over ``etp``.
+    ``cp`` ranks share each sequence, as ``cp_kind`` says, and hold parts of it as ``cp_placement``
+    says; with usp, runs of ``ulysses`` ranks exchange heads. ``ep`` ranks share the experts, each
+    of which is split over ``etp``.
     """
 
     tp: int
@@ -64,6 +65,8 @@ class Setting:
     tp_backward_overlap: bool = True
     cp: int = 1
     cp_kind: str = "ring"  # ring | ulysses | allgather | usp
+    cp_placement: str = "zigzag"  # contiguous | zigzag | striped
+    ulysses: int = 1
     ep: int = 1
     etp: int = 1
 

@@ -20,6 +20,24 @@ from sim.graph import Compute
 from sim.model import BYTES, Model, Setting, padded_vocab
 
 
+class Context(NamedTuple):
+    """How a rank shares attention with others that hold other parts of the sequence.
+
+    Runs of ``ulysses`` ranks exchange sequence for heads; ``ring`` such runs each hold a block of
+    the sequence, whose keys and values go round between them or are gathered.
+    """
+
+    ulysses: int = 1
+    ring: int = 1
+    rank: int = 0  # which of the blocks
+    gather: bool = False
+    placement: str = "contiguous"  # of the blocks: contiguous | zigzag | striped
+    axes: tuple[str, str] = ("cp", "cp")  # of the exchange, and of the ring
+
+
+ALONE = Context()
+
+
 @dataclass(frozen=True)
 class Share:
     """What one rank computes: a size along every axis that a strategy may split."""
@@ -36,6 +54,7 @@ class Share:
     dtype: str
     element: int  # bytes of an activation or weight
     gradient: int  # bytes of a main gradient
+    context: Context = ALONE
 
     @property
     def rows(self) -> int:
@@ -53,11 +72,22 @@ class Share:
         return float(self.rows * self.hidden * self.element)
 
 
+class Transfer(NamedTuple):
+    """A collective that starts beside a kernel."""
+
+    name: str
+    axis: str
+    collective: str
+    bytes: float
+
+
 class Launch(NamedTuple):
-    """A kernel and its name."""
+    """A kernel and its name; ``sends`` start beside it, those that it ``needs`` have ended."""
 
     name: str
     work: Compute
+    sends: tuple[Transfer, ...] = ()
+    needs: tuple[str, ...] = ()  # names of transfers
 
 
 class Operator(NamedTuple):

@@ -16,6 +16,10 @@ from sim.kernels import table as fitted
 MOST_SECONDS = 1e12
 """A step whose ops take longer, one after the other, is refused: its times would lose meaning."""
 
+CONSTANTS = {"broadcast": "all_gather", "all_to_all": "p2p", "ring_exchange": "p2p"}
+"""Whose fitted constants a collective has where it has none of its own: NCCL runs the last two as
+sends and receives."""
+
 
 def price(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]) -> Machine:
     """What every work of ``graph`` takes from ``cluster``; ``loads`` has each communication's.
@@ -56,7 +60,9 @@ def _machine(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]
         load = loads[work]
         if not load.most:
             return NOTHING
-        constants = {"broadcast": "all_gather"}.get(work.collective, work.collective)
+        constants = work.collective
+        if constants not in cluster.collectives:
+            constants = CONSTANTS.get(constants, constants)
         if constants not in cluster.collectives:
             raise ValueError(f"there is no table [collectives.{constants}]; {ADVICE}")
         return _traffic(cluster, work, load)
@@ -69,7 +75,9 @@ def _traffic(cluster: Cluster, work: Communication, load: Load) -> Traffic:
     speeds = (cluster.capacity[link] / c for link, c in zip(load.links, coefficients, strict=True))
     speed = float(min(speeds))
     constants = fitted(cluster.gpu, "communication")
-    per_byte = constants.get("hbm", {}).get(work.collective, 0.0)
+    kind = CONSTANTS.get(work.collective, work.collective)
+    hbm = constants.get("hbm", {})
+    per_byte = hbm.get(work.collective, hbm.get(kind, 0.0))
     return Traffic(
         latency=load.latency,
         size=load.most,
@@ -83,9 +91,11 @@ def _traffic(cluster: Cluster, work: Communication, load: Load) -> Traffic:
 def _sms(cluster: Cluster, work: Communication, algorithm: str, sms: Mapping[str, int]) -> int:
     """SMs of the kernel on each rank; between nodes it has channels for its share of the NICs."""
     nodes = {cluster.node(rank) for rank in work.ranks}
-    inside = int(sms.get(algorithm, sms.get(work.collective, 0)))
+    kind = CONSTANTS.get(work.collective, work.collective)
+    named = (name for name in (algorithm, work.collective, kind) if name in sms)
+    inside = int(sms.get(next(named, ""), 0))
     if len(nodes) == 1:
         return inside
-    if work.collective == "p2p":
+    if work.collective in ("p2p", "ring_exchange"):
         return int(sms.get("fabric_p2p", 0))
     return min(inside, int(sms.get("fabric", 0)) * -(-len(work.ranks) // len(nodes)))

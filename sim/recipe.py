@@ -41,7 +41,6 @@ NOT_YET: dict[str, tuple[object, ...]] = {
     "model.dense_layers": (None,),
     "model.capacity_factor": (None,),
     "model.load": (None,),
-    "parallelism.cp": (1,),
     "parallelism.ep": (1,),
     "parallelism.etp": (1,),
     "parallelism.zero": (0, 1),
@@ -156,6 +155,10 @@ class ParallelismSection(Section):
     """context parallel: GPUs that share each sequence"""
     cp_kind: Literal["ring", "ulysses", "allgather", "usp"] = "ring"
     """ring, ulysses, allgather or usp"""
+    cp_placement: Literal["contiguous", "zigzag", "striped"] = "zigzag"
+    """which tokens a rank of cp holds: one run of them, one early and one late, or every cp-th"""
+    ulysses: Gpus = 1
+    """usp: GPUs that exchange heads, with a ring across cp / ulysses such groups"""
     ep: Count = 1
     """expert parallel: GPUs that share the experts"""
     etp: Count = 1

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sim.activations import rebuilt_bytes, stage_bytes
 from sim.layer import layer
 from sim.model import Model, Setting
-from sim.operators import Operator
+from sim.operators import Operator, Share
 from sim.program import Program
 from sim.strategies import edges, recompute, share, tp_overlap
 from sim.strategies.embedding import embedding, head
@@ -35,9 +35,17 @@ class Block(NamedTuple):
 
 
 def stage_programs(
-    model: Model, setting: Setting, layers: Sequence[int], first: bool, last: bool
+    model: Model,
+    setting: Setting,
+    layers: Sequence[int],
+    first: bool,
+    last: bool,
+    *,
+    cp_rank: int = 0,
 ) -> dict[str, Program]:
     """Programs of a stage with these layers (their numbers): F, B, I and W; B is I and W merged.
+
+    ``cp_rank`` is the rank's coordinate in its context-parallel group.
 
     What the stage keeps is allocated by F and freed by B, or half by I and half by W. Raises
     ValueError for a stage with nothing in it, and where the model cannot be split so.
@@ -45,7 +53,8 @@ def stage_programs(
     if not (layers or first or last):
         raise ValueError("a stage has no layer, no embedding and no head; use fewer stages")
     kept = stage_bytes(model, setting, layers, first, last)
-    blocks = _blocks(model, setting, layers, kept, first, last)
+    part = share(model, setting, cp_rank=cp_rank)
+    blocks = _blocks(model, setting, part, layers, kept, first, last)
     around, overlap = edges(setting), setting.tp_backward_overlap or setting.tp_overlap
     size = kept.get("activations", 0.0)
     programs: dict[str, Program] = {
@@ -62,12 +71,13 @@ def stage_programs(
 def _blocks(
     model: Model,
     setting: Setting,
+    part: Share,
     layers: Sequence[int],
     kept: Mapping[str, float],
     first: bool,
     last: bool,
 ) -> list[Block]:
-    part, rebuilt = share(model, setting), rebuilt_bytes(model, setting)
+    rebuilt = rebuilt_bytes(model, setting)
     blocks = [Block(layer(model, part), i, setting.recompute, rebuilt) for i in layers]
     if first:
         size = kept.get("embedding", 0.0)

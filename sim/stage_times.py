@@ -6,6 +6,7 @@ step times, where they say which kernels an error of the step comes from.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -18,9 +19,11 @@ from sim.fold import loads
 from sim.graph import Builder, Communication, Graph
 from sim.job import Job
 from sim.mesh import Mesh
+from sim.model import Setting
 from sim.price import price
 from sim.program import Collective, Program
 from sim.stage import stage_programs
+from sim.strategies.context import members
 from sim.timeline import Timeline
 
 
@@ -29,9 +32,12 @@ def stage_timelines(
 ) -> Mapping[str, Timeline]:
     """F, B, I and W of a stage with these layers, each by itself on one rank.
 
-    Tensor-parallel peers do the same at the same time. B is the whole backward, with what it
-    recomputes; I and W are its halves, as zero-bubble schedules run them.
+    Tensor-parallel peers do the same at the same time; a context-parallel group, whose ranks may
+    differ, is simulated whole. B is the whole backward, with what it recomputes; I and W are its
+    halves, as zero-bubble schedules run them.
     """
+    if job.setting.cp > 1:
+        return _shared(job, cluster, layers, first, last)
     single = _single(job)
     programs = stage_programs(job.model, job.setting, layers, first, last)
     return {kind: _run(items, single, cluster) for kind, items in programs.items()}
@@ -72,6 +78,58 @@ def _single(job: Job) -> Job:
     return replace(job, mesh=mesh, plan=plan, data=replace(job.data, degree=1))
 
 
+def _shared(
+    job: Job, cluster: Cluster, layers: Sequence[int], first: bool, last: bool
+) -> Mapping[str, Timeline]:
+    """The same on every rank of one context-parallel group and its tensor-parallel peers."""
+    mesh = Mesh(tp=job.mesh.tp, cp=job.setting.cp, dp=1, pp=1, order=job.mesh.order)
+    of_rank = [
+        stage_programs(job.model, job.setting, layers, first, last, cp_rank=rank)
+        for rank in range(mesh.cp)
+    ]
+    out = {}
+    for kind in of_rank[0]:
+        graph = _whole_graph([programs[kind] for programs in of_rank], job.setting, mesh)
+        works = [work for work in graph.works if isinstance(work, Communication)]
+        found = loads(cluster, job, (), works)
+        assert found is not None  # nothing is folded
+        out[kind] = simulate(graph, price(graph, cluster, dict(zip(works, found, strict=True))))
+    return out
+
+
+def _whole_graph(programs: Sequence[Program], setting: Setting, mesh: Mesh) -> Graph:
+    """The program of each cp coordinate on all its ranks; the n-th of a group meet."""
+    builder, meetings = Builder(), dict[tuple[str, tuple[int, ...], int], list[int]]()
+    for rank in range(mesh.world):
+        at = mesh.coordinates(rank)
+        count, ops = Counter[str](), list[int]()
+        for item in programs[at["cp"]]:
+            waits = [ops[need] for need in item.needs if need >= 0]
+            if not isinstance(item, Collective):
+                ops.append(
+                    builder.add(item.name, rank, "compute", item.work, waits, phase=item.phase)
+                )
+                continue
+            work = _communication(item, _group(item.axis, setting, mesh, at))
+            stream = item.stream or item.axis
+            ops.append(builder.add(item.name, rank, stream, work, waits, phase=item.phase))
+            count[item.axis] += 1
+            meetings.setdefault((item.axis, work.ranks, count[item.axis]), []).append(ops[-1])
+    for same in meetings.values():
+        builder.join(same)
+    return builder.graph()
+
+
+def _communication(item: Collective, ranks: tuple[int, ...]) -> Communication:
+    return Communication(item.collective, item.bytes, ranks, item.axis, item.algorithm)
+
+
+def _group(axis: str, setting: Setting, mesh: Mesh, at: Mapping[str, int]) -> tuple[int, ...]:
+    if axis == "tp":
+        return mesh.group_of(mesh.rank(**at), "tp")
+    return tuple(mesh.rank(**{**at, "cp": k}) for k in members(setting, axis, at["cp"]))
+
+
 def _run(program: Program, job: Job, cluster: Cluster) -> Timeline:
     graph = _graph(program, tuple(range(job.mesh.tp)))
     works = [work for work in graph.works if isinstance(work, Communication)]
@@ -87,8 +145,7 @@ def _graph(program: Program, ranks: tuple[int, ...]) -> Graph:
     for item in program:
         waits = [need for need in item.needs if need >= 0]
         if isinstance(item, Collective):
-            work = Communication(item.collective, item.bytes, ranks, item.axis, item.algorithm)
-            stream = item.stream or item.axis
+            work, stream = _communication(item, ranks), item.stream or item.axis
             builder.join([builder.add(item.name, 0, stream, work, waits, phase=item.phase)])
         else:
             builder.add(item.name, 0, "compute", item.work, waits, phase=item.phase)

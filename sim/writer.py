@@ -27,6 +27,7 @@ class Writer:
         self.items: list[Item] = []
         self._kernel: tuple[int, ...] = ()  # the latest
         self._exposed: tuple[int, ...] = ()  # collectives that the next kernel waits for
+        self._transfers: dict[str, int] = {}  # the latest by name
 
     def kernel(
         self,
@@ -36,7 +37,14 @@ class Writer:
         needs: tuple[int, ...] = (),
         wait: bool = True,
     ) -> None:
-        """Issue a kernel; without ``wait`` it runs beside the exposed collectives."""
+        """Issue a kernel and, before it, the transfers beside it.
+
+        Without ``wait`` it runs beside the exposed collectives too.
+        """
+        for name, axis, kind, size in launch.sends:
+            i = self.collective(name, axis, kind, size, phase, layer, exposed=False)
+            self._transfers[name] = i
+        needs = (*needs, *(self._transfers[name] for name in launch.needs))
         if wait:
             needs, self._exposed = (*self._exposed, *needs), ()
         self._kernel = (len(self.items),)

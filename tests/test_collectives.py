@@ -237,7 +237,7 @@ def test_rings_agree_with_smpi():
 
 def test_each_collective_has_an_algorithm_by_every_name():
     assert {name for known in ALGORITHMS.values() for name in known} == {
-        "ring", "hierarchical", "nvls", "direct", "exchange",
+        "ring", "hierarchical", "nvls", "direct", "exchange", "pairwise", "two_level",
     }  # fmt: skip
 
 
@@ -251,3 +251,85 @@ def test_an_exchange_is_one_hop_of_a_piece_and_never_chosen_by_itself():
     assert alone(cluster, step) == pytest.approx(alone(cluster, hop), rel=1e-12)
     assert sorted(set(step.bytes.tolist())) == [whole * 3 / 4]
     assert traffic(cluster, one._replace(algorithm="auto")).algorithm != "exchange"
+
+
+A2A_GROUPS = [range(8), range(32), (0, 1, 8, 9), (3, 11, 19), (1, 2, 3, 9), (0, 9, 18)]
+
+
+@pytest.mark.parametrize("ranks", A2A_GROUPS)
+def test_pairwise_all_to_all_every_rank_sends_all_but_its_own_piece(ranks):
+    """(n - 1) / n of the buffer goes out of each GPU and as much comes in: the least there is."""
+    cluster = bare("selene", 32)
+    found = run(cluster, "all_to_all", 7e8, ranks, "pairwise")
+    share = (len(ranks) - 1) / len(ranks) * 7e8
+    for rank in range(32):
+        assert sent(cluster, found, rank) == pytest.approx(share if rank in ranks else 0)
+        assert received(cluster, found, rank) == pytest.approx(share if rank in ranks else 0)
+
+
+def test_two_level_all_to_all_crosses_nodes_once():
+    """4 nodes of 8: 7/8 of the buffer to mates, then 3/4 of what was gathered along the rail."""
+    cluster = bare("dgx_a100", 32)
+    found = run(cluster, "all_to_all", 8e8, range(32), "two_level")
+    assert [sent(cluster, found, rank) for rank in range(32)] == pytest.approx(
+        [(7 / 8 + 3 / 4) * 8e8] * 32
+    )
+    loads = dict(zip(found.links.tolist(), found.bytes.tolist(), strict=True))
+    across = [loads.get(cluster.index[f"nic 0.{i}", "switch"], 0.0) for i in range(8)]
+    assert across == pytest.approx([3 / 4 * 8e8] * 8)
+
+
+def test_all_to_all_by_hand():
+    """4 GPUs of one node at 270 GB/s; 2 nodes of 4 at 24 GB/s per NIC; one level after another."""
+    cluster = bare("dgx_a100", 16)
+    inside = 0.3e-6 + 3 / 4 * 4e8 / 270e9
+    found = run(cluster, "all_to_all", 4e8, range(4))
+    assert (found.algorithm, alone(cluster, found)) == ("pairwise", pytest.approx(inside))
+    both = (0, 1, 2, 3, 8, 9, 10, 11)
+    straight = 2.6e-6 + 4 / 8 * 4e8 / 24e9
+    found = run(cluster, "all_to_all", 4e8, both, "pairwise")
+    assert alone(cluster, found) == pytest.approx(straight)
+    rails = inside + 2.6e-6 + 1 / 2 * 4e8 / 24e9
+    found = run(cluster, "all_to_all", 4e8, both, "two_level")
+    assert alone(cluster, found) == pytest.approx(rails)
+    assert run(cluster, "all_to_all", 4e8, both).algorithm == "pairwise"
+
+
+@pytest.mark.parametrize("ranks", [(0, 1), (2, 10), (0, 9)])
+@pytest.mark.parametrize("name", ["dgx_a100", "dgx_h100"])
+def test_two_ranks_exchange_as_two_messages_do(name, ranks):
+    """Links work both ways at once, so each way is a p2p of half the buffer."""
+    cluster = load(name, 16)
+    cluster = replace(cluster, collectives={"p2p": cluster.collectives["p2p"]})  # no others' fits
+    found = run(cluster, "all_to_all", 6e6, ranks)
+    ways = [run(cluster, "p2p", 3e6, way) for way in (ranks, ranks[::-1])]
+    assert alone(cluster, found) == pytest.approx(alone(cluster, ways[0]), rel=1e-12)
+    assert set(found.links.tolist()) == {link for way in ways for link in way.links.tolist()}
+
+
+@pytest.mark.parametrize("ranks", [(0, 1, 2), (0, 8), (0, 1, 8, 9)])
+def test_a_ring_exchange_passes_the_whole_buffer_on(ranks):
+    """Each rank sends its buffer to the next one, in the time of the longest of these messages."""
+    cluster = load("dgx_h100", 16)
+    found = run(cluster, "ring_exchange", 5e7, ranks)
+    ends = zip(ranks, [*ranks[1:], ranks[0]], strict=True)
+    slowest = max(alone(cluster, run(cluster, "p2p", 5e7, pair)) for pair in ends)
+    assert alone(cluster, found) == pytest.approx(slowest, rel=1e-12)
+    for rank in ranks:
+        assert sent(cluster, found, rank) == received(cluster, found, rank) == 5e7
+
+
+def test_all_to_all_of_measured_sizes():
+    """16 to 512 MiB over 2 to 8 GPUs, NCCL 2.29.2 on H100 and 2.27.3 on A100: 6 % on average."""
+    tables = pytest.importorskip("traces.calibration.tables")
+    pytest.importorskip("aiconfigurator_core")
+    for name, folder in (("dgx_h100", "h100_sxm"), ("dgx_a100", "a100_sxm")):
+        cluster, rows = load(name, 8), tables.nccl_rows(tables.installed() / folder, "alltoall")
+        errors = [
+            alone(cluster, run(cluster, "all_to_all", size, range(int(gpus)))) / seconds - 1
+            for gpus, size, seconds in zip(*rows, strict=True)
+            if size >= 2**24
+        ]
+        assert len(errors) == 18
+        assert np.abs(errors).mean() < 0.06
+        assert abs(np.mean(errors)) < 0.02

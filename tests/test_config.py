@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from sim import config, refusals
+from sim import config, legality, refusals
 from sim.recipe import Recipe
 
 TEXT = """
@@ -182,7 +182,6 @@ def test_interleaved_refuses_what_neither_megatron_nor_torch_takes():
 
 
 LATER = [
-    ("parallelism.cp", 2, "parallelism.cp = 2 is not simulated yet; it must be 1"),
     ("parallelism.ep", 2, "it must be 1"),
     ("parallelism.etp", 2, "it must be 1"),
     ("parallelism.zero", 2, "parallelism.zero = 2 is not simulated yet; it must be 0 or 1"),
@@ -270,3 +269,59 @@ def test_the_schema_knows_every_key_and_says_what_it_means():
     assert set(schema["properties"]) == set(Recipe.model_fields)
     keys = [key for section in sections.values() for key in section["properties"].values()]
     assert all("description" in key for key in keys)
+
+
+CP = {"attention": "flash", "sequence": 2048}, {"cp": 2, "tp": 4, "pp": 2, "dp": 4}
+CONTEXT = [
+    ({}, {"ulysses": 2}, 'parallelism.ulysses = 2 needs cp_kind = "usp"'),
+    ({}, {"cp": 4, "dp": 2, "cp_kind": "usp", "ulysses": 3}, "ulysses must divide cp"),
+    ({"attention": "unfused"}, {}, 'cp_kind = "ring" needs model.attention = "flash"'),
+    ({}, {"cp_kind": "allgather", "cp_placement": "striped"}, "needs a ring"),
+    ({"sequence": 2046}, {}, "over parallelism.cp = 2, in two runs each; a multiple of 4 would do"),
+    ({"sequence": 2047}, {"cp_placement": "striped"}, "cp = 2; a multiple of 2 would do"),
+    ({"sequence": 2052}, {"sp": True}, "and sp over tp = 4; a multiple of 8 would do"),
+    (
+        {"heads": 12, "kv_heads": 12},
+        {"cp": 2, "cp_kind": "ulysses"},
+        "model.heads = 12 over tp = 4 cannot be exchanged among 2 GPUs; the degree of Ulysses must",
+    ),
+    (
+        {"heads": 48, "kv_heads": 12},
+        {"cp": 4, "dp": 2, "cp_kind": "ulysses"},
+        "model.kv_heads = 12 over tp = 4 cannot be exchanged among 4 GPUs",
+    ),
+]
+
+
+def complete(model: dict[str, object], parallelism: dict[str, object]) -> Recipe:
+    """A recipe with context parallelism, whole, as it is when its numbers are compared."""
+    recipe = parse()
+    return recipe.model_copy(
+        update={
+            "model": recipe.model.model_copy(update=CP[0] | model),
+            "parallelism": recipe.parallelism.model_copy(update=CP[1] | parallelism),
+        }
+    )
+
+
+@pytest.mark.parametrize(("model", "parallelism", "sentence"), CONTEXT)
+def test_what_context_parallelism_cannot_split_is_refused(model, parallelism, sentence):
+    with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
+        legality.check(complete(model, parallelism))
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "parallelism",
+    [
+        {},
+        {"cp_placement": "striped"},
+        {"cp_kind": "ulysses", "sp": True},
+        {"cp_kind": "allgather", "cp_placement": "contiguous"},
+        {"cp": 4, "dp": 2, "cp_kind": "usp", "ulysses": 2},
+        {"cp": 1, "dp": 8, "cp_kind": "ulysses"},
+    ],
+)
+def test_what_context_parallelism_can_split_passes(parallelism):
+    legality.check(complete({}, parallelism))
+    legality.check(complete({"kv_heads": 4}, parallelism))  # one per tp rank, copied for Ulysses

@@ -23,7 +23,7 @@ ORDER = (
     "units graph timeline mesh files "
     "topology fabric cluster collectives symmetry network "
     "hardware kernels engine "
-    "model presets operators attention layer program template writer "
+    "model presets operators blocks context attention layer program template writer "
     "strategies activations stage job groups resident build host fold price stage_times "
     "analysis plots schedule_run "
     "recipe refusals legality order_file config summary runs compare check balance"

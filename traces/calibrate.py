@@ -131,8 +131,8 @@ def _attention(target: Gpu, gpu: str, folder: Path) -> Fit:
 def _collectives(folder: Path, nominal: float) -> dict[str, Fit]:
     """Fits by "collective protocol"; an all-reduce of 8 GPUs that NVSwitch adds up stands apart."""
     out = {}
-    for name in collectives.ROUNDS:
-        rows = measured.nccl_rows(folder, name)
+    for name, called in collectives.FITTED.items():
+        rows = measured.nccl_rows(folder, called)
         in_switch = name == "all_reduce" and folder.name.startswith("h100")
         parts = {name: (rows.gpus < 8) | (not in_switch)}
         if in_switch:

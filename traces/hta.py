@@ -37,6 +37,7 @@ KERNELS = {
     "reduce_scatter": ("ncclDevKernel_ReduceScatter", "_reduce_scatter_base"),
     "broadcast": ("ncclDevKernel_Broadcast", "broadcast"),
     "all_to_all": ("ncclDevKernel_SendRecv", "all_to_allv"),
+    "ring_exchange": ("ncclDevKernel_SendRecv", ""),
     "p2p": ("ncclDevKernel_SendRecv", ""),
 }
 """Name of NCCL's kernel, and what PyTorch calls the collective (a p2p is send or recv)."""

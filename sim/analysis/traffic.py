@@ -14,6 +14,7 @@ SENT: dict[str, Callable[[float, int], float]] = {
     "reduce_scatter": lambda size, n: (n - 1) * size / n,
     "all_to_all": lambda size, n: (n - 1) * size / n,
     "broadcast": lambda size, n: (n - 1) * size / n,  # mean over ranks; the last one sends nothing
+    "ring_exchange": lambda size, n: size,
     "p2p": lambda size, n: size,
 }
 """Bytes that one of n ranks sends for a whole buffer of ``size`` bytes."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from sim.cluster import Cluster
-from sim.collectives import direct, exchange, hierarchical, nvls, ring
+from sim.collectives import all_to_all, direct, exchange, hierarchical, nvls, ring
 from sim.collectives.base import EMPTY, Traffic, UnsuitableError, alone
 from sim.graph import Communication
 
@@ -35,6 +35,8 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "exchange": exchange.step,
     },
     "broadcast": {"ring": ring.broadcast},
+    "all_to_all": {"pairwise": all_to_all.pairwise, "two_level": all_to_all.two_level},
+    "ring_exchange": {"ring": exchange.hop},
     "p2p": {"direct": direct.p2p},
 }
 """By collective and algorithm; of equally fast ones ``auto`` takes the first."""

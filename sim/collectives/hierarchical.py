@@ -7,6 +7,8 @@ m·k: few rounds, which pays for small buffers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from sim.cluster import Cluster
@@ -21,44 +23,50 @@ from sim.collectives.base import (
     wire_seconds,
 )
 
+NAME = "hierarchical"
+
 
 def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
     """A reduce-scatter inside each node, all-reduces across, an all-gather inside each node."""
-    nodes, each = _levels(cluster, ranks)
+    nodes, each = levels(cluster, ranks)
     inside, across = nodes, [list(rail) for rail in zip(*nodes, strict=True)]
-    return _sequence(
+    return sequence(
         cluster,
-        _together([ring.reduce_scatter(cluster, tuple(node), size) for node in inside]),
-        _together([ring.all_reduce(cluster, tuple(rail), size / each) for rail in across]),
-        _together([ring.all_gather(cluster, tuple(node), size) for node in inside]),
+        NAME,
+        together([ring.reduce_scatter(cluster, tuple(node), size) for node in inside]),
+        together([ring.all_reduce(cluster, tuple(rail), size / each) for rail in across]),
+        together([ring.all_gather(cluster, tuple(node), size) for node in inside]),
     )
 
 
 def all_gather(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
     """All-gathers across nodes of each place's part, then of the whole inside each node."""
-    nodes, each = _levels(cluster, ranks)
-    return _sequence(
+    nodes, each = levels(cluster, ranks)
+    return sequence(
         cluster,
-        _together(
+        NAME,
+        together(
             [ring.all_gather(cluster, rail, size / each) for rail in zip(*nodes, strict=True)]
         ),
-        _together([ring.all_gather(cluster, tuple(node), size) for node in nodes]),
+        together([ring.all_gather(cluster, tuple(node), size) for node in nodes]),
     )
 
 
 def reduce_scatter(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
     """Reduce-scatters inside each node, then of each place's part across nodes."""
-    nodes, each = _levels(cluster, ranks)
-    return _sequence(
+    nodes, each = levels(cluster, ranks)
+    return sequence(
         cluster,
-        _together([ring.reduce_scatter(cluster, tuple(node), size) for node in nodes]),
-        _together(
+        NAME,
+        together([ring.reduce_scatter(cluster, tuple(node), size) for node in nodes]),
+        together(
             [ring.reduce_scatter(cluster, rail, size / each) for rail in zip(*nodes, strict=True)]
         ),
     )
 
 
-def _levels(cluster: Cluster, ranks: tuple[int, ...]) -> Placement:
+def levels(cluster: Cluster, ranks: tuple[int, ...]) -> Placement:
+    """The ranks by node, where there are nodes enough for two levels; else UnsuitableError."""
     placement = place(cluster, ranks)
     if len(placement.nodes) < 2 or placement.each < 2:
         raise UnsuitableError(
@@ -68,18 +76,16 @@ def _levels(cluster: Cluster, ranks: tuple[int, ...]) -> Placement:
     return placement
 
 
-def _together(parts: list[Traffic]) -> Traffic:
+def together(parts: Sequence[Traffic], algorithm: str = NAME) -> Traffic:
     """Communications of different ranks at the same time, as one."""
     links, row = np.unique(np.concatenate([part.links for part in parts]), return_inverse=True)
     load = np.zeros(len(links))
     np.add.at(load, row, np.concatenate([part.bytes for part in parts]))
-    return Traffic(
-        links.astype(np.int32), load, max(part.latency for part in parts), "hierarchical"
-    )
+    return Traffic(links.astype(np.int32), load, max(part.latency for part in parts), algorithm)
 
 
-def _sequence(cluster: Cluster, *levels: Traffic) -> Traffic:
+def sequence(cluster: Cluster, algorithm: str, *parts: Traffic) -> Traffic:
     """One after another: the time alone is the sum of theirs."""
-    whole = _together(list(levels)) if levels else EMPTY
-    seconds = sum(alone(cluster, level) for level in levels)
+    whole = together(parts, algorithm) if parts else EMPTY
+    seconds = sum(alone(cluster, part) for part in parts)
     return whole._replace(latency=seconds - wire_seconds(cluster, whole))

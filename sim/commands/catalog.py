@@ -27,6 +27,16 @@ STRATEGIES = {
         "overlap in the backward",
         "collectives run beside the weight-gradient GEMM",
     ),
+    "parallelism.cp": ("context parallel", "so many GPUs share each sequence"),
+    "parallelism.cp_kind": (
+        "attention over context parallel GPUs",
+        "keys and values go round a ring, heads are exchanged for sequence, or keys are gathered",
+    ),
+    "parallelism.cp_placement": (
+        "placement of the sequence",
+        "which parts of it each GPU has, so that causal attention is even",
+    ),
+    "parallelism.ulysses": ("Ulysses in a ring", "so many GPUs exchange heads, with a ring across"),
     "parallelism.pp": ("pipeline parallel", "so many ranks hold the layers one after another"),
     "schedule.name": (
         "pipeline schedule",

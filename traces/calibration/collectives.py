@@ -2,8 +2,9 @@
 
 The model is a ring's: seconds = base + rounds · hop + wire / (nominal · share), where rounds is
 2 (n − 1) for an all-reduce, n − 1 for an all-gather or reduce-scatter and 1 for a p2p, and wire =
-rounds · size / n is what each GPU sends. Base and hop are one pair per collective, shares are one
-per group size: NCCL reaches less of the link with two GPUs than with eight.
+rounds · size / n is what each GPU sends. An all-to-all sends its n − 1 pieces in one round. Base
+and hop are one pair per collective, shares are one per group size: NCCL reaches less of the link
+with two GPUs than with eight.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import numpy as np
 from traces.calibration.errors import Fit, Floats, fit_error, solve
 
 ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}  # times n − 1
+FITTED = {name: name for name in ROUNDS} | {"all_to_all": "alltoall"}
+"""What is fitted, and what the tables call it."""
 
 
 class CollectiveRows(NamedTuple):
@@ -27,12 +30,14 @@ class CollectiveRows(NamedTuple):
 
 
 def rounds(collective: str, gpus: Floats) -> Floats:
-    """Rounds of a ring, each of size / n bytes; a p2p is one round of everything."""
+    """Rounds of a ring, each of size / n bytes; a p2p and an all-to-all are one of everything."""
     return ROUNDS[collective] * (gpus - 1) if collective in ROUNDS else np.ones_like(gpus)
 
 
 def wire(collective: str, rows: CollectiveRows) -> Floats:
     """Bytes that each GPU puts on its link."""
+    if collective == "all_to_all":
+        return rows.bytes * (rows.gpus - 1) / rows.gpus
     chunk = rows.bytes / rows.gpus if collective in ROUNDS else rows.bytes
     return rounds(collective, rows.gpus) * chunk
 
@@ -47,7 +52,7 @@ def fit_collective(collective: str, rows: CollectiveRows, nominal: float) -> Fit
         latency: Floats = x[0] * 1e-6 + steps * x[1] * 1e-6
         return latency + sent / (nominal * x[2:][which])
 
-    hop = 1.0 if len(sizes) > 1 else 1e-9  # one group size cannot tell a hop from the base
+    hop = 1.0 if np.ptp(steps) else 1e-9  # as many rounds for all cannot tell it from the base
     low = [0.0, 0.0, *[0.05] * len(sizes)]
     high = [1e3, hop * 100, *[1.1] * len(sizes)]
     start = [10.0, hop, *[0.7] * len(sizes)]
