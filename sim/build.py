@@ -19,15 +19,18 @@ from sim.job import Job
 from sim.model import BYTES, Parameters, parameters
 from sim.program import Collective, Item, Program
 from sim.resident import resident as always
+from sim.resident import stage_units
 from sim.stage import stage_programs
 from sim.strategies import data as data_parallel
 from sim.strategies.data import Bucket
 from sim.strategies.exchange import exchange, exchange_phase
+from sim.strategies.gathering import Step, ahead_of_input, shard
 from sim.strategies.messages import Longs, columns, messages, torch_order
 from sim.strategies.optimizer import Tail, tail, zero_gradients
 from sim.strategies.pipeline import Makers, Placement, Variant, lower, variants
 from sim.strategies.sequence import replicated_gradient_bytes
 from sim.strategies.tensor import replicated_kv_bytes
+from sim.strategies.units import Unit
 from sim.template import Stamp, Tables, Template, assemble, place
 from sim.template import exchange as exchange_template
 
@@ -38,6 +41,7 @@ class Stage:
 
     programs: dict[str, Program]
     held: Parameters
+    units: Sequence[Unit]  # of sharded data parallelism
     buckets: dict[str, list[Bucket]]  # by the kind of step that makes the last gradients, B or W
 
 
@@ -80,7 +84,7 @@ class Build:
         programs = stage_programs(job.model, job.setting, layers, first, last)
         held = parameters(job.model, job.setting.tp, layers, first, last)
         parts = {kind: data_parallel.buckets(programs[kind], held, job.data) for kind in "BW"}
-        return Stage(programs, held, parts)
+        return Stage(programs, held, stage_units(job, stage), parts)
 
     def _buckets(self, stage: int, q: int) -> list[Bucket]:
         """The gradient buckets of a stage on a pipeline rank."""
@@ -207,8 +211,18 @@ class Build:
             case "embedding":
                 last = self._owner(job.stages - 1)
                 return (int(ranks[tp, dp, self._owner(0)]), int(ranks[tp, dp, last]))
-        whole = ranks if job.data.zero else ranks[:, dp]
-        return tuple(sorted(whole.ravel().tolist()))
+            case "shard" | "reshard" | "replicate":
+                return tuple(ranks[tp, self._shards(axis, dp), pp].tolist())
+        return tuple(sorted(ranks[:, self._shards("shard", dp)].ravel().tolist()))
+
+    def _shards(self, axis: str, dp: int) -> slice:
+        """The replicas that share one's shards: runs of them; or those that hold the same shard."""
+        n = self.job.data.optimizer_split
+        if axis == "replicate":
+            return slice(dp % n, None, n)
+        sharding = self.job.data.sharding
+        size = sharding.regroup if axis == "reshard" and sharding else n
+        return slice(dp - dp % size, dp - dp % size + size)
 
     def _twins(self, q: int) -> list[int]:
         """The pipeline ranks that hold the same stages: one, or two in a pipeline of two ways."""
@@ -252,7 +266,10 @@ class Build:
         stage = self.stages[variant.stage]
         items = stage.programs[variant.kind]
         data = self.job.data
-        if data.degree > 1 and variant.place == "last" and data.overlap_grad_reduce:
+        if data.split:
+            step = Step(variant.kind, variant.place, piped=self.job.mesh.pp > 1)
+            items = shard(items, step, stage.units, data, stage.buckets.get(variant.kind, ()))
+        elif data.degree > 1 and variant.place == "last" and data.overlap_grad_reduce:
             items = data_parallel.reduce_gradients(items, stage.buckets[variant.kind], data)
         if variant.place == "first" and self._gathers_ahead:
             items = data_parallel.wait_for_parameters(items, self._buckets(variant.stage, q))
@@ -282,7 +299,7 @@ class Build:
     @property
     def _gathers_ahead(self) -> bool:
         data = self.job.data
-        return data.degree > 1 and bool(data.zero) and data.overlap_param_gather
+        return data.gathers_updated and data.overlap_param_gather
 
     def _on(self, q: int) -> list[int]:
         """The stages of a pipeline rank, ascending."""
@@ -325,7 +342,7 @@ class Build:
             embedding=embedding,
             twin=_shared(total, job) * grad if len(self._twins(q)) > 1 else 0,
             loss_scale=s.dtype == "fp16",
-            norm_ranks=tp * job.mesh.pp * (job.mesh.dp if job.data.zero else 1) * flushed,
+            norm_ranks=tp * job.mesh.pp * job.data.optimizer_split * flushed,
             stashed=bool(job.stale) and job.batch == 1 and job.stale[q] > 0,
         )
         items = tail(what, [self._buckets(k, q) for k in mine], job.data, inputs)
@@ -337,7 +354,7 @@ class Build:
 
 def _shared(parameters: int, job: Job) -> float:
     """Of how many of its parameters a rank holds the reduced gradient."""
-    return parameters / (job.data.degree if job.data.zero else 1)
+    return parameters / job.data.optimizer_split
 
 
 def _given(items: Program, variant: Variant, head_row: int) -> Program:
@@ -359,6 +376,8 @@ def _given(items: Program, variant: Variant, head_row: int) -> Program:
     for i, item in enumerate(out):
         leads = isinstance(item, Collective)
         missing = tuple(n for n in given if n not in item.needs)
+        if ahead_of_input(item):
+            leads, missing = True, ()
         if (leads and not item.needs) or not leads:
             before = previous if leads or apart else ()
             out[i] = item._replace(needs=(*item.needs, *missing, *before))

@@ -95,6 +95,8 @@ def _orbit(
     shifts = np.array(list(np.ndindex(t, d)))
     if dimension == "kv":  # groups are runs of so many tp ranks: no other shift maps them
         shifts = shifts[shifts[:, 0] % len(ranks) == 0]
+    if (run := _run(job, dimension, len(ranks))) > 1:  # likewise of dp ranks
+        shifts = shifts[shifts[:, 1] % run == 0]
     tp = (place[0] + shifts[:, :1]) % grid.shape[0]
     dp = (place[1] + shifts[:, 1:]) % grid.shape[1]
     images = grid[tp, dp, place[2]]
@@ -102,3 +104,13 @@ def _orbit(
     for image in images.tolist():
         unique.setdefault(tuple(sorted(image)), tuple(image))
     return list(unique.values())
+
+
+def _run(job: Job, dimension: str, size: int) -> int:
+    """How many neighbouring replicas a group of sharded data parallelism takes in."""
+    match dimension:
+        case "shard" | "reshard":
+            return size
+        case "model":
+            return job.data.optimizer_split
+    return 1

@@ -95,7 +95,7 @@ def place(
     for item in program:
         if not isinstance(item, Collective):
             works.append(item.work)
-            streams.append(COMPUTE + second)
+            streams.append((item.stream or COMPUTE) + second)
             part_refs.append(())
             continue
         group = ranks(item.axis)
