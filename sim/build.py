@@ -333,13 +333,13 @@ class Build:
         ends = {self._owner(0), self._owner(job.stages - 1)}
         tied = job.model.tied and len(ends) > 1 and q in ends
         embedding = max(h.embedding or h.head for h in held) * grad if tied else 0
-        total = sum(h.total for h in held)
+        total, split = sum(h.total for h in held), job.data.gradient_split
         flushed = job.batch is None
         what = Tail(
             parameters=total,
-            partial=partial,
-            kv=kv,
-            embedding=embedding,
+            partial=partial / split,
+            kv=kv / split,
+            embedding=embedding / split,
             twin=_shared(total, job) * grad if len(self._twins(q)) > 1 else 0,
             loss_scale=s.dtype == "fp16",
             norm_ranks=tp * job.mesh.pp * job.data.optimizer_split * flushed,

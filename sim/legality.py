@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import schedules
+from sim import sharded_legality
 from sim.recipe import Recipe
 
 AXES = "tp-cp-ep-dp-pp"
@@ -82,10 +83,6 @@ def _combinations(recipe: Recipe) -> None:
         raise ValueError(
             "parallelism.scatter_gather = true needs sp = false: with sp the activations that "
             "are sent are split over tp already"
-        )
-    if p.overlap_param_gather and not p.zero:
-        raise ValueError(
-            "parallelism.overlap_param_gather = true needs zero = 1, whose gathers it overlaps"
         )
     if p.p2p == "batched" and p.overlap_p2p:
         raise ValueError(
@@ -188,4 +185,5 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     _schedule,
     _stages,
     _batch,
+    sharded_legality.check,
 )

@@ -26,7 +26,8 @@ ORDER = (
     "model presets operators attention layer program template writer "
     "strategies activations stage job resident build fold price stage_times "
     "analysis plots schedule_run "
-    "recipe refusals legality order_file config summary runs compare check balance"
+    "sections recipe refusals sharded_legality legality order_file config replicas summary runs "
+    "compare check balance"
 )
 FRONT_DOOR = {"sim", "sim.cli", "sim.commands"}  # may import from everywhere
 HEAVY = {"numpy", "matplotlib", "pandas", "networkx", "simpy", "scipy"}
