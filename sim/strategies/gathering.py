@@ -199,6 +199,11 @@ def _by_bucket(buckets: Sequence[Bucket]) -> list[Part]:
 
 
 def _reduce(draft: Draft, parts: Sequence[Part], data: DataParallel) -> None:
+    """Put each part's reduction behind what makes its last gradient.
+
+    FSDP2 copies a unit's gradients when those of the unit before are scattered; YaFSDP makes them
+    in the buffer that the unit two before has left.
+    """
     s = data.sharding or Sharding(data.degree, reduce_stream="dp")
     turns: list[int] = []  # parts in buffers
     for b, part in enumerate(parts):
@@ -208,7 +213,8 @@ def _reduce(draft: Draft, parts: Sequence[Part], data: DataParallel) -> None:
         if s.copies or s.scale:
             name = "grad_copy_in" if s.copies else "grad_scale"
             moved = Compute("elementwise", 0.0, 2 * size)
-            draft.put(("ready", b), Kernel(name, moved, "O"), after=part.after)
+            before = [("reduce", b - 1)] if s.copies and draft.has(("reduce", b - 1)) else []
+            draft.put(("ready", b), Kernel(name, moved, "O"), before, after=part.after)
         last = _collectives(draft, b, part, size, s)
         if not (s.buffers and part.buffered):
             _hold(draft, b, part, size, data, s, last)
