@@ -30,7 +30,7 @@ def check(recipe: Recipe) -> None:
             "while other microbatches use them"
         )
     if p.fsdp:
-        _fsdp(p.fsdp, p.dp or 1)
+        _fsdp(p.fsdp, p.dp or 1, p.accumulate)
 
 
 def _options(recipe: Recipe) -> None:
@@ -56,7 +56,7 @@ def _options(recipe: Recipe) -> None:
         )
 
 
-def _fsdp(fsdp: FsdpTable, dp: int) -> None:
+def _fsdp(fsdp: FsdpTable, dp: int, accumulate: bool) -> None:
     for kind, keys in OWN.items():
         for key in keys if kind != fsdp.kind else ():
             if getattr(fsdp, key) is not None:
@@ -64,6 +64,11 @@ def _fsdp(fsdp: FsdpTable, dp: int) -> None:
                     f'parallelism.fsdp.{key} is a key of kind = "{kind}"; '
                     f'leave it out with "{fsdp.kind}"'
                 )
+    if fsdp.kind == "yafsdp" and accumulate:
+        raise ValueError(
+            "parallelism.accumulate = true needs another kind of fsdp: yafsdp makes gradients in "
+            "two buffers, which hold no sums"
+        )
     hybrid = "HYBRID" in (fsdp.sharding or "")
     if hybrid and fsdp.shard is None:
         raise ValueError(

@@ -229,7 +229,7 @@ EVERY = [
 
 
 @pytest.mark.parametrize("sharding", EVERY)
-@pytest.mark.parametrize("shape", [{}, {"recompute": "full"}, {"accumulate": True}])
+@pytest.mark.parametrize("shape", [{}, {"recompute": "full", "accumulate": True}])
 def test_every_unit_is_there_when_it_is_used(
     small_job: Make, sharding: Sharding, shape: dict[str, object]
 ) -> None:

@@ -1,5 +1,4 @@
-"""Sharded data parallelism in programs: parameters gathered for whom they are needed, gradients
-reduced behind who makes them.
+"""Sharded data parallelism in programs: parameters gathered ahead of the kernels that use them.
 
 A program's first gathers start when the rank's kernel before it has ended, as nothing crosses from
 one program into the next. The weight-gradient half of a backward (W) gathers nothing: it multiplies
@@ -9,6 +8,7 @@ activations and gradients.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from sim.graph import Compute
@@ -16,10 +16,11 @@ from sim.model import BYTES
 from sim.program import Collective, Item, Kernel, Program
 from sim.strategies.data import Bucket, DataParallel
 from sim.strategies.draft import Draft, Key
+from sim.strategies.scattering import of_buckets, of_units, reduce
 from sim.strategies.sharded import Sharding, anchors, fetched
 from sim.strategies.units import Unit, Visit, visits
 
-GATHERED, GRADIENTS = "gathered_parameters", "gradient_buffers"
+GATHERED = "gathered_parameters"
 
 
 class Step(NamedTuple):
@@ -29,14 +30,18 @@ class Step(NamedTuple):
     place: str = ""  # "first" or "last" of its stage in the training step, or ""
     piped: bool = False  # with pipeline parallelism: what is kept stays for the whole step
 
+    @property
+    def phase(self) -> str:
+        """Of its gathers."""
+        return "F" if self.kind == "F" else "I"
 
-class Part(NamedTuple):
-    """Gradients that are reduced together."""
 
-    parameters: int
-    first: int  # position of the item that makes the first of them
-    after: int  # of the one that makes the last
-    buffered: bool = True  # made in one of the buffers that units use in turn
+class Place(NamedTuple):
+    """Where a new item goes (see :meth:`sim.strategies.draft.Draft.put`)."""
+
+    needs: Sequence[Key] = ()
+    before: int | None = None
+    after: int | None = None
 
 
 def shard(
@@ -53,12 +58,10 @@ def shard(
     s = data.sharding
     draft, used = Draft(program), visits(program, step.kind == "F", parts)
     if s and s.group > 1:
-        _gather(draft, step, parts, used, data, s)
-        for visit in used:
-            _release(draft, visit, parts[visit.unit], step, data)
+        Gathers(draft, step, parts, used, data, s).all()
     if step.kind in "BW" and data.reduces(step.place):
         by_unit = s is not None and not s.bucketed
-        _reduce(draft, _by_unit(program, parts, used) if by_unit else _by_bucket(buckets), data)
+        reduce(draft, of_units(program, parts, used) if by_unit else of_buckets(buckets), data)
     return draft.finish()
 
 
@@ -67,192 +70,109 @@ def ahead_of_input(item: Item) -> bool:
     return item.name in ("param_copy_in", "param_all_gather") and item.phase != "O"
 
 
-# -- parameters -----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Gathers:
+    """The gathers of one program under construction."""
 
+    draft: Draft
+    step: Step
+    units: Sequence[Unit]
+    used: Sequence[Visit]
+    data: DataParallel
+    sharding: Sharding
 
-def _gathers(unit: Unit, step: Step) -> bool:
-    """Whether a step gathers a unit: of what is kept, the first forward does."""
-    if unit.kept:
-        return step.kind == "F" and (step.place == "first" or not step.piped)
-    return step.kind != "W"
+    def all(self) -> None:
+        """Put each unit's gather where its turn comes, and free what is needed no more."""
+        turns = [j for j, visit in enumerate(self.used) if self._needed(self.units[visit.unit])]
+        issued = self._issued(turns)
+        for n, j in enumerate(turns):
+            self._put(j, self._place(j, issued[j]))
+            if n >= self.sharding.buffers > 0:
+                self._reuse(j, self.used[turns[n - self.sharding.buffers]])
+        for visit in self.used:
+            self._release(visit)
 
+    def _needed(self, unit: Unit) -> bool:
+        """Whether this program gathers a unit: of what is kept, the first forward does."""
+        step = self.step
+        if unit.kept:
+            return step.kind == "F" and (step.place == "first" or not step.piped)
+        return step.kind != "W"
 
-def _gather(
-    draft: Draft,
-    step: Step,
-    parts: Sequence[Unit],
-    used: Sequence[Visit],
-    data: DataParallel,
-    s: Sharding,
-) -> None:
-    """Put each unit's gather where its turn comes; its first kernel waits for it."""
-    needed = [_gathers(parts[visit.unit], step) for visit in used]
-    ahead = s.forward if step.kind == "F" else s.backward
-    at = anchors(ahead, len(used))
-    if s.fetch:
-        live = [parts[v.unit].parameters * n for v, n in zip(used, needed, strict=True)]
-        at = fetched(live, s.fetch)
-    turns = [j for j in range(len(used)) if needed[j]]
-    for n, j in enumerate(turns):
-        behind = s.behind and step.kind != "F"
-        before = _kernel_before(draft, used[j].first) if behind else None
-        _put(draft, j, used, before, at[j], s, data, parts, step)
-        if s.buffers and n >= s.buffers and not parts[used[j].unit].kept:
-            user = used[turns[n - s.buffers]]  # of the buffer, before
-            if not parts[user.unit].kept:
-                draft.wait(("gather", j), user.last)
+    def _issued(self, turns: Sequence[int]) -> list[int]:
+        """For each unit used the one at whose beginning it is gathered, -1 if earlier than all."""
+        s = self.sharding
+        if s.fetch:
+            mine = [v.unit if j in turns else None for j, v in enumerate(self.used)]
+            live = [0 if k is None else self.units[k].parameters for k in mine]
+            return fetched(live, s.fetch)
+        return anchors(s.forward if self.step.kind == "F" else s.backward, len(self.used))
 
+    def _place(self, j: int, at: int) -> Place:
+        """Where the j-th unit's gather is issued, which is at the beginning of unit ``at``."""
+        if self.sharding.behind and self.step.kind != "F":
+            last = self._kernel_before(self.used[j].first)
+            return Place() if last is None else Place((last,), after=last)
+        if at < 0:
+            return Place()
+        first = self.used[at].first
+        begun: Key | None = ("copy_out", at)
+        if at == j or not self.draft.has(("copy_out", at)):
+            begun = self._kernel_before(first)
+        return Place() if begun is None else Place((begun,), before=first)
 
-def _put(
-    draft: Draft,
-    j: int,
-    used: Sequence[Visit],
-    behind: int | None,
-    at: int,
-    s: Sharding,
-    data: DataParallel,
-    parts: Sequence[Unit],
-    step: Step,
-) -> None:
-    """The gather of the j-th unit used, with what copies it in and out."""
-    unit, first = parts[used[j].unit], used[j].first
-    size = float(unit.parameters * BYTES[data.dtype])
-    phase = "F" if step.kind == "F" else "I"
-    before = used[at].first if at >= 0 and behind is None else None
-    needs = _since(draft, used, at, j, s) if behind is None else (behind,)
-    if before is not None and not needs:
-        before = None  # nothing of this program comes earlier
-    smaller = s.regroup and step.kind != "F" and not unit.kept
-    axis, group = ("reshard", s.regroup) if smaller else (s.axis, s.group)
-    layer = min((owner for owner in unit.owners if owner >= 0), default=-1)
-    gather: tuple[str, int] = ("gather", j)
-    if s.copies:
-        own = Compute("elementwise", 0.0, 2 * size / group)
-        copy = Kernel("param_copy_in", own, phase, layer, stream="fsdp copy_in")
-        draft.put(("copy_in", j), copy, needs, before, behind)
-        needs = (("copy_in", j),)
-    item = Collective("param_all_gather", axis, "all_gather", size, phase, layer,
-                      stream=s.gather_stream)  # fmt: skip
-    draft.put(gather, item, needs, before, behind)
-    if not s.buffers or unit.kept:
-        draft.remember(gather, GATHERED, size, "start")
-    if smaller:
-        draft.remember(gather, GATHERED, -size / group, "end")
-    if s.copies:
-        whole = Compute("elementwise", 0.0, 2 * size)
-        draft.put(("copy_out", j), Kernel("param_copy_out", whole, phase, layer), (gather,), first)
+    def _kernel_before(self, at: int) -> int | None:
+        rows = range(at - 1, -1, -1)
+        return next((i for i in rows if isinstance(self.draft.program[i], Kernel)), None)
+
+    def _put(self, j: int, place: Place) -> None:
+        """The gather of the j-th unit used, for which its first kernel waits."""
+        visit, s, draft = self.used[j], self.sharding, self.draft
+        unit = self.units[visit.unit]
+        size, kind = self._size(unit), "all_gather"
+        again = s.regroup if self.step.kind != "F" and not unit.kept else 0
+        axis, key = "reshard" if again else s.axis, ("gather", j)
+        phase, layer = self.step.phase, unit.layer
+        if s.copies:
+            place = self._copies(j, place, size, again or s.group)
+        else:
+            draft.wait(visit.first, key)
+        item = Collective(f"param_{kind}", axis, kind, size, phase, layer, stream=s.gather_stream)
+        draft.put(key, item, *place)
+        if not s.buffers or unit.kept:
+            draft.remember(key, GATHERED, size, "start")
+        if again:  # the smaller group's share
+            draft.remember(key, GATHERED, -size / again, "end")
+
+    def _copies(self, j: int, place: Place, size: float, group: int) -> Place:
+        """Copy a rank's shards into the gather's buffer, and parameters out; the gather's place."""
+        draft, first, phase = self.draft, self.used[j].first, self.step.phase
+        layer = self.units[self.used[j].unit].layer
+        into, out = (Compute("elementwise", 0.0, 2 * moved) for moved in (size / group, size))
+        copy = Kernel("param_copy_in", into, phase, layer, stream="fsdp copy_in")
+        draft.put(("copy_in", j), copy, *place)
+        back = Kernel("param_copy_out", out, phase, layer)
+        draft.put(("copy_out", j), back, [("gather", j)], before=first)
         draft.remember(("copy_out", j), GATHERED, size, "start")
         draft.remember(("copy_out", j), GATHERED, -size, "end")
-    else:
-        draft.wait(first, gather)
+        return place._replace(needs=(("copy_in", j),))
 
+    def _reuse(self, j: int, user: Visit) -> None:
+        """Gather into a buffer only when the unit that used it before is done with it."""
+        if not self.units[user.unit].kept and not self.units[self.used[j].unit].kept:
+            self.draft.wait(("gather", j), user.last)
 
-def _since(draft: Draft, used: Sequence[Visit], at: int, j: int, s: Sharding) -> tuple[Key, ...]:
-    """What says that the unit has begun at which a gather is issued."""
-    if at < 0:
-        return ()
-    if s.copies and at < j and draft.has(("copy_out", at)):
-        return (("copy_out", at),)
-    before = _kernel_before(draft, used[at].first)
-    return () if before is None else (before,)
+    def _release(self, visit: Visit) -> None:
+        """Free a unit's parameters behind its last kernel, if they are not needed again."""
+        unit, step, s = self.units[visit.unit], self.step, self.sharding
+        if unit.kept:
+            ends = step.place == "last" and step.kind in "BW" if step.piped else step.kind in "BI"
+        else:
+            ends = step.kind != "W" and not s.buffers
+        if ends:
+            size = self._size(unit)
+            stays = size / s.regroup if s.regroup and step.kind == "F" and not unit.kept else 0.0
+            self.draft.remember(visit.last, GATHERED, stays - size, "end")
 
-
-def _kernel_before(draft: Draft, at: int) -> int | None:
-    return next((i for i in range(at - 1, -1, -1) if isinstance(draft.program[i], Kernel)), None)
-
-
-def _release(draft: Draft, visit: Visit, unit: Unit, step: Step, data: DataParallel) -> None:
-    """Free a unit's parameters behind its last kernel, if they are not needed again."""
-    s = data.sharding
-    assert s
-    size = float(unit.parameters * BYTES[data.dtype])
-    if unit.kept:
-        ends = step.place == "last" and step.kind in "BW" if step.piped else step.kind in "BI"
-    else:
-        ends = step.kind != "W" and not s.buffers
-    if ends:
-        rest = s.regroup if step.kind == "F" and not unit.kept else 0
-        draft.remember(visit.last, GATHERED, -size + (size / rest if rest else 0.0), "end")
-
-
-# -- gradients ------------------------------------------------------------------------------------
-
-
-def _by_unit(program: Program, parts: Sequence[Unit], used: Sequence[Visit]) -> list[Part]:
-    """A unit's gradients, from its first weight gradient to its last kernel."""
-    out = []
-    for visit in sorted(used, key=lambda visit: visit.last):
-        rows = range(visit.first, visit.last + 1)
-        first = next((i for i in rows if program[i].phase == "W"), visit.first)
-        unit = parts[visit.unit]
-        out.append(Part(unit.parameters, first, visit.last, not unit.kept))
-    return out
-
-
-def _by_bucket(buckets: Sequence[Bucket]) -> list[Part]:
-    """A bucket is there from when the one before it was full."""
-    firsts = [0, *(bucket.after + 1 for bucket in buckets)]
-    return [
-        Part(bucket.parameters, min(first, bucket.after), bucket.after)
-        for first, bucket in zip(firsts, buckets, strict=False)
-    ]
-
-
-def _reduce(draft: Draft, parts: Sequence[Part], data: DataParallel) -> None:
-    """Put each part's reduction behind what makes its last gradient.
-
-    FSDP2 copies a unit's gradients when those of the unit before are scattered; YaFSDP makes them
-    in the buffer that the unit two before has left.
-    """
-    s = data.sharding or Sharding(data.degree, reduce_stream="dp")
-    turns: list[int] = []  # parts in buffers
-    for b, part in enumerate(parts):
-        size = float(part.parameters * BYTES[data.grad_dtype])
-        if not size:
-            continue
-        if s.copies or s.scale:
-            name = "grad_copy_in" if s.copies else "grad_scale"
-            moved = Compute("elementwise", 0.0, 2 * size)
-            before = [("reduce", b - 1)] if s.copies and draft.has(("reduce", b - 1)) else []
-            draft.put(("ready", b), Kernel(name, moved, "O"), before, after=part.after)
-        last = _collectives(draft, b, part, size, s)
-        if not (s.buffers and part.buffered):
-            _hold(draft, b, part, size, data, s, last)
-            continue
-        if len(turns) >= s.buffers:
-            draft.wait(part.first, ("reduce", turns[-s.buffers]))
-        turns.append(b)
-
-
-def _hold(
-    draft: Draft, b: int, part: Part, size: float, data: DataParallel, s: Sharding, last: Key
-) -> None:
-    """Memory of whole gradients until they are scattered, and of the copy that is sent."""
-    if data.gradient_split > 1:  # else they are there all the time
-        end: Key = ("ready", b) if s.copies else last
-        draft.remember(part.first, GRADIENTS, size, "start")
-        draft.remember(end, GRADIENTS, -size, "end")
-    if s.copies:
-        draft.remember(("ready", b), GRADIENTS, size, "start")
-        draft.remember(last, GRADIENTS, -size, "end")
-
-
-def _collectives(draft: Draft, b: int, part: Part, size: float, s: Sharding) -> Key:
-    """Scatter the sums inside a group, then sum the shards across the replicas.
-
-    Returns the one behind which the whole gradients are needed no more.
-    """
-    ready: Key = ("ready", b) if s.copies or s.scale else part.after
-    key: Key = ready
-    if s.group > 1:
-        item = Collective("grad_reduce_scatter", s.axis, "reduce_scatter", size, "O",
-                          stream=s.reduce_stream)  # fmt: skip
-        key = ("reduce", b)
-        draft.put(key, item, (ready,), after=part.after)
-    if s.replicas > 1:
-        stream = "fsdp all_reduce" if s.group > 1 else s.reduce_stream
-        shard = size / s.group
-        sums = Collective("grad_all_reduce", s.across, "all_reduce", shard, "O", stream=stream)
-        draft.put(("sum", b), sums, (key,), after=part.after)
-        return key if s.group > 1 else ("sum", b)
-    return key
+    def _size(self, unit: Unit) -> float:
+        return float(unit.parameters * BYTES[self.data.dtype])

@@ -25,6 +25,11 @@ class Unit(NamedTuple):
     parameters: int
     kept: bool = False  # gathered from the forward to the backward
 
+    @property
+    def layer(self) -> int:
+        """Its first layer, or -1."""
+        return min((owner for owner in self.owners if owner >= 0), default=-1)
+
 
 class Visit(NamedTuple):
     """Where a program uses a unit: from its first to its last kernel."""
