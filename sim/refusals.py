@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -72,6 +73,9 @@ def sentence(
     name = ".".join(where[: 2 + inner])
     if spelling is not None:
         name = spelling.get(where[-1], name)
+    choices = [p for p in problems if [section] * bool(section) + list(p["loc"][:3]) == where[:3]]
+    if inner and len(choices) > 1:
+        return f"{name} = {brief(problem['input'])} must be {' or '.join(map(_choice, choices))}"
     index = f"[{where[2]}]" if len(where) > 2 and where[2].isdigit() else ""
     found = f"{name}{index} = {brief(problem['input'])}"
     match problem["type"]:
@@ -99,6 +103,14 @@ def sentence(
             return f"{found} must be a table, [{name}]"
         case kind:
             return f"{found} must be {_TYPES.get(kind, problem['msg'].lower())}"
+
+
+def _choice(problem: Mapping[str, Any]) -> str:
+    """One of several forms that a value may have."""
+    bound = problem.get("ctx", {})
+    if "ge" in bound:
+        return f"at least {bound['ge']}"
+    return str(bound.get("expected") or _TYPES.get(problem["type"], problem["msg"].lower()))
 
 
 def _limit(bound: float) -> str:
