@@ -349,6 +349,22 @@ def test_with_pipelines(small_job: Make, schedule: str) -> None:
         gathers = graph.name == graph.names.index("param_all_gather")
         assert set(graph.phase[gathers].tolist()) == {1, 3}
         assert np.isfinite(done.end).all()
+        layers = graph.rank[0] == graph.rank
+        layers &= graph.layer >= 0
+        assert (gathers & layers).sum() == 2 * 4 * 4  # each way, of 4 microbatches, of 4 layers
+
+
+def test_gathers_do_not_wait_for_the_stage_before(small_job: Make) -> None:
+    """Only the first kernel of a stage waits for its input; the first gather for the head."""
+    for sharding in (sharded.fsdp2(4), sharded.zero3(4)):
+        graph = training_step(small_job(pp=2, dp=4, microbatches=2, sharding=sharding))
+        late = graph.rank == 4
+        arrivals = set(
+            np.flatnonzero(late & (graph.name == graph.names.index("recv_activation"))).tolist()
+        )
+        waiting = [i for i in np.flatnonzero(late) if arrivals & set(graph.waits(i).tolist())]
+        assert waiting
+        assert not any(graph.op(i).name.startswith("param_") for i in waiting)
 
 
 def test_ddp_s_first_bucket(small_job: Make) -> None:

@@ -7,6 +7,7 @@ sides know only sizes of the model.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -124,6 +125,8 @@ def test_hybrid_sharding(small_job: Make, n: int, r: int) -> None:
             }
         groups = {w.ranks for w in graph.works if getattr(w, "dimension", "") == "shard"}
         assert groups == {tuple(range(k * n, k * n + n)) for k in range(r)}
+        groups = {w.ranks for w in graph.works if getattr(w, "dimension", "") == "replicate"}
+        assert groups == {tuple(range(k, n * r, n)) for k in range(n)}
 
 
 def test_resharding_to_a_smaller_group(small_job: Make) -> None:
@@ -187,6 +190,13 @@ def test_persistent_bytes(
         assert held["gradients"] == size * count / gradients
         assert held["optimizer"] == 12 * count / optimizer
         assert len(held) == 3
+    if gradients > 1:
+        late = training_step(accumulating(job)).resident[0]
+        assert late["gradients"] == graph.resident[0]["gradients"] * gradients
+
+
+def accumulating(job: Job) -> Job:
+    return replace(job, data=replace(job.data, accumulate=True))
 
 
 def test_table_1_of_the_zero_paper(small_job: Make) -> None:
