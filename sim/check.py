@@ -2,7 +2,7 @@
 
 The peak of a rank is found by walking through its steps in order: a forward keeps its stage's
 activations until its backward, which for full recomputation holds one rebuilt layer besides. Where
-parameters or gradients are split, programs are walked item by item (:mod:`sim.walk`).
+parameters or gradients are split, programs are walked item by item (:mod:`sim.held`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 from schedules import Step, flat
 from sim import topology
 from sim.activations import rebuilt_bytes, stage_bytes
+from sim.held import most_held
 from sim.job import Job
 from sim.recipe import Recipe
 from sim.resident import resident
 from sim.runs import job_of
-from sim.walk import walk
 
 SHARE = {"F": 1.0, "B": -1.0, "I": -0.5, "W": -0.5}  # of a stage's activations, by kind of step
 
@@ -61,7 +61,7 @@ def _peak(
     """What a rank holds during the step that needs most."""
     if job.data.split:
         return _sum(
-            Counter(resident(job, sorted({step.stage for step in steps}), q)), walk(job, steps)
+            Counter(resident(job, sorted({step.stage for step in steps}), q)), most_held(job, steps)
         )
     mine = sorted({step.stage for step in steps})
     row = np.array([mine.index(step.stage) for step in steps])

@@ -24,7 +24,7 @@ ORDER = (
     "topology fabric cluster collectives symmetry network "
     "hardware kernels engine "
     "model presets operators attention layer program template writer "
-    "strategies activations stage job resident walk build fold price stage_times "
+    "strategies activations stage job resident held build fold price stage_times "
     "analysis plots schedule_run "
     "sections recipe refusals sharded_legality legality order_file config replicas summary runs "
     "compare check balance"

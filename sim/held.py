@@ -33,7 +33,7 @@ class Profile(NamedTuple):
     at_most: Mapping[str, float]
 
 
-def walk(job: Job, steps: Sequence[Step]) -> Mapping[str, float]:
+def most_held(job: Job, steps: Sequence[Step]) -> Mapping[str, float]:
     """Bytes by category, besides what stays, at the peak of a rank with these steps."""
     kinds = [
         (step.stage, step.kind, place) for step, place in zip(steps, _places(steps), strict=True)
