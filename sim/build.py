@@ -20,16 +20,19 @@ from sim.job import Job
 from sim.model import BYTES
 from sim.program import Collective, Item, Program
 from sim.resident import resident as always
+from sim.resident import stage_units
 from sim.stage import stage_programs
 from sim.strategies import context
 from sim.strategies import data as data_parallel
 from sim.strategies.data import Bucket
 from sim.strategies.exchange import exchange, exchange_phase
+from sim.strategies.gathering import Step, ahead_of_input, shard
 from sim.strategies.messages import Longs, columns, messages, torch_order
 from sim.strategies.optimizer import Tail, tail, zero_gradients
 from sim.strategies.pipeline import Makers, Placement, Variant, lower, variants
 from sim.strategies.sequence import replicated_gradient_bytes
 from sim.strategies.tensor import replicated_kv_bytes
+from sim.strategies.units import Unit
 from sim.template import Stamp, Tables, Template, assemble, place
 from sim.template import exchange as exchange_template
 
@@ -60,6 +63,7 @@ class Build:
         )
         self._made: dict[tuple[int, int], Mapping[str, Program]] = {}
         self._cut: dict[tuple[int, str, int], list[Bucket]] = {}
+        self._wrapped: dict[int, Sequence[Unit]] = {}
         self._teams: dict[tuple[object, ...], tuple[int, int]] = {}  # first part, and how many
         self._parts = len(self.sent.source) * len(self.lanes) * self.job.steps
 
@@ -83,6 +87,12 @@ class Build:
         if key not in self._cut:
             self._cut[key] = data_parallel.buckets(made, self.job.held(stage), self.job.data)
         return self._cut[key]
+
+    def _units(self, stage: int) -> Sequence[Unit]:
+        """What sharded data parallelism gathers of a stage at a time."""
+        if stage not in self._wrapped:
+            self._wrapped[stage] = stage_units(self.job, stage)
+        return self._wrapped[stage]
 
     def graph(self) -> Graph:
         """All lanes of all pipeline ranks."""
@@ -221,7 +231,10 @@ class Build:
     def _program(self, variant: Variant, q: int, lane: Lane) -> Program:
         items = self._programs(variant.stage, lane)[variant.kind]
         data, parts = self.job.data, self._buckets(variant.stage, q, lane)
-        if data.degree > 1 and variant.place == "last" and data.overlap_grad_reduce:
+        if data.split:
+            step = Step(variant.kind, variant.place, piped=self.job.mesh.pp > 1)
+            items = shard(items, step, self._units(variant.stage), data, parts)
+        elif data.degree > 1 and variant.place == "last" and data.overlap_grad_reduce:
             items = data_parallel.reduce_gradients(items, parts, data)
         if variant.place == "first" and self._gathers_ahead:
             items = data_parallel.wait_for_parameters(items, parts)
@@ -251,7 +264,7 @@ class Build:
     @property
     def _gathers_ahead(self) -> bool:
         data = self.job.data
-        return data.degree > 1 and bool(data.zero) and data.overlap_param_gather
+        return data.gathers_updated and data.overlap_param_gather
 
     def _on(self, q: int) -> list[int]:
         """The stages of a pipeline rank, ascending."""
@@ -285,16 +298,16 @@ class Build:
         ends = {self._owner(0), self._owner(job.stages - 1)}
         tied = job.model.tied and len(ends) > 1 and q in ends
         embedding = max(h.embedding or h.head for h in held) * grad if tied else 0
-        total = sum(h.total for h in held)
+        total, split = sum(h.total for h in held), job.data.gradient_split
         flushed = job.batch is None
         what = Tail(
             parameters=total,
-            partial=partial,
-            kv=kv,
-            embedding=embedding,
+            partial=partial / split,
+            kv=kv / split,
+            embedding=embedding / split,
             twin=_shared(total, job) * grad if len(self._twins(q)) > 1 else 0,
             loss_scale=s.dtype == "fp16",
-            norm_ranks=tp * job.mesh.pp * (job.mesh.dp if job.data.zero else 1) * flushed,
+            norm_ranks=tp * job.mesh.pp * job.data.optimizer_split * flushed,
             stashed=bool(job.stale) and job.batch == 1 and job.stale[q] > 0,
         )
         items = tail(what, [self._buckets(k, q, lane) for k in mine], job.data, inputs)
@@ -306,7 +319,7 @@ class Build:
 
 def _shared(parameters: int, job: Job) -> float:
     """Of how many of its parameters a rank holds the reduced gradient."""
-    return parameters / (job.data.degree if job.data.zero else 1)
+    return parameters / job.data.optimizer_split
 
 
 def _given(items: Program, variant: Variant, head_row: int) -> Program:
@@ -328,6 +341,8 @@ def _given(items: Program, variant: Variant, head_row: int) -> Program:
     for i, item in enumerate(out):
         leads = isinstance(item, Collective)
         missing = tuple(n for n in given if n not in item.needs)
+        if ahead_of_input(item):
+            leads, missing = True, ()
         if (leads and not item.needs) or not leads:
             before = previous if leads or apart else ()
             out[i] = item._replace(needs=(*item.needs, *missing, *before))

@@ -1,7 +1,8 @@
 """Is a recipe a legal job, and what memory does it need? Answered without simulating it.
 
 The peak of a rank is found by walking through its steps in order: a forward keeps its stage's
-activations until its backward, which for full recomputation holds one rebuilt layer besides.
+activations until its backward, which for full recomputation holds one rebuilt layer besides. Where
+parameters or gradients are split, programs are walked item by item (:mod:`sim.held`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from schedules import Step, flat
 from sim import topology
 from sim.activations import rebuilt_bytes, stage_bytes
+from sim.held import most_held
 from sim.job import Job
 from sim.recipe import Recipe
 from sim.resident import resident
@@ -57,6 +59,10 @@ def _peak(
     job: Job, q: int, stages: Sequence[Mapping[str, float]], steps: Sequence[Step]
 ) -> dict[str, Any]:
     """What a rank holds during the step that needs most."""
+    if job.data.split:
+        return _sum(
+            Counter(resident(job, sorted({step.stage for step in steps}), q)), most_held(job, steps)
+        )
     mine = sorted({step.stage for step in steps})
     row = np.array([mine.index(step.stage) for step in steps])
     change = np.array([SHARE[step.kind] for step in steps])
@@ -72,6 +78,10 @@ def _peak(
     held: Counter[str] = Counter(resident(job, mine, q))
     for s, count in zip(mine, kept[k], strict=True):
         held.update({name: float(count * size) for name, size in stages[s].items()})
-    held.update({"recompute": again[k], "logits": -gone[k]})
+    return _sum(held, {"recompute": float(again[k]), "logits": -float(gone[k])})
+
+
+def _sum(held: Counter[str], more: Mapping[str, float]) -> dict[str, Any]:
+    held.update(more)
     categories = {name: float(amount) for name, amount in held.items() if amount}
     return {"peak_bytes": sum(categories.values()), "by_category": categories}

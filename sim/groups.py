@@ -53,10 +53,32 @@ def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
             same = kv_copies(job)
             begin = lane.tp - lane.tp % same
             return tuple(ranks[begin : begin + same, lane.cp, lane.dp, q].tolist())
+        case "shard" | "reshard" | "replicate":
+            replicas = group(job, "dp", lane, q)
+            return replicas[_shards(job, axis, replicas.index(int(ranks[*lane, q])))]
         case "model":
-            whole = ranks if job.data.zero else ranks[:, lane.cp, lane.dp]
-            return tuple(sorted(whole.ravel().tolist()))
+            return _norm(job, lane)
     return job.mesh.group_of(int(ranks[*lane, q]), axis)
+
+
+def _shards(job: Job, axis: str, replica: int) -> slice:
+    """The replicas that share one's shards: runs of them; or those that hold the same shard."""
+    n = job.data.optimizer_split
+    if axis == "replicate":
+        return slice(replica % n, None, n)
+    sharding = job.data.sharding
+    size = sharding.regroup if axis == "reshard" and sharding else n
+    begin = replica - replica % size
+    return slice(begin, begin + size)
+
+
+def _norm(job: Job, lane: Lane) -> tuple[int, ...]:
+    """The ranks over which a norm is summed: whose shares of the optimizer make up the model."""
+    cells = [(int(job.ranks[lane.tp, c, d, 0]), c, d) for c, d in np.ndindex(job.ranks.shape[1:3])]
+    replicas = sorted(cells)
+    mine = replicas.index((int(job.ranks[*lane, 0]), lane.cp, lane.dp))
+    some = replicas[_shards(job, "shard", mine)]
+    return tuple(sorted(rank for _, c, d in some for rank in job.ranks[:, c, d].ravel().tolist()))
 
 
 def kv_copies(job: Job) -> int:
@@ -126,6 +148,9 @@ def _inside(job: Job, stride: Mapping[str, int]) -> list[int]:
     out = [stride["tp"] * kv_copies(job)]
     if setting.cp_kind == "usp":
         out.append(stride["cp"] * setting.ulysses)
+    data, least = job.data, min(stride["cp"], stride["dp"])
+    runs = {data.optimizer_split, data.sharding.regroup if data.sharding else 1}
+    out += [least * n for n in runs if n > 1]
     if mesh.ep * mesh.etp > 1:
         out += [mesh.etp, mesh.etp * mesh.ep]
     return out

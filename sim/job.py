@@ -51,10 +51,14 @@ class Job:
         return range(begin, begin + self.layers_per_stage[stage])
 
     def held(self, stage: int) -> Parameters:
-        """What each of its ranks holds of a stage; a rank with both ends has a tied matrix once."""
+        """What each of its ranks holds of a stage; a rank with both ends has a tied matrix once.
+
+        Sharded units of two stages are two all the same.
+        """
         first, last = stage == 0, stage == self.stages - 1
         held = parameters(self.model, self.setting.tp, self.layers(stage), first, last)
-        return held._replace(head=0) if self.model.tied and self._one_rank_has_both_ends else held
+        once = self.model.tied and self._one_rank_has_both_ends and not self.data.sharding
+        return held._replace(head=0) if once else held
 
     @cached_property
     def _one_rank_has_both_ends(self) -> bool:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 import schedules
+from sim import sharded_legality
 from sim.recipe import Recipe
 
 AXES = "tp-cp-ep-dp-pp"
@@ -128,10 +129,6 @@ def _combinations(recipe: Recipe) -> None:
             "parallelism.scatter_gather = true needs sp = false: with sp the activations that "
             "are sent are split over tp already"
         )
-    if p.overlap_param_gather and not p.zero:
-        raise ValueError(
-            "parallelism.overlap_param_gather = true needs zero = 1, whose gathers it overlaps"
-        )
     if p.p2p == "batched" and p.overlap_p2p:
         raise ValueError(
             'parallelism.overlap_p2p = true needs p2p = "direction" or "pair": '
@@ -240,4 +237,5 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     _schedule,
     _stages,
     _batch,
+    sharded_legality.check,
 )

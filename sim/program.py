@@ -26,6 +26,7 @@ class Kernel(NamedTuple):
     layer: int = -1
     needs: tuple[int, ...] = ()
     memory: tuple[Memory, ...] = ()
+    stream: str = ""  # where not the compute stream
 
 
 class Collective(NamedTuple):

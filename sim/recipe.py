@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 import schedules
 from schedules._times import Seconds
+from sim.sections import Count, DeepSpeedTable, FsdpTable, Section
 from sim.topology import MOST_GPUS
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 MOST_LAYERS = 10_000
 MOST_SAMPLES = 1_000_000
-Count = Annotated[int, Field(ge=1, le=2**31)]
 Gpus = Annotated[int, Field(ge=1, le=MOST_GPUS)]
 Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 Split = Annotated[tuple[Layers, ...], Field(strict=False, max_length=MOST_LAYERS)]
@@ -43,8 +43,6 @@ NOT_YET: dict[str, tuple[object, ...]] = {
     "model.load": (None,),
     "parallelism.ep": (1,),
     "parallelism.etp": (1,),
-    "parallelism.zero": (0, 1),
-    "parallelism.fsdp": (None,),
     "schedule.deferred_wgrad": (False,),
     "training.fp8": (None,),
     "training.recompute": RECOMPUTE,
@@ -54,14 +52,6 @@ NOT_YET: dict[str, tuple[object, ...]] = {
     "simulation.costs": ("fit",),
 }
 """Keys that are understood but not simulated yet, and the values that are."""
-
-
-class Section(BaseModel):
-    """A table of the file: unknown keys and values of another type are refused."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
 
 
 class ModelSection(Section):
@@ -164,9 +154,13 @@ class ParallelismSection(Section):
     etp: Count = 1
     """tensor parallel inside experts"""
     zero: Annotated[int, Field(ge=0, le=3)] = 0
-    """ZeRO stage: 0 plain data parallel, 1 splits the optimizer state over dp"""
-    fsdp: Table | None = None
-    """fully sharded data parallel"""
+    """ZeRO stage: 1 splits the optimizer state over dp, 2 also gradients, 3 also parameters"""
+    fsdp: FsdpTable | None = None
+    """fully sharded data parallel: { kind = "fsdp2", reshard_after_forward = true, ... }"""
+    deepspeed: DeepSpeedTable | None = None
+    """sizes of zero 2 and 3 as DeepSpeed has them: { stage3_prefetch_bucket_size = 5e7, ... }"""
+    accumulate: Switch = False
+    """zero 2, 3 and fsdp: keep whole gradients, reduce on the last microbatch only (no_sync)"""
     overlap_grad_reduce: Switch = True
     """reduce gradients bucket by bucket while the backward goes on"""
     overlap_param_gather: Switch = False
@@ -179,6 +173,10 @@ class ParallelismSection(Section):
     """tp's collectives of the backward run beside the weight-gradient GEMM"""
     bucket_mb: Annotated[float, Field(gt=0, le=1e9)] = 40.0
     """gradients of one bucket, in MB (1e6 bytes)"""
+    first_bucket_mb: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    """of the first bucket, as torch's DDP has it (1 MB); bucket_mb unless given"""
+    gradient_as_bucket_view: Switch = True
+    """gradients are made in their bucket; false: DDP copies them there and back"""
     p2p: Literal["direction", "pair", "batched"] = "direction"
     """streams of the pipeline: one per direction, one per pair of ranks, or batched kernels"""
     scatter_gather: Switch = False
@@ -258,7 +256,7 @@ class Recipe(Section):
     parallelism: ParallelismSection = ParallelismSection()
     schedule: ScheduleSection = ScheduleSection()
     training: TrainingSection
-    perturbations: list[Table] = []
+    perturbations: list[Table] = Field([])
     simulation: SimulationSection = SimulationSection()
 
     @property

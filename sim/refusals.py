@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from sim.recipe import Recipe
+from sim.sections import DeepSpeedTable, FsdpTable
 
 SECTIONS: dict[str, list[str]] = {
     name: sorted(field.annotation.model_fields)
@@ -16,6 +18,11 @@ SECTIONS: dict[str, list[str]] = {
     if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
 }
 """The keys of each section."""
+TABLES = {
+    f"parallelism.{name}": sorted(table.model_fields)
+    for name, table in (("fsdp", FsdpTable), ("deepspeed", DeepSpeedTable))
+}
+"""The keys of each table inside a section."""
 
 _TYPES = {
     "int_type": "a whole number",
@@ -62,9 +69,13 @@ def sentence(
     problems = error.errors(include_url=False)  # a misspelt key also makes another one missing
     problem = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
     where = [section] * bool(section) + [str(part) for part in problem["loc"]]
-    name, bound = ".".join(where[:2]), problem.get("ctx", {})
+    inner, bound = ".".join(where[:2]) in TABLES, problem.get("ctx", {})
+    name = ".".join(where[: 2 + inner])
     if spelling is not None:
         name = spelling.get(where[-1], name)
+    choices = [p for p in problems if [section] * bool(section) + list(p["loc"][:3]) == where[:3]]
+    if inner and len(choices) > 1:
+        return f"{name} = {brief(problem['input'])} must be {' or '.join(map(_choice, choices))}"
     index = f"[{where[2]}]" if len(where) > 2 and where[2].isdigit() else ""
     found = f"{name}{index} = {brief(problem['input'])}"
     match problem["type"]:
@@ -94,6 +105,14 @@ def sentence(
             return f"{found} must be {_TYPES.get(kind, problem['msg'].lower())}"
 
 
+def _choice(problem: Mapping[str, Any]) -> str:
+    """One of several forms that a value may have."""
+    bound = problem.get("ctx", {})
+    if "ge" in bound:
+        return f"at least {bound['ge']}"
+    return str(bound.get("expected") or _TYPES.get(problem["type"], problem["msg"].lower()))
+
+
 def _limit(bound: float) -> str:
     return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
 
@@ -103,7 +122,14 @@ def unknown(path: str) -> str:
 
     >>> unknown("parallelism.bucket")
     'unknown key parallelism.bucket; did you mean parallelism.bucket_mb?'
+    >>> unknown("parallelism.fsdp.prefetched")
+    'unknown key parallelism.fsdp.prefetched; did you mean parallelism.fsdp.prefetch?'
     """
+    table, _, last = path.rpartition(".")
+    if table in TABLES:
+        near = _near(last, TABLES[table])
+        have = f"did you mean {table}.{near}?" if near else f"it has {', '.join(TABLES[table])}"
+        return f"unknown key {path}; {have}"
     section, _, key = path.partition(".")
     meant = section if section in SECTIONS else _near(section, SECTIONS, 0.6)
     if section == "perturbations":

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from sim.job import Job
 from sim.model import BYTES
+from sim.strategies.sharded import reused
+from sim.strategies.units import Unit, sizes, units
 
 ADAM, MASTER = 8, 4
 """Bytes per parameter of Adam's two moments, and of the fp32 copy where weights are 16 bits."""
@@ -15,7 +17,8 @@ def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]
     """Bytes by category on pipeline rank ``q``, which holds these stages.
 
     In mixed precision 2 + 2 + 12 per parameter (Rajbhandari et al. 2019, section 3.1), 2 + 4 + 12
-    with fp32 gradients; ZeRO-1 splits the 12 over the replicas. A pipeline that is not flushed
+    with fp32 gradients; ZeRO-1 splits the 12 over the replicas, ZeRO-2 also the gradients, ZeRO-3
+    and FSDP all of it. YaFSDP's buffers hold its largest unit twice. A pipeline that is not flushed
     keeps the weights of as many updates before (PipeDream's stash, 2BW's second buffer).
     """
     held = sum(job.held(s).total for s in stages)
@@ -23,8 +26,42 @@ def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]
     state = ADAM + (MASTER if weight < 4 else 0)
     stale = job.stale[q] if job.stale else 0
     return {
-        "weights": float(held * weight),
+        "weights": held * weight / job.data.weight_split,
         **({"stashed_weights": float(stale * held * weight)} if stale else {}),
-        "gradients": float(held * BYTES[job.data.grad_dtype]),
-        "optimizer": held * state / (job.data.degree if job.data.zero else 1),
+        "gradients": held * BYTES[job.data.grad_dtype] / job.data.gradient_split,
+        "optimizer": held * state / job.data.optimizer_split,
+        **_buffers(job, stages, held),
     }
+
+
+def _buffers(job: Job, stages: Sequence[int], held: int) -> Mapping[str, float]:
+    """What stays of communication: YaFSDP's buffers, DDP's buckets that are not the gradients."""
+    data = job.data
+    grad = BYTES[data.grad_dtype]
+    if data.degree > 1 and not (data.bucket_view or data.split):
+        return {"gradient_buffers": float(held * grad)}
+    if not data.sharding or not data.sharding.buffers:
+        return {}
+    units = [unit for s in stages for unit in stage_units(job, s) if not unit.kept]
+    most = max((unit.parameters for unit in units), default=0)
+    each = most * (BYTES[data.dtype] + grad)
+    return {"communication_buffers": float(data.sharding.buffers * each)}
+
+
+def stage_units(job: Job, stage: int) -> list[Unit]:
+    """The units of a stage, with those marked that stay from the forward to the backward."""
+    s, first, last = job.data.sharding, stage == 0, stage == job.stages - 1
+    if s is None:
+        return []
+    held = sizes(job.model, job.setting.tp, job.layers(stage), first, last)
+    found = units(held, s.wrap, s.root, job.model.tied and first and last)
+    kept = [unit.kept or s.keep for unit in found]
+    if s.fetch:
+        order = sorted(range(len(found)), key=lambda k: _position(found[k], list(held)))
+        soon = reused([found[k].parameters for k in order], s.fetch.max_reuse_distance)
+        kept = [soon[order.index(k)] for k in range(len(found))]
+    return [unit._replace(kept=keep) for unit, keep in zip(found, kept, strict=True)]
+
+
+def _position(unit: Unit, owners: Sequence[int]) -> int:
+    return min(owners.index(owner) for owner in unit.owners)

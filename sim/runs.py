@@ -25,8 +25,8 @@ from sim.mesh import Mesh
 from sim.model import Setting
 from sim.price import price
 from sim.recipe import Recipe
+from sim.replicas import data_parallel
 from sim.stage_times import stage_seconds
-from sim.strategies.data import DataParallel
 from sim.strategies.exchange import Policy
 from sim.summary import summary
 from sim.timeline import Timeline
@@ -151,15 +151,7 @@ def _without_plan(recipe: Recipe) -> Job:
             cp_placement=p.cp_placement,
             ulysses=p.ulysses,
         ),
-        data=DataParallel(
-            degree=(p.dp or 1) * p.cp,
-            zero=p.zero,
-            overlap_grad_reduce=p.overlap_grad_reduce,
-            overlap_param_gather=p.overlap_param_gather,
-            bucket=p.bucket_mb * 1e6,
-            dtype=training.dtype,
-            grad_dtype=training.grad_dtype,
-        ),
+        data=data_parallel(recipe),
         mesh=Mesh(tp=p.tp, cp=p.cp, dp=p.dp or 1, pp=p.pp, order=p.order),
         plan=[],
         policy=Policy(p.p2p, paired=interleaved, ahead=1 if p.overlap_p2p else 0),

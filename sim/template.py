@@ -94,7 +94,7 @@ def place(program: Program, ranks: Ranks, tables: Tables, beside: bool = False) 
     for item in program:
         if not isinstance(item, Collective):
             works.append(item.work)
-            streams.append(COMPUTE + second)
+            streams.append((item.stream or COMPUTE) + second)
             refs.append(())
             continue
         group = ranks(item.axis)

@@ -184,9 +184,6 @@ def test_interleaved_refuses_what_neither_megatron_nor_torch_takes():
 LATER = [
     ("parallelism.ep", 2, "it must be 1"),
     ("parallelism.etp", 2, "it must be 1"),
-    ("parallelism.zero", 2, "parallelism.zero = 2 is not simulated yet; it must be 0 or 1"),
-    ("parallelism.zero", 3, "it must be 0 or 1"),
-    ("parallelism.fsdp", {"kind": "fsdp2"}, "leave it out"),
     ("model.experts", 8, "model.experts = 8 is not simulated yet; leave it out"),
     ("model.mla", {"q": 1}, "leave it out"),
     ("model.mtp", 1, "leave it out"),

@@ -91,7 +91,7 @@ def test_a_group_beside_tensor_parallel_peers(small_job: Callable[..., Job], kin
     }[kind]
     for axis, size in expected.items():
         assert set(sent[axis].values()) == {size}
-    assert set(sent["tp"].values()) == {4 * job.boundary_bytes / 4}  # its own tokens alone
+    assert set(sent["tp"].values()) == {4 * job.boundary_bytes}  # its own tokens alone
     assert list(sent["tp"]) == list(range(8))
 
 

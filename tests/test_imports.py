@@ -24,9 +24,10 @@ ORDER = (
     "topology fabric cluster collectives symmetry network "
     "hardware kernels engine "
     "model presets operators blocks context attention layer program template writer "
-    "strategies activations stage job groups resident build host fold price stage_times "
+    "strategies activations stage job groups resident held build host fold price stage_times "
     "analysis plots schedule_run "
-    "recipe refusals legality order_file config summary runs compare check balance"
+    "sections recipe refusals sharded_legality legality order_file config replicas summary runs "
+    "compare check balance"
 )
 FRONT_DOOR = {"sim", "sim.cli", "sim.commands"}  # may import from everywhere
 HEAVY = {"numpy", "matplotlib", "pandas", "networkx", "simpy", "scipy"}

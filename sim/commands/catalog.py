@@ -58,12 +58,29 @@ STRATEGIES = {
         "each tensor-parallel GPU sends its part to the next stage, which gathers them",
     ),
     "parallelism.dp": ("data parallel", "so many replicas share the batch and sum gradients"),
-    "parallelism.zero": ("ZeRO", "1 splits the optimizer state over the replicas, 0 does not"),
+    "parallelism.zero": (
+        "ZeRO",
+        "1 splits the optimizer state over the replicas, 2 also gradients, 3 also parameters",
+    ),
+    "parallelism.deepspeed": ("DeepSpeed's sizes", "of ZeRO's buckets, prefetch and reuse"),
+    "parallelism.fsdp": (
+        "fully sharded data parallel",
+        "parameters are gathered unit by unit: FSDP1, FSDP2, HSDP (shard) and YaFSDP",
+    ),
+    "parallelism.accumulate": (
+        "no_sync",
+        "split gradients are kept whole until the last microbatch reduces them",
+    ),
     "parallelism.overlap_grad_reduce": (
         "gradient overlap",
         "gradients are reduced bucket by bucket while the backward goes on",
     ),
     "parallelism.bucket_mb": ("gradient buckets", "how many MB of gradients are reduced at once"),
+    "parallelism.first_bucket_mb": ("first bucket", "of another size, as torch's DDP has it"),
+    "parallelism.gradient_as_bucket_view": (
+        "bucket views",
+        "false: gradients are copied into their bucket and back",
+    ),
     "parallelism.overlap_param_gather": (
         "parameter overlap",
         "ZeRO's parameters are gathered beside the first forwards",

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from sim.graph import Compute
 from sim.model import BYTES, Parameters
 from sim.program import Collective, Item, Kernel, Program
+from sim.strategies.sharded import Sharding
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,46 @@ class DataParallel:
     """How replicas agree. Sizes in bytes."""
 
     degree: int
-    zero: int = 0  # stage: 0 or 1
+    zero: int = 0  # stage; 3 has a sharding too
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = False
     bucket: float = 40e6
+    first_bucket: float | None = None  # as the others unless given
+    bucket_view: bool = True  # gradients are made in their bucket, and not copied there and back
+    accumulate: bool = False  # split gradients wait whole for a step's last microbatch
     dtype: str = "bf16"
     grad_dtype: str = "fp32"
+    sharding: Sharding | None = None
+
+    @property
+    def weight_split(self) -> int:
+        """How many ranks share the parameters."""
+        return self.sharding.group if self.sharding else 1
+
+    @property
+    def gradient_split(self) -> int:
+        """How many ranks share the gradients, once they are reduced."""
+        whole = self.zero < 2 and not self.sharding
+        return 1 if whole or self.accumulate else self.optimizer_split
+
+    @property
+    def optimizer_split(self) -> int:
+        """How many ranks share the optimizer's state and the update."""
+        return self.sharding.group if self.sharding else self.degree if self.zero else 1
+
+    @property
+    def gathers_updated(self) -> bool:
+        """Whether updated parameters are gathered, as each rank holds all of them."""
+        return self.degree > 1 and self.zero > 0 and not self.sharding
+
+    @property
+    def split(self) -> bool:
+        """Whether backwards reduce gradients as they come: ZeRO-2 and all that shards more."""
+        return self.degree > 1 and (self.zero > 1 or self.sharding is not None)
+
+    def reduces(self, place: str) -> bool:
+        """Whether a backward reduces: each one where gradients are split, else the last."""
+        return place == "last" or (self.split and not self.accumulate)
 
 
 HEAD = -2
@@ -45,13 +80,16 @@ class Bucket(NamedTuple):
 def buckets(backward: Program, held: Parameters, data: DataParallel) -> list[Bucket]:
     """Cut a stage's parameters into buckets in the order in which ``backward`` makes gradients."""
     whole = data.degree == 1 or not data.overlap_grad_reduce
-    limit = math.inf if whole else data.bucket / BYTES[data.grad_dtype]
+    limits = [math.inf if whole else data.bucket / BYTES[data.grad_dtype]]
+    if data.first_bucket is not None and not whole:
+        limits.append(data.first_bucket / BYTES[data.grad_dtype])
     out: list[Bucket] = []
     count, layers = 0, set[int]()
     for i, size in _made(backward, held):
         count += size
         layers.add(_owner(backward[i]))
-        if count >= limit:
+        if count >= limits[-1]:
+            limits = limits[:1]
             out.append(Bucket(count, i, frozenset(layers)))
             count, layers = 0, set()
     if count:
@@ -97,7 +135,22 @@ def reduce_gradients(backward: Program, parts: Sequence[Bucket], data: DataParal
         out.append(item._replace(needs=needs))
         if i in at:
             out += reduction(at[i], data, len(out))
-    return out
+    return [*out, *copies_back(out, data)]
+
+
+def copies_back(items: Sequence[Item], data: DataParallel) -> list[Kernel]:
+    """Where buckets are copies (DDP without ``gradient_as_bucket_view``): sums go back from them.
+
+    The kernels that scale gradients then write them into the buckets.
+    """
+    if data.bucket_view or data.zero:
+        return []
+    sums = [(i, item) for i, item in enumerate(items) if item.name == "grad_all_reduce"]
+    return [
+        Kernel("grad_copy_back", Compute("elementwise", 0.0, 2 * item.bytes), "O", needs=(i,))
+        for i, item in sums
+        if isinstance(item, Collective)
+    ]
 
 
 def reduction(

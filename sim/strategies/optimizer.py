@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sim.graph import Compute
 from sim.model import BYTES
 from sim.program import Collective, Item, Kernel, Program
-from sim.strategies.data import Bucket, DataParallel, gathers, reduction
+from sim.strategies.data import Bucket, DataParallel, copies_back, gathers, reduction
 
 MAIN = 4  # bytes of a gradient and of a parameter as Adam sees them
 ADAM = 3 * 4 + 3 * 4 + MAIN  # parameter, first and second moment, read and written; gradient read
@@ -42,6 +42,7 @@ def tail(
     if data.degree > 1 and not data.overlap_grad_reduce:
         for bucket in (bucket for parts in stages for bucket in parts):
             items += reduction(bucket, data, len(items), before)
+        items += copies_back(items, data)
     sums = (("partial", "tp", what.partial), ("kv", "kv", what.kv))
     ends = (("embedding", "embedding", what.embedding), ("twin", "twin", what.twin))
     for name, axis, size in (*sums, *ends):
@@ -49,7 +50,7 @@ def tail(
             needs = (*before, *_last(items))
             items.append(_sum(f"{name}_grad_all_reduce", axis, size, needs))
     items += _update(what, data, (*before, *_last(items)), len(items))
-    if data.degree > 1 and data.zero and not data.overlap_param_gather:
+    if data.gathers_updated and not data.overlap_param_gather:
         updated = (len(items) - 1,)
         items += [g._replace(needs=updated) for parts in stages for g in gathers(parts, data)]
     return items
@@ -75,7 +76,7 @@ def _update(
     limit), Adam, and the weights' 16-bit copy. Without a flush there is no norm over all stages,
     so nothing is clipped.
     """
-    share = what.parameters / (data.degree if data.zero else 1)
+    share = what.parameters / data.optimizer_split
     grad, weight = BYTES[data.grad_dtype], BYTES[data.dtype]
 
     def kernel(name: str, size: float, needs: tuple[int, ...] = ()) -> Kernel:
@@ -104,5 +105,5 @@ def _update(
 
 def zero_gradients(parameters: int, data: DataParallel) -> Kernel:
     """What a step begins with: gradient buffers set to zero."""
-    size = float(parameters * BYTES[data.grad_dtype])
+    size = parameters * BYTES[data.grad_dtype] / data.gradient_split
     return Kernel("zero_grads", Compute("optimizer", 0.0, size), "O")

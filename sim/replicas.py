@@ -1,0 +1,60 @@
+"""How the replicas of a recipe agree, in words of :mod:`sim.strategies.data`."""
+
+from __future__ import annotations
+
+from sim.recipe import Recipe
+from sim.sections import DeepSpeedTable, FsdpTable
+from sim.strategies import sharded
+from sim.strategies.data import DataParallel
+from sim.strategies.sharded import Fetch, Sharding
+from sim.units import BYTES
+
+
+def data_parallel(recipe: Recipe) -> DataParallel:
+    """The recipe's data parallelism; sizes in bytes."""
+    p, training = recipe.parallelism, recipe.training
+    bucket = p.bucket_mb * 1e6
+    if p.deepspeed:
+        bucket = p.deepspeed.reduce_bucket_size * BYTES[training.grad_dtype]
+    return DataParallel(
+        degree=(p.dp or 1) * p.cp,
+        zero=p.zero,
+        overlap_grad_reduce=p.overlap_grad_reduce,
+        overlap_param_gather=p.overlap_param_gather,
+        bucket=bucket,
+        first_bucket=p.first_bucket_mb and p.first_bucket_mb * 1e6,
+        bucket_view=p.gradient_as_bucket_view,
+        accumulate=p.accumulate,
+        dtype=training.dtype,
+        grad_dtype=training.grad_dtype,
+        sharding=_sharding(recipe),
+    )
+
+
+def _sharding(recipe: Recipe) -> Sharding | None:
+    p = recipe.parallelism
+    degree = (p.dp or 1) * p.cp
+    if p.zero == 3:
+        return sharded.zero3(degree, _fetch(p.deepspeed))
+    return _fsdp(p.fsdp, degree) if p.fsdp else None
+
+
+def _fetch(sizes: DeepSpeedTable | None) -> Fetch | None:
+    """Without DeepSpeed's sizes, ZeRO-3 gathers a layer ahead and keeps nothing."""
+    if sizes is None:
+        return None
+    return Fetch(
+        sizes.stage3_prefetch_bucket_size,
+        sizes.stage3_max_live_parameters,
+        sizes.stage3_max_reuse_distance,
+    )
+
+
+def _fsdp(table: FsdpTable, degree: int) -> Sharding:
+    given = table.model_dump(exclude_none=True, exclude={"kind"})
+    match table.kind:
+        case "fsdp1":
+            return sharded.fsdp1(degree, **given)
+        case "fsdp2":
+            return sharded.fsdp2(degree, **given)
+    return sharded.yafsdp(degree, **given)

@@ -1,0 +1,65 @@
+"""What recipes are made of: tables with checked keys, and the smaller tables inside sections."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Count = Annotated[int, Field(ge=1, le=2**31)]
+Amount = Annotated[float, Field(ge=0, le=1e18)]
+
+
+class Section(BaseModel):
+    """A table of the file: unknown keys and values of another type are refused."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class FsdpTable(Section):
+    """Fully sharded data parallelism: a layer's parameters are gathered when they are needed."""
+
+    kind: Literal["fsdp1", "fsdp2", "yafsdp"] = "fsdp2"
+    """fsdp1 (FullyShardedDataParallel), fsdp2 (fully_shard) or yafsdp"""
+    wrap: Literal["layer", "model"] | Count = "layer"
+    """what is gathered at once: a layer, the whole model, or so many layers"""
+    shard: Count | None = None
+    """ranks that share a copy of the parameters (HSDP); all of dp unless given"""
+    reshard_after_forward: bool | Count | None = None
+    """fsdp2: free parameters after the forward (true), keep them, or share them among so many"""
+    prefetch: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    """fsdp2: units gathered ahead; unless given 2 in the forward and 1 in the backward"""
+    sharding: (
+        Literal["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"]
+        | None
+    ) = None
+    """fsdp1: its ShardingStrategy, FULL_SHARD unless given"""
+    backward_prefetch: Literal["BACKWARD_PRE", "BACKWARD_POST", "none"] | None = None
+    """fsdp1: gather before or behind the kernels of the unit before, or behind its reduction"""
+    forward_prefetch: bool | None = None
+    """fsdp1: gather a unit earlier in the forward, false unless given"""
+    limit_all_gathers: bool | None = None
+    """fsdp1: at most two units gathered at a time in the forward, true unless given"""
+
+
+class DeepSpeedTable(Section):
+    """DeepSpeed's sizes for ZeRO-2 and 3, in parameters, with its names and defaults."""
+
+    reduce_bucket_size: Annotated[float, Field(gt=0, le=1e18)] = 5e8
+    """gradients reduced at once"""
+    stage3_prefetch_bucket_size: Amount = 5e7
+    """gathered ahead of the layer that begins"""
+    stage3_max_live_parameters: Amount = 1e9
+    """gathered at a time, at most, by prefetch"""
+    stage3_max_reuse_distance: Amount = 1e9
+    """kept for the backward where it needs them before so many others"""
+
+
+OWN = {
+    "fsdp1": ("sharding", "backward_prefetch", "forward_prefetch", "limit_all_gathers"),
+    "fsdp2": ("reshard_after_forward", "prefetch"),
+    "yafsdp": (),
+}
+"""Keys that only one kind of FSDP has."""

@@ -1,0 +1,90 @@
+"""Can replicas share parameters and gradients as a recipe says? Each check is one sentence."""
+
+from __future__ import annotations
+
+from sim.recipe import Recipe
+from sim.sections import OWN, FsdpTable
+
+
+def check(recipe: Recipe) -> None:
+    """Raise ValueError for what ZeRO-2, ZeRO-3 and FSDP cannot do, or not together."""
+    p = recipe.parallelism
+    _options(recipe)
+    if p.fsdp and p.zero:
+        raise ValueError(
+            f"parallelism.zero = {p.zero} and parallelism.fsdp are both given; "
+            "leave one of them out"
+        )
+    if not p.fsdp and p.zero < 2:
+        return
+    what = "parallelism.fsdp" if p.fsdp else f"parallelism.zero = {p.zero}"
+    if (p.dp or 1) * p.cp == 1:
+        raise ValueError(f"{what} needs dp > 1 or cp > 1, replicas that share the parameters")
+    if not p.overlap_grad_reduce:
+        raise ValueError(
+            f"{what} needs overlap_grad_reduce = true: gradients are reduced as they are made"
+        )
+    if not recipe.flushed:
+        raise ValueError(
+            f"{what} needs a schedule that is flushed; {recipe.schedule.name} updates the weights "
+            "while other microbatches use them"
+        )
+    if p.fsdp:
+        _fsdp(p.fsdp, (p.dp or 1) * p.cp, p.accumulate)
+
+
+def _options(recipe: Recipe) -> None:
+    p = recipe.parallelism
+    plain = not p.fsdp and p.zero < 2
+    if p.deepspeed and (p.fsdp or p.zero < 2):
+        raise ValueError("parallelism.deepspeed needs zero = 2 or 3, whose sizes it gives")
+    if p.accumulate and plain:
+        raise ValueError(
+            "parallelism.accumulate = true needs zero = 2 or 3, or fsdp: "
+            "others reduce on the last microbatch only"
+        )
+    if p.first_bucket_mb and not plain:
+        raise ValueError("parallelism.first_bucket_mb needs zero = 0 or 1, without fsdp")
+    if not p.gradient_as_bucket_view and (p.zero or p.fsdp):
+        raise ValueError(
+            "parallelism.gradient_as_bucket_view = false needs zero = 0, without fsdp: "
+            "the copies are DDP's"
+        )
+    if p.overlap_param_gather and p.zero not in (1, 2):
+        raise ValueError(
+            "parallelism.overlap_param_gather = true needs zero = 1 or 2, whose gathers it overlaps"
+        )
+
+
+def _fsdp(fsdp: FsdpTable, dp: int, accumulate: bool) -> None:
+    for kind, keys in OWN.items():
+        for key in keys if kind != fsdp.kind else ():
+            if getattr(fsdp, key) is not None:
+                raise ValueError(
+                    f'parallelism.fsdp.{key} is a key of kind = "{kind}"; '
+                    f'leave it out with "{fsdp.kind}"'
+                )
+    if fsdp.kind == "yafsdp" and accumulate:
+        raise ValueError(
+            "parallelism.accumulate = true needs another kind of fsdp: yafsdp makes gradients in "
+            "two buffers, which hold no sums"
+        )
+    hybrid = "HYBRID" in (fsdp.sharding or "")
+    if hybrid and fsdp.shard is None:
+        raise ValueError(
+            f'parallelism.fsdp.sharding = "{fsdp.sharding}" needs shard, the ranks that share a '
+            "copy, such as the GPUs of a node"
+        )
+    if fsdp.kind == "fsdp1" and fsdp.shard is not None and not hybrid:
+        raise ValueError('parallelism.fsdp.shard needs sharding = "HYBRID_SHARD" in fsdp1')
+    group = fsdp.shard or dp
+    if dp % group:
+        raise ValueError(f"parallelism.fsdp.shard = {group} does not divide parallelism.dp = {dp}")
+    if group == 1:
+        raise ValueError("parallelism.fsdp.shard = 1 shares nothing; leave fsdp out")
+    again = fsdp.reshard_after_forward
+    if again is not None and not isinstance(again, bool) and (group % again or again == 1):
+        raise ValueError(
+            f"parallelism.fsdp.reshard_after_forward = {again} must be true, false, or above 1 and "
+            f"a divisor of the {group} ranks that share a copy"
+        )

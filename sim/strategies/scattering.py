@@ -1,0 +1,106 @@
+"""Gradients of sharded replicas: reduced as soon as they are made, then freed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sim.graph import Compute
+from sim.model import BYTES
+from sim.program import Collective, Kernel, Program
+from sim.strategies.data import Bucket, DataParallel
+from sim.strategies.draft import Draft, Key
+from sim.strategies.sharded import Sharding
+from sim.strategies.units import Unit, Visit
+
+GRADIENTS = "gradient_buffers"
+
+
+class Part(NamedTuple):
+    """Gradients that are reduced together."""
+
+    parameters: int
+    first: int  # position of the item that makes the first of them
+    after: int  # of the one that makes the last
+    buffered: bool = True  # made in one of the buffers that units use in turn
+
+
+def of_units(program: Program, parts: Sequence[Unit], used: Sequence[Visit]) -> list[Part]:
+    """A unit's gradients, from its first weight gradient to its last kernel."""
+    out = []
+    for visit in sorted(used, key=lambda visit: visit.last):
+        rows = range(visit.first, visit.last + 1)
+        first = next((i for i in rows if program[i].phase == "W"), visit.first)
+        unit = parts[visit.unit]
+        out.append(Part(unit.parameters, first, visit.last, not unit.kept))
+    return out
+
+
+def of_buckets(buckets: Sequence[Bucket]) -> list[Part]:
+    """A bucket is there from when the one before it was full."""
+    firsts = [0, *(bucket.after + 1 for bucket in buckets)]
+    return [
+        Part(bucket.parameters, min(first, bucket.after), bucket.after)
+        for first, bucket in zip(firsts, buckets, strict=False)
+    ]
+
+
+def reduce(draft: Draft, parts: Sequence[Part], data: DataParallel) -> None:
+    """Put each part's reduction behind what makes its last gradient."""
+    s = data.sharding or Sharding(data.degree, reduce_stream="dp")
+    turns: list[int] = []  # parts in buffers
+    for b, part in enumerate(parts):
+        size = float(part.parameters * BYTES[data.grad_dtype])
+        if not size:
+            continue
+        if s.copies or s.scale:
+            _ready(draft, b, part, size, s)
+        last = _collectives(draft, b, part, size, s)
+        if s.buffers and part.buffered:
+            if len(turns) >= s.buffers:  # made where the gradients of the one before were
+                draft.wait(part.first, ("reduce", turns[-s.buffers]))
+            turns.append(b)
+        else:
+            _hold(draft, b, part, size, data, s, last)
+
+
+def _ready(draft: Draft, b: int, part: Part, size: float, s: Sharding) -> None:
+    """A kernel divides gradients, or copies them (FSDP2: when the ones before are scattered)."""
+    name, before = ("grad_copy_in" if s.copies else "grad_scale"), ("reduce", b - 1)
+    needs = [before] if s.copies and draft.has(before) else []
+    kernel = Kernel(name, Compute("elementwise", 0.0, 2 * size), "O")
+    draft.put(("ready", b), kernel, needs, after=part.after)
+
+
+def _hold(
+    draft: Draft, b: int, part: Part, size: float, data: DataParallel, s: Sharding, last: Key
+) -> None:
+    """Memory of whole gradients until they are scattered, and of the copy that is sent."""
+    if data.gradient_split > 1:  # else they are there all the time
+        end: Key = ("ready", b) if s.copies else last
+        draft.remember(part.first, GRADIENTS, size, "start")
+        draft.remember(end, GRADIENTS, -size, "end")
+    if s.copies:
+        draft.remember(("ready", b), GRADIENTS, size, "start")
+        draft.remember(last, GRADIENTS, -size, "end")
+
+
+def _collectives(draft: Draft, b: int, part: Part, size: float, s: Sharding) -> Key:
+    """Scatter the sums inside a group, then sum the shards across the replicas.
+
+    Returns the one behind which the whole gradients are needed no more.
+    """
+    ready: Key = ("ready", b) if s.copies or s.scale else part.after
+    key: Key = ready
+    if s.group > 1:
+        item = Collective("grad_reduce_scatter", s.axis, "reduce_scatter", size, "O",
+                          stream=s.reduce_stream)  # fmt: skip
+        key = ("reduce", b)
+        draft.put(key, item, (ready,), after=part.after)
+    if s.replicas > 1:
+        stream = "fsdp all_reduce" if s.group > 1 else s.reduce_stream
+        shard = size / s.group
+        sums = Collective("grad_all_reduce", s.across, "all_reduce", shard, "O", stream=stream)
+        draft.put(("sum", b), sums, (key,), after=part.after)
+        return key if s.group > 1 else ("sum", b)
+    return key

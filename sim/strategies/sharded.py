@@ -1,0 +1,169 @@
+"""Sharded data parallelism: how a rank's parameters and gradients are split, and what is gathered
+when. One description for ZeRO-3 (Rajbhandari et al. 2019, arXiv:1910.02054), PyTorch's FSDP1
+(Zhao et al. 2023, arXiv:2304.11277) and FSDP2 (``torch.distributed.fsdp.fully_shard``), and YaFSDP.
+
+A GPU sees no host here, so what a host's order means to the streams is written down as a depth:
+with depth d a unit's gather may start when the unit d before it begins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """DeepSpeed's limits of ZeRO-3, in parameters (``zero_optimization`` of its configuration)."""
+
+    prefetch_bucket: float = 5e7
+    max_live: float = 1e9
+    max_reuse_distance: float = 1e9
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How parameters come and go.
+
+    ``group`` ranks share a copy of the parameters, of which there are ``replicas``. Depths count
+    units; math.inf gathers all at once.
+    """
+
+    group: int
+    replicas: int = 1
+    wrap: str | int = "layer"
+    root: bool = True  # embedding and head are one unit, kept from the forward to the backward
+    keep: bool = False  # all units are kept
+    regroup: int = 0  # so many ranks share the parameters between forward and backward
+    forward: float = 1
+    backward: float = 1
+    behind: bool = False  # a backward's gather comes behind the kernels of the unit before
+    copies: bool = False  # into and out of the buffers of collectives
+    scale: bool = True  # a kernel divides gradients by the number of ranks
+    buffers: int = 0  # for weights, and as many for gradients, that units use in turn
+    bucketed: bool = False  # gradients are reduced in buckets, and not unit by unit
+    fetch: Fetch | None = None
+    gather_stream: str = "fsdp all_gather"
+    reduce_stream: str = "fsdp reduce_scatter"
+
+    @property
+    def axis(self) -> str:
+        """Along which parameters are gathered and gradients scattered."""
+        return "dp" if self.replicas == 1 else "shard"
+
+    @property
+    def across(self) -> str:
+        """Along which the shards of gradients are summed."""
+        return "dp" if self.group == 1 else "replicate"
+
+
+def zero3(degree: int, fetch: Fetch | None = None) -> Sharding:
+    """ZeRO-3: every unit comes and goes, gradients are reduced in buckets."""
+    streams = ("zero all_gather", "zero reduce_scatter")
+    return Sharding(degree, 1, "layer", False, False, 0, 1, 1, False, False, True, 0, True, fetch,
+                    *streams)  # fmt: skip
+
+
+def fsdp1(
+    degree: int,
+    sharding: str = "FULL_SHARD",
+    shard: int | None = None,
+    wrap: str | int = "layer",
+    backward_prefetch: str = "BACKWARD_PRE",
+    forward_prefetch: bool = False,
+    limit_all_gathers: bool = True,
+) -> Sharding:
+    """FSDP1: a flat parameter per unit, gathers and reductions on one NCCL stream.
+
+    The limiter lets a gather start when the unit two before it is freed, with forward prefetch
+    three before it; without it the host runs ahead, and in the forward all gathers are issued.
+    """
+    group = {"NO_SHARD": 1}.get(sharding, shard or degree)
+    ahead = (2 if forward_prefetch else 1) if limit_all_gathers else math.inf
+    return Sharding(
+        group=group,
+        replicas=degree // group,
+        wrap=wrap,
+        keep=sharding in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"),
+        forward=ahead,
+        backward=1 if backward_prefetch == "BACKWARD_PRE" else 0,
+        behind=backward_prefetch == "BACKWARD_POST",
+        gather_stream="fsdp nccl",
+        reduce_stream="fsdp nccl",
+    )
+
+
+def fsdp2(
+    degree: int,
+    reshard_after_forward: bool | int = True,
+    shard: int | None = None,
+    wrap: str | int = "layer",
+    prefetch: int | None = None,
+) -> Sharding:
+    """FSDP2: a shard per parameter, copied into and out of the buffers that are gathered.
+
+    Without explicit prefetch a forward's gather waits for the copy-out of the unit two before it
+    (``all_gather_state``), a backward's for that of the unit before it.
+    """
+    group = shard or degree
+    regroup = reshard_after_forward if not isinstance(reshard_after_forward, bool) else 0
+    return Sharding(
+        group=group,
+        replicas=degree // group,
+        wrap=wrap,
+        keep=reshard_after_forward is False,
+        regroup=0 if regroup == group else regroup,
+        forward=2 if prefetch is None else prefetch,
+        backward=1 if prefetch is None else prefetch,
+        copies=True,
+        scale=False,
+    )
+
+
+def yafsdp(degree: int, shard: int | None = None, wrap: str | int = "layer") -> Sharding:
+    """YaFSDP: two buffers for weights and two for gradients, which units use in turn."""
+    group = shard or degree
+    return Sharding(group, degree // group, wrap, scale=False, buffers=2)
+
+
+def anchors(depth: float, count: int) -> list[int]:
+    """Of each visit the one at whose beginning it is gathered; -1: when the program begins.
+
+    >>> anchors(1, 4), anchors(0, 3)
+    ([-1, 0, 1, 2], [0, 1, 2])
+    """
+    return [max(-1, j - int(min(depth, count))) for j in range(count)]
+
+
+def fetched(sizes: Sequence[int], fetch: Fetch) -> list[int]:
+    """The same as DeepSpeed does it; ``sizes`` in parameters, 0 for what is there already.
+
+    When a unit begins it is fetched, unless it was; then the next ones until either limit is
+    reached, the last of them whole.
+
+    >>> fetched([4, 4, 4, 4], Fetch(prefetch_bucket=5, max_live=100))
+    [0, 0, 0, 1]
+    """
+    at, live = [-1] * len(sizes), 0.0
+    ahead = 0
+    for k, size in enumerate(sizes):
+        if ahead <= k:
+            at[k], live, ahead = k, live + size, k + 1
+        room, got = min(fetch.max_live - live, fetch.prefetch_bucket), 0
+        while ahead < len(sizes) and got < room:
+            at[ahead], got, ahead = k, got + sizes[ahead], ahead + 1
+        live += got - size
+    return at
+
+
+def reused(sizes: Sequence[int], distance: float) -> list[bool]:
+    """Which units DeepSpeed keeps from the forward to the backward, as they are needed soon.
+
+    A unit is kept if fewer parameters than ``distance`` are passed until it is used again.
+
+    >>> reused([5, 5, 5], 11)
+    [False, True, True]
+    """
+    behind = [sum(sizes[k + 1 :]) for k in range(len(sizes))]
+    return [2 * passed < distance for passed in behind]

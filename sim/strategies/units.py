@@ -1,0 +1,99 @@
+"""Units of sharded data parallelism: parameters that are gathered and reduced together.
+
+As FSDP wraps a transformer: each layer (or so many) is a unit, and what no layer holds, so the
+embedding, the final norm and the head, is the root unit, which stays gathered from the forward to
+the backward. ZeRO-3 has no root: the embedding and the head come and go like layers; where they
+are one matrix it stays from its first to its last use in a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sim.model import Model, parameters
+from sim.program import Kernel, Program
+from sim.strategies.data import HEAD
+
+EMBEDDING = -1
+
+
+class Unit(NamedTuple):
+    """Parameters that come and go together."""
+
+    owners: frozenset[int]  # layers, EMBEDDING, HEAD
+    parameters: int
+    kept: bool = False  # gathered from the forward to the backward
+
+    @property
+    def layer(self) -> int:
+        """Its first layer, or -1."""
+        return min((owner for owner in self.owners if owner >= 0), default=-1)
+
+
+class Visit(NamedTuple):
+    """Where a program uses a unit: from its first to its last kernel."""
+
+    unit: int
+    first: int
+    last: int
+
+
+def sizes(model: Model, tp: int, layers: Sequence[int], first: bool, last: bool) -> dict[int, int]:
+    """Parameters of one rank of a stage by their owner, in order of the forward."""
+    held = {
+        EMBEDDING: parameters(model, tp, (), first, last=False).total,
+        **{i: parameters(model, tp, (i,), first=False, last=False).total for i in layers},
+    }
+    whole = parameters(model, tp, layers, first, last).total
+    held[HEAD] = whole - sum(held.values())
+    return {owner: size for owner, size in held.items() if size or (owner == HEAD and last)}
+
+
+def units(
+    held: dict[int, int], wrap: str | int = "layer", root: bool = True, tied: bool = False
+) -> list[Unit]:
+    """The units of a stage; ``wrap`` is "layer", "model" or how many layers make a unit.
+
+    >>> [(sorted(u.owners), u.parameters, u.kept) for u in units({-1: 9, 0: 2, 1: 3, -2: 7})]
+    [([-2, -1], 16, True), ([0], 2, False), ([1], 3, False)]
+    """
+    layers = [owner for owner in held if owner >= 0]
+    ends = [owner for owner in held if owner < 0]
+    if wrap == "model":
+        return [_unit(list(held), held, kept=True)]
+    each = wrap if isinstance(wrap, int) else 1
+    groups = [layers[k : k + each] for k in range(0, len(layers), each)]
+    out = [_unit(group, held) for group in groups]
+    if root or tied:
+        return [_unit(ends, held, kept=root), *out] if ends else out
+    return [*(_unit([end], held) for end in ends), *out]
+
+
+def _unit(owners: Sequence[int], held: dict[int, int], kept: bool = False) -> Unit:
+    return Unit(frozenset(owners), sum(held[owner] for owner in owners), kept)
+
+
+def owners(program: Program, forward: bool) -> list[int]:
+    """Whose parameters each item is about: what is no layer's belongs to the end it is at.
+
+    In a stage without an embedding all of that is the head's, and the other way round: no unit
+    owns the rest.
+    """
+    layers = [i for i, item in enumerate(program) if item.layer >= 0]
+    begin = layers[0] if layers else 0
+    early, late = (EMBEDDING, HEAD) if forward else (HEAD, EMBEDDING)
+    return [
+        item.layer if item.layer >= 0 else early if i < begin else late
+        for i, item in enumerate(program)
+    ]
+
+
+def visits(program: Program, forward: bool, parts: Sequence[Unit]) -> list[Visit]:
+    """Where a program uses each of these units, in order of the first kernel."""
+    of = {owner: k for k, unit in enumerate(parts) for owner in unit.owners}
+    found: dict[int, list[int]] = {}
+    for i, owner in enumerate(owners(program, forward)):
+        if isinstance(program[i], Kernel) and owner in of:
+            found.setdefault(of[owner], []).append(i)
+    return sorted((Visit(k, at[0], at[-1]) for k, at in found.items()), key=lambda v: v.first)
