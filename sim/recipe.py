@@ -20,10 +20,15 @@ if TYPE_CHECKING:
 
 MOST_LAYERS = 10_000
 MOST_SAMPLES = 1_000_000
+MOST_EXPERTS = 65_536
 Count = Annotated[int, Field(ge=1, le=2**31)]
 Gpus = Annotated[int, Field(ge=1, le=MOST_GPUS)]
 Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 Split = Annotated[tuple[Layers, ...], Field(strict=False, max_length=MOST_LAYERS)]
+Counts = Annotated[
+    tuple[Annotated[float, Field(ge=0, le=1e15)], ...], Field(strict=False, max_length=MOST_EXPERTS)
+]
+Experts = Annotated[int, Field(ge=1, le=MOST_EXPERTS)]
 Name = Annotated[str, Field(min_length=1, max_length=4096)]
 Switch = bool
 Dtype = Literal["bf16", "fp16", "fp32"]
@@ -32,15 +37,7 @@ Table = dict[str, Any]
 RECOMPUTE = ("none", "selective", "full")
 
 NOT_YET: dict[str, tuple[object, ...]] = {
-    "model.mla": (None,),
     "model.mtp": (None,),
-    "model.experts": (None,),
-    "model.topk": (None,),
-    "model.expert_ffn": (None,),
-    "model.shared_experts": (None,),
-    "model.dense_layers": (None,),
-    "model.capacity_factor": (None,),
-    "model.load": (None,),
     "parallelism.cp": (1,),
     "parallelism.ep": (1,),
     "parallelism.etp": (1,),
@@ -64,6 +61,34 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
+
+
+class MlaSection(Section):
+    """Widths of multi-head latent attention."""
+
+    q_lora_rank: Annotated[int, Field(ge=0, le=2**31)] = 0
+    """of the queries' latent; 0: queries come straight from the residual stream"""
+    kv_lora_rank: Count
+    """of the latent of keys and values"""
+    qk_nope_head_dim: Count
+    """of a query or key head, the part that is not rotated"""
+    qk_rope_head_dim: Count
+    """and the part that is"""
+    v_head_dim: Count
+    """of a value head"""
+
+
+class LoadSection(Section):
+    """How unevenly experts are used."""
+
+    kind: Literal["balanced", "zipf", "dirichlet", "histogram"]
+    """balanced, zipf (s), dirichlet (alpha; simulation.seed) or histogram (counts)"""
+    s: Annotated[float, Field(ge=0, le=100)] | None = None
+    """zipf: the e-th expert is used in proportion to e^-s"""
+    alpha: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """dirichlet: concentration, the larger the more even"""
+    counts: Counts | None = None
+    """histogram: what each expert is used, in any unit"""
 
 
 class ModelSection(Section):
@@ -113,23 +138,23 @@ class ModelSection(Section):
     """the vocabulary is padded to a multiple of this times tp, as Megatron does; 1 pads nothing"""
     sequence: Count | None = None
     """tokens per sample"""
-    mla: Table | None = None
+    mla: MlaSection | None = None
     """multi-head latent attention"""
     mtp: Count | None = None
     """multi-token prediction layers"""
-    experts: Count | None = None
-    """experts of a mixture"""
-    topk: Count | None = None
+    experts: Experts | None = None
+    """experts of a mixture; without them every layer has one MLP"""
+    topk: Experts | None = None
     """experts per token"""
     expert_ffn: Count | None = None
-    """inner width of an expert"""
-    shared_experts: Count | None = None
+    """inner width of an expert; ffn unless given"""
+    shared_experts: Annotated[int, Field(ge=0, le=MOST_EXPERTS)] | None = None
     """experts that see every token"""
-    dense_layers: Count | None = None
+    dense_layers: Annotated[int, Field(ge=0, le=MOST_LAYERS)] | None = None
     """first layers without experts"""
     capacity_factor: Annotated[float, Field(gt=0)] | None = None
-    """tokens an expert takes, as a multiple of its fair share"""
-    load: Table | None = None
+    """tokens an expert takes at most, as a multiple of its fair share; the others are dropped"""
+    load: LoadSection | None = None
     """how unevenly experts are used"""
 
 
@@ -260,10 +285,9 @@ class Recipe(Section):
     @property
     def architecture(self) -> Model:
         """The model's numbers, for :mod:`sim.model`."""
-        from sim.model import Model  # here, so that reading a recipe does not load NumPy
+        from sim.model import model_of  # here, so that reading a recipe does not load NumPy
 
-        fields = Model.__dataclass_fields__
-        return Model(**{name: getattr(self.model, name) for name in fields})
+        return model_of(self.model.model_dump(exclude_none=True), self.simulation.seed)
 
     @property
     def sequence(self) -> int:

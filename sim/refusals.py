@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping
+from typing import get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -62,13 +63,16 @@ def sentence(
     problems = error.errors(include_url=False)  # a misspelt key also makes another one missing
     problem = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
     where = [section] * bool(section) + [str(part) for part in problem["loc"]]
-    name, bound = ".".join(where[:2]), problem.get("ctx", {})
+    nested = where[:1] == ["model"] and where[1:2] in (["mla"], ["load"])
+    name, bound = ".".join(where[: 3 if nested else 2]), problem.get("ctx", {})
     if spelling is not None:
         name = spelling.get(where[-1], name)
     index = f"[{where[2]}]" if len(where) > 2 and where[2].isdigit() else ""
     found = f"{name}{index} = {brief(problem['input'])}"
     match problem["type"]:
         case "extra_forbidden":
+            if nested:
+                return f"unknown key {name}; [{'.'.join(where[:2])}] has {_inner(*where[:2])}"
             return unknown(name)
         case "missing":
             return f"{name} is missing" if len(where) > 1 else f"the section [{name}] is missing"
@@ -92,6 +96,16 @@ def sentence(
             return f"{found} must be a table, [{name}]"
         case kind:
             return f"{found} must be {_TYPES.get(kind, problem['msg'].lower())}"
+
+
+def _inner(section: str, table: str) -> str:
+    """The keys of a table in a section."""
+    whole = Recipe.model_fields[section].annotation
+    assert isinstance(whole, type)
+    assert issubclass(whole, BaseModel)
+    kinds = get_args(whole.model_fields[table].annotation)
+    inner = (k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel))
+    return ", ".join(key for kind in inner for key in kind.model_fields)
 
 
 def _limit(bound: float) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sim.activations import rebuilt_bytes, stage_bytes
+from sim.activations import stage_bytes
 from sim.layer import layer
 from sim.model import Model, Setting
 from sim.operators import Operator
@@ -35,17 +35,23 @@ class Block(NamedTuple):
 
 
 def stage_programs(
-    model: Model, setting: Setting, layers: Sequence[int], first: bool, last: bool
+    model: Model,
+    setting: Setting,
+    layers: Sequence[int],
+    first: bool,
+    last: bool,
+    ep_rank: int = 0,
 ) -> dict[str, Program]:
     """Programs of a stage with these layers (their numbers): F, B, I and W; B is I and W merged.
 
-    What the stage keeps is allocated by F and freed by B, or half by I and half by W. Raises
-    ValueError for a stage with nothing in it, and where the model cannot be split so.
+    ``ep_rank`` is the rank's coordinate along ep. What the stage keeps is allocated by F and freed
+    by B, or half by I and half by W. Raises ValueError for a stage with nothing in it, and where
+    the model cannot be split so.
     """
     if not (layers or first or last):
         raise ValueError("a stage has no layer, no embedding and no head; use fewer stages")
-    kept = stage_bytes(model, setting, layers, first, last)
-    blocks = _blocks(model, setting, layers, kept, first, last)
+    kept = stage_bytes(model, setting, layers, first, last, ep_rank)
+    blocks = _blocks(model, setting, layers, kept, first, last, ep_rank)
     around, overlap = edges(setting), setting.tp_backward_overlap or setting.tp_overlap
     size = kept.get("activations", 0.0)
     programs: dict[str, Program] = {
@@ -66,9 +72,11 @@ def _blocks(
     kept: Mapping[str, float],
     first: bool,
     last: bool,
+    ep_rank: int,
 ) -> list[Block]:
-    part, rebuilt = share(model, setting), rebuilt_bytes(model, setting)
-    blocks = [Block(layer(model, part), i, setting.recompute, rebuilt) for i in layers]
+    part, mode = share(model, setting, ep_rank), setting.recompute
+    parts = [(i, layer(model, part, i)) for i in layers]
+    blocks = [Block(ops, i, mode, recompute.rebuilt(ops, mode)) for i, ops in parts]
     if first:
         size = kept.get("embedding", 0.0)
         blocks.insert(0, Block(embedding(model, part), category="embedding", kept=size))

@@ -188,8 +188,6 @@ LATER = [
     ("parallelism.zero", 2, "parallelism.zero = 2 is not simulated yet; it must be 0 or 1"),
     ("parallelism.zero", 3, "it must be 0 or 1"),
     ("parallelism.fsdp", {"kind": "fsdp2"}, "leave it out"),
-    ("model.experts", 8, "model.experts = 8 is not simulated yet; leave it out"),
-    ("model.mla", {"q": 1}, "leave it out"),
     ("model.mtp", 1, "leave it out"),
     ("schedule.deferred_wgrad", True, "it must be false"),
     ("training.fp8", {"recipe": "delayed"}, "leave it out"),

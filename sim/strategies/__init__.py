@@ -11,21 +11,22 @@ from collections.abc import Mapping
 
 from sim.model import Model, Setting
 from sim.operators import Share, whole
-from sim.strategies import sequence, tensor
+from sim.strategies import expert, sequence, tensor
 from sim.strategies.tensor import Edge
 
 
-def share(model: Model, setting: Setting) -> Share:
+def share(model: Model, setting: Setting, ep_rank: int = 0) -> Share:
     """What one rank computes of a layer, the embedding and the head.
 
+    ``ep_rank`` is its coordinate along ep: with an uneven load each has experts of its own to feed.
     Raises ValueError where a size cannot be divided evenly.
     """
     part = tensor.split(whole(model, setting), setting.tp)
-    return sequence.split(part, setting.tp) if setting.sp else part
+    part = sequence.split(part, setting.tp) if setting.sp else part
+    return expert.split(part, model, setting, ep_rank) if model.experts else part
 
 
 def edges(setting: Setting) -> Mapping[str, Edge]:
     """Collectives by kind of edge; none for a degree of 1."""
-    if setting.tp == 1:
-        return {}
-    return sequence.EDGES if setting.sp else tensor.EDGES
+    split = sequence.EDGES if setting.sp else tensor.EDGES
+    return {**(split if setting.tp > 1 else {}), **expert.edges(setting)}
