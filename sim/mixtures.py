@@ -16,6 +16,12 @@ def check_latent(given: Mapping[str, Any], heads: int, kv_heads: int) -> None:
             f"model.kv_heads = {kv_heads} must be model.heads = {heads} with model.mla, "
             "where every head has keys of its own"
         )
+    width = given["mla"]["qk_nope_head_dim"] + given["mla"]["qk_rope_head_dim"]
+    if given.get("head_dim", width) != width:
+        raise ValueError(
+            f"model.head_dim = {given['head_dim']} must be qk_nope_head_dim + qk_rope_head_dim = "
+            f"{width} with model.mla; leave it out"
+        )
     for key, value in (("attention", "flash"), ("position", "rope"), ("qkv_bias", False)):
         if key in given and given[key] != value:
             raise ValueError(

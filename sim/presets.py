@@ -136,7 +136,7 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"model.heads = {heads} is not a multiple of model.kv_heads = {kv_heads}")
     if mla:
         check_latent(given, heads, kv_heads)
-    check_experts(given, experts)
+    check_experts({**given, "gated": gated}, experts)
     if gated and "ffn" not in given and (not experts or given.get("dense_layers")):
         raise ValueError("model.ffn is missing; a gated MLP has no usual width")
     follows = {
@@ -149,7 +149,7 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         "norm": "layer",
         "attention": "flash",
         "activation": "silu" if gated else "gelu",
-        "qkv_bias": bias,
+        "qkv_bias": bias and not mla,
         "bias": bias,
         "position": position,
         "positions": given["sequence"] if position == "learned" else 0,
