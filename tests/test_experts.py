@@ -27,6 +27,7 @@ from sim.program import Collective, Item, Kernel
 from sim.routing import Load
 from sim.stage import stage_programs
 from sim.strategies import edges, share
+from sim.strategies.data import DataParallel, buckets
 from sim.strategies.sequence import replicated_gradient_bytes
 
 MIXTRAL = Model(
@@ -326,6 +327,20 @@ def test_parameters_by_hand() -> None:
     out = 24 * 8 * 12 + 16 * 8 * (8 + 10) + 8 * 10 * 64  # over all ranks
     assert latent.linear == (3 * out + 3 * 64 * 112 + 2 * 3 * 64 * 96) // 2
     assert total_parameters(MIXTRAL) - active_parameters(MIXTRAL) == 3 * 6 * 3 * 64 * 48
+
+
+@pytest.mark.parametrize("model", [MIXTRAL, ZIPF])
+def test_gradients_of_experts_are_reduced_when_they_are_made(model: Model) -> None:
+    """Backward makes those of fc2 first, 8 x 64 x 48, then of fc1, each more than a bucket."""
+    program = stage_programs(model, ONE, range(3), False, False)["B"]
+    held = parameters(model, 1, range(3), False, False)
+    found = buckets(program, held, DataParallel(degree=2, bucket=4 * 20_000))
+    assert [bucket.parameters for bucket in found[:2]] == [8 * 64 * 48, 8 * 96 * 64]
+    assert [program[bucket.after].name for bucket in found[:2]] == [
+        "expert_fc2_wgrad",
+        "expert_fc1_wgrad",
+    ]
+    assert sum(bucket.parameters for bucket in found) == held.total
 
 
 def test_gradients_of_what_every_tp_rank_has_seen_in_part_are_summed() -> None:
