@@ -16,28 +16,36 @@ from sim.strategies import recompute, share
 from sim.strategies.embedding import embedding, head
 
 
-def layer_bytes(model: Model, setting: Setting) -> float:
-    """Bytes that one layer keeps for one microbatch on one rank.
+def layer_bytes(model: Model, setting: Setting, number: int = 0, ep_rank: int = 0) -> float:
+    """Bytes that the layer of that number keeps for one microbatch on one rank.
 
     A GPT layer of 16-bit activations, unfused attention and dropout gives, with t = tp,
     none: s b h (34 + 5 a s / h), tensor parallel: s b h (10 + 24 / t + 5 a s / (h t)), with
     sequence parallelism too: s b h (34 + 5 a s / h) / t, selective: those without 5 a s / h,
     full: 2 s b h (/ t with sequence parallelism).
     """
-    return recompute.kept(layer(model, share(model, setting)), setting.recompute)
+    operators = layer(model, share(model, setting, ep_rank=ep_rank), number)
+    return recompute.kept(operators, setting.recompute)
 
 
-def rebuilt_bytes(model: Model, setting: Setting) -> float:
-    """Bytes that recomputation brings back for the one layer whose backward runs."""
-    return recompute.rebuilt(layer(model, share(model, setting)), setting.recompute)
+def rebuilt_bytes(model: Model, setting: Setting, number: int = 0, ep_rank: int = 0) -> float:
+    """Bytes that recomputation brings back for that layer while its backward runs."""
+    operators = layer(model, share(model, setting, ep_rank=ep_rank), number)
+    return recompute.rebuilt(operators, setting.recompute)
 
 
 def stage_bytes(
-    model: Model, setting: Setting, layers: Sequence[int], first: bool, last: bool
+    model: Model,
+    setting: Setting,
+    layers: Sequence[int],
+    first: bool,
+    last: bool,
+    ep_rank: int = 0,
 ) -> Mapping[str, float]:
     """Bytes by category that a stage keeps for one microbatch on one rank."""
-    part = share(model, setting)
-    sizes = {"activations": len(layers) * layer_bytes(model, setting)}
+    part = share(model, setting, ep_rank=ep_rank)
+    each = [recompute.kept(layer(model, part, i), setting.recompute) for i in layers]
+    sizes = {"activations": sum(each)}
     if first:
         sizes["embedding"] = sum(op.saved for op in embedding(model, part))
     if last:

@@ -40,6 +40,11 @@ def balance(recipe: Recipe) -> list[int]:
     Counted is what a rank needs for one microbatch in all its stages, as the machine runs them by
     themselves. Every stage gets a layer. Raises ValueError, in one sentence, for what cannot run.
     """
+    if recipe.model.dense_layers:
+        raise ValueError(
+            f"model.dense_layers = {recipe.model.dense_layers} makes layers that differ, which are "
+            "not balanced yet; write schedule.layers_per_stage"
+        )
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
     job = job_of(recipe, cluster)
     return split(sum(job.layers_per_stage), costs(job, cluster), stage_ranks(job.plan))

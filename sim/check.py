@@ -45,14 +45,21 @@ def check(recipe: Recipe) -> dict[str, Any]:
 
 def _stages(job: Job) -> list[Mapping[str, float]]:
     """Bytes that each stage keeps per microbatch, by category."""
-    known: dict[tuple[int, bool, bool], Mapping[str, float]] = {}
+    known: dict[object, Mapping[str, float]] = {}
     out = []
     for s in range(job.stages):
-        shape = (job.layers_per_stage[s], s == 0, s == job.stages - 1)
+        ends = (s == 0, s == job.stages - 1)
+        shape = (*map(job.model.routed, job.layers(s)), "and", *ends)
         if shape not in known:
-            known[shape] = stage_bytes(job.model, job.setting, job.layers(s), *shape[1:])
+            known[shape] = stage_bytes(job.model, job.setting, job.layers(s), *ends)
         out.append(known[shape])
     return out
+
+
+def _rebuilt(job: Job, stage: int) -> float:
+    """Bytes of the largest layer of a stage that recomputation brings back."""
+    kinds = {job.model.routed(i): i for i in job.layers(stage)}
+    return max(rebuilt_bytes(job.model, job.setting, i) for i in kinds.values())
 
 
 def _peak(
@@ -69,8 +76,10 @@ def _peak(
     changes = np.zeros((len(steps), len(mine)))
     changes[np.arange(len(steps)), row] = change
     kept = np.cumsum(changes, axis=0) - np.minimum(changes, 0.0)  # a backward frees at its end
-    rebuilt = rebuilt_bytes(job.model, job.setting)
-    again = np.array([rebuilt if step.kind in "BI" else 0.0 for step in steps])
+    rebuilt = [_rebuilt(job, s) for s in mine]
+    again = np.array(
+        [rebuilt[i] if step.kind in "BI" else 0.0 for i, step in zip(row, steps, strict=True)]
+    )
     size = np.array([sum(stages[s].values()) for s in mine])
     logits = np.array([stages[s].get("logits", 0.0) for s in mine])
     gone = np.where(again > 0, logits[row], 0.0)  # the head's backward comes before the layers'

@@ -203,7 +203,8 @@ def _model(section: ModelSection, folder: Path) -> ModelSection:
         said = ModelSection.model_validate({**stated, **given})
     except ValidationError as error:
         raise ValueError(sentence(error, "model")) from None
-    return said.model_copy(update=presets.complete(said.model_dump(exclude_none=True)))
+    full = presets.complete(said.model_dump(exclude_none=True))
+    return said.model_copy(update={**full, "mla": said.mla, "load": said.load})
 
 
 def _topology(name: str, folder: Path) -> str:

@@ -12,7 +12,7 @@ The two shape functions take floats or NumPy arrays, so that calibration fits th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -25,7 +25,7 @@ from sim.units import BYTES
 Array = float | NDArray[np.float64]
 
 MEMORY_KINDS = ("norm", "elementwise", "softmax", "embedding", "cross_entropy", "optimizer")
-KINDS = ("gemm", "attention", "attention_backward", *MEMORY_KINDS)
+KINDS = ("gemm", "grouped_gemm", "attention", "attention_backward", *MEMORY_KINDS)
 """What :func:`compute_seconds` prices."""
 
 TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
@@ -99,16 +99,22 @@ def compute_seconds(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
         raise ValueError(f"the GPU has no peak for dtype {work.dtype!r}; it has {have}")
     if work.kind in MEMORY_KINDS:
         return _memory_kernel(gpu, work)
-    return _gemm(gpu, work) if work.kind == "gemm" else _attention(gpu, work)
+    return _attention(gpu, work) if work.kind.startswith("attention") else _gemm(gpu, work)
 
 
 def _gemm(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
-    batch, m, n, k = _shape(work, 4, "(batch, m, n, k)")
-    by_dtype = table(gpu, "gemm")
-    c = constants(Gemm, by_dtype.get(work.dtype) or by_dtype.get("bf16") or {})
-    seconds = gemm_seconds(c, gpu.peak[work.dtype], gpu.sms, batch, m, n, k)
-    done = work.flops / (2 * batch * m * n * k)  # less than 1 when part of the result is skipped
-    once = BYTES.get(work.dtype, 1) * batch * (m * k + k * n + m * n)
+    c = gemm_constants(gpu, work.dtype)
+    if work.kind == "gemm":
+        products = [_shape(work, 4, "(batch, m, n, k)")]
+        batch, m, n, k = products[0]
+        seconds = gemm_seconds(c, gpu.peak[work.dtype], gpu.sms, batch, m, n, k)
+    else:
+        products = _products(work)
+        seconds = grouped_gemm_seconds(c, gpu.peak[work.dtype], gpu.sms, products)
+    whole = sum(2 * batch * m * n * k for batch, m, n, k in products)
+    done = work.flops / whole  # less than 1 when part of the result is skipped
+    size = BYTES.get(work.dtype, 1)
+    once = sum(size * batch * (m * k + k * n + m * n) for batch, m, n, k in products)
     added = c.accumulate * max(work.bytes - once, 0.0) / gpu.memory_bandwidth
     memory = work.bytes / (gpu.memory_bandwidth * c.memory)
     return float(seconds) * done + added, memory, c.fixed
@@ -130,6 +136,44 @@ def gemm_seconds(
         best = np.minimum(best, _waves(tiles / sms, c.quantisation) * per_wave)
     flops = 2.0 * batch * m * n * k
     return best * (1.0 + c.derating * flops / (flops + c.derating_flops))
+
+
+def grouped_gemm_seconds(
+    c: Gemm, peak: float, sms: int, products: Sequence[tuple[float, ...]]
+) -> float:
+    """Arithmetic seconds of one kernel of several batches of products, (batch, m, n, k) each.
+
+    Tiles of all of them, of one size, fill the waves together; a tile takes its own k's time. For
+    one batch this is :func:`gemm_seconds`.
+    """
+    batch, m, n, k = np.array(products, np.float64).T
+    sizes = {32768: c.tile_256x128, 16384: c.tile_128x128, 8192: c.tile_128x64, 4096: c.tile_64x64}
+    best = np.inf
+    for (rows, columns), split in product(TILES, SPLITS):
+        tiles = batch * np.ceil(m / rows) * np.ceil(n / columns) * split
+        flops = 2.0 * rows * columns * (k / split + c.ramp) * (1.0 if split == 1 else c.split)
+        per_wave = flops * sms / (peak * sizes[rows * columns])
+        mean = float(tiles @ per_wave) / float(tiles.sum())
+        best = min(best, float(_waves(float(tiles.sum()) / sms, c.quantisation)) * mean)
+    total = float((2.0 * batch * m * n * k).sum())
+    return best * (1.0 + c.derating * total / (total + c.derating_flops))
+
+
+def _products(work: Compute) -> list[tuple[float, ...]]:
+    """The batches of products of a grouped GEMM's shape."""
+    if not work.shape or len(work.shape) % 4 or min(work.shape) <= 0:
+        raise ValueError(
+            f"a kernel of kind {work.kind!r} has shape {work.shape}; it takes (batch, m, n, k) of "
+            "each batch of products, all positive"
+        )
+    sizes = [float(size) for size in work.shape]
+    return [tuple(sizes[i : i + 4]) for i in range(0, len(sizes), 4)]
+
+
+def gemm_constants(gpu: Gpu, dtype: str) -> Gemm:
+    """The constants of matrix products of a dtype, or else bf16's."""
+    by_dtype = table(gpu, "gemm")
+    return constants(Gemm, by_dtype.get(dtype) or by_dtype.get("bf16") or {})
 
 
 def _waves(filled: Array, quantisation: float) -> Array:

@@ -9,37 +9,35 @@ from __future__ import annotations
 from functools import cache
 
 from sim.attention import attention
+from sim.experts import experts
+from sim.mla import latent_attention
+from sim.mlp import mlp
 from sim.model import Model
-from sim.operators import Launch, Operator, Share, linear, memory
+from sim.operators import Launch, Operator, Share, linear, memory, norm
+
+
+def layer(model: Model, share: Share, number: int = 0) -> tuple[Operator, ...]:
+    """The operators of the layer of that number on a rank with this share."""
+    return _layer(model, share, model.routed(number))
 
 
 @cache
-def layer(model: Model, share: Share) -> tuple[Operator, ...]:
-    """The operators of one transformer layer on a rank with this share."""
-    h, attended = share.hidden, share.heads * share.head_dim
+def _layer(model: Model, share: Share, routed: bool) -> tuple[Operator, ...]:
+    attended = share.heads * share.head_dim
     qkv = attended + 2 * share.kv_heads * share.head_dim
-    width = share.ffn * (2 if model.gated else 1)
+    inward = (
+        linear(share, "qkv", share.hidden, qkv, "column", bias=model.qkv_bias),
+        *attention(model, share),
+        linear(share, "projection", attended, share.hidden, "row"),
+    )
     return (
         norm(share, "attention_norm"),
-        linear(share, "qkv", h, qkv, "column", bias=model.qkv_bias),
-        *attention(model, share),
-        linear(share, "projection", attended, h, "row"),
+        *(latent_attention(model.mla, share) if model.mla else inward),
         residual(model, share, "attention_residual"),
         norm(share, "mlp_norm"),
-        linear(share, "fc1", h, width, "column"),
-        activation(model, share),
-        linear(share, "fc2", share.ffn, h, "row"),
+        *(experts(model, share) if routed else mlp(model, share, share.ffn)),
         residual(model, share, "mlp_residual"),
     )
-
-
-def norm(share: Share, name: str, branch: bool = True) -> Operator:
-    """A layer or RMS norm; where a residual branches off, gradients of both are added."""
-    x = share.residual
-    backward = [Launch(f"{name}_backward", memory(share, "norm", 3 * x))]
-    if branch:
-        backward.append(Launch(f"{name}_grad_add", memory(share, "elementwise", 3 * x)))
-    return Operator(name, (Launch(name, memory(share, "norm", 2 * x)),), tuple(backward), saved=x)
 
 
 def residual(model: Model, share: Share, name: str) -> Operator:
@@ -53,18 +51,4 @@ def residual(model: Model, share: Share, name: str) -> Operator:
         (dropped,) if mask else (),
         (summed,) if model.bias else (),
         saved=mask,
-    )
-
-
-def activation(model: Model, share: Share) -> Operator:
-    """The MLP's nonlinearity, its bias fused; gated: the product of both halves."""
-    name, width = model.activation, 2 if model.gated else 1
-    x = float(share.rows * share.ffn * share.element)
-    summed = Launch(f"{name}_bias_grad", memory(share, "elementwise", width * x))
-    return Operator(
-        name,
-        (Launch(name, memory(share, "elementwise", (width + 1) * x)),),
-        (Launch(f"{name}_backward", memory(share, "elementwise", (2 * width + 1) * x)),),
-        (summed,) if model.bias else (),
-        saved=width * x,
     )

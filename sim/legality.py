@@ -120,10 +120,59 @@ def _exchanged_heads(recipe: Recipe, degree: int) -> None:
             )
 
 
+def _experts(recipe: Recipe) -> None:
+    model, p = recipe.model, recipe.parallelism
+    if not model.experts:
+        for name, degree in (("ep", p.ep), ("etp", p.etp)):
+            if degree > 1:
+                raise ValueError(f"parallelism.{name} = {degree} needs model.experts to split")
+        return
+    group = p.tp * p.cp * (p.dp or 1)
+    if group % (p.ep * p.etp):
+        raise ValueError(
+            f"parallelism.ep x etp = {p.ep} x {p.etp} must divide the ranks of a stage, "
+            f"tp x cp x dp = {group}"
+        )
+    widths = {"ep": "experts", "etp": "expert_ffn"}
+    for name, split in widths.items():
+        size, degree = getattr(model, split), getattr(p, name)
+        if size % degree:
+            raise ValueError(
+                f"model.{split} = {size} cannot be split over parallelism.{name} = {degree}; "
+                f"{name} must divide it"
+            )
+    if p.tp > 1 and not p.sp:
+        raise ValueError(
+            "parallelism.sp must be true for model.experts with tp > 1: without it every "
+            "tensor-parallel rank would route the same tokens"
+        )
+    shared = (model.shared_experts or 0) * (model.expert_ffn or 0)
+    if shared % p.tp:
+        raise ValueError(
+            f"model.shared_experts x expert_ffn = {shared} cannot be split over "
+            f"parallelism.tp = {p.tp}; tp must divide it"
+        )
+    if p.tp > p.etp or p.cp > 1:
+        raise ValueError(
+            f"parallelism.tp = {p.tp} x cp = {p.cp} is not simulated yet with model.experts, whose "
+            "gradients are then reduced over other ranks than the rest; it must be 1"
+        )
+
+
+def _latent(recipe: Recipe) -> None:
+    if recipe.model.mla and recipe.parallelism.cp > 1:
+        raise ValueError(
+            f"parallelism.cp = {recipe.parallelism.cp} is not simulated yet with model.mla; "
+            "it must be 1"
+        )
+
+
 def _combinations(recipe: Recipe) -> None:
     p = recipe.parallelism
     if p.tp > 1 and p.tp_overlap and not p.sp:
         raise ValueError("parallelism.tp_overlap = true needs sp = true, whose collectives it cuts")
+    if p.tp_overlap and p.etp > 1:
+        raise ValueError("parallelism.tp_overlap = true is not simulated with etp > 1")
     if p.sp and p.scatter_gather:
         raise ValueError(
             "parallelism.scatter_gather = true needs sp = false: with sp the activations that "
@@ -233,6 +282,8 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     _order,
     _tensor,
     _context,
+    _experts,
+    _latent,
     _combinations,
     _schedule,
     _stages,

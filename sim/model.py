@@ -7,11 +7,27 @@ sums must agree with the formulas here.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from sim.routing import BALANCED, Load
 from sim.units import BYTES as BYTES
+
+
+class Mla(NamedTuple):
+    """Widths of multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
+
+    q_lora_rank: int  # of the queries' latent; 0: queries come straight from the residual stream
+    kv_lora_rank: int  # of the latent of keys and values
+    qk_nope_head_dim: int  # of a query or key head, what has no position
+    qk_rope_head_dim: int  # and what is rotated; that of the keys is one for all heads
+    v_head_dim: int
+
+    @property
+    def qk_head_dim(self) -> int:
+        """Width of a query or key head."""
+        return self.qk_nope_head_dim + self.qk_rope_head_dim
 
 
 @dataclass(frozen=True)
@@ -20,6 +36,8 @@ class Model:
 
     ``ffn`` is the width of the MLP (of each of its two halves when gated), ``positions`` the rows
     of a learned position table. The vocabulary is padded to a multiple of ``vocab_padding`` × tp.
+    With ``experts`` every layer but the first ``dense_layers`` sends each token to ``topk`` of them
+    and to all ``shared_experts``, all gated MLPs (or not) of width ``expert_ffn`` without biases.
     """
 
     name: str
@@ -41,6 +59,35 @@ class Model:
     dropout: float
     vocab_padding: int
     positions: int
+    experts: int = 0
+    topk: int = 0
+    expert_ffn: int = 0
+    shared_experts: int = 0
+    dense_layers: int = 0
+    capacity_factor: float | None = None  # none: nothing is dropped
+    load: Load = BALANCED
+    mla: Mla | None = None
+
+    def routed(self, layer: int) -> bool:
+        """Whether that layer has experts."""
+        return self.experts > 0 and layer >= self.dense_layers
+
+    @property
+    def kinds(self) -> tuple[tuple[int, int], ...]:
+        """The number of the first layer of each kind, and how many there are of it."""
+        dense = min(self.dense_layers, self.layers) if self.experts else self.layers
+        both = ((0, dense), (dense, self.layers - dense))
+        return tuple((first, count) for first, count in both if count)
+
+
+def model_of(numbers: Mapping[str, Any], seed: int = 0) -> Model:
+    """A model from the complete numbers of a recipe; ``seed`` is of what is random in its load."""
+    known = {key: numbers[key] for key in Model.__dataclass_fields__ if key in numbers}
+    if "mla" in known:
+        known["mla"] = Mla(**known["mla"])
+    if "load" in known:
+        known["load"] = Load(**{"seed": seed, **known["load"]})
+    return Model(**known)
 
 
 @dataclass(frozen=True)
@@ -80,6 +127,8 @@ class Parameters(NamedTuple):
     embedding: int  # this rank's rows of the word embedding
     positions: int  # the learned position table, a whole copy
     head: int  # this rank's rows of the output matrix; a second copy of the embedding when tied
+    replicated: int = 0  # routers and MLA's matrices into latents, a whole copy
+    expert: int = 0  # this rank's experts, whose gradients are reduced over edp and not over dp
 
     @property
     def total(self) -> int:
@@ -93,25 +142,40 @@ def padded_vocab(model: Model, tp: int = 1) -> int:
     return math.ceil(model.vocab / multiple) * multiple
 
 
-def parameters(model: Model, tp: int, layers: Sequence[int], first: bool, last: bool) -> Parameters:
+def parameters(
+    model: Model,
+    tp: int,
+    layers: Sequence[int],
+    first: bool,
+    last: bool,
+    ep: int = 1,
+    etp: int = 1,
+) -> Parameters:
     """What one of ``tp`` ranks holds of a stage with these layers (their numbers).
 
-    KV heads are replicated where tp exceeds them. Tied matrices are held once by a stage that is
-    both first and last, and otherwise by the first and by the last stage.
+    Each of ``ep`` ranks holds as many experts, each split over ``etp``. KV heads are replicated
+    where tp exceeds them. Tied matrices are held once by a stage that is both first and last, and
+    otherwise by the first and by the last stage.
     """
     count, h = len(layers), model.hidden
+    routed = sum(map(model.routed, layers))
+    split, latent = _attention_matrices(model, tp)
     width = (model.heads // tp + 2 * max(1, model.kv_heads // tp)) * model.head_dim
-    attention = h * width + width * model.qkv_bias + model.heads // tp * model.head_dim * h
+    attention = split + width * model.qkv_bias
     fc1 = model.ffn // tp * (2 if model.gated else 1)
-    mlp = h * fc1 + fc1 * model.bias + model.ffn // tp * h
+    mlp = _mlp_matrices(model, model.ffn // tp) + fc1 * model.bias
+    shared = _mlp_matrices(model, model.shared_experts * model.expert_ffn // tp)
+    norms = 2 * count + last
     rows = padded_vocab(model, tp) // tp
     return Parameters(
-        linear=count * (attention + mlp),
+        linear=count * attention + (count - routed) * mlp + routed * shared,
         row_bias=count * 2 * h * model.bias,
-        norm=(2 * count + last) * norm_parameters(model),
+        norm=norms * norm_parameters(model) + count * _latent_norms(model),
         embedding=rows * h * first,
         positions=model.positions * h * (first and model.position == "learned"),
         head=rows * h * (last and not (first and model.tied)),
+        replicated=count * latent + routed * h * model.experts,
+        expert=routed * model.experts // ep * _mlp_matrices(model, model.expert_ffn // etp),
     )
 
 
@@ -131,13 +195,27 @@ def total_parameters(model: Model) -> int:
     return whole.total - (padded_vocab(model) - model.vocab) * model.hidden * copies
 
 
-def layer_flops(model: Model, batch: int, sequence: int) -> float:
-    """Forward FLOPs of one layer: matrix products, attention over the full sequence squared."""
-    return _linear_flops(model, batch * sequence) + attention_flops(model, batch, sequence)
+def active_parameters(model: Model) -> int:
+    """Parameters that a token meets: all but those of the experts that it is not sent to."""
+    expert = _mlp_matrices(model, model.expert_ffn)
+    routed = sum(map(model.routed, range(model.layers)))
+    return total_parameters(model) - routed * (model.experts - model.topk) * expert
+
+
+def layer_flops(model: Model, batch: int, sequence: int, layer: int = 0) -> float:
+    """Forward FLOPs of a layer: matrix products, attention over the full sequence squared.
+
+    Of experts, those that a token is sent to, and the router; none counts as dropped.
+    """
+    linear = 2.0 * (batch * sequence) * _matrices(model, layer)
+    return linear + attention_flops(model, batch, sequence)
 
 
 def attention_flops(model: Model, batch: int, sequence: int) -> float:
     """Forward FLOPs of scores and context of one layer, without use of the causal mask."""
+    if model.mla:
+        width = model.mla.qk_head_dim + model.mla.v_head_dim
+        return 2.0 * batch * sequence**2 * model.heads * width
     return 4.0 * batch * sequence**2 * model.heads * model.head_dim
 
 
@@ -146,26 +224,56 @@ def model_flops(model: Model, batch: int, sequence: int, tp: int = 1) -> float:
 
     For GPT 72 B L s h² (1 + s / 6h + V / 12hL) (Narayanan et al. 2021, equation 3, less its
     recomputation; Korthikanti et al. 2022, equation 8), V padded for ``tp``; here also for grouped
-    queries, gated MLPs and any head size.
+    queries, latent attention, gated MLPs, experts and any head size.
     """
     head = 2.0 * batch * sequence * model.hidden * padded_vocab(model, tp)
-    return 3 * (model.layers * layer_flops(model, batch, sequence) + head)
+    layers = sum(count * layer_flops(model, batch, sequence, i) for i, count in model.kinds)
+    return 3 * (layers + head)
 
 
 def hardware_flops(
     model: Model, batch: int, sequence: int, recompute: str = "none", tp: int = 1
 ) -> float:
     """FLOPs of one step with those of recomputed forwards; the head is never recomputed."""
-    again = {
-        "none": 0.0,
-        "selective": attention_flops(model, batch, sequence),
-        "full": layer_flops(model, batch, sequence),
-    }
-    return model_flops(model, batch, sequence, tp) + model.layers * again[recompute]
+
+    def again(layer: int) -> float:
+        match recompute:
+            case "full":
+                return layer_flops(model, batch, sequence, layer)
+            case "selective":
+                return attention_flops(model, batch, sequence)
+        return 0.0
+
+    rebuilt = sum(count * again(layer) for layer, count in model.kinds)
+    return model_flops(model, batch, sequence, tp) + rebuilt
 
 
-def _linear_flops(model: Model, tokens: int) -> float:
-    h = model.hidden
-    attention = (2 * model.heads + 2 * model.kv_heads) * model.head_dim
-    mlp = model.ffn * (3 if model.gated else 2)
-    return 2.0 * tokens * h * (attention + mlp)
+def _matrices(model: Model, layer: int) -> int:
+    """Elements of a layer's matrices that a token is multiplied with."""
+    attention = sum(_attention_matrices(model, 1))
+    if not model.routed(layer):
+        return attention + _mlp_matrices(model, model.ffn)
+    used = _mlp_matrices(model, (model.topk + model.shared_experts) * model.expert_ffn)
+    return attention + model.hidden * model.experts + used
+
+
+def _mlp_matrices(model: Model, width: int) -> int:
+    """Elements of the matrices of an MLP of that inner width."""
+    return model.hidden * width * (3 if model.gated else 2)
+
+
+def _attention_matrices(model: Model, tp: int) -> tuple[int, int]:
+    """Elements of attention's matrices on one of tp ranks: those that are split, and the others."""
+    heads, h, mla = model.heads // tp, model.hidden, model.mla
+    if mla is None:
+        width = (heads + 2 * max(1, model.kv_heads // tp)) * model.head_dim
+        return h * width + heads * model.head_dim * h, 0
+    queries = (mla.q_lora_rank or h) * heads * mla.qk_head_dim
+    keys = mla.kv_lora_rank * heads * (mla.qk_nope_head_dim + mla.v_head_dim)
+    latent = h * (mla.q_lora_rank + mla.kv_lora_rank + mla.qk_rope_head_dim)
+    return queries + keys + heads * mla.v_head_dim * h, latent
+
+
+def _latent_norms(model: Model) -> int:
+    """Scales of the norms of one layer's latents, which are RMS norms."""
+    return model.mla.q_lora_rank + model.mla.kv_lora_rank if model.mla else 0

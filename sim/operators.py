@@ -55,6 +55,11 @@ class Share:
     element: int  # bytes of an activation or weight
     gradient: int  # bytes of a main gradient
     context: Context = ALONE
+    shared_ffn: int = 0  # inner width of the shared experts together
+    expert_ffn: int = 0  # of a routed one
+    routed: tuple[int, ...] = ()  # tokens for each expert of this rank, from all its group
+    copies: float = 0.0  # of this rank's own tokens, one for each expert that takes it
+    exchanged: float = 0.0  # tokens in the buffer of an all-to-all, by the most loaded rank
 
     @property
     def rows(self) -> int:
@@ -98,7 +103,7 @@ class Operator(NamedTuple):
     backward: tuple[Launch, ...] = ()
     weight: tuple[Launch, ...] = ()
     saved: float = 0.0  # bytes kept from forward until backward
-    edge: str = ""  # column (into a split region), row (out of it), vocabulary
+    edge: str = ""  # column (into a split region), row (out of it), vocabulary; see strategies
     buffer: float = 0.0  # bytes of the whole tensor that crosses the edge
     core: bool = False  # attention core: what selective recomputation runs again
 
@@ -140,24 +145,44 @@ def memory(share: Share, kind: str, moved: float) -> Compute:
 def linear(
     share: Share, name: str, inputs: int, outputs: int, edge: str, bias: bool = False
 ) -> Operator:
-    """A column- or row-parallel linear with its bias, if not fused into what follows.
+    """A linear with its bias, if not fused into what follows: column, row or (without edge) whole.
 
     The weight gradient is added to the main gradient, which is read and written. A column-parallel
-    linear keeps its input as the residual stream has it, so split with sequence parallelism.
+    linear keeps its input as the residual stream has it, so split with sequence parallelism; one
+    that is not split at all has that part of the tokens alone.
     """
-    rows, out = share.rows, outputs * share.rows * share.element
+    rows = share.rows if edge else share.tokens
+    out = outputs * rows * share.element
     forward = [Launch(name, gemm(share, rows, outputs, inputs))]
     added = gemm(share, outputs, inputs, rows, output=2 * share.gradient)
     weight = [Launch(f"{name}_wgrad", added)]
     if bias:
         forward.append(Launch(f"{name}_bias", memory(share, "elementwise", 2 * out)))
         weight.append(Launch(f"{name}_bias_grad", memory(share, "elementwise", out)))
+    kept = rows if edge == "row" else share.tokens
+    crossing = inputs if edge == "column" else outputs
     return Operator(
         name,
         tuple(forward),
         (Launch(f"{name}_dgrad", gemm(share, rows, inputs, outputs)),),
         tuple(weight),
-        saved=share.residual if edge == "column" else float(inputs * rows * share.element),
+        saved=float(inputs * kept * share.element),
         edge=edge,
-        buffer=share.whole_residual,
+        buffer=float(rows * crossing * share.element) if edge else 0.0,
     )
+
+
+def norm(share: Share, name: str, branch: bool = True, width: int = 0) -> Operator:
+    """A layer or RMS norm, of ``width`` columns if not all; where a residual branches off,
+    gradients of both are added."""
+    x = float(share.tokens * (width or share.hidden) * share.element)
+    backward = [Launch(f"{name}_backward", memory(share, "norm", 3 * x))]
+    if branch:
+        backward.append(Launch(f"{name}_grad_add", memory(share, "elementwise", 3 * x)))
+    return Operator(name, (Launch(name, memory(share, "norm", 2 * x)),), tuple(backward), saved=x)
+
+
+def grad_add(share: Share, name: str) -> Operator:
+    """Where a tensor of the residual stream's size is used twice: two gradients are added."""
+    work = memory(share, "elementwise", 3 * share.residual)
+    return Operator(name, backward=(Launch(f"{name}_grad_add", work),))

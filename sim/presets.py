@@ -14,80 +14,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sim.families import (
+    ACTIVATION,
+    FAMILIES,
+    GPT2_IS,
+    KEYS,
+    LLAMA_IS,
+    LLAMA_KEYS,
+    MAY_BE_NULL,
+    MLA_KEYS,
+    ONLY,
+)
 from sim.files import read_text
+from sim.mixtures import check_experts, check_latent
 
 MODELS = Path(__file__).parent / "models"
-
-_ACTIVATION = {"silu": "silu", "swish": "silu", "relu2": "relu2", "gelu": "gelu"}
-_ACTIVATION |= dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), "gelu")
-
-_LLAMA = {
-    "num_hidden_layers": 32,
-    "hidden_size": 4096,
-    "num_attention_heads": 32,
-    "num_key_value_heads": None,
-    "head_dim": None,
-    "intermediate_size": 11008,
-    "hidden_act": "silu",
-    "vocab_size": 32000,
-    "tie_word_embeddings": False,
-    "attention_bias": False,
-    "mlp_bias": False,
-    "sliding_window": None,
-    "use_sliding_window": True,
-}
-_MISTRAL = {**_LLAMA, "num_key_value_heads": 8, "intermediate_size": 14336, "sliding_window": 4096}
-_QWEN2 = {
-    **_LLAMA,
-    "num_key_value_heads": 32,
-    "intermediate_size": 22016,
-    "vocab_size": 151936,
-    "use_sliding_window": False,
-}
-_GPT2 = {
-    "n_layer": 12,
-    "n_embd": 768,
-    "n_head": 12,
-    "n_inner": None,
-    "n_positions": 1024,
-    "activation_function": "gelu_new",
-    "vocab_size": 50257,
-    "tie_word_embeddings": True,
-    "resid_pdrop": 0.1,
-}
-FAMILIES: dict[str, dict[str, Any]] = {
-    "gpt2": _GPT2,
-    "llama": _LLAMA,
-    "mistral": _MISTRAL,
-    "qwen2": _QWEN2,
-    "qwen3": {**_QWEN2, "head_dim": 128},
-}
-"""Defaults of each family's configuration class in transformers: files may leave these keys out."""
-
-
-_SHARED_KEYS = {"vocab": "vocab_size", "tied": "tie_word_embeddings"}
-_GPT2_KEYS = {
-    **_SHARED_KEYS,
-    "layers": "n_layer",
-    "hidden": "n_embd",
-    "heads": "n_head",
-    "ffn": "n_inner",
-    "positions": "n_positions",
-    "dropout": "resid_pdrop",
-}
-_LLAMA_KEYS = {
-    **_SHARED_KEYS,
-    "layers": "num_hidden_layers",
-    "hidden": "hidden_size",
-    "heads": "num_attention_heads",
-    "kv_heads": "num_key_value_heads",
-    "head_dim": "head_dim",
-    "ffn": "intermediate_size",
-    "qkv_bias": "attention_bias",
-    # transformers' attention_bias puts one on the output projection too, which has no key here
-    "bias": "mlp_bias",
-}
-_MAY_BE_NULL = ("n_inner", "num_key_value_heads", "head_dim")
 
 
 def names() -> list[str]:
@@ -117,17 +58,26 @@ def hugging_face(path: Path) -> dict[str, Any]:
     """The numbers of a config.json, or of the folder that holds one, as it states them.
 
     Whether they can be a model's is for the recipe to say, which calls them :func:`spelling`.
-    Query and key norms of Qwen3 (2 ``head_dim`` parameters a layer) are left out.
+    Query and key norms of Qwen3 (2 ``head_dim`` parameters a layer) are left out; of DeepSeek-V3
+    its multi-token prediction, as transformers does, and its router's bias, which has no gradient.
     """
     stated, file = _stated(path)
     family = stated["model_type"]
-    keys, fixed = (_GPT2_KEYS, _GPT2_IS) if family == "gpt2" else (_LLAMA_KEYS, _LLAMA_IS)
+    keys, fixed = KEYS.get(family, LLAMA_KEYS), GPT2_IS if family == "gpt2" else LLAMA_IS
+    for key, values in ONLY.get(family, {}).items():
+        if stated[key] not in values:
+            raise ValueError(
+                f"{file}: {key} = {_shown(stated[key])} is not simulated; it must be "
+                f"{_shown(values[-1])}"
+            )
     for key in keys.values():
-        if stated[key] is None and key not in _MAY_BE_NULL:
+        if stated[key] is None and key not in MAY_BE_NULL:
             raise ValueError(f"{file}: {key} is null; give its value, or leave it out")
     numbers = {k: stated[key] for k, key in keys.items() if stated[key] is not None}
     if family == "qwen2":
         numbers["qkv_bias"] = True
+    if family == "deepseek_v3":
+        numbers["mla"] = {key: stated[key] for key in MLA_KEYS if stated[key] is not None}
     name = stated.get("_name_or_path")
     name = (Path(name).name if isinstance(name, str) else "") or family
     return {"name": name, **numbers, **fixed, "activation": _activation(stated, file)}
@@ -136,8 +86,8 @@ def hugging_face(path: Path) -> dict[str, Any]:
 def spelling(path: Path) -> dict[str, str]:
     """How a config.json spells the keys of a recipe's model."""
     stated, _ = _stated(path)
-    keys = _GPT2_KEYS if stated["model_type"] == "gpt2" else _LLAMA_KEYS
-    return {**keys, "name": "_name_or_path"}
+    keys = KEYS.get(stated["model_type"], LLAMA_KEYS)
+    return {**keys, **{key: key for key in MLA_KEYS}, "name": "_name_or_path"}
 
 
 def longest(path: Path) -> int | None:
@@ -177,25 +127,30 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
     hidden, heads = given["hidden"], given["heads"]
     kv_heads = given.get("kv_heads", heads)
     gated = given.get("gated", given.get("activation") == "silu")
-    position = given.get("position", "learned")
-    bias = given.get("bias", given.get("norm", "layer") == "layer")
-    if "head_dim" not in given and hidden % heads:
+    position = given.get("position", "rope" if given.get("mla") else "learned")
+    plain = given.get("experts") or given.get("mla")
+    bias = given.get("bias", given.get("norm", "layer") == "layer" and not plain)
+    mla, experts = given.get("mla"), given.get("experts", 0)
+    if "head_dim" not in given and not mla and hidden % heads:
         raise ValueError(f"model.hidden = {hidden} is not a multiple of model.heads = {heads}")
     if heads % kv_heads:
         raise ValueError(f"model.heads = {heads} is not a multiple of model.kv_heads = {kv_heads}")
-    if gated and "ffn" not in given:
+    if mla:
+        check_latent(given, heads, kv_heads)
+    check_experts({**given, "gated": gated}, experts)
+    if gated and "ffn" not in given and (not experts or given.get("dense_layers")):
         raise ValueError("model.ffn is missing; a gated MLP has no usual width")
     follows = {
         "name": "model",
         "kv_heads": kv_heads,
-        "head_dim": hidden // heads,
-        "ffn": 4 * hidden,
+        "head_dim": mla["qk_nope_head_dim"] + mla["qk_rope_head_dim"] if mla else hidden // heads,
+        "ffn": given.get("expert_ffn", 4 * hidden) if experts else 4 * hidden,
         "gated": gated,
         "tied": True,
         "norm": "layer",
         "attention": "flash",
         "activation": "silu" if gated else "gelu",
-        "qkv_bias": bias,
+        "qkv_bias": bias and not mla,
         "bias": bias,
         "position": position,
         "positions": given["sequence"] if position == "learned" else 0,
@@ -203,6 +158,9 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         "vocab_padding": 128,
     }
     full = {**follows, **given}
+    if experts:
+        own = {"expert_ffn": full["ffn"], "shared_experts": 0, "dense_layers": 0}
+        full = {**own, "load": {"kind": "balanced"}, **full}
     if position == "learned" and full["positions"] < given["sequence"]:
         raise ValueError(
             f"model.sequence = {given['sequence']} is longer than the "
@@ -219,7 +177,7 @@ def _stated(path: Path) -> tuple[dict[str, Any], Path]:
     if not isinstance(family, str) or family not in FAMILIES:
         raise ValueError(
             f"{file}: model_type {_shown(family)} is not simulated yet; "
-            f"there are {', '.join(FAMILIES)} (dense)"
+            f"there are {', '.join(FAMILIES)}"
         )
     return {**FAMILIES[family], **config}, file
 
@@ -247,10 +205,10 @@ def _read(file: Path) -> dict[str, Any]:
 def _activation(stated: Mapping[str, Any], file: Path) -> str:
     key = "activation_function" if stated["model_type"] == "gpt2" else "hidden_act"
     found = stated[key]
-    if not isinstance(found, str) or found not in _ACTIVATION:
-        known = ", ".join(_ACTIVATION)
+    if not isinstance(found, str) or found not in ACTIVATION:
+        known = ", ".join(ACTIVATION)
         raise ValueError(f"{file}: {key} {_shown(found)} is not simulated; there are {known}")
-    return _ACTIVATION[found]
+    return ACTIVATION[found]
 
 
 def _count(stated: Mapping[str, Any], key: str, file: Path) -> int | None:
@@ -271,8 +229,3 @@ def _shown(value: object) -> str:
     except (ValueError, RecursionError):
         return f"a {type(value).__name__} too long to show"
     return said if len(said) <= 60 else f"{said[:57]}..."
-
-
-_GPT2_IS = {"gated": False, "norm": "layer", "qkv_bias": True, "bias": True, "position": "learned"}
-_LLAMA_IS = {"gated": True, "norm": "rms", "position": "rope", "dropout": 0.0}
-"""What holds of every model of these families."""

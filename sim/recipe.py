@@ -13,7 +13,15 @@ from pydantic import Field
 
 import schedules
 from schedules._times import Seconds
-from sim.sections import Count, DeepSpeedTable, FsdpTable, Section
+from sim.sections import (
+    MOST_EXPERTS,
+    Count,
+    DeepSpeedTable,
+    FsdpTable,
+    LoadSection,
+    MlaSection,
+    Section,
+)
 from sim.topology import MOST_GPUS
 
 if TYPE_CHECKING:
@@ -24,6 +32,7 @@ MOST_SAMPLES = 1_000_000
 Gpus = Annotated[int, Field(ge=1, le=MOST_GPUS)]
 Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 Split = Annotated[tuple[Layers, ...], Field(strict=False, max_length=MOST_LAYERS)]
+Experts = Annotated[int, Field(ge=1, le=MOST_EXPERTS)]
 Name = Annotated[str, Field(min_length=1, max_length=4096)]
 Switch = bool
 Dtype = Literal["bf16", "fp16", "fp32"]
@@ -32,15 +41,7 @@ Table = dict[str, Any]
 RECOMPUTE = ("none", "selective", "full")
 
 NOT_YET: dict[str, tuple[object, ...]] = {
-    "model.mla": (None,),
     "model.mtp": (None,),
-    "model.experts": (None,),
-    "model.topk": (None,),
-    "model.expert_ffn": (None,),
-    "model.shared_experts": (None,),
-    "model.dense_layers": (None,),
-    "model.capacity_factor": (None,),
-    "model.load": (None,),
     "parallelism.ep": (1,),
     "parallelism.etp": (1,),
     "schedule.deferred_wgrad": (False,),
@@ -101,23 +102,23 @@ class ModelSection(Section):
     """the vocabulary is padded to a multiple of this times tp, as Megatron does; 1 pads nothing"""
     sequence: Count | None = None
     """tokens per sample"""
-    mla: Table | None = None
+    mla: MlaSection | None = None
     """multi-head latent attention"""
     mtp: Count | None = None
     """multi-token prediction layers"""
-    experts: Count | None = None
-    """experts of a mixture"""
-    topk: Count | None = None
+    experts: Experts | None = None
+    """experts of a mixture; without them every layer has one MLP"""
+    topk: Experts | None = None
     """experts per token"""
     expert_ffn: Count | None = None
-    """inner width of an expert"""
-    shared_experts: Count | None = None
+    """inner width of an expert; ffn unless given"""
+    shared_experts: Annotated[int, Field(ge=0, le=MOST_EXPERTS)] | None = None
     """experts that see every token"""
-    dense_layers: Count | None = None
+    dense_layers: Annotated[int, Field(ge=0, le=MOST_LAYERS)] | None = None
     """first layers without experts"""
     capacity_factor: Annotated[float, Field(gt=0)] | None = None
-    """tokens an expert takes, as a multiple of its fair share"""
-    load: Table | None = None
+    """tokens an expert takes at most, as a multiple of its fair share; the others are dropped"""
+    load: LoadSection | None = None
     """how unevenly experts are used"""
 
 
@@ -262,10 +263,9 @@ class Recipe(Section):
     @property
     def architecture(self) -> Model:
         """The model's numbers, for :mod:`sim.model`."""
-        from sim.model import Model  # here, so that reading a recipe does not load NumPy
+        from sim.model import model_of  # here, so that reading a recipe does not load NumPy
 
-        fields = Model.__dataclass_fields__
-        return Model(**{name: getattr(self.model, name) for name in fields})
+        return model_of(self.model.model_dump(exclude_none=True), self.simulation.seed)
 
     @property
     def sequence(self) -> int:

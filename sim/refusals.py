@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from sim.recipe import Recipe
-from sim.sections import DeepSpeedTable, FsdpTable
+from sim.sections import DeepSpeedTable, FsdpTable, LoadSection, MlaSection
 
 SECTIONS: dict[str, list[str]] = {
     name: sorted(field.annotation.model_fields)
@@ -19,8 +19,13 @@ SECTIONS: dict[str, list[str]] = {
 }
 """The keys of each section."""
 TABLES = {
-    f"parallelism.{name}": sorted(table.model_fields)
-    for name, table in (("fsdp", FsdpTable), ("deepspeed", DeepSpeedTable))
+    name: sorted(table.model_fields)
+    for name, table in (
+        ("parallelism.fsdp", FsdpTable),
+        ("parallelism.deepspeed", DeepSpeedTable),
+        ("model.mla", MlaSection),
+        ("model.load", LoadSection),
+    )
 }
 """The keys of each table inside a section."""
 

@@ -6,7 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+MOST_EXPERTS = 65_536
 Count = Annotated[int, Field(ge=1, le=2**31)]
+Counts = Annotated[
+    tuple[Annotated[float, Field(ge=0, le=1e15)], ...], Field(strict=False, max_length=MOST_EXPERTS)
+]
 Amount = Annotated[float, Field(ge=0, le=1e18)]
 
 
@@ -63,3 +67,31 @@ OWN = {
     "yafsdp": (),
 }
 """Keys that only one kind of FSDP has."""
+
+
+class MlaSection(Section):
+    """Widths of multi-head latent attention."""
+
+    q_lora_rank: Annotated[int, Field(ge=0, le=2**31)] = 0
+    """of the queries' latent; 0: queries come straight from the residual stream"""
+    kv_lora_rank: Count
+    """of the latent of keys and values"""
+    qk_nope_head_dim: Count
+    """of a query or key head, the part that is not rotated"""
+    qk_rope_head_dim: Count
+    """and the part that is"""
+    v_head_dim: Count
+    """of a value head"""
+
+
+class LoadSection(Section):
+    """How unevenly experts are used."""
+
+    kind: Literal["balanced", "zipf", "dirichlet", "histogram"]
+    """balanced, zipf (s), dirichlet (alpha; simulation.seed) or histogram (counts)"""
+    s: Annotated[float, Field(ge=0, le=100)] | None = None
+    """zipf: the e-th expert is used in proportion to e^-s"""
+    alpha: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """dirichlet: concentration, the larger the more even"""
+    counts: Counts | None = None
+    """histogram: what each expert is used, in any unit"""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sim.activations import rebuilt_bytes, stage_bytes
+from sim.activations import stage_bytes
 from sim.layer import layer
 from sim.model import Model, Setting
 from sim.operators import Operator, Share
@@ -42,18 +42,18 @@ def stage_programs(
     last: bool,
     *,
     cp_rank: int = 0,
+    ep_rank: int = 0,
 ) -> dict[str, Program]:
     """Programs of a stage with these layers (their numbers): F, B, I and W; B is I and W merged.
 
-    ``cp_rank`` is the rank's coordinate in its context-parallel group.
-
-    What the stage keeps is allocated by F and freed by B, or half by I and half by W. Raises
-    ValueError for a stage with nothing in it, and where the model cannot be split so.
+    ``cp_rank`` and ``ep_rank`` are the rank's coordinates in its context- and expert-parallel
+    groups. What the stage keeps is allocated by F and freed by B, or half by I and half by W.
+    Raises ValueError for a stage with nothing in it, and where the model cannot be split so.
     """
     if not (layers or first or last):
         raise ValueError("a stage has no layer, no embedding and no head; use fewer stages")
-    kept = stage_bytes(model, setting, layers, first, last)
-    part = share(model, setting, cp_rank=cp_rank)
+    kept = stage_bytes(model, setting, layers, first, last, ep_rank)
+    part = share(model, setting, cp_rank=cp_rank, ep_rank=ep_rank)
     blocks = _blocks(model, setting, part, layers, kept, first, last)
     around, overlap = edges(setting), setting.tp_backward_overlap or setting.tp_overlap
     size = kept.get("activations", 0.0)
@@ -77,8 +77,9 @@ def _blocks(
     first: bool,
     last: bool,
 ) -> list[Block]:
-    rebuilt = rebuilt_bytes(model, setting)
-    blocks = [Block(layer(model, part), i, setting.recompute, rebuilt) for i in layers]
+    mode = setting.recompute
+    parts = [(i, layer(model, part, i)) for i in layers]
+    blocks = [Block(ops, i, mode, recompute.rebuilt(ops, mode)) for i, ops in parts]
     if first:
         size = kept.get("embedding", 0.0)
         blocks.insert(0, Block(embedding(model, part), category="embedding", kept=size))

@@ -46,19 +46,23 @@ def stage_timelines(
 def stage_seconds(job: Job, cluster: Cluster) -> Mapping[str, Seconds]:
     """F, I, W and p2p in seconds: one number for all stages if they are alike, else one for each.
 
-    The first stage has the embedding and the last one the head; stages with as many layers and the
-    same ends are simulated once.
+    The first stage has the embedding and the last one the head; stages with the same layers and
+    ends are simulated once.
     """
-    kinds = [(len(job.layers(s)), s == 0, s == job.stages - 1) for s in range(job.stages)]
-    known = {kind: _of_stage(job, cluster, *kind) for kind in dict.fromkeys(kinds)}
+    kinds = [
+        (tuple(map(job.model.routed, job.layers(s))), s == 0, s == job.stages - 1)
+        for s in range(job.stages)
+    ]
+    first = {kind: kinds.index(kind) for kind in dict.fromkeys(kinds)}
+    known = {kind: _of_stage(job, cluster, s) for kind, s in first.items()}
     seconds: dict[str, Seconds] = {**known[kinds[0]]}
     if len(known) > 1:
         seconds = {phase: [known[kind][phase] for kind in kinds] for phase in "FIW"}
     return {**seconds, "p2p": _hop(job, cluster)}
 
 
-def _of_stage(job: Job, cluster: Cluster, layers: int, first: bool, last: bool) -> dict[str, float]:
-    ran = stage_timelines(job, cluster, range(layers), first, last)
+def _of_stage(job: Job, cluster: Cluster, s: int) -> dict[str, float]:
+    ran = stage_timelines(job, cluster, job.layers(s), s == 0, s == job.stages - 1)
     return {kind: ran[kind].seconds for kind in "FIW"}
 
 

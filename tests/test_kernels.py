@@ -1,6 +1,6 @@
 """Kernel costs: a case worked by hand per family, rooflines, and what growing a shape may do."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sim import cluster, kernels, presets
 from sim.graph import Compute
 from sim.layer import layer
-from sim.model import Model, Setting
-from sim.operators import whole
+from sim.model import Setting, model_of
+from sim.strategies import share
 from sim.strategies.embedding import embedding, head
 
 TOY_GEMM = {
@@ -105,6 +105,41 @@ def test_memory_kernels_take_their_share_of_the_bandwidth(kind):
     assert kernels.compute_seconds(TOY, Compute(kind, 3e5, 6000.0)) == (3.0, 12.0, 2.0)
 
 
+def test_tiles_of_all_experts_fill_waves_together():
+    """Five tiles of 80 columns with their ramp and one of 40 on 4 SMs: six tiles as worked above,
+    1.875 waves to pay, each of 4 tiles of 440 / 6 columns; one after the other would be more waves.
+    """
+    products = [(5, 256, 128, 60), (1, 256, 128, 20)]
+    shape = tuple(size for p in products for size in p)
+    flops = 2 * 256 * 128 * 320.0
+    arithmetic, _, _ = kernels.compute_seconds(TOY, Compute("grouped_gemm", flops, 1.0, shape))
+    wave = 4 * 2 * 256 * 128 * (440 / 6) / 5e5
+    assert arithmetic == pytest.approx(1.875 * wave * (1 + 0.2 * flops / (flops + 1e9)), rel=1e-12)
+
+
+def flops_of(products):
+    return sum(2.0 * batch * m * n * k for batch, m, n, k in products)
+
+
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=12), st.sampled_from(sorted(REAL)))
+@settings(max_examples=40, deadline=None)
+def test_a_grouped_gemm_lies_between_even_and_one_by_one(tokens, name):
+    """Never faster than the peak; equal products cost what a batch of them costs."""
+    gpu = REAL[name]
+    products = [(1, m, 1024, 2048) for m in tokens]
+    shape = tuple(size for p in products for size in p)
+    work = Compute("grouped_gemm", flops_of(products), 1.0, shape)
+    arithmetic, _, fixed = kernels.compute_seconds(gpu, work)
+    assert arithmetic >= work.flops / gpu.peak["bf16"]
+    equal = Compute("grouped_gemm", flops_of([(4, tokens[0], 1024, 2048)]), 1e9,
+                    (1, tokens[0], 1024, 2048) * 4)  # fmt: skip
+    batch = equal._replace(kind="gemm", shape=(4, tokens[0], 1024, 2048))
+    assert kernels.compute_seconds(gpu, equal) == pytest.approx(
+        kernels.compute_seconds(gpu, batch), rel=1e-12
+    )
+    assert fixed == kernels.compute_seconds(gpu, batch)[2]  # paid once
+
+
 SIZE = st.integers(1, 20_000)
 GPU = st.sampled_from(sorted(REAL))
 
@@ -150,11 +185,12 @@ def test_attention_stays_below_the_peak_and_backward_takes_longer(
 def works(preset):
     """All works of a rank that holds the preset whole, with either kind of attention."""
     numbers = presets.complete(presets.preset(preset))
-    model = Model(**{field.name: numbers[field.name] for field in fields(Model)})
+    model = model_of(numbers)
     setting = Setting(tp=1, sp=False, micro_batch=1, sequence=numbers["sequence"])
     for variant in (replace(model, attention="flash"), replace(model, attention="unfused")):
-        share = whole(variant, setting)
-        for op in (*embedding(variant, share), *layer(variant, share), *head(variant, share)):
+        part = share(variant, setting)
+        ends = (*embedding(variant, part), *head(variant, part))
+        for op in (*ends, *layer(variant, part), *layer(variant, part, model.layers - 1)):
             yield from (launch.work for launch in (*op.forward, *op.backward, *op.weight))
 
 
@@ -162,7 +198,7 @@ def works(preset):
 @pytest.mark.parametrize("preset", presets.names())
 def test_every_kernel_of_a_preset_has_a_price(name, preset):
     priced = set(works(preset))
-    assert {work.kind for work in priced} == set(kernels.KINDS) - {"optimizer"}
+    assert {work.kind for work in priced} == set(kernels.KINDS) - {"optimizer", "grouped_gemm"}
     for work in priced:
         arithmetic, memory, fixed = kernels.compute_seconds(REAL[name], work)
         assert arithmetic >= 0
@@ -177,6 +213,10 @@ def test_refusals_are_sentences():
         kernels.compute_seconds(TOY, gemm(1, 8, 8, 8, "int4"))
     with pytest.raises(ValueError, match=r"shape \(8, 8, 8\); it takes \(batch, m, n, k\)"):
         kernels.compute_seconds(TOY, Compute("gemm", 1.0, 1.0, (8, 8, 8)))
+    with pytest.raises(
+        ValueError, match=r"shape \(1, 8, 8\); it takes .* of each batch of products"
+    ):
+        kernels.compute_seconds(TOY, Compute("grouped_gemm", 1.0, 1.0, (1, 8, 8)))
     with pytest.raises(ValueError, match=r'no table \[gpu\.gemm\]; base = "dgx_a100"'):
         kernels.compute_seconds(SimpleNamespace(**{**vars(TOY), "costs": {}}), gemm(1, 8, 8, 8))
     lacking = {**COSTS, "gemm": {"bf16": {"fixed": 1.0}}}

@@ -8,7 +8,7 @@ import pytest
 
 from sim import config, presets
 from sim.commands import starter
-from sim.model import Model
+from sim.model import Model, active_parameters, total_parameters
 
 
 def read(section: dict, folder: Path = Path()) -> Model:
@@ -24,12 +24,29 @@ def parameters(m: Model) -> int:
     """Counted matrix by matrix, without padding."""
     q, kv = m.heads * m.head_dim, m.kv_heads * m.head_dim
     attention = m.hidden * (q + 2 * kv) + m.qkv_bias * (q + 2 * kv) + q * m.hidden
+    if m.mla:
+        attention = latent_attention(m)
     wide = (2 if m.gated else 1) * m.ffn
     mlp = m.hidden * wide + m.ffn * m.hidden
     biases = m.bias * (m.hidden + wide + m.hidden)
     norm = m.hidden * (2 if m.norm == "layer" else 1)
     tables = m.vocab * m.hidden * (1 if m.tied else 2) + m.positions * m.hidden
-    return m.layers * (attention + mlp + biases + 2 * norm) + norm + tables
+    each = attention + biases + 2 * norm
+    if m.experts:
+        dense, halves = m.dense_layers, 3 if m.gated else 2
+        expert = halves * m.hidden * m.expert_ffn
+        routed = m.hidden * m.experts + (m.experts + m.shared_experts) * expert
+        return dense * (each + mlp) + (m.layers - dense) * (each + routed) + norm + tables
+    return m.layers * (each + mlp) + norm + tables
+
+
+def latent_attention(m: Model) -> int:
+    """Matrices and norms of DeepSeek-V3's attention, named as in its checkpoint."""
+    assert m.mla
+    q_lora, kv_lora, nope, rope, v = m.mla
+    q_a, q_b = m.hidden * q_lora + q_lora, q_lora * m.heads * (nope + rope)
+    kv_a, kv_b = m.hidden * (kv_lora + rope) + kv_lora, kv_lora * m.heads * (nope + v)
+    return q_a + q_b + kv_a + kv_b + m.heads * v * m.hidden
 
 
 LLAMA3_8B = {
@@ -78,6 +95,8 @@ QWEN3_HALF_B = {
     "tie_word_embeddings": True,
 }
 
+QWEN3_30B_A3B = {"model_type": "qwen3_moe", "num_hidden_layers": 48, "head_dim": 128}
+
 
 @pytest.mark.parametrize(
     ("stated", "count"),
@@ -92,6 +111,9 @@ QWEN3_HALF_B = {
         (QWEN2_7B, 7_615_616_512),
         (QWEN2_HALF_B, 494_032_768),
         (QWEN3_8B, 8_190_735_360 - 36 * 2 * 128),  # query and key norms are left out
+        ({"model_type": "mixtral"}, 46_702_792_704),
+        (QWEN3_30B_A3B, 30_532_122_624 - 48 * 2 * 128),
+        ({"model_type": "deepseek_v3"}, 671_026_404_352),  # no router's bias, 58 x 256 more
         (QWEN3_HALF_B, 596_049_920 - 28 * 2 * 128),  # head_dim is not hidden / heads here
     ],
 )
@@ -109,6 +131,11 @@ def test_a_hugging_face_config_has_the_published_parameters(stated, count, tmp_p
         ("llama3-8b", 8_030_261_248),
         ("llama3-70b", 70_553_706_496),
         ("llama3-405b", 405_853_388_800),
+        ("mixtral-8x7b", 46_702_792_704),
+        ("mixtral-8x22b", 140_620_634_112),
+        ("qwen3-235b-a22b", 235_093_634_560 - 94 * 2 * 128),
+        ("deepseek-v3", 671_026_404_352),
+        ("grok-1", 315_684_034_560),  # 314 B as announced
     ],
 )
 def test_a_preset_has_the_published_parameters(name, count):
@@ -134,10 +161,63 @@ def test_a_preset_has_the_printed_billions(name, billions):
     assert parameters(read({"preset": name})) / 1e9 == pytest.approx(billions, abs=0.08, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("name", "billions", "active", "within"),
+    [
+        ("mixtral-8x7b", 46.7, 12.9, 0.05),
+        ("mixtral-8x22b", 140.6, 39.1, 0.06),
+        ("qwen3-235b-a22b", 235.1, 22.2, 0.05),
+        ("deepseek-v3", 671, 37, 0.6),
+        ("grok-1", 314, 314 / 4, 6),  # "25 % of the weights active on a given token"
+    ],
+)
+def test_a_mixture_has_the_printed_billions_in_all_and_active(name, billions, active, within):
+    model = read({"preset": name})
+    assert total_parameters(model) == parameters(model)
+    assert total_parameters(model) / 1e9 == pytest.approx(billions, abs=min(within, 2))
+    assert active_parameters(model) / 1e9 == pytest.approx(active, abs=within)
+
+
+@pytest.mark.parametrize(
+    ("stated", "sentence"),
+    [
+        ({"decoder_sparse_step": 2}, "decoder_sparse_step = 2 is not simulated; it must be 1"),
+        ({"mlp_only_layers": [0]}, "mlp_only_layers = [0] is not simulated; it must be []"),
+        ({"num_experts": 4}, "model.topk = 8 is more than model.experts = 4"),
+        ({"num_experts": None}, "num_experts is null"),
+        ({"model_type": "deepseek_v3", "attention_bias": True}, "attention_bias = true is not"),
+        ({"model_type": "deepseek_v3", "moe_layer_freq": 2}, "moe_layer_freq = 2 is not simulated"),
+        ({"model_type": "deepseek_v3", "kv_lora_rank": "512"}, "kv_lora_rank"),
+        ({"model_type": "deepseek_v3", "num_key_value_heads": 8}, "model.kv_heads = 8 must be"),
+    ],
+)
+def test_a_mixture_that_cannot_be_said_truly_is_refused(stated, sentence, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({**QWEN3_30B_A3B, **stated}))
+    with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
+        read({"hf": "config.json", "sequence": 1024}, tmp_path)
+    assert sentence in str(error.value)
+
+
+def test_a_config_of_latent_attention_is_read_whole(tmp_path):
+    """Queries without a latent, as DeepSeek-V2-Lite has them; no shared experts."""
+    stated = {"model_type": "deepseek_v3", "q_lora_rank": None, "n_shared_experts": None}
+    (tmp_path / "config.json").write_text(json.dumps(stated))
+    model = read({"hf": "config.json", "sequence": 1024}, tmp_path)
+    assert model.mla == (0, 512, 128, 64, 128)
+    assert (model.head_dim, model.kv_heads, model.shared_experts) == (192, 128, 0)
+    assert (model.experts, model.topk, model.expert_ffn, model.dense_layers) == (256, 8, 2048, 3)
+
+
+def test_no_split_is_proposed_for_experts_yet(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mixtral"}))
+    with pytest.raises(ValueError, match="has experts, whose split is not proposed yet"):
+        starter.propose(tmp_path / "config.json", "dgx_h100", None, tmp_path)
+
+
 @pytest.mark.parametrize("name", presets.names())
 def test_every_preset_names_its_source(name):
     raw = tomllib.loads((presets.MODELS / f"{name}.toml").read_text())
-    assert "arXiv" in raw["source"]
+    assert "arXiv" in raw["source"] or "https://" in raw["source"]
     assert read({"preset": name}).name == name
 
 
@@ -149,7 +229,7 @@ def test_numbers_override_a_preset_and_what_follows_from_it():
 @pytest.mark.parametrize(
     ("stated", "sentence"),
     [
-        ({"model_type": "mixtral"}, 'model_type "mixtral" is not simulated yet; there are gpt2'),
+        ({"model_type": "mamba"}, 'model_type "mamba" is not simulated yet; there are gpt2'),
         ({}, "model_type null"),
         ({**LLAMA3_8B, "hidden_act": "tanh"}, 'hidden_act "tanh" is not simulated'),
         ({**LLAMA3_8B, "hidden_size": "big"}, 'hidden_size = "big" must be a whole number'),

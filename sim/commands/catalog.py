@@ -117,12 +117,11 @@ def entries(kind: str) -> list[dict[str, Any]]:
 
 
 def _model(name: str) -> dict[str, Any]:
-    from sim.model import Model, total_parameters
+    from sim.model import model_of, total_parameters
 
     numbers = presets.complete(presets.preset(name))
-    model = Model(**{key: numbers[key] for key in Model.__dataclass_fields__})
     sizes = {key: numbers[key] for key in ("layers", "hidden", "heads", "vocab")}
-    return {"name": name, **sizes, "parameters": total_parameters(model)}
+    return {"name": name, **sizes, "parameters": total_parameters(model_of(numbers))}
 
 
 def _topology(name: str) -> dict[str, Any]:

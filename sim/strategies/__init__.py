@@ -11,25 +11,25 @@ from collections.abc import Mapping
 
 from sim.model import Model, Setting
 from sim.operators import Share, whole
-from sim.strategies import context, sequence, tensor
+from sim.strategies import context, expert, sequence, tensor
 from sim.strategies.tensor import Edge
 
 
-def share(model: Model, setting: Setting, *, cp_rank: int = 0) -> Share:
+def share(model: Model, setting: Setting, *, cp_rank: int = 0, ep_rank: int = 0) -> Share:
     """What one rank computes of a layer, the embedding and the head.
 
     ``cp_rank`` is its coordinate in the context-parallel group; all but attention is alike there.
-
-    Raises ValueError where a size cannot be divided evenly.
+    ``ep_rank`` is that along ep: with an uneven load each has experts of its own to feed. Raises
+    ValueError where a size cannot be divided evenly.
     """
     part = tensor.split(whole(model, setting), setting.tp)
     part = context.split(part, setting, cp_rank)
-    return sequence.split(part, setting.tp) if setting.sp else part
+    part = sequence.split(part, setting.tp) if setting.sp else part
+    return expert.split(part, model, setting, ep_rank) if model.experts else part
 
 
 def edges(setting: Setting) -> Mapping[str, Edge]:
     """Collectives by kind of edge; none for a degree of 1."""
-    around = context.edges(setting)
-    if setting.tp == 1:
-        return around
-    return {**(sequence.EDGES if setting.sp else tensor.EDGES), **around}
+    split = sequence.EDGES if setting.sp else tensor.EDGES
+    around = {**context.edges(setting), **expert.edges(setting)}
+    return {**(split if setting.tp > 1 else {}), **around}

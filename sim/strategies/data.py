@@ -105,18 +105,24 @@ def _made(backward: Program, held: Parameters) -> list[tuple[int, int]]:
     made: dict[int, int] = {}
     for i, item in enumerate(backward):
         if item.phase == "W" and (shape := _matrix(item)):
-            made[i] = shape[1] * shape[2] if _owner(item) != HEAD else held.head
+            made[i] = _elements(shape) if _owner(item) != HEAD else held.head
     last = len(backward) - 1 if held.embedding else max(made, default=len(backward) - 1)
     made[last] = made.get(last, 0) + held.total - sum(made.values())
     return sorted((i, size) for i, size in made.items() if size)
 
 
 def _matrix(item: Item) -> tuple[int, ...]:
-    """Batch, m, n and k of a matrix product, () for anything else."""
+    """Batch, m, n and k of matrix products, () for anything else."""
     match item:
-        case Kernel(work=Compute(kind="gemm", shape=shape)):
+        case Kernel(work=Compute(kind="gemm" | "grouped_gemm", shape=shape)):
             return shape
     return ()
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    """Elements of the results: of one matrix, or of one for each expert."""
+    runs = zip(shape[::4], shape[1::4], shape[2::4], strict=True)
+    return sum(batch * m * n for batch, m, n in runs)
 
 
 def _owner(item: Item) -> int:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from sim.layer import norm
 from sim.model import BYTES, Model, Setting, padded_vocab
-from sim.operators import Launch, Operator, Share, linear, memory
+from sim.operators import Launch, Operator, Share, linear, memory, norm
 
 LOGIT = 4  # bytes: Megatron computes the loss in fp32
 

@@ -38,10 +38,11 @@ def replicated_gradient_bytes(
 ) -> float:
     """Bytes of gradients that a stage all-reduces over tp before the optimizer.
 
-    Each rank has seen only its tokens of the norms' and row-parallel biases' gradients. Without
+    Each rank has seen only its tokens of the gradients of norms, row-parallel biases, routers and
+    MLA's matrices into latents. Without
     sequence parallelism every rank has seen them all, and there is nothing to reduce.
     """
     if not setting.sp or setting.tp == 1:
         return 0.0
     held = parameters(model, setting.tp, layers, first, last)
-    return float((held.norm + held.row_bias) * BYTES[setting.grad_dtype])
+    return float((held.norm + held.row_bias + held.replicated) * BYTES[setting.grad_dtype])
