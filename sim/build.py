@@ -22,7 +22,6 @@ from sim.program import Collective, Item, Program
 from sim.resident import resident as always
 from sim.resident import stage_units
 from sim.stage import stage_programs
-from sim.strategies import context
 from sim.strategies import data as data_parallel
 from sim.strategies.data import Bucket
 from sim.strategies.exchange import exchange, exchange_phase
@@ -61,7 +60,7 @@ class Build:
         self.torch = (
             torch_order(self.steps, self.sent) if pair else np.arange(len(self.sent.source))
         )
-        self._made: dict[tuple[int, int], Mapping[str, Program]] = {}
+        self._made: dict[tuple[int, tuple[int, int]], Mapping[str, Program]] = {}
         self._cut: dict[tuple[int, str, int], list[Bucket]] = {}
         self._wrapped: dict[int, Sequence[Unit]] = {}
         self._teams: dict[tuple[object, ...], tuple[int, int]] = {}  # first part, and how many
@@ -69,11 +68,12 @@ class Build:
 
     def _programs(self, stage: int, lane: Lane) -> Mapping[str, Program]:
         """What the rank of a lane runs of a stage; several lanes run the same."""
-        job, like = self.job, context.twin(self.job.setting, lane.cp)
+        job, like = self.job, groups.twin(self.job, lane)
         if (stage, like) not in self._made:
-            first, last = stage == 0, stage == job.stages - 1
+            ends = {"first": stage == 0, "last": stage == job.stages - 1}
+            cp, ep = like
             self._made[stage, like] = stage_programs(
-                job.model, job.setting, job.layers(stage), first, last, cp_rank=like
+                job.model, job.setting, job.layers(stage), **ends, cp_rank=cp, ep_rank=ep
             )
         return self._made[stage, like]
 
@@ -234,7 +234,7 @@ class Build:
         if data.split:
             step = Step(variant.kind, variant.place, piped=self.job.mesh.pp > 1)
             items = shard(items, step, self._units(variant.stage), data, parts)
-        elif data.degree > 1 and variant.place == "last" and data.overlap_grad_reduce:
+        elif variant.place == "last" and data.overlap_grad_reduce:
             items = data_parallel.reduce_gradients(items, parts, data)
         if variant.place == "first" and self._gathers_ahead:
             items = data_parallel.wait_for_parameters(items, parts)
@@ -302,10 +302,13 @@ class Build:
         flushed = job.batch is None
         what = Tail(
             parameters=total,
+            experts=sum(h.expert for h in held),
             partial=partial / split,
             kv=kv / split,
             embedding=embedding / split,
-            twin=_shared(total, job) * grad if len(self._twins(q)) > 1 else 0,
+            twin=job.data.share(total, sum(h.expert for h in held)) * grad
+            if len(self._twins(q)) > 1
+            else 0,
             loss_scale=s.dtype == "fp16",
             norm_ranks=tp * job.mesh.pp * job.data.optimizer_split * flushed,
             stashed=bool(job.stale) and job.batch == 1 and job.stale[q] > 0,
@@ -315,11 +318,6 @@ class Build:
             return items
         zeroed = zero_gradients(total, job.data)  # the next step is under way behind it
         return [*items, zeroed._replace(needs=(len(items) - 1,))]
-
-
-def _shared(parameters: int, job: Job) -> float:
-    """Of how many of its parameters a rank holds the reduced gradient."""
-    return parameters / job.data.optimizer_split
 
 
 def _given(items: Program, variant: Variant, head_row: int) -> Program:

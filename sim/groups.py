@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.job import Job
-from sim.strategies import context
+from sim.strategies import context, share
 
 DENSE = ("tp", "cp", "dp")
 
@@ -75,10 +75,27 @@ def _shards(job: Job, axis: str, replica: int) -> slice:
 def _norm(job: Job, lane: Lane) -> tuple[int, ...]:
     """The ranks over which a norm is summed: whose shares of the optimizer make up the model."""
     cells = [(int(job.ranks[lane.tp, c, d, 0]), c, d) for c, d in np.ndindex(job.ranks.shape[1:3])]
+    if job.mesh.ep > 1 or (job.mesh.etp != job.mesh.tp and job.model.experts):
+        return tuple(sorted(job.ranks.ravel().tolist()))
     replicas = sorted(cells)
     mine = replicas.index((int(job.ranks[*lane, 0]), lane.cp, lane.dp))
     some = replicas[_shards(job, "shard", mine)]
     return tuple(sorted(rank for _, c, d in some for rank in job.ranks[:, c, d].ravel().tolist()))
+
+
+def twin(job: Job, lane: Lane) -> tuple[int, int]:
+    """The first coordinates along cp and ep with the same programs."""
+    along = job.mesh.group_of(int(job.ranks[*lane, 0]), "ep")
+    ep = 0 if experts_alike(job) else along.index(int(job.ranks[*lane, 0]))
+    return context.twin(job.setting, lane.cp), ep
+
+
+def experts_alike(job: Job) -> bool:
+    """Whether all ranks along ep have as many tokens to take care of."""
+    if job.mesh.ep == 1 or not job.model.experts:
+        return True
+    first, *others = (share(job.model, job.setting, ep_rank=r) for r in range(job.mesh.ep))
+    return all(other == first for other in others)
 
 
 def kv_copies(job: Job) -> int:
@@ -104,7 +121,7 @@ def atoms(job: Job) -> list[Atom]:
         axis = owner[a]
         name = axis if parts[axis] == 1 else f"{axis}.{seen[axis]}"
         seen[axis] += 1
-        out.append(Atom(name, axis, b // a, _able(job, axis, a // stride[axis])))
+        out.append(Atom(name, axis, b // a, _able(job, axis, a // stride[axis], a)))
     return out
 
 
@@ -127,10 +144,16 @@ def simulated(job: Job, over: Sequence[Atom], names: Collection[str]) -> list[La
     return [lane for lane in lanes(job) if int(job.ranks[*lane, 0]) in kept]
 
 
-def _able(job: Job, axis: str, at: int) -> bool:
-    """Whether lanes that differ in the atom of an axis that begins there run the same programs."""
-    alike = {"cp": context.alike(job.setting) or at < job.setting.ulysses}
-    return alike.get(axis, True)
+def _able(job: Job, axis: str, at: int, begin: int) -> bool:
+    """Whether lanes that differ in an atom run the same programs.
+
+    It begins at ``at`` within its axis, and at ``begin`` among all lanes.
+    """
+    mesh = job.mesh
+    along = mesh.etp <= begin < mesh.etp * mesh.ep
+    if along and not experts_alike(job):
+        return False
+    return axis != "cp" or context.alike(job.setting) or at < job.setting.ulysses
 
 
 def _strides(job: Job) -> tuple[dict[str, int], int]:

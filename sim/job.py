@@ -56,7 +56,8 @@ class Job:
         Sharded units of two stages are two all the same.
         """
         first, last = stage == 0, stage == self.stages - 1
-        held = parameters(self.model, self.setting.tp, self.layers(stage), first, last)
+        s, layers = self.setting, self.layers(stage)
+        held = parameters(self.model, s.tp, layers, first, last, s.ep, s.etp)
         once = self.model.tied and self._one_rank_has_both_ends and not self.data.sharding
         return held._replace(head=0) if once else held
 

@@ -152,10 +152,11 @@ def _experts(recipe: Recipe) -> None:
             f"model.shared_experts x expert_ffn = {shared} cannot be split over "
             f"parallelism.tp = {p.tp}; tp must divide it"
         )
-    if p.tp > p.etp or p.cp > 1:
+    apart = p.tp * p.ep * p.etp > 1
+    if apart and (p.zero > 1 or p.fsdp):
         raise ValueError(
-            f"parallelism.tp = {p.tp} x cp = {p.cp} is not simulated yet with model.experts, whose "
-            "gradients are then reduced over other ranks than the rest; it must be 1"
+            "parallelism.ep or tp > 1 with model.experts and sharded parameters or gradients "
+            "is not simulated yet; zero must be 0 or 1, without fsdp"
         )
 
 

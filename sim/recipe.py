@@ -42,8 +42,6 @@ RECOMPUTE = ("none", "selective", "full")
 
 NOT_YET: dict[str, tuple[object, ...]] = {
     "model.mtp": (None,),
-    "parallelism.ep": (1,),
-    "parallelism.etp": (1,),
     "schedule.deferred_wgrad": (False,),
     "training.fp8": (None,),
     "training.recompute": RECOMPUTE,

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from sim.mesh import Mesh
 from sim.recipe import Recipe
 from sim.sections import DeepSpeedTable, FsdpTable
 from sim.strategies import sharded
 from sim.strategies.data import DataParallel
 from sim.strategies.sharded import Fetch, Sharding
 from sim.units import BYTES
+
+
+def mesh_of(recipe: Recipe) -> Mesh:
+    """The axes over the recipe's ranks."""
+    p = recipe.parallelism
+    return Mesh(p.tp, p.cp, p.ep, p.dp or 1, p.pp, p.etp, p.order)
 
 
 def data_parallel(recipe: Recipe) -> DataParallel:
@@ -18,6 +25,7 @@ def data_parallel(recipe: Recipe) -> DataParallel:
         bucket = p.deepspeed.reduce_bucket_size * BYTES[training.grad_dtype]
     return DataParallel(
         degree=(p.dp or 1) * p.cp,
+        experts=mesh_of(recipe).edp if recipe.model.experts and p.tp * p.ep * p.etp > 1 else None,
         zero=p.zero,
         overlap_grad_reduce=p.overlap_grad_reduce,
         overlap_param_gather=p.overlap_param_gather,

@@ -21,7 +21,8 @@ def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]
     and FSDP all of it. YaFSDP's buffers hold its largest unit twice. A pipeline that is not flushed
     keeps the weights of as many updates before (PipeDream's stash, 2BW's second buffer).
     """
-    held = sum(job.held(s).total for s in stages)
+    parts = [job.held(s) for s in stages]
+    held, experts = (sum(getattr(of, name) for of in parts) for name in ("total", "expert"))
     weight = BYTES[job.data.dtype]
     state = ADAM + (MASTER if weight < 4 else 0)
     stale = job.stale[q] if job.stale else 0
@@ -29,7 +30,7 @@ def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]
         "weights": held * weight / job.data.weight_split,
         **({"stashed_weights": float(stale * held * weight)} if stale else {}),
         "gradients": held * BYTES[job.data.grad_dtype] / job.data.gradient_split,
-        "optimizer": held * state / job.data.optimizer_split,
+        "optimizer": job.data.share(held, experts) * state,
         **_buffers(job, stages, held),
     }
 

@@ -21,11 +21,10 @@ from sim.graph import Communication, Graph
 from sim.hardware import Machine
 from sim.host import launched, waited
 from sim.job import Job
-from sim.mesh import Mesh
 from sim.model import Setting
 from sim.price import price
 from sim.recipe import Recipe
-from sim.replicas import data_parallel
+from sim.replicas import data_parallel, mesh_of
 from sim.stage_times import stage_seconds
 from sim.strategies.exchange import Policy
 from sim.summary import summary
@@ -150,9 +149,11 @@ def _without_plan(recipe: Recipe) -> Job:
             cp_kind=p.cp_kind,
             cp_placement=p.cp_placement,
             ulysses=p.ulysses,
+            ep=p.ep,
+            etp=p.etp,
         ),
         data=data_parallel(recipe),
-        mesh=Mesh(tp=p.tp, cp=p.cp, dp=p.dp or 1, pp=p.pp, order=p.order),
+        mesh=mesh_of(recipe),
         plan=[],
         policy=Policy(p.p2p, paired=interleaved, ahead=1 if p.overlap_p2p else 0),
         layers_per_stage=recipe.layers_per_stage,

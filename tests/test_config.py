@@ -182,8 +182,6 @@ def test_interleaved_refuses_what_neither_megatron_nor_torch_takes():
 
 
 LATER = [
-    ("parallelism.ep", 2, "it must be 1"),
-    ("parallelism.etp", 2, "it must be 1"),
     ("model.mtp", 1, "leave it out"),
     ("schedule.deferred_wgrad", True, "it must be false"),
     ("training.fp8", {"recipe": "delayed"}, "leave it out"),

@@ -82,7 +82,7 @@ def sent(items: Iterable[Item], axis: str, ranks: int) -> float:
 def test_forward_of_a_layer_with_experts_by_hand() -> None:
     """64 tokens, 2 of 8 experts each: 128 copies, 16 for each expert, rows of 128 bytes."""
     ops = layer(MIXTRAL, share(MIXTRAL, ONE))
-    found = [(n, w.kind, w.bytes, w.shape) for op in ops for n, w in op.forward]
+    found = [(n, w.kind, w.bytes, w.shape) for op in ops for n, w, *_ in op.forward]
     begin = [name for name, *_ in found].index("mlp_norm") + 1
     copies, tokens = 128 * 128, 64 * 128
     matrices = 8 * 2 * (16 * 64 + 64 * 96 + 16 * 96), 8 * 2 * (16 * 48 + 48 * 64 + 16 * 64)
@@ -171,7 +171,12 @@ def test_dropped_tokens_are_not_multiplied() -> None:
     assert share(ZIPF, ONE).routed == (47, 23, 16, 12, 9, 8, 7, 6)
     assert share(capped, ONE).routed == (24, 23, 16, 12, 9, 8, 7, 6)
     fc1 = [
-        sum(w.flops for op in layer(m, share(m, ONE)) for n, w in op.forward if n == "expert_fc1")
+        sum(
+            w.flops
+            for op in layer(m, share(m, ONE))
+            for n, w, *_ in op.forward
+            if n == "expert_fc1"
+        )
         for m in (ZIPF, capped)
     ]
     assert fc1[0] - fc1[1] == 2 * 23 * 96 * 64
@@ -238,14 +243,16 @@ def test_an_uneven_all_to_all_waits_for_the_rank_that_is_sent_most() -> None:
     Half of them come from the other rank; both ranks state that buffer.
     """
     setting = replace(ONE, ep=2)
-    parts = [share(ZIPF, setting, rank) for rank in (0, 1)]
+    parts = [share(ZIPF, setting, ep_rank=rank) for rank in (0, 1)]
     assert [part.routed for part in parts] == [(94, 47, 31, 24), (19, 16, 13, 12)]
     assert [part.exchanged for part in parts] == [196, 196]
     assert [part.copies for part in parts] == [128, 128]
     buffers = [
         [
             c.bytes
-            for c in collectives(stage_programs(ZIPF, setting, [0], False, False, ep_rank=r)["F"], "ep")
+            for c in collectives(
+                stage_programs(ZIPF, setting, [0], False, False, ep_rank=r)["F"], "ep"
+            )
         ]
         for r in (0, 1)
     ]

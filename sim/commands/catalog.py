@@ -37,6 +37,8 @@ STRATEGIES = {
         "which parts of it each GPU has, so that causal attention is even",
     ),
     "parallelism.ulysses": ("Ulysses in a ring", "so many GPUs exchange heads, with a ring across"),
+    "parallelism.ep": ("expert parallel", "so many GPUs share the experts of a mixture"),
+    "parallelism.etp": ("tensor parallel in experts", "so many GPUs share each expert"),
     "parallelism.pp": ("pipeline parallel", "so many ranks hold the layers one after another"),
     "schedule.name": (
         "pipeline schedule",

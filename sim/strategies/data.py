@@ -21,9 +21,14 @@ from sim.strategies.sharded import Sharding
 
 @dataclass(frozen=True)
 class DataParallel:
-    """How replicas agree. Sizes in bytes."""
+    """How replicas agree. Sizes in bytes.
+
+    ``experts`` is how many ranks hold the same experts, where those are not the replicas of the
+    rest: their gradients are reduced over an axis of their own, ``edp``.
+    """
 
     degree: int
+    experts: int | None = None
     zero: int = 0  # stage; 3 has a sharding too
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = False
@@ -52,9 +57,19 @@ class DataParallel:
         return self.sharding.group if self.sharding else self.degree if self.zero else 1
 
     @property
+    def expert_split(self) -> int:
+        """How many ranks share the optimizer's state of an expert."""
+        return self.optimizer_split if self.experts is None else self.experts if self.zero else 1
+
+    def share(self, parameters: int, experts: int) -> float:
+        """How many parameters a rank updates, of so many, some of them in experts."""
+        return (parameters - experts) / self.optimizer_split + experts / self.expert_split
+
+    @property
     def gathers_updated(self) -> bool:
         """Whether updated parameters are gathered, as each rank holds all of them."""
-        return self.degree > 1 and self.zero > 0 and not self.sharding
+        replicas = max(self.degree, self.experts or 1)
+        return replicas > 1 and self.zero > 0 and not self.sharding
 
     @property
     def split(self) -> bool:
@@ -75,26 +90,51 @@ class Bucket(NamedTuple):
     parameters: int
     after: int  # position in the backward of the item that makes its last gradient
     layers: frozenset[int]  # of its parameters; -1 for the embedding, HEAD for the output matrix
+    axis: str = "dp"  # edp: experts
 
 
 def buckets(backward: Program, held: Parameters, data: DataParallel) -> list[Bucket]:
-    """Cut a stage's parameters into buckets in the order in which ``backward`` makes gradients."""
-    whole = data.degree == 1 or not data.overlap_grad_reduce
+    """Cut a stage's parameters into buckets in the order in which ``backward`` makes gradients.
+
+    Those of experts that are reduced apart have buckets of their own. What has no replicas is in
+    none.
+    """
+    made = _made(backward, held)
+    apart = [(i, size) for i, size in made if data.experts and _is_expert(backward[i])]
+    parts = {"dp": (data.degree, [of for of in made if of not in apart])}
+    parts["edp"] = (data.experts or 1, apart)
+    out = [
+        bucket
+        for axis, (degree, some) in parts.items()
+        if degree > 1
+        for bucket in _cut(backward, some, data, axis)
+    ]
+    return sorted(out, key=lambda bucket: bucket.after)
+
+
+def _cut(
+    backward: Program, made: Sequence[tuple[int, int]], data: DataParallel, axis: str
+) -> list[Bucket]:
+    whole = not data.overlap_grad_reduce
     limits = [math.inf if whole else data.bucket / BYTES[data.grad_dtype]]
     if data.first_bucket is not None and not whole:
         limits.append(data.first_bucket / BYTES[data.grad_dtype])
     out: list[Bucket] = []
     count, layers = 0, set[int]()
-    for i, size in _made(backward, held):
+    for i, size in made:
         count += size
         layers.add(_owner(backward[i]))
         if count >= limits[-1]:
             limits = limits[:1]
-            out.append(Bucket(count, i, frozenset(layers)))
+            out.append(Bucket(count, i, frozenset(layers), axis))
             count, layers = 0, set()
     if count:
-        out.append(Bucket(count, len(backward) - 1, frozenset(layers)))
+        out.append(Bucket(count, len(backward) - 1, frozenset(layers), axis))
     return out
+
+
+def _is_expert(item: Item) -> bool:
+    return item.name.startswith("expert_")
 
 
 def _made(backward: Program, held: Parameters) -> list[tuple[int, int]]:
@@ -132,15 +172,15 @@ def _owner(item: Item) -> int:
 
 def reduce_gradients(backward: Program, parts: Sequence[Bucket], data: DataParallel) -> Program:
     """``backward`` with each bucket's reduction issued behind the item that fills it."""
-    at = {bucket.after: bucket for bucket in parts}
     out: list[Item] = []
     moved: list[int] = []  # old position -> new
     for i, item in enumerate(backward):
         needs = tuple(moved[n] if n >= 0 else n for n in item.needs)
         moved.append(len(out))
         out.append(item._replace(needs=needs))
-        if i in at:
-            out += reduction(at[i], data, len(out))
+        for bucket in parts:
+            if bucket.after == i:
+                out += reduction(bucket, data, len(out))
     return [*out, *copies_back(out, data)]
 
 
@@ -170,14 +210,15 @@ def reduction(
     kind = "reduce_scatter" if data.zero else "all_reduce"
     size = float(bucket.parameters * BYTES[data.grad_dtype])
     scale = Kernel("grad_scale", Compute("elementwise", 0.0, 2 * size), "O", needs=needs)
-    return scale, Collective(f"grad_{kind}", "dp", kind, size, "O", needs=(at,))
+    return scale, Collective(f"grad_{kind}", bucket.axis, kind, size, "O", needs=(at,))
 
 
 def gathers(parts: Sequence[Bucket], data: DataParallel) -> list[Collective]:
     """All-gathers of the updated parameters, one per bucket, in the order of the forward."""
+    each = BYTES[data.dtype]
     return [
-        Collective("param_all_gather", "dp", "all_gather", size, "O")
-        for size in (float(bucket.parameters * BYTES[data.dtype]) for bucket in reversed(parts))
+        Collective("param_all_gather", b.axis, "all_gather", float(b.parameters * each), "O")
+        for b in reversed(parts)
     ]
 
 

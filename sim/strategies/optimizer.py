@@ -24,6 +24,7 @@ class Tail:
     """What one rank has to do after its last backward."""
 
     parameters: int  # that this rank holds
+    experts: int = 0  # of them in experts
     partial: float = 0.0  # bytes of gradients to sum over tp: norms under sequence parallelism
     kv: float = 0.0  # bytes of K and V gradients to sum over the ranks that hold the same heads
     embedding: float = 0.0  # bytes of the tied embedding's gradient, to sum over its two stages
@@ -39,7 +40,7 @@ def tail(
     """The ops after the last backward; ``inputs`` slots say what must have ended before."""
     items: list[Item] = []
     before = tuple(-1 - k for k in range(inputs))
-    if data.degree > 1 and not data.overlap_grad_reduce:
+    if not data.overlap_grad_reduce:
         for bucket in (bucket for parts in stages for bucket in parts):
             items += reduction(bucket, data, len(items), before)
         items += copies_back(items, data)
@@ -76,7 +77,7 @@ def _update(
     limit), Adam, and the weights' 16-bit copy. Without a flush there is no norm over all stages,
     so nothing is clipped.
     """
-    share = what.parameters / data.optimizer_split
+    share = data.share(what.parameters, what.experts)
     grad, weight = BYTES[data.grad_dtype], BYTES[data.dtype]
 
     def kernel(name: str, size: float, needs: tuple[int, ...] = ()) -> Kernel:
