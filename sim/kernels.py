@@ -108,7 +108,8 @@ def _gemm(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
     c = constants(Gemm, by_dtype.get(work.dtype) or by_dtype.get("bf16") or {})
     seconds = gemm_seconds(c, gpu.peak[work.dtype], gpu.sms, batch, m, n, k)
     done = work.flops / (2 * batch * m * n * k)  # less than 1 when part of the result is skipped
-    once = BYTES.get(work.dtype, 1) * batch * (m * k + k * n + m * n)
+    width = BYTES.get(work.dtype, 2)
+    once = batch * (width * (m * k + k * n) + max(width, 2) * m * n)  # no result of 8 bits
     added = c.accumulate * max(work.bytes - once, 0.0) / gpu.memory_bandwidth
     memory = work.bytes / (gpu.memory_bandwidth * c.memory)
     return float(seconds) * done + added, memory, c.fixed
