@@ -20,8 +20,9 @@ of norm, softmax, embedding, cross entropy and optimizer are A100 ones and serve
 FP8: the frameworks quantise the operand of m rows first, in kernels that the rows include. The fit
 finds them, as bytes of it that are moved beside the multiplication and a longer launch, and leaves
 them out of the constants; the share of the HBM bandwidth and the launch are those of bf16.
-All-reduces between nodes: without trees, the faster of rings and two levels counts. Those of 10
-nodes hold with and without trees; small ones over hundreds of nodes only with them.
+All-reduces between nodes: without trees, the faster of rings and two levels counts. Over 10 nodes
+trees change little; over 2 to 512 nodes of Alps, another network, small ones took a multiple of the
+measured time without trees and come out at half of it with them.
 """
 COLLECTIVES = """Inside a node: time = base + rounds · hop + wire bytes / (nominal · share).
 "simple" is fitted from 4 MiB up, "low latency" up to 1 MiB.
