@@ -113,8 +113,9 @@ def _gemm(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
         seconds = grouped_gemm_seconds(c, gpu.peak[work.dtype], gpu.sms, products)
     whole = sum(2 * batch * m * n * k for batch, m, n, k in products)
     done = work.flops / whole  # less than 1 when part of the result is skipped
-    size = BYTES.get(work.dtype, 1)
-    once = sum(size * batch * (m * k + k * n + m * n) for batch, m, n, k in products)
+    width = BYTES.get(work.dtype, 2)
+    written = max(width, 2)  # no result of 8 bits
+    once = sum(batch * (width * (m * k + k * n) + written * m * n) for batch, m, n, k in products)
     added = c.accumulate * max(work.bytes - once, 0.0) / gpu.memory_bandwidth
     memory = work.bytes / (gpu.memory_bandwidth * c.memory)
     return float(seconds) * done + added, memory, c.fixed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-BYTES = {"bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
+BYTES = {"fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
 """Bytes of one element as it lies in memory."""
 
 _PREFIX = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3}

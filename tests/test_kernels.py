@@ -238,3 +238,18 @@ def test_a_result_that_is_added_to_costs_its_extra_traffic():
     added = work._replace(bytes=work.bytes + 10 * 600 * 250)
     plain, extra = (kernels.compute_seconds(TOY, w)[0] for w in (work, added))
     assert extra - plain == pytest.approx(750.0, rel=1e-12)
+
+
+def test_fp8_operands_are_half_as_wide_and_its_result_is_not():
+    """4,096 tokens of one H100: 2 bytes of result per element are no addition to it; fp32 is."""
+    gpu = REAL["dgx_h100"]
+    flops, operands, result = 2.0 * 4096**3, 2.0 * 4096**2, 4096.0**2
+    plain = Compute("gemm", flops, operands + 2 * result, (1, 4096, 4096, 4096), "fp8")
+    added = plain._replace(bytes=operands + 6 * result)
+    c = gpu.costs["gemm"]["fp8"]
+    fast, memory, fixed = kernels.compute_seconds(gpu, plain)
+    assert flops / fast < gpu.peak["fp8"]
+    assert fast < kernels.compute_seconds(gpu, gemm(1, 4096, 4096, 4096))[0] / 1.5
+    assert (memory, fixed) == (plain.bytes / (gpu.memory_bandwidth * c["memory"]), c["fixed"])
+    more = c["accumulate"] * 4 * result / gpu.memory_bandwidth
+    assert kernels.compute_seconds(gpu, added)[0] - fast == pytest.approx(more)

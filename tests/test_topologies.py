@@ -80,6 +80,48 @@ def test_published_figures():
     assert a100.memory == h100.memory == 80 * 2**30
 
 
+SHIPPED = {  # GB/s of memory, GiB of it, TFLOP/s in bf16, GB/s of NVLink and network each way
+    "dgx_a100": (2039, 80, 312, 300, 25),
+    "dgx_a100_40gb": (1555, 40, 312, 300, 25),
+    "dgx_a800": (2039, 80, 312, 200, 25),
+    "dgx_b200": (8000, 179, 2250, 900, 50),
+    "dgx_h100": (3352, 80, 989.4, 450, 50),
+    "dgx_h200": (4800, 140.4, 989.4, 450, 50),
+    "dgx_h800": (3352, 80, 989.4, 200, 50),
+    "h100_96gb": (2400, 96, 989.4, 450, 50),
+    "selene": (2039, 80, 312, 300, 25),
+}
+
+
+@pytest.mark.parametrize("name", topologies.names())
+def test_datasheet_figures_of_every_machine(name):
+    memory, gib, bf16, link, port = SHIPPED[name]
+    cluster = load(name, 16)
+    assert cluster.gpu.memory_bandwidth == memory * 1e9
+    assert cluster.gpu.memory == pytest.approx(gib * 2**30)
+    assert cluster.gpu.peak["bf16"] == bf16 * 1e12
+    nominal = cluster.capacity / cluster.efficiency
+    assert nominal[cluster.index[0, "nvswitch 0"]] == pytest.approx(link * 1e9)
+    assert nominal[cluster.index[0, cluster.uplink[0]]] == pytest.approx(port * 1e9)
+
+
+def test_an_h800_moves_what_deepseek_says():
+    """160 GB/s over NVLink, 3.2 times the 50 GB/s of a port."""
+    cluster = load("dgx_h800", 16)
+    assert cluster.capacity[cluster.index[0, "nvswitch 0"]] == pytest.approx(160e9)
+
+
+@pytest.mark.parametrize("name", topologies.names())
+def test_a_small_job_runs_on_every_machine(name):
+    recipe = {
+        "model": {"preset": "gpt-22b", "layers": 1, "attention": "flash"},
+        "cluster": {"topology": name, "gpus": 16},
+        "parallelism": {"tp": 8, "dp": 2},
+        "training": {"global_batch": 2},
+    }
+    assert run(config.parse(recipe)).summary["step_time_s"] > 0
+
+
 def test_plain_dgx_a100_gives_each_gpu_a_port_of_its_own():
     cluster = load("dgx_a100", 16)
     ports = [i for i, (u, _) in enumerate(cluster.links) if str(u).startswith("nic 0")]

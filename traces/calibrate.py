@@ -8,7 +8,7 @@ sources, in ``traces/calibration``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ import topologies
 from sim import topology
 from sim.cluster import Gpu
 from sim.kernels import Attention, Gemm
-from traces.calibration import attention, collectives, gemm, memory
+from traces.calibration import attention, collectives, gemm, memory, network
 from traces.calibration import tables as measured
 from traces.calibration.errors import Fit, FitError
 
@@ -27,23 +27,13 @@ SIMPLE, LOW_LATENCY = 4 * 2**20, 2**20  # bytes: NCCL's protocols are fitted abo
 SOURCES = {
     "gemm": "traincast calibrate; gemm_perf of {package}, {folder}, all frameworks; accumulate: "
     "A100 pairs in traces/calibration/accumulate.py",
+    "fp8": "traincast calibrate; gemm_perf of {package}, {folder}, all frameworks, less the "
+    "quantisation that its rows include; accumulate, memory, fixed: as bf16",
     "attention": "traincast calibrate; published figures in traces/calibration/attention.py",
+    "prefill": "traincast calibrate; forward and keys: prefill rows of {package}, {folder}; "
+    "backward and head_dim: as the A100's, traces/calibration/attention.py",
     "memory_kernels": "traincast calibrate; recorded A100 kernels in traces/calibration/memory.py",
 }
-
-
-REPORT = f"""# How well the constants fit
-
-Made by `traincast calibrate a100 --write` and `traincast calibrate h100 --write` from
-{measured.PACKAGE} and the figures in `traces/calibration`; no step time went in.
-Errors are of predicted against measured time: mean of the absolute error, mean signed error, 90th
-percentile, maximum. GEMM rows: m from 1,024, n and k from 512, m in whole tiles. Rows that begin
-with "check" were not fitted. A kind with one row is read off that row, so it fits exactly. Kernels
-of norm, softmax, embedding, cross entropy and optimizer are A100 ones and serve the H100 as well.
-"""
-COLLECTIVES = """Inside a node: time = base + rounds · hop + wire bytes / (nominal · share).
-"simple" is fitted from 4 MiB up, "low latency" up to 1 MiB.
-"""
 
 
 class Kind(NamedTuple):
@@ -52,11 +42,17 @@ class Kind(NamedTuple):
     topology: str
     folder: str
     dtypes: Mapping[str, str]
+    curves: str  # of attention: the kind that the published figures are of, "" where none are
+    in_switch: bool  # whether NVSwitch adds up the all-reduces of 8 GPUs
 
 
+BF16 = {"bf16": "bfloat16"}
+BOTH = {**BF16, "fp8": "fp8"}
 KINDS = {
-    "a100": Kind("dgx_a100", "a100_sxm", {"bf16": "bfloat16"}),
-    "h100": Kind("dgx_h100", "h100_sxm", {"bf16": "bfloat16"}),
+    "a100": Kind("dgx_a100", "a100_sxm", BF16, "a100", in_switch=False),
+    "h100": Kind("dgx_h100", "h100_sxm", BOTH, "h100", in_switch=True),
+    "h200": Kind("dgx_h200", "h200_sxm", BOTH, "h100", in_switch=True),
+    "b200": Kind("dgx_b200", "b200_sxm", BOTH, "", in_switch=True),
 }
 
 
@@ -100,42 +96,55 @@ def calibrate(gpu: str, tables: Path | None = None) -> Calibration:
         raise ValueError(f"no folder {kind.folder} of tables in {folder.parent}")
     machine = topology.read(kind.topology)
     target = Gpu(**machine["gpu"])
-    fits = {f"gemm.{dtype}": _gemm(target, gpu, dtype, folder) for dtype in kind.dtypes}
-    fits["attention"] = _attention(target, gpu, folder)
+    fits = _gemms(target, gpu, folder)
+    fits["attention"] = _attention(target, kind, folder)
     fits["memory_kernels"] = memory.fit()
-    wires = _collectives(folder, machine["node"]["link"]["bandwidth"])
-    errors = tuple(error for fit in (*fits.values(), *wires.values()) for error in fit.errors)
+    wires = _collectives(folder, machine["node"]["link"]["bandwidth"], kind.in_switch)
+    errors = [error for fit in (*fits.values(), *wires.values()) for error in fit.errors]
+    errors += network.check() if gpu == "h100" else ()
     constants = {
-        name: {**fit.constants, "source": _source(name, kind.folder)} for name, fit in fits.items()
+        name: {**fit.constants, "source": _source(name, kind)} for name, fit in fits.items()
     }
-    return Calibration(gpu, constants, {k: f.constants for k, f in wires.items()}, errors)
+    return Calibration(gpu, constants, {k: f.constants for k, f in wires.items()}, tuple(errors))
 
 
-def _source(name: str, folder: str) -> str:
-    family = name.partition(".")[0]
-    return SOURCES[family].format(package=measured.PACKAGE, folder=folder)
+def _source(name: str, kind: Kind) -> str:
+    family = "fp8" if name == "gemm.fp8" else name.partition(".")[0]
+    if family == "attention" and not kind.curves:
+        family = "prefill"
+    return SOURCES[family].format(package=measured.PACKAGE, folder=kind.folder)
 
 
-def _gemm(target: Gpu, gpu: str, dtype: str, folder: Path) -> Fit:
-    fit = gemm.fit(target, dtype, measured.gemm_rows(folder, KINDS[gpu].dtypes[dtype]))
-    seen = gemm.check(target, gpu, dtype, Gemm(**fit.constants))
-    return Fit(fit.constants, (*fit.errors, *seen))
+def _gemms(target: Gpu, gpu: str, folder: Path) -> dict[str, Fit]:
+    """By dtype; those after the first take from it what their rows do not tell."""
+    out: dict[str, Fit] = {}
+    for dtype, name in KINDS[gpu].dtypes.items():
+        first = next(iter(out.values()), None)
+        rows = measured.gemm_rows(folder, name)
+        fit = gemm.fit(target, dtype, rows, Gemm(**first.constants) if first else None)
+        seen = gemm.check(target, gpu, dtype, Gemm(**fit.constants))
+        out[f"gemm.{dtype}"] = Fit(fit.constants, (*fit.errors, *seen))
+    return out
 
 
-def _attention(target: Gpu, gpu: str, folder: Path) -> Fit:
-    fit = attention.fit(target, gpu)
-    seen = attention.check(target, Attention(**fit.constants), *measured.attention_rows(folder))
+def _attention(target: Gpu, kind: Kind, folder: Path) -> Fit:
+    rows = measured.attention_rows(folder)
+    if not kind.curves:
+        ampere = attention.fit(Gpu(**topology.read("dgx_a100")["gpu"]), "a100")
+        return attention.fit_prefill(target, Attention(**ampere.constants), *rows)
+    fit = attention.fit(target, kind.curves)
+    seen = attention.check(target, Attention(**fit.constants), *rows)
     return Fit(fit.constants, (*fit.errors, seen))
 
 
-def _collectives(folder: Path, nominal: float) -> dict[str, Fit]:
+def _collectives(folder: Path, nominal: float, in_switch: bool) -> dict[str, Fit]:
     """Fits by "collective protocol"; an all-reduce of 8 GPUs that NVSwitch adds up stands apart."""
     out = {}
     for name, called in collectives.FITTED.items():
         rows = measured.nccl_rows(folder, called)
-        in_switch = name == "all_reduce" and folder.name.startswith("h100")
-        parts = {name: (rows.gpus < 8) | (not in_switch)}
-        if in_switch:
+        apart = in_switch and name == "all_reduce"
+        parts = {name: (rows.gpus < 8) | (not apart)}
+        if apart:
             parts[f"{name} in-switch"] = rows.gpus == 8
         for label, mask in parts.items():
             for protocol, sizes in (
@@ -147,27 +156,6 @@ def _collectives(folder: Path, nominal: float) -> dict[str, Fit]:
                 errors = tuple(e._replace(family=f"{label}, {protocol}") for e in fit.errors)
                 out[f"{label}, {protocol}"] = Fit(fit.constants, errors)
     return out
-
-
-def report(calibrations: Sequence[Calibration]) -> str:
-    """All errors and fits of collectives as two tables of Markdown."""
-    out = [
-        REPORT,
-        "| GPU | family | rows | mean | bias | p90 | max |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for c in calibrations:
-        for e in c.errors:
-            percent = " | ".join(f"{100 * value:.1f} %" for value in e[2:])
-            out.append(f"| {c.gpu} | {e.family} | {e.rows} | {percent} |")
-    out += ["", COLLECTIVES, "| GPU | collective | base | hop | share of the link, by group size |"]
-    out.append("|---|---|---|---|---|")
-    for c in calibrations:
-        for name, fit in c.collectives.items():
-            shares = ", ".join(f"{k[6:]}: {v:.3f}" for k, v in fit.items() if k[:6] == "share_")
-            latency = f"{fit['base'] * 1e6:.1f} us | {fit['hop'] * 1e6:.2f} us"
-            out.append(f"| {c.gpu} | {name} | {latency} | {shares} |")
-    return "\n".join(out) + "\n"
 
 
 def replace(text: str, fitted: str) -> str:

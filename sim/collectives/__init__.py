@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from sim.cluster import Cluster
-from sim.collectives import all_to_all, direct, exchange, hierarchical, nvls, ring
+from sim.collectives import all_to_all, direct, exchange, hierarchical, nvls, ring, tree
 from sim.collectives.base import EMPTY, Traffic, UnsuitableError, alone
 from sim.graph import Communication
 
@@ -23,6 +23,7 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "ring": ring.all_reduce,
         "hierarchical": hierarchical.all_reduce,
         "nvls": nvls.all_reduce,
+        "tree": tree.all_reduce,
     },
     "all_gather": {
         "ring": ring.all_gather,

@@ -4,6 +4,9 @@ A100: FlashAttention-2, forward and backward together, as published; how they di
 the paper: up to 73 % of the peak forward, 63 % backward. H100: the forward of cuDNN's kernel (what
 Megatron and NeMo run there) in FlashAttention-3's figure, with the effect of the head dimension
 from FlashAttention-3 itself; backward in the A100's proportion, as no public table of it was found.
+H200: as H100. B200, of which no figure is written down here: prefill kernels of inference, with
+head dimension 128. Of 64 they reach half the FLOP/s there, as exponentials set their pace; no share
+up to 1 has such a ramp, so head dimensions go by the A100's and times of 64 come out too short.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.cluster import Gpu
-from sim.kernels import Attention, attention_seconds
+from sim.kernels import QUERY_TILE, Attention, attention_seconds
 from traces.calibration.errors import Fit, FitError, Floats, fit_error, solve
 
 BACKWARD = 0.63 / 0.73  # FlashAttention-2, arXiv 2307.08691
@@ -22,6 +25,7 @@ MEMORY, FIXED = 0.8, 5e-6  # never the limit in these rows; fixed: two launches 
 
 
 CHECK = "check, attention: inference prefill of aiconfigurator-core, fastest framework"
+FULL_WAVES = 4  # of blocks on the GPU, from which on a prefill row says what a full one reaches
 
 
 class Curve(NamedTuple):
@@ -76,6 +80,26 @@ def fit(gpu: Gpu, kind: str) -> Fit:
     return Fit(constants(x, kernels[0])._asdict(), errors)
 
 
+def fit_prefill(gpu: Gpu, like: Attention, heads: Floats, s: Floats, seconds: Floats) -> Fit:
+    """Forward share and keys from causal prefill rows that fill the GPU; all else as ``like``."""
+    full = heads * np.ceil(s / QUERY_TILE) >= FULL_WAVES * gpu.sms
+    heads, s, seconds = heads[full], s[full], seconds[full]
+
+    def constants(x: Floats) -> Attention:
+        forward, keys = map(float, x)
+        return like._replace(forward=forward, backward=forward * BACKWARD, keys=keys)
+
+    x = solve(
+        lambda x: np.log(_prefill(gpu, constants(x), heads, s) / seconds),
+        [0.7, 150.0],
+        0.0,
+        [1.0, 2000.0],
+    )
+    times = _prefill(gpu, constants(x), heads, s)
+    error = fit_error("attention, prefill rows that fill the GPU", times, seconds)
+    return Fit(constants(x)._asdict(), (error,))
+
+
 def predict(gpu: Gpu, c: Attention, curve: Curve) -> Floats:
     """Seconds of every point of a curve: forward, and backward where it is in."""
     s = np.array(curve.sequence, np.float64)
@@ -92,11 +116,14 @@ def predict(gpu: Gpu, c: Attention, curve: Curve) -> Floats:
 
 def check(gpu: Gpu, c: Attention, heads: Floats, s: Floats, seconds: Floats) -> FitError:
     """The forward fit against causal prefill kernels of inference, which also fill a cache."""
+    return fit_error(CHECK, _prefill(gpu, c, heads, s), seconds)
+
+
+def _prefill(gpu: Gpu, c: Attention, heads: Floats, s: Floats) -> Floats:
+    """Seconds of a causal forward with head dimension 128."""
     flops = 2.0 * heads * s * s * 128
-    arithmetic = attention_seconds(
-        c, gpu.peak["bf16"] * c.forward, gpu.sms, flops, heads, s, s / 2, 128.0
-    )
-    return fit_error(CHECK, np.asarray(arithmetic) + c.fixed, seconds)
+    peak = gpu.peak["bf16"] * c.forward
+    return np.asarray(attention_seconds(c, peak, gpu.sms, flops, heads, s, s / 2, 128.0)) + c.fixed
 
 
 def _seconds(curve: Curve) -> Floats:

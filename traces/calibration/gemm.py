@@ -14,6 +14,7 @@ import numpy as np
 
 from sim.cluster import Gpu
 from sim.kernels import Gemm, gemm_seconds
+from sim.units import BYTES
 from traces.calibration import accumulate
 from traces.calibration.errors import Fit, FitError, Floats, fit_error, solve
 from traces.calibration.tables import GemmRows, take
@@ -37,8 +38,10 @@ class Recorded(NamedTuple):
     seconds: float
 
 
+QUANTISE = 5.0, 0.0, 40.0  # start and bounds: bytes moved per element of the operand of m rows
 MEGATRON = "Megatron GPT TP 8 trace, fp16 (astra-sim 24S_HML_FP kineto), medians"
 BEST = "best sustained shape of a search, bf16 (stas00/ml-engineering MAMF)"
+BEST_FP8 = BEST.replace("bf16", "fp8")
 RECORDED = (
     Recorded("a100", MEGATRON, 1, 8192, 1536, 4096, 403e-6),
     Recorded("a100", MEGATRON, 1, 8192, 4096, 512, 161e-6),
@@ -49,13 +52,22 @@ RECORDED = (
     Recorded("a100", MEGATRON, 32, 2048, 64, 2048, 184e-6),  # context
     Recorded("a100", BEST, 1, 1024, 10240, 5120, 2 * 1024 * 10240 * 5120 / 271.2e12),
     Recorded("h100", BEST, 1, 2048, 2048, 13312, 2 * 2048 * 2048 * 13312 / 794.5e12),
+    Recorded("h100", BEST_FP8, 1, 1024, 9216, 14336, 2 * 1024 * 9216 * 14336 / 1402.6e12),
+    Recorded("h200", BEST_FP8, 1, 1280, 4096, 12032, 2 * 1280 * 4096 * 12032 / 1453.4e12),
+    Recorded("b200", BEST, 1, 1792, 16128, 3072, 2 * 1792 * 16128 * 3072 / 1745.0e12),
+    Recorded("b200", BEST_FP8, 1, 15360, 4096, 3072, 2 * 15360 * 4096 * 3072 / 3432.5e12),
 )
 """Not fitted: what the fit is held against."""
 
 
-def fit(gpu: Gpu, dtype: str, rows: GemmRows) -> Fit:
-    """Constants for one dtype of the topology, and errors on training-sized rows."""
-    memory, added = _memory_share(gpu, rows), accumulate.fit()
+def fit(gpu: Gpu, dtype: str, rows: GemmRows, like: Gemm | None = None) -> Fit:
+    """Constants for one dtype of the topology, and errors on training-sized rows.
+
+    Rows of fp8 include the kernels that quantise an operand: their traffic is fitted and left out,
+    and what they hide, the memory share and the launch, is taken from ``like``.
+    """
+    memory = like.memory if like else _memory_share(gpu, dtype, rows)
+    added = accumulate.fit()
     rows = training_sized(rows)
 
     def constants(x: Floats) -> Gemm:
@@ -64,18 +76,29 @@ def fit(gpu: Gpu, dtype: str, rows: GemmRows) -> Fit:
         si["fixed"] *= 1e-6
         return Gemm(memory=memory, **added.constants, **si)
 
-    def off(x: Floats) -> Floats:
-        out: Floats = np.log(predict(gpu, dtype, constants(x), 1.0, *rows[:3]) / rows.seconds)
-        return out
+    def times(x: Floats) -> Floats:
+        quantised: Floats = x[len(ORDER) :].sum() * rows.m * rows.k / gpu.memory_bandwidth
+        return predict(gpu, dtype, constants(x[: len(ORDER)]), 1.0, *rows[:3]) + quantised
 
-    best = constants(solve(off, START, LOW, HIGH))
-    family = f"gemm {dtype}"
-    error = fit_error(family, predict(gpu, dtype, best, 1.0, *rows[:3]), rows.seconds)
-    both = rows.spread[~np.isnan(rows.spread)]
-    spread = fit_error(
-        f"{family}: spread over frameworks (standard deviation)", 1.0 + both, np.ones_like(both)
+    start, low, high = (
+        (*bounds, *([extra] if like else []))
+        for bounds, extra in zip((START, LOW, HIGH), QUANTISE, strict=True)
     )
-    return Fit(best._asdict(), (error, spread, *added.errors))
+    x = solve(lambda x: np.log(times(x) / rows.seconds), start, low, high)
+    best = constants(x[: len(ORDER)])
+    family = f"gemm {dtype}"
+    errors: tuple[FitError, ...] = (
+        fit_error(family, times(x), rows.seconds),
+        _spread(family, rows),
+    )
+    errors += () if like else added.errors
+    return Fit((best._replace(fixed=like.fixed) if like else best)._asdict(), errors)
+
+
+def _spread(family: str, rows: GemmRows) -> FitError:
+    both = rows.spread[~np.isnan(rows.spread)]
+    name = f"{family}: spread over frameworks (standard deviation)"
+    return fit_error(name, 1.0 + both, np.ones_like(both))
 
 
 def training_sized(rows: GemmRows) -> GemmRows:
@@ -87,7 +110,7 @@ def training_sized(rows: GemmRows) -> GemmRows:
 def check(gpu: Gpu, kind: str, dtype: str, constants: Gemm) -> tuple[FitError, ...]:
     """The fit against multiplications that it has not seen, one row per source."""
     out = []
-    for source in (MEGATRON, BEST):
+    for source in (BEST_FP8,) if dtype == "fp8" else (MEGATRON, BEST):
         rows = [row for row in RECORDED if row.gpu == kind and row.source == source]
         if rows:
             batch, m, n, k, seconds = np.array([row[2:] for row in rows], np.float64).T
@@ -99,15 +122,15 @@ def check(gpu: Gpu, kind: str, dtype: str, constants: Gemm) -> tuple[FitError, .
 def predict(
     gpu: Gpu, dtype: str, c: Gemm, batch: Floats | float, m: Floats, n: Floats, k: Floats
 ) -> Floats:
-    """Seconds alone, of 16-bit elements."""
+    """Seconds alone; the result has 16 bits, whatever the operands have."""
     arithmetic = gemm_seconds(c, gpu.peak[dtype], gpu.sms, batch, m, n, k)
-    moved = 2.0 * batch * (m * k + k * n + m * n)
+    moved = batch * (BYTES[dtype] * (m * k + k * n) + 2.0 * m * n)
     memory = moved / (gpu.memory_bandwidth * c.memory)
     return np.asarray(np.maximum(arithmetic, memory) + c.fixed)
 
 
-def _memory_share(gpu: Gpu, rows: GemmRows) -> float:
+def _memory_share(gpu: Gpu, dtype: str, rows: GemmRows) -> float:
     """Median share of the HBM bandwidth of multiplications by a few rows, at most 1."""
     thin = take(rows, (rows.m >= 16) & (rows.m <= 64) & (rows.n >= 4096) & (rows.k >= 4096))
-    moved = 2.0 * (thin.m * thin.k + thin.k * thin.n + thin.m * thin.n)
+    moved = BYTES[dtype] * (thin.m * thin.k + thin.k * thin.n) + 2.0 * thin.m * thin.n
     return min(float(np.median(moved / thin.seconds)) / gpu.memory_bandwidth, 1.0)

@@ -1,0 +1,91 @@
+"""How far off are all-reduces between nodes, with trees and without?
+
+Two clusters: 10 nodes of H100 on 400 Gb/s per GPU (xxrjun/nccl-tests-cluster 455de4f8, NCCL
+2.29.2), to whose runs the constants of rings between nodes were fitted, and Alps, unseen: 2 to 512
+nodes of 4 GH200 on Slingshot-11 with 200 Gb/s per GPU (boeschf/nccl-benchmark-on-alps-2025
+897cff44, NCCL 2.23.4), priced with the constants of a DGX H100. No tree was fitted to either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sim import fabric, topology
+from sim.cluster import Cluster, Gpu, load
+from sim.collectives import alone, traffic
+from sim.graph import Communication
+from traces.calibration.errors import FitError, fit_error
+
+MIB = 2**20
+SMALL = 2**16  # bytes
+H100_SIZES = (32 * MIB, 64 * MIB, 128 * MIB, 256 * MIB, 512 * MIB, 1024 * MIB)
+H100 = {  # microseconds by GPUs per node, of 10 nodes
+    1: (1405.25, 2542.43, 5031.02, 10061.7, 19936.5, 39744.4),
+    2: (787.43, 1451.19, 2832.27, 5270.40, 10454.1, 20875.4),
+    4: (780.92, 1064.17, 1752.10, 3194.58, 5937.92, 10728.4),
+    8: (798.52, 939.84, 1250.59, 1888.93, 3327.27, 6149.19),
+}
+ALPS_SIZES = (8, 4096, 65536, MIB, 16 * MIB, 256 * MIB)
+ALPS = {  # microseconds by number of nodes
+    2: (18.74, 38.03, 139.9, 921.4, 437.1, 3319.8),
+    4: (30.94, 74.26, 137.2, 1481.0, 2106.0, 5567.2),
+    8: (42.76, 157.7, 203.7, 255.6, 2249.0, 6091.1),
+    16: (55.82, 145.2, 260.3, 284.1, 1386.3, 5862.4),
+    32: (65.57, 286.2, 323.0, 342.4, 1541.0, 11141.0),
+    64: (128.9, 212.7, 385.8, 400.8, 1806.1, 9949.1),
+    128: (187.7, 248.6, 447.3, 654.1, 2215.3, 10331.0),
+    256: (114.8, 286.5, 545.2, 1566.5, 4448.7, 18873.0),
+    512: (144.8, 327.4, 588.3, 681.2, 2607.5, 11368.0),
+}
+Rows = list[tuple[Cluster, tuple[int, ...], int, float]]
+"""The cluster, the group, bytes and seconds of each all-reduce."""
+
+
+def check() -> tuple[FitError, ...]:
+    """The errors of what ``auto`` takes, and of what it took if there were no trees."""
+    small = [row for row in alps() if row[2] <= SMALL]
+    large = [row for row in alps() if row[2] > SMALL]
+    out = []
+    for name, rows in (
+        ("all_reduce: 10 nodes of H100, 32 MiB to 1 GiB", h100()),
+        ("check, all_reduce: 2 to 512 nodes of Alps, to 64 KiB", small),
+        ("check, all_reduce: 2 to 512 nodes of Alps, 1 to 256 MiB", large),
+    ):
+        measured = np.array([seconds for *_, seconds in rows])
+        for which, trees in (("without trees", False), ("with trees", True)):
+            predicted = np.array([_predict(*row[:3], trees) for row in rows])
+            out.append(fit_error(f"{name}, {which}", predicted, measured))
+    return tuple(out)
+
+
+def h100() -> Rows:
+    """10 nodes, 1 to 8 GPUs of each."""
+    cluster = load("dgx_h100", 80)
+    return [
+        (cluster, tuple(8 * node + i for node in range(10) for i in range(each)), size, us * 1e-6)
+        for each, times in H100.items()
+        for size, us in zip(H100_SIZES, times, strict=True)
+    ]
+
+
+def alps() -> Rows:
+    """4 GPUs of each node."""
+    spec = topology.read("dgx_h100")
+    spec["node"]["gpus"] = spec["node"]["nic"]["count"] = 4
+    spec["node"]["nic"]["bandwidth"] = 25e9
+    out: Rows = []
+    for nodes, times in ALPS.items():
+        network, uplink = fabric.build(spec, 4 * nodes)
+        cluster = Cluster("alps", Gpu(**spec["gpu"]), network, 4, spec["collectives"], uplink)
+        everyone = tuple(range(4 * nodes))
+        out += [(cluster, everyone, s, us * 1e-6) for s, us in zip(ALPS_SIZES, times, strict=True)]
+    return out
+
+
+def _predict(cluster: Cluster, ranks: tuple[int, ...], size: float, trees: bool) -> float:
+    if not trees:
+        constants = {k: v for k, v in cluster.collectives.items() if k != "tree"}
+        cluster = replace(cluster, collectives=constants)
+    return alone(cluster, traffic(cluster, Communication("all_reduce", float(size), ranks, "dp")))
