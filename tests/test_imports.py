@@ -26,7 +26,7 @@ ORDER = (
     "model presets operators attention layer program template writer "
     "strategies activations stage job groups resident build fold price stage_times "
     "analysis plots schedule_run "
-    "recipe refusals legality order_file config summary runs compare check balance"
+    "recipe refusals translate legality order_file config summary runs compare check balance"
 )
 FRONT_DOOR = {"sim", "sim.cli", "sim.commands"}  # may import from everywhere
 HEAVY = {"numpy", "matplotlib", "pandas", "networkx", "simpy", "scipy"}
