@@ -37,8 +37,8 @@ def _split(word: str) -> Words:
     at = 0
     while at < len(word):
         found = _VARIABLE.match(word, at) or _PIECES.match(word, at)
-        assert found
-        said, at = found.group(), found.end()
+        said = found.group() if found else word[at]  # such as a blank in a default
+        at += len(said)
         if said[0] in "'\"$`\\" and len(said) > 1:
             pieces += [plain] * bool(plain) + [said]
             plain = ""
@@ -56,7 +56,7 @@ def _value(variables: Variables, piece: str) -> Words:
         inner = _ESCAPED.sub(r"\1", piece[1:-1])
         found = _VARIABLE.fullmatch(inner)
         if found and found[3] == "[@]":
-            return list(_words(variables, found))
+            return _words(variables, found, quoted=True)
         return [_VARIABLE.sub(lambda m: " ".join(_words(variables, m, quoted=True)), inner)]
     found = _VARIABLE.fullmatch(piece)
     return _words(variables, found) if found else [piece]
@@ -69,6 +69,5 @@ def _words(variables: Variables, found: re.Match[str], *, quoted: bool = False) 
         value = " ".join(expand(variables, found[4]))
     if value is None:
         return [found.group()]
-    if isinstance(value, list):
-        return list(value) if found[3] else value[:1]
-    return [value] if quoted else value.split()
+    whole = [value] if isinstance(value, str) else value if found[3] else value[:1]
+    return list(whole) if quoted else [word for text in whole for word in text.split()]

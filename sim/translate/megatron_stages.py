@@ -123,7 +123,7 @@ def _layout(flags: Flags) -> list[str]:
     """The stages of a layout such as ``Et*3|(tt|)*6mL``: t is a layer, | ends a stage."""
     said = flags.text(LAYOUT) or ""
     text = re.sub(r"[\s,\"']", "", said)
-    if not re.fullmatch(r"(?:[EtmL|]|\([EtmL|*\d]+\)\*\d{1,4}|\*\d{1,4})+", text):
+    if not re.fullmatch(r"(?:[EtmL|]|\([EtmL|*\d]+\)\*\d{1,3}|\*\d{1,3})+", text):
         flags.refuse(f"{LAYOUT} = {brief(said)} is not a layout such as Et*3|(tt|)*6L")
     text = re.sub(r"([EtmL|])\*(\d+)", lambda m: m[1] * int(m[2]), text)
     text = re.sub(r"\(([EtmL|]+)\)\*(\d+)", lambda m: m[1] * int(m[2]), text)

@@ -19,10 +19,14 @@ _ASSIGNMENT = re.compile(r"(\w+)(\+?)=(.*)", re.DOTALL)
 _BLOCKS = {"for": "done", "while": "done", "until": "done", "case": "esac", "function": "}"}
 
 
+MOST_LETTERS = 2**16
+
+
 @dataclass
 class _Script:
     """What has been read: variables (text or an array), commands, and what was left out."""
 
+    where: str
     variables: dict[str, str | Words] = field(default_factory=dict)
     commands: list[Words] = field(default_factory=list)
     left_out: Words = field(default_factory=list)
@@ -40,7 +44,9 @@ def arguments(text: str, where: str) -> tuple[Words, Words]:
     >>> arguments('TP=8; A=(--bf16 --seq-length 2048)\\ntorchrun x.py ${A[@]} --tp $TP', "a.sh")
     (['--bf16', '--seq-length', '2048', '--tp', '8'], [])
     """
-    script = _Script()
+    if len(text) > MOST_LETTERS:
+        raise ValueError(f"{where} is longer than a launch script, {MOST_LETTERS:,} letters")
+    script = _Script(where)
     _read_all(script, list(statements(text, where)))
     runs = [words for words in map(_behind_python, script.commands) if words]
     runs = [words for words in runs if "--num-layers" in words] or runs[-1:]
@@ -146,7 +152,10 @@ def _do(script: _Script, words: Words) -> None:
             new = [field for word in rest[1:end] for field in expand(script.variables, word)]
         else:
             end, new = 0, " ".join(expand(script.variables, value))
-        script.variables[name] = _joined(script.variables.get(name, ""), new) if more else new
+        whole = _joined(script.variables.get(name, ""), new) if more else new
+        if sum(map(len, whole)) > MOST_LETTERS // 8:  # it may double line by line
+            raise ValueError(f"{script.where}: the variable {name} becomes too long")
+        script.variables[name] = whole
         rest = rest[end + 1 :]
     if rest:
         script.commands.append([field for word in rest for field in expand(script.variables, word)])

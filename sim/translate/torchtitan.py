@@ -6,6 +6,7 @@ Keys and defaults are those of ``torchtitan/config/job_config.py`` (github.com/p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ parallelism.context_parallel_rotate_method parallelism.expert_parallel_degree
 parallelism.expert_tensor_parallel_degree activation_checkpoint.mode
 activation_checkpoint.selective_ac_option float8.recipe_name
 float8.enable_fsdp_float8_all_gather
+quantize.linear.float8.recipe_name quantize.linear.float8.enable_fsdp_float8_all_gather
 """
 READ = frozenset(_READ.split())
 """Keys that are understood; all others are ignored."""
@@ -137,16 +139,23 @@ def _training(titan: Keys, dp: int) -> dict[str, Any]:
         "recompute": _recompute(titan),
         "optimizer": adam.get(name, name),
     }
-    converters = titan.of(list, "model.converters", [])
-    if "float8" in converters:
-        gather = titan.of(bool, "float8.enable_fsdp_float8_all_gather", default=False)
-        kind = titan.of(str, "float8.recipe_name", "tensorwise")
-        out["fp8"] = {"format": "e4m3", "recipe": kind, "param_gather": gather}
-    elif "mx" in converters:
-        out["fp8"] = {"format": "e4m3", "recipe": "mxfp8", "param_gather": False}
+    if fp8 := _fp8(titan):
+        out["fp8"] = fp8
     if titan.of(bool, "training.enable_cpu_offload", default=False):
         out["offload"] = "parameters"
     return out
+
+
+def _fp8(titan: Keys) -> dict[str, Any] | None:
+    """What the converter of the linears asks for; its table is [quantize.linear.…] in 2026."""
+    converters = " ".join(map(str, titan.of(list, "model.converters", [])))
+    if not re.search("float8|mx", converters):
+        return None
+    mx = "float8" not in converters
+    table = "quantize.linear.float8" if "quantize.linear" in converters else "float8"
+    kind = "mxfp8" if mx else titan.of(str, f"{table}.recipe_name", "tensorwise")
+    gather = not mx and titan.of(bool, f"{table}.enable_fsdp_float8_all_gather", default=False)
+    return {"format": "e4m3", "recipe": kind, "param_gather": gather}
 
 
 def _recompute(titan: Keys) -> str | dict[str, Any]:
