@@ -102,6 +102,11 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
         'parallelism.fsdp_reshard_after_forward = "never"',
         {"fsdp": {"kind": "fsdp2", "reshard_after_forward": False}},
     ),
+    (
+        "parallelism",
+        PP4 + 'parallelism.fsdp_reshard_after_forward = "always"',
+        {"fsdp": {"kind": "fsdp2", "reshard_after_forward": True}},
+    ),
     ("parallelism", PP4, {"fsdp": {"kind": "fsdp2", "reshard_after_forward": False}}),
     (
         "parallelism",
