@@ -68,10 +68,11 @@ def run(
     ] = None,
 ) -> None:
     """Simulate one training step of a recipe."""
-    from sim.commands import output, values
+    from sim.commands import ignored, output, values
 
     some_time = None if window is None else values.window(window)
     job = _load(recipe, set_)
+    left_out = ignored.warn(recipe)
     some_ranks = None if ranks is None else values.ranks(ranks, job.cluster.gpus)
     if out:
         from traces import folder
@@ -92,7 +93,7 @@ def run(
         summary = result.summary
     memory, capacity = summary["memory"], result.cluster.gpu.memory
     if json:
-        output.print_json(summary)
+        output.print_json({**summary, **left_out})
         tables.warn_overflow(memory, capacity)
         return
     tables.show_summary(summary, capacity)
@@ -168,21 +169,22 @@ def check(
     """Say whether a recipe is a legal job, and what memory it needs, without simulating it."""
     job = _load(recipe, set_)
     from sim.check import check as examine
-    from sim.commands import output, tables
+    from sim.commands import ignored, output, tables
 
+    left_out = ignored.warn(recipe)
     if balance:
         from sim.balance import balance as best
 
         layers = best(job)
         if json:
-            output.print_json({"layers_per_stage": layers})
+            output.print_json({"layers_per_stage": layers, **left_out})
         else:
             tables.say(f"layers_per_stage = {layers}")
         return
     found = examine(job)
     capacity = found["capacity_bytes"]
     if json:
-        output.print_json(found)
+        output.print_json({**found, **left_out})
         tables.warn_overflow(found["memory"], capacity)
         return
     tables.show_memory(found["memory"], capacity)

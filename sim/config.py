@@ -14,7 +14,7 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
-from sim import legality, order_file, presets
+from sim import legality, order_file, presets, translate
 from sim.files import read_text, regular
 from sim.recipe import NOT_YET, ModelSection, Recipe
 from sim.refusals import SECTIONS, brief, sentence, show, unknown
@@ -25,10 +25,19 @@ def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Rec
 
     An override of None leaves the key out. Paths in the recipe are relative to the file.
     """
-    path = Path(path)
+    return parse(_read(Path(path)), Path(path).parent, overrides)
+
+
+def ignored(path: str | Path) -> dict[str, list[str]]:
+    """What was not understood of the arguments that a recipe names, by the file they are in."""
+    data = _read(Path(path))
+    return translate.merge(data, Path(path).parent)[1]
+
+
+def _read(path: Path) -> dict[str, Any]:
     text = read_text(path, "the recipe ")
     try:
-        return parse(tomllib.loads(text), path.parent, overrides)
+        return tomllib.loads(text)
     except RecursionError:
         raise ValueError(f"{path} has tables in tables in tables, too deep to read") from None
     except tomllib.TOMLDecodeError as error:
@@ -48,7 +57,8 @@ def parse(
     >>> recipe.parallelism.dp, recipe.microbatches, recipe.model.ffn
     (16, 2, 24576)
     """
-    written = _validate(_put(data, overrides or {}))
+    named, _ = translate.merge(_put(data, overrides or {}), folder)
+    written = _validate(_put(named, overrides or {}))
     _simulated(written)
     recipe = _complete(written, folder)
     legality.check(recipe)
@@ -79,7 +89,11 @@ def hugging_face(path: Path) -> dict[str, Any]:
 
 def json_schema() -> dict[str, Any]:
     """The JSON schema of recipes, for editors."""
-    return Recipe.model_json_schema()
+    schema = Recipe.model_json_schema()
+    schema["properties"] |= translate.SCHEMA
+    of_its_own = {"required": [name for name in schema["required"] if name != "cluster"]}
+    schema["anyOf"] = [of_its_own, *({"required": [name]} for name in translate.NAMES)]
+    return schema | {"required": ["cluster"]}
 
 
 def setting(

@@ -27,8 +27,8 @@ ORDER = (
     "layer program template writer "
     "strategies activations stage job groups resident held build host fold price stage_times "
     "analysis plots schedule_run "
-    "sections recipe refusals sharded_legality legality order_file config replicas summary runs "
-    "compare check balance"
+    "sections recipe refusals translate sharded_legality legality order_file config replicas "
+    "summary runs compare check balance"
 )
 FRONT_DOOR = {"sim", "sim.cli", "sim.commands"}  # may import from everywhere
 HEAVY = {"numpy", "matplotlib", "pandas", "networkx", "simpy", "scipy"}

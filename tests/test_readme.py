@@ -56,10 +56,25 @@ def test_the_recipe_is_a_job() -> None:
     assert config.parse(tomllib.loads(blocks("toml")[0])).stages == 24
 
 
+def test_the_script_and_the_recipe_that_names_it_are_a_job(tmp_path: Path) -> None:
+    """Llama 3 8B, of which the script says all numbers."""
+    (tmp_path / "train.sh").write_text(blocks("sh")[0])
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(blocks("toml")[1])
+    llama = {"preset": "llama3-8b", "name": "model"}
+    like = config.parse({"model": llama, "cluster": {"topology": "dgx_h100", "gpus": 16},
+                         "training": {"global_batch": 64}})  # fmt: skip
+    job = config.load(recipe)
+    assert job.architecture == like.architecture
+    assert (job.parallelism.tp, job.parallelism.dp, job.parallelism.zero) == (4, 4, 1)
+    assert job.training.recompute == "selective"
+    assert config.ignored(recipe) == {"train.sh": ["--lr"]}
+
+
 def test_the_topology_runs_a_job(tmp_path: Path) -> None:
-    """The second TOML block: 16 GPUs of it, 4 to a node, two to a port."""
+    """The last TOML block: 16 GPUs of it, 4 to a node, two to a port."""
     machine = tmp_path / "pcie_l40s.toml"
-    machine.write_text(blocks("toml")[1])
+    machine.write_text(blocks("toml")[2])
     more = {"cluster.topology": str(machine), "cluster.gpus": 16, "parallelism.tp": 2}
     small = {"model.layers": 2, "training.global_batch": 64, "training.micro_batch": 1}
     result = run(ROOT / "validation/recipes/korthikanti_22b_full.toml", more | small)

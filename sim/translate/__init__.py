@@ -1,0 +1,113 @@
+"""Recipes that name another program's arguments: ``megatron = …`` or ``torchtitan = …``.
+
+They are translated into the recipe's own tables, over which its own keys are put.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sim.files import read_text
+from sim.refusals import brief
+from sim.translate import flags, megatron, shell, torchtitan, torchtitan_keys
+
+SCHEMA: dict[str, Any] = {
+    "megatron": {
+        "anyOf": [{"type": "string"}, {"type": "array"}, {"type": "object"}],
+        "description": "Megatron-LM's arguments: a script, a test case in YAML, a list or a table",
+    },
+    "torchtitan": {"type": "string", "description": "job configuration of torchtitan, TOML"},
+}
+"""The keys of a recipe that name arguments, for its JSON schema."""
+NAMES = tuple(SCHEMA)
+
+
+def merge(data: Mapping[str, Any], folder: Path) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """The recipe's tables with what they name translated, and what of each file was ignored.
+
+    Raises ValueError, in one sentence, for what cannot be read or said.
+    """
+    named = [name for name in NAMES if name in data]
+    if not named:
+        return dict(data), {}
+    if len(named) > 1:
+        raise ValueError("megatron and torchtitan are both given; leave one of them out")
+    translate = _megatron if named == ["megatron"] else _torchtitan
+    translated, ignored = translate(data[named[0]], data, folder)
+    own = {name: keys for name, keys in data.items() if name not in NAMES}
+    return {**translated, **_over(translated, own)}, {k: v for k, v in ignored.items() if v}
+
+
+def _over(translated: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe's own tables, each over that of the same name."""
+    out: dict[str, Any] = {}
+    for name, keys in own.items():
+        if isinstance(keys, dict):
+            below = translated.get(name, {})
+            instead = [one for one, other in _EITHER if other in keys]
+            if name == "schedule" and keys.get("name", below.get("name")) != below.get("name"):
+                instead += ["chunks", "group", "overlap"]  # which another schedule may not have
+            kept = {key: value for key, value in below.items() if key not in instead}
+            out[name] = {**kept, **keys}
+        else:
+            out[name] = keys
+    return out
+
+
+_EITHER = (("name", "csv"), ("csv", "name"), ("zero", "fsdp"), ("fsdp", "zero"))
+"""Keys of a section: the recipe's own second one takes the place of the first."""
+
+
+def _megatron(value: object, data: Mapping[str, Any], folder: Path) -> tuple[Any, Any]:
+    found, left_out = _flags(value, folder)
+    own = data.get("model")
+    has_model = isinstance(own, dict) and bool(own.keys() & {"preset", "hf"})
+    out = megatron.translate(found, _gpus(data), model=not has_model)
+    return out, {found.where: megatron.ignored(found) + left_out}
+
+
+def _flags(value: object, folder: Path) -> tuple[flags.Flags, list[str]]:
+    """The flags of a script, a test case, a list or a table, and what was not read."""
+    if isinstance(value, dict):
+        return flags.of_table(value, "megatron"), []
+    if isinstance(value, list):
+        return flags.of_words([_word(word) for word in value], "megatron")
+    path, text = _read("megatron", value, folder)
+    if path.suffix in (".yaml", ".yml"):
+        return flags.of_yaml(text, path.name), []
+    words, left_out = shell.arguments(text, path.name)
+    found, stray = flags.of_words(words, path.name)
+    return found, stray + left_out
+
+
+def _word(word: object) -> str:
+    if isinstance(word, bool) or not isinstance(word, str | int | float):
+        raise ValueError(f"megatron has {brief(word)}, which must be a flag or a value")
+    return str(word)
+
+
+def _torchtitan(value: object, data: Mapping[str, Any], folder: Path) -> tuple[Any, Any]:
+    path, text = _read("torchtitan", value, folder)
+    own = data.get("model")
+    titan = torchtitan_keys.keys(text, path.name)
+    beside = os.path.dirname(str(value))  # noqa: PTH120  as the recipe writes it
+    model = own if isinstance(own, dict) else None
+    out = torchtitan.translate(titan, _gpus(data), model, beside)
+    return out, {titan.where: torchtitan.ignored(titan)}
+
+
+def _read(name: str, value: object, folder: Path) -> tuple[Path, str]:
+    if not isinstance(value, str) or not value:
+        other = " or a list of arguments" if name == "megatron" else ""
+        raise ValueError(f"{name} = {brief(value)} must be the name of a file{other}")
+    path = Path(os.path.normpath(folder / value))
+    return path, read_text(path, f"{name} = ")
+
+
+def _gpus(data: Mapping[str, Any]) -> int | None:
+    cluster = data.get("cluster")
+    gpus = cluster.get("gpus") if isinstance(cluster, dict) else None
+    return gpus if isinstance(gpus, int) and not isinstance(gpus, bool) and gpus > 0 else None

@@ -1,0 +1,177 @@
+"""What do Megatron-LM's arguments say in the words of a recipe?
+
+Meanings and defaults are those of ``megatron/training/arguments.py`` (2025;
+github.com/NVIDIA/Megatron-LM), where nothing else is said. A flag that is in no table is ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sim.translate import megatron_model, megatron_stages
+from sim.translate.flags import Flags
+
+_FLAGS = """
+--tensor-model-parallel-size --pipeline-model-parallel-size --sequence-parallel
+--context-parallel-size --cp-comm-type --expert-model-parallel-size
+--expert-tensor-parallel-size --use-distributed-optimizer --overlap-grad-reduce
+--overlap-param-gather --tp-comm-overlap --use-torch-fsdp2
+--torch-fsdp2-no-reshard-after-forward --use-custom-fsdp --use-megatron-fsdp
+--data-parallel-sharding-strategy --ddp-bucket-size --use-tp-pp-dp-mapping
+--micro-batch-size --global-batch-size --bf16 --fp16 --fp8-format --fp8-recipe
+--fp8-param-gather --recompute-activations --recompute-granularity --recompute-method
+--recompute-num-layers --recompute-modules --accumulate-allreduce-grads-in-fp32
+--grad-reduce-in-bf16 --main-grads-dtype --cpu-offloading-num-layers --optimizer-cpu-offload
+--optimizer
+"""
+FLAGS = frozenset(_FLAGS.split())
+"""Flags of the split and of the training that are understood."""
+
+_REFUSED = """
+--fp4-format --hybrid-override-pattern --hybrid-layer-pattern --is-hybrid-model --yaml-cfg
+--heterogeneous-layers-config-path --heterogeneous-layers-config-encoded-json
+--encoder-num-layers --decoder-num-layers --retro-add-retriever --window-size
+"""
+REFUSED = frozenset(_REFUSED.split())
+"""Flags that make another model or step of it, for which a recipe has no words."""
+
+_CP = {"p2p": "ring", "all_gather": "allgather", "a2a": "ulysses", "a2a+p2p": "usp"}
+_ZERO = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_params": "3"}
+
+
+def translate(flags: Flags, gpus: int | None, *, model: bool) -> dict[str, Any]:
+    """The tables of a recipe, without [cluster]; without all but the sequence if not ``model``.
+
+    ``gpus`` is what the default of --global-batch-size and of --ddp-bucket-size follow from.
+    Raises ValueError, in one sentence, for what is contradictory, missing or cannot be said.
+    """
+    for flag in sorted(REFUSED & flags.given.keys()):
+        flags.refuse(f"{flag} is not simulated; leave it out, or write the recipe by hand")
+    training = _training(flags)
+    split = {**_sizes(flags), **_data_parallel(flags), **_overlap(flags)}
+    replicas = (gpus or 0) // (split["tp"] * split["pp"] * split["cp"])
+    if replicas:
+        training.setdefault("global_batch", training["micro_batch"] * replicas)
+        bytes_each = {"fp32": 4, "bf16": 2, "fp16": 2}[training["grad_dtype"]]
+        if "fsdp" not in split:
+            split["bucket_mb"] = _bucket(flags, replicas * split["cp"]) * bytes_each / 1e6
+    sections: dict[str, Any] = {
+        "model": megatron_model.model(flags) if model else megatron_model.sequence(flags),
+        "parallelism": split,
+        "schedule": megatron_stages.schedule(flags),
+    }
+    return {**sections, "training": training}
+
+
+def ignored(flags: Flags) -> list[str]:
+    """The flags that have no meaning for a step, or none that could be said."""
+    known = FLAGS | megatron_model.FLAGS | megatron_stages.FLAGS
+    return [flag for flag in flags.given if flag not in known] + [
+        *megatron_model.ignored(flags),
+        *megatron_stages.ignored(flags),
+    ]
+
+
+def _sizes(flags: Flags) -> dict[str, Any]:
+    tp = flags.whole("--tensor-model-parallel-size") or 1
+    cp = flags.whole("--context-parallel-size") or 1
+    kinds = flags.given.get("--cp-comm-type", ())
+    if len(set(kinds)) > 1:
+        flags.refuse(f"--cp-comm-type {' '.join(kinds)} differs by layer, which is not simulated")
+    out: dict[str, Any] = {
+        "tp": tp,
+        "pp": flags.whole("--pipeline-model-parallel-size") or 1,
+        "sp": tp > 1 and flags.on("--sequence-parallel"),  # switched off where tp is 1
+        "cp": cp,
+        "order": "tp-cp-ep-pp-dp" if flags.on("--use-tp-pp-dp-mapping") else "tp-cp-ep-dp-pp",
+    }
+    if cp > 1:
+        out["cp_kind"] = flags.choice("--cp-comm-type", _CP, "ring")
+    if flags.whole("--num-experts", least=0):
+        out["ep"] = flags.whole("--expert-model-parallel-size") or 1
+        out["etp"] = flags.whole("--expert-tensor-parallel-size") or tp
+    return out
+
+
+def _data_parallel(flags: Flags) -> dict[str, Any]:
+    flags.one_of("--use-torch-fsdp2", "--use-distributed-optimizer")
+    flags.one_of("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
+    if flags.on("--use-torch-fsdp2"):
+        reshard = not flags.on("--torch-fsdp2-no-reshard-after-forward")
+        return {"fsdp": {"kind": "fsdp2", "reshard_after_forward": reshard}}
+    least = "1" if flags.on("--use-distributed-optimizer") else "0"
+    if flags.on("--use-megatron-fsdp", "--use-custom-fsdp"):
+        stage = flags.choice("--data-parallel-sharding-strategy", _ZERO, "0")
+        return {"zero": int(max(stage, least))}
+    return {"zero": int(least)}
+
+
+def _overlap(flags: Flags) -> dict[str, Any]:
+    gather, reduce = flags.on("--overlap-param-gather"), flags.on("--overlap-grad-reduce")
+    if gather and not reduce:
+        flags.refuse("--overlap-param-gather needs --overlap-grad-reduce")
+    if flags.on("--tp-comm-overlap") and not flags.on("--sequence-parallel"):
+        flags.refuse("--tp-comm-overlap needs --sequence-parallel")
+    # what is overlapped is posted as isend and irecv, a stream per pair of ranks; else batched
+    tp = flags.whole("--tensor-model-parallel-size") or 1
+    own = {"overlap_grad_reduce": reduce, "overlap_param_gather": gather}
+    return {
+        **({} if flags.on("--use-torch-fsdp2") else own),
+        "tp_overlap": tp > 1 and flags.on("--tp-comm-overlap"),
+        "p2p": "pair" if megatron_stages.overlaps_p2p(flags) else "batched",
+    }
+
+
+def _bucket(flags: Flags, replicas: int) -> int:
+    """Parameters in one bucket: max(40e6, 1e6 dp) unless given (core/distributed)."""
+    return flags.whole("--ddp-bucket-size") or max(40_000_000, 1_000_000 * replicas)
+
+
+def _training(flags: Flags) -> dict[str, Any]:
+    flags.one_of("--bf16", "--fp16")
+    out: dict[str, Any] = {
+        "micro_batch": flags.needed("--micro-batch-size"),
+        "dtype": "bf16" if flags.on("--bf16") else "fp16" if flags.on("--fp16") else "fp32",
+        "grad_dtype": _gradients(flags),
+        "recompute": _recompute(flags),
+    }
+    if batch := flags.whole("--global-batch-size"):
+        out["global_batch"] = batch
+    if kind := flags.text("--fp8-format"):
+        recipe = flags.text("--fp8-recipe") or "delayed"
+        gather = flags.on("--fp8-param-gather")
+        out["fp8"] = {"format": kind, "recipe": recipe, "param_gather": gather}
+    if flags.whole("--cpu-offloading-num-layers", least=0):
+        out["offload"] = "activations"
+    elif flags.on("--optimizer-cpu-offload"):
+        out["offload"] = "optimizer"
+    if optimizer := flags.text("--optimizer"):
+        out["optimizer"] = optimizer
+    return out
+
+
+def _gradients(flags: Flags) -> str:
+    """Of which type gradients are summed and reduced: fp32 but for what asks for less."""
+    flags.one_of("--accumulate-allreduce-grads-in-fp32", "--grad-reduce-in-bf16")
+    main = flags.choice("--main-grads-dtype", {"fp32": "fp32", "bf16": "bf16"}, "fp32")
+    if flags.on("--accumulate-allreduce-grads-in-fp32"):
+        return "fp32"
+    if flags.on("--fp16"):
+        return "fp16"
+    return "bf16" if flags.on("--bf16") and flags.on("--grad-reduce-in-bf16") else main
+
+
+def _recompute(flags: Flags) -> str | dict[str, Any]:
+    kinds = {"selective": "selective", "full": "full"}
+    kind = flags.choice("--recompute-granularity", kinds, "none")
+    if flags.on("--recompute-activations"):
+        kind = "selective"
+    modules = list(flags.given.get("--recompute-modules", ()))
+    if kind == "selective":
+        return kind if modules in ([], ["core_attn"]) else {"modules": modules}
+    method, layers = flags.text("--recompute-method"), flags.whole("--recompute-num-layers") or 1
+    if kind == "full" and method == "block" and layers < megatron_stages.most_layers(flags):
+        return {"block": layers}  # the first so many layers of each stage
+    if kind == "full" and method == "uniform" and layers > 1:
+        return {"uniform": layers}  # the input of every so many layers is kept
+    return kind

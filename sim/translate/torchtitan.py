@@ -1,0 +1,174 @@
+"""What does a torchtitan job configuration say in the words of a recipe?
+
+Keys and defaults are those of ``torchtitan/config/job_config.py`` (github.com/pytorch/torchtitan,
+2025; ``training.batch_size`` as in 2024 too). Relative paths in it start at the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sim import presets
+from sim.refusals import brief
+from sim.translate import torchtitan_stages
+from sim.translate.torchtitan_keys import Keys
+
+_READ = """
+model.name model.flavor model.converters training.local_batch_size training.batch_size
+training.global_batch_size training.seq_len training.mixed_precision_param
+training.mixed_precision_reduce training.enable_cpu_offload optimizer.name
+parallelism.data_parallel_replicate_degree parallelism.data_parallel_shard_degree
+parallelism.fsdp_reshard_after_forward parallelism.tensor_parallel_degree
+parallelism.enable_async_tensor_parallel parallelism.pipeline_parallel_degree
+parallelism.pipeline_parallel_schedule parallelism.pipeline_parallel_schedule_csv
+parallelism.pipeline_parallel_microbatch_size parallelism.pipeline_parallel_layers_per_stage
+parallelism.pipeline_parallel_split_points parallelism.context_parallel_degree
+parallelism.context_parallel_rotate_method parallelism.expert_parallel_degree
+parallelism.expert_tensor_parallel_degree activation_checkpoint.mode
+activation_checkpoint.selective_ac_option float8.recipe_name
+float8.enable_fsdp_float8_all_gather
+quantize.linear.float8.recipe_name quantize.linear.float8.enable_fsdp_float8_all_gather
+"""
+READ = frozenset(_READ.split())
+"""Keys that are understood; all others are ignored."""
+
+_PRESETS = {"8B": "llama3-8b", "70B": "llama3-70b", "405B": "llama3-405b"}
+_DTYPE = {"bfloat16": "bf16", "float32": "fp32"}
+
+
+def translate(
+    titan: Keys, gpus: int | None, own: Mapping[str, Any] | None, folder: str
+) -> dict[str, Any]:
+    """The tables of a recipe, without [cluster]; ``own`` is the model that the recipe has itself.
+
+    ``gpus`` is what degrees left open follow from; ``folder`` leads from the recipe to the file.
+    Raises ValueError, in one sentence, for what cannot be said or simulated.
+    """
+    model = _model(titan, own or {})
+    layers = (own or {}).get("layers") or _layers(model)
+    split = _split(titan)
+    shards = titan.of(int, "parallelism.data_parallel_shard_degree", -1)
+    replicas = titan.degree("data_parallel_replicate_degree")
+    if shards < 1:
+        shards = max(1, (gpus or 1) // (replicas * split["tp"] * split["pp"] * split["cp"]))
+    return {
+        "model": model,
+        "parallelism": {**split, **_data_parallel(titan, shards, replicas, split)},
+        "schedule": torchtitan_stages.schedule(titan, layers, Path(folder)),
+        "training": _training(titan, shards * replicas),
+    }
+
+
+def ignored(titan: Keys) -> list[str]:
+    """The keys of a file that have no meaning for a step, or none that could be said."""
+    return [key for key in titan.given if key not in READ]
+
+
+def _model(titan: Keys, own: Mapping[str, Any]) -> dict[str, Any]:
+    sequence = {"sequence": titan.of(int, "training.seq_len", 2048)}
+    if own.keys() & {"preset", "hf"} or {"layers", "hidden", "heads"} <= own.keys():
+        return sequence
+    name = titan.of(str, "model.name", "llama3")
+    flavor = titan.of(str, "model.flavor", "debugmodel")
+    if name != "llama3" or flavor not in _PRESETS:
+        titan.refuse(
+            f"there are no numbers for the model {name} {flavor}; there are llama3 "
+            f"{', '.join(_PRESETS)}, or write [model] with a preset, hf or the numbers"
+        )
+    return {"preset": _PRESETS[flavor], **sequence}
+
+
+def _layers(model: Mapping[str, Any]) -> int | None:
+    return presets.preset(model["preset"])["layers"] if "preset" in model else None
+
+
+def _split(titan: Keys) -> dict[str, Any]:
+    tp, cp = titan.degree("tensor_parallel_degree"), titan.degree("context_parallel_degree")
+    rotate = {"allgather": "allgather", "alltoall": "ring"}
+    overlap = titan.of(bool, "parallelism.enable_async_tensor_parallel", default=False)
+    out: dict[str, Any] = {
+        "tp": tp,
+        "pp": titan.degree("pipeline_parallel_degree"),
+        "sp": tp > 1,
+        "tp_overlap": tp > 1 and overlap,
+        "cp": cp,
+        "p2p": "batched",  # torch's schedules batch the messages of a step
+    }
+    if cp > 1:
+        out["cp_kind"] = titan.choice(
+            "parallelism.context_parallel_rotate_method", rotate, "allgather"
+        )
+    if (ep := titan.degree("expert_parallel_degree")) > 1:
+        out["ep"], out["etp"] = ep, titan.degree("expert_tensor_parallel_degree")
+    return out
+
+
+def _data_parallel(
+    titan: Keys, shards: int, replicas: int, split: Mapping[str, Any]
+) -> dict[str, Any]:
+    """FSDP2 where something is sharded (HSDP with replicas), DDP of 100 MiB buckets elsewhere."""
+    given = titan.given.get("parallelism.data_parallel_shard_degree", -1)
+    dp = {"dp": shards * replicas} if given > 0 else {}  # else what is left over
+    if shards * split["cp"] == 1:
+        return {**dp, "zero": 0, "overlap_grad_reduce": True, "bucket_mb": 100 * 2**20 / 1e6}
+    policy = titan.choice(
+        "parallelism.fsdp_reshard_after_forward",
+        {"default": "default", "always": "always", "never": "never"},
+        "default",
+    )
+    reshard = policy == "always" or (policy == "default" and split["pp"] == 1)
+    fsdp = {"kind": "fsdp2", "reshard_after_forward": reshard}
+    return {**dp, "fsdp": {**fsdp, "replicas": replicas} if replicas > 1 else fsdp}
+
+
+def _training(titan: Keys, dp: int) -> dict[str, Any]:
+    local = titan.of(int, "training.local_batch_size", titan.given.get("training.batch_size", 8))
+    batch = titan.of(int, "training.global_batch_size", -1)
+    batch = batch if batch > 0 else local * dp
+    micro = torchtitan_stages.micro_batch(titan, local, batch // dp)
+    adam = {"AdamW": "adam", "Adam": "adam"}
+    name = titan.of(str, "optimizer.name", "AdamW")
+    out: dict[str, Any] = {
+        "micro_batch": micro,
+        "global_batch": batch,
+        "dtype": titan.choice("training.mixed_precision_param", _DTYPE, "bfloat16"),
+        "grad_dtype": titan.choice("training.mixed_precision_reduce", _DTYPE, "float32"),
+        "recompute": _recompute(titan),
+        "optimizer": adam.get(name, name),
+    }
+    if fp8 := _fp8(titan):
+        out["fp8"] = fp8
+    if titan.of(bool, "training.enable_cpu_offload", default=False):
+        out["offload"] = "parameters"
+    return out
+
+
+def _fp8(titan: Keys) -> dict[str, Any] | None:
+    """What the converter of the linears asks for; its table is [quantize.linear.…] in 2026."""
+    converters = " ".join(map(str, titan.of(list, "model.converters", [])))
+    if not re.search("float8|mx", converters):
+        return None
+    mx = "float8" not in converters
+    table = "quantize.linear.float8" if "quantize.linear" in converters else "float8"
+    kind = "mxfp8" if mx else titan.of(str, f"{table}.recipe_name", "tensorwise")
+    gather = not mx and titan.of(bool, f"{table}.enable_fsdp_float8_all_gather", default=False)
+    return {"format": "e4m3", "recipe": kind, "param_gather": gather}
+
+
+def _recompute(titan: Keys) -> str | dict[str, Any]:
+    """Every nth layer, or torchtitan's list of operators, is a table, not our ``selective``."""
+    modes = {"none": "none", "full": "full", "selective": "selective"}
+    mode = titan.choice("activation_checkpoint.mode", modes, "selective")
+    if mode != "selective":
+        return mode
+    option = str(titan.given.get("activation_checkpoint.selective_ac_option", "2"))
+    if option == "op":
+        return {"modules": ["op"]}
+    if not option.isdecimal() or not 1 <= int(option) < 1000:
+        titan.refuse(
+            f"activation_checkpoint.selective_ac_option = {brief(option)} must be a number or op"
+        )
+    return "full" if option == "1" else {"every": int(option)}

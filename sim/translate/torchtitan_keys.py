@@ -1,0 +1,63 @@
+"""The keys of a torchtitan job configuration, as ``section.key``; typed access."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from sim.refusals import brief
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of a file, as ``section.key``."""
+
+    where: str  # what the file is called in errors
+    given: Mapping[str, Any]
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raise ValueError about this file."""
+        raise ValueError(f"{self.where}: {what}")
+
+    def of(self, kind: type, key: str, default: Any) -> Any:
+        """The value of a key, of a type."""
+        found = self.given.get(key, default)
+        if not isinstance(found, kind) or isinstance(found, bool) != (kind is bool):
+            name = {int: "a whole number", bool: "true or false", str: "text", list: "a list"}
+            self.refuse(f"{key} = {brief(found)} must be {name[kind]}")
+        return found
+
+    def degree(self, key: str) -> int:
+        """A number of ranks; 1 unless given."""
+        found: int = self.of(int, f"parallelism.{key}", 1)
+        if found < 1:
+            self.refuse(f"parallelism.{key} = {found} must be at least 1")
+        return found
+
+    def choice(self, key: str, meanings: Mapping[str, str], default: str) -> str:
+        """What a key's value means in a recipe."""
+        found = self.of(str, key, default)
+        if found not in meanings:
+            self.refuse(f"{key} = {brief(found)} is not simulated; there are {', '.join(meanings)}")
+        return meanings[found]
+
+
+def keys(text: str, where: str) -> Keys:
+    """The keys of a file's text. Raises ValueError, in one sentence, when it is not TOML."""
+    try:
+        data = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(f"{where} has tables in tables in tables, too deep to read") from None
+    except ValueError as error:
+        raise ValueError(f"{where} is not TOML: {error}") from None
+    return Keys(where, dict(_flat(data, "")))
+
+
+def _flat(table: Mapping[str, Any], above: str) -> Iterable[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield above + name, value

@@ -1,0 +1,92 @@
+"""How a torchtitan job cuts layers into stages and a batch into microbatches."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from sim.refusals import brief
+from sim.translate.torchtitan_keys import Keys
+
+SCHEDULES = {
+    "1F1B": "one_f_one_b",
+    "GPipe": "gpipe",
+    "Interleaved1F1B": "interleaved_1f1b",
+    "LoopedBFS": "looped_bfs",
+    "InterleavedZeroBubble": "interleaved_zero_bubble",
+    "ZBVZeroBubble": "zb_v",
+    "DualPipeV": "dualpipe_v",
+}
+_SINGLE = ("1F1B", "GPipe")
+_V_SHAPED = ("ZBVZeroBubble", "DualPipeV")
+
+
+def schedule(titan: Keys, layers: int | None, folder: Path) -> dict[str, Any]:
+    """The section [schedule]. A pipeline's layers are cut as torchtitan does."""
+    ranks = titan.degree("pipeline_parallel_degree")
+    if ranks == 1:
+        return {}
+    names = {name.lower(): name for name in SCHEDULES}
+    said = titan.of(str, "parallelism.pipeline_parallel_schedule", "1F1B")
+    name = names.get(said.lower(), said)
+    out: dict[str, Any] = {}
+    if csv := titan.of(str, "parallelism.pipeline_parallel_schedule_csv", ""):
+        out["csv"] = (folder / csv).as_posix()
+    elif name in SCHEDULES:
+        out["name"] = SCHEDULES[name]
+    else:
+        titan.refuse(
+            f"parallelism.pipeline_parallel_schedule = {brief(said)} is not simulated; "
+            f"there are {', '.join(SCHEDULES)}"
+        )
+    split = layers and _cut(titan, layers, ranks, 1 if name in _SINGLE else 2)
+    if split:
+        out["layers_per_stage"] = split
+        if name not in _SINGLE and name not in _V_SHAPED:
+            out["chunks"] = len(split) // ranks
+    return out
+
+
+def micro_batch(titan: Keys, local: int, per_replica: int) -> int:
+    """Samples of a microbatch: of a pipeline's, or all that a rank takes at once."""
+    if titan.degree("pipeline_parallel_degree") == 1:
+        return local
+    if per_replica != local:
+        titan.refuse(
+            f"training.global_batch_size makes {per_replica} samples per replica, of which "
+            f"the pipeline takes {local} and is flushed; that is not simulated, leave it out"
+        )
+    found: int = titan.of(int, "parallelism.pipeline_parallel_microbatch_size", 1)
+    return found
+
+
+def _cut(titan: Keys, layers: int, ranks: int, chunks: int) -> list[int]:
+    """Layers of each stage; embedding and head count as one layer each."""
+    if points := titan.of(list, "parallelism.pipeline_parallel_split_points", []):
+        return _at(titan, points, layers, ranks)
+    each = titan.of(int, "parallelism.pipeline_parallel_layers_per_stage", 0)
+    stages = -(-(layers + 2) // each) if each > 0 else ranks * chunks
+    if stages % ranks or stages > layers:
+        titan.refuse(f"{layers} layers in {stages} stages do not fit {ranks} pipeline ranks")
+    least, more = divmod(layers + 2, stages)
+    split = [least + (stage < more) for stage in range(stages)]
+    split[0] -= 1
+    split[-1] -= 1
+    if min(split) < 1:
+        titan.refuse(f"{layers} layers leave one of {stages} stages without a layer")
+    return split
+
+
+def _at(titan: Keys, points: list[Any], layers: int, ranks: int) -> list[int]:
+    """Stages that begin at ``layers.N`` for each of these points."""
+    found = [re.fullmatch(r"layers\.(\d{1,6})", str(point)) for point in points]
+    begins = [0, *(int(match[1]) for match in found if match), layers]
+    split = [b - a for a, b in pairwise(begins)]
+    if not all(found) or min(split) < 1 or len(split) % ranks:
+        titan.refuse(
+            f"parallelism.pipeline_parallel_split_points = {brief(points)} must name layers.N "
+            f"in order, for a multiple of {ranks} stages"
+        )
+    return split

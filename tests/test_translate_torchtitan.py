@@ -1,0 +1,239 @@
+"""torchtitan's job configurations: whole recipes by hand, each key, and what is refused."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim import config, translate
+
+CLUSTER = {"topology": "dgx_h100", "gpus": 16}
+TITAN = """
+[job]
+dump_folder = "out"
+[model]
+name = "llama3"
+flavor = "8B"
+[optimizer]
+name = "AdamW"
+lr = 3e-4
+[training]
+local_batch_size = 8
+seq_len = 4096
+[parallelism]
+data_parallel_shard_degree = 1
+data_parallel_replicate_degree = 2
+tensor_parallel_degree = 2
+pipeline_parallel_degree = 4
+pipeline_parallel_schedule = "interleaved1F1B"
+[activation_checkpoint]
+mode = "full"
+"""
+BY_HAND = """
+[model]
+preset = "llama3-8b"
+sequence = 4096
+[cluster]
+topology = "dgx_h100"
+gpus = 16
+[parallelism]
+tp = 2
+pp = 4
+dp = 2
+sp = true
+p2p = "batched"
+bucket_mb = 104.8576  # DDP, 100 MiB
+[schedule]
+name = "interleaved_1f1b"
+chunks = 2
+layers_per_stage = [4, 5, 4, 4, 4, 4, 4, 3]  # 32 + 2 over 8 stages, less embedding and head
+[training]
+global_batch = 16
+recompute = "full"
+"""
+
+
+def tables(text: str, tmp_path: Path, **own: Any) -> dict[str, Any]:
+    """The tables of a recipe whose configuration is llama3 8B, with these lines."""
+    if "[model]" not in text:
+        text = f'model.name = "llama3"\nmodel.flavor = "8B"\n{text}'
+    (tmp_path / "titan.toml").write_text(text)
+    data = {"torchtitan": "titan.toml", "cluster": CLUSTER, **own}
+    return translate.merge(data, tmp_path)[0]
+
+
+def test_a_configuration_is_the_recipe_that_one_would_write(tmp_path: Path) -> None:
+    (tmp_path / "titan.toml").write_text(TITAN)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('torchtitan = "titan.toml"\n[cluster]\ntopology = "dgx_h100"\ngpus = 16\n')
+    assert config.dump(config.load(recipe)) == config.dump(config.parse(tomllib.loads(BY_HAND)))
+    assert config.ignored(recipe) == {"titan.toml": ["job.dump_folder", "optimizer.lr"]}
+
+
+def test_nothing_given_is_what_torchtitan_takes(tmp_path: Path) -> None:
+    found = tables("", tmp_path)
+    assert found["model"] == {"preset": "llama3-8b", "sequence": 2048}
+    assert found["parallelism"]["fsdp"] == {"kind": "fsdp2", "reshard_after_forward": True}
+    assert found["schedule"] == {}
+    assert found["training"] == {
+        "micro_batch": 8,
+        "global_batch": 128,  # of 16 ranks that all are sharded over
+        "dtype": "bf16",
+        "grad_dtype": "fp32",
+        "recompute": {"every": 2},
+        "optimizer": "adam",
+    }
+
+
+PP4 = "parallelism.pipeline_parallel_degree = 4\n"
+CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("parallelism", "parallelism.tensor_parallel_degree = 4", {"tp": 4, "sp": True}),
+    (
+        "parallelism",
+        "parallelism.tensor_parallel_degree = 4\nparallelism.enable_async_tensor_parallel = true",
+        {"tp_overlap": True},
+    ),
+    (
+        "parallelism",
+        'parallelism.fsdp_reshard_after_forward = "never"',
+        {"fsdp": {"kind": "fsdp2", "reshard_after_forward": False}},
+    ),
+    (
+        "parallelism",
+        PP4 + 'parallelism.fsdp_reshard_after_forward = "always"',
+        {"fsdp": {"kind": "fsdp2", "reshard_after_forward": True}},
+    ),
+    ("parallelism", PP4, {"fsdp": {"kind": "fsdp2", "reshard_after_forward": False}}),
+    (
+        "parallelism",
+        "parallelism.data_parallel_shard_degree = 8\n"
+        "parallelism.data_parallel_replicate_degree = 2",
+        {"dp": 16, "fsdp": {"kind": "fsdp2", "reshard_after_forward": True, "replicas": 2}},
+    ),
+    ("parallelism", "parallelism.context_parallel_degree = 2", {"cp": 2, "cp_kind": "allgather"}),
+    (
+        "parallelism",
+        "parallelism.context_parallel_degree = 2\n"
+        'parallelism.context_parallel_rotate_method = "alltoall"',
+        {"cp_kind": "ring"},
+    ),
+    ("parallelism", "parallelism.expert_parallel_degree = 4", {"ep": 4, "etp": 1}),
+    ("schedule", PP4, {"name": "one_f_one_b", "layers_per_stage": [8, 9, 8, 7]}),
+    (
+        "schedule",
+        PP4 + 'parallelism.pipeline_parallel_schedule = "ZBVZeroBubble"',
+        {"name": "zb_v", "chunks": None},
+    ),
+    (
+        "schedule",
+        PP4 + "parallelism.pipeline_parallel_schedule = 'Interleaved1F1B'\n"
+        "parallelism.pipeline_parallel_layers_per_stage = 3",
+        {"chunks": 3, "layers_per_stage": [2, *[3] * 9, 2, 1]},
+    ),
+    (
+        "schedule",
+        PP4 + 'parallelism.pipeline_parallel_split_points = ["layers.6","layers.15","layers.24"]',
+        {"layers_per_stage": [6, 9, 9, 8]},
+    ),
+    ("schedule", PP4 + 'parallelism.pipeline_parallel_schedule_csv = "o.csv"', {"csv": "o.csv"}),
+    ("training", PP4, {"micro_batch": 1, "global_batch": 32}),
+    ("training", PP4 + "parallelism.pipeline_parallel_microbatch_size = 2", {"micro_batch": 2}),
+    ("training", "training.batch_size = 2", {"micro_batch": 2, "global_batch": 32}),
+    ("training", "training.global_batch_size = 256", {"micro_batch": 8, "global_batch": 256}),
+    ("training", 'training.mixed_precision_param = "float32"', {"dtype": "fp32"}),
+    ("training", "training.enable_cpu_offload = true", {"offload": "parameters"}),
+    ("training", 'activation_checkpoint.mode = "none"', {"recompute": "none"}),
+    (
+        "training",
+        'activation_checkpoint.selective_ac_option = "op"',
+        {"recompute": {"modules": ["op"]}},
+    ),
+    ("training", 'activation_checkpoint.selective_ac_option = "1"', {"recompute": "full"}),
+    ("training", 'optimizer.name = "Muon"', {"optimizer": "Muon"}),
+    (
+        "training",
+        'model.converters = ["float8"]\nfloat8.recipe_name = "rowwise"',
+        {"fp8": {"format": "e4m3", "recipe": "rowwise", "param_gather": False}},
+    ),
+    (
+        "training",
+        'model.converters = ["mx"]',
+        {"fp8": {"format": "e4m3", "recipe": "mxfp8", "param_gather": False}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("section", "text", "said"), CASES)
+def test_each_key_is_the_recipes(
+    section: str, text: str, said: dict[str, Any], tmp_path: Path
+) -> None:
+    found = tables(text, tmp_path)[section]
+    assert {key: found.get(key) for key in said} == said
+
+
+def test_a_model_of_the_recipe_takes_the_place_of_the_flavor(tmp_path: Path) -> None:
+    own = {"preset": "gpt-22b", "sequence": 1024}
+    found = tables('[model]\nflavor = "debugmodel"', tmp_path, model=own)
+    assert found["model"] == own
+
+
+def test_paths_start_at_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    text = 'model.flavor = "8B"\nparallelism.pipeline_parallel_schedule_csv = "o.csv"\n' + PP4
+    (tmp_path / "deep/titan.toml").write_text(text)
+    found, _ = translate.merge({"torchtitan": "deep/titan.toml", "cluster": CLUSTER}, tmp_path)
+    assert found["schedule"]["csv"] == "deep/o.csv"
+
+
+def test_a_sharded_job_meets_the_ordinary_check(tmp_path: Path) -> None:
+    """Whatever becomes of FSDP, zero = 1 in the recipe takes its place."""
+    (tmp_path / "titan.toml").write_text(TITAN.replace("shard_degree = 1", "shard_degree = -1"))
+    data = {"torchtitan": "titan.toml", "cluster": CLUSTER, "parallelism": {"zero": 1}}
+    job = config.parse(data, tmp_path, {"cluster.gpus": 32})
+    assert (job.parallelism.zero, job.parallelism.dp, job.parallelism.fsdp) == (1, 4, None)
+
+
+REFUSED = {
+    "[model]": "titan.toml: there are no numbers for the model llama3 debugmodel; there are llama3 "
+    "8B, 70B, 405B, or write [model] with a preset, hf or the numbers",
+    "training.seq_len = true": "titan.toml: training.seq_len = true must be a whole number",
+    "parallelism.tensor_parallel_degree = 0": "titan.toml: parallelism.tensor_parallel_degree = 0 "
+    "must be at least 1",
+    'activation_checkpoint.mode = "some"': 'titan.toml: activation_checkpoint.mode = "some" is not '
+    "simulated; there are none, full, selective",
+    PP4 + 'parallelism.pipeline_parallel_schedule = "X"': "titan.toml: "
+    'parallelism.pipeline_parallel_schedule = "X" is not simulated; there are 1F1B, GPipe, '
+    "Interleaved1F1B, LoopedBFS, InterleavedZeroBubble, ZBVZeroBubble, DualPipeV",
+    PP4 + "parallelism.pipeline_parallel_layers_per_stage = 5": "titan.toml: 32 layers in 7 stages "
+    "do not fit 4 pipeline ranks",
+    PP4 + 'parallelism.pipeline_parallel_split_points = ["a"]': "titan.toml: "
+    'parallelism.pipeline_parallel_split_points = ["a"] must name layers.N in order, for a '
+    "multiple of 4 stages",
+    PP4 + "training.global_batch_size = 64": "titan.toml: training.global_batch_size makes 16 "
+    "samples per replica, of which the pipeline takes 8 and is flushed; that is not simulated, "
+    "leave it out",
+}
+
+
+@pytest.mark.parametrize(("text", "said"), REFUSED.items())
+def test_what_cannot_be_said_is_one_sentence(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+        tables(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a = [", "titan.toml is not TOML: "),
+        (b"\xff\xfe", "titan.toml: it is not text in UTF-8"),
+        (b"a = " + b"[" * 9999, "titan.toml has tables in tables in tables, too deep to read"),
+    ],
+)
+def test_a_malformed_file_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "titan.toml").write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(said)):
+        translate.merge({"torchtitan": "titan.toml", "cluster": CLUSTER}, tmp_path)
