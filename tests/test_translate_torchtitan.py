@@ -112,7 +112,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
         "parallelism",
         "parallelism.data_parallel_shard_degree = 8\n"
         "parallelism.data_parallel_replicate_degree = 2",
-        {"dp": 16, "fsdp": {"kind": "fsdp2", "reshard_after_forward": True, "replicas": 2}},
+        {"dp": 16, "fsdp": {"kind": "fsdp2", "reshard_after_forward": True, "shard": 8}},
     ),
     ("parallelism", "parallelism.context_parallel_degree = 2", {"cp": 2, "cp_kind": "allgather"}),
     (

@@ -121,7 +121,8 @@ def _data_parallel(
     )
     reshard = policy == "always" or (policy == "default" and split["pp"] == 1)
     fsdp = {"kind": "fsdp2", "reshard_after_forward": reshard}
-    return {**dp, "fsdp": {**fsdp, "replicas": replicas} if replicas > 1 else fsdp}
+    copy = shards * int(split["cp"])  # ranks of one sequence share a copy too
+    return {**dp, "fsdp": {**fsdp, "shard": copy} if replicas > 1 else fsdp}
 
 
 def _training(titan: Keys, dp: int) -> dict[str, Any]:
