@@ -1,0 +1,200 @@
+"""What the rank of a lane runs: programs of its steps, the head and the tail of a training step.
+
+A stage's programs (layers, tensor, context and expert parallelism, recomputation) get what the
+data-parallel dimension adds to them, and number what they are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim import groups
+from sim.groups import Lane
+from sim.job import Job
+from sim.model import BYTES
+from sim.program import Collective, Item, Program
+from sim.resident import stage_units
+from sim.stage import stage_programs
+from sim.strategies import data as data_parallel
+from sim.strategies.data import Bucket
+from sim.strategies.gathering import Step, ahead_of_input, shard
+from sim.strategies.messages import Steps
+from sim.strategies.optimizer import Tail, tail, zero_gradients
+from sim.strategies.pipeline import Variant
+from sim.strategies.sequence import replicated_gradient_bytes
+from sim.strategies.tensor import replicated_kv_bytes
+from sim.strategies.units import Unit
+
+
+@dataclass
+class Programs:
+    """The programs of one job, each made once."""
+
+    job: Job
+    steps: Steps
+
+    def __post_init__(self) -> None:
+        self._made: dict[tuple[int, tuple[int, int]], Mapping[str, Program]] = {}
+        self._cut: dict[tuple[int, str, int], list[Bucket]] = {}
+        self._wrapped: dict[int, Sequence[Unit]] = {}
+
+    def _programs(self, stage: int, lane: Lane) -> Mapping[str, Program]:
+        """What the rank of a lane runs of a stage; several lanes run the same."""
+        job, like = self.job, groups.twin(self.job, lane)
+        if (stage, like) not in self._made:
+            ends = {"first": stage == 0, "last": stage == job.stages - 1}
+            cp, ep = like
+            self._made[stage, like] = stage_programs(
+                job.model, job.setting, job.layers(stage), **ends, cp_rank=cp, ep_rank=ep
+            )
+        return self._made[stage, like]
+
+    def _buckets(self, stage: int, q: int, lane: Lane) -> list[Bucket]:
+        """The gradient buckets of a stage on a pipeline rank, which makes the last with B or W."""
+        mine = slice(int(self.steps.begins[q]), int(self.steps.begins[q + 1]))
+        kinds = self.steps.kind[mine][self.steps.stage[mine] == stage]
+        kind = str(kinds[np.isin(kinds, ["B", "W"])][-1])
+        made = self._programs(stage, lane)[kind]
+        key = (stage, kind, id(made))
+        if key not in self._cut:
+            self._cut[key] = data_parallel.buckets(made, self.job.held(stage), self.job.data)
+        return self._cut[key]
+
+    def _units(self, stage: int) -> Sequence[Unit]:
+        """What sharded data parallelism gathers of a stage at a time."""
+        if stage not in self._wrapped:
+            self._wrapped[stage] = stage_units(self.job, stage)
+        return self._wrapped[stage]
+
+    def step(self, variant: Variant, q: int, lane: Lane) -> Program:
+        """One step of a stage on the rank of a lane and pipeline rank."""
+        items = self._programs(variant.stage, lane)[variant.kind]
+        data, parts = self.job.data, self._buckets(variant.stage, q, lane)
+        if data.split:
+            step = Step(variant.kind, variant.place, piped=self.job.mesh.pp > 1)
+            items = shard(items, step, self._units(variant.stage), data, parts)
+        elif variant.place == "last" and data.overlap_grad_reduce:
+            items = data_parallel.reduce_gradients(items, parts, data)
+        if variant.place == "first" and self._gathers_ahead:
+            items = data_parallel.wait_for_parameters(items, parts)
+        scattered = self.job.scatter_gather and self.job.setting.tp > 1
+        if scattered and variant.inputs and variant.kind != "W" and self._remote(variant):
+            items = self._gathered_input(items, variant)
+        return _given(items, variant, self._head_row(variant.stage, q, lane))
+
+    def _remote(self, variant: Variant) -> bool:
+        """Whether the input of such steps comes from another rank."""
+        steps = self.steps
+        mine = (steps.stage == variant.stage) & (steps.kind == variant.kind)
+        source = steps.source[np.argmax(mine)]
+        return bool(source >= 0 and steps.rank[source] != steps.rank[np.argmax(mine)])
+
+    def _gathered_input(self, items: Program, variant: Variant) -> Program:
+        """Scatter-gather: what arrives is a share, gathered over tp inside the node first."""
+        whole = self.job.boundary_bytes * self.job.setting.tp
+        phase = "F" if variant.kind == "F" else "I"
+        gather = Collective("input_all_gather", "tp", "all_gather", whole, phase, needs=(-1,))
+        moved = [
+            item._replace(needs=tuple(n + 1 if n >= 0 else n for n in item.needs)) for item in items
+        ]
+        moved[0] = moved[0]._replace(needs=(*moved[0].needs, 0))
+        return [gather, *moved]
+
+    @property
+    def _gathers_ahead(self) -> bool:
+        data = self.job.data
+        return data.gathers_updated and data.overlap_param_gather
+
+    def on(self, q: int) -> list[int]:
+        """The stages of a pipeline rank, ascending."""
+        mine = slice(int(self.steps.begins[q]), int(self.steps.begins[q + 1]))
+        return sorted({int(s) for s in self.steps.stage[mine]})
+
+    def head(self, q: int, lane: Lane, inputs: int) -> Program:
+        """What a step begins with: gathers of parameters beside zeroed gradients."""
+        items: list[Item] = []
+        for s in self.on(q) if self._gathers_ahead else ():
+            items += data_parallel.gathers(self._buckets(s, q, lane), self.job.data)
+        held = sum(self.job.held(s).total for s in self.on(q))
+        items.append(zero_gradients(held, self.job.data))
+        before = tuple(-1 - k for k in range(inputs))
+        return [item._replace(needs=before) for item in items]
+
+    def _head_row(self, stage: int, q: int, lane: Lane) -> int:
+        """Where the gathers of a stage begin in its rank's head."""
+        return sum(len(self._buckets(s, q, lane)) for s in self.on(q) if s < stage)
+
+    def tail(self, q: int, lane: Lane, inputs: int) -> Program:
+        """What a step, or an update, ends with, once ``inputs`` ops have ended."""
+        job, mine = self.job, self.on(q)
+        held = [self.job.held(s) for s in mine]
+        grad = BYTES[job.data.grad_dtype]
+        tp, s = job.setting.tp, job.setting
+        partial = sum(
+            replicated_gradient_bytes(job.model, s, job.layers(k), k == 0, k == job.stages - 1)
+            for k in mine
+        )
+        kv = sum(len(job.layers(k)) for k in mine) * replicated_kv_bytes(job.model, s)
+        ends = {self.owner(0), self.owner(job.stages - 1)}
+        tied = job.model.tied and len(ends) > 1 and q in ends
+        embedding = max(h.embedding or h.head for h in held) * grad if tied else 0
+        total, split = sum(h.total for h in held), job.data.gradient_split
+        flushed = job.batch is None
+        what = Tail(
+            parameters=total,
+            experts=sum(h.expert for h in held),
+            partial=partial / split,
+            kv=kv / split,
+            embedding=embedding / split,
+            twin=job.data.share(total, sum(h.expert for h in held)) * grad
+            if len(self.twins(q)) > 1
+            else 0,
+            loss_scale=s.dtype == "fp16",
+            norm_ranks=tp * job.mesh.pp * job.data.optimizer_split * flushed,
+            stashed=bool(job.stale) and job.batch == 1 and job.stale[q] > 0,
+        )
+        items = tail(what, [self._buckets(k, q, lane) for k in mine], job.data, inputs)
+        if flushed:
+            return items
+        zeroed = zero_gradients(total, job.data)  # the next step is under way behind it
+        return [*items, zeroed._replace(needs=(len(items) - 1,))]
+
+    def twins(self, q: int) -> list[int]:
+        """The pipeline ranks that hold the same stages: one, or two in a pipeline of two ways."""
+        return [other for other in range(len(self.job.plan)) if self.on(other) == self.on(q)]
+
+    def owner(self, stage: int) -> int:
+        """The first pipeline rank that runs a stage."""
+        return int(self.steps.rank[np.argmax(self.steps.stage == stage)])
+
+
+def _given(items: Program, variant: Variant, head_row: int) -> Program:
+    """Number the slots: the stage's inputs, the kernels before it, then the ops of the head.
+
+    The input is waited for by the first kernel, and by a collective before it. Such a collective
+    also waits for the kernel before it on its rank, behind which it is issued; so do all of them
+    where kernels run on two streams.
+    """
+    inputs, ahead = variant.inputs, variant.inputs + variant.before
+
+    def slot(need: int) -> int:
+        return need if need >= -1 else -1 - (ahead + head_row + (-2 - need))
+
+    out = [item._replace(needs=tuple(slot(n) for n in item.needs)) for item in items]
+    given = tuple(-1 - k for k in range(inputs))
+    previous = tuple(-1 - k for k in range(inputs, ahead))
+    apart = variant.pair == "beside" or variant.before > 1
+    for i, item in enumerate(out):
+        leads = isinstance(item, Collective)
+        missing = tuple(n for n in given if n not in item.needs)
+        if ahead_of_input(item):
+            leads, missing = True, ()
+        if (leads and not item.needs) or not leads:
+            before = previous if leads or apart else ()
+            out[i] = item._replace(needs=(*item.needs, *missing, *before))
+        if not leads:
+            break
+    return out
