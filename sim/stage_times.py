@@ -7,7 +7,7 @@ step times, where they say which kernels an error of the step comes from.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from schedules import Plan, load
@@ -15,8 +15,9 @@ from schedules._times import Seconds
 from sim.cluster import Cluster
 from sim.collectives import alone, traffic
 from sim.engine import simulate
-from sim.fold import loads
+from sim.fold import Load, loads
 from sim.graph import Builder, Communication, Graph
+from sim.groups import Lane, group
 from sim.job import Job
 from sim.mesh import Mesh
 from sim.model import Setting
@@ -32,15 +33,19 @@ def stage_timelines(
 ) -> Mapping[str, Timeline]:
     """F, B, I and W of a stage with these layers, each by itself on one rank.
 
-    Tensor-parallel peers do the same at the same time; a context-parallel group, whose ranks may
-    differ, is simulated whole. B is the whole backward, with what it recomputes; I and W are its
-    halves, as zero-bubble schedules run them.
+    Tensor-parallel peers do the same at the same time, expert-parallel ones as much as rank 0 has
+    to do; a context-parallel group, whose ranks may differ, is simulated whole. B is the whole
+    backward, with what it recomputes; I and W are its halves, as zero-bubble schedules run them.
     """
+    if job.setting.cp > 1 and job.mesh.ep * job.mesh.etp > 1:
+        raise ValueError(
+            "the times of a stage by itself, which searched schedules and --balance need, are not "
+            "simulated yet with both cp and ep or etp above 1; another schedule would do"
+        )
     if job.setting.cp > 1:
         return _shared(job, cluster, layers, first, last)
-    single = _single(job)
     programs = stage_programs(job.model, job.setting, layers, first, last)
-    return {kind: _run(items, single, cluster) for kind, items in programs.items()}
+    return {kind: _run(items, job, cluster) for kind, items in programs.items()}
 
 
 def stage_seconds(job: Job, cluster: Cluster) -> Mapping[str, Seconds]:
@@ -135,21 +140,34 @@ def _group(axis: str, setting: Setting, mesh: Mesh, at: Mapping[str, int]) -> tu
 
 
 def _run(program: Program, job: Job, cluster: Cluster) -> Timeline:
-    graph = _graph(program, tuple(range(job.mesh.tp)))
-    works = [work for work in graph.works if isinstance(work, Communication)]
-    found = loads(cluster, job, ("tp",) if job.mesh.tp > 1 else (), works)
-    if found is None:
-        raise ValueError("the ranks of the tensor-parallel group are not alike; use a uniform node")
-    return simulate(graph, price(graph, cluster, dict(zip(works, found, strict=True))))
+    single = _single(job)
+
+    def ranks(axis: str) -> tuple[int, ...]:
+        if axis == "tp":
+            return tuple(range(job.mesh.tp))
+        return group(job, axis, Lane(0, 0, 0), 0)
+
+    graph = _graph(program, ranks)
+    found: dict[Communication, Load] = {}
+    for axis, of in (("tp", single), ("", job)):  # of other groups, this one alone is there
+        works = [w for w in graph.works if isinstance(w, Communication)]
+        works = [w for w in works if (w.dimension == "tp") == bool(axis)]
+        some = loads(cluster, of, (axis,) if axis and job.mesh.tp > 1 else (), works)
+        if some is None:
+            raise ValueError(
+                "the ranks of the tensor-parallel group are not alike; use a uniform node"
+            )
+        found |= dict(zip(works, some, strict=True))
+    return simulate(graph, price(graph, cluster, found))
 
 
-def _graph(program: Program, ranks: tuple[int, ...]) -> Graph:
+def _graph(program: Program, ranks: Callable[[str], tuple[int, ...]]) -> Graph:
     """A program on rank 0, which stands for all; its inputs are there from the start."""
     builder = Builder()
     for item in program:
         waits = [need for need in item.needs if need >= 0]
         if isinstance(item, Collective):
-            work, stream = _communication(item, ranks), item.stream or item.axis
+            work, stream = _communication(item, ranks(item.axis)), item.stream or item.axis
             builder.join([builder.add(item.name, 0, stream, work, waits, phase=item.phase)])
         else:
             builder.add(item.name, 0, "compute", item.work, waits, phase=item.phase)

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sim import cluster as clusters
 from sim.analysis.breakdown import breakdown
 from sim.analysis.memory import peaks
 from sim.analysis.traffic import bytes_sent
 from sim.runs import Result, job_of, load, run
+from sim.stage_times import stage_timelines
 
 RECIPE = """
 [model]
@@ -156,3 +158,17 @@ def test_one_rank_of_experts_changes_nothing(recipe: Path) -> None:
     """ep = 1: no all-to-all, and the gradients of experts are reduced with all others."""
     graph = run(recipe, {"parallelism.ep": 1}).timeline.graph
     assert {"ep", "etp", "edp"}.isdisjoint(bytes_sent(graph))
+
+
+def test_the_times_of_a_stage_count_its_all_to_alls(recipe: Path) -> None:
+    """What a searched schedule is given: four all-to-alls of each layer more than without ep."""
+    seconds = {}
+    for ep in (1, 4):
+        job = job_of(load(recipe, {"parallelism.ep": ep}))
+        cluster = clusters.load("dgx_h100", 16)
+        ran = stage_timelines(job, cluster, range(2, 6))
+        names = np.array(ran["F"].graph.names)[ran["F"].graph.name]
+        assert sum("all_to_all" in name for name in names.tolist()) == 2 * 4 * (ep > 1)
+        seconds[ep] = ran["F"].seconds
+    assert seconds[4] > seconds[1]
+    assert run(recipe, {"schedule.name": "zb_1p"}).timeline.seconds > 0

@@ -25,8 +25,8 @@ ORDER = (
     "hardware kernels engine "
     "routing model families mixtures presets operators blocks context attention mla mlp experts "
     "layer program template writer "
-    "strategies activations stage job groups resident held programs build host fold price stage_times "
-    "analysis plots schedule_run "
+    "strategies activations stage job groups resident held programs build host fold price "
+    "stage_times analysis plots schedule_run "
     "sections recipe refusals translate sharded_legality legality order_file config replicas "
     "summary runs compare check balance"
 )
