@@ -1,0 +1,118 @@
+"""Why is a communication exposed? For each, what let it start, and what could run beside it.
+
+A communication is exposed while its data moves and no kernel of its rank runs. What made that so is
+one of:
+
+- ``stream``: it stood behind another communication of its stream;
+- ``copy_in``: the parameters to gather were put together on the compute stream, behind kernels;
+- ``no_work``: it could start only when the kernel before the one that waits for it had ended;
+- ``bandwidth``: kernels run beside it, but not for as long as it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.analysis.activity import COMPUTE, HOST, activities, by_rank
+from sim.analysis.intervals import Intervals, covered_before, union
+from sim.analysis.relations import Rows, binding, meetings
+from sim.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """One communication on one rank whose data moves while no kernel runs."""
+
+    op: int
+    seconds: float  # of it, uncovered by kernels
+    cause: str
+    after: int  # the op whose end let it, or its copy-in, start; -1 if nothing did
+    sentence: str
+
+
+def exposed(timeline: Timeline, least: float = 0.0) -> list[Exposed]:
+    """All exposed communication of more than ``least`` seconds, the longest first."""
+    if not len(timeline.graph):
+        return []
+    kinds, needs = activities(timeline.graph), binding(timeline)
+    _, moves = meetings(timeline)
+    found = []
+    for _, ops in by_rank(timeline.graph):
+        code = kinds.code[ops]
+        kernels = ops[code == kinds.names.index(COMPUTE)]
+        computing = union(timeline.start[kernels], timeline.end[kernels])
+        transfers = ops[code > kinds.names.index(HOST)]
+        beside = _covered(computing, moves[transfers], timeline.end[transfers])
+        bare = timeline.end[transfers] - moves[transfers] - beside
+        for i, seconds, hidden in zip(
+            transfers.tolist(), bare.tolist(), beside.tolist(), strict=True
+        ):
+            if seconds > least:
+                found.append(_why(timeline, needs, i, seconds, hidden))
+    return sorted(found, key=lambda one: (-one.seconds, one.op))
+
+
+def _covered(of: Intervals, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    return covered_before(of, end) - covered_before(of, start)
+
+
+def _why(timeline: Timeline, needs: Rows, op: int, seconds: float, hidden: float) -> Exposed:
+    graph = timeline.graph
+    before = int(needs[op])
+    copied = before >= 0 and graph.names[graph.name[before]] == "param_copy_in"
+    after = int(needs[before]) if copied else before
+    of_it = f"{_called(timeline, op)} moves data for {_ms(seconds + hidden)}"
+    bare = f"{_ms(seconds)} of them with no kernel beside it"
+    started = f"it could start only when {_called(timeline, after)} had ended" if after >= 0 else ""
+    if copied and graph.streams[graph.stream[before]].startswith(COMPUTE):
+        cause, said = "copy_in", f"its copy-in stood on the compute stream: {started}"
+    elif after >= 0 and graph.stream[after] == graph.stream[op]:
+        cause, said = "stream", f"it stood behind {_called(timeline, after)} on its stream"
+    elif hidden > 1e-9 * (seconds + hidden):
+        said = f"kernels beside it take {_ms(hidden)}, which is too short for its bandwidth"
+        cause, said = "bandwidth", f"{said}; {started}" if started else said
+    else:
+        cause, said = "no_work", f"{started or 'it comes first'}, and nothing else could run then"
+    return Exposed(
+        op, seconds, cause, after, f"{of_it}, {bare}: {said}{_sooner(timeline, op, after)}."
+    )
+
+
+def _sooner(timeline: Timeline, op: int, after: int) -> str:
+    """What would let a gather of parameters start sooner: they are there from the start."""
+    graph = timeline.graph
+    if after < 0 or not graph.names[graph.name[op]].startswith("param"):
+        return ""
+    layers = abs(int(graph.layer[op]) - int(graph.layer[after]))
+    ahead = f"{layers} layer{'s' * (layers != 1)} ahead" if graph.layer[after] >= 0 else "ahead"
+    return (
+        f"; it is gathered {ahead}, and a deeper prefetch or one more buffer would start it sooner"
+    )
+
+
+def _called(timeline: Timeline, i: int) -> str:
+    op = timeline.graph.op(i)
+    where = [f"layer {op.layer}"] * (op.layer >= 0)
+    where += [f"microbatch {op.microbatch}"] * (op.microbatch >= 0)
+    return f"{op.name} ({', '.join([*where, f'rank {op.rank}'])})"
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms"
+
+
+def by_cause(found: list[Exposed]) -> dict[str, float]:
+    """Seconds of each cause, over all ranks and communications."""
+    out: dict[str, float] = {}
+    for one in found:
+        out[one.cause] = out.get(one.cause, 0.0) + one.seconds
+    return dict(sorted(out.items(), key=lambda item: (-item[1], item[0])))
+
+
+def sentences(timeline: Timeline, most: int = 5) -> Iterator[str]:
+    """The longest exposed communications, each with what prevented hiding it."""
+    for one in exposed(timeline)[:most]:
+        yield one.sentence

@@ -1,0 +1,137 @@
+"""Why overlap fails: the cases that users report, on timelines and by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sim.analysis.overlap import by_cause, exposed, sentences
+from sim.engine import simulate
+from sim.graph import Builder, Fixed
+from sim.hardware import ideal
+from sim.runs import run
+from sim.timeline import Timeline
+
+RECIPE = """
+[model]
+preset = "llama3-8b"
+layers = 6
+sequence = 2048
+
+[cluster]
+topology = "dgx_a100"
+gpus = 16
+
+[parallelism]
+fsdp = { kind = "fsdp2", prefetch = 0 }
+
+[training]
+global_batch = 16
+"""
+
+
+GATHER = "param_all_gather"
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "recipe.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+def by_hand(copy_stream: str, depth: int, copy_seconds: float = 0.5) -> Timeline:
+    """Three layers of 4 s; the gather of each takes 5 s, with a copy-in before it.
+
+    It is issued when the kernel ``depth`` layers before its own has ended.
+    """
+    builder, kernels = Builder(), list[int]()
+    for layer in range(3):
+        before = kernels[layer - 1 - depth : layer - depth] if layer > depth else []
+        work = Fixed(copy_seconds)
+        copy = builder.add("param_copy_in", 0, copy_stream, work, before, layer=layer, phase="F")
+        gather = builder.add(
+            "param_all_gather",
+            0,
+            "all_gather",
+            Fixed(5.0, "communication", "dp"),
+            [copy],
+            layer=layer,
+            phase="F",
+        )
+        kernels.append(
+            builder.add("mlp", 0, "compute", Fixed(4.0), [gather], layer=layer, microbatch=0)
+        )
+    graph = builder.graph()
+    return simulate(graph, ideal(graph))
+
+
+def test_without_prefetch_nothing_runs_beside_a_gather() -> None:
+    """Depth 0: 5 s of each of three gathers are bare; the sentence names the kernel before."""
+    found = exposed(by_hand("copy", 0))
+    assert [one.seconds for one in found] == [5.0, 5.0, 5.0]
+    last = next(one for one in found if one.op == 7)
+    assert last.cause == "no_work"
+    assert last.after == 5
+    assert "could start only when mlp (layer 1, microbatch 0, rank 0) had ended" in last.sentence
+    assert "gathered 1 layer ahead, and a deeper prefetch" in last.sentence
+
+
+def test_a_gather_can_wait_for_the_one_before() -> None:
+    """Depth 1: gathers 0.5 to 5.5, to 10.5, to 15.5; layers 5.5 to 9.5, 10.5 to 14.5.
+
+    The third copy-in covers 9.5 to 10, so 0.5 s of the second gather are bare.
+    """
+    found = {one.op: one for one in exposed(by_hand("copy", 1))}
+    assert (found[4].seconds, found[4].cause) == (0.5, "stream")
+    assert "stood behind param_all_gather (layer 0, rank 0) on its stream" in found[4].sentence
+
+
+def test_a_gather_can_be_longer_than_what_runs_beside_it() -> None:
+    """Copies of 1.5 s: the third gather from 12 to 17, with the second layer from 11.5 to 15.5."""
+    found = {one.op: one for one in exposed(by_hand("copy", 1, 1.5))}
+    assert (found[7].seconds, found[7].cause) == (1.5, "bandwidth")
+    assert "kernels beside it take 3.5e+03 ms" in found[7].sentence
+    assert "gathered 2 layers ahead" in found[7].sentence
+
+
+def test_a_copy_in_on_the_compute_stream_holds_its_gather_up() -> None:
+    """Though issued a layer ahead, it waits for its turn behind the layer's kernels."""
+    found = [one for one in exposed(by_hand("compute", 1)) if one.op == 7]
+    assert [one.cause for one in found] == ["copy_in"]
+    assert "its copy-in stood on the compute stream" in found[0].sentence
+
+
+def test_a_shallow_prefetch_is_named_on_a_simulated_step(recipe: Path) -> None:
+    """FSDP2 on A100: without prefetch gathers are exposed for want of work, with it much less."""
+    none, one = (
+        run(recipe, {"parallelism.fsdp": {"kind": "fsdp2", "prefetch": depth}}).timeline
+        for depth in (0, 1)
+    )
+    gathers = [[o for o in exposed(of) if of.graph.op(o.op).name == GATHER] for of in (none, one)]
+    bare = [sum(o.seconds for o in some) for some in gathers]
+    assert bare[1] < 0.7 * bare[0]
+    assert next(iter(by_cause(gathers[0]))) == "no_work"
+    assert any("a deeper prefetch" in said for said in sentences(none))
+
+
+def test_a_buffer_in_use_is_what_a_gather_waits_for(recipe: Path) -> None:
+    """YaFSDP's third layer may be gathered only when the first has given its buffer back."""
+    ran = run(recipe, {"parallelism.fsdp": {"kind": "yafsdp"}, "model.sequence": 256}).timeline
+    graph = ran.graph
+    names, layers = np.array(graph.names)[graph.name], graph.layer
+    third = [o for o in exposed(ran) if names[o.op] == "param_all_gather" and layers[o.op] == 3]
+    forward = next(o for o in third if ran.start[o.op] < ran.seconds / 2)
+    assert int(layers[forward.after]) in (1, 2)
+    assert forward.cause in ("bandwidth", "stream")
+
+
+def test_seconds_are_those_no_kernel_covers(recipe: Path) -> None:
+    """Two at once count twice here, and once in the breakdown of the rank's time."""
+    result = run(recipe)
+    spent = sum(of["mean"] for of in result.summary["time_s"]["exposed"].values())
+    assert sum(by_cause(exposed(result.timeline)).values()) >= spent * (1 - 1e-9)
+    assert sum(by_cause(exposed(by_hand("copy", 0))).values()) == 15.0
+    assert exposed(simulate(Builder().graph(), ideal(Builder().graph()))) == []
