@@ -66,7 +66,7 @@ def _peak(
     job: Job, q: int, stages: Sequence[Mapping[str, float]], steps: Sequence[Step]
 ) -> dict[str, Any]:
     """What a rank holds during the step that needs most."""
-    if job.data.split:
+    if job.data.split or job.setting.offload:
         return _sum(
             Counter(resident(job, sorted({step.stage for step in steps}), q)), most_held(job, steps)
         )

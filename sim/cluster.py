@@ -33,6 +33,7 @@ class Gpu:
     memory: float  # bytes
     memory_bandwidth: float  # B/s
     peak: Mapping[str, float]  # FLOP/s by dtype, dense
+    host_bandwidth: float | None = None  # B/s to the host's memory, each way
     costs: Mapping[str, Any] = field(default_factory=dict)
     """The fitted tables of the topology file, in SI units."""
 

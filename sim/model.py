@@ -116,6 +116,7 @@ class Setting:
     ulysses: int = 1
     ep: int = 1
     etp: int = 1
+    offload: bool = False  # activations go to host memory
 
 
 class Parameters(NamedTuple):

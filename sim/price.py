@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sim.cluster import Cluster
+from sim.cluster import Cluster, Gpu
 from sim.fold import Load
 from sim.graph import Communication, Compute, Copy, Fixed, Graph, Work
 from sim.hardware import NOTHING, Machine, Traffic, table
@@ -53,7 +53,7 @@ def _machine(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]
             case Fixed(seconds=seconds):
                 return (0.0, 0.0, seconds)
             case Copy(bytes=size):
-                raise ValueError(f"copies between host and device ({size:g} B) have no price yet")
+                return (0.0, 0.0, size / _host(gpu))
         raise TypeError(work)
 
     def communication(work: Communication) -> Traffic:
@@ -68,6 +68,13 @@ def _machine(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]
         return _traffic(cluster, work, load)
 
     return table(graph.works, kernel, communication, cluster.capacity, gpu.sms)
+
+
+def _host(gpu: Gpu) -> float:
+    """B/s between a GPU and its host."""
+    if gpu.host_bandwidth is None:
+        raise ValueError(f"gpu.host_bandwidth is missing, for copies to the host; {ADVICE}")
+    return gpu.host_bandwidth
 
 
 def _traffic(cluster: Cluster, work: Communication, load: Load) -> Traffic:

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sim.graph import Compute, Fixed, Memory
+from sim.graph import Compute, Copy, Fixed, Memory
+
+SENT = -1_000_000
+"""A need: the last copy to the host by the forward of the same stage and microbatch."""
 
 
 class Kernel(NamedTuple):
@@ -21,7 +24,7 @@ class Kernel(NamedTuple):
     """
 
     name: str
-    work: Compute | Fixed
+    work: Compute | Fixed | Copy
     phase: str  # F forward, R recomputed forward, I input gradient, W weight gradient
     layer: int = -1
     needs: tuple[int, ...] = ()

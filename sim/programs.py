@@ -15,7 +15,7 @@ from sim import groups
 from sim.groups import Lane
 from sim.job import Job
 from sim.model import BYTES
-from sim.program import Collective, Item, Program
+from sim.program import SENT, Collective, Item, Program
 from sim.resident import stage_units
 from sim.stage import stage_programs
 from sim.strategies import data as data_parallel
@@ -172,7 +172,8 @@ class Programs:
 
 
 def _given(items: Program, variant: Variant, head_row: int) -> Program:
-    """Number the slots: the stage's inputs, the kernels before it, then the ops of the head.
+    """Number the slots: the stage's inputs, the kernels before it, then the ops of the head or, of
+    a backward, the last copy to the host of its forward.
 
     The input is waited for by the first kernel, and by a collective before it. Such a collective
     also waits for the kernel before it on its rank, behind which it is issued; so do all of them
@@ -181,6 +182,8 @@ def _given(items: Program, variant: Variant, head_row: int) -> Program:
     inputs, ahead = variant.inputs, variant.inputs + variant.before
 
     def slot(need: int) -> int:
+        if need == SENT:  # of a backward, which is given nothing of the head
+            return -1 - ahead
         return need if need >= -1 else -1 - (ahead + head_row + (-2 - need))
 
     out = [item._replace(needs=tuple(slot(n) for n in item.needs)) for item in items]

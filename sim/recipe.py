@@ -45,7 +45,7 @@ NOT_YET: dict[str, tuple[object, ...]] = {
     "schedule.deferred_wgrad": (False,),
     "training.fp8": (None,),
     "training.recompute": RECOMPUTE,
-    "training.offload": (None,),
+    "training.offload": (None, "activations"),
     "training.optimizer": ("adam",),
     "simulation.engine": ("auto", "simpy"),
     "simulation.costs": ("fit",),
@@ -223,7 +223,7 @@ class TrainingSection(Section):
     recompute: Literal["none", "selective", "full"] | Table = "none"
     """none, selective (the attention core) or full (every layer from its input)"""
     offload: str | None = None
-    """what is kept in host memory"""
+    """what is kept in host memory until it is needed: activations"""
     optimizer: str = "adam"
     """what updates the weights"""
 

@@ -151,6 +151,7 @@ def _without_plan(recipe: Recipe) -> Job:
             ulysses=p.ulysses,
             ep=p.ep,
             etp=p.etp,
+            offload=training.offload == "activations",
         ),
         data=data_parallel(recipe),
         mesh=mesh_of(recipe),

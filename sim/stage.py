@@ -15,7 +15,7 @@ from sim.layer import layer
 from sim.model import Model, Setting
 from sim.operators import Operator, Share
 from sim.program import Program
-from sim.strategies import edges, recompute, share, tp_overlap
+from sim.strategies import edges, offload, recompute, share, tp_overlap
 from sim.strategies.embedding import embedding, head
 from sim.strategies.tensor import Edge
 from sim.writer import Writer
@@ -64,7 +64,11 @@ def stage_programs(
         "W": _weight_gradients(blocks, around, overlap, size / 2),
     }
     if setting.tp_overlap:
-        return {name: tp_overlap.cut(items, setting.tp) for name, items in programs.items()}
+        programs = {name: tp_overlap.cut(items, setting.tp) for name, items in programs.items()}
+    if setting.offload:
+        mode = setting.recompute
+        each = {b.layer: recompute.kept(b.operators, mode) for b in blocks if b.layer >= 0}
+        return offload.offloaded(programs, each)
     return programs
 
 

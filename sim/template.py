@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.graph import PHASES, Communication, Graph, Ints, Work, offsets, zeros
+from sim.graph import PHASES, Communication, Copy, Graph, Ints, Work, offsets, zeros
 from sim.program import Collective, Program
 
 Longs = NDArray[np.int64]
 
 COMPUTE = "compute"
+TO_HOST, FROM_HOST = "d2h", "h2d"  # the streams of the copy engines
 BESIDE = " 2"
 """Ends the names of the streams of what runs beside something else on its rank."""
 
@@ -71,6 +72,7 @@ class Template:
     memory_at_end: NDArray[np.bool_]
     lasts: tuple[int, ...]  # the last op of each stream that nothing in it waits for
     outputs: tuple[int, ...]  # of those, what another stage waits for: not reductions over replicas
+    sent: int  # the last copy to the host, or -1
 
     def __len__(self) -> int:
         return len(self.work)
@@ -148,6 +150,7 @@ def _columns(
         memory_at_end=np.array([c.at == "end" for c in memory], np.bool_),
         lasts=lasts,
         outputs=_outputs(lasts, streams, program),
+        sent=max((i for i, stream in enumerate(streams) if stream == TO_HOST), default=-1),
     )
 
 
@@ -159,7 +162,7 @@ def _lasts(streams: Sequence[str], needed: set[int]) -> tuple[int, ...]:
 
 def _outputs(lasts: tuple[int, ...], streams: Sequence[str], program: Program) -> tuple[int, ...]:
     kept = (i for i in lasts if streams[i].startswith(COMPUTE) or program[i].phase != "O")
-    return tuple(kept)
+    return tuple(i for i in kept if not isinstance(getattr(program[i], "work", None), Copy))
 
 
 @dataclass(frozen=True, eq=False)

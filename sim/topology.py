@@ -21,7 +21,13 @@ MOST_GPUS = 131_072
 _BASES = 16  # one on top of the other
 _CABLE = {"bandwidth": "B/s", "efficiency": "share", "latency": "delay"}
 _TABLES: dict[str, dict[str, str]] = {
-    "gpu": {"name": "text", "sms": "count", "memory": "B", "memory_bandwidth": "B/s"},
+    "gpu": {
+        "name": "text",
+        "sms": "count",
+        "memory": "B",
+        "memory_bandwidth": "B/s",
+        "host_bandwidth": "B/s",
+    },
     "gpu.peak": dict.fromkeys(("bf16", "fp16", "tf32", "fp32", "fp8", "fp64"), "FLOP/s"),
     "node": {"gpus": "count"},
     "node.link": _CABLE,
@@ -36,6 +42,7 @@ _TABLES: dict[str, dict[str, str]] = {
     },
 }
 _OPTIONAL = {"gpu.peak.fp8", "gpu.peak.fp64", "gpu.peak.tf32", "gpu.peak.fp16"}
+_OPTIONAL |= {"gpu.host_bandwidth"}
 _OPTIONAL |= {"fabric.nodes_per_leaf", "fabric.nodes_per_spine", "fabric.max_nodes"}
 _OPTIONAL |= {"fabric.oversubscription", "node.link.efficiency", "node.nic.efficiency"}
 _PROTOCOL = dict.fromkeys(("base", "hop", "inner", "fabric"), "delay")

@@ -186,7 +186,7 @@ LATER = [
     ("schedule.deferred_wgrad", True, "it must be false"),
     ("training.fp8", {"recipe": "delayed"}, "leave it out"),
     ("training.recompute", {"every": 2}, "is not simulated yet"),
-    ("training.offload", "activations", "leave it out"),
+    ("training.offload", "optimizer", 'it must be null or "activations"'),
     ("training.optimizer", "sgd", 'it must be "adam"'),
     ("training.param_gather_dtype", "fp16", 'it must be training.dtype, "bf16"'),
     ("simulation.engine", "compiled", 'it must be "auto" or "simpy"'),

@@ -87,6 +87,10 @@ STRATEGIES = {
         "parameter overlap",
         "ZeRO's parameters are gathered beside the first forwards",
     ),
+    "training.offload": (
+        "activation offload",
+        "what layers keep waits in host memory, copied there and back beside kernels",
+    ),
     "training.recompute": (
         "recomputation",
         "selective rebuilds the attention core in the backward, full every layer",

@@ -212,6 +212,7 @@ def _steps(
         rows.setdefault(variant, []).append(k)
     awaited, before = _awaited(steps, rank, exchange.gate), _kernels_before(steps.beside[mine])
     head = len(kinds) + len(exchange)
+    forward = {(v.stage, microbatch[k]): k for k, v in enumerate(kinds) if v.kind == "F"}
     for variant, members in rows.items():
         units = np.array(members, np.int64)
         waits = [
@@ -223,6 +224,8 @@ def _steps(
         ]
         if variant.place == "first":
             waits += [(np.full(len(units), head), k) for k in range(len(make.head(0)))]
+        if variant.kind in "BI":
+            waits += _sent([forward[variant.stage, m] for m in microbatch[units]], kinds, make)
         yield Group(
             make.step(variant), variant.stage, units, microbatch[units], update[units], waits
         )
@@ -244,6 +247,12 @@ def _kernel(before: Sequence[int], kinds: Sequence[Variant], make: Makers, head:
     first = make.head(0).lasts[0] if len(make.head(0)) else 0
     last = [make.step(kinds[k]).lasts[0] if k >= 0 else first for k in before]
     return np.where(units >= 0, units, head), np.array(last, np.int64)
+
+
+def _sent(forward: Sequence[int], kinds: Sequence[Variant], make: Makers) -> list[Reference]:
+    """The last copy to the host of each of these steps, if they have one."""
+    last = [make.step(kinds[k]).sent for k in forward]
+    return [(np.array(forward, np.int64), np.array(last, np.int64))] if min(last) >= 0 else []
 
 
 def _exchanges(

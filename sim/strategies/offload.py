@@ -1,0 +1,81 @@
+"""Activations in host memory from their forward until their backward, by the copy engines.
+
+When a layer's forward has ended, what it keeps goes to the host; it comes back while the backward
+of the layer behind runs (ZeRO-Infinity, arXiv:2104.07857; Megatron-LM's ``cpu_offloading``), but
+not before all of that microbatch has gone. The last layer of a stage stays, as its backward is
+next. Copies to the host and back have a stream each and share nothing with kernels. Memory is
+counted layer by layer here, and not stage by stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sim.graph import Copy
+from sim.program import SENT, Item, Kernel, Program
+from sim.strategies.draft import Draft
+from sim.template import FROM_HOST, TO_HOST
+
+KEPT = "activations"
+FREED = {"B": 1.0, "I": 0.5, "W": 0.5}  # of what a layer keeps, by kind of step
+
+
+def offloaded(programs: Mapping[str, Program], kept: Mapping[int, float]) -> dict[str, Program]:
+    """The programs of a stage whose layers keep so many bytes (by their numbers, in order)."""
+    moved = list(kept)[:-1]  # the last one is used at once
+    out = {"F": _sent(programs["F"], moved, kept)}
+    for kind, part in FREED.items():
+        fetched = moved if kind != "W" else []
+        out[kind] = _fetched(programs[kind], fetched, kept, part)
+    return out
+
+
+def _sent(forward: Program, moved: Sequence[int], kept: Mapping[int, float]) -> Program:
+    draft = Draft(_without(forward))
+    for layer, size in kept.items():
+        first, *_, last = _positions(forward, layer)
+        draft.remember(first, KEPT, size, "start")
+        if layer in moved:
+            key = ("offload", layer)
+            draft.put(key, _copy("offload", TO_HOST, size, layer, "F"), (last,), after=last)
+            draft.remember(key, KEPT, -size, "end")
+    return draft.finish()
+
+
+def _fetched(
+    backward: Program, moved: Sequence[int], kept: Mapping[int, float], part: float
+) -> Program:
+    """Each layer's copy is issued with the backward of the layer behind, after what precedes it."""
+    draft = Draft(_without(backward))
+    for layer, size in kept.items():
+        mine = _positions(backward, layer)
+        if mine:
+            draft.remember(mine[-1], KEPT, -part * size, "end")
+        if layer in moved:
+            behind, key = _positions(backward, layer + 1)[0], ("fetch", layer)
+            needs = (SENT, *backward[behind].needs, *([behind - 1] if behind else []))
+            draft.put(key, _copy("fetch", FROM_HOST, size, layer, "I"), needs, before=behind)
+            draft.remember(key, KEPT, size, "start")
+            draft.wait(mine[0], key)
+    return draft.finish()
+
+
+def _without(program: Program) -> Program:
+    """The program without what it remembers of the whole stage's activations."""
+    return [
+        item._replace(memory=tuple(m for m in item.memory if m.category != KEPT))
+        for item in program
+    ]
+
+
+def _positions(program: Program, layer: int) -> list[int]:
+    """Kernels of a layer on the compute stream, in order."""
+    return [i for i, item in enumerate(program) if _computes(item) and item.layer == layer]
+
+
+def _computes(item: Item) -> bool:
+    return isinstance(item, Kernel) and not item.stream
+
+
+def _copy(name: str, stream: str, size: float, layer: int, phase: str) -> Kernel:
+    return Kernel(name, Copy(size, stream), phase, layer, stream=stream)

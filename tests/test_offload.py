@@ -1,0 +1,103 @@
+"""Activations in host memory: what moves, when it is there again, and what it costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sim.analysis.memory import peaks
+from sim.check import check
+from sim.graph import Copy
+from sim.runs import load, run
+
+RECIPE = """
+[model]
+preset = "llama3-8b"
+layers = 8
+sequence = 4096
+
+[cluster]
+topology = "dgx_h100"
+gpus = 8
+
+[parallelism]
+tp = 4
+pp = 2
+sp = true
+
+[training]
+global_batch = 4
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "recipe.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+OFFLOAD = {"training.offload": "activations"}
+
+
+def test_all_but_the_last_layer_of_a_stage_goes_and_comes_back(recipe: Path) -> None:
+    """Three of four layers of each stage, each microbatch, what the layer keeps."""
+    plain, ran = run(recipe), run(recipe, OFFLOAD)
+    held = peaks(plain.timeline)[1].by_category["activations"]  # the last stage has one in flight
+    graph = ran.timeline.graph
+    for direction in ("d2h", "h2d"):
+        copies = [w for w in graph.works if isinstance(w, Copy) and w.direction == direction]
+        assert [copy.bytes for copy in copies] == [pytest.approx(held / 4)]
+        ops = np.flatnonzero(graph.work == graph.works.index(copies[0]))
+        assert len(ops) == 2 * 3 * 4  # stages, layers, microbatches
+        assert set(graph.layer[ops].tolist()) == {0, 1, 2, 4, 5, 6}
+
+
+def test_copies_take_the_bandwidth_of_the_host(recipe: Path) -> None:
+    graph, timeline = (ran := run(recipe, OFFLOAD)).timeline.graph, ran.timeline
+    for i in np.flatnonzero([isinstance(graph.works[w], Copy) for w in graph.work]):
+        size = graph.works[graph.work[i]].bytes  # type: ignore[union-attr]
+        assert timeline.end[i] - timeline.start[i] == pytest.approx(size / 63e9)
+
+
+def test_a_backward_waits_for_what_it_needs(recipe: Path) -> None:
+    """No kernel of a layer's backward starts before its copy is back, and that goes first.
+
+    On a slow way to the host copies pile up.
+    """
+    slow = 'base = "dgx_h100"\nname = "slow"\n[gpu]\nhost_bandwidth = "1 GB/s"\nsource = "a test"\n'
+    (recipe.parent / "slow.toml").write_text(slow)
+    table = run(recipe, OFFLOAD | {"cluster.topology": "slow.toml"}).timeline.to_pandas()
+    table = table[table.layer.isin([0, 1, 2, 4, 5, 6])]
+    for _, of in table.groupby(["layer", "microbatch"]):
+        sent, back = (of[of.name == name].iloc[0] for name in ("offload", "fetch"))
+        kernels = of[of.stream == "compute"]
+        forward, backward = kernels[kernels.phase == "F"], kernels[kernels.phase != "F"]
+        assert sent.start >= forward.end.max()
+        assert back.start >= sent.end
+        assert backward.start.min() >= back.end
+
+
+def test_less_is_held_and_the_step_is_no_shorter(recipe: Path) -> None:
+    """Long sequences compute longer than they copy."""
+    long = {"model.sequence": 32768, "training.global_batch": 8}
+    plain, ran = run(recipe, long), run(recipe, long | OFFLOAD)
+    before, after = (peaks(of.timeline)[0].by_category["activations"] for of in (plain, ran))
+    assert after < 0.6 * before
+    assert plain.timeline.seconds <= ran.timeline.seconds < 1.2 * plain.timeline.seconds
+
+
+@pytest.mark.parametrize("schedule", ["one_f_one_b", "zb_h1"])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_what_is_taken_is_given_back(recipe: Path, schedule: str, recompute: str) -> None:
+    """Whole and halved backwards, with and without recomputation; check finds the peak too."""
+    way = OFFLOAD | {"schedule.name": schedule, "training.recompute": recompute}
+    result = run(recipe, way)
+    graph = result.timeline.graph
+    op = np.repeat(np.arange(len(graph)), np.diff(graph.memory_start))
+    for rank in graph.ranks().tolist():
+        assert abs(graph.memory_bytes[graph.rank[op] == rank].sum()) < 1e-3
+    walked = check(load(recipe, way))["memory"][0]["peak_bytes"]
+    assert walked <= peaks(result.timeline)[0].peak_bytes * (1 + 1e-9)
