@@ -151,6 +151,7 @@ def _without_plan(recipe: Recipe) -> Job:
             ulysses=p.ulysses,
             ep=p.ep,
             etp=p.etp,
+            dp=p.dp or 1,
         ),
         data=data_parallel(recipe),
         mesh=mesh_of(recipe),

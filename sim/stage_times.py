@@ -39,7 +39,7 @@ def stage_timelines(
     if job.setting.cp > 1:
         return _shared(job, cluster, layers, first, last)
     single = _single(job)
-    programs = stage_programs(job.model, job.setting, layers, first, last)
+    programs = stage_programs(job.model, single.setting, layers, first, last)
     return {kind: _run(items, single, cluster) for kind, items in programs.items()}
 
 
@@ -79,7 +79,8 @@ def _single(job: Job) -> Job:
     """The same job without pipeline and replicas: its tensor-parallel group."""
     plan: Plan = load("one_f_one_b")(1, 1)
     mesh = Mesh(tp=job.mesh.tp, dp=1, pp=1, order=job.mesh.order)
-    return replace(job, mesh=mesh, plan=plan, data=replace(job.data, degree=1))
+    alone, data = replace(job.setting, dp=1), replace(job.data, degree=1)
+    return replace(job, setting=alone, mesh=mesh, plan=plan, data=data)
 
 
 def _shared(
