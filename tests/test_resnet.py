@@ -90,6 +90,9 @@ def test_kernels_have_the_flops_of_the_formula(net):
     stem = N * 2 * 112**2 * 64 * 3 * 49
     assert done["F"] == done["W"] == done["I"] + stem == N * forward_flops(net.resnet)
     assert done["F"] + done["B"] == model_flops(net, N, 1)
+    names = [item.name for item in programs["F"]]
+    assert (names[0], names[-1]) == ("stem", "loss_log_softmax")
+    assert len(names) == 53 * 2 + 49 + 16 + 1 + 1 + 2 + 2  # norms, ReLUs, sums, pools, head, loss
 
 
 def test_a_strided_convolution_by_hand(net):
