@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from sim import convolution
 from sim.attention import attention
 from sim.experts import experts
 from sim.mla import latent_attention
@@ -18,6 +19,8 @@ from sim.operators import Launch, Operator, Share, linear, memory, norm
 
 def layer(model: Model, share: Share, number: int = 0) -> tuple[Operator, ...]:
     """The operators of the layer of that number on a rank with this share."""
+    if model.resnet:
+        return convolution.layer(model.resnet, share, number)
     return _layer(model, share, model.routed(number))
 
 

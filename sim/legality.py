@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import schedules
-from sim import sharded_legality
+from sim import residual_legality, sharded_legality
 from sim.recipe import Recipe
 
 AXES = "tp-cp-ep-dp-pp"
@@ -279,6 +279,7 @@ def _size(recipe: Recipe) -> None:
 
 
 CHECKS: tuple[Callable[[Recipe], None], ...] = (
+    residual_legality.check,
     _gpus,
     _order,
     _tensor,

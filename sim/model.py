@@ -1,4 +1,4 @@
-"""What is trained: the sizes of a transformer, its parameters and its floating-point operations.
+"""What is trained: the sizes of a model, its parameters and its floating-point operations.
 
 Nothing here knows of kernels or of time. The kernels of one layer are in :mod:`sim.layer`; their
 sums must agree with the formulas here.
@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from sim import resnet
+from sim.resnet import Resnet
 from sim.routing import BALANCED, Load
 from sim.units import BYTES as BYTES
 
@@ -32,7 +34,7 @@ class Mla(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """A decoder-only transformer.
+    """A decoder-only transformer, or with ``resnet`` a residual network, which has no other sizes.
 
     ``ffn`` is the width of the MLP (of each of its two halves when gated), ``positions`` the rows
     of a learned position table. The vocabulary is padded to a multiple of ``vocab_padding`` × tp.
@@ -50,7 +52,7 @@ class Model:
     gated: bool
     vocab: int
     tied: bool
-    norm: str  # layer | rms
+    norm: str  # layer | rms; batch | sync_batch of a residual network
     attention: str  # flash | unfused
     activation: str  # gelu | silu | relu2; gated silu is SwiGLU
     qkv_bias: bool
@@ -67,6 +69,7 @@ class Model:
     capacity_factor: float | None = None  # none: nothing is dropped
     load: Load = BALANCED
     mla: Mla | None = None
+    resnet: Resnet | None = None
 
     def routed(self, layer: int) -> bool:
         """Whether that layer has experts."""
@@ -82,12 +85,36 @@ class Model:
 
 def model_of(numbers: Mapping[str, Any], seed: int = 0) -> Model:
     """A model from the complete numbers of a recipe; ``seed`` is of what is random in its load."""
+    if numbers.get("blocks"):
+        return _residual(numbers)
     known = {key: numbers[key] for key in Model.__dataclass_fields__ if key in numbers}
     if "mla" in known:
         known["mla"] = Mla(**known["mla"])
     if "load" in known:
         known["load"] = Load(**{"seed": seed, **known["load"]})
     return Model(**known)
+
+
+def _residual(numbers: Mapping[str, Any]) -> Model:
+    """A residual network: stem and blocks are its layers, an image is a token of its head."""
+    net = Resnet(tuple(numbers["blocks"]), numbers["image"], numbers["classes"])
+    unused: dict[str, Any] = {
+        **dict.fromkeys(("heads", "kv_heads", "head_dim", "ffn", "vocab_padding"), 1),
+        **dict.fromkeys(("gated", "tied", "qkv_bias", "bias"), False),
+        **dict.fromkeys(("attention", "position"), "none"),
+    }
+    return Model(
+        **unused,
+        name=numbers["name"],
+        layers=net.layers,
+        hidden=net.features,
+        vocab=net.classes,
+        norm=numbers["norm"],
+        activation="relu",
+        dropout=0.0,
+        positions=0,
+        resnet=net,
+    )
 
 
 @dataclass(frozen=True)
@@ -98,7 +125,7 @@ class Setting:
     uses them; ``tp_backward_overlap`` runs those of a column-parallel backward beside its GEMMs.
     ``cp`` ranks share each sequence, as ``cp_kind`` says, and hold parts of it as ``cp_placement``
     says; with usp, runs of ``ulysses`` ranks exchange heads. ``ep`` ranks share the experts, each
-    of which is split over ``etp``.
+    of which is split over ``etp``. ``dp`` replicas concern synchronised batch norms alone.
     """
 
     tp: int
@@ -117,6 +144,7 @@ class Setting:
     ep: int = 1
     etp: int = 1
     offload: bool = False  # activations go to host memory
+    dp: int = 1
 
 
 class Parameters(NamedTuple):
@@ -158,6 +186,8 @@ def parameters(
     where tp exceeds them. Tied matrices are held once by a stage that is both first and last, and
     otherwise by the first and by the last stage.
     """
+    if model.resnet:
+        return _residual_parameters(model.resnet, layers, last)
     count, h = len(layers), model.hidden
     routed = sum(map(model.routed, layers))
     split, latent = _attention_matrices(model, tp)
@@ -178,6 +208,14 @@ def parameters(
         replicated=count * latent + routed * h * model.experts,
         expert=routed * model.experts // ep * _mlp_matrices(model, model.expert_ffn // etp),
     )
+
+
+def _residual_parameters(net: Resnet, layers: Sequence[int], last: bool) -> Parameters:
+    """Those of a residual network, which is not split."""
+    each = sum(resnet.layer_parameters(net, i) for i in layers)
+    norms = sum(2 * conv.outputs for i in layers for conv in net.convolutions(i))
+    head = resnet.head_parameters(net) if last else 0
+    return Parameters(each - norms, row_bias=0, norm=norms, embedding=0, positions=0, head=head)
 
 
 def norm_parameters(model: Model) -> int:
@@ -225,8 +263,11 @@ def model_flops(model: Model, batch: int, sequence: int, tp: int = 1) -> float:
 
     For GPT 72 B L s h² (1 + s / 6h + V / 12hL) (Narayanan et al. 2021, equation 3, less its
     recomputation; Korthikanti et al. 2022, equation 8), V padded for ``tp``; here also for grouped
-    queries, latent attention, gated MLPs, experts and any head size.
+    queries, latent attention, gated MLPs, experts and any head size. Of a residual network those
+    of ``batch`` images.
     """
+    if model.resnet:
+        return float(batch * resnet.step_flops(model.resnet))
     head = 2.0 * batch * sequence * model.hidden * padded_vocab(model, tp)
     layers = sum(count * layer_flops(model, batch, sequence, i) for i, count in model.kinds)
     return 3 * (layers + head)

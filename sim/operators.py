@@ -55,6 +55,7 @@ class Share:
     element: int  # bytes of an activation or weight
     gradient: int  # bytes of a main gradient
     context: Context = ALONE
+    replicas: int = 1  # ranks that share the statistics of a batch norm
     shared_ffn: int = 0  # inner width of the shared experts together
     expert_ffn: int = 0  # of a routed one
     routed: tuple[int, ...] = ()  # tokens for each expert of this rank, from all its group
@@ -123,6 +124,7 @@ def whole(model: Model, setting: Setting) -> Share:
         dtype=setting.dtype,
         element=BYTES[setting.dtype],
         gradient=BYTES[setting.grad_dtype],
+        replicas=setting.dp if model.norm == "sync_batch" else 1,
     )
 
 

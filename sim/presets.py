@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sim import resnet
 from sim.families import (
     ACTIVATION,
     FAMILIES,
@@ -117,6 +118,9 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
     >>> full["head_dim"], full["ffn"], full["positions"]
     (4, 32, 16)
     """
+    if given.get("blocks"):
+        return resnet.complete(given)
+    resnet.refuse_without_blocks(given)
     missing = [
         key for key in ("layers", "hidden", "heads", "vocab", "sequence") if key not in given
     ]

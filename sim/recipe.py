@@ -32,6 +32,10 @@ MOST_SAMPLES = 1_000_000
 Gpus = Annotated[int, Field(ge=1, le=MOST_GPUS)]
 Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 Split = Annotated[tuple[Layers, ...], Field(strict=False, max_length=MOST_LAYERS)]
+Blocks = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=1000)], ...],
+    Field(strict=False, min_length=1, max_length=8),
+]
 Experts = Annotated[int, Field(ge=1, le=MOST_EXPERTS)]
 Name = Annotated[str, Field(min_length=1, max_length=4096)]
 Switch = bool
@@ -80,8 +84,8 @@ class ModelSection(Section):
     """tokens in the vocabulary"""
     tied: Switch | None = None
     """the head uses the embedding's weights"""
-    norm: Literal["layer", "rms"] | None = None
-    """layer (LayerNorm) or rms (RMSNorm)"""
+    norm: Literal["layer", "rms", "batch", "sync_batch"] | None = None
+    """layer (LayerNorm) or rms (RMSNorm); of blocks batch or sync_batch (SyncBatchNorm)"""
     attention: Literal["flash", "unfused"] | None = None
     """flash (one kernel, nothing of size s x s in memory) or unfused"""
     activation: Literal["gelu", "silu", "relu2"] | None = None
@@ -118,6 +122,12 @@ class ModelSection(Section):
     """tokens an expert takes at most, as a multiple of its fair share; the others are dropped"""
     load: LoadSection | None = None
     """how unevenly experts are used"""
+    blocks: Blocks | None = None
+    """a residual network instead of a transformer: bottleneck blocks of each group"""
+    image: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    """rows and columns of an image; 224 unless given"""
+    classes: Count | None = None
+    """classes of images; 1000 unless given"""
 
 
 class ClusterSection(Section):
@@ -267,8 +277,8 @@ class Recipe(Section):
 
     @property
     def sequence(self) -> int:
-        """Tokens per sample."""
-        return self.model.sequence or 0
+        """Tokens per sample; an image is one."""
+        return 1 if self.model.blocks else self.model.sequence or 0
 
     @property
     def microbatches(self) -> int:

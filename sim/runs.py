@@ -152,6 +152,7 @@ def _without_plan(recipe: Recipe) -> Job:
             ep=p.ep,
             etp=p.etp,
             offload=training.offload == "activations",
+            dp=p.dp or 1,
         ),
         data=data_parallel(recipe),
         mesh=mesh_of(recipe),

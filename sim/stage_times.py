@@ -44,7 +44,7 @@ def stage_timelines(
         )
     if job.setting.cp > 1:
         return _shared(job, cluster, layers, first, last)
-    programs = stage_programs(job.model, job.setting, layers, first, last)
+    programs = stage_programs(job.model, _single(job).setting, layers, first, last)
     return {kind: _run(items, job, cluster) for kind, items in programs.items()}
 
 
@@ -84,7 +84,8 @@ def _single(job: Job) -> Job:
     """The same job without pipeline and replicas: its tensor-parallel group."""
     plan: Plan = load("one_f_one_b")(1, 1)
     mesh = Mesh(tp=job.mesh.tp, dp=1, pp=1, order=job.mesh.order)
-    return replace(job, mesh=mesh, plan=plan, data=replace(job.data, degree=1))
+    alone, data = replace(job.setting, dp=1), replace(job.data, degree=1)
+    return replace(job, setting=alone, mesh=mesh, plan=plan, data=data)
 
 
 def _shared(

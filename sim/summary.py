@@ -93,7 +93,8 @@ def _throughput(recipe: Recipe, job: Job, cluster: Cluster, step: float) -> dict
     run = hardware_flops(job.model, batch, s.sequence, s.recompute, s.tp)
     peak = cluster.gpu.peak[s.dtype]
     return {
-        "tokens_per_s": batch * s.sequence / step,
+        "samples_per_s": batch / step,
+        **({} if job.model.resnet else {"tokens_per_s": batch * s.sequence / step}),
         "tflops_per_gpu": flops / step / gpus / 1e12,
         "mfu": flops / step / gpus / peak,
         "hfu": run / step / gpus / peak,

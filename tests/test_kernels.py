@@ -195,7 +195,7 @@ def works(preset):
 
 
 @pytest.mark.parametrize("name", sorted(REAL))
-@pytest.mark.parametrize("preset", presets.names())
+@pytest.mark.parametrize("preset", sorted({*presets.names()} - {"resnet-50"}))
 def test_every_kernel_of_a_preset_has_a_price(name, preset):
     priced = set(works(preset))
     assert {work.kind for work in priced} == set(kernels.KINDS) - {"optimizer", "grouped_gemm"}

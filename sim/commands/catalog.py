@@ -126,7 +126,7 @@ def _model(name: str) -> dict[str, Any]:
     from sim.model import model_of, total_parameters
 
     numbers = presets.complete(presets.preset(name))
-    sizes = {key: numbers[key] for key in ("layers", "hidden", "heads", "vocab")}
+    sizes = {key: numbers.get(key) for key in ("layers", "hidden", "heads", "vocab")}
     return {"name": name, **sizes, "parameters": total_parameters(model_of(numbers))}
 
 
@@ -197,11 +197,13 @@ def _cell(key: str, value: object) -> str:
         case _, bool():
             return "yes" if value else "-"
         case "parameters", int():
-            return f"{value / 1e9:,.1f} billion"
+            return f"{value / 1e9:,.1f} billion" if value >= 5e7 else f"{value / 1e6:.1f} million"
         case "network_per_gpu", float():
             return f"{value / 1e9:g} GB/s"
         case _, int():
             return f"{value:,}"
+        case "hidden" | "heads" | "vocab", None:
+            return "-"
         case _, None:
             return "any"
     return str(value)

@@ -27,7 +27,7 @@ def summary_rows(summary: Figures) -> list[tuple[str, str]]:
     return [
         ("step time", seconds(summary["step_time_s"])),
         *_steps(summary.get("steps", {})),
-        ("tokens/s", f"{summary['tokens_per_s']:,.0f}"),
+        *_rates(summary),
         ("TFLOP/s per GPU (model)", f"{summary['tflops_per_gpu']:.1f}"),
         ("MFU", f"{summary['mfu']:.1%}"),
         ("HFU", f"{summary['hfu']:.1%}"),
@@ -37,6 +37,16 @@ def summary_rows(summary: Figures) -> list[tuple[str, str]]:
         _spread("nothing runs", time["idle"]),
         ("simulated", f"{summary['simulation']['ops']:,} ops"),
         *_ranks(summary["memory"]),
+    ]
+
+
+def _rates(summary: Figures) -> list[tuple[str, str]]:
+    """Samples a second, and where they have tokens, those."""
+    keys = {"samples/s": "samples_per_s", "tokens/s": "tokens_per_s"}
+    return [
+        (name, f"{summary[key]:,.4g}" if summary[key] < 10 else f"{summary[key]:,.0f}")
+        for name, key in keys.items()
+        if key in summary
     ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from sim import convolution
 from sim.model import BYTES, Model, Setting, padded_vocab
 from sim.operators import Launch, Operator, Share, linear, memory, norm
 
@@ -16,7 +17,9 @@ LOGIT = 4  # bytes: Megatron computes the loss in fp32
 
 @cache
 def embedding(model: Model, share: Share) -> tuple[Operator, ...]:
-    """Word embedding, positions and dropout."""
+    """Word embedding, positions and dropout; a residual network begins with its layers."""
+    if model.resnet:
+        return ()
     x = share.residual
     learned = model.position == "learned"
     added = Launch("positions", memory(share, "elementwise", 3 * x))
@@ -27,7 +30,9 @@ def embedding(model: Model, share: Share) -> tuple[Operator, ...]:
 
 @cache
 def head(model: Model, share: Share) -> tuple[Operator, ...]:
-    """Final norm, output matrix and vocabulary-parallel cross-entropy."""
+    """Final norm, output matrix and vocabulary-parallel cross-entropy; or a residual network's."""
+    if model.resnet:
+        return convolution.head(model.resnet, share)
     return (
         norm(share, "final_norm", branch=False),
         linear(share, "head", share.hidden, share.vocab, "column"),

@@ -1,0 +1,162 @@
+"""What a residual network of bottleneck blocks is: its convolutions, parameters and FLOPs.
+
+He et al. 2015 (arXiv:1512.03385), Table 1: a stem, groups of blocks of which each group has twice
+the channels and half the resolution of the one before, a mean over the image, one linear. A block's
+stride is in its 3 x 3 convolution (version 1.5, as torchvision has it), not in the 1 x 1 before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+STEM, EXPANSION, COLOURS = 64, 4, 3
+KEYS = ("name", "blocks", "image", "classes", "norm", "layers")
+"""What a recipe's model may say of a residual network."""
+NORMS = ("batch", "sync_batch")
+
+
+class Conv(NamedTuple):
+    """A convolution without bias, and the batch norm behind it; ``size`` is the output's."""
+
+    name: str
+    inputs: int  # channels
+    outputs: int
+    kernel: int
+    size: int  # rows, and columns
+    stride: int = 1
+
+    @property
+    def parameters(self) -> int:
+        """Weights, and the norm's scale and shift."""
+        return self.outputs * self.inputs * self.kernel**2 + 2 * self.outputs
+
+    @property
+    def flops(self) -> int:
+        """Of one image, forward; the input gradient and the weight gradient have as many."""
+        return 2 * self.size**2 * self.outputs * self.inputs * self.kernel**2
+
+
+class Resnet(NamedTuple):
+    """Bottleneck blocks in each group, rows of the square image, and classes to tell apart."""
+
+    blocks: tuple[int, ...]
+    image: int
+    classes: int
+
+    @property
+    def layers(self) -> int:
+        """The stem and all blocks."""
+        return 1 + sum(self.blocks)
+
+    @property
+    def features(self) -> int:
+        """Channels of the last block.
+
+        >>> Resnet((3, 4, 6, 3), 224, 1000).features
+        2048
+        """
+        return STEM * EXPANSION << (len(self.blocks) - 1)
+
+    @property
+    def last_size(self) -> int:
+        """Rows of the last block's output."""
+        return self.image // reduction(self.blocks)
+
+    def convolutions(self, layer: int) -> tuple[Conv, ...]:
+        """Those of a layer in forward order: of the stem (0), or of a block.
+
+        >>> [c.name for c in Resnet((3, 4, 6, 3), 224, 1000).convolutions(1)]
+        ['conv1', 'conv2', 'conv3', 'projection']
+        """
+        if layer == 0:
+            return (Conv("stem", COLOURS, STEM, 7, self.image // 2, 2),)
+        group = next(g for g in range(len(self.blocks)) if layer <= sum(self.blocks[: g + 1]))
+        first = layer == 1 + sum(self.blocks[:group])
+        return _bottleneck(STEM * 2**group, self.image // (4 * 2**group), group, first)
+
+
+def _bottleneck(width: int, size: int, group: int, first: bool) -> tuple[Conv, ...]:
+    """1 x 1, 3 x 3 and 1 x 1; the first of a group projects its input to add it to the output."""
+    out, stride = EXPANSION * width, 2 if first and group else 1
+    inputs = out if not first else out // 2 if group else STEM
+    chain = (
+        Conv("conv1", inputs, width, 1, size * stride),
+        Conv("conv2", width, width, 3, size, stride),
+        Conv("conv3", width, out, 1, size),
+    )
+    return (*chain, Conv("projection", inputs, out, 1, size, stride)) if first else chain
+
+
+def reduction(blocks: tuple[int, ...]) -> int:
+    """How many rows of the image become one of the last block's output."""
+    return 2 << len(blocks)
+
+
+def layer_parameters(net: Resnet, layer: int) -> int:
+    """Parameters of the stem or a block."""
+    return sum(conv.parameters for conv in net.convolutions(layer))
+
+
+def head_parameters(net: Resnet) -> int:
+    """Matrix and bias of the linear."""
+    return (net.features + 1) * net.classes
+
+
+def forward_flops(net: Resnet) -> int:
+    """FLOPs of one image: convolutions and the linear."""
+    each = (conv.flops for layer in range(net.layers) for conv in net.convolutions(layer))
+    return sum(each) + 2 * net.features * net.classes
+
+
+def step_flops(net: Resnet) -> int:
+    """FLOPs of one image, forward and backward; nothing needs the gradient of an image."""
+    return 3 * forward_flops(net) - net.convolutions(0)[0].flops
+
+
+def complete(given: Mapping[str, Any]) -> dict[str, Any]:
+    """All numbers of a residual network, from those of a recipe.
+
+    >>> complete({"blocks": (2, 2), "image": 64})["layers"]
+    5
+    """
+    other = [key for key in given if key not in (*KEYS, "preset")]
+    if other:
+        raise ValueError(
+            f"model.{other[0]} is not a key of a model with model.blocks, which has blocks, image, "
+            "classes and norm; leave it out"
+        )
+    full = {"name": "resnet", "image": 224, "classes": 1000, "norm": "batch", **given}
+    net = Resnet(tuple(full["blocks"]), full["image"], full["classes"])
+    _check(net, full)
+    return {**full, "blocks": net.blocks, "layers": net.layers}
+
+
+def _check(net: Resnet, full: Mapping[str, Any]) -> None:
+    if full["norm"] not in NORMS:
+        raise ValueError(
+            f'model.norm = "{full["norm"]}" is not simulated with model.blocks; it must be "batch" '
+            'or "sync_batch"'
+        )
+    if net.image % reduction(net.blocks):
+        raise ValueError(
+            f"model.image = {net.image} is not a multiple of {reduction(net.blocks)}, to which "
+            f"{len(net.blocks)} groups of blocks reduce it"
+        )
+    if full.get("layers", net.layers) != net.layers:
+        raise ValueError(
+            f"model.layers = {full['layers']} is not the stem and all of model.blocks, "
+            f"{net.layers}; leave it out"
+        )
+
+
+def refuse_without_blocks(given: Mapping[str, Any]) -> None:
+    """Raise ValueError for what only a residual network has, in a model that is none."""
+    for key in ("image", "classes"):
+        if key in given:
+            raise ValueError(f"model.{key} needs model.blocks, or preset resnet-50")
+    if given.get("norm") in NORMS:
+        raise ValueError(
+            f'model.norm = "{given["norm"]}" needs model.blocks, or preset resnet-50; '
+            'a transformer has "layer" or "rms"'
+        )
