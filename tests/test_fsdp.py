@@ -143,7 +143,8 @@ def test_backward_of_three_units(
 
 def test_fsdp2_copies_in_and_out() -> None:
     """Copies of 1 s. Forward: the third gather's copy-in waits for the first copy-out, at 6, and
-    backward: each waits for the copy-out before, at 11 and 23."""
+    backward: each waits for the copy-out before, at 11 and 23, and the last gather for the first
+    reduction, (22, 25), of the same communicator."""
     done = timed(forward(), "F", sharded.fsdp2(4))
     assert spans(done, "param_copy_in") == [(0, 1), (1, 2), (6, 7)]
     assert spans(done, "param_all_gather") == [(1, 5), (5, 7), (7, 16)]
@@ -151,7 +152,7 @@ def test_fsdp2_copies_in_and_out() -> None:
     assert done.seconds == 23
     back = timed(backward(), "B", sharded.fsdp2(4))
     assert spans(back, "param_copy_in") == [(0, 1), (11, 12), (23, 24)]
-    assert spans(back, "param_all_gather") == [(1, 10), (12, 14), (24, 28)]
+    assert spans(back, "param_all_gather") == [(1, 10), (12, 14), (25, 29)]
     assert spans(back, "param_copy_out") == [(10, 11), (22, 23), (34, 35)]
 
 
@@ -164,11 +165,16 @@ def test_fsdp2_copies_gradients_when_the_ones_before_are_scattered() -> None:
 
 def test_yafsdp_reuses_two_buffers() -> None:
     """The third gather waits for the last kernel of the first unit, the third unit's first weight
-    gradient for the reduction of the first unit's: with 30 s each, (19, 49) here."""
+    gradient for the reduction of the first unit's: with 30 s each, (19, 49) here. So does its
+    gather, which shares the communicator with reductions, but not on a stream of its own."""
     done = timed(forward(), "F", sharded.yafsdp(4))
     assert spans(done, "param_all_gather") == [(0, 4), (4, 6), (9, 18)]
     assert spans(done, "param_all_gather")[2][0] == spans(done, "F0")[0][1]
-    back = timed(backward(), "B", sharded.yafsdp(4), reduce=30.0)
+    one = timed(backward(), "B", sharded.yafsdp(4), reduce=30.0)
+    assert spans(one, "param_all_gather")[2] == (49, 53)
+    assert spans(one, "I0") == [(53, 58)]
+    apart = replace(sharded.yafsdp(4), gather_stream="gathers")
+    back = timed(backward(), "B", apart, reduce=30.0)
     assert spans(back, "grad_reduce_scatter")[0] == (19, 49)
     assert spans(back, "I0") == [(29, 34)]
     assert spans(back, "W0") == [(49, 54)]
@@ -301,15 +307,15 @@ def streams(graph: Graph, name: str) -> set[str]:
 
 
 def test_streams_of_fsdp(small_job: Make) -> None:
-    """FSDP2 has one each, FSDP1 one for gathers and reductions as both are NCCL's."""
+    """Gathers and reductions share a communicator, which runs one at a time, in every kind."""
     graph = training_step(job_of(small_job, sharded.fsdp2(8, shard=4)))
     assert streams(graph, "param_copy_in") == {"fsdp copy_in"}
     assert streams(graph, "param_copy_out") == streams(graph, "grad_copy_in") == {"compute"}
-    assert streams(graph, "param_all_gather") == {"fsdp all_gather"}
-    assert streams(graph, "grad_reduce_scatter") == {"fsdp reduce_scatter"}
     assert streams(graph, "grad_all_reduce") == {"fsdp all_reduce"}
-    one = training_step(job_of(small_job, sharded.fsdp1(8)))
-    assert streams(one, "param_all_gather") == streams(one, "grad_reduce_scatter") == {"fsdp nccl"}
+    for sharding in (sharded.fsdp1(8), sharded.fsdp2(8), sharded.yafsdp(8)):
+        graph = training_step(job_of(small_job, sharding))
+        assert streams(graph, "param_all_gather") == {"fsdp nccl"}
+        assert streams(graph, "grad_reduce_scatter") == {"fsdp nccl"}
 
 
 def test_fsdp2_counts_the_bytes_of_its_copies(small_job: Make) -> None:

@@ -118,14 +118,15 @@ def test_a_shallow_prefetch_is_named_on_a_simulated_step(recipe: Path) -> None:
 
 
 def test_a_buffer_in_use_is_what_a_gather_waits_for(recipe: Path) -> None:
-    """YaFSDP's third layer may be gathered only when the first has given its buffer back."""
+    """YaFSDP's fourth layer may be gathered only when the second has given its buffer back."""
     ran = run(recipe, {"parallelism.fsdp": {"kind": "yafsdp"}, "model.sequence": 256}).timeline
     graph = ran.graph
     names, layers = np.array(graph.names)[graph.name], graph.layer
-    third = [o for o in exposed(ran) if names[o.op] == "param_all_gather" and layers[o.op] == 3]
-    forward = next(o for o in third if ran.start[o.op] < ran.seconds / 2)
-    assert int(layers[forward.after]) in (1, 2)
-    assert forward.cause in ("bandwidth", "stream")
+    gathers = np.flatnonzero((names == GATHER) & (layers == 3))
+    forward = int(gathers[np.argmin(ran.start[gathers])])
+    assert 1 in layers[graph.waits(forward)].tolist()  # which had the buffer before
+    bare = {one.op: one for one in exposed(ran)}
+    assert bare[forward].cause in ("bandwidth", "stream")
 
 
 def test_seconds_are_those_no_kernel_covers(recipe: Path) -> None:

@@ -8,6 +8,7 @@ from sim.activations import first_stage_bytes
 from sim.model import BYTES, parameters
 from sim.recipe import Recipe
 from sim.runs import job_of, run
+from sim.sections import FsdpTable
 from validation.layer import layer_timelines
 
 ADAM = 12  # bytes per parameter: fp32 master weight, first and second moment
@@ -16,6 +17,12 @@ ADAM = 12  # bytes per parameter: fp32 master weight, first and second moment
 def step(recipe: Recipe) -> float:
     """Seconds of a step."""
     return run(recipe).timeline.seconds
+
+
+def fsdp_time_saved(recipe: Recipe) -> float:
+    """Share of a step's time that the recipe's way of sharding saves over FSDP1 with defaults."""
+    parallelism = recipe.parallelism.model_copy(update={"fsdp": FsdpTable(kind="fsdp1")})
+    return 1.0 - step(recipe) / step(recipe.model_copy(update={"parallelism": parallelism}))
 
 
 def layer(phase: str) -> Callable[[Recipe], float]:
@@ -50,6 +57,7 @@ def activations(recipe: Recipe) -> float:
 
 FIGURES: Mapping[str, Callable[[Recipe], float]] = {
     "step": step,
+    "fsdp_time_saved": fsdp_time_saved,
     "layer_forward": layer("F"),
     "layer_backward": layer("B"),
     "stage_F": middle_stage("F"),
@@ -58,4 +66,4 @@ FIGURES: Mapping[str, Callable[[Recipe], float]] = {
     "state": state,
     "activations": activations,
 }
-"""By the name that tables give it; in seconds or bytes."""
+"""By the name that tables give it; in seconds or bytes, or a share."""

@@ -14,15 +14,24 @@ Progress = Callable[[str, int, int], None]  # (what is being done, figures done,
 
 
 class Compared(NamedTuple):
-    """A figure, predicted and measured, in seconds or bytes."""
+    """A figure, predicted and measured, in seconds or bytes, or a share."""
 
     id: str
     predicted: float
     measured: float
+    share: bool = False
 
     @property
     def error(self) -> float:
-        """Signed, as a share of the measured: −0.1 predicts a tenth too little."""
+        """Signed, as a share of the measured: −0.1 predicts a tenth too little.
+
+        Of figures that are shares themselves, the difference.
+
+        >>> round(Compared("a", 0.05, 0.10, share=True).error, 12)
+        -0.05
+        """
+        if self.share:
+            return self.predicted - self.measured
         return self.predicted / self.measured - 1.0
 
 
@@ -51,7 +60,7 @@ def validate(names: Sequence[str] = (), progress: Progress | None = None) -> lis
         for row in table.rows:
             if progress:
                 progress(f"{table.name} {row.id}", done, count)
-            compared.append(compare(row))
+            compared.append(compare(row)._replace(share=table.unit == "%"))
             done += 1
         outcomes.append(Outcome(table, compared))
     return outcomes
@@ -108,5 +117,8 @@ def _table(outcome: Outcome) -> dict[str, Any]:
         "per_unit": tables.UNITS[table.unit],
         **_total(outcome.rows),
         "peer": table.peer._asdict() if table.peer else None,
-        "rows": [{**row._asdict(), "error": row.error} for row in outcome.rows],
+        "rows": [
+            {"id": r.id, "predicted": r.predicted, "measured": r.measured, "error": r.error}
+            for r in outcome.rows
+        ],
     }

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 FOLDER = Path(__file__).parent / "published"
 RECIPES = Path(__file__).parent / "recipes"
 
-UNITS = {"s": 1.0, "ms": 1e-3, "GiB": 2.0**30}
-"""Units of the tables, in seconds or bytes."""
+UNITS = {"s": 1.0, "ms": 1e-3, "GiB": 2.0**30, "%": 1e-2}
+"""Units of the tables, in seconds or bytes; of a share, errors are differences in points."""
 
 
 class Row(NamedTuple):

@@ -44,8 +44,8 @@ class Sharding:
     buffers: int = 0  # for weights, and as many for gradients, that units use in turn
     bucketed: bool = False  # gradients are reduced in buckets, and not unit by unit
     fetch: Fetch | None = None
-    gather_stream: str = "fsdp all_gather"
-    reduce_stream: str = "fsdp reduce_scatter"
+    gather_stream: str = "fsdp nccl"  # one process group, so one communicator for both: NCCL runs
+    reduce_stream: str = "fsdp nccl"  # its collectives one by one (pytorch/pytorch PR 186335)
 
     @property
     def axis(self) -> str:
@@ -74,7 +74,7 @@ def fsdp1(
     forward_prefetch: bool = False,
     limit_all_gathers: bool = True,
 ) -> Sharding:
-    """FSDP1: a flat parameter per unit, gathers and reductions on one NCCL stream.
+    """FSDP1: a flat parameter per unit.
 
     The limiter lets a gather start when the unit two before it is freed, with forward prefetch
     three before it; without it the host runs ahead, and in the forward all gathers are issued.
@@ -89,8 +89,6 @@ def fsdp1(
         forward=ahead,
         backward=1 if backward_prefetch == "BACKWARD_PRE" else 0,
         behind=backward_prefetch == "BACKWARD_POST",
-        gather_stream="fsdp nccl",
-        reduce_stream="fsdp nccl",
     )
 
 
