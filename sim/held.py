@@ -1,8 +1,9 @@
-"""The memory of a rank whose parameters or gradients are split, found by walking its programs.
+"""The memory of a rank, found by walking its programs.
 
-Items are taken in issue order. A gather takes its memory as early as it may start; a reduction
-gives its gradients back at once. What that leaves out: gathers that start later, which need less,
-and reductions slower than the kernels beside them, which need more.
+Items are taken in issue order. Where parameters or gradients are split, a gather takes its memory
+as early as it may start; a reduction gives its gradients back at once. What that leaves out:
+gathers that start later, which need less, and reductions slower than the kernels beside them, which
+need more.
 """
 
 from __future__ import annotations
@@ -33,12 +34,19 @@ class Profile(NamedTuple):
     at_most: Mapping[str, float]
 
 
-def most_held(job: Job, steps: Sequence[Step]) -> Mapping[str, float]:
-    """Bytes by category, besides what stays, at the peak of a rank with these steps."""
+def most_held(job: Job, steps: Sequence[Step], known: dict[object, Profile]) -> dict[str, float]:
+    """Bytes by category, besides what stays, at the peak of a rank with these steps.
+
+    ``known`` are the profiles of the job's programs found so far, to which others are added.
+    """
+    places = _places(steps) if job.data.split else [""] * len(steps)
+    shapes = {stage: _shape(job, stage) for stage in {step.stage for step in steps}}
     kinds = [
-        (step.stage, step.kind, place) for step, place in zip(steps, _places(steps), strict=True)
+        (shapes[step.stage], step.kind, place) for step, place in zip(steps, places, strict=True)
     ]
-    known = {kind: _profile(_program(job, *kind)) for kind in dict.fromkeys(kinds)}
+    for kind, step in zip(kinds, steps, strict=True):
+        if kind not in known:
+            known[kind] = _profile(_program(job, step.stage, *kind[1:]))
     net: NDArray[np.float64] = np.array([known[kind].net for kind in kinds])
     most = np.array([known[kind].most for kind in kinds])
     k = int(np.argmax(np.cumsum(net) - net + most))
@@ -47,6 +55,11 @@ def most_held(job: Job, steps: Sequence[Step]) -> Mapping[str, float]:
         for category, size in known[kind].after.items():
             held[category] += count * size  # type: ignore[assignment]
     return {category: float(size) for category, size in held.items() if size}
+
+
+def _shape(job: Job, stage: int) -> object:
+    """What tells stages with other programs apart."""
+    return (*map(job.model.routed, job.layers(stage)), stage == 0, stage == job.stages - 1)
 
 
 def _places(steps: Sequence[Step]) -> list[str]:
@@ -62,6 +75,8 @@ def _places(steps: Sequence[Step]) -> list[str]:
 def _program(job: Job, stage: int, kind: str, place: str) -> Program:
     layers, first, last = job.layers(stage), stage == 0, stage == job.stages - 1
     program = stage_programs(job.model, job.setting, layers, first, last)[kind]
+    if not job.data.split:
+        return program
     held = parameters(job.model, job.setting.tp, layers, first, last)
     step = gathering.Step(kind, place, piped=job.mesh.pp > 1)
     full = buckets(program, held, job.data) if kind in "BW" else ()

@@ -53,3 +53,11 @@ class Collective(NamedTuple):
 
 Item = Kernel | Collective
 Program = Sequence[Item]
+
+WEIGHT_GRADIENT = "weight_gradient"
+"""Memory of a weight gradient that is still to be added to the main gradient."""
+
+
+def without(item: Item, category: str) -> Item:
+    """The item without what it allocates and frees of a category."""
+    return item._replace(memory=tuple(m for m in item.memory if m.category != category))

@@ -3,6 +3,11 @@
 Forward, whole backward, and backward in two halves (input gradients, weight gradients). The order
 is Megatron-LM's: layers in reverse, per linear the input-gradient GEMM, then its collective beside
 the weight-gradient GEMM.
+
+Besides what is kept there is what a moment needs: the copy of the logits in the other precision,
+and a weight gradient of 16 bits before it is added to the main gradient. (Where the GEMM adds it
+itself, Megatron-LM hands autograd an empty tensor of that size all the same, for the hooks of its
+DistributedDataParallel: core/tensor_parallel/layers.py.)
 """
 
 from __future__ import annotations
@@ -11,16 +16,18 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sim.activations import stage_bytes
+from sim.graph import Compute
 from sim.layer import layer
-from sim.model import Model, Setting
+from sim.model import BYTES, Model, Setting
 from sim.operators import Operator, Share
-from sim.program import Program
+from sim.program import WEIGHT_GRADIENT, Item, Kernel, Program
 from sim.strategies import edges, offload, recompute, share, tp_overlap
-from sim.strategies.embedding import embedding, head
+from sim.strategies.embedding import LOGIT, embedding, head, logits
 from sim.strategies.tensor import Edge
 from sim.writer import Writer
 
 Edges = Mapping[str, Edge]
+LOSS = "loss"  # the operator whose backward starts from fp32 logits
 
 
 class Block(NamedTuple):
@@ -32,6 +39,7 @@ class Block(NamedTuple):
     rebuilt: float = 0.0  # bytes that recomputation brings back
     category: str = ""  # of memory kept from its forward to its backward, if not the stage's
     kept: float = 0.0  # bytes of that
+    logits: tuple[float, float] = (0.0, 0.0)  # bytes of 16-bit ones, and of the fp32 copy
 
 
 def stage_programs(
@@ -88,7 +96,9 @@ def _blocks(
         size = kept.get("embedding", 0.0)
         blocks.insert(0, Block(embedding(model, part), category="embedding", kept=size))
     if last:
-        blocks.append(Block(head(model, part), category="logits", kept=kept["logits"]))
+        both = logits(part) if part.element < LOGIT else (0.0, 0.0)
+        last_block = Block(head(model, part), category="logits", kept=kept["logits"], logits=both)
+        blocks.append(last_block)
     return blocks
 
 
@@ -98,6 +108,8 @@ def _forward(blocks: Sequence[Block], around: Edges, activations: float) -> Prog
         begin = len(writer.items)
         _forward_operators(writer, block.operators, around, "F", block.layer)
         writer.remember(begin, block.category, block.kept, "start")
+        writer.remember(begin, block.category, block.logits[0], "start")
+        writer.remember(-1, block.category, -block.logits[0], "end")
     writer.remember(0, "activations", activations, "start")
     return writer.items
 
@@ -128,10 +140,16 @@ def _backward(
                 begin = len(writer.items)
                 _forward_operators(writer, step.again, around, "R", block.layer)
                 writer.remember(begin, "recompute", block.rebuilt, "start")
+            begin = len(writer.items)
             _gradients(writer, step.operator, around, block.layer, overlap, weights)
+            if step.operator.name == LOSS:
+                writer.remember(begin, block.category, block.logits[0], "start")
+                writer.remember(-1, block.category, -block.logits[1], "end")
             if step.done:
                 writer.remember(-1, "recompute", -_freed(block, weights), "end")
-        writer.remember(-1, block.category, -block.kept * (1 if weights else 0.5), "end")
+        left = block.kept * (1 if weights else 0.5) + block.logits[0] - block.logits[1]
+        writer.remember(-1, block.category, -left, "end")
+    _made_whole(writer)
     writer.remember(-1, "activations", -activations, "end")
     return writer.items
 
@@ -188,8 +206,34 @@ def _weight_gradients(
         if j + 1 == len(jobs) or jobs[j + 1][0] is not block:
             writer.remember(-1, block.category, -block.kept / 2, "end")
             writer.remember(-1, "recompute", _freed(block, False) - block.rebuilt, "end")
+    _made_whole(writer)
     writer.remember(-1, "activations", -activations, "end")
     return writer.items
+
+
+def _made_whole(writer: Writer) -> None:
+    """Let the layers' largest weight gradient and those of the model's ends take their bytes.
+
+    The others come when no more is held than then.
+    """
+    sizes = {i: _weight_bytes(item) for i, item in enumerate(writer.items) if item.phase == "W"}
+    inner = [i for i in sizes if writer.items[i].layer >= 0]
+    ends = [i for i in sizes if writer.items[i].layer < 0]
+    for i in [*sorted(inner, key=lambda i: -sizes[i])[:1], *ends]:
+        writer.remember(i, WEIGHT_GRADIENT, sizes[i], "start")
+        writer.remember(i, WEIGHT_GRADIENT, -sizes[i], "end")
+
+
+def _weight_bytes(item: Item) -> float:
+    """Bytes of the weight gradient that a kernel makes; of experts', one after the other, the
+    largest."""
+    match item:
+        case Kernel(work=Compute(kind="gemm" | "grouped_gemm", shape=shape, dtype=dtype)):
+            runs = zip(shape[1::4], shape[2::4], strict=True)
+            return float(max(m * n for m, n in runs) * BYTES[dtype])
+        case Kernel(work=Compute(kind="elementwise", shape=(rows, columns), dtype=dtype)):
+            return float(rows * columns * BYTES[dtype])
+    return 0.0
 
 
 def _freed(block: Block, weights: bool) -> float:

@@ -142,3 +142,37 @@ def test_one_layer_at_a_time_is_rebuilt(recompute: str) -> None:
         if change.category == "recompute"
     ]
     assert changes == [rebuilt, -rebuilt] * 3
+
+
+def curve(program: Program, category: str) -> list[float]:
+    """Bytes of a category above the program's begin, after each change."""
+    changes = [m.bytes for item in program for m in item.memory if m.category == category]
+    return [float(sum(changes[: k + 1])) for k in range(len(changes))]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_logits_are_there_in_both_precisions_while_one_becomes_the_other(dtype: str) -> None:
+    """n logits: 2 n and 4 n in the forward, 2 n and 4 n in the loss's backward, then 2 n; fp32
+    ones, used in place, once."""
+    model, setting = gpt(6, 64, 4), Setting(2, True, 3, 32, dtype=dtype)
+    programs = stage_programs(model, setting, [5], first=False, last=True)
+    n, size = 3 * 32 * 51200 // 2, 2 if dtype == "bf16" else 4
+    kept = 2 * size * 3 * 32 * 64 / 2 + 4 * n
+    if dtype == "fp32":
+        assert curve(programs["F"], "logits") == [kept]
+        assert curve(programs["B"], "logits") == [-kept]
+        return
+    assert curve(programs["F"], "logits") == [kept, kept + 2 * n, kept]
+    assert curve(programs["B"], "logits") == [2 * n, -2 * n, -kept]
+    assert curve(programs["I"], "logits") == [2 * n, -2 * n, -kept / 2]
+
+
+def test_weight_gradients_are_whole_before_they_are_added() -> None:
+    """16 bits of the head, of the layers' largest matrix and of the embedding, one at a time."""
+    model, setting = gpt(6, 64, 4), Setting(2, True, 3, 32)
+    programs = stage_programs(model, setting, [0, 1], first=True, last=True)
+    rows, largest = 2 * 64 * 51200 / 2, 2 * 64 * 256 / 2
+    for kind in "BW":
+        found = curve(programs[kind], "weight_gradient")
+        assert found == [rows, 0.0, largest, 0.0, rows, 0.0]
+    assert curve(programs["I"], "weight_gradient") == []

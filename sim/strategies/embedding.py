@@ -67,6 +67,17 @@ def cross_entropy(share: Share) -> tuple[Operator, ...]:
     )
 
 
+def logits(share: Share) -> tuple[float, float]:
+    """Bytes of the logits as the output matrix makes them, and in fp32.
+
+    Megatron's loss copies 16-bit logits to fp32 in its forward, and its backward's fp32 gradient to
+    16 bits (``calculate_logits_max`` in core/tensor_parallel/cross_entropy.py; autograd casts what
+    comes back); both copies are there at once. fp32 ones are used in place.
+    """
+    n = float(share.rows * share.vocab)
+    return share.element * n, LOGIT * n
+
+
 def tied_gradient_bytes(model: Model, setting: Setting) -> float:
     """Bytes of the all-reduce between first and last stage where they share the word embedding."""
     rows = padded_vocab(model, setting.tp) // setting.tp
@@ -79,7 +90,8 @@ def _words(share: Share, learned: bool, split: bool) -> Operator:
     Backward adds rows into a dense gradient, and that to the main gradient.
     """
     rows, table = share.whole_residual, share.vocab * share.hidden
-    dense = table * (2 * share.element + 2 * share.gradient)
+    dense = memory(share, "elementwise", table * (2 * share.element + 2 * share.gradient))
+    dense = dense._replace(shape=(share.vocab, share.hidden))
     masked = [Launch("embedding_mask", memory(share, "elementwise", 2 * rows))] if split else []
     scatters = [Launch("embedding_wgrad", memory(share, "embedding", 3 * rows))]
     if learned:
@@ -87,7 +99,7 @@ def _words(share: Share, learned: bool, split: bool) -> Operator:
     return Operator(
         "embedding",
         (Launch("embedding", memory(share, "embedding", 2 * rows)), *masked),
-        weight=(*scatters, Launch("embedding_accumulate", memory(share, "elementwise", dense))),
+        weight=(*scatters, Launch("embedding_accumulate", dense)),
         edge="row",
         buffer=rows,
     )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sim.graph import Compute
 from sim.model import BYTES
-from sim.program import Collective, Item, Kernel, Program
+from sim.program import WEIGHT_GRADIENT, Collective, Item, Kernel, Program, without
 from sim.strategies.data import Bucket, DataParallel
 from sim.strategies.draft import Draft, Key
 from sim.strategies.scattering import of_buckets, of_units, reduce
@@ -56,6 +56,8 @@ def shard(
     ``buckets`` are the gradients of this kind of step where they are not reduced unit by unit.
     """
     s = data.sharding
+    if data.gradient_split > 1:  # whole ones are counted where they are reduced
+        program = [without(item, WEIGHT_GRADIENT) for item in program]
     draft, used = Draft(program), visits(program, step.kind == "F", parts)
     if s and s.group > 1:
         Gathers(draft, step, parts, used, data, s).all()

@@ -1,0 +1,166 @@
+"""Does a job fit into memory? Runs that did, and runs that did not, against what we say.
+
+``python -m validation.memory`` prints the page ``validation/memory.md``. It reads the sweep beside
+the project (``../shared/data/published/hf_ultrascale_h100*.json``): nanotron on 8 to 512 H100, as
+Hugging Face's ultra-scale playbook has it, in a copy of the Rapid-LLM repository (bench_final2, at
+9a8d0a10).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sim import config
+from sim.check import check
+from sim.legality import even
+
+SWEEP = Path(__file__).parents[2] / "shared" / "data" / "published"
+SAMPLE, SEED = 300, 0
+STATES = ("weights", "gradients", "optimizer")
+
+PAGE = """# Fits, or does not fit
+
+Written by `python -m validation.memory > validation/memory.md`: {rows} of the {all} rows of Hugging
+Face's ultra-scale sweep (nanotron on H100, from a copy in the Rapid-LLM repository, a secondary
+source), drawn with seed {seed} and checked without simulating. A row that ran fits; the others
+ended out of memory. We say that a job fits when its peak is at most {capacity:.0f} GiB.
+
+Assumed: vocabulary as stated and not padded, tied below hidden 4,096, flash attention, no
+recomputation, fp32 gradients, layers spread evenly with fewer at the ends (nanotron weighs blocks).
+
+| says | right | of | share | ran, said not to fit | did not run, said to fit |
+| --- | --: | --: | --: | --: | --: |
+{table}
+
+Not answered: {refused} of the {rows} rows, for which there are more stages than layers.
+
+Missing is what the CUDA context and NCCL take, fragments of the allocator, and what nanotron's
+unfused kernels keep and ours do not. Bytes are not compared: the sweep's allocated memory is not a
+step's peak (in {below} of the {ran} rows that ran it is below 80 % of what the lightest pipeline
+rank holds at its peak by our count), and its reserved memory holds free blocks too.
+"""
+
+
+class Answer(NamedTuple):
+    """What we say of a row, and what was measured."""
+
+    id: str
+    fits: bool
+    states_fit: bool  # by weights, gradients and optimizer state alone
+    fitted: bool
+    capacity: float  # bytes of the GPU
+    least: float  # bytes of the lightest pipeline rank at its peak
+    allocated: float | None  # bytes, as the sweep has them
+
+
+def rows(folder: Path = SWEEP) -> list[dict[str, Any]]:
+    """All rows, those that ran in the words of those that did not."""
+    ran = json.loads((folder / "hf_ultrascale_h100.json").read_text())
+    failed = json.loads((folder / "hf_ultrascale_h100_oom.json").read_text())
+    return [*map(_flat, ran), *failed]
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    model, split = row["model"], row["parallelism"]
+    return {
+        "id": row["id"],
+        "n": row["hardware"]["num_gpus"],
+        **{key: model[key] for key in ("layers", "hidden", "heads", "ffn", "vocab", "seq")},
+        "kv": model["kv_heads"],
+        **{key: split[key] for key in ("tp", "pp", "dp")},
+        "zero": split["zero_stage"],
+        "sp": split["sequence_parallel"],
+        "mbs": row["micro_batch"],
+        "gbs": row["global_batch"],
+        "fits": True,
+        "allocated": row["measured"]["peak_memory_gb"] * 2**30,
+    }
+
+
+def recipe(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe of a row."""
+    sizes = {key: row[key] for key in ("layers", "hidden", "heads", "ffn", "vocab")}
+    model = {
+        **sizes,
+        "kv_heads": row["kv"],
+        "sequence": row["seq"],
+        "tied": row["hidden"] < 4096,
+        "gated": True,
+        "norm": "rms",
+        "attention": "flash",
+        "activation": "silu",
+        "position": "rope",
+        "dropout": 0.0,
+        "bias": False,
+        "vocab_padding": 1,
+    }
+    split = {key: row[key] for key in ("tp", "pp", "dp", "zero")}
+    return {
+        "model": model,
+        "cluster": {"topology": "dgx_h100", "gpus": row["n"]},
+        "parallelism": {**split, "sp": row["sp"] and row["tp"] > 1},
+        "schedule": {"layers_per_stage": list(even(row["layers"], row["pp"]))},
+        "training": {"micro_batch": row["mbs"], "global_batch": row["gbs"]},
+    }
+
+
+def answer(row: Mapping[str, Any]) -> Answer | None:
+    """What we say of a row; None where it has more stages than layers."""
+    if row["pp"] > row["layers"]:
+        return None
+    found = check(config.parse(recipe(row)))
+    capacity, ranks = found["capacity_bytes"], found["memory"]
+    states = max(sum(rank["by_category"].get(name, 0.0) for name in STATES) for rank in ranks)
+    least = min(rank["peak_bytes"] for rank in ranks)
+    allocated = row.get("allocated")
+    fits = found["fits"], states <= capacity, row["fits"]
+    return Answer(row["id"], *fits, capacity, least, allocated)
+
+
+def share(said: Iterable[bool], answers: Sequence[Answer]) -> tuple[int, int, int]:
+    """How many were right, how many were wrongly refused and how many wrongly let pass."""
+    pairs = list(zip(said, (a.fitted for a in answers), strict=True))
+    return (
+        sum(ours == theirs for ours, theirs in pairs),
+        sum(theirs and not ours for ours, theirs in pairs),
+        sum(ours and not theirs for ours, theirs in pairs),
+    )
+
+
+def page(sample: Sequence[Mapping[str, Any]], count: int) -> str:
+    """The results as Markdown."""
+    found = [a for a in map(answer, sample) if a]
+    ours = _line("traincast", [a.fits for a in found], found)
+    plain = _line("weights, gradients, optimizer alone", [a.states_fit for a in found], found)
+    ran = [a.allocated / a.least for a in found if a.allocated is not None]
+    return PAGE.format(
+        rows=len(sample),
+        all=f"{count:,}",
+        seed=SEED,
+        table="\n".join([ours, plain]),
+        refused=len(sample) - len(found),
+        below=sum(ratio < 0.8 for ratio in ran),
+        ran=len(ran),
+        capacity=found[0].capacity / 2**30,
+    )
+
+
+def _line(who: str, said: Sequence[bool], answers: Sequence[Answer]) -> str:
+    right, refused, passed = share(said, answers)
+    part = f"{right / len(answers):.1%}".replace("%", " %")
+    return f"| {who} | {right} | {len(answers)} | {part} | {refused} | {passed} |"
+
+
+def main() -> None:
+    """Print the page."""
+    everything = rows()
+    sample = random.Random(SEED).sample(everything, SAMPLE)
+    print(page(sample, len(everything)), end="")
+
+
+if __name__ == "__main__":
+    main()
