@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from schedules import Step
 from sim.job import Job
-from sim.model import parameters
 from sim.program import Program
 from sim.resident import stage_units
 from sim.stage import stage_programs
@@ -77,9 +76,8 @@ def _program(job: Job, stage: int, kind: str, place: str) -> Program:
     program = stage_programs(job.model, job.setting, layers, first, last)[kind]
     if not job.data.split:
         return program
-    held = parameters(job.model, job.setting.tp, layers, first, last)
-    step = gathering.Step(kind, place, piped=job.mesh.pp > 1)
-    full = buckets(program, held, job.data) if kind in "BW" else ()
+    step = gathering.Step(kind, place, piped=job.overlapping)
+    full = buckets(program, job.held(stage), job.data) if kind in "BW" else ()
     return gathering.shard(program, step, stage_units(job, stage), job.data, full)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +67,12 @@ class Job:
         ends = {0, self.stages - 1}
         on = [{step.stage for step in steps} & ends for steps in flat(self.plan)]
         return len(ends) > 1 and all(found in (ends, set()) for found in on)
+
+    @cached_property
+    def overlapping(self) -> bool:
+        """Whether some forward runs between the forward of another microbatch and its backward."""
+        starts = (pairwise(steps) for steps in flat(self.plan))
+        return self.stages > 1 or any(a.kind == b.kind == "F" for of in starts for a, b in of)
 
     @property
     def boundary_bytes(self) -> float:

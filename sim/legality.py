@@ -146,6 +146,11 @@ def _experts(recipe: Recipe) -> None:
             "parallelism.sp must be true for model.experts with tp > 1: without it every "
             "tensor-parallel rank would route the same tokens"
         )
+    if p.tp * p.ep * p.etp > 1 and not p.order.endswith("-pp"):
+        raise ValueError(
+            f'parallelism.order = "{p.order}" must end with pp for model.experts with tp, ep or '
+            f'etp > 1, such as "{AXES}"'
+        )
     shared = (model.shared_experts or 0) * (model.expert_ffn or 0)
     if shared % p.tp:
         raise ValueError(

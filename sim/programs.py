@@ -52,11 +52,15 @@ class Programs:
             )
         return self._made[stage, like]
 
-    def _buckets(self, stage: int, q: int, lane: Lane) -> list[Bucket]:
-        """The gradient buckets of a stage on a pipeline rank, which makes the last with B or W."""
-        mine = slice(int(self.steps.begins[q]), int(self.steps.begins[q + 1]))
-        kinds = self.steps.kind[mine][self.steps.stage[mine] == stage]
-        kind = str(kinds[np.isin(kinds, ["B", "W"])][-1])
+    def _buckets(self, stage: int, q: int, lane: Lane, kind: str = "") -> list[Bucket]:
+        """The gradient buckets of a stage on a pipeline rank, as steps of that kind make them.
+
+        Unless given, it is that of the last gradients: B or W.
+        """
+        if kind not in ("B", "W"):
+            mine = slice(int(self.steps.begins[q]), int(self.steps.begins[q + 1]))
+            kinds = self.steps.kind[mine][self.steps.stage[mine] == stage]
+            kind = str(kinds[np.isin(kinds, ["B", "W"])][-1])
         made = self._programs(stage, lane)[kind]
         key = (stage, kind, id(made))
         if key not in self._cut:
@@ -74,7 +78,8 @@ class Programs:
         items = self._programs(variant.stage, lane)[variant.kind]
         data, parts = self.job.data, self._buckets(variant.stage, q, lane)
         if data.split:
-            step = Step(variant.kind, variant.place, piped=self.job.mesh.pp > 1)
+            parts = self._buckets(variant.stage, q, lane, variant.kind)
+            step = Step(variant.kind, variant.place, piped=self.job.overlapping)
             items = shard(items, step, self._units(variant.stage), data, parts)
         elif variant.place == "last" and data.overlap_grad_reduce:
             items = data_parallel.reduce_gradients(items, parts, data)

@@ -6,6 +6,7 @@ step times, where they say which kernels an error of the step comes from.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -33,16 +34,11 @@ def stage_timelines(
 ) -> Mapping[str, Timeline]:
     """F, B, I and W of a stage with these layers, each by itself on one rank.
 
-    Tensor-parallel peers do the same at the same time, expert-parallel ones as much as rank 0 has
-    to do; a context-parallel group, whose ranks may differ, is simulated whole. B is the whole
-    backward, with what it recomputes; I and W are its halves, as zero-bubble schedules run them.
+    Tensor-parallel peers do the same at the same time; groups that share a sequence or experts,
+    whose ranks may differ, are simulated whole. B is the whole backward, with what it recomputes; I
+    and W are its halves, as zero-bubble schedules run them.
     """
-    if job.setting.cp > 1 and job.mesh.ep * job.mesh.etp > 1:
-        raise ValueError(
-            "the times of a stage by itself, which searched schedules and --balance need, are not "
-            "simulated yet with both cp and ep or etp above 1; another schedule would do"
-        )
-    if job.setting.cp > 1:
+    if job.setting.cp * job.setting.ep * job.setting.etp > 1:
         return _shared(job, cluster, layers, first, last)
     programs = stage_programs(job.model, _single(job).setting, layers, first, last)
     return {kind: _run(items, job, cluster) for kind, items in programs.items()}
@@ -91,12 +87,19 @@ def _single(job: Job) -> Job:
 def _shared(
     job: Job, cluster: Cluster, layers: Sequence[int], first: bool, last: bool
 ) -> Mapping[str, Timeline]:
-    """The same on every rank of one context-parallel group and its tensor-parallel peers."""
-    mesh = Mesh(tp=job.mesh.tp, cp=job.setting.cp, dp=1, pp=1, order=job.mesh.order)
-    of_rank = [
-        stage_programs(job.model, job.setting, layers, first, last, cp_rank=rank)
-        for rank in range(mesh.cp)
+    """The same on all ranks of as many replicas as share a sequence, or experts."""
+    of, order = job.setting, job.mesh.order
+    dp = math.lcm(of.ep * of.etp, of.tp * of.cp) // (of.tp * of.cp)
+    mesh = Mesh(tp=of.tp, cp=of.cp, ep=of.ep, dp=dp, pp=1, etp=of.etp, order=order)
+    places = [
+        (mesh.coordinates(rank)["cp"], mesh.group_of(rank, "ep").index(rank))
+        for rank in range(mesh.world)
     ]
+    made = {
+        (cp, ep): stage_programs(job.model, of, layers, first, last, cp_rank=cp, ep_rank=ep)
+        for cp, ep in dict.fromkeys(places)
+    }
+    of_rank = [made[place] for place in places]
     out = {}
     for kind in of_rank[0]:
         graph = _whole_graph([programs[kind] for programs in of_rank], job.setting, mesh)
@@ -108,19 +111,18 @@ def _shared(
 
 
 def _whole_graph(programs: Sequence[Program], setting: Setting, mesh: Mesh) -> Graph:
-    """The program of each cp coordinate on all its ranks; the n-th of a group meet."""
+    """The program of each rank; the n-th collectives of a group meet."""
     builder, meetings = Builder(), dict[tuple[str, tuple[int, ...], int], list[int]]()
     for rank in range(mesh.world):
-        at = mesh.coordinates(rank)
         count, ops = Counter[str](), list[int]()
-        for item in programs[at["cp"]]:
+        for item in programs[rank]:
             waits = [ops[need] for need in item.needs if need >= 0]
             if not isinstance(item, Collective):
                 ops.append(
                     builder.add(item.name, rank, "compute", item.work, waits, phase=item.phase)
                 )
                 continue
-            work = _communication(item, _group(item.axis, setting, mesh, at))
+            work = _communication(item, _group(item.axis, setting, mesh, rank))
             stream = item.stream or item.axis
             ops.append(builder.add(item.name, rank, stream, work, waits, phase=item.phase))
             count[item.axis] += 1
@@ -134,9 +136,10 @@ def _communication(item: Collective, ranks: tuple[int, ...]) -> Communication:
     return Communication(item.collective, item.bytes, ranks, item.axis, item.algorithm)
 
 
-def _group(axis: str, setting: Setting, mesh: Mesh, at: Mapping[str, int]) -> tuple[int, ...]:
-    if axis == "tp":
-        return mesh.group_of(mesh.rank(**at), "tp")
+def _group(axis: str, setting: Setting, mesh: Mesh, rank: int) -> tuple[int, ...]:
+    if axis in ("tp", "ep", "etp"):
+        return mesh.group_of(rank, axis)
+    at = mesh.coordinates(rank)
     return tuple(mesh.rank(**{**at, "cp": k}) for k in members(setting, axis, at["cp"]))
 
 

@@ -168,7 +168,14 @@ def test_the_times_of_a_stage_count_its_all_to_alls(recipe: Path) -> None:
         cluster = clusters.load("dgx_h100", 16)
         ran = stage_timelines(job, cluster, range(2, 6))
         names = np.array(ran["F"].graph.names)[ran["F"].graph.name]
-        assert sum("all_to_all" in name for name in names.tolist()) == 2 * 4 * (ep > 1)
+        ranks = 4  # of the group, all simulated
+        assert sum("all_to_all" in n for n in names.tolist()) == 2 * 4 * ranks * (ep > 1)
         seconds[ep] = ran["F"].seconds
     assert seconds[4] > seconds[1]
     assert run(recipe, {"schedule.name": "zb_1p"}).timeline.seconds > 0
+
+
+def test_a_rank_without_tokens_is_refused(recipe: Path) -> None:
+    counts = [0, 0, 1, 1, 1, 1, 1, 1]
+    with pytest.raises(ValueError, match="experts of rank 0 along ep without tokens"):
+        run(recipe, {"model.load": {"kind": "histogram", "counts": counts}})

@@ -140,12 +140,20 @@ def _is_expert(item: Item) -> bool:
 def _made(backward: Program, held: Parameters) -> list[tuple[int, int]]:
     """(item, parameters whose gradient it makes): what no matrix product makes comes at the end.
 
-    A tied matrix held once is whole only with the embedding's share, which comes last.
+    A tied matrix held once is whole only with the embedding's share, which comes last. Experts
+    without tokens are in no product; their gradients are zeros beside those of the others.
     """
     made: dict[int, int] = {}
     for i, item in enumerate(backward):
         if item.phase == "W" and (shape := _matrix(item)):
             made[i] = _elements(shape) if _owner(item) != HEAD else held.head
+    experts = {
+        i: shape[1] * shape[2]
+        for i in made
+        if _is_expert(backward[i]) and (shape := _matrix(backward[i]))
+    }
+    local = held.expert // sum(experts.values()) if experts else 0
+    made |= {i: local * one for i, one in experts.items()}
     last = len(backward) - 1 if held.embedding else max(made, default=len(backward) - 1)
     made[last] = made.get(last, 0) + held.total - sum(made.values())
     return sorted((i, size) for i, size in made.items() if size)

@@ -48,12 +48,17 @@ def split(share: Share, model: Model, setting: Setting, rank: int) -> Share:
             raise ValueError(f"{what} = {size} cannot be split evenly by {degree}")
     local, copies = model.experts // ep, model.topk * share.tokens * ep * etp
     taken = tokens(model.load, model.experts, copies, model.capacity_factor)
-    most = max(sum(taken[i : i + local]) for i in range(0, model.experts, local))
+    ranks = [sum(taken[i : i + local]) for i in range(0, model.experts, local)]
+    if not min(ranks):
+        raise ValueError(
+            f"model.load leaves the experts of rank {ranks.index(0)} along ep without tokens, which "
+            "is not simulated yet; a more even load, or a smaller parallelism.ep, would do"
+        )
     return replace(
         share,
         shared_ffn=model.shared_experts * model.expert_ffn // setting.tp,
         expert_ffn=model.expert_ffn // etp,
         routed=taken[rank * local : (rank + 1) * local],
         copies=sum(taken) / (ep * etp),
-        exchanged=most / etp,
+        exchanged=max(ranks) / etp,
     )

@@ -28,7 +28,7 @@ class Step(NamedTuple):
 
     kind: str  # F B I W
     place: str = ""  # "first" or "last" of its stage in the training step, or ""
-    piped: bool = False  # with pipeline parallelism: what is kept stays for the whole step
+    piped: bool = False  # microbatches overlap: what is kept stays for the whole step
 
     @property
     def phase(self) -> str:
@@ -170,7 +170,8 @@ class Gathers:
         """Free a unit's parameters behind its last kernel, if they are not needed again."""
         unit, step, s = self.units[visit.unit], self.step, self.sharding
         if unit.kept:
-            ends = step.place == "last" and step.kind in "BW" if step.piped else step.kind in "BI"
+            over = step.place == "last" and step.kind in "BW"
+            ends = over if step.piped else step.kind in unit.ends
         else:
             ends = step.kind != "W" and not s.buffers
         if ends:

@@ -30,6 +30,11 @@ class Unit(NamedTuple):
         """Its first layer, or -1."""
         return min((owner for owner in self.owners if owner >= 0), default=-1)
 
+    @property
+    def ends(self) -> str:
+        """The kinds of steps that use it last: an embedding has no input gradient."""
+        return "BW" if self.owners == {EMBEDDING} else "BI"
+
 
 class Visit(NamedTuple):
     """Where a program uses a unit: from its first to its last kernel."""
