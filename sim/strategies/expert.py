@@ -51,8 +51,8 @@ def split(share: Share, model: Model, setting: Setting, rank: int) -> Share:
     ranks = [sum(taken[i : i + local]) for i in range(0, model.experts, local)]
     if not min(ranks):
         raise ValueError(
-            f"model.load leaves the experts of rank {ranks.index(0)} along ep without tokens, which "
-            "is not simulated yet; a more even load, or a smaller parallelism.ep, would do"
+            f"model.load leaves the experts of rank {ranks.index(0)} along ep without tokens, "
+            "which is not simulated yet; a more even load, or a smaller parallelism.ep, would do"
         )
     return replace(
         share,
