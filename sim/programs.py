@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -115,8 +117,12 @@ class Programs:
 
     def on(self, q: int) -> list[int]:
         """The stages of a pipeline rank, ascending."""
-        mine = slice(int(self.steps.begins[q]), int(self.steps.begins[q + 1]))
-        return sorted({int(s) for s in self.steps.stage[mine]})
+        return self._held[q]
+
+    @cached_property
+    def _held(self) -> list[list[int]]:
+        spans = pairwise(self.steps.begins.tolist())
+        return [np.unique(self.steps.stage[a:b]).tolist() for a, b in spans]
 
     def head(self, q: int, lane: Lane, inputs: int) -> Program:
         """What a step begins with: gathers of parameters beside zeroed gradients."""
