@@ -28,12 +28,6 @@ def layer_bytes(model: Model, setting: Setting, number: int = 0, ep_rank: int = 
     return recompute.kept(operators, setting.recompute)
 
 
-def rebuilt_bytes(model: Model, setting: Setting, number: int = 0, ep_rank: int = 0) -> float:
-    """Bytes that recomputation brings back for that layer while its backward runs."""
-    operators = layer(model, share(model, setting, ep_rank=ep_rank), number)
-    return recompute.rebuilt(operators, setting.recompute)
-
-
 def stage_bytes(
     model: Model,
     setting: Setting,

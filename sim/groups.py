@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.job import Job
-from sim.strategies import context, share
+from sim.strategies import context
 
 DENSE = ("tp", "cp", "dp")
 
@@ -86,16 +86,8 @@ def _norm(job: Job, lane: Lane) -> tuple[int, ...]:
 def twin(job: Job, lane: Lane) -> tuple[int, int]:
     """The first coordinates along cp and ep with the same programs."""
     along = job.mesh.group_of(int(job.ranks[*lane, 0]), "ep")
-    ep = 0 if experts_alike(job) else along.index(int(job.ranks[*lane, 0]))
+    ep = 0 if job.experts_alike else along.index(int(job.ranks[*lane, 0]))
     return context.twin(job.setting, lane.cp), ep
-
-
-def experts_alike(job: Job) -> bool:
-    """Whether all ranks along ep have as many tokens to take care of."""
-    if job.mesh.ep == 1 or not job.model.experts:
-        return True
-    first, *others = (share(job.model, job.setting, ep_rank=r) for r in range(job.mesh.ep))
-    return all(other == first for other in others)
 
 
 def kv_copies(job: Job) -> int:
@@ -151,7 +143,7 @@ def _able(job: Job, axis: str, at: int, begin: int) -> bool:
     """
     mesh = job.mesh
     along = mesh.etp <= begin < mesh.etp * mesh.ep
-    if along and not experts_alike(job):
+    if along and not job.experts_alike:
         return False
     return axis != "cp" or context.alike(job.setting) or at < job.setting.ulysses
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from schedules import Plan, flat
 from sim.mesh import Mesh
 from sim.model import BYTES, Model, Parameters, Setting, parameters
+from sim.strategies import share
 from sim.strategies.data import DataParallel
 from sim.strategies.exchange import Policy
 
@@ -73,6 +74,15 @@ class Job:
         """Whether some forward runs between the forward of another microbatch and its backward."""
         starts = (pairwise(steps) for steps in flat(self.plan))
         return self.stages > 1 or any(a.kind == b.kind == "F" for of in starts for a, b in of)
+
+    @cached_property
+    def experts_alike(self) -> bool:
+        """Whether all ranks along ep have as many tokens to take care of."""
+        if self.mesh.ep == 1 or not self.model.experts:
+            return True
+        ranks = range(self.mesh.ep)
+        first, *others = (share(self.model, self.setting, ep_rank=r) for r in ranks)
+        return all(other == first for other in others)
 
     @property
     def boundary_bytes(self) -> float:

@@ -38,6 +38,12 @@ def _options(recipe: Recipe) -> None:
     plain = not p.fsdp and p.zero < 2
     if p.deepspeed and (p.fsdp or p.zero < 2):
         raise ValueError("parallelism.deepspeed needs zero = 2 or 3, whose sizes it gives")
+    for key in ("prefetch_bucket_size", "max_live_parameters", "max_reuse_distance"):
+        given = p.deepspeed and f"stage3_{key}" in p.deepspeed.model_fields_set
+        if given and p.zero < 3:
+            raise ValueError(
+                f"parallelism.deepspeed.stage3_{key} needs zero = 3, which gathers parameters"
+            )
     if p.accumulate and plain:
         raise ValueError(
             "parallelism.accumulate = true needs zero = 2 or 3, or fsdp: "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from schedules import Plan, load
@@ -16,9 +16,8 @@ from schedules._times import Seconds
 from sim.cluster import Cluster
 from sim.collectives import alone, traffic
 from sim.engine import simulate
-from sim.fold import Load, loads
+from sim.fold import loads
 from sim.graph import Builder, Communication, Graph
-from sim.groups import Lane, group
 from sim.job import Job
 from sim.mesh import Mesh
 from sim.model import Setting
@@ -36,12 +35,15 @@ def stage_timelines(
 
     Tensor-parallel peers do the same at the same time; groups that share a sequence or experts,
     whose ranks may differ, are simulated whole. B is the whole backward, with what it recomputes; I
-    and W are its halves, as zero-bubble schedules run them.
+    and W are its halves, as zero-bubble schedules run them. Copies of offloaded activations run
+    beside all of it, and are left out.
     """
+    job = replace(job, setting=replace(job.setting, offload=False))
     if job.setting.cp * job.setting.ep * job.setting.etp > 1:
         return _shared(job, cluster, layers, first, last)
-    programs = stage_programs(job.model, _single(job).setting, layers, first, last)
-    return {kind: _run(items, job, cluster) for kind, items in programs.items()}
+    single = _single(job)
+    programs = stage_programs(job.model, single.setting, layers, first, last)
+    return {kind: _run(items, single, cluster) for kind, items in programs.items()}
 
 
 def stage_seconds(job: Job, cluster: Cluster) -> Mapping[str, Seconds]:
@@ -144,34 +146,21 @@ def _group(axis: str, setting: Setting, mesh: Mesh, rank: int) -> tuple[int, ...
 
 
 def _run(program: Program, job: Job, cluster: Cluster) -> Timeline:
-    single = _single(job)
-
-    def ranks(axis: str) -> tuple[int, ...]:
-        if axis == "tp":
-            return tuple(range(job.mesh.tp))
-        return group(job, axis, Lane(0, 0, 0), 0)
-
-    graph = _graph(program, ranks)
-    found: dict[Communication, Load] = {}
-    for axis, of in (("tp", single), ("", job)):  # of other groups, this one alone is there
-        works = [w for w in graph.works if isinstance(w, Communication)]
-        works = [w for w in works if (w.dimension == "tp") == bool(axis)]
-        some = loads(cluster, of, (axis,) if axis and job.mesh.tp > 1 else (), works)
-        if some is None:
-            raise ValueError(
-                "the ranks of the tensor-parallel group are not alike; use a uniform node"
-            )
-        found |= dict(zip(works, some, strict=True))
-    return simulate(graph, price(graph, cluster, found))
+    graph = _graph(program, tuple(range(job.mesh.tp)))
+    works = [work for work in graph.works if isinstance(work, Communication)]
+    found = loads(cluster, job, ("tp",) if job.mesh.tp > 1 else (), works)
+    if found is None:
+        raise ValueError("the ranks of the tensor-parallel group are not alike; use a uniform node")
+    return simulate(graph, price(graph, cluster, dict(zip(works, found, strict=True))))
 
 
-def _graph(program: Program, ranks: Callable[[str], tuple[int, ...]]) -> Graph:
+def _graph(program: Program, ranks: tuple[int, ...]) -> Graph:
     """A program on rank 0, which stands for all; its inputs are there from the start."""
     builder = Builder()
     for item in program:
         waits = [need for need in item.needs if need >= 0]
         if isinstance(item, Collective):
-            work, stream = _communication(item, ranks(item.axis)), item.stream or item.axis
+            work, stream = _communication(item, ranks), item.stream or item.axis
             builder.join([builder.add(item.name, 0, stream, work, waits, phase=item.phase)])
         else:
             builder.add(item.name, 0, "compute", item.work, waits, phase=item.phase)

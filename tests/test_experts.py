@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from models import GATED, MLA
 
-from sim.activations import layer_bytes, rebuilt_bytes, stage_bytes
+from sim.activations import layer_bytes, stage_bytes
 from sim.analysis.traffic import SENT
 from sim.graph import Compute
 from sim.layer import layer
 from sim.model import (
-    Mla,
     Model,
     Setting,
     active_parameters,
@@ -30,31 +30,9 @@ from sim.strategies import edges, share
 from sim.strategies.data import DataParallel, buckets
 from sim.strategies.sequence import replicated_gradient_bytes
 
-MIXTRAL = Model(
-    name="mixtral",
-    layers=3,
-    hidden=64,
-    heads=8,
-    kv_heads=4,
-    head_dim=8,
-    ffn=112,
-    gated=True,
-    vocab=128,
-    tied=False,
-    norm="rms",
-    attention="unfused",
-    activation="silu",
-    qkv_bias=False,
-    bias=False,
-    position="rope",
-    dropout=0.0,
-    vocab_padding=1,
-    positions=0,
-    experts=8,
-    topk=2,
-    expert_ffn=48,
+MIXTRAL = replace(
+    GATED, kv_heads=4, head_dim=8, attention="unfused", experts=8, topk=2, expert_ffn=48
 )
-MLA = Mla(q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=10)
 DEEPSEEK = replace(
     MIXTRAL, shared_experts=2, dense_layers=1, mla=MLA, kv_heads=8, head_dim=12, attention="flash"
 )
@@ -383,7 +361,9 @@ def test_a_stage_of_both_kinds_frees_what_it_keeps(recompute: str) -> None:
     changes = [c for item in programs["B"] for c in item.memory]
     assert sum(c.bytes for c in changes if c.category == "activations") == -sizes["activations"]
     rebuilt = [c.bytes for c in changes if c.category == "recompute" and c.at == "start"]
-    expected = [rebuilt_bytes(DEEPSEEK, setting, i) for i in (2, 1, 0)]
+    plain = replace(setting, recompute="none")
+    whole, kept = ([layer_bytes(DEEPSEEK, s, i) for i in (2, 1, 0)] for s in (plain, setting))
+    expected = [all_of - some for all_of, some in zip(whole, kept, strict=True)]
     assert rebuilt == (expected if recompute != "none" else [])
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sim import cluster as clusters
 from sim.analysis.memory import peaks
 from sim.check import check
 from sim.graph import Copy
-from sim.runs import load, run
+from sim.runs import job_of, load, run
+from sim.stage_times import stage_seconds
 
 RECIPE = """
 [model]
@@ -101,3 +103,11 @@ def test_what_is_taken_is_given_back(recipe: Path, schedule: str, recompute: str
         assert abs(graph.memory_bytes[graph.rank[op] == rank].sum()) < 1e-3
     walked = check(load(recipe, way))["memory"][0]["peak_bytes"]
     assert walked <= peaks(result.timeline)[0].peak_bytes * (1 + 1e-9)
+
+
+def test_searched_schedules_get_the_times_of_kernels_alone(recipe: Path) -> None:
+    """The copies run beside them: stages take as long as they do without."""
+    cluster = clusters.load("dgx_h100", 8)
+    plain, moved = (stage_seconds(job_of(load(recipe, way)), cluster) for way in ({}, OFFLOAD))
+    assert moved == plain
+    assert run(recipe, OFFLOAD | {"schedule.name": "zb_1p"}).timeline.seconds > 0

@@ -78,6 +78,10 @@ REFUSED = [
     ({"zero": 3, "overlap_grad_reduce": False}, "zero = 3 needs overlap_grad_reduce = true"),
     ({"zero": 3, "overlap_param_gather": True}, "needs zero = 1 or 2, whose gathers it overlaps"),
     ({"zero": 1, "deepspeed": {}}, "parallelism.deepspeed needs zero = 2 or 3"),
+    (
+        {"zero": 2, "deepspeed": {"stage3_max_live_parameters": 10**9}},
+        "parallelism.deepspeed.stage3_max_live_parameters needs zero = 3",
+    ),
     ({"accumulate": True}, "parallelism.accumulate = true needs zero = 2 or 3, or fsdp"),
     ({"fsdp": {"kind": "yafsdp"}, "accumulate": True}, "yafsdp makes gradients in two buffers"),
     ({"zero": 2, "first_bucket_mb": 1.0}, "first_bucket_mb needs zero = 0 or 1"),

@@ -10,11 +10,10 @@ from itertools import product
 import networkx as nx
 import pytest
 
-from sim.model import Model, Setting, padded_vocab
+from sim.model import Model, Setting
 from sim.program import Collective, Item, Kernel, Program
 from sim.stage import stage_programs
 from sim.strategies import edges, share, tp_overlap
-from sim.strategies.embedding import tied_gradient_bytes
 from sim.strategies.sequence import replicated_gradient_bytes
 
 GPT = Model(
@@ -344,8 +343,6 @@ def test_gradients_reduced_before_the_optimizer() -> None:
     assert replicated_gradient_bytes(GPT, PLAIN, layers, True, True) == 0
     assert replicated_gradient_bytes(GPT, SPLIT, layers, True, True) == 4 * 64 * (3 * 6 + 2)
     assert replicated_gradient_bytes(LLAMA, SPLIT, layers, True, False) == 4 * 64 * 3 * 2
-    assert tied_gradient_bytes(GPT, PLAIN) == 4 * 64 * padded_vocab(GPT, 4) / 4
-    assert tied_gradient_bytes(LLAMA, PLAIN) == 0
 
 
 @pytest.mark.parametrize(

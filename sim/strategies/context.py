@@ -103,11 +103,6 @@ def twin(setting: Setting, cp_rank: int) -> int:
 def alike(setting: Setting) -> bool:
     """Whether all cp ranks have the very same programs: under Ulysses alone.
 
-    Zigzag gives all as many FLOPs (:func:`balanced`), but not kernels of the same shapes.
+    Zigzag gives all as many FLOPs, but not kernels of the same shapes.
     """
     return twin(setting, setting.cp - 1) == 0
-
-
-def balanced(setting: Setting) -> bool:
-    """Whether all cp ranks have as many FLOPs to do."""
-    return alike(setting) or setting.cp_placement == "zigzag"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 from sim import convolution
-from sim.model import BYTES, Model, Setting, padded_vocab
+from sim.model import Model
 from sim.operators import Launch, Operator, Share, linear, memory, norm
 
 LOGIT = 4  # bytes: Megatron computes the loss in fp32
@@ -76,12 +76,6 @@ def logits(share: Share) -> tuple[float, float]:
     """
     n = float(share.rows * share.vocab)
     return share.element * n, LOGIT * n
-
-
-def tied_gradient_bytes(model: Model, setting: Setting) -> float:
-    """Bytes of the all-reduce between first and last stage where they share the word embedding."""
-    rows = padded_vocab(model, setting.tp) // setting.tp
-    return float(rows * model.hidden * BYTES[setting.grad_dtype]) if model.tied else 0.0
 
 
 def _words(share: Share, learned: bool, split: bool) -> Operator:
