@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from models import GATED, MLA
 
 from sim.activations import layer_bytes, stage_bytes
 from sim.analysis.traffic import SENT
 from sim.graph import Compute
 from sim.layer import layer
 from sim.model import (
+    Mla,
     Model,
     Setting,
     active_parameters,
@@ -30,9 +30,31 @@ from sim.strategies import edges, share
 from sim.strategies.data import DataParallel, buckets
 from sim.strategies.sequence import replicated_gradient_bytes
 
-MIXTRAL = replace(
-    GATED, kv_heads=4, head_dim=8, attention="unfused", experts=8, topk=2, expert_ffn=48
+MIXTRAL = Model(
+    name="mixtral",
+    layers=3,
+    hidden=64,
+    heads=8,
+    kv_heads=4,
+    head_dim=8,
+    ffn=112,
+    gated=True,
+    vocab=128,
+    tied=False,
+    norm="rms",
+    attention="unfused",
+    activation="silu",
+    qkv_bias=False,
+    bias=False,
+    position="rope",
+    dropout=0.0,
+    vocab_padding=1,
+    positions=0,
+    experts=8,
+    topk=2,
+    expert_ffn=48,
 )
+MLA = Mla(q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=10)
 DEEPSEEK = replace(
     MIXTRAL, shared_experts=2, dense_layers=1, mla=MLA, kv_heads=8, head_dim=12, attention="flash"
 )

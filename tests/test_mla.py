@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from models import GATED, MLA
 
 from sim.activations import layer_bytes
 from sim.analysis.traffic import SENT
@@ -17,7 +16,29 @@ from sim.program import Collective, Kernel
 from sim.stage import stage_programs
 from sim.strategies import share
 
-MODEL = replace(GATED, layers=1, mla=MLA)
+MLA = Mla(q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=10)
+MODEL = Model(
+    name="latent",
+    layers=1,
+    hidden=64,
+    heads=8,
+    kv_heads=8,
+    head_dim=12,
+    ffn=112,
+    gated=True,
+    vocab=128,
+    tied=False,
+    norm="rms",
+    attention="flash",
+    activation="silu",
+    qkv_bias=False,
+    bias=False,
+    position="rope",
+    dropout=0.0,
+    vocab_padding=1,
+    positions=0,
+    mla=MLA,
+)
 ONE = Setting(tp=1, sp=False, micro_batch=2, sequence=32)
 T = 64
 
