@@ -1,0 +1,40 @@
+"""Any recorded run into a :class:`~traces.recording.Recording`: finds out what the files are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from traces.recording import Recording, Report, Selection, no_report
+
+
+class Format(NamedTuple):
+    """One format: whether files are of it (from their names and first bytes), and its reader."""
+
+    name: str
+    recognises: Callable[[Path], bool]
+    read: Callable[[Sequence[Path], Selection, Report], Recording]
+
+
+FORMATS: tuple[Format, ...] = ()
+"""Asked in this order; the first that recognises every path reads them all."""
+
+
+def read(
+    paths: Sequence[Path | str],
+    selection: Selection = Selection(),  # noqa: B008  (immutable)
+    report: Report = no_report,
+) -> Recording:
+    """Read files, or a folder of them, one per rank. Raises ValueError for what no format is."""
+    files = [Path(path) for path in paths]
+    if not files:
+        raise ValueError("no trace was given; name files, or a folder of them")
+    for path in files:
+        if not path.exists():
+            raise ValueError(f"no file or folder {path}")
+    for of in FORMATS:
+        if all(of.recognises(path) for path in files):
+            return of.read(files, selection, report)
+    known = ", ".join(of.name for of in FORMATS)
+    raise ValueError(f"{files[0]} is not a trace that can be read; formats are {known}")

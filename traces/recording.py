@@ -1,0 +1,49 @@
+"""A recorded run: when everything happened, and what its reader found out on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from sim.timeline import Timeline
+
+
+class Selection(NamedTuple):
+    """What of a recording is read; None: all of it."""
+
+    step: int | None = None  # a training step, as the file numbers it
+    ranks: Sequence[int] | None = None
+    window: tuple[float, float] | None = None  # seconds from the recording's first op
+
+
+class Report(Protocol):
+    """Is told what is being done, how much of it is done, and how much there is (0: unknown)."""
+
+    def __call__(self, what: str, done: int, total: int) -> None: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """A timeline whose works are ``Fixed``, and the facts that only the file could tell.
+
+    Each part's work is the time in which its data moved, as far as it can be told: the shortest of
+    its members. So simulating the graph replays the run.
+    """
+
+    timeline: Timeline
+    format: str  # "kineto", "stragglers", ...: the module of ``traces`` that read it
+    files: tuple[Path, ...]
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """gpu_ops, gpu_ops_linked (to their launch), collectives, collectives_matched (across ranks)."""
+    warnings: tuple[str, ...] = ()
+    """Sentences: what was missing or looked wrong, and what was done about it."""
+    clock_offsets: Mapping[int, float] = field(default_factory=dict)
+    """Seconds that were added to each rank's clock to align it with the first rank's."""
+    clock_residual: float = 0.0
+    """Seconds by which collectives still end apart after alignment (median)."""
+
+
+def no_report(what: str, done: int, total: int) -> None:
+    """Report nothing."""
