@@ -21,7 +21,8 @@ class Selection(NamedTuple):
 class Report(Protocol):
     """Is told what is being done, how much of it is done, and how much there is (0: unknown)."""
 
-    def __call__(self, what: str, done: int, total: int) -> None: ...
+    def __call__(self, what: str, done: int, total: int, /) -> None:  # noqa: D102
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,7 @@ class Recording:
     format: str  # "kineto", "stragglers", ...: the module of ``traces`` that read it
     files: tuple[Path, ...]
     counts: Mapping[str, int] = field(default_factory=dict)
-    """gpu_ops, gpu_ops_linked (to their launch), collectives, collectives_matched (across ranks)."""
+    """gpu_ops, gpu_ops_linked (to their launch), collectives, collectives_matched (over ranks)."""
     warnings: tuple[str, ...] = ()
     """Sentences: what was missing or looked wrong, and what was done about it."""
     clock_offsets: Mapping[int, float] = field(default_factory=dict)
