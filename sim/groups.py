@@ -56,6 +56,8 @@ def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
         case "shard" | "reshard" | "replicate":
             replicas = group(job, "dp", lane, q)
             return replicas[_shards(job, axis, replicas.index(int(ranks[*lane, q])))]
+        case "amax":  # of a stage's maxima
+            return tuple(sorted(ranks[:, :, :, q].ravel().tolist()))
         case "model":
             return _norm(job, lane)
     return job.mesh.group_of(int(ranks[*lane, q]), axis)

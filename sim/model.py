@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sim import resnet
+from sim.precision import Fp8
 from sim.resnet import Resnet
 from sim.routing import BALANCED, Load
 from sim.units import BYTES as BYTES
@@ -125,7 +126,8 @@ class Setting:
     uses them; ``tp_backward_overlap`` runs those of a column-parallel backward beside its GEMMs.
     ``cp`` ranks share each sequence, as ``cp_kind`` says, and hold parts of it as ``cp_placement``
     says; with usp, runs of ``ulysses`` ranks exchange heads. ``ep`` ranks share the experts, each
-    of which is split over ``etp``. ``dp`` replicas concern synchronised batch norms alone.
+    of which is split over ``etp``. ``dp`` replicas concern synchronised batch norms, and maxima of
+    ``fp8`` linears.
     """
 
     tp: int
@@ -145,6 +147,7 @@ class Setting:
     etp: int = 1
     offload: bool = False  # activations go to host memory
     dp: int = 1
+    fp8: Fp8 | None = None
 
 
 class Parameters(NamedTuple):
@@ -208,6 +211,25 @@ def parameters(
         replicated=count * latent + routed * h * model.experts,
         expert=routed * model.experts // ep * _mlp_matrices(model, model.expert_ffn // etp),
     )
+
+
+def matrix_parameters(
+    model: Model, tp: int, layers: Sequence[int], ep: int = 1, etp: int = 1
+) -> int:
+    """Of those, elements of the layers' matrices but for the router's: what fp8 multiplies."""
+    if model.resnet:
+        return 0
+    count, routed = len(layers), sum(map(model.routed, layers))
+    dense, shared, expert = (
+        _mlp_matrices(model, width)
+        for width in (
+            model.ffn // tp,
+            model.shared_experts * model.expert_ffn // tp,
+            model.expert_ffn // etp,
+        )
+    )
+    own = count * sum(_attention_matrices(model, tp)) + (count - routed) * dense
+    return own + routed * (shared + model.experts // ep * expert)
 
 
 def _residual_parameters(net: Resnet, layers: Sequence[int], last: bool) -> Parameters:

@@ -17,6 +17,7 @@ from sim.sections import (
     MOST_EXPERTS,
     Count,
     DeepSpeedTable,
+    Fp8Table,
     FsdpTable,
     LoadSection,
     MlaSection,
@@ -47,7 +48,6 @@ RECOMPUTE = ("none", "selective", "full")
 NOT_YET: dict[str, tuple[object, ...]] = {
     "model.mtp": (None,),
     "schedule.deferred_wgrad": (False,),
-    "training.fp8": (None,),
     "training.recompute": RECOMPUTE,
     "training.offload": (None, "activations"),
     "training.optimizer": ("adam",),
@@ -228,8 +228,8 @@ class TrainingSection(Section):
     """of gradients as they are kept and reduced"""
     param_gather_dtype: Dtype | None = None
     """of parameters as they are gathered; dtype unless given"""
-    fp8: Table | None = None
-    """which GEMMs run in fp8"""
+    fp8: Fp8Table | None = None
+    """linears of the layers multiply in fp8: { recipe = "delayed", params = false, ... }"""
     recompute: Literal["none", "selective", "full"] | Table = "none"
     """none, selective (the attention core) or full (every layer from its input)"""
     offload: str | None = None

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from sim.recipe import Recipe
-from sim.sections import DeepSpeedTable, FsdpTable, LoadSection, MlaSection
+from sim.sections import DeepSpeedTable, Fp8Table, FsdpTable, LoadSection, MlaSection
 
 SECTIONS: dict[str, list[str]] = {
     name: sorted(field.annotation.model_fields)
@@ -23,6 +23,7 @@ TABLES = {
     for name, table in (
         ("parallelism.fsdp", FsdpTable),
         ("parallelism.deepspeed", DeepSpeedTable),
+        ("training.fp8", Fp8Table),
         ("model.mla", MlaSection),
         ("model.load", LoadSection),
     )

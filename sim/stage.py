@@ -21,7 +21,8 @@ from sim.layer import layer
 from sim.model import BYTES, Model, Setting
 from sim.operators import Operator, Share
 from sim.program import WEIGHT_GRADIENT, Item, Kernel, Program
-from sim.strategies import edges, offload, recompute, share, tp_overlap
+from sim.quantise import is_linear
+from sim.strategies import edges, fp8, offload, recompute, share, tp_overlap
 from sim.strategies.embedding import LOGIT, embedding, head, logits
 from sim.strategies.tensor import Edge
 from sim.writer import Writer
@@ -75,7 +76,8 @@ def stage_programs(
         programs = {name: tp_overlap.cut(items, setting.tp) for name, items in programs.items()}
     if setting.offload:
         mode = setting.recompute
-        each = {b.layer: recompute.kept(b.operators, mode) for b in blocks if b.layer >= 0}
+        own = [b for b in blocks if b.layer >= 0 and any(op.weight for op in b.operators)]
+        each = {b.layer: recompute.kept(b.operators, mode) for b in own}
         return offload.offloaded(programs, each)
     return programs
 
@@ -92,6 +94,10 @@ def _blocks(
     mode = setting.recompute
     parts = [(i, layer(model, part, i)) for i in layers]
     blocks = [Block(ops, i, mode, recompute.rebuilt(ops, mode)) for i, ops in parts]
+    linears = sum(is_linear(op) for _, ops in parts for op in ops)
+    if found := fp8.maxima(part, linears, forward=True):
+        blocks.append(Block(found, layers[-1]))
+        blocks.insert(0, Block(fp8.maxima(part, linears, forward=False), layers[0]))
     if first:
         size = kept.get("embedding", 0.0)
         blocks.insert(0, Block(embedding(model, part), category="embedding", kept=size))
@@ -121,7 +127,7 @@ def _forward_operators(
         edge = around.get(op.edge, Edge())
         if edge.before:
             name = f"{op.name}_{edge.before}"
-            writer.collective(name, edge.axis, edge.before, op.buffer, phase, number)
+            writer.collective(name, edge.axis, edge.before, op.crossing(edge.before), phase, number)
         for launch in op.forward:
             writer.kernel(launch, phase, number)
         if edge.after:
@@ -165,8 +171,8 @@ def _gradients(
     edge = around.get(op.edge, Edge())
     again: tuple[int, ...] = ()
     if edge.before_backward and op.backward:
-        name = f"{op.name}_grad_{edge.before_backward}"
-        writer.collective(name, edge.axis, edge.before_backward, op.buffer, "I", number)
+        name, size = f"{op.name}_grad_{edge.before_backward}", op.crossing(edge.before_backward)
+        writer.collective(name, edge.axis, edge.before_backward, size, "I", number)
     if weights and overlap:
         again = _gather_again(writer, op, around, number)
     for launch in op.backward:
@@ -188,7 +194,8 @@ def _gather_again(writer: Writer, op: Operator, around: Edges, number: int) -> t
     if not kind:
         return ()
     name = f"{op.name}_{'input' if edge.again else 'grad'}_{kind}"
-    return (writer.collective(name, edge.axis, kind, op.buffer, "W", number, exposed=False),)
+    size = op.crossing(kind)
+    return (writer.collective(name, edge.axis, kind, size, "W", number, exposed=False),)
 
 
 def _weight_gradients(
@@ -230,7 +237,8 @@ def _weight_bytes(item: Item) -> float:
     match item:
         case Kernel(work=Compute(kind="gemm" | "grouped_gemm", shape=shape, dtype=dtype)):
             runs = zip(shape[1::4], shape[2::4], strict=True)
-            return float(max(m * n for m, n in runs) * BYTES[dtype])
+            width = max(BYTES[dtype], 2)  # no gradient of 8 bits
+            return float(max(m * n for m, n in runs) * width)
         case Kernel(work=Compute(kind="elementwise", shape=(rows, columns), dtype=dtype)):
             return float(rows * columns * BYTES[dtype])
     return 0.0

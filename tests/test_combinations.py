@@ -119,6 +119,8 @@ KEYS: dict[str, list[Any]] = {
     "p2p": ["direction", "pair", "batched"],
     "pair": ["shared", "serial", "fused"],
     "recompute": ["none", "selective", "full"],
+    "fp8": [None, None, None, "delayed", "tensorwise", "mxfp8"],
+    "params": [False, True],
     "batch": [1, 2, 3],  # microbatches, as a multiple of pp
     "steps": [1, 1, 2],
     "host": [False, False, True],
@@ -179,6 +181,7 @@ def recipe_of(c: Choice) -> dict[str, Any]:
         "training": {
             "global_batch": c["dp"] * c["pp"] * c["batch"],
             "recompute": c["recompute"],
+            **({"fp8": {"recipe": c["fp8"], "params": c["params"]}} if c["fp8"] else {}),
         },
         "simulation": {"host": c["host"]} | steps,
     }

@@ -24,6 +24,7 @@ class Unit(NamedTuple):
     owners: frozenset[int]  # layers, EMBEDDING, HEAD
     parameters: int
     kept: bool = False  # gathered from the forward to the backward
+    linear: int = 0  # of the parameters, matrices of the layers
 
     @property
     def layer(self) -> int:
