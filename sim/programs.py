@@ -156,9 +156,11 @@ class Programs:
             replicated_gradient_bytes(job.model, s, job.layers(k), k == 0, k == job.stages - 1)
             for k in mine
         )
-        kv = sum(len(job.layers(k)) for k in mine) * replicated_kv_bytes(job.model, s)
+        layers = sum(len(job.layers(k)) for k in mine) + job.model.mtp * (job.stages - 1 in mine)
+        kv = layers * replicated_kv_bytes(job.model, s)
         ends = {self.owner(0), self.owner(job.stages - 1)}
-        tied = job.model.tied and len(ends) > 1 and q in ends
+        shared = job.model.tied or job.model.mtp
+        tied = shared and len(ends) > 1 and q in ends
         embedding = max(h.embedding or h.head for h in held) * grad if tied else 0
         total, split = sum(h.total for h in held), job.data.gradient_split
         flushed = job.batch is None

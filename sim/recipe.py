@@ -46,7 +46,6 @@ Table = dict[str, Any]
 RECOMPUTE = ("none", "selective", "full")
 
 NOT_YET: dict[str, tuple[object, ...]] = {
-    "model.mtp": (None,),
     "schedule.deferred_wgrad": (False,),
     "training.recompute": RECOMPUTE,
     "training.offload": (None, "activations"),
@@ -106,8 +105,8 @@ class ModelSection(Section):
     """tokens per sample"""
     mla: MlaSection | None = None
     """multi-head latent attention"""
-    mtp: Count | None = None
-    """multi-token prediction layers"""
+    mtp: Annotated[int, Field(ge=0, le=64)] | None = None
+    """depths of multi-token prediction, each a layer behind the last and a loss"""
     experts: Experts | None = None
     """experts of a mixture; without them every layer has one MLP"""
     topk: Experts | None = None

@@ -40,7 +40,10 @@ def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]
 def matrices(job: Job, stages: Sequence[int]) -> int:
     """Elements of a rank's matrices that multiply in fp8."""
     s, model = job.setting, job.model
-    return sum(matrix_parameters(model, s.tp, job.layers(k), s.ep, s.etp) for k in stages)
+    return sum(
+        matrix_parameters(model, s.tp, job.layers(k), k == job.stages - 1, s.ep, s.etp)
+        for k in stages
+    )
 
 
 def _weights(job: Job, held: int, linear: int) -> float:

@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sim.activations import stage_bytes
+from sim.activations import depths, stage_bytes
 from sim.graph import Compute
 from sim.layer import layer
 from sim.model import BYTES, Model, Setting
+from sim.mtp import joined
 from sim.operators import Operator, Share
 from sim.program import WEIGHT_GRADIENT, Item, Kernel, Program
 from sim.quantise import is_linear
@@ -94,17 +95,22 @@ def _blocks(
     mode = setting.recompute
     parts = [(i, layer(model, part, i)) for i in layers]
     blocks = [Block(ops, i, mode, recompute.rebuilt(ops, mode)) for i, ops in parts]
-    linears = sum(is_linear(op) for _, ops in parts for op in ops)
+    for i in depths(model, last):
+        ops = layer(model, part, i)
+        blocks.append(Block(joined(model, part, embedding(model, part)[0]), i))
+        blocks.append(Block(ops, i, mode, recompute.rebuilt(ops, mode)))
+    linears = sum(is_linear(op) for block in blocks for op in block.operators)
     if found := fp8.maxima(part, linears, forward=True):
-        blocks.append(Block(found, layers[-1]))
-        blocks.insert(0, Block(fp8.maxima(part, linears, forward=False), layers[0]))
+        blocks.append(Block(found, blocks[-1].layer))
+        blocks.insert(0, Block(fp8.maxima(part, linears, forward=False), blocks[0].layer))
     if first:
         size = kept.get("embedding", 0.0)
         blocks.insert(0, Block(embedding(model, part), category="embedding", kept=size))
     if last:
         both = logits(part) if part.element < LOGIT else (0.0, 0.0)
-        last_block = Block(head(model, part), category="logits", kept=kept["logits"], logits=both)
-        blocks.append(last_block)
+        each = kept["logits"] / (1 + model.mtp)
+        one = Block(head(model, part), category="logits", kept=each, logits=both)
+        blocks += [one._replace() for _ in range(1 + model.mtp)]  # the main one behind the depths'
     return blocks
 
 

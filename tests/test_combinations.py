@@ -58,6 +58,7 @@ MODELS = {
     "shared": MOE | {"shared_experts": 1, "dense_layers": 2},
     "mla": MLA,
     "moe_mla": MLA | {"experts": 8, "topk": 2, "expert_ffn": 256, "dense_layers": 1},
+    "mtp": DENSE | {"mtp": 1},
 }
 SCHEDULES: dict[str, dict[str, Any]] = {
     "one_f_one_b": {},
@@ -143,6 +144,8 @@ def settled(c: Choice) -> Choice:
         c["schedule"] = "dualpipe_v"
     if c["schedule"].startswith("dualpipe"):
         c["batch"] = 2
+    if c["model"] == "mtp" and {"fsdp", "zero"} & SHARDED[c["sharded"]].keys():
+        c["sharded"] = "zero 2" if c["sharded"] < "zero" else "zero 1"
     replicas = c["dp"] * c["cp"]
     sharded = SHARDED[c["sharded"]]
     if "fsdp" in sharded or sharded.get("zero", 0) > 1:

@@ -182,7 +182,6 @@ def test_interleaved_refuses_what_neither_megatron_nor_torch_takes():
 
 
 LATER = [
-    ("model.mtp", 1, "leave it out"),
     ("schedule.deferred_wgrad", True, "it must be false"),
     ("training.fp8", {"attention": True}, "it must be false"),
     ("training.recompute", {"every": 2}, "is not simulated yet"),

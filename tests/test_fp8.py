@@ -32,7 +32,7 @@ MODEL: dict[str, Any] = {
 MOE = MODEL | {"experts": 4, "topk": 2, "expert_ffn": 128, "shared_experts": 1}
 LATENT = {"kv_lora_rank": 64, "q_lora_rank": 128, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16}
 MLA = MODEL | {"kv_heads": 8, "head_dim": 48, "mla": {**LATENT, "v_head_dim": 32}}
-MODELS = {"dense": MODEL, "experts": MOE, "latent": MLA}
+MODELS = {"dense": MODEL, "experts": MOE, "latent": MLA, "depth": MODEL | {"mtp": 1}}
 QKV, OUT = (8 + 2 * 4) * 32 * H, H * H  # elements of matrices
 MATRICES = QKV + OUT + 3 * H * FFN
 
@@ -85,6 +85,7 @@ def test_fp8_makes_and_loses_no_work(name: str, model: str) -> None:
         "experts": LAYERS * (QKV + OUT + (2 + 1) * 3 * H * 128),
         "latent": LAYERS
         * (H * (128 + 64 + 16) + 128 * 8 * 48 + 64 * 8 * 64 + 8 * 32 * H + 3 * H * FFN),
+        "depth": (LAYERS + 1) * MATRICES + 2 * H * H,
     }[model]
     assert total(fast, "flops", "fp8") == pytest.approx(6.0 * 8 * S * active, rel=1e-12)
 
@@ -102,7 +103,7 @@ def test_matrices_are_what_the_gemms_multiply(model: str, split: dict[str, Any])
         if item.phase == "W" and isinstance(work, Compute) and work.dtype == "fp8":
             b, m, n, _ = np.array(work.shape).reshape(-1, 4).T
             made += int((b * m * n).sum())
-    assert made == matrix_parameters(job.model, s.tp, range(LAYERS), s.ep, s.etp)
+    assert made == matrix_parameters(job.model, s.tp, range(LAYERS), True, s.ep, s.etp)
     assert made < parameters(job.model, s.tp, range(LAYERS), True, True, s.ep, s.etp).total
 
 

@@ -24,7 +24,7 @@ ORDER = (
     "topology fabric cluster collectives symmetry network "
     "hardware kernels engine "
     "resnet routing precision model families mixtures presets operators blocks context attention "
-    "mla mlp experts convolution quantise layer program template writer "
+    "mla mlp experts convolution quantise mtp layer program template writer "
     "strategies activations stage job groups resident held programs build host fold price "
     "stage_times analysis plots schedule_run "
     "sections recipe refusals translate residual_legality fp8_legality sharded_legality "

@@ -164,7 +164,9 @@ def _made(backward: Program, held: Parameters) -> list[tuple[int, int]]:
     made: dict[int, int] = {}
     for i, item in enumerate(backward):
         if item.phase == "W" and (shape := _matrix(item)):
-            made[i] = _elements(shape) if _owner(item) != HEAD else held.head
+            made[i] = _elements(shape) if _owner(item) != HEAD else 0
+    if heads := [i for i in made if _owner(backward[i]) == HEAD]:
+        made[heads[-1]] = held.head  # used by each depth of multi-token prediction
     experts = {
         i: shape[1] * shape[2]
         for i in made
