@@ -144,6 +144,13 @@ def test_a_step_has_these_casts() -> None:
     assert not count(kernels(graph({"params": True, "transpose": False})), "_transpose", True)
 
 
+def test_a_weight_is_cast_once_whatever_multiplies_with_it() -> None:
+    """Products cut into pieces use the same copy."""
+    found = kernels(graph({"recipe": "delayed"}, tp=2, sp=True, tp_overlap=True))
+    assert found["fc1"] == LAYERS * 8 * 2
+    assert found["fc1_weight_quantise"] == found["fc2_weight_quantise"] == LAYERS
+
+
 @pytest.mark.parametrize(
     ("fp8", "cast", "grad", "turned"),
     [

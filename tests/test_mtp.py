@@ -26,6 +26,8 @@ from sim.model import (
     total_parameters,
 )
 from sim.runs import job_of, prepare, run
+from sim.stage import stage_programs
+from sim.strategies.data import DataParallel, buckets
 
 H, S, VOCAB, LAYERS = 256, 128, 512, 4
 MODEL: dict[str, Any] = {
@@ -174,6 +176,30 @@ def test_gradients_are_reduced_once() -> None:
         total = sum(size * n for (_, axis, size, _), n in found.items() if axis == "dp")
         of = model_of(presets.complete(MODEL | {"mtp": 2}))
         assert total == 4 * parameters(of, 1, range(LAYERS), True, True).total
+
+
+def test_the_shared_heads_gradient_is_whole_with_its_last_product() -> None:
+    """One bucket per gradient, and one that is the head's."""
+    vocab = 640  # no other matrix has so many elements
+    job = job_of(recipe(2, MODEL | {"vocab": vocab}, pp=2, dp=2))
+    s, layers = job.setting, job.layers(1)
+    program = stage_programs(job.model, s, layers, first=False, last=True)["B"]
+    found = buckets(program, job.held(1), DataParallel(2, bucket=4.0))
+    heads = [i for i, item in enumerate(program) if item.name == "head_wgrad"]
+    assert len(heads) == 3
+    assert [b.after for b in found if b.parameters == vocab * H] == heads[-1:]
+    assert sum(b.parameters for b in found) == job.held(1).total
+
+
+def test_a_forward_leaves_what_the_stage_keeps() -> None:
+    job = job_of(recipe(2))
+    programs = stage_programs(job.model, job.setting, range(LAYERS), first=True, last=True)
+    kept = stage_bytes(job.model, job.setting, range(LAYERS), first=True, last=True)
+    left = Counter[str]()
+    for item in programs["F"]:
+        for change in item.memory:
+            left[change.category] += change.bytes  # type: ignore[assignment]
+    assert {name: left[name] for name in kept} == kept
 
 
 def test_no_depth_changes_nothing() -> None:
