@@ -68,7 +68,8 @@ def _why(timeline: Timeline, needs: Rows, op: int, seconds: float, hidden: float
     bare = f"{_ms(seconds)} of them with no kernel beside it"
     started = f"it could start only when {_called(timeline, after)} had ended" if after >= 0 else ""
     if copied and graph.streams[graph.stream[before]].startswith(COMPUTE):
-        cause, said = "copy_in", f"its copy-in stood on the compute stream: {started}"
+        cause, said = "copy_in", "its copy-in stood on the compute stream"
+        said = f"{said}: {started}" if started else f"{said}, and it comes first"
     elif after >= 0 and graph.stream[after] == graph.stream[op]:
         cause, said = "stream", f"it stood behind {_called(timeline, after)} on its stream"
     elif hidden > 1e-9 * (seconds + hidden):
@@ -76,9 +77,8 @@ def _why(timeline: Timeline, needs: Rows, op: int, seconds: float, hidden: float
         cause, said = "bandwidth", f"{said}; {started}" if started else said
     else:
         cause, said = "no_work", f"{started or 'it comes first'}, and nothing else could run then"
-    return Exposed(
-        op, seconds, cause, after, f"{of_it}, {bare}: {said}{_sooner(timeline, op, after)}."
-    )
+    sooner = "" if cause == "stream" else _sooner(timeline, op, after)  # there it would wait too
+    return Exposed(op, seconds, cause, after, f"{of_it}, {bare}: {said}{sooner}.")
 
 
 def _sooner(timeline: Timeline, op: int, after: int) -> str:
