@@ -77,7 +77,8 @@ def _why(timeline: Timeline, needs: Rows, op: int, seconds: float, hidden: float
         cause, said = "bandwidth", f"{said}; {started}" if started else said
     else:
         cause, said = "no_work", f"{started or 'it comes first'}, and nothing else could run then"
-    sooner = "" if cause == "stream" else _sooner(timeline, op, after)  # there it would wait too
+    elsewhere = cause in ("stream", "copy_in")  # behind something that a prefetch would not move
+    sooner = "" if elsewhere else _sooner(timeline, op, after)
     return Exposed(op, seconds, cause, after, f"{of_it}, {bare}: {said}{sooner}.")
 
 

@@ -37,7 +37,7 @@ def curves(
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.xaxis.minorticks_off()
     if scales[1] == "linear":
-        axes.set_ylim(bottom=0.0)
+        axes.set_ylim(0.0, 1.08 * max((max(line.values()) for line in lines.values()), default=1.0))
     axes.set_title(title, fontsize=11, loc="left", parse_math=False)
     axes.grid(color="0.92")
     axes.set_axisbelow(True)
