@@ -19,6 +19,7 @@ import numpy as np
 from sim.analysis.activity import COMPUTE, HOST, activities, by_rank
 from sim.analysis.intervals import Intervals, covered_before, union
 from sim.analysis.relations import Rows, binding, meetings
+from sim.graph import PHASES
 from sim.timeline import Timeline
 
 
@@ -86,6 +87,8 @@ def _sooner(timeline: Timeline, op: int, after: int) -> str:
     """What would let a gather of parameters start sooner: they are there from the start."""
     graph = timeline.graph
     if after < 0 or not graph.names[graph.name[op]].startswith("param"):
+        return ""
+    if PHASES[graph.phase[after]] == "O":  # nothing of the step can come before, or it is updated
         return ""
     layers = abs(int(graph.layer[op]) - int(graph.layer[after]))
     ahead = f"{layers} layer{'s' * (layers != 1)} ahead" if graph.layer[after] >= 0 else "ahead"
