@@ -24,6 +24,7 @@ from sim.job import Job
 from sim.model import Setting
 from sim.price import price
 from sim.recipe import Recipe
+from sim.recomputation import Recompute
 from sim.replicas import data_parallel, mesh_of
 from sim.stage_times import stage_seconds
 from sim.strategies.exchange import Policy
@@ -142,7 +143,7 @@ def _without_plan(recipe: Recipe) -> Job:
             sequence=recipe.sequence,
             dtype=training.dtype,
             grad_dtype=training.grad_dtype,
-            recompute=str(training.recompute),
+            recompute=_recompute(recipe),
             tp_overlap=p.tp_overlap,
             tp_backward_overlap=p.tp_backward_overlap,
             cp=p.cp,
@@ -162,6 +163,21 @@ def _without_plan(recipe: Recipe) -> Job:
         scatter_gather=p.scatter_gather,
         pair=recipe.schedule.pair,
         **_updates(recipe),
+    )
+
+
+def _recompute(recipe: Recipe) -> str | Recompute:
+    """What runs again: a word, or what a table says."""
+    said = recipe.training.recompute
+    if isinstance(said, str):
+        return said
+    uniform = said.method == "uniform"
+    return Recompute(
+        modules=said.modules,
+        every=said.every or 1,
+        fraction=1.0 if said.fraction is None else said.fraction,
+        first=said.layers if said.method == "block" else None,
+        together=said.layers or 1 if uniform else 1,
     )
 
 

@@ -15,8 +15,9 @@ from sim.analysis.steps import ends, steady
 from sim.analysis.traffic import bytes_sent
 from sim.cluster import Cluster
 from sim.job import Job
-from sim.model import hardware_flops, model_flops
+from sim.model import model_flops
 from sim.recipe import Recipe
+from sim.recomputation import hardware_flops
 from sim.timeline import Timeline
 
 SCHEMA = 1
@@ -90,7 +91,7 @@ def _throughput(recipe: Recipe, job: Job, cluster: Cluster, step: float) -> dict
     batch, s = recipe.training.global_batch, job.setting
     gpus = recipe.cluster.gpus
     flops = model_flops(job.model, batch, s.sequence, s.tp)
-    run = hardware_flops(job.model, batch, s.sequence, s.recompute, s.tp)
+    run = hardware_flops(job.model, batch, s.sequence, s.recompute, s.tp, job.layers_per_stage)
     peak = cluster.gpu.peak[s.dtype]
     return {
         "samples_per_s": batch / step,

@@ -158,13 +158,13 @@ TRAINING = {
         "recompute": "full"
     },
     "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2": {
-        "recompute": {"uniform": 2}
+        "recompute": {"method": "uniform", "layers": 2}
     },
     f"--recompute-granularity full --recompute-method block --recompute-num-layers 6 {PP4}": {
         "recompute": "full"
     },
     f"--recompute-granularity full --recompute-method block --recompute-num-layers 5 {PP4}": {
-        "recompute": {"block": 5}
+        "recompute": {"method": "block", "layers": 5}
     },
     "--fp8-format hybrid --fp8-recipe tensorwise --fp8-param-gather": {
         "fp8": {"format": "hybrid", "recipe": "tensorwise", "param_gather": True}

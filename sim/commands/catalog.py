@@ -93,7 +93,7 @@ STRATEGIES = {
     ),
     "training.recompute": (
         "recomputation",
-        "selective rebuilds the attention core in the backward, full every layer",
+        "the backward rebuilds the attention core, modules, or whole layers, in all or some layers",
     ),
 }
 """Keys of a recipe that say how a job is split or overlapped: what that is called and does."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sim.refusals import brief
 from sim.translate import megatron_model, megatron_stages
 from sim.translate.flags import Flags
 
@@ -35,6 +36,16 @@ _REFUSED = """
 REFUSED = frozenset(_REFUSED.split())
 """Flags that make another model or step of it, for which a recipe has no words."""
 
+MODULES = (
+    "core_attn",
+    "moe_act",
+    "layernorm",
+    "mla_up_proj",
+    "mlp",
+    "moe",
+    "shared_experts",
+)
+"""What --recompute-modules may name (transformer_config.py)."""
 _CP = {"p2p": "ring", "all_gather": "allgather", "a2a": "ulysses", "a2a+p2p": "usp"}
 _ZERO = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_params": "3"}
 
@@ -168,10 +179,19 @@ def _recompute(flags: Flags) -> str | dict[str, Any]:
         kind = "selective"
     modules = list(flags.given.get("--recompute-modules", ()))
     if kind == "selective":
-        return kind if modules in ([], ["core_attn"]) else {"modules": modules}
+        return kind if modules in ([], ["core_attn"]) else {"modules": _modules(flags, modules)}
     method, layers = flags.text("--recompute-method"), flags.whole("--recompute-num-layers") or 1
     if kind == "full" and method == "block" and layers < megatron_stages.most_layers(flags):
-        return {"block": layers}  # the first so many layers of each stage
+        return {"method": "block", "layers": layers}  # the first so many layers of each stage
     if kind == "full" and method == "uniform" and layers > 1:
-        return {"uniform": layers}  # the input of every so many layers is kept
+        return {"method": "uniform", "layers": layers}  # the input of every so many layers is kept
     return kind
+
+
+def _modules(flags: Flags, modules: list[str]) -> list[str]:
+    """Megatron's names; without Transformer Engine every norm stands by itself."""
+    for name in modules:
+        if name not in MODULES:
+            flags.refuse(f"--recompute-modules has {brief(name)}; there are {', '.join(MODULES)}")
+    local = flags.text("--transformer-impl") == "local"
+    return ["norm" if local and name == "layernorm" else name for name in modules]
