@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import schedules
-from sim import rerun_legality, residual_legality, sharded_legality
+from sim import residual_legality, saving_legality, sharded_legality
 from sim.recipe import Recipe
 
 AXES = "tp-cp-ep-dp-pp"
@@ -296,5 +296,5 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     _stages,
     _batch,
     sharded_legality.check,
-    rerun_legality.check,
+    saving_legality.check,
 )

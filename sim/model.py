@@ -146,7 +146,7 @@ class Setting:
     ulysses: int = 1
     ep: int = 1
     etp: int = 1
-    offload: bool = False  # activations go to host memory
+    offload: float = 0.0  # share of the activations that goes to host memory
     dp: int = 1
 
 

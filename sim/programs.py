@@ -21,6 +21,7 @@ from sim.program import SENT, Collective, Item, Program
 from sim.resident import stage_units
 from sim.stage import stage_programs
 from sim.strategies import data as data_parallel
+from sim.strategies import host_optimizer
 from sim.strategies.data import Bucket
 from sim.strategies.gathering import Step, ahead_of_input, shard
 from sim.strategies.messages import Steps
@@ -85,6 +86,12 @@ class Programs:
             items = shard(items, step, self._units(variant.stage), data, parts)
         elif variant.place == "last" and data.overlap_grad_reduce:
             items = data_parallel.reduce_gradients(items, parts, data)
+        if variant.place == "last" and data.host_share:
+            whole = self._programs(variant.stage, lane)[variant.kind]
+            left = host_optimizer.unreduced(whole, self.job.held(variant.stage), data, parts)
+            end = len(items) - 1
+            moved = [b._replace(after=end) if parts else b for b in left]
+            items = host_optimizer.sent(items, data, moved)
         if variant.place == "first" and self._gathers_ahead:
             items = data_parallel.wait_for_parameters(items, parts)
         scattered = self.job.scatter_gather and self.job.setting.tp > 1

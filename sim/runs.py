@@ -26,6 +26,7 @@ from sim.price import price
 from sim.recipe import Recipe
 from sim.recomputation import Recompute
 from sim.replicas import data_parallel, mesh_of
+from sim.sections import OffloadTable
 from sim.stage_times import stage_seconds
 from sim.strategies.exchange import Policy
 from sim.summary import summary
@@ -152,7 +153,7 @@ def _without_plan(recipe: Recipe) -> Job:
             ulysses=p.ulysses,
             ep=p.ep,
             etp=p.etp,
-            offload=training.offload == "activations",
+            offload=_offloaded(recipe),
             dp=p.dp or 1,
         ),
         data=data_parallel(recipe),
@@ -179,6 +180,14 @@ def _recompute(recipe: Recipe) -> str | Recompute:
         first=said.layers if said.method == "block" else None,
         together=said.layers or 1 if uniform else 1,
     )
+
+
+def _offloaded(recipe: Recipe) -> float:
+    """The share of activations that goes to host memory."""
+    said = recipe.training.offload
+    if isinstance(said, OffloadTable):
+        return said.activations or 0.0
+    return float(said == "activations")
 
 
 def _updates(recipe: Recipe) -> dict[str, Any]:

@@ -99,8 +99,10 @@ class RecomputeTable(Section):
 class OffloadTable(Section):
     """What is kept in host memory."""
 
-    optimizer: Annotated[float, Field(gt=0, le=1)]
-    """share of the parameters whose optimizer state the host keeps, and updates"""
+    activations: Annotated[float, Field(gt=0, le=1)] | None = None
+    """share of what layers keep that waits there from the forward to the backward"""
+    optimizer: Annotated[float, Field(gt=0, le=1)] | None = None
+    """share of the parameters whose optimizer state stays there, and that the CPU updates"""
     overlap: bool = False
     """copy updated parameters back bucket by bucket, beside the update of the next"""
 

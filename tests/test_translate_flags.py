@@ -170,6 +170,10 @@ TRAINING = {
         "fp8": {"format": "hybrid", "recipe": "tensorwise", "param_gather": True}
     },
     "--cpu-offloading-num-layers 4": {"offload": "activations"},
+    "--optimizer-cpu-offload": {"offload": "optimizer"},
+    "--optimizer-cpu-offload --optimizer-offload-fraction 0.4 --overlap-cpu-optimizer-d2h-h2d": {
+        "offload": {"optimizer": 0.4, "overlap": True}
+    },
     "--optimizer muon": {"optimizer": "muon"},
 }
 GROUPS = {

@@ -88,8 +88,8 @@ STRATEGIES = {
         "ZeRO's parameters are gathered beside the first forwards",
     ),
     "training.offload": (
-        "activation offload",
-        "what layers keep waits in host memory, copied there and back beside kernels",
+        "offload",
+        "what layers keep waits in host memory, or the optimizer's state stays and runs there",
     ),
     "training.recompute": (
         "recomputation",

@@ -39,6 +39,8 @@ class DataParallel:
     dtype: str = "bf16"
     grad_dtype: str = "fp32"
     sharding: Sharding | None = None
+    host_share: float = 0.0  # of the parameters those that the host updates
+    host_overlap: bool = False  # its updates come back bucket by bucket
 
     @property
     def weight_split(self) -> int:

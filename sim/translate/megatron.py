@@ -23,7 +23,7 @@ _FLAGS = """
 --fp8-param-gather --recompute-activations --recompute-granularity --recompute-method
 --recompute-num-layers --recompute-modules --accumulate-allreduce-grads-in-fp32
 --grad-reduce-in-bf16 --main-grads-dtype --cpu-offloading-num-layers --optimizer-cpu-offload
---optimizer
+--optimizer-offload-fraction --overlap-cpu-optimizer-d2h-h2d --optimizer
 """
 FLAGS = frozenset(_FLAGS.split())
 """Flags of the split and of the training that are understood."""
@@ -152,13 +152,24 @@ def _training(flags: Flags) -> dict[str, Any]:
         recipe = flags.text("--fp8-recipe") or "delayed"
         gather = flags.on("--fp8-param-gather")
         out["fp8"] = {"format": kind, "recipe": recipe, "param_gather": gather}
-    if flags.whole("--cpu-offloading-num-layers", least=0):
-        out["offload"] = "activations"
-    elif flags.on("--optimizer-cpu-offload"):
-        out["offload"] = "optimizer"
+    if offload := _offload(flags):
+        out["offload"] = offload
     if optimizer := flags.text("--optimizer"):
         out["optimizer"] = optimizer
     return out
+
+
+def _offload(flags: Flags) -> str | dict[str, Any]:
+    """What goes to the host: activations, of all layers; and of the optimizer a share."""
+    activations = bool(flags.whole("--cpu-offloading-num-layers", least=0))
+    if not flags.on("--optimizer-cpu-offload"):
+        return "activations" if activations else ""
+    share = flags.number("--optimizer-offload-fraction")
+    overlap = flags.on("--overlap-cpu-optimizer-d2h-h2d")
+    table = {"optimizer": 1.0 if share is None else share, "overlap": overlap}
+    if activations:
+        table["activations"] = 1.0
+    return "optimizer" if table == {"optimizer": 1.0, "overlap": False} else table
 
 
 def _gradients(flags: Flags) -> str:

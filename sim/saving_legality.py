@@ -1,16 +1,17 @@
-"""Can a model run again in its backward what a recipe says? Each check is one sentence."""
+"""Can a job save memory as a recipe says, by running again or by the host? Each check says why."""
 
 from __future__ import annotations
 
 from sim.recipe import ModelSection, Recipe
-from sim.sections import RecomputeTable
+from sim.sections import OffloadTable, RecomputeTable
 
 KEY = "training.recompute"
 OP = "op"
 
 
 def check(recipe: Recipe) -> None:
-    """Raise ValueError for a table that contradicts itself, or that the model has nothing for."""
+    """Raise ValueError for a table that contradicts itself, or that the job has nothing for."""
+    _host(recipe)
     table = recipe.training.recompute
     if isinstance(table, str):
         return
@@ -62,10 +63,30 @@ def _per_operator(recipe: Recipe, table: RecomputeTable) -> None:
             raise ValueError(f"{what} is not simulated with {name}; use every, or full")
 
 
+def _host(recipe: Recipe) -> None:
+    """What of the optimizer the host can keep."""
+    said, p = recipe.training.offload, recipe.parallelism
+    if isinstance(said, OffloadTable) and said.optimizer is None and said.activations is None:
+        raise ValueError("training.offload is empty; give activations or optimizer")
+    if isinstance(said, OffloadTable) and said.overlap and said.optimizer is None:
+        raise ValueError("training.offload.overlap is for training.offload.optimizer")
+    if not (said == "optimizer" or (isinstance(said, OffloadTable) and said.optimizer)):
+        return
+    what = "training.offload of the optimizer is not simulated with"
+    if p.fsdp or p.zero > 1:
+        which = "fsdp" if p.fsdp else f"zero = {p.zero}"
+        raise ValueError(f"{what} parallelism.{which}; zero must be 0 or 1, without fsdp")
+    if not recipe.flushed:
+        raise ValueError(f"{what} {recipe.schedule.name}, which updates while others compute")
+    if not p.gradient_as_bucket_view:
+        raise ValueError(f"{what} parallelism.gradient_as_bucket_view = false; leave it out")
+
+
 def _together(recipe: Recipe) -> None:
     p = recipe.parallelism
     what = f"{KEY} of several layers at once (uniform)"
-    if recipe.training.offload == "activations":
+    said = recipe.training.offload
+    if said == "activations" or (isinstance(said, OffloadTable) and said.activations):
         raise ValueError(f"{what} is not simulated with offloaded activations; layers must be 1")
     if p.fsdp or p.zero > 1:
         raise ValueError(f"{what} is not simulated with sharded parameters; layers must be 1")
