@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from sim import groups
+from sim.graph import Copy
 from sim.groups import Lane
 from sim.job import Job
 from sim.model import BYTES
@@ -195,7 +196,7 @@ def _given(items: Program, variant: Variant, head_row: int) -> Program:
 
     The input is waited for by the first kernel, and by a collective before it. Such a collective
     also waits for the kernel before it on its rank, behind which it is issued; so do all of them
-    where kernels run on two streams.
+    where kernels run on two streams. A copy that stands before the first kernel waits as that does.
     """
     inputs, ahead = variant.inputs, variant.inputs + variant.before
 
@@ -216,6 +217,6 @@ def _given(items: Program, variant: Variant, head_row: int) -> Program:
         if (leads and not item.needs) or not leads:
             before = previous if leads or apart else ()
             out[i] = item._replace(needs=(*item.needs, *missing, *before))
-        if not leads:
+        if not leads and not isinstance(item.work, Copy):
             break
     return out

@@ -77,7 +77,7 @@ def stage_programs(
         programs = {name: tp_overlap.cut(items, setting.tp) for name, items in programs.items()}
     if setting.offload:
         each = {b.layer: b.plan.kept for b in blocks if b.layer >= 0}
-        return offload.offloaded(programs, each, setting.offload)
+        return offload.offloaded(programs, each, setting.offload, last)
     return programs
 
 

@@ -2,8 +2,9 @@
 
 When a layer's forward has ended, what it keeps goes to the host; it comes back while the backward
 of the layer behind runs (ZeRO-Infinity, arXiv:2104.07857; Megatron-LM's ``cpu_offloading``), but
-not before all of that microbatch has gone. The last layer of a stage stays, as its backward is
-next. Copies to the host and back have a stream each and share nothing with kernels. Memory is
+not before all of that microbatch has gone. Of a stage that others follow, the last layer comes
+back ahead of the gradient that its backward begins with; that of the last stage stays, as its
+backward is next. Copies to the host and back have a stream each and share nothing with kernels. Memory is
 counted layer by layer here, and not stage by stage.
 """
 
@@ -21,11 +22,11 @@ FREED = {"B": 1.0, "I": 0.5, "W": 0.5}  # of what a layer keeps, by kind of step
 
 
 def offloaded(
-    programs: Mapping[str, Program], kept: Mapping[int, float], share: float
+    programs: Mapping[str, Program], kept: Mapping[int, float], share: float, last: bool
 ) -> dict[str, Program]:
     """The programs of a stage whose layers keep so many bytes (by their numbers, in order), and
-    send a share of them."""
-    moved = list(kept)[:-1]  # the last one is used at once
+    send a share of them; ``last`` is whether it is the last stage."""
+    moved = list(kept)[:-1] if last else list(kept)
     out = {"F": _sent(programs["F"], moved, kept, share)}
     for kind, part in FREED.items():
         fetched = moved if kind != "W" else []
@@ -62,10 +63,14 @@ def _fetched(
         if mine:
             draft.remember(mine[-1], KEPT, -part * size, "end")
         if layer in moved:
-            behind, key = _positions(backward, layer + 1)[0], ("fetch", layer)
-            needs = (SENT, *backward[behind].needs, *([behind - 1] if behind else []))
+            key = ("fetch", layer)
             copy = _copy("fetch", FROM_HOST, share * size, layer, "I")
-            draft.put(key, copy, needs, before=behind)
+            if layer + 1 in kept:
+                behind = _positions(backward, layer + 1)[0]
+                needs = (SENT, *backward[behind].needs, *([behind - 1] if behind else []))
+                draft.put(key, copy, needs, before=behind)
+            else:  # ahead of the input, as soon as the copies of the step before have ended
+                draft.put(key, copy._replace(name="fetch_ahead"), (SENT,))
             draft.remember(key, KEPT, share * size, "start")
             draft.wait(mine[0], key)
     return draft.finish()
