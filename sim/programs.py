@@ -217,6 +217,6 @@ def _given(items: Program, variant: Variant, head_row: int) -> Program:
         if (leads and not item.needs) or not leads:
             before = previous if leads or apart else ()
             out[i] = item._replace(needs=(*item.needs, *missing, *before))
-        if not leads and not isinstance(item.work, Copy):
+        if not leads and not isinstance(getattr(item, "work", None), Copy):
             break
     return out

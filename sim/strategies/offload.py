@@ -4,8 +4,8 @@ When a layer's forward has ended, what it keeps goes to the host; it comes back 
 of the layer behind runs (ZeRO-Infinity, arXiv:2104.07857; Megatron-LM's ``cpu_offloading``), but
 not before all of that microbatch has gone. Of a stage that others follow, the last layer comes
 back ahead of the gradient that its backward begins with; that of the last stage stays, as its
-backward is next. Copies to the host and back have a stream each and share nothing with kernels. Memory is
-counted layer by layer here, and not stage by stage.
+backward is next. Copies to the host and back have a stream each and share nothing with kernels.
+Memory is counted layer by layer here, and not stage by stage.
 """
 
 from __future__ import annotations
