@@ -256,3 +256,18 @@ def collectives(items: Program) -> Counter[str]:
         return isinstance(item, Collective) and item.phase == "R"
 
     return Counter(item.collective for item in items if again(item))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_each"),
+    [
+        ("core_attn", 0),
+        ("norm", 2 * 2 * T * H),  # inputs of linears
+        ("mla_up_proj", 2 * T * (LATENT.q_lora_rank + LATENT.kv_lora_rank)),
+    ],
+)
+def test_what_weight_gradients_need_stays_until_they_come(name: str, bytes_each: int) -> None:
+    """After a backward of input gradients alone, of every layer."""
+    items = programs(DEEPSEEK, Recompute((name,)))["I"]
+    held = sum(m.bytes for item in items for m in item.memory if m.category == "recompute")
+    assert held == bytes_each * DEEPSEEK.layers

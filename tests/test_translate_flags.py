@@ -56,6 +56,7 @@ MODEL = {
     "--squared-relu": {"gated": False, "activation": "relu2", "ffn": 16384},
     "--group-query-attention --num-query-groups 8": {"kv_heads": 8},
     "--kv-channels 64": {"head_dim": 64},
+    "--kv-channels 64 --multi-latent-attention": {"head_dim": None},
     "--normalization RMSNorm": {"norm": "rms", "bias": True},
     "--disable-bias-linear": {"bias": False, "qkv_bias": False},
     "--disable-bias-linear --add-qkv-bias": {"bias": False, "qkv_bias": True},
