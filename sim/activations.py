@@ -18,15 +18,17 @@ from sim.strategies.embedding import embedding, head
 
 
 def layer_bytes(model: Model, setting: Setting, number: int = 0, ep_rank: int = 0) -> float:
-    """Bytes that the layer of that number keeps for one microbatch on one rank.
+    """Bytes that the layer of that number keeps for one microbatch on one rank, if it is one of
+    those in which something runs again.
 
     A GPT layer of 16-bit activations, unfused attention and dropout gives, with t = tp,
     none: s b h (34 + 5 a s / h), tensor parallel: s b h (10 + 24 / t + 5 a s / (h t)), with
     sequence parallelism too: s b h (34 + 5 a s / h) / t, selective: those without 5 a s / h,
     full: 2 s b h (/ t with sequence parallelism).
     """
-    operators = layer(model, share(model, setting, ep_rank=ep_rank), number)
-    return recompute.kept(operators, setting.recompute)
+    part = share(model, setting, ep_rank=ep_rank)
+    operators = layer(model, part, number)
+    return recompute.kept(operators, setting.recompute, part)
 
 
 def stage_bytes(
@@ -39,9 +41,14 @@ def stage_bytes(
 ) -> Mapping[str, float]:
     """Bytes by category that a stage keeps for one microbatch on one rank."""
     part = share(model, setting, ep_rank=ep_rank)
-    each = [recompute.kept(layer(model, part, i), setting.recompute) for i in layers]
+    each = [
+        plan.kept
+        for plan in recompute.plans(
+            setting.recompute, [(i, layer(model, part, i)) for i in layers], part
+        )
+    ]
     for i in depths(model, last):
-        each.append(recompute.kept(layer(model, part, i), setting.recompute))
+        each.append(recompute.kept(layer(model, part, i), setting.recompute, part))
         each += [op.saved for op in joined(model, part, embedding(model, part)[0])]
     sizes = {"activations": sum(each)}
     if first:

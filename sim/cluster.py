@@ -34,6 +34,7 @@ class Gpu:
     memory_bandwidth: float  # B/s
     peak: Mapping[str, float]  # FLOP/s by dtype, dense
     host_bandwidth: float | None = None  # B/s to the host's memory, each way
+    host_memory_bandwidth: float | None = None  # B/s of the host's memory, this GPU's share of it
     costs: Mapping[str, Any] = field(default_factory=dict)
     """The fitted tables of the topology file, in SI units."""
 

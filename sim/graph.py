@@ -63,6 +63,13 @@ class Copy(NamedTuple):
     direction: str  # h2d, d2h, d2d
 
 
+class Host(NamedTuple):
+    """Work of the CPU, as fast as the memory of the host."""
+
+    bytes: float
+    kind: str = "host_adam"
+
+
 class Fixed(NamedTuple):
     """Work of known duration, such as a kernel read from a trace."""
 
@@ -72,7 +79,7 @@ class Fixed(NamedTuple):
 
 
 T = TypeVar("T", bound=Hashable)
-Work = Compute | Communication | Copy | Fixed
+Work = Compute | Communication | Copy | Host | Fixed
 
 
 class Op(NamedTuple):

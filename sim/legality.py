@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import schedules
-from sim import fp8_legality, residual_legality, sharded_legality
+from sim import fp8_legality, residual_legality, saving_legality, sharded_legality
 from sim.recipe import Recipe
 
 AXES = "tp-cp-ep-dp-pp"
@@ -314,4 +314,5 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     _batch,
     sharded_legality.check,
     fp8_legality.check,
+    saving_legality.check,
 )

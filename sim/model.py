@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim import resnet
 from sim.precision import Fp8
 from sim.resnet import Resnet
 from sim.routing import BALANCED, Load
 from sim.units import BYTES as BYTES
+
+if TYPE_CHECKING:
+    from sim.recomputation import Recompute
 
 
 class Mla(NamedTuple):
@@ -142,7 +145,7 @@ class Setting:
     sequence: int
     dtype: str = "bf16"
     grad_dtype: str = "fp32"  # of the main gradients that weight-gradient GEMMs add to
-    recompute: str = "none"  # none | selective | full
+    recompute: str | Recompute = "none"  # none | selective | full, or what a table says
     tp_overlap: bool = False
     tp_backward_overlap: bool = True
     cp: int = 1
@@ -151,7 +154,7 @@ class Setting:
     ulysses: int = 1
     ep: int = 1
     etp: int = 1
-    offload: bool = False  # activations go to host memory
+    offload: float = 0.0  # share of the activations that goes to host memory
     dp: int = 1
     fp8: Fp8 | None = None
 
@@ -313,24 +316,6 @@ def model_flops(model: Model, batch: int, sequence: int, tp: int = 1) -> float:
     depth = layer_flops(model, batch, sequence, model.layers) + head
     depth += 2.0 * batch * sequence * projection(model)
     return 3 * (layers + head + model.mtp * depth)
-
-
-def hardware_flops(
-    model: Model, batch: int, sequence: int, recompute: str = "none", tp: int = 1
-) -> float:
-    """FLOPs of one step with those of recomputed forwards; the head is never recomputed."""
-
-    def again(layer: int) -> float:
-        match recompute:
-            case "full":
-                return layer_flops(model, batch, sequence, layer)
-            case "selective":
-                return attention_flops(model, batch, sequence)
-        return 0.0
-
-    rebuilt = sum(count * again(layer) for layer, count in model.kinds)
-    rebuilt += model.mtp * again(model.layers)
-    return model_flops(model, batch, sequence, tp) + rebuilt
 
 
 def _matrices(model: Model, layer: int) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from sim.cluster import Cluster, Gpu
 from sim.fold import Load
-from sim.graph import Communication, Compute, Copy, Fixed, Graph, Work
+from sim.graph import Communication, Compute, Copy, Fixed, Graph, Host, Work
 from sim.hardware import NOTHING, Machine, Traffic, table
 from sim.kernels import ADVICE, compute_seconds
 from sim.kernels import table as fitted
@@ -43,6 +43,12 @@ def price(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]) -
     return machine
 
 
+HOST_SHARE = 0.43
+"""Of the host's memory bandwidth that Adam on the CPU reaches: ZeRO-Offload's CPU-Adam updates 10e9
+parameters in 2.57 s (Ren et al. 2021, arXiv:2101.06840, Table 4) at 28 bytes each, on the two Xeon
+8168 of a DGX-2, with 12 channels of DDR4-2666 (256 GB/s)."""
+
+
 def _machine(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]) -> Machine:
     gpu = cluster.gpu
 
@@ -54,6 +60,8 @@ def _machine(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]
                 return (0.0, 0.0, seconds)
             case Copy(bytes=size):
                 return (0.0, 0.0, size / _host(gpu))
+            case Host(bytes=size):
+                return (0.0, 0.0, size / _host_memory(gpu))
         raise TypeError(work)
 
     def communication(work: Communication) -> Traffic:
@@ -75,6 +83,13 @@ def _host(gpu: Gpu) -> float:
     if gpu.host_bandwidth is None:
         raise ValueError(f"gpu.host_bandwidth is missing, for copies to the host; {ADVICE}")
     return gpu.host_bandwidth
+
+
+def _host_memory(gpu: Gpu) -> float:
+    """B/s that the CPU's share for one GPU moves in an update."""
+    if gpu.host_memory_bandwidth is None:
+        raise ValueError(f"gpu.host_memory_bandwidth is missing, for updates by the host; {ADVICE}")
+    return HOST_SHARE * gpu.host_memory_bandwidth
 
 
 def _traffic(cluster: Cluster, work: Communication, load: Load) -> Traffic:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sim.graph import Compute, Copy, Fixed, Memory
+from sim.graph import Compute, Copy, Fixed, Host, Memory
 
 SENT = -1_000_000
 """A need: the last copy to the host by the forward of the same stage and microbatch."""
@@ -24,7 +24,7 @@ class Kernel(NamedTuple):
     """
 
     name: str
-    work: Compute | Fixed | Copy
+    work: Compute | Fixed | Copy | Host
     phase: str  # F forward, R recomputed forward, I input gradient, W weight gradient
     layer: int = -1
     needs: tuple[int, ...] = ()

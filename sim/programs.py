@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from sim import groups
+from sim.graph import Copy
 from sim.groups import Lane
 from sim.job import Job
 from sim.model import BYTES
@@ -21,6 +22,7 @@ from sim.program import SENT, Collective, Item, Program
 from sim.resident import matrices, stage_units
 from sim.stage import stage_programs
 from sim.strategies import data as data_parallel
+from sim.strategies import host_optimizer
 from sim.strategies.data import Bucket
 from sim.strategies.fp8 import cast_weights
 from sim.strategies.gathering import Step, ahead_of_input, shard
@@ -93,6 +95,12 @@ class Programs:
             items = data_parallel.reduce_gradients(items, parts, data)
         if fp8 and once and not data.sharding:
             items = cast_weights(items, fp8, BYTES[data.dtype], sharded=False)
+        if variant.place == "last" and data.host_share:
+            whole = self._programs(variant.stage, lane)[variant.kind]
+            left = host_optimizer.unreduced(whole, self.job.held(variant.stage), data, parts)
+            end = len(items) - 1
+            moved = [b._replace(after=end) if parts else b for b in left]
+            items = host_optimizer.sent(items, data, moved)
         if variant.place == "first" and self._gathers_ahead:
             items = data_parallel.wait_for_parameters(items, parts)
         scattered = self.job.scatter_gather and self.job.setting.tp > 1
@@ -199,7 +207,7 @@ def _given(items: Program, variant: Variant, head_row: int) -> Program:
 
     The input is waited for by the first kernel, and by a collective before it. Such a collective
     also waits for the kernel before it on its rank, behind which it is issued; so do all of them
-    where kernels run on two streams.
+    where kernels run on two streams. A copy that stands before the first kernel waits as that does.
     """
     inputs, ahead = variant.inputs, variant.inputs + variant.before
 
@@ -220,6 +228,6 @@ def _given(items: Program, variant: Variant, head_row: int) -> Program:
         if (leads and not item.needs) or not leads:
             before = previous if leads or apart else ()
             out[i] = item._replace(needs=(*item.needs, *missing, *before))
-        if not leads:
+        if not leads and not isinstance(getattr(item, "work", None), Copy):
             break
     return out

@@ -21,6 +21,8 @@ from sim.sections import (
     FsdpTable,
     LoadSection,
     MlaSection,
+    OffloadTable,
+    RecomputeTable,
     Section,
 )
 from sim.topology import MOST_GPUS
@@ -43,12 +45,8 @@ Switch = bool
 Dtype = Literal["bf16", "fp16", "fp32"]
 Table = dict[str, Any]
 
-RECOMPUTE = ("none", "selective", "full")
-
 NOT_YET: dict[str, tuple[object, ...]] = {
     "schedule.deferred_wgrad": (False,),
-    "training.recompute": RECOMPUTE,
-    "training.offload": (None, "activations"),
     "training.optimizer": ("adam",),
     "simulation.engine": ("auto", "simpy"),
     "simulation.costs": ("fit",),
@@ -229,10 +227,10 @@ class TrainingSection(Section):
     """of parameters as they are gathered; dtype unless given"""
     fp8: Fp8Table | None = None
     """linears of the layers multiply in fp8: { recipe = "delayed", params = false, ... }"""
-    recompute: Literal["none", "selective", "full"] | Table = "none"
-    """none, selective (the attention core) or full (every layer from its input)"""
-    offload: str | None = None
-    """what is kept in host memory until it is needed: activations"""
+    recompute: Literal["none", "selective", "full"] | RecomputeTable = "none"
+    """none, selective (the attention core), full (every layer from its input) or a table"""
+    offload: Literal["activations", "optimizer"] | OffloadTable | None = None
+    """what the host keeps: activations until their backward, or the optimizer, which runs there"""
     optimizer: str = "adam"
     """what updates the weights"""
 

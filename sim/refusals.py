@@ -8,9 +8,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from sim.recipe import Recipe
-from sim.sections import DeepSpeedTable, Fp8Table, FsdpTable, LoadSection, MlaSection
+from sim.sections import (
+    DeepSpeedTable,
+    Fp8Table,
+    FsdpTable,
+    LoadSection,
+    MlaSection,
+    OffloadTable,
+    RecomputeTable,
+)
 
 SECTIONS: dict[str, list[str]] = {
     name: sorted(field.annotation.model_fields)
@@ -18,6 +27,8 @@ SECTIONS: dict[str, list[str]] = {
     if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
 }
 """The keys of each section."""
+FORMS = ("literal[", "RecomputeTable", "OffloadTable")
+"""What pydantic's names of forms begin with, where a value may be a word or a table."""
 TABLES = {
     name: sorted(table.model_fields)
     for name, table in (
@@ -26,6 +37,8 @@ TABLES = {
         ("training.fp8", Fp8Table),
         ("model.mla", MlaSection),
         ("model.load", LoadSection),
+        ("training.recompute", RecomputeTable),
+        ("training.offload", OffloadTable),
     )
 }
 """The keys of each table inside a section."""
@@ -72,7 +85,7 @@ def sentence(
 
     ``spelling`` is how the file that was read calls the keys of that section.
     """
-    problems = error.errors(include_url=False)  # a misspelt key also makes another one missing
+    problems = _meant(error)  # a misspelt key also makes another one missing
     problem = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
     where = [section] * bool(section) + [str(part) for part in problem["loc"]]
     inner, bound = ".".join(where[:2]) in TABLES, problem.get("ctx", {})
@@ -109,6 +122,25 @@ def sentence(
             return f"{found} must be a table, [{name}]"
         case kind:
             return f"{found} must be {_TYPES.get(kind, problem['msg'].lower())}"
+
+
+def _meant(error: ValidationError) -> list[ErrorDetails]:
+    """What pydantic found; of a value that may be a word or a table, of the form it has."""
+    found = error.errors(include_url=False)
+    tables = {p["loc"][:2] for p in found if _is_table(p) and p["type"] != "model_type"}
+    meant = [p for p in found if not _form(p) or _is_table(p) == (p["loc"][:2] in tables)]
+    for problem in meant:
+        form = _form(problem)
+        problem["loc"] = tuple(part for part in problem["loc"] if part != form)
+    return meant
+
+
+def _form(problem: ErrorDetails) -> str:
+    return next((str(part) for part in problem["loc"] if str(part).startswith(FORMS)), "")
+
+
+def _is_table(problem: ErrorDetails) -> bool:
+    return _form(problem).endswith("Table")
 
 
 def _choice(problem: Mapping[str, Any]) -> str:

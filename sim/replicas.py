@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sim.mesh import Mesh
 from sim.recipe import Recipe
-from sim.sections import DeepSpeedTable, FsdpTable
+from sim.sections import DeepSpeedTable, FsdpTable, OffloadTable
 from sim.strategies import sharded
 from sim.strategies.data import DataParallel
 from sim.strategies.sharded import Fetch, Sharding
@@ -37,7 +39,15 @@ def data_parallel(recipe: Recipe) -> DataParallel:
         grad_dtype=training.grad_dtype,
         sharding=_sharding(recipe),
         fp8=training.fp8 is not None and training.fp8.params and training.fp8.recipe != "mxfp8",
+        **_host(recipe.training.offload),
     )
+
+
+def _host(said: str | OffloadTable | None) -> dict[str, Any]:
+    """What of the optimizer is in host memory."""
+    if isinstance(said, OffloadTable):
+        return {"host_share": said.optimizer or 0.0, "host_overlap": said.overlap}
+    return {"host_share": float(said == "optimizer")}
 
 
 def _sharding(recipe: Recipe) -> Sharding | None:

@@ -32,7 +32,7 @@ def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]
         **_copies(job, linear),
         **({"stashed_weights": float(stale * held * weight)} if stale else {}),
         "gradients": held * BYTES[job.data.grad_dtype] / job.data.gradient_split,
-        "optimizer": job.data.share(held, experts) * state,
+        "optimizer": job.data.share(held, experts) * state * (1 - job.data.host_share),
         **_buffers(job, stages, held),
     }
 
@@ -63,6 +63,17 @@ def _copies(job: Job, linear: int) -> Mapping[str, float]:
         return {}
     more = fp8.copies - fp8.params
     return {"fp8_weights": more * linear * fp8.weight} if more else {}
+
+
+def on_host(job: Job, stages: Sequence[int]) -> Mapping[str, float]:
+    """Bytes that the host holds for a rank with these stages all the time, by category.
+
+    Of what it updates Adam's moments, the fp32 copy and a gradient in fp32.
+    """
+    parts = [job.held(s) for s in stages]
+    held, experts = (sum(getattr(of, name) for of in parts) for name in ("total", "expert"))
+    mine = job.data.share(held, experts) * job.data.host_share
+    return {"optimizer": mine * (ADAM + MASTER), "gradients": mine * MASTER} if mine else {}
 
 
 def _buffers(job: Job, stages: Sequence[int], held: int) -> Mapping[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sim.recipe import Recipe
+from sim.refusals import show
 
 ALONE = "is not simulated with model.blocks, which run data parallel only"
 
@@ -23,7 +24,7 @@ def check(recipe: Recipe) -> None:
         name = f"{recipe.schedule.name} with {recipe.stages} stages"
         raise ValueError(f"the schedule {name} {ALONE}; one_f_one_b would do")
     if recipe.training.recompute != "none":
+        said = show(recipe.training.model_dump(exclude_none=True)["recompute"])
         raise ValueError(
-            f'training.recompute = "{recipe.training.recompute}" is not simulated with '
-            'model.blocks; it must be "none"'
+            f'training.recompute = {said} is not simulated with model.blocks; it must be "none"'
         )

@@ -25,7 +25,9 @@ from sim.model import Setting
 from sim.precision import Fp8
 from sim.price import price
 from sim.recipe import Recipe
+from sim.recomputation import Recompute
 from sim.replicas import data_parallel, mesh_of
+from sim.sections import OffloadTable
 from sim.stage_times import stage_seconds
 from sim.strategies.exchange import Policy
 from sim.summary import summary
@@ -144,7 +146,7 @@ def _without_plan(recipe: Recipe) -> Job:
             sequence=recipe.sequence,
             dtype=training.dtype,
             grad_dtype=training.grad_dtype,
-            recompute=str(training.recompute),
+            recompute=_recompute(recipe),
             tp_overlap=p.tp_overlap,
             tp_backward_overlap=p.tp_backward_overlap,
             cp=p.cp,
@@ -153,7 +155,7 @@ def _without_plan(recipe: Recipe) -> Job:
             ulysses=p.ulysses,
             ep=p.ep,
             etp=p.etp,
-            offload=training.offload == "activations",
+            offload=_offloaded(recipe),
             dp=p.dp or 1,
             fp8=_fp8(recipe),
         ),
@@ -174,6 +176,29 @@ def _fp8(recipe: Recipe) -> Fp8 | None:
     if table is None:
         return None
     return Fp8(table.recipe, table.params, table.gather, table.transpose, table.amax)
+
+
+def _recompute(recipe: Recipe) -> str | Recompute:
+    """What runs again: a word, or what a table says."""
+    said = recipe.training.recompute
+    if isinstance(said, str):
+        return said
+    uniform = said.method == "uniform"
+    return Recompute(
+        modules=said.modules,
+        every=said.every or 1,
+        fraction=1.0 if said.fraction is None else said.fraction,
+        first=said.layers if said.method == "block" else None,
+        together=said.layers or 1 if uniform else 1,
+    )
+
+
+def _offloaded(recipe: Recipe) -> float:
+    """The share of activations that goes to host memory."""
+    said = recipe.training.offload
+    if isinstance(said, OffloadTable):
+        return said.activations or 0.0
+    return float(said == "activations")
 
 
 def _updates(recipe: Recipe) -> dict[str, Any]:

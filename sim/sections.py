@@ -61,6 +61,52 @@ class DeepSpeedTable(Section):
     """kept for the backward where it needs them before so many others"""
 
 
+class RecomputeTable(Section):
+    """What runs again in the backward, and in which layers: whole layers, or modules of them."""
+
+    modules: (
+        Annotated[
+            tuple[
+                Literal[
+                    "core_attn",
+                    "layernorm",
+                    "norm",
+                    "mla_up_proj",
+                    "mlp",
+                    "mlp_act",
+                    "moe",
+                    "moe_act",
+                    "shared_experts",
+                    "op",
+                ],
+                ...,
+            ],
+            Field(strict=False, max_length=16),
+        ]
+        | None
+    ) = None
+    """of a layer, by Megatron-Core's names, or ["op"], torchtitan's; all of it unless given"""
+    every: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """in each so-many-th layer of a stage alone"""
+    fraction: Annotated[float, Field(ge=0, le=1)] | None = None
+    """in this share of a stage's layers, evenly spread"""
+    method: Literal["uniform", "block"] | None = None
+    """uniform: from the input of every so many layers; block: the first so many of a stage"""
+    layers: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """of method: how many"""
+
+
+class OffloadTable(Section):
+    """What is kept in host memory."""
+
+    activations: Annotated[float, Field(gt=0, le=1)] | None = None
+    """share of what layers keep that waits there from the forward to the backward"""
+    optimizer: Annotated[float, Field(gt=0, le=1)] | None = None
+    """share of the parameters whose optimizer state stays there, and that the CPU updates"""
+    overlap: bool = False
+    """copy updated parameters back bucket by bucket, beside the update of the next"""
+
+
 OWN = {
     "fsdp1": ("sharding", "backward_prefetch", "forward_prefetch", "limit_all_gathers"),
     "fsdp2": ("reshard_after_forward", "prefetch"),

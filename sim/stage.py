@@ -32,13 +32,15 @@ Edges = Mapping[str, Edge]
 LOSS = "loss"  # the operator whose backward starts from fp32 logits
 
 
+NOTHING = recompute.Plan(0.0)
+
+
 class Block(NamedTuple):
     """Operators in forward order that allocate and free together."""
 
     operators: Sequence[Operator]
     layer: int = -1
-    recompute: str = "none"
-    rebuilt: float = 0.0  # bytes that recomputation brings back
+    plan: recompute.Plan = NOTHING
     category: str = ""  # of memory kept from its forward to its backward, if not the stage's
     kept: float = 0.0  # bytes of that
     logits: tuple[float, float] = (0.0, 0.0)  # bytes of 16-bit ones, and of the fp32 copy
@@ -76,10 +78,9 @@ def stage_programs(
     if setting.tp_overlap:
         programs = {name: tp_overlap.cut(items, setting.tp) for name, items in programs.items()}
     if setting.offload:
-        mode = setting.recompute
         own = [b for b in blocks if b.layer >= 0 and any(op.weight for op in b.operators)]
-        each = {b.layer: recompute.kept(b.operators, mode) for b in own}
-        return offload.offloaded(programs, each)
+        each = {b.layer: b.plan.kept for b in own}
+        return offload.offloaded(programs, each, setting.offload, last)
     return programs
 
 
@@ -92,13 +93,13 @@ def _blocks(
     first: bool,
     last: bool,
 ) -> list[Block]:
-    mode = setting.recompute
     parts = [(i, layer(model, part, i)) for i in layers]
-    blocks = [Block(ops, i, mode, recompute.rebuilt(ops, mode)) for i, ops in parts]
+    plans = recompute.plans(setting.recompute, parts, part)
+    blocks = [Block(ops, i, plan) for (i, ops), plan in zip(parts, plans, strict=True)]
     for i in depths(model, last):
         ops = layer(model, part, i)
         blocks.append(Block(joined(model, part, embedding(model, part)[0]), i))
-        blocks.append(Block(ops, i, mode, recompute.rebuilt(ops, mode)))
+        blocks.append(Block(ops, i, recompute.plan(ops, setting.recompute, part)))
     linears = sum(is_linear(op) for block in blocks for op in block.operators)
     if found := fp8.maxima(part, linears, forward=True):
         blocks.append(Block(found, blocks[-1].layer))
@@ -147,23 +148,34 @@ def _backward(
     """Input gradients of every operator in turn, with ``weights`` each followed by the weight's."""
     writer = Writer()
     for block in reversed(blocks):
-        for step in recompute.backward(block.operators, block.recompute):
-            if step.again:
-                begin = len(writer.items)
-                _forward_operators(writer, step.again, around, "R", block.layer)
-                writer.remember(begin, "recompute", block.rebuilt, "start")
+        _again(writer, block.plan.ahead, around, block.plan.ahead_size)
+        for step in recompute.backward(block.operators, block.plan.regions):
+            for region in step.begins:
+                _again(writer, [(block.layer, region.again)], around, region.size)
             begin = len(writer.items)
             _gradients(writer, step.operator, around, block.layer, overlap, weights)
             if step.operator.name == LOSS:
                 writer.remember(begin, block.category, block.logits[0], "start")
                 writer.remember(-1, block.category, -block.logits[1], "end")
-            if step.done:
-                writer.remember(-1, "recompute", -_freed(block, weights), "end")
+            for region in step.ends:
+                left = 0.0 if weights else region.later
+                writer.remember(-1, "recompute", left - region.size, "end")
         left = block.kept * (1 if weights else 0.5) + block.logits[0] - block.logits[1]
         writer.remember(-1, block.category, -left, "end")
     _made_whole(writer)
     writer.remember(-1, "activations", -activations, "end")
     return writer.items
+
+
+def _again(
+    writer: Writer, layers: Sequence[tuple[int, Sequence[Operator]]], around: Edges, size: float
+) -> None:
+    """Operators of some layers (by their numbers) whose forward runs again, bringing back bytes."""
+    begin = len(writer.items)
+    for number, operators in layers:
+        _forward_operators(writer, operators, around, "R", number)
+    if len(writer.items) > begin:
+        writer.remember(begin, "recompute", size, "start")
 
 
 def _gradients(
@@ -218,7 +230,8 @@ def _weight_gradients(
             writer.kernel(launch, "W", block.layer, needs=() if k else gathered[j])
         if j + 1 == len(jobs) or jobs[j + 1][0] is not block:
             writer.remember(-1, block.category, -block.kept / 2, "end")
-            writer.remember(-1, "recompute", _freed(block, False) - block.rebuilt, "end")
+            later = sum(region.later for region in block.plan.regions)
+            writer.remember(-1, "recompute", -later, "end")
     _made_whole(writer)
     writer.remember(-1, "activations", -activations, "end")
     return writer.items
@@ -248,8 +261,3 @@ def _weight_bytes(item: Item) -> float:
         case Kernel(work=Compute(kind="elementwise", shape=(rows, columns), dtype=dtype)):
             return float(rows * columns * BYTES[dtype])
     return 0.0
-
-
-def _freed(block: Block, weights: bool) -> float:
-    """Bytes of what was rebuilt that go when the input gradient is done."""
-    return block.rebuilt / 2 if block.recompute == "full" and not weights else block.rebuilt

@@ -38,7 +38,7 @@ def stage_timelines(
     and W are its halves, as zero-bubble schedules run them. Copies of offloaded activations run
     beside all of it, and are left out.
     """
-    job = replace(job, setting=replace(job.setting, offload=False))
+    job = replace(job, setting=replace(job.setting, offload=0.0))
     if job.setting.cp * job.setting.ep * job.setting.etp > 1:
         return _shared(job, cluster, layers, first, last)
     single = _single(job)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
+from schedules import flat
 from sim.analysis import breakdown as breakdowns
 from sim.analysis.critical_path import critical_path
 from sim.analysis.idle import bubble, idle
@@ -15,8 +16,10 @@ from sim.analysis.steps import ends, steady
 from sim.analysis.traffic import bytes_sent
 from sim.cluster import Cluster
 from sim.job import Job
-from sim.model import hardware_flops, model_flops
+from sim.model import model_flops
 from sim.recipe import Recipe
+from sim.recomputation import hardware_flops
+from sim.resident import on_host
 from sim.timeline import Timeline
 
 SCHEMA = 1
@@ -49,6 +52,7 @@ def summary(
         "time_s": _each(times, steps),
         "bytes_sent": _each(sent, recipe.simulation.steps or 1),
         "memory": [asdict(peak) for peak in peaks(timeline)],
+        **_host_memory(job),
         "critical_path_s": _each(critical_path(shown).seconds, steps),
         **_several(job, timeline, steps),
         "simulation": {
@@ -62,6 +66,18 @@ def summary(
             "wall_s": wall,
         },
     }
+
+
+def _host_memory(job: Job) -> dict[str, Any]:
+    """What the host holds for each pipeline rank, if it holds anything."""
+    if not job.data.host_share:
+        return {}
+    ranks = []
+    for q, steps in enumerate(flat(job.plan)):
+        held = dict(on_host(job, sorted({step.stage for step in steps})))
+        rank = int(job.ranks[0, 0, 0, q])
+        ranks.append({"rank": rank, "bytes": sum(held.values()), "by_category": held})
+    return {"host_memory": ranks}
 
 
 def _several(job: Job, timeline: Timeline, steady_steps: int) -> dict[str, Any]:
@@ -90,7 +106,7 @@ def _throughput(recipe: Recipe, job: Job, cluster: Cluster, step: float) -> dict
     batch, s = recipe.training.global_batch, job.setting
     gpus = recipe.cluster.gpus
     flops = model_flops(job.model, batch, s.sequence, s.tp)
-    run = hardware_flops(job.model, batch, s.sequence, s.recompute, s.tp)
+    run = hardware_flops(job.model, batch, s.sequence, s.recompute, s.tp, job.layers_per_stage)
     peak = cluster.gpu.peak[s.dtype]
     return {
         "samples_per_s": batch / step,

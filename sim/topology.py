@@ -27,6 +27,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "memory": "B",
         "memory_bandwidth": "B/s",
         "host_bandwidth": "B/s",
+        "host_memory_bandwidth": "B/s",
     },
     "gpu.peak": dict.fromkeys(("bf16", "fp16", "tf32", "fp32", "fp8", "fp64"), "FLOP/s"),
     "node": {"gpus": "count"},
@@ -42,7 +43,7 @@ _TABLES: dict[str, dict[str, str]] = {
     },
 }
 _OPTIONAL = {"gpu.peak.fp8", "gpu.peak.fp64", "gpu.peak.tf32", "gpu.peak.fp16"}
-_OPTIONAL |= {"gpu.host_bandwidth"}
+_OPTIONAL |= {"gpu.host_bandwidth", "gpu.host_memory_bandwidth"}
 _OPTIONAL |= {"fabric.nodes_per_leaf", "fabric.nodes_per_spine", "fabric.max_nodes"}
 _OPTIONAL |= {"fabric.oversubscription", "node.link.efficiency", "node.nic.efficiency"}
 _PROTOCOL = dict.fromkeys(("base", "hop", "inner", "fabric"), "delay")

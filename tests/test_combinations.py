@@ -101,6 +101,14 @@ CONTEXT: dict[str, dict[str, Any]] = {
     "allgather contiguous": {"cp_kind": "allgather", "cp_placement": "contiguous"},
     "usp": {"cp_kind": "usp", "ulysses": 2},
 }
+RERUN: dict[str, dict[str, Any]] = {
+    "modules": {"modules": ["core_attn", "layernorm", "mlp_act"]},
+    "mixture": {"modules": ["layernorm", "moe_act"], "every": 2},
+    "every": {"every": 2},
+    "block": {"method": "block", "layers": 1},
+    "uniform": {"method": "uniform", "layers": 2},
+    "op": {"modules": ["op"]},
+}
 KEYS: dict[str, list[Any]] = {
     "model": list(MODELS),
     "tied": [False, True],
@@ -119,7 +127,7 @@ KEYS: dict[str, list[Any]] = {
     "scatter_gather": [False, False, True],
     "p2p": ["direction", "pair", "batched"],
     "pair": ["shared", "serial", "fused"],
-    "recompute": ["none", "selective", "full"],
+    "recompute": ["none", "selective", "full", *RERUN],
     "fp8": [None, None, None, "delayed", "tensorwise", "mxfp8"],
     "params": [False, True],
     "batch": [1, 2, 3],  # microbatches, as a multiple of pp
@@ -160,6 +168,13 @@ def settled(c: Choice) -> Choice:
         c["sp"], c["order"] = True, KEYS["order"][0]
         c["etp"] = min(c["etp"], c["tp"])
         c["ep"] = min(c["ep"], c["tp"] * replicas // c["etp"])
+    mixed, split = "experts" in MODELS[c["model"]], SHARDED[c["sharded"]]
+    if c["recompute"] == "mixture" and not mixed:
+        c["recompute"] = "modules"
+    if c["recompute"] == "op" and (mixed or c["model"] != "dense" or c["cp"] > 1):
+        c["recompute"] = "every"
+    if c["recompute"] == "uniform" and ("fsdp" in split or split.get("zero", 0) > 1):
+        c["recompute"] = "block"
     c["tp_overlap"] = c["tp_overlap"] and c["sp"] and c["etp"] == 1
     c["scatter_gather"] = c["scatter_gather"] and not c["sp"]
     return c
@@ -183,7 +198,7 @@ def recipe_of(c: Choice) -> dict[str, Any]:
         "schedule": {"name": name, "pair": c["pair"]} | SCHEDULES[c["schedule"]],
         "training": {
             "global_batch": c["dp"] * c["pp"] * c["batch"],
-            "recompute": c["recompute"],
+            "recompute": RERUN.get(c["recompute"], c["recompute"]),
             **({"fp8": {"recipe": c["fp8"], "params": c["params"]}} if c["fp8"] else {}),
         },
         "simulation": {"host": c["host"]} | steps,

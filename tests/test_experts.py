@@ -17,13 +17,13 @@ from sim.model import (
     Setting,
     active_parameters,
     attention_flops,
-    hardware_flops,
     layer_flops,
     model_flops,
     parameters,
     total_parameters,
 )
 from sim.program import Collective, Item, Kernel
+from sim.recomputation import hardware_flops
 from sim.routing import Load
 from sim.stage import stage_programs
 from sim.strategies import edges, share

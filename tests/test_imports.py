@@ -23,11 +23,12 @@ ORDER = (
     "units graph timeline mesh files "
     "topology fabric cluster collectives symmetry network "
     "hardware kernels engine "
-    "resnet routing precision model families mixtures presets operators blocks context attention "
-    "mla mlp experts convolution quantise mtp layer program template writer "
+    "resnet routing precision model recomputation families mixtures presets operators blocks "
+    "context attention mla mlp experts convolution quantise mtp layer program template writer "
     "strategies activations stage job groups resident held programs build host fold price "
     "stage_times analysis plots schedule_run forward_run "
-    "sections recipe refusals translate residual_legality fp8_legality sharded_legality "
+    "sections recipe refusals translate residual_legality fp8_legality saving_legality "
+    "sharded_legality "
     "legality order_file config replicas summary runs compare check balance"
 )
 FRONT_DOOR = {"sim", "sim.cli", "sim.commands"}  # may import from everywhere

@@ -8,13 +8,13 @@ import pytest
 
 from sim.model import (
     Model,
-    hardware_flops,
     model_flops,
     norm_parameters,
     padded_vocab,
     parameters,
     total_parameters,
 )
+from sim.recomputation import hardware_flops
 
 GPT = Model(
     name="gpt",

@@ -18,13 +18,13 @@ from sim.check import check
 from sim.graph import Communication, Compute, Graph
 from sim.model import (
     active_parameters,
-    hardware_flops,
     layer_flops,
     model_flops,
     model_of,
     parameters,
     total_parameters,
 )
+from sim.recomputation import hardware_flops
 from sim.runs import job_of, prepare, run
 from sim.stage import stage_programs
 from sim.strategies.data import DataParallel, buckets

@@ -44,8 +44,8 @@ def recipe(tmp_path: Path) -> Path:
 OFFLOAD = {"training.offload": "activations"}
 
 
-def test_all_but_the_last_layer_of_a_stage_goes_and_comes_back(recipe: Path) -> None:
-    """Three of four layers of each stage, each microbatch, what the layer keeps."""
+def test_all_but_the_very_last_layer_goes_and_comes_back(recipe: Path) -> None:
+    """Four layers of the first stage, three of the last, each microbatch, what the layer keeps."""
     plain, ran = run(recipe), run(recipe, OFFLOAD)
     held = peaks(plain.timeline)[1].by_category["activations"]  # the last stage has one in flight
     graph = ran.timeline.graph
@@ -53,8 +53,8 @@ def test_all_but_the_last_layer_of_a_stage_goes_and_comes_back(recipe: Path) -> 
         copies = [w for w in graph.works if isinstance(w, Copy) and w.direction == direction]
         assert [copy.bytes for copy in copies] == [pytest.approx(held / 4)]
         ops = np.flatnonzero(graph.work == graph.works.index(copies[0]))
-        assert len(ops) == 2 * 3 * 4  # stages, layers, microbatches
-        assert set(graph.layer[ops].tolist()) == {0, 1, 2, 4, 5, 6}
+        assert len(ops) == 7 * 4  # layers, microbatches
+        assert set(graph.layer[ops].tolist()) == set(range(7))
 
 
 def test_copies_take_the_bandwidth_of_the_host(recipe: Path) -> None:
@@ -72,9 +72,9 @@ def test_a_backward_waits_for_what_it_needs(recipe: Path) -> None:
     slow = 'base = "dgx_h100"\nname = "slow"\n[gpu]\nhost_bandwidth = "1 GB/s"\nsource = "a test"\n'
     (recipe.parent / "slow.toml").write_text(slow)
     table = run(recipe, OFFLOAD | {"cluster.topology": "slow.toml"}).timeline.to_pandas()
-    table = table[table.layer.isin([0, 1, 2, 4, 5, 6])]
+    table = table[table.layer.isin(range(7))]
     for _, of in table.groupby(["layer", "microbatch"]):
-        sent, back = (of[of.name == name].iloc[0] for name in ("offload", "fetch"))
+        sent, back = (of[of.name.str.match(name)].iloc[0] for name in ("offload", "fetch"))
         kernels = of[of.stream == "compute"]
         forward, backward = kernels[kernels.phase == "F"], kernels[kernels.phase != "F"]
         assert sent.start >= forward.end.max()
@@ -87,7 +87,7 @@ def test_less_is_held_and_the_step_is_no_shorter(recipe: Path) -> None:
     long = {"model.sequence": 32768, "training.global_batch": 8}
     plain, ran = run(recipe, long), run(recipe, long | OFFLOAD)
     before, after = (peaks(of.timeline)[0].by_category["activations"] for of in (plain, ran))
-    assert after < 0.6 * before
+    assert after < 0.65 * before  # one layer comes back early
     assert plain.timeline.seconds <= ran.timeline.seconds < 1.2 * plain.timeline.seconds
 
 
@@ -111,3 +111,26 @@ def test_searched_schedules_get_the_times_of_kernels_alone(recipe: Path) -> None
     plain, moved = (stage_seconds(job_of(load(recipe, way)), cluster) for way in ({}, OFFLOAD))
     assert moved == plain
     assert run(recipe, OFFLOAD | {"schedule.name": "zb_1p"}).timeline.seconds > 0
+
+
+@pytest.mark.parametrize("recompute", ["none", "full", {"modules": ["mlp_act"]}])
+def test_backwards_begin_with_their_gradient(recipe: Path, recompute: object) -> None:
+    """Also where something runs again first; a copy ahead of it needs none."""
+    way = OFFLOAD | {"training.recompute": recompute}
+    table = run(recipe, way).timeline.to_pandas()
+    first = table[table.stage == 0]
+    kernels = first[(first.stream == "compute") & first.phase.isin(["R", "I", "W"])]
+    received = first[first.name.str.startswith("recv") & first.phase.isin(["I", "B"])]
+    assert len(received) == 4
+    for microbatch, of in kernels.groupby("microbatch"):
+        assert of.start.min() >= received[received.microbatch == microbatch].end.max()
+
+
+def test_a_share_of_the_activations_goes(recipe: Path) -> None:
+    whole, half = (run(recipe, {"training.offload": {"activations": a}}) for a in (1.0, 0.5))
+    for name in ("offload", "fetch", "fetch_ahead"):
+        sizes = []
+        for graph in (whole.timeline.graph, half.timeline.graph):
+            row = np.flatnonzero(graph.name == graph.names.index(name))[0]
+            sizes.append(graph.works[graph.work[row]].bytes)  # type: ignore[union-attr]
+        assert sizes[1] == sizes[0] / 2

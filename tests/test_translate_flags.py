@@ -56,6 +56,7 @@ MODEL = {
     "--squared-relu": {"gated": False, "activation": "relu2", "ffn": 16384},
     "--group-query-attention --num-query-groups 8": {"kv_heads": 8},
     "--kv-channels 64": {"head_dim": 64},
+    "--kv-channels 64 --multi-latent-attention": {"head_dim": None},
     "--normalization RMSNorm": {"norm": "rms", "bias": True},
     "--disable-bias-linear": {"bias": False, "qkv_bias": False},
     "--disable-bias-linear --add-qkv-bias": {"bias": False, "qkv_bias": True},
@@ -158,13 +159,13 @@ TRAINING = {
         "recompute": "full"
     },
     "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2": {
-        "recompute": {"uniform": 2}
+        "recompute": {"method": "uniform", "layers": 2}
     },
     f"--recompute-granularity full --recompute-method block --recompute-num-layers 6 {PP4}": {
         "recompute": "full"
     },
     f"--recompute-granularity full --recompute-method block --recompute-num-layers 5 {PP4}": {
-        "recompute": {"block": 5}
+        "recompute": {"method": "block", "layers": 5}
     },
     "--fp8-format hybrid --fp8-recipe tensorwise --fp8-param-gather": {
         "fp8": {"format": "hybrid", "recipe": "tensorwise", "params": True}
@@ -173,6 +174,10 @@ TRAINING = {
         "fp8": {"format": "e4m3", "recipe": "delayed", "params": False, "amax": "tp"}
     },
     "--cpu-offloading-num-layers 4": {"offload": "activations"},
+    "--optimizer-cpu-offload": {"offload": "optimizer"},
+    "--optimizer-cpu-offload --optimizer-offload-fraction 0.4 --overlap-cpu-optimizer-d2h-h2d": {
+        "offload": {"optimizer": 0.4, "overlap": True}
+    },
     "--optimizer muon": {"optimizer": "muon"},
 }
 GROUPS = {

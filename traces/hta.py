@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sim.graph import Communication, Copy, Fixed, Graph, Work
+from sim.graph import Communication, Copy, Fixed, Graph, Host, Work
 from sim.timeline import Timeline, dimension, kind
 from traces.chrome import (
     Event,
@@ -104,10 +104,14 @@ def _events(timeline: Timeline, rank: int, ops: Rows) -> Iterator[Event]:
         category, name, args = as_kernel[graph.work[i]]
         number = streams[int(graph.stream[i])]
         link = {"correlation": k + 1, "External id": k + 1}
-        runtime = "cudaMemcpyAsync" if category == "gpu_memcpy" else "cudaLaunchKernel"
-        yield _slice("cuda_runtime", runtime, _CPU, 1, int(launch[k]), 0) | {"args": link}
         exact = {"start_s": float(timeline.start[i]), "end_s": float(timeline.end[i])}
         name = name or graph.names[graph.name[i]]
+        if category == "cpu_op":
+            seconds = int(begin[k]), int(end[k] - begin[k])
+            yield _slice(category, name, _CPU, number, *seconds) | {"args": exact}
+            continue
+        runtime = "cudaMemcpyAsync" if category == "gpu_memcpy" else "cudaLaunchKernel"
+        yield _slice("cuda_runtime", runtime, _CPU, 1, int(launch[k]), 0) | {"args": link}
         event = _slice(category, name, _GPU, number, int(begin[k]), int(end[k] - begin[k]))
         yield event | {"args": {"device": 0, "stream": number, **link, **args, **exact}}
 
@@ -140,6 +144,8 @@ def _kernel(graph: Graph, work: Work, rank: int) -> tuple[str, str, Event]:
             return "kernel", kernel, _message(work, torch_name, rank)
         case Copy():
             return "gpu_memcpy", COPIES[work.direction], {"bytes": work.bytes}
+        case Host():
+            return "cpu_op", "", {}
         case Fixed() if dimension(work):
             return "kernel", "ncclDevKernel_Generic", {"Process Group Name": dimension(work)}
     return "kernel", "", {"kind": kind(work)}

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from sim.graph import Builder, Communication, Compute, Copy, Fixed, Graph, Memory, Work
+from sim.graph import Builder, Communication, Compute, Copy, Fixed, Graph, Host, Memory, Work
 from sim.timeline import Timeline
 from traces.chrome import Event
 
 WORKS: dict[str, Callable[..., Work]] = {
-    of.__name__: of for of in (Compute, Communication, Copy, Fixed)
+    of.__name__: of for of in (Compute, Communication, Copy, Host, Fixed)
 }
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.graph import Copy, Fixed, Floats, Graph, Ints, Work
+from sim.graph import Copy, Fixed, Floats, Graph, Host, Ints, Work
 from sim.timeline import dimension
 
 COMPUTE, HOST, COPY = "compute", "host", "copy"
@@ -45,6 +45,8 @@ def activity(work: Work) -> str:
     """
     if isinstance(work, Fixed) and work.kind in (HOST, COPY):
         return work.kind
+    if isinstance(work, Host):
+        return HOST
     return dimension(work) or (COPY if isinstance(work, Copy) else COMPUTE)
 
 

@@ -88,12 +88,12 @@ STRATEGIES = {
         "ZeRO's parameters are gathered beside the first forwards",
     ),
     "training.offload": (
-        "activation offload",
-        "what layers keep waits in host memory, copied there and back beside kernels",
+        "offload",
+        "what layers keep waits in host memory, or the optimizer's state stays and runs there",
     ),
     "training.recompute": (
         "recomputation",
-        "selective rebuilds the attention core in the backward, full every layer",
+        "the backward rebuilds the attention core, modules, or whole layers, in all or some layers",
     ),
 }
 """Keys of a recipe that say how a job is split or overlapped: what that is called and does."""

@@ -40,6 +40,8 @@ class DataParallel:
     grad_dtype: str = "fp32"
     sharding: Sharding | None = None
     fp8: bool = False  # matrices of the layers are gathered in fp8
+    host_share: float = 0.0  # of the parameters those that the host updates
+    host_overlap: bool = False  # its updates come back bucket by bucket
 
     @property
     def weight_split(self) -> int:

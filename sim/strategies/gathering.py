@@ -68,7 +68,7 @@ def shard(
 
 def ahead_of_input(item: Item) -> bool:
     """Whether an item that leads a program needs nothing of what the stage is given."""
-    return item.name in ("param_copy_in", "param_all_gather") and item.phase != "O"
+    return item.name in ("param_copy_in", "param_all_gather", "fetch_ahead") and item.phase != "O"
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
 When a layer's forward has ended, what it keeps goes to the host; it comes back while the backward
 of the layer behind runs (ZeRO-Infinity, arXiv:2104.07857; Megatron-LM's ``cpu_offloading``), but
-not before all of that microbatch has gone. The last layer of a stage stays, as its backward is
-next. Copies to the host and back have a stream each and share nothing with kernels. Memory is
-counted layer by layer here, and not stage by stage.
+not before all of that microbatch has gone. Of a stage that others follow, the last layer comes
+back ahead of the gradient that its backward begins with; that of the last stage stays, as its
+backward is next. Copies to the host and back have a stream each and share nothing with kernels.
+Memory is counted layer by layer here, and not stage by stage.
 """
 
 from __future__ import annotations
@@ -20,30 +21,40 @@ KEPT = "activations"
 FREED = {"B": 1.0, "I": 0.5, "W": 0.5}  # of what a layer keeps, by kind of step
 
 
-def offloaded(programs: Mapping[str, Program], kept: Mapping[int, float]) -> dict[str, Program]:
-    """The programs of a stage whose layers keep so many bytes (by their numbers, in order)."""
-    moved = list(kept)[:-1]  # the last one is used at once
-    out = {"F": _sent(programs["F"], moved, kept)}
+def offloaded(
+    programs: Mapping[str, Program], kept: Mapping[int, float], share: float, last: bool
+) -> dict[str, Program]:
+    """The programs of a stage whose layers keep so many bytes (by their numbers, in order), and
+    send a share of them; ``last`` is whether it is the last stage."""
+    moved = list(kept)[:-1] if last else list(kept)
+    out = {"F": _sent(programs["F"], moved, kept, share)}
     for kind, part in FREED.items():
         fetched = moved if kind != "W" else []
-        out[kind] = _fetched(programs[kind], fetched, kept, part)
+        out[kind] = _fetched(programs[kind], fetched, kept, part, share)
     return out
 
 
-def _sent(forward: Program, moved: Sequence[int], kept: Mapping[int, float]) -> Program:
+def _sent(
+    forward: Program, moved: Sequence[int], kept: Mapping[int, float], share: float
+) -> Program:
     draft = Draft(_without(forward))
     for layer, size in kept.items():
         first, *_, last = _positions(forward, layer)
         draft.remember(first, KEPT, size, "start")
         if layer in moved:
             key = ("offload", layer)
-            draft.put(key, _copy("offload", TO_HOST, size, layer, "F"), (last,), after=last)
-            draft.remember(key, KEPT, -size, "end")
+            copy = _copy("offload", TO_HOST, share * size, layer, "F")
+            draft.put(key, copy, (last,), after=last)
+            draft.remember(key, KEPT, -share * size, "end")
     return draft.finish()
 
 
 def _fetched(
-    backward: Program, moved: Sequence[int], kept: Mapping[int, float], part: float
+    backward: Program,
+    moved: Sequence[int],
+    kept: Mapping[int, float],
+    part: float,
+    share: float,
 ) -> Program:
     """Each layer's copy is issued with the backward of the layer behind, after what precedes it."""
     draft = Draft(_without(backward))
@@ -52,10 +63,15 @@ def _fetched(
         if mine:
             draft.remember(mine[-1], KEPT, -part * size, "end")
         if layer in moved:
-            behind, key = _positions(backward, layer + 1)[0], ("fetch", layer)
-            needs = (SENT, *backward[behind].needs, *([behind - 1] if behind else []))
-            draft.put(key, _copy("fetch", FROM_HOST, size, layer, "I"), needs, before=behind)
-            draft.remember(key, KEPT, size, "start")
+            key = ("fetch", layer)
+            copy = _copy("fetch", FROM_HOST, share * size, layer, "I")
+            if layer + 1 in kept:
+                behind = _positions(backward, layer + 1)[0]
+                needs = (SENT, *backward[behind].needs, *([behind - 1] if behind else []))
+                draft.put(key, copy, needs, before=behind)
+            else:  # ahead of the input, as soon as the copies of the step before have ended
+                draft.put(key, copy._replace(name="fetch_ahead"), (SENT,))
+            draft.remember(key, KEPT, share * size, "start")
             draft.wait(mine[0], key)
     return draft.finish()
 

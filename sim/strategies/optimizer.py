@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from sim.graph import Compute
 from sim.model import BYTES
 from sim.program import Collective, Item, Kernel, Program
+from sim.strategies import host_optimizer
 from sim.strategies.data import Bucket, DataParallel, copies_back, gathers, reduction
 
 MAIN = 4  # bytes of a gradient and of a parameter as Adam sees them
@@ -45,6 +46,8 @@ def tail(
         for bucket in (bucket for parts in stages for bucket in parts):
             items += reduction(bucket, data, len(items), before)
         items += copies_back(items, data)
+        if data.host_share:
+            items = list(host_optimizer.sent(items, data))
     sums = (("partial", "tp", what.partial), ("kv", "kv", what.kv))
     ends = (("embedding", "embedding", what.embedding), ("twin", "twin", what.twin))
     for name, axis, size in (*sums, *ends):
@@ -53,7 +56,7 @@ def tail(
             items.append(_sum(f"{name}_grad_all_reduce", axis, size, needs))
     items += _update(what, data, (*before, *_last(items)), len(items))
     if data.gathers_updated and not data.overlap_param_gather:
-        updated = (len(items) - 1,)
+        updated = (len(items) - 1, *_last_kernel(items))
         items += [g._replace(needs=updated) for parts in stages for g in gathers(parts, data)]
     return items
 
@@ -63,6 +66,12 @@ def _last(items: Sequence[Item]) -> tuple[int, ...]:
     return tuple(
         {item.axis: i for i, item in enumerate(items) if isinstance(item, Collective)}.values()
     )
+
+
+def _last_kernel(items: Sequence[Item]) -> tuple[int, ...]:
+    """The last kernel of the GPU, if something else is behind it."""
+    on_gpu = [i for i, item in enumerate(items) if isinstance(item, Kernel) and not item.stream]
+    return tuple(i for i in on_gpu[-1:] if i != len(items) - 1)
 
 
 def _sum(name: str, axis: str, size: float, needs: tuple[int, ...]) -> Collective:
@@ -79,30 +88,36 @@ def _update(
     so nothing is clipped.
     """
     share = data.share(what.parameters, what.experts)
+    own = share * (1 - data.host_share)
     grad, weight = BYTES[data.grad_dtype], BYTES[data.dtype]
 
-    def kernel(name: str, size: float, needs: tuple[int, ...] = ()) -> Kernel:
-        return Kernel(name, Compute("optimizer", 0.0, share * size), "O", needs=needs)
+    def kernel(name: str, size: float, needs: tuple[int, ...] = (), part: float = own) -> Kernel:
+        return Kernel(name, Compute("optimizer", 0.0, part * size), "O", needs=needs)
 
     out: list[Kernel | Collective] = []
     if what.stashed:
         out.append(kernel("stash_weights", 2 * weight))
     if grad < MAIN:
-        out.append(kernel("copy_grads", grad + MAIN))
+        out.append(kernel("copy_grads", grad + MAIN, part=share))
     if what.loss_scale:
-        out.append(kernel("unscale", 2 * MAIN))
+        out.append(kernel("unscale", 2 * MAIN, part=share))
     if what.norm_ranks:
-        out.append(kernel("grad_norm", MAIN))
+        out.append(kernel("grad_norm", MAIN, part=share))
     met: tuple[int, ...] = ()
     if what.norm_ranks > 1:
         met = (begin + len(out),)
         out.append(_sum("grad_norm_all_reduce", "model", 4.0, (met[0] - 1,)))
-    if what.norm_ranks:
+    norm = begin + len(out) - 1
+    if what.norm_ranks and own:
         out.append(kernel("clip", 2 * MAIN, met))
-    out.append(kernel("adam", ADAM))
-    if weight < MAIN:
-        narrow = (what.linear / what.parameters) * (weight - 1) if what.linear else 0.0
-        out.append(kernel("copy_weights", MAIN + weight - narrow))
+    if own:
+        out.append(kernel("adam", ADAM))
+        if weight < MAIN:
+            narrow = (what.linear / what.parameters) * (weight - 1) if what.linear else 0.0
+            out.append(kernel("copy_weights", MAIN + weight - narrow))
+    if data.host_share:
+        host = share * data.host_share
+        out += host_optimizer.update(host, ADAM, data, norm, begin + len(out))
     return [out[0]._replace(needs=needs), *out[1:]]
 
 

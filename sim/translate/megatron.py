@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sim.refusals import brief
 from sim.translate import megatron_model, megatron_stages
 from sim.translate.flags import Flags
 
@@ -23,7 +24,7 @@ _FLAGS = """
 --recompute-activations --recompute-granularity --recompute-method
 --recompute-num-layers --recompute-modules --accumulate-allreduce-grads-in-fp32
 --grad-reduce-in-bf16 --main-grads-dtype --cpu-offloading-num-layers --optimizer-cpu-offload
---optimizer
+--optimizer-offload-fraction --overlap-cpu-optimizer-d2h-h2d --optimizer
 """
 FLAGS = frozenset(_FLAGS.split())
 """Flags of the split and of the training that are understood."""
@@ -36,6 +37,16 @@ _REFUSED = """
 REFUSED = frozenset(_REFUSED.split())
 """Flags that make another model or step of it, for which a recipe has no words."""
 
+MODULES = (
+    "core_attn",
+    "moe_act",
+    "layernorm",
+    "mla_up_proj",
+    "mlp",
+    "moe",
+    "shared_experts",
+)
+"""What --recompute-modules may name (transformer_config.py)."""
 _CP = {"p2p": "ring", "all_gather": "allgather", "a2a": "ulysses", "a2a+p2p": "usp"}
 _ZERO = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_params": "3"}
 
@@ -140,10 +151,8 @@ def _training(flags: Flags) -> dict[str, Any]:
         out["global_batch"] = batch
     if flags.text("--fp8-format"):
         out["fp8"] = _fp8(flags)
-    if flags.whole("--cpu-offloading-num-layers", least=0):
-        out["offload"] = "activations"
-    elif flags.on("--optimizer-cpu-offload"):
-        out["offload"] = "optimizer"
+    if offload := _offload(flags):
+        out["offload"] = offload
     if optimizer := flags.text("--optimizer"):
         out["optimizer"] = optimizer
     return out
@@ -161,6 +170,19 @@ def _fp8(flags: Flags) -> dict[str, Any]:
         "params": flags.on("--fp8-param-gather"),
     }
     return {**out, "amax": "tp"} if flags.on("--tp-only-amax-red") else out
+
+
+def _offload(flags: Flags) -> str | dict[str, Any]:
+    """What goes to the host: activations, of all layers; and of the optimizer a share."""
+    activations = bool(flags.whole("--cpu-offloading-num-layers", least=0))
+    if not flags.on("--optimizer-cpu-offload"):
+        return "activations" if activations else ""
+    share = flags.number("--optimizer-offload-fraction")
+    overlap = flags.on("--overlap-cpu-optimizer-d2h-h2d")
+    table = {"optimizer": 1.0 if share is None else share, "overlap": overlap}
+    if activations:
+        table["activations"] = 1.0
+    return "optimizer" if table == {"optimizer": 1.0, "overlap": False} else table
 
 
 def _gradients(flags: Flags) -> str:
@@ -181,10 +203,19 @@ def _recompute(flags: Flags) -> str | dict[str, Any]:
         kind = "selective"
     modules = list(flags.given.get("--recompute-modules", ()))
     if kind == "selective":
-        return kind if modules in ([], ["core_attn"]) else {"modules": modules}
+        return kind if modules in ([], ["core_attn"]) else {"modules": _modules(flags, modules)}
     method, layers = flags.text("--recompute-method"), flags.whole("--recompute-num-layers") or 1
     if kind == "full" and method == "block" and layers < megatron_stages.most_layers(flags):
-        return {"block": layers}  # the first so many layers of each stage
+        return {"method": "block", "layers": layers}  # the first so many layers of each stage
     if kind == "full" and method == "uniform" and layers > 1:
-        return {"uniform": layers}  # the input of every so many layers is kept
+        return {"method": "uniform", "layers": layers}  # the input of every so many layers is kept
     return kind
+
+
+def _modules(flags: Flags, modules: list[str]) -> list[str]:
+    """Megatron's names; without Transformer Engine every norm stands by itself."""
+    for name in modules:
+        if name not in MODULES:
+            flags.refuse(f"--recompute-modules has {brief(name)}; there are {', '.join(MODULES)}")
+    local = flags.text("--transformer-impl") == "local"
+    return ["norm" if local and name == "layernorm" else name for name in modules]

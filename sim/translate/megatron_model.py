@@ -73,13 +73,14 @@ def _attention(flags: Flags) -> dict[str, Any]:
     out: dict[str, Any] = {"attention": flags.choice("--attention-backend", _BACKEND, default)}
     if flags.on("--group-query-attention"):
         out["kv_heads"] = flags.whole("--num-query-groups") or 1
-    if width := flags.whole("--kv-channels"):
+    latent = flags.on("--multi-latent-attention")  # which has widths of its own
+    if (width := flags.whole("--kv-channels")) and not latent:
         out["head_dim"] = width
     position = flags.choice("--position-embedding-type", _POSITION, "learned")
     out["position"] = "rope" if flags.on("--use-rotary-position-embeddings") else position
     if out["position"] == "learned" and (rows := flags.whole("--max-position-embeddings")):
         out["positions"] = rows
-    if flags.on("--multi-latent-attention"):
+    if latent:
         out["mla"] = _latent(flags)
     return out
 
