@@ -253,6 +253,8 @@ class SimulationSection(Section):
     """microseconds that one launch takes the CPU, Python included"""
     steps: Annotated[int, Field(ge=1, le=1000)] | None = None
     """training steps in a row; 1, or enough for a steady state if the pipeline is never flushed"""
+    allocator: Literal["exact", "caching", "expandable"] = "exact"
+    """also PyTorch's caching allocator: what it reserves, with fixed or expandable segments"""
     costs: Literal["fit", "table"] = "fit"
     """fit: kernel times by formula with fitted constants"""
 

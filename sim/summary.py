@@ -11,11 +11,13 @@ from sim.analysis import breakdown as breakdowns
 from sim.analysis.critical_path import critical_path
 from sim.analysis.idle import bubble, idle
 from sim.analysis.memory import peaks
+from sim.analysis.reserved import reserved
 from sim.analysis.steps import ends, steady
 from sim.analysis.traffic import bytes_sent
 from sim.cluster import Cluster
 from sim.job import Job
 from sim.model import hardware_flops, model_flops
+from sim.pieces import pieces
 from sim.recipe import Recipe
 from sim.timeline import Timeline
 
@@ -48,7 +50,7 @@ def summary(
         "bubble": {**gaps, "by_cause_s": _each(gaps["by_cause_s"], steps)},
         "time_s": _each(times, steps),
         "bytes_sent": _each(sent, recipe.simulation.steps or 1),
-        "memory": [asdict(peak) for peak in peaks(timeline)],
+        "memory": _memory(recipe, job, timeline),
         "critical_path_s": _each(critical_path(shown).seconds, steps),
         **_several(job, timeline, steps),
         "simulation": {
@@ -62,6 +64,16 @@ def summary(
             "wall_s": wall,
         },
     }
+
+
+def _memory(recipe: Recipe, job: Job, timeline: Timeline) -> list[dict[str, Any]]:
+    """The peak of every simulated rank and, if asked for, what the allocator reserves."""
+    memory = [asdict(peak) for peak in peaks(timeline)]
+    way = recipe.simulation.allocator
+    if way == "exact":
+        return memory
+    held = reserved(timeline, way == "expandable", pieces(job))
+    return [entry | asdict(of) for entry, of in zip(memory, held, strict=True)]
 
 
 def _several(job: Job, timeline: Timeline, steady_steps: int) -> dict[str, Any]:
