@@ -145,6 +145,7 @@ class Setting:
     etp: int = 1
     offload: bool = False  # activations go to host memory
     dp: int = 1
+    weight_gradients: str = "passing"  # passing | cached | kept
 
 
 class Parameters(NamedTuple):

@@ -226,6 +226,9 @@ class TrainingSection(Section):
     """of activations and weights: bf16, fp16 or fp32"""
     grad_dtype: Dtype = "fp32"
     """of gradients as they are kept and reduced"""
+    weight_gradients: Literal["passing", "cached", "kept"] = "passing"
+    """of 16 bits, besides the main ones: passing (one at a time), cached (Transformer Engine keeps
+    an empty one per shape) or kept (a stage's, until they are added when its backward has ended)"""
     param_gather_dtype: Dtype | None = None
     """of parameters as they are gathered; dtype unless given"""
     fp8: Table | None = None

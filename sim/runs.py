@@ -153,6 +153,7 @@ def _without_plan(recipe: Recipe) -> Job:
             etp=p.etp,
             offload=training.offload == "activations",
             dp=p.dp or 1,
+            weight_gradients=training.weight_gradients,
         ),
         data=data_parallel(recipe),
         mesh=mesh_of(recipe),
