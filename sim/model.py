@@ -61,6 +61,7 @@ class Model:
     dropout: float
     vocab_padding: int
     positions: int
+    fused: bool = True  # activation and gate are one kernel, the loss works in place
     experts: int = 0
     topk: int = 0
     expert_ffn: int = 0
@@ -146,6 +147,7 @@ class Setting:
     offload: bool = False  # activations go to host memory
     dp: int = 1
     weight_gradients: str = "passing"  # passing | cached | kept
+    record_stream: bool = False  # what tp's collectives have read is reused late
 
 
 class Parameters(NamedTuple):

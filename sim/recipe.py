@@ -90,6 +90,9 @@ class ModelSection(Section):
     """flash (one kernel, nothing of size s x s in memory) or unfused"""
     activation: Literal["gelu", "silu", "relu2"] | None = None
     """gelu, silu or relu2 (squared ReLU)"""
+    fused: Switch | None = None
+    """activation and gate are one kernel and the loss works in place, as in Megatron-LM; false: as
+    eager torch, which keeps what is between and has fp32 logits twice for a moment"""
     qkv_bias: Switch | None = None
     """biases in the QKV linear"""
     bias: Switch | None = None
@@ -188,6 +191,9 @@ class ParallelismSection(Section):
     """gradients are made in their bucket; false: DDP copies them there and back"""
     p2p: Literal["direction", "pair", "batched"] = "direction"
     """streams of the pipeline: one per direction, one per pair of ranks, or batched kernels"""
+    record_stream: Switch = False
+    """what tp's collectives leave is reused when the host has seen them end, at the end of a
+    microbatch's forward or backward; with pp not before the first backward on the first stage"""
     scatter_gather: Switch = False
     """send 1/tp over the wire and gather inside the node; for jobs without sp"""
     order: str = "tp-cp-ep-dp-pp"

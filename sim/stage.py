@@ -25,6 +25,7 @@ from sim.program import INPUT_GRADIENTS, WEIGHT_GRADIENT, Item, Kernel, Program
 from sim.scratch import matrices, scratch
 from sim.strategies import edges, offload, recompute, share, tp_overlap
 from sim.strategies.embedding import LOGIT, embedding, head, logits
+from sim.strategies.recorded import recorded
 from sim.strategies.tensor import Edge
 from sim.writer import Writer
 
@@ -43,6 +44,7 @@ class Block(NamedTuple):
     category: str = ""  # of memory kept from its forward to its backward, if not the stage's
     kept: float = 0.0  # bytes of that
     logits: tuple[float, float] = (0.0, 0.0)  # bytes of 16-bit ones, and of the fp32 copy
+    copied: float = 0.0  # bytes of logits in the forward besides those that the loss keeps
     scratch: float = 0.0  # bytes of input gradients that its backward has at once
 
 
@@ -77,6 +79,8 @@ def stage_programs(
     }
     if setting.tp_overlap:
         programs = {name: tp_overlap.cut(items, setting.tp) for name, items in programs.items()}
+    if setting.record_stream:
+        programs = recorded(programs, ahead=first and not last)
     if setting.offload:
         mode = setting.recompute
         each = {b.layer: recompute.kept(b.operators, mode) for b in blocks if b.layer >= 0}
@@ -106,8 +110,9 @@ def _blocks(
         blocks.insert(0, Block(embedding(model, part), category="embedding", kept=size))
     if last:
         both = logits(part) if part.element < LOGIT else (0.0, 0.0)
-        last_block = Block(head(model, part), category="logits", kept=kept["logits"], logits=both)
-        blocks.append(last_block)
+        copied = both[0] if model.fused else both[1]  # of 16 bits, or fp32 ones less their maximum
+        ops, size = head(model, part), kept["logits"]
+        blocks.append(Block(ops, category="logits", kept=size, logits=both, copied=copied))
     return blocks
 
 
@@ -117,8 +122,8 @@ def _forward(blocks: Sequence[Block], around: Edges) -> Program:
         begin = len(writer.items)
         _forward_operators(writer, block.operators, around, "F", block.layer)
         writer.remember(begin, block.category, block.kept, "start")
-        writer.remember(begin, block.category, block.logits[0], "start")
-        writer.remember(-1, block.category, -block.logits[0], "end")
+        writer.remember(begin, block.category, block.copied, "start")
+        writer.remember(-1, block.category, -block.copied, "end")
     return writer.items
 
 

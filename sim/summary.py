@@ -17,6 +17,7 @@ from sim.analysis.traffic import bytes_sent
 from sim.cluster import Cluster
 from sim.job import Job
 from sim.model import hardware_flops, model_flops
+from sim.outside import outside
 from sim.pieces import pieces
 from sim.recipe import Recipe
 from sim.timeline import Timeline
@@ -50,7 +51,7 @@ def summary(
         "bubble": {**gaps, "by_cause_s": _each(gaps["by_cause_s"], steps)},
         "time_s": _each(times, steps),
         "bytes_sent": _each(sent, recipe.simulation.steps or 1),
-        "memory": _memory(recipe, job, timeline),
+        "memory": _memory(recipe, job, cluster, timeline),
         "critical_path_s": _each(critical_path(shown).seconds, steps),
         **_several(job, timeline, steps),
         "simulation": {
@@ -66,14 +67,17 @@ def summary(
     }
 
 
-def _memory(recipe: Recipe, job: Job, timeline: Timeline) -> list[dict[str, Any]]:
+def _memory(recipe: Recipe, job: Job, cluster: Cluster, timeline: Timeline) -> list[dict[str, Any]]:
     """The peak of every simulated rank and, if asked for, what the allocator reserves."""
     memory = [asdict(peak) for peak in peaks(timeline)]
     way = recipe.simulation.allocator
-    if way == "exact":
-        return memory
-    held = reserved(timeline, way == "expandable", pieces(job))
-    return [entry | asdict(of) for entry, of in zip(memory, held, strict=True)]
+    if way != "exact":
+        held = reserved(timeline, way == "expandable", pieces(job))
+        memory = [entry | asdict(of) for entry, of in zip(memory, held, strict=True)]
+    besides = outside(job.mesh, cluster.gpu.costs.get("runtime"))
+    for entry in memory:
+        entry["device_bytes"] = entry.get("reserved_bytes", entry["peak_bytes"]) + besides
+    return memory
 
 
 def _several(job: Job, timeline: Timeline, steady_steps: int) -> dict[str, Any]:

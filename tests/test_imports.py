@@ -25,8 +25,8 @@ ORDER = (
     "hardware kernels engine "
     "resnet routing model families mixtures presets operators blocks context attention mla mlp "
     "experts convolution layer scratch program template writer "
-    "strategies activations stage job groups pieces resident held programs build host fold price "
-    "stage_times analysis plots schedule_run "
+    "strategies activations stage job groups pieces outside resident held programs build host "
+    "fold price stage_times analysis plots schedule_run "
     "sections recipe refusals translate residual_legality sharded_legality legality order_file "
     "config replicas summary runs compare check balance"
 )

@@ -97,15 +97,45 @@ def recipe(row: Mapping[str, Any]) -> dict[str, Any]:
         "dropout": 0.0,
         "bias": False,
         "vocab_padding": 1,
+        "fused": False,
     }
     split = {key: row[key] for key in ("tp", "pp", "dp", "zero")}
     return {
         "model": model,
         "cluster": {"topology": "dgx_h100", "gpus": row["n"]},
-        "parallelism": {**split, "sp": row["sp"] and row["tp"] > 1},
-        "schedule": {"layers_per_stage": list(even(row["layers"], row["pp"]))},
-        "training": {"micro_batch": row["mbs"], "global_batch": row["gbs"]},
+        "parallelism": {
+            **split,
+            "sp": row["sp"] and row["tp"] > 1,
+            "gradient_as_bucket_view": False,
+            "record_stream": True,
+        },
+        "schedule": {"layers_per_stage": list(layers_per_stage(row))},
+        "training": {
+            "micro_batch": row["mbs"],
+            "global_batch": row["gbs"],
+            "weight_gradients": "kept",
+        },
     }
+
+
+def layers_per_stage(row: Mapping[str, Any]) -> tuple[int, ...]:
+    """How nanotron spreads layers (``get_block_compute_costs`` and the trainer's thresholds).
+
+    A block goes to the current rank; a rank is full when costs so far exceed its share of all. The
+    head counts as its matrix, 2.2 layers of the 8B. Where that leaves ranks without layers, as
+    evenly as can be.
+
+    >>> layers_per_stage({"hidden": 4096, "ffn": 14336, "vocab": 131072, "layers": 32, "pp": 8})
+    (5, 4, 4, 5, 4, 4, 4, 2)
+    """
+    h, count, stages = row["hidden"], row["layers"], row["pp"]
+    each, head = 4 * h * h + 3 * row["ffn"] * h, row["vocab"] * h
+    layers, rank = [0] * stages, 0
+    for i in range(count):
+        layers[rank] += 1
+        if (i + 1) * each * stages > (rank + 1) * (count * each + head):
+            rank += 1
+    return tuple(layers) if all(layers) else even(count, stages)
 
 
 def answer(row: Mapping[str, Any]) -> Answer | None:
