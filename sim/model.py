@@ -147,7 +147,6 @@ class Setting:
     offload: bool = False  # activations go to host memory
     dp: int = 1
     weight_gradients: str = "passing"  # passing | cached | kept
-    record_stream: bool = False  # what tp's collectives have read is reused late
 
 
 class Parameters(NamedTuple):

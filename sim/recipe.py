@@ -191,9 +191,6 @@ class ParallelismSection(Section):
     """gradients are made in their bucket; false: DDP copies them there and back"""
     p2p: Literal["direction", "pair", "batched"] = "direction"
     """streams of the pipeline: one per direction, one per pair of ranks, or batched kernels"""
-    record_stream: Switch = False
-    """what tp's collectives leave is reused when the host has seen them end, at the end of a
-    microbatch's forward or backward; with pp not before the first backward on the first stage"""
     scatter_gather: Switch = False
     """send 1/tp over the wire and gather inside the node; for jobs without sp"""
     order: str = "tp-cp-ep-dp-pp"

@@ -154,7 +154,6 @@ def _without_plan(recipe: Recipe) -> Job:
             offload=training.offload == "activations",
             dp=p.dp or 1,
             weight_gradients=training.weight_gradients,
-            record_stream=p.record_stream,
         ),
         data=data_parallel(recipe),
         mesh=mesh_of(recipe),

@@ -25,7 +25,6 @@ from sim.program import INPUT_GRADIENTS, WEIGHT_GRADIENT, Item, Kernel, Program
 from sim.scratch import matrices, scratch
 from sim.strategies import edges, offload, recompute, share, tp_overlap
 from sim.strategies.embedding import LOGIT, embedding, head, logits
-from sim.strategies.recorded import recorded
 from sim.strategies.tensor import Edge
 from sim.writer import Writer
 
@@ -79,8 +78,6 @@ def stage_programs(
     }
     if setting.tp_overlap:
         programs = {name: tp_overlap.cut(items, setting.tp) for name, items in programs.items()}
-    if setting.record_stream:
-        programs = recorded(programs, ahead=first and not last)
     if setting.offload:
         mode = setting.recompute
         each = {b.layer: recompute.kept(b.operators, mode) for b in blocks if b.layer >= 0}

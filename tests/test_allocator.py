@@ -28,6 +28,7 @@ KIB, MIB = 2**10, 2**20
         (10 * MIB - 512, 10 * MIB - 512, 20 * MIB),
         (10 * MIB, 10 * MIB, 10 * MIB),
         (10 * MIB + 512, 12 * MIB - (2 * MIB - 512), 12 * MIB),  # rest above 1 MiB: split off
+        (19 * MIB, 20 * MIB, 20 * MIB),
         (11 * MIB + 512, 12 * MIB, 12 * MIB),  # a rest of 1 MiB or less stays in the block
     ],
 )
