@@ -81,11 +81,17 @@ def test_the_global_buffer_is_as_large_as_its_largest_user():
 
 
 def test_kernels_that_are_not_fused_keep_what_is_between():
-    """The nonlinearity's output, and in the forward fp32 logits twice, not 16-bit ones besides."""
+    """The nonlinearity's output, keys and values again where there are as many heads of each, and
+    in the forward fp32 logits twice, not 16-bit ones besides."""
     setting, eager = Setting(1, False, 3, 32), replace(LLAMA, fused=False)
     f, logits = 2 * TOKENS * 160, TOKENS * 512
     kept = [sum(held(m, setting, "F", "activations")) for m in (LLAMA, eager)]
     assert kept[1] - kept[0] == 2 * f
+    several = replace(LLAMA, kv_heads=8)
+    kept = [
+        sum(held(replace(several, fused=way), setting, "F", "activations")) for way in (True, False)
+    ]
+    assert kept[1] - kept[0] == 2 * (f + 2 * 2 * TOKENS * 64)
     more = [max(held(m, setting, "F", "logits")[1:]) for m in (LLAMA, eager)]
     assert more == [2 * logits, 4 * logits]
     for model in (LLAMA, eager):

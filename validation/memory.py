@@ -20,7 +20,8 @@ from sim.legality import even
 
 SWEEP = Path(__file__).parents[2] / "shared" / "data" / "published"
 SAMPLE, SEED = 300, 0
-HELD_OUT, OTHER_SEED = 200, 1
+LOOKED_AT = ((SEED, SAMPLE), (1, 360))  # seed and size of all samples that were ever looked at
+HELD_OUT, OTHER_SEED = 200, 2
 STATES = ("weights", "gradients", "optimizer")
 
 PAGE = """# Fits, or does not fit
@@ -37,8 +38,9 @@ Assumed: vocabulary as stated and not padded, tied below hidden 4,096, flash att
 recomputation. Where nanotron does otherwise than Megatron-LM its source says how
 (models/llama.py, optim/gradient_accumulator.py, trainer.py), nothing is fitted: layers are spread
 by the cost of blocks, of which the head is one; 16-bit gradients of a whole stage are kept until
-its backward ends, beside fp32 ones and DDP's buckets; SwiGLU is two kernels, and fp32 logits are
-there twice for a moment.
+its backward ends, beside fp32 ones and DDP's buckets; SwiGLU is two kernels, keys and values are
+copied out of a tensor that the queries keep, and fp32 logits are there twice for a moment. (The
+last copy was found missing on a first sample of rows held out, seed 1, of which 92 % were right.)
 
 | says | right | of | share | ran, said not to fit | did not run, said to fit |
 | --- | --: | --: | --: | --: | --: |
@@ -48,10 +50,10 @@ Not answered: {refused} of the {rows} rows, for which there are more stages than
 
 What fills a device is what must be there at once: blocks held back for collectives on other
 streams and free segments are given back before torch's allocator fails (`release_cached_blocks`).
-Missing are its fragments, and copies that nanotron makes of attention's output. Bytes are not
-compared: the sweep's allocated memory is not a step's peak (in {below} of the {ran} rows that ran
-it is below 80 % of what the lightest pipeline rank holds at its peak by our count), and its
-reserved memory holds free blocks too.
+Missing are its fragments and what runs before the step. Bytes are not compared: the sweep's
+allocated memory is not a step's peak (in {below} of the {ran} rows that ran it is below 80 % of
+what the lightest pipeline rank holds at its peak by our count), and its reserved memory holds free
+blocks too.
 """
 
 
@@ -203,7 +205,8 @@ def main() -> None:
     """Print the page."""
     everything = rows()
     sample = random.Random(SEED).sample(everything, SAMPLE)
-    seen = {row["id"] for row in sample}
+    looked_at = (random.Random(seed).sample(everything, size) for seed, size in LOOKED_AT)
+    seen = {row["id"] for rows in looked_at for row in rows}
     rest = [row for row in everything if row["id"] not in seen]
     others = random.Random(OTHER_SEED).sample(rest, HELD_OUT)
     print(page(sample, others, len(everything)), end="")
