@@ -91,8 +91,7 @@ class ModelSection(Section):
     activation: Literal["gelu", "silu", "relu2"] | None = None
     """gelu, silu or relu2 (squared ReLU)"""
     fused: Switch | None = None
-    """activation and gate are one kernel and the loss works in place, as in Megatron-LM; false: as
-    eager torch, which keeps what is between and has fp32 logits twice for a moment"""
+    """activation and gate one kernel, loss in place; false keeps what eager torch keeps"""
     qkv_bias: Switch | None = None
     """biases in the QKV linear"""
     bias: Switch | None = None
@@ -230,8 +229,7 @@ class TrainingSection(Section):
     grad_dtype: Dtype = "fp32"
     """of gradients as they are kept and reduced"""
     weight_gradients: Literal["passing", "cached", "kept"] = "passing"
-    """of 16 bits, besides the main ones: passing (one at a time), cached (Transformer Engine keeps
-    an empty one per shape) or kept (a stage's, until they are added when its backward has ended)"""
+    """of 16 bits: passing (one at a time), cached (Transformer Engine's) or kept (of a stage)"""
     param_gather_dtype: Dtype | None = None
     """of parameters as they are gathered; dtype unless given"""
     fp8: Table | None = None
