@@ -41,11 +41,16 @@ def rotary(share: Share) -> Operator:
 
 
 def inputs(model: Model, share: Share) -> Operator:
-    """Queries, keys and values, which the core keeps; unfused, their gradients are put together."""
+    """Queries, keys and values, which the core keeps; unfused, their gradients are put together.
+
+    Kernels that are not fused want keys and values by themselves: a copy, while the queries, where
+    there are as many heads of each, are a view that keeps all three.
+    """
     q, kv = _sizes(share)
     joined = Launch("qkv_grad_join", memory(share, "elementwise", 2 * (q + 2 * kv)))
     backward = (joined,) if model.attention == "unfused" else ()
-    return Operator("attention_inputs", backward=backward, saved=q + 2 * kv)
+    again = 0.0 if model.fused or share.kv_heads < share.heads else 2 * kv
+    return Operator("attention_inputs", backward=backward, saved=q + 2 * kv + again)
 
 
 def flash(share: Share) -> tuple[Operator, ...]:

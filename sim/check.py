@@ -1,7 +1,8 @@
 """Is a recipe a legal job, and what memory does it need? Answered without simulating it.
 
 The peak of a rank is found by walking through its steps in order, and through the program of each
-item by item (:mod:`sim.held`).
+item by item (:mod:`sim.held`). A job fits if that and what is outside of it (:mod:`sim.outside`)
+are no more than the GPU has.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from schedules import Step, flat
 from sim import fp8_legality, topology
 from sim.held import Profile, most_held
 from sim.job import Job
+from sim.outside import outside
 from sim.recipe import Recipe
 from sim.resident import resident
 from sim.runs import job_of
@@ -29,12 +31,14 @@ def check(recipe: Recipe) -> dict[str, Any]:
     job = job_of(recipe)
     each = job.mesh.tp * job.mesh.cp * job.mesh.dp
     known: dict[object, Profile] = {}
-    memory = [
-        {"rank": int(job.ranks[0, 0, 0, q]), "stands_for": each, **_peak(job, q, steps, known)}
-        for q, steps in enumerate(flat(job.plan))
-    ]
+    besides = outside(job.mesh, spec["costs"].get("runtime"))
+    memory = []
+    for q, steps in enumerate(flat(job.plan)):
+        peak = _peak(job, q, steps, known)
+        whole = {"device_bytes": peak["peak_bytes"] + besides}
+        memory.append({"rank": int(job.ranks[0, 0, 0, q]), "stands_for": each, **peak, **whole})
     capacity = float(spec["gpu"]["memory"])
-    fits = all(entry["peak_bytes"] <= capacity for entry in memory)
+    fits = all(entry["device_bytes"] <= capacity for entry in memory)
     return {"memory": memory, "capacity_bytes": capacity, "fits": fits}
 
 

@@ -20,14 +20,27 @@ def mlp(model: Model, share: Share, ffn: int, prefix: str = "") -> tuple[Operato
 
 
 def activation(model: Model, share: Share, rows: int, ffn: int, prefix: str = "") -> Operator:
-    """The nonlinearity, its bias fused; gated: the product of both halves."""
+    """The nonlinearity, its bias fused; gated: the product of both halves.
+
+    Not fused, a gated one is two kernels, and a third in the backward that joins the gradients of
+    the halves; the nonlinearity's output is kept for the product.
+    """
     name, width = f"{prefix}{model.activation}", 2 if model.gated else 1
     x = float(rows * ffn * share.element)
     summed = Launch(f"{name}_bias_grad", memory(share, "elementwise", width * x))
+    forward, backward, between = {"": width + 1}, {"_backward": 2 * width + 1}, 0.0
+    if model.gated and not model.fused:
+        forward = {"": 2, "_product": 3}
+        backward = {"_product_backward": 6, "_backward": 3, "_join": 4}
+        between = x
     return Operator(
         name,
-        (Launch(name, memory(share, "elementwise", (width + 1) * x)),),
-        (Launch(f"{name}_backward", memory(share, "elementwise", (2 * width + 1) * x)),),
+        tuple(
+            Launch(name + what, memory(share, "elementwise", n * x)) for what, n in forward.items()
+        ),
+        tuple(
+            Launch(name + what, memory(share, "elementwise", n * x)) for what, n in backward.items()
+        ),
         (summed,) if model.bias else (),
-        saved=width * x,
+        saved=width * x + between,
     )

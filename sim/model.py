@@ -65,6 +65,7 @@ class Model:
     dropout: float
     vocab_padding: int
     positions: int
+    fused: bool = True  # activation and gate are one kernel, the loss works in place
     experts: int = 0
     topk: int = 0
     expert_ffn: int = 0
@@ -157,6 +158,7 @@ class Setting:
     offload: float = 0.0  # share of the activations that goes to host memory
     dp: int = 1
     fp8: Fp8 | None = None
+    weight_gradients: str = "passing"  # passing | cached | kept
 
 
 class Parameters(NamedTuple):

@@ -57,6 +57,9 @@ Program = Sequence[Item]
 WEIGHT_GRADIENT = "weight_gradient"
 """Memory of a weight gradient that is still to be added to the main gradient."""
 
+INPUT_GRADIENTS = "input_gradients"
+"""Memory of gradients of activations while a layer's backward runs."""
+
 
 def without(item: Item, category: str) -> Item:
     """The item without what it allocates and frees of a category."""

@@ -87,6 +87,8 @@ class ModelSection(Section):
     """flash (one kernel, nothing of size s x s in memory) or unfused"""
     activation: Literal["gelu", "silu", "relu2"] | None = None
     """gelu, silu or relu2 (squared ReLU)"""
+    fused: Switch | None = None
+    """activation and gate one kernel, loss in place; false keeps what eager torch keeps"""
     qkv_bias: Switch | None = None
     """biases in the QKV linear"""
     bias: Switch | None = None
@@ -223,6 +225,8 @@ class TrainingSection(Section):
     """of activations and weights: bf16, fp16 or fp32"""
     grad_dtype: Dtype = "fp32"
     """of gradients as they are kept and reduced"""
+    weight_gradients: Literal["passing", "cached", "kept"] = "passing"
+    """of 16 bits: passing (one at a time), cached (Transformer Engine's) or kept (of a stage)"""
     param_gather_dtype: Dtype | None = None
     """of parameters as they are gathered; dtype unless given"""
     fp8: Fp8Table | None = None
@@ -250,6 +254,8 @@ class SimulationSection(Section):
     """microseconds that one launch takes the CPU, Python included"""
     steps: Annotated[int, Field(ge=1, le=1000)] | None = None
     """training steps in a row; 1, or enough for a steady state if the pipeline is never flushed"""
+    allocator: Literal["exact", "caching", "expandable"] = "exact"
+    """also PyTorch's caching allocator: what it reserves, with fixed or expandable segments"""
     costs: Literal["fit", "table"] = "fit"
     """fit: kernel times by formula with fitted constants"""
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from sim.job import Job
 from sim.model import BYTES, matrix_parameters
+from sim.scratch import global_buffer, placeholders
+from sim.strategies import share
 from sim.strategies.sharded import reused
 from sim.strategies.units import Unit, sizes, units
 
@@ -34,6 +36,7 @@ def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]
         "gradients": held * BYTES[job.data.grad_dtype] / job.data.gradient_split,
         "optimizer": job.data.share(held, experts) * state * (1 - job.data.host_share),
         **_buffers(job, stages, held),
+        **_workspaces(job, stages),
     }
 
 
@@ -76,10 +79,23 @@ def on_host(job: Job, stages: Sequence[int]) -> Mapping[str, float]:
     return {"optimizer": mine * (ADAM + MASTER), "gradients": mine * MASTER} if mine else {}
 
 
+def _workspaces(job: Job, stages: Sequence[int]) -> Mapping[str, float]:
+    """What kernels were given once and is kept for the next time."""
+    part = share(job.model, job.setting)
+    layers = [number for s in stages for number in job.layers(s)]
+    cached = job.setting.weight_gradients == "cached"
+    sizes = {
+        "placeholders": placeholders(job.model, part, layers) if cached else 0.0,
+        "global_buffer": 0.0 if job.model.resnet else global_buffer(job.model, part),
+    }
+    return {category: size for category, size in sizes.items() if size}
+
+
 def _buffers(job: Job, stages: Sequence[int], held: int) -> Mapping[str, float]:
     """What stays of communication: YaFSDP's buffers, DDP's buckets that are not the gradients."""
     data = job.data
-    grad = BYTES[data.grad_dtype]
+    whole = job.setting.weight_gradients == "kept"  # DDP's buckets are of autograd's gradients
+    grad = BYTES[data.dtype if whole else data.grad_dtype]
     if data.degree > 1 and not (data.bucket_view or data.split):
         return {"gradient_buffers": float(held * grad)}
     if not data.sharding or not data.sharding.buffers:

@@ -158,6 +158,7 @@ def _without_plan(recipe: Recipe) -> Job:
             offload=_offloaded(recipe),
             dp=p.dp or 1,
             fp8=_fp8(recipe),
+            weight_gradients=training.weight_gradients,
         ),
         data=data_parallel(recipe),
         mesh=mesh_of(recipe),

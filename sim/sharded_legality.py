@@ -51,9 +51,9 @@ def _options(recipe: Recipe) -> None:
         )
     if p.first_bucket_mb and not plain:
         raise ValueError("parallelism.first_bucket_mb needs zero = 0 or 1, without fsdp")
-    if not p.gradient_as_bucket_view and (p.zero or p.fsdp):
+    if not p.gradient_as_bucket_view and (p.zero > 1 or p.fsdp):
         raise ValueError(
-            "parallelism.gradient_as_bucket_view = false needs zero = 0, without fsdp: "
+            "parallelism.gradient_as_bucket_view = false needs zero = 0 or 1, without fsdp: "
             "the copies are DDP's"
         )
     if p.overlap_param_gather and p.zero not in (1, 2):

@@ -5,9 +5,10 @@ is Megatron-LM's: layers in reverse, per linear the input-gradient GEMM, then it
 the weight-gradient GEMM.
 
 Besides what is kept there is what a moment needs: the copy of the logits in the other precision,
-and a weight gradient of 16 bits before it is added to the main gradient. (Where the GEMM adds it
-itself, Megatron-LM hands autograd an empty tensor of that size all the same, for the hooks of its
-DistributedDataParallel: core/tensor_parallel/layers.py.)
+the gradients of inputs on their way down (:mod:`sim.scratch`), and a weight gradient of 16 bits
+before it is added to the main gradient. (Where the GEMM adds it itself, Megatron-LM hands autograd
+an empty tensor of that size all the same, for the hooks of its DistributedDataParallel:
+core/tensor_parallel/layers.py.)
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ from sim.layer import layer
 from sim.model import BYTES, Model, Setting
 from sim.mtp import joined
 from sim.operators import Operator, Share
-from sim.program import WEIGHT_GRADIENT, Item, Kernel, Program
+from sim.program import INPUT_GRADIENTS, WEIGHT_GRADIENT, Item, Kernel, Program
 from sim.quantise import is_linear
+from sim.scratch import matrices, scratch
 from sim.strategies import edges, fp8, offload, recompute, share, tp_overlap
 from sim.strategies.embedding import LOGIT, embedding, head, logits
 from sim.strategies.tensor import Edge
 from sim.writer import Writer
 
 Edges = Mapping[str, Edge]
+KEPT = "activations"  # the category of what layers keep
 LOSS = "loss"  # the operator whose backward starts from fp32 logits
 
 
@@ -44,6 +47,8 @@ class Block(NamedTuple):
     category: str = ""  # of memory kept from its forward to its backward, if not the stage's
     kept: float = 0.0  # bytes of that
     logits: tuple[float, float] = (0.0, 0.0)  # bytes of 16-bit ones, and of the fp32 copy
+    copied: float = 0.0  # bytes of logits in the forward besides those that the loss keeps
+    scratch: float = 0.0  # bytes of input gradients that its backward has at once
 
 
 def stage_programs(
@@ -68,12 +73,12 @@ def stage_programs(
     part = share(model, setting, cp_rank=cp_rank, ep_rank=ep_rank)
     blocks = _blocks(model, setting, part, layers, kept, first, last)
     around, overlap = edges(setting), setting.tp_backward_overlap or setting.tp_overlap
-    size = kept.get("activations", 0.0)
+    how = setting.weight_gradients
     programs: dict[str, Program] = {
-        "F": _forward(blocks, around, size),
-        "B": _backward(blocks, around, overlap, size, weights=True),
-        "I": _backward(blocks, around, overlap, size / 2, weights=False),
-        "W": _weight_gradients(blocks, around, overlap, size / 2),
+        "F": _forward(blocks, around),
+        "B": _backward(blocks, around, overlap, how, weights=True),
+        "I": _backward(blocks, around, overlap, how, weights=False),
+        "W": _weight_gradients(blocks, around, overlap, how),
     }
     if setting.tp_overlap:
         programs = {name: tp_overlap.cut(items, setting.tp) for name, items in programs.items()}
@@ -95,11 +100,13 @@ def _blocks(
 ) -> list[Block]:
     parts = [(i, layer(model, part, i)) for i in layers]
     plans = recompute.plans(setting.recompute, parts, part)
-    blocks = [Block(ops, i, plan) for (i, ops), plan in zip(parts, plans, strict=True)]
+    blocks = [
+        Block(ops, i, plan, KEPT, plan.kept) for (i, ops), plan in zip(parts, plans, strict=True)
+    ]
     for i in depths(model, last):
-        ops = layer(model, part, i)
-        blocks.append(Block(joined(model, part, embedding(model, part)[0]), i))
-        blocks.append(Block(ops, i, recompute.plan(ops, setting.recompute, part)))
+        blocks += _depth(model, setting, part, i)
+    if blocks:  # the gradients of its inputs come when most is kept: the first in the backward
+        blocks[-1] = blocks[-1]._replace(scratch=scratch(model, part, blocks[-1].layer))
     linears = sum(is_linear(op) for block in blocks for op in block.operators)
     if found := fp8.maxima(part, linears, forward=True):
         blocks.append(Block(found, blocks[-1].layer))
@@ -109,21 +116,29 @@ def _blocks(
         blocks.insert(0, Block(embedding(model, part), category="embedding", kept=size))
     if last:
         both = logits(part) if part.element < LOGIT else (0.0, 0.0)
-        each = kept["logits"] / (1 + model.mtp)
-        one = Block(head(model, part), category="logits", kept=each, logits=both)
-        blocks += [one._replace() for _ in range(1 + model.mtp)]  # the main one behind the depths'
+        copied = both[0] if model.fused else both[1]  # of 16 bits, or fp32 ones less their maximum
+        ops, size = head(model, part), kept["logits"] / (1 + model.mtp)
+        one = Block(ops, category="logits", kept=size, logits=both, copied=copied)
+        blocks += [one] * (1 + model.mtp)  # the main one behind the depths'
     return blocks
 
 
-def _forward(blocks: Sequence[Block], around: Edges, activations: float) -> Program:
+def _depth(model: Model, setting: Setting, part: Share, number: int) -> list[Block]:
+    """One depth of multi-token prediction: what joins its two inputs, and its layer."""
+    start, ops = joined(model, part, embedding(model, part)[0]), layer(model, part, number)
+    plan = recompute.plan(ops, setting.recompute, part)
+    size = sum(op.saved for op in start)
+    return [Block(start, number, NOTHING, KEPT, size), Block(ops, number, plan, KEPT, plan.kept)]
+
+
+def _forward(blocks: Sequence[Block], around: Edges) -> Program:
     writer = Writer()
     for block in blocks:
         begin = len(writer.items)
         _forward_operators(writer, block.operators, around, "F", block.layer)
         writer.remember(begin, block.category, block.kept, "start")
-        writer.remember(begin, block.category, block.logits[0], "start")
-        writer.remember(-1, block.category, -block.logits[0], "end")
-    writer.remember(0, "activations", activations, "start")
+        writer.remember(begin, block.category, block.copied, "start")
+        writer.remember(-1, block.category, -block.copied, "end")
     return writer.items
 
 
@@ -143,16 +158,18 @@ def _forward_operators(
 
 
 def _backward(
-    blocks: Sequence[Block], around: Edges, overlap: bool, activations: float, weights: bool
+    blocks: Sequence[Block], around: Edges, overlap: bool, how: str, weights: bool
 ) -> Program:
     """Input gradients of every operator in turn, with ``weights`` each followed by the weight's."""
     writer = Writer()
     for block in reversed(blocks):
+        at: int | None = None  # where input gradients begin
         _again(writer, block.plan.ahead, around, block.plan.ahead_size)
         for step in recompute.backward(block.operators, block.plan.regions):
             for region in step.begins:
                 _again(writer, [(block.layer, region.again)], around, region.size)
             begin = len(writer.items)
+            at = begin if at is None else at
             _gradients(writer, step.operator, around, block.layer, overlap, weights)
             if step.operator.name == LOSS:
                 writer.remember(begin, block.category, block.logits[0], "start")
@@ -160,10 +177,12 @@ def _backward(
             for region in step.ends:
                 left = 0.0 if weights else region.later
                 writer.remember(-1, "recompute", left - region.size, "end")
+        if at is not None and block.scratch:
+            writer.remember(at, INPUT_GRADIENTS, block.scratch, "start")
+            writer.remember(at, INPUT_GRADIENTS, -block.scratch, "end")
         left = block.kept * (1 if weights else 0.5) + block.logits[0] - block.logits[1]
         writer.remember(-1, block.category, -left, "end")
-    _made_whole(writer)
-    writer.remember(-1, "activations", -activations, "end")
+    _made_whole(writer, how)
     return writer.items
 
 
@@ -216,9 +235,7 @@ def _gather_again(writer: Writer, op: Operator, around: Edges, number: int) -> t
     return (writer.collective(name, edge.axis, kind, size, "W", number, exposed=False),)
 
 
-def _weight_gradients(
-    blocks: Sequence[Block], around: Edges, overlap: bool, activations: float
-) -> Program:
+def _weight_gradients(blocks: Sequence[Block], around: Edges, overlap: bool, how: str) -> Program:
     """All weight gradients alone; what has to be gathered arrives beside the GEMM before."""
     writer = Writer()
     jobs = [(b, op) for b in reversed(blocks) for op in reversed(b.operators) if op.weight]
@@ -232,32 +249,33 @@ def _weight_gradients(
             writer.remember(-1, block.category, -block.kept / 2, "end")
             later = sum(region.later for region in block.plan.regions)
             writer.remember(-1, "recompute", -later, "end")
-    _made_whole(writer)
-    writer.remember(-1, "activations", -activations, "end")
+    _made_whole(writer, how)
     return writer.items
 
 
-def _made_whole(writer: Writer) -> None:
-    """Let the layers' largest weight gradient and those of the model's ends take their bytes.
+def _made_whole(writer: Writer, how: str) -> None:
+    """Let weight gradients take their bytes: in passing, kept to the end, or only the ends'.
 
-    The others come when no more is held than then.
+    In passing the layers' largest is enough, at the first kernel that makes it: what a layer keeps
+    goes with it. Cached ones of layers stay (:mod:`sim.resident`).
     """
     sizes = {i: _weight_bytes(item) for i, item in enumerate(writer.items) if item.phase == "W"}
     inner = [i for i in sizes if writer.items[i].layer >= 0]
     ends = [i for i in sizes if writer.items[i].layer < 0]
-    for i in [*sorted(inner, key=lambda i: -sizes[i])[:1], *ends]:
+    largest = sorted(inner, key=lambda i: -sizes[i])[:1]
+    taken = {"passing": [*largest, *ends], "cached": ends, "kept": list(sizes)}[how]
+    for i in taken:
         writer.remember(i, WEIGHT_GRADIENT, sizes[i], "start")
-        writer.remember(i, WEIGHT_GRADIENT, -sizes[i], "end")
+        writer.remember(-1 if how == "kept" else i, WEIGHT_GRADIENT, -sizes[i], "end")
 
 
 def _weight_bytes(item: Item) -> float:
     """Bytes of the weight gradient that a kernel makes; of experts', one after the other, the
     largest."""
     match item:
-        case Kernel(work=Compute(kind="gemm" | "grouped_gemm", shape=shape, dtype=dtype)):
-            runs = zip(shape[1::4], shape[2::4], strict=True)
+        case Kernel(work=Compute(kind="gemm" | "grouped_gemm", dtype=dtype) as work):
             width = max(BYTES[dtype], 2)  # no gradient of 8 bits
-            return float(max(m * n for m, n in runs) * width)
+            return float(max(m * n for m, n in matrices(work)) * width)
         case Kernel(work=Compute(kind="elementwise", shape=(rows, columns), dtype=dtype)):
             return float(rows * columns * BYTES[dtype])
     return 0.0

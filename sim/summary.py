@@ -12,11 +12,14 @@ from sim.analysis import breakdown as breakdowns
 from sim.analysis.critical_path import critical_path
 from sim.analysis.idle import bubble, idle
 from sim.analysis.memory import peaks
+from sim.analysis.reserved import reserved
 from sim.analysis.steps import ends, steady
 from sim.analysis.traffic import bytes_sent
 from sim.cluster import Cluster
 from sim.job import Job
 from sim.model import model_flops
+from sim.outside import outside
+from sim.pieces import pieces
 from sim.recipe import Recipe
 from sim.recomputation import hardware_flops
 from sim.resident import on_host
@@ -51,7 +54,7 @@ def summary(
         "bubble": {**gaps, "by_cause_s": _each(gaps["by_cause_s"], steps)},
         "time_s": _each(times, steps),
         "bytes_sent": _each(sent, recipe.simulation.steps or 1),
-        "memory": [asdict(peak) for peak in peaks(timeline)],
+        "memory": _memory(recipe, job, cluster, timeline),
         **_host_memory(job),
         "critical_path_s": _each(critical_path(shown).seconds, steps),
         **_several(job, timeline, steps),
@@ -78,6 +81,19 @@ def _host_memory(job: Job) -> dict[str, Any]:
         rank = int(job.ranks[0, 0, 0, q])
         ranks.append({"rank": rank, "bytes": sum(held.values()), "by_category": held})
     return {"host_memory": ranks}
+
+
+def _memory(recipe: Recipe, job: Job, cluster: Cluster, timeline: Timeline) -> list[dict[str, Any]]:
+    """The peak of every simulated rank and, if asked for, what the allocator reserves."""
+    memory = [asdict(peak) for peak in peaks(timeline)]
+    way = recipe.simulation.allocator
+    if way != "exact":
+        held = reserved(timeline, way == "expandable", pieces(job))
+        memory = [entry | asdict(of) for entry, of in zip(memory, held, strict=True)]
+    besides = outside(job.mesh, cluster.gpu.costs.get("runtime"))
+    for entry in memory:
+        entry["device_bytes"] = entry.get("reserved_bytes", entry["peak_bytes"]) + besides
+    return memory
 
 
 def _several(job: Job, timeline: Timeline, steady_steps: int) -> dict[str, Any]:

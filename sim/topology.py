@@ -76,6 +76,7 @@ FITTED: dict[str, dict[str, str]] = {
     "memory_kernels": {"fixed": "delay", **dict.fromkeys(_KERNELS, "share")},
 }
 """The tables of fitted constants in [gpu], all keys required; gemm has one of them per dtype."""
+_RUNTIME = {"context": "B", "workspace": "B", "channels": "count", "connection": "B"}
 _COMMUNICATION = {
     "sms": dict.fromkeys((*_SENT, "exchange", "fabric", "fabric_p2p", "nvls"), "sms"),
     "hbm": dict.fromkeys(_SENT, "amount"),
@@ -165,7 +166,7 @@ def _refuse_unknown(raw: Table, where: str) -> None:
     for table, keys in _TABLES.items():
         found = _find(raw, table, where)
         inner = [t.partition(".")[2] for t in _TABLES if t.startswith(f"{table}.")]
-        inner += [*FITTED, "communication"] if table == "gpu" else []
+        inner += [*FITTED, "communication", "runtime"] if table == "gpu" else []
         _refuse(found, [*keys, *inner, "source"], f"{where}: {table}")
 
 
@@ -273,6 +274,8 @@ def _costs(raw: Table, gpu: Table, where: str) -> Table:
             out[name] = {d: _fitted(t, keys, f"{place}.{d}") for d, t in by_dtype.items()}
         else:
             out[name] = _fitted(raw[name], keys, place)
+    if "runtime" in raw:
+        out["runtime"] = _fitted(raw["runtime"], _RUNTIME, f"{where}: gpu.runtime")
     if "communication" in raw:
         out["communication"] = _communication(raw["communication"], gpu["sms"], where)
     return out

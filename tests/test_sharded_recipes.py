@@ -85,7 +85,7 @@ REFUSED = [
     ({"accumulate": True}, "parallelism.accumulate = true needs zero = 2 or 3, or fsdp"),
     ({"fsdp": {"kind": "yafsdp"}, "accumulate": True}, "yafsdp makes gradients in two buffers"),
     ({"zero": 2, "first_bucket_mb": 1.0}, "first_bucket_mb needs zero = 0 or 1"),
-    ({"zero": 1, "gradient_as_bucket_view": False}, "gradient_as_bucket_view = false needs zero"),
+    ({"zero": 2, "gradient_as_bucket_view": False}, "gradient_as_bucket_view = false needs zero"),
     ({"fsdp": {"sharding": "FULL_SHARD"}}, 'fsdp.sharding is a key of kind = "fsdp1"'),
     ({"fsdp": {"kind": "yafsdp", "prefetch": 1}}, 'fsdp.prefetch is a key of kind = "fsdp2"'),
     ({"fsdp": {"kind": "fsdp1", "sharding": "HYBRID_SHARD"}}, "needs shard, the ranks that share"),

@@ -35,17 +35,18 @@ class Peak:
     by_category: dict[str, float]  # bytes at that time
 
 
-class _Changes(NamedTuple):
+class Changes(NamedTuple):
     """What a rank allocates and frees, in order of time."""
 
     seconds: Floats
     bytes: Floats
     category: NDArray[np.int8]
+    op: NDArray[np.int64]  # whose they are
 
 
 def peaks(timeline: Timeline) -> list[Peak]:
     """The peak of every simulated rank, ascending."""
-    return [_peak(timeline, rank, changes) for rank, changes in _by_rank(timeline)]
+    return [_peak(timeline, rank, rows) for rank, rows in changes(timeline)]
 
 
 def curves(timeline: Timeline) -> dict[int, Curve]:
@@ -53,25 +54,25 @@ def curves(timeline: Timeline) -> dict[int, Curve]:
 
     Every curve spans the whole step: its first row is the first start, its last row the last end.
     """
-    return {rank: _curve(timeline, rank, changes) for rank, changes in _by_rank(timeline)}
+    return {rank: _curve(timeline, rank, rows) for rank, rows in changes(timeline)}
 
 
-def _curve(timeline: Timeline, rank: int, changes: _Changes) -> Curve:
+def _curve(timeline: Timeline, rank: int, rows: Changes) -> Curve:
     base = sum(timeline.graph.resident.get(rank, {}).values())
     zero, last = float(timeline.start.min()), float(timeline.end.max())
-    seconds = np.concatenate([[zero], changes.seconds, [last]])
-    sums = np.cumsum(changes.bytes)
+    seconds = np.concatenate([[zero], rows.seconds, [last]])
+    sums = np.cumsum(rows.bytes)
     held = base + np.concatenate([[0.0], sums, sums[-1:] if len(sums) else [0.0]])
     final = np.append(seconds[1:] != seconds[:-1], True)  # the last change of each instant
     return Curve(seconds[final], held[final])
 
 
-def _peak(timeline: Timeline, rank: int, changes: _Changes) -> Peak:
+def _peak(timeline: Timeline, rank: int, rows: Changes) -> Peak:
     graph = timeline.graph
-    held = np.append(0.0, np.cumsum(changes.bytes))
+    held = np.append(0.0, np.cumsum(rows.bytes))
     k = int(np.argmax(held))
     by_category = dict(graph.resident.get(rank, {}))
-    now = np.bincount(changes.category[:k], changes.bytes[:k], len(graph.categories))
+    now = np.bincount(rows.category[:k], rows.bytes[:k], len(graph.categories))
     for name, size in zip(graph.categories, now.tolist(), strict=True):
         if size:
             by_category[name] = by_category.get(name, 0.0) + size
@@ -79,12 +80,13 @@ def _peak(timeline: Timeline, rank: int, changes: _Changes) -> Peak:
         rank=rank,
         stands_for=graph.stands_for.get(rank, 1),
         peak_bytes=float(held[k]) + sum(graph.resident.get(rank, {}).values()),
-        seconds=float(changes.seconds[k - 1] if k else timeline.start.min()),
+        seconds=float(rows.seconds[k - 1] if k else timeline.start.min()),
         by_category=by_category,
     )
 
 
-def _by_rank(timeline: Timeline) -> Iterator[tuple[int, _Changes]]:
+def changes(timeline: Timeline) -> Iterator[tuple[int, Changes]]:
+    """Every simulated rank, ascending, and what it allocates and frees."""
     graph = timeline.graph
     op = np.repeat(np.arange(len(graph)), np.diff(graph.memory_start))
     seconds = np.where(graph.memory_at_end, timeline.end[op], timeline.start[op])
@@ -93,5 +95,6 @@ def _by_rank(timeline: Timeline) -> Iterator[tuple[int, _Changes]]:
     ranks = graph.ranks()
     bounds = np.searchsorted(rank[order], np.append(ranks, ranks[-1:] + 1))
     for k, one in enumerate(ranks.tolist()):
-        rows = order[bounds[k] : bounds[k + 1]]
-        yield one, _Changes(seconds[rows], graph.memory_bytes[rows], graph.memory_category[rows])
+        of = order[bounds[k] : bounds[k + 1]]
+        sizes, categories = graph.memory_bytes[of], graph.memory_category[of]
+        yield one, Changes(seconds[of], sizes, categories, op[of])

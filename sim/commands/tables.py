@@ -82,11 +82,12 @@ def show_memory(memory: Sequence[Figures], capacity: float) -> None:
     ends = [high] if _peak(low) == _peak(high) else [low, high]
     categories = sorted({name for end in ends for name in end["by_category"]})
     rows = [
-        ("peak", *(units.size(_peak(end)) for end in ends)),
+        ("peak", *(units.size(end["peak_bytes"]) for end in ends)),
         *(
             (name, *(units.size(end["by_category"].get(name, 0.0)) for end in ends))
             for name in categories
         ),
+        ("with context and NCCL", *(units.size(_peak(end)) for end in ends)),
     ]
     names = [
         f"{word}: rank {end['rank']}" for word, end in zip(("least", "most"), ends, strict=False)
@@ -165,4 +166,4 @@ def show_traced(traced: Written, ops: int) -> None:
 
 
 def _peak(entry: Figures) -> float:
-    return float(entry["peak_bytes"])
+    return float(entry.get("device_bytes", entry["peak_bytes"]))
