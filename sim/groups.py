@@ -56,6 +56,12 @@ def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
         case "shard" | "reshard" | "replicate":
             replicas = group(job, "dp", lane, q)
             return replicas[_shards(job, axis, replicas.index(int(ranks[*lane, q])))]
+        case "edp_shard" | "edp_replicate":
+            rank = int(ranks[*lane, q])
+            copies, n = job.mesh.group_of(rank, "edp"), job.data.of_experts.optimizer_split
+            at = copies.index(rank)
+            begin = at - at % n
+            return copies[at % n :: n] if axis == "edp_replicate" else copies[begin : begin + n]
         case "model":
             return _norm(job, lane)
     return job.mesh.group_of(int(ranks[*lane, q]), axis)
@@ -167,7 +173,8 @@ def _inside(job: Job, stride: Mapping[str, int]) -> list[int]:
     runs = {data.optimizer_split, data.sharding.regroup if data.sharding else 1}
     out += [least * n for n in runs if n > 1]
     if mesh.ep * mesh.etp > 1:
-        out += [mesh.etp, mesh.etp * mesh.ep]
+        own = data.of_experts.optimizer_split if data.sharding else 1
+        out += [mesh.etp, mesh.etp * mesh.ep, mesh.etp * mesh.ep * own]
     return out
 
 

@@ -157,12 +157,6 @@ def _experts(recipe: Recipe) -> None:
             f"model.shared_experts x expert_ffn = {shared} cannot be split over "
             f"parallelism.tp = {p.tp}; tp must divide it"
         )
-    apart = p.tp * p.ep * p.etp > 1
-    if apart and (p.zero > 1 or p.fsdp):
-        raise ValueError(
-            "parallelism.ep or tp > 1 with model.experts and sharded parameters or gradients "
-            "is not simulated yet; zero must be 0 or 1, without fsdp"
-        )
 
 
 def _latent(recipe: Recipe) -> None:

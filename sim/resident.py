@@ -18,8 +18,9 @@ def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]
 
     In mixed precision 2 + 2 + 12 per parameter (Rajbhandari et al. 2019, section 3.1), 2 + 4 + 12
     with fp32 gradients; ZeRO-1 splits the 12 over the replicas, ZeRO-2 also the gradients, ZeRO-3
-    and FSDP all of it. YaFSDP's buffers hold its largest unit twice. A pipeline that is not flushed
-    keeps the weights of as many updates before (PipeDream's stash, 2BW's second buffer).
+    and FSDP all of it; experts are split over the ranks that hold the same. YaFSDP's buffers hold
+    its largest unit twice. A pipeline that is not flushed keeps the weights of as many updates
+    before (PipeDream's stash, 2BW's second buffer).
     """
     parts = [job.held(s) for s in stages]
     held, experts = (sum(getattr(of, name) for of in parts) for name in ("total", "expert"))
@@ -27,9 +28,9 @@ def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]
     state = ADAM + (MASTER if weight < 4 else 0)
     stale = job.stale[q] if job.stale else 0
     return {
-        "weights": held * weight / job.data.weight_split,
+        "weights": job.data.weights(held, experts) * weight,
         **({"stashed_weights": float(stale * held * weight)} if stale else {}),
-        "gradients": held * BYTES[job.data.grad_dtype] / job.data.gradient_split,
+        "gradients": job.data.gradients(held, experts) * BYTES[job.data.grad_dtype],
         "optimizer": job.data.share(held, experts) * state,
         **_buffers(job, stages, held),
     }
@@ -54,7 +55,8 @@ def stage_units(job: Job, stage: int) -> list[Unit]:
     s, first, last = job.data.sharding, stage == 0, stage == job.stages - 1
     if s is None:
         return []
-    held = sizes(job.model, job.setting.tp, job.layers(stage), first, last)
+    apart = None if job.data.experts is None else (job.setting.ep, job.setting.etp)
+    held = sizes(job.model, job.setting.tp, job.layers(stage), first, last, apart)
     found = units(held, s.wrap, s.root, job.model.tied and first and last)
     kept = [unit.kept or s.keep for unit in found]
     if s.fetch:
