@@ -1,4 +1,4 @@
-"""Experts under ZeRO-2, ZeRO-3 and FSDP: shared by the ranks that hold the same, as formulas say."""
+"""Experts under ZeRO-2, ZeRO-3 and FSDP: shared by the ranks that hold the same ones."""
 
 from __future__ import annotations
 
