@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.job import Job
 from sim.strategies import context
@@ -129,6 +130,17 @@ def folded(over: Sequence[Atom], names: Collection[str]) -> tuple[str, ...]:
     there = {atom.axis for atom in over}
     parts = [a.name for a in over if a.name in names and a.axis not in whole]
     return (*(axis for axis in whole if axis in there), *parts)
+
+
+def alike(job: Job, over: Sequence[Atom], kinds: NDArray[np.int64] | None) -> frozenset[str]:
+    """The atoms along which all ranks are of one kind; ``kinds`` has that of each rank."""
+    if kinds is None:
+        return frozenset(atom.name for atom in over)
+    grid = kinds[_rank_at(job)]
+    cells = grid.reshape(*(atom.size for atom in over[::-1]), grid.shape[1])
+    axes = {atom.name: len(over) - 1 - k for k, atom in enumerate(over)}
+    same = (name for name, at in axes.items() if np.all(cells == cells.take([0], axis=at)))
+    return frozenset(same)
 
 
 def simulated(job: Job, over: Sequence[Atom], names: Collection[str]) -> list[Lane]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import schedules
-from sim import residual_legality, sharded_legality
+from sim import perturbation_legality, residual_legality, sharded_legality
 from sim.recipe import Recipe
 
 AXES = "tp-cp-ep-dp-pp"
@@ -290,4 +290,5 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     _stages,
     _batch,
     sharded_legality.check,
+    perturbation_legality.check,
 )

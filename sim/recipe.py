@@ -20,6 +20,7 @@ from sim.sections import (
     FsdpTable,
     LoadSection,
     MlaSection,
+    PerturbationSection,
     Section,
 )
 from sim.topology import MOST_GPUS
@@ -265,7 +266,7 @@ class Recipe(Section):
     parallelism: ParallelismSection = ParallelismSection()
     schedule: ScheduleSection = ScheduleSection()
     training: TrainingSection
-    perturbations: list[Table] = Field([])
+    perturbations: list[PerturbationSection] = Field([])
     simulation: SimulationSection = SimulationSection()
 
     @property

@@ -10,7 +10,13 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from sim.recipe import Recipe
-from sim.sections import DeepSpeedTable, FsdpTable, LoadSection, MlaSection
+from sim.sections import (
+    DeepSpeedTable,
+    FsdpTable,
+    LoadSection,
+    MlaSection,
+    PerturbationSection,
+)
 
 SECTIONS: dict[str, list[str]] = {
     name: sorted(field.annotation.model_fields)
@@ -74,6 +80,8 @@ def sentence(
     problems = error.errors(include_url=False)  # a misspelt key also makes another one missing
     problem = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
     where = [section] * bool(section) + [str(part) for part in problem["loc"]]
+    if where[0] == "perturbations" and len(where) > 2:
+        return _of_perturbation(problem, where)
     inner, bound = ".".join(where[:2]) in TABLES, problem.get("ctx", {})
     name = ".".join(where[: 2 + inner])
     if spelling is not None:
@@ -108,6 +116,29 @@ def sentence(
             return f"{found} must be a table, [{name}]"
         case kind:
             return f"{found} must be {_TYPES.get(kind, problem['msg'].lower())}"
+
+
+def _of_perturbation(problem: Mapping[str, Any], where: list[str]) -> str:
+    """What is wrong with a key of one of the tables [[perturbations]]."""
+    name, bound = f"perturbations[{where[1]}].{where[2]}", problem.get("ctx", {})
+    known = sorted(PerturbationSection.model_fields)
+    found = f"{name} = {brief(problem['input'])}"
+    match problem["type"]:
+        case "extra_forbidden":
+            near = _near(where[2], known)
+            return f"unknown key {name}; " + (
+                f"did you mean {near}?" if near else f"it has {', '.join(known)}"
+            )
+        case "greater_than":
+            return f"{found} must be greater than {bound['gt']:g}"
+        case "greater_than_equal":
+            return f"{found} must be at least {bound['ge']}"
+        case "less_than_equal":
+            return f"{found} must be at most {bound['le']:g}"
+        case kind:
+            numbers = where[2] in ("rank", "noise", "lengths")
+            fits = "a number or a list of numbers" if numbers else problem["msg"].lower()
+            return f"{found} must be {fits if numbers else _TYPES.get(kind, fits)}"
 
 
 def _choice(problem: Mapping[str, Any]) -> str:

@@ -101,6 +101,13 @@ CONTEXT: dict[str, dict[str, Any]] = {
     "allgather contiguous": {"cp_kind": "allgather", "cp_placement": "contiguous"},
     "usp": {"cp_kind": "usp", "ulysses": 2},
 }
+PERTURBED: dict[str, dict[str, Any]] = {
+    "slow rank": {"rank": 0, "compute": 1.4},
+    "noise": {"rank": 0, "noise": 0.2},
+    "lengths": {"lengths": [1.0, 0.5, 1.5]},
+    "pause": {"rank": 0, "stall": "1 ms"},
+    "slow links": {"rank": 0, "link": "nvlink", "bandwidth": 0.5},
+}
 KEYS: dict[str, list[Any]] = {
     "model": list(MODELS),
     "tied": [False, True],
@@ -124,6 +131,7 @@ KEYS: dict[str, list[Any]] = {
     "steps": [1, 1, 2],
     "host": [False, False, True],
     "order": ["tp-cp-ep-dp-pp", "tp-cp-ep-dp-pp", "tp-pp-dp-cp-ep"],
+    "perturbed": ["", "", *PERTURBED],
 }
 MOST_RANKS = 16
 MANY = int(os.environ.get("TRAINCAST_COMBINATIONS", "24"))
@@ -181,6 +189,7 @@ def recipe_of(c: Choice) -> dict[str, Any]:
             "global_batch": c["dp"] * c["pp"] * c["batch"],
             "recompute": c["recompute"],
         },
+        "perturbations": [PERTURBED[c["perturbed"]]] if c["perturbed"] else [],
         "simulation": {"host": c["host"]} | steps,
     }
 

@@ -27,8 +27,9 @@ ORDER = (
     "experts convolution layer program template writer "
     "strategies activations stage job groups resident held programs build host fold price "
     "stage_times analysis plots schedule_run "
-    "sections recipe refusals translate residual_legality sharded_legality legality order_file "
-    "config replicas summary runs compare check balance"
+    "sections recipe refusals translate residual_legality sharded_legality "
+    "perturbation_legality legality order_file config replicas slow_links uneven perturbed "
+    "summary runs compare check balance"
 )
 FRONT_DOOR = {"sim", "sim.cli", "sim.commands"}  # may import from everywhere
 HEAVY = {"numpy", "matplotlib", "pandas", "networkx", "simpy", "scipy"}
