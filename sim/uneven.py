@@ -1,4 +1,4 @@
-"""Kernels that take longer than their work says: by chance, or by the length of their microbatch."""
+"""Kernels that do not take what their work says: by chance, or by their microbatch's length."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def of_tokens(graph: Graph) -> Flags:
     """Per op: its work is that of a microbatch's tokens, if it is a kernel."""
     aside = np.array([name.startswith(ASIDE) for name in graph.names])
     passes = np.isin(graph.phase, PASSES) & (graph.microbatch >= 0)
-    return passes & ~aside[graph.name]
+    out: Flags = passes & ~aside[graph.name]
+    return out
 
 
 def longer(graph: Graph, machine: Machine, ops: NDArray[np.int64], length: Floats) -> Floats:

@@ -170,10 +170,11 @@ def test_noise_has_the_mean_and_spread_that_it_says() -> None:
     assert ratio.mean() == pytest.approx(1.0, abs=3 * 0.204 / np.sqrt(n))
     assert same(noisy, simulated({"noise": 0.2}, m=20).timeline)
     assert not same(noisy, simulated({"noise": 0.2}, m=20, seed=1).timeline)
-    two = simulated({"noise": 0.2}, gpus=2, dp=2).timeline
-    first, second = (took(two, kernels(two, rank)) for rank in (0, 1))
-    assert abs(np.corrcoef(first / second, first)[0, 1]) < 1
-    assert not np.allclose(first, second)
+    way = {"gpus": 2, "dp": 2, "m": 20, "overlap_grad_reduce": False}
+    alone, two = simulated(**way).timeline, simulated({"noise": 0.2}, **way).timeline
+    of = took(alone, kernels(alone))
+    logs = [np.log(took(two, kernels(two, rank)) / of) for rank in (0, 1)]
+    assert abs(np.corrcoef(*logs)[0, 1]) < 3 / np.sqrt(len(of))
 
 
 def test_noise_from_a_recording() -> None:
@@ -340,6 +341,6 @@ def test_a_refusal_is_one_sentence(table: dict[str, Any], sentence: str) -> None
 
 
 def test_too_many_noisy_ranks_are_refused() -> None:
-    way = {"gpus": 8192, "tp": 8, "sp": True, "pp": 8, "dp": 128, "m": 64}
+    way = {"gpus": 8192, "tp": 8, "sp": True, "pp": 4, "dp": 256, "m": 64}
     with pytest.raises(ValueError, match="perturbations make 8,192 ranks differ, whose"):
         simulated({"noise": 0.1}, **way)
