@@ -212,14 +212,25 @@ def test_a_pause_where_there_is_time_costs_nothing() -> None:
     """The second stage waits for its first input anyway; a stream may pause that nobody needs."""
     way = {"gpus": 2, "pp": 2, "m": 4, "model": {"tied": False}}
     plain = simulated(**way).timeline
-    graph = plain.graph
-    forward = (graph.rank == 1) & (graph.phase == PHASES.index("F"))
-    waits = plain.start[forward].min()
+    waits = plain.start[kernels(plain, 1)[1]]  # behind the kernel that zeroes gradients
+    assert waits > 5e-5
     at = {"rank": 1, "at": "0 s", "stream": "compute"}
     short = simulated({"stall": f"{0.8 * waits * 1e6} us"} | at, **way).timeline
     assert short.seconds == pytest.approx(plain.seconds, rel=1e-12)
     long = simulated({"stall": f"{3 * waits * 1e6} us"} | at, **way).timeline
-    assert long.seconds == pytest.approx(plain.seconds + 2 * waits, rel=1e-3)
+    late = plain.end[kernels(plain, 1)[0]] + 2 * waits
+    assert long.seconds == pytest.approx(plain.seconds + late, rel=1e-6)
+
+
+def test_a_pause_begins_when_it_says() -> None:
+    """While the second stage waits for its first input: it goes on a pause later."""
+    way = {"gpus": 2, "pp": 2, "m": 4, "model": {"tied": False}}
+    plain = simulated(**way).timeline
+    waits = plain.start[kernels(plain, 1)[1]]  # behind the kernel that zeroes gradients
+    assert waits > 5e-5
+    at = {"rank": 1, "at": f"{0.5 * waits * 1e6} us", "stall": f"{waits * 1e6} us"}
+    paused = simulated(at, **way).timeline
+    assert paused.start[kernels(paused, 1)[1]] == pytest.approx(1.5 * waits, rel=1e-9)
 
 
 def test_all_ranks_that_pause_alike_stay_folded() -> None:
@@ -245,6 +256,23 @@ def test_lengths_scale_kernels_and_attention_by_the_square() -> None:
         work = float(machine.alone[graph.work[i]] - machine.fixed[graph.work[i]])
         expected += work * (lengths[op.microbatch] ** power - 1)
     assert uneven.timeline.seconds == pytest.approx(expected, rel=1e-9)
+
+
+def test_lengths_go_on_in_the_next_step() -> None:
+    """Six samples of two steps have four lengths in turn."""
+    lengths = (1.0, 2.0, 3.0, 4.0)
+    plain = simulated(steps=2).timeline
+    uneven = simulated({"lengths": list(lengths)}, steps=2).timeline
+    graph = plain.graph
+    name = np.array(graph.names)[graph.name]
+    ops = np.flatnonzero((name == "qkv_wgrad") | (name == "fc1"))
+    sample = graph.step[ops] * 3 + graph.microbatch[ops]
+    assert set(sample.tolist()) == set(range(6))
+    for k in range(6):
+        ratio = took(uneven, ops[sample == k]) / took(plain, ops[sample == k])
+        assert (ratio.min() == pytest.approx(1.0)) == (lengths[k % 4] == 1.0)
+    first, again = (took(uneven, ops[sample == k]) for k in (1, 5))
+    assert first == pytest.approx(again)
 
 
 def test_lengths_go_round_the_replicas_as_samples_do() -> None:
