@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from sim.layer import layer
 from sim.model import Model, Setting
+from sim.mtp import joined
 from sim.strategies import recompute, share
 from sim.strategies.embedding import embedding, head
 
@@ -39,12 +40,20 @@ def stage_bytes(
     """Bytes by category that a stage keeps for one microbatch on one rank."""
     part = share(model, setting, ep_rank=ep_rank)
     each = [recompute.kept(layer(model, part, i), setting.recompute) for i in layers]
+    for i in depths(model, last):
+        each.append(recompute.kept(layer(model, part, i), setting.recompute))
+        each += [op.saved for op in joined(model, part, embedding(model, part)[0])]
     sizes = {"activations": sum(each)}
     if first:
         sizes["embedding"] = sum(op.saved for op in embedding(model, part))
     if last:
-        sizes["logits"] = sum(op.saved for op in head(model, part))
+        sizes["logits"] = (1 + model.mtp) * sum(op.saved for op in head(model, part))
     return {category: size for category, size in sizes.items() if size}
+
+
+def depths(model: Model, last: bool) -> Sequence[int]:
+    """The numbers of the layers of multi-token prediction on a stage."""
+    return model.with_depths((), last)
 
 
 def first_stage_bytes(model: Model, setting: Setting, pipeline: int, chunks: int = 1) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from schedules import Step, flat
-from sim import topology
+from sim import fp8_legality, topology
 from sim.held import Profile, most_held
 from sim.job import Job
 from sim.recipe import Recipe
@@ -25,6 +25,7 @@ def check(recipe: Recipe) -> dict[str, Any]:
     Raises ValueError, in one sentence, for what cannot run.
     """
     spec = topology.room(topology.read(recipe.cluster.topology), recipe.cluster.gpus)
+    fp8_legality.able(recipe, recipe.cluster.topology, spec["gpu"]["peak"])
     job = job_of(recipe)
     each = job.mesh.tp * job.mesh.cp * job.mesh.dp
     known: dict[object, Profile] = {}

@@ -82,6 +82,7 @@ _DEEPSEEK_V3 = {
     "qk_nope_head_dim": 128,
     "qk_rope_head_dim": 64,
     "v_head_dim": 128,
+    "num_nextn_predict_layers": None,  # stands in the published file, not in transformers
 }
 FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": _GPT2,
@@ -137,6 +138,7 @@ _DEEPSEEK_KEYS = {
     "expert_ffn": "moe_intermediate_size",
     "shared_experts": "n_shared_experts",
     "dense_layers": "first_k_dense_replace",
+    "mtp": "num_nextn_predict_layers",
 }
 KEYS = {
     "gpt2": _GPT2_KEYS,
@@ -151,7 +153,13 @@ ONLY: dict[str, dict[str, tuple[object, ...]]] = {
     "deepseek_v3": {"moe_layer_freq": (1,), "attention_bias": (False,), "mlp_bias": (False,)},
 }
 """Keys of a family that say what is not simulated, and the values that are."""
-MAY_BE_NULL = ("n_inner", "num_key_value_heads", "head_dim", "n_shared_experts")
+MAY_BE_NULL = (
+    "n_inner",
+    "num_key_value_heads",
+    "head_dim",
+    "n_shared_experts",
+    "num_nextn_predict_layers",
+)
 GPT2_IS = {"gated": False, "norm": "layer", "qkv_bias": True, "bias": True, "position": "learned"}
 LLAMA_IS = {"gated": True, "norm": "rms", "position": "rope", "dropout": 0.0}
 """What holds of every model of these families, the second one for all but GPT-2."""

@@ -63,6 +63,8 @@ def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
             at = copies.index(rank)
             begin = at - at % n
             return copies[at % n :: n] if axis == "edp_replicate" else copies[begin : begin + n]
+        case "amax":  # of a stage's maxima
+            return tuple(sorted(ranks[:, :, :, q].ravel().tolist()))
         case "model":
             return _norm(job, lane)
     return job.mesh.group_of(int(ranks[*lane, q]), axis)

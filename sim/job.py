@@ -60,8 +60,11 @@ class Job:
         first, last = stage == 0, stage == self.stages - 1
         s, layers = self.setting, self.layers(stage)
         held = parameters(self.model, s.tp, layers, first, last, s.ep, s.etp)
-        once = self.model.tied and self._one_rank_has_both_ends and not self.data.sharding
-        return held._replace(head=0) if once else held
+        if not self._one_rank_has_both_ends or self.data.sharding:
+            return held
+        if self.model.tied:
+            return held._replace(head=0)
+        return held if first else held._replace(embedding=0)  # multi-token prediction's
 
     @cached_property
     def _one_rank_has_both_ends(self) -> bool:

@@ -15,6 +15,7 @@ from sim.mla import latent_attention
 from sim.mlp import mlp
 from sim.model import Model
 from sim.operators import Launch, Operator, Share, linear, memory, norm
+from sim.quantise import quantised
 
 
 def layer(model: Model, share: Share, number: int = 0) -> tuple[Operator, ...]:
@@ -33,7 +34,7 @@ def _layer(model: Model, share: Share, routed: bool) -> tuple[Operator, ...]:
         *attention(model, share),
         linear(share, "projection", attended, share.hidden, "row"),
     )
-    return (
+    operators = (
         norm(share, "attention_norm"),
         *(latent_attention(model.mla, share) if model.mla else inward),
         residual(model, share, "attention_residual"),
@@ -41,6 +42,7 @@ def _layer(model: Model, share: Share, routed: bool) -> tuple[Operator, ...]:
         *(experts(model, share) if routed else mlp(model, share, share.ffn)),
         residual(model, share, "mlp_residual"),
     )
+    return quantised(operators, share)
 
 
 def residual(model: Model, share: Share, name: str) -> Operator:

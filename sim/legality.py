@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import schedules
-from sim import perturbation_legality, residual_legality, sharded_legality
+from sim import fp8_legality, perturbation_legality, residual_legality, sharded_legality
 from sim.recipe import Recipe
 
 AXES = "tp-cp-ep-dp-pp"
@@ -167,6 +167,22 @@ def _latent(recipe: Recipe) -> None:
         )
 
 
+def _depths(recipe: Recipe) -> None:
+    """What depths of multi-token prediction go with."""
+    model, p = recipe.model, recipe.parallelism
+    if not model.mtp:
+        return
+    for what, found in (
+        ("model.blocks", model.blocks),
+        ('model.position = "learned"', model.position == "learned"),
+        ("parallelism.fsdp", p.fsdp),
+        ("parallelism.zero = 3", p.zero == 3),
+        ("training.offload", recipe.training.offload),
+    ):
+        if found:
+            raise ValueError(f"model.mtp = {model.mtp} is not simulated with {what}")
+
+
 def _combinations(recipe: Recipe) -> None:
     p = recipe.parallelism
     if p.tp > 1 and p.tp_overlap and not p.sp:
@@ -285,10 +301,12 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     _context,
     _experts,
     _latent,
+    _depths,
     _combinations,
     _schedule,
     _stages,
     _batch,
     sharded_legality.check,
+    fp8_legality.check,
     perturbation_legality.check,
 )

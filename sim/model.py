@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sim import resnet
+from sim.precision import Fp8
 from sim.resnet import Resnet
 from sim.routing import BALANCED, Load
 from sim.units import BYTES as BYTES
@@ -69,11 +70,17 @@ class Model:
     capacity_factor: float | None = None  # none: nothing is dropped
     load: Load = BALANCED
     mla: Mla | None = None
+    mtp: int = 0  # depths of multi-token prediction, each with a layer like the last
     resnet: Resnet | None = None
 
     def routed(self, layer: int) -> bool:
         """Whether that layer has experts."""
         return self.experts > 0 and layer >= self.dense_layers
+
+    def with_depths(self, layers: Sequence[int], last: bool) -> tuple[int, ...]:
+        """The numbers of a stage's layers, those of multi-token prediction behind the last one."""
+        depths = range(self.layers, self.layers + self.mtp) if last else ()
+        return (*layers, *depths)
 
     @property
     def kinds(self) -> tuple[tuple[int, int], ...]:
@@ -125,7 +132,8 @@ class Setting:
     uses them; ``tp_backward_overlap`` runs those of a column-parallel backward beside its GEMMs.
     ``cp`` ranks share each sequence, as ``cp_kind`` says, and hold parts of it as ``cp_placement``
     says; with usp, runs of ``ulysses`` ranks exchange heads. ``ep`` ranks share the experts, each
-    of which is split over ``etp``. ``dp`` replicas concern synchronised batch norms alone.
+    of which is split over ``etp``. ``dp`` replicas concern synchronised batch norms, and maxima of
+    ``fp8`` linears.
     """
 
     tp: int
@@ -145,6 +153,7 @@ class Setting:
     etp: int = 1
     offload: bool = False  # activations go to host memory
     dp: int = 1
+    fp8: Fp8 | None = None
 
 
 class Parameters(NamedTuple):
@@ -184,30 +193,60 @@ def parameters(
 
     Each of ``ep`` ranks holds as many experts, each split over ``etp``. KV heads are replicated
     where tp exceeds them. Tied matrices are held once by a stage that is both first and last, and
-    otherwise by the first and by the last stage.
+    otherwise by the first and by the last stage. Depths of multi-token prediction are the last
+    stage's, with the embedding that they need, which is the head if that is tied.
     """
     if model.resnet:
         return _residual_parameters(model.resnet, layers, last)
-    count, h = len(layers), model.hidden
-    routed = sum(map(model.routed, layers))
+    layers, h, depths = model.with_depths(layers, last), model.hidden, model.mtp * last
+    count, routed = len(layers), sum(map(model.routed, layers))
     split, latent = _attention_matrices(model, tp)
     width = (model.heads // tp + 2 * max(1, model.kv_heads // tp)) * model.head_dim
     attention = split + width * model.qkv_bias
     fc1 = model.ffn // tp * (2 if model.gated else 1)
     mlp = _mlp_matrices(model, model.ffn // tp) + fc1 * model.bias
     shared = _mlp_matrices(model, model.shared_experts * model.expert_ffn // tp)
-    norms = 2 * count + last
+    norms = 2 * count + last + 3 * depths
     rows = padded_vocab(model, tp) // tp
     return Parameters(
-        linear=count * attention + (count - routed) * mlp + routed * shared,
+        linear=count * attention
+        + (count - routed) * mlp
+        + routed * shared
+        + depths * projection(model, tp),
         row_bias=count * 2 * h * model.bias,
         norm=norms * norm_parameters(model) + count * _latent_norms(model),
-        embedding=rows * h * first,
+        embedding=rows * h * (first or (depths > 0 and not model.tied)),
         positions=model.positions * h * (first and model.position == "learned"),
         head=rows * h * (last and not (first and model.tied)),
         replicated=count * latent + routed * h * model.experts,
         expert=routed * model.experts // ep * _mlp_matrices(model, model.expert_ffn // etp),
     )
+
+
+def projection(model: Model, tp: int = 1) -> int:
+    """Elements of the matrix that brings hidden state and embedding of a depth together."""
+    return 2 * model.hidden * model.hidden // tp
+
+
+def matrix_parameters(
+    model: Model, tp: int, layers: Sequence[int], last: bool = False, ep: int = 1, etp: int = 1
+) -> int:
+    """Of those, elements of the layers' matrices but for the router's: what fp8 multiplies."""
+    if model.resnet:
+        return 0
+    layers = model.with_depths(layers, last)
+    count, routed = len(layers), sum(map(model.routed, layers))
+    dense, shared, expert = (
+        _mlp_matrices(model, width)
+        for width in (
+            model.ffn // tp,
+            model.shared_experts * model.expert_ffn // tp,
+            model.expert_ffn // etp,
+        )
+    )
+    own = count * sum(_attention_matrices(model, tp)) + (count - routed) * dense
+    joined = model.mtp * last * projection(model, tp)
+    return own + joined + routed * (shared + model.experts // ep * expert)
 
 
 def _residual_parameters(net: Resnet, layers: Sequence[int], last: bool) -> Parameters:
@@ -237,7 +276,7 @@ def total_parameters(model: Model) -> int:
 def active_parameters(model: Model) -> int:
     """Parameters that a token meets: all but those of the experts that it is not sent to."""
     expert = _mlp_matrices(model, model.expert_ffn)
-    routed = sum(map(model.routed, range(model.layers)))
+    routed = sum(map(model.routed, model.with_depths(range(model.layers), last=True)))
     return total_parameters(model) - routed * (model.experts - model.topk) * expert
 
 
@@ -263,14 +302,17 @@ def model_flops(model: Model, batch: int, sequence: int, tp: int = 1) -> float:
 
     For GPT 72 B L s h² (1 + s / 6h + V / 12hL) (Narayanan et al. 2021, equation 3, less its
     recomputation; Korthikanti et al. 2022, equation 8), V padded for ``tp``; here also for grouped
-    queries, latent attention, gated MLPs, experts and any head size. Of a residual network those
-    of ``batch`` images.
+    queries, latent attention, gated MLPs, experts and any head size, and for depths of multi-token
+    prediction, each with a layer, a projection and a head. Of a residual network those of ``batch``
+    images.
     """
     if model.resnet:
         return float(batch * resnet.step_flops(model.resnet))
     head = 2.0 * batch * sequence * model.hidden * padded_vocab(model, tp)
     layers = sum(count * layer_flops(model, batch, sequence, i) for i, count in model.kinds)
-    return 3 * (layers + head)
+    depth = layer_flops(model, batch, sequence, model.layers) + head
+    depth += 2.0 * batch * sequence * projection(model)
+    return 3 * (layers + head + model.mtp * depth)
 
 
 def hardware_flops(
@@ -287,6 +329,7 @@ def hardware_flops(
         return 0.0
 
     rebuilt = sum(count * again(layer) for layer, count in model.kinds)
+    rebuilt += model.mtp * again(model.layers)
     return model_flops(model, batch, sequence, tp) + rebuilt
 
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from sim.graph import Compute
 from sim.model import BYTES, Model, Setting, padded_vocab
+from sim.precision import Fp8
 
 
 class Context(NamedTuple):
@@ -61,6 +62,7 @@ class Share:
     routed: tuple[int, ...] = ()  # tokens for each expert of this rank, from all its group
     copies: float = 0.0  # of this rank's own tokens, one for each expert that takes it
     exchanged: float = 0.0  # tokens in the buffer of an all-to-all, by the most loaded rank
+    fp8: Fp8 | None = None  # linears of the layers
 
     @property
     def rows(self) -> int:
@@ -107,6 +109,11 @@ class Operator(NamedTuple):
     edge: str = ""  # column (into a split region), row (out of it), vocabulary; see strategies
     buffer: float = 0.0  # bytes of the whole tensor that crosses the edge
     core: bool = False  # attention core: what selective recomputation runs again
+    gathered: float = 0.0  # bytes that all-gathers at the edge carry, if not those of the buffer
+
+    def crossing(self, collective: str) -> float:
+        """Bytes of a collective of that kind at the edge."""
+        return self.gathered if self.gathered and collective == "all_gather" else self.buffer
 
 
 def whole(model: Model, setting: Setting) -> Share:
@@ -125,6 +132,7 @@ def whole(model: Model, setting: Setting) -> Share:
         element=BYTES[setting.dtype],
         gradient=BYTES[setting.grad_dtype],
         replicas=setting.dp if model.norm == "sync_batch" else 1,
+        fp8=setting.fp8,
     )
 
 

@@ -60,7 +60,7 @@ def hugging_face(path: Path) -> dict[str, Any]:
 
     Whether they can be a model's is for the recipe to say, which calls them :func:`spelling`.
     Query and key norms of Qwen3 (2 ``head_dim`` parameters a layer) are left out; of DeepSeek-V3
-    its multi-token prediction, as transformers does, and its router's bias, which has no gradient.
+    its router's bias, which has no gradient.
     """
     stated, file = _stated(path)
     family = stated["model_type"]

@@ -18,10 +18,11 @@ from sim.groups import Lane
 from sim.job import Job
 from sim.model import BYTES
 from sim.program import SENT, Collective, Item, Program
-from sim.resident import stage_units
+from sim.resident import matrices, stage_units
 from sim.stage import stage_programs
 from sim.strategies import data as data_parallel
 from sim.strategies.data import Bucket
+from sim.strategies.fp8 import cast_weights
 from sim.strategies.gathering import Step, ahead_of_input, shard
 from sim.strategies.messages import Steps
 from sim.strategies.optimizer import Tail, tail, zero_gradients
@@ -49,9 +50,13 @@ class Programs:
         if (stage, like) not in self._made:
             ends = {"first": stage == 0, "last": stage == job.stages - 1}
             cp, ep = like
-            self._made[stage, like] = stage_programs(
+            made = stage_programs(
                 job.model, job.setting, job.layers(stage), **ends, cp_rank=cp, ep_rank=ep
             )
+            if (fp8 := job.setting.fp8) and job.data.sharding:
+                element = BYTES[job.data.dtype]
+                made = {k: cast_weights(p, fp8, element, sharded=True) for k, p in made.items()}
+            self._made[stage, like] = made
         return self._made[stage, like]
 
     def _buckets(self, stage: int, q: int, lane: Lane, kind: str = "") -> list[Bucket]:
@@ -79,12 +84,15 @@ class Programs:
         """One step of a stage on the rank of a lane and pipeline rank."""
         items = self._programs(variant.stage, lane)[variant.kind]
         data, parts = self.job.data, self._buckets(variant.stage, q, lane)
+        fp8, once = self.job.setting.fp8, variant.kind == "F" and variant.place == "first"
         if data.split:
             parts = self._buckets(variant.stage, q, lane, variant.kind)
             step = Step(variant.kind, variant.place, piped=self.job.overlapping)
             items = shard(items, step, self._units(variant.stage), data, parts)
         elif variant.place == "last" and data.overlap_grad_reduce:
             items = data_parallel.reduce_gradients(items, parts, data)
+        if fp8 and once and not data.sharding:
+            items = cast_weights(items, fp8, BYTES[data.dtype], sharded=False)
         if variant.place == "first" and self._gathers_ahead:
             items = data_parallel.wait_for_parameters(items, parts)
         scattered = self.job.scatter_gather and self.job.setting.tp > 1
@@ -149,9 +157,11 @@ class Programs:
             replicated_gradient_bytes(job.model, s, job.layers(k), k == 0, k == job.stages - 1)
             for k in mine
         )
-        kv = sum(len(job.layers(k)) for k in mine) * replicated_kv_bytes(job.model, s)
+        layers = sum(len(job.layers(k)) for k in mine) + job.model.mtp * (job.stages - 1 in mine)
+        kv = layers * replicated_kv_bytes(job.model, s)
         ends = {self.owner(0), self.owner(job.stages - 1)}
-        tied = job.model.tied and len(ends) > 1 and q in ends
+        shared = job.model.tied or job.model.mtp
+        tied = shared and len(ends) > 1 and q in ends
         embedding = max(h.embedding or h.head for h in held) * grad if tied else 0
         total, experts = sum(h.total for h in held), sum(h.expert for h in held)
         split = job.data.gradient_split
@@ -159,6 +169,7 @@ class Programs:
         what = Tail(
             parameters=total,
             experts=experts,
+            linear=matrices(job, mine) if s.fp8 and s.fp8.params else 0,
             partial=partial / split,
             kv=kv / split,
             embedding=embedding / split,

@@ -17,6 +17,7 @@ from sim.sections import (
     MOST_EXPERTS,
     Count,
     DeepSpeedTable,
+    Fp8Table,
     FsdpTable,
     LoadSection,
     MlaSection,
@@ -46,9 +47,7 @@ Table = dict[str, Any]
 RECOMPUTE = ("none", "selective", "full")
 
 NOT_YET: dict[str, tuple[object, ...]] = {
-    "model.mtp": (None,),
     "schedule.deferred_wgrad": (False,),
-    "training.fp8": (None,),
     "training.recompute": RECOMPUTE,
     "training.offload": (None, "activations"),
     "training.optimizer": ("adam",),
@@ -107,8 +106,8 @@ class ModelSection(Section):
     """tokens per sample"""
     mla: MlaSection | None = None
     """multi-head latent attention"""
-    mtp: Count | None = None
-    """multi-token prediction layers"""
+    mtp: Annotated[int, Field(ge=0, le=64)] | None = None
+    """depths of multi-token prediction, each a layer behind the last and a loss"""
     experts: Experts | None = None
     """experts of a mixture; without them every layer has one MLP"""
     topk: Experts | None = None
@@ -229,8 +228,8 @@ class TrainingSection(Section):
     """of gradients as they are kept and reduced"""
     param_gather_dtype: Dtype | None = None
     """of parameters as they are gathered; dtype unless given"""
-    fp8: Table | None = None
-    """which GEMMs run in fp8"""
+    fp8: Fp8Table | None = None
+    """linears of the layers multiply in fp8: { recipe = "delayed", params = false, ... }"""
     recompute: Literal["none", "selective", "full"] | Table = "none"
     """none, selective (the attention core) or full (every layer from its input)"""
     offload: str | None = None

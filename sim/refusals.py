@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from sim.recipe import Recipe
 from sim.sections import (
     DeepSpeedTable,
+    Fp8Table,
     FsdpTable,
     LoadSection,
     MlaSection,
@@ -29,6 +30,7 @@ TABLES = {
     for name, table in (
         ("parallelism.fsdp", FsdpTable),
         ("parallelism.deepspeed", DeepSpeedTable),
+        ("training.fp8", Fp8Table),
         ("model.mla", MlaSection),
         ("model.load", LoadSection),
     )

@@ -36,6 +36,7 @@ def data_parallel(recipe: Recipe) -> DataParallel:
         dtype=training.dtype,
         grad_dtype=training.grad_dtype,
         sharding=_sharding(recipe),
+        fp8=training.fp8 is not None and training.fp8.params and training.fp8.recipe != "mxfp8",
     )
 
 

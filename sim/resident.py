@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sim.job import Job
-from sim.model import BYTES
+from sim.model import BYTES, matrix_parameters, parameters
 from sim.strategies.sharded import reused
 from sim.strategies.units import Unit, sizes, units
 
@@ -24,16 +24,48 @@ def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]
     """
     parts = [job.held(s) for s in stages]
     held, experts = (sum(getattr(of, name) for of in parts) for name in ("total", "expert"))
-    weight = BYTES[job.data.dtype]
+    weight, fp8 = BYTES[job.data.dtype], job.setting.fp8
+    linear = matrices(job, stages) if fp8 else 0
     state = ADAM + (MASTER if weight < 4 else 0)
     stale = job.stale[q] if job.stale else 0
     return {
-        "weights": job.data.weights(held, experts) * weight,
+        "weights": _weights(job, held, linear, experts),
+        **_copies(job, linear),
         **({"stashed_weights": float(stale * held * weight)} if stale else {}),
         "gradients": job.data.gradients(held, experts) * BYTES[job.data.grad_dtype],
         "optimizer": job.data.share(held, experts) * state,
         **_buffers(job, stages, held),
     }
+
+
+def matrices(job: Job, stages: Sequence[int]) -> int:
+    """Elements of a rank's matrices that multiply in fp8."""
+    s, model = job.setting, job.model
+    return sum(
+        matrix_parameters(model, s.tp, job.layers(k), k == job.stages - 1, s.ep, s.etp)
+        for k in stages
+    )
+
+
+def _weights(job: Job, held: int, linear: int, experts: int) -> float:
+    """Bytes of the weights: in fp8, with ``params``, matrices of the layers, so all of experts."""
+    fp8, weight = job.setting.fp8, BYTES[job.data.dtype]
+    if not (fp8 and fp8.params):
+        return job.data.weights(held, experts) * weight
+    narrow = job.data.weights(linear, experts) * (weight - fp8.weight)
+    return job.data.weights(held, experts) * weight - narrow
+
+
+def _copies(job: Job, linear: int) -> Mapping[str, float]:
+    """What else there is of the weights in fp8 for all microbatches of a step.
+
+    Of sharded parameters copies come and go with the gathered ones.
+    """
+    fp8 = job.setting.fp8
+    if not fp8 or job.data.sharding:
+        return {}
+    more = fp8.copies - fp8.params
+    return {"fp8_weights": more * linear * fp8.weight} if more else {}
 
 
 def _buffers(job: Job, stages: Sequence[int], held: int) -> Mapping[str, float]:
@@ -63,7 +95,23 @@ def stage_units(job: Job, stage: int) -> list[Unit]:
         order = sorted(range(len(found)), key=lambda k: _position(found[k], list(held)))
         soon = reused([found[k].parameters for k in order], s.fetch.max_reuse_distance)
         kept = [soon[order.index(k)] for k in range(len(found))]
-    return [unit._replace(kept=keep) for unit, keep in zip(found, kept, strict=True)]
+    return [
+        unit._replace(kept=keep, linear=_linear(job, unit))
+        for unit, keep in zip(found, kept, strict=True)
+    ]
+
+
+def _linear(job: Job, unit: Unit) -> int:
+    """Of a unit's parameters, those that multiply in fp8."""
+    if not job.setting.fp8:
+        return 0
+    if unit.experts:
+        return unit.parameters
+    layers, s = [owner for owner in sorted(unit.owners) if owner >= 0], job.setting
+    if job.data.experts is None:
+        return matrix_parameters(job.model, s.tp, layers)
+    whole = matrix_parameters(job.model, s.tp, layers, False, s.ep, s.etp)
+    return whole - parameters(job.model, s.tp, layers, False, False, s.ep, s.etp).expert
 
 
 def _position(unit: Unit, owners: Sequence[int]) -> int:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import schedules
 from schedules._times import Seconds
 from sim import cluster as clusters
-from sim import config
+from sim import config, fp8_legality
 from sim.build import training_step
 from sim.cluster import Cluster
 from sim.engine import simulate
@@ -26,6 +26,7 @@ from sim.host import launched, waited
 from sim.job import Job
 from sim.model import Setting
 from sim.perturbed import MOST_OPS, perturbed
+from sim.precision import Fp8
 from sim.price import price
 from sim.recipe import Recipe
 from sim.replicas import data_parallel, mesh_of
@@ -82,6 +83,7 @@ def run(
     begin = perf_counter()
     report("building the graph", 0, 0)
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
+    fp8_legality.able(recipe, recipe.cluster.topology, cluster.gpu.peak)
     job = job_of(recipe, cluster)
     cluster = slowed(cluster, recipe.perturbations)
     launch = recipe.simulation.launch_us * 1e-6 if recipe.simulation.host else None
@@ -185,6 +187,7 @@ def _without_plan(recipe: Recipe) -> Job:
             etp=p.etp,
             offload=training.offload == "activations",
             dp=p.dp or 1,
+            fp8=_fp8(recipe),
         ),
         data=data_parallel(recipe),
         mesh=mesh_of(recipe),
@@ -195,6 +198,14 @@ def _without_plan(recipe: Recipe) -> Job:
         pair=recipe.schedule.pair,
         **_updates(recipe),
     )
+
+
+def _fp8(recipe: Recipe) -> Fp8 | None:
+    """How the recipe's linears run in fp8, if they do."""
+    table = recipe.training.fp8
+    if table is None:
+        return None
+    return Fp8(table.recipe, table.params, table.gather, table.transpose, table.amax)
 
 
 def _updates(recipe: Recipe) -> dict[str, Any]:

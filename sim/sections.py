@@ -100,6 +100,25 @@ class PerturbationSection(Section):
     """stall: the stream that pauses; compute unless given, or with simulation.host the CPU"""
 
 
+class Fp8Table(Section):
+    """Which numbers the linears of the layers multiply, and what travels and stays in them."""
+
+    recipe: Literal["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8"] = "delayed"
+    """how tensors are scaled: by earlier maxima (delayed), by theirs (tensorwise), row or block"""
+    format: Literal["hybrid", "e4m3"] | None = None
+    """of gradients e5m2 (hybrid) or e4m3; takes no other time"""
+    params: bool = False
+    """weights are kept and gathered in fp8 (Megatron's fp8_param_gather), and not copied to it"""
+    gather: bool = True
+    """all-gathers of sequence parallelism carry fp8, as Transformer Engine's do; false: dtype"""
+    transpose: bool = True
+    """transposed copies, as Hopper's tensor cores want them; Blackwell's do not: false"""
+    amax: Literal["all", "tp", "none"] = "all"
+    """delayed: maxima are reduced over all ranks of a stage, over tp, or not"""
+    attention: bool = False
+    """the attention core too; not simulated yet"""
+
+
 class MlaSection(Section):
     """Widths of multi-head latent attention."""
 

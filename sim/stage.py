@@ -15,13 +15,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sim.activations import stage_bytes
+from sim.activations import depths, stage_bytes
 from sim.graph import Compute
 from sim.layer import layer
 from sim.model import BYTES, Model, Setting
+from sim.mtp import joined
 from sim.operators import Operator, Share
 from sim.program import WEIGHT_GRADIENT, Item, Kernel, Program
-from sim.strategies import edges, offload, recompute, share, tp_overlap
+from sim.quantise import is_linear
+from sim.strategies import edges, fp8, offload, recompute, share, tp_overlap
 from sim.strategies.embedding import LOGIT, embedding, head, logits
 from sim.strategies.tensor import Edge
 from sim.writer import Writer
@@ -75,7 +77,8 @@ def stage_programs(
         programs = {name: tp_overlap.cut(items, setting.tp) for name, items in programs.items()}
     if setting.offload:
         mode = setting.recompute
-        each = {b.layer: recompute.kept(b.operators, mode) for b in blocks if b.layer >= 0}
+        own = [b for b in blocks if b.layer >= 0 and any(op.weight for op in b.operators)]
+        each = {b.layer: recompute.kept(b.operators, mode) for b in own}
         return offload.offloaded(programs, each)
     return programs
 
@@ -92,13 +95,22 @@ def _blocks(
     mode = setting.recompute
     parts = [(i, layer(model, part, i)) for i in layers]
     blocks = [Block(ops, i, mode, recompute.rebuilt(ops, mode)) for i, ops in parts]
+    for i in depths(model, last):
+        ops = layer(model, part, i)
+        blocks.append(Block(joined(model, part, embedding(model, part)[0]), i))
+        blocks.append(Block(ops, i, mode, recompute.rebuilt(ops, mode)))
+    linears = sum(is_linear(op) for block in blocks for op in block.operators)
+    if found := fp8.maxima(part, linears, forward=True):
+        blocks.append(Block(found, blocks[-1].layer))
+        blocks.insert(0, Block(fp8.maxima(part, linears, forward=False), blocks[0].layer))
     if first:
         size = kept.get("embedding", 0.0)
         blocks.insert(0, Block(embedding(model, part), category="embedding", kept=size))
     if last:
         both = logits(part) if part.element < LOGIT else (0.0, 0.0)
-        last_block = Block(head(model, part), category="logits", kept=kept["logits"], logits=both)
-        blocks.append(last_block)
+        each = kept["logits"] / (1 + model.mtp)
+        one = Block(head(model, part), category="logits", kept=each, logits=both)
+        blocks += [one._replace() for _ in range(1 + model.mtp)]  # the main one behind the depths'
     return blocks
 
 
@@ -121,7 +133,7 @@ def _forward_operators(
         edge = around.get(op.edge, Edge())
         if edge.before:
             name = f"{op.name}_{edge.before}"
-            writer.collective(name, edge.axis, edge.before, op.buffer, phase, number)
+            writer.collective(name, edge.axis, edge.before, op.crossing(edge.before), phase, number)
         for launch in op.forward:
             writer.kernel(launch, phase, number)
         if edge.after:
@@ -165,8 +177,8 @@ def _gradients(
     edge = around.get(op.edge, Edge())
     again: tuple[int, ...] = ()
     if edge.before_backward and op.backward:
-        name = f"{op.name}_grad_{edge.before_backward}"
-        writer.collective(name, edge.axis, edge.before_backward, op.buffer, "I", number)
+        name, size = f"{op.name}_grad_{edge.before_backward}", op.crossing(edge.before_backward)
+        writer.collective(name, edge.axis, edge.before_backward, size, "I", number)
     if weights and overlap:
         again = _gather_again(writer, op, around, number)
     for launch in op.backward:
@@ -188,7 +200,8 @@ def _gather_again(writer: Writer, op: Operator, around: Edges, number: int) -> t
     if not kind:
         return ()
     name = f"{op.name}_{'input' if edge.again else 'grad'}_{kind}"
-    return (writer.collective(name, edge.axis, kind, op.buffer, "W", number, exposed=False),)
+    size = op.crossing(kind)
+    return (writer.collective(name, edge.axis, kind, size, "W", number, exposed=False),)
 
 
 def _weight_gradients(
@@ -230,7 +243,8 @@ def _weight_bytes(item: Item) -> float:
     match item:
         case Kernel(work=Compute(kind="gemm" | "grouped_gemm", shape=shape, dtype=dtype)):
             runs = zip(shape[1::4], shape[2::4], strict=True)
-            return float(max(m * n for m, n in runs) * BYTES[dtype])
+            width = max(BYTES[dtype], 2)  # no gradient of 8 bits
+            return float(max(m * n for m, n in runs) * width)
         case Kernel(work=Compute(kind="elementwise", shape=(rows, columns), dtype=dtype)):
             return float(rows * columns * BYTES[dtype])
     return 0.0

@@ -59,6 +59,7 @@ MODELS = {
     "shared": MOE | {"shared_experts": 1, "dense_layers": 2},
     "mla": MLA,
     "moe_mla": MLA | {"experts": 8, "topk": 2, "expert_ffn": 256, "dense_layers": 1},
+    "mtp": DENSE | {"mtp": 1},
 }
 SCHEDULES: dict[str, dict[str, Any]] = {
     "one_f_one_b": {},
@@ -127,6 +128,8 @@ KEYS: dict[str, list[Any]] = {
     "p2p": ["direction", "pair", "batched"],
     "pair": ["shared", "serial", "fused"],
     "recompute": ["none", "selective", "full"],
+    "fp8": [None, None, None, "delayed", "tensorwise", "mxfp8"],
+    "params": [False, True],
     "batch": [1, 2, 3],  # microbatches, as a multiple of pp
     "steps": [1, 1, 2],
     "host": [False, False, True],
@@ -150,6 +153,8 @@ def settled(c: Choice) -> Choice:
         c["schedule"] = "dualpipe_v"
     if c["schedule"].startswith("dualpipe"):
         c["batch"] = 2
+    if c["model"] == "mtp" and {"fsdp", "zero"} & SHARDED[c["sharded"]].keys():
+        c["sharded"] = "zero 2" if c["sharded"] < "zero" else "zero 1"
     replicas = c["dp"] * c["cp"]
     sharded = SHARDED[c["sharded"]]
     if "fsdp" in sharded or sharded.get("zero", 0) > 1:
@@ -188,6 +193,7 @@ def recipe_of(c: Choice) -> dict[str, Any]:
         "training": {
             "global_batch": c["dp"] * c["pp"] * c["batch"],
             "recompute": c["recompute"],
+            **({"fp8": {"recipe": c["fp8"], "params": c["params"]}} if c["fp8"] else {}),
         },
         "perturbations": [PERTURBED[c["perturbed"]]] if c["perturbed"] else [],
         "simulation": {"host": c["host"]} | steps,

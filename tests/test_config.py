@@ -182,9 +182,8 @@ def test_interleaved_refuses_what_neither_megatron_nor_torch_takes():
 
 
 LATER = [
-    ("model.mtp", 1, "leave it out"),
     ("schedule.deferred_wgrad", True, "it must be false"),
-    ("training.fp8", {"recipe": "delayed"}, "leave it out"),
+    ("training.fp8", {"attention": True}, "it must be false"),
     ("training.recompute", {"every": 2}, "is not simulated yet"),
     ("training.offload", "optimizer", 'it must be null or "activations"'),
     ("training.optimizer", "sgd", 'it must be "adam"'),

@@ -102,7 +102,7 @@ REFUSED = [
     ({"mla": MLA, "kv_heads": 8, "attention": "unfused"}, 'model.attention = "unfused" is not'),
     ({"mla": MLA, "kv_heads": 8, "position": "learned"}, 'model.position = "learned" is not'),
     ({"mla": MLA, "kv_heads": 8, "qkv_bias": True}, "model.qkv_bias = true is not simulated"),
-    ({"mtp": 1}, "model.mtp = 1 is not simulated yet; leave it out"),
+    ({"mtp": 65}, "model.mtp = 65 must be at most 64"),
 ]
 
 

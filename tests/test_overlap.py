@@ -86,7 +86,7 @@ def test_a_gather_can_wait_for_the_one_before() -> None:
     """
     found = {one.op: one for one in exposed(by_hand("copy", 1))}
     assert (found[4].seconds, found[4].cause) == (0.5, "stream")
-    assert "stood behind param_all_gather (layer 0, rank 0) on its stream" in found[4].sentence
+    assert found[4].sentence.endswith("param_all_gather (layer 0, rank 0) on its stream.")
 
 
 def test_a_gather_can_be_longer_than_what_runs_beside_it() -> None:
@@ -102,6 +102,7 @@ def test_a_copy_in_on_the_compute_stream_holds_its_gather_up() -> None:
     found = [one for one in exposed(by_hand("compute", 1)) if one.op == 7]
     assert [one.cause for one in found] == ["copy_in"]
     assert "its copy-in stood on the compute stream" in found[0].sentence
+    assert "prefetch" not in found[0].sentence  # the copy would stand there all the same
 
 
 def test_a_shallow_prefetch_is_named_on_a_simulated_step(recipe: Path) -> None:
@@ -114,7 +115,7 @@ def test_a_shallow_prefetch_is_named_on_a_simulated_step(recipe: Path) -> None:
     bare = [sum(o.seconds for o in some) for some in gathers]
     assert bare[1] < 0.7 * bare[0]
     assert next(iter(by_cause(gathers[0]))) == "no_work"
-    assert any("a deeper prefetch" in said for said in sentences(none))
+    assert any("a deeper prefetch" in said for said in sentences(none, most=20))
 
 
 def test_a_buffer_in_use_is_what_a_gather_waits_for(recipe: Path) -> None:
@@ -127,6 +128,15 @@ def test_a_buffer_in_use_is_what_a_gather_waits_for(recipe: Path) -> None:
     assert 1 in layers[graph.waits(forward)].tolist()  # which had the buffer before
     bare = {one.op: one for one in exposed(ran)}
     assert bare[forward].cause in ("bandwidth", "stream")
+
+
+def test_what_waits_for_the_optimizer_could_not_be_gathered_sooner(recipe: Path) -> None:
+    """ZeRO-2 gathers updated weights at the end of the step; no prefetch brings that forward."""
+    split = {"parallelism.fsdp": None, "parallelism.zero": 2}
+    found = [one.sentence for one in exposed(run(recipe, split).timeline)]
+    longest = next(said for said in found if said.startswith(GATHER))
+    assert "could start only when copy_weights (rank 0) had ended, and nothing else" in longest
+    assert "prefetch" not in longest
 
 
 def test_seconds_are_those_no_kernel_covers(recipe: Path) -> None:

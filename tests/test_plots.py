@@ -282,3 +282,53 @@ def test_no_text_of_the_frontier_is_over_another(count, spread):
         assert line.split()[2] == point.name.split()[1]
         annotation = made.axes[0].texts[numbers[str(k)]]
         assert annotation.xy == (point.seconds, point.bytes / 2**30)
+
+
+def stacked(figure: Figure) -> dict[str, list[tuple[float, float]]]:
+    """By piece: left and right of each bar of it, read from the drawn rectangles."""
+    return {
+        str(bars.get_label()): [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in bars]
+        for bars in figure.axes[0].containers
+    }
+
+
+def times(compute: float, idle: float, **exposed: float) -> dict[str, object]:
+    """``time_s`` of a summary, of what its picture reads."""
+    named = {name: {"mean": seconds} for name, seconds in exposed.items()}
+    return {"compute": {"mean": compute}, "idle": {"mean": idle}, "exposed": named}
+
+
+def test_shares_are_stacked_to_the_step():
+    """5 s computing, 4 s tp, 3 s of nothing; what is too thin to see is left out of the key."""
+    figure = plots.shares({"a": times(5.0, 3.0, tp=4.0, new=0.001), "b": times(7.0, 0.0, odd=2.0)})
+    assert stacked(figure) == {
+        "computing": [(0.0, 5.0), (0.0, 7.0)],
+        "exposed tp": [(5.0, 9.0), (7.0, 7.0)],
+        "exposed odd": [(9.0, 9.0), (7.0, 9.0)],
+        "idle": [(9.0, 12.0), (9.0, 9.0)],
+    }
+    assert words(figure) == ["12", "9"]
+    colours = {to_hex(bars[0].get_facecolor()) for bars in figure.axes[0].containers}
+    assert {TRANSFERS["tp"], OTHER} < colours
+    assert len(colours) == 4
+
+
+def test_curves_go_through_their_points():
+    lines = {"one": {1.0: 5.0, 8.0: 3.0}, "two": {2.0: 4.0}}
+    figure = plots.curves(lines, x="GPUs", y="step, s", scales=("log", "linear"))
+    axes = figure.axes[0]
+    drawn = {line.get_label(): [*zip(*line.get_data(), strict=True)] for line in axes.lines}
+    assert drawn == {"one": [(1.0, 5.0), (8.0, 3.0)], "two": [(2.0, 4.0)]}
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "8"]
+    assert axes.get_ylim()[0] == 0.0
+    assert axes.get_ylim()[1] > 5.0
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("GPUs", "step, s")
+
+
+def test_notebooks_show_a_picture_by_itself_and_always_the_same():
+    pictures = [
+        plots.curves({"one": {1.0: 5.0, 8.0: 3.0}}, x="x", y="y")._repr_png_() for _ in range(2)
+    ]
+    assert pictures[0] == pictures[1]
+    assert pictures[0].startswith(b"\x89PNG")
+    assert len(pictures[0]) < 20_000

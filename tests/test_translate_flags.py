@@ -167,7 +167,10 @@ TRAINING = {
         "recompute": {"block": 5}
     },
     "--fp8-format hybrid --fp8-recipe tensorwise --fp8-param-gather": {
-        "fp8": {"format": "hybrid", "recipe": "tensorwise", "param_gather": True}
+        "fp8": {"format": "hybrid", "recipe": "tensorwise", "params": True}
+    },
+    "--fp8-format e4m3 --tp-only-amax-red": {
+        "fp8": {"format": "e4m3", "recipe": "delayed", "params": False, "amax": "tp"}
     },
     "--cpu-offloading-num-layers 4": {"offload": "activations"},
     "--optimizer muon": {"optimizer": "muon"},

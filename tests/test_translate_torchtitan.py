@@ -157,12 +157,17 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     (
         "training",
         'model.converters = ["float8"]\nfloat8.recipe_name = "rowwise"',
-        {"fp8": {"format": "e4m3", "recipe": "rowwise", "param_gather": False}},
+        {"fp8": {"format": "hybrid", "recipe": "rowwise", "params": False, "gather": False}},
     ),
     (
         "training",
         'model.converters = ["mx"]',
-        {"fp8": {"format": "e4m3", "recipe": "mxfp8", "param_gather": False}},
+        {"fp8": {"format": "e4m3", "recipe": "mxfp8"}},
+    ),
+    (
+        "training",
+        'model.converters = ["float8"]\nfloat8.enable_fsdp_float8_all_gather = true',
+        {"fp8": {"format": "hybrid", "recipe": "tensorwise", "params": True, "gather": True}},
     ),
 ]
 

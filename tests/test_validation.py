@@ -187,7 +187,7 @@ def test_the_command_prints_writes_and_refuses(capsys, tmp_path):
     assert "10 rows" in out
     code, _, err = traincast("table9")
     assert code == 2
-    assert err.startswith("error: no table 'table9' of published figures; there are dgxc_v24_11_1,")
+    assert err.startswith("error: no table 'table9' of published figures; there are dgxc_fp8,")
 
 
 def test_the_committed_results_are_of_this_code():

@@ -29,6 +29,7 @@ STEPS = {
         "torchtitan",
     ),
     "dgxc_v25.02_70b_h100_n64_bf16": ("Llama 3.1 70B, 64 H100, CP 2", "DGX Cloud v25.02"),
+    "dgxc_v25.02_70b_h100_n64_fp8": ("the same in FP8", "DGX Cloud v25.02"),
     "dgxc_v25.02_grok_h100_n512_bf16": ("Grok-1, 512 H100, EP 8", "DGX Cloud v25.02"),
 }
 """Rows that stand for the others in README: what each is, and whose figure."""

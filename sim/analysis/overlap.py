@@ -19,6 +19,7 @@ import numpy as np
 from sim.analysis.activity import COMPUTE, HOST, activities, by_rank
 from sim.analysis.intervals import Intervals, covered_before, union
 from sim.analysis.relations import Rows, binding, meetings
+from sim.graph import PHASES
 from sim.timeline import Timeline
 
 
@@ -68,7 +69,8 @@ def _why(timeline: Timeline, needs: Rows, op: int, seconds: float, hidden: float
     bare = f"{_ms(seconds)} of them with no kernel beside it"
     started = f"it could start only when {_called(timeline, after)} had ended" if after >= 0 else ""
     if copied and graph.streams[graph.stream[before]].startswith(COMPUTE):
-        cause, said = "copy_in", f"its copy-in stood on the compute stream: {started}"
+        cause, said = "copy_in", "its copy-in stood on the compute stream"
+        said = f"{said}: {started}" if started else f"{said}, and it comes first"
     elif after >= 0 and graph.stream[after] == graph.stream[op]:
         cause, said = "stream", f"it stood behind {_called(timeline, after)} on its stream"
     elif hidden > 1e-9 * (seconds + hidden):
@@ -76,15 +78,17 @@ def _why(timeline: Timeline, needs: Rows, op: int, seconds: float, hidden: float
         cause, said = "bandwidth", f"{said}; {started}" if started else said
     else:
         cause, said = "no_work", f"{started or 'it comes first'}, and nothing else could run then"
-    return Exposed(
-        op, seconds, cause, after, f"{of_it}, {bare}: {said}{_sooner(timeline, op, after)}."
-    )
+    elsewhere = cause in ("stream", "copy_in")  # behind something that a prefetch would not move
+    sooner = "" if elsewhere else _sooner(timeline, op, after)
+    return Exposed(op, seconds, cause, after, f"{of_it}, {bare}: {said}{sooner}.")
 
 
 def _sooner(timeline: Timeline, op: int, after: int) -> str:
     """What would let a gather of parameters start sooner: they are there from the start."""
     graph = timeline.graph
     if after < 0 or not graph.names[graph.name[op]].startswith("param"):
+        return ""
+    if PHASES[graph.phase[after]] == "O":  # nothing of the step can come before, or it is updated
         return ""
     layers = abs(int(graph.layer[op]) - int(graph.layer[after]))
     ahead = f"{layers} layer{'s' * (layers != 1)} ahead" if graph.layer[after] >= 0 else "ahead"

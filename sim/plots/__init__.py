@@ -16,12 +16,24 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from sim.plots.compare import timelines
+from sim.plots.curves import curves
 from sim.plots.frontier import Point, frontier
 from sim.plots.memory import memory
+from sim.plots.shares import shares
 from sim.plots.timeline import timeline
 from sim.plots.topology import topology
 
-__all__ = ["Point", "frontier", "memory", "save", "timeline", "timelines", "topology"]
+__all__ = [
+    "Point",
+    "curves",
+    "frontier",
+    "memory",
+    "save",
+    "shares",
+    "timeline",
+    "timelines",
+    "topology",
+]
 
 
 SALT = {"svg.hashsalt": "traincast"}  # what matplotlib names parts of an SVG by, else at random

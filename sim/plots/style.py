@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from PIL import Image  # which matplotlib itself needs
 
 PHASES = {
     "F": ("forward", "#a9cbee"),
@@ -23,6 +26,8 @@ TRANSFERS = {
     "ep": "#8a5cc0",
     "pp": "#1f6fb4",
     "dp": "#c23b5e",
+    "shard": "#e58aa0",
+    "replicate": "#7d1f3a",
     "twin": "#d98cb0",
     "embedding": "#b07a2a",
     "copy": "#c9a227",
@@ -33,7 +38,12 @@ OTHER = "#a0a0a0"
 """Colour of dimensions that are not among these."""
 WAITS = 0.55
 """How much of a lane's colour is left where a transfer only waits for a peer; the rest is white."""
+COMPUTE, IDLE = "#a9cbee", "white"
+"""Colours of computing and of nothing where phases are not told apart."""
+LINES = ("#1f6fb4", "#e8853d", "#1f7a58", "#c23b5e", "#5b2a86", "#444444")
+"""Colours of curves, by turns."""
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6}
+_NOTEBOOK, _COLOURS = 75, 64  # dots per inch in notebooks, whose files should stay small
 
 
 def unit_for(seconds: float) -> str:
@@ -55,8 +65,19 @@ def pale(colour: str) -> str:
     return to_hex((red, green, blue))
 
 
+class Picture(Figure):
+    """A figure that a notebook shows as it is, in the same bytes each time."""
+
+    def _repr_png_(self) -> bytes:
+        drawn, small = io.BytesIO(), io.BytesIO()
+        self.savefig(drawn, dpi=_NOTEBOOK, format="png")
+        picture = Image.open(drawn).convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
+        picture.save(small, "png", optimize=True)
+        return small.getvalue()
+
+
 def figure(width: float, height: float) -> Figure:
     """An empty figure of so many inches."""
-    made = Figure(figsize=(width, height), layout="constrained")
+    made = Picture(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(made)
     return made

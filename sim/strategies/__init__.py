@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from sim.model import Model, Setting
 from sim.operators import Share, whole
-from sim.strategies import context, expert, sequence, tensor
+from sim.strategies import context, expert, fp8, sequence, tensor
 from sim.strategies.tensor import Edge
 
 
@@ -31,5 +31,5 @@ def share(model: Model, setting: Setting, *, cp_rank: int = 0, ep_rank: int = 0)
 def edges(setting: Setting) -> Mapping[str, Edge]:
     """Collectives by kind of edge; none for a degree of 1."""
     split = sequence.EDGES if setting.sp else tensor.EDGES
-    around = {**context.edges(setting), **expert.edges(setting)}
+    around = {**context.edges(setting), **expert.edges(setting), **fp8.edges(setting)}
     return {**(split if setting.tp > 1 else {}), **around}

@@ -40,6 +40,7 @@ class DataParallel:
     dtype: str = "bf16"
     grad_dtype: str = "fp32"
     sharding: Sharding | None = None
+    fp8: bool = False  # matrices of the layers are gathered in fp8
 
     @property
     def weight_split(self) -> int:
@@ -64,6 +65,10 @@ class DataParallel:
             return self
         sharding = self.sharding and self.sharding.of_experts(self.experts)
         return replace(self, degree=self.experts, experts=None, sharding=sharding)
+
+    def gathered(self, parameters: int, linear: int) -> float:
+        """Bytes of so many parameters as they are gathered, so many of them matrices of layers."""
+        return float(parameters * BYTES[self.dtype] - linear * (BYTES[self.dtype] - 1) * self.fp8)
 
     def share(self, parameters: int, experts: int) -> float:
         """How many parameters a rank updates, of so many, some of them in experts."""
@@ -110,6 +115,7 @@ class Bucket(NamedTuple):
     after: int  # position in the backward of the item that makes its last gradient
     layers: frozenset[int]  # of its parameters; -1 for the embedding, HEAD for the output matrix
     axis: str = "dp"  # edp: experts
+    linear: int = 0  # of its parameters, those that multiply in fp8
 
 
 def buckets(backward: Program, held: Parameters, data: DataParallel) -> list[Bucket]:
@@ -139,17 +145,29 @@ def _cut(
     if data.first_bucket is not None and not whole:
         limits.append(data.first_bucket / BYTES[data.grad_dtype])
     out: list[Bucket] = []
-    count, layers = 0, set[int]()
+    count, linear, layers = 0, 0, set[int]()
     for i, size in made:
         count += size
+        linear += _linear(backward[i], size)
         layers.add(_owner(backward[i]))
         if count >= limits[-1]:
             limits = limits[:1]
-            out.append(Bucket(count, i, frozenset(layers), axis))
-            count, layers = 0, set()
+            out.append(Bucket(count, i, frozenset(layers), axis, linear))
+            count, linear, layers = 0, 0, set()
     if count:
-        out.append(Bucket(count, len(backward) - 1, frozenset(layers), axis))
+        out.append(Bucket(count, len(backward) - 1, frozenset(layers), axis, linear))
     return out
+
+
+def _linear(item: Item, size: int) -> int:
+    """Of ``size`` parameters whose gradients an item makes, those that multiply in fp8.
+
+    Experts without tokens have none in the item; what else is added to it, norms, is not a matrix.
+    """
+    match item:
+        case Kernel(work=Compute(dtype="fp8", shape=shape)):
+            return size if is_expert(item) else min(size, _elements(shape))
+    return 0
 
 
 def is_expert(item: Item) -> bool:
@@ -166,7 +184,9 @@ def _made(backward: Program, held: Parameters) -> list[tuple[int, int]]:
     made: dict[int, int] = {}
     for i, item in enumerate(backward):
         if item.phase == "W" and (shape := _matrix(item)):
-            made[i] = _elements(shape) if _owner(item) != HEAD else held.head
+            made[i] = _elements(shape) if _owner(item) != HEAD else 0
+    if heads := [i for i in made if _owner(backward[i]) == HEAD]:
+        made[heads[-1]] = held.head  # used by each depth of multi-token prediction
     experts = {
         i: shape[1] * shape[2]
         for i in made
@@ -243,11 +263,8 @@ def reduction(
 
 def gathers(parts: Sequence[Bucket], data: DataParallel) -> list[Collective]:
     """All-gathers of the updated parameters, one per bucket, in the order of the forward."""
-    each = BYTES[data.dtype]
-    return [
-        Collective("param_all_gather", b.axis, "all_gather", float(b.parameters * each), "O")
-        for b in reversed(parts)
-    ]
+    sizes = [(b.axis, data.gathered(b.parameters, b.linear)) for b in reversed(parts)]
+    return [Collective("param_all_gather", axis, "all_gather", size, "O") for axis, size in sizes]
 
 
 def wait_for_parameters(forward: Program, parts: Sequence[Bucket]) -> Program:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sim.graph import Compute
-from sim.model import BYTES
 from sim.program import WEIGHT_GRADIENT, Collective, Item, Kernel, Program, without
 from sim.strategies.data import Bucket, DataParallel, is_expert
 from sim.strategies.draft import Draft, Key
@@ -195,4 +194,4 @@ class Gathers:
             self.draft.remember(visit.last, GATHERED, stays - size, "end")
 
     def _size(self, unit: Unit) -> float:
-        return float(unit.parameters * BYTES[self.data.dtype])
+        return self.data.gathered(unit.parameters, unit.linear)

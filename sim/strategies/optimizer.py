@@ -25,6 +25,7 @@ class Tail:
 
     parameters: int  # that this rank holds
     experts: int = 0  # of them in experts
+    linear: int = 0  # of them kept in fp8
     partial: float = 0.0  # bytes of gradients to sum over tp: norms under sequence parallelism
     kv: float = 0.0  # bytes of K and V gradients to sum over the ranks that hold the same heads
     embedding: float = 0.0  # bytes of the tied embedding's gradient, to sum over its two stages
@@ -100,7 +101,8 @@ def _update(
         out.append(kernel("clip", 2 * MAIN, met))
     out.append(kernel("adam", ADAM))
     if weight < MAIN:
-        out.append(kernel("copy_weights", MAIN + weight))
+        narrow = (what.linear / what.parameters) * (weight - 1) if what.linear else 0.0
+        out.append(kernel("copy_weights", MAIN + weight - narrow))
     return [out[0]._replace(needs=needs), *out[1:]]
 
 

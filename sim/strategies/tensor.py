@@ -29,6 +29,7 @@ EDGES: Mapping[str, Edge] = {
     "column": Edge(after_backward="all_reduce"),
     "row": Edge(after="all_reduce"),
     "vocabulary": Edge(after="all_reduce"),
+    "projected": Edge(after="all_gather"),
 }
 """f and g of Megatron-LM's figure 3; partial maxima and sums over a split vocabulary."""
 

@@ -31,6 +31,7 @@ class Unit(NamedTuple):
     owners: frozenset[int]  # layers, their experts, EMBEDDING, HEAD
     parameters: int
     kept: bool = False  # gathered from the forward to the backward
+    linear: int = 0  # of the parameters, matrices of the layers
 
     @property
     def layer(self) -> int:

@@ -19,7 +19,8 @@ _FLAGS = """
 --torch-fsdp2-no-reshard-after-forward --use-custom-fsdp --use-megatron-fsdp
 --data-parallel-sharding-strategy --ddp-bucket-size --use-tp-pp-dp-mapping
 --micro-batch-size --global-batch-size --bf16 --fp16 --fp8-format --fp8-recipe
---fp8-param-gather --recompute-activations --recompute-granularity --recompute-method
+--fp8-param-gather --tp-only-amax-red --first-last-layers-bf16 --no-fp8-wgrad
+--recompute-activations --recompute-granularity --recompute-method
 --recompute-num-layers --recompute-modules --accumulate-allreduce-grads-in-fp32
 --grad-reduce-in-bf16 --main-grads-dtype --cpu-offloading-num-layers --optimizer-cpu-offload
 --optimizer
@@ -137,10 +138,8 @@ def _training(flags: Flags) -> dict[str, Any]:
     }
     if batch := flags.whole("--global-batch-size"):
         out["global_batch"] = batch
-    if kind := flags.text("--fp8-format"):
-        recipe = flags.text("--fp8-recipe") or "delayed"
-        gather = flags.on("--fp8-param-gather")
-        out["fp8"] = {"format": kind, "recipe": recipe, "param_gather": gather}
+    if flags.text("--fp8-format"):
+        out["fp8"] = _fp8(flags)
     if flags.whole("--cpu-offloading-num-layers", least=0):
         out["offload"] = "activations"
     elif flags.on("--optimizer-cpu-offload"):
@@ -148,6 +147,20 @@ def _training(flags: Flags) -> dict[str, Any]:
     if optimizer := flags.text("--optimizer"):
         out["optimizer"] = optimizer
     return out
+
+
+def _fp8(flags: Flags) -> dict[str, Any]:
+    """Which linears' numbers are fp8; Transformer Engine gathers activations in fp8."""
+    kinds = {kind: kind for kind in ("delayed", "tensorwise", "blockwise", "mxfp8")}
+    for flag in ("--first-last-layers-bf16", "--no-fp8-wgrad"):
+        if flags.on(flag):
+            flags.refuse(f"{flag} is not simulated; all linears of the layers run in fp8")
+    out: dict[str, Any] = {
+        "format": flags.choice("--fp8-format", {"hybrid": "hybrid", "e4m3": "e4m3"}, "hybrid"),
+        "recipe": flags.choice("--fp8-recipe", kinds, "delayed"),
+        "params": flags.on("--fp8-param-gather"),
+    }
+    return {**out, "amax": "tp"} if flags.on("--tp-only-amax-red") else out
 
 
 def _gradients(flags: Flags) -> str:

@@ -152,11 +152,14 @@ def _fp8(titan: Keys) -> dict[str, Any] | None:
     converters = " ".join(map(str, titan.of(list, "model.converters", [])))
     if not re.search("float8|mx", converters):
         return None
-    mx = "float8" not in converters
+    if "float8" not in converters:
+        return {"format": "e4m3", "recipe": "mxfp8"}
     table = "quantize.linear.float8" if "quantize.linear" in converters else "float8"
-    kind = "mxfp8" if mx else titan.of(str, f"{table}.recipe_name", "tensorwise")
-    gather = not mx and titan.of(bool, f"{table}.enable_fsdp_float8_all_gather", default=False)
-    return {"format": "e4m3", "recipe": kind, "param_gather": gather}
+    kinds = {"tensorwise": "tensorwise", "rowwise": "rowwise"}
+    kind = titan.choice(f"{table}.recipe_name", kinds, "tensorwise")
+    params = titan.of(bool, f"{table}.enable_fsdp_float8_all_gather", default=False)
+    by_tensor = kind == "tensorwise"  # torchao gathers 16 bits of what has a scale per row
+    return {"format": "hybrid", "recipe": kind, "params": params and by_tensor, "gather": by_tensor}
 
 
 def _recompute(titan: Keys) -> str | dict[str, Any]:

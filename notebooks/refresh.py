@@ -1,0 +1,63 @@
+"""Run notebooks and write them back with what they show: ``python -m notebooks.refresh [NAME]``.
+
+The same code gives the same bytes: cells carry no times, and pictures no stamps.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+
+HERE = Path(__file__).parent
+SECONDS = 120  # of one cell; more is a cell that hangs
+
+
+def notebooks(*names: str) -> list[Path]:
+    """The notebooks beside this file, or those whose names begin so; ValueError if none does."""
+    every = sorted(HERE.glob("*.ipynb"))
+    for name in names:
+        if not any(path.name.startswith(name) for path in every):
+            raise ValueError(f"no notebook {name!r}; there are {', '.join(p.stem for p in every)}")
+    return [path for path in every if not names or path.name.startswith(names)]
+
+
+def executed(path: Path) -> Any:
+    """A notebook, run from top to bottom in a new kernel, in its own folder and with this code.
+
+    Raises nbclient's CellExecutionError where a cell fails.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(
+        notebook,
+        timeout=SECONDS,
+        kernel_name="python3",
+        extra_arguments=["--log-level=ERROR"],
+        record_timing=False,  # else every run would write other bytes
+        resources={"metadata": {"path": str(path.parent)}},
+    )
+    code = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    client.execute(env={**os.environ, "PYTHONPATH": code, "PYTHONHASHSEED": "0"})
+    notebook.metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    return notebook
+
+
+def main(names: list[str]) -> None:
+    """Refresh those named, or all; nothing is written of one that fails."""
+    for path in notebooks(*names):
+        text = nbformat.writes(executed(path)) + "\n"
+        part = path.with_suffix(".part")
+        part.write_text(text)
+        part.replace(path)
+        print(f"{path.name}: {len(text) / 1024:.0f} KiB")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
