@@ -57,6 +57,8 @@ class Cluster:
     uplink: Mapping[Node, Node] = field(default_factory=dict)
     """One step from each GPU or switch towards the core, where the fabric is a tree: routes are
     then read off instead of searched for."""
+    healthy: Cluster | None = None
+    """The cluster whose slow links these are: algorithms are chosen, and latencies known, there."""
 
     @cached_property
     def gpus(self) -> int:

@@ -143,8 +143,6 @@ def _validate(data: Mapping[str, Any]) -> Recipe:
 
 def _simulated(recipe: Recipe) -> None:
     """Refuse what is understood but not simulated yet."""
-    if recipe.perturbations:
-        raise ValueError("[[perturbations]] are not simulated yet; leave them out")
     for name, values in NOT_YET.items():
         section, key = name.split(".")
         value = getattr(getattr(recipe, section), key)

@@ -104,12 +104,15 @@ def _sort(share: Share, name: str, edge: str) -> Operator:
 
 
 def _grouped(share: Share, name: str, inputs: int, outputs: int, edge: str) -> Operator:
-    """A linear of every expert of this rank over its own tokens; no kernels where none comes."""
+    """A linear of every expert of this rank over its own tokens.
+
+    Where no token comes to any of them its kernels are launched all the same, and find no work.
+    """
     rows = sum(share.routed)
-    forward = grouped(share, [(m, outputs, inputs) for m in share.routed])
-    backward = grouped(share, [(m, inputs, outputs) for m in share.routed])
+    forward = _launched(share, [(m, outputs, inputs) for m in share.routed])
+    backward = _launched(share, [(m, inputs, outputs) for m in share.routed])
     added = 2 * share.gradient
-    weight = grouped(share, [(outputs, inputs, m) for m in share.routed], added)
+    weight = _launched(share, [(outputs, inputs, m) for m in share.routed], added)
     return Operator(
         name,
         tuple(Launch(name, work) for work in forward),
@@ -119,6 +122,14 @@ def _grouped(share: Share, name: str, inputs: int, outputs: int, edge: str) -> O
         edge=edge,
         buffer=float(rows * share.hidden * share.element),
     )
+
+
+def _launched(
+    share: Share, products: Sequence[Matrix], output: int | None = None
+) -> tuple[Compute, ...]:
+    """The kernel of many matrix products, one without work where all of them are of nothing."""
+    empty = Compute("grouped_gemm", 0.0, 0.0, (len(products), *products[0]), share.dtype)
+    return tuple(grouped(share, products, output)) or (empty,)
 
 
 def grouped(

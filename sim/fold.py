@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import prod
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sim.cluster import Cluster
 from sim.collectives import Traffic, traffic
 from sim.graph import Communication
-from sim.groups import Lane, atoms, folded, shifted, simulated
+from sim.groups import Lane, alike, atoms, folded, shifted, simulated
 from sim.job import Job
 from sim.symmetry import fold_loads
 
@@ -44,10 +47,14 @@ class Lanes:
     atoms: tuple[str, ...]
 
 
-def candidates(job: Job) -> Iterator[Lanes]:
-    """Ways to fold, the fewest lanes first; the last folds nothing."""
+def candidates(job: Job, kinds: NDArray[np.int64] | None = None) -> Iterator[Lanes]:
+    """Ways to fold, the fewest lanes first; the last folds nothing.
+
+    ``kinds``, if given, has a number for each rank; those of different ones are not the same.
+    """
     over = atoms(job)
-    able = {atom.name: atom.size for atom in over if atom.able and atom.size > 1}
+    same = alike(job, over, kinds)
+    able = {a.name: a.size for a in over if a.able and a.size > 1 and a.name in same}
     ways = [names for n in range(len(able), -1, -1) for names in combinations(able, n)]
     for names in sorted(ways, key=lambda names: -prod(able[name] for name in names)):
         yield Lanes(simulated(job, over, names), folded(over, names), names)

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.job import Job
 from sim.strategies import context
@@ -56,6 +57,12 @@ def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
         case "shard" | "reshard" | "replicate":
             replicas = group(job, "dp", lane, q)
             return replicas[_shards(job, axis, replicas.index(int(ranks[*lane, q])))]
+        case "edp_shard" | "edp_replicate":
+            rank = int(ranks[*lane, q])
+            copies, n = job.mesh.group_of(rank, "edp"), job.data.of_experts.optimizer_split
+            at = copies.index(rank)
+            begin = at - at % n
+            return copies[at % n :: n] if axis == "edp_replicate" else copies[begin : begin + n]
         case "amax":  # of a stage's maxima
             return tuple(sorted(ranks[:, :, :, q].ravel().tolist()))
         case "model":
@@ -127,6 +134,17 @@ def folded(over: Sequence[Atom], names: Collection[str]) -> tuple[str, ...]:
     return (*(axis for axis in whole if axis in there), *parts)
 
 
+def alike(job: Job, over: Sequence[Atom], kinds: NDArray[np.int64] | None) -> frozenset[str]:
+    """The atoms along which all ranks are of one kind; ``kinds`` has that of each rank."""
+    if kinds is None:
+        return frozenset(atom.name for atom in over)
+    grid = kinds[_rank_at(job)]
+    cells = grid.reshape(*(atom.size for atom in over[::-1]), grid.shape[1])
+    axes = {atom.name: len(over) - 1 - k for k, atom in enumerate(over)}
+    same = (name for name, at in axes.items() if np.all(cells == cells.take([0], axis=at)))
+    return frozenset(same)
+
+
 def simulated(job: Job, over: Sequence[Atom], names: Collection[str]) -> list[Lane]:
     """The lanes that are left when those atoms are folded."""
     if not names:
@@ -169,7 +187,8 @@ def _inside(job: Job, stride: Mapping[str, int]) -> list[int]:
     runs = {data.optimizer_split, data.sharding.regroup if data.sharding else 1}
     out += [least * n for n in runs if n > 1]
     if mesh.ep * mesh.etp > 1:
-        out += [mesh.etp, mesh.etp * mesh.ep]
+        own = data.of_experts.optimizer_split if data.sharding else 1
+        out += [mesh.etp, mesh.etp * mesh.ep, mesh.etp * mesh.ep * own]
     return out
 
 

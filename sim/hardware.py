@@ -37,6 +37,9 @@ class Machine:
     coefficient: Floats
     capacity: Floats  # of each link, B/s
     gpu_sms: int  # of one GPU
+    factor: Floats | None = (
+        None  # of each op of the graph: its seconds are as many times its work's
+    )
 
     @property
     def transfer(self) -> Floats:

@@ -104,6 +104,8 @@ def compute_seconds(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
 
 def _gemm(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
     c = gemm_constants(gpu, work.dtype)
+    if not work.flops and not work.bytes and 0 in work.shape:
+        return 0.0, 0.0, c.fixed  # experts without tokens
     if work.kind == "gemm":
         products = [_shape(work, 4, "(batch, m, n, k)")]
         batch, m, n, k = products[0]

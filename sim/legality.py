@@ -6,7 +6,13 @@ import math
 from collections.abc import Callable
 
 import schedules
-from sim import fp8_legality, residual_legality, saving_legality, sharded_legality
+from sim import (
+    fp8_legality,
+    perturbation_legality,
+    residual_legality,
+    saving_legality,
+    sharded_legality,
+)
 from sim.recipe import Recipe
 
 AXES = "tp-cp-ep-dp-pp"
@@ -156,12 +162,6 @@ def _experts(recipe: Recipe) -> None:
         raise ValueError(
             f"model.shared_experts x expert_ffn = {shared} cannot be split over "
             f"parallelism.tp = {p.tp}; tp must divide it"
-        )
-    apart = p.tp * p.ep * p.etp > 1
-    if apart and (p.zero > 1 or p.fsdp):
-        raise ValueError(
-            "parallelism.ep or tp > 1 with model.experts and sharded parameters or gradients "
-            "is not simulated yet; zero must be 0 or 1, without fsdp"
         )
 
 
@@ -315,4 +315,5 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     sharded_legality.check,
     fp8_legality.check,
     saving_legality.check,
+    perturbation_legality.check,
 )

@@ -145,8 +145,9 @@ class Programs:
         items: list[Item] = []
         for s in self.on(q) if self._gathers_ahead else ():
             items += data_parallel.gathers(self._buckets(s, q, lane), self.job.data)
-        held = sum(self.job.held(s).total for s in self.on(q))
-        items.append(zero_gradients(held, self.job.data))
+        held = [self.job.held(s) for s in self.on(q)]
+        total, experts = sum(h.total for h in held), sum(h.expert for h in held)
+        items.append(zero_gradients(total, self.job.data, experts))
         before = tuple(-1 - k for k in range(inputs))
         return [item._replace(needs=before) for item in items]
 
@@ -170,26 +171,25 @@ class Programs:
         shared = job.model.tied or job.model.mtp
         tied = shared and len(ends) > 1 and q in ends
         embedding = max(h.embedding or h.head for h in held) * grad if tied else 0
-        total, split = sum(h.total for h in held), job.data.gradient_split
+        total, experts = sum(h.total for h in held), sum(h.expert for h in held)
+        split = job.data.gradient_split
         flushed = job.batch is None
         what = Tail(
             parameters=total,
-            experts=sum(h.expert for h in held),
+            experts=experts,
             linear=matrices(job, mine) if s.fp8 and s.fp8.params else 0,
             partial=partial / split,
             kv=kv / split,
             embedding=embedding / split,
-            twin=job.data.share(total, sum(h.expert for h in held)) * grad
-            if len(self.twins(q)) > 1
-            else 0,
+            twin=job.data.share(total, experts) * grad if len(self.twins(q)) > 1 else 0,
             loss_scale=s.dtype == "fp16",
-            norm_ranks=tp * job.mesh.pp * job.data.optimizer_split * flushed,
+            norm_ranks=tp * job.mesh.pp * job.mesh.ep * job.data.optimizer_split * flushed,
             stashed=bool(job.stale) and job.batch == 1 and job.stale[q] > 0,
         )
         items = tail(what, [self._buckets(k, q, lane) for k in mine], job.data, inputs)
         if flushed:
             return items
-        zeroed = zero_gradients(total, job.data)  # the next step is under way behind it
+        zeroed = zero_gradients(total, job.data, experts)  # the next step is under way behind it
         return [*items, zeroed._replace(needs=(len(items) - 1,))]
 
     def twins(self, q: int) -> list[int]:

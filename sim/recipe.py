@@ -22,6 +22,7 @@ from sim.sections import (
     LoadSection,
     MlaSection,
     OffloadTable,
+    PerturbationSection,
     RecomputeTable,
     Section,
 )
@@ -268,7 +269,7 @@ class Recipe(Section):
     parallelism: ParallelismSection = ParallelismSection()
     schedule: ScheduleSection = ScheduleSection()
     training: TrainingSection
-    perturbations: list[Table] = Field([])
+    perturbations: list[PerturbationSection] = Field([])
     simulation: SimulationSection = SimulationSection()
 
     @property

@@ -18,6 +18,7 @@ from sim.sections import (
     LoadSection,
     MlaSection,
     OffloadTable,
+    PerturbationSection,
     RecomputeTable,
 )
 
@@ -88,6 +89,8 @@ def sentence(
     problems = _meant(error)  # a misspelt key also makes another one missing
     problem = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
     where = [section] * bool(section) + [str(part) for part in problem["loc"]]
+    if where[0] == "perturbations" and len(where) > 2:
+        return _of_perturbation(problem, where)
     inner, bound = ".".join(where[:2]) in TABLES, problem.get("ctx", {})
     name = ".".join(where[: 2 + inner])
     if spelling is not None:
@@ -141,6 +144,29 @@ def _form(problem: ErrorDetails) -> str:
 
 def _is_table(problem: ErrorDetails) -> bool:
     return _form(problem).endswith("Table")
+
+
+def _of_perturbation(problem: Mapping[str, Any], where: list[str]) -> str:
+    """What is wrong with a key of one of the tables [[perturbations]]."""
+    name, bound = f"perturbations[{where[1]}].{where[2]}", problem.get("ctx", {})
+    known = sorted(PerturbationSection.model_fields)
+    found = f"{name} = {brief(problem['input'])}"
+    match problem["type"]:
+        case "extra_forbidden":
+            near = _near(where[2], known)
+            return f"unknown key {name}; " + (
+                f"did you mean {near}?" if near else f"it has {', '.join(known)}"
+            )
+        case "greater_than":
+            return f"{found} must be greater than {bound['gt']:g}"
+        case "greater_than_equal":
+            return f"{found} must be at least {bound['ge']}"
+        case "less_than_equal":
+            return f"{found} must be at most {bound['le']:g}"
+        case kind:
+            numbers = where[2] in ("rank", "noise", "lengths")
+            fits = "a number or a list of numbers" if numbers else problem["msg"].lower()
+            return f"{found} must be {fits if numbers else _TYPES.get(kind, fits)}"
 
 
 def _choice(problem: Mapping[str, Any]) -> str:

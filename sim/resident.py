@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sim.job import Job
-from sim.model import BYTES, matrix_parameters
+from sim.model import BYTES, matrix_parameters, parameters
 from sim.scratch import global_buffer, placeholders
 from sim.strategies import share
 from sim.strategies.sharded import reused
@@ -20,8 +20,9 @@ def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]
 
     In mixed precision 2 + 2 + 12 per parameter (Rajbhandari et al. 2019, section 3.1), 2 + 4 + 12
     with fp32 gradients; ZeRO-1 splits the 12 over the replicas, ZeRO-2 also the gradients, ZeRO-3
-    and FSDP all of it. YaFSDP's buffers hold its largest unit twice. A pipeline that is not flushed
-    keeps the weights of as many updates before (PipeDream's stash, 2BW's second buffer).
+    and FSDP all of it; experts are split over the ranks that hold the same. YaFSDP's buffers hold
+    its largest unit twice. A pipeline that is not flushed keeps the weights of as many updates
+    before (PipeDream's stash, 2BW's second buffer).
     """
     parts = [job.held(s) for s in stages]
     held, experts = (sum(getattr(of, name) for of in parts) for name in ("total", "expert"))
@@ -30,10 +31,10 @@ def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]
     state = ADAM + (MASTER if weight < 4 else 0)
     stale = job.stale[q] if job.stale else 0
     return {
-        "weights": _weights(job, held, linear) / job.data.weight_split,
+        "weights": _weights(job, held, linear, experts),
         **_copies(job, linear),
         **({"stashed_weights": float(stale * held * weight)} if stale else {}),
-        "gradients": held * BYTES[job.data.grad_dtype] / job.data.gradient_split,
+        "gradients": job.data.gradients(held, experts) * BYTES[job.data.grad_dtype],
         "optimizer": job.data.share(held, experts) * state * (1 - job.data.host_share),
         **_buffers(job, stages, held),
         **_workspaces(job, stages),
@@ -49,11 +50,13 @@ def matrices(job: Job, stages: Sequence[int]) -> int:
     )
 
 
-def _weights(job: Job, held: int, linear: int) -> float:
-    """Bytes of the weights: in fp8, with ``params``, matrices of the layers."""
+def _weights(job: Job, held: int, linear: int, experts: int) -> float:
+    """Bytes of the weights: in fp8, with ``params``, matrices of the layers, so all of experts."""
     fp8, weight = job.setting.fp8, BYTES[job.data.dtype]
-    narrow = linear * (weight - fp8.weight) if fp8 and fp8.params else 0.0
-    return held * weight - narrow
+    if not (fp8 and fp8.params):
+        return job.data.weights(held, experts) * weight
+    narrow = job.data.weights(linear, experts) * (weight - fp8.weight)
+    return job.data.weights(held, experts) * weight - narrow
 
 
 def _copies(job: Job, linear: int) -> Mapping[str, float]:
@@ -111,7 +114,8 @@ def stage_units(job: Job, stage: int) -> list[Unit]:
     s, first, last = job.data.sharding, stage == 0, stage == job.stages - 1
     if s is None:
         return []
-    held = sizes(job.model, job.setting.tp, job.layers(stage), first, last)
+    apart = None if job.data.experts is None else (job.setting.ep, job.setting.etp)
+    held = sizes(job.model, job.setting.tp, job.layers(stage), first, last, apart)
     found = units(held, s.wrap, s.root, job.model.tied and first and last)
     kept = [unit.kept or s.keep for unit in found]
     if s.fetch:
@@ -126,8 +130,15 @@ def stage_units(job: Job, stage: int) -> list[Unit]:
 
 def _linear(job: Job, unit: Unit) -> int:
     """Of a unit's parameters, those that multiply in fp8."""
-    layers = [owner for owner in sorted(unit.owners) if owner >= 0]
-    return matrix_parameters(job.model, job.setting.tp, layers) if job.setting.fp8 else 0
+    if not job.setting.fp8:
+        return 0
+    if unit.experts:
+        return unit.parameters
+    layers, s = [owner for owner in sorted(unit.owners) if owner >= 0], job.setting
+    if job.data.experts is None:
+        return matrix_parameters(job.model, s.tp, layers)
+    whole = matrix_parameters(job.model, s.tp, layers, False, s.ep, s.etp)
+    return whole - parameters(job.model, s.tp, layers, False, False, s.ep, s.etp).expert
 
 
 def _position(unit: Unit, owners: Sequence[int]) -> int:

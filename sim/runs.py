@@ -9,6 +9,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 import schedules
 from schedules._times import Seconds
 from sim import cluster as clusters
@@ -22,12 +25,14 @@ from sim.hardware import Machine
 from sim.host import launched, waited
 from sim.job import Job
 from sim.model import Setting
+from sim.perturbed import MOST_OPS, perturbed
 from sim.precision import Fp8
 from sim.price import price
 from sim.recipe import Recipe
 from sim.recomputation import Recompute
 from sim.replicas import data_parallel, mesh_of
 from sim.sections import OffloadTable
+from sim.slow_links import slowed
 from sim.stage_times import stage_seconds
 from sim.strategies.exchange import Policy
 from sim.summary import summary
@@ -82,25 +87,39 @@ def run(
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
     fp8_legality.able(recipe, recipe.cluster.topology, cluster.gpu.peak)
     job = job_of(recipe, cluster)
+    cluster = slowed(cluster, recipe.perturbations)
     launch = recipe.simulation.launch_us * 1e-6 if recipe.simulation.host else None
-    lanes, graph, machine = prepare(job, cluster, recipe.simulation.fold == "auto", launch)
+    what = perturbed(recipe, job)
+    fold = recipe.simulation.fold == "auto"
+    lanes, graph, machine = prepare(job, cluster, fold, launch, what.kinds())
+    if what:
+        graph, machine = what.paused(graph), what.machine(graph, machine)
     prepared(graph)
 
     def progress(done: int, of: int) -> None:
         report("simulating", done, of)
 
     timeline = simulate(graph, machine, progress)
+    if what.timed:
+        timeline = simulate(what.paused_at(timeline), machine, progress)
     return Result(recipe, job, cluster, lanes, machine, timeline, perf_counter() - begin)
 
 
 def prepare(
-    job: Job, cluster: Cluster, fold: bool = True, launch: float | None = None
+    job: Job,
+    cluster: Cluster,
+    fold: bool = True,
+    launch: float | None = None,
+    kinds: NDArray[np.int64] | None = None,
 ) -> tuple[Lanes, Graph, Machine]:
     """The graph of a job, folded as far as that is proven exact, and its prices on a cluster.
 
-    With ``launch``, the seconds of one, its kernels are launched by a host.
+    With ``launch``, the seconds of one, its kernels are launched by a host. ``kinds`` tells ranks
+    apart (see :func:`sim.fold.candidates`). Raises ValueError where too many would be simulated.
     """
-    ways = list(candidates(job))
+    ways = list(candidates(job, kinds))
+    if kinds is not None:
+        _few_enough(job, ways[0])
     for lanes in ways if fold else ways[-1:]:
         graph = training_step(job, lanes.simulated)
         if launch is not None:
@@ -110,6 +129,19 @@ def prepare(
         if found is not None:
             return lanes, graph, price(graph, cluster, dict(zip(works, found, strict=True)))
     raise AssertionError("the last way folds nothing and needs no proof")
+
+
+def _few_enough(job: Job, lanes: Lanes) -> None:
+    """Refuse to simulate more ranks than can be, which perturbations keep from being folded."""
+    one = next(candidates(job)).simulated
+    each = len(training_step(job, one)) / len(one)
+    ops = round(each * len(lanes.simulated))
+    if ops > MOST_OPS:
+        raise ValueError(
+            f"perturbations make {len(lanes.simulated) * job.mesh.pp:,} ranks differ, whose "
+            f"{ops:,} ops are more than the {MOST_OPS:,} that can be simulated; perturb fewer "
+            "ranks, or all alike"
+        )
 
 
 def job_of(recipe: Recipe, cluster: Cluster | None = None) -> Job:

@@ -115,6 +115,37 @@ OWN = {
 """Keys that only one kind of FSDP has."""
 
 
+Positive = Annotated[float, Field(gt=0, le=1e6)]
+Ratios = Annotated[tuple[Positive, ...], Field(strict=False, min_length=1, max_length=1_000_000)]
+Sigma = Annotated[float, Field(gt=0, le=5)]
+Rank = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class PerturbationSection(Section):
+    """One thing that is not as it should be: of compute, noise, lengths, bandwidth, stall."""
+
+    rank: Rank | Annotated[tuple[Rank, ...], Field(strict=False, min_length=1)] | None = None
+    """where: a rank or a list of them; everywhere unless given"""
+    compute: Positive | None = None
+    """kernels take so many times as long: 1.3 is a slow GPU"""
+    noise: Sigma | Ratios | None = None
+    """kernels vary at random: sigma of a log-normal factor of mean 1, or factors to draw from"""
+    lengths: Sigma | Ratios | None = None
+    """microbatches differ in length: sigma likewise, or the length of each, as a factor"""
+    link: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """which links are slow: nvlink, pcie, ib, fabric, or as `traincast topology` names them"""
+    bandwidth: Positive | None = None
+    """of those links, as a factor"""
+    stall: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    """one pause, as text with its unit: 50 ms"""
+    step: Annotated[int, Field(ge=0, lt=1000)] | None = None
+    """stall: at the beginning of this training step, from 0; 0 unless given"""
+    at: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    """stall: at this time of the run instead, such as 1.2 s"""
+    stream: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    """stall: the stream that pauses; compute unless given, or with simulation.host the CPU"""
+
+
 class Fp8Table(Section):
     """Which numbers the linears of the layers multiply, and what travels and stays in them."""
 

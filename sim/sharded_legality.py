@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.recipe import Recipe
+from sim.recipe import ParallelismSection, Recipe
 from sim.sections import OWN, FsdpTable
 
 
@@ -31,6 +31,8 @@ def check(recipe: Recipe) -> None:
         )
     if p.fsdp:
         _fsdp(p.fsdp, (p.dp or 1) * p.cp, p.accumulate)
+    if p.fsdp and recipe.model.experts and p.tp * p.ep * p.etp > 1:
+        _experts(p, p.fsdp)
 
 
 def _options(recipe: Recipe) -> None:
@@ -59,6 +61,26 @@ def _options(recipe: Recipe) -> None:
     if p.overlap_param_gather and p.zero not in (1, 2):
         raise ValueError(
             "parallelism.overlap_param_gather = true needs zero = 1 or 2, whose gathers it overlaps"
+        )
+
+
+def _experts(p: ParallelismSection, fsdp: FsdpTable) -> None:
+    """Experts that other ranks hold than the rest: units of their own."""
+    if fsdp.kind == "yafsdp":
+        raise ValueError(
+            'parallelism.fsdp.kind = "yafsdp" needs tp = 1 and ep = 1 with model.experts: its two '
+            "buffers hold whole layers, not experts of other ranks; fsdp1 or fsdp2 would do"
+        )
+    again = fsdp.reshard_after_forward
+    if again is not None and not isinstance(again, bool):
+        raise ValueError(
+            f"parallelism.fsdp.reshard_after_forward = {again} is not simulated with ep or tp > 1 "
+            "and model.experts, which fewer ranks share; it must be true or false"
+        )
+    if fsdp.shard and p.tp * fsdp.shard % (p.ep * p.etp):
+        raise ValueError(
+            f"parallelism.ep x etp = {p.ep} x {p.etp} must divide tp x fsdp.shard = "
+            f"{p.tp} x {fsdp.shard}, the ranks that hold one copy of all experts"
         )
 
 

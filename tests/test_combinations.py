@@ -55,6 +55,7 @@ MODELS = {
     "unfused": DENSE | {"attention": "unfused", "dropout": 0.1, "bias": True, "norm": "layer"},
     "moe": MOE,
     "moe_idle": MOE | {"load": {"kind": "histogram", "counts": [0, 1, 1, 1, 1, 1, 1, 1]}},
+    "moe_unused": MOE | {"load": {"kind": "histogram", "counts": [3, 1, 0, 0, 0, 0, 0, 0]}},
     "shared": MOE | {"shared_experts": 1, "dense_layers": 2},
     "mla": MLA,
     "moe_mla": MLA | {"experts": 8, "topk": 2, "expert_ffn": 256, "dense_layers": 1},
@@ -109,6 +110,13 @@ RERUN: dict[str, dict[str, Any]] = {
     "uniform": {"method": "uniform", "layers": 2},
     "op": {"modules": ["op"]},
 }
+PERTURBED: dict[str, dict[str, Any]] = {
+    "slow rank": {"rank": 0, "compute": 1.4},
+    "noise": {"rank": 0, "noise": 0.2},
+    "lengths": {"lengths": [1.0, 0.5, 1.5]},
+    "pause": {"rank": 0, "stall": "1 ms"},
+    "slow links": {"rank": 0, "link": "nvlink", "bandwidth": 0.5},
+}
 KEYS: dict[str, list[Any]] = {
     "model": list(MODELS),
     "tied": [False, True],
@@ -134,6 +142,7 @@ KEYS: dict[str, list[Any]] = {
     "steps": [1, 1, 2],
     "host": [False, False, True],
     "order": ["tp-cp-ep-dp-pp", "tp-cp-ep-dp-pp", "tp-pp-dp-cp-ep"],
+    "perturbed": ["", "", *PERTURBED],
 }
 MOST_RANKS = 16
 MANY = int(os.environ.get("TRAINCAST_COMBINATIONS", "24"))
@@ -157,17 +166,17 @@ def settled(c: Choice) -> Choice:
     replicas = c["dp"] * c["cp"]
     sharded = SHARDED[c["sharded"]]
     if "fsdp" in sharded or sharded.get("zero", 0) > 1:
-        mixed = "moe" in c["model"] or c["model"] == "shared"
-        if replicas == 1 or c["schedule"] == "pipedream" or (mixed and c["tp"] > 1):
+        if replicas == 1 or c["schedule"] == "pipedream":
             c["sharded"] = "zero 1"
-        elif mixed:
-            c["ep"] = c["etp"] = 1
     elif c["schedule"] == "pipedream":
         c["sharded"] = "zero 1" if "zero" in sharded else c["sharded"]
     if "moe" in c["model"] or c["model"] == "shared":
         c["sp"], c["order"] = True, KEYS["order"][0]
         c["etp"] = min(c["etp"], c["tp"])
-        c["ep"] = min(c["ep"], c["tp"] * replicas // c["etp"])
+        copy = SHARDED[c["sharded"]].get("fsdp", {}).get("shard", replicas)
+        c["ep"] = min(c["ep"], c["tp"] * copy // c["etp"])
+        if c["sharded"] == "yafsdp" and c["tp"] * c["ep"] > 1:
+            c["sharded"] = "fsdp2"
     mixed, split = "experts" in MODELS[c["model"]], SHARDED[c["sharded"]]
     if c["recompute"] == "mixture" and not mixed:
         c["recompute"] = "modules"
@@ -201,6 +210,7 @@ def recipe_of(c: Choice) -> dict[str, Any]:
             "recompute": RERUN.get(c["recompute"], c["recompute"]),
             **({"fp8": {"recipe": c["fp8"], "params": c["params"]}} if c["fp8"] else {}),
         },
+        "perturbations": [PERTURBED[c["perturbed"]]] if c["perturbed"] else [],
         "simulation": {"host": c["host"]} | steps,
     }
 
@@ -234,7 +244,7 @@ def passes_alone(model: str, tied: bool, microbatches: int) -> float:
 
 def check_work(c: Choice, recipe: Recipe, graph: Graph) -> None:
     """Splitting a job neither makes nor loses FLOPs: those of one GPU, over the ranks."""
-    if c["model"] == "moe_idle":
+    if c["model"] in ("moe_idle", "moe_unused"):
         return  # tokens are whole, and shared out once in every group
     if "mla" in c["model"] and c["tp"] > 1 and not c["sp"]:
         return  # every tensor-parallel rank makes the latents of all tokens
@@ -350,9 +360,11 @@ FOUND: list[dict[str, Any]] = [
     {"schedule": "dualpipe_v", "dp": 2, "batch": 2, "sharded": "fsdp2"},  # two stages on one rank
     {"schedule": "zb_h1", "dp": 2, "sharded": "zero 3 deepspeed"},  # I without an embedding
     {"model": "moe", "schedule": "zb_v", "cp": 2, "pp": 2, "ep": 2},  # times of a stage with both
+    {"model": "moe_unused", "dp": 4, "ep": 4, "sharded": "fsdp2"},  # ranks without any tokens
+    {"model": "moe", "tp": 2, "dp": 2, "ep": 4, "sp": True, "sharded": "zero 3"},  # one copy each
     {"model": "moe_idle", "dp": 2, "ep": 2},  # an expert without tokens has parameters all the same
 ]
-"""Combinations that once failed."""
+"""Combinations that once failed, or that once were refused."""
 
 
 @pytest.mark.parametrize("of", FOUND, ids=str)

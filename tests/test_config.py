@@ -210,11 +210,6 @@ def test_what_comes_later_is_known_and_said_so(key, value, sentence):
     assert sentence in str(error.value)
 
 
-def test_perturbations_come_later():
-    with pytest.raises(ValueError, match="not simulated yet; leave them out"):
-        config.parse({**tomllib.loads(TEXT), "perturbations": [{"rank": 3, "compute": 1.3}]})
-
-
 @pytest.mark.parametrize(
     ("written", "sentence"),
     [

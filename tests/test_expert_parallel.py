@@ -175,7 +175,18 @@ def test_the_times_of_a_stage_count_its_all_to_alls(recipe: Path) -> None:
     assert run(recipe, {"schedule.name": "zb_1p"}).timeline.seconds > 0
 
 
-def test_a_rank_without_tokens_is_refused(recipe: Path) -> None:
+def test_a_rank_without_tokens_waits_with_the_others(recipe: Path) -> None:
+    """Its experts' kernels do nothing, all its collectives stay, and its gradients are reduced."""
     counts = [0, 0, 1, 1, 1, 1, 1, 1]
-    with pytest.raises(ValueError, match="experts of rank 0 along ep without tokens"):
-        run(recipe, {"model.load": {"kind": "histogram", "counts": counts}})
+    result = run(recipe, {"model.load": {"kind": "histogram", "counts": counts}})
+    graph, seconds = result.timeline.graph, result.timeline.end - result.timeline.start
+    name = np.array(graph.names)[graph.name]
+    products = np.isin(name, ["expert_fc1", "expert_fc1_dgrad", "expert_fc2_wgrad"])
+    idle, busy = (products & (graph.rank == rank) for rank in (0, 1))
+    assert idle.sum() == busy.sum() == 3 * LAYERS * M
+    fixed = result.cluster.gpu.costs["gemm"]["bf16"]["fixed"]
+    assert seconds[idle] == pytest.approx(float(fixed))
+    assert seconds[busy].min() > 2 * float(fixed)
+    for axis in ("ep", "edp", "dp"):
+        sent = bytes_sent(graph)[axis]
+        assert sent[0] == sent[1] == sent[2] == sent[3] > 0

@@ -28,8 +28,8 @@ ORDER = (
     "writer strategies activations stage job groups pieces outside resident held programs build "
     "host fold price stage_times analysis plots schedule_run forward_run "
     "sections recipe refusals translate residual_legality fp8_legality saving_legality "
-    "sharded_legality "
-    "legality order_file config replicas summary runs compare check balance"
+    "sharded_legality perturbation_legality legality order_file config replicas slow_links uneven "
+    "perturbed summary runs compare check balance"
 )
 FRONT_DOOR = {"sim", "sim.cli", "sim.commands"}  # may import from everywhere
 HEAVY = {"numpy", "matplotlib", "pandas", "networkx", "simpy", "scipy"}

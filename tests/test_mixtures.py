@@ -117,15 +117,10 @@ SPLITS = [
     ({"ep": 3}, "parallelism.ep x etp = 3 x 1 must divide the ranks of a stage, tp x cp x dp = 2"),
     ({"ep": 2, "etp": 2}, "parallelism.ep x etp = 2 x 2 must divide"),
     ({"tp": 2, "dp": 1}, "parallelism.sp must be true for model.experts with tp > 1"),
-    (
-        {"ep": 2, "zero": 2},
-        "model.experts and sharded parameters or gradients is not simulated yet",
-    ),
 ]
 
 
 def test_splits_of_experts_are_checked() -> None:
-    """Those that are not simulated yet, too."""
     recipe = parse()
     for change, sentence in SPLITS:
         split = recipe.parallelism.model_copy(update=change)

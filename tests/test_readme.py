@@ -56,11 +56,27 @@ def test_the_recipe_is_a_job() -> None:
     assert config.parse(tomllib.loads(blocks("toml")[0])).stages == 24
 
 
+def test_the_perturbations_run() -> None:
+    """Over a recipe of 16 GPUs in two nodes: each table is one that changes the step."""
+    recipe = {
+        "model": {"preset": "llama3-8b", "layers": 2},
+        "cluster": {"topology": "dgx_h100", "gpus": 16},
+        "parallelism": {"tp": 2},
+        "training": {"global_batch": 8},
+    }
+    tables = tomllib.loads(blocks("toml")[1])["perturbations"]
+    plain = run(config.parse(recipe)).timeline.seconds
+    assert len(tables) == 5
+    for table in tables:
+        changed = run(config.parse(recipe | {"perturbations": [table]})).timeline.seconds
+        assert changed != plain, table
+
+
 def test_the_script_and_the_recipe_that_names_it_are_a_job(tmp_path: Path) -> None:
     """Llama 3 8B, of which the script says all numbers."""
     (tmp_path / "train.sh").write_text(blocks("sh")[0])
     recipe = tmp_path / "recipe.toml"
-    recipe.write_text(blocks("toml")[1])
+    recipe.write_text(blocks("toml")[2])
     llama = {"preset": "llama3-8b", "name": "model"}
     like = config.parse({"model": llama, "cluster": {"topology": "dgx_h100", "gpus": 16},
                          "training": {"global_batch": 64}})  # fmt: skip
@@ -74,7 +90,7 @@ def test_the_script_and_the_recipe_that_names_it_are_a_job(tmp_path: Path) -> No
 def test_the_topology_runs_a_job(tmp_path: Path) -> None:
     """The last TOML block: 16 GPUs of it, 4 to a node, two to a port."""
     machine = tmp_path / "pcie_l40s.toml"
-    machine.write_text(blocks("toml")[2])
+    machine.write_text(blocks("toml")[3])
     more = {"cluster.topology": str(machine), "cluster.gpus": 16, "parallelism.tp": 2}
     small = {"model.layers": 2, "training.global_batch": 64, "training.micro_batch": 1}
     result = run(ROOT / "validation/recipes/korthikanti_22b_full.toml", more | small)

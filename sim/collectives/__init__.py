@@ -52,7 +52,7 @@ def traffic(cluster: Cluster, communication: Communication) -> Traffic:
     tuner does. Raises ValueError when there is no such collective or algorithm, a rank is named
     twice or is not in the cluster, or the algorithm does not suit the placement.
     """
-    ranks = communication.ranks
+    cluster, ranks = cluster.healthy or cluster, communication.ranks
     if len(set(ranks)) != len(ranks) or not ranks:
         raise ValueError(f"a {communication.collective} needs distinct ranks, not {ranks}")
     candidates = _algorithms(communication)

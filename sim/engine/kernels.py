@@ -23,6 +23,8 @@ class Kernels:
         self._end_callbacks = (self._end_chain,)
         self._first, self._order, self._work = run.first, run.order, run.work
         self._alone, self._stats = run.alone, run.stats
+        factor = run.machine.factor  # of each position, if kernels differ in more than their work
+        self._factor = None if factor is None else factor[run.segs.order].tolist()
         self._rank = run.segs.rank.tolist()
         seconds = KernelSeconds(run.machine)
         self._gpus = [Gpu(i, seconds) for i in range(len(run.segs.ranks))]
@@ -38,12 +40,19 @@ class Kernels:
         running[s] = chain = Chain(self._end_callbacks, s, a, now)
         chain.table = seconds = gpu.seconds()
         if gpu.sms or gpu.hbm or len(running) > 1:
-            each: Iterable[float] = [seconds[w] for w in self._work[a:b]]
+            each: Iterable[float] = self._seconds(seconds, a, b)
         else:
             each = self._alone[a:b]
         ends = array("d", accumulate(each, initial=now))
         self._bounds[a + s : b + s + 1] = ends
         heappush(self._queue, (ends[-1], NORMAL, self._order[s], chain))
+
+    def _seconds(self, table: array[float], a: int, b: int) -> Iterable[float]:
+        """What the kernels at positions from ``a`` to ``b`` take when works take ``table``."""
+        each = [table[w] for w in self._work[a:b]]
+        if self._factor is None:
+            return each
+        return [seconds * factor for seconds, factor in zip(each, self._factor[a:b], strict=True)]
 
     def _end_chain(self, chain: Chain) -> None:
         chain.callbacks = self._end_callbacks  # it may stand in the queue again
@@ -67,18 +76,20 @@ class Kernels:
                 self._change_chain(chain, old, new, now)
 
     def _change_chain(self, chain: Chain, old: array[float], new: array[float], now: float) -> None:
-        s, bounds, work = chain.segment, self._bounds, self._work
+        s, bounds = chain.segment, self._bounds
         a, b = self._first[s] + s, self._first[s + 1] + s
         slot = bisect_right(bounds, now, a + 1, b + 1)  # where the running kernel ends
         if slot > b:
             return  # it ends at this very instant
         last = bounds[b]
-        w = work[slot - s - 1]
+        at = slot - s - 1
+        w = self._work[at]
         if old[w] != new[w]:
-            left = chain.advance(slot - s - 1, bounds[slot - 1], old[w], now)
-            bounds[slot] = now + left * new[w]
+            times = 1.0 if self._factor is None else self._factor[at]
+            left = chain.advance(at, bounds[slot - 1], old[w] * times, now)
+            bounds[slot] = now + left * (new[w] * times)
         if slot < b:
-            behind = [new[w] for w in work[slot - s : b - s]]
+            behind = self._seconds(new, slot - s, b - s)
             bounds[slot : b + 1] = array("d", accumulate(behind, initial=bounds[slot]))
         if bounds[b] != last:
             self._stats.kernels_slowed += 1

@@ -87,7 +87,10 @@ def _run(
     lag = segs.lag.tolist() if segs.lag.any() else None
     order = segs.order[segs.first[1:] - 1].tolist()  # op index of a segment's last op
     work_of = array("i", graph.work[segs.order].astype(np.int32).tobytes())
-    alone = array("d", machine.alone[graph.work[segs.order]].tobytes())
+    seconds = machine.alone[graph.work[segs.order]]
+    if machine.factor is not None:
+        seconds *= machine.factor[segs.order]
+    alone = array("d", seconds.tobytes())
     bounds = array("d", np.full(len(graph) + len(segs), np.nan).tobytes())
     done = bytearray(len(segs))
     ended = 0

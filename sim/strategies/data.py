@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from sim.graph import Compute
@@ -59,10 +60,13 @@ class DataParallel:
         """How many ranks share the optimizer's state and the update."""
         return self.sharding.group if self.sharding else self.degree if self.zero else 1
 
-    @property
-    def expert_split(self) -> int:
-        """How many ranks share the optimizer's state of an expert."""
-        return self.optimizer_split if self.experts is None else self.experts if self.zero else 1
+    @cached_property
+    def of_experts(self) -> DataParallel:
+        """How those ranks agree that hold the same experts."""
+        if self.experts is None:
+            return self
+        sharding = self.sharding and self.sharding.of_experts(self.experts)
+        return replace(self, degree=self.experts, experts=None, sharding=sharding)
 
     def gathered(self, parameters: int, linear: int) -> float:
         """Bytes of so many parameters as they are gathered, so many of them matrices of layers."""
@@ -70,7 +74,16 @@ class DataParallel:
 
     def share(self, parameters: int, experts: int) -> float:
         """How many parameters a rank updates, of so many, some of them in experts."""
-        return (parameters - experts) / self.optimizer_split + experts / self.expert_split
+        dense = (parameters - experts) / self.optimizer_split
+        return dense + experts / self.of_experts.optimizer_split
+
+    def weights(self, parameters: int, experts: int) -> float:
+        """How many of them a rank holds."""
+        return _over(parameters, experts, self.weight_split, self.of_experts.weight_split)
+
+    def gradients(self, parameters: int, experts: int) -> float:
+        """Of how many it holds the gradients, once they are reduced."""
+        return _over(parameters, experts, self.gradient_split, self.of_experts.gradient_split)
 
     @property
     def gathers_updated(self) -> bool:
@@ -86,6 +99,12 @@ class DataParallel:
     def reduces(self, place: str) -> bool:
         """Whether a backward reduces: each one where gradients are split, else the last."""
         return place == "last" or (self.split and not self.accumulate)
+
+
+def _over(parameters: int, experts: int, ranks: int, ranks_of_experts: int) -> float:
+    if ranks == ranks_of_experts:
+        return parameters / ranks
+    return (parameters - experts) / ranks + experts / ranks_of_experts
 
 
 HEAD = -2
@@ -108,7 +127,7 @@ def buckets(backward: Program, held: Parameters, data: DataParallel) -> list[Buc
     none.
     """
     made = _made(backward, held)
-    apart = [(i, size) for i, size in made if data.experts and _is_expert(backward[i])]
+    apart = [(i, size) for i, size in made if data.experts and is_expert(backward[i])]
     parts = {"dp": (data.degree, [of for of in made if of not in apart])}
     parts["edp"] = (data.experts or 1, apart)
     out = [
@@ -149,11 +168,12 @@ def _linear(item: Item, size: int) -> int:
     """
     match item:
         case Kernel(work=Compute(dtype="fp8", shape=shape)):
-            return size if _is_expert(item) else min(size, _elements(shape))
+            return size if is_expert(item) else min(size, _elements(shape))
     return 0
 
 
-def _is_expert(item: Item) -> bool:
+def is_expert(item: Item) -> bool:
+    """Whether an item is about experts' parameters."""
     return item.name.startswith("expert_")
 
 
@@ -172,7 +192,7 @@ def _made(backward: Program, held: Parameters) -> list[tuple[int, int]]:
     experts = {
         i: shape[1] * shape[2]
         for i in made
-        if _is_expert(backward[i]) and (shape := _matrix(backward[i]))
+        if is_expert(backward[i]) and (shape := _matrix(backward[i]))
     }
     local = held.expert // sum(experts.values()) if experts else 0
     made |= {i: local * one for i, one in experts.items()}

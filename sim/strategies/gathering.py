@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sim.graph import Compute
 from sim.program import WEIGHT_GRADIENT, Collective, Item, Kernel, Program, without
-from sim.strategies.data import Bucket, DataParallel
+from sim.strategies.data import Bucket, DataParallel, is_expert
 from sim.strategies.draft import Draft, Key
 from sim.strategies.scattering import of_buckets, of_units, reduce
 from sim.strategies.sharded import Sharding, anchors, fetched
@@ -55,15 +55,24 @@ def shard(
     ``buckets`` are the gradients of this kind of step where they are not reduced unit by unit.
     """
     s = data.sharding
-    if data.gradient_split > 1:  # whole ones are counted where they are reduced
-        program = [without(item, WEIGHT_GRADIENT) for item in program]
+    split = [(data.of_experts if is_expert(i) else data).gradient_split > 1 for i in program]
+    program = [  # whole ones are counted where they are reduced
+        without(item, WEIGHT_GRADIENT) if shared else item
+        for item, shared in zip(program, split, strict=True)
+    ]
     draft, used = Draft(program), visits(program, step.kind == "F", parts)
-    if s and s.group > 1:
-        Gathers(draft, step, parts, used, data, s).all()
+    if s:
+        shared = [v for v in used if _sharding(parts[v.unit], data, s).group > 1]
+        Gathers(draft, step, parts, shared, data, s).all()
     if step.kind in "BW" and data.reduces(step.place):
         by_unit = s is not None and not s.bucketed
         reduce(draft, of_units(program, parts, used) if by_unit else of_buckets(buckets), data)
     return draft.finish()
+
+
+def _sharding(unit: Unit, data: DataParallel, dense: Sharding) -> Sharding:
+    """How the ranks that hold a unit share it."""
+    return data.of_experts.sharding or dense if unit.experts else dense
 
 
 def ahead_of_input(item: Item) -> bool:
@@ -88,10 +97,16 @@ class Gathers:
         issued = self._issued(turns)
         for n, j in enumerate(turns):
             self._put(j, self._place(j, issued[j]))
+            if n and self._of(turns[n - 1]).experts != self._of(j).experts:  # another communicator
+                self.draft.wait(("gather", j), ("gather", turns[n - 1]))
             if n >= self.sharding.buffers > 0:
                 self._reuse(j, self.used[turns[n - self.sharding.buffers]])
         for visit in self.used:
             self._release(visit)
+
+    def _of(self, j: int) -> Sharding:
+        """How the j-th unit used is shared."""
+        return _sharding(self.units[self.used[j].unit], self.data, self.sharding)
 
     def _needed(self, unit: Unit) -> bool:
         """Whether this program gathers a unit: of what is kept, the first forward does."""
@@ -130,7 +145,7 @@ class Gathers:
 
     def _put(self, j: int, place: Place) -> None:
         """The gather of the j-th unit used, for which its first kernel waits."""
-        visit, s, draft = self.used[j], self.sharding, self.draft
+        visit, s, draft = self.used[j], self._of(j), self.draft
         unit = self.units[visit.unit]
         size, kind = self._size(unit), "all_gather"
         again = s.regroup if self.step.kind != "F" and not unit.kept else 0

@@ -43,8 +43,8 @@ def sent(program: Program, data: DataParallel, left: Sequence[Bucket] = ()) -> P
     draft, share = Draft(program), data.host_share
     for i, item in enumerate(program):
         if isinstance(item, Collective) and item.phase == "O" and item.axis in ("dp", "edp"):
-            split = data.optimizer_split if item.axis == "dp" else data.expert_split
-            copy = _copy("grad_to_host", share * item.bytes / split, TO_HOST)
+            owners = data if item.axis == "dp" else data.of_experts
+            copy = _copy("grad_to_host", share * item.bytes / owners.optimizer_split, TO_HOST)
             draft.put(("grad_to_host", i), copy, (i,), after=i)
     for k, bucket in enumerate(left):
         size = share * bucket.parameters * BYTES[data.grad_dtype]

@@ -121,7 +121,7 @@ def _update(
     return [out[0]._replace(needs=needs), *out[1:]]
 
 
-def zero_gradients(parameters: int, data: DataParallel) -> Kernel:
+def zero_gradients(parameters: int, data: DataParallel, experts: int = 0) -> Kernel:
     """What a step begins with: gradient buffers set to zero."""
-    size = parameters * BYTES[data.grad_dtype] / data.gradient_split
+    size = data.gradients(parameters, experts) * BYTES[data.grad_dtype]
     return Kernel("zero_grads", Compute("optimizer", 0.0, size), "O")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sim.graph import Compute
 from sim.model import BYTES
 from sim.program import Collective, Kernel, Program
-from sim.strategies.data import Bucket, DataParallel
+from sim.strategies.data import Bucket, DataParallel, is_expert
 from sim.strategies.draft import Draft, Key
 from sim.strategies.sharded import Sharding
 from sim.strategies.units import Unit, Visit
@@ -23,45 +23,62 @@ class Part(NamedTuple):
     first: int  # position of the item that makes the first of them
     after: int  # of the one that makes the last
     buffered: bool = True  # made in one of the buffers that units use in turn
+    experts: bool = False  # of experts that others hold than the rest
 
 
 def of_units(program: Program, parts: Sequence[Unit], used: Sequence[Visit]) -> list[Part]:
     """A unit's gradients, from its first weight gradient to its last kernel."""
-    out = []
+    out, apart = [], any(unit.experts for unit in parts)
     for visit in sorted(used, key=lambda visit: visit.last):
-        rows = range(visit.first, visit.last + 1)
-        first = next((i for i in rows if program[i].phase == "W"), visit.first)
         unit = parts[visit.unit]
-        out.append(Part(unit.parameters, first, visit.last, not unit.kept))
+        rows = [
+            i
+            for i in range(visit.first, visit.last + 1)
+            if not apart or is_expert(program[i]) == unit.experts
+        ]
+        first = next((i for i in rows if program[i].phase == "W"), visit.first)
+        out.append(Part(unit.parameters, first, visit.last, not unit.kept, unit.experts))
     return out
 
 
 def of_buckets(buckets: Sequence[Bucket]) -> list[Part]:
     """A bucket is there from when the one before it was full."""
-    firsts = [0, *(bucket.after + 1 for bucket in buckets)]
-    return [
-        Part(bucket.parameters, min(first, bucket.after), bucket.after)
-        for first, bucket in zip(firsts, buckets, strict=False)
-    ]
+    begin, out = {False: 0, True: 0}, []
+    for bucket in buckets:
+        experts, after = bucket.axis == "edp", bucket.after
+        first = min(begin[experts], after)
+        out.append(Part(bucket.parameters, first, after, experts=experts))
+        begin[experts] = after + 1
+    return out
 
 
 def reduce(draft: Draft, parts: Sequence[Part], data: DataParallel) -> None:
     """Put each part's reduction behind what makes its last gradient."""
-    s = data.sharding or Sharding(data.degree, reduce_stream="dp")
+    dense = data.sharding or Sharding(data.degree, reduce_stream="dp")
+    experts = data.of_experts.sharding
+    if experts is None:
+        experts = Sharding(data.of_experts.degree, reduce_stream="edp", experts=True)
+    alone = experts.group * experts.replicas == 1
+    parts = [part for part in parts if not (part.experts and alone)]
     turns: list[int] = []  # parts in buffers
     for b, part in enumerate(parts):
+        s = experts if part.experts else dense
         size = float(part.parameters * BYTES[data.grad_dtype])
         if not size:
             continue
         if s.copies or s.scale:
             _ready(draft, b, part, size, s)
         last = _collectives(draft, b, part, size, s)
+        if data.sharding and b and parts[b - 1].experts != part.experts:
+            before = ("reduce" if (dense if part.experts else experts).group > 1 else "sum", b - 1)
+            draft.wait(last, *([before] if draft.has(before) else []))
         if s.buffers and part.buffered:
             if len(turns) >= s.buffers:  # made where the gradients of the one before were
                 draft.wait(part.first, ("reduce", turns[-s.buffers]))
             turns.append(b)
         else:
-            _hold(draft, b, part, size, data, s, last)
+            of = data.of_experts if part.experts else data
+            _hold(draft, b, part, size, of, s, last)
 
 
 def _ready(draft: Draft, b: int, part: Part, size: float, s: Sharding) -> None:
@@ -98,7 +115,7 @@ def _collectives(draft: Draft, b: int, part: Part, size: float, s: Sharding) -> 
         key = ("reduce", b)
         draft.put(key, item, (ready,), after=part.after)
     if s.replicas > 1:
-        stream = "fsdp all_reduce" if s.group > 1 else s.reduce_stream
+        stream = s.sum_stream if s.group > 1 else s.reduce_stream
         shard = size / s.group
         sums = Collective("grad_all_reduce", s.across, "all_reduce", shard, "O", stream=stream)
         draft.put(("sum", b), sums, (key,), after=part.after)

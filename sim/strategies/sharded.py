@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,40 @@ class Sharding:
     fetch: Fetch | None = None
     gather_stream: str = "fsdp nccl"  # one process group, so one communicator for both: NCCL runs
     reduce_stream: str = "fsdp nccl"  # its collectives one by one (pytorch/pytorch PR 186335)
+    sum_stream: str = "fsdp all_reduce"
+    experts: bool = False  # of experts, whose replicas are others
 
     @property
     def axis(self) -> str:
         """Along which parameters are gathered and gradients scattered."""
-        return "dp" if self.replicas == 1 else "shard"
+        whole, part = ("edp", "edp_shard") if self.experts else ("dp", "shard")
+        return whole if self.replicas == 1 else part
 
     @property
     def across(self) -> str:
         """Along which the shards of gradients are summed."""
-        return "dp" if self.group == 1 else "replicate"
+        whole, part = ("edp", "edp_replicate") if self.experts else ("dp", "replicate")
+        return whole if self.group == 1 else part
+
+    def of_experts(self, degree: int) -> Sharding:
+        """The same over the ``degree`` ranks that hold the same experts.
+
+        As torchtitan's meshes have it (``efsdp``), copies of all parameters are copies of the
+        experts: their shards are as many times fewer as ep and etp split them. Experts have
+        communicators of their own.
+        """
+        replicas = degree if self.group == 1 else self.replicas
+        streams = (f"expert {s}" for s in (self.gather_stream, self.reduce_stream, self.sum_stream))
+        gather, reduce, sums = streams
+        return replace(
+            self,
+            group=degree // replicas,
+            replicas=replicas,
+            experts=True,
+            gather_stream=gather,
+            reduce_stream=reduce,
+            sum_stream=sums,
+        )
 
 
 def zero3(degree: int, fetch: Fetch | None = None) -> Sharding:

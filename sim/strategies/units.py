@@ -3,7 +3,8 @@
 As FSDP wraps a transformer: each layer (or so many) is a unit, and what no layer holds, so the
 embedding, the final norm and the head, is the root unit, which stays gathered from the forward to
 the backward. ZeRO-3 has no root: the embedding and the head come and go like layers; where they
-are one matrix it stays from its first to its last use in a program.
+are one matrix it stays from its first to its last use in a program. Experts that other ranks hold
+than the rest of their layer are units of their own inside it, as torchtitan wraps them.
 """
 
 from __future__ import annotations
@@ -13,15 +14,21 @@ from typing import NamedTuple
 
 from sim.model import Model, parameters
 from sim.program import Kernel, Program
-from sim.strategies.data import HEAD
+from sim.strategies.data import HEAD, is_expert
 
 EMBEDDING = -1
+EXPERTS = -3
+
+
+def experts_of(layer: int) -> int:
+    """The owner of a layer's experts, where they are apart from the layer."""
+    return EXPERTS - layer
 
 
 class Unit(NamedTuple):
     """Parameters that come and go together."""
 
-    owners: frozenset[int]  # layers, EMBEDDING, HEAD
+    owners: frozenset[int]  # layers, their experts, EMBEDDING, HEAD
     parameters: int
     kept: bool = False  # gathered from the forward to the backward
     linear: int = 0  # of the parameters, matrices of the layers
@@ -29,7 +36,13 @@ class Unit(NamedTuple):
     @property
     def layer(self) -> int:
         """Its first layer, or -1."""
-        return min((owner for owner in self.owners if owner >= 0), default=-1)
+        layers = (experts_of(o) if o <= EXPERTS else o for o in self.owners)
+        return min((layer for layer in layers if layer >= 0), default=-1)
+
+    @property
+    def experts(self) -> bool:
+        """Whether it is one of experts apart."""
+        return max(self.owners) <= EXPERTS
 
     @property
     def ends(self) -> str:
@@ -45,13 +58,26 @@ class Visit(NamedTuple):
     last: int
 
 
-def sizes(model: Model, tp: int, layers: Sequence[int], first: bool, last: bool) -> dict[int, int]:
-    """Parameters of one rank of a stage by their owner, in order of the forward."""
-    held = {
-        EMBEDDING: parameters(model, tp, (), first, last=False).total,
-        **{i: parameters(model, tp, (i,), first=False, last=False).total for i in layers},
-    }
-    whole = parameters(model, tp, layers, first, last).total
+def sizes(
+    model: Model,
+    tp: int,
+    layers: Sequence[int],
+    first: bool,
+    last: bool,
+    apart: tuple[int, int] | None = None,
+) -> dict[int, int]:
+    """Parameters of one rank of a stage by their owner, in order of the forward.
+
+    ``apart`` are ep and etp where experts are owners of their own.
+    """
+    split = apart or (1, 1)
+    held = {EMBEDDING: parameters(model, tp, (), first, last=False).total}
+    for i in layers:
+        one = parameters(model, tp, (i,), False, False, *split)
+        held[i] = one.total - (one.expert if apart else 0)
+        if apart:
+            held[experts_of(i)] = one.expert
+    whole = parameters(model, tp, layers, first, last, *split).total
     held[HEAD] = whole - sum(held.values())
     return {owner: size for owner, size in held.items() if size or (owner == HEAD and last)}
 
@@ -65,12 +91,15 @@ def units(
     [([-2, -1], 16, True), ([0], 2, False), ([1], 3, False)]
     """
     layers = [owner for owner in held if owner >= 0]
-    ends = [owner for owner in held if owner < 0]
+    ends = [owner for owner in held if EXPERTS < owner < 0]
     if wrap == "model":
-        return [_unit(list(held), held, kept=True)]
+        apart = [owner for owner in held if owner <= EXPERTS]
+        rest = [owner for owner in held if owner > EXPERTS]
+        return [_unit(some, held, kept=True) for some in (rest, apart) if some]
     each = wrap if isinstance(wrap, int) else 1
     groups = [layers[k : k + each] for k in range(0, len(layers), each)]
-    out = [_unit(group, held) for group in groups]
+    inner = [[experts_of(i) for i in group if experts_of(i) in held] for group in groups]
+    out = [_unit(some, held) for pair in zip(groups, inner, strict=True) for some in pair if some]
     if root or tied:
         return [_unit(ends, held, kept=root), *out] if ends else out
     return [*(_unit([end], held) for end in ends), *out]
@@ -100,6 +129,8 @@ def visits(program: Program, forward: bool, parts: Sequence[Unit]) -> list[Visit
     of = {owner: k for k, unit in enumerate(parts) for owner in unit.owners}
     found: dict[int, list[int]] = {}
     for i, owner in enumerate(owners(program, forward)):
-        if isinstance(program[i], Kernel) and owner in of:
-            found.setdefault(of[owner], []).append(i)
+        inner = experts_of(owner)
+        mine = inner if inner in of and is_expert(program[i]) else owner
+        if isinstance(program[i], Kernel) and mine in of:
+            found.setdefault(of[mine], []).append(i)
     return sorted((Visit(k, at[0], at[-1]) for k, at in found.items()), key=lambda v: v.first)

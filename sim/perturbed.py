@@ -1,0 +1,198 @@
+"""What is not as it should be on some ranks: slow GPUs, noise, uneven microbatches, pauses.
+
+Kernels of a rank take a factor of their time, op by op; pauses are lags before ops. Both are
+columns of the finished graph, so that a run without perturbations is the very same as before.
+Everything random has a generator of its own, of the seed, the table and the rank, and does not
+depend on which ranks are simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim import units
+from sim.graph import Compute, Graph
+from sim.hardware import Machine
+from sim.host import HOST
+from sim.job import Job
+from sim.perturbation_legality import ranks
+from sim.recipe import Recipe
+from sim.sections import PerturbationSection
+from sim.timeline import Timeline
+from sim.uneven import drawn, longer, of_tokens
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+MOST_OPS = 5_000_000
+"""So many ops are simulated at most where perturbations keep ranks from being folded."""
+
+
+@dataclass(frozen=True)
+class Perturbed:
+    """The perturbations of one run."""
+
+    tables: Sequence[PerturbationSection]
+    job: Job
+    seed: int
+    planned: int  # microbatches in the plan
+    host: bool
+
+    def __bool__(self) -> bool:
+        return any(table.bandwidth is None for table in self.tables)
+
+    def kinds(self) -> NDArray[np.int64] | None:
+        """A number for each rank of the job; None: all are of one. Equal ones do the same."""
+        if not self:
+            return None
+        world = self.job.mesh.world
+        columns = [np.zeros(world)]
+        for _, table in self._of("compute", "noise", "stall"):
+            mine = _mine(table, world)
+            own = np.arange(1, world + 1) if table.noise is not None else 1
+            columns.append(np.where(mine, own, 0.0))
+        for k, table in self._of("lengths"):
+            _, row = np.unique(self._lengths(k, table), axis=0, return_inverse=True)
+            columns.append(row.ravel()[self._replica()].astype(np.float64))
+        _, kind = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+        return np.asarray(kind.ravel(), np.int64)
+
+    def machine(self, graph: Graph, machine: Machine) -> Machine:
+        """The machine on which kernels take what their ranks, lengths and chance make of them."""
+        chosen = list(self._of("compute", "noise", "lengths"))
+        if not chosen:
+            return machine
+        compute = np.array([isinstance(work, Compute) for work in graph.works])[graph.work]
+        factor = np.ones(len(graph))
+        for k, table in chosen:
+            mine = compute & _mine(table, self.job.mesh.world)[graph.rank]
+            if table.compute is not None:
+                factor[mine] *= table.compute
+            elif table.noise is not None:
+                self._noise(k, table, graph, mine, factor)
+            else:
+                factor *= self._longer(k, table, graph, machine, mine)
+        return replace(machine, factor=factor)
+
+    def paused(self, graph: Graph) -> Graph:
+        """The graph with the pauses of steps, each behind the first op that a stream runs of it."""
+        lag = np.array(graph.lag)
+        for k, table in self._of("stall"):
+            if table.at is not None:
+                continue
+            at = graph.step >= (table.step or 0)
+            for ops in self._stalled(k, table, graph):
+                behind_first = ops[at[ops]][:2][-1:]
+                lag[behind_first] += units.parse(table.stall or "", "s")
+        return replace(graph, lag=lag) if lag.any() else graph
+
+    @property
+    def timed(self) -> bool:
+        """Whether some pause is at a time, for which a run without it must be known."""
+        return any(table.at is not None for table in self.tables)
+
+    def paused_at(self, timeline: Timeline) -> Graph:
+        """The graph with the pauses at times of a run that does not have them.
+
+        What runs then is finished first. Raises ValueError for a time after the end of a stream.
+        """
+        graph = timeline.graph
+        lag = np.array(graph.lag)
+        for k, table in self._of("stall"):
+            if table.at is None:
+                continue
+            time = units.parse(table.at, "s")
+            for ops in self._stalled(k, table, graph):
+                behind = max(1, int(np.searchsorted(timeline.start[ops], time)))
+                if behind >= len(ops):
+                    last = timeline.end[ops[-1]]
+                    raise ValueError(
+                        f"perturbations[{k}].at = {table.at} is after the last op of rank "
+                        f"{graph.rank[ops[0]]} on that stream begins; before {last:.6g} s would do"
+                    )
+                idle = time - timeline.end[ops[behind - 1]]
+                lag[ops[behind]] += units.parse(table.stall or "", "s") + max(0.0, idle)
+        return replace(graph, lag=lag)
+
+    def _of(self, *effects: str) -> Iterator[tuple[int, PerturbationSection]]:
+        for k, table in enumerate(self.tables):
+            if any(getattr(table, effect) is not None for effect in effects):
+                yield k, table
+
+    def _noise(
+        self, k: int, table: PerturbationSection, graph: Graph, mine: Flags, factor: Floats
+    ) -> None:
+        rows = np.flatnonzero(mine)
+        order = rows[np.argsort(graph.rank[rows], kind="stable")]
+        begins = np.flatnonzero(np.diff(graph.rank[order], prepend=-1))
+        for ops in np.split(order, begins[1:]):
+            if len(ops):
+                factor[ops] *= drawn(
+                    self._random(k, int(graph.rank[ops[0]])), table.noise, len(ops)
+                )
+
+    def _random(self, k: int, rank: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, k, rank])
+
+    def _replica(self) -> NDArray[np.int64]:
+        """The coordinate along dp of each rank."""
+        out = np.empty(self.job.mesh.world, np.int64)
+        out[self.job.ranks] = np.arange(self.job.ranks.shape[2])[:, None]
+        return out
+
+    def _lengths(self, k: int, table: PerturbationSection) -> Floats:
+        """Of each replica its microbatches' lengths, step by step.
+
+        A list goes through the samples as a loader hands them out: each microbatch's replicas in
+        turn; it begins again when it is over.
+        """
+        replicas, count = self.job.ranks.shape[2], self.planned * self.job.steps
+        size = replicas * count
+        if isinstance(table.lengths, tuple):
+            each: Floats = np.resize(np.array(table.lengths), size)
+        else:
+            each = drawn(self._random(k, 0), table.lengths, size)
+        return each.reshape(count, replicas).T
+
+    def _longer(
+        self, k: int, table: PerturbationSection, graph: Graph, machine: Machine, mine: Flags
+    ) -> Floats:
+        ops = np.flatnonzero(mine & of_tokens(graph))
+        step = graph.step[ops] if self.job.batch is None else 0
+        row = self._replica()[graph.rank[ops]], step * self.planned + graph.microbatch[ops]
+        out = np.ones(len(graph))
+        out[ops] = longer(graph, machine, ops, self._lengths(k, table)[row])
+        return out
+
+    def _stalled(
+        self, k: int, table: PerturbationSection, graph: Graph
+    ) -> Iterator[NDArray[np.int64]]:
+        """The ops of each stream that pauses."""
+        mine = _mine(table, self.job.mesh.world)
+        wanted = table.stream or (HOST if self.host else "compute")
+        found = 0
+        for rank, stream, ops in graph.by_stream():
+            if stream == wanted and mine[rank]:
+                found += 1
+                yield ops
+        if not found:
+            raise ValueError(
+                f"perturbations[{k}].stream = {wanted!r} is not a stream of those ranks; there "
+                f"are {', '.join(graph.streams)}"
+            )
+
+
+def perturbed(recipe: Recipe, job: Job) -> Perturbed:
+    """The perturbations of a recipe."""
+    simulation = recipe.simulation
+    return Perturbed(recipe.perturbations, job, simulation.seed, recipe.planned, simulation.host)
+
+
+def _mine(table: PerturbationSection, world: int) -> Flags:
+    """Whether a table is about a rank, of each."""
+    own = ranks(table)
+    return np.isin(np.arange(world), own) if own else np.ones(world, np.bool_)

@@ -1,0 +1,60 @@
+"""Kernels that do not take what their work says: by chance, or by their microbatch's length."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.graph import PHASES, Graph
+from sim.hardware import Machine
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+PASSES = [PHASES.index(name) for name in "FRIWB"]
+UNFUSED = (
+    *("scores", "scores_query_grad", "scores_key_grad", "softmax", "softmax_backward"),
+    *("attention_dropout", "attention_dropout_backward"),
+    *("context", "context_weight_grad", "context_value_grad"),
+)
+"""Kernels of unfused attention, whose work grows with the square of the length."""
+ASIDE = ("param_copy",)
+"""Kernels of the passes that have nothing to do with tokens."""
+
+
+def drawn(
+    random: np.random.Generator, spread: float | tuple[float, ...] | None, count: int
+) -> Floats:
+    """So many factors: of a log-normal law of mean 1 and that sigma, or of those given."""
+    if isinstance(spread, tuple):
+        return random.choice(np.array(spread), count)
+    sigma = spread or 0.0
+    return np.exp(sigma * random.standard_normal(count) - sigma**2 / 2)
+
+
+def of_tokens(graph: Graph) -> Flags:
+    """Per op: its work is that of a microbatch's tokens, if it is a kernel."""
+    aside = np.array([name.startswith(ASIDE) for name in graph.names])
+    passes = np.isin(graph.phase, PASSES) & (graph.microbatch >= 0)
+    out: Flags = passes & ~aside[graph.name]
+    return out
+
+
+def longer(graph: Graph, machine: Machine, ops: NDArray[np.int64], length: Floats) -> Floats:
+    """The factor of each of these kernels for a length of their microbatch, as a factor.
+
+    Attention over all pairs of tokens takes its square; what a kernel takes however small it is
+    stays.
+    """
+    seconds = machine.alone[graph.work[ops]]
+    fixed = machine.fixed[graph.work[ops]]
+    times = np.where(_square(graph)[ops], length**2, length)
+    whole = (seconds - fixed) * times + fixed
+    return np.divide(whole, seconds, out=np.ones(len(ops)), where=seconds > 0)
+
+
+def _square(graph: Graph) -> Flags:
+    kinds = np.array([getattr(work, "kind", "").startswith("attention") for work in graph.works])
+    names = np.array([name in UNFUSED for name in graph.names])
+    out: Flags = kinds[graph.work] | names[graph.name]
+    return out
