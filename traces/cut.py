@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.graph import Graph, Ints, offsets
+from sim.graph import Floats, Graph, Ints, offsets
 from sim.timeline import Timeline
 from traces.recording import Selection
+
+__all__ = ["Flags", "Floats", "Ints", "keep", "select", "subgraph"]
 
 Flags = NDArray[np.bool_]
 PER_OP = ("name", "work", "rank", "stream", "phase", "stage", "microbatch", "layer", "step", "lag")

@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
-from sim.graph import Graph
-from traces import gaps, stragglers
+from traces import own, stragglers
 from traces.recording import Recording, Report, Selection, no_report
 
 
 class Format(NamedTuple):
-    """One format: whether files are of it (from their names and first bytes), and its reader.
-
-    ``replays`` are the ways in which a recording can be replayed with time of the host, by the
-    names of ``traincast replay --hosts``; without any, its graph is simulated as it is.
-    """
+    """One format: whether files are of it (from their names and first bytes), and its reader."""
 
     name: str
     recognises: Callable[[Path], bool]
     read: Callable[[Sequence[Path], Selection, Report], Recording]
-    replays: Mapping[str, Callable[[Recording], Graph]] = MappingProxyType({})
-    steps_apart: bool = False  # steps were sampled: each is replayed by itself
 
 
 FORMATS: tuple[Format, ...] = (
-    Format(
-        "stragglers",
-        stragglers.recognises,
-        stragglers.read,
-        {"anchored": gaps.anchored, "modelled": gaps.modelled},
-        steps_apart=True,
-    ),
+    Format("traincast", own.recognises, own.read),
+    Format("stragglers", stragglers.recognises, stragglers.read),
 )
 """Asked in this order; the first that recognises every path reads them all."""
 
