@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from traces import own, stragglers
+from traces import own, recorded, stragglers
 from traces.recording import Recording, Report, Selection, no_report
 
 
@@ -20,6 +20,7 @@ class Format(NamedTuple):
 
 FORMATS: tuple[Format, ...] = (
     Format("traincast", own.recognises, own.read),
+    Format("recorded", recorded.recognises, recorded.read),
     Format("stragglers", stragglers.recognises, stragglers.read),
 )
 """Asked in this order; the first that recognises every path reads them all."""

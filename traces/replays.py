@@ -36,10 +36,11 @@ def replaced(work: object) -> Fixed:
 
 WAYS: Mapping[str, Mapping[str, Way]] = {
     "stragglers": {"anchored": gaps.anchored, "modelled": gaps.modelled},
+    "recorded": {"anchored": gaps.anchored, "modelled": gaps.modelled},
     "traincast": {"anchored": own.as_recorded},
 }
 """By format, what ``--hosts`` may be besides none."""
-APART = frozenset({"stragglers"})
+APART = frozenset({"stragglers", "recorded"})
 """Formats whose steps were sampled out of many: each is replayed by itself."""
 
 
