@@ -37,6 +37,7 @@ def replaced(work: object) -> Fixed:
 WAYS: Mapping[str, Mapping[str, Way]] = {
     "stragglers": {"anchored": gaps.anchored, "modelled": gaps.modelled},
     "recorded": {"anchored": gaps.anchored, "modelled": gaps.modelled},
+    "nsys": {"anchored": gaps.anchored},
     "traincast": {"anchored": own.as_recorded},
 }
 """By format, what ``--hosts`` may be besides none."""
