@@ -129,7 +129,7 @@ def _ranked(table: pd.DataFrame) -> pd.DataFrame:
     table["launch"] = np.where(table["host"] | np.isnan(launch), -1, launch).astype(int)
     begun = table[table["launch"] >= 0].groupby("launch")["start"].min()
     ends = table["end"].astype(float)
-    limit = pd.Series(table.index.map(begun), table.index).fillna(np.inf)
+    limit = table.index.to_series().map(begun).fillna(np.inf)
     table["end"] = np.maximum(np.minimum(ends, limit), table["start"]).astype("int64")
     return table
 

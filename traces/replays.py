@@ -37,6 +37,7 @@ def replaced(work: object) -> Fixed:
 WAYS: Mapping[str, Mapping[str, Way]] = {
     "stragglers": {"anchored": gaps.anchored, "modelled": gaps.modelled},
     "recorded": {"anchored": gaps.anchored, "modelled": gaps.modelled},
+    "chakra": {"anchored": own.as_recorded},
     "nsys": {"anchored": gaps.anchored},
     "traincast": {"anchored": own.as_recorded},
 }
