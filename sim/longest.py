@@ -26,13 +26,24 @@ class Seconds(NamedTuple):
 
 
 def taken(timeline: Timeline) -> Seconds:
-    """What ops took; of a part, its shortest member, since the others also waited for that."""
+    """What ops took; of a part, its shortest member, since the others also waited for that.
+
+    A member of several parts may have ended with another of them; where there is one, a part takes
+    no longer than from its last start to its first end.
+    """
     graph = timeline.graph
+    counts = np.diff(graph.part_start)
+    owner = np.repeat(np.arange(len(graph)), counts)
     seconds = timeline.end - timeline.start
-    members = seconds[np.repeat(np.arange(len(graph)), np.diff(graph.part_start))]
-    shortest = np.full(len(graph.part_work), np.inf)
-    np.minimum.at(shortest, graph.part, members)
-    return Seconds(seconds, shortest[graph.part])
+    shortest, ended = (np.full(len(graph.part_work), np.inf) for _ in range(2))
+    began = np.full(len(graph.part_work), -np.inf)
+    batched = np.zeros(len(graph.part_work), np.bool_)
+    np.minimum.at(shortest, graph.part, seconds[owner])
+    np.minimum.at(ended, graph.part, timeline.end[owner])
+    np.maximum.at(began, graph.part, timeline.start[owner])
+    batched[graph.part[counts[owner] > 1]] = True
+    between = np.maximum(ended - began, 0.0)
+    return Seconds(seconds, np.where(batched, np.minimum(shortest, between), shortest)[graph.part])
 
 
 class Paths:

@@ -121,6 +121,10 @@ def test_some_ranks_and_seconds(trace: Path, traincast: Command) -> None:
     result = json.loads(traincast(*line)[1])
     assert [row["rank"] for row in result["per_rank"]] == [1]
     assert result["ops"] == 2
+    line = ("replay", trace, "--hosts", "none", "--window", "17:48.5", "--json")
+    result = json.loads(traincast(*line)[1])
+    assert result["steps"] == [8, 9]  # steps last 16, 16 and 17 s
+    assert result["step_s"] == [16, 17]
 
 
 def test_the_table_and_the_file(trace: Path, tmp_path: Path, traincast: Command) -> None:

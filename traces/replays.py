@@ -106,8 +106,14 @@ def only(found: Replay, step: int) -> Replay:
     if step not in numbers:
         raise ValueError(f"there is no step {step}; there are {', '.join(map(str, numbers[:8]))}")
     kept = graph.step == numbers.index(step)
-    one = replace(recording, timeline=cut.keep(recording.timeline, kept), steps=(step,))
-    return Replay(one, cut.keep(found.timeline, kept), found.hosts)
+    recorded, replayed = (_alone(of, kept) for of in (recording.timeline, found.timeline))
+    return Replay(replace(recording, timeline=recorded, steps=(step,)), replayed, found.hosts)
+
+
+def _alone(timeline: Timeline, kept: NDArray[np.bool_]) -> Timeline:
+    """Some ops, all of which are of step 0 then."""
+    part = cut.keep(timeline, kept)
+    return replace(part, graph=replace(part.graph, step=np.zeros_like(part.graph.step)))
 
 
 def _step_by_step(recording: Recording, graph: Graph, report: Report) -> Timeline:

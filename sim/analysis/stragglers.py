@@ -66,13 +66,14 @@ def stragglers(timeline: Timeline) -> Stragglers:
         return float((base.mean() - without.mean()) / lost) if lost else 0.0
 
     replica, last = replicas(graph), int(graph.stage.max(initial=-1))
-    numbers = sorted({*replica[graph.ranks()].tolist()})
-    by_replica = _falling({k: kept(replica[graph.rank] == k) for k in numbers})
+    numbers = np.unique(graph.step).tolist()
+    pipelines = sorted({*replica[graph.ranks()].tolist()})
+    by_replica = _falling({k: kept(replica[graph.rank] == k) for k in pipelines})
     by_stage = _falling({k: kept(graph.stage == k) for k in range(last + 1)})
     worst = _worst(graph, replica, by_replica, by_stage)
     return Stragglers(
         slowdown=float(base.mean() / least.mean()),
-        by_step=_falling(dict(enumerate((base / least).tolist()))),
+        by_step=_falling(dict(zip(numbers, (base / least).tolist(), strict=True))),
         by_replica=by_replica,
         by_stage=by_stage,
         by_kind=_falling({of: kept(graph.name == k) for k, of in enumerate(graph.names)}),
@@ -123,10 +124,9 @@ def _mixed(graph: Graph, base: Seconds, other: Seconds, ops: Flags) -> Seconds:
 
 
 def _ends(graph: Graph, timeline: Timeline) -> Floats:
-    """Seconds of each step; all begin at 0."""
-    ends = np.zeros(int(graph.step.max(initial=0)) + 1)
-    np.maximum.at(ends, graph.step, timeline.end)
-    return ends
+    """Seconds of each step that is there; all begin at 0."""
+    ends = pd.Series(timeline.end).groupby(graph.step).max()
+    return np.asarray(ends, np.float64)
 
 
 def _worst(

@@ -24,12 +24,12 @@ def figures(found: Replay) -> dict[str, Any]:
     there = np.isfinite(recorded)
     several = int(there.sum()) > 1
     ranks = found.timeline.graph.ranks().tolist()
-    numbers = recording.steps or tuple(np.flatnonzero(there).tolist())
+    numbers = [recording.steps[k] if recording.steps else k for k in np.flatnonzero(there).tolist()]
     return {
         "format": recording.format,
         "hosts": found.hosts,
         "ops": len(found.timeline.graph),
-        "steps": list(numbers),
+        "steps": numbers,
         "step_s": recorded[there].tolist() if several else float(recorded[there][0]),
         "replayed_step_s": replayed[there].tolist() if several else float(replayed[there][0]),
         "per_rank": [_rank(found, rank) for rank in ranks],
