@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 from sim.engine import simulate
-from sim.graph import Builder, Communication, Fixed, Memory
+from sim.graph import Builder, Communication, Fixed, Graph, Memory
 from sim.hardware import ideal
 from sim.schedule_run import plan_of, run_plan
 from sim.timeline import Timeline
-from traces import cut, perfetto, replays
+from traces import cut, own, perfetto, replays
 from traces.reading import read
-from traces.recording import Selection
+from traces.recording import Recording, Selection
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -82,6 +82,30 @@ def test_what_the_host_took_is_left_out_with_none(tmp_path: Path) -> None:
     recording = read([path])
     assert replays.replay(recording).timeline.end.tolist() == [2, 9]
     assert replays.replay(recording, "none").timeline.end.tolist() == [0, 3]
+
+
+def test_ops_that_a_replay_needs_beside_the_recorded_ones_are_not_compared(
+    pipeline: tuple[Path, Timeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a clock of 2 s, for which everything waits."""
+
+    def late(recording: Recording) -> Graph:
+        graph, b = own.as_recorded(recording), Builder()
+        clock = b.add("clock", 0, "clock", Fixed(2.0, "host"))
+        for i in range(len(graph)):
+            op = graph.op(i)
+            waits = [clock, *(graph.waits(i) + 1).tolist()]
+            b.add(op.name, op.rank, op.stream, op.work, waits)
+        for part in range(len(graph.part_work)):
+            members = [i + 1 for i in range(len(graph)) if part in graph.parts(i)]
+            b.join(members, graph.works[graph.part_work[part]])
+        return b.graph()
+
+    monkeypatch.setattr(replays, "WAYS", {"traincast": {"late": late}})
+    found = replays.replay(read([pipeline[0]]), "late")
+    assert found.timeline.start.min() == 2
+    assert found.timeline.end.tolist() == pytest.approx((pipeline[1].end + 2).tolist())
+    assert found.end_errors().max() < 1e-9
 
 
 def test_steps_and_ranks_in_json(trace: Path, traincast: Command) -> None:

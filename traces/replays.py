@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.analysis.activity import HOST, activities
 from sim.engine import DeadlockError, simulate
 from sim.graph import Fixed, Floats, Graph
 from sim.hardware import ideal
@@ -48,26 +50,45 @@ APART = frozenset({"stragglers", "recorded"})
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """A recording and what came of simulating it again; both count from their first start."""
+    """A recording and what came of simulating it again: the same ops, at other times.
+
+    Figures are of what ran on GPUs; calls of the host count only where there is nothing else.
+    """
 
     recording: Recording
     timeline: Timeline
     hosts: str
 
+    @cached_property
+    def _both(self) -> tuple[Timeline, Timeline]:
+        """Recorded and replayed ops of GPUs."""
+        kinds = activities(self.recording.timeline.graph)
+        gpu = kinds.code != kinds.names.index(HOST)
+        if not gpu.any():
+            return self.recording.timeline, self.timeline
+        return cut.keep(self.recording.timeline, gpu), cut.keep(self.timeline, gpu)
+
     def steps(self) -> tuple[Floats, Floats]:
         """Seconds from first start to last end of each step: recorded, replayed."""
-        return _spans(self.recording.timeline), _spans(self.timeline)
+        recorded, replayed = self._both
+        return _spans(recorded), _spans(replayed)
 
     def of_rank(self, rank: int) -> tuple[float, float]:
         """The mean over steps of a rank's seconds from first start to last end, likewise."""
-        mine = self.timeline.graph.rank == rank
-        both = (_spans(cut.keep(of, mine)) for of in (self.recording.timeline, self.timeline))
-        recorded, replayed = (float(of[np.isfinite(of)].mean()) for of in both)
-        return recorded, replayed
+        mine = self._both[0].graph.rank == rank
+        recorded, replayed = (_spans(cut.keep(of, mine)) for of in self._both)
+        there = np.isfinite(recorded)
+        return float(recorded[there].mean()), float(replayed[there].mean())
+
+    def ranks(self) -> list[int]:
+        """The ranks that have such ops."""
+        out: list[int] = self._both[0].graph.ranks().tolist()
+        return out
 
     def end_errors(self) -> Floats:
         """By how many seconds each op ends too early or late, counted from its step's start."""
-        return np.abs(_from_step(self.recording.timeline) - _from_step(self.timeline))
+        recorded, replayed = self._both
+        return np.abs(_from_step(recorded) - _from_step(replayed))
 
 
 def ways(format_: str) -> tuple[str, ...]:
@@ -96,7 +117,16 @@ def replay(recording: Recording, hosts: str | None = None, report: Report = no_r
             timeline = simulate(graph, ideal(graph), lambda done, of: report("replaying", done, of))
     except DeadlockError as error:
         raise ValueError(f"the recording cannot be replayed: {error}") from None
-    return Replay(recording, timeline, chosen)
+    return Replay(recording, _without_others(recording.timeline, timeline), chosen)
+
+
+def _without_others(recorded: Timeline, replayed: Timeline) -> Timeline:
+    """The recorded ops: a way may have put ops of its own, on streams of its own, before them."""
+    if len(replayed.graph) == len(recorded.graph):
+        return replayed
+    streams = {*recorded.graph.streams}
+    there = np.array([name in streams for name in replayed.graph.streams])
+    return cut.keep(replayed, there[replayed.graph.stream])
 
 
 def only(found: Replay, step: int) -> Replay:

@@ -23,7 +23,6 @@ def figures(found: Replay) -> dict[str, Any]:
     recorded, replayed = found.steps()
     there = np.isfinite(recorded)
     several = int(there.sum()) > 1
-    ranks = found.timeline.graph.ranks().tolist()
     numbers = [recording.steps[k] if recording.steps else k for k in np.flatnonzero(there).tolist()]
     return {
         "format": recording.format,
@@ -32,7 +31,7 @@ def figures(found: Replay) -> dict[str, Any]:
         "steps": numbers,
         "step_s": recorded[there].tolist() if several else float(recorded[there][0]),
         "replayed_step_s": replayed[there].tolist() if several else float(replayed[there][0]),
-        "per_rank": [_rank(found, rank) for rank in ranks],
+        "per_rank": [_rank(found, rank) for rank in found.ranks()],
         "end_error_p95_s": float(np.percentile(found.end_errors(), 95)),
         "counts": dict(recording.counts),
         "warnings": list(recording.warnings),
