@@ -160,6 +160,15 @@ def test_the_table_and_the_file(trace: Path, tmp_path: Path, traincast: Command)
     assert perfetto.read(out).end.max() == 16 + 16 + 15
 
 
+def test_a_folder_is_read_for_what_is_in_it(trace: Path) -> None:
+    (trace.parent / "notes.txt").write_text("none of a trace")
+    recording = read([trace.parent])
+    assert recording.files == (trace,)
+    (trace.parent / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty is not a trace that can be read"):
+        read([trace.parent / "empty"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

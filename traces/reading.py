@@ -43,5 +43,9 @@ def read(
     for of in FORMATS:
         if all(of.recognises(path) for path in files):
             return of.read(files, selection, report)
+    inside = sorted(file for path in files if path.is_dir() for file in path.iterdir())
+    for of in FORMATS if all(path.is_dir() for path in files) else ():
+        if mine := [file for file in inside if of.recognises(file)]:
+            return of.read(mine, selection, report)
     known = ", ".join(of.name for of in FORMATS)
     raise ValueError(f"{files[0]} is not a trace that can be read; formats are {known}")
