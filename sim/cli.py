@@ -414,6 +414,69 @@ def validate(
         errors.show_errors(found)
 
 
+@app.command(epilog="Example: traincast replay trace.parquet --hosts none")
+def replay(
+    traces: Annotated[
+        list[Path], typer.Argument(help="Recorded traces: files, or a folder.", metavar="TRACE...")
+    ],
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            help="Time of the host between ops: anchored (as recorded), modelled (as it usually "
+            "is), or none. The first that the format has unless given.",
+        ),
+    ] = None,
+    step: Annotated[
+        int | None, typer.Option(metavar="N", help="One training step, as the file numbers it.")
+    ] = None,
+    ranks: Annotated[
+        str | None, typer.Option(metavar="0,4-7", help="Ranks that are replayed.")
+    ] = None,
+    window: Annotated[
+        str | None, typer.Option(metavar="A:B", help="Seconds of the recording.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", parser=_path, help="Write the replayed timeline here."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Simulate a recorded run again from its operations, and say how far off that is."""
+    from sim.commands import output, replaying, values
+    from sim.commands.progress import progress
+    from traces import perfetto, reading, replays
+    from traces.recording import Selection
+
+    if out:
+        output.replaceable(out)
+        for path in traces:
+            output.apart({"--out": out}, path)
+    some_ranks = None if ranks is None else values.ranks(ranks)
+    some_time = None if window is None else values.window(window)
+    with progress() as report:
+        # gaps of a step are learnt from the others, so these are read too
+        read_step = None if hosts == "modelled" else step
+        selection = Selection(read_step, some_ranks, some_time)
+        found = replays.replay(reading.read(traces, selection, report), hosts, report)
+        if step != read_step and step is not None:
+            found = replays.only(found, step)
+        if out:
+            with output.replacing(out) as temporary:
+                perfetto.write(
+                    found.timeline, temporary, ranks=found.timeline.graph.ranks().tolist()
+                )
+    result = replaying.figures(found)
+    if json:
+        output.print_json(result)
+        return
+    replaying.show(result)
+    if out:
+        from sim.commands import tables
+
+        tables.show_files([out])
+
+
 def _calibration(fitted: Any) -> dict[str, Any]:
     return {
         "gpu": fitted.gpu,

@@ -8,6 +8,7 @@ import shlex
 import tomllib
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -47,6 +48,13 @@ def test_every_command_of_the_section_use_works(
     }  # fmt: skip
     (tmp_path / "order.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1")
     (tmp_path / "config.json").write_text(json.dumps(llama))
+    timed = {
+        "optype": ["forward-compute", "backward-compute"],
+        "start_ts": [0, 5],
+        "duration": [5, 7],
+    }
+    same = ("dp_rank", "stage", "rank", "step", "seq_id", "mc", "mb_id", "gmc")
+    pd.DataFrame(timed).assign(**dict.fromkeys(same, 0)).to_parquet(tmp_path / "trace.parquet")
     result = CliRunner().invoke(app, shlex.split(line)[1:])
     assert result.exit_code == 0, result.output
 

@@ -41,7 +41,7 @@ def read(path: Path | str) -> Timeline:
 
 def _graph(tables: Event, slices: list[Event]) -> Graph:
     """Build the graph again; waits for ops that were not written are left out."""
-    works = [_work(of) for of in tables["works"]]
+    works = [work_of(of) for of in tables["works"]]
     index = {args["op"]: k for k, args in enumerate(slices)}
     builder = Builder()
     members: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
@@ -78,6 +78,7 @@ def _add(builder: Builder, args: Event, work: Work) -> None:
     )
 
 
-def _work(of: Event) -> Work:
+def work_of(of: Event) -> Work:
+    """The work that a written row says: its type and its fields."""
     fields = {k: tuple(v) if isinstance(v, list) else v for k, v in of.items() if k != "type"}
     return WORKS[of["type"]](**fields)

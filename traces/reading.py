@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from traces import chakra, nsys, own, recorded, stragglers
 from traces.recording import Recording, Report, Selection, no_report
 
 
@@ -17,7 +18,13 @@ class Format(NamedTuple):
     read: Callable[[Sequence[Path], Selection, Report], Recording]
 
 
-FORMATS: tuple[Format, ...] = ()
+FORMATS: tuple[Format, ...] = (
+    Format("traincast", own.recognises, own.read),
+    Format("recorded", recorded.recognises, recorded.read),
+    Format("chakra", chakra.recognises, chakra.read),
+    Format("nsys", nsys.recognises, nsys.read),
+    Format("stragglers", stragglers.recognises, stragglers.read),
+)
 """Asked in this order; the first that recognises every path reads them all."""
 
 
@@ -36,5 +43,9 @@ def read(
     for of in FORMATS:
         if all(of.recognises(path) for path in files):
             return of.read(files, selection, report)
+    inside = sorted(file for path in files if path.is_dir() for file in path.iterdir())
+    for of in FORMATS if all(path.is_dir() for path in files) else ():
+        if mine := [file for file in inside if of.recognises(file)]:
+            return of.read(mine, selection, report)
     known = ", ".join(of.name for of in FORMATS)
     raise ValueError(f"{files[0]} is not a trace that can be read; formats are {known}")

@@ -40,6 +40,8 @@ class Recording:
     """gpu_ops, gpu_ops_linked (to their launch), collectives, collectives_matched (over ranks)."""
     warnings: tuple[str, ...] = ()
     """Sentences: what was missing or looked wrong, and what was done about it."""
+    steps: tuple[int, ...] = ()
+    """What the file calls the steps 0, 1, ... of the graph, where it numbers any."""
     clock_offsets: Mapping[int, float] = field(default_factory=dict)
     """Seconds that were added to each rank's clock to align it with the first rank's."""
     clock_residual: float = 0.0

@@ -18,7 +18,7 @@ _RANGE = re.compile(r" *([0-9]{1,9}) *(?:- *([0-9]{1,9}) *)?")
 _NUMBER = re.compile(r" *[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)? *| *\.[0-9]+([eE][+-]?[0-9]+)? *")
 
 
-def ranks(text: str, gpus: int) -> list[int]:
+def ranks(text: str, gpus: int = 2**31) -> list[int]:
     """The ranks of a list of numbers and ranges, ends included, in a job of so many GPUs.
 
     >>> ranks("0,4-6", 8)

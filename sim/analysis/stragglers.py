@@ -1,0 +1,149 @@
+"""What stragglers cost: how much faster a step were if all ops of a kind took equally long.
+
+The what-if analysis of "Understanding Stragglers in Large Model Training Using What-if Analysis"
+(OSDI '25). Ops keep what they wait for, without the time that the host takes between them. In the
+ideal timeline every op of a kind takes the mean of that kind, and every communication the median,
+once its members are there. Slowdowns are mean step times over that of the ideal timeline: of all
+ops as they were, or of a rank's, a stage's or a kind's as they were and the others ideal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sim.graph import Floats, Graph
+from sim.longest import Paths, Seconds, taken
+from sim.timeline import Timeline, dimension
+
+WORST_SHARE = 0.03
+"""The share of ranks, rounded up, that counts as the worst."""
+
+Flags = NDArray[np.bool_]
+Label = TypeVar("Label", int, str)
+
+
+@dataclass(frozen=True)
+class Stragglers:
+    """Slowdowns, 1 being none; labels of each table in falling order."""
+
+    slowdown: float
+    by_step: Mapping[int, float]
+    by_replica: Mapping[int, float]
+    """Of pipelines that compute side by side, by the least rank's order."""
+    by_stage: Mapping[int, float]
+    by_kind: Mapping[str, float]
+    worst_ranks: tuple[int, ...]
+    """The ranks whose replica and whose stage are both slow, worst first."""
+    worst_ranks_share: float
+    """How much of the slowdown goes when only those are made ideal; 0 to 1 as a rule."""
+    last_stage_share: float
+    """Likewise of the last stage."""
+
+
+def stragglers(timeline: Timeline) -> Stragglers:
+    """The what-if analysis of a timeline, whose steps are taken one by one."""
+    graph = timeline.graph
+    whole, best, paths = taken(timeline), equal(timeline), Paths(graph, apart=True)
+
+    def steps(seconds: Seconds) -> Floats:
+        return _ends(graph, paths.run(seconds))
+
+    base, least = steps(whole), steps(best)
+
+    def kept(ops: Flags) -> float:
+        return float(steps(_mixed(graph, best, whole, ops)).mean() / least.mean())
+
+    def share(ops: Flags) -> float:
+        without, lost = steps(_mixed(graph, whole, best, ops)), base.mean() - least.mean()
+        return float((base.mean() - without.mean()) / lost) if lost else 0.0
+
+    replica, last = replicas(graph), int(graph.stage.max(initial=-1))
+    numbers = np.unique(graph.step).tolist()
+    pipelines = sorted({*replica[graph.ranks()].tolist()})
+    by_replica = _falling({k: kept(replica[graph.rank] == k) for k in pipelines})
+    by_stage = _falling({k: kept(graph.stage == k) for k in range(last + 1)})
+    worst = _worst(graph, replica, by_replica, by_stage)
+    return Stragglers(
+        slowdown=float(base.mean() / least.mean()),
+        by_step=_falling(dict(zip(numbers, (base / least).tolist(), strict=True))),
+        by_replica=by_replica,
+        by_stage=by_stage,
+        by_kind=_falling({of: kept(graph.name == k) for k, of in enumerate(graph.names)}),
+        worst_ranks=worst,
+        worst_ranks_share=share(np.isin(graph.rank, worst)),
+        last_stage_share=share(graph.stage == last),
+    )
+
+
+def equal(timeline: Timeline) -> Seconds:
+    """What ops take if no two of a kind (a name) differ: means of kernels, medians of transfers."""
+    graph, seconds = timeline.graph, taken(timeline)
+    communication = np.array([bool(dimension(work)) for work in graph.works])[graph.work]
+    of_op = pd.Series(seconds.op).groupby(graph.name)
+    op = np.where(communication, of_op.transform("median"), of_op.transform("mean"))
+    names = graph.name[_owner(graph)]
+    member = pd.Series(seconds.member).groupby(names).transform("median").to_numpy()
+    return Seconds(op, member)
+
+
+def replicas(graph: Graph) -> NDArray[np.int64]:
+    """By rank number: which pipeline it belongs to, counted in order of their least ranks.
+
+    Ranks of one pipeline exchange messages; a rank without any is one by itself.
+    """
+    pipeline = np.array([dimension(work) == "pp" for work in graph.works])[graph.part_work]
+    rows = np.flatnonzero(pipeline[graph.part])
+    ranks = graph.ranks()
+    links: nx.Graph[int] = nx.Graph()
+    links.add_nodes_from(ranks.tolist())
+    owner = graph.rank[_owner(graph)[rows]]
+    first = pd.Series(owner).groupby(graph.part[rows]).transform("first").to_numpy()
+    links.add_edges_from({*zip(owner.tolist(), first.tolist(), strict=True)})
+    out = np.full(int(ranks.max(initial=-1)) + 1, -1)
+    for k, members in enumerate(sorted(nx.connected_components(links), key=min)):
+        out[[*members]] = k
+    return out
+
+
+def _owner(graph: Graph) -> NDArray[np.int64]:
+    return np.repeat(np.arange(len(graph)), np.diff(graph.part_start))
+
+
+def _mixed(graph: Graph, base: Seconds, other: Seconds, ops: Flags) -> Seconds:
+    """The seconds of ``base``, and of ``other`` for these ops."""
+    members = ops[_owner(graph)]
+    return Seconds(np.where(ops, other.op, base.op), np.where(members, other.member, base.member))
+
+
+def _ends(graph: Graph, timeline: Timeline) -> Floats:
+    """Seconds of each step that is there; all begin at 0."""
+    ends = pd.Series(timeline.end).groupby(graph.step).max()
+    return np.asarray(ends, np.float64)
+
+
+def _worst(
+    graph: Graph,
+    replica: NDArray[np.int64],
+    by_replica: Mapping[int, float],
+    by_stage: Mapping[int, float],
+) -> tuple[int, ...]:
+    """The ranks by the lesser of the slowdowns of their replica and of their worst stage."""
+    scores: dict[int, float] = {}
+    for rank, stage in {*zip(graph.rank.tolist(), graph.stage.tolist(), strict=True)}:
+        if stage in by_stage:
+            score = min(by_stage[stage], by_replica[int(replica[rank])])
+            scores[rank] = max(score, scores.get(rank, 0.0))
+    number = math.ceil(len(scores) * WORST_SHARE)
+    return tuple(sorted(scores, key=lambda rank: (-scores[rank], rank))[:number])
+
+
+def _falling(table: Mapping[Label, float]) -> dict[Label, float]:
+    return dict(sorted(table.items(), key=lambda item: -item[1]))

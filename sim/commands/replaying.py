@@ -1,0 +1,75 @@
+"""What ``traincast replay`` prints: how long steps and ranks took, recorded and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sim import units
+from sim.commands import tables
+
+if TYPE_CHECKING:
+    from traces.replays import Replay
+
+SHOWN = 16
+"""Rows of a table that are shown; JSON has them all."""
+
+
+def figures(found: Replay) -> dict[str, Any]:
+    """Keys of the JSON; one number where there is one step, a list where there are several."""
+    recording = found.recording
+    recorded, replayed = found.steps()
+    there = np.isfinite(recorded)
+    several = int(there.sum()) > 1
+    numbers = [recording.steps[k] if recording.steps else k for k in np.flatnonzero(there).tolist()]
+    return {
+        "format": recording.format,
+        "hosts": found.hosts,
+        "ops": len(found.timeline.graph),
+        "steps": numbers,
+        "step_s": recorded[there].tolist() if several else float(recorded[there][0]),
+        "replayed_step_s": replayed[there].tolist() if several else float(replayed[there][0]),
+        "per_rank": [_rank(found, rank) for rank in found.ranks()],
+        "end_error_p95_s": float(np.percentile(found.end_errors(), 95)),
+        "counts": dict(recording.counts),
+        "warnings": list(recording.warnings),
+    }
+
+
+def _rank(found: Replay, rank: int) -> dict[str, Any]:
+    recorded, replayed = found.of_rank(rank)
+    return {"rank": rank, "span_s": recorded, "replayed_span_s": replayed}
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print steps, ranks and the error of ends."""
+    recorded, replayed = (np.atleast_1d(result[key]) for key in ("step_s", "replayed_step_s"))
+    rows: list[tuple[str, ...]] = [
+        (str(step), *_compared(a, b))
+        for step, a, b in zip(result["steps"], recorded, replayed, strict=False)
+    ]
+    if len(rows) > 1:
+        rows = [*_some(rows), ("mean", *_compared(recorded.mean(), replayed.mean()))]
+    hosts = f"{result['format']}, hosts {result['hosts']}, {result['ops']:,} ops"
+    tables.show(rows, "step", "recorded", "replayed", "error", title=hosts)
+    ranks = [
+        (str(row["rank"]), *_compared(row["span_s"], row["replayed_span_s"]))
+        for row in result["per_rank"]
+    ]
+    tables.show(_some(ranks), "rank", "recorded", "replayed", "error")
+    tables.say(f"95 % of ops end within {units.seconds(result['end_error_p95_s'])} of the record.")
+    for sentence in result["warnings"]:
+        tables.say(f"note: {sentence}")
+
+
+def _compared(recorded: float, replayed: float) -> tuple[str, str, str]:
+    error = f"{(replayed / recorded - 1) * 100:+.2f} %" if recorded > 0 else "-"
+    return units.seconds(float(recorded)), units.seconds(float(replayed)), error
+
+
+def _some(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    if len(rows) <= SHOWN:
+        return [*rows]
+    return [*rows[:SHOWN], (f"... {len(rows) - SHOWN} more", *[""] * (len(rows[0]) - 1))]

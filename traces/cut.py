@@ -1,0 +1,85 @@
+"""Part of a timeline: some of its ops, and the relations among them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.graph import Floats, Graph, Ints, offsets
+from sim.timeline import Timeline
+from traces.recording import Selection
+
+__all__ = ["Flags", "Floats", "Ints", "keep", "select", "subgraph"]
+
+Flags = NDArray[np.bool_]
+PER_OP = ("name", "work", "rank", "stream", "phase", "stage", "microbatch", "layer", "step", "lag")
+
+
+def select(timeline: Timeline, selection: Selection) -> Timeline:
+    """The ops of some ranks that ran, in part at least, inside a window.
+
+    Raises ValueError for a rank that is not there, or when nothing is left.
+    """
+    graph, kept = timeline.graph, np.ones(len(timeline.graph), np.bool_)
+    if selection.ranks is not None:
+        there = graph.ranks().tolist()
+        if missing := [rank for rank in selection.ranks if rank not in there]:
+            some = ", ".join(map(str, there[:8])) + (", ..." if len(there) > 8 else "")
+            raise ValueError(f"no rank {missing[0]} was recorded; there are {some}")
+        kept &= np.isin(graph.rank, np.array(selection.ranks, np.int32))
+    if selection.window is not None:
+        first, last = (timeline.start.min() + t for t in selection.window)
+        kept &= (timeline.end >= first) & (timeline.start <= last)
+    if not kept.any():
+        raise ValueError(f"no op lies in the window; the recording lasts {timeline.seconds:g} s")
+    return timeline if kept.all() else keep(timeline, kept)
+
+
+def keep(timeline: Timeline, kept: Flags) -> Timeline:
+    """The ops marked True. Waits for others are dropped; a part keeps the members that stay."""
+    return Timeline(subgraph(timeline.graph, kept), timeline.start[kept], timeline.end[kept])
+
+
+def subgraph(graph: Graph, kept: Flags) -> Graph:
+    """The same of a graph."""
+    number = np.cumsum(kept, dtype=np.int32) - np.int32(1)
+    rows, wait_start = _rows(graph.wait_start, kept)
+    rows &= kept[graph.wait_on]
+    members, part_start = _rows(graph.part_start, kept)
+    changes, memory_start = _rows(graph.memory_start, kept)
+    wait_start = offsets(np.bincount(_owner(graph.wait_start)[rows], minlength=len(graph))[kept])
+    parts, part = np.unique(graph.part[members], return_inverse=True)
+    columns: dict[str, Any] = {name: getattr(graph, name)[kept] for name in PER_OP}
+    used, work = np.unique(
+        np.concatenate([columns.pop("work"), graph.part_work[parts]]), return_inverse=True
+    )
+    own = len(work) - len(parts)
+    return replace(
+        graph,
+        works=tuple(graph.works[k] for k in used),
+        work=np.array(work[:own], np.int32),
+        wait_start=wait_start,
+        wait_on=number[graph.wait_on[rows]],
+        wait_lag=graph.wait_lag[rows],
+        part_start=part_start,
+        part=part.astype(np.int32),
+        part_tail=graph.part_tail[members],
+        part_work=np.array(work[own:], np.int32),
+        memory_start=memory_start,
+        memory_category=graph.memory_category[changes],
+        memory_bytes=graph.memory_bytes[changes],
+        memory_at_end=graph.memory_at_end[changes],
+        **columns,
+    )
+
+
+def _owner(start: Ints) -> NDArray[np.int64]:
+    return np.repeat(np.arange(len(start) - 1), np.diff(start))
+
+
+def _rows(start: Ints, kept: Flags) -> tuple[Flags, Ints]:
+    """Which rows belong to ops that stay, and where those of each begin then."""
+    return np.repeat(kept, np.diff(start)), offsets(np.diff(start)[kept])

@@ -1,0 +1,188 @@
+"""Nsight Systems reports, exported to SQLite (``nsys export --type sqlite``), into a recording.
+
+Kernels, copies and memory sets stand on the streams of their GPU, calls of the CUDA runtime on a
+stream of their thread. A call and what it launched have the same correlation number within a
+process. The file has no relation between GPU streams (events that are recorded and waited for
+carry no partner), so those are left out; the recording warns of it.
+
+A rank is a process on a GPU, numbered over files in the order given. Tables and columns are those
+of NVIDIA's "SQLite Export Schema Reference"; tables that a report lacks are taken to be empty.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from sim.graph import Builder, Fixed
+from sim.timeline import Timeline
+from traces import cut
+from traces.nsys_tables import STEP_RANGE, calls, gpu_ops, step_ranges
+from traces.recording import Recording, Report, Selection
+
+MAGIC = b"SQLite format 3\0"
+COLLECTIVE = "nccl"  # how the names of communication kernels begin
+
+
+def recognises(path: Path) -> bool:
+    """Whether this is an SQLite file."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recording:
+    """Read reports of one run.
+
+    Raises ValueError for other databases, or for a step that no NVTX range is called after.
+    """
+    tables = []
+    for number, path in enumerate(paths):
+        report("reading", number, len(paths))
+        tables.append(_table(path, selection.step).assign(file=number))
+    table = _ranked(pd.concat(tables, ignore_index=True))
+    found = _collectives(table)
+    offsets = _offsets(table, found)
+    seconds = table["rank"].map(offsets).to_numpy(float)
+    zero = float((table["start"] / 1e9 + seconds).min())
+    start, end = (table[key].to_numpy() / 1e9 + seconds - zero for key in ("start", "end"))
+    timeline = Timeline(_graph(table, found, start, end).graph(), start, end)
+    gpu = ~table["host"]
+    linked = gpu & table["launch"].ge(0)
+    matched = sum(len(members) > 1 for members in found)
+    return Recording(
+        cut.select(timeline, selection),
+        "nsys",
+        tuple(paths),
+        {
+            "gpu_ops": int(gpu.sum()),
+            "gpu_ops_linked": int(linked.sum()),
+            "collectives": len(found),
+            "collectives_matched": matched,
+        },
+        warnings=_warnings(table, found, matched),
+        steps=() if selection.step is None else (selection.step,),
+        clock_offsets=offsets,
+    )
+
+
+def _table(path: Path, step: int | None) -> pd.DataFrame:
+    """What ran on GPUs and what the host called, ordered by start."""
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+            gpu, host = gpu_ops(database), calls(database)
+            ranges = step_ranges(database)
+    except (sqlite3.Error, pd.errors.DatabaseError) as error:
+        raise ValueError(f"{path} is not a report that nsys exported: {error}") from error
+    if not len(gpu):
+        raise ValueError(
+            f"{path} holds no kernels or copies; profile with nsys --trace=cuda,nvtx and export "
+            f"with nsys export --type sqlite"
+        )
+    table = pd.concat([gpu.assign(host=False), host.assign(host=True)], ignore_index=True)
+    # a call belongs to the GPU on which what it launched ran; else to its process's first
+    keys = ["process", "correlation"]
+    where = gpu.drop_duplicates(keys).set_index(keys)["device"]
+    launched = where.reindex(pd.MultiIndex.from_frame(table[keys])).to_numpy(float)
+    first = table["process"].map(gpu.groupby("process")["device"].min()).to_numpy(float)
+    device = np.where(table["host"], np.where(np.isnan(launched), first, launched), table["device"])
+    table = table.assign(device=device)[~np.isnan(device)]
+    if step is not None:
+        table = _of_step(table, ranges, step, path)
+    return table.sort_values(["start", "host", "end"], ascending=[True, False, True])
+
+
+def _of_step(
+    table: pd.DataFrame, ranges: dict[int, list[tuple[int, int]]], step: int, path: Path
+) -> pd.DataFrame:
+    """Calls inside the step's NVTX range, and what they launched."""
+    if step not in ranges:
+        there = ", ".join(map(str, sorted(ranges)[:8])) or "none"
+        raise ValueError(
+            f"{path} has no NVTX range for step {step} (such as {STEP_RANGE}); there are {there}"
+        )
+    inside = np.zeros(len(table), np.bool_)
+    for begin, end in ranges[step]:
+        inside |= table["host"] & (table["start"] >= begin) & (table["start"] < end)
+    keys = pd.MultiIndex.from_frame(table[["process", "correlation"]])
+    return table[inside | keys.isin(keys[inside])]
+
+
+def _ranked(table: pd.DataFrame) -> pd.DataFrame:
+    """With rank, launch (the row of the call, or -1) and times in order; calls last no longer than
+    until what they launched began, so that a kernel starts after its call."""
+    table = table.assign(
+        rank=table.groupby(["file", "process", "device"], sort=True).ngroup()
+    ).reset_index(drop=True)
+    keys = ["file", "process", "correlation"]
+    of_call = pd.Series(
+        table.index[table["host"]], pd.MultiIndex.from_frame(table[table["host"]][keys])
+    )
+    of_call = of_call[~of_call.index.duplicated()]
+    launch = of_call.reindex(pd.MultiIndex.from_frame(table[keys])).to_numpy(float)
+    table["launch"] = np.where(table["host"] | np.isnan(launch), -1, launch).astype(int)
+    begun = table[table["launch"] >= 0].groupby("launch")["start"].min()
+    ends = table["end"].astype(float)
+    limit = table.index.to_series().map(begun).fillna(np.inf)
+    table["end"] = np.maximum(np.minimum(ends, limit), table["start"]).astype("int64")
+    return table
+
+
+def _collectives(table: pd.DataFrame) -> list[list[int]]:
+    """The rows of each: the k-th NCCL kernel of a name on every rank, where all have as many."""
+    nccl = table[~table["host"] & table["name"].str.startswith(COLLECTIVE)]
+    sizes = nccl.groupby(["name", "rank"]).size().unstack(fill_value=0)
+    whole = sizes.index[sizes.nunique(axis=1).eq(1) & (sizes.shape[1] == table["rank"].nunique())]
+    together = nccl["name"].isin(whole)
+    k = nccl.groupby(["name", "rank"]).cumcount()
+    groups = nccl[together].groupby([nccl["name"], k]).groups.values()
+    return [[*map(int, rows)] for rows in groups] + [[int(row)] for row in nccl.index[~together]]
+
+
+def _offsets(table: pd.DataFrame, found: list[list[int]]) -> dict[int, float]:
+    """Seconds to add to each rank's clock: in the median, collectives then end together."""
+    apart: dict[int, list[float]] = {int(rank): [0.0] for rank in sorted(table["rank"].unique())}
+    ends, ranks, files = (table[key].to_numpy() for key in ("end", "rank", "file"))
+    for members in found:
+        for row in members:
+            if files[row] != files[members[0]]:  # ranks of one report have one clock
+                apart[int(ranks[row])].append(float(ends[members[0]] - ends[row]) / 1e9)
+    return {rank: float(np.median(of[1:] or of)) for rank, of in apart.items()}
+
+
+def _graph(
+    table: pd.DataFrame, found: list[list[int]], start: cut.Floats, end: cut.Floats
+) -> Builder:
+    seconds = end - start
+    for members in found:
+        seconds[members] = seconds[members].min()
+    builder = Builder()
+    columns = (table[key].tolist() for key in ("name", "rank", "stream", "kind", "launch"))
+    for name, rank, stream, kind, launch, took in zip(*columns, seconds.tolist(), strict=True):
+        communication = kind == "kernel" and name.startswith(COLLECTIVE)
+        sort = "communication" if communication else "compute" if kind == "kernel" else kind
+        waits = [launch] if launch >= 0 else []
+        builder.add(name, rank, stream, Fixed(took, sort), waits)
+    for members in found:
+        builder.join(members)
+    return builder
+
+
+def _warnings(table: pd.DataFrame, found: list[list[int]], matched: int) -> tuple[str, ...]:
+    out = []
+    streams = table[~table["host"]].groupby("rank")["stream"].nunique()
+    if (streams > 1).any():
+        out.append(
+            "nsys does not say which stream waited for which; no waits between streams were read"
+        )
+    if matched < len(found) and table["rank"].nunique() > 1:
+        out.append(
+            f"{len(found) - matched} NCCL kernels have no partner of the same name on every rank"
+        )
+    return tuple(out)

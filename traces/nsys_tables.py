@@ -1,0 +1,85 @@
+"""The tables of an SQLite export of Nsight Systems that a recording needs, as data frames."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+
+import pandas as pd
+
+COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}
+"""CUPTI's kinds of copies by number; names as PyTorch's profiler and HTA have them."""
+STEP_RANGE = "ProfilerStep#3, step 3 or iteration 3"
+_STEP = re.compile(
+    r"(?:ProfilerStep#|(?:train[ _]?)?step[ _:#]*|iter(?:ation)?[ _:#]*)([0-9]+)", re.I
+)
+_PROCESS = ~0xFFFFFF  # a globalTid is a globalPid and, in its last 24 bits, a thread
+_COLUMNS = ["start", "end", "device", "stream", "correlation", "process", "name", "kind"]
+
+
+def gpu_ops(database: sqlite3.Connection) -> pd.DataFrame:
+    """Kernels, copies and memory sets: nanoseconds, device, stream, correlation, process, name."""
+    common = "start, end, deviceId AS device, 'stream ' || streamId AS stream, "
+    common += "correlationId AS correlation, globalPid AS process"
+    parts = []
+    if _has(database, "CUPTI_ACTIVITY_KIND_KERNEL"):
+        kernels = _select(
+            database,
+            f"SELECT {common}, value AS name FROM CUPTI_ACTIVITY_KIND_KERNEL "
+            "LEFT JOIN StringIds ON id = shortName",
+        )
+        parts.append(kernels.assign(kind="kernel"))
+    if _has(database, "CUPTI_ACTIVITY_KIND_MEMCPY"):
+        copies = _select(database, f"SELECT {common}, copyKind FROM CUPTI_ACTIVITY_KIND_MEMCPY")
+        kinds = copies.pop("copyKind").map(lambda kind: COPIES.get(kind, f"kind {kind}"))
+        parts.append(copies.assign(name="Memcpy " + kinds.astype(str), kind="copy"))
+    if _has(database, "CUPTI_ACTIVITY_KIND_MEMSET"):
+        sets = _select(database, f"SELECT {common} FROM CUPTI_ACTIVITY_KIND_MEMSET")
+        parts.append(sets.assign(name="Memset", kind="copy"))
+    return _joined(parts)
+
+
+def calls(database: sqlite3.Connection) -> pd.DataFrame:
+    """Calls of the CUDA runtime, likewise; their streams are threads, and their device is -1."""
+    if not _has(database, "CUPTI_ACTIVITY_KIND_RUNTIME"):
+        return _joined([])
+    table = _select(
+        database,
+        "SELECT start, end, -1 AS device, globalTid, correlationId AS correlation, value AS name "
+        "FROM CUPTI_ACTIVITY_KIND_RUNTIME LEFT JOIN StringIds ON id = nameId",
+    )
+    thread = table.pop("globalTid")
+    return _joined(
+        [table.assign(process=thread & _PROCESS, stream="host " + thread.astype(str), kind="host")]
+    )
+
+
+def step_ranges(database: sqlite3.Connection) -> dict[int, list[tuple[int, int]]]:
+    """Begin and end in nanoseconds of the NVTX ranges that are called after training steps."""
+    if not _has(database, "NVTX_EVENTS"):
+        return {}
+    columns = {row[1] for row in database.execute("PRAGMA table_info(NVTX_EVENTS)")}
+    text = "coalesce(text, value)" if "textId" in columns else "text"
+    join = "LEFT JOIN StringIds ON id = textId" if "textId" in columns else ""
+    out: dict[int, list[tuple[int, int]]] = {}
+    query = f"SELECT start, end, {text} FROM NVTX_EVENTS {join} WHERE end IS NOT NULL"
+    for start, end, name in database.execute(query):
+        if name and (found := _STEP.fullmatch(name.strip())):
+            out.setdefault(int(found[1]), []).append((start, end))
+    return out
+
+
+def _has(database: sqlite3.Connection, name: str) -> bool:
+    query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
+    return bool(database.execute(query, (name,)).fetchone()[0])
+
+
+def _select(database: sqlite3.Connection, query: str) -> pd.DataFrame:
+    return pd.read_sql_query(query, database)
+
+
+def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
+    if not any(len(part) for part in parts):
+        return pd.DataFrame({name: [] for name in _COLUMNS})
+    table = pd.concat([part for part in parts if len(part)], ignore_index=True)[_COLUMNS]
+    return table.assign(name=table["name"].fillna("unknown").astype(str))

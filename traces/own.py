@@ -1,0 +1,95 @@
+"""Our own trace files as recordings: what was simulated, replayed with the times that it took."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from sim.graph import Fixed, Graph
+from sim.longest import taken
+from sim.timeline import dimension, kind
+from traces import cut, perfetto_read
+from traces.recording import Recording, Report, Selection
+
+MARK = b'"traincast": {"format"'
+HEAD = 4096  # bytes in which a file says what it is
+
+
+def recognises(path: Path) -> bool:
+    """Whether :func:`traces.perfetto.write` wrote this file."""
+    return MARK in head(path)
+
+
+def head(path: Path) -> bytes:
+    """The first bytes of a file, unpacked if it is packed by gzip; none if it cannot be read."""
+    if not path.is_file():
+        return b""
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            if not packed:
+                return raw.read(HEAD)
+            with gzip.open(raw) as file:
+                return file.read(HEAD)
+    except (OSError, EOFError):
+        return b""
+
+
+def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recording:
+    """Read a ``timeline.json.gz``; its ops keep the works that they were simulated with."""
+    if len(paths) != 1:
+        raise ValueError(f"one timeline of traincast is read at a time, and not {len(paths)}")
+    report("reading", 0, 0)
+    timeline = perfetto_read.read(paths[0])
+    if not len(timeline.graph):
+        raise ValueError(f"{paths[0]} holds no ops")
+    if selection.step is not None:
+        timeline = cut.keep(timeline, _of_step(timeline.graph, selection.step, paths[0]))
+    timeline = cut.select(timeline, selection)
+    members = np.bincount(timeline.graph.part, minlength=len(timeline.graph.part_work))
+    counts = {
+        "gpu_ops": len(timeline.graph),
+        "collectives": len(members),
+        "collectives_matched": int((members > 1).sum()),
+    }
+    return Recording(timeline, "traincast", tuple(paths), counts)
+
+
+def _of_step(graph: Graph, step: int, path: Path) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    kept = graph.step == step
+    if not kept.any():
+        raise ValueError(f"{path} has no step {step}; there are 0 to {graph.step.max()}")
+    return np.asarray(kept)
+
+
+def as_recorded(recording: Recording) -> Graph:
+    """The graph whose ops take what they took, whatever they shared; lags stay as they are.
+
+    A part takes what its shortest member took, from the moment when all were there.
+    """
+    timeline = recording.timeline
+    graph, seconds = timeline.graph, taken(timeline)
+    shortest = np.zeros(len(graph.part_work))
+    shortest[graph.part] = seconds.member - graph.part_tail
+    op, rows = _fixed(graph, seconds.op, graph.work, 0)
+    part, part_rows = _fixed(graph, shortest, graph.part_work, len(op))
+    return replace(graph, works=(*op, *part), work=rows, part_work=part_rows)
+
+
+def _fixed(
+    graph: Graph, seconds: cut.Floats, work: cut.Ints, first: int
+) -> tuple[list[Fixed], cut.Ints]:
+    """Distinct fixed works of these durations and kinds, and the row of each, from ``first``."""
+    table: dict[Fixed, int] = {}
+    rows = []
+    for row, of in zip(work.tolist(), seconds.tolist(), strict=True):
+        made = graph.works[row]
+        where = dimension(made)
+        fixed = Fixed(of, "communication" if where else kind(made), where)
+        rows.append(table.setdefault(fixed, first + len(table)))
+    return [*table], np.array(rows, np.int32)
