@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from traces import kineto
 from traces.recording import Recording, Report, Selection, no_report
 
 
@@ -17,7 +18,7 @@ class Format(NamedTuple):
     read: Callable[[Sequence[Path], Selection, Report], Recording]
 
 
-FORMATS: tuple[Format, ...] = ()
+FORMATS: tuple[Format, ...] = (Format("kineto", kineto.recognises, kineto.read),)
 """Asked in this order; the first that recognises every path reads them all."""
 
 

@@ -42,6 +42,8 @@ class Recording:
     """Sentences: what was missing or looked wrong, and what was done about it."""
     clock_offsets: Mapping[int, float] = field(default_factory=dict)
     """Seconds that were added to each rank's clock to align it with the first rank's."""
+    clock_drifts: Mapping[int, float] = field(default_factory=dict)
+    """Seconds more that were added per second of each rank's clock."""
     clock_residual: float = 0.0
     """Seconds by which collectives still end apart after alignment (median)."""
 
