@@ -3,11 +3,12 @@
 Without ``cuda_sync`` a cudaStreamWaitEvent names neither stream nor event. Then, on each thread:
 
 - it waits for what that thread had launched last when it last called cudaEventRecord, and the one
-  that waits is what the thread launches next, if that is on another stream;
+  that waits is what the thread launches next on another stream;
 - inside a collective, what waits is its kernel, and what it waits for was launched last on a stream
   that computes; events behind the launch belong to NCCL and the watchdog;
-- ``work.wait()`` makes what is next launched on another stream wait for the collective: the one
-  with the same sequence number, else the oldest that nobody has waited for.
+- ``work.wait()`` makes what next computes wait for the collective: the one with the same sequence
+  number, else the oldest that nobody has waited for. PyTorch 1.12 shows no cudaEventRecord; then
+  every cudaStreamWaitEvent outside of a collective is such a wait.
 
 An edge that the recorded times contradict is left out.
 """
@@ -98,7 +99,8 @@ def _inferred(
     posting, waiting = sides(trace, launch, messages)
     inside, waited = Enclosing(posting), Enclosing(waiting)
     unwaited: deque[int] = deque()
-    threads: dict[int, _Thread] = defaultdict(lambda: _Thread(messages, unwaited))
+    records = any(names.RECORDS.match(call.name) for call in trace.calls)
+    threads: dict[int, _Thread] = defaultdict(lambda: _Thread(trace, messages, unwaited, records))
     for row, call in enumerate(trace.calls):
         thread = threads[call.thread]
         if row in ops:
@@ -135,18 +137,28 @@ def sides(
 class _Thread:
     """What one host thread has launched and recorded, and what its next launch waits for."""
 
-    def __init__(self, messages: Sequence[tuple[Message, ...]], unwaited: deque[int]) -> None:
-        self._messages, self._unwaited = messages, unwaited  # collectives of all threads
+    def __init__(
+        self,
+        trace: RankTrace,
+        messages: Sequence[tuple[Message, ...]],
+        unwaited: deque[int],
+        records: bool,
+    ) -> None:
+        self._gpu = trace.gpu
+        self._messages, self._records = messages, records  # whether the file has any
+        self._unwaited = unwaited  # collectives of all threads
         self._last = self._computed = self._recorded = -1  # rows of trace.gpu
         self._posted: object = None  # the collective whose kernel was launched last
-        self._next: list[int] = []  # what the next launch waits for
+        self._next: list[int] = []  # what the next launch on another stream waits for
         self._compute: list[int] = []  # what the next launch of something that computes waits for
 
     def launch(self, ops: list[int], inside: object) -> Iterator[Edge]:
         """Ops are launched; yields what the first of them waits for."""
         first = ops[0]
+        mine = self._stream(first)
         yield from ((first, earlier) for earlier in self._next)
-        self._next, self._last, self._posted = [], ops[-1], inside
+        self._next = [op for op in self._next if op >= 0 and self._stream(op) == mine]
+        self._last, self._posted = ops[-1], inside
         if not self._messages[first]:
             yield from ((first, earlier) for earlier in self._compute)
             self._compute, self._computed = [], ops[-1]
@@ -164,10 +176,14 @@ class _Thread:
         elif inside is not None:
             if inside is not self._posted:
                 self._next.append(self._computed)
-        elif self._last >= 0 and not self._messages[self._last]:
-            self._next.append(self._recorded if self._recorded >= 0 else self._last)
-        else:
+        elif not self._records and self._unwaited:
             self._compute.append(self._pop(-1))
+        elif not self._records:
+            self._next.append(self._last)
+        elif self._recorded >= 0 and self._messages[self._recorded]:
+            self._compute.append(self._recorded)
+        else:
+            self._next.append(self._recorded)
 
     def _pop(self, sequence: int) -> int:
         """The collective of this number, else the oldest that nobody has waited for."""
@@ -176,3 +192,6 @@ class _Thread:
                 self._unwaited.remove(op)
                 return op
         return self._unwaited.popleft() if self._unwaited else -1
+
+    def _stream(self, op: int) -> tuple[int, int]:
+        return self._gpu[op].device, self._gpu[op].stream
