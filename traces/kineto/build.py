@@ -144,7 +144,11 @@ def _hand_over(builder: Builder, of: Linked, index: Mapping[int, int]) -> None:
         op = of.host[k]
         if before is not None:
             last = of.host[before]
-            if last.thread != op.thread and ended.get(op.thread, -1) <= last.start and last.end <= op.start:
+            if (
+                last.thread != op.thread
+                and ended.get(op.thread, -1) <= last.start
+                and last.end <= op.start
+            ):
                 builder.wait(index[k], index[before])
         ended[op.thread] = op.end
         before = k

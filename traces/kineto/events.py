@@ -63,7 +63,9 @@ class Source:
     def _cut(self, read: int, why: str) -> None:
         if not read:
             raise ValueError(f"{self.path} holds no event that can be read: {why}")
-        self.warnings.append(f"{self.path.name} is cut off ({why}); the {read:,} events before are read")
+        self.warnings.append(
+            f"{self.path.name} is cut off ({why}); the {read:,} events before are read"
+        )
 
     def _carefully(self, done: int) -> Iterator[Event]:
         """The events after the first ``done``, each by itself; those that are no JSON are counted."""

@@ -29,7 +29,9 @@ def launches(trace: RankTrace) -> list[int]:
     for row, call in enumerate(trace.calls):
         if call.correlation > 0:
             by_correlation.setdefault(call.correlation, row)
-    return [by_correlation.get(op.correlation, -1) if op.correlation > 0 else -1 for op in trace.gpu]
+    return [
+        by_correlation.get(op.correlation, -1) if op.correlation > 0 else -1 for op in trace.gpu
+    ]
 
 
 class Enclosing:
@@ -85,7 +87,9 @@ def posts(trace: RankTrace, launch: Sequence[int]) -> dict[int, list[Message]]:
     """
     rows = {row for op, row in zip(trace.gpu, launch, strict=True) if row >= 0 and communicates(op)}
     events: list[tuple[int, int, int]] = [(trace.calls[row].start, 1, row) for row in rows]
-    events += [(p.start, 0, k) for k, p in enumerate(trace.posted) if p.message.collective != "wait"]
+    events += [
+        (p.start, 0, k) for k, p in enumerate(trace.posted) if p.message.collective != "wait"
+    ]
     since: dict[int, list[Posted]] = defaultdict(list)
     out: dict[int, list[Message]] = {}
     for at, is_launch, row in sorted(events):

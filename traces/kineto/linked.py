@@ -70,7 +70,9 @@ def linked(trace: RankTrace) -> Linked:
 def _steps(trace: RankTrace) -> tuple[list[int], Callable[[int], int]]:
     """Numbers of the steps, and the row of the one last begun at an instant (0 before the first)."""
     found = sorted(
-        (mark.start, number) for mark in trace.marks if (number := names.step_of(mark.name)) is not None
+        (mark.start, number)
+        for mark in trace.marks
+        if (number := names.step_of(mark.name)) is not None
     )
     starts = [start for start, _ in found]
     return [n for _, n in found], lambda at: max(bisect_right(starts, at) - 1, 0)

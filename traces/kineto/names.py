@@ -27,12 +27,21 @@ CATEGORIES = {
 """Lower-case category of an event -> what it is here. Kineto 1.8 wrote Kernel, Runtime, Operator."""
 
 KINDS: tuple[tuple[str, str], ...] = (
-    ("communication", r"^nccl|^rccl|^ncclDev|^mscclKernel|nvshmem|deep_ep::|all_reduce_(one|two)_stage"),
+    (
+        "communication",
+        r"^nccl|^rccl|^ncclDev|^mscclKernel|nvshmem|deep_ep::|all_reduce_(one|two)_stage",
+    ),
     ("attention", r"flash|fmha|attention|sdpa|attn_|_attn|mha_"),
     ("optimizer", r"multi_tensor_apply|MultiTensorApply|[Aa]dam|_sgd_|fused_sgd|[Ll]amb_"),
-    ("convolution", r"conv|wgrad|dgrad|fprop|implicit_gemm|winograd|[Ii]m2[Cc]ol|[Cc]ol2[Ii]m|naive_conv"),
+    (
+        "convolution",
+        r"conv|wgrad|dgrad|fprop|implicit_gemm|winograd|[Ii]m2[Cc]ol|[Cc]ol2[Ii]m|naive_conv",
+    ),
     ("gemm", r"gemm|gemv|cutlass|cublas|Cijk_|matmul|nvjet|splitK|_mm_|wmma"),
-    ("norm", r"[Ll]ayer_?[Nn]orm|[Rr][Mm][Ss]_?[Nn]orm|batch_?norm|bn_fw|bn_bw|BatchNorm|group_?norm"),
+    (
+        "norm",
+        r"[Ll]ayer_?[Nn]orm|[Rr][Mm][Ss]_?[Nn]orm|batch_?norm|bn_fw|bn_bw|BatchNorm|group_?norm",
+    ),
     ("softmax", r"[Ss]oft_?[Mm]ax"),
     ("cross_entropy", r"nll_loss|cross_?entropy"),
     ("embedding", r"[Ee]mbedding|embedding"),

@@ -112,7 +112,9 @@ def _take(trace: RankTrace, event: Event) -> None:
         trace.gpu.append(_gpu_op(event, what, name, start, end, args))
     elif what == names.CALL:
         if not names.SKIPPED.search(name):
-            call = Call(name, _number(event.get("tid")), start, end, _number(args.get("correlation")))
+            call = Call(
+                name, _number(event.get("tid")), start, end, _number(args.get("correlation"))
+            )
             trace.calls.append(call)
     elif what == names.SYNC:
         trace.syncs.append(_sync(name, args, start))

@@ -59,7 +59,9 @@ def read(
         files=tuple(files),
         counts={**_ops(placed, kept), "collectives": total, "collectives_matched": matched},
         warnings=tuple(
-            [w for trace in traces for w in trace.warnings] + warned + _warnings(placed, kept, built)
+            [w for trace in traces for w in trace.warnings]
+            + warned
+            + _warnings(placed, kept, built)
         ),
         clock_offsets={rank: clock.offset for rank, clock in clocks.items()},
         clock_drifts={rank: clock.drift for rank, clock in clocks.items()},
@@ -114,7 +116,9 @@ def _clocks(
 
 def _first(ranks: Sequence[Aligned]) -> float:
     """The recording's first start, in seconds of the common clock."""
-    return min((float(s.min(initial=np.inf)) for r in ranks for s in (r.gpu[0], r.host[0])), default=0.0)
+    return min(
+        (float(s.min(initial=np.inf)) for r in ranks for s in (r.gpu[0], r.host[0])), default=0.0
+    )
 
 
 def _kept(one: Aligned, selection: Selection, first: float) -> Kept:
