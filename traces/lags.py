@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.analysis.relations import previous
-from sim.graph import Floats, Graph
+from sim.graph import Floats
 from sim.timeline import Timeline
 
 

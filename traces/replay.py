@@ -6,8 +6,9 @@ All need only a recording's timeline, so they work for every format. Simulate th
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from traces.lags import last_need
 from traces.recording import Recording
 
 Rows = NDArray[np.int64]
+T = TypeVar("T", bound=Hashable)
 CLOCK = "clock"  # stream of the op, of no length, that recorded host times count from
 
 
@@ -110,7 +112,7 @@ def _from_clock(graph: Graph, host: NDArray[np.bool_], start: Floats) -> Graph:
     wait_on[~on_clock], wait_lag[~on_clock] = graph.wait_on + 1, graph.wait_lag
     wait_lag[on_clock] = start[host]
 
-    def front(column: np.ndarray, value: float) -> np.ndarray:
+    def front(column: NDArray[Any], value: float) -> NDArray[Any]:
         return np.append(np.array([value], column.dtype), column)
 
     names, name = _with(graph.names, CLOCK)
@@ -139,7 +141,7 @@ def _from_clock(graph: Graph, host: NDArray[np.bool_], start: Floats) -> Graph:
     )
 
 
-def _with(table: tuple, value: Hashable) -> tuple[tuple, int]:
+def _with(table: tuple[T, ...], value: T) -> tuple[tuple[T, ...], int]:
     """The table with the value in it, and its row."""
     return (table, table.index(value)) if value in table else ((*table, value), len(table))
 

@@ -17,7 +17,7 @@ from sim.timeline import Timeline
 from traces.recording import Recording
 
 _SHARES = (
-    "shares of each rank's span: idle, computing, only transfers; overlap: of communication, beside\n"
+    "shares of a rank's span: idle, computing, only transfers; overlap: of communication, beside\n"
     "computing; waits: for ranks that come later; awaited: by others, for coming last"
 )
 Writer = Callable[[Timeline, Path], object]
@@ -128,4 +128,5 @@ def straggler(late: Figures) -> str:
     total = sum(row["caused_s"] for row in late["per_rank"])
     worst = next(row for row in late["per_rank"] if row["rank"] == late["worst"])
     share = worst["caused_s"] / total
-    return f"rank {late['worst']} comes last most: {share:.1%} of all waiting for other ranks is for it"
+    rank = late["worst"]
+    return f"rank {rank} comes last most: {share:.1%} of all waiting for other ranks is for it"

@@ -13,8 +13,10 @@ from sim.graph import Builder, Fixed, Floats
 from sim.timeline import Timeline
 from traces.kineto.clocks import Clock
 from traces.kineto.collectives import Met
+from traces.kineto.host import HostOp
 from traces.kineto.linked import Linked
 from traces.kineto.names import DIMENSIONS
+from traces.kineto.rank import GpuOp
 from traces.lags import exact
 
 LANE = 1e-6
@@ -44,27 +46,22 @@ class Kept(NamedTuple):
     host: list[int]
 
 
-class Built(NamedTuple):
-    """A timeline, and where each rank's GPU ops are in it."""
-
-    timeline: Timeline
-    index: Mapping[int, Mapping[int, int]]  # rank -> row of trace.gpu -> op
-
-
 def aligned(of: Linked, zero: int, clock: Clock) -> Aligned:
     """The rows of a rank on the common clock, whose second 0 is the nanosecond ``zero``."""
 
-    def spans(rows: Sequence[object]) -> Spans:
-        times = np.array([(row.start - zero, row.end - zero) for row in rows], np.int64)  # type: ignore[attr-defined]
+    def spans(rows: Sequence[GpuOp] | Sequence[HostOp]) -> Spans:
+        times = np.array([(row.start - zero, row.end - zero) for row in rows], np.int64)
         start, end = times.reshape(-1, 2).T / 1e9
         return clock(start), clock(end)
 
     return Aligned(of, spans(of.trace.gpu), spans(of.host))
 
 
-def build(ranks: Sequence[Aligned], kept: Mapping[int, Kept], met: Sequence[Met]) -> Built:
+def build(ranks: Sequence[Aligned], kept: Mapping[int, Kept], met: Sequence[Met]) -> Timeline:
     """All kept rows as ops from second 0 on, with lags such that a simulation repeats them."""
-    builder, start, end = Builder(), [], []
+    builder = Builder()
+    start: list[float] = []
+    end: list[float] = []
     index: dict[int, dict[int, int]] = {}
     for one in ranks:
         index[one.rank] = _rank(builder, one, kept[one.rank], start, end)
@@ -73,7 +70,7 @@ def build(ranks: Sequence[Aligned], kept: Mapping[int, Kept], met: Sequence[Met]
         _join(builder, group, index, starts, ends)
     zero = starts.min(initial=np.inf)
     timeline = Timeline(builder.graph(), starts - zero, ends - zero)
-    return Built(exact(timeline) if len(starts) else timeline, index)
+    return exact(timeline) if len(starts) else timeline
 
 
 def _rank(
@@ -97,12 +94,12 @@ def _rank(
         start.append(float(spans[0][k]))
         end.append(float(spans[1][k]))
     for k, i in host_index.items():
-        for op in of.host[k].launches:
-            if op in index:
-                builder.wait(index[op], i)
-        for op in of.host[k].on:
-            if op in index:
-                builder.wait(i, index[op])
+        for launched in of.host[k].launches:
+            if launched in index:
+                builder.wait(index[launched], i)
+        for awaited in of.host[k].on:
+            if awaited in index:
+                builder.wait(i, index[awaited])
     for later, earlier in of.edges:
         if later in index and earlier in index:
             builder.wait(index[later], index[earlier])

@@ -17,6 +17,8 @@ import numpy as np
 from sim.graph import Floats
 
 LEAST = 16  # collectives, below which no drift is estimated
+NOISE = 20e-6
+"""Seconds by which ranks end a collective apart on one clock; less than this moves no clock."""
 SAMPLE = 400  # collectives, above which a drift is estimated from so many
 
 
@@ -27,6 +29,7 @@ class Clock(NamedTuple):
     drift: float
 
     def __call__(self, seconds: Floats) -> Floats:
+        """The same instants on the common clock."""
         return seconds + self.offset + self.drift * seconds
 
 
@@ -39,7 +42,7 @@ def align(ends: Sequence[Mapping[int, float]], ranks: Sequence[int]) -> dict[int
             for b in some:
                 if a < b:
                     shared[a, b].append(k)
-    graph = nx.Graph()
+    graph: nx.Graph[int] = nx.Graph()
     graph.add_nodes_from(ranks)
     graph.add_weighted_edges_from((a, b, len(rows)) for (a, b), rows in shared.items())
     clocks: dict[int, Clock] = {}
@@ -62,7 +65,14 @@ def _tree(graph: nx.Graph[int], root: int) -> list[tuple[int, int]]:
 
 
 def _fit(at: Floats, apart: Floats) -> Clock:
-    """Offset and drift; no drift where collectives are few, or it explains next to nothing."""
+    """Offset and drift; nothing where clocks agree within noise, no drift that may be chance."""
+    clock = _line(at, apart)
+    moved = np.abs(clock(at[[0, -1]]) - at[[0, -1]])
+    return clock if moved.max() >= NOISE else Clock(0.0, 0.0)
+
+
+def _line(at: Floats, apart: Floats) -> Clock:
+    """Medians through (seconds, seconds apart)."""
     offset = float(np.median(apart))
     if len(at) < LEAST:
         return Clock(offset, 0.0)
@@ -72,8 +82,9 @@ def _fit(at: Floats, apart: Floats) -> Clock:
     far = x[j] != x[i]
     slope = float(np.median((y[j] - y[i])[far] / (x[j] - x[i])[far])) if far.any() else 0.0
     level = float(np.median(apart - slope * at))
-    plain, drifting = (np.abs(d).mean() for d in (apart - offset, apart - slope * at - level))
-    return Clock(level, slope) if drifting < 0.9 * plain else Clock(offset, 0.0)
+    around = 1.25 * np.abs(apart - slope * at - level).mean()  # a normal's standard deviation
+    error = around / max(float(at.std()) * np.sqrt(len(at)), 1e-12)
+    return Clock(level, slope) if abs(slope) > 3 * error else Clock(offset, 0.0)
 
 
 def residual(ends: Sequence[Mapping[int, float]], clocks: Mapping[int, Clock]) -> float:

@@ -68,7 +68,7 @@ class Source:
         )
 
     def _carefully(self, done: int) -> Iterator[Event]:
-        """The events after the first ``done``, each by itself; those that are no JSON are counted."""
+        """The events after the first ``done``, each by itself; what is no JSON is counted."""
         parse = json.JSONDecoder(parse_float=Decimal, strict=False).raw_decode
         lost = read = 0
         with open_trace(self.path) as raw:

@@ -107,7 +107,8 @@ def posts(trace: RankTrace, launch: Sequence[int]) -> dict[int, list[Message]]:
 def _resolved(trace: RankTrace, op: GpuOp, host: Message, mark: str) -> Message:
     """What kernel, host event and annotation tell together."""
     own = op.message or host
-    both = Message(*(a if a != b else c for a, b, c in zip(own, _NOTHING, host, strict=True)))
+    pairs = zip(own._fields, own, _NOTHING, host, strict=True)
+    both = own._replace(**{key: theirs for key, mine, no, theirs in pairs if mine == no})
     ranks = trace.groups.get(both.group) or both.ranks  # the list in the args may have been cut
     size = len(ranks) or both.size
     called = both.collective or _collective(op.name, mark)

@@ -68,7 +68,7 @@ def linked(trace: RankTrace) -> Linked:
 
 
 def _steps(trace: RankTrace) -> tuple[list[int], Callable[[int], int]]:
-    """Numbers of the steps, and the row of the one last begun at an instant (0 before the first)."""
+    """Numbers of the steps, and the row of the one last begun (0 before the first)."""
     found = sorted(
         (mark.start, number)
         for mark in trace.marks

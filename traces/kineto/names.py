@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 KERNEL, COPY, CALL, SYNC, MARK, OPERATOR = "kernel", "copy", "call", "sync", "mark", "operator"
@@ -24,23 +24,23 @@ CATEGORIES = {
     "cpu_op": OPERATOR,
     "operator": OPERATOR,
 }
-"""Lower-case category of an event -> what it is here. Kineto 1.8 wrote Kernel, Runtime, Operator."""
+"""Lower-case category of an event -> what it is. PyTorch 1.8 wrote Kernel, Runtime, Operator."""
 
 KINDS: tuple[tuple[str, str], ...] = (
     (
         "communication",
-        r"^nccl|^rccl|^ncclDev|^mscclKernel|nvshmem|deep_ep::|all_reduce_(one|two)_stage",
+        r"^nccl|^rccl|^mscclKernel|nvshmem|deep_ep::|_all_reduce_",
     ),
     ("attention", r"flash|fmha|attention|sdpa|attn_|_attn|mha_"),
     ("optimizer", r"multi_tensor_apply|MultiTensorApply|[Aa]dam|_sgd_|fused_sgd|[Ll]amb_"),
     (
         "convolution",
-        r"conv|wgrad|dgrad|fprop|implicit_gemm|winograd|[Ii]m2[Cc]ol|[Cc]ol2[Ii]m|naive_conv",
+        r"conv|wgrad|dgrad|fprop|implicit_gemm|winograd|[Ii]m2[Cc]ol|[Cc]ol2[Ii]m",
     ),
     ("gemm", r"gemm|gemv|cutlass|cublas|Cijk_|matmul|nvjet|splitK|_mm_|wmma"),
     (
         "norm",
-        r"[Ll]ayer_?[Nn]orm|[Rr][Mm][Ss]_?[Nn]orm|batch_?norm|bn_fw|bn_bw|BatchNorm|group_?norm",
+        r"[Ll]ayer_?[Nn]orm|[Rr][Mm][Ss]_?[Nn]orm|[Bb]atch_?[Nn]orm|bn_[fb]w|group_?norm",
     ),
     ("softmax", r"[Ss]oft_?[Mm]ax"),
     ("cross_entropy", r"nll_loss|cross_?entropy"),
@@ -92,7 +92,7 @@ class Action(NamedTuple):
     microbatch: int
 
 
-@lru_cache(maxsize=None)
+@cache
 def kind_of(name: str, category: str) -> str:
     """The kind of work of something on the GPU.
 

@@ -97,7 +97,7 @@ def read(path: Path, report: Report) -> RankTrace:
     _settle(trace, source.facts)
     trace.gpu.sort(key=lambda op: (op.device, op.stream, op.start, op.end))
     for rows in (trace.calls, trace.marks, trace.posted):
-        rows.sort(key=lambda row: (row.start, -row.end))  # type: ignore[attr-defined]
+        rows.sort(key=lambda row: (row.start, -row.end))
     return trace
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from traces.kineto.build import Aligned, Built, Kept, aligned, build
+from traces.kineto.build import Aligned, Kept, aligned, build
 from traces.kineto.clocks import Clock, align, residual
 from traces.kineto.collectives import Met, complete, meet
 from traces.kineto.events import open_trace
@@ -47,21 +47,20 @@ def read(
     report("matching ranks", 0, 0)
     ranks = [linked(trace) for trace in traces]
     met = meet({one.trace.rank: one.kernels() for one in ranks})
-    zero = min((op.start for t in traces for op in (*t.gpu, *t.calls)), default=0)
+    starts = [rows[k].start for t in traces for rows in (t.gpu, t.calls) for k in range(len(rows))]
+    zero = min(starts, default=0)
     clocks, left = _clocks(ranks, met, zero)
     placed = [aligned(one, zero, clocks[one.trace.rank]) for one in ranks]
     kept = {one.rank: _kept(one, selection, _first(placed)) for one in placed}
-    built = build(placed, kept, met)
+    timeline = build(placed, kept, met)
     total, matched, warned = _counts(placed, kept, met)
     return Recording(
-        timeline=built.timeline,
+        timeline=timeline,
         format="kineto",
         files=tuple(files),
         counts={**_ops(placed, kept), "collectives": total, "collectives_matched": matched},
         warnings=tuple(
-            [w for trace in traces for w in trace.warnings]
-            + warned
-            + _warnings(placed, kept, built)
+            [w for trace in traces for w in trace.warnings] + warned + _warnings(placed, kept)
         ),
         clock_offsets={rank: clock.offset for rank, clock in clocks.items()},
         clock_drifts={rank: clock.drift for rank, clock in clocks.items()},
@@ -116,9 +115,8 @@ def _clocks(
 
 def _first(ranks: Sequence[Aligned]) -> float:
     """The recording's first start, in seconds of the common clock."""
-    return min(
-        (float(s.min(initial=np.inf)) for r in ranks for s in (r.gpu[0], r.host[0])), default=0.0
-    )
+    starts = [start for one in ranks for start in (one.gpu[0], one.host[0]) if len(start)]
+    return min((float(start.min()) for start in starts), default=0.0)
 
 
 def _kept(one: Aligned, selection: Selection, first: float) -> Kept:
@@ -168,7 +166,7 @@ def _counts(
     return total, matched, said
 
 
-def _warnings(ranks: Sequence[Aligned], kept: Mapping[int, Kept], built: Built) -> list[str]:
+def _warnings(ranks: Sequence[Aligned], kept: Mapping[int, Kept]) -> list[str]:
     out = []
     for one in ranks:
         gpu = kept[one.rank].gpu

@@ -126,7 +126,8 @@ def sides(
         for row, message in zip(launch, messages, strict=True)
         if message and row >= 0
     }
-    posting, waiting = [], []
+    posting: list[Posted] = []
+    waiting: list[Posted] = []
     for posted in trace.posted:
         unnamed = not posted.message.collective and id(posted) not in launching
         is_wait = posted.message.collective == "wait" or (unnamed and posted.message.size == 0)
