@@ -14,8 +14,9 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import ijson
 
@@ -88,11 +89,23 @@ class Source:
             )
 
 
-def open_trace(path: Path) -> BinaryIO:
+def open_trace(path: Path) -> BufferedReader:
     """The file's bytes, unpacked if it is gzip by its first bytes, whatever its name."""
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
-    return cast(BinaryIO, gzip.open(path, "rb")) if packed else path.open("rb")
+    return cast(BufferedReader, gzip.open(path, "rb")) if packed else path.open("rb")
+
+
+def beginning(path: Path, size: int) -> bytes:
+    """The first bytes of a file, fewer where it is cut off."""
+    out = b""
+    try:
+        with open_trace(path) as file:
+            while len(out) < size and (piece := file.read1(size)):
+                out += piece
+    except (OSError, EOFError, zlib.error):
+        pass
+    return out
 
 
 def facts(head: bytes, tail: bytes) -> Event:
@@ -113,13 +126,13 @@ def facts(head: bytes, tail: bytes) -> Event:
 class _Tee:
     """Reads on behalf of a parser, and shows every piece to somebody else."""
 
-    def __init__(self, raw: BinaryIO, saw: Callable[[bytes, int], None]) -> None:
+    def __init__(self, raw: BufferedReader, saw: Callable[[bytes, int], None]) -> None:
         self._raw, self._saw = raw, saw
         packed = getattr(raw, "fileobj", None)  # of a gzip file: what is packed
         self._place = packed.tell if packed is not None else raw.tell
 
     def read(self, size: int = -1) -> bytes:
-        piece = self._raw.read(size)
+        piece = self._raw.read1(size)  # what there is, before a file that was cut off fails
         if piece:
             self._saw(piece, self._place())
         return piece

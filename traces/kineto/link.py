@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from traces.kineto.message import COLLECTIVES, Message
 from traces.kineto.rank import GpuOp, Mark, Posted, RankTrace
@@ -108,7 +109,8 @@ def _resolved(trace: RankTrace, op: GpuOp, host: Message, mark: str) -> Message:
     """What kernel, host event and annotation tell together."""
     own = op.message or host
     pairs = zip(own._fields, own, _NOTHING, host, strict=True)
-    both = own._replace(**{key: theirs for key, mine, no, theirs in pairs if mine == no})
+    more: dict[str, Any] = {key: theirs for key, mine, no, theirs in pairs if mine == no}
+    both = own._replace(**more)
     ranks = trace.groups.get(both.group) or both.ranks  # the list in the args may have been cut
     size = len(ranks) or both.size
     called = both.collective or _collective(op.name, mark)

@@ -12,7 +12,7 @@ import numpy as np
 from traces.kineto.build import Aligned, Kept, aligned, build
 from traces.kineto.clocks import Clock, align, residual
 from traces.kineto.collectives import Met, complete, meet
-from traces.kineto.events import open_trace
+from traces.kineto.events import beginning
 from traces.kineto.linked import Linked, linked
 from traces.kineto.rank import RankTrace
 from traces.kineto.rank import read as read_rank
@@ -75,11 +75,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _is_kineto(path: Path) -> bool:
-    try:
-        with open_trace(path) as file:
-            head = file.read(1 << 18)
-    except (OSError, EOFError):
-        return False
+    head = beginning(path, 1 << 18)
     return b"traceEvents" in head and b'"traincast"' not in head and bool(_MARKS.search(head))
 
 
