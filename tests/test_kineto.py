@@ -188,7 +188,9 @@ def test_kernels_that_overlap_on_one_stream_get_lanes(kineto):
 
 
 def test_a_truncated_file_is_read_as_far_as_it_goes(kineto):
-    text = kineto.write([e for n in range(20) for e in kineto.launched("gemm", n, 40 + n, 1, n + 1)])
+    text = kineto.write(
+        [e for n in range(20) for e in kineto.launched("gemm", n, 40 + n, 1, n + 1)]
+    )
     cut = text.read_bytes()
     cut = cut[: int(len(cut) * 0.6)]
     path = kineto.folder / "cut.json"

@@ -6,11 +6,10 @@ import gzip
 import importlib.util
 import json
 import math
-import shutil
+import re
 import subprocess
 import sys
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -102,7 +101,7 @@ def test_compute_waits_for_every_all_reduce_of_megatron(megatron):
     behind = (names[later] == "stream 7") & (names[graph.wait_on] == "stream 24 communication")
     gaps = timeline.start[later[behind]] - timeline.end[graph.wait_on[behind]]
     assert behind.sum() == 8 * 84
-    assert gaps.min() >= 1e-6
+    assert gaps.min() >= 0.999e-6
     assert np.median(gaps) <= 2.1e-6
 
 
@@ -171,61 +170,58 @@ def test_inferred_waits_are_those_that_cuda_sync_tells(data, name):
     assert len({*told} & {*inferred}) >= 4
 
 
-HTA = """
+# What HolisticTraceAnalysis 0.5.0 prints (get_temporal_breakdown, get_comm_comp_overlap): idle,
+# compute, non-compute, and of communication what is beside compute, in percent. All steps but the
+# last where there are several. The first is run again below.
+HTA = {
+    "hta/nccl_parser_config/nccl_data.json.gz": [77.78, 17.26, 4.97, 14.31],
+    "hta/ns_resolution_trace/rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz": [2.63, 96.75, 0.62],
+    "tracelens/mi300_resnet_act_checkpoint.json.gz": [2.73, 30.11, 67.16, 22.45],
+    "hta/trace_diff/control": [16.20, 61.23, 22.57, 47.03],
+}
+HTA_MEGATRON = [
+    [37.38, 22.07, 40.54, 0], [1.19, 21.25, 77.56, 0], [10.79, 21.52, 67.69, 0],
+    [3.24, 21.22, 75.54, 0], [0.53, 20.91, 78.56, 0], [1.27, 20.86, 77.88, 0],
+    [34.43, 22.03, 43.54, 0], [1.76, 21.15, 77.09, 0],
+]  # fmt: skip
+DIGITS = 0.0051  # of a percentage with two decimals
+
+RUN_HTA = """
 import json, sys, logging
 logging.disable(logging.CRITICAL)
 from hta.trace_analysis import TraceAnalysis
 analysis = TraceAnalysis(trace_dir=sys.argv[1])
-time = analysis.get_temporal_breakdown(visualize=False)
-overlap = analysis.get_comm_comp_overlap(visualize=False)
-print("RESULT" + json.dumps([time.to_dict("list"), overlap.to_dict("list")], default=float))
+time = analysis.get_temporal_breakdown(visualize=False).iloc[0]
+overlap = analysis.get_comm_comp_overlap(visualize=False).iloc[0]
+keys = ["idle_time_pctg", "compute_time_pctg", "non_compute_time_pctg"]
+print("RESULT" + json.dumps([float(time[k]) for k in keys] + [float(overlap.iloc[1])]))
 """
-
-
-def hta(folder: Path) -> dict[int, list[float]]:
-    """Idle, compute, non-compute and overlap in percent, by rank, two digits."""
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", HTA, str(folder)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr[-2000:]
-    time, overlap = json.loads(run.stdout.rsplit("RESULT", 1)[1])
-    keys = ("idle_time_pctg", "compute_time_pctg", "non_compute_time_pctg")
-    rows = zip(*(time[key] for key in keys), overlap["comp_comm_overlap_pctg"], strict=True)
-    return dict(zip(time["rank"], map(list, rows), strict=True))
 
 
 def ours(timeline: Timeline, among: np.ndarray | None = None) -> dict[int, list[float]]:
     return {row.rank: [100 * value for value in row[2:]] for row in shares(timeline, among)}
 
 
-def launched_before_the_last_step(timeline: Timeline) -> np.ndarray:
-    """What HTA keeps: ops whose launch is in the file and in a step that is not the last."""
+def launched(timeline: Timeline) -> np.ndarray:
+    """Ops whose launch is in the file: HTA knows no step of others, and leaves them out."""
     graph = timeline.graph
     host = np.array([name.startswith("host") for name in graph.streams])[graph.stream]
     later = np.repeat(np.arange(len(graph)), np.diff(graph.wait_start))
-    launched = np.zeros(len(graph), bool)
-    launched[later[host[graph.wait_on]]] = True
-    return launched & (graph.step < graph.step.max())
+    out = np.zeros(len(graph), bool)
+    out[later[host[graph.wait_on]]] = True
+    return out
 
 
-needs_hta = pytest.mark.skipif(
-    importlib.util.find_spec("hta") is None, reason="HolisticTraceAnalysis absent"
-)
+def before_the_last_step(timeline: Timeline) -> np.ndarray:
+    return launched(timeline) & (timeline.graph.step < timeline.graph.step.max())
 
 
-@needs_hta
-def test_hta_finds_the_same_in_whole_microseconds(data, control, megatron):
+def test_in_whole_microseconds_shares_are_those_of_hta(control, megatron):
     """To its two digits, on files whose times it does not round."""
-    theirs = hta(data / "hta/trace_diff/control")
-    mine = ours(control.timeline, launched_before_the_last_step(control.timeline))
-    assert theirs[3] == pytest.approx([16.20, 61.23, 22.57, 47.03])
-    assert theirs[3] == pytest.approx(mine[3], abs=0.0051)
-    theirs, mine = hta(data / "megatron_gpt_tp8_a100"), ours(megatron.timeline)
-    idle = [37.38, 1.19, 10.79, 3.24, 0.53, 1.27, 34.43, 1.76]
-    for rank in range(8):
-        assert theirs[rank][0] == pytest.approx(idle[rank])
-        assert theirs[rank] == pytest.approx(mine[rank], abs=0.0051)
+    mine = ours(control.timeline, before_the_last_step(control.timeline))
+    assert mine[3] == pytest.approx(HTA["hta/trace_diff/control"], abs=DIGITS)
+    for rank, row in ours(megatron.timeline).items():
+        assert row == pytest.approx(HTA_MEGATRON[rank], abs=DIGITS)
 
 
 def rounded_inwards(path: Path, timeline: Timeline) -> Timeline:
@@ -234,49 +230,55 @@ def rounded_inwards(path: Path, timeline: Timeline) -> Timeline:
     That makes idle time of kernels that touch, a microsecond each, which is why its idle share is
     larger than that of the file.
     """
-    content = json.loads(gzip.decompress(path.read_bytes()), parse_float=Decimal)
-    base = content.get("baseTimeNanoseconds", 0)
+    found = re.search(rb'"baseTimeNanoseconds": (\d+)', gzip.decompress(path.read_bytes()))
+    base = int(found[1]) if found else 0
     trace = read_rank(path, no_report)
     zero = min(row.start for rows in (trace.gpu, linked(trace).host) for row in rows)
     start, end = (np.rint(c * 1e9).astype(np.int64) for c in (timeline.start, timeline.end))
     begun = [(zero - base + s) / 1000 for s in start.tolist()]
     lasting = [d / 1000 for d in (end - start).tolist()]
     first = math.floor(begun[0])
-    pairs = [(math.ceil(t) - first, math.floor(t + d) - first) for t, d in zip(begun, lasting)]
+    both = zip(begun, lasting, strict=True)
+    pairs = [(math.ceil(t) - first, math.floor(t + d) - first) for t, d in both]
     return Timeline(timeline.graph, *(np.array(pairs, float).T / 1e6))
 
 
-@needs_hta
-@pytest.mark.parametrize(
-    ("name", "published"),
-    [
-        ("hta/nccl_parser_config/nccl_data.json.gz", [77.78, 17.26, 4.97, 14.31]),
-        (
-            "hta/ns_resolution_trace/rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz",
-            [2.63, 96.75, 0.62],
-        ),
-    ],
-)
-def test_hta_finds_the_same_in_nanoseconds_once_rounded_as_it_rounds(data, name, published):
+@pytest.mark.parametrize("name", list(HTA)[:2])
+def test_in_nanoseconds_they_are_those_of_hta_once_rounded_as_it_rounds(data, name):
     """Unrounded we find less idle time: 77.23 for 77.78 %, 1.68 for 2.63 %."""
     path = data / name
     timeline = read([path]).timeline
-    among = launched_before_the_last_step(timeline)
-    mine = ours(rounded_inwards(path, timeline), among)[0][: len(published)]
-    assert mine == pytest.approx(published, abs=0.0051)
-    assert ours(timeline, among)[0][0] < published[0] - 0.5
+    among = before_the_last_step(timeline)
+    mine = ours(rounded_inwards(path, timeline), among)[0][: len(HTA[name])]
+    assert mine == pytest.approx(HTA[name], abs=DIGITS)
+    assert ours(timeline, among)[0][0] < HTA[name][0] - 0.5
 
 
-@needs_hta
-def test_where_hta_takes_the_gpus_step_for_the_hosts(data, tmp_path):
-    """MI300: GPU copies of ``ProfilerStep`` begin later, so HTA keeps the last step it means to
-    leave out. With all launched ops, rounded as it rounds, we find its figures."""
-    path = data / "tracelens/mi300_resnet_act_checkpoint.json.gz"
-    shutil.copy(path, tmp_path)
-    timeline = read([path]).timeline
-    graph = timeline.graph
-    every = replace(graph, step=np.append(0, np.full(len(graph) - 1, 0, np.int32)).astype(np.int32))
-    every.step[0] = 1  # so that no step is the last but the first host op's
-    among = launched_before_the_last_step(Timeline(every, timeline.start, timeline.end))
-    mine = ours(rounded_inwards(path, timeline), among)[0]
-    assert hta(tmp_path)[0] == pytest.approx(mine, abs=0.06)
+def test_where_hta_is_wrong_on_mi300(data):
+    """It means to leave the last step out, but takes the GPU's copies of ``ProfilerStep``, which
+    begin later, for the host's, and keeps all. And rounding turns kernels below a microsecond
+    inside out; it counts each as -1 us of computing."""
+    name = "tracelens/mi300_resnet_act_checkpoint.json.gz"
+    timeline = read([data / name]).timeline
+    among = launched(timeline)
+    rounded = rounded_inwards(data / name, timeline)
+    (row,) = shares(rounded, among)
+    mine = ours(rounded, among)[0]
+    works = [work.kind for work in timeline.graph.works]
+    computes = np.array([kind not in ("copy", "communication", "host") for kind in works])
+    inside_out = among & computes[timeline.graph.work] & (rounded.end < rounded.start)
+    wrong = 100 * inside_out.sum() * 1e-6 / row.span_s
+    assert inside_out.sum() == 21
+    corrected = [mine[0], mine[1] - wrong, mine[2] + wrong, mine[3]]
+    assert corrected == pytest.approx(HTA[name], abs=DIGITS)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("hta") is None, reason="HolisticTraceAnalysis absent")
+def test_hta_still_says_so(data):
+    name = next(iter(HTA))
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", RUN_HTA, str((data / name).parent)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert json.loads(run.stdout.rsplit("RESULT", 1)[1]) == HTA[name]

@@ -111,10 +111,20 @@ def test_messages_are_pairs(kineto):
 
     def message(n: int, ts: int, name: str, source: int, target: int) -> list:
         args = {"Collective name": name, "Src Rank": source, "Dst Rank": target, "Group size": 2}
-        return kineto.launched(f"{P2P}_{n}", 10 * n, ts, 30, n, stream=20 + (name == "recv"), **args)
+        return kineto.launched(
+            f"{P2P}_{n}", 10 * n, ts, 30, n, stream=20 + (name == "recv"), **args
+        )
 
-    one = message(1, 100, "send", 0, 1) + message(2, 200, "recv", 1, 0) + message(3, 300, "send", 0, 1)
-    two = message(4, 100, "recv", 0, 1) + message(5, 200, "send", 1, 0) + message(6, 300, "recv", 0, 1)
+    one = (
+        message(1, 100, "send", 0, 1)
+        + message(2, 200, "recv", 1, 0)
+        + message(3, 300, "send", 0, 1)
+    )
+    two = (
+        message(4, 100, "recv", 0, 1)
+        + message(5, 200, "send", 1, 0)
+        + message(6, 300, "recv", 0, 1)
+    )
     made = read([kineto.write(one, 0), kineto.write(two, 1)])
     assert sorted(parts(made)) == [
         [(0, f"{P2P}_{a}"), (1, f"{P2P}_{b}")] for a, b in ((1, 4), (2, 5), (3, 6))
@@ -173,7 +183,9 @@ def test_a_clock_that_is_off_and_drifts_is_found():
 
 def test_ranks_that_share_nothing_are_aligned_through_others():
     """0 with 1, 1 with 2: rank 2 is 5 ms behind rank 1, which is 2 ms behind rank 0."""
-    ends = [{0: t + 7e-3, 1: t + 5e-3} for t in (0.1, 0.2)] + [{1: t + 5e-3, 2: t} for t in (0.3, 0.4)]
+    ends = [{0: t + 7e-3, 1: t + 5e-3} for t in (0.1, 0.2)] + [
+        {1: t + 5e-3, 2: t} for t in (0.3, 0.4)
+    ]
     clocks = align(ends, [0, 1, 2, 3])
     offsets = [clocks[rank].offset for rank in range(4)]
     assert offsets == pytest.approx([0, 2e-3, 7e-3, 0])
