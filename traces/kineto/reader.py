@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from traces.kineto.rank import read as read_rank
 from traces.recording import Recording, Report, Selection, no_report
 
 _MARKS = re.compile(
-    rb'"schemaVersion"|"deviceProperties"|"distributedInfo"'
+    rb'"deviceProperties"|"distributedInfo"'
     rb'|"cat"\s*:\s*"(?:cpu_op|Operator|cuda_runtime|Runtime|kernel|Kernel|python_function)"'
 )
 _SIMULTANEOUS = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"}
@@ -27,9 +26,8 @@ _SIMULTANEOUS = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "ba
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file, or the first files of a folder, are of PyTorch's profiler."""
-    some = list(islice(_files(path), 3))
-    return bool(some) and all(_is_kineto(file) for file in some)
+    """Whether a file, or some file of a folder, is of PyTorch's profiler."""
+    return bool(_files(path)) if path.is_dir() else _is_kineto(path)
 
 
 def read(
@@ -69,9 +67,11 @@ def read(
 
 
 def _files(path: Path) -> list[Path]:
+    """The file itself, or the folder's files that are of the profiler."""
     if not path.is_dir():
         return [path]
-    return sorted(f for f in path.iterdir() if re.search(r"\.json(\.gz)?$", f.name) and f.is_file())
+    names = re.compile(r"\.json(\.gz)?$")
+    return [f for f in sorted(path.iterdir()) if names.search(f.name) and _is_kineto(f)]
 
 
 def _is_kineto(path: Path) -> bool:
@@ -168,7 +168,7 @@ def _warnings(ranks: Sequence[Aligned], kept: Mapping[int, Kept]) -> list[str]:
         gpu = kept[one.rank].gpu
         unlinked = sum(one.of.launch[k] < 0 for k in gpu)
         if not gpu:
-            out.append(f"rank {one.rank} has no GPU op in what was read")
+            out.append(f"rank {one.rank} has no GPU op in what was read (was CUDA recorded?)")
         elif unlinked:
             out.append(
                 f"rank {one.rank}: {unlinked:,} of {len(gpu):,} GPU ops were launched outside the "
