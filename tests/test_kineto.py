@@ -216,12 +216,12 @@ def test_a_name_that_holds_a_quote_costs_only_its_event(kineto):
 
 
 def test_synchronising_calls_wait_for_what_was_launched(kineto):
-    """The call lasts 12 to 70; the kernel it waits for ends at 66. The other stream's is later."""
+    """The call lasts 12 to 70; its kernel ends at 66. The other stream does not matter."""
     events = [
         *kineto.launched("mine", 0, 10, 56, 1),
         kineto.call("cudaStreamSynchronize", 12, 58, 9),
         kineto.call("cudaLaunchKernel", 1, 3, 2, tid=200),
-        kineto.kernel("other", 10, 90, 2, 20),
+        kineto.kernel("other", 10, 30, 2, 20),
     ]
     made = read([kineto.write(events)])
     sync = op(made, "cudaStreamSynchronize")
@@ -256,15 +256,31 @@ def test_waits_around_a_collective_are_inferred(kineto, numbered):
         *kineto.launched("ncclDevKernel_AllReduce_Sum_f16", 10, 42, 20, 2, stream=24),
         kineto.call("cudaEventRecord", 16, 1),
         kineto.call("cudaStreamWaitEvent", 17, 1),
-        *kineto.launched("beside", 30, 44, 6, 3),
+        *kineto.launched("beside", 24, 44, 6, 3),
+        *kineto.launched("aside", 30, 45, 2, 5, stream=20),
         kineto.posted("wait", 40, 4, **number),
         kineto.call("cudaStreamWaitEvent", 41, 1),
         *kineto.launched("after", 46, 64, 5, 4),
     ]
     made = read([kineto.write(events)])
     assert waits(made, "ncclDevKernel_AllReduce_Sum_f16") == ["cudaLaunchKernel", "gemm"]
-    assert waits(made, "beside") == ["cudaLaunchKernel"]
+    assert waits(made, "beside") == waits(made, "aside") == ["cudaLaunchKernel"]
     assert waits(made, "after") == ["cudaLaunchKernel", "ncclDevKernel_AllReduce_Sum_f16"]
+
+
+def test_a_wait_is_for_the_collective_of_its_number(kineto):
+    """Two are on their way, and the second is waited for first."""
+    events = []
+    for n in (1, 2):
+        events.append(kineto.posted("allreduce", 10 * n, 9, Seq=n))
+        events += kineto.launched(f"ncclKernel_{n}", 10 * n + 2, 20 * n, 10, n, stream=24)
+    for n, at in ((2, 60), (1, 80)):
+        events.append(kineto.posted("wait", at, 4, Seq=n))
+        events.append(kineto.call("cudaStreamWaitEvent", at + 1, 1))
+        events += kineto.launched(f"after_{n}", at + 5, at + 12, 3, 10 + n)
+    made = read([kineto.write(events)])
+    for n in (1, 2):
+        assert waits(made, f"after_{n}") == ["cudaLaunchKernel", f"ncclKernel_{n}"]
 
 
 def test_annotations_name_stage_microbatch_and_step(kineto):
