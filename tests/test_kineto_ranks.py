@@ -61,6 +61,17 @@ def test_sequence_numbers_match_where_the_kth_would_not(kineto):
     assert "1 of 3 collectives lack a rank" in made.warnings[0]
 
 
+def test_sizes_tell_a_window_that_begins_later(kineto):
+    """No sequence numbers; rank 1 saw the second and third of three sizes."""
+    sizes = {1: 64, 2: 128, 3: 256}
+    one, two = (
+        [e for n in seen for e in collective(kineto, n, 100 * n, 50, **{"In msg nelems": sizes[n]})]
+        for seen in ((1, 2, 3), (2, 3))
+    )
+    made = read([kineto.write(one, 0), kineto.write(two, 1)])
+    assert sorted(parts(made)) == [[(0, f"{NCCL}_{n}"), (1, f"{NCCL}_{n}")] for n in (2, 3)]
+
+
 def test_sequence_number_of_the_host_counts_for_the_kernel(kineto):
     """Until PyTorch 2.2 only the host's event has it, among unnamed inputs, with an address."""
 

@@ -17,8 +17,9 @@ from sim.timeline import Timeline
 from traces.recording import Recording
 
 _SHARES = (
-    "shares of a rank's span: idle, computing, only transfers; overlap: of communication, beside\n"
-    "computing; waits: for ranks that come later; awaited: by others, for coming last"
+    "shares of a rank's span: idle, computing, only transfers; overlap: of\n"
+    "communication, beside computing; waits: for ranks that come later;\n"
+    "awaited: by others, for coming last"
 )
 Writer = Callable[[Timeline, Path], object]
 

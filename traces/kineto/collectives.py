@@ -1,14 +1,14 @@
 """Communication kernels of different ranks that belong together.
 
 Two belong together when their process groups are one and they are the same collective on it: the
-same sequence number, or where files have none, the k-th. Streams say nothing: several groups share
-one, and a group may change its stream.
+same sequence number, or where files have none, the k-th; a rank whose window begins later is known
+by the sizes. Streams say nothing: several groups share one, and a group may change its stream.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from traces.kineto.message import Message
@@ -24,36 +24,55 @@ class Met(NamedTuple):
     expected: int  # members that it has in the job, as far as the files tell; 0: unknown
 
 
+Kernels = list[tuple[int, Message]]
+
+
 def meet(found: Mapping[int, Sequence[tuple[int, Message]]]) -> list[Met]:
     """Match kernels, given per rank as (row, message) in launch order."""
-    table: dict[Hashable, Members] = defaultdict(dict)
-    said: dict[Hashable, Message] = {}
+    lists: dict[tuple[Hashable, ...], dict[int, Kernels]] = defaultdict(lambda: defaultdict(list))
     for rank, kernels in found.items():
         names = _Groups()
-        count: dict[Hashable, int] = defaultdict(int)
         for row, message in kernels:
-            for key in _keys(rank, message, names):
-                numbered = message.sequence >= 0 and key[0] != "pair"
-                number = message.sequence if numbered else count[key]
-                count[key] += 1
-                table[*key, numbered, number][rank] = row
-                said.setdefault((*key, numbered, number), message)
-    return [Met(said[key], members, _expected(said[key])) for key, members in table.items()]
+            lists[_key(rank, message, names)][rank].append((row, message))
+    out = []
+    for by_rank in lists.values():
+        table: dict[tuple[bool, int], Members] = defaultdict(dict)
+        said: dict[tuple[bool, int], Message] = {}
+        longest = max(by_rank.values(), key=len)
+        for rank, kernels in by_rank.items():
+            begin = _shift(kernels, longest)
+            for k, (row, message) in enumerate(kernels, begin):
+                pair = message.collective in ("send", "recv")  # numbers count both directions
+                numbered = message.sequence >= 0 and not pair
+                number = numbered, message.sequence if numbered else k
+                table[number][rank] = row
+                said.setdefault(number, message)
+        out += [Met(said[n], members, _expected(said[n])) for n, members in table.items()]
+    return out
+
+
+def _shift(kernels: Kernels, longest: Kernels) -> int:
+    """How many more a rank with a longer window saw before: names and sizes must agree from there.
+
+    0 where they agree from the start, or nowhere.
+    """
+    mine, all_ = ([(m.collective, m.elements) for _, m in of] for of in (kernels, longest))
+    shifts = range(len(all_) - len(mine) + 1)
+    return next((s for s in shifts if all_[s : s + len(mine)] == mine), 0)
 
 
 def _expected(message: Message) -> int:
     return 2 if message.source >= 0 and message.collective in ("send", "recv") else message.size
 
 
-def _keys(rank: int, message: Message, names: _Groups) -> Iterator[tuple[Hashable, ...]]:
+def _key(rank: int, message: Message, names: _Groups) -> tuple[Hashable, ...]:
     """What this kernel is a member of, but for its number."""
     group = names(message)
-    if message.collective in ("send", "recv") and message.source >= 0:
-        yield ("pair", group, message.source, message.target)
-    elif message.collective in ("send", "recv"):
-        yield ("alone", rank, group)  # nobody says with whom
-    else:
-        yield ("all", group)
+    if message.collective not in ("send", "recv"):
+        return ("all", group)
+    if message.source < 0:
+        return ("alone", rank, group)  # nobody says with whom
+    return ("pair", group, message.source, message.target)
 
 
 class _Groups:
