@@ -106,7 +106,7 @@ def _show_ranks(ranks: Sequence[Figures], late: Sequence[Figures]) -> None:
                 str(row["rank"]),
                 seconds(row["span_s"]),
                 *(
-                    f"{100 * row[f'{key}_share']:.2f} %"
+                    f"{100 * row[f'{key}_share']:.1f}%"
                     for key in ("idle", "compute", "communication", "overlap")
                 ),
                 seconds(by_rank[row["rank"]]["waits_s"]),
