@@ -360,6 +360,52 @@ def topology(
     tables.show_files([plot] if plot else [])
 
 
+@app.command(epilog="Example: traincast analyze traces/rank0.json.gz traces/rank1.json.gz --step 3")
+def analyze(
+    traces: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Recorded files, one per rank, or folders of them.", metavar="TRACE..."
+        ),
+    ],
+    step: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Only this training step, as the files number it."),
+    ] = None,
+    ranks: Annotated[str | None, typer.Option(metavar="0,4-7", help="Only these ranks.")] = None,
+    window: Annotated[
+        str | None, typer.Option(metavar="FROM:TO", help="Only these seconds of the recording.")
+    ] = None,
+    to: Annotated[
+        tuple[str, Path] | None,
+        typer.Option(metavar="FORMAT FILE", help="Write it in a format, such as perfetto.json.gz."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Say what a recorded run did: shares of time, overlap, who keeps the others waiting."""
+    from sim.commands import output, recordings, tables, values
+    from sim.commands.progress import progress
+    from traces import reading
+    from traces.recording import Selection
+
+    some_ranks = None if ranks is None else values.ranks(ranks, 1 << 20)
+    some_time = None if window is None else values.window(window)
+    write = None if to is None else recordings.writer(to[0])
+    if to:
+        output.replaceable(to[1])
+    with progress() as report:
+        recording = reading.read(traces, Selection(step, some_ranks, some_time), report)
+        report("analysis", 0, 0)
+        found = recordings.figures(recording)
+        if to and write:
+            recordings.convert(recording, write, to[1])
+    if json:
+        output.print_json(found)
+        return
+    recordings.show_figures(found)
+    tables.show_files([to[1]] if to else [])
+
+
 @app.command(epilog="Example: traincast calibrate h100 --write")
 def calibrate(
     gpu: Annotated[str, typer.Argument(help="Kind of GPU, such as a100 or h100.")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -100,3 +101,46 @@ def small_job() -> Callable[..., Job]:
         )
 
     return make
+
+
+class Kineto:
+    """Writes small files in the format of PyTorch's profiler. Times are in microseconds."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @staticmethod
+    def event(cat: str, name: str, ts: object, dur: object, tid: object = 100, **args: object):
+        where = {"pid": 0 if cat.startswith(("kernel", "gpu", "Kernel", "Mem")) else 9, "tid": tid}
+        return {"ph": "X", "cat": cat, "name": name, **where, "ts": ts, "dur": dur, "args": args}
+
+    def call(self, name: str, ts: object, dur: object, correlation: int = 0, tid: object = 100):
+        return self.event("cuda_runtime", name, ts, dur, tid, correlation=correlation)
+
+    def kernel(self, name: str, ts: object, dur: object, correlation: int, stream=7, **args):
+        more = {"device": 0, "stream": stream, "correlation": correlation, **args}
+        return self.event("kernel", name, ts, dur, stream, **more)
+
+    def launched(self, name: str, at: int, ts: int, dur: int, correlation: int, stream=7, **args):
+        """A call at ``at`` that takes 5 us, and the kernel that it launches."""
+        kernel = self.kernel(name, ts, dur, correlation, stream, **args)
+        return [self.call("cudaLaunchKernel", at, 5, correlation), kernel]
+
+    def posted(self, name: str, ts: object, dur: object, tid: object = 100, **args: object):
+        """The host's side of a collective."""
+        more = {"Collective name": name, **args}
+        return self.event("cpu_op", "record_param_comms", ts, dur, tid, **more)
+
+    def write(self, events: list, rank: int | None = 0, name: str = "", **facts: object) -> Path:
+        """The file; without ``rank`` it has no distributedInfo. ``facts`` stand at its end."""
+        info = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": 2}}
+        path = self.folder / (name or f"rank{rank or 0}.json")
+        head = {"schemaVersion": 1, "deviceProperties": [], **info}
+        path.write_text(json.dumps({**head, "traceEvents": events, **facts}, indent=2))
+        return path
+
+
+@pytest.fixture
+def kineto(tmp_path: Path) -> Kineto:
+    """Makes and writes events of PyTorch's profiler."""
+    return Kineto(tmp_path)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from traces import chakra, nsys, own, recorded, stragglers
+from traces import chakra, kineto, nsys, own, recorded, stragglers
 from traces.recording import Recording, Report, Selection, no_report
 
 
@@ -21,6 +21,7 @@ class Format(NamedTuple):
 FORMATS: tuple[Format, ...] = (
     Format("traincast", own.recognises, own.read),
     Format("recorded", recorded.recognises, recorded.read),
+    Format("kineto", kineto.recognises, kineto.read),
     Format("chakra", chakra.recognises, chakra.read),
     Format("nsys", nsys.recognises, nsys.read),
     Format("stragglers", stragglers.recognises, stragglers.read),

@@ -44,6 +44,8 @@ class Recording:
     """What the file calls the steps 0, 1, ... of the graph, where it numbers any."""
     clock_offsets: Mapping[int, float] = field(default_factory=dict)
     """Seconds that were added to each rank's clock to align it with the first rank's."""
+    clock_drifts: Mapping[int, float] = field(default_factory=dict)
+    """Seconds more that were added per second of each rank's clock."""
     clock_residual: float = 0.0
     """Seconds by which collectives still end apart after alignment (median)."""
 

@@ -14,7 +14,7 @@ from sim.engine import DeadlockError, simulate
 from sim.graph import Fixed, Floats, Graph
 from sim.hardware import ideal
 from sim.timeline import Timeline
-from traces import cut, gaps, own
+from traces import cut, gaps, hosts, own
 from traces.recording import Recording, Report, no_report
 
 Way = Callable[[Recording], Graph]
@@ -37,6 +37,7 @@ def replaced(work: object) -> Fixed:
 
 
 WAYS: Mapping[str, Mapping[str, Way]] = {
+    "kineto": {"anchored": hosts.anchored, "modelled": hosts.modelled},
     "stragglers": {"anchored": gaps.anchored, "modelled": gaps.modelled},
     "recorded": {"anchored": gaps.anchored, "modelled": gaps.modelled},
     "chakra": {"anchored": own.as_recorded},

@@ -1,0 +1,60 @@
+"""Who keeps the others waiting: for every collective, the rank that came last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.analysis.activity import weights
+from sim.analysis.relations import meetings
+from sim.graph import Floats, Ints
+from sim.timeline import Timeline
+
+
+@dataclass(frozen=True, eq=False)
+class Lateness:
+    """Seconds, one row per rank in ``ranks``."""
+
+    step: float  # first start to last end of all
+    ranks: Ints
+    waits: Floats  # for ranks that come later
+    causes: Floats  # of waiting on other ranks, summed over them, by coming last
+    last: Ints  # collectives to which the rank came last
+    stands_for: Floats  # ranks of the job that each row stands for
+
+    @property
+    def slowdown(self) -> float:
+        """The step over what it leaves when a rank's mean waiting for others is taken away.
+
+        A bound on what stragglers cost: a step in which nobody came late could at best be so much
+        shorter. 1 where nobody waits.
+        """
+        waiting = float(np.average(self.waits, weights=self.stands_for)) if len(self.ranks) else 0.0
+        return self.step / (self.step - waiting) if waiting < self.step else 1.0
+
+    @property
+    def worst(self) -> int | None:
+        """The rank that others waited for longest; None where nobody waits."""
+        return int(self.ranks[self.causes.argmax()]) if self.causes.any() else None
+
+
+def lateness(timeline: Timeline) -> Lateness:
+    """Waiting of every rank, and who it is waiting for."""
+    graph, ranks = timeline.graph, timeline.graph.ranks()
+    member = np.flatnonzero(np.diff(graph.part_start) > 0)
+    arrival, moves = meetings(timeline)
+    wait = moves[member] - timeline.start[member]
+    mine = np.searchsorted(ranks, graph.rank[member])
+    theirs = np.searchsorted(ranks, graph.rank[arrival[member]])
+    abroad = mine != theirs
+    n = len(ranks)
+    last = np.unique(arrival[member][abroad])
+    return Lateness(
+        timeline.seconds,
+        ranks,
+        np.bincount(mine[abroad], wait[abroad], n).astype(np.float64),
+        np.bincount(theirs[abroad], wait[abroad], n).astype(np.float64),
+        np.bincount(np.searchsorted(ranks, graph.rank[last]), minlength=n).astype(np.int32),
+        weights(graph, ranks),
+    )

@@ -1,0 +1,72 @@
+"""What each rank's GPU does between its first op and its last, in shares of that time.
+
+The three shares sum to one, as HolisticTraceAnalysis counts them: nothing runs, a kernel computes,
+or only communication and copies run. Work of the host and time before the first op do not count.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.analysis.activity import COMPUTE, COPY, HOST, activities, by_rank
+from sim.analysis.intervals import Intervals, covered_before, union
+from sim.timeline import Timeline
+
+
+class Shares(NamedTuple):
+    """Of one rank."""
+
+    rank: int
+    span_s: float  # first start to last end on its GPU
+    idle_share: float  # nothing runs
+    compute_share: float  # a compute kernel runs
+    communication_share: float  # communication or a copy runs, and no compute kernel
+    overlap_share: float  # of the time in which communication (no copy) runs: a kernel computes
+
+
+def shares(timeline: Timeline, among: NDArray[np.bool_] | None = None) -> list[Shares]:
+    """One row per rank that has ops on its GPU, ascending; of some ops, or all."""
+    kinds = activities(timeline.graph)
+    code = {name: k for k, name in enumerate(kinds.names)}
+    counts = kinds.code != code[HOST]
+    if among is not None:
+        counts &= among
+    out = []
+    for rank, ops in by_rank(timeline.graph):
+        some = ops[counts[ops]]
+        if len(some):
+            computes = kinds.code[some] == code[COMPUTE]
+            transfers = ~computes & (kinds.code[some] != code.get(COPY, -1))
+            out.append(_shares(timeline, rank, some, computes, transfers))
+    return out
+
+
+def _shares(
+    timeline: Timeline,
+    rank: int,
+    ops: NDArray[np.int64],
+    computes: NDArray[np.bool_],
+    transfers: NDArray[np.bool_],
+) -> Shares:
+    start, end = timeline.start[ops], timeline.end[ops]
+    span = float(end.max() - start.min())
+    busy, compute = union(start, end), union(start[computes], end[computes])
+    moving = union(start[transfers], end[transfers])
+    both = _common(moving, compute)
+    whole = span or 1.0
+    return Shares(
+        rank,
+        span,
+        (span - busy.seconds()) / whole,
+        compute.seconds() / whole,
+        (busy.seconds() - compute.seconds()) / whole,
+        both / moving.seconds() if len(moving.start) else 0.0,
+    )
+
+
+def _common(one: Intervals, two: Intervals) -> float:
+    """Seconds in both."""
+    return float((covered_before(two, one.end) - covered_before(two, one.start)).sum())

@@ -1,0 +1,115 @@
+"""``traincast analyze``: shares and lateness worked by hand, the command's keys and refusals."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from sim.analysis.lateness import lateness
+from sim.analysis.shares import shares
+from sim.graph import Builder, Copy, Fixed
+from sim.timeline import Timeline
+from traces import perfetto
+
+
+def timeline() -> Timeline:
+    """Rank 0 computes 10 to 40, all-reduces 30 to 70, copies 80 to 90, idles 70 to 80 and until
+    110, when a kernel runs for 10; rank 1 joins the all-reduce at 50. The host counts for nothing.
+    """
+    rows = [
+        (0, "host 1", Fixed(5.0, "host"), 0, 5),
+        (0, "stream 7", Fixed(30.0, "gemm"), 10, 40),
+        (0, "stream 24", Fixed(20.0, "communication", "tp"), 30, 70),
+        (0, "stream 7", Copy(8.0, "d2h"), 80, 90),
+        (0, "stream 7", Fixed(10.0, "gemm"), 110, 120),
+        (1, "stream 24", Fixed(20.0, "communication", "tp"), 50, 70),
+    ]
+    b = Builder()
+    for rank, stream, work, _, _ in rows:
+        b.add("op", rank, stream, work)
+    b.join([2, 5])
+    start, end = (np.array([row[k] for row in rows], float) for k in (3, 4))
+    return Timeline(b.graph(), start, end)
+
+
+def test_shares_by_hand():
+    one, two = shares(timeline())
+    assert one.span_s == 110
+    idle, compute, transfer = 30 / 110, 40 / 110, 40 / 110
+    assert one[2:] == pytest.approx((idle, compute, transfer, 10 / 40))
+    assert two == pytest.approx((1, 20, 0, 0, 1, 0))
+
+
+def test_lateness_by_hand():
+    """Rank 0 waits from 30 to 50 for rank 1; its mean over ranks is 10 of 120 s."""
+    late = lateness(timeline())
+    assert late.waits.tolist() == [20, 0]
+    assert late.causes.tolist() == [0, 20]
+    assert late.last.tolist() == [0, 1]
+    assert (late.worst, late.slowdown) == (1, pytest.approx(120 / 110))
+
+
+def files(kineto) -> list:
+    """Two ranks with one all-reduce, to which rank 1 comes 40 us later."""
+    args = {"Collective name": "allreduce", "Process Group Ranks": "[0, 1]", "Group size": 2}
+    out = []
+    for rank, late in ((0, 0), (1, 40)):
+        events = [
+            kineto.event("user_annotation", "ProfilerStep#3", 0, 200),
+            *kineto.launched("gemm", 0, 10, 30 + late, 1),
+            *kineto.launched("ncclKernel_AllReduce", 8, 50 + late, 60 - late, 2, stream=24, **args),
+        ]
+        out.append(kineto.write(events, rank))
+    return out
+
+
+def test_json_has_the_keys_of_the_design(traincast, kineto):
+    code, out, err = traincast("analyze", *files(kineto), "--step", 3, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["ranks"] == [0, 1]
+    assert (found["gpu_ops"], found["gpu_ops_linked"]) == (4, 4)
+    assert (found["collectives"], found["collectives_matched"]) == (1, 1)
+    first = found["per_rank"][0]
+    assert first == pytest.approx(
+        {
+            "rank": 0, "span_s": 100e-6, "idle_share": 0.1, "compute_share": 0.3,
+            "communication_share": 0.6, "overlap_share": 0.0,
+        }
+    )  # fmt: skip
+    assert found["stragglers"]["worst"] == 1
+    assert found["stragglers"]["per_rank"][0]["waits_s"] == pytest.approx(40e-6)
+
+
+def test_tables_ranks_and_windows(traincast, kineto):
+    paths = files(kineto)
+    code, out, _ = traincast("analyze", kineto.folder)
+    assert code == 0
+    assert "rank 1 comes last most: 100.0%" in out
+    code, out, _ = traincast("analyze", *paths, "--ranks", 1, "--window", "0:0.00005", "--json")
+    assert (code, json.loads(out)["gpu_ops"], json.loads(out)["ranks"]) == (0, 1, [1])
+
+
+def test_to_perfetto_and_back(traincast, kineto, tmp_path):
+    file = tmp_path / "out" / "timeline.json.gz"
+    file.parent.mkdir()
+    code, out, _ = traincast("analyze", *files(kineto), "--to", "perfetto", file)
+    assert code == 0
+    assert f"wrote {file}" in out.replace("\n", "")
+    assert len(perfetto.read(file).graph) == 8
+
+
+def test_refusals(traincast, kineto, tmp_path):
+    paths = files(kineto)
+    for arguments, sentence in (
+        ([tmp_path / "none.json"], "no file or folder"),
+        ([*paths, "--step", 4], "rank 0 has no step 4; its steps are 3"),
+        ([*paths, "--to", "tea", tmp_path / "x"], "cannot write 'tea'; there are perfetto"),
+        ([*paths, "--window", "2:1"], "--window takes FROM:TO"),
+    ):
+        code, _, err = traincast("analyze", *arguments)
+        assert code == 2
+        assert sentence in " ".join(err.split())
+    assert not (tmp_path / "x").exists()

@@ -1,0 +1,201 @@
+"""The rows of all ranks into one timeline."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.graph import Builder, Fixed, Floats
+from sim.timeline import Timeline
+from traces.kineto.clocks import Clock
+from traces.kineto.collectives import Met
+from traces.kineto.host import HostOp
+from traces.kineto.linked import Linked
+from traces.kineto.names import DIMENSIONS
+from traces.kineto.rank import GpuOp
+from traces.lags import exact
+
+LANE = 1e-6
+"""Seconds by which ops of a stream may overlap (clocks in whole us) before they are put apart."""
+
+Spans = tuple[Floats, Floats]  # start and end of each row, seconds
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """A rank with its rows in seconds of the common clock."""
+
+    of: Linked
+    gpu: Spans
+    host: Spans
+
+    @property
+    def rank(self) -> int:
+        """The rank's number."""
+        return self.of.trace.rank
+
+
+class Kept(NamedTuple):
+    """Which rows of a rank are built."""
+
+    gpu: list[int]
+    host: list[int]
+
+
+def aligned(of: Linked, zero: int, clock: Clock) -> Aligned:
+    """The rows of a rank on the common clock, whose second 0 is the nanosecond ``zero``."""
+
+    def spans(rows: Sequence[GpuOp] | Sequence[HostOp]) -> Spans:
+        times = np.array([(row.start - zero, row.end - zero) for row in rows], np.int64)
+        start, end = times.reshape(-1, 2).T / 1e9
+        return clock(start), clock(end)
+
+    return Aligned(of, spans(of.trace.gpu), spans(of.host))
+
+
+def build(ranks: Sequence[Aligned], kept: Mapping[int, Kept], met: Sequence[Met]) -> Timeline:
+    """All kept rows as ops from second 0 on, with lags such that a simulation repeats them."""
+    builder = Builder()
+    start: list[float] = []
+    end: list[float] = []
+    index: dict[int, dict[int, int]] = {}
+    for one in ranks:
+        index[one.rank] = _rank(builder, one, kept[one.rank], start, end)
+    starts, ends = np.array(start, np.float64), np.array(end, np.float64)
+    for group in met:
+        _join(builder, group, index, starts, ends)
+    zero = starts.min(initial=np.inf)
+    timeline = Timeline(builder.graph(), starts - zero, ends - zero)
+    return exact(timeline) if len(starts) else timeline
+
+
+def _rank(
+    builder: Builder, one: Aligned, kept: Kept, start: list[float], end: list[float]
+) -> dict[int, int]:
+    """Add one rank's ops by start; returns where its GPU ops are."""
+    of, place = one.of, _streams(one, kept.gpu)
+    host_index: dict[int, int] = {}
+    index: dict[int, int] = {}
+    rows = [(one.host[0][k], 0, k) for k in kept.host] + [(one.gpu[0][k], 1, k) for k in kept.gpu]
+    for _, on_gpu, k in sorted(rows):
+        if on_gpu:
+            index[k] = _gpu_op(builder, one, k, place[k])
+        else:
+            op = of.host[k]
+            seconds = float(one.host[1][k] - one.host[0][k])
+            host_index[k] = builder.add(
+                op.name, one.rank, f"host {op.thread}", Fixed(seconds, "host"), step=of.host_step[k]
+            )
+        spans = one.gpu if on_gpu else one.host
+        start.append(float(spans[0][k]))
+        end.append(float(spans[1][k]))
+    for k, i in host_index.items():
+        for launched in of.host[k].launches:
+            if launched in index:
+                builder.wait(index[launched], i)
+        for awaited in of.host[k].on:
+            if awaited in index:
+                builder.wait(i, index[awaited])
+    for later, earlier in of.edges:
+        if later in index and earlier in index:
+            builder.wait(index[later], index[earlier])
+    _hand_over(builder, of, host_index)
+    return index
+
+
+def _gpu_op(builder: Builder, one: Aligned, k: int, stream: str) -> int:
+    of = one.of
+    op, said, action = of.trace.gpu[k], of.messages[k], of.action[k]
+    seconds = float(one.gpu[1][k] - one.gpu[0][k])
+    work = Fixed(seconds, op.kind)
+    if said:
+        work = Fixed(seconds, "communication", dimension(said[0].description, said[0].collective))
+    return builder.add(
+        op.name, one.rank, stream, work,
+        phase=action.phase, stage=action.stage, microbatch=action.microbatch, step=of.gpu_step[k],
+    )  # fmt: skip
+
+
+def dimension(description: str, collective: str) -> str:
+    """Whose traffic it is, by what its group is called, or "pp" for a message; else unknown.
+
+    >>> dimension("mesh_tp", "all_reduce"), dimension("default_pg", "send")
+    ('tp', 'pp')
+    """
+    unless = "pp" if collective in ("send", "recv") else ""
+    return DIMENSIONS.get(description, unless)
+
+
+def _hand_over(builder: Builder, of: Linked, index: Mapping[int, int]) -> None:
+    """A thread that goes on when another has been busy meanwhile waits for that one's last op.
+
+    That is how PyTorch's threads take turns: the main thread stands still during a backward.
+    """
+    ended: dict[int, int] = {}  # thread -> end of its last op
+    before: int | None = None
+    for k in index:
+        op = of.host[k]
+        if before is not None:
+            last = of.host[before]
+            if (
+                last.thread != op.thread
+                and ended.get(op.thread, -1) <= last.start
+                and last.end <= op.start
+            ):
+                builder.wait(index[k], index[before])
+        ended[op.thread] = op.end
+        before = k
+
+
+def _streams(one: Aligned, kept: Sequence[int]) -> dict[int, str]:
+    """The stream of each GPU op; ops that overlap on one stream get lanes of it.
+
+    "stream 7", and "stream 24 communication" where all that runs there is of that sort. A file with
+    several devices names those too.
+    """
+    rows: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for k in kept:
+        op = one.of.trace.gpu[k]
+        rows[op.device, op.stream].append(k)
+    several = len({device for device, _ in rows}) > 1
+    out: dict[int, str] = {}
+    for (device, stream), ops in rows.items():
+        sorts = {"communication" if one.of.messages[k] else one.of.trace.gpu[k].kind for k in ops}
+        name = f"stream {stream}" + (f" of GPU {device}" if several else "")
+        if sorts in ({"communication"}, {"copy"}):
+            name += f" {sorts.pop()}"
+        lanes: list[float] = []
+        for k in ops:
+            begin, finish = float(one.gpu[0][k]), float(one.gpu[1][k])
+            lane = next((n for n, until in enumerate(lanes) if until <= begin + LANE), len(lanes))
+            lanes[lane : lane + 1] = [max(finish, *lanes[lane : lane + 1], finish)]
+            out[k] = f"{name} ({lane + 1})" if lane else name
+    return out
+
+
+def _join(
+    builder: Builder,
+    met: Met,
+    index: Mapping[int, Mapping[int, int]],
+    start: Floats,
+    end: Floats,
+) -> None:
+    """Make the members one part.
+
+    Its work is the shortest time between a member's start and the first end: in it the data moved.
+    Clocks that cannot be aligned make that nothing; then it is the shortest member.
+    """
+    ops = [index[rank][row] for rank, row in met.members.items() if row in index.get(rank, {})]
+    if len(ops) < 2:
+        return
+    first_end, shortest = end[ops].min(), (end[ops] - start[ops]).min()
+    moved = first_end - start[ops].max()
+    tails = (end[ops] - first_end).tolist()
+    if moved < shortest / 2:
+        moved, tails = shortest, [0.0] * len(ops)
+    of = dimension(met.message.description, met.message.collective)
+    builder.join(ops, Fixed(float(moved), "communication", of), tails)

@@ -1,0 +1,177 @@
+"""Files of PyTorch's profiler, one per rank, into a recording."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from traces.kineto.build import Aligned, Kept, aligned, build
+from traces.kineto.clocks import Clock, align, residual
+from traces.kineto.collectives import Met, complete, meet
+from traces.kineto.events import beginning
+from traces.kineto.linked import Linked, linked
+from traces.kineto.rank import RankTrace
+from traces.kineto.rank import read as read_rank
+from traces.recording import Recording, Report, Selection, no_report
+
+_MARKS = re.compile(
+    rb'"deviceProperties"|"distributedInfo"'
+    rb'|"cat"\s*:\s*"(?:cpu_op|Operator|cuda_runtime|Runtime|kernel|Kernel|python_function)"'
+)
+_SIMULTANEOUS = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"}
+"""Collectives that end on all ranks at one time."""
+
+
+def recognises(path: Path) -> bool:
+    """Whether a file, or some file of a folder, is of PyTorch's profiler."""
+    return bool(_files(path)) if path.is_dir() else _is_kineto(path)
+
+
+def read(
+    paths: Sequence[Path],
+    selection: Selection = Selection(),  # noqa: B008  (immutable)
+    report: Report = no_report,
+) -> Recording:
+    """Read files, or folders of them. Raises ValueError where there is nothing to read.
+
+    A file is read as a stream: memory is needed for GPU ops and calls that launch or wait, about
+    1 kB each, and not for the rest.
+    """
+    files = [file for path in paths for file in _files(path)]
+    traces = _ranks([read_rank(file, report) for file in files], selection)
+    report("matching ranks", 0, 0)
+    ranks = [linked(trace) for trace in traces]
+    met = meet({one.trace.rank: one.kernels() for one in ranks})
+    starts = [rows[k].start for t in traces for rows in (t.gpu, t.calls) for k in range(len(rows))]
+    zero = min(starts, default=0)
+    clocks, left = _clocks(ranks, met, zero)
+    placed = [aligned(one, zero, clocks[one.trace.rank]) for one in ranks]
+    kept = {one.rank: _kept(one, selection, _first(placed)) for one in placed}
+    timeline = build(placed, kept, met)
+    total, matched, warned = _counts(placed, kept, met)
+    return Recording(
+        timeline=timeline,
+        format="kineto",
+        files=tuple(files),
+        counts={**_ops(placed, kept), "collectives": total, "collectives_matched": matched},
+        warnings=tuple(
+            [w for trace in traces for w in trace.warnings] + warned + _warnings(placed, kept)
+        ),
+        clock_offsets={rank: clock.offset for rank, clock in clocks.items()},
+        clock_drifts={rank: clock.drift for rank, clock in clocks.items()},
+        clock_residual=left,
+    )
+
+
+def _files(path: Path) -> list[Path]:
+    """The file itself, or the folder's files that are of the profiler."""
+    if not path.is_dir():
+        return [path]
+    names = re.compile(r"\.json(\.gz)?$")
+    return [f for f in sorted(path.iterdir()) if names.search(f.name) and _is_kineto(f)]
+
+
+def _is_kineto(path: Path) -> bool:
+    head = beginning(path, 1 << 18)
+    return b"traceEvents" in head and b'"traincast"' not in head and bool(_MARKS.search(head))
+
+
+def _ranks(traces: list[RankTrace], selection: Selection) -> list[RankTrace]:
+    """One trace per rank, ascending; those that were asked for."""
+    by_rank: dict[int, RankTrace] = {}
+    for trace in traces:
+        if trace.rank in by_rank:
+            other = by_rank[trace.rank].path
+            raise ValueError(f"{other} and {trace.path} are both of rank {trace.rank}; give one")
+        by_rank[trace.rank] = trace
+    if selection.ranks is None:
+        return [by_rank[rank] for rank in sorted(by_rank)]
+    for rank in selection.ranks:
+        if rank not in by_rank:
+            there = ", ".join(map(str, sorted(by_rank)))
+            raise ValueError(f"there is no file of rank {rank}; there are {there}")
+    return [by_rank[rank] for rank in sorted({*selection.ranks})]
+
+
+def _clocks(
+    ranks: Sequence[Linked], met: Sequence[Met], zero: int
+) -> tuple[dict[int, Clock], float]:
+    traces = {one.trace.rank: one.trace for one in ranks}
+    ends = [
+        {rank: (traces[rank].gpu[row].end - zero) / 1e9 for rank, row in one.members.items()}
+        for one in met
+        if len(one.members) > 1 and one.message.collective in _SIMULTANEOUS
+    ]
+    clocks = align(ends, list(traces))
+    return clocks, residual(ends, clocks)
+
+
+def _first(ranks: Sequence[Aligned]) -> float:
+    """The recording's first start, in seconds of the common clock."""
+    starts = [start for one in ranks for start in (one.gpu[0], one.host[0]) if len(start)]
+    return min((float(start.min()) for start in starts), default=0.0)
+
+
+def _kept(one: Aligned, selection: Selection, first: float) -> Kept:
+    """The rows of the selected step that lie, in part, in the window."""
+    low, high = (first + t for t in selection.window or (-np.inf, np.inf))
+    step = _step(one, selection.step)
+
+    def rows(spans: tuple[np.ndarray, np.ndarray], steps: Sequence[int]) -> list[int]:
+        inside = (spans[1] >= low) & (spans[0] <= high)
+        if step is not None:
+            inside &= np.array(steps, np.int64) == step
+        return np.flatnonzero(inside).tolist()
+
+    return Kept(rows(one.gpu, one.of.gpu_step), rows(one.host, one.of.host_step))
+
+
+def _step(one: Aligned, number: int | None) -> int | None:
+    if number is None:
+        return None
+    if number not in one.of.steps:
+        there = ", ".join(map(str, one.of.steps)) or "none"
+        raise ValueError(f"rank {one.rank} has no step {number}; its steps are {there}")
+    return one.of.steps.index(number)
+
+
+def _ops(ranks: Sequence[Aligned], kept: Mapping[int, Kept]) -> dict[str, int]:
+    rows = [(one, k) for one in ranks for k in kept[one.rank].gpu]
+    return {
+        "gpu_ops": len(rows),
+        "gpu_ops_linked": sum(one.of.launch[k] >= 0 for one, k in rows),
+    }
+
+
+def _counts(
+    ranks: Sequence[Aligned], kept: Mapping[int, Kept], met: Sequence[Met]
+) -> tuple[int, int, list[str]]:
+    """Collectives that have a member in what is kept, how many are complete, and what to say."""
+    there = {rank: {*rows.gpu} for rank, rows in kept.items()}
+    some = [one for one in met if any(row in there[rank] for rank, row in one.members.items())]
+    total, matched = complete(some, there)
+    said = []
+    if matched < total:
+        said.append(
+            f"{total - matched:,} of {total:,} collectives lack a rank that was read; "
+            "they end with those that are there"
+        )
+    return total, matched, said
+
+
+def _warnings(ranks: Sequence[Aligned], kept: Mapping[int, Kept]) -> list[str]:
+    out = []
+    for one in ranks:
+        gpu = kept[one.rank].gpu
+        unlinked = sum(one.of.launch[k] < 0 for k in gpu)
+        if not gpu:
+            out.append(f"rank {one.rank} has no GPU op in what was read (was CUDA recorded?)")
+        elif unlinked:
+            out.append(
+                f"rank {one.rank}: {unlinked:,} of {len(gpu):,} GPU ops were launched outside the "
+                "window; they keep their recorded start"
+            )
+    return out

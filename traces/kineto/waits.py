@@ -1,0 +1,198 @@
+"""Which GPU op waits for which on another stream: recorded by ``cuda_sync``, else inferred.
+
+Without ``cuda_sync`` a cudaStreamWaitEvent names neither stream nor event. Then, on each thread:
+
+- it waits for what that thread had launched last when it last called cudaEventRecord, and the one
+  that waits is what the thread launches next on another stream;
+- inside a collective, what waits is its kernel, and what it waits for was launched last on a stream
+  that computes; events behind the launch belong to NCCL and the watchdog;
+- ``work.wait()`` makes what next computes wait for the collective: the one with the same sequence
+  number, else the oldest that nobody has waited for. PyTorch 1.12 shows no cudaEventRecord; then
+  every cudaStreamWaitEvent outside of a collective is such a wait.
+
+An edge that the recorded times contradict is left out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+
+from traces.kineto import names
+from traces.kineto.link import Enclosing
+from traces.kineto.message import Message
+from traces.kineto.rank import Call, Posted, RankTrace, Sync
+
+TOLERANCE = 2_000
+"""Nanoseconds by which an op may start before what it waited for ended: clocks in whole us."""
+
+Edge = tuple[int, int]  # (later, earlier): rows of ``trace.gpu``
+
+
+class Launched:
+    """The GPU ops of each stream in launch order: which was the last before an instant?"""
+
+    def __init__(self, trace: RankTrace, launch: Sequence[int]) -> None:
+        rows: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+        for op, row in enumerate(launch):
+            if row >= 0:
+                of = trace.gpu[op]
+                rows[of.device, of.stream].append((trace.calls[row].start, op))
+        self._rows = {stream: sorted(of) for stream, of in rows.items()}
+        self._times = {stream: [at for at, _ in of] for stream, of in self._rows.items()}
+        self.streams = sorted(self._rows)
+
+    def last(self, stream: tuple[int, int], before: int) -> int:
+        """The op launched last on a stream at or before an instant; -1 if none was."""
+        k = bisect_right(self._times.get(stream, []), before)
+        return self._rows[stream][k - 1][1] if k else -1
+
+    def next(self, stream: tuple[int, int], after: int) -> int:
+        """The op launched first on a stream after an instant; -1 if none is."""
+        k = bisect_right(self._times.get(stream, []), after)
+        return self._rows[stream][k][1] if k < len(self._rows.get(stream, [])) else -1
+
+
+def waits(
+    trace: RankTrace,
+    launch: Sequence[int],
+    messages: Sequence[tuple[Message, ...]],
+    launched: Launched,
+) -> list[Edge]:
+    """All waits between streams that the recorded times allow, once each."""
+    told = [sync for sync in trace.syncs if sync.kind == "Stream Wait Event"]
+    edges = _told(trace, told, launched) if trace.syncs else _inferred(trace, launch, messages)
+    out = {
+        (later, earlier): None
+        for later, earlier in edges
+        if later >= 0 and earlier >= 0 and _possible(trace, later, earlier)
+    }
+    return list(out)
+
+
+def _possible(trace: RankTrace, later: int, earlier: int) -> bool:
+    one, two = trace.gpu[earlier], trace.gpu[later]
+    apart = (one.device, one.stream) != (two.device, two.stream)
+    return apart and one.end <= two.start + TOLERANCE
+
+
+def _told(trace: RankTrace, syncs: Sequence[Sync], launched: Launched) -> Iterator[Edge]:
+    at = {call.correlation: call.start for call in trace.calls}
+    for sync in syncs:
+        device = next((d for d, s in launched.streams if s == sync.stream), -1)
+        begun = at.get(sync.correlation, sync.start)
+        recorded = at.get(sync.on_call, begun)
+        yield (
+            launched.next((device, sync.stream), begun),
+            launched.last((device, sync.on_stream), recorded),
+        )
+
+
+def _inferred(
+    trace: RankTrace, launch: Sequence[int], messages: Sequence[tuple[Message, ...]]
+) -> Iterator[Edge]:
+    ops: dict[int, list[int]] = defaultdict(list)
+    for op, row in enumerate(launch):
+        if row >= 0:
+            ops[row].append(op)
+    posting, waiting = sides(trace, launch, messages)
+    inside, waited = Enclosing(posting), Enclosing(waiting)
+    unwaited: deque[int] = deque()
+    records = any(names.RECORDS.match(call.name) for call in trace.calls)
+    threads: dict[int, _Thread] = defaultdict(lambda: _Thread(trace, messages, unwaited, records))
+    for row, call in enumerate(trace.calls):
+        thread = threads[call.thread]
+        if row in ops:
+            yield from thread.launch(ops[row], inside(*_place(call)))
+        elif names.RECORDS.match(call.name):
+            thread.record()
+        elif names.WAITS.match(call.name):
+            within, wait = inside(*_place(call)), waited(*_place(call))
+            thread.wait(within, wait if isinstance(wait, Posted) else None)
+
+
+def _place(call: Call) -> tuple[int, int]:
+    return call.thread, call.start
+
+
+def sides(
+    trace: RankTrace, launch: Sequence[int], messages: Sequence[tuple[Message, ...]]
+) -> tuple[list[Posted], list[Posted]]:
+    """The host's collectives, and its waits for them (old files do not say which is which)."""
+    within = Enclosing(trace.posted)
+    launching = {
+        id(within(*_place(trace.calls[row])))
+        for row, message in zip(launch, messages, strict=True)
+        if message and row >= 0
+    }
+    posting: list[Posted] = []
+    waiting: list[Posted] = []
+    for posted in trace.posted:
+        unnamed = not posted.message.collective and id(posted) not in launching
+        is_wait = posted.message.collective == "wait" or (unnamed and posted.message.size == 0)
+        (waiting if is_wait else posting).append(posted)
+    return posting, waiting
+
+
+class _Thread:
+    """What one host thread has launched and recorded, and what its next launch waits for."""
+
+    def __init__(
+        self,
+        trace: RankTrace,
+        messages: Sequence[tuple[Message, ...]],
+        unwaited: deque[int],
+        records: bool,
+    ) -> None:
+        self._gpu = trace.gpu
+        self._messages, self._records = messages, records  # whether the file has any
+        self._unwaited = unwaited  # collectives of all threads
+        self._last = self._computed = self._recorded = -1  # rows of trace.gpu
+        self._posted: object = None  # the collective whose kernel was launched last
+        self._next: list[int] = []  # what the next launch on another stream waits for
+        self._compute: list[int] = []  # what the next launch of something that computes waits for
+
+    def launch(self, ops: list[int], inside: object) -> Iterator[Edge]:
+        """Ops are launched; yields what the first of them waits for."""
+        first = ops[0]
+        mine = self._stream(first)
+        yield from ((first, earlier) for earlier in self._next)
+        self._next = [op for op in self._next if op >= 0 and self._stream(op) == mine]
+        self._last, self._posted = ops[-1], inside
+        if not self._messages[first]:
+            yield from ((first, earlier) for earlier in self._compute)
+            self._compute, self._computed = [], ops[-1]
+        else:
+            self._unwaited.append(first)
+
+    def record(self) -> None:
+        """CudaEventRecord: what was launched last is what a wait will mean."""
+        self._recorded = self._last
+
+    def wait(self, inside: object, wait: Posted | None) -> None:
+        """CudaStreamWaitEvent, in a collective, in a wait for one, or in neither."""
+        if wait is not None:
+            self._compute.append(self._pop(wait.message.sequence))
+        elif inside is not None:
+            if inside is not self._posted:
+                self._next.append(self._computed)
+        elif not self._records and self._unwaited:
+            self._compute.append(self._pop(-1))
+        elif not self._records:
+            self._next.append(self._last)
+        elif self._recorded >= 0 and self._messages[self._recorded]:
+            self._compute.append(self._recorded)
+        else:
+            self._next.append(self._recorded)
+
+    def _pop(self, sequence: int) -> int:
+        """The collective of this number, else the oldest that nobody has waited for."""
+        for op in self._unwaited:
+            if any(message.sequence == sequence >= 0 for message in self._messages[op]):
+                self._unwaited.remove(op)
+                return op
+        return self._unwaited.popleft() if self._unwaited else -1
+
+    def _stream(self, op: int) -> tuple[int, int]:
+        return self._gpu[op].device, self._gpu[op].stream

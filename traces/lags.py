@@ -1,0 +1,50 @@
+"""Lags of a recording: what passed, at each op's start, since the last of its needs was met."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.analysis.relations import previous
+from sim.graph import Floats
+from sim.timeline import Timeline
+
+
+def exact(timeline: Timeline) -> Timeline:
+    """The timeline with the lags that make its graph, simulated, repeat it.
+
+    An op's need is the op before it on its stream (for the first: second 0), or a wait. All of the
+    time since the last of them goes to that one; the others have no lag. Where a need ended after
+    the op had started, which clocks of whole microseconds show, its lag is 0.
+    """
+    graph = timeline.graph
+    last, since = last_need(timeline)
+    slack = np.maximum(timeline.start - since, 0.0)
+    lag = np.where(last < 0, slack, 0.0)
+    wait_lag = np.zeros(len(graph.wait_on))
+    waited = np.flatnonzero(last >= 0)
+    wait_lag[last[waited]] = slack[waited]
+    return replace(timeline, graph=replace(graph, lag=lag, wait_lag=wait_lag))
+
+
+def last_need(timeline: Timeline) -> tuple[NDArray[np.int64], Floats]:
+    """Per op: the row of ``wait_on`` that ended last, or -1 (stream order), and when it ended."""
+    graph, end = timeline.graph, timeline.end
+    before = previous(graph)
+    since = np.where(before >= 0, end[before], 0.0)
+    last = np.full(len(graph), -1, np.int64)
+    counts = np.diff(graph.wait_start)
+    rows = np.flatnonzero(counts)
+    if len(rows):
+        ended = end[graph.wait_on]
+        latest = np.maximum.reduceat(ended, graph.wait_start[rows])
+        is_latest = np.flatnonzero(ended == np.repeat(latest, counts[rows]))
+        of = np.searchsorted(graph.wait_start, is_latest, "right") - 1
+        which = np.full(len(graph), len(ended), np.int64)
+        np.minimum.at(which, of, is_latest)
+        first = np.isin(rows, rows[before[rows] < 0])
+        later = (latest >= since[rows]) | first
+        last[rows[later]], since[rows[later]] = which[rows[later]], latest[later]
+    return last, since
