@@ -156,6 +156,43 @@ def compare(
         raise typer.Exit(2)
 
 
+@app.command(epilog="Example: traincast diff out/timeline.json.gz recipe.toml --plot diff.png")
+def diff(
+    before: Annotated[
+        Path, typer.Argument(help="A timeline.json.gz, a trace, or a recipe.", metavar="A")
+    ],
+    after: Annotated[Path, typer.Argument(help="Likewise.", metavar="B")],
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", parser=_path, help="Draw the waterfall, such as a .png."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compare two timelines: which causes make the step longer, and which ops changed."""
+    from sim.analysis.difference import difference
+    from sim.commands import difference as shown
+    from sim.commands import output, tables
+
+    if plot:
+        output.picture(plot)
+        for read in (before, after):
+            output.apart({"--plot": plot}, read)
+    names = (str(before), str(after))
+    found = difference(*(shown.read(one) for one in (before, after)))
+    if plot:
+        from sim import plots
+
+        drawn = plots.waterfall(found.before_s, found.after_s, found.waterfall)
+        with output.replacing(plot) as temporary:
+            plots.save(drawn, temporary)
+    result = shown.figures(found)
+    if json:
+        output.print_json({"before": names[0], "after": names[1], **result})
+        return
+    shown.show(result, names)
+    tables.show_files([plot] if plot else [])
+
+
 @app.command(epilog="Example: traincast check recipe.toml --set parallelism.pp=8")
 def check(
     recipe: RecipeFile,
