@@ -26,7 +26,7 @@ ORDER = (
     "resnet routing precision model families mixtures presets operators blocks context attention "
     "mla mlp experts convolution quantise mtp layer program template writer "
     "strategies activations stage job groups resident held programs build host fold price "
-    "stage_times analysis plots schedule_run forward_run "
+    "stage_times analysis whatif plots schedule_run forward_run "
     "sections recipe refusals translate residual_legality fp8_legality sharded_legality "
     "legality order_file config replicas summary runs compare check balance"
 )

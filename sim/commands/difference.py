@@ -61,9 +61,7 @@ def show(found: dict[str, Any], names: tuple[str, str]) -> None:
     cells = [
         (
             escape(str(row["name"])),
-            str(row["cause"]),
-            str(row["before"]),
-            str(row["after"]),
+            f"{row['before']:,} / {row['after']:,}",
             f"{row['before_s']:.4g}",
             f"{row['after_s']:.4g}",
             f"{row['change_s']:+.4g}",
@@ -71,7 +69,7 @@ def show(found: dict[str, Any], names: tuple[str, str]) -> None:
         for row in found["changed"]
         if row["change_s"]
     ]
-    heads = ("ops, all ranks", "cause", "before", "after", "before, s", "after, s", "change, s")
+    heads = ("ops, all ranks", "before / after", "before, s", "after, s", "change, s")
     if cells:
         tables.show(cells, *heads)
     ops = found["ops"]
