@@ -40,6 +40,7 @@ def test_every_command_of_the_section_use_works(
     small = (ROOT / "validation/recipes/korthikanti_22b_full.toml").read_text()
     small = small.replace('preset = "gpt-22b"', 'preset = "gpt-22b"\nlayers = 2')
     (tmp_path / "recipe.toml").write_text(small.replace("global_batch = 4", "global_batch = 8"))
+    (tmp_path / "other.toml").write_text(small)
     llama = {
         "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 4,
         "num_attention_heads": 16, "num_key_value_heads": 8, "intermediate_size": 5632,
@@ -84,9 +85,10 @@ def test_the_topology_runs_a_job(tmp_path: Path) -> None:
 
 def test_the_python_example_runs(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.chdir(ROOT)
-    (code,) = blocks("python")
-    exec(compile(code, "README.md", "exec"), {})
-    assert "gemm" in capsys.readouterr().out
+    names: dict[str, object] = {}
+    for code in blocks("python"):  # the second goes on with the first's result
+        exec(compile(code, "README.md", "exec"), names)
+        assert "gemm" in capsys.readouterr().out
 
 
 def test_the_sample_summary_is_complete_and_true() -> None:
