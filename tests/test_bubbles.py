@@ -118,6 +118,19 @@ def test_who_is_waited_for_worked_by_hand():
     assert end[["start", "end", "cause", "peer"]].to_numpy().tolist() == [[5.0, 17.0, "drain", -1]]
 
 
+def test_a_transfer_that_takes_no_time_leads_to_who_sent_it():
+    """Rank 1 waits from 2 s on for rank 0's kernel 0-5, by way of a receive at 5 s."""
+    b = Builder()
+    first = b.add("a", 0, "compute", Fixed(5.0))
+    b.add("b", 1, "compute", Fixed(2.0))
+    recv = b.add("recv", 1, "pp", Fixed(0.0, "communication", "pp"), [first])
+    b.add("c", 1, "compute", Fixed(4.0), [recv])
+    graph = b.graph()
+    of = bubbles(simulate(graph, ideal(graph)))
+    rows = of[["rank", "cause", "op", "peer"]][of["cause"] == "dependency"]
+    assert rows.to_numpy().tolist() == [[1, "dependency", first, 0]]
+
+
 def test_a_launch_is_the_host_op_that_was_waited_for():
     b = Builder()
     b.add("kernel", 0, "compute", Fixed(1.0))

@@ -78,6 +78,12 @@ def test_ops_alike_go_by_their_order():
     of = aligned(early, Timeline(graph, early.start, early.end + np.array([0.0, 3.0])))
     assert of["nth"].tolist() == [0, 1]
     assert of["change_s"].tolist() == [0.0, 3.0]
+    b = Builder()
+    for name, seconds in (("new", 9.0), ("same", 1.0), ("same", 2.5)):
+        b.add(name, 0, "compute", Fixed(seconds))
+    graph = b.graph()
+    of = aligned(early, simulate(graph, ideal(graph)))
+    assert of["change_s"][of["name"] == "same"].tolist() == [0.0, 0.5]
 
 
 def test_diff_reads_timelines_and_recipes_and_draws(traincast, tmp_path):
