@@ -188,19 +188,22 @@ def test_slack_on_a_cluster_is_nearly_exact_where_kernels_are_hardly_slowed(smal
 
 
 def test_tails_of_communication_of_unknown_seconds_are_no_slack():
-    """Rank 1 ends 3 s after the transfer and 1 s before rank 0's last kernel: 0-2, then 2-6."""
+    """m meets a from 0 to 2 s and c, who comes at 3 s, until 5; a itself ends 1 s late, at 3.
+
+    A kernel behind m ends at 7 s: a could come 3 s later, when m would still end at 5.
+    """
     b = Builder()
-    send = Communication("p2p", 8.0, (0, 1), "pp")
-    members = [b.add("send", rank, "pp", send) for rank in (0, 1)]
-    b.join(members, tails=[0.0, 3.0])
-    b.add("kernel", 0, "compute", Fixed(4.0), members[:1])
+    message = Communication("p2p", 8.0, (0, 1), "pp")
+    late = b.add("late", 2, "compute", Fixed(3.0))
+    a, m = (b.add("send", rank, "pp", message) for rank in (0, 1))
+    c = b.add("send", 2, "pp", message, [late])
+    b.join([a, m], tails=[1.0, 0.0])
+    b.join([m, c])
+    b.add("kernel", 1, "compute", Fixed(2.0), [m])
     graph = b.graph()
     timeline = simulate(graph, ideal(graph, p2p=2.0))
-    assert timeline.end.tolist() == [2.0, 5.0, 6.0]
-    assert slack(timeline).seconds.tolist() == [0.0, 0.0, 0.0]
-    b.add("last", 1, "compute", Fixed(2.0), members[1:])
-    graph = b.graph()
-    assert slack(simulate(graph, ideal(graph, p2p=2.0))).seconds.tolist() == [0.0, 0.0, 1.0, 0.0]
+    assert timeline.end.tolist() == [3.0, 3.0, 5.0, 5.0, 7.0]
+    assert slack(timeline).seconds.tolist() == [0.0, 3.0, 3.0, 0.0, 0.0]
 
 
 def test_recorded_times_that_contradict_the_graph_end_the_path():
