@@ -66,9 +66,24 @@ def run(
     window: Annotated[
         str | None, typer.Option(metavar="FROM:TO", help="Seconds of the step that are written.")
     ] = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if",
+            metavar="EDIT",
+            help="Simulate again with an edit, such as 'compute * 0.8 where kind=attention', "
+            "'link ib * 2' or 'remove stragglers'; may be given several times.",
+        ),
+    ] = None,
 ) -> None:
     """Simulate one training step of a recipe."""
     from sim.commands import ignored, output, values
+
+    if what_if:
+        from sim.whatif import parse
+
+        for text in what_if:
+            parse(text)
 
     some_time = None if window is None else values.window(window)
     job = _load(recipe, set_)
@@ -88,15 +103,20 @@ def run(
             report=report,
             prepared=lambda graph: values.simulated(some_ranks, graph.ranks().tolist()),
         )
+        changed = _what_if(result, what_if, report)
         files = _write(result, out, some_ranks, some_time, report) if out else None
         report("summary", 0, 0)
         summary = result.summary
     memory, capacity = summary["memory"], result.cluster.gpu.memory
     if json:
-        output.print_json({**summary, **left_out})
+        output.print_json({**summary, **left_out, **({"what_if": changed} if changed else {})})
         tables.warn_overflow(memory, capacity)
         return
     tables.show_summary(summary, capacity)
+    if changed:
+        from sim.commands import what_ifs
+
+        what_ifs.show(summary["step_time_s"], changed)
     if files:
         tables.show_files(files.paths)
         tables.show_traced(files.traced, len(result.timeline.graph))
@@ -154,6 +174,43 @@ def compare(
         tables.show_files(files)
     if not any(way.result for way in found):
         raise typer.Exit(2)
+
+
+@app.command(epilog="Example: traincast diff out/timeline.json.gz recipe.toml --plot diff.png")
+def diff(
+    before: Annotated[
+        Path, typer.Argument(help="A timeline.json.gz, a trace, or a recipe.", metavar="A")
+    ],
+    after: Annotated[Path, typer.Argument(help="Likewise.", metavar="B")],
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", parser=_path, help="Draw the waterfall, such as a .png."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compare two timelines: which causes make the step longer, and which ops changed."""
+    from sim.analysis.difference import difference
+    from sim.commands import difference as shown
+    from sim.commands import output, tables
+
+    if plot:
+        output.picture(plot)
+        for read in (before, after):
+            output.apart({"--plot": plot}, read)
+    names = (str(before), str(after))
+    found = difference(*(shown.read(one) for one in (before, after)))
+    if plot:
+        from sim import plots
+
+        drawn = plots.waterfall(found.before_s, found.after_s, found.waterfall)
+        with output.replacing(plot) as temporary:
+            plots.save(drawn, temporary)
+    result = shown.figures(found)
+    if json:
+        output.print_json({"before": names[0], "after": names[1], **result})
+        return
+    shown.show(result, names)
+    tables.show_files([plot] if plot else [])
 
 
 @app.command(epilog="Example: traincast check recipe.toml --set parallelism.pp=8")
@@ -536,6 +593,15 @@ def _write(result: Any, out: Path, ranks: Any, window: Any, report: Any) -> Any:
     from traces.folder import write
 
     return write(result, out, ranks, window, report)
+
+
+def _what_if(result: Any, edits: list[str] | None, report: Any) -> list[dict[str, Any]]:
+    if not edits:
+        return []
+    from sim.commands import what_ifs
+
+    report("what if", 0, 0)
+    return what_ifs.figures(result, edits)
 
 
 def _load(path: Path, settings: list[str] | None) -> Recipe:

@@ -157,3 +157,25 @@ def test_bad_input_is_one_sentence(tmp_path):
     for name in ("no.json.gz", "text"):
         with pytest.raises(ValueError, match=r"not a timeline\.json\.gz that traincast wrote"):
             perfetto.read(tmp_path / name)
+
+
+def test_the_critical_path_is_a_track_and_each_op_tells_its_slack(tmp_path):
+    """Launch 0-2 s, kernel 2-7 s, and one beside it that has 1 s left: 2-6 s."""
+    b = Builder()
+    call = b.add("launch", 0, "host", Fixed(2.0, "host"))
+    b.add("long", 0, "compute", Fixed(5.0), [call])
+    b.add("short", 1, "compute", Fixed(4.0), [call])
+    timeline = Timeline(b.graph(), np.array([0.0, 2.0, 2.0]), np.array([2.0, 7.0, 6.0]))
+    perfetto.write(timeline, tmp_path / "t.json.gz")
+    events = json.loads(gzip.decompress((tmp_path / "t.json.gz").read_bytes()))["traceEvents"]
+    slices = [e for e in events if e["ph"] == "X"]
+    track = [(e["name"], e["ts"], e["dur"], e["args"]["name"]) for e in slices if e["pid"] == 2]
+    assert track == [("launch", 0.0, 2e6, "launch"), ("compute", 2e6, 5e6, "long")]
+    said = {e["name"]: e["args"] for e in slices if e["pid"] < 2}
+    assert [said[name]["slack_s"] for name in ("launch", "long", "short")] == [0.0, 0.0, 1.0]
+    assert [said[name].get("critical") for name in ("launch", "long", "short")] == [
+        True,
+        True,
+        None,
+    ]
+    assert len(perfetto.read(tmp_path / "t.json.gz").graph) == 3

@@ -41,6 +41,7 @@ def test_every_command_of_the_section_use_works(
     small = (ROOT / "validation/recipes/korthikanti_22b_full.toml").read_text()
     small = small.replace('preset = "gpt-22b"', 'preset = "gpt-22b"\nlayers = 2')
     (tmp_path / "recipe.toml").write_text(small.replace("global_batch = 4", "global_batch = 8"))
+    (tmp_path / "other.toml").write_text(small)
     llama = {
         "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 4,
         "num_attention_heads": 16, "num_key_value_heads": 8, "intermediate_size": 5632,

@@ -61,10 +61,13 @@ def stamps(timeline: Timeline, ops: Rows) -> tuple[Floats, Floats]:
     duration as floats, so that sum never passes the end. Then what touches is never taken to
     overlap; at worst a reader sees a nanosecond between.
     """
+    return window_stamps(timeline, timeline.start[ops], timeline.end[ops])
+
+
+def window_stamps(timeline: Timeline, start: Floats, end: Floats) -> tuple[Floats, Floats]:
+    """The same of any stretches of a timeline (seconds)."""
     zero = timeline.start.min(initial=np.inf)
-    begin, end = (
-        _uncut(np.rint((column[ops] - zero) * 1e9)) for column in (timeline.start, timeline.end)
-    )
+    begin, end = (_uncut(np.rint((column - zero) * 1e9)) for column in (start, end))
     duration = end - begin
     while (late := begin + duration > end).any():
         duration[late] = np.nextafter(duration[late], 0.0)

@@ -1,8 +1,9 @@
 """Our own trace file: a timeline to look at in Perfetto, and to read back as it was.
 
 One process per rank, one thread per stream, one slice per op; arrows for the waits that decided
-when an op started and between those that met. The exact seconds and all relations are in the args,
-so what is written whole reads back equal; what is written in part reads back as that part.
+when an op started and between those that met; the critical path as a process of its own. The exact
+seconds and all relations are in the args, and each op's slack, so what is written whole reads back
+equal; what is written in part reads back as that part.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from sim.analysis.relations import binding, meetings
 from sim.graph import PHASES, Communication, Floats, Graph, Work
 from sim.timeline import Timeline, dimension, kind
+from traces import perfetto_path
 from traces.chrome import (
     Event,
     Progress,
@@ -64,6 +66,8 @@ def _events(timeline: Timeline, ops: Rows, progress: Progress | None) -> Iterato
     begin, duration = stamps(timeline, ops)
     flows = _flows(timeline, ops[duration > 0])
     static = [_work_args(row, work) for row, work in enumerate(graph.works)]
+    why = perfetto_path.Why(timeline)
+    yield from why.track(ops)
     for a in range(0, len(ops), _CHUNK):
         b = min(a + _CHUNK, len(ops))
         times = zip(begin[a:b].tolist(), duration[a:b].tolist(), strict=True)
@@ -72,7 +76,7 @@ def _events(timeline: Timeline, ops: Rows, progress: Progress | None) -> Iterato
             event = {"ph": "X", "name": graph.names[row.name], **place, "dur": dur}
             if row.phase:
                 event["cname"] = COLOURS[PHASES[row.phase]]
-            event["args"] = _args(graph, row) | static[row.work]
+            event["args"] = _args(graph, row) | static[row.work] | why.of(row.op)
             yield event
             for ph, number, name in flows.get(row.op, ()):
                 yield {"ph": ph, "id": number, "cat": name, "name": name, **place, "bp": "e"}

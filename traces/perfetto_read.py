@@ -32,7 +32,7 @@ def read(path: Path | str) -> Timeline:
     slices = [
         {**e["args"], "name": e["name"], "rank": e["pid"], "stream": streams[e["tid"]]}
         for e in events
-        if e["ph"] == "X"
+        if e["ph"] == "X" and "op" in e["args"]  # not of the critical path's own track
     ]
     graph = _graph(tables, slices)
     start, end = (np.array([args[k] for args in slices], float) for k in ("start_s", "end_s"))

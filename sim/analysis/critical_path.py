@@ -36,9 +36,11 @@ def critical_path(timeline: Timeline) -> CriticalPath:
     label = [dimension(work) or kind(work) for work in graph.works]
     shares: defaultdict[str, list[float]] = defaultdict(list)
     path = []
-    for op, begins, ends, gap in _walk(timeline):
+    start, end, zero = timeline.start, timeline.end, float(timeline.start.min())
+    for op, ends, before in walk(timeline):
         path.append(op)
-        shares[label[graph.work[op]]].append(ends - begins)
+        shares[label[graph.work[op]]].append(float(end[ends]) - float(start[op]))
+        gap = float(start[op]) - (float(end[before]) if before >= 0 else zero)
         if gap:
             shares["gap"].append(gap)
     seconds = {name: math.fsum(parts) for name, parts in shares.items()}
@@ -47,16 +49,22 @@ def critical_path(timeline: Timeline) -> CriticalPath:
     )
 
 
-def _walk(timeline: Timeline) -> Iterator[tuple[int, float, float, float]]:
-    """(op, its begin, its end, gap before it) from the last to the first."""
-    start, end = timeline.start, timeline.end
-    needs = binding(timeline)
-    arrival, _ = meetings(timeline)
-    zero = float(start.min())
-    i = int(np.argmax(end))
+def walk(timeline: Timeline) -> Iterator[tuple[int, int, int]]:
+    """(op, the member whose end lets the path go on, the op before it or -1), last to first.
+
+    Of a collective, ``op`` is the member that came last. Times that contradict the graph, as clocks
+    that are not aligned can record, may lead in a circle; the walk ends where it would close.
+    """
+    if not len(timeline.graph):
+        return
+    needs, arrival = binding(timeline).tolist(), meetings(timeline)[0].tolist()
+    i = int(np.argmax(timeline.end))
+    seen = bytearray(len(needs))
     while i >= 0:
-        came = int(arrival[i])
-        before = int(needs[came])
-        ready = float(end[before]) if before >= 0 else zero
-        yield came, float(start[came]), float(end[i]), float(start[came]) - ready
+        came = arrival[i]
+        seen[came] = 1
+        before = needs[came]
+        if before >= 0 and seen[arrival[before]]:
+            before = -1
+        yield came, i, before
         i = before

@@ -121,7 +121,7 @@ def _rank(
     dimension = kinds.code[transfers][owner[k[k >= 0]]]
     cause[k >= 0] = dimension - 2 + len(CAUSES)
     pieces, cause = _merge(Intervals(at, until), cause)
-    return pieces, cause, _starting(timeline, computes, pieces.end)
+    return pieces, cause, starting(timeline, computes, pieces.end)
 
 
 def _pipeline(timeline: Timeline, computes: Rows, end: Floats) -> tuple[Floats, Floats]:
@@ -144,7 +144,7 @@ def _merge(of: Intervals, cause: NDArray[np.int16]) -> tuple[Intervals, NDArray[
     return Intervals(of.start[opens], of.end[closes]), cause[opens]
 
 
-def _starting(timeline: Timeline, computes: Rows, instants: Floats) -> Rows:
+def starting(timeline: Timeline, computes: Rows, instants: Floats) -> Rows:
     """The compute op that starts at each instant, -1 where none does."""
     some = computes[timeline.start[computes] < timeline.end[computes]]
     if not len(some):

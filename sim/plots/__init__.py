@@ -22,6 +22,7 @@ from sim.plots.memory import memory
 from sim.plots.shares import shares
 from sim.plots.timeline import timeline
 from sim.plots.topology import topology
+from sim.plots.waterfall import waterfall
 
 __all__ = [
     "Point",
@@ -33,6 +34,7 @@ __all__ = [
     "timeline",
     "timelines",
     "topology",
+    "waterfall",
 ]
 
 

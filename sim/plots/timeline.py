@@ -5,7 +5,7 @@ A transfer is a pale line as long as it only waits for a peer, and a bar once it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,9 +17,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
+from pandas import DataFrame
 
 from sim.analysis.activity import activities
 from sim.analysis.relations import meetings
+from sim.plots import critical
 from sim.plots.lanes import BAR, TALL, THIN, View, kernels, transfers
 from sim.plots.memory import spread
 from sim.plots.style import OTHER, PHASES, TRANSFERS, UNITS, figure, pale, unit_for
@@ -29,6 +31,8 @@ _ROWS = 32  # ranks drawn unless the caller names them
 _WIDTH = 14.0  # inches
 _KEYS = 9  # entries of the legend that fit side by side
 _GAP = 0.25  # between two ranks, where the lane of computing has a height of 0.62
+
+NO_LINES: Mapping[str, Line2D] = {}
 
 Rows = NDArray[np.int64]
 
@@ -40,17 +44,20 @@ def timeline(
     window: tuple[float, float] | None = None,
     unit: str = "auto",
     title: str = "",
+    path: DataFrame | None = None,
 ) -> Figure:
     """Draw ranks (at most 32 spread over all unless named) within a window of seconds.
 
-    Raises ValueError for a rank that was not simulated, an unknown unit or an empty window.
+    ``path``, of :func:`sim.analysis.path.path`, is drawn over them as the critical path. Raises
+    ValueError for a rank that was not simulated, an unknown unit or an empty window.
     """
     shown = _shown(of, ranks, _ROWS)
     view = _view(of, window, unit, shown)
     made = figure(_WIDTH, min(1.5 + 0.42 * _height(view) * len(shown), 40.0))
     key = _ranks(made.add_subplot(), view, shown, title)
     made.axes[0].set_xlabel(unit_for(view.high - view.low) if unit == "auto" else unit)
-    legend(made, [key])
+    line = path is not None and critical.draw(made.axes[0], view, shown, _height(view), path)
+    legend(made, [key], {"critical path": line} if line else {})
     return made
 
 
@@ -147,20 +154,23 @@ def _frame(axes: Axes, view: View, shown: Sequence[int], height: float, title: s
     axes.set_title(title, fontsize=11, loc="left", parse_math=False)
 
 
-def legend(made: Figure, keys: Sequence[Key]) -> None:
+def legend(made: Figure, keys: Sequence[Key], lines: Mapping[str, Line2D] = NO_LINES) -> None:
     """One legend for all that the pictures of a figure show."""
     phases = {name for key in keys for name in key.phases}
     lanes = {name: colour for key in keys for name, colour in key.lanes.items()}
     waits = any(key.waits for key in keys)
     known = [(PHASES[name][0], PHASES[name][1]) for name in PHASES if name in phases]
     known += list(lanes.items())
-    key: dict[str, Patch | tuple[Line2D, ...]] = {n: Patch(facecolor=colour) for n, colour in known}
+    key: dict[str, Patch | Line2D | tuple[Line2D, ...]] = {
+        n: Patch(facecolor=colour) for n, colour in known
+    }
     if waits:
         tints = tuple(
             Line2D([], [], color=pale(one), lw=2.0, solid_capstyle="butt") for one in lanes.values()
         )
         key["waiting for a peer"] = tints
     key["no computing"] = Patch(facecolor="white", edgecolor="0.7", hatch="////")
+    key |= lines
     made.legend(
         handles=list(key.values()),
         labels=list(key),

@@ -1,0 +1,134 @@
+"""Every interval in which a rank does not compute: its cause, and who ended it.
+
+Intervals and causes are those of :mod:`sim.analysis.idle`; here each also names the op that the
+rank waited for at the end of it and the rank of that op.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from sim.analysis.activity import HOST, Activities, activities, by_rank
+from sim.analysis.idle import CAUSES, DRAIN, Idle, idle, starting
+from sim.analysis.intervals import first_come
+from sim.analysis.relations import Rows, binding, meetings
+from sim.graph import Floats
+from sim.timeline import Timeline
+
+
+def bubbles(timeline: Timeline, of: Idle | None = None) -> pd.DataFrame:
+    """One row per interval, by rank and start: rank, start, end, seconds, cause, op, name, peer.
+
+    ``op`` is what the rank waited for: with ``exposed_D`` the transfer whose data moved, with
+    ``waiting`` the peer's op that came last; with ``dependency`` and ``warm_up`` that peer's op or
+    the op of another rank behind which the next kernel stood, with ``launch`` the host's op, with
+    ``lag`` the op before. ``peer`` is its rank. Both are -1 where nothing ends the interval: at the
+    end of the timeline, and where a kernel just comes first.
+    """
+    found = idle(timeline) if of is None else of
+    kinds, needs = activities(timeline.graph), binding(timeline)
+    arrival, moves = meetings(timeline)
+    op = np.full(len(found.rank), -1, np.int64)
+    for rank, ops in by_rank(timeline.graph):
+        mine = np.flatnonzero(found.rank == rank)
+        cause, end = found.cause[mine], found.end[mine]
+        transfers = ops[kinds.code[ops] > kinds.names.index(HOST)]
+        moving = cause >= len(CAUSES)
+        op[mine[moving]] = _moving(timeline, moves, transfers, end[moving])
+        rest = mine[~moving]
+        op[rest] = _waited(timeline, kinds, needs, arrival, moves, ops, found.end[rest])
+    op[(found.cause == DRAIN) & (found.end == timeline.end.max(initial=0.0))] = -1
+    return _frame(timeline, found, op)
+
+
+def by_peer(of: pd.DataFrame, cause: str = "waiting") -> pd.DataFrame:
+    """Seconds that each rank loses to each other for a cause: a row per rank, a column per peer."""
+    mine = of[of["cause"] == cause]
+    return mine.pivot_table("seconds", "rank", "peer", aggfunc="sum", fill_value=0.0)
+
+
+def normalised(timeline: Timeline, of: pd.DataFrame) -> pd.DataFrame:
+    """A row per rank: ``idle_s``, and both ways in which papers count it.
+
+    ``idle_share_of_step`` is idle / step; ``idle_over_ideal`` is idle / busy, the bubble of GPipe's
+    and Megatron-LM's papers.
+    """
+    ranks = timeline.graph.ranks()
+    idles = np.bincount(np.searchsorted(ranks, of["rank"]), of["seconds"], len(ranks))
+    step = timeline.seconds
+    busy = step - idles
+    return pd.DataFrame(
+        {
+            "rank": ranks,
+            "idle_s": idles,
+            "idle_share_of_step": idles / step if step else idles,
+            "idle_over_ideal": np.divide(idles, busy, out=np.zeros_like(idles), where=busy > 0),
+        }
+    )
+
+
+def _moving(timeline: Timeline, moves: Floats, transfers: Rows, end: Floats) -> Rows:
+    """The transfer whose data moves just before each instant, as the causes count it."""
+    owner, pieces = first_come(moves[transfers], timeline.end[transfers])
+    k = np.minimum(np.searchsorted(pieces.end, end), len(pieces.end) - 1)
+    return transfers[owner[k]] if len(end) else np.empty(0, np.int64)
+
+
+def _waited(
+    timeline: Timeline,
+    kinds: Activities,
+    needs: Rows,
+    arrival: Rows,
+    moves: Floats,
+    ops: Rows,
+    end: Floats,
+) -> Rows:
+    """What happened at each instant that let the rank go on: a peer came, or a need was met."""
+    code = kinds.code[ops]
+    out = needed(timeline, needs, arrival, starting(timeline, ops[code == 0], end))
+    transfers = ops[code > kinds.names.index(HOST)]
+    met = transfers[moves[transfers] > timeline.start[transfers]]
+    met = met[np.argsort(moves[met], kind="stable")]
+    if len(met):
+        k = np.minimum(np.searchsorted(moves[met], end), len(met) - 1)
+        came = moves[met[k]] == end
+        out[came] = arrival[met[k[came]]]
+    return out
+
+
+def needed(timeline: Timeline, needs: Rows, arrival: Rows, ops: Rows) -> Rows:
+    """What each op waited for last: on another rank if it waited for one at that instant.
+
+    Walks back over needs that take no time, as transfers on an ideal network; -1 for none.
+    """
+    rank, start, end = timeline.graph.rank, timeline.start, timeline.end
+    out = np.where(ops >= 0, needs[ops], -1)
+    open_, at = np.flatnonzero(ops >= 0), ops.copy()
+    for _ in range(len(needs)):
+        need = needs[at[open_]]
+        open_, need = open_[need >= 0], need[need >= 0]
+        if not len(open_):
+            break
+        came, home = arrival[need], rank[ops[open_]]
+        source = np.where(rank[need] != home, need, came)
+        abroad = rank[source] != home
+        out[open_[abroad]] = source[abroad]
+        further = ~abroad & (start[came] == end[need])
+        open_ = open_[further]
+        at[open_] = came[further]
+    return out
+
+
+def _frame(timeline: Timeline, found: Idle, op: Rows) -> pd.DataFrame:
+    graph = timeline.graph
+    some = op >= 0
+    name, peer = np.full(len(op), "", object), np.full(len(op), -1, np.int64)
+    name[some] = np.array(graph.names, object)[graph.name[op[some]]]
+    peer[some] = graph.rank[op[some]]
+    causes = pd.Categorical.from_codes(found.cause, list(found.causes))  # type: ignore[arg-type]
+    columns = {"rank": found.rank, "start": found.start, "end": found.end}
+    seconds = found.end - found.start
+    return pd.DataFrame(
+        {**columns, "seconds": seconds, "cause": causes, "op": op, "name": name, "peer": peer}
+    )

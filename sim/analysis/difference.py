@@ -1,0 +1,104 @@
+"""Two timelines compared: op by op, and a waterfall from one step time to the other.
+
+The waterfall compares what the critical paths consist of. Each path's seconds by cause sum to its
+step, so the differences by cause sum to the difference of the steps, whatever the jobs are.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from sim.analysis.path import by_cause, causes, path
+from sim.timeline import Timeline
+
+KEY = ["name", "stage", "microbatch", "phase", "layer", "rank", "stream", "step", "nth"]
+
+
+@dataclass(frozen=True, eq=False)
+class Difference:
+    """From one timeline, "before", to another, "after"."""
+
+    before_s: float
+    after_s: float
+    waterfall: dict[str, float]
+    """Seconds by which each cause's share of the critical path grew, the largest first; their sum,
+    correctly rounded, is the difference of the steps."""
+    ops: pd.DataFrame
+    """A row for every op of either; see :func:`aligned`."""
+
+
+def difference(before: Timeline, after: Timeline) -> Difference:
+    """Compare two timelines, simulated or recorded."""
+    shares = [by_cause(path(one)) for one in (before, after)]
+    names = sorted({*shares[0], *shares[1]})
+    parts = {name: shares[1].get(name, 0.0) - shares[0].get(name, 0.0) for name in names}
+    parts = _exact({k: v for k, v in parts.items() if v}, after.seconds - before.seconds)
+    ordered = dict(sorted(parts.items(), key=lambda item: (-abs(item[1]), item[0])))
+    return Difference(before.seconds, after.seconds, ordered, aligned(before, after))
+
+
+def _exact(parts: dict[str, float], total: float) -> dict[str, float]:
+    """Put what rounding left over, of the order of 1e-16 of the steps, into the smallest part.
+
+    Its last bit is the finest, so that what is left can be added.
+    """
+    out = dict(parts)
+    if not out:
+        return {"rounding": total} if total else {}
+    least = min(out, key=lambda name: (abs(out[name]), name))
+    for _ in range(4):
+        others = (value for name, value in out.items() if name != least)
+        out[least] = math.fsum([total, *(-value for value in others)])
+        if math.fsum(out.values()) == total:
+            break
+    return out
+
+
+def aligned(before: Timeline, after: Timeline) -> pd.DataFrame:
+    """Ops of both by name, stage, microbatch, phase, layer, rank, stream and step.
+
+    Ops alike in all of these go by their order, ``nth``. Columns ``start``, ``seconds`` and ``op``
+    of each side end in ``_before`` and ``_after`` and are empty where a side has no such op (``op``
+    is -1); ``change_s`` is the difference of the seconds.
+    """
+    sides = [_keyed(one) for one in (before, after)]
+    out = sides[0].merge(sides[1], "outer", on=KEY, suffixes=("_before", "_after"))
+    for side in ("_before", "_after"):
+        out[f"op{side}"] = out[f"op{side}"].fillna(-1).astype(np.int64)
+        cause = out.pop(f"cause{side}")
+        out["cause"] = cause if "cause" not in out else out["cause"].fillna(cause)
+    return out.assign(change_s=out["seconds_after"] - out["seconds_before"])
+
+
+def _keyed(timeline: Timeline) -> pd.DataFrame:
+    graph, frame = timeline.graph, timeline.to_pandas()
+    for name in ("name", "stream", "phase"):
+        frame[name] = frame[name].astype(str)
+    frame["step"] = graph.step
+    frame["nth"] = frame.groupby(KEY[:-1], sort=False).cumcount()
+    of_work = np.array(causes(graph), object)
+    return frame[[*KEY, "start"]].assign(
+        seconds=timeline.end - timeline.start, op=np.arange(len(graph)), cause=of_work[graph.work]
+    )
+
+
+def by_op(of: pd.DataFrame, most: int = 12) -> pd.DataFrame:
+    """What ops of one name and cause take together, over all ranks; the largest changes first.
+
+    ``before`` and ``after`` count the ops, ``before_s`` and ``after_s`` are their seconds.
+    """
+    sums = of.assign(
+        before=of["op_before"] >= 0,
+        after=of["op_after"] >= 0,
+        before_s=of["seconds_before"].fillna(0.0),
+        after_s=of["seconds_after"].fillna(0.0),
+    )
+    columns = ["before", "after", "before_s", "after_s"]
+    out = sums.groupby(["name", "cause"], sort=True)[columns].sum().reset_index()
+    out["change_s"] = out["after_s"] - out["before_s"]
+    order = np.argsort(-out["change_s"].abs().to_numpy(), kind="stable")[:most]
+    return out.iloc[order].reset_index(drop=True)

@@ -1,0 +1,72 @@
+"""Of every communication: how long its data moves beside kernels, alone, and not yet at all.
+
+Each op counts by itself; where the data of two moves at once, both are exposed. For shares in which
+every instant counts once see :mod:`sim.analysis.breakdown`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from sim.analysis.activity import COMPUTE, HOST, activities, by_rank
+from sim.analysis.intervals import covered_before, union
+from sim.analysis.overlap import exposed
+from sim.analysis.relations import meetings
+from sim.timeline import Timeline
+
+SECONDS = ["waiting_s", "moving_s", "hidden_s", "exposed_s"]
+
+
+def transfers(timeline: Timeline) -> pd.DataFrame:
+    """One row per communication or copy and rank, by op.
+
+    Columns: op, name, rank, dimension, layer, microbatch, and in seconds ``waiting_s`` (for peers,
+    before data moves) and ``moving_s`` = ``hidden_s`` (a kernel of the rank runs) + ``exposed_s``.
+    """
+    graph, kinds = timeline.graph, activities(timeline.graph)
+    _, moves = meetings(timeline)
+    hidden = np.zeros(len(graph))
+    for _, ops in by_rank(graph):
+        kernels = ops[kinds.code[ops] == kinds.names.index(COMPUTE)]
+        mine = ops[kinds.code[ops] > kinds.names.index(HOST)]
+        computing = union(timeline.start[kernels], timeline.end[kernels])
+        before, after = (covered_before(computing, at[mine]) for at in (moves, timeline.end))
+        hidden[mine] = after - before
+    op = np.flatnonzero(kinds.code > kinds.names.index(HOST))
+    moving = timeline.end[op] - moves[op]
+    hides = np.clip(hidden[op], 0.0, moving)  # sums of intervals are rounded
+    return pd.DataFrame(
+        {
+            "op": op,
+            "name": np.array(graph.names, object)[graph.name[op]],
+            "rank": graph.rank[op],
+            "dimension": np.array(kinds.names, object)[kinds.code[op]],
+            "layer": graph.layer[op],
+            "microbatch": graph.microbatch[op],
+            "waiting_s": moves[op] - timeline.start[op],
+            "moving_s": moving,
+            "hidden_s": hides,
+            "exposed_s": moving - hides,
+        }
+    )
+
+
+def by_dimension(of: pd.DataFrame) -> pd.DataFrame:
+    """The seconds of each rank and dimension, and which share of what moves is hidden."""
+    sums = of.groupby(["rank", "dimension"], sort=True)[SECONDS].sum().reset_index()
+    moving = sums["moving_s"].where(sums["moving_s"] > 0)
+    return sums.assign(hidden_share=(sums["hidden_s"] / moving).fillna(1.0))
+
+
+def explained(timeline: Timeline, of: pd.DataFrame, most: int = 10) -> pd.DataFrame:
+    """The rows with most exposed seconds, with the cause and sentence of what prevented hiding."""
+    longest = of[of["exposed_s"] > 0].nlargest(most, "exposed_s", keep="first")
+    if longest.empty:
+        return longest.assign(cause="", sentence="")
+    found = {one.op: one for one in exposed(timeline, 0.999 * longest["exposed_s"].min())}
+    reasons = [found.get(op) for op in longest["op"]]
+    return longest.assign(
+        cause=[one.cause if one else "" for one in reasons],
+        sentence=[one.sentence if one else "" for one in reasons],
+    ).reset_index(drop=True)

@@ -1,0 +1,119 @@
+"""How much later each op could run without moving the end of the step: its total slack.
+
+Durations, lags and tails are held fixed at what the timeline shows (and the decisions of sharing
+with them), so this is the backward pass of the critical path method over stream order, waits and
+parts. In terms of gaps it is a shortest path: of an edge u -> v, v happens some seconds later than
+u would make it, and the slack of u is the least sum of such gaps on any way from u to the end. What
+happens later than all its needs explain is taken to follow the last of them at that distance.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
+
+from sim.analysis.relations import Rows, previous
+from sim.graph import Fixed, Floats
+from sim.timeline import Timeline
+
+
+class Slack(NamedTuple):
+    """One row per op."""
+
+    seconds: Floats
+    """By how much it may start later and the timeline still ends when it does."""
+    ends: Rows
+    """On the way that leaves it no more: the op that ends first, itself or a peer of it."""
+    behind: Rows
+    """And the op that starts for that; -1 where it is the end of the timeline."""
+
+
+class _Edges(NamedTuple):
+    """One kind of edge: from which node to which, and the gap between them in seconds."""
+
+    source: Rows
+    target: Rows
+    gap: Floats
+
+
+def slack(timeline: Timeline) -> Slack:
+    """The slack of every op.
+
+    Of an op with several parts, the parts that seem to end at the same instant all count as what
+    ends it, unless their work is ``Fixed``; then slack is a lower bound. Needs 200 bytes an op.
+    """
+    graph, n = timeline.graph, len(timeline.graph)
+    if not n:
+        return Slack(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
+    member = np.flatnonzero(np.diff(graph.part_start))
+    end_node = np.arange(n)
+    end_node[member] = n + np.arange(len(member))  # otherwise an op is one node: start and end
+    first_part = n + len(member)
+    sink = first_part + len(graph.part_work)
+    edges = _needs(timeline, end_node), *_parts(timeline, end_node, first_part)
+    ends = _Edges(end_node, np.full(n, sink), timeline.end.max() - timeline.end)
+    source, target, gap = (np.concatenate(column) for column in zip(*edges, ends, strict=True))
+    order = np.argsort(target, kind="stable")
+    into = np.append(0, np.cumsum(np.bincount(target, minlength=sink + 1)))
+    reverse = csr_array(
+        (np.maximum(gap[order], 0.0), source[order], into), shape=(sink + 1, sink + 1)
+    )
+    seconds, towards = dijkstra(reverse, indices=sink, return_predecessors=True)
+    return Slack(seconds[:n], *_follow(towards.astype(np.int64), n, member, sink))
+
+
+def _needs(timeline: Timeline, end_node: Rows) -> _Edges:
+    """From the ends of what an op waits for to its start."""
+    graph, start, end = timeline.graph, timeline.start, timeline.end
+    before = previous(graph)
+    later = np.flatnonzero(before >= 0)
+    target = np.append(later, np.repeat(np.arange(len(graph)), np.diff(graph.wait_start)))
+    source = np.append(before[later], graph.wait_on)
+    lag = np.append(graph.lag[later], graph.wait_lag)
+    zero = np.where(before < 0, start - graph.lag, np.inf)  # the first of a stream lags behind 0 s
+    gap = _explained(target, start[target] - end[source] - lag, zero)
+    return _Edges(end_node[source], target, gap)
+
+
+def _parts(timeline: Timeline, end_node: Rows, first_part: int) -> tuple[_Edges, _Edges]:
+    """From members' starts to their part, and from the part to their ends."""
+    graph, start, end = timeline.graph, timeline.start, timeline.end
+    op, part = np.repeat(np.arange(len(graph)), np.diff(graph.part_start)), graph.part
+    begin, ended = part_times(timeline)
+    node = first_part + part.astype(np.int64)
+    gap = _explained(op, end[op] - graph.part_tail - ended[part], np.full(len(graph), np.inf))
+    return _Edges(op, node, begin[part] - start[op]), _Edges(node, end_node[op], gap)
+
+
+def part_times(timeline: Timeline) -> tuple[Floats, Floats]:
+    """Per part: when its last member starts, and when it ends, tails apart (seconds).
+
+    It ends with the first of its members; if its seconds are known, no later than that.
+    """
+    graph = timeline.graph
+    op = np.repeat(np.arange(len(graph)), np.diff(graph.part_start))
+    begin = np.full(len(graph.part_work), -np.inf)
+    ended = np.full(len(graph.part_work), np.inf)
+    np.maximum.at(begin, graph.part, timeline.start[op])
+    np.minimum.at(ended, graph.part, timeline.end[op] - graph.part_tail)
+    known = np.array([w.seconds if isinstance(w, Fixed) else np.inf for w in graph.works])
+    return begin, np.minimum(ended, begin + known[graph.part_work])
+
+
+def _explained(target: Rows, gap: Floats, least: Floats) -> Floats:
+    """Gaps less what even the last need of their target leaves open."""
+    np.minimum.at(least, target, gap)
+    return gap - least[target]
+
+
+def _follow(towards: Rows, n: int, member: Rows, sink: int) -> tuple[Rows, Rows]:
+    """Per op: on the tightest way to the end, the op that ends next, and the op behind that."""
+    ends = np.arange(n)
+    behind = towards[:n].copy()
+    node = towards[towards[member]]  # a start, its part, the end of a member of the part
+    ends[member], behind[member] = member[node - n], towards[node]
+    behind[behind == sink] = -1
+    return ends, behind

@@ -1,0 +1,79 @@
+"""What ``traincast diff`` reads and shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from sim.analysis.difference import Difference, by_op
+from sim.commands import tables
+from sim.timeline import Timeline
+
+MOST = 12  # rows of ops
+
+
+def read(path: Path) -> Timeline:
+    """A timeline: of a recipe (.toml) simulated, of a timeline.json.gz of ours, or of a trace."""
+    if path.suffix == ".toml":
+        from sim.runs import run
+
+        return run(path).timeline
+    from traces import perfetto, reading
+
+    if path.is_file():
+        try:
+            return perfetto.read(path)
+        except ValueError:
+            pass  # of somebody else
+    return reading.read([path]).timeline
+
+
+def figures(of: Difference) -> dict[str, Any]:
+    """The difference as JSON holds it."""
+    matched = (of.ops["op_before"] >= 0) & (of.ops["op_after"] >= 0)
+    return {
+        "before_s": of.before_s,
+        "after_s": of.after_s,
+        "difference_s": of.after_s - of.before_s,
+        "waterfall_s": of.waterfall,
+        "ops": {
+            "matched": int(matched.sum()),
+            "only_before": int((of.ops["op_after"] < 0).sum()),
+            "only_after": int((of.ops["op_before"] < 0).sum()),
+        },
+        "changed": by_op(of.ops, MOST).to_dict("records"),
+    }
+
+
+def show(found: dict[str, Any], names: tuple[str, str]) -> None:
+    """Print the waterfall, and which ops changed most."""
+    before, difference = found["before_s"], found["difference_s"]
+
+    def share(seconds: float) -> str:
+        return f"{seconds / before:+.2%}" if before else ""
+
+    rows = [(escape(names[0]), f"{before:.6g}", "")]
+    rows += [(name, f"{s:+.4g}", share(s)) for name, s in found["waterfall_s"].items()]
+    rows += [(escape(names[1]), f"{found['after_s']:.6g}", share(difference))]
+    tables.show(rows, "critical path", "seconds", "of before")
+    cells = [
+        (
+            escape(str(row["name"])),
+            f"{row['before']:,} / {row['after']:,}",
+            f"{row['before_s']:.4g}",
+            f"{row['after_s']:.4g}",
+            f"{row['change_s']:+.4g}",
+        )
+        for row in found["changed"]
+        if row["change_s"]
+    ]
+    heads = ("ops, all ranks", "before / after", "before, s", "after, s", "change, s")
+    if cells:
+        tables.show(cells, *heads)
+    ops = found["ops"]
+    tables.say(
+        f"{ops['matched']:,} ops are in both, {ops['only_before']:,} only before, "
+        f"{ops['only_after']:,} only after"
+    )

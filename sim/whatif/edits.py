@@ -1,0 +1,204 @@
+"""Edits applied to a graph and its machine: whole columns, and works that only some ops change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sim.analysis.activity import COMPUTE, COPY, HOST, activities
+from sim.analysis.links import tier
+from sim.cluster import Cluster
+from sim.graph import PHASES, Fixed, Graph, Ints, offsets
+from sim.hardware import Machine
+from sim.timeline import dimension, kind
+from sim.whatif.grammar import Condition, Edit, Level, Link, Scale, parse
+
+Flags = NDArray[np.bool_]
+BY_LINK = {"link_start", "link", "coefficient", "capacity"}
+"""Columns of a machine that have no row per work."""
+IB = ("nic", "fabric")
+
+
+def edited(
+    graph: Graph, machine: Machine, text: str, links: Sequence[str] = ()
+) -> tuple[Graph, Machine]:
+    """The graph and machine after the edits of a text, in its order; see :func:`~.grammar.parse`.
+
+    ``links`` names each link of the machine, as :func:`link_names` does. Raises ValueError for what
+    is no edit, and for one that nothing in the graph is meant by.
+    """
+    for edit in parse(text):
+        graph, machine = _apply(graph, machine, edit, links)
+    return graph, machine
+
+
+def link_names(cluster: Cluster) -> list[str]:
+    """Of each link: "nvlink" (inside a node), "nic" (either side of one) or "fabric"."""
+    return [_link(tier(a), tier(b)) for a, b in cluster.links]
+
+
+def _link(one: str, other: str) -> str:
+    ends = {one, other}
+    return "nvlink" if "nvswitch" in ends else "nic" if "nic" in ends else "fabric"
+
+
+def _apply(
+    graph: Graph, machine: Machine, edit: Edit, links: Sequence[str]
+) -> tuple[Graph, Machine]:
+    match edit:
+        case Level():
+            return levelled(graph, machine), machine
+        case Link(name=name, factor=factor):
+            return graph, _faster(machine, name, factor, links)
+        case Scale(target="lag", factor=factor, where=where):
+            return _lags(graph, _where(graph, where), factor), machine
+        case Scale(target=target, factor=factor, where=where):
+            chosen = _targets(graph, target) & _where(graph, where)
+            if not chosen.any():
+                said = " and ".join(f"{key}={','.join(map(str, of))}" for key, of in where)
+                raise ValueError(f"no op is {target}{f' where {said}' if said else ''}")
+            return scaled(graph, machine, chosen, factor)
+    raise TypeError(edit)
+
+
+def _targets(graph: Graph, target: str) -> Flags:
+    kinds = activities(graph)
+    if target == "communication":
+        of_work = np.array([bool(dimension(work)) for work in graph.works], bool)
+        return np.asarray(of_work[graph.work])
+    name = {"launch": HOST, "copy": COPY, "compute": COMPUTE}[target]
+    code = kinds.names.index(name) if name in kinds.names else -1
+    return np.asarray(kinds.code == code)
+
+
+def _where(graph: Graph, where: Sequence[Condition]) -> Flags:
+    """Ops for which all conditions hold."""
+    out = np.ones(len(graph), bool)
+    tables: dict[str, tuple[Ints | NDArray[np.int8], Sequence[str]]] = {
+        "kind": (graph.work, [kind(work) for work in graph.works]),
+        "dimension": (graph.work, [dimension(work) for work in graph.works]),
+        "name": (graph.name, graph.names),
+        "stream": (graph.stream, graph.streams),
+        "phase": (graph.phase, PHASES),
+    }
+    for key, values in where:
+        if key in tables:
+            row, table = tables[key]
+            out &= np.array([one in values for one in table], bool)[row]
+        else:
+            out &= np.isin(getattr(graph, key), np.array(values, np.int64))
+    return out
+
+
+def scaled(graph: Graph, machine: Machine, ops: Flags, factor: float) -> tuple[Graph, Machine]:
+    """Ops taking ``factor`` times their seconds when alone; communication for all its members.
+
+    A factor of 0 makes them free: communication then takes neither SMs nor memory bandwidth.
+    """
+    member = np.repeat(np.arange(len(graph)), np.diff(graph.part_start))
+    parts = np.zeros(len(graph.part_work), bool)
+    parts[graph.part[ops[member]]] = True
+    ops = ops.copy()
+    ops[member[parts[graph.part]]] = True
+    old = np.unique(np.append(graph.work[ops], graph.part_work[parts]))
+    new = np.arange(len(graph.works), dtype=graph.work.dtype)
+    new[old] = len(graph.works) + np.arange(len(old))
+    works = [graph.works[w] for w in old.tolist()]
+    works = [w._replace(seconds=w.seconds * factor) if isinstance(w, Fixed) else w for w in works]
+    changed = replace(
+        graph,
+        works=(*graph.works, *works),
+        work=np.where(ops, new[graph.work], graph.work),
+        part_work=np.where(parts, new[graph.part_work], graph.part_work),
+    )
+    return changed, _with_rows(machine, old, factor)
+
+
+def _with_rows(machine: Machine, rows: NDArray[np.int32], factor: float) -> Machine:
+    """The machine with these works once more at its end, each taking ``factor`` times as long."""
+    columns: dict[str, Any] = {}
+    for one in fields(Machine):
+        value = getattr(machine, one.name)
+        if isinstance(value, np.ndarray) and one.name not in BY_LINK:
+            more = value[rows]
+            if one.name in ("arithmetic", "memory", "fixed", "latency", "size"):
+                more = more * factor
+            if one.name in ("sms", "hbm") and not factor:
+                more = np.zeros_like(more)
+            columns[one.name] = np.append(value, more)
+    counts = np.diff(machine.link_start)
+    at = np.concatenate(
+        [np.arange(machine.link_start[w], machine.link_start[w + 1]) for w in rows.tolist()]
+        or [np.empty(0, np.int64)]
+    ).astype(np.int64)
+    return replace(
+        machine,
+        **columns,
+        link_start=offsets(np.append(counts, counts[rows])),
+        link=np.append(machine.link, machine.link[at]),
+        coefficient=np.append(machine.coefficient, machine.coefficient[at]),
+    )
+
+
+def _lags(graph: Graph, ops: Flags, factor: float) -> Graph:
+    later = np.repeat(ops, np.diff(graph.wait_start))
+    return replace(
+        graph,
+        lag=np.where(ops, graph.lag * factor, graph.lag),
+        wait_lag=np.where(later, graph.wait_lag * factor, graph.wait_lag),
+    )
+
+
+def _faster(machine: Machine, name: str, factor: float, links: Sequence[str]) -> Machine:
+    """Links of a name with ``factor`` times the bandwidth.
+
+    Latencies, in which what protocols waste is counted, and the choice of algorithms stay.
+    """
+    known = sorted({*links, "all", *(["ib"] if {*links} & {*IB} else [])}) if links else []
+    if not links:
+        raise ValueError(f"no link {name!r}: the links of this run have no names")
+    if name not in known:
+        raise ValueError(f"no link {name!r}; there are {', '.join(known)}")
+    meant = IB if name == "ib" else (name,)
+    chosen = np.array([name == "all" or link in meant for link in links], bool)
+    capacity = np.where(chosen, machine.capacity * factor, machine.capacity)
+    speed = _speeds(machine, capacity)
+    ratio = np.divide(speed, machine.speed, out=np.ones_like(speed), where=np.isfinite(speed))
+    return replace(
+        machine, capacity=capacity, speed=speed, hbm=np.minimum(machine.hbm * ratio, 1.0)
+    )
+
+
+def _speeds(machine: Machine, capacity: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of each work alone: what the slowest of its links allows."""
+    speed = np.full(len(machine.speed), np.inf)
+    work = np.repeat(np.arange(len(speed)), np.diff(machine.link_start))
+    loads = machine.coefficient > 0
+    np.minimum.at(speed, work[loads], capacity[machine.link[loads]] / machine.coefficient[loads])
+    return speed
+
+
+def levelled(graph: Graph, machine: Machine) -> Graph:
+    """Every kernel with the work that takes the (lower) median of those alike on other ranks.
+
+    Alike are kernels of the same name, stage, phase, microbatch, layer, step and stream that come
+    as often before on their rank; those of communication stay as they are.
+    """
+    kernel = _targets(graph, "compute") & (np.diff(graph.part_start) == 0)
+    ops = np.flatnonzero(kernel)
+    keys = ["name", "stage", "phase", "microbatch", "layer", "step", "stream"]
+    frame = pd.DataFrame({key: getattr(graph, key)[ops] for key in [*keys, "rank"]})
+    nth = frame.groupby([*keys, "rank"], sort=False).cumcount()
+    group = frame.assign(nth=nth).groupby([*keys, "nth"], sort=False).ngroup().to_numpy()
+    order = np.lexsort((ops, machine.alone[graph.work[ops]], group))
+    size = np.bincount(group)
+    first = np.cumsum(size) - size
+    median = graph.work[ops[order[first + (size - 1) // 2]]]
+    work = graph.work.copy()
+    work[ops] = median[group]
+    return replace(graph, work=work)

@@ -1,0 +1,117 @@
+"""Edits as text: what people write, and what it means."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from math import isfinite
+from typing import NamedTuple
+
+TARGETS = ("compute", "communication", "copy", "launch", "lag")
+NUMBERS = ("rank", "stage", "microbatch", "layer", "step")
+WORDS = ("kind", "dimension", "name", "stream", "phase")
+FORM = (
+    "an edit is 'TARGET * FACTOR', with 'where KEY=VALUE,... and ...' behind it if wanted, "
+    "'link NAME * FACTOR' or 'remove stragglers'; several are separated by ';'"
+)
+_SCALE = re.compile(r"(?P<target>\w+)\s*(?P<sign>[*/])\s*(?P<by>[^\s]+)(\s+where\s+(?P<where>.+))?")
+_LINK = re.compile(r"link\s+(?P<name>\w+)(\s+bandwidth)?\s*(?P<sign>[*/])\s*(?P<by>[^\s]+)")
+
+
+class Condition(NamedTuple):
+    """A column of ops and the values that count."""
+
+    key: str
+    values: tuple[str | int, ...]
+
+
+class Scale(NamedTuple):
+    """The seconds of ops of a sort, where all conditions hold, times a factor."""
+
+    target: str
+    factor: float
+    where: tuple[Condition, ...] = ()
+
+
+class Link(NamedTuple):
+    """The bandwidth of links of a name times a factor."""
+
+    name: str
+    factor: float
+
+
+class Level(NamedTuple):
+    """No rank computes slower than its peers."""
+
+
+Edit = Scale | Link | Level
+
+
+def parse(text: str) -> list[Edit]:
+    """The edits that a text asks for. Raises ValueError for what is none.
+
+    >>> parse("compute * 0.8 where kind=attention and rank=0-2; link ib bandwidth * 2")[0].where[1]
+    Condition(key='rank', values=(0, 1, 2))
+    """
+    edits = [_edit(" ".join(one.split())) for one in text.split(";") if one.strip()]
+    if not edits:
+        raise ValueError(f"no edit in {text!r}; {FORM}")
+    return edits
+
+
+def _edit(text: str) -> Edit:
+    if text == "remove stragglers":
+        return Level()
+    if found := _LINK.fullmatch(text):
+        factor = _factor(found, text)
+        if not factor:
+            raise ValueError(f"{text!r}: links without bandwidth never end; give more than 0")
+        return Link(found["name"], factor)
+    found = _SCALE.fullmatch(text)
+    if not found:
+        raise ValueError(f"{text!r} is no edit; {FORM}")
+    if found["target"] not in TARGETS:
+        raise ValueError(f"{text!r}: {_unknown('target', found['target'], TARGETS)}")
+    conditions = re.split(r"\s+and\s+", found["where"]) if found["where"] else []
+    return Scale(found["target"], _factor(found, text), tuple(_condition(c) for c in conditions))
+
+
+def _factor(found: re.Match[str], text: str) -> float:
+    try:
+        number = float(found["by"])
+        factor = 1.0 / number if found["sign"] == "/" else number
+    except (ValueError, ZeroDivisionError):
+        factor = -1.0
+    if not (factor >= 0.0 and isfinite(factor)):
+        raise ValueError(f"{text!r}: no factor {found['by']!r}; give a number such as 0.8")
+    return factor
+
+
+def _condition(text: str) -> Condition:
+    key, equals, values = (part.strip() for part in text.partition("="))
+    if not equals or not values:
+        raise ValueError(f"{text!r} is no condition; write KEY=VALUE, such as kind=gemm")
+    if key not in NUMBERS + WORDS:
+        raise ValueError(_unknown("column", key, NUMBERS + WORDS))
+    parts = [part.strip() for part in values.split(",")]
+    if key in WORDS:
+        return Condition(key, tuple(parts))
+    return Condition(key, tuple(n for part in parts for n in _range(key, part)))
+
+
+def _range(key: str, text: str) -> range:
+    """3 or 0-7.
+
+    >>> list(_range("rank", "2-4"))
+    [2, 3, 4]
+    """
+    found = re.fullmatch(r"(\d{1,9})(-(\d{1,9}))?", text)
+    if not found:
+        raise ValueError(f"no {key} {text!r}; give a number, or first-last")
+    return range(int(found[1]), int(found[3] or found[1]) + 1)
+
+
+def _unknown(what: str, name: str, known: tuple[str, ...]) -> str:
+    near = get_close_matches(name, known, 1)
+    meant = f"; did you mean {near[0]!r}?" if near else ""
+    return f"no {what} {name!r}, there are {', '.join(known)}{meant}"

@@ -1,0 +1,32 @@
+"""What the step would gain if a dimension's communication were hidden perfectly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from sim.engine import simulate
+from sim.graph import Graph
+from sim.hardware import Machine
+from sim.timeline import Timeline, dimension
+from sim.whatif.edits import scaled
+
+
+def perfect_overlap(
+    graph: Graph, machine: Machine, timeline: Timeline | None = None
+) -> pd.DataFrame:
+    """A row for each dimension and one for "all": the step and the gain, from a second simulation.
+
+    There the communication takes no time and nothing from kernels beside it, so the gain holds what
+    is exposed, what kernels lose to it, and what others wait for because of either. It is the most
+    that overlapping could gain: what depends on the data waits for its peers still.
+    """
+    before = simulate(graph, machine).seconds if timeline is None else timeline.seconds
+    of_work = np.array([dimension(work) for work in graph.works], object)[graph.work]
+    names = sorted({*of_work.tolist()} - {""})
+    rows = []
+    for name in [*names, *(["all"] if len(names) > 1 else [])]:
+        ops = (of_work != "") if name == "all" else (of_work == name)
+        step = simulate(*scaled(graph, machine, ops, 0.0)).seconds
+        rows.append((name, step, before - step))
+    return pd.DataFrame(rows, columns=["dimension", "step_s", "gain_s"])

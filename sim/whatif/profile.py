@@ -1,0 +1,61 @@
+"""Causal profile: what the step would gain if one kind of op were x % faster.
+
+Exactly, by simulating again, and to first order from the critical path, which loses its share of
+that time. The second is right as long as no other path becomes critical and sharing stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from sim.analysis.activity import HOST, activities
+from sim.analysis.path import LAUNCH, causes, path
+from sim.engine import simulate
+from sim.graph import Graph
+from sim.hardware import Machine
+from sim.timeline import Timeline
+from sim.whatif.edits import scaled
+
+PERCENTS = (1.0, 10.0, 50.0)
+
+
+def causal_profile(
+    graph: Graph,
+    machine: Machine,
+    timeline: Timeline | None = None,
+    percents: Sequence[float] = PERCENTS,
+    by: str = "cause",
+    most: int = 20,
+) -> pd.DataFrame:
+    """A row for each kind of op and percentage, kinds with most seconds on the path first.
+
+    ``by`` is "cause" (kinds of kernels, dimensions of communication) or "name". ``path_s`` are its
+    seconds on the critical path, ``first_order_s`` the gain that follows, ``gain_s`` that of a
+    second simulation. Takes ``most`` times as many simulations as there are percentages.
+    """
+    before = simulate(graph, machine) if timeline is None else timeline
+    label, on_path = _labels(before, by)
+    names = sorted(set(label.tolist()), key=lambda name: (-on_path.get(name, 0.0), name))
+    rows = []
+    for name in names[:most]:
+        for percent in percents:
+            faster = scaled(graph, machine, label == name, 1.0 - percent / 100.0)
+            gain = before.seconds - simulate(*faster).seconds
+            share = on_path.get(name, 0.0)
+            rows.append((name, percent, share, share * percent / 100.0, gain))
+    return pd.DataFrame(rows, columns=[by, "percent", "path_s", "first_order_s", "gain_s"])
+
+
+def _labels(timeline: Timeline, by: str) -> tuple[np.ndarray, dict[str, float]]:
+    """What each op counts as, and the seconds of that on the critical path, without lags."""
+    graph, kinds = timeline.graph, activities(timeline.graph)
+    cause = np.array(causes(graph), object)[graph.work]
+    cause[kinds.code == kinds.names.index(HOST)] = LAUNCH
+    label = cause if by == "cause" else np.array(graph.names, object)[graph.name]
+    of = path(timeline)
+    runs = of[(of["start"] >= timeline.start[of["op"]]) & (of["cause"] == cause[of["op"]])]
+    sums = runs.groupby(label[runs["op"]])["seconds"].sum()
+    return label, {str(name): float(seconds) for name, seconds in sums.items()}

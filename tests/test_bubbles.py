@@ -1,0 +1,147 @@
+"""Intervals of idling: closed forms, sums to the nanosecond, and who was waited for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import schedules
+from sim import cluster
+from sim.analysis.breakdown import breakdown
+from sim.analysis.bubbles import bubbles, by_peer, normalised
+from sim.analysis.idle import CAUSES
+from sim.engine import simulate
+from sim.graph import Builder, Communication, Fixed
+from sim.hardware import ideal
+from sim.runs import prepare
+from sim.schedule_run import legal_timeline, plan_of
+from sim.strategies.exchange import Policy
+from sim.timeline import Timeline
+
+F, I, W = 5.0, 4.0, 3.0  # noqa: E741
+
+
+def of_schedule(name: str, ranks: int = 4, microbatches: int = 8) -> Timeline:
+    chunks = schedules.stages_per_rank(name) or 1
+    plan = plan_of(name, ranks, microbatches, chunks if "chunks" in schedules.options(name) else 1)
+    return legal_timeline(plan, {"F": F, "I": I, "W": W}, Policy("direction"), "serial")
+
+
+@pytest.mark.parametrize("name", ["gpipe", "one_f_one_b"])
+def test_gpipe_and_1f1b_give_the_closed_form(name):
+    """(p - 1)(F + B) on every rank: (p - 1) / m of the ideal time (Narayanan 2021, section 2.2).
+
+    Rank r waits r F to warm up, r B to drain, and the rest on others in between.
+    """
+    timeline = of_schedule(name)
+    of = bubbles(timeline)
+    per = normalised(timeline, of)
+    assert per["idle_s"].tolist() == [3 * (F + I + W)] * 4
+    assert per["idle_over_ideal"].tolist() == pytest.approx([3 / 8] * 4)
+    assert per["idle_share_of_step"].tolist() == pytest.approx([3 / 11] * 4)
+    seconds = of.groupby(["rank", "cause"], observed=True)["seconds"].sum()
+    for rank in range(4):
+        assert seconds.get((rank, "warm_up"), 0.0) == rank * F
+        assert seconds.get((rank, "drain"), 0.0) == rank * (I + W)
+    between = of[of["cause"].isin(["dependency", "waiting"])]
+    assert (between["peer"] >= 0).all()
+    assert (between["peer"] == between["rank"] + 1).all()  # a backward comes from the next rank
+
+
+@pytest.mark.parametrize("name", [n for n in schedules.names() if n not in ("pipedream",)])
+def test_causes_of_every_schedule_sum_to_its_idling(name):
+    """In whole nanoseconds and rank by rank, against what the breakdown calls computing."""
+    sums(of_schedule(name))
+
+
+STRATEGIES = {
+    "tp": {"tp": 2, "sp": True},
+    "pp": {"pp": 4},
+    "dp": {"dp": 4},
+    "all": {"tp": 2, "pp": 2, "dp": 2},
+    "interleaved": {"pp": 2, "chunks": 2},
+    "zero 3": {"dp": 4, "zero": 3},
+}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_causes_of_every_strategy_sum_to_its_idling(name, small_job):
+    sizes = STRATEGIES[name]
+    job = small_job(**sizes)
+    gpus = sizes.get("tp", 1) * sizes.get("pp", 1) * sizes.get("dp", 1)
+    _, graph, machine = prepare(job, cluster.load("dgx_a100", gpus), fold=False)
+    sums(simulate(graph, machine))
+
+
+def sums(timeline: Timeline) -> None:
+    of, shares = bubbles(timeline), breakdown(timeline)
+    assert (of["seconds"] > 0).all()
+    for row, rank in enumerate(shares.ranks):
+        mine = of[of["rank"] == rank]
+        idle = timeline.seconds - shares.compute[row]
+        by_cause = mine.groupby("cause", observed=True)["seconds"].sum()
+        assert abs(by_cause.sum() - idle) < 1e-9
+        assert (mine["start"].to_numpy()[1:] >= mine["end"].to_numpy()[:-1]).all()
+    moved = of[~of["cause"].isin(CAUSES)]
+    assert (moved["op"] >= 0).all()
+    assert (timeline.graph.rank[moved["op"]] == moved["rank"]).all()
+    waits = of[of["cause"] == "waiting"]
+    assert (waits["peer"] != waits["rank"]).all()
+    assert (timeline.start[waits["op"]] == waits["end"]).all()
+
+
+def test_who_is_waited_for_worked_by_hand():
+    """Rank 1 computes 0-2, waits for rank 0's 0-5 until 5, computes 5-9 and reduces with rank 2,
+    who comes at 12, until 14; a kernel 14-15, a lag of 1 s, and another 16-17."""
+    b = Builder()
+    reduce = Communication("all_reduce", 8.0, (1, 2), "dp")
+    first = b.add("a", 0, "compute", Fixed(5.0))
+    b.add("b", 1, "compute", Fixed(2.0))
+    c = b.add("c", 1, "compute", Fixed(4.0), [first])
+    late = b.add("late", 2, "compute", Fixed(12.0))
+    members = [b.add("reduce", 1, "dp", reduce, [c]), b.add("reduce", 2, "dp", reduce, [late])]
+    b.join(members)
+    last = b.add("last", 1, "compute", Fixed(1.0), members[:1])
+    b.add("lagging", 1, "compute", Fixed(1.0), lag=1.0)
+    graph = b.graph()
+    of = bubbles(simulate(graph, ideal(graph, p2p=2.0)))
+    mine = of[of["rank"] == 1]
+    rows = mine[["start", "end", "cause", "op", "peer"]].itertuples(index=False, name=None)
+    assert list(rows) == [
+        (2.0, 5.0, "dependency", first, 0),
+        (9.0, 12.0, "waiting", members[1], 2),
+        (12.0, 14.0, "exposed_dp", members[0], 1),
+        (15.0, 16.0, "lag", last, 1),
+    ]
+    assert by_peer(of).loc[1, 2] == 3.0
+    end = of[of["rank"] == 0]
+    assert end[["start", "end", "cause", "peer"]].to_numpy().tolist() == [[5.0, 17.0, "drain", -1]]
+
+
+def test_a_transfer_that_takes_no_time_leads_to_who_sent_it():
+    """Rank 1 waits from 2 s on for rank 0's kernel 0-5, by way of a receive at 5 s."""
+    b = Builder()
+    first = b.add("a", 0, "compute", Fixed(5.0))
+    b.add("b", 1, "compute", Fixed(2.0))
+    recv = b.add("recv", 1, "pp", Fixed(0.0, "communication", "pp"), [first])
+    b.add("c", 1, "compute", Fixed(4.0), [recv])
+    graph = b.graph()
+    of = bubbles(simulate(graph, ideal(graph)))
+    rows = of[["rank", "cause", "op", "peer"]][of["cause"] == "dependency"]
+    assert rows.to_numpy().tolist() == [[1, "dependency", first, 0]]
+
+
+def test_a_launch_is_the_host_op_that_was_waited_for():
+    b = Builder()
+    b.add("kernel", 0, "compute", Fixed(1.0))
+    call = b.add("launch", 0, "host", Fixed(3.0, "host"))
+    b.add("kernel", 0, "compute", Fixed(2.0), [call])
+    graph = b.graph()
+    of = bubbles(simulate(graph, ideal(graph)))
+    rows = of[["start", "end", "cause", "op"]].itertuples(index=False, name=None)
+    assert list(rows) == [(1.0, 3.0, "launch", call)]
+
+
+def test_nothing_at_all():
+    empty = Timeline(Builder().graph(), np.empty(0), np.empty(0))
+    assert len(bubbles(empty)) == 0
