@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from schedules import Step, flat
-from sim import fp8_legality, topology
+from sim import topology
 from sim.held import Profile, most_held
 from sim.job import Job
+from sim.legality.fp8 import able as fp8_able
 from sim.outside import outside
 from sim.recipe import Recipe
 from sim.resident import resident
@@ -27,7 +28,7 @@ def check(recipe: Recipe) -> dict[str, Any]:
     Raises ValueError, in one sentence, for what cannot run.
     """
     spec = topology.room(topology.read(recipe.cluster.topology), recipe.cluster.gpus)
-    fp8_legality.able(recipe, recipe.cluster.topology, spec["gpu"]["peak"])
+    fp8_able(recipe, recipe.cluster.topology, spec["gpu"]["peak"])
     job = job_of(recipe)
     each = job.mesh.tp * job.mesh.cp * job.mesh.dp
     known: dict[object, Profile] = {}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import schedules
 from schedules._times import Seconds
 from sim import cluster as clusters
-from sim import config, fp8_legality
+from sim import config
 from sim.build import training_step
 from sim.cluster import Cluster
 from sim.engine import simulate
@@ -24,15 +24,15 @@ from sim.graph import Communication, Graph
 from sim.hardware import Machine
 from sim.host import launched, waited
 from sim.job import Job
+from sim.legality.fp8 import able as fp8_able
 from sim.model import Setting
-from sim.perturbed import MOST_OPS, perturbed
+from sim.perturbations import MOST_OPS, perturbed, slowed
 from sim.precision import Fp8
 from sim.price import price
 from sim.recipe import Recipe
 from sim.recomputation import Recompute
 from sim.replicas import data_parallel, mesh_of
 from sim.sections import OffloadTable
-from sim.slow_links import slowed
 from sim.stage_times import stage_seconds
 from sim.strategies.exchange import Policy
 from sim.summary import summary
@@ -85,7 +85,7 @@ def run(
     begin = perf_counter()
     report("building the graph", 0, 0)
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
-    fp8_legality.able(recipe, recipe.cluster.topology, cluster.gpu.peak)
+    fp8_able(recipe, recipe.cluster.topology, cluster.gpu.peak)
     job = job_of(recipe, cluster)
     cluster = slowed(cluster, recipe.perturbations)
     launch = recipe.simulation.launch_us * 1e-6 if recipe.simulation.host else None

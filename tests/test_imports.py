@@ -27,9 +27,8 @@ ORDER = (
     "context attention mla mlp experts convolution quantise mtp layer scratch program template "
     "writer strategies activations stage job groups pieces outside resident held programs build "
     "host fold price stage_times analysis whatif plots schedule_run forward_run "
-    "sections recipe refusals translate residual_legality fp8_legality saving_legality "
-    "sharded_legality perturbation_legality legality order_file config replicas slow_links uneven "
-    "perturbed summary runs compare check balance"
+    "sections recipe refusals translate legality order_file "
+    "config replicas perturbations summary runs compare check balance"
 )
 FRONT_DOOR = {"sim", "sim.cli", "sim.commands"}  # may import from everywhere
 HEAVY = {"numpy", "matplotlib", "pandas", "networkx", "simpy", "scipy"}

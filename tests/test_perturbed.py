@@ -13,9 +13,9 @@ from sim import cluster as clusters
 from sim import config
 from sim.engine import simulate
 from sim.graph import PHASES, Communication, Compute
-from sim.perturbed import perturbed
+from sim.perturbations.apply import perturbed
+from sim.perturbations.links import slowed
 from sim.runs import Result, job_of, prepare, run
-from sim.slow_links import slowed
 from sim.timeline import Timeline
 
 MODEL = {

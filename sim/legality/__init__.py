@@ -6,13 +6,7 @@ import math
 from collections.abc import Callable
 
 import schedules
-from sim import (
-    fp8_legality,
-    perturbation_legality,
-    residual_legality,
-    saving_legality,
-    sharded_legality,
-)
+from sim.legality import fp8, images, perturbations, saving, sharded
 from sim.recipe import Recipe
 
 AXES = "tp-cp-ep-dp-pp"
@@ -300,7 +294,7 @@ def _size(recipe: Recipe) -> None:
 
 
 CHECKS: tuple[Callable[[Recipe], None], ...] = (
-    residual_legality.check,
+    images.check,
     _gpus,
     _order,
     _tensor,
@@ -312,8 +306,8 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     _schedule,
     _stages,
     _batch,
-    sharded_legality.check,
-    fp8_legality.check,
-    saving_legality.check,
-    perturbation_legality.check,
+    sharded.check,
+    fp8.check,
+    saving.check,
+    perturbations.check,
 )

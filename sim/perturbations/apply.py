@@ -19,11 +19,11 @@ from sim.graph import Compute, Graph
 from sim.hardware import Machine
 from sim.host import HOST
 from sim.job import Job
-from sim.perturbation_legality import ranks
+from sim.legality.perturbations import ranks
+from sim.perturbations.lengths import drawn, longer, of_tokens
 from sim.recipe import Recipe
 from sim.sections import PerturbationSection
 from sim.timeline import Timeline
-from sim.uneven import drawn, longer, of_tokens
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sim.analysis.links import tier
 from sim.cluster import Cluster
-from sim.perturbation_legality import ranks
+from sim.legality.perturbations import ranks
 from sim.sections import PerturbationSection
 
 Link = tuple[Hashable, Hashable]
