@@ -15,10 +15,12 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from sim.plots.causes import causes
 from sim.plots.compare import timelines
 from sim.plots.curves import curves
 from sim.plots.frontier import Point, frontier
 from sim.plots.memory import memory
+from sim.plots.roofline import roofline
 from sim.plots.shares import shares
 from sim.plots.timeline import timeline
 from sim.plots.topology import topology
@@ -26,9 +28,11 @@ from sim.plots.waterfall import waterfall
 
 __all__ = [
     "Point",
+    "causes",
     "curves",
     "frontier",
     "memory",
+    "roofline",
     "save",
     "shares",
     "timeline",

@@ -40,6 +40,30 @@ WAITS = 0.55
 """How much of a lane's colour is left where a transfer only waits for a peer; the rest is white."""
 COMPUTE, IDLE = "#a9cbee", "white"
 """Colours of computing and of nothing where phases are not told apart."""
+KERNELS = {
+    "gemm": "#a9cbee",
+    "grouped_gemm": "#4f8fd0",
+    "attention": "#e8853d",
+    "attention_backward": "#a8480f",
+    "softmax": "#f7c9a3",
+    "norm": "#1f7a58",
+    "elementwise": "#f3dd8b",
+    "embedding": "#8c8c8c",
+    "cross_entropy": "#b48ad6",
+    "optimizer": "#5b2a86",
+}
+"""Kinds of kernels in the order of stacking; pictures of points also give each a mark."""
+LOST = {
+    "waiting": "#cfcfcf",
+    "dependency": "#a8d5bf",
+    "straggler": "#f2b8c6",
+    "launch": "#f3dd8b",
+    "lag": "#e7e2d6",
+    "copy": "#c9a227",
+    "warm_up": "white",
+    "drain": "white",
+}
+"""Causes of time that is neither a kernel nor a transfer whose data moves."""
 LINES = ("#1f6fb4", "#e8853d", "#1f7a58", "#c23b5e", "#5b2a86", "#444444")
 """Colours of curves, by turns."""
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6}

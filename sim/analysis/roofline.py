@@ -1,0 +1,44 @@
+"""How close kernels come to what the GPU can do: FLOPs, bytes and seconds of each distinct one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from sim.graph import Compute
+from sim.timeline import Timeline
+
+
+def roofline(timeline: Timeline) -> pd.DataFrame:
+    """A row for each distinct kernel that runs, the one with most seconds in all first.
+
+    ``name`` is what the first such op is called; ``flops`` and ``bytes`` (of HBM traffic) are those
+    of one, ``seconds`` its mean as it ran, others beside it, ``count`` how many ran and ``total_s``
+    the seconds of all; ``intensity`` is FLOPs per byte and ``flops_per_s`` the rate. A kernel of
+    known duration, as recordings have, does not say its FLOPs and is left out.
+    """
+    graph = timeline.graph
+    works = [k for k, work in enumerate(graph.works) if isinstance(work, Compute)]
+    count = np.bincount(graph.work, minlength=len(graph.works))
+    total = np.bincount(graph.work, timeline.end - timeline.start, len(graph.works))
+    first = np.full(len(graph.works), -1)
+    first[graph.work[::-1]] = np.arange(len(graph))[::-1]  # of ops with one work, the first stays
+    rows = []
+    for k in works:
+        work = graph.works[k]
+        if not isinstance(work, Compute) or not count[k]:
+            continue
+        name = graph.names[graph.name[first[k]]]
+        rows.append((name, work.kind, work.dtype, work.flops, work.bytes, count[k], total[k]))
+    columns = ["name", "kind", "dtype", "flops", "bytes", "count", "total_s"]
+    out = pd.DataFrame(rows, columns=columns).astype({"flops": float, "bytes": float})
+    out.insert(6, "seconds", out["total_s"] / out["count"])
+    out["intensity"] = _ratio(out["flops"], out["bytes"])
+    out["flops_per_s"] = _ratio(out["flops"], out["seconds"])
+    return out.sort_values("total_s", ascending=False, kind="stable", ignore_index=True)
+
+
+def _ratio(above: pd.Series, below: pd.Series) -> np.ndarray:
+    """Where the lower is 0, 0: such kernels do nothing."""
+    a, b = above.to_numpy(float), below.to_numpy(float)
+    return np.divide(a, b, out=np.zeros_like(a), where=b > 0)

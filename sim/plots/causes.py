@@ -1,0 +1,50 @@
+"""What a rank's seconds without computing, or a critical path's seconds, go to: a bar for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from matplotlib.figure import Figure
+
+from sim.plots.stacked import THIN, Look, stacked
+from sim.plots.style import KERNELS, LOST, OTHER, TRANSFERS
+
+HATCHES = {"warm_up": "////", "drain": "\\\\\\\\", "straggler": "xxxx"}
+EXPOSED, COMMUNICATION, COMPUTE = "exposed_", "communication ", "compute "
+
+
+def causes(
+    rows: Mapping[str, Mapping[str, float]],
+    *,
+    ends: Mapping[str, str] | None = None,
+    title: str = "",
+) -> Figure:
+    """Draw the seconds of each row by cause: those of bubbles, or of critical paths.
+
+    At its end stands what ``ends`` says of a row, or its seconds.
+    """
+    rows = {name: _brief(row) for name, row in rows.items()}
+    longest = max((sum(row.values()) for row in rows.values()), default=1.0)
+    there = {name for row in rows.values() for name, value in row.items() if value >= THIN * longest}
+    looks = {name: _look(name) for name in sorted(there, key=_place)}
+    return stacked(rows, looks, ends=ends, title=title)
+
+
+def _brief(row: Mapping[str, float]) -> dict[str, float]:
+    """By causes as they are written: gemm for "compute gemm", tp for "communication tp"."""
+    return {k.removeprefix(COMPUTE).removeprefix(COMMUNICATION): v for k, v in row.items()}
+
+
+def _look(cause: str) -> Look:
+    if cause in LOST:
+        return Look(LOST[cause], HATCHES.get(cause, ""))
+    return Look(KERNELS.get(cause) or TRANSFERS.get(cause.removeprefix(EXPOSED), OTHER))
+
+
+def _place(cause: str) -> tuple[int, int, str]:
+    """Kernels, then transfers, then what is lost, each in the order of the palette."""
+    name = cause.removeprefix(EXPOSED)
+    for k, order in enumerate(([*KERNELS], [*TRANSFERS], [*LOST])):
+        if name in order:
+            return k, order.index(name), cause
+    return 1, len(TRANSFERS), cause
