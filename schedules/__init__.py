@@ -11,17 +11,26 @@ with the same arguments, which refuses shapes that the schedule cannot run, and 
 microbatches, chunks)`` of stages; ``STAGES_PER_RANK`` where that is not 1; ``ASYNCHRONOUS`` where
 the pipeline is never flushed. Files whose names
 begin with an underscore are no schedules.
+
+In place of a name stands the path of such a file elsewhere, ``./mine.py``, which is run; what its
+function returns is checked.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from schedules._outside import function as outside
+from schedules._outside import is_path, said
+from schedules._outside import module as outside_module
 
 MOST_RANKS = 10_000
 MOST_STEPS = 5_000_000
@@ -100,10 +109,27 @@ def names() -> list[str]:
 def load(name: str) -> Callable[..., Plan]:
     """The schedule of that name: a function of (ranks, microbatches, ...).
 
-    Raises ValueError, naming those there are, when there is none of that name.
+    Raises ValueError, naming those there are, when there is none of that name, and in one sentence
+    for a file that is no schedule.
     """
+    if is_path(name):
+        return _checked(name)
     function: Callable[..., Plan] = getattr(_module(name), name)
     return function
+
+
+def _checked(path: str) -> Callable[..., Plan]:
+    """A schedule outside of this package, which may return anything."""
+    from schedules._whole import require_plan
+
+    own = outside(path, "the schedule")
+
+    @functools.wraps(own)
+    def plan(ranks: int, microbatches: int, **given: Any) -> Plan:
+        stages = ranks * stages_per_rank(path, given.get("chunks"))
+        return require_plan(own(ranks, microbatches, **given), path, ranks, stages, microbatches)
+
+    return plan
 
 
 def options(name: str) -> tuple[str, ...]:
@@ -167,7 +193,8 @@ def check(name: str, ranks: int, microbatches: int, **given: float | None) -> No
         )
     own: Callable[..., None] | None = getattr(_module(name), "check", None)
     if own:
-        own(ranks, microbatches, **given)
+        with said(name) if is_path(name) else nullcontext():
+            own(ranks, microbatches, **given)
 
 
 def stage_rank(plan: Plan) -> dict[int, int]:
@@ -204,6 +231,8 @@ def require_legal(plan: Plan, policy: str = "direction", pair: str = "serial") -
 
 
 def _module(name: str) -> ModuleType:
+    if is_path(name):
+        return outside_module(name, "the schedule")
     if name == "from_csv" or name in names():
         return importlib.import_module(f"schedules.{name}")
     spoken = {_spoken(known): known for known in names()}  # 1F1B is one_f_one_b

@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import schedules
+from schedules._outside import is_path
 from sim.engine import DeadlockError
 from sim.legality import even
 from sim.order_file import NAME
@@ -45,20 +46,23 @@ def compare(
 def by_schedule(
     names: Sequence[str], base: Recipe, overrides: Overrides | None = None
 ) -> dict[str, Overrides]:
-    """A way for each schedule (``["all"]``: each that there is, and the recipe's own order).
+    """A way for each schedule (``["all"]``: each that there is, and the recipe's own).
 
-    The order of a recipe with ``schedule.csv`` is from_csv. Layers stay on stages as ``base`` has
-    them where their number fits, and are spread evenly elsewhere. Raises ValueError for a name that
-    is none of a schedule.
+    The order of a recipe with ``schedule.csv`` is from_csv; a file is a schedule too. Layers stay
+    on stages as ``base`` has them where their number fits, and are spread evenly elsewhere. Raises
+    ValueError for a name that is none of a schedule.
     """
-    known = schedules.names() + [NAME] * bool(base.schedule.csv)
+    own = base.schedule.name
+    known = schedules.names() + [own] * (own == NAME or is_path(own))
     chosen = known if list(names) == ["all"] else list(names)
     for name in chosen:
         if name == NAME and name not in known:
             raise ValueError(f"{NAME} is the order of a recipe with schedule.csv, which has none")
-        if name not in known:
+        if name not in known and not is_path(name):
             raise ValueError(f"no schedule {name!r}; there are {', '.join(known)}, or all")
-    return {name: {**(overrides or {}), **_own(name, base)} for name in chosen}
+    paths = {name: str(Path(name).resolve()) for name in chosen if is_path(name)}
+    named = {Path(name).name if name in paths else name: paths.get(name, name) for name in chosen}
+    return {shown: {**(overrides or {}), **_own(name, base)} for shown, name in named.items()}
 
 
 def spread(ways: Mapping[str, Overrides], base: Recipe) -> list[str]:

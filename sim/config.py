@@ -14,6 +14,7 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
+from schedules._outside import is_path, module
 from sim import legality, order_file, presets, translate
 from sim.files import read_text, regular
 from sim.recipe import NOT_YET, ModelSection, Recipe
@@ -176,6 +177,7 @@ def _complete(recipe: Recipe, folder: Path) -> Recipe:
             "overlap_p2p": parallelism.p2p != "batched"
             if parallelism.overlap_p2p is None
             else parallelism.overlap_p2p,
+            "strategy": _strategy(parallelism.strategy, folder),
         },
         "schedule": {"layers_per_stage": given or _even(recipe.model.layers or 0, stages)},
         "training": {"param_gather_dtype": training.dtype},
@@ -217,6 +219,20 @@ def _model(section: ModelSection, folder: Path) -> ModelSection:
         raise ValueError(sentence(error, "model")) from None
     full = presets.complete(said.model_dump(exclude_none=True))
     return said.model_copy(update={**full, "mla": said.mla, "load": said.load})
+
+
+def _strategy(name: str | None, folder: Path) -> str | None:
+    """A strategy of the user's own, taken from the recipe's folder and run once."""
+    if name is None:
+        return None
+    if not is_path(name):
+        raise ValueError(
+            f"parallelism.strategy = {show(name)} is no file of Python, such as ./mine.py; "
+            "strategies that come along have keys of their own"
+        )
+    path = regular(Path(os.path.normpath(folder / name)), "parallelism.strategy").resolve()
+    module(path, "the strategy")
+    return str(path)
 
 
 def _topology(name: str, folder: Path) -> str:

@@ -159,6 +159,7 @@ class Setting:
     dp: int = 1
     fp8: Fp8 | None = None
     weight_gradients: str = "passing"  # passing | cached | kept
+    strategy: str = ""  # the file of a strategy outside of the package
 
 
 class Parameters(NamedTuple):

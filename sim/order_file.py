@@ -1,4 +1,4 @@
-"""``schedule.csv``: the order of a recipe from a file. Does it fit the job?"""
+"""The schedule of a recipe from a file: code, or with ``schedule.csv`` an order. Does it fit?"""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import schedules
+from schedules._outside import is_path
 from schedules.from_csv import Shape, file_shape, from_csv
 from sim.files import regular
 from sim.recipe import Recipe, ScheduleSection
@@ -16,15 +17,19 @@ NAME = "from_csv"
 
 
 def complete(section: ScheduleSection, pp: int, folder: Path) -> ScheduleSection:
-    """The section with its number of chunks; where it has a file, with its path and name.
+    """The section with its number of chunks; where it has a file, with its whole path and name.
 
     Raises ValueError, in one sentence, for an order that is not for ``pp`` ranks.
     """
     if section.csv is None:
         if section.name == NAME:
             raise ValueError(f'schedule.name = "{NAME}" needs schedule.csv, the file of the order')
-        chunks = section.chunks or schedules.stages_per_rank(section.name)
-        return section.model_copy(update={"chunks": chunks})
+        name = section.name
+        if is_path(name):  # a schedule outside of the package
+            found = regular(Path(os.path.normpath(folder / name)), "schedule.name")
+            name = str(found.resolve())
+        chunks = section.chunks or schedules.stages_per_rank(name)
+        return section.model_copy(update={"name": name, "chunks": chunks})
     if "name" in section.model_fields_set and section.name != NAME:
         raise ValueError(
             f"schedule.name = {show(section.name)} and schedule.csv are both given; "

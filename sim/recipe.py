@@ -192,13 +192,15 @@ class ParallelismSection(Section):
     """send 1/tp over the wire and gather inside the node; for jobs without sp"""
     order: str = "tp-cp-ep-dp-pp"
     """how ranks are numbered, innermost first"""
+    strategy: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    """a file of your own, ./mine.py, whose function rewrites what stages run; see docs/extending"""
 
 
 class ScheduleSection(Section):
     """In which order each pipeline rank runs its microbatches."""
 
     name: Name = "one_f_one_b"
-    """`traincast list schedules` names them; from_csv where csv is given"""
+    """`traincast list schedules` names them; or a file of your own, ./mine.py; from_csv with csv"""
     chunks: Layers | None = None
     """stages per rank, for interleaved schedules (2 unless given)"""
     group: Count | None = None

@@ -191,6 +191,7 @@ def _without_plan(recipe: Recipe) -> Job:
             dp=p.dp or 1,
             fp8=_fp8(recipe),
             weight_gradients=training.weight_gradients,
+            strategy=p.strategy or "",
         ),
         data=data_parallel(recipe),
         mesh=mesh_of(recipe),

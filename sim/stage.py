@@ -25,7 +25,7 @@ from sim.operators import Operator, Share
 from sim.program import INPUT_GRADIENTS, WEIGHT_GRADIENT, Item, Kernel, Program
 from sim.quantise import is_linear
 from sim.scratch import matrices, scratch
-from sim.strategies import edges, fp8, offload, recompute, share, tp_overlap
+from sim.strategies import edges, fp8, offload, outside, recompute, share, tp_overlap
 from sim.strategies.embedding import LOGIT, embedding, head, logits
 from sim.strategies.tensor import Edge
 from sim.writer import Writer
@@ -82,6 +82,8 @@ def stage_programs(
     }
     if setting.tp_overlap:
         programs = {name: tp_overlap.cut(items, setting.tp) for name, items in programs.items()}
+    if setting.strategy:
+        programs = outside.rewritten(programs, setting.strategy)
     if setting.offload:
         own = [b for b in blocks if b.layer >= 0 and any(op.weight for op in b.operators)]
         each = {b.layer: b.plan.kept for b in own}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from sim.graph import Compute
+from sim.graph import Compute, Floats
 from sim.timeline import Timeline
 
 
@@ -38,7 +38,8 @@ def roofline(timeline: Timeline) -> pd.DataFrame:
     return out.sort_values("total_s", ascending=False, kind="stable", ignore_index=True)
 
 
-def _ratio(above: pd.Series, below: pd.Series) -> np.ndarray:
+def _ratio(above: pd.Series, below: pd.Series) -> Floats:
     """Where the lower is 0, 0: such kernels do nothing."""
     a, b = above.to_numpy(float), below.to_numpy(float)
-    return np.divide(a, b, out=np.zeros_like(a), where=b > 0)
+    out: Floats = np.divide(a, b, out=np.zeros_like(a), where=b > 0)
+    return out

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import schedules
 from schedules import Plan
+from schedules._outside import is_path, said
 from schedules._times import Seconds
 from schedules.from_csv import from_csv, shape
 from sim import config
@@ -32,12 +34,12 @@ class Asked(NamedTuple):
 
 
 def is_file(name: str) -> bool:
-    """Whether it is a file's name; that of a schedule never is.
+    """Whether it is the name of an order's file; that of a schedule never is.
 
     >>> is_file("order.csv"), is_file("gpipe"), is_file("zbx")
     (True, False, False)
     """
-    if name in schedules.names():
+    if name in schedules.names() or is_path(name):
         return False
     return name.lower().endswith(".csv") or os.path.exists(name)  # noqa: PTH110  any text
 
@@ -120,14 +122,17 @@ def _typed(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     elsewhere = {"chunks": "--chunks", **dict.fromkeys(("F", "I", "W", "p2p"), "--times")}
     takes = schedules.options(name)
     able = [key for key in takes if key not in elsewhere]
-    hints = get_type_hints(schedules.load(name))
+    function = schedules.load(name)
+    with said(name) if is_path(name) else nullcontext():
+        hints = get_type_hints(function)
     for key, value in options.items():
         if key in takes and key in elsewhere:
             raise ValueError(f"--option {key} is given by {elsewhere[key]}")
         if key not in able:
             there = f"it has {', '.join(able) or 'none'}"
             raise ValueError(f"the schedule {name} has no option {brief(key)}; {there}")
-        _one(key, value, get_args(hints[key]) or (hints[key],))
+        if key in hints:  # which a schedule outside of the package may leave out
+            _one(key, value, get_args(hints[key]) or (hints[key],))
     return dict(options)
 
 

@@ -25,7 +25,9 @@ def causes(
     """
     rows = {name: _brief(row) for name, row in rows.items()}
     longest = max((sum(row.values()) for row in rows.values()), default=1.0)
-    there = {name for row in rows.values() for name, value in row.items() if value >= THIN * longest}
+    there = {
+        name for row in rows.values() for name, value in row.items() if value >= THIN * longest
+    }
     looks = {name: _look(name) for name in sorted(there, key=_place)}
     return stacked(rows, looks, ends=ends, title=title)
 

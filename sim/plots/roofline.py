@@ -62,9 +62,7 @@ def _others(kernels: pd.DataFrame, bandwidth: float) -> str:
     )
 
 
-def _roofs(
-    axes: Axes, intensity: np.ndarray, peak: Mapping[str, float], bandwidth: float
-) -> None:
+def _roofs(axes: Axes, intensity: np.ndarray, peak: Mapping[str, float], bandwidth: float) -> None:
     """Each dtype's roof: memory bandwidth up to its ridge, the peak behind it."""
     ridges = [rate / bandwidth for rate in peak.values()]
     low = min([*intensity.tolist(), *(0.1 * ridge for ridge in ridges)]) / 2
