@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim import cluster
+from sim import cluster, config
 from sim.engine import simulate
 from sim.graph import Builder, Communication, Fixed, Graph
 from sim.hardware import ideal
-from sim.runs import prepare
+from sim.runs import prepare, run
 from sim.whatif import causal_profile, edited, link_names, parse
 
 RECIPES = Path(__file__).parents[1] / "validation" / "recipes"
@@ -185,3 +185,17 @@ def test_run_answers_what_if(traincast):
 
 def test_parse_takes_any_blanks():
     assert parse("compute*2  where  kind=a") == parse("compute * 2 where kind = a")
+
+
+def test_a_slow_rank_of_a_recipe_is_a_straggler_too():
+    """Its kernels are slow by a factor of the machine; without it the step is the healthy one."""
+    recipe = {
+        "model": {"preset": "llama3-8b", "layers": 2, "vocab": 1024},
+        "cluster": {"topology": "dgx_h100", "gpus": 4},
+        "training": {"global_batch": 8},
+    }
+    healthy = run(config.parse(recipe)).timeline.seconds
+    slow = run(config.parse(recipe | {"perturbations": [{"rank": 2, "compute": 1.3}]}))
+    graph, machine = edited(slow.timeline.graph, slow.machine, "remove stragglers")
+    assert slow.timeline.seconds > 1.2 * healthy
+    assert simulate(graph, machine).seconds == pytest.approx(healthy, rel=1e-9)

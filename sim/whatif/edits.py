@@ -52,7 +52,7 @@ def _apply(
 ) -> tuple[Graph, Machine]:
     match edit:
         case Level():
-            return levelled(graph, machine), machine
+            return levelled(graph, machine)
         case Link(name=name, factor=factor):
             return graph, _faster(machine, name, factor, links)
         case Scale(target="lag", factor=factor, where=where):
@@ -183,8 +183,8 @@ def _speeds(machine: Machine, capacity: NDArray[np.float64]) -> NDArray[np.float
     return speed
 
 
-def levelled(graph: Graph, machine: Machine) -> Graph:
-    """Every kernel with the work that takes the (lower) median of those alike on other ranks.
+def levelled(graph: Graph, machine: Machine) -> tuple[Graph, Machine]:
+    """Every kernel with the work, and factor, that take the (lower) median of those alike on ranks.
 
     Alike are kernels of the same name, stage, phase, microbatch, layer, step and stream that come
     as often before on their rank; those of communication stay as they are.
@@ -195,10 +195,12 @@ def levelled(graph: Graph, machine: Machine) -> Graph:
     frame = pd.DataFrame({key: getattr(graph, key)[ops] for key in [*keys, "rank"]})
     nth = frame.groupby([*keys, "rank"], sort=False).cumcount()
     group = frame.assign(nth=nth).groupby([*keys, "nth"], sort=False).ngroup().to_numpy()
-    order = np.lexsort((ops, machine.alone[graph.work[ops]], group))
+    factor = np.ones(len(graph)) if machine.factor is None else machine.factor.copy()
+    order = np.lexsort((ops, machine.alone[graph.work[ops]] * factor[ops], group))
     size = np.bincount(group)
     first = np.cumsum(size) - size
-    median = graph.work[ops[order[first + (size - 1) // 2]]]
+    median = ops[order[first + (size - 1) // 2]]
     work = graph.work.copy()
-    work[ops] = median[group]
-    return replace(graph, work=work)
+    work[ops], factor[ops] = graph.work[median][group], factor[median][group]
+    same = machine if machine.factor is None else replace(machine, factor=factor)
+    return replace(graph, work=work), same
