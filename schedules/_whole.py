@@ -35,7 +35,7 @@ def require_plan(found: object, name: str, ranks: int, stages: int, microbatches
 
 def _of(found: object) -> str:
     kind = type(found).__name__
-    return kind if found is None else f"a{'n' * (kind[0] in 'aeiou')} {kind}"
+    return "None" if found is None else f"a{'n' * (kind[0] in 'aeiou')} {kind}"
 
 
 def _is_step(step: object) -> bool:

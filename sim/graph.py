@@ -23,6 +23,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.html import table
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
 
@@ -144,6 +146,19 @@ class Graph:
 
     def __len__(self) -> int:
         return len(self.work)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: how much of everything there is."""
+        rows = [
+            ("ops", f"{len(self):,}"),
+            ("ranks", f"{len(self.ranks()):,}"),
+            ("streams", ", ".join([*self.streams[:6], "..."][: len(self.streams)])),
+            ("distinct works, names", f"{len(self.works):,}, {len(self.names):,}"),
+            ("waits", f"{len(self.wait_on):,}"),
+            ("collectives and messages", f"{len(self.part_work):,}"),
+            ("memory", f"{self.nbytes() / 2**20:.1f} MiB"),
+        ]
+        return table("Graph: what must happen", rows)
 
     def op(self, i: int) -> Op:
         """A readable view of op ``i``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import schedules
 from schedules._times import Seconds
 from sim import cluster as clusters
-from sim import config
+from sim import config, units
 from sim.build import training_step
 from sim.cluster import Cluster
 from sim.engine import simulate
@@ -23,6 +23,7 @@ from sim.fold import Lanes, candidates, loads
 from sim.graph import Communication, Graph
 from sim.hardware import Machine
 from sim.host import launched, waited
+from sim.html import table
 from sim.job import Job
 from sim.legality.fp8 import able as fp8_able
 from sim.model import Setting
@@ -35,7 +36,7 @@ from sim.replicas import data_parallel, mesh_of
 from sim.sections import OffloadTable
 from sim.stage_times import stage_seconds
 from sim.strategies.exchange import Policy
-from sim.summary import summary
+from sim.summary import Summary, summary
 from sim.timeline import Timeline
 
 Report = Callable[[str, int, int], object]
@@ -54,8 +55,27 @@ class Result:
     timeline: Timeline
     wall: float  # seconds that building and simulating took
 
+    def __dir__(self) -> list[str]:
+        """What one may ask of it, for completion."""
+        return [*(one.name for one in fields(self)), "summary"]
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the job, and the first of its figures."""
+        recipe, gpu = self.recipe, self.cluster.gpu.name
+        split = {axis: getattr(recipe.parallelism, axis) for axis in ("tp", "cp", "ep", "pp", "dp")}
+        said = ", ".join(f"{axis} {n}" for axis, n in split.items() if n and n > 1) or "one GPU"
+        ops = f"{len(self.timeline.graph):,} on {len(self.timeline.graph.ranks()):,} ranks"
+        rows = [
+            ("model", recipe.model.preset or recipe.model.name or "of its own"),
+            ("split", f"{said}; {recipe.schedule.name}, {recipe.microbatches} microbatches"),
+            ("step", units.seconds(self.summary["step_time_s"])),
+            *self.summary.lines(),
+            ("simulated ops", f"{ops} in {units.seconds(self.wall)}"),
+        ]
+        return table(f"Result: {recipe.cluster.gpus:,} {gpu}", rows)
+
     @cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Summary:
         """The numbers of ``summary.json``; see the README for each key."""
         folded = self.lanes.axes
         return summary(self.recipe, self.job, self.cluster, folded, self.timeline, self.wall)

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from schedules import flat
+from sim import units
 from sim.analysis import breakdown as breakdowns
 from sim.analysis.critical_path import critical_path
 from sim.analysis.idle import bubble, idle
@@ -16,6 +17,7 @@ from sim.analysis.reserved import reserved
 from sim.analysis.steps import ends, steady
 from sim.analysis.traffic import bytes_sent
 from sim.cluster import Cluster
+from sim.html import table
 from sim.job import Job
 from sim.model import model_flops
 from sim.outside import outside
@@ -29,6 +31,31 @@ SCHEMA = 1
 """Of the keys: counted up when one changes its meaning."""
 
 
+class Summary(dict[str, Any]):
+    """The figures by their keys, and a table of the first of them in notebooks."""
+
+    def _repr_html_(self) -> str:
+        return table(f"One step: {units.seconds(self['step_time_s'])}", self.lines())
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What one asks first, as text."""
+        rate = "samples" if "tokens_per_s" not in self else "tokens"
+        memory = max(self["memory"], key=lambda one: one["peak_bytes"], default=None)
+        exposed = {k: v["mean"] for k, v in self["time_s"]["exposed"].items() if v["mean"]}
+        said = [f"{name} {units.seconds(s)}" for name, s in exposed.items()]
+        idle = self["bubble"]["idle_share_of_step"]
+        out = [
+            (f"{rate} per second", f"{self[f'{rate}_per_s']:,.0f}"),
+            ("model FLOPs", f"{self['tflops_per_gpu']:.1f} TFLOP/s per GPU, MFU {self['mfu']:.1%}"),
+            ("without computing", f"{idle:.1%} of the step"),
+            ("exposed communication, mean", ", ".join(said) or "none"),
+        ]
+        if memory:
+            peak = f"{memory['peak_bytes'] / 2**30:.1f} GiB, rank {memory['rank']}"
+            out.append(("peak memory", peak))
+        return out
+
+
 def summary(
     recipe: Recipe,
     job: Job,
@@ -36,7 +63,7 @@ def summary(
     folded: Sequence[str],
     timeline: Timeline,
     wall: float,
-) -> dict[str, Any]:
+) -> Summary:
     """Every figure in SI units. FLOPs are the model's by Megatron's formula, or the hardware's.
 
     ``folded`` names the axes of which one rank stands for all, ``wall`` the seconds it all took.
@@ -48,27 +75,29 @@ def summary(
     gaps = asdict(bubble(idle(shown)))
     times = breakdowns.summary(breakdowns.breakdown(shown))
     sent = _by_rank(bytes_sent(timeline.graph))
-    return {
-        "step_time_s": step,
-        **_throughput(recipe, job, cluster, step),
-        "bubble": {**gaps, "by_cause_s": _each(gaps["by_cause_s"], steps)},
-        "time_s": _each(times, steps),
-        "bytes_sent": _each(sent, recipe.simulation.steps or 1),
-        "memory": _memory(recipe, job, cluster, timeline),
-        **_host_memory(job),
-        "critical_path_s": _each(critical_path(shown).seconds, steps),
-        **_several(job, timeline, steps),
-        "simulation": {
-            "ops": len(timeline.graph),
-            "ranks_simulated": len(timeline.graph.ranks()),
-            "folded": list(folded),
-            "engine": "simpy",
-            "seed": recipe.simulation.seed,
-            "version": version("traincast"),
-            "schema": SCHEMA,
-            "wall_s": wall,
-        },
-    }
+    return Summary(
+        {
+            "step_time_s": step,
+            **_throughput(recipe, job, cluster, step),
+            "bubble": {**gaps, "by_cause_s": _each(gaps["by_cause_s"], steps)},
+            "time_s": _each(times, steps),
+            "bytes_sent": _each(sent, recipe.simulation.steps or 1),
+            "memory": _memory(recipe, job, cluster, timeline),
+            **_host_memory(job),
+            "critical_path_s": _each(critical_path(shown).seconds, steps),
+            **_several(job, timeline, steps),
+            "simulation": {
+                "ops": len(timeline.graph),
+                "ranks_simulated": len(timeline.graph.ranks()),
+                "folded": list(folded),
+                "engine": "simpy",
+                "seed": recipe.simulation.seed,
+                "version": version("traincast"),
+                "schema": SCHEMA,
+                "wall_s": wall,
+            },
+        }
+    )
 
 
 def _host_memory(job: Job) -> dict[str, Any]:

@@ -11,7 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sim import units
 from sim.graph import PHASES, Communication, Fixed, Floats, Graph
+from sim.html import table
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +28,13 @@ class Timeline:
     def seconds(self) -> float:
         """From the first start to the last end."""
         return float(self.end.max() - self.start.min()) if len(self.graph) else 0.0
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a row per rank and stream, its ops and their seconds."""
+        streams = self.graph.by_stream()
+        rows = ((rank, of, f"{len(ops):,}", _seconds(self, ops)) for rank, of, ops in streams)
+        title = f"Timeline: {len(self.graph):,} ops in {units.seconds(self.seconds)}"
+        return table(title, rows, ("rank", "stream", "ops", "running or waiting"))
 
     def on(self, rank: int, stream: str) -> NDArray[np.int64]:
         """The ops of one stream, in the order in which they ran."""
@@ -57,6 +66,10 @@ class Timeline:
                 "end": self.end,
             }
         )
+
+
+def _seconds(timeline: Timeline, ops: NDArray[np.int64]) -> str:
+    return units.seconds(float((timeline.end[ops] - timeline.start[ops]).sum()))
 
 
 def dimension(work: object) -> str:

@@ -8,9 +8,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 import schedules
 from sim import config
+from sim.cli import app
 from sim.commands import output, starter, tables
 from sim.recipe import NOT_YET
 
@@ -48,7 +50,7 @@ def model(tmp_path) -> Path:
 
 
 PIPE = ["schedule", "gpipe", "--ranks", "4", "--microbatches", "8"]
-COMMANDS = ["run", "check", "schedule", "list", "init", "topology", "calibrate"]
+COMMANDS = sorted(get_command(app).commands)
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])

@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "validation": {"traces", "sim", "schedules", "topologies"},
 }
 ORDER = (
-    "units graph timeline longest mesh files "
+    "units html graph timeline longest mesh files "
     "topology fabric cluster collectives symmetry network "
     "hardware kernels engine "
     "resnet routing precision model recomputation families mixtures presets operators blocks "

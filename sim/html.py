@@ -1,0 +1,28 @@
+"""Small tables as HTML, for notebooks: what an object is, in a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+MOST_ROWS = 12
+_CELL = "text-align:left;padding:1px 12px 1px 0"
+
+
+def table(title: str, rows: Iterable[Sequence[object]], head: Sequence[str] = ()) -> str:
+    """A table under a title; all text is escaped, and rows beyond a dozen are only counted.
+
+    >>> table("a < b", [("x", 1)])  # doctest: +ELLIPSIS
+    '<div><b>a &lt; b</b><table>...<td style="...">x</td>...'
+    """
+    every = list(rows)
+    shown = "".join(_row(row, "td") for row in every[:MOST_ROWS])
+    if len(every) > MOST_ROWS:
+        shown += _row((f"... {len(every) - MOST_ROWS:,} more",), "td")
+    top = _row(head, "th") if head else ""
+    return f"<div><b>{escape(title)}</b><table>{top}{shown}</table></div>"
+
+
+def _row(cells: Sequence[object], tag: str) -> str:
+    inner = "".join(f'<{tag} style="{_CELL}">{escape(str(cell))}</{tag}>' for cell in cells)
+    return f"<tr>{inner}</tr>"
