@@ -176,7 +176,8 @@ def _up_projection(ops: Operators, at: dict[str, int]) -> Region:
     span = [i for i in range(at["rotary"] + 1) if ops[i].name in LATENT]
     products = sum(ops[i].saved for i in span if ops[i].name in ("q_up", "kv_up"))
     again = tuple(ops[i] for i in span)
-    return Region(again, at["attention"], span[0], products + ops[at["rotary"]].saved, products)
+    core = max(i for i, op in enumerate(ops) if op.core)
+    return Region(again, core, span[0], products + ops[at["rotary"]].saved, products)
 
 
 def _per_operator(ops: Operators, share: Share) -> Region:
