@@ -145,8 +145,7 @@ def _module(ops: Operators, name: str) -> Iterator[Region]:
     elif name in ("mlp_act", "moe_act"):
         last = at.get("fc2" if name == "mlp_act" else "expert_fc2")
         if last is not None:
-            size = ops[last].saved
-            yield Region((ops[last - 1],), last, last, size, size)
+            yield _activation(ops, last)
     elif name == "mlp" and "fc1" in at:
         span = range(at["mlp_norm"], at["mlp_residual"])
         yield _checkpointed(ops, span, ops[span[0]].saved)
@@ -169,6 +168,14 @@ def _norm(ops: Operators, norm: int, last: int) -> Region:
     """A norm, made again when the gradient of its submodule's output arrives."""
     size = sum(op.saved for op in ops[norm : last + 1] if op.name in INPUTS)
     return Region((ops[norm],), last, norm + 1, size, size)
+
+
+def _activation(ops: Operators, last: int) -> Region:
+    """The input of an MLP's last linear; of a gate in two kernels also what is between them, a
+    third of what it keeps, until its own backward."""
+    apart, size = len(ops[last - 1].forward) > 1, ops[last].saved
+    between = ops[last - 1].saved / 3 if apart else 0.0
+    return Region((ops[last - 1],), last, last - apart, size + between, size)
 
 
 def _up_projection(ops: Operators, at: dict[str, int]) -> Region:
