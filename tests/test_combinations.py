@@ -362,6 +362,7 @@ FOUND: list[dict[str, Any]] = [
     {"schedule": "zb_h1", "dp": 2, "sharded": "zero 3 deepspeed"},  # I without an embedding
     {"model": "moe", "schedule": "zb_v", "cp": 2, "pp": 2, "ep": 2},  # times of a stage with both
     {"model": "moe_unused", "dp": 4, "ep": 4, "sharded": "fsdp2"},  # ranks without any tokens
+    {"model": "moe_unused", "dp": 4, "ep": 4, "fp8": "delayed"},  # fewer than no bytes
     {"model": "moe", "tp": 2, "dp": 2, "ep": 4, "sp": True, "sharded": "zero 3"},  # one copy each
     {"model": "mtp", "schedule": "zb_h1", "pp": 2},  # two heads, whose weight gradients come later
     {"model": "moe_idle", "dp": 2, "ep": 2},  # an expert without tokens has parameters all the same

@@ -92,7 +92,7 @@ def test_the_unfused_core_by_hand() -> None:
     core = names[names.index("rotary") + 1 : names.index("projection")]
     assert core == ["scores", "softmax", "attention_dropout", "context", "context_layout"]
     shapes = {name: work.shape for name, work in (forward | backward).items()}
-    assert shapes["scores"] == shapes["context_weight_grad"][:3] + (12,) == (16, 32, 32, 12)
+    assert shapes["scores"] == (*shapes["context_weight_grad"][:3], 12) == (16, 32, 32, 12)
     assert shapes["context_weight_grad"] == (16, 32, 32, 10)
     assert shapes["context"] == shapes["context_value_grad"] == (16, 32, 10, 32)
     assert shapes["scores_query_grad"] == shapes["scores_key_grad"] == (16, 32, 12, 32)

@@ -1,4 +1,4 @@
-"""The arguments of a launch script of DeepSeek-V3, all together: what they say, and that it runs."""
+"""All arguments of a launch script of DeepSeek-V3 together: what they say, and what fits."""
 
 from __future__ import annotations
 
