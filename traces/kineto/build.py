@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,12 @@ class Aligned:
     of: Linked
     gpu: Spans
     host: Spans
+    zero: int  # the nanosecond at which the common clock is at 0
+    clock: Clock
+
+    def seconds(self, nanoseconds: Sequence[int] | array[int]) -> Floats:
+        """Instants of the rank's own clock as seconds of the common one."""
+        return self.clock((np.array(nanoseconds, np.int64) - self.zero) / 1e9)
 
     @property
     def rank(self) -> int:
@@ -54,7 +61,7 @@ def aligned(of: Linked, zero: int, clock: Clock) -> Aligned:
         start, end = times.reshape(-1, 2).T / 1e9
         return clock(start), clock(end)
 
-    return Aligned(of, spans(of.trace.gpu), spans(of.host))
+    return Aligned(of, spans(of.trace.gpu), spans(of.host), zero, clock)
 
 
 def build(ranks: Sequence[Aligned], kept: Mapping[int, Kept], met: Sequence[Met]) -> Timeline:

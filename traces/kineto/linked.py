@@ -27,9 +27,11 @@ class Linked:
     edges: list[Edge]
     host: list[HostOp]
     steps: list[int]  # ProfilerStep numbers in the file
+    step_starts: list[int]  # and when each begins, nanoseconds
     gpu_step: list[int]  # row of ``steps``; of a file without steps 0
     host_step: list[int]
     action: list[Action]
+    begun: list[int]  # nanoseconds: when each GPU op was launched, or began
 
     def kernels(self) -> list[tuple[int, Message]]:
         """Communication in launch order: (row, message) for each message."""
@@ -52,7 +54,7 @@ def linked(trace: RankTrace) -> Linked:
         trace.calls[row].start if row >= 0 else op.start
         for op, row in zip(trace.gpu, launch, strict=True)
     ]
-    steps, step_at = _steps(trace)
+    steps, step_starts, step_at = _steps(trace)
     action_at = _actions(trace)
     return Linked(
         trace,
@@ -61,21 +63,23 @@ def linked(trace: RankTrace) -> Linked:
         waits(trace, launch, said, launched),
         host,
         steps,
+        step_starts,
         [step_at(at) for at in begun],
         [step_at(op.start) for op in host],
         [action_at(at) for at in begun],
+        begun,
     )
 
 
-def _steps(trace: RankTrace) -> tuple[list[int], Callable[[int], int]]:
-    """Numbers of the steps, and the row of the one last begun (0 before the first)."""
+def _steps(trace: RankTrace) -> tuple[list[int], list[int], Callable[[int], int]]:
+    """Numbers of the steps, their starts, and the row of the one last begun (0 before the first)."""
     found = sorted(
         (mark.start, number)
         for mark in trace.marks
         if (number := names.step_of(mark.name)) is not None
     )
     starts = [start for start, _ in found]
-    return [n for _, n in found], lambda at: max(bisect_right(starts, at) - 1, 0)
+    return [n for _, n in found], starts, lambda at: max(bisect_right(starts, at) - 1, 0)
 
 
 def _actions(trace: RankTrace) -> Callable[[int], Action]:
