@@ -41,7 +41,7 @@ def microseconds(seconds) -> dict[str, float]:
 
 
 def test_by_hand(kineto):
-    """3 us until the launch, 7 to its kernel, 20, a gap of 1, 19, 4 to come back, 6 of Python, 6."""
+    """3 us until the launch, 7 to its kernel, 20, a gap of 1, 19, 4 to return, 6 of Python, 6."""
     found = host_path(read([kineto.write(events(kineto))]))
     assert microseconds(found.seconds) == pytest.approx(BY_HAND)
     assert found.span == pytest.approx(66e-6)

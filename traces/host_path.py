@@ -1,8 +1,8 @@
 """The critical path of a recording, with the host's share told apart.
 
 A simulated path has launches and lags. A recorded one runs through the host: through operators and
-calls of the driver, through Python between them, of which a profiler says nothing, through launches,
-and through calls that wait for the GPU, which take some time even when it is done.
+calls of the driver, through Python between them, of which a profiler says nothing, through
+launches, and through calls that wait for the GPU, which take some time even when it is done.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.analysis.activity import COPY, HOST, activities
+from sim.analysis.activity import HOST, activities
 from sim.analysis.critical_path import walk
 from sim.analysis.intervals import Intervals, covered_before
 from sim.analysis.path import causes
-from sim.timeline import Timeline
 from traces.kineto.names import SYNCHRONISES
 from traces.recording import Recording
 

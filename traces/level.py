@@ -57,7 +57,7 @@ def _alike(graph: Graph) -> Longs:
     frame.loc[host, "stream"] = (-1 - (threads - first)).astype(np.int64)
     nth = frame.groupby([*KEYS, "rank"], sort=False).cumcount()
     numbers = frame.assign(nth=nth).groupby([*KEYS, "nth"], sort=False).ngroup()
-    return numbers.to_numpy(np.int64)
+    return np.asarray(numbers, np.int64)
 
 
 def with_seconds(graph: Graph, seconds: Floats) -> Graph:

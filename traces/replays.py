@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from sim import whatif
 from sim.analysis.activity import HOST, activities
 from sim.engine import DeadlockError, simulate
 from sim.graph import Fixed, Floats, Graph
 from sim.hardware import ideal
 from sim.timeline import Timeline
-from sim import whatif
 from sim.whatif.grammar import Level, parse
 from traces import cut, gaps, hosts, level, own
 from traces.recording import Recording, Report, no_report

@@ -1,6 +1,8 @@
-"""Collectives and messages of a timeline by who takes part: how long they wait, how long data moves."""
+"""Collectives and messages by who takes part: how long members wait, how long data moves."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,12 +39,12 @@ def collectives(timeline: Timeline) -> pd.DataFrame:
             "transfer": timeline.end[op] - moves[op],
         }
     )
-    rows = []
-    for (name, size), of in table.groupby(["dimension", "members"], sort=True):
+    rows: list[tuple[Any, ...]] = []
+    for (name, _), of in table.groupby(["dimension", "members"], sort=True):
         ranks = of["rank"].nunique()
         rows.append(
             (
-                name, int(size), of["group"].nunique(), of["part"].nunique(),
+                str(name), int(of["members"].iloc[0]), of["group"].nunique(), of["part"].nunique(),
                 float(of["waiting"].sum() / ranks), float(of["transfer"].sum() / ranks),
                 float(of["waiting"].max()),
             )
@@ -54,7 +56,7 @@ def collectives(timeline: Timeline) -> pd.DataFrame:
 COLUMNS = ["dimension", "members", "groups", "number", "waiting_s", "transfer_s", "longest_wait_s"]
 
 
-def _frame(rows: list[tuple[object, ...]]) -> pd.DataFrame:
+def _frame(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -64,5 +66,7 @@ def _groups(graph: Graph, op: np.ndarray, members: np.ndarray) -> np.ndarray:
     begins = np.append(0, np.cumsum(members))
     ranks = graph.rank[op[order]].tolist()
     known: dict[tuple[int, ...], int] = {}
-    sets = [tuple(ranks[a:b]) for a, b in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True)]
+    sets = [
+        tuple(ranks[a:b]) for a, b in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True)
+    ]
     return np.array([known.setdefault(of, len(known)) for of in sets], np.int64)

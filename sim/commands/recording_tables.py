@@ -62,8 +62,9 @@ def _summary(found: Figures) -> str:
     ranks = len(found["ranks"])
     said = f"{found['format']}: {ranks:,} rank{'s' * (ranks != 1)}, "
     said += f"{seconds(found['span_s'])} from first start to last end"
-    if "gpu_ops" in found:
-        said += f"; {found['gpu_ops']:,} ops"
+    ops = found.get("gpu_ops", found.get("cpu_ops"))
+    if ops is not None:
+        said += f"; {ops:,} ops"
     if "gpu_ops_linked" in found:
         said += f", {found['gpu_ops_linked']:,} linked to their launch"
     if found.get("collectives"):
@@ -172,7 +173,9 @@ def _show_stragglers(late: Figures, everything: bool) -> None:
     for key, name in (("by_stage", "stage"), ("by_replica", "replica"), ("by_kind", "operations")):
         rows = [(label, f"{of:.4f}") for label, of in late.get(key, {}).items()]
         if len(rows) > 1 and (everything or key == "by_stage"):
-            _show(_some(rows, 1 << 30 if everything else 4), f"{name} alone as recorded", "slowdown")
+            _show(
+                _some(rows, 1 << 30 if everything else 4), f"{name} alone as recorded", "slowdown"
+            )
     Console().print()
     if late["worst"] is not None:
         say(straggler(late))
@@ -182,8 +185,9 @@ def _show_stragglers(late: Figures, everything: bool) -> None:
     if late.get("worst_ranks"):
         ranks = ", ".join(map(str, late["worst_ranks"][:8]))
         say(
-            f"slowest by replica and stage: rank {ranks}; without it {late['worst_ranks_share']:.1%} "
-            f"of the slowdown goes, without the last stage {late['last_stage_share']:.1%}"
+            f"slowest by replica and stage: rank {ranks}; without it "
+            f"{late['worst_ranks_share']:.1%} of the slowdown goes, without the last stage "
+            f"{late['last_stage_share']:.1%}"
         )
 
 

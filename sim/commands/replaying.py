@@ -78,8 +78,11 @@ def _show_edits(replayed: float, found: Sequence[dict[str, Any]]) -> None:
     tables.show(rows, "what if", "step", "change", "times as fast")
     columns = [{row["rank"]: row["span_s"] for row in one["per_rank"]} for one in found]
     spans = [
-        (str(row["rank"]), units.seconds(row["replayed_span_s"]))
-        + tuple(units.seconds(column[row["rank"]]) for column in columns)
+        (
+            str(row["rank"]),
+            units.seconds(row["replayed_span_s"]),
+            *(units.seconds(column[row["rank"]]) for column in columns),
+        )
         for row in found[0]["per_rank"]
     ]
     names = [f"what if {k}" for k in range(1, len(found) + 1)] if len(found) > 1 else ["what if"]

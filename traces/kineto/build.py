@@ -171,16 +171,27 @@ def _streams(one: Aligned, kept: Sequence[int]) -> dict[int, str]:
     several = len({device for device, _ in rows}) > 1
     out: dict[int, str] = {}
     for (device, stream), ops in rows.items():
+        if one.of.cpu_only:
+            name = f"cpu {stream}" if stream > 1 else "cpu" if stream else "gloo"
+            out |= _lanes(one, ops, name)
+            continue
         sorts = {"communication" if one.of.messages[k] else one.of.trace.gpu[k].kind for k in ops}
         name = f"stream {stream}" + (f" of GPU {device}" if several else "")
         if sorts in ({"communication"}, {"copy"}):
             name += f" {sorts.pop()}"
-        lanes: list[float] = []
-        for k in ops:
-            begin, finish = float(one.gpu[0][k]), float(one.gpu[1][k])
-            lane = next((n for n, until in enumerate(lanes) if until <= begin + LANE), len(lanes))
-            lanes[lane : lane + 1] = [max(finish, *lanes[lane : lane + 1], finish)]
-            out[k] = f"{name} ({lane + 1})" if lane else name
+        out |= _lanes(one, ops, name)
+    return out
+
+
+def _lanes(one: Aligned, ops: Sequence[int], name: str) -> dict[int, str]:
+    """What overlaps on one stream is put on lanes of it."""
+    out = {}
+    lanes: list[float] = []
+    for k in ops:
+        begin, finish = float(one.gpu[0][k]), float(one.gpu[1][k])
+        lane = next((n for n, until in enumerate(lanes) if until <= begin + LANE), len(lanes))
+        lanes[lane : lane + 1] = [max(finish, *lanes[lane : lane + 1], finish)]
+        out[k] = f"{name} ({lane + 1})" if lane else name
     return out
 
 

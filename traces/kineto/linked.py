@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from traces.kineto import names
+from traces.kineto.cpu import edges, on_cpu
 from traces.kineto.host import HostOp, host_ops
 from traces.kineto.link import launches, messages
 from traces.kineto.message import Message
@@ -32,6 +33,7 @@ class Linked:
     host_step: list[int]
     action: list[Action]
     begun: list[int]  # nanoseconds: when each GPU op was launched, or began
+    cpu_only: bool  # there is no GPU: its ops are the CPU's and gloo's
 
     def kernels(self) -> list[tuple[int, Message]]:
         """Communication in launch order: (row, message) for each message."""
@@ -46,6 +48,7 @@ class Linked:
 
 def linked(trace: RankTrace) -> Linked:
     """Find all relations inside one rank."""
+    cpu_only = on_cpu(trace)
     launch = launches(trace)
     said = messages(trace, launch)
     launched = Launched(trace, launch)
@@ -60,7 +63,7 @@ def linked(trace: RankTrace) -> Linked:
         trace,
         launch,
         said,
-        waits(trace, launch, said, launched),
+        edges(trace) if cpu_only else waits(trace, launch, said, launched),
         host,
         steps,
         step_starts,
@@ -68,11 +71,12 @@ def linked(trace: RankTrace) -> Linked:
         [step_at(op.start) for op in host],
         [action_at(at) for at in begun],
         begun,
+        cpu_only,
     )
 
 
 def _steps(trace: RankTrace) -> tuple[list[int], list[int], Callable[[int], int]]:
-    """Numbers of the steps, their starts, and the row of the one last begun (0 before the first)."""
+    """Numbers of the steps, their starts, and the row of the last begun (0 before the first)."""
     found = sorted(
         (mark.start, number)
         for mark in trace.marks

@@ -64,7 +64,10 @@ def read(
             [w for trace in traces for w in trace.warnings] + warned + _warnings(placed, kept)
         ),
         operators={
-            key: of for one in placed for key, of in busy(one, selection, first, began).items()
+            key: of
+            for one in placed
+            if not one.of.cpu_only
+            for key, of in busy(one, selection, first, began).items()
         },
         clock_offsets={rank: clock.offset for rank, clock in clocks.items()},
         clock_drifts={rank: clock.drift for rank, clock in clocks.items()},
@@ -161,10 +164,10 @@ def _step(one: Aligned, number: int | None) -> int | None:
 
 def _ops(ranks: Sequence[Aligned], kept: Mapping[int, Kept]) -> dict[str, int]:
     rows = [(one, k) for one in ranks for k in kept[one.rank].gpu]
-    return {
-        "gpu_ops": len(rows),
-        "gpu_ops_linked": sum(one.of.launch[k] >= 0 for one, k in rows),
-    }
+    linked = sum(one.of.launch[k] >= 0 for one, k in rows)
+    if ranks and all(one.of.cpu_only for one in ranks):
+        return {"cpu_ops": len(rows)}
+    return {"gpu_ops": len(rows), "gpu_ops_linked": linked}
 
 
 def _counts(
@@ -188,7 +191,9 @@ def _warnings(ranks: Sequence[Aligned], kept: Mapping[int, Kept]) -> list[str]:
     for one in ranks:
         gpu = kept[one.rank].gpu
         unlinked = sum(one.of.launch[k] < 0 for k in gpu)
-        if not gpu:
+        if one.of.cpu_only:
+            out.append(f"rank {one.rank} has no GPU op: operators of its CPU are taken as kernels")
+        elif not gpu:
             out.append(f"rank {one.rank} has no GPU op in what was read (was CUDA recorded?)")
         elif unlinked:
             out.append(
