@@ -93,13 +93,17 @@ def data(shared: Path) -> Path:
 
 @pytest.mark.parametrize("name", list(HTA))
 def test_length_and_split_are_those_of_hta(data, name):
-    """Within 0.2 %: what is left are calls that wait, which HTA takes to be nothing."""
+    """To a microsecond but for cuda_event_sync, where HTA counts two calls as nothing, 3 and 1 us.
+
+    In alexnet HTA has no edge for a microsecond between two kernels of different streams.
+    """
     annotation, instance, theirs = HTA[name]
     found = host_path(read([data / name], Selection(annotation=annotation, instance=instance)))
-    assert 1e6 * found.length == pytest.approx(sum(theirs.values()), rel=2e-3)
+    apart = 4.01 if name == "cuda_event_sync" else 1.01
+    assert 1e6 * found.length == pytest.approx(sum(theirs.values()), abs=apart)
     seconds = microseconds(found.seconds)
     gpu = sum(of for cause, of in seconds.items() if cause.startswith(("compute", "copy")))
-    assert seconds["host operators"] == pytest.approx(theirs["host"], rel=2e-3)
+    assert seconds["host operators"] == pytest.approx(theirs["host"], abs=apart)
     assert [gpu, seconds["launch"]] == pytest.approx([theirs["gpu"], theirs["launch"]])
     assert seconds.get("gap", 0.0) == pytest.approx(theirs.get("gap", 0.0), abs=1.01)
 
