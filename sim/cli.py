@@ -435,32 +435,55 @@ def analyze(
     ] = None,
     to: Annotated[
         tuple[str, Path] | None,
-        typer.Option(metavar="FORMAT FILE", help="Write it in a format, such as perfetto.json.gz."),
+        typer.Option(
+            metavar="FORMAT PATH",
+            help="Write it: perfetto FILE.json.gz, or chakra FOLDER (a file per rank).",
+        ),
     ] = None,
+    annotation: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only what was launched inside an annotation."),
+    ] = None,
+    instance: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Which one of that name, from 0.")
+    ] = 0,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", parser=_path, help="Draw the timeline and critical path."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Show all rows of all tables.")] = False,
     json: Json = False,
 ) -> None:
-    """Say what a recorded run did: shares of time, overlap, who keeps the others waiting."""
-    from sim.commands import output, recordings, tables, values
+    """Say what a recorded run did and why it took so long: path, idle time, overlap, stragglers."""
+    from sim.commands import output, recording_tables, recordings, tables, values
     from sim.commands.progress import progress
     from traces import reading
     from traces.recording import Selection
 
     some_ranks = None if ranks is None else values.ranks(ranks, 1 << 20)
     some_time = None if window is None else values.window(window)
-    write = None if to is None else recordings.writer(to[0])
+    for path in traces:
+        output.apart({"--plot": plot, "--to": to[1] if to else None}, path)
     if to:
-        output.replaceable(to[1])
+        recordings.writer(to[0])
+        if to[0] != "chakra":
+            output.replaceable(to[1])
+    if plot:
+        output.picture(plot)
+    selection = Selection(step, some_ranks, some_time, annotation, instance)
     with progress() as report:
-        recording = reading.read(traces, Selection(step, some_ranks, some_time), report)
+        recording = reading.read(traces, selection, report)
         report("analysis", 0, 0)
         found = recordings.figures(recording)
-        if to and write:
-            recordings.convert(recording, write, to[1])
+        if to:
+            recordings.convert(recording, *to)
+        if plot:
+            recordings.draw(recording, plot)
     if json:
         output.print_json(found)
         return
-    recordings.show_figures(found)
-    tables.show_files([to[1]] if to else [])
+    recording_tables.show_figures(found, everything)
+    tables.show_files([*([to[1]] if to else []), *([plot] if plot else [])])
 
 
 @app.command(epilog="Example: traincast calibrate h100 --write")
@@ -517,7 +540,7 @@ def validate(
         errors.show_errors(found)
 
 
-@app.command(epilog="Example: traincast replay trace.parquet --hosts none")
+@app.command(epilog='Example: traincast replay traces/ --what-if "remove stragglers"')
 def replay(
     traces: Annotated[
         list[Path], typer.Argument(help="Recorded traces: files, or a folder.", metavar="TRACE...")
@@ -526,8 +549,9 @@ def replay(
         str | None,
         typer.Option(
             metavar="HOW",
-            help="Time of the host between ops: anchored (as recorded), modelled (as it usually "
-            "is), or none. The first that the format has unless given.",
+            help="Time of the host between ops: anchored (as recorded), modelled (its gaps and "
+            "waits, or as it usually is), or none: calls in the same order that take no time, so "
+            "the least that a faster host could give. The first that the format has unless given.",
         ),
     ] = None,
     step: Annotated[
@@ -543,9 +567,17 @@ def replay(
         Path | None,
         typer.Option(metavar="FILE", parser=_path, help="Write the replayed timeline here."),
     ] = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="EDIT",
+            help="'compute * 0.8 where kind=gemm', 'launch * 0.5', 'remove stragglers'; repeat for "
+            "more. The host then keeps its gaps, not its times (modelled).",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Simulate a recorded run again from its operations, and say how far off that is."""
+    """Simulate a recorded run again from its operations: how far off that is, or what if."""
     from sim.commands import output, replaying, values
     from sim.commands.progress import progress
     from traces import perfetto, reading, replays
@@ -559,9 +591,16 @@ def replay(
     some_time = None if window is None else values.window(window)
     with progress() as report:
         # gaps of a step are learnt from the others, so these are read too
-        read_step = None if hosts == "modelled" else step
+        read_step = None if hosts == "modelled" and not what_if else step
         selection = Selection(read_step, some_ranks, some_time)
-        found = replays.replay(reading.read(traces, selection, report), hosts, report)
+        recording = reading.read(traces, selection, report)
+        if what_if and hosts is None:
+            hosts = replays.usual(recording.format)
+        found = replays.replay(recording, hosts, report)
+        edited = {
+            edit: replays.replay(recording, hosts, report, edit)
+            for edit in replays.together(what_if or ())
+        }
         if step != read_step and step is not None:
             found = replays.only(found, step)
         if out:
@@ -570,6 +609,8 @@ def replay(
                     found.timeline, temporary, ranks=found.timeline.graph.ranks().tolist()
                 )
     result = replaying.figures(found)
+    if edited:
+        result["what_if"] = replaying.edits(found, edited)
     if json:
         output.print_json(result)
         return
