@@ -78,6 +78,9 @@ class Costs:
     sizes: tuple[Size, ...] = ()
     bytes: float = 0.0  # of the messages from which the spreads were taken
     sources: Mapping[str, str] = field(default_factory=dict)  # file name: SHA-256
+    busier: float = 1.0
+    """By how much all spreads are stretched: steps that were timed but not traced show how loaded
+    the machine was otherwise."""
 
     def more(self, size: float) -> Size:
         """What a message costs more than those measured; linear between sizes and beyond them."""
@@ -109,6 +112,7 @@ def load(path: Path) -> Costs:
             tuple(Size(n, w * 1e-6, c * 1e-6) for n, w, c in found["messages"]["sizes"]),
             float(found["messages"]["bytes"]),
             dict(found["sources"]),
+            float(found["busier"]),
         )
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise ValueError(f"{path} holds no costs of a process: {error}") from error
@@ -119,6 +123,7 @@ def save(costs: Costs, path: Path, command: str) -> None:
     sizes = [[s.bytes, _us(s.wire), _us(s.copy)] for s in costs.sizes]
     content: dict[str, Any] = {
         "name": costs.name,
+        "busier": round(costs.busier, 4),
         "sources": dict(costs.sources),
         "messages": {"bytes": costs.bytes, "sizes": sizes},
         "spreads_us": {key: [_us(s) for s in of.bins] for key, of in costs.spreads.items()},
@@ -126,6 +131,7 @@ def save(costs: Costs, path: Path, command: str) -> None:
     lines = [
         f"# Costs of a process that runs a pipeline, fitted by {command}",
         "# spreads_us: means of equal shares of the ordered samples, microseconds",
+        "# busier: all spreads are stretched by that, from traced steps to all that were timed",
         "# messages.sizes: bytes; microseconds more until it is there; of the sender's call",
     ]
     write_text(path, "\n".join([*lines, "", _compact(tomli_w.dumps(content))]))

@@ -40,16 +40,16 @@ class Draw:
     """Costs drawn one after another from a seeded generator; without a seed, their means."""
 
     def __init__(self, costs: Costs, seed: int | None) -> None:
-        self._spreads = costs.spreads
+        self._spreads, self._busier = costs.spreads, costs.busier
         self._rng = None if seed is None else np.random.default_rng(seed)
 
     def __call__(self, *names: str) -> tuple[float, ...]:
         """Seconds of these costs, all at the same quantile."""
         spreads = [self._spreads[name] for name in names]
         if self._rng is None:
-            return tuple(of.mean for of in spreads)
+            return tuple(of.mean * self._busier for of in spreads)
         at = float(self._rng.random())
-        return tuple(of.at(at) for of in spreads)
+        return tuple(of.at(at) * self._busier for of in spreads)
 
 
 class _Posted(NamedTuple):

@@ -19,6 +19,7 @@ from validation.runtime.costs import Costs, Size, Spread, spread
 from validation.runtime.gaps import ENTER, FINISH, HEAD, LOSS, NEXT, ONWARD, RESUME, gaps
 from validation.runtime.graph import Load
 from validation.runtime.load import load
+from validation.runtime.predict import timeline
 
 Samples = defaultdict[str, list[float]]
 KINDS = {Compute: COMPUTE, Post: POST, Wait: WAIT}
@@ -42,8 +43,19 @@ def fit(runs: Sequence[RecordedRun], name: str, sizes: Sequence[Size] = ()) -> C
             _collect(what, step, found)
     return Costs(
         name, _spreads(found), tuple(sizes), runs[0].message_bytes(),
-        {run.path.name: run.digest for run in runs},
+        {run.path.name: run.digest for run in runs}, _busier(runs),
     )  # fmt: skip
+
+
+def _busier(runs: Sequence[RecordedRun]) -> float:
+    """What all timed steps cost beyond their stages' own time, over what the traced ones did."""
+    timed = traced = 0.0
+    for run in runs:
+        free = Costs("none", defaultdict(Spread))
+        bare = float(timeline(load(run), free).end.max())
+        timed += float(np.mean(run.seconds)) - bare
+        traced += float(np.mean([step.seconds for step in run.steps])) - bare
+    return timed / traced if min(timed, traced) > 0 else 1.0
 
 
 def check(what: Load, step: StepCalls, where: str) -> None:
@@ -117,15 +129,17 @@ def _split(call: Post, ran: Recorded, posted: dict[Move, Posted]) -> Iterator[tu
 
 
 def _arrival(call: Wait, ran: Recorded, posted: dict[Move, Posted]) -> Iterator[tuple[str, float]]:
-    """Seconds until the last message of a wait was there, since both its ends had been posted."""
+    """Seconds until the last message that a wait received was there, since both ends were posted.
+
+    A wait that ends with a send, which its receiver took late, says nothing of what it received.
+    """
 
     def ready(end: Move) -> float:
         return max(posted[end].start, posted[end.other].start)
 
     last = max(call.ends, key=ready)
-    receive, send = (last, last.other) if last.end == "RECV" else (last.other, last)
-    if ran.start - ready(last) <= LATEST:
-        early = posted[receive].start < posted[send].start
+    if last.end == "RECV" and ran.start - ready(last) <= LATEST:
+        early = posted[last].start < posted[last.other].start
         yield ("early" if early else "late"), ran.end - ready(last)
 
 
