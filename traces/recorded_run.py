@@ -59,6 +59,7 @@ class RecordedRun:
     orders: Rows  # what torch's runtime was told to do, messages included; empty for torch's loops
     seconds: Sequence[float]  # of all steps that were timed, more than those with calls
     steps: Sequence[StepCalls]
+    numbers: Sequence[int]  # what the file calls these steps
 
     @property
     def name(self) -> str:
@@ -92,13 +93,15 @@ def read(path: Path) -> RecordedRun:
         content = orjson.loads(text)
         about, events = content["otherData"], content["traceEvents"]
         settings = {"world": about.get("world"), **about["cfg"]}
+        steps = _steps(events, int(settings["world"]))
         return RecordedRun(
             path,
             hashlib.sha256(text).hexdigest(),
             settings,
             _orders(about.get("orders") or {}),
             [float(ms) / 1e3 for ms in about["step_ms_all"]],
-            _steps(events, int(settings["world"])),
+            list(steps.values()),
+            list(steps),
         )
     except (OSError, EOFError, orjson.JSONDecodeError, KeyError, TypeError, SyntaxError) as error:
         raise ValueError(f"{path} is not a run that the recorder wrote: {error!r}") from error
@@ -117,7 +120,7 @@ def _quoted(cell: str | None) -> str:
     return f'"{cell}"' if cell else ""
 
 
-def _steps(events: Sequence[Mapping[str, Any]], ranks: int) -> list[StepCalls]:
+def _steps(events: Sequence[Mapping[str, Any]], ranks: int) -> dict[int, StepCalls]:
     calls: dict[int, list[list[Call]]] = {}
     bounds: dict[int, dict[int, tuple[float, float]]] = {}
     for event in sorted(events, key=lambda event: event.get("ts", 0.0)):
@@ -132,11 +135,11 @@ def _steps(events: Sequence[Mapping[str, Any]], ranks: int) -> list[StepCalls]:
             mine[event["pid"]].append(call)
     if not calls or bounds.keys() < calls.keys():
         raise KeyError("steps")
-    return [
-        StepCalls(
+    return {
+        number: StepCalls(
             calls[number],
             [bounds[number][rank][0] for rank in range(ranks)],
             [bounds[number][rank][1] for rank in range(ranks)],
         )
         for number in sorted(calls)
-    ]
+    }

@@ -19,7 +19,7 @@ from sim.files import write_text
 
 Floats = NDArray[np.float64]
 
-FOLDER = Path(__file__).parent / "costs"
+FOLDER = Path(__file__).parent / "frozen"
 STEPS = 20  # a distribution is kept as that many bins of equal probability
 
 

@@ -57,7 +57,7 @@ def _stages(run: RecordedRun) -> Stages:
 
 
 def violations(run: RecordedRun) -> list[str]:
-    """Where the order that ran is not the plan, step for step: a sentence each, by step and rank."""
+    """Where the order that ran is not the plan: of each step and rank the first place."""
     planned = flat(plan(run))
     out = []
     for number, step in enumerate(run.steps):
