@@ -495,8 +495,8 @@ def validate(
     tables: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Tables of published figures, all unless given; or the word recorded, and files or "
-            "folders of recorded pipelines (ours unless given).",
+            help="Tables of published figures, all unless given; or the word recorded, and files "
+            "or folders of recorded pipelines (ours unless given).",
             metavar="[SET]...",
         ),
     ] = None,
@@ -528,7 +528,7 @@ def validate(
     seed: Annotated[int, typer.Option(metavar="N", help="Recorded: of the draws.")] = 0,
     json: Json = False,
 ) -> None:
-    """Predict published figures of real runs, or recorded pipelines, and say how far off that is."""
+    """Predict published figures of real runs, or recorded runs, and say how far off that is."""
     from sim.commands import errors, output, recorded
     from sim.commands.tables import show_files
 
@@ -541,8 +541,8 @@ def validate(
         return
     if calibrate or freeze or plot:
         raise ValueError("--calibrate, --freeze and --plot go with: traincast validate recorded")
-    found = errors.validate(tables or (), out)
-    output.print_json(found) if json else errors.show_errors(found)
+    figures = errors.validate(tables or (), out)
+    output.print_json(figures) if json else errors.show_errors(figures)
 
 
 @app.command(epilog="Example: traincast replay trace.parquet --hosts none")

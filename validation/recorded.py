@@ -15,12 +15,13 @@ from validation.runtime.align import (
     Aligned,
     align,
     duration_errors,
+    errors_in_step,
     predicted_ranks,
     recorded_ranks,
     start_errors,
 )
 from validation.runtime.costs import Costs
-from validation.runtime.load import load, plan, violations
+from validation.runtime.load import load, model, plan, violations
 from validation.runtime.measure import fit, sizes
 from validation.runtime.predict import DRAWS, Prediction, predict
 from validation.runtime.waterfall import waterfall
@@ -126,6 +127,11 @@ def _compare(run: RecordedRun, fitted: Mapping[str, Costs], draws: int, seed: in
     name = kind(run)
     if name not in fitted:
         raise ValueError(f"{run.path} is of class {name}, for which --calibrate names no recording")
+    if fitted[name].model != model(run):
+        raise ValueError(
+            f"{run.path} has stages of {model(run)}, and costs are known of {fitted[name].model}; "
+            "--calibrate a recording of such stages"
+        )
     what = load(run)
     predicted = predict(what, fitted[name], draws, seed)
     rows = align(run, predicted)
@@ -156,7 +162,8 @@ def _total(name: str, outcome: Outcome) -> dict[str, Any]:
 
 def _run(of: Compared) -> dict[str, Any]:
     run, step = of.run, of.measured
-    traced = [one.seconds for one in run.steps]
+    traced = float(np.median([one.seconds for one in run.steps]))
+    in_step = errors_in_step(of.rows, traced, of.predicted.seconds)
     return {
         "id": run.name,
         "class": of.kind,
@@ -167,8 +174,9 @@ def _run(of: Compared) -> dict[str, Any]:
         "mean_costs_s": float(of.predicted.timeline.end.max()),
         "steps": len(run.seconds),
         "spread": float(np.std(run.seconds) / np.mean(run.seconds)),
-        "traced_s": float(np.median(traced)),
+        "traced_s": traced,
         "start_error": start_errors(of.rows, step)._asdict(),
+        "start_error_in_step": in_step._asdict(),
         "duration_error": duration_errors(of.rows, step)._asdict(),
         "recorded_ranks": _rows(recorded_ranks(run)),
         "predicted_ranks": _rows(predicted_ranks(of.predicted)),

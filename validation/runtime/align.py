@@ -72,6 +72,12 @@ def start_errors(rows: Iterable[Aligned], step: float) -> Errors:
     return _errors([row.predicted_start - row.recorded_start for row in rows], step)
 
 
+def errors_in_step(rows: Iterable[Aligned], recorded: float, predicted: float) -> Errors:
+    """Of the starts as shares of their own step, which take so many seconds."""
+    shares = [row.predicted_start / predicted - row.recorded_start / recorded for row in rows]
+    return _errors(shares, 1.0)
+
+
 def duration_errors(rows: Iterable[Aligned], step: float) -> Errors:
     """Of what each compute took."""
     return _errors([row.predicted_seconds - row.recorded_seconds for row in rows], step)

@@ -81,6 +81,8 @@ class Costs:
     busier: float = 1.0
     """By how much all spreads are stretched: steps that were timed but not traced show how loaded
     the machine was otherwise."""
+    model: Mapping[str, int] = field(default_factory=dict)
+    """Of real layers: width, sequence, microbatch, heads."""
 
     def more(self, size: float) -> Size:
         """What a message costs more than those measured; linear between sizes and beyond them."""
@@ -113,6 +115,7 @@ def load(path: Path) -> Costs:
             float(found["messages"]["bytes"]),
             dict(found["sources"]),
             float(found["busier"]),
+            dict(found["model"]),
         )
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise ValueError(f"{path} holds no costs of a process: {error}") from error
@@ -125,6 +128,7 @@ def save(costs: Costs, path: Path, command: str) -> None:
         "name": costs.name,
         "busier": round(costs.busier, 4),
         "sources": dict(costs.sources),
+        "model": dict(costs.model),
         "messages": {"bytes": costs.bytes, "sizes": sizes},
         "spreads_us": {key: [_us(s) for s in of.bins] for key, of in costs.spreads.items()},
     }

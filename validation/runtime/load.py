@@ -56,6 +56,13 @@ def _stages(run: RecordedRun) -> Stages:
     return Stages(None, int(run.settings.get("layers", 1)))
 
 
+def model(run: RecordedRun) -> dict[str, int]:
+    """What decides how long a real layer takes; nothing for timed stages."""
+    if run.settings.get("mode") == "virtual":
+        return {}
+    return {key: int(run.settings[key]) for key in ("d", "seq", "mb", "heads")}
+
+
 def violations(run: RecordedRun) -> list[str]:
     """Where the order that ran is not the plan: of each step and rank the first place."""
     planned = flat(plan(run))

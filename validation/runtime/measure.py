@@ -18,7 +18,7 @@ from validation.runtime.calls import Call, Compute, Post, Wait
 from validation.runtime.costs import Costs, Size, Spread, spread
 from validation.runtime.gaps import ENTER, FINISH, HEAD, LOSS, NEXT, ONWARD, RESUME, gaps
 from validation.runtime.graph import Load
-from validation.runtime.load import load
+from validation.runtime.load import load, model
 from validation.runtime.predict import timeline
 
 Samples = defaultdict[str, list[float]]
@@ -35,6 +35,10 @@ class Posted(NamedTuple):
 
 def fit(runs: Sequence[RecordedRun], name: str, sizes: Sequence[Size] = ()) -> Costs:
     """Costs that these runs show. Raises ValueError for runs whose calls are not torch's."""
+    if len({(run.message_bytes(), *model(run).items()) for run in runs}) > 1:
+        raise ValueError(
+            "costs are fitted to runs with messages of one size and stages of one kind"
+        )
     found: Samples = defaultdict(list)
     for run in runs:
         what = load(run)
@@ -43,7 +47,7 @@ def fit(runs: Sequence[RecordedRun], name: str, sizes: Sequence[Size] = ()) -> C
             _collect(what, step, found)
     return Costs(
         name, _spreads(found), tuple(sizes), runs[0].message_bytes(),
-        {run.path.name: run.digest for run in runs}, _busier(runs),
+        {run.path.name: run.digest for run in runs}, _busier(runs), model(runs[0]),
     )  # fmt: skip
 
 
