@@ -19,6 +19,7 @@ class Compute(NamedTuple):
 
     step: Step
     loss: bool
+    paired: bool = False  # a member of an overlapped pair
 
 
 class Post(NamedTuple):
@@ -73,7 +74,7 @@ def _runtime(row: Sequence[Step | Pair | Move | str], last: int) -> Iterator[Cal
             for step in members(action):
                 if step.kind != "W" and (needed := _end(step, "RECV")) in received:
                     yield Wait((needed,))
-                yield _compute(step, last)
+                yield _compute(step, last)._replace(paired=isinstance(action, Pair))
     for action in reversed(row):
         if isinstance(action, Move) and action.end == "SEND":
             yield Wait((action,))

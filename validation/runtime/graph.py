@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schedules import Step
 from schedules._csv import Move
 from sim.graph import Builder, Fixed, Graph
 from validation.runtime.calls import Call, Compute, Post, Program, Wait
@@ -26,6 +25,13 @@ class Stages(NamedTuple):
 
     seconds: Mapping[str, float] | None  # of F, I and W, of timed stages; None: real layers
     layers: int = 1  # of a stage with real layers
+    overlap: float = 1.0  # of a pair: the time of a member over that of the step alone
+
+    def nominal(self, call: Compute) -> float:
+        """Seconds that a timed compute is meant to take."""
+        assert self.seconds is not None
+        kinds = "IW" if call.step.kind == "B" else call.step.kind
+        return sum(self.seconds[kind] for kind in kinds) * (self.overlap if call.paired else 1.0)
 
 
 class Load(NamedTuple):
@@ -95,7 +101,7 @@ def _ops(
 ) -> Iterator[tuple[str, str, float, Move | None]]:
     """Name, stream and seconds of a call's ops, and which end of a message each begins."""
     if isinstance(call, Compute):
-        yield str(call.step), "compute", _seconds(call.step, stages, draw), None
+        yield str(call.step), "compute", _seconds(call, stages, draw), None
     elif isinstance(call, Post):
         for end in call.ends:
             name = "isend" if end.end == "SEND" else "irecv"
@@ -104,11 +110,10 @@ def _ops(
         yield "wait" if call else "end", "host", 0.0, None
 
 
-def _seconds(step: Step, stages: Stages, draw: Draw) -> float:
+def _seconds(call: Compute, stages: Stages, draw: Draw) -> float:
     if stages.seconds is None:
-        return draw(step.kind)[0] * stages.layers
-    kinds = "IW" if step.kind == "B" else step.kind
-    return sum(stages.seconds[kind] for kind in kinds) + draw("over")[0]
+        return draw(call.step.kind)[0] * stages.layers
+    return stages.nominal(call) + draw("over")[0]
 
 
 def _place(call: Call | None) -> dict[str, Any]:

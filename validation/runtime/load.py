@@ -52,7 +52,8 @@ def _program(run: RecordedRun) -> Program:
 
 def _stages(run: RecordedRun) -> Stages:
     if run.settings.get("mode") == "virtual":
-        return Stages({kind: float(run.settings["T"][kind]) for kind in "FIW"})
+        seconds = {kind: float(run.settings["T"][kind]) for kind in "FIW"}
+        return Stages(seconds, overlap=float(run.settings.get("overlap", 1.0)))
     return Stages(None, int(run.settings.get("layers", 1)))
 
 

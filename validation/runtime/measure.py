@@ -115,12 +115,10 @@ def _gaps(
 
 
 def _computed(what: Load, call: Compute, seconds: float) -> Iterator[tuple[str, float]]:
-    kind = call.step.kind
     if what.stages.seconds is None:
-        yield kind, seconds / what.stages.layers
+        yield call.step.kind, seconds / what.stages.layers
     else:
-        of = what.stages.seconds
-        yield "over", seconds - sum(of[k] for k in ("IW" if kind == "B" else kind))
+        yield "over", seconds - what.stages.nominal(call)
 
 
 def _split(call: Post, ran: Recorded, posted: dict[Move, Posted]) -> Iterator[tuple[str, float]]:
