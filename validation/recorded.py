@@ -89,6 +89,8 @@ def validate(
                 raise ValueError(
                     f"costs were fitted to {path}, so it cannot show how good they are"
                 )
+    if not runs:
+        raise ValueError(f"costs were fitted to all recordings there are: {', '.join(left_out)}")
     compared = []
     for number, run in enumerate(runs):
         if progress:

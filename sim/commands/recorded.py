@@ -110,14 +110,12 @@ def _show_ranks(run: Figures) -> None:
     rows = [
         (
             str(one["rank"]),
-            *(_ms(of[key]) for key in ("busy_s", "idle_s") for of in (one, two)),
-            *(f"{of[key]:.1%}" for key in ("bubble", "overlap") for of in (one, two)),
+            *(f"{_ms(one[key])} / {_ms(two[key])}" for key in ("busy_s", "idle_s")),
+            *(f"{one[key]:.1%} / {two[key]:.1%}" for key in ("bubble", "overlap")),
         )
         for one, two in pairs
     ]
-    names = [f"{key}\n{who}" for key in ("busy, ms", "idle, ms", "bubble", "overlap")
-             for who in ("recorded", "predicted")]  # fmt: skip
-    show(rows, "rank", *names)
+    show(rows, "rank", "busy, ms", "idle, ms", "bubble", "overlap", title="recorded / predicted")
 
 
 def _cells(run: Figures) -> tuple[str, ...]:

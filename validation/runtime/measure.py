@@ -23,7 +23,8 @@ from validation.runtime.predict import timeline
 
 Samples = defaultdict[str, list[float]]
 KINDS = {Compute: COMPUTE, Post: POST, Wait: WAIT}
-LATEST = 1e-3  # a wait that begins longer after a message could be there does not show when it was
+LONG = 1e-3  # a receive that takes so many seconds to post tells nothing of its message
+DIRECT = 1e-4  # seconds between two calls with none between them, at most
 
 
 class Posted(NamedTuple):
@@ -133,16 +134,21 @@ def _split(call: Post, ran: Recorded, posted: dict[Move, Posted]) -> Iterator[tu
 def _arrival(call: Wait, ran: Recorded, posted: dict[Move, Posted]) -> Iterator[tuple[str, float]]:
     """Seconds until the last message that a wait received was there, since both ends were posted.
 
-    A wait that ends with a send, which its receiver took late, says nothing of what it received.
+    Only where the wait saw it come: it had begun before the send, or right behind the receive. And
+    one that ends with a send, which its receiver took late, says nothing of what it received.
     """
 
     def ready(end: Move) -> float:
         return max(posted[end].start, posted[end.other].start)
 
     last = max(call.ends, key=ready)
-    if last.end == "RECV" and ran.start - ready(last) <= LATEST:
-        early = posted[last].start < posted[last.other].start
-        yield ("early" if early else "late"), ran.end - ready(last)
+    if last.end == "SEND":
+        return
+    if posted[last].start < posted[last.other].start:
+        if ran.start <= ready(last):
+            yield "early", ran.end - ready(last)
+    elif ran.start - posted[last].end <= DIRECT and ran.start - ready(last) <= LONG:
+        yield "late", ran.end - ready(last)
 
 
 def _spreads(found: Samples) -> dict[str, Spread]:
@@ -156,8 +162,8 @@ def _spreads(found: Samples) -> dict[str, Spread]:
             out[LOSS] = _less(found[whole], out[known].mean)
     if FINISH not in out and found.get(f"{RESUME}+{FINISH}"):
         out[FINISH] = _less(found[f"{RESUME}+{FINISH}"], out[RESUME].mean)
-    if ONWARD not in out and RESUME in out:
-        out[ONWARD] = out[RESUME]  # no compute follows another at once: taken to be as a call
+    if ONWARD not in out and LOSS in out and found.get(f"{ONWARD}+{LOSS}"):
+        out[ONWARD] = _less(found[f"{ONWARD}+{LOSS}"], out[LOSS].mean)
     for key in (HEAD, RESUME, ONWARD, NEXT, ENTER, FINISH, LOSS, "early", "late", "isend", "irecv"):
         out.setdefault(key, Spread())
     return out
