@@ -510,34 +510,62 @@ def calibrate(
         print(f"# wrote {file}")
 
 
-@app.command(epilog="Example: traincast validate korthikanti2022_table4")
+@app.command(
+    epilog="Examples: traincast validate korthikanti2022_table4; "
+    "traincast validate recorded runs/ --calibrate runs/1F1B.json.gz"
+)
 def validate(
     tables: Annotated[
         list[str] | None,
-        typer.Argument(help="Tables of published figures; all unless given.", metavar="[SET]..."),
+        typer.Argument(
+            help="Tables of published figures, all unless given; or the word recorded, and files "
+            "or folders of recorded pipelines (ours unless given).",
+            metavar="[SET]...",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", parser=_path, help="Write the tables as Markdown."),
     ] = None,
+    calibrate: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Recorded: fit costs to this run and predict the others; also the JSON of a p2p "
+            "sweep. May be given several times.",
+        ),
+    ] = None,
+    freeze: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Recorded: write the fitted costs there, and stop."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", parser=_path, help="Recorded: draw one run above its prediction."
+        ),
+    ] = None,
+    draws: Annotated[
+        int, typer.Option(metavar="N", help="Recorded: steps with costs drawn at random.")
+    ] = 40,
+    seed: Annotated[int, typer.Option(metavar="N", help="Recorded: of the draws.")] = 0,
     json: Json = False,
 ) -> None:
-    """Predict published figures of real runs, and say how far off that is."""
-    from sim.commands import errors, output
-    from sim.commands.progress import progress
-    from validation import run as runner
+    """Predict published figures of real runs, or recorded runs, and say how far off that is."""
+    from sim.commands import errors, output, recorded
+    from sim.commands.tables import show_files
 
-    if out:
-        output.replaceable(out)
-    with progress() as report:
-        found = runner.summary(runner.validate(tables or (), report))
-    if out:
-        command = " ".join(["traincast validate", *(tables or ()), "--out", out.as_posix()])
-        output.write_text(out, errors.markdown(found, command))
-    if json:
-        output.print_json(found)
-    else:
-        errors.show_errors(found)
+    if tables and tables[0] == "recorded":
+        if freeze:
+            show_files(recorded.freeze(calibrate or [], freeze))
+            return
+        found = recorded.validate(tables[1:], calibrate or [], plot, out, draws, seed)
+        output.print_json(found) if json else recorded.show_recorded(found)
+        return
+    if calibrate or freeze or plot:
+        raise ValueError("--calibrate, --freeze and --plot go with: traincast validate recorded")
+    figures = errors.validate(tables or (), out)
+    output.print_json(figures) if json else errors.show_errors(figures)
 
 
 @app.command(epilog='Example: traincast replay traces/ --what-if "remove stragglers"')
