@@ -1,0 +1,167 @@
+// Drawing: rectangles straight from the columns. Of all blocks within one dot the longest is drawn.
+
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+let ink = {};
+
+function colours() {
+  for (const name of ["paper", "ink", "soft", "line", "band", "mark", "path", "idle"]) ink[name] = css(`--${name}`);
+  for (const p of scene.panels) for (const look of p.looks) look.faded = mixed(look.colour, ink.paper, 0.82);
+}
+
+function mixed(colour, with_, share) {
+  const part = (text, k) => parseInt(text.slice(1 + 2 * k, 3 + 2 * k), 16);
+  const parts = [0, 1, 2].map((k) => Math.round(part(colour, k) * (1 - share) + part(with_, k) * share));
+  return `rgb(${parts.join(",")})`;
+}
+
+let waiting = false;
+function soon() {
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => { waiting = false; draw(); });
+}
+
+function sized(canvas, width, height) {
+  const dots = window.devicePixelRatio || 1, w = Math.round(width * dots), h = Math.round(height * dots);
+  if (canvas.width !== w || canvas.height !== h) { canvas.width = w; canvas.height = h; canvas.style.height = `${height}px`; }
+  const ctx = canvas.getContext("2d");
+  ctx.setTransform(dots, 0, 0, dots, 0, 0);
+  return ctx;
+}
+
+function draw() {
+  const box = byId("scroll");
+  scene.width = box.clientWidth;
+  scene.gutter = scene.width < 560 ? 74 : 132;
+  scene.high = Math.min(scene.tall, Math.max(220, Math.round(window.innerHeight * 0.62)));
+  box.style.height = `${scene.high + 2}px`;
+  byId("tall").style.height = `${Math.max(scene.tall - scene.high, 0) + scene.high}px`;
+  byId("ops").style.marginTop = "0";
+  const ctx = sized(byId("ops"), scene.width, scene.high), top = box.scrollTop;
+  ctx.fillStyle = ink.paper;
+  ctx.fillRect(0, 0, scene.width, scene.high);
+  const seen = scene.items.filter((item) => item.y + item.h > top && item.y < top + scene.high);
+  for (const item of seen) {
+    if (item.head) heading(ctx, item, item.y - top); else blocks(ctx, item, item.y - top);
+  }
+  if (scene.critical) path(ctx, top);
+  marks(ctx, top);
+  for (const item of seen) if (item.row) label(ctx, item, item.y - top);
+  axis(ctx);
+  memory();
+}
+
+function heading(ctx, item, y) {
+  ctx.fillStyle = ink.band;
+  ctx.fillRect(0, y, scene.width, item.h - 2);
+  ctx.fillStyle = ink.ink;
+  ctx.font = "600 13px system-ui, sans-serif";
+  ctx.textBaseline = "middle";
+  ctx.textAlign = "left";
+  const end = seconds(item.head.seconds), room = scene.width - ctx.measureText(end).width - 30;
+  ctx.fillText(cut(ctx, item.head.name, room), 8, y + item.h / 2 - 1);
+  ctx.textAlign = "right";
+  ctx.fillText(end, scene.width - 8, y + item.h / 2 - 1);
+}
+
+function blocks(ctx, item, y) {
+  const { p, row, h } = item, left = scene.gutter;
+  ctx.fillStyle = ink.idle;
+  if (row.computes) ctx.fillRect(xOf(0), y, xOf(p.seconds) - xOf(0), h);
+  const scale = ((scene.width - left) / (scene.to - scene.from)) * p.tick, shift = xOf(0);
+  const last = scene.to / p.tick, { start, end, look, looks, moves } = p;
+  const clear = (i) => (p.matches ? p.matches[p.called[i]] : 1) && (!scene.critical || !p.path_block || p.critical[i]);
+  let dot = -1, kept = -1, longest = -1;
+  const flush = () => {
+    if (kept < 0) return;
+    ctx.fillStyle = clear(kept) ? looks[look[kept]].colour : looks[look[kept]].faded;
+    ctx.fillRect(dot, y, 1, h);
+    kept = -1; longest = -1;
+  };
+  for (let i = above(p.reach, Math.max(scene.from, 0) / p.tick, row.from, row.to); i < row.to && start[i] < last; i++) {
+    const x = shift + start[i] * scale, to = shift + end[i] * scale, of = looks[look[i]];
+    if (to - x < 1.5) {
+      const here = Math.floor(x);
+      if (here !== dot) { flush(); dot = here; }
+      const worth = to - x + (clear(i) ? 1e6 : 0);
+      if (worth > longest) { longest = worth; kept = i; }
+      continue;
+    }
+    flush();
+    const a = Math.max(x, left - 2), b = Math.min(to, scene.width + 2);
+    const bright = clear(i), gap = to - x > 5 ? 0.6 : 0;
+    ctx.fillStyle = bright ? of.colour : of.faded;
+    if (of.pale && moves[i] > start[i]) {
+      const since = Math.min(Math.max(shift + moves[i] * scale, a), b);
+      if (since < b) ctx.fillRect(since, y, b - since - gap, h);
+      if (bright) ctx.fillStyle = of.pale;
+      ctx.fillRect(a, y + h / 3, since - a, h / 3);
+    } else ctx.fillRect(a, y, b - a - gap, h);
+    if (h === TALL && b - a > 18) text(ctx, p, i, a, b, y, bright ? of.ink : ink.soft);
+  }
+  flush();
+}
+
+function text(ctx, p, i, a, b, y, colour) {
+  const name = p.count[i] > 1 ? `${p.count[i]} ops` : p.names[p.called[i]];
+  const number = p.microbatch[i] >= 0 ? String(p.microbatch[i]) : "";
+  ctx.font = "12px system-ui, sans-serif";
+  const shown = ctx.measureText(name).width < b - a - 8 ? name : b - a > 70 ? cut(ctx, name, b - a - 8) : number;
+  if (!shown || ctx.measureText(shown).width > b - a - 6) return;
+  ctx.fillStyle = colour;
+  ctx.textAlign = "center";
+  ctx.textBaseline = "middle";
+  ctx.fillText(shown, (Math.max(a, scene.gutter) + b) / 2, y + TALL / 2 + 0.5);
+}
+
+function cut(ctx, name, room) {
+  if (ctx.measureText(name).width <= room) return name;
+  let n = Math.min(name.length, Math.floor(room / 4));
+  while (n > 1 && ctx.measureText(`${name.slice(0, n)}…`).width > room) n--;
+  return n > 1 ? `${name.slice(0, n)}…` : "";
+}
+
+function label(ctx, item, y) {
+  const { row, h } = item, phone = scene.gutter < 100;
+  ctx.fillStyle = ink.paper;
+  ctx.fillRect(0, y - (item.first ? GAP : 1), scene.gutter, h + 1 + (item.first ? GAP : 1));
+  if (item.first) {
+    ctx.fillStyle = ink.line;
+    ctx.fillRect(0, y - 3, scene.width, 0.5);
+    ctx.fillStyle = ink.ink;
+    ctx.font = "600 12px system-ui, sans-serif";
+    ctx.textAlign = "left"; ctx.textBaseline = "middle";
+    ctx.fillText(`rank ${row.rank}`, 6, y + h / 2);
+  }
+  const size = h === TALL ? 11 : 9.5, used = item.first ? (phone ? 70 : 56) : 6;
+  ctx.font = `${size}px system-ui, sans-serif`;
+  ctx.fillStyle = ink.soft;
+  ctx.textAlign = "right"; ctx.textBaseline = "middle";
+  const name = cut(ctx, row.stream, scene.gutter - used - 6);
+  if (name) ctx.fillText(name, scene.gutter - 5, y + h / 2 + 0.5);
+}
+
+function axis(ctx) {
+  ctx.fillStyle = ink.paper;
+  ctx.fillRect(0, 0, scene.width, AXIS - 1);
+  ctx.fillStyle = ink.line;
+  ctx.fillRect(0, AXIS - 2, scene.width, 1);
+  ctx.font = "11px system-ui, sans-serif";
+  ctx.fillStyle = ink.soft;
+  ctx.textBaseline = "middle"; ctx.textAlign = "center";
+  for (const s of places()) {
+    const x = xOf(s);
+    if (x < scene.gutter) continue;
+    ctx.fillRect(x, AXIS - 6, 1, 5);
+    const shown = seconds(s), half = ctx.measureText(shown).width / 2;
+    if (x - half > scene.gutter - 4 && x + half < scene.width) ctx.fillText(shown, x, 9);
+  }
+}
+
+function places() {
+  const room = Math.max(2, Math.floor((scene.width - scene.gutter) / 95)), rough = (scene.to - scene.from) / room;
+  const power = 10 ** Math.floor(Math.log10(rough)), step = [1, 2, 5, 10].map((k) => k * power).find((k) => k >= rough);
+  const out = [];
+  for (let k = Math.ceil(scene.from / step); k * step <= scene.to; k++) out.push(Number((k * step).toPrecision(12)));
+  return out;
+}
