@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sim.graph import Floats
 
 Rows = NDArray[np.int64]
-MOST = 300_000
+MOST = 400_000
 """Blocks in a page: a pan stays under 100 ms, the file under 25 MB."""
 _FINEST, _COARSEST = 1 << 18, 1 << 10  # slices of the span
 

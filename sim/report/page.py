@@ -20,7 +20,7 @@ from sim.report.pack import Packer
 from sim.report.panel import Panel, pack, same_zero, short
 from sim.report.table import Table, html, number, term
 
-SCRIPTS = ("data", "scene", "draw", "memory", "select", "input", "sort", "main")
+SCRIPTS = ("data", "scene", "raster", "draw", "memory", "select", "input", "sort", "main")
 Figure = tuple[str, float, str, str]
 """Label, value, unit ("s", "bytes", "share" or none) and definition."""
 

@@ -46,7 +46,7 @@ def html(table: Table) -> str:
     )
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     return (
-        f'<section class="table"><h3>{escape(table.title)}</h3>{note}<div class="wide" tabindex="0" '
+        f'<section class="table{" full" * (len(units) > 4)}"><h3>{escape(table.title)}</h3>{note}<div class="wide" tabindex="0" '
         f'role="region" aria-label="{escape(table.title)}"><table><thead><tr>{heads}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div></section>"
     )
@@ -55,7 +55,7 @@ def html(table: Table) -> str:
 def term(text: str, definition: str) -> str:
     """A text whose definition shows on hover, focus and touch."""
     if not definition:
-        return escape(short(text))
+        return f"<span>{escape(short(text))}</span>"
     return (
         f'<span class="term" tabindex="0" data-note="{escape(definition)}" '
         f'aria-description="{escape(definition)}">{escape(short(text))}</span>'

@@ -1,17 +1,23 @@
-// Drawing: rectangles straight from the columns. Of all blocks within one dot the longest is drawn.
+// Drawing: blocks straight from the columns, words over them. Blocks smaller than a dot share it.
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 let ink = {};
 
 function colours() {
   for (const name of ["paper", "ink", "soft", "line", "band", "mark", "path", "idle"]) ink[name] = css(`--${name}`);
-  for (const p of scene.panels) for (const look of p.looks) look.faded = mixed(look.colour, ink.paper, 0.82);
+  ink.packed = { paper: packed(ink.paper), idle: packed(ink.idle) };
+  for (const p of scene.panels) {
+    const faded = p.looks.map((look) => mixed(look.colour, ink.paper, 0.82));
+    const pale = p.looks.map((look) => look.pale || look.colour);
+    const all = [...p.looks.map((look) => look.colour), ...faded, ...pale].map(packed);
+    p.colours = { count: p.looks.length, all: Uint32Array.from(all) }; // plain, faded, waiting
+  }
 }
 
-function mixed(colour, with_, share) {
+function mixed(colour, other, share) {
   const part = (text, k) => parseInt(text.slice(1 + 2 * k, 3 + 2 * k), 16);
-  const parts = [0, 1, 2].map((k) => Math.round(part(colour, k) * (1 - share) + part(with_, k) * share));
-  return `rgb(${parts.join(",")})`;
+  const parts = [0, 1, 2].map((k) => Math.round(part(colour, k) * (1 - share) + part(other, k) * share));
+  return `#${parts.map((k) => k.toString(16).padStart(2, "0")).join("")}`;
 }
 
 let waiting = false;
@@ -30,20 +36,19 @@ function sized(canvas, width, height) {
 }
 
 function draw() {
-  const box = byId("scroll");
-  scene.width = box.clientWidth;
+  const area = byId("scroll");
+  scene.width = area.clientWidth;
   scene.gutter = scene.width < 560 ? 74 : 132;
   scene.high = Math.min(scene.tall, Math.max(220, Math.round(window.innerHeight * 0.62)));
-  box.style.height = `${scene.high + 2}px`;
-  byId("tall").style.height = `${Math.max(scene.tall - scene.high, 0) + scene.high}px`;
-  byId("ops").style.marginTop = "0";
-  const ctx = sized(byId("ops"), scene.width, scene.high), top = box.scrollTop;
-  ctx.fillStyle = ink.paper;
-  ctx.fillRect(0, 0, scene.width, scene.high);
+  area.style.height = `${scene.high + 2}px`;
+  byId("tall").style.height = `${scene.tall}px`;
+  const ctx = sized(byId("ops"), scene.width, scene.high), top = area.scrollTop;
+  cleared(ctx, ink.packed.paper);
   const seen = scene.items.filter((item) => item.y + item.h > top && item.y < top + scene.high);
-  for (const item of seen) {
-    if (item.head) heading(ctx, item, item.y - top); else blocks(ctx, item, item.y - top);
-  }
+  const labels = seen.flatMap((item) => (item.row ? blocks(item, item.y - top) : []));
+  ctx.putImageData(raster.image, 0, 0);
+  for (const of of labels) text(ctx, ...of);
+  for (const item of seen) if (item.head) heading(ctx, item, item.y - top);
   if (scene.critical) path(ctx, top);
   marks(ctx, top);
   for (const item of seen) if (item.row) label(ctx, item, item.y - top);
@@ -64,45 +69,34 @@ function heading(ctx, item, y) {
   ctx.fillText(end, scene.width - 8, y + item.h / 2 - 1);
 }
 
-function blocks(ctx, item, y) {
-  const { p, row, h } = item, left = scene.gutter;
-  ctx.fillStyle = ink.idle;
-  if (row.computes) ctx.fillRect(xOf(0), y, xOf(p.seconds) - xOf(0), h);
-  const scale = ((scene.width - left) / (scene.to - scene.from)) * p.tick, shift = xOf(0);
-  const last = scene.to / p.tick, { start, end, look, looks, moves } = p;
-  const clear = (i) => (p.matches ? p.matches[p.called[i]] : 1) && (!scene.critical || !p.path_block || p.critical[i]);
-  let dot = -1, kept = -1, longest = -1;
-  const flush = () => {
-    if (kept < 0) return;
-    ctx.fillStyle = clear(kept) ? looks[look[kept]].colour : looks[look[kept]].faded;
-    ctx.fillRect(dot, y, 1, h);
-    kept = -1; longest = -1;
-  };
-  for (let i = above(p.reach, Math.max(scene.from, 0) / p.tick, row.from, row.to); i < row.to && start[i] < last; i++) {
-    const x = shift + start[i] * scale, to = shift + end[i] * scale, of = looks[look[i]];
-    if (to - x < 1.5) {
-      const here = Math.floor(x);
-      if (here !== dot) { flush(); dot = here; }
-      const worth = to - x + (clear(i) ? 1e6 : 0);
-      if (worth > longest) { longest = worth; kept = i; }
-      continue;
-    }
-    flush();
-    const a = Math.max(x, left - 2), b = Math.min(to, scene.width + 2);
-    const bright = clear(i), gap = to - x > 5 ? 0.6 : 0;
-    ctx.fillStyle = bright ? of.colour : of.faded;
-    if (of.pale && moves[i] > start[i]) {
-      const since = Math.min(Math.max(shift + moves[i] * scale, a), b);
-      if (since < b) ctx.fillRect(since, y, b - since - gap, h);
-      if (bright) ctx.fillStyle = of.pale;
-      ctx.fillRect(a, y + h / 3, since - a, h / 3);
-    } else ctx.fillRect(a, y, b - a - gap, h);
-    if (h === TALL && b - a > 18) text(ctx, p, i, a, b, y, bright ? of.ink : ink.soft);
-  }
-  flush();
+// A block is bright unless a search or the critical path leaves it out.
+function bright(p, i) {
+  return (!p.matches || p.matches[p.called[i]]) && (!scene.critical || !p.path_block || p.critical[i]);
 }
 
-function text(ctx, p, i, a, b, y, colour) {
+function blocks(item, y) {
+  const { p, row, h } = item, { start, end, look, moves, colours: hues } = p, labels = [], dots = raster.dots;
+  const left = Math.round(scene.gutter * dots), right = raster.width, top = Math.round(y * dots), low = Math.round((y + h) * dots);
+  const scale = ((right - left) / (scene.to - scene.from)) * p.tick, shift = xOf(0) * dots, last = scene.to / p.tick;
+  const third = Math.round((low - top) / 3), small = new Bands(hues.all, top, low - top);
+  if (row.computes) plot(ink.packed.idle, Math.max(Math.round(shift), left), top, Math.round(xOf(p.seconds) * dots), low);
+  for (let i = above(p.reach, Math.max(scene.from, 0) / p.tick, row.from, row.to); i < row.to && start[i] < last; i++) {
+    const x = shift + start[i] * scale, to = shift + end[i] * scale, of = look[i], lit = bright(p, i);
+    const colour = lit ? of : of + hues.count;
+    if (to - x < 1.5) { small.add(Math.floor(x), colour, Math.max(to - x, 1e-9) * (lit && p.matches ? 1e6 : 1)); continue; }
+    const a = Math.max(Math.round(x), left), b = Math.min(Math.round(to), right), gap = to - x > 5 * dots ? 1 : 0;
+    if (p.looks[of].pale && moves[i] > start[i]) {
+      const since = Math.min(Math.max(Math.round(shift + moves[i] * scale), a), b);
+      plot(hues.all[colour], since, top, b - gap, low);
+      plot(hues.all[lit ? of + 2 * hues.count : colour], a, top + third, since, low - third);
+    } else plot(hues.all[colour], a, top, b - gap, low);
+    if (h === TALL && b - a > 18 * dots) labels.push([p, y, i, a / dots, b / dots, lit ? p.looks[of].ink : ink.soft]);
+  }
+  small.flush();
+  return labels;
+}
+
+function text(ctx, p, y, i, a, b, colour) {
   const name = p.count[i] > 1 ? `${p.count[i]} ops` : p.names[p.called[i]];
   const number = p.microbatch[i] >= 0 ? String(p.microbatch[i]) : "";
   ctx.font = "12px system-ui, sans-serif";

@@ -81,7 +81,7 @@ async function start() {
   window.addEventListener("resize", soon);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { colours(); soon(); });
   requestAnimationFrame(() => requestAnimationFrame(() => {
-    document.body.dataset.ready = String(Math.round(performance.now()));
+    document.body.dataset.ready = String(Math.round(performance.now())); // ms, for whoever measures
   }));
 }
 

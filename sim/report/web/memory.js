@@ -40,6 +40,10 @@ function memory() {
     ctx.setLineDash([]);
   }
   ctx.restore();
+  if (capacity && capacity <= top) {
+    ctx.font = "11px system-ui, sans-serif"; ctx.fillStyle = ink.soft; ctx.textAlign = "right"; ctx.textBaseline = "top";
+    ctx.fillText(`a GPU holds ${Number((capacity / GIB).toPrecision(3))} GiB`, scene.width - 8, yOf(capacity) + 3);
+  }
   scale(ctx, top, yOf, height);
 }
 
@@ -78,7 +82,7 @@ function scale(ctx, top, yOf, height) {
   ctx.font = "11px system-ui, sans-serif";
   ctx.fillStyle = ink.soft; ctx.textAlign = "right";
   const unit = top > 3 * GIB ? [GIB, "GiB"] : top > 3 * 2 ** 20 ? [2 ** 20, "MiB"] : [1024, "KiB"];
-  const power = 10 ** Math.floor(Math.log10(top / unit[0] / 2)), step = [1, 2, 5, 10].map((k) => k * power).find((k) => k * 2.5 >= top / unit[0]);
+  const power = 10 ** Math.floor(Math.log10(top / unit[0] / 4.5)), step = [1, 2, 5, 10].map((k) => k * power).find((k) => k * 4.5 >= top / unit[0]);
   for (let k = 0; k * step * unit[0] <= top; k++) {
     const y = yOf(k * step * unit[0]);
     if (k) ctx.fillRect(scene.gutter - 4, y, 4, 1);

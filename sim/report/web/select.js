@@ -121,8 +121,9 @@ function arrow(ctx, p, from, to, top, colour, peers = false) {
   const middle = (i) => xOf((startOf(p, i) + endOf(p, i)) / 2);
   const x = peers ? middle(from) : xOf(endOf(p, from)), u = peers ? middle(to) : xOf(startOf(p, to));
   const y = a.y - top + a.h / 2, v = b.y - top + b.h / 2;
+  const bend = Math.min(16, Math.abs(u - x) / 2);
   ctx.strokeStyle = ctx.fillStyle = colour; ctx.lineWidth = 1.5;
-  ctx.beginPath(); ctx.moveTo(x, y); ctx.bezierCurveTo(x + 12, y, u - 12, v, u, v); ctx.stroke();
+  ctx.beginPath(); ctx.moveTo(x, y); ctx.bezierCurveTo(x + bend, y, u - bend, v, u, v); ctx.stroke();
   ctx.beginPath(); ctx.arc(u, v, 3, 0, 7); ctx.fill();
 }
 
@@ -130,7 +131,7 @@ function path(ctx, top) {
   for (const p of scene.panels) {
     if (!p.path_block) continue;
     ctx.strokeStyle = ctx.fillStyle = ink.path;
-    let before = null, lines = 0;
+    let before = null, rank = -1;
     for (let k = above(p.path_end, Math.max(scene.from, 0) / p.tick, 0, p.path_end.length); k < p.path_end.length; k++) {
       const a = xOf(p.path_start[k] * p.tick), b = xOf(p.path_end[k] * p.tick);
       if (a > scene.width) break;
@@ -138,8 +139,8 @@ function path(ctx, top) {
       if (row.y === null) continue;
       const y = row.y - top + row.h - 1.5;
       ctx.fillRect(a, y - 1.5, Math.max(b - a, 1), 3);
-      if (before !== null && before !== y && lines++ < 3000) ctx.fillRect(a - 0.75, Math.min(before, y), 1.5, Math.abs(y - before));
-      before = y;
+      if (before !== null && before !== y && (row.rank !== rank || b - a > 6)) ctx.fillRect(a - 0.75, Math.min(before, y), 1.5, Math.abs(y - before));
+      before = y; rank = row.rank;
     }
   }
 }
