@@ -22,6 +22,7 @@ _SHARES = (
     "awaited: by others, for coming last"
 )
 Writer = Callable[[Timeline, Path], object]
+PAGE = "report.html"
 
 
 def writer(name: str) -> Writer:
@@ -38,6 +39,15 @@ def convert(recording: Recording, write: Writer, path: Path) -> None:
     """Write the recording's timeline, under another name until it is whole."""
     with output.replacing(path) as temporary:
         write(recording.timeline, temporary)
+
+
+def write_page(out: Path, traces: Sequence[Path], recording: Recording, found: Figures) -> Path:
+    """Write the page of a recording."""
+    from sim import report
+
+    more = f" and {len(traces) - 1} more" if len(traces) > 1 else ""
+    text = report.of_recording(f"{traces[0].name}{more}", recording.timeline, found)
+    return output.write_text(out / PAGE, text)
 
 
 def figures(recording: Recording) -> dict[str, Any]:

@@ -3,6 +3,15 @@
 from sim.report.page import page
 from sim.report.panel import Panel
 from sim.report.table import Table
-from sim.report.views import of_run, panel
+from sim.report.views import of_comparison, of_difference, of_recording, of_run, panel
 
-__all__ = ["Panel", "Table", "of_run", "page", "panel"]
+__all__ = [
+    "Panel",
+    "Table",
+    "of_comparison",
+    "of_difference",
+    "of_recording",
+    "of_run",
+    "page",
+    "panel",
+]

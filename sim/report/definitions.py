@@ -9,15 +9,15 @@ FIGURES = {
         "those of the steady state.",
     ),
     "samples_per_s": ("samples per second", "", "Samples of the global batch over the step time."),
-    "tokens_per_s": ("tokens per second", "", "Global batch times sequence length, over the step time."),
+    "tokens_per_s": ("tokens per second", "", "Tokens of the global batch over the step time."),
     "tflops_per_gpu": (
         "model TFLOP/s per GPU", "",
-        "FLOPs of the model by Megatron's formula, recomputation left out, over step time and GPUs.",
+        "FLOPs of the model by Megatron's formula, recomputation left out, over step and GPUs.",
     ),
     "mfu": (
         "MFU", "share", "Model FLOPs utilisation: model FLOP/s per GPU over the peak of its dtype."
     ),
-    "hfu": ("HFU", "share", "Hardware FLOPs utilisation: as MFU, with recomputed FLOPs counted too."),
+    "hfu": ("HFU", "share", "Hardware FLOPs utilisation: MFU with recomputed FLOPs."),
     "idle_share_of_step": (
         "idle share of the step", "share",
         "Mean over ranks of the time in which no kernel computes, over the step time.",
@@ -31,7 +31,7 @@ FIGURES = {
 
 TIMES = {
     "compute": "Some kernel of the rank computes.",
-    "exposed": "A communication of this dimension runs or waits while no kernel of its rank computes.",
+    "exposed": "A communication of this dimension runs or waits while no kernel computes.",
     "hidden": "A communication of this dimension runs beside kernels of its rank.",
     "waiting": "An op of this dimension has started and a peer has not.",
     "idle": "Neither a kernel nor a communication of the rank runs.",
@@ -47,7 +47,7 @@ CAUSES = {
 EXPOSED = "Data of dimension {} moves while no kernel of the rank computes."
 MEMORY = {
     "peak_bytes": "The most that the rank holds at once, as torch's allocated bytes.",
-    "device_bytes": "The peak with CUDA context, cuBLAS and NCCL: what a GPU's memory is compared with.",
+    "device_bytes": "The peak with CUDA context, cuBLAS and NCCL: compared with a GPU's memory.",
     "reserved_bytes": "What PyTorch's caching allocator has reserved at its peak.",
     "fragmentation": "Share of the reserved bytes that is not allocated at the peak.",
     "seconds": "When the peak is reached for the first time.",

@@ -1,4 +1,4 @@
-"""What a block looks like: the phase of its kernels, or whose transfer it is, in sim.plots' colours."""
+"""The look of a block: the phase of its kernels, or whose transfer it is, in sim.plots' colours."""
 
 from __future__ import annotations
 

@@ -17,10 +17,12 @@ from string import Template
 from sim.plots.style import LINES
 from sim.report.merge import MOST
 from sim.report.pack import Packer
-from sim.report.panel import Panel, pack, same_zero, short
+from sim.report.panel import Panel, pack, short, told_apart
 from sim.report.table import Table, html, number, term
 
 SCRIPTS = ("data", "scene", "raster", "draw", "memory", "select", "input", "sort", "main")
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+_NARROW = 4  # columns
 Figure = tuple[str, float, str, str]
 """Label, value, unit ("s", "bytes", "share" or none) and definition."""
 
@@ -41,16 +43,16 @@ def page(
     """
     packer = Packer()
     share = most // max(len(panels), 1)
-    data = {"lines": LINES, "panels": [pack(p, packer, share) for p in same_zero(panels)]}
+    data = {"lines": LINES, "panels": [pack(p, packer, share) for p in told_apart(panels)]}
     script = "\n".join(_part(f"{name}.js") for name in SCRIPTS)
     script = f'"use strict";\n(() => {{\n{script}\n}})();\n'
     return Template(_part("page.html")).substitute(
         title=escape(short(title)),
-        policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{_hash(script)}'",
+        policy=_POLICY + f"script-src 'sha256-{_hash(script)}'",
         style=_part("page.css"),
         notes="".join(f'<p class="note">{escape(short(note, 1000))}</p>' for note in notes),
         figures=_figures(figures),
-        tables="".join(html(table) for table in tables if table.rows),
+        tables=_tables([table for table in tables if table.rows]),
         meta=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
         columns=packer.text(),
         script=script,
@@ -63,6 +65,13 @@ def _figures(figures: Sequence[Figure]) -> str:
         "</div>"
         for label, value, unit, meaning in figures
     )
+
+
+def _tables(tables: Sequence[Table]) -> str:
+    """Narrow tables side by side where there is room, wide ones beneath."""
+    narrow = [table for table in tables if len(table.heads) <= _NARROW]
+    wide = [table for table in tables if len(table.heads) > _NARROW]
+    return f'<div class="tables">{"".join(map(html, narrow))}</div>{"".join(map(html, wide))}'
 
 
 def _part(name: str) -> str:

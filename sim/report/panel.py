@@ -212,9 +212,7 @@ def _categories(of: pd.DataFrame | None, column: str) -> list[str]:
     return [] if of is None else sorted({str(value) for value in of[column]})
 
 
-def _memory(
-    of: Mapping[int, Curve], clock: Ticks, kept: NDArray[np.int32]
-) -> dict[str, Any]:
+def _memory(of: Mapping[int, Curve], clock: Ticks, kept: NDArray[np.int32]) -> dict[str, Any]:
     """The curves one behind another, and where each begins."""
     curves = [_thinned(of[r]) for r in kept.tolist() if r in of]
     sizes = [0, *(len(curve.seconds) for curve in curves)]
@@ -232,8 +230,8 @@ def _thinned(curve: Curve) -> Curve:
     return Curve(curve.seconds[begins], np.maximum.reduceat(curve.bytes, begins))
 
 
-def same_zero(panels: Sequence[Panel]) -> list[Panel]:
-    """The panels as they are, their names told apart where two are alike."""
+def told_apart(panels: Sequence[Panel]) -> list[Panel]:
+    """The panels, their names made different where two are alike."""
     seen: dict[str, int] = {}
     out = []
     for panel in panels:

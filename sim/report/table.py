@@ -46,8 +46,8 @@ def html(table: Table) -> str:
     )
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     return (
-        f'<section class="table{" full" * (len(units) > 4)}"><h3>{escape(table.title)}</h3>{note}<div class="wide" tabindex="0" '
-        f'role="region" aria-label="{escape(table.title)}"><table><thead><tr>{heads}</tr></thead>'
+        f'<section class="table"><h3>{escape(table.title)}</h3>{note}<div class="wide" tabindex="0"'
+        f' role="region" aria-label="{escape(table.title)}"><table><thead><tr>{heads}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div></section>"
     )
 
@@ -68,7 +68,7 @@ def _title(note: str) -> str:
 
 def _cell(value: Cell, unit: str, definition: str) -> str:
     if value is None:
-        return '<td class="number" data-value="">–</td>'
+        return '<td class="number" data-value="">-</td>'
     if isinstance(value, str):
         return f"<td>{term(value, definition)}</td>"
     return f'<td class="number" data-value="{value!r}">{escape(number(value, unit))}</td>'

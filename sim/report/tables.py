@@ -27,8 +27,8 @@ def of_summary(summary: Summary) -> list[Table]:
             [definitions.cause(name) for name in summary["bubble"]["by_cause_s"]],
         ),
         _shares("Critical path", "what", summary["critical_path_s"], step, (), definitions.PATH),
-        _memory(summary["memory"]),
         _sent(summary["bytes_sent"]),
+        _memory(summary["memory"]),
     ]  # fmt: skip
 
 
@@ -57,7 +57,12 @@ def _times(times: Mapping[str, Any], step: float) -> Table:
 
 
 def _shares(
-    title: str, head: str, of: Mapping[str, float], step: float, notes: Sequence[str], note: str = ""
+    title: str,
+    head: str,
+    of: Mapping[str, float],
+    step: float,
+    notes: Sequence[str],
+    note: str = "",
 ) -> Table:
     rows = [(name.replace("_", " "), s, s / step) for name, s in of.items()]
     heads = (head, "seconds", "of the step")
@@ -89,7 +94,9 @@ def _sent(sent: Mapping[str, Mapping[str, float]]) -> Table:
         for name, of in sent.items()
     ]
     heads = ("dimension", "most by a rank", "mean of ranks")
-    return Table("Bytes sent", heads, rows, ("", "bytes", "bytes"), ("", "", ""), note=definitions.SENT)
+    return Table(
+        "Bytes sent", heads, rows, ("", "bytes", "bytes"), ("", "", ""), note=definitions.SENT
+    )
 
 
 def of_ops(timeline: Timeline, title: str = "Ops") -> Table:

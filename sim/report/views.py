@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.analysis.bubbles import bubbles
 from sim.analysis.memory import curves
 from sim.analysis.path import path
+from sim.report.others import of_changes, of_ranks, of_ways
 from sim.report.page import page
 from sim.report.panel import Panel
 from sim.report.tables import figures, of_ops, of_summary
@@ -37,3 +38,45 @@ def of_run(
         figures=figures(summary),
         tables=[*of_summary(summary), of_ops(timeline)],
     )
+
+
+def of_comparison(
+    title: str,
+    ways: Mapping[str, tuple[Timeline, Mapping[str, Any]]],
+    capacity: float | None = None,
+    notes: Sequence[str] = (),
+) -> str:
+    """The page of several ways to run a job: each one's timeline and what its summary says."""
+    return page(
+        title,
+        [panel(name, timeline, capacity) for name, (timeline, _) in ways.items()],
+        tables=[of_ways({name: summary for name, (_, summary) in ways.items()})],
+        notes=notes,
+    )
+
+
+def of_difference(
+    names: tuple[str, str], timelines: tuple[Timeline, Timeline], found: Mapping[str, Any]
+) -> str:
+    """The page of two timelines and what ``traincast diff --json`` says of them."""
+    return page(
+        f"{names[0]} → {names[1]}",
+        [panel(name, timeline) for name, timeline in zip(names, timelines, strict=True)],
+        figures=[
+            ("before", found["before_s"], "s", "First start to last end."),
+            ("after", found["after_s"], "s", "First start to last end."),
+            ("difference", found["difference_s"], "s", "After less before."),
+        ],
+        tables=of_changes(found),
+    )  # fmt: skip
+
+
+def of_recording(title: str, timeline: Timeline, found: Mapping[str, Any]) -> str:
+    """The page of a recorded run and what ``traincast analyze --json`` says of it."""
+    return page(
+        title,
+        [panel(title, timeline)],
+        figures=[("span", timeline.seconds, "s", "First start to last end of any rank.")],
+        tables=[of_ranks(found), of_ops(timeline)],
+        notes=found.get("warnings", ()),
+    )  # fmt: skip

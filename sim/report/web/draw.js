@@ -7,11 +7,18 @@ function colours() {
   for (const name of ["paper", "ink", "soft", "line", "band", "mark", "path", "idle"]) ink[name] = css(`--${name}`);
   ink.packed = { paper: packed(ink.paper), idle: packed(ink.idle) };
   for (const p of scene.panels) {
-    const faded = p.looks.map((look) => mixed(look.colour, ink.paper, 0.82));
+    const plain = p.looks.map((look) => legible(look.colour));
+    const faded = plain.map((colour) => mixed(colour, ink.paper, 0.82));
     const pale = p.looks.map((look) => look.pale || look.colour);
-    const all = [...p.looks.map((look) => look.colour), ...faded, ...pale].map(packed);
+    const all = [...plain, ...faded, ...pale].map(packed);
     p.colours = { count: p.looks.length, all: Uint32Array.from(all) }; // plain, faded, waiting
   }
+}
+
+// Dark colours are lifted where the paper is dark too.
+function legible(colour) {
+  const light = (text) => [0.3, 0.59, 0.11].reduce((sum, of, k) => sum + of * parseInt(text.slice(1 + 2 * k, 3 + 2 * k), 16), 0);
+  return light(ink.paper) < 128 && light(colour) < 105 ? mixed(colour, "#ffffff", 0.32) : colour;
 }
 
 function mixed(colour, other, share) {
@@ -38,10 +45,12 @@ function sized(canvas, width, height) {
 function draw() {
   const area = byId("scroll");
   scene.width = area.clientWidth;
+  if (scene.width < 60) return; // not laid out yet: the observer calls again
   scene.gutter = scene.width < 560 ? 74 : 132;
   scene.high = Math.min(scene.tall, Math.max(220, Math.round(window.innerHeight * 0.62)));
   area.style.height = `${scene.high + 2}px`;
   byId("tall").style.height = `${scene.tall}px`;
+  Object.assign(byId("ops").dataset, { from: scene.from, to: scene.to, gutter: scene.gutter });
   const ctx = sized(byId("ops"), scene.width, scene.high), top = area.scrollTop;
   cleared(ctx, ink.packed.paper);
   const seen = scene.items.filter((item) => item.y + item.h > top && item.y < top + scene.high);

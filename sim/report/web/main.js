@@ -42,7 +42,7 @@ function ticked() {
 
 function legend() {
   const seen = new Map();
-  for (const p of scene.panels) for (const look of p.looks) seen.set(look.label, look.colour);
+  for (const p of scene.panels) for (const look of p.looks) seen.set(look.label, legible(look.colour));
   const entry = (label, colour) => {
     const item = document.createElement("li"), box = document.createElement("i");
     box.style.background = colour;
@@ -52,7 +52,7 @@ function legend() {
   byId("legend").replaceChildren(...[...seen].map(([label, colour]) => entry(label, colour)));
   if (scene.panels.some((p) => p.looks.some((look) => look.pale))) byId("legend").append(entry("pale: waits for a peer", "var(--line)"));
   if (scene.panels.length > 1 && scene.panels.some((p) => p.memory_ranks.length)) {
-    scene.panels.forEach((p, k) => byId("legend").append(entry(`memory of ${p.name}`, meta.lines[k % meta.lines.length])));
+    scene.panels.forEach((p, k) => byId("legend").append(entry(`memory of ${p.name}`, legible(meta.lines[k % meta.lines.length]))));
   }
 }
 
@@ -78,8 +78,9 @@ async function start() {
   byId("links").addEventListener("change", (event) => { scene.links = event.target.checked; soon(); });
   byId("find").addEventListener("input", search);
   byId("find").addEventListener("keydown", (event) => { if (event.key === "Enter") next(); });
+  new ResizeObserver(soon).observe(byId("scroll"));
   window.addEventListener("resize", soon);
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { colours(); soon(); });
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { colours(); legend(); scene.curves = null; soon(); });
   requestAnimationFrame(() => requestAnimationFrame(() => {
     document.body.dataset.ready = String(Math.round(performance.now())); // ms, for whoever measures
   }));

@@ -8,7 +8,7 @@ function kept() {
     const peaks = p.memory_ranks.map((rank, r) => {
       let most = 0;
       for (let i = p.memory_from[r]; i < p.memory_from[r + 1]; i++) most = Math.max(most, p.memory[i]);
-      return { p, rank, r, most, colour: meta.lines[k % meta.lines.length] };
+      return { p, rank, r, most, colour: legible(meta.lines[k % meta.lines.length]) };
     });
     if (!peaks.length) return;
     const top = peaks.reduce((a, b) => (b.most > a.most ? b : a));
