@@ -55,7 +55,9 @@ def write_page(
     """Write both timelines on one axis, with the waterfall and the ops that changed."""
     from sim import report
 
-    return write_text(out / PAGE, report.of_difference(names, timelines, found))
+    short = (Path(names[0]).name, Path(names[1]).name)
+    shown = short if short[0] != short[1] else names
+    return write_text(out / PAGE, report.of_difference(shown, timelines, found))
 
 
 def show(found: dict[str, Any], names: tuple[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,12 @@ from sim.graph import PHASES, Graph
 from sim.plots import style
 
 Rows = NDArray[np.int64]
+_KERNELS = [
+    (colour, "#ffffff" if name in style.DARK else "#000000")
+    for name, (_, colour) in style.PHASES.items()
+    if name not in ("", "B")
+]
+_OTHERS = {HOST: "#c8c8c8", "communication": style.TRANSFERS["dp"]}
 
 
 def looks(graph: Graph) -> tuple[list[dict[str, Any]], Rows]:
@@ -23,10 +30,34 @@ def looks(graph: Graph) -> tuple[list[dict[str, Any]], Rows]:
     kinds = activities(graph)
     computing = kinds.code == kinds.names.index(COMPUTE)
     code = np.where(computing, graph.phase, len(PHASES) + kinds.code).astype(np.int64)
+    if not graph.phase.any():
+        return _by_name(graph, kinds.names, code, computing)
     used = np.unique(code)
     table = [_phase(PHASES[k]) if k < len(PHASES) else _transfer(kinds.names[k - len(PHASES)])
              for k in used.tolist()]  # fmt: skip
     return table, np.searchsorted(used, code)
+
+
+def _by_name(
+    graph: Graph, kinds: Sequence[str], code: Rows, computing: NDArray[np.bool_]
+) -> tuple[list[dict[str, Any]], Rows]:
+    """Looks of a recording that knows no phases: the most frequent kernels have their own."""
+    counts = np.bincount(graph.name[computing], minlength=len(graph.names))
+    most = [k for k in np.argsort(-counts, kind="stable")[: len(_KERNELS)].tolist() if counts[k]]
+    look = np.full(len(graph.names), len(most), np.int64)
+    look[most] = np.arange(len(most))
+    base = len(PHASES) + len(most) + 1
+    own = np.where(computing, look[graph.name], code + base)
+    used = np.unique(own)
+    table = [
+        {"label": graph.names[most[k]][:40], "colour": _KERNELS[k][0], "ink": _KERNELS[k][1]}
+        if k < len(most)
+        else _phase("")
+        if k == len(most)
+        else _transfer(kinds[k - base - len(PHASES)])
+        for k in used.tolist()
+    ]
+    return table, np.searchsorted(used, own)
 
 
 def _phase(name: str) -> dict[str, Any]:
@@ -36,6 +67,6 @@ def _phase(name: str) -> dict[str, Any]:
 
 
 def _transfer(name: str) -> dict[str, Any]:
-    colour = style.TRANSFERS.get(name, style.OTHER)
+    colour = style.TRANSFERS.get(name, _OTHERS.get(name, style.OTHER))
     look = {"label": name, "colour": colour, "ink": "#000000"}
     return look if name == HOST else look | {"pale": style.pale(colour)}

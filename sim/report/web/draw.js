@@ -99,7 +99,7 @@ function blocks(item, y) {
       plot(hues.all[colour], since, top, b - gap, low);
       plot(hues.all[lit ? of + 2 * hues.count : colour], a, top + third, since, low - third);
     } else plot(hues.all[colour], a, top, b - gap, low);
-    if (h === TALL && b - a > 18 * dots) labels.push([p, y, i, a / dots, b / dots, lit ? p.looks[of].ink : ink.soft]);
+    if (h > 14 && b - a > 18 * dots) labels.push([p, y, i, a / dots, b / dots, lit ? p.looks[of].ink : ink.soft]);
   }
   small.flush();
   return labels;
@@ -127,16 +127,18 @@ function cut(ctx, name, room) {
 function label(ctx, item, y) {
   const { row, h } = item, phone = scene.gutter < 100;
   ctx.fillStyle = ink.paper;
-  ctx.fillRect(0, y - (item.first ? GAP : 1), scene.gutter, h + 1 + (item.first ? GAP : 1));
+  const above = item.first ? GAP : BETWEEN;
+  ctx.fillRect(0, y - above, scene.gutter, h + BETWEEN + above);
   if (item.first) {
     ctx.fillStyle = ink.line;
-    ctx.fillRect(0, y - 3, scene.width, 0.5);
+    if (GAP > 3) ctx.fillRect(0, y - 3, scene.width, 0.5);
     ctx.fillStyle = ink.ink;
-    ctx.font = "600 12px system-ui, sans-serif";
+    ctx.font = `600 ${h > 14 ? 12 : 10}px system-ui, sans-serif`;
     ctx.textAlign = "left"; ctx.textBaseline = "middle";
-    ctx.fillText(`rank ${row.rank}`, 6, y + h / 2);
+    ctx.fillText(`rank ${row.rank}`, 6, y + Math.max(h, 9) / 2);
   }
-  const size = h === TALL ? 11 : 9.5, used = item.first ? (phone ? 70 : 56) : 6;
+  if (h < 9) return;
+  const size = h > 14 ? 11 : 9.5, used = item.first ? (phone ? 70 : 56) : 6;
   ctx.font = `${size}px system-ui, sans-serif`;
   ctx.fillStyle = ink.soft;
   ctx.textAlign = "right"; ctx.textBaseline = "middle";

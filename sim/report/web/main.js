@@ -75,6 +75,9 @@ async function start() {
   colours(); arranged(); streams(); legend(); said(); listens(); whole();
   byId("critical").disabled = !scene.panels.some((p) => p.path_block && p.path_block.length);
   byId("critical").addEventListener("change", (event) => { scene.critical = event.target.checked; soon(); });
+  byId("compact").checked = scene.panels.length > 1 && scene.tall > window.innerHeight * 0.62;
+  compact(byId("compact").checked);
+  byId("compact").addEventListener("change", (event) => { compact(event.target.checked); soon(); });
   byId("links").addEventListener("change", (event) => { scene.links = event.target.checked; soon(); });
   byId("find").addEventListener("input", search);
   byId("find").addEventListener("keydown", (event) => { if (event.key === "Enter") next(); });
@@ -88,8 +91,10 @@ async function start() {
 
 sorts();
 notes();
-if (!meta.panels.length) byId("timeline").hidden = true;
-else start().catch((error) => {
+if (!meta.panels.length) {
+  byId("timeline").hidden = true;
+  document.body.dataset.ready = "0";
+} else start().catch((error) => {
   byId("said").hidden = false;
   byId("said").textContent = `The timeline cannot be shown by this browser: ${error.message}`;
 });

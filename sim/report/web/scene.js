@@ -5,7 +5,14 @@ const scene = {
   critical: false, links: true, chosen: null, over: null, gutter: 120, width: 800, high: 400,
 };
 
-const AXIS = 24, TALL = 22, THIN = 11, GAP = 5, HEAD = 24;
+const AXIS = 24, HEAD = 24;
+const SIZES = { plain: { tall: 22, thin: 11, gap: 5, between: 1 }, compact: { tall: 10, thin: 3, gap: 2, between: 0 } };
+let { tall: TALL, thin: THIN, gap: GAP, between: BETWEEN } = SIZES.plain;
+
+function compact(yes) {
+  ({ tall: TALL, thin: THIN, gap: GAP, between: BETWEEN } = yes ? SIZES.compact : SIZES.plain);
+  arranged();
+}
 
 function arranged() {
   scene.items = [];
@@ -18,7 +25,7 @@ function arranged() {
       if (row.rank !== rank) y += GAP;
       const h = row.computes ? TALL : THIN;
       scene.items.push({ row, p, y, h, first: row.rank !== rank });
-      row.y = y; row.h = h; rank = row.rank; y += h + 1;
+      row.y = y; row.h = h; rank = row.rank; y += h + BETWEEN;
     }
     y += GAP;
   }
@@ -54,7 +61,7 @@ const whole = () => show(-scene.span * 0.01, scene.span * 1.01);
 function under(x, y) {
   if (x < scene.gutter || y < AXIS) return null;
   const down = y + byId("scroll").scrollTop;
-  const item = scene.items.find((one) => one.row && down >= one.y && down < one.y + one.h + 1);
+  const item = scene.items.find((one) => one.row && down >= one.y && down < one.y + one.h + BETWEEN);
   if (!item) return null;
   const { p, row } = item, s = secondsAt(x), near = (3 * (scene.to - scene.from)) / (scene.width - scene.gutter);
   let best = -1, least = near;
