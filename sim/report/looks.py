@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.analysis.activity import COMPUTE, HOST, activities
-from sim.graph import PHASES, Graph
+from sim.graph import PHASES, Fixed, Graph
 from sim.plots import style
 
 Rows = NDArray[np.int64]
@@ -41,23 +41,26 @@ def looks(graph: Graph) -> tuple[list[dict[str, Any]], Rows]:
 def _by_name(
     graph: Graph, kinds: Sequence[str], code: Rows, computing: NDArray[np.bool_]
 ) -> tuple[list[dict[str, Any]], Rows]:
-    """Looks of a recording that knows no phases: the most frequent kernels have their own."""
-    counts = np.bincount(graph.name[computing], minlength=len(graph.names))
-    most = [k for k in np.argsort(-counts, kind="stable")[: len(_KERNELS)].tolist() if counts[k]]
+    """Looks of a recording that knows no phases: kernels of most seconds have their own."""
+    each = np.array([work.seconds if isinstance(work, Fixed) else 0.0 for work in graph.works])
+    seconds = np.bincount(graph.name, each[graph.work] * computing, len(graph.names))
+    most = [k for k in np.argsort(-seconds, kind="stable")[: len(_KERNELS)].tolist() if seconds[k]]
     look = np.full(len(graph.names), len(most), np.int64)
     look[most] = np.arange(len(most))
     base = len(PHASES) + len(most) + 1
     own = np.where(computing, look[graph.name], code + base)
     used = np.unique(own)
+    named = [_kernel(graph.names[k], *_KERNELS[i]) for i, k in enumerate(most)]
+    named.append(_kernel(*_phase("").values()))
     table = [
-        {"label": graph.names[most[k]][:40], "colour": _KERNELS[k][0], "ink": _KERNELS[k][1]}
-        if k < len(most)
-        else _phase("")
-        if k == len(most)
-        else _transfer(kinds[k - base - len(PHASES)])
+        named[k] if k < len(named) else _transfer(kinds[k - base - len(PHASES)])
         for k in used.tolist()
     ]
     return table, np.searchsorted(used, own)
+
+
+def _kernel(name: str, colour: str, ink: str) -> dict[str, Any]:
+    return {"label": name[:40], "colour": colour, "ink": ink, "kernel": True}
 
 
 def _phase(name: str) -> dict[str, Any]:

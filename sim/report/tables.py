@@ -113,7 +113,7 @@ def of_ops(timeline: Timeline, title: str = "Ops") -> Table:
     rows = [
         (
             graph.names[int(keys[k]) // len(table)],
-            str(table[int(keys[k]) % len(table)]["label"]),
+            _of(table[int(keys[k]) % len(table)]),
             int(count[k]),
             float(total[k]),
             float(total[k] / count[k]),
@@ -126,6 +126,11 @@ def of_ops(timeline: Timeline, title: str = "Ops") -> Table:
         ("", "Phase of a kernel, dimension of a communication.", "", "Sum over all ranks.", "", ""),
         note=_first(len(keys), "names of ops, by their seconds"),
     )  # fmt: skip
+
+
+def _of(look: Mapping[str, Any]) -> str:
+    """The phase or dimension; of kernels without a phase, what they are."""
+    return "kernel" if look.get("kernel") else str(look["label"])
 
 
 def _first(n: int, what: str) -> str:
