@@ -56,7 +56,7 @@ def run(
         typer.Option(
             metavar="DIR",
             parser=_path,
-            help="Write summary, trace, picture and complete recipe here.",
+            help="Write summary, page, trace, pictures and complete recipe here.",
         ),
     ] = None,
     json: Json = False,
@@ -137,7 +137,11 @@ def compare(
     set_: Settings = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", parser=_path, help="Write compare.png and frontier.png here."),
+        typer.Option(
+            metavar="DIR",
+            parser=_path,
+            help="Write compare.html, compare.png and frontier.png here.",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -156,8 +160,8 @@ def compare(
         )
     if out:
         output.writable(out)
-        for picture in comparison.PICTURES:
-            output.replaceable(out / picture)
+        for name in (comparison.PAGE, *comparison.PICTURES):
+            output.replaceable(out / name)
     chosen = (
         ways.by_schedule(names.split(","), base, common)
         if names is not None
@@ -186,6 +190,10 @@ def diff(
         Path | None,
         typer.Option(metavar="FILE", parser=_path, help="Draw the waterfall, such as a .png."),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", parser=_path, help="Write diff.html, both timelines, here."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Compare two timelines: which causes make the step longer, and which ops changed."""
@@ -197,8 +205,11 @@ def diff(
         output.picture(plot)
         for read in (before, after):
             output.apart({"--plot": plot}, read)
+    if out:
+        output.replaceable(output.writable(out) / shown.PAGE)
     names = (str(before), str(after))
-    found = difference(*(shown.read(one) for one in (before, after)))
+    timelines = shown.read(before), shown.read(after)
+    found = difference(*timelines)
     if plot:
         from sim import plots
 
@@ -206,11 +217,12 @@ def diff(
         with output.replacing(plot) as temporary:
             plots.save(drawn, temporary)
     result = shown.figures(found)
+    page = shown.write_page(out, names, timelines, result) if out else None
     if json:
         output.print_json({"before": names[0], "after": names[1], **result})
         return
     shown.show(result, names)
-    tables.show_files([plot] if plot else [])
+    tables.show_files(filter(None, (plot, page)))
 
 
 @app.command(epilog="Example: traincast check recipe.toml --set parallelism.pp=8")
@@ -451,6 +463,10 @@ def analyze(
         Path | None,
         typer.Option(metavar="FILE", parser=_path, help="Draw the timeline and critical path."),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", parser=_path, help="Write report.html, to look around, here."),
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Show all rows of all tables.")] = False,
     json: Json = False,
 ) -> None:
@@ -470,6 +486,8 @@ def analyze(
             output.replaceable(to[1])
     if plot:
         output.picture(plot)
+    if out:
+        output.replaceable(output.writable(out) / recordings.PAGE)
     selection = Selection(step, some_ranks, some_time, annotation, instance)
     with progress() as report:
         recording = reading.read(traces, selection, report)
@@ -479,11 +497,12 @@ def analyze(
             recordings.convert(recording, *to)
         if plot:
             recordings.draw(recording, plot)
+        page = recordings.write_page(out, traces, recording, found) if out else None
     if json:
         output.print_json(found)
         return
     recording_tables.show_figures(found, everything)
-    tables.show_files([*([to[1]] if to else []), *([plot] if plot else [])])
+    tables.show_files(filter(None, (to[1] if to else None, plot, page)))
 
 
 @app.command(epilog="Example: traincast calibrate h100 --write")

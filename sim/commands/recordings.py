@@ -20,6 +20,7 @@ from sim.timeline import Timeline
 from traces.recording import Recording
 
 Writer = Callable[[Timeline, Path], object]
+PAGE = "report.html"
 
 
 def writer(name: str) -> Writer:
@@ -53,6 +54,15 @@ def draw(recording: Recording, file: Path) -> None:
     )
     with output.replacing(file) as temporary:
         plots.save(picture, temporary)
+
+
+def write_page(out: Path, traces: Sequence[Path], recording: Recording, found: Figures) -> Path:
+    """Write the page of a recording."""
+    from sim import report
+
+    more = f" and {len(traces) - 1} more" if len(traces) > 1 else ""
+    text = report.of_recording(f"{traces[0].name}{more}", recording.timeline, found)
+    return output.write_text(out / PAGE, text)
 
 
 def figures(recording: Recording) -> dict[str, Any]:
