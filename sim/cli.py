@@ -75,6 +75,14 @@ def run(
             "'link ib * 2' or 'remove stragglers'; may be given several times.",
         ),
     ] = None,
+    stragglers: Annotated[
+        bool,
+        typer.Option(
+            "--stragglers",
+            help="Say what slow ranks, links and pauses cost, and whose they are; "
+            "with --out also as stragglers.png.",
+        ),
+    ] = False,
 ) -> None:
     """Simulate one training step of a recipe."""
     from sim.commands import ignored, output, values
@@ -93,6 +101,10 @@ def run(
         from traces import folder
 
         folder.check(out)
+        if stragglers:
+            from sim.commands import blame
+
+            output.replaceable(out / blame.PICTURE)
     from sim.commands import tables
     from sim.commands.progress import progress
     from sim.runs import run as simulate
@@ -104,12 +116,15 @@ def run(
             prepared=lambda graph: values.simulated(some_ranks, graph.ranks().tolist()),
         )
         changed = _what_if(result, what_if, report)
+        blamed = _blame(result, report) if stragglers else {}
         files = _write(result, out, some_ranks, some_time, report) if out else None
+        drawn = _draw_blame(result, blamed, out) if out and blamed else []
         report("summary", 0, 0)
         summary = result.summary
     memory, capacity = summary["memory"], result.cluster.gpu.memory
     if json:
-        output.print_json({**summary, **left_out, **({"what_if": changed} if changed else {})})
+        more = {**({"what_if": changed} if changed else {}), **blamed}
+        output.print_json({**summary, **left_out, **more})
         tables.warn_overflow(memory, capacity)
         return
     tables.show_summary(summary, capacity)
@@ -117,8 +132,12 @@ def run(
         from sim.commands import what_ifs
 
         what_ifs.show(summary["step_time_s"], changed)
+    if blamed:
+        from sim.commands import blame
+
+        blame.show(blamed["stragglers"])
     if files:
-        tables.show_files(files.paths)
+        tables.show_files([*files.paths, *drawn])
         tables.show_traced(files.traced, len(result.timeline.graph))
 
 
@@ -602,6 +621,18 @@ def _what_if(result: Any, edits: list[str] | None, report: Any) -> list[dict[str
 
     report("what if", 0, 0)
     return what_ifs.figures(result, edits)
+
+
+def _blame(result: Any, report: Any) -> dict[str, Any]:
+    from sim.commands import blame
+
+    return {"stragglers": blame.figures(result, report)}
+
+
+def _draw_blame(result: Any, blamed: dict[str, Any], out: Path) -> list[Path]:
+    from sim.commands import blame
+
+    return [blame.draw(blamed["stragglers"], out, str(result.recipe.model.name))]
 
 
 def _load(path: Path, settings: list[str] | None) -> Recipe:
