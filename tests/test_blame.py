@@ -153,13 +153,13 @@ def test_remove_stragglers_takes_slow_ranks_out() -> None:
 def test_of_many_ranks_each_is_blamed_as_its_replica_and_stage_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The approximation of the study: the lesser of both, which finds one slow rank all the same."""
+    """The approximation of the study: the lesser of both, which finds one slow rank too."""
     result = simulated({"rank": 2, "compute": 1.5}, dp=2, pp=2)
     each = blame(result)
     monkeypatch.setattr("sim.whatif.stragglers.MOST", 3)
     found = blame(result)
     assert found.by_rank == pytest.approx(each.by_rank)
-    assert [*found.by_rank][0] == 2
+    assert next(iter(found.by_rank)) == 2
 
 
 def test_the_command_prints_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,7 +45,7 @@ def heat(
         for (y, x), value in np.ndenumerate(values):
             dark = value > (least + top) / 2
             colour = "white" if dark else "black"
-            axes.text(x, y, f"{value:.3g}", ha="center", va="center", fontsize=8, color=colour)
+            axes.text(x, y, f"{value:.4g}", ha="center", va="center", fontsize=8, color=colour)
     made.colorbar(drawn, ax=axes, label=says, pad=0.02)
     axes.set_title(title, fontsize=11, loc="left", parse_math=False)
     return made
