@@ -54,8 +54,8 @@ def at_peak(timeline: Timeline) -> list[AtPeak]:
 def nets(sums: Mapping[Place, float]) -> tuple[Live, ...]:
     """Rows of what is live, the largest first; places that give back what others took are joined.
 
-    >>> nets({("a", 0, 0, 1): 4.0, ("a", 0, 0, 2): -1.0, ("a", 0, 1, 1): 5.0})
-    (Live('a', 0, 1, 1, 5.0), Live('a', 0, 0, -1, 3.0))
+    >>> [row[1:] for row in nets({("a", 0, 0, 1): 4.0, ("a", 0, 0, 2): -1.0, ("a", 0, 1, 1): 5.0})]
+    [(0, 1, 1, 5.0), (0, 0, -1, 3.0)]
     """
     rows = dict(sums)
     least = NOTHING * sum(map(abs, rows.values()))
@@ -63,11 +63,18 @@ def nets(sums: Mapping[Place, float]) -> tuple[Live, ...]:
         taken = {place[:k] for place, size in rows.items() if size < -least}
         joined: dict[Place, float] = {}
         for place, size in rows.items():
-            wide = (*place[:k], -1, -1, -1)[:4] if place[:k] in taken else place
-            joined[wide] = joined.get(wide, 0.0) + size  # type: ignore[index]
+            wide = _wide(place, k) if place[:k] in taken else place
+            joined[wide] = joined.get(wide, 0.0) + size
         rows = joined
     live = [Live(*place, size) for place, size in rows.items() if size > least]
     return tuple(sorted(live, key=lambda row: (-row.bytes, row[:4])))
+
+
+def _wide(place: Place, kept: int) -> Place:
+    """The place with only its first columns."""
+    category, *rest = place
+    stage, microbatch, layer = (one if k < kept else -1 for k, one in enumerate(rest, 1))
+    return category, stage, microbatch, layer
 
 
 def _of_rank(timeline: Timeline, rank: int, rows: Changes) -> AtPeak:
@@ -82,10 +89,13 @@ def _of_rank(timeline: Timeline, rank: int, rows: Changes) -> AtPeak:
         "microbatch": graph.microbatch[op],
         "layer": graph.layer[op],
     }
-    sums = pd.DataFrame({**keys, "bytes": rows.bytes[:k]}).groupby([*keys])["bytes"].sum()
-    places = {
-        (graph.categories[int(category)], int(s), int(m), int(layer)): float(size)
-        for (category, s, m, layer), size in sums[sums != 0].items()  # type: ignore[misc]
+    frame = pd.DataFrame({**keys, "bytes": rows.bytes[:k]})
+    sums = frame.groupby([*keys], as_index=False)["bytes"].sum()
+    columns = (sums[name].tolist() for name in [*keys, "bytes"])
+    places: dict[Place, float] = {
+        (graph.categories[category], stage, microbatch, layer): size
+        for category, stage, microbatch, layer, size in zip(*columns, strict=True)
+        if size
     }
     live = nets(places)
     last = int(op[-1])

@@ -52,14 +52,17 @@ def causes(of: AtPeak, decided: Decisions) -> Iterator[str]:
 
 def _why(decided: Decisions, held: int) -> str:
     p, q, m = decided.ranks, decided.rank, decided.microbatches
-    if decided.schedule == "gpipe" and held == m:
-        return "GPipe runs all forwards before the first backward"
-    if decided.schedule == "one_f_one_b" and p > 1 and held == min(p - q, m):
-        ahead = f"p - rank = {p} - {q} = {p - q} forwards" if held == p - q else f"all {m} forwards"
-        return f"1F1B runs {ahead} before the first backward"
     if held == 1:
         return "its backward is under way or next"
-    return f"{decided.schedule} has run so many forwards whose backwards are to come"
+    if decided.schedule == "gpipe" and held == m:
+        return "GPipe runs all forwards before the first backward"
+    if decided.schedule == "one_f_one_b" and held == min(p - q, m):
+        ahead = f"p - rank = {p} - {q} = {p - q}" if held == p - q else f"all {m}"
+        return f"1F1B runs {ahead} forwards before the first backward"
+    if decided.schedule in ("zb_2p", "zb_h2") and held == 2 * (p - q) - 1:
+        ahead = f"2 (p - rank) - 1 = 2 ({p} - {q}) - 1 = {held}"
+        return f"{decided.schedule} runs {ahead} forwards before the first backward"
+    return f"{decided.schedule} runs so many forwards before the backward of the first of them"
 
 
 def _gathered(of: AtPeak, decided: Decisions) -> Iterator[str]:
