@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim import units
-from sim.analysis.at_peak import KEPT, AtPeak, in_flight, listed
+from sim.analysis.at_peak import KEPT, AtPeak, Live, in_flight, listed
 
 ROWS = 8  # of what is live, in figures
 
@@ -25,9 +25,25 @@ class Decisions:
 
 
 def figures(of: AtPeak, decided: Decisions) -> dict[str, Any]:
-    """What is live, as ``at_peak`` holds it in JSON: op, the largest rows, causes."""
-    live = [row._asdict() for row in of.live[:ROWS]]
-    return {"op": of.op, "live": live, "causes": list(causes(of, decided))}
+    """What is live, as ``at_peak`` holds it in JSON: op, the largest rows, causes.
+
+    A row is one for all layers of a category, stage and microbatch.
+    """
+    rows: dict[tuple[str, int, int], list[Live]] = {}
+    for one in of.live:
+        rows.setdefault(one[:3], []).append(one)
+    live: list[dict[str, Any]] = [
+        {
+            "category": category,
+            "stage": stage,
+            "microbatch": microbatch,
+            "layers": listed(sorted({one.layer for one in some} - {-1})),
+            "bytes": sum(one.bytes for one in some),
+        }
+        for (category, stage, microbatch), some in rows.items()
+    ]
+    live.sort(key=lambda row: (-row["bytes"], row["category"]))
+    return {"op": of.op, "live": live[:ROWS], "causes": list(causes(of, decided))}
 
 
 def causes(of: AtPeak, decided: Decisions) -> Iterator[str]:
