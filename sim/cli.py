@@ -75,6 +75,14 @@ def run(
             "'link ib * 2' or 'remove stragglers'; may be given several times.",
         ),
     ] = None,
+    stragglers: Annotated[
+        bool,
+        typer.Option(
+            "--stragglers",
+            help="Say what slow ranks, links and pauses cost, and whose they are; "
+            "with --out also as stragglers.png.",
+        ),
+    ] = False,
 ) -> None:
     """Simulate one training step of a recipe."""
     from sim.commands import ignored, output, values
@@ -93,6 +101,10 @@ def run(
         from traces import folder
 
         folder.check(out)
+        if stragglers:
+            from sim.commands import blame
+
+            output.replaceable(out / blame.PICTURE)
     from sim.commands import tables
     from sim.commands.progress import progress
     from sim.runs import run as simulate
@@ -104,12 +116,15 @@ def run(
             prepared=lambda graph: values.simulated(some_ranks, graph.ranks().tolist()),
         )
         changed = _what_if(result, what_if, report)
+        blamed = _blame(result, report) if stragglers else {}
         files = _write(result, out, some_ranks, some_time, report) if out else None
+        drawn = _draw_blame(result, blamed, out) if out and blamed else []
         report("summary", 0, 0)
         summary = result.summary
     memory, capacity = summary["memory"], result.cluster.gpu.memory
     if json:
-        output.print_json({**summary, **left_out, **({"what_if": changed} if changed else {})})
+        more = {**({"what_if": changed} if changed else {}), **blamed}
+        output.print_json({**summary, **left_out, **more})
         tables.warn_overflow(memory, capacity)
         return
     tables.show_summary(summary, capacity)
@@ -117,8 +132,12 @@ def run(
         from sim.commands import what_ifs
 
         what_ifs.show(summary["step_time_s"], changed)
+    if blamed:
+        from sim.commands import blame
+
+        blame.show(blamed["stragglers"])
     if files:
-        tables.show_files(files.paths)
+        tables.show_files([*files.paths, *drawn])
         tables.show_traced(files.traced, len(result.timeline.graph))
 
 
@@ -177,6 +196,65 @@ def compare(
         comparison.note(ways.spread(chosen, base) if names is not None else [])
         tables.show_files(files)
     if not any(way.result for way in found):
+        raise typer.Exit(2)
+
+
+@app.command(
+    epilog="Example: traincast sweep recipe.toml --vary perturbations[0].compute=1.0,1.1,1.3 "
+    "--vary schedule.name=one_f_one_b,zb_1p --out sweep.parquet --plot sweep.png"
+)
+def sweep(
+    recipe: RecipeFile,
+    vary: Annotated[
+        list[str],
+        typer.Option(
+            metavar="KEY=V1,V2", help="Values of a key; several times for all combinations."
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(metavar="FILE", parser=_path, help="Parquet file; rows that it has are kept."),
+    ],
+    set_: Settings = None,
+    jobs: Annotated[int, typer.Option(metavar="N", help="Processes; -1 is one for each CPU.")] = -1,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", parser=_path, help="Draw step time against a key."),
+    ] = None,
+    x: Annotated[
+        str | None,
+        typer.Option("--x", metavar="KEY", help="That key; the first with numbers unless given."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Simulate many configurations into a Parquet file; run again, an interrupted one goes on."""
+    from sim import config
+    from sim import sweep as sweeps
+    from sim.commands import output, sweeping, tables, values
+    from sim.commands.progress import progress
+
+    chosen = values.vary(vary)
+    along = sweeping.axis(chosen, x) if plot or x else ""
+    if jobs == 0:
+        raise ValueError("--jobs takes a number of processes such as 4, or -1, and not 0")
+    output.replaceable(out)
+    if plot:
+        output.picture(plot)
+    output.apart({"--out": out, "--plot": plot}, recipe)
+    common = dict(config.setting(text) for text in set_ or ())
+    with progress() as report:
+        rows = sweeps.sweep(recipe, chosen, out, common, jobs, report)
+    if plot:
+        from sim import plots
+
+        with output.replacing(plot) as temporary:
+            plots.save(sweeping.draw(rows, [*chosen], along), temporary)
+    if json:
+        output.print_json(rows)
+    else:
+        sweeping.show(rows, [*chosen])
+        tables.show_files(filter(None, (out, plot)))
+    if all(row["refused"] for row in rows):
         raise typer.Exit(2)
 
 
@@ -690,6 +768,18 @@ def _what_if(result: Any, edits: list[str] | None, report: Any) -> list[dict[str
 
     report("what if", 0, 0)
     return what_ifs.figures(result, edits)
+
+
+def _blame(result: Any, report: Any) -> dict[str, Any]:
+    from sim.commands import blame
+
+    return {"stragglers": blame.figures(result, report)}
+
+
+def _draw_blame(result: Any, blamed: dict[str, Any], out: Path) -> list[Path]:
+    from sim.commands import blame
+
+    return [blame.draw(blamed["stragglers"], out, str(result.recipe.model.name))]
 
 
 def _load(path: Path, settings: list[str] | None) -> Recipe:

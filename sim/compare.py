@@ -58,7 +58,7 @@ def by_schedule(
             raise ValueError(f"{NAME} is the order of a recipe with schedule.csv, which has none")
         if name not in known:
             raise ValueError(f"no schedule {name!r}; there are {', '.join(known)}, or all")
-    return {name: {**(overrides or {}), **_own(name, base)} for name in chosen}
+    return {name: {**(overrides or {}), **own_of(name, base)} for name in chosen}
 
 
 def spread(ways: Mapping[str, Overrides], base: Recipe) -> list[str]:
@@ -73,8 +73,8 @@ def spread(ways: Mapping[str, Overrides], base: Recipe) -> list[str]:
     ]
 
 
-def _own(name: str, base: Recipe) -> Overrides:
-    """What a schedule needs of the recipe: its own chunks, and as many stages."""
+def own_of(name: str, base: Recipe) -> Overrides:
+    """What a schedule needs over the recipe: its own chunks, and as many stages."""
     same = name == base.schedule.name
     takes = "chunks" in schedules.options(name)
     chunks = base.schedule.chunks if same else schedules.stages_per_rank(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from sim.analysis.lateness import Lateness, lateness
 from sim.analysis.path import by_cause, by_straggler, path
 from sim.analysis.shares import shares
 from sim.commands import output
+from sim.commands.figures import Figures
 from sim.timeline import Timeline
 from traces.recording import Recording
 

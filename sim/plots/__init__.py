@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from sim.plots.compare import timelines
 from sim.plots.curves import curves
 from sim.plots.frontier import Point, frontier
+from sim.plots.heat import heat
 from sim.plots.memory import memory
 from sim.plots.shares import shares
 from sim.plots.timeline import timeline
@@ -28,6 +29,7 @@ __all__ = [
     "Point",
     "curves",
     "frontier",
+    "heat",
     "memory",
     "save",
     "shares",
