@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sim.commands.recorder import recorder
+
 if TYPE_CHECKING:
     from sim.recipe import Recipe
 
@@ -25,6 +27,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(recorder, name="record")
 
 
 def _path(text: str) -> Path:
