@@ -39,7 +39,7 @@ def pipeline(
         str | None,
         typer.Option(
             metavar="F=..,I=..,W=..",
-            help="Stages that only take so many milliseconds; real transformer blocks unless given.",
+            help="Stages that only take these milliseconds; real transformer blocks unless given.",
         ),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Measured steps.")] = 10,

@@ -35,6 +35,11 @@ def _join(job: dict[str, Any], folder: Path, rank: int) -> Here:
     pace.precise()
     if job["fifo"]:  # before gloo starts its threads, which inherit it
         pace.first()
+    if job["fake"]:
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=job["fake"])
+        return Here(rank, job["fake"], "cpu", Path(job["folder"]))
     on_gpus = job["device"] != "cpu" and torch.cuda.device_count() >= job["ranks"]
     device = f"cuda:{rank}" if on_gpus else "cpu"
     if on_gpus:

@@ -39,8 +39,11 @@ def run(
     folder: Path | None = None,
     device: str = "auto",
     fifo: bool = False,
+    fake: int = 0,
 ) -> list[list[Any]]:
     """Of each task what each rank returned; ``folder`` is for the files that tasks write.
+
+    With ``fake`` each worker believes that it is one of so many, and nothing is sent.
 
     Raises ValueError with the last line that a worker said, when one failed or ``timeout`` seconds
     have passed; the results of a task are those of all ranks, or an error.
@@ -49,6 +52,7 @@ def run(
         here = Path(name)
         job = {
             "tasks": list(tasks), "ranks": ranks, "device": device, "fifo": fifo,
+            "fake": fake,
             "parent": os.getpid(), "folder": str(folder or here),
         }  # fmt: skip
         (here / "job.json").write_text(json.dumps(job))
