@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
+from traces.record.fake_model import llama, tensor_parallel
 from traces.record.workers import Here, Task
 
 COLLECTIVES = {
@@ -29,29 +30,29 @@ def work(task: Task, here: Here) -> dict[str, Any]:
 
     dp, tp = task["world"] // task["tp"], task["tp"]
     mesh = init_device_mesh("cpu", (dp, tp), mesh_dim_names=("dp", "tp"))
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        model = _model(task, mesh)
+    without_data = FakeTensorMode(allow_non_fake_inputs=True)
+    with without_data:
+        model = llama(task["model"])
+    _parallel(model, task, mesh)  # outside: a mesh looks up this rank in real numbers
+    with without_data:
         tokens = torch.zeros((task["micro_batch"], task["sequence"]), dtype=torch.long)
         log = _log()
         _step(task, model, tokens, log)
     return {"events": log.events, "world": task["world"], "tp": tp}
 
 
-def _model(task: Task, mesh: Any) -> Any:
-    """The model, its linears split over tp and its parameters sharded over dp."""
+def _parallel(model: Any, task: Task, mesh: Any) -> None:
+    """Split linears over tp and shard parameters over dp, a unit per layer and the rest."""
     import torch
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    from traces.record.fake_model import llama, tensor_parallel
-
-    model = llama(task["model"])
     if task["tp"] > 1:
         tensor_parallel(model, mesh["tp"])
     precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     how = {"mesh": mesh["dp"], "mp_policy": precision}
     for layer in model.layers:
         fully_shard(layer, **how, reshard_after_forward=task["reshard"])
-    return fully_shard(model, **how)
+    fully_shard(model, **how)
 
 
 def _step(task: Task, model: Any, tokens: Any, log: Any) -> None:
