@@ -36,6 +36,7 @@ def work(task: Task, here: Here) -> dict[str, Any]:
     _parallel(model, task, mesh)  # outside: a mesh looks up this rank in real numbers
     with without_data:
         tokens = torch.zeros((task["micro_batch"], task["sequence"]), dtype=torch.long)
+        _step(task, model, tokens, _log())  # which looks for shardings, with whole matrices, once
         log = _log()
         _step(task, model, tokens, log)
     return {"events": log.events, "world": task["world"], "tp": tp}
@@ -98,12 +99,11 @@ def _log() -> Any:
             name = func._schema.name.partition("::")
             if name[0] in ("c10d", "_c10d_functional") and name[2] in COLLECTIVES:
                 self._add(name[2], COLLECTIVES[name[2]], _whole(args, out), _ranks(args))
+            elif "_scaled_dot_product" in name[2]:
+                self.events.append({"op": name[2], "phase": self.phase, **_attention(args, out)})
             elif func._overloadpacket in flop_registry:
                 flops = flop_registry[func._overloadpacket](*args, **(kwargs or {}), out_val=out)
-                size = sum(x.numel() * x.element_size() for x in _tensors((args, out)))
-                self.events.append(
-                    {"op": name[2], "phase": self.phase, "flops": flops, "bytes": size}
-                )
+                self.events.append({"op": name[2], "phase": self.phase, **_gemm(args, out, flops)})
             return out
 
         def _add(self, op: str, collective: str, size: int, ranks: list[int]) -> None:
@@ -118,6 +118,36 @@ def _log() -> Any:
             )
 
     return Issued()
+
+
+def _gemm(args: Any, out: Any, flops: float) -> dict[str, Any]:
+    """A product of two matrices."""
+    a, b = _tensors(args)[-2:]
+    shape = [1, a.shape[-2], b.shape[-1], a.shape[-1]]
+    return {"kind": "gemm", "flops": flops, "shape": shape, **_traffic(args, out)}
+
+
+def _attention(args: Any, out: Any) -> dict[str, Any]:
+    """An attention, or its backward, which has the output's gradient before all else."""
+    from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
+
+    tensors = [x for x in _tensors(args) if x.dim() == 4]
+    backward = len(tensors) > 3
+    q, k, v = (x.shape for x in tensors[backward : backward + 3])
+    if backward:
+        flops = sdpa_backward_flop_count(tensors[0].shape, q, k, v)
+    else:
+        flops = sdpa_flop_count(q, k, v)
+    shape = [q[0], q[1], q[2], k[2], q[3]]
+    return {"kind": "attention", "flops": flops, "shape": shape, **_traffic(args, out)}
+
+
+def _traffic(args: Any, out: Any) -> dict[str, Any]:
+    tensors = _tensors((args, out))
+    return {
+        "bytes": sum(x.numel() * x.element_size() for x in tensors),
+        "dtype": {"torch.bfloat16": "bf16", "torch.float32": "fp32"}[str(tensors[0].dtype)],
+    }
 
 
 def _tensors(values: Any) -> list[Any]:
