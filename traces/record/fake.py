@@ -33,7 +33,8 @@ def task(job: Job) -> workers.Task:
     model, setting, sharding = job.model, job.setting, job.data.sharding
     wrong = [
         (job.mesh.pp > 1 or job.mesh.cp > 1 or job.mesh.ep > 1, "pp, cp and ep of 1"),
-        (sharding is None or sharding.wrap != "layer" or sharding.replicas > 1 or not sharding.root, 'fsdp = { kind = "fsdp2" }'),
+        (sharding is None or sharding.wrap != "layer" or sharding.replicas > 1
+         or not sharding.root, 'fsdp = { kind = "fsdp2" }'),
         (setting.tp > 1 and not setting.sp, "sp = true beside tp"),
         (model.experts or model.mla or model.mtp or model.resnet, "a dense transformer"),
         (not model.gated or model.norm != "rms" or model.bias or model.qkv_bias,
@@ -42,7 +43,7 @@ def task(job: Job) -> workers.Task:
         (setting.recompute != "none", 'recompute = "none"'),
     ]  # fmt: skip
     if needed := [what for is_wrong, what in wrong if is_wrong]:
-        raise ValueError(f"record fake takes FSDP2 × TP of a Llama; it needs {needed[0]}")
+        raise ValueError(f"record fake takes FSDP2 with TP of a Llama; it needs {needed[0]}")
     assert sharding
     return {
         "task": "fake_run",

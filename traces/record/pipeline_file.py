@@ -13,7 +13,7 @@ from schedules import Plan
 THREADS = {"compute": 0, "comm_post": 1, "comm_wait": 1, "action": 2, "step": 3}
 _NAMES = {0: "compute", 1: "p2p host calls", 2: "schedule action"}
 _CONFIG = ("world", "schedule", "M", "v", "mode", "rt", "T", "overlap", "d", "seq", "mb", "layers",
-           "heads", "warm", "steps", "keep", "plan", "runtime", "seed")  # fmt: skip
+           "heads", "dtype", "warm", "steps", "keep", "plan", "runtime", "seed")  # fmt: skip
 
 Task = Mapping[str, Any]
 Ranks = Sequence[Mapping[str, Any]]  # what each rank returned

@@ -80,8 +80,9 @@ def _schedule(task: Task, here: Here, log: Log) -> tuple[Any, tuple[Any, Any]]:
         schedule._load_csv(str(path), "compute_only")
         path.unlink()
     torch.manual_seed(task["seed"])
+    dtype = getattr(torch, task.get("dtype", "float32"))
     shape = (count * task["mb"], task["seq"], task["d"])
-    x, target = (torch.rand(shape).to(here.device) for _ in range(2))
+    x, target = (torch.rand(shape).to(here.device, dtype) for _ in range(2))
     return schedule, (x if 0 in mine else None, target if stages - 1 in mine else None)
 
 

@@ -43,10 +43,11 @@ class Ask(NamedTuple):
     seed: int = 0
     timeout: float = 600.0
     device: str = "auto"
+    sizes: dict[str, Any] | None = None  # of real stages, over REAL
 
 
 VIRTUAL = {"d": 64, "mb": 1}
-REAL = {"d": 256, "seq": 128, "mb": 2, "layers": 4, "heads": 4}
+REAL = {"d": 256, "seq": 128, "mb": 2, "layers": 4, "heads": 4, "dtype": "float32"}
 _FLOAT = 4  # bytes
 
 
@@ -96,7 +97,7 @@ def _task(name: str, plan: Plan, ask: Ask) -> workers.Task:
     row = VIRTUAL["d"] * _FLOAT
     if ask.virtual and (ask.message < row or ask.message % row):
         raise ValueError(f"a message is a multiple of {row} bytes, not {ask.message}")
-    sizes = VIRTUAL | {"seq": ask.message // row} if ask.virtual else REAL
+    sizes = VIRTUAL | {"seq": ask.message // row} if ask.virtual else REAL | (ask.sizes or {})
     stages = len(owner)
     shape = f"P{len(plan)}_M{microbatches}"
     kind = "virtual" if ask.virtual else "real"

@@ -37,6 +37,7 @@ def recorded(task: dict[str, Any], stage: int, stages: int, device: str, log: Lo
     from torch.distributed.pipelining import PipelineStage
 
     seconds = _seconds(task, stage)
+    dtype = getattr(torch, task.get("dtype", "float32"))
     take = _on_host if device == "cpu" else _on_gpu()
 
     class Recorded(PipelineStage):  # type: ignore[misc]  # torch is Any to the type checker
@@ -64,7 +65,7 @@ def recorded(task: dict[str, Any], stage: int, stages: int, device: str, log: Lo
             real = super().backward_weight_one_chunk
             return self._timed("W", m, lambda: real(m, *args, **kwargs))
 
-    return Recorded(module(task, stage).to(device), stage, stages, torch.device(device))
+    return Recorded(module(task, stage).to(device, dtype), stage, stages, torch.device(device))
 
 
 PARTS = {"F": "F", "B": "IW", "I": "I", "W": "W"}
