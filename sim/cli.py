@@ -616,7 +616,7 @@ def _load(path: Path, settings: list[str] | None) -> Recipe:
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: bad input is one sentence, a bug of ours a trace to report."""
     try:
-        code = app(args=arguments, standalone_mode=False)
+        code = app(args=arguments, standalone_mode=False, obj=arguments)
     except BrokenPipeError:  # the reader of our output has left, such as head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0

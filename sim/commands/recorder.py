@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
     epilog="Example: traincast record pipeline zb_v --virtual F=10,I=10,W=10 --fifo --out recorded"
 )
 def pipeline(
+    context: typer.Context,
     names: Annotated[
         list[str], typer.Argument(help="Schedules, or orders in torch's CSV.", metavar="NAME...")
     ],
@@ -75,7 +77,7 @@ def pipeline(
     ask = pipelines.Ask(
         times, steps, warm, keep, message, runtime, overlap, fifo, profile, seed, timeout
     )
-    found = pipelines.record(plans, ask, out, machine.command(sys.argv[1:]))
+    found = pipelines.record(plans, ask, out, _command(context))
     result = [
         {
             "file": str(path),
@@ -95,6 +97,13 @@ def pipeline(
     _show(result)
 
 
+def _command(context: typer.Context) -> str:
+    """What was typed."""
+    from traces.record import machine
+
+    return machine.command(sys.argv[1:] if context.obj is None else context.obj)
+
+
 def _show(result: list[dict[str, Any]]) -> None:
     from sim.commands import tables
 
@@ -107,7 +116,7 @@ def _show(result: list[dict[str, Any]]) -> None:
     tables.show_files(Path(one["file"]) for one in result)
 
 
-def _milliseconds(text: str) -> dict[str, Seconds]:
+def _milliseconds(text: str) -> dict[str, float | list[float]]:
     """Seconds of F, I and W from milliseconds, as ``--times`` takes them."""
     from sim.commands import values
 
@@ -115,13 +124,17 @@ def _milliseconds(text: str) -> dict[str, Seconds]:
     if found.pop("p2p") or "FB" in found:
         raise ValueError("--virtual takes F, I and W in milliseconds; messages are real")
     return {
-        key: [one / 1e3 for one in v] if isinstance(v, list) else float(v) / 1e3  # type: ignore[arg-type]
+        key: v / 1e3 if isinstance(v, float) else [one / 1e3 for one in v]
         for key, v in found.items()
     }
 
 
 def _plan(
-    name: str, ranks: int, microbatches: int, chunks: int | None, times: dict[str, Seconds] | None
+    name: str,
+    ranks: int,
+    microbatches: int,
+    chunks: int | None,
+    times: Mapping[str, Seconds] | None,
 ) -> Plan:
     """The plan of a schedule or file; searched ones for the times of the virtual stages."""
     from sim.commands import orders
@@ -129,7 +142,7 @@ def _plan(
     if orders.is_file(name):
         return orders.from_file(Path(name), orders.Asked(None, None, None), {}, "direction")
     asked = orders.Asked(ranks, microbatches, chunks)
-    seconds = times or {"F": 1.0, "I": 1.0, "W": 1.0}
+    seconds: dict[str, Seconds] = {**times} if times else {"F": 1.0, "I": 1.0, "W": 1.0}
     return orders.of_name(name, asked, {}, {**seconds, "p2p": 0.0})
 
 
@@ -139,6 +152,7 @@ def _stem(name: str) -> str:
 
 @recorder.command(epilog="Example: traincast record parallel ddp fsdp2 tp --out recorded")
 def parallel(
+    context: typer.Context,
     modes: Annotated[
         list[str], typer.Argument(help="ddp, fsdp2, tp, zero1, ring or moe.", metavar="MODE...")
     ],
@@ -150,10 +164,9 @@ def parallel(
     json: Json = False,
 ) -> None:
     """Run small parallel trainings: the times of their steps, and profiler traces."""
-    from traces.record import machine
     from traces.record import parallel as trainings
 
-    command = machine.command(sys.argv[1:])
+    command = _command(context)
     found = trainings.record(modes, out, command, ranks, steps, seed, timeout)
     result = [
         {"file": str(path), "schedule": one["mode"]}
@@ -177,6 +190,7 @@ def parallel(
 
 @recorder.command(epilog="Example: traincast record fake recipe.toml --out collectives.json")
 def fake(
+    context: typer.Context,
     recipe: Annotated[Path, typer.Argument(help="Recipe of FSDP2 and TP.", metavar="RECIPE")],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write what torch issues, as JSON.")
@@ -208,7 +222,7 @@ def fake(
             for one in found
         ],
         "unexplained": sum(not one.reason for one in found),
-        "command": machine.command(sys.argv[1:]),
+        "command": _command(context),
         "machine": before,
     }
     if out:
@@ -239,6 +253,7 @@ def _recipe(path: Path) -> Any:
 
 @recorder.command(epilog="Example: traincast record sweep p2p all_reduce --ranks 2 --out p2p.json")
 def sweep(
+    context: typer.Context,
     parts: Annotated[
         list[str],
         typer.Argument(
@@ -253,11 +268,12 @@ def sweep(
     """Measure kernels and transfers by size."""
     from traces.record import sweep as sweeps
 
-    _write(out, lambda: sweeps.record(parts, ranks, seconds, timeout))
+    _write(context, out, lambda: sweeps.record(parts, ranks, seconds, timeout))
 
 
 @recorder.command(epilog="Example: traincast record streams one_f_one_b zb_v --out streams.json")
 def streams(
+    context: typer.Context,
     names: Annotated[
         list[str], typer.Argument(help="Schedules, or orders in torch's CSV.", metavar="NAME...")
     ],
@@ -277,22 +293,23 @@ def streams(
         raise ValueError("--virtual takes one number each for F, I and W on streams")
     plans = {_stem(name): _plan(name, ranks, microbatches, None, times) for name in names}
     one: dict[str, float] = times  # type: ignore[assignment]
-    _write(out, lambda: pipelines_on_streams.record(plans, one, timeout=timeout))
+    _write(context, out, lambda: pipelines_on_streams.record(plans, one, timeout=timeout))
 
 
 @recorder.command("all", epilog="Example: traincast record all --budget 600 --out recorded")
 def all_(
+    context: typer.Context,
     out: Out,
     budget: Annotated[float, typer.Option(min=30, metavar="S", help="Seconds for all.")] = 600.0,
 ) -> None:
     """Record all that this machine can show; what it cannot is named in DIR/result.json."""
     from sim.commands import tables
-    from traces.record import everything, machine
+    from traces.record import everything
 
-    tables.show_files([everything.record(out, budget, machine.command(sys.argv[1:]))])
+    tables.show_files([everything.record(out, budget, _command(context))])
 
 
-def _write(out: Path, make: Any) -> None:
+def _write(context: typer.Context, out: Path, make: Any) -> None:
     """Write what is made, with command and machine, as JSON."""
     import json as text
 
@@ -300,6 +317,6 @@ def _write(out: Path, make: Any) -> None:
     from traces.record import machine
 
     output.replaceable(out)
-    facts = {"command": machine.command(sys.argv[1:]), "machine": machine.facts()}
+    facts = {"command": _command(context), "machine": machine.facts()}
     output.write_text(out, text.dumps({**facts, **make()}, indent=1))
     tables.show_files([out])

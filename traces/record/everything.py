@@ -71,8 +71,11 @@ def sections(folder: Path, command: str, gpus: int) -> Sequence[Section]:
     def pipeline(names: Sequence[str], ask: pipelines.Ask, ranks: int) -> list[Any]:
         some = {name: schedules.load(name)(ranks, 8) for name in names}
         made = pipelines.record(some, ask, folder, command)
-        return [{"file": path.name, **pipelines.spread(facts["step_ms_all"]),
-                 "noise": facts["noise"], "device": facts["device"]} for path, facts in made]  # fmt: skip
+        return [
+            {"file": path.name, "noise": facts["noise"], "device": facts["device"]}
+            | pipelines.spread(facts["step_ms_all"])
+            for path, facts in made
+        ]
 
     big = {"d": 2048, "seq": 2048, "mb": 1, "layers": 1, "heads": 16, "dtype": "bfloat16"}
     return [
