@@ -211,7 +211,7 @@ def fake(
     events = workload.record(ran.job, timeout)
     torchs = workload.rows(events)
     found = workload.differences(ran.job, workload.rows_of(ran.timeline.graph), torchs)
-    result = {
+    result: dict[str, Any] = {
         "collectives": workload.table(torchs),
         "differences": [
             {

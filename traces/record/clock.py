@@ -58,4 +58,4 @@ class StreamClock(Clock):
 
     def ns(self, instant: Any) -> int:
         """Resolve an event; good to about a microsecond."""
-        return self.base_ns + round(self.base.elapsed_time(instant) * 1e6)
+        return int(self.base_ns + round(self.base.elapsed_time(instant) * 1e6))

@@ -159,7 +159,7 @@ def _tensors(values: Any) -> list[Any]:
 
 def _whole(args: Any, out: Any) -> int:
     """Bytes of the largest buffer: what is gathered, or before it is scattered."""
-    return max(x.numel() * x.element_size() for x in _tensors((args, out)))
+    return max(int(x.numel() * x.element_size()) for x in _tensors((args, out)))
 
 
 def _ranks(args: Any) -> list[int]:

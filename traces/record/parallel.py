@@ -44,7 +44,7 @@ def record(
     facts = {"command": command, "machine": before | {"load_after": machine.load()}}
     out = []
     for task, each in zip(tasks, found, strict=True):
-        content = {
+        content: dict[str, Any] = {
             "mode": task["mode"],
             "ranks": each,
             "step_ms_all": step_ms(each),

@@ -97,23 +97,22 @@ def _memory(here: Here, until: float) -> list[dict[str, Any]]:
     """Copies by size, within the device and between it and the host."""
     import torch
 
-    rows = []
-    ways = ("d2d", "h2d", "d2h") if here.device != "cpu" else ("d2d",)
-    for exponent in range(12, 31 if here.device != "cpu" else 27, 2):
-        for way in ways:
+    on_gpu = here.device != "cpu"
+    places = {"d": {"device": here.device}, "h": {"device": "cpu", "pin_memory": on_gpu}}
+    rows: list[dict[str, Any]] = []
+    for exponent in range(12, 31 if on_gpu else 27, 2):
+        for way in ("d2d", "h2d", "d2h") if on_gpu else ("d2d",):
             if time.monotonic() > until:
                 return rows
-            host = {"device": "cpu", "pin_memory": here.device != "cpu"}
-            places = {"d": {"device": here.device}, "h": host}
-            make: Any = lambda p: torch.empty(1 << exponent, dtype=torch.uint8, **p)  # noqa: B023,E731
-            source, target = make(places[way[0]]), make(places[way[2]])
-            took = seconds(
-                here,
-                lambda s=source, t=target: t.copy_(s, non_blocking=True),
-                until,
-                20,  # type: ignore[misc]
+            source, target = (
+                torch.empty(1 << exponent, dtype=torch.uint8, **places[end])
+                for end in (way[0], way[2])
             )
-            rows.append({"way": way, "bytes": 1 << exponent, **took})
+
+            def copy(source: Any = source, target: Any = target) -> None:
+                target.copy_(source, non_blocking=True)
+
+            rows.append({"way": way, "bytes": 1 << exponent, **seconds(here, copy, until, 20)})
     return rows
 
 
