@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.commands.recorder import recorder
+from sim.commands.recorder_more import recorder
 
 if TYPE_CHECKING:
     from sim.recipe import Recipe

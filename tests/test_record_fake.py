@@ -15,7 +15,7 @@ from sim import runs
 from sim.engine import simulate
 from sim.graph import Fixed, Graph
 from sim.hardware import ideal
-from traces.record import fake
+from traces.record import fake, fake_graph
 
 RECIPE = """
 [model]
@@ -81,7 +81,7 @@ STEP = [
 
 
 def test_every_rank_does_what_the_recorded_one_did_in_its_own_groups() -> None:
-    graph = fake.graph(STEP, world=4, tp=2)
+    graph = fake_graph.graph(STEP, world=4, tp=2)
     assert fake.rows_of(graph, 0) == fake.rows(STEP)
     groups = {ranks for *_, ranks in fake.rows_of(graph, 3)}
     assert groups == {(2, 3), (1, 3), (0, 1, 2, 3)}
@@ -91,7 +91,7 @@ def test_every_rank_does_what_the_recorded_one_did_in_its_own_groups() -> None:
 
 def test_products_wait_for_the_parameters_that_they_need() -> None:
     """A gather of the backward may last until the next unit begins; all else is in order."""
-    graph = fake.graph(STEP, world=4, tp=2)
+    graph = fake_graph.graph(STEP, world=4, tp=2)
     mine = [i for i in range(len(graph)) if graph.rank[i] == 0]
     at = {i: k for k, i in enumerate(mine)}
     waits = {k: sorted(at[int(j)] for j in graph.waits(i)) for i, k in at.items()}
@@ -102,7 +102,7 @@ def test_products_wait_for_the_parameters_that_they_need() -> None:
 
 
 def test_the_graph_runs() -> None:
-    graph = fake.graph(STEP, world=4, tp=2)
+    graph = fake_graph.graph(STEP, world=4, tp=2)
     fixed = fixed_works(graph)
     assert simulate(fixed, ideal(fixed)).seconds == 4 * 5.0
 
@@ -163,5 +163,5 @@ def test_torch_sends_what_we_say_at_world_size_64(
     assert torchs["reduce_scatter", 4.0 * ends, fsdp] == 1
     flops = sum(event["flops"] for event in events if event.get("kind") == "gemm")
     assert flops == 6 * 64 * (2 * (4 * 64 * 64 + 3 * 64 * 128) + 1024 * 64) / 8
-    graph = fake.graph(events, 64, 8)
+    graph = fake_graph.graph(events, 64, 8)
     assert fake.rows_of(graph, 13).total() == torchs.total()

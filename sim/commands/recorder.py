@@ -72,12 +72,12 @@ def pipeline(
     from traces.record import machine, pipelines
 
     machine.require_torch()
-    times = None if virtual is None else _milliseconds(virtual)
-    plans = {_stem(name): _plan(name, ranks, microbatches, chunks, times) for name in names}
+    times = None if virtual is None else milliseconds(virtual)
+    plans = {stem(name): plan_of(name, ranks, microbatches, chunks, times) for name in names}
     ask = pipelines.Ask(
         times, steps, warm, keep, message, runtime, overlap, fifo, profile, seed, timeout
     )
-    found = pipelines.record(plans, ask, out, _command(context))
+    found = pipelines.record(plans, ask, out, command(context))
     result = [
         {
             "file": str(path),
@@ -97,7 +97,7 @@ def pipeline(
     _show(result)
 
 
-def _command(context: typer.Context) -> str:
+def command(context: typer.Context) -> str:
     """What was typed."""
     from traces.record import machine
 
@@ -116,7 +116,7 @@ def _show(result: list[dict[str, Any]]) -> None:
     tables.show_files(Path(one["file"]) for one in result)
 
 
-def _milliseconds(text: str) -> dict[str, float | list[float]]:
+def milliseconds(text: str) -> dict[str, float | list[float]]:
     """Seconds of F, I and W from milliseconds, as ``--times`` takes them."""
     from sim.commands import values
 
@@ -129,7 +129,7 @@ def _milliseconds(text: str) -> dict[str, float | list[float]]:
     }
 
 
-def _plan(
+def plan_of(
     name: str,
     ranks: int,
     microbatches: int,
@@ -146,7 +146,7 @@ def _plan(
     return orders.of_name(name, asked, {}, {**seconds, "p2p": 0.0})
 
 
-def _stem(name: str) -> str:
+def stem(name: str) -> str:
     return Path(name).stem if name.lower().endswith(".csv") else name
 
 
@@ -166,8 +166,8 @@ def parallel(
     """Run small parallel trainings: the times of their steps, and profiler traces."""
     from traces.record import parallel as trainings
 
-    command = _command(context)
-    found = trainings.record(modes, out, command, ranks, steps, seed, timeout)
+    typed = command(context)
+    found = trainings.record(modes, out, typed, ranks, steps, seed, timeout)
     result = [
         {"file": str(path), "schedule": one["mode"]}
         | {key: one[key] for key in ("median_ms", "min_ms", "max_ms", "cv")}
@@ -186,137 +186,3 @@ def parallel(
     ]
     tables.show(rows, "training", "median step", "deviation")
     tables.show_files(Path(one["file"]) for one in result)
-
-
-@recorder.command(epilog="Example: traincast record fake recipe.toml --out collectives.json")
-def fake(
-    context: typer.Context,
-    recipe: Annotated[Path, typer.Argument(help="Recipe of FSDP2 and TP.", metavar="RECIPE")],
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write what torch issues, as JSON.")
-    ] = None,
-    timeout: Annotated[float, typer.Option(metavar="S", help="Give up after so long.")] = 300.0,
-    json: Json = False,
-) -> None:
-    """What torch would send in a recipe's step, by its fake process group; compared with ours."""
-    from sim import runs
-    from sim.commands import output
-    from traces.record import fake as workload
-    from traces.record import machine
-
-    if out:
-        output.replaceable(out)
-    ran = runs.run(_recipe(recipe))
-    before = machine.facts()
-    events = workload.record(ran.job, timeout)
-    torchs = workload.rows(events)
-    found = workload.differences(ran.job, workload.rows_of(ran.timeline.graph), torchs)
-    result: dict[str, Any] = {
-        "collectives": workload.table(torchs),
-        "differences": [
-            {
-                "reason": one.reason or None,
-                "ours": workload.table(one.ours),
-                "torch": workload.table(one.torchs),
-            }
-            for one in found
-        ],
-        "unexplained": sum(not one.reason for one in found),
-        "command": _command(context),
-        "machine": before,
-    }
-    if out:
-        import json as text
-
-        output.write_text(out, text.dumps({**result, "events": events}))
-    if json:
-        output.print_json(result)
-        return
-    from sim.commands import tables
-
-    rows = [
-        (row["collective"], f"{row['bytes']:,.0f}", str(len(row["ranks"])), str(row["count"]))
-        for row in result["collectives"]
-    ]
-    tables.show(rows, "torch issues", "bytes", "ranks", "times")
-    for one in found:
-        counts = f"ours {one.ours.total()}, torch's {one.torchs.total()}"
-        tables.say(f"only on one side, {counts}: {one.reason or 'not explained'}.")
-    tables.show_files([out] if out else [])
-
-
-def _recipe(path: Path) -> Any:
-    from sim import config
-
-    return config.load(path, {})
-
-
-@recorder.command(epilog="Example: traincast record sweep p2p all_reduce --ranks 2 --out p2p.json")
-def sweep(
-    context: typer.Context,
-    parts: Annotated[
-        list[str],
-        typer.Argument(
-            help="p2p, all_reduce, launch, memory, attention or gemm.", metavar="PART..."
-        ),
-    ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write the rows, as JSON.")],
-    ranks: Annotated[int, typer.Option(min=1, metavar="N", help="Processes.")] = 1,
-    seconds: Annotated[float, typer.Option(metavar="S", help="Time for all parts.")] = 60.0,
-    timeout: Annotated[float, typer.Option(metavar="S", help="Give up after so long.")] = 600.0,
-) -> None:
-    """Measure kernels and transfers by size."""
-    from traces.record import sweep as sweeps
-
-    _write(context, out, lambda: sweeps.record(parts, ranks, seconds, timeout))
-
-
-@recorder.command(epilog="Example: traincast record streams one_f_one_b zb_v --out streams.json")
-def streams(
-    context: typer.Context,
-    names: Annotated[
-        list[str], typer.Argument(help="Schedules, or orders in torch's CSV.", metavar="NAME...")
-    ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write it, as JSON.")],
-    ranks: Annotated[int, typer.Option(min=1, metavar="P", help="Streams that compute.")] = 4,
-    microbatches: Annotated[int, typer.Option(min=1, metavar="M", help="Per step.")] = 8,
-    virtual: Annotated[
-        str, typer.Option(metavar="F=..,I=..,W=..", help="Milliseconds of the steps.")
-    ] = "F=4,I=3,W=2",
-    timeout: Annotated[float, typer.Option(metavar="S", help="Give up after so long.")] = 300.0,
-) -> None:
-    """On one GPU: what slows what beside it, and pipelines whose ranks are streams."""
-    from traces.record import streams as pipelines_on_streams
-
-    times = _milliseconds(virtual)
-    if any(isinstance(one, list) for one in times.values()):
-        raise ValueError("--virtual takes one number each for F, I and W on streams")
-    plans = {_stem(name): _plan(name, ranks, microbatches, None, times) for name in names}
-    one: dict[str, float] = times  # type: ignore[assignment]
-    _write(context, out, lambda: pipelines_on_streams.record(plans, one, timeout=timeout))
-
-
-@recorder.command("all", epilog="Example: traincast record all --budget 600 --out recorded")
-def all_(
-    context: typer.Context,
-    out: Out,
-    budget: Annotated[float, typer.Option(min=30, metavar="S", help="Seconds for all.")] = 600.0,
-) -> None:
-    """Record all that this machine can show; what it cannot is named in DIR/result.json."""
-    from sim.commands import tables
-    from traces.record import everything
-
-    tables.show_files([everything.record(out, budget, _command(context))])
-
-
-def _write(context: typer.Context, out: Path, make: Any) -> None:
-    """Write what is made, with command and machine, as JSON."""
-    import json as text
-
-    from sim.commands import output, tables
-    from traces.record import machine
-
-    output.replaceable(out)
-    facts = {"command": _command(context), "machine": machine.facts()}
-    output.write_text(out, text.dumps({**facts, **make()}, indent=1))
-    tables.show_files([out])

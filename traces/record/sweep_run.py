@@ -98,7 +98,10 @@ def _memory(here: Here, until: float) -> list[dict[str, Any]]:
     import torch
 
     on_gpu = here.device != "cpu"
-    places = {"d": {"device": here.device}, "h": {"device": "cpu", "pin_memory": on_gpu}}
+    places: dict[str, dict[str, Any]] = {
+        "d": {"device": here.device},
+        "h": {"device": "cpu", "pin_memory": on_gpu},
+    }
     rows: list[dict[str, Any]] = []
     for exponent in range(12, 31 if on_gpu else 27, 2):
         for way in ("d2d", "h2d", "d2h") if on_gpu else ("d2d",):
