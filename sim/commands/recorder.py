@@ -147,6 +147,7 @@ def plan_of(
 
 
 def stem(name: str) -> str:
+    """The name of a schedule, or of a file without its ending."""
     return Path(name).stem if name.lower().endswith(".csv") else name
 
 
