@@ -19,6 +19,9 @@ from traces.record import machine, parallel, pipelines, streams, sweep
 VIRTUAL: dict[str, pipelines.Seconds] = {"F": 0.010, "I": 0.010, "W": 0.010}
 PLANS = ("gpipe", "one_f_one_b", "interleaved_1f1b", "interleaved_zero_bubble", "zb_v",
          "dualpipe_v", "v_half")  # fmt: skip
+GPU_BLOCK = {"d": 2048, "seq": 2048, "mb": 1, "layers": 1, "heads": 16, "dtype": "bfloat16"}
+CPU_BLOCK = {"d": 64, "seq": 32, "mb": 1, "layers": 1}
+CPU_MODEL = {"d": 64, "blocks": 2}
 LEAST = 15.0  # seconds: less is not enough to start a worker
 
 
@@ -77,12 +80,13 @@ def sections(folder: Path, command: str, gpus: int) -> Sequence[Section]:
             for path, facts in made
         ]
 
-    big = {"d": 2048, "seq": 2048, "mb": 1, "layers": 1, "heads": 16, "dtype": "bfloat16"}
+    block = GPU_BLOCK if gpus else CPU_BLOCK
+    few = 10 if gpus else 3  # steps that really compute
     return [
         Section("kernels", 0.25, lambda s: sweep.record(sweep.PARTS[2:], 1, s / 2, s)),
         Section("streams", 0.3, lambda s: streams.record(plans, virtual, timeout=s)),
         Section("stage", 0.25, lambda s: pipeline(
-            ("one_f_one_b", "zb_h1"), pipelines.Ask(sizes=big if gpus else None, timeout=s), 1)),
+            ("one_f_one_b", "zb_h1"), pipelines.Ask(steps=few, sizes=block, timeout=s), 1)),
         Section("transfers", 0.3, lambda s: sweep.record(sweep.BETWEEN, wide, s / 2, s)),
         Section("pipelines", 0.6, lambda s: pipeline(
             PLANS if s > 90 else PLANS[:2],
@@ -90,7 +94,7 @@ def sections(folder: Path, command: str, gpus: int) -> Sequence[Section]:
         Section("parallel", 1.0, lambda s: [
             {"file": path.name, **pipelines.spread(one["step_ms_all"])}
             for path, one in parallel.record(("ddp", "fsdp2", "tp"), folder, command, wide,
-                                             timeout=s)]),
+                                             few, timeout=s, sizes=None if gpus else CPU_MODEL)]),
     ]  # fmt: skip
 
 
