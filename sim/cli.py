@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sim.commands.recorder_more import recorder
+
 if TYPE_CHECKING:
     from sim.recipe import Recipe
 
@@ -25,6 +27,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(recorder, name="record")
 
 
 def _path(text: str) -> Path:
@@ -791,7 +794,7 @@ def _load(path: Path, settings: list[str] | None) -> Recipe:
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: bad input is one sentence, a bug of ours a trace to report."""
     try:
-        code = app(args=arguments, standalone_mode=False)
+        code = app(args=arguments, standalone_mode=False, obj=arguments)
     except BrokenPipeError:  # the reader of our output has left, such as head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
