@@ -13,6 +13,9 @@ from typing import Any
 
 from schedules import Step, flat
 from sim import topology
+from sim.analysis.at_peak import AtPeak, nets
+from sim.analysis.memory_causes import Decisions, figures
+from sim.decisions import decided
 from sim.held import Profile, most_held
 from sim.job import Job
 from sim.legality.fp8 import able as fp8_able
@@ -35,17 +38,27 @@ def check(recipe: Recipe) -> dict[str, Any]:
     besides = outside(job.mesh, spec["costs"].get("runtime"))
     memory = []
     for q, steps in enumerate(flat(job.plan)):
-        peak = _peak(job, q, steps, known)
+        rank = int(job.ranks[0, 0, 0, q])
+        peak = _peak(job, q, steps, known, decided(recipe, job, rank))
         whole = {"device_bytes": peak["peak_bytes"] + besides}
-        memory.append({"rank": int(job.ranks[0, 0, 0, q]), "stands_for": each, **peak, **whole})
+        memory.append({"rank": rank, "stands_for": each, **peak, **whole})
     capacity = float(spec["gpu"]["memory"])
     fits = all(entry["device_bytes"] <= capacity for entry in memory)
     return {"memory": memory, "capacity_bytes": capacity, "fits": fits}
 
 
-def _peak(job: Job, q: int, steps: Sequence[Step], known: dict[object, Profile]) -> dict[str, Any]:
+def _peak(
+    job: Job, q: int, steps: Sequence[Step], known: dict[object, Profile], decisions: Decisions
+) -> dict[str, Any]:
     """What a rank holds during the step that needs most."""
+    found = most_held(job, steps, known)
     held = Counter(resident(job, sorted({step.stage for step in steps}), q))
-    held.update(most_held(job, steps, known))
+    held.update(found.by_category())
     categories = {name: float(amount) for name, amount in held.items() if amount}
-    return {"peak_bytes": sum(categories.values()), "by_category": categories}
+    step = f"{found.step.kind} of stage {found.step.stage}, microbatch {found.step.microbatch}"
+    live = AtPeak(q, step, nets(found.places), found.deferred)
+    return {
+        "peak_bytes": sum(categories.values()),
+        "by_category": categories,
+        "at_peak": figures(live, decisions),
+    }

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sim.commands.recorder_more import recorder
+
 if TYPE_CHECKING:
     from sim.recipe import Recipe
 
@@ -25,6 +27,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(recorder, name="record")
 
 
 def _path(text: str) -> Path:
@@ -56,7 +59,7 @@ def run(
         typer.Option(
             metavar="DIR",
             parser=_path,
-            help="Write summary, trace, picture and complete recipe here.",
+            help="Write summary, page, trace, pictures and complete recipe here.",
         ),
     ] = None,
     json: Json = False,
@@ -75,6 +78,14 @@ def run(
             "'link ib * 2' or 'remove stragglers'; may be given several times.",
         ),
     ] = None,
+    stragglers: Annotated[
+        bool,
+        typer.Option(
+            "--stragglers",
+            help="Say what slow ranks, links and pauses cost, and whose they are; "
+            "with --out also as stragglers.png.",
+        ),
+    ] = False,
 ) -> None:
     """Simulate one training step of a recipe."""
     from sim.commands import ignored, output, values
@@ -93,6 +104,10 @@ def run(
         from traces import folder
 
         folder.check(out)
+        if stragglers:
+            from sim.commands import blame
+
+            output.replaceable(out / blame.PICTURE)
     from sim.commands import tables
     from sim.commands.progress import progress
     from sim.runs import run as simulate
@@ -104,12 +119,15 @@ def run(
             prepared=lambda graph: values.simulated(some_ranks, graph.ranks().tolist()),
         )
         changed = _what_if(result, what_if, report)
+        blamed = _blame(result, report) if stragglers else {}
         files = _write(result, out, some_ranks, some_time, report) if out else None
+        drawn = _draw_blame(result, blamed, out) if out and blamed else []
         report("summary", 0, 0)
         summary = result.summary
     memory, capacity = summary["memory"], result.cluster.gpu.memory
     if json:
-        output.print_json({**summary, **left_out, **({"what_if": changed} if changed else {})})
+        more = {**({"what_if": changed} if changed else {}), **blamed}
+        output.print_json({**summary, **left_out, **more})
         tables.warn_overflow(memory, capacity)
         return
     tables.show_summary(summary, capacity)
@@ -117,8 +135,12 @@ def run(
         from sim.commands import what_ifs
 
         what_ifs.show(summary["step_time_s"], changed)
+    if blamed:
+        from sim.commands import blame
+
+        blame.show(blamed["stragglers"])
     if files:
-        tables.show_files(files.paths)
+        tables.show_files([*files.paths, *drawn])
         tables.show_traced(files.traced, len(result.timeline.graph))
 
 
@@ -137,7 +159,11 @@ def compare(
     set_: Settings = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", parser=_path, help="Write compare.png and frontier.png here."),
+        typer.Option(
+            metavar="DIR",
+            parser=_path,
+            help="Write compare.html, compare.png and frontier.png here.",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -156,8 +182,8 @@ def compare(
         )
     if out:
         output.writable(out)
-        for picture in comparison.PICTURES:
-            output.replaceable(out / picture)
+        for name in (comparison.PAGE, *comparison.PICTURES):
+            output.replaceable(out / name)
     chosen = (
         ways.by_schedule(names.split(","), base, common)
         if names is not None
@@ -176,6 +202,65 @@ def compare(
         raise typer.Exit(2)
 
 
+@app.command(
+    epilog="Example: traincast sweep recipe.toml --vary perturbations[0].compute=1.0,1.1,1.3 "
+    "--vary schedule.name=one_f_one_b,zb_1p --out sweep.parquet --plot sweep.png"
+)
+def sweep(
+    recipe: RecipeFile,
+    vary: Annotated[
+        list[str],
+        typer.Option(
+            metavar="KEY=V1,V2", help="Values of a key; several times for all combinations."
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(metavar="FILE", parser=_path, help="Parquet file; rows that it has are kept."),
+    ],
+    set_: Settings = None,
+    jobs: Annotated[int, typer.Option(metavar="N", help="Processes; -1 is one for each CPU.")] = -1,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", parser=_path, help="Draw step time against a key."),
+    ] = None,
+    x: Annotated[
+        str | None,
+        typer.Option("--x", metavar="KEY", help="That key; the first with numbers unless given."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Simulate many configurations into a Parquet file; run again, an interrupted one goes on."""
+    from sim import config
+    from sim import sweep as sweeps
+    from sim.commands import output, sweeping, tables, values
+    from sim.commands.progress import progress
+
+    chosen = values.vary(vary)
+    along = sweeping.axis(chosen, x) if plot or x else ""
+    if jobs == 0:
+        raise ValueError("--jobs takes a number of processes such as 4, or -1, and not 0")
+    output.replaceable(out)
+    if plot:
+        output.picture(plot)
+    output.apart({"--out": out, "--plot": plot}, recipe)
+    common = dict(config.setting(text) for text in set_ or ())
+    with progress() as report:
+        rows = sweeps.sweep(recipe, chosen, out, common, jobs, report)
+    if plot:
+        from sim import plots
+
+        with output.replacing(plot) as temporary:
+            plots.save(sweeping.draw(rows, [*chosen], along), temporary)
+    if json:
+        output.print_json(rows)
+    else:
+        sweeping.show(rows, [*chosen])
+        tables.show_files(filter(None, (out, plot)))
+    if all(row["refused"] for row in rows):
+        raise typer.Exit(2)
+
+
 @app.command(epilog="Example: traincast diff out/timeline.json.gz recipe.toml --plot diff.png")
 def diff(
     before: Annotated[
@@ -185,6 +270,10 @@ def diff(
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", parser=_path, help="Draw the waterfall, such as a .png."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", parser=_path, help="Write diff.html, both timelines, here."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -197,8 +286,11 @@ def diff(
         output.picture(plot)
         for read in (before, after):
             output.apart({"--plot": plot}, read)
+    if out:
+        output.replaceable(output.writable(out) / shown.PAGE)
     names = (str(before), str(after))
-    found = difference(*(shown.read(one) for one in (before, after)))
+    timelines = shown.read(before), shown.read(after)
+    found = difference(*timelines)
     if plot:
         from sim import plots
 
@@ -206,11 +298,12 @@ def diff(
         with output.replacing(plot) as temporary:
             plots.save(drawn, temporary)
     result = shown.figures(found)
+    page = shown.write_page(out, names, timelines, result) if out else None
     if json:
         output.print_json({"before": names[0], "after": names[1], **result})
         return
     shown.show(result, names)
-    tables.show_files([plot] if plot else [])
+    tables.show_files(filter(None, (plot, page)))
 
 
 @app.command(epilog="Example: traincast check recipe.toml --set parallelism.pp=8")
@@ -435,32 +528,62 @@ def analyze(
     ] = None,
     to: Annotated[
         tuple[str, Path] | None,
-        typer.Option(metavar="FORMAT FILE", help="Write it in a format, such as perfetto.json.gz."),
+        typer.Option(
+            metavar="FORMAT PATH",
+            help="Write it: perfetto FILE.json.gz, or chakra FOLDER (a file per rank).",
+        ),
     ] = None,
+    annotation: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only what was launched inside an annotation."),
+    ] = None,
+    instance: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Which one of that name, from 0.")
+    ] = 0,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", parser=_path, help="Draw the timeline and critical path."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", parser=_path, help="Write report.html, to look around, here."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Show all rows of all tables.")] = False,
     json: Json = False,
 ) -> None:
-    """Say what a recorded run did: shares of time, overlap, who keeps the others waiting."""
-    from sim.commands import output, recordings, tables, values
+    """Say what a recorded run did and why it took so long: path, idle time, overlap, stragglers."""
+    from sim.commands import output, recording_tables, recordings, tables, values
     from sim.commands.progress import progress
     from traces import reading
     from traces.recording import Selection
 
     some_ranks = None if ranks is None else values.ranks(ranks, 1 << 20)
     some_time = None if window is None else values.window(window)
-    write = None if to is None else recordings.writer(to[0])
+    for path in traces:
+        output.apart({"--plot": plot, "--to": to[1] if to else None}, path)
     if to:
-        output.replaceable(to[1])
+        recordings.writer(to[0])
+        if to[0] != "chakra":
+            output.replaceable(to[1])
+    if plot:
+        output.picture(plot)
+    if out:
+        output.replaceable(output.writable(out) / recordings.PAGE)
+    selection = Selection(step, some_ranks, some_time, annotation, instance)
     with progress() as report:
-        recording = reading.read(traces, Selection(step, some_ranks, some_time), report)
+        recording = reading.read(traces, selection, report)
         report("analysis", 0, 0)
         found = recordings.figures(recording)
-        if to and write:
-            recordings.convert(recording, write, to[1])
+        if to:
+            recordings.convert(recording, *to)
+        if plot:
+            recordings.draw(recording, plot)
+        page = recordings.write_page(out, traces, recording, found) if out else None
     if json:
         output.print_json(found)
         return
-    recordings.show_figures(found)
-    tables.show_files([to[1]] if to else [])
+    recording_tables.show_figures(found, everything)
+    tables.show_files(filter(None, (to[1] if to else None, plot, page)))
 
 
 @app.command(epilog="Example: traincast calibrate h100 --write")
@@ -487,37 +610,65 @@ def calibrate(
         print(f"# wrote {file}")
 
 
-@app.command(epilog="Example: traincast validate korthikanti2022_table4")
+@app.command(
+    epilog="Examples: traincast validate korthikanti2022_table4; "
+    "traincast validate recorded runs/ --calibrate runs/1F1B.json.gz"
+)
 def validate(
     tables: Annotated[
         list[str] | None,
-        typer.Argument(help="Tables of published figures; all unless given.", metavar="[SET]..."),
+        typer.Argument(
+            help="Tables of published figures, all unless given; or the word recorded, and files "
+            "or folders of recorded pipelines (ours unless given).",
+            metavar="[SET]...",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", parser=_path, help="Write the tables as Markdown."),
     ] = None,
+    calibrate: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Recorded: fit costs to this run and predict the others; also the JSON of a p2p "
+            "sweep. May be given several times.",
+        ),
+    ] = None,
+    freeze: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Recorded: write the fitted costs there, and stop."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", parser=_path, help="Recorded: draw one run above its prediction."
+        ),
+    ] = None,
+    draws: Annotated[
+        int, typer.Option(metavar="N", help="Recorded: steps with costs drawn at random.")
+    ] = 40,
+    seed: Annotated[int, typer.Option(metavar="N", help="Recorded: of the draws.")] = 0,
     json: Json = False,
 ) -> None:
-    """Predict published figures of real runs, and say how far off that is."""
-    from sim.commands import errors, output
-    from sim.commands.progress import progress
-    from validation import run as runner
+    """Predict published figures of real runs, or recorded runs, and say how far off that is."""
+    from sim.commands import errors, output, recorded
+    from sim.commands.tables import show_files
 
-    if out:
-        output.replaceable(out)
-    with progress() as report:
-        found = runner.summary(runner.validate(tables or (), report))
-    if out:
-        command = " ".join(["traincast validate", *(tables or ()), "--out", out.as_posix()])
-        output.write_text(out, errors.markdown(found, command))
-    if json:
-        output.print_json(found)
-    else:
-        errors.show_errors(found)
+    if tables and tables[0] == "recorded":
+        if freeze:
+            show_files(recorded.freeze(calibrate or [], freeze))
+            return
+        found = recorded.validate(tables[1:], calibrate or [], plot, out, draws, seed)
+        output.print_json(found) if json else recorded.show_recorded(found)
+        return
+    if calibrate or freeze or plot:
+        raise ValueError("--calibrate, --freeze and --plot go with: traincast validate recorded")
+    figures = errors.validate(tables or (), out)
+    output.print_json(figures) if json else errors.show_errors(figures)
 
 
-@app.command(epilog="Example: traincast replay trace.parquet --hosts none")
+@app.command(epilog='Example: traincast replay traces/ --what-if "remove stragglers"')
 def replay(
     traces: Annotated[
         list[Path], typer.Argument(help="Recorded traces: files, or a folder.", metavar="TRACE...")
@@ -526,8 +677,9 @@ def replay(
         str | None,
         typer.Option(
             metavar="HOW",
-            help="Time of the host between ops: anchored (as recorded), modelled (as it usually "
-            "is), or none. The first that the format has unless given.",
+            help="Time of the host between ops: anchored (as recorded), modelled (its gaps and "
+            "waits, or as it usually is), or none: calls in the same order that take no time, so "
+            "the least that a faster host could give. The first that the format has unless given.",
         ),
     ] = None,
     step: Annotated[
@@ -543,9 +695,17 @@ def replay(
         Path | None,
         typer.Option(metavar="FILE", parser=_path, help="Write the replayed timeline here."),
     ] = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="EDIT",
+            help="'compute * 0.8 where kind=gemm', 'launch * 0.5', 'remove stragglers'; repeat for "
+            "more. The host then keeps its gaps, not its times (modelled).",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Simulate a recorded run again from its operations, and say how far off that is."""
+    """Simulate a recorded run again from its operations: how far off that is, or what if."""
     from sim.commands import output, replaying, values
     from sim.commands.progress import progress
     from traces import perfetto, reading, replays
@@ -559,9 +719,16 @@ def replay(
     some_time = None if window is None else values.window(window)
     with progress() as report:
         # gaps of a step are learnt from the others, so these are read too
-        read_step = None if hosts == "modelled" else step
+        read_step = None if hosts == "modelled" and not what_if else step
         selection = Selection(read_step, some_ranks, some_time)
-        found = replays.replay(reading.read(traces, selection, report), hosts, report)
+        recording = reading.read(traces, selection, report)
+        if what_if and hosts is None:
+            hosts = replays.usual(recording.format)
+        found = replays.replay(recording, hosts, report)
+        edited = {
+            edit: replays.replay(recording, hosts, report, edit)
+            for edit in replays.together(what_if or ())
+        }
         if step != read_step and step is not None:
             found = replays.only(found, step)
         if out:
@@ -570,6 +737,8 @@ def replay(
                     found.timeline, temporary, ranks=found.timeline.graph.ranks().tolist()
                 )
     result = replaying.figures(found)
+    if edited:
+        result["what_if"] = replaying.edits(found, edited)
     if json:
         output.print_json(result)
         return
@@ -604,6 +773,18 @@ def _what_if(result: Any, edits: list[str] | None, report: Any) -> list[dict[str
     return what_ifs.figures(result, edits)
 
 
+def _blame(result: Any, report: Any) -> dict[str, Any]:
+    from sim.commands import blame
+
+    return {"stragglers": blame.figures(result, report)}
+
+
+def _draw_blame(result: Any, blamed: dict[str, Any], out: Path) -> list[Path]:
+    from sim.commands import blame
+
+    return [blame.draw(blamed["stragglers"], out, str(result.recipe.model.name))]
+
+
 def _load(path: Path, settings: list[str] | None) -> Recipe:
     from sim import config
 
@@ -613,7 +794,7 @@ def _load(path: Path, settings: list[str] | None) -> Recipe:
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: bad input is one sentence, a bug of ours a trace to report."""
     try:
-        code = app(args=arguments, standalone_mode=False)
+        code = app(args=arguments, standalone_mode=False, obj=arguments)
     except BrokenPipeError:  # the reader of our output has left, such as head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0

@@ -62,7 +62,7 @@ def by_schedule(
             raise ValueError(f"no schedule {name!r}; there are {', '.join(known)}, or all")
     paths = {name: str(Path(name).resolve()) for name in chosen if is_path(name)}
     named = {Path(name).name if name in paths else name: paths.get(name, name) for name in chosen}
-    return {shown: {**(overrides or {}), **_own(name, base)} for shown, name in named.items()}
+    return {shown: {**(overrides or {}), **own_of(name, base)} for shown, name in named.items()}
 
 
 def spread(ways: Mapping[str, Overrides], base: Recipe) -> list[str]:
@@ -77,8 +77,8 @@ def spread(ways: Mapping[str, Overrides], base: Recipe) -> list[str]:
     ]
 
 
-def _own(name: str, base: Recipe) -> Overrides:
-    """What a schedule needs of the recipe: its own chunks, and as many stages."""
+def own_of(name: str, base: Recipe) -> Overrides:
+    """What a schedule needs over the recipe: its own chunks, and as many stages."""
     same = name == base.schedule.name
     takes = "chunks" in schedules.options(name)
     chunks = base.schedule.chunks if same else schedules.stages_per_rank(name)

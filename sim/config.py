@@ -6,6 +6,7 @@ Every refusal is a ValueError of one sentence that names the key, what was found
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,9 @@ from sim import legality, order_file, presets, translate
 from sim.files import read_text, regular
 from sim.recipe import NOT_YET, ModelSection, Recipe
 from sim.refusals import SECTIONS, brief, sentence, show, unknown
+from sim.sections import PerturbationSection
+
+_ROW = re.compile(r"perturbations\[([0-9]{1,3})\]\.(\w+)")
 
 
 def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Recipe:
@@ -123,6 +127,9 @@ def _put(data: Mapping[str, Any], overrides: Mapping[str, object]) -> dict[str, 
     out = {name: dict(keys) if isinstance(keys, dict) else keys for name, keys in data.items()}
     for path, value in overrides.items():
         section, _, key = path.partition(".")
+        if section.startswith("perturbations["):
+            _put_row(out, path, value)
+            continue
         if key not in SECTIONS.get(section, ()):
             raise ValueError(unknown(path))
         table = out.setdefault(section, {})
@@ -133,6 +140,29 @@ def _put(data: Mapping[str, Any], overrides: Mapping[str, object]) -> dict[str, 
         else:
             table[key] = value
     return out
+
+
+def _put_row(out: dict[str, Any], path: str, value: object) -> None:
+    """Put ``perturbations[0].compute`` into the first of these tables, or into one more behind."""
+    found = _ROW.fullmatch(path)
+    if not found or found[2] not in PerturbationSection.model_fields:
+        keys = ", ".join(PerturbationSection.model_fields)
+        raise ValueError(f"unknown key {path}; perturbations[0] and so on have {keys}")
+    tables = out.get("perturbations", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ValueError("perturbations must be a list of tables, [[perturbations]]")
+    tables = [dict(table) for table in tables]
+    k = int(found[1])
+    if k > len(tables):
+        raise ValueError(
+            f"{path}: the recipe has {len(tables)} [[perturbations]]; the next is perturbations"
+            f"[{len(tables)}]"
+        )
+    tables += [{}] * (k == len(tables))
+    tables[k] = {key: old for key, old in tables[k].items() if key != found[2]}
+    if value is not None:
+        tables[k][found[2]] = value
+    out["perturbations"] = tables
 
 
 def _validate(data: Mapping[str, Any]) -> Recipe:

@@ -25,16 +25,37 @@ from sim.strategies.data import buckets
 
 
 class Profile(NamedTuple):
-    """What a program changes: bytes in all, the most above its begin, and both by category."""
+    """What a program changes: bytes in all, the most above its begin, and both place by place.
+
+    A place is a category and a layer, counted from the first of the stage (-1: of none).
+    """
 
     net: float
     most: float
-    after: Mapping[str, float]
-    at_most: Mapping[str, float]
+    after: Mapping[tuple[str, int], float]
+    at_most: Mapping[tuple[str, int], float]
 
 
-def most_held(job: Job, steps: Sequence[Step], known: dict[object, Profile]) -> dict[str, float]:
-    """Bytes by category, besides what stays, at the peak of a rank with these steps.
+class Held(NamedTuple):
+    """What a rank holds at its peak besides what stays."""
+
+    step: Step
+    """In which the peak is."""
+    places: Mapping[tuple[str, int, int, int], float]
+    """Bytes by category, stage, microbatch and layer."""
+    deferred: frozenset[tuple[int, int]]
+    """Stages and microbatches whose I has run and whose W has not."""
+
+    def by_category(self) -> dict[str, float]:
+        """Bytes by category."""
+        out: Counter[str] = Counter()
+        for (category, *_), size in self.places.items():
+            out[category] += size  # type: ignore[assignment]
+        return {category: float(size) for category, size in out.items() if size}
+
+
+def most_held(job: Job, steps: Sequence[Step], known: dict[object, Profile]) -> Held:
+    """What is held, besides what stays, at the peak of a rank with these steps.
 
     ``known`` are the profiles of the job's programs found so far, to which others are added.
     """
@@ -45,15 +66,24 @@ def most_held(job: Job, steps: Sequence[Step], known: dict[object, Profile]) -> 
     ]
     for kind, step in zip(kinds, steps, strict=True):
         if kind not in known:
-            known[kind] = _profile(_program(job, step.stage, *kind[1:]))
+            layers = job.layers(step.stage)
+            known[kind] = _profile(_program(job, step.stage, *kind[1:]), layers.start)
     net: NDArray[np.float64] = np.array([known[kind].net for kind in kinds])
     most = np.array([known[kind].most for kind in kinds])
     k = int(np.argmax(np.cumsum(net) - net + most))
-    held = Counter(known[kinds[k]].at_most)
-    for kind, count in Counter(kinds[:k]).items():
-        for category, size in known[kind].after.items():
-            held[category] += count * size  # type: ignore[assignment]
-    return {category: float(size) for category, size in held.items() if size}
+    held: Counter[tuple[str, int, int, int]] = Counter()
+    for step, kind in zip(steps[: k + 1], kinds, strict=False):
+        of = known[kind].at_most if step is steps[k] else known[kind].after
+        first = job.layers(step.stage).start
+        for (category, layer), size in of.items():
+            place = (category, step.stage, step.microbatch, layer + first if layer >= 0 else -1)
+            held[place] += size  # type: ignore[assignment]
+    return Held(steps[k], held, _deferred(steps[:k]))
+
+
+def _deferred(steps: Sequence[Step]) -> frozenset[tuple[int, int]]:
+    ran = {kind: {(s.stage, s.microbatch) for s in steps if s.kind == kind} for kind in "IW"}
+    return frozenset(ran["I"] - ran["W"])
 
 
 def _shape(job: Job, stage: int) -> object:
@@ -81,14 +111,15 @@ def _program(job: Job, stage: int, kind: str, place: str) -> Program:
     return gathering.shard(program, step, stage_units(job, stage), job.data, full)
 
 
-def _profile(program: Program) -> Profile:
-    total, most, now = 0.0, 0.0, Counter[str]()
-    at_most: Mapping[str, float] = {}
+def _profile(program: Program, first: int) -> Profile:
+    total, most, now = 0.0, 0.0, Counter[tuple[str, int]]()
+    at_most: Mapping[tuple[str, int], float] = {}
     for item in program:
+        layer = item.layer - first if item.layer >= 0 else -1
         for at in ("start", "end"):
             for change in item.memory:
                 if change.at == at:
-                    now[change.category] += change.bytes  # type: ignore[assignment]
+                    now[change.category, layer] += change.bytes  # type: ignore[assignment]
                     total += change.bytes
             if at == "start" and total > most:
                 most, at_most = total, dict(now)

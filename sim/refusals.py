@@ -197,7 +197,9 @@ def unknown(path: str) -> str:
     section, _, key = path.partition(".")
     meant = section if section in SECTIONS else _near(section, SECTIONS, 0.6)
     if section == "perturbations":
-        return "[[perturbations]] are a list of tables, which only the recipe itself can give"
+        return (
+            "[[perturbations]] are a list of tables; perturbations[0].compute is a key of the first"
+        )
     near = _elsewhere(key or section, 1.0)
     if meant and key and not near:
         close = key if key in SECTIONS[meant] else _near(key, SECTIONS[meant])

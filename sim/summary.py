@@ -10,6 +10,8 @@ from typing import Any
 from schedules import flat
 from sim import units
 from sim.analysis import breakdown as breakdowns
+from sim.analysis import memory_causes
+from sim.analysis.at_peak import at_peak
 from sim.analysis.critical_path import critical_path
 from sim.analysis.idle import bubble, idle
 from sim.analysis.memory import peaks
@@ -17,6 +19,7 @@ from sim.analysis.reserved import reserved
 from sim.analysis.steps import ends, steady
 from sim.analysis.traffic import bytes_sent
 from sim.cluster import Cluster
+from sim.decisions import decided
 from sim.html import table
 from sim.job import Job
 from sim.model import model_flops
@@ -115,6 +118,8 @@ def _host_memory(job: Job) -> dict[str, Any]:
 def _memory(recipe: Recipe, job: Job, cluster: Cluster, timeline: Timeline) -> list[dict[str, Any]]:
     """The peak of every simulated rank and, if asked for, what the allocator reserves."""
     memory = [asdict(peak) for peak in peaks(timeline)]
+    for entry, of in zip(memory, at_peak(timeline), strict=True):
+        entry["at_peak"] = memory_causes.figures(of, decided(recipe, job, of.rank))
     way = recipe.simulation.allocator
     if way != "exact":
         held = reserved(timeline, way == "expandable", pieces(job))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 
 import schedules
-from sim import cluster
+from sim import cluster, config
 from sim.analysis.breakdown import breakdown
 from sim.analysis.bubbles import bubbles, by_peer, normalised
 from sim.analysis.idle import CAUSES
 from sim.engine import simulate
 from sim.graph import Builder, Communication, Fixed
 from sim.hardware import ideal
-from sim.runs import prepare
+from sim.runs import prepare, run
 from sim.schedule_run import legal_timeline, plan_of
 from sim.strategies.exchange import Policy
 from sim.timeline import Timeline
@@ -71,6 +73,62 @@ def test_causes_of_every_strategy_sum_to_its_idling(name, small_job):
     gpus = sizes.get("tp", 1) * sizes.get("pp", 1) * sizes.get("dp", 1)
     _, graph, machine = prepare(job, cluster.load("dgx_a100", gpus), fold=False)
     sums(simulate(graph, machine))
+
+
+MODEL = {
+    "layers": 8,
+    "hidden": 256,
+    "heads": 4,
+    "vocab": 512,
+    "sequence": 256,
+    "attention": "flash",
+    "dropout": 0.0,
+}
+EXPERTS = {"experts": 4, "topk": 1, "expert_ffn": 256}
+RECIPES = {
+    "pipedream": {"parallelism": {"pp": 4}, "schedule": {"name": "pipedream"}},
+    "dualpipe": {"parallelism": {"pp": 4}, "schedule": {"name": "dualpipe"}},
+    "fused pairs": {"parallelism": {"pp": 4}, "schedule": {"name": "dualpipe_v", "pair": "fused"}},
+    "batched": {"parallelism": {"pp": 4, "p2p": "batched"}},
+    "ring attention": {"parallelism": {"cp": 4}},
+    "ulysses": {"parallelism": {"cp": 2, "cp_kind": "ulysses", "dp": 2}},
+    "experts": {"parallelism": {"dp": 4, "ep": 4}, "model": EXPERTS},
+    "uneven experts": {
+        "parallelism": {"dp": 4, "ep": 4},
+        "model": {**EXPERTS, "load": {"kind": "zipf", "s": 1.2}},
+    },
+    "fsdp1": {"parallelism": {"fsdp": {"kind": "fsdp1"}}},
+    "fsdp2": {"parallelism": {"fsdp": {"kind": "fsdp2", "shard": 2}}},
+    "yafsdp": {"parallelism": {"fsdp": {"kind": "yafsdp"}}},
+    "zero 3": {"parallelism": {"zero": 3, "pp": 2}},
+    "offload": {"parallelism": {"pp": 2}, "training": {"offload": "activations"}},
+    "optimizer": {"training": {"offload": {"optimizer": 0.5, "overlap": True}}},
+    "host": {"parallelism": {"tp": 2}, "simulation": {"host": True}},
+    "several steps": {"parallelism": {"pp": 2}, "simulation": {"steps": 3}},
+    "slow rank": {"parallelism": {"pp": 4}, "perturbations": [{"rank": 2, "compute": 1.5}]},
+    "noise": {"parallelism": {"tp": 2}, "perturbations": [{"noise": 0.2}]},
+    "stall": {"parallelism": {"dp": 4}, "perturbations": [{"rank": 1, "stall": "1 ms"}]},
+    "slow link": {
+        "perturbations": [{"rank": 1, "link": "nvlink", "bandwidth": 0.2}],
+        "parallelism": {"tp": 2},
+    },
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_causes_of_every_recipe_sum_to_its_idling(name):
+    own = RECIPES[name]
+    parallelism = own.get("parallelism", {})
+    split = prod(parallelism.get(key, 1) for key in ("tp", "pp", "cp"))
+    data = {
+        **own,
+        "model": MODEL | own.get("model", {}),
+        "cluster": {"topology": "dgx_h100", "gpus": 4},
+        "training": {"global_batch": 8 * 4 // split, **own.get("training", {})},
+    }
+    if name == "pipedream":
+        data["training"]["global_batch"] = 1
+    sums(run(config.parse(data)).timeline)
 
 
 def sums(timeline: Timeline) -> None:
@@ -140,6 +198,26 @@ def test_a_launch_is_the_host_op_that_was_waited_for():
     of = bubbles(simulate(graph, ideal(graph)))
     rows = of[["start", "end", "cause", "op"]].itertuples(index=False, name=None)
     assert list(rows) == [(1.0, 3.0, "launch", call)]
+
+
+def test_a_gap_behind_a_collective_is_a_lag_and_nobodys_fault():
+    """Rank 0 reduces with rank 1, who comes at 5 s, until 7 s; its kernel lags 2 s behind that."""
+    b = Builder()
+    reduce = Communication("all_reduce", 8.0, (0, 1), "dp")
+    b.add("a", 0, "compute", Fixed(1.0))
+    late = b.add("late", 1, "compute", Fixed(5.0))
+    members = [b.add("reduce", 0, "dp", reduce), b.add("reduce", 1, "dp", reduce, [late])]
+    b.join(members)
+    last = b.add("last", 0, "compute", Fixed(1.0))
+    b.wait(last, members[0], 2.0)
+    graph = b.graph()
+    of = bubbles(simulate(graph, ideal(graph, p2p=2.0)))
+    rows = of[of["rank"] == 0][["start", "end", "cause", "op", "peer"]]
+    assert list(rows.itertuples(index=False, name=None)) == [
+        (1.0, 5.0, "waiting", members[1], 1),
+        (5.0, 7.0, "exposed_dp", members[0], 0),
+        (7.0, 9.0, "lag", members[0], 0),
+    ]
 
 
 def test_nothing_at_all():

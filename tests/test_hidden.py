@@ -56,7 +56,7 @@ def test_frames_agree_with_the_sentences_on_a_real_step(small_job):
     assert len(found) > 10
     for op, seconds in found.items():
         assert of[op] == pytest.approx(seconds, abs=1e-12)
-    assert of.drop([*found]).max() <= 0
+    assert of.drop([*found]).max() <= 1e-12  # rounding, of which nothing is said
 
 
 def test_perfect_overlap_gains_what_is_exposed_and_waited_for():

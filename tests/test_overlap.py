@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,59 @@ def test_a_copy_in_on_the_compute_stream_holds_its_gather_up() -> None:
     assert [one.cause for one in found] == ["copy_in"]
     assert "its copy-in stood on the compute stream" in found[0].sentence
     assert "prefetch" not in found[0].sentence  # the copy would stand there all the same
+
+
+def reused(*seconds: float) -> Timeline:
+    """Layers of these seconds whose parameters are gathered for 4 s each into two buffers."""
+    builder, kernels = Builder(), list[int]()
+    builder.resident = {0: {"communication_buffers": 2.0}}
+    for layer, one in enumerate(seconds):
+        work = Fixed(4.0, "communication", "dp")
+        before = kernels[layer - 2 : layer - 1] if layer > 1 else []
+        gather = builder.add("param_all_gather", 0, "all_gather", work, before, layer=layer)
+        kernels.append(builder.add("mlp", 0, "compute", Fixed(one), [gather], layer=layer))
+    graph = builder.graph()
+    return simulate(graph, ideal(graph))
+
+
+def test_a_gather_can_wait_for_the_buffer_of_a_layer_before() -> None:
+    """Layers 4 to 10, 10 to 12; the third's gather may take the first's buffer at 10, until 14.
+
+    Two of its four seconds are bare, and no prefetch would change that.
+    """
+    found = {one.op: one for one in exposed(reused(6.0, 2.0, 6.0))}
+    assert (found[4].seconds, found[4].cause, found[4].after) == (2.0, "bandwidth", 1)
+    assert found[4].sentence.endswith(
+        "its buffer was that of layer 0, and one more buffer would start it sooner."
+    )
+    assert "prefetch" not in found[4].sentence
+
+
+def test_where_overlap_works_nothing_is_said() -> None:
+    """Where a layer takes longer than a gather only the first is bare, but behind its copy-in."""
+    assert [one.op for one in exposed(reused(6.0, 6.0, 6.0))] == [0]
+    assert [one.op for one in exposed(faster(by_hand("copy", 1)))] == [1]
+    assert [one.cause for one in exposed(faster(by_hand("compute", 1)))][-1] == "copy_in"
+
+
+def faster(of: Timeline) -> Timeline:
+    """With gathers of 2 s instead of 5."""
+    works = tuple(
+        work._replace(seconds=2.0) if isinstance(work, Fixed) and work.seconds == 5.0 else work
+        for work in of.graph.works
+    )
+    graph = replace(of.graph, works=works)
+    return simulate(graph, ideal(graph))
+
+
+def test_hidden_gathers_of_a_step_are_not_spoken_of(recipe: Path) -> None:
+    """FSDP2 and YaFSDP gather layers 1 to 3 in the forward beside the layers before, as they can
+    with 2,048 tokens; what rounding leaves bare of them counts for nothing."""
+    for fsdp in ({"kind": "fsdp2", "prefetch": 1}, {"kind": "yafsdp"}):
+        of = run(recipe, {"parallelism.fsdp": fsdp}).timeline
+        bare = [of.graph.op(one.op) for one in exposed(of)]
+        names = {(op.name, op.phase, op.layer) for op in bare}
+        assert not names & {(GATHER, "F", layer) for layer in (1, 2, 3)}
 
 
 def test_a_shallow_prefetch_is_named_on_a_simulated_step(recipe: Path) -> None:

@@ -111,10 +111,12 @@ def needed(timeline: Timeline, needs: Rows, arrival: Rows, ops: Rows) -> Rows:
         if not len(open_):
             break
         came, home = arrival[need], rank[ops[open_]]
-        source = np.where(rank[need] != home, need, came)
-        abroad = rank[source] != home
+        own = rank[need] == home
+        lags = own & (start[at[open_]] > end[need])
+        source = np.where(own, came, need)
+        abroad = ~lags & (rank[source] != home)
         out[open_[abroad]] = source[abroad]
-        further = ~abroad & (start[came] == end[need])
+        further = ~abroad & ~lags & (start[came] == end[need])
         open_ = open_[further]
         at[open_] = came[further]
     return out

@@ -176,9 +176,11 @@ def _caused_here(timeline: Timeline, needs: Rows, arrival: Rows, ops: Rows) -> N
         need = needs[at[open_]]
         open_, need = open_[need >= 0], need[need >= 0]
         came = arrival[need]
-        abroad = (rank[need] != home[open_]) | (rank[came] != home[open_])
+        own = rank[need] == home[open_]
+        lags = own & (start[at[open_]] > end[need])  # it had all of its own, and then a gap
+        abroad = ~lags & (~own | (rank[came] != home[open_]))
         here[open_[abroad]] = False
-        further = ~abroad & (start[came] == end[need])
+        further = ~abroad & ~lags & (start[came] == end[need])
         open_ = open_[further]
         at[open_] = came[further]
     return here

@@ -22,6 +22,8 @@ from sim.analysis.relations import Rows, binding, meetings
 from sim.graph import PHASES
 from sim.timeline import Timeline
 
+ROUNDING = 1e-9  # of a communication: what is left of it by rounding is not exposed
+
 
 @dataclass(frozen=True)
 class Exposed:
@@ -51,7 +53,7 @@ def exposed(timeline: Timeline, least: float = 0.0) -> list[Exposed]:
         for i, seconds, hidden in zip(
             transfers.tolist(), bare.tolist(), beside.tolist(), strict=True
         ):
-            if seconds > least:
+            if seconds > max(least, ROUNDING * (seconds + hidden)):
                 found.append(_why(timeline, needs, i, seconds, hidden))
     return sorted(found, key=lambda one: (-one.seconds, one.op))
 
@@ -73,7 +75,7 @@ def _why(timeline: Timeline, needs: Rows, op: int, seconds: float, hidden: float
         said = f"{said}: {started}" if started else f"{said}, and it comes first"
     elif after >= 0 and graph.stream[after] == graph.stream[op]:
         cause, said = "stream", f"it stood behind {_called(timeline, after)} on its stream"
-    elif hidden > 1e-9 * (seconds + hidden):
+    elif hidden > ROUNDING * (seconds + hidden):
         said = f"kernels beside it take {_ms(hidden)}, which is too short for its bandwidth"
         cause, said = "bandwidth", f"{said}; {started}" if started else said
     else:
@@ -91,6 +93,10 @@ def _sooner(timeline: Timeline, op: int, after: int) -> str:
     if PHASES[graph.phase[after]] == "O":  # nothing of the step can come before, or it is updated
         return ""
     layers = abs(int(graph.layer[op]) - int(graph.layer[after]))
+    buffers = graph.resident.get(int(graph.rank[op]), {}).get("communication_buffers", 0.0)
+    if buffers and graph.layer[after] >= 0 and graph.layer[op] >= 0 and layers > 1:
+        was = f"layer {int(graph.layer[after])}"
+        return f"; its buffer was that of {was}, and one more buffer would start it sooner"
     ahead = f"{layers} layer{'s' * (layers != 1)} ahead" if graph.layer[after] >= 0 else "ahead"
     return (
         f"; it is gathered {ahead}, and a deeper prefetch or one more buffer would start it sooner"

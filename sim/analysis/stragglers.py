@@ -68,15 +68,15 @@ def stragglers(timeline: Timeline) -> Stragglers:
     replica, last = replicas(graph), int(graph.stage.max(initial=-1))
     numbers = np.unique(graph.step).tolist()
     pipelines = sorted({*replica[graph.ranks()].tolist()})
-    by_replica = _falling({k: kept(replica[graph.rank] == k) for k in pipelines})
-    by_stage = _falling({k: kept(graph.stage == k) for k in range(last + 1)})
+    by_replica = falling({k: kept(replica[graph.rank] == k) for k in pipelines})
+    by_stage = falling({k: kept(graph.stage == k) for k in range(last + 1)})
     worst = _worst(graph, replica, by_replica, by_stage)
     return Stragglers(
         slowdown=float(base.mean() / least.mean()),
-        by_step=_falling(dict(zip(numbers, (base / least).tolist(), strict=True))),
+        by_step=falling(dict(zip(numbers, (base / least).tolist(), strict=True))),
         by_replica=by_replica,
         by_stage=by_stage,
-        by_kind=_falling({of: kept(graph.name == k) for k, of in enumerate(graph.names)}),
+        by_kind=falling({of: kept(graph.name == k) for k, of in enumerate(graph.names)}),
         worst_ranks=worst,
         worst_ranks_share=share(np.isin(graph.rank, worst)),
         last_stage_share=share(graph.stage == last),
@@ -145,5 +145,6 @@ def _worst(
     return tuple(sorted(scores, key=lambda rank: (-scores[rank], rank))[:number])
 
 
-def _falling(table: Mapping[Label, float]) -> dict[Label, float]:
+def falling(table: Mapping[Label, float]) -> dict[Label, float]:
+    """The table, its largest values first."""
     return dict(sorted(table.items(), key=lambda item: -item[1]))

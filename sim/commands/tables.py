@@ -97,7 +97,17 @@ def show_memory(memory: Sequence[Figures], capacity: float) -> None:
         several = sum(int(entry.get("stands_for", 1)) for entry in memory) > 1
         names = ["every rank" if alike and several else f"rank {high['rank']}"]
     show(rows, f"memory of {units.size(capacity)}", *names)
+    show_at_peak(high)
     warn_overflow(memory, capacity, stderr=False)
+
+
+def show_at_peak(entry: Figures) -> None:
+    """Print which decisions put at the peak of a rank what comes and goes, a line each."""
+    of = entry.get("at_peak")
+    if of and of["causes"]:
+        say(f"at the peak of rank {entry['rank']}, in {of['op']}:")
+        for cause in of["causes"]:
+            say(f"  {cause}")
 
 
 def warn_overflow(memory: Sequence[Figures], capacity: float, *, stderr: bool = True) -> None:

@@ -19,6 +19,7 @@ from sim.plots.causes import causes
 from sim.plots.compare import timelines
 from sim.plots.curves import curves
 from sim.plots.frontier import Point, frontier
+from sim.plots.heat import heat
 from sim.plots.memory import memory
 from sim.plots.roofline import roofline
 from sim.plots.shares import shares
@@ -31,6 +32,7 @@ __all__ = [
     "causes",
     "curves",
     "frontier",
+    "heat",
     "memory",
     "roofline",
     "save",

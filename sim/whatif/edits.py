@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from sim.analysis.activity import COMPUTE, COPY, HOST, activities
@@ -16,6 +15,7 @@ from sim.cluster import Cluster
 from sim.graph import PHASES, Fixed, Graph, Ints, offsets
 from sim.hardware import Machine
 from sim.timeline import dimension, kind
+from sim.whatif.equal import levelled
 from sim.whatif.grammar import Condition, Edit, Level, Link, Scale, parse
 
 Flags = NDArray[np.bool_]
@@ -166,7 +166,11 @@ def _faster(machine: Machine, name: str, factor: float, links: Sequence[str]) ->
         raise ValueError(f"no link {name!r}; there are {', '.join(known)}")
     meant = IB if name == "ib" else (name,)
     chosen = np.array([name == "all" or link in meant for link in links], bool)
-    capacity = np.where(chosen, machine.capacity * factor, machine.capacity)
+    return with_capacity(machine, np.where(chosen, machine.capacity * factor, machine.capacity))
+
+
+def with_capacity(machine: Machine, capacity: NDArray[np.float64]) -> Machine:
+    """The machine whose links carry so much (B/s each); what depends on that follows."""
     speed = _speeds(machine, capacity)
     ratio = np.divide(speed, machine.speed, out=np.ones_like(speed), where=np.isfinite(speed))
     return replace(
@@ -181,26 +185,3 @@ def _speeds(machine: Machine, capacity: NDArray[np.float64]) -> NDArray[np.float
     loads = machine.coefficient > 0
     np.minimum.at(speed, work[loads], capacity[machine.link[loads]] / machine.coefficient[loads])
     return speed
-
-
-def levelled(graph: Graph, machine: Machine) -> tuple[Graph, Machine]:
-    """Every kernel with the work, and factor, that take the (lower) median of those alike on ranks.
-
-    Alike are kernels of the same name, stage, phase, microbatch, layer, step and stream that come
-    as often before on their rank; those of communication stay as they are.
-    """
-    kernel = _targets(graph, "compute") & (np.diff(graph.part_start) == 0)
-    ops = np.flatnonzero(kernel)
-    keys = ["name", "stage", "phase", "microbatch", "layer", "step", "stream"]
-    frame = pd.DataFrame({key: getattr(graph, key)[ops] for key in [*keys, "rank"]})
-    nth = frame.groupby([*keys, "rank"], sort=False).cumcount()
-    group = frame.assign(nth=nth).groupby([*keys, "nth"], sort=False).ngroup().to_numpy()
-    factor = np.ones(len(graph)) if machine.factor is None else machine.factor.copy()
-    order = np.lexsort((ops, machine.alone[graph.work[ops]] * factor[ops], group))
-    size = np.bincount(group)
-    first = np.cumsum(size) - size
-    median = ops[order[first + (size - 1) // 2]]
-    work = graph.work.copy()
-    work[ops], factor[ops] = graph.work[median][group], factor[median][group]
-    same = machine if machine.factor is None else replace(machine, factor=factor)
-    return replace(graph, work=work), same

@@ -1,0 +1,211 @@
+"""What stragglers cost in a simulated step: how much faster it were if none was slower than others.
+
+The what-if analysis of "Understanding Stragglers in Large Model Training" (OSDI '25), where each
+question is a second simulation, so that sharing of links and GPUs is right.
+:mod:`sim.analysis.stragglers` asks the same of recordings, whose ops are all that is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.analysis.steps import ends
+from sim.analysis.stragglers import falling
+from sim.cluster import Cluster
+from sim.engine import simulate
+from sim.graph import Floats, Graph
+from sim.hardware import Machine
+from sim.job import Job
+from sim.timeline import Timeline, kind
+from sim.whatif.edits import with_capacity
+from sim.whatif.equal import equal_factor, near, stages
+
+Flags = NDArray[np.bool_]
+MOST = 64
+"""Of so many ranks each is simulated by itself; of more, it is blamed as replica and stage are."""
+LINKS, PAUSES = "links", "pauses"
+"""Kinds that are no kernels: links slower than they should be, and stalls."""
+
+
+@dataclass(frozen=True)
+class Blame:
+    """Slowdowns, 1 being none: of the step as it is, and with only some of it as it is.
+
+    The labels of each table stand in falling order. Below 1 is what is faster than usual.
+    """
+
+    slowdown: float
+    ideal_s: float
+    """Seconds of a step in which all are alike."""
+    by_rank: Mapping[int, float]
+    by_stage: Mapping[int, float]
+    by_replica: Mapping[int, float]
+    by_kind: Mapping[str, float]
+    """Kinds of kernels; "links" and "pauses"."""
+    by_step: Mapping[int, float]
+
+
+class Kept(NamedTuple):
+    """What is left as it is."""
+
+    ops: Flags  # whose kernels are as slow as they are
+    pauses: Flags  # ops that pause if they do
+    links: Flags
+
+
+class Ideal(NamedTuple):
+    """What all ops and links have if none is a straggler, and what they really have."""
+
+    graph: Graph
+    machine: Machine
+    own: Floats
+    """Of each op its factor as it is; likewise:"""
+    factor: Floats
+    capacity: Floats
+    """Of each link, B/s, in the healthy cluster."""
+
+
+def stragglers(
+    timeline: Timeline,
+    machine: Machine,
+    cluster: Cluster,
+    job: Job,
+    report: Callable[[str, int, int], object] = lambda *_: None,
+) -> Blame:
+    """Slowdowns of a simulated step by rank, stage, replica, kind and step.
+
+    In the ideal step kernels take what is usual among ranks (:mod:`.equal`), links carry what they
+    should and nothing pauses. Stages of unlike work are nobody's fault, so a job in which no rank
+    is slow has slowdowns of exactly 1. To a rank count its kernels, its pauses, and the links on
+    its own way to the core. Takes a simulation for each label that is not as in the ideal step.
+    """
+    graph = timeline.graph
+    ideal = _ideal(graph, machine, cluster)
+    none = np.zeros(len(graph), bool)
+    nothing = Kept(none, none, np.zeros(len(machine.capacity), bool))
+    best, base = _steps(simulate(*_mixed(ideal, nothing))), _steps(timeline)
+    asked = list(_questions(ideal, cluster, job))
+    found: dict[str, dict[int | str, float]] = {}
+    for k, (table, label, kept) in enumerate(asked):
+        report("stragglers", k, len(asked))
+        slow = 1.0
+        if _differs(ideal, kept):
+            slow = float(_steps(simulate(*_mixed(ideal, kept))).sum() / best.sum())
+        if slow != 1.0 or label not in (LINKS, PAUSES):
+            found.setdefault(table, {})[label] = slow
+    by_stage, by_replica = _ints(found, "stage"), _ints(found, "replica")
+    by_rank = _ints(found, "rank") or _approximate(graph, job, by_stage, by_replica)
+    return Blame(
+        slowdown=float(base.sum() / best.sum()),
+        ideal_s=float(best.mean()),
+        by_rank=falling(by_rank),
+        by_stage=falling(by_stage),
+        by_replica=falling(by_replica),
+        by_kind=falling({str(name): s for name, s in found.get("kind", {}).items()}),
+        by_step=falling(dict(enumerate((base / best).tolist()))),
+    )
+
+
+def rank_matrix(of: Blame, job: Job) -> tuple[list[int], list[int], Floats]:
+    """Simulated replicas, pipeline ranks, and of each pair the largest slowdown of its ranks."""
+    known = np.full(job.mesh.world, np.nan)
+    known[[*of.by_rank]] = [*of.by_rank.values()]
+    each = np.nan_to_num(known[job.ranks], nan=-np.inf).max(axis=(0, 1))
+    rows, columns = ((each > -np.inf).any(axis=axis) for axis in (1, 0))
+    return (
+        np.flatnonzero(rows).tolist(),
+        np.flatnonzero(columns).tolist(),
+        each[np.ix_(rows, columns)],
+    )
+
+
+def _ideal(graph: Graph, machine: Machine, cluster: Cluster) -> Ideal:
+    own = np.ones(len(graph)) if machine.factor is None else machine.factor
+    healthy = (cluster.healthy or cluster).capacity
+    return Ideal(graph, machine, own, equal_factor(graph, machine), healthy)
+
+
+def _mixed(of: Ideal, kept: Kept) -> tuple[Graph, Machine]:
+    """The graph and machine where what is kept is as it is, and all else ideal."""
+    capacity = np.where(kept.links, of.machine.capacity, of.capacity)
+    machine = of.machine
+    if not np.array_equal(capacity, machine.capacity):
+        machine = with_capacity(machine, capacity)
+    graph = replace(of.graph, lag=np.where(kept.pauses, of.graph.lag, 0.0))
+    return graph, replace(machine, factor=np.where(kept.ops, of.own, of.factor))
+
+
+def _differs(of: Ideal, kept: Kept) -> bool:
+    """Whether any of it is not ideal."""
+    kernels = (of.own[kept.ops] != of.factor[kept.ops]).any() or of.graph.lag[kept.pauses].any()
+    links = of.machine.capacity[kept.links] != of.capacity[kept.links]
+    return bool(kernels or links.any())
+
+
+def _questions(of: Ideal, cluster: Cluster, job: Job) -> Iterator[tuple[str, int | str, Kept]]:
+    """Table, label and what is kept as it is: rank by rank, and so on."""
+    graph, ways = of.graph, _slow_ways(of, cluster)
+    there, stage = {*graph.ranks().tolist()}, stages(graph)
+    replica = _coordinate(job, 2)
+    ends = [{*graph.rank[stage == k].tolist()} for k in range(int(stage.max(initial=-1)) + 1)]
+    column = _coordinate(job, 3)  # a slow link of a clone is that of the stages there
+
+    def kept(ops: Flags, ranks: set[int]) -> Kept:
+        links = np.zeros(len(of.capacity), bool)
+        links[[link for rank in ranks for link in ways.get(rank, [])]] = True
+        return Kept(ops, ops, links)
+
+    ranks = sorted(there | ways.keys())
+    for rank in ranks if len(ranks) <= MOST else []:
+        yield "rank", rank, kept(graph.rank == rank, {rank})
+    for k, own in enumerate(ends):
+        along = np.isin(column, column[[*own]])
+        yield "stage", k, kept(stage == k, {*np.flatnonzero(along).tolist()})
+    for k in np.unique(replica[ranks]).tolist():
+        yield "replica", k, kept(replica[graph.rank] == k, {*np.flatnonzero(replica == k).tolist()})
+    no_ops, no_links = np.zeros(len(graph), bool), np.zeros(len(of.capacity), bool)
+    kinds = np.array([kind(work) for work in graph.works], object)[graph.work]
+    for name in sorted({*kinds[of.own != of.factor].tolist()}):
+        yield "kind", name, Kept(kinds == name, no_ops, no_links)
+    yield "kind", PAUSES, Kept(no_ops, ~no_ops, no_links)
+    yield "kind", LINKS, Kept(no_ops, no_ops, ~no_links)
+
+
+def _slow_ways(of: Ideal, cluster: Cluster) -> dict[int, list[int]]:
+    """The links of each rank's own that are not as they should be, simulated or not."""
+    slow = np.flatnonzero(of.machine.capacity != of.capacity).tolist()
+    ways = {rank: near(cluster, rank, slow) for rank in range(cluster.gpus)} if slow else {}
+    return {rank: links for rank, links in ways.items() if links}
+
+
+def _coordinate(job: Job, axis: int) -> NDArray[np.int64]:
+    """The coordinate of each rank of the job along an axis of (tp, cp, dp, pp)."""
+    out = np.empty(job.mesh.world, np.int64)
+    out[job.ranks] = np.moveaxis(np.arange(job.ranks.shape[axis])[:, None, None, None], 0, axis)
+    return out
+
+
+def _steps(timeline: Timeline) -> Floats:
+    """Seconds of each step, from the end of the one before."""
+    return np.diff(ends(timeline), prepend=timeline.start.min(initial=0.0))
+
+
+def _approximate(
+    graph: Graph, job: Job, by_stage: Mapping[int, float], by_replica: Mapping[int, float]
+) -> dict[int, float]:
+    """The lesser of the slowdowns of a rank's replica and its worst stage, as the study has it."""
+    replica, out = _coordinate(job, 2), dict[int, float]()
+    of_rank = np.unique(np.stack([graph.rank, stages(graph)]), axis=1)
+    for rank, stage in of_rank.T.tolist():
+        score = min(by_stage[stage], by_replica[int(replica[rank])])
+        out[rank] = max(score, out.get(rank, 0.0))
+    return out
+
+
+def _ints(found: Mapping[str, Mapping[int | str, float]], table: str) -> dict[int, float]:
+    return {int(label): slow for label, slow in found.get(table, {}).items()}

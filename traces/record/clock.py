@@ -1,0 +1,61 @@
+"""Instants of a step on one clock: the host's, or on a GPU that of its stream.
+
+All processes of a machine share ``time.monotonic_ns``. On a GPU the host runs ahead, so an instant
+is an event on the stream; when the step is over, events become nanoseconds of the host's clock
+by one event that the host had waited for.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+
+class Clock:
+    """The host's clock."""
+
+    def begin(self) -> None:
+        """Called before a step."""
+
+    def now(self) -> Any:
+        """An instant, to be resolved when the step is over."""
+        return time.monotonic_ns()
+
+    def end(self) -> None:
+        """Called when a step has been issued; returns when it is done."""
+
+    def ns(self, instant: Any) -> int:
+        """Nanoseconds of the host's monotonic clock."""
+        return int(instant)
+
+
+class StreamClock(Clock):
+    """The clock of a GPU's current stream."""
+
+    def begin(self) -> None:
+        """Wait for the device, then mark an instant on both clocks."""
+        import torch
+
+        torch.cuda.synchronize()
+        self.base = torch.cuda.Event(enable_timing=True)
+        self.base.record()
+        self.base.synchronize()
+        self.base_ns = time.monotonic_ns()
+
+    def now(self) -> Any:
+        """An event on the current stream."""
+        import torch
+
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def end(self) -> None:
+        """Wait for the device."""
+        import torch
+
+        torch.cuda.synchronize()
+
+    def ns(self, instant: Any) -> int:
+        """Resolve an event; good to about a microsecond."""
+        return int(self.base_ns + round(self.base.elapsed_time(instant) * 1e6))

@@ -1,0 +1,101 @@
+"""What one rank does to record a pipeline: torch's own runtime, from our order."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from traces.record.clock import Clock, StreamClock
+from traces.record.pipeline_log import Log
+from traces.record.stages import recorded
+from traces.record.workers import Here, Task
+
+
+def work(task: Task, here: Here) -> dict[str, Any]:
+    """Run the steps of a task; events and bounds of each measured one, and the runtime's order."""
+    import torch.distributed as dist
+    from torch.distributed.pipelining import schedules
+
+    on_gpu = here.device != "cpu"
+    log = Log(StreamClock() if on_gpu else Clock(), cpu_time=not (task["virtual"] or on_gpu))
+    schedule, inputs = _schedule(task, here, log)
+    replaced = {
+        "record_function": log.action,
+        "_batch_p2p": partial(log.post, schedules._batch_p2p),
+        "_wait_batch_p2p": partial(log.wait, schedules._wait_batch_p2p),
+    }
+    kept = {name: getattr(schedules, name) for name in replaced}
+    steps = []
+    try:
+        for name, by in replaced.items():
+            setattr(schedules, name, by)
+        for number in range(task["warm"] + task["steps"]):
+            dist.barrier()
+            found = _step(schedule, inputs, log)
+            if number >= task["warm"]:
+                steps.append(found)
+        trace = _profiled(schedule, inputs, log, task, here) if task["profile"] else None
+    finally:
+        for name, was in kept.items():
+            setattr(schedules, name, was)
+    order = getattr(schedule, "pipeline_order_with_comms", {}).get(here.rank, [])
+    return {"steps": steps, "order": [*map(str, order)], "trace": trace, "device": here.device}
+
+
+def _step(schedule: Any, inputs: tuple[Any, Any], log: Log) -> dict[str, Any]:
+    """One step, from behind the barrier to its end, on the host's clock."""
+    for stage in schedule._stages if hasattr(schedule, "_stages") else [schedule._stage]:
+        stage.submod.zero_grad()
+    log.clock.begin()
+    begin = log.clock.now()
+    x, target = inputs
+    losses: list[Any] = []
+    args = () if x is None else (x,)
+    schedule.step(*args, target=target, losses=losses, return_outputs=False)
+    end = log.clock.now()
+    log.clock.end()
+    return {"begin": log.clock.ns(begin), "end": log.clock.ns(end), "events": log.take()}
+
+
+def _schedule(task: Task, here: Here, log: Log) -> tuple[Any, tuple[Any, Any]]:
+    """Torch's schedule with this rank's stages, and the step's input and target."""
+    import torch
+    from torch.distributed.pipelining import schedules
+
+    lines = task["csv"].split("\r\n")
+    mine = sorted({int(stage) for stage in re.findall(r"(\d+)F\d+", lines[here.rank])})
+    count, stages = task["M"], task["stages"]
+    held = [recorded(task, stage, stages, here.device, log) for stage in mine]
+    loss = torch.nn.functional.mse_loss
+    if task["runtime"] == "class":
+        kind = schedules.get_schedule_class(task["schedule"])
+        single = issubclass(kind, schedules.PipelineScheduleSingle)
+        schedule = kind(held[0] if single else held, count, loss_fn=loss)
+    else:
+        schedule = schedules._PipelineScheduleRuntime(held, count, loss_fn=loss)
+        path = Path(here.folder) / f"order.{here.rank}.csv"
+        path.write_text(task["csv"], newline="")
+        schedule._load_csv(str(path), "compute_only")
+        path.unlink()
+    torch.manual_seed(task["seed"])
+    dtype = getattr(torch, task.get("dtype", "float32"))
+    shape = (count * task["mb"], task["seq"], task["d"])
+    x, target = (torch.rand(shape).to(here.device, dtype) for _ in range(2))
+    return schedule, (x if 0 in mine else None, target if stages - 1 in mine else None)
+
+
+def _profiled(
+    schedule: Any, inputs: tuple[Any, Any], log: Log, task: Task, here: Here
+) -> str | None:
+    """One more step under torch's profiler; the name of its trace."""
+    import torch.distributed as dist
+    from torch import profiler
+
+    path = here.folder / f"{task['file']}_rank{here.rank}.json.gz"
+    dist.barrier()
+    with profiler.profile() as found:
+        _step(schedule, inputs, log)
+    found.export_chrome_trace(str(path))
+    return path.name

@@ -1,0 +1,97 @@
+"""Stages of a recorded pipeline: blocks of a transformer, or a device that only takes its time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from traces.record import pace
+from traces.record.pipeline_log import Log
+
+Take = Callable[[int, float], None]
+"""Let time pass until so many seconds after an instant of the host's clock."""
+
+
+def module(task: dict[str, Any], stage: int) -> Any:
+    """The weights of a stage, the same ones in every process and run."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(task["seed"] + stage)
+    width = task["d"]
+    if task["virtual"]:
+        return nn.Sequential(nn.Linear(width, width, bias=False), nn.Tanh())
+    blocks = [
+        nn.TransformerEncoderLayer(
+            width, task["heads"], 4 * width, dropout=0.0, batch_first=True, norm_first=True
+        )
+        for _ in range(task["layers"])
+    ]
+    return nn.Sequential(*blocks)
+
+
+def recorded(task: dict[str, Any], stage: int, stages: int, device: str, log: Log) -> Any:
+    """A stage of torch's that writes down when it computes what."""
+    import torch
+    from torch.distributed.pipelining import PipelineStage
+
+    seconds = _seconds(task, stage)
+    dtype = getattr(torch, task.get("dtype", "float32"))
+    take = _on_host if device == "cpu" else _on_gpu()
+
+    class Recorded(PipelineStage):  # type: ignore[misc]  # torch is Any to the type checker
+        """Runs the real stage, and where it is a virtual device fills up its nominal time."""
+
+        def _timed(self, kind: str, m: int, real: Callable[[], Any]) -> Any:
+            with log.compute(stage, kind, m):
+                begin = time.monotonic_ns()
+                out = real()
+                if seconds:
+                    scale = task["overlap"] if log.overlapping else 1.0
+                    take(begin, sum(seconds[k] for k in PARTS[kind]) * scale)
+                return out
+
+        def forward_one_chunk(self, m: int, *args: Any, **kwargs: Any) -> Any:
+            real = super().forward_one_chunk
+            return self._timed("F", m, lambda: real(m, *args, **kwargs))
+
+        def backward_one_chunk(self, m: int, *args: Any, **kwargs: Any) -> Any:
+            real = super().backward_one_chunk
+            kind = "B" if kwargs.get("full_backward", True) else "I"
+            return self._timed(kind, m, lambda: real(m, *args, **kwargs))
+
+        def backward_weight_one_chunk(self, m: int, *args: Any, **kwargs: Any) -> Any:
+            real = super().backward_weight_one_chunk
+            return self._timed("W", m, lambda: real(m, *args, **kwargs))
+
+    return Recorded(module(task, stage).to(device, dtype), stage, stages, torch.device(device))
+
+
+PARTS = {"F": "F", "B": "IW", "I": "I", "W": "W"}
+"""What a step's nominal time is made of: a whole backward is both of its halves."""
+
+
+def _seconds(task: dict[str, Any], stage: int) -> dict[str, float]:
+    """Nominal times of a virtual stage; none of a real one."""
+    given = task["virtual"] or {}
+    return {k: v[stage] if isinstance(v, list) else v for k, v in given.items()}
+
+
+def _on_host(begin: int, seconds: float) -> None:
+    pace.sleep_until(begin + round(seconds * 1e9))
+
+
+def _on_gpu() -> Take:
+    """Spin in a kernel of one thread, for as many cycles as the device makes in that time."""
+    import torch
+
+    cycles = 10_000_000
+    torch.cuda._sleep(cycles)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    torch.cuda._sleep(cycles)
+    end.record()
+    end.synchronize()
+    per_second = cycles / (begin.elapsed_time(end) / 1e3)
+    return lambda _, seconds: torch.cuda._sleep(int(seconds * per_second))

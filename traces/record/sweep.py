@@ -1,0 +1,28 @@
+"""Measures kernels and transfers for calibration: sizes and seconds, on whatever there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from traces.record import machine, workers
+
+PARTS = ("p2p", "all_reduce", "launch", "memory", "attention", "gemm")
+BETWEEN = ("p2p", "all_reduce")
+"""Those that need several ranks."""
+
+
+def record(
+    parts: Sequence[str], ranks: int = 1, seconds: float = 60.0, timeout: float = 600.0
+) -> dict[str, Any]:
+    """Rows of each part from rank 0, measured for about so many seconds together.
+
+    Raises ValueError, in one sentence, for a part that there is not, or a worker that failed.
+    """
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown:
+        raise ValueError(f"record sweep knows {', '.join(PARTS)}, and not {unknown[0]!r}")
+    machine.require_torch()
+    task = {"task": "sweep_run", "parts": list(parts), "seconds": seconds}
+    found: dict[str, Any] = workers.run([task], ranks, timeout)[0][0]
+    return found
