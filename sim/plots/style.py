@@ -28,7 +28,7 @@ TRANSFERS = {
     "pp": "#1f6fb4",
     "dp": "#c23b5e",
     "edp": "#e9a13b",
-    "efsdp": "#e9a13b",
+    "efsdp": "#b5741a",
     "shard": "#e58aa0",
     "replicate": "#7d1f3a",
     "twin": "#d98cb0",
