@@ -8,6 +8,7 @@ sequence, :mod:`sim.context` has the core, or what stands around it.
 from __future__ import annotations
 
 from sim import blocks, context
+from sim.graph import Compute
 from sim.model import Model
 from sim.operators import Launch, Operator, Share, gemm, memory
 
@@ -69,35 +70,47 @@ def flash(share: Share) -> tuple[Operator, ...]:
 
 def unfused(model: Model, share: Share) -> tuple[Operator, ...]:
     """Scores, masked softmax, dropout and context, each a kernel over the whole square."""
-    s, d, batch = share.sequence, share.head_dim, share.batch * share.heads
-    square = float(batch * s * s * share.element)
-    to_square = gemm(share, s, s, d, batch=batch)
-    to_rows = gemm(share, s, d, s, batch=batch)
-    softmax = memory(share, "softmax", 2 * square)
+    core = square(share, model.dropout, share.head_dim, share.head_dim)
+    return (*_repeated(share), *core)
+
+
+def square(share: Share, dropout: float, keys: int, values: int) -> tuple[Operator, ...]:
+    """The same, of heads with so wide keys and values, which are already one per query head."""
+    s, batch = share.sequence, share.batch * share.heads
+    size = float(batch * s * s * share.element)
+    softmax = memory(share, "softmax", 2 * size)
+    to_keys, to_values = (gemm(share, s, width, s, batch=batch) for width in (keys, values))
     scores = Operator(
         "scores",
-        (Launch("scores", to_square),),
-        (Launch("scores_query_grad", to_rows), Launch("scores_key_grad", to_rows)),
+        (Launch("scores", gemm(share, s, s, keys, batch=batch)),),
+        (Launch("scores_query_grad", to_keys), Launch("scores_key_grad", to_keys)),
         core=True,
     )
     weights = Operator(
         "softmax",
         (Launch("softmax", softmax),),
-        (Launch("softmax_backward", memory(share, "softmax", 3 * square)),),
-        saved=square,
+        (Launch("softmax_backward", memory(share, "softmax", 3 * size)),),
+        saved=size,
         core=True,
     )
-    context = Operator(
+    dropped = (_dropout(share, size),) if dropout > 0 else ()
+    return (scores, weights, *dropped, _context(share, values, to_values))
+
+
+def _context(share: Share, values: int, to_values: Compute) -> Operator:
+    """The weights times the values, and the result put in the order of the tokens."""
+    s, batch = share.sequence, share.batch * share.heads
+    rows = 2 * float(share.rows * share.heads * values * share.element)
+    to_square = gemm(share, s, s, values, batch=batch)
+    return Operator(
         "context",
         (
-            Launch("context", to_rows),
-            Launch("context_layout", memory(share, "elementwise", 2 * _sizes(share)[0])),
+            Launch("context", to_values),
+            Launch("context_layout", memory(share, "elementwise", rows)),
         ),
-        (Launch("context_weight_grad", to_square), Launch("context_value_grad", to_rows)),
+        (Launch("context_weight_grad", to_square), Launch("context_value_grad", to_values)),
         core=True,
     )
-    dropped = (_dropout(share, square),) if model.dropout > 0 else ()
-    return (*_repeated(share), scores, weights, *dropped, context)
 
 
 def _dropout(share: Share, square: float) -> Operator:

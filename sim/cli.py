@@ -56,7 +56,7 @@ def run(
         typer.Option(
             metavar="DIR",
             parser=_path,
-            help="Write summary, trace, picture and complete recipe here.",
+            help="Write summary, page, trace, pictures and complete recipe here.",
         ),
     ] = None,
     json: Json = False,
@@ -156,7 +156,11 @@ def compare(
     set_: Settings = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", parser=_path, help="Write compare.png and frontier.png here."),
+        typer.Option(
+            metavar="DIR",
+            parser=_path,
+            help="Write compare.html, compare.png and frontier.png here.",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -175,8 +179,8 @@ def compare(
         )
     if out:
         output.writable(out)
-        for picture in comparison.PICTURES:
-            output.replaceable(out / picture)
+        for name in (comparison.PAGE, *comparison.PICTURES):
+            output.replaceable(out / name)
     chosen = (
         ways.by_schedule(names.split(","), base, common)
         if names is not None
@@ -264,6 +268,10 @@ def diff(
         Path | None,
         typer.Option(metavar="FILE", parser=_path, help="Draw the waterfall, such as a .png."),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", parser=_path, help="Write diff.html, both timelines, here."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Compare two timelines: which causes make the step longer, and which ops changed."""
@@ -275,8 +283,11 @@ def diff(
         output.picture(plot)
         for read in (before, after):
             output.apart({"--plot": plot}, read)
+    if out:
+        output.replaceable(output.writable(out) / shown.PAGE)
     names = (str(before), str(after))
-    found = difference(*(shown.read(one) for one in (before, after)))
+    timelines = shown.read(before), shown.read(after)
+    found = difference(*timelines)
     if plot:
         from sim import plots
 
@@ -284,11 +295,12 @@ def diff(
         with output.replacing(plot) as temporary:
             plots.save(drawn, temporary)
     result = shown.figures(found)
+    page = shown.write_page(out, names, timelines, result) if out else None
     if json:
         output.print_json({"before": names[0], "after": names[1], **result})
         return
     shown.show(result, names)
-    tables.show_files([plot] if plot else [])
+    tables.show_files(filter(None, (plot, page)))
 
 
 @app.command(epilog="Example: traincast check recipe.toml --set parallelism.pp=8")
@@ -513,32 +525,62 @@ def analyze(
     ] = None,
     to: Annotated[
         tuple[str, Path] | None,
-        typer.Option(metavar="FORMAT FILE", help="Write it in a format, such as perfetto.json.gz."),
+        typer.Option(
+            metavar="FORMAT PATH",
+            help="Write it: perfetto FILE.json.gz, or chakra FOLDER (a file per rank).",
+        ),
     ] = None,
+    annotation: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only what was launched inside an annotation."),
+    ] = None,
+    instance: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Which one of that name, from 0.")
+    ] = 0,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", parser=_path, help="Draw the timeline and critical path."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", parser=_path, help="Write report.html, to look around, here."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Show all rows of all tables.")] = False,
     json: Json = False,
 ) -> None:
-    """Say what a recorded run did: shares of time, overlap, who keeps the others waiting."""
-    from sim.commands import output, recordings, tables, values
+    """Say what a recorded run did and why it took so long: path, idle time, overlap, stragglers."""
+    from sim.commands import output, recording_tables, recordings, tables, values
     from sim.commands.progress import progress
     from traces import reading
     from traces.recording import Selection
 
     some_ranks = None if ranks is None else values.ranks(ranks, 1 << 20)
     some_time = None if window is None else values.window(window)
-    write = None if to is None else recordings.writer(to[0])
+    for path in traces:
+        output.apart({"--plot": plot, "--to": to[1] if to else None}, path)
     if to:
-        output.replaceable(to[1])
+        recordings.writer(to[0])
+        if to[0] != "chakra":
+            output.replaceable(to[1])
+    if plot:
+        output.picture(plot)
+    if out:
+        output.replaceable(output.writable(out) / recordings.PAGE)
+    selection = Selection(step, some_ranks, some_time, annotation, instance)
     with progress() as report:
-        recording = reading.read(traces, Selection(step, some_ranks, some_time), report)
+        recording = reading.read(traces, selection, report)
         report("analysis", 0, 0)
         found = recordings.figures(recording)
-        if to and write:
-            recordings.convert(recording, write, to[1])
+        if to:
+            recordings.convert(recording, *to)
+        if plot:
+            recordings.draw(recording, plot)
+        page = recordings.write_page(out, traces, recording, found) if out else None
     if json:
         output.print_json(found)
         return
-    recordings.show_figures(found)
-    tables.show_files([to[1]] if to else [])
+    recording_tables.show_figures(found, everything)
+    tables.show_files(filter(None, (to[1] if to else None, plot, page)))
 
 
 @app.command(epilog="Example: traincast calibrate h100 --write")
@@ -565,37 +607,65 @@ def calibrate(
         print(f"# wrote {file}")
 
 
-@app.command(epilog="Example: traincast validate korthikanti2022_table4")
+@app.command(
+    epilog="Examples: traincast validate korthikanti2022_table4; "
+    "traincast validate recorded runs/ --calibrate runs/1F1B.json.gz"
+)
 def validate(
     tables: Annotated[
         list[str] | None,
-        typer.Argument(help="Tables of published figures; all unless given.", metavar="[SET]..."),
+        typer.Argument(
+            help="Tables of published figures, all unless given; or the word recorded, and files "
+            "or folders of recorded pipelines (ours unless given).",
+            metavar="[SET]...",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", parser=_path, help="Write the tables as Markdown."),
     ] = None,
+    calibrate: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Recorded: fit costs to this run and predict the others; also the JSON of a p2p "
+            "sweep. May be given several times.",
+        ),
+    ] = None,
+    freeze: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Recorded: write the fitted costs there, and stop."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", parser=_path, help="Recorded: draw one run above its prediction."
+        ),
+    ] = None,
+    draws: Annotated[
+        int, typer.Option(metavar="N", help="Recorded: steps with costs drawn at random.")
+    ] = 40,
+    seed: Annotated[int, typer.Option(metavar="N", help="Recorded: of the draws.")] = 0,
     json: Json = False,
 ) -> None:
-    """Predict published figures of real runs, and say how far off that is."""
-    from sim.commands import errors, output
-    from sim.commands.progress import progress
-    from validation import run as runner
+    """Predict published figures of real runs, or recorded runs, and say how far off that is."""
+    from sim.commands import errors, output, recorded
+    from sim.commands.tables import show_files
 
-    if out:
-        output.replaceable(out)
-    with progress() as report:
-        found = runner.summary(runner.validate(tables or (), report))
-    if out:
-        command = " ".join(["traincast validate", *(tables or ()), "--out", out.as_posix()])
-        output.write_text(out, errors.markdown(found, command))
-    if json:
-        output.print_json(found)
-    else:
-        errors.show_errors(found)
+    if tables and tables[0] == "recorded":
+        if freeze:
+            show_files(recorded.freeze(calibrate or [], freeze))
+            return
+        found = recorded.validate(tables[1:], calibrate or [], plot, out, draws, seed)
+        output.print_json(found) if json else recorded.show_recorded(found)
+        return
+    if calibrate or freeze or plot:
+        raise ValueError("--calibrate, --freeze and --plot go with: traincast validate recorded")
+    figures = errors.validate(tables or (), out)
+    output.print_json(figures) if json else errors.show_errors(figures)
 
 
-@app.command(epilog="Example: traincast replay trace.parquet --hosts none")
+@app.command(epilog='Example: traincast replay traces/ --what-if "remove stragglers"')
 def replay(
     traces: Annotated[
         list[Path], typer.Argument(help="Recorded traces: files, or a folder.", metavar="TRACE...")
@@ -604,8 +674,9 @@ def replay(
         str | None,
         typer.Option(
             metavar="HOW",
-            help="Time of the host between ops: anchored (as recorded), modelled (as it usually "
-            "is), or none. The first that the format has unless given.",
+            help="Time of the host between ops: anchored (as recorded), modelled (its gaps and "
+            "waits, or as it usually is), or none: calls in the same order that take no time, so "
+            "the least that a faster host could give. The first that the format has unless given.",
         ),
     ] = None,
     step: Annotated[
@@ -621,9 +692,17 @@ def replay(
         Path | None,
         typer.Option(metavar="FILE", parser=_path, help="Write the replayed timeline here."),
     ] = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="EDIT",
+            help="'compute * 0.8 where kind=gemm', 'launch * 0.5', 'remove stragglers'; repeat for "
+            "more. The host then keeps its gaps, not its times (modelled).",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Simulate a recorded run again from its operations, and say how far off that is."""
+    """Simulate a recorded run again from its operations: how far off that is, or what if."""
     from sim.commands import output, replaying, values
     from sim.commands.progress import progress
     from traces import perfetto, reading, replays
@@ -637,9 +716,16 @@ def replay(
     some_time = None if window is None else values.window(window)
     with progress() as report:
         # gaps of a step are learnt from the others, so these are read too
-        read_step = None if hosts == "modelled" else step
+        read_step = None if hosts == "modelled" and not what_if else step
         selection = Selection(read_step, some_ranks, some_time)
-        found = replays.replay(reading.read(traces, selection, report), hosts, report)
+        recording = reading.read(traces, selection, report)
+        if what_if and hosts is None:
+            hosts = replays.usual(recording.format)
+        found = replays.replay(recording, hosts, report)
+        edited = {
+            edit: replays.replay(recording, hosts, report, edit)
+            for edit in replays.together(what_if or ())
+        }
         if step != read_step and step is not None:
             found = replays.only(found, step)
         if out:
@@ -648,6 +734,8 @@ def replay(
                     found.timeline, temporary, ranks=found.timeline.graph.ranks().tolist()
                 )
     result = replaying.figures(found)
+    if edited:
+        result["what_if"] = replaying.edits(found, edited)
     if json:
         output.print_json(result)
         return

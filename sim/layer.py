@@ -36,7 +36,7 @@ def _layer(model: Model, share: Share, routed: bool) -> tuple[Operator, ...]:
     )
     operators = (
         norm(share, "attention_norm"),
-        *(latent_attention(model.mla, share) if model.mla else inward),
+        *(latent_attention(model, model.mla, share) if model.mla else inward),
         residual(model, share, "attention_residual"),
         norm(share, "mlp_norm"),
         *(experts(model, share) if routed else mlp(model, share, share.ffn)),

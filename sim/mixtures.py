@@ -22,7 +22,7 @@ def check_latent(given: Mapping[str, Any], heads: int, kv_heads: int) -> None:
             f"model.head_dim = {given['head_dim']} must be qk_nope_head_dim + qk_rope_head_dim = "
             f"{width} with model.mla; leave it out"
         )
-    for key, value in (("attention", "flash"), ("position", "rope"), ("qkv_bias", False)):
+    for key, value in (("position", "rope"), ("qkv_bias", False)):
         if key in given and given[key] != value:
             raise ValueError(
                 f"model.{key} = {json.dumps(given[key])} is not simulated with model.mla; "

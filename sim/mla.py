@@ -9,20 +9,24 @@ written out in training; the rotated part of the keys, one for all heads, travel
 
 from __future__ import annotations
 
+from sim.attention import square
 from sim.blocks import STATISTICS
 from sim.graph import Compute
-from sim.model import Mla
+from sim.model import Mla, Model
 from sim.operators import Launch, Operator, Share, grad_add, linear, memory, norm
 
 
-def latent_attention(mla: Mla, share: Share) -> tuple[Operator, ...]:
+def latent_attention(model: Model, mla: Mla, share: Share) -> tuple[Operator, ...]:
     """From the output of the layer's first norm to the output of the projection."""
+    widths = mla.qk_head_dim, mla.v_head_dim
+    unfused = model.attention == "unfused"
+    core = square(share, model.dropout, *widths) if unfused else (_core(mla, share),)
     return (
         grad_add(share, "latents"),
         *_queries(mla, share),
         *_keys(mla, share),
         _rotary(mla, share),
-        _core(mla, share),
+        *core,
         linear(share, "projection", share.heads * mla.v_head_dim, share.hidden, "row"),
     )
 

@@ -29,7 +29,7 @@ def activation(model: Model, share: Share, rows: int, ffn: int, prefix: str = ""
     x = float(rows * ffn * share.element)
     summed = Launch(f"{name}_bias_grad", memory(share, "elementwise", width * x))
     forward, backward, between = {"": width + 1}, {"_backward": 2 * width + 1}, 0.0
-    if model.gated and not model.fused:
+    if model.gated and model.fused is not True:
         forward = {"": 2, "_product": 3}
         backward = {"_product_backward": 6, "_backward": 3, "_join": 4}
         between = x

@@ -65,7 +65,9 @@ class Model:
     dropout: float
     vocab_padding: int
     positions: int
-    fused: bool = True  # activation and gate are one kernel, the loss works in place
+    fused: bool | str = (
+        True  # activation and gate one kernel, the loss in place; "except_gate": the loss
+    )
     experts: int = 0
     topk: int = 0
     expert_ffn: int = 0
@@ -156,6 +158,7 @@ class Setting:
     ep: int = 1
     etp: int = 1
     offload: float = 0.0  # share of the activations that goes to host memory
+    offload_stages: bool = False  # a stage's at once, not a layer's
     dp: int = 1
     fp8: Fp8 | None = None
     weight_gradients: str = "passing"  # passing | cached | kept

@@ -13,6 +13,10 @@ from sim.graph import Compute, Copy, Fixed, Host, Memory
 
 SENT = -1_000_000
 """A need: the last copy to the host by the forward of the same stage and microbatch."""
+AHEAD = SENT - 1
+"""A need of a backward: what ran on the rank before its last backward."""
+GONE = SENT - 2
+"""A need: the last copy to the host by the last forward but one of the rank."""
 
 
 class Kernel(NamedTuple):

@@ -18,7 +18,7 @@ from sim.graph import Copy
 from sim.groups import Lane
 from sim.job import Job
 from sim.model import BYTES
-from sim.program import SENT, Collective, Item, Program
+from sim.program import AHEAD, GONE, SENT, Collective, Item, Program
 from sim.resident import matrices, stage_units
 from sim.stage import stage_programs
 from sim.strategies import data as data_parallel
@@ -202,8 +202,8 @@ class Programs:
 
 
 def _given(items: Program, variant: Variant, head_row: int) -> Program:
-    """Number the slots: the stage's inputs, the kernels before it, then the ops of the head or, of
-    a backward, the last copy to the host of its forward.
+    """Number the slots: the stage's inputs, the kernels before it, the last copy to the host of the
+    last forward but one, then the ops of the head or, of a backward, what its copies wait for.
 
     The input is waited for by the first kernel, and by a collective before it. Such a collective
     also waits for the kernel before it on its rank, behind which it is issued; so do all of them
@@ -212,9 +212,9 @@ def _given(items: Program, variant: Variant, head_row: int) -> Program:
     inputs, ahead = variant.inputs, variant.inputs + variant.before
 
     def slot(need: int) -> int:
-        if need == SENT:  # of a backward, which is given nothing of the head
-            return -1 - ahead
-        return need if need >= -1 else -1 - (ahead + head_row + (-2 - need))
+        if need in (GONE, SENT, AHEAD):  # a backward is given nothing of the head
+            return -1 - (ahead + (GONE, SENT, AHEAD).index(need))
+        return need if need >= -1 else -1 - (ahead + 1 + head_row + (-2 - need))
 
     out = [item._replace(needs=tuple(slot(n) for n in item.needs)) for item in items]
     given = tuple(-1 - k for k in range(inputs))

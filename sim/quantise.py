@@ -145,6 +145,8 @@ class _Linear:
         work = launch.work
         if work.kind not in PRODUCTS:
             return launch
+        if not work.bytes:  # of experts without tokens
+            return launch._replace(work=work._replace(dtype="fp8"))
         left, right, _ = elements(work)
         narrower = (left + right) * (self.share.element - self.fp8.element)
         return launch._replace(work=work._replace(bytes=work.bytes - narrower, dtype="fp8"))

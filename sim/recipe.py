@@ -88,8 +88,9 @@ class ModelSection(Section):
     """flash (one kernel, nothing of size s x s in memory) or unfused"""
     activation: Literal["gelu", "silu", "relu2"] | None = None
     """gelu, silu or relu2 (squared ReLU)"""
-    fused: Switch | None = None
-    """activation and gate one kernel, loss in place; false keeps what eager torch keeps"""
+    fused: Switch | Literal["except_gate"] | None = None
+    """activation and gate one kernel, loss in place; false keeps what eager torch keeps,
+    "except_gate" that of the gate alone"""
     qkv_bias: Switch | None = None
     """biases in the QKV linear"""
     bias: Switch | None = None

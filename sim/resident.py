@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sim.activations import stage_bytes
 from sim.job import Job
 from sim.model import BYTES, matrix_parameters, parameters
 from sim.scratch import global_buffer, placeholders
 from sim.strategies import share
+from sim.strategies.offload import BUFFERS
 from sim.strategies.sharded import reused
 from sim.strategies.units import Unit, sizes, units
 
@@ -90,8 +92,23 @@ def _workspaces(job: Job, stages: Sequence[int]) -> Mapping[str, float]:
     sizes = {
         "placeholders": placeholders(job.model, part, layers) if cached else 0.0,
         "global_buffer": 0.0 if job.model.resnet else global_buffer(job.model, part),
+        "offload_buffers": _offload_buffers(job, stages),
     }
     return {category: size for category, size in sizes.items() if size}
+
+
+def _offload_buffers(job: Job, stages: Sequence[int]) -> float:
+    """Bytes of the buffers through which whole stages' activations go; the last stage's stay."""
+    s, moved = job.setting, [k for k in stages if k < job.stages - 1]
+    if not s.offload_stages:
+        return 0.0
+    most = max((_activations(job, k) for k in moved), default=0.0)
+    return BUFFERS * s.offload * most
+
+
+def _activations(job: Job, stage: int) -> float:
+    """Bytes that the layers of a stage keep of one microbatch."""
+    return stage_bytes(job.model, job.setting, job.layers(stage), False, False)["activations"]
 
 
 def _buffers(job: Job, stages: Sequence[int], held: int) -> Mapping[str, float]:

@@ -188,6 +188,7 @@ def _without_plan(recipe: Recipe) -> Job:
             ep=p.ep,
             etp=p.etp,
             offload=_offloaded(recipe),
+            offload_stages=_by_stage(recipe),
             dp=p.dp or 1,
             fp8=_fp8(recipe),
             weight_gradients=training.weight_gradients,
@@ -232,6 +233,11 @@ def _offloaded(recipe: Recipe) -> float:
     if isinstance(said, OffloadTable):
         return said.activations or 0.0
     return float(said == "activations")
+
+
+def _by_stage(recipe: Recipe) -> bool:
+    said = recipe.training.offload
+    return isinstance(said, OffloadTable) and said.by == "stage"
 
 
 def _updates(recipe: Recipe) -> dict[str, Any]:

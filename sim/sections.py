@@ -101,6 +101,8 @@ class OffloadTable(Section):
 
     activations: Annotated[float, Field(gt=0, le=1)] | None = None
     """share of what layers keep that waits there from the forward to the backward"""
+    by: Literal["layer", "stage"] = "layer"
+    """what is copied at a time: a layer, or a whole stage through buffers that stay on the GPU"""
     optimizer: Annotated[float, Field(gt=0, le=1)] | None = None
     """share of the parameters whose optimizer state stays there, and that the CPU updates"""
     overlap: bool = False

@@ -85,6 +85,8 @@ def stage_programs(
     if setting.offload:
         own = [b for b in blocks if b.layer >= 0 and any(op.weight for op in b.operators)]
         each = {b.layer: b.plan.kept for b in own}
+        if setting.offload_stages:
+            return programs if last else offload.offloaded_whole(programs, each, setting.offload)
         return offload.offloaded(programs, each, setting.offload, last)
     return programs
 
@@ -238,14 +240,16 @@ def _gather_again(writer: Writer, op: Operator, around: Edges, number: int) -> t
 def _weight_gradients(blocks: Sequence[Block], around: Edges, overlap: bool, how: str) -> Program:
     """All weight gradients alone; what has to be gathered arrives beside the GEMM before."""
     writer = Writer()
-    jobs = [(b, op) for b in reversed(blocks) for op in reversed(b.operators) if op.weight]
+    back = list(reversed(blocks))  # heads of several depths are equal
+    jobs = [(k, op) for k, b in enumerate(back) for op in reversed(b.operators) if op.weight]
     gathered: list[tuple[int, ...]] = []
-    for j, (block, op) in enumerate(jobs):
+    for j, (k, op) in enumerate(jobs):
+        block = back[k]
         for ahead, following in jobs[len(gathered) : j + 1 + overlap]:
-            gathered.append(_gather_again(writer, following, around, ahead.layer))
-        for k, launch in enumerate(op.weight):
-            writer.kernel(launch, "W", block.layer, needs=() if k else gathered[j])
-        if j + 1 == len(jobs) or jobs[j + 1][0] is not block:
+            gathered.append(_gather_again(writer, following, around, back[ahead].layer))
+        for i, launch in enumerate(op.weight):
+            writer.kernel(launch, "W", block.layer, needs=() if i else gathered[j])
+        if j + 1 == len(jobs) or jobs[j + 1][0] != k:
             writer.remember(-1, block.category, -block.kept / 2, "end")
             later = sum(region.later for region in block.plan.regions)
             writer.remember(-1, "recompute", -later, "end")

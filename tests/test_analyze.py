@@ -51,15 +51,17 @@ def test_lateness_by_hand():
     assert (late.worst, late.slowdown) == (1, pytest.approx(120 / 110))
 
 
-def files(kineto) -> list:
-    """Two ranks with one all-reduce, to which rank 1 comes 40 us later."""
+def files(kineto, launched: tuple[int, int] = (8, 8)) -> list:
+    """Two ranks with one all-reduce, launched at these times, to which rank 1 comes 40 us later."""
     args = {"Collective name": "allreduce", "Process Group Ranks": "[0, 1]", "Group size": 2}
     out = []
     for rank, late in ((0, 0), (1, 40)):
         events = [
             kineto.event("user_annotation", "ProfilerStep#3", 0, 200),
             *kineto.launched("gemm", 0, 10, 30 + late, 1),
-            *kineto.launched("ncclKernel_AllReduce", 8, 50 + late, 60 - late, 2, stream=24, **args),
+            *kineto.launched(
+                "ncclKernel_AllReduce", launched[rank], 50 + late, 60 - late, 2, stream=24, **args
+            ),
         ]
         out.append(kineto.write(events, rank))
     return out
@@ -113,3 +115,108 @@ def test_refusals(traincast, kineto, tmp_path):
         assert code == 2
         assert sentence in " ".join(err.split())
     assert not (tmp_path / "x").exists()
+
+
+def test_causes_by_hand(traincast, kineto):
+    """Rank 1 is 40 us later: the all-reduce waits for it from 50 to 90 and moves data until 110."""
+    code, out, _ = traincast("analyze", *files(kineto), "--json")
+    assert code == 0
+    found = json.loads(out)
+    path = found["critical_path"]
+    assert path["by_cause_s"] == pytest.approx(
+        {
+            "launch": 82e-6,
+            "host operators": 5e-6,
+            "host other": 3e-6,
+            "communication communication": 20e-6,
+        }
+    )
+    assert (path["span_s"], path["length_s"]) == pytest.approx((110e-6, 107e-6))
+    assert path["by_straggler_s"] == pytest.approx({"1": 40e-6})
+    bubble = found["bubble"]["by_cause_s"]
+    assert sum(bubble.values()) == pytest.approx(110e-6 - (30 + 70) / 2 * 1e-6)
+    assert bubble["exposed_communication"] == pytest.approx(20e-6)
+    (group,) = found["collective_groups"]
+    assert (group["members"], group["groups"], group["number"]) == (2, 1, 1)
+    assert [group[f"{key}_s"] for key in ("waiting", "transfer", "longest_wait")] == pytest.approx(
+        [20e-6, 20e-6, 40e-6]
+    )
+    (overlap,) = found["overlap"]
+    assert overlap["moving_s"] == overlap["exposed_s"] == pytest.approx(20e-6)
+    assert found["steps"] == [{"step": 0, "start_s": 0.0, "seconds": pytest.approx(110e-6)}]
+
+
+def test_slowdown_is_that_over_equal_ranks(traincast, kineto):
+    """Rank 1's host comes 40 us later. Both would be there after 70 us, on average: then the GPUs
+    need 80 us instead of 100. The kernels are beside that.
+    """
+    paths = files(kineto, launched=(40, 80))
+    found = json.loads(traincast("analyze", *paths, "--json")[1])["stragglers"]
+    assert (found["slowdown"], found["method"]) == (pytest.approx(100 / 80), "equal ranks")
+    assert found["bound"] == pytest.approx(110 / 90)
+    code, out, _ = traincast(
+        "replay", *paths, "--what-if", "remove stragglers", "--what-if", "compute * 0.5", "--json"
+    )
+    assert code == 0
+    replayed = json.loads(out)
+    assert replayed["hosts"] == "modelled"
+    assert [one["edit"] for one in replayed["what_if"]] == [
+        "remove stragglers", "compute * 0.5", "remove stragglers; compute * 0.5",
+    ]  # fmt: skip
+    assert [one["step_s"] for one in replayed["what_if"]] == pytest.approx([80e-6, 100e-6, 80e-6])
+    assert replayed["what_if"][0]["per_rank"][1] == pytest.approx(
+        {"rank": 1, "replayed_span_s": 100e-6, "span_s": 80e-6}
+    )
+
+
+def test_what_if_tables_and_refusals(traincast, kineto):
+    paths = files(kineto)
+    code, out, _ = traincast("replay", *paths, "--what-if", "launch*0.5", "--what-if", "lag * 0")
+    assert code == 0
+    assert "launch*0.5; lag * 0" in out
+    assert "what if 3" in out
+    for edit, sentence in (("tea * 2", "no target 'tea'"), ("link ib * 2", "have no names")):
+        code, _, err = traincast("replay", *paths, "--what-if", edit)
+        assert code == 2
+        assert sentence in " ".join(err.split())
+
+
+def test_chakra_and_a_picture(traincast, kineto, tmp_path):
+    folder, picture = tmp_path / "chakra", tmp_path / "run.png"
+    code, out, _ = traincast(
+        "analyze", *files(kineto), "--to", "chakra", folder, "--plot", picture, "--all"
+    )
+    assert code == 0
+    assert sorted(file.name for file in folder.iterdir()) == ["rank.0.et", "rank.1.et"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "collectives, per rank" in out
+    found = json.loads(traincast("analyze", folder, "--json")[1])
+    assert (found["format"], found["ranks"]) == ("chakra", [0, 1])
+
+
+def test_our_own_timeline_and_annotations(traincast, kineto, tmp_path):
+    """A file that was simulated is analysed too; it has no annotations to select."""
+    file = tmp_path / "timeline.json.gz"
+    perfetto.write(timeline(), file)
+    code, out, _ = traincast("analyze", file, "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert found["format"] == "traincast"
+    assert sum(found["critical_path"]["by_cause_s"].values()) == pytest.approx(120)
+    code, _, err = traincast("analyze", file, "--annotation", "x")
+    assert (code, "this is traincast" in " ".join(err.split())) == (2, True)
+    paths = files(kineto)
+    code, out, _ = traincast("analyze", *paths, "--annotation", "ProfilerStep#3", "--json")
+    assert (code, json.loads(out)["gpu_ops"]) == (0, 4)
+    code, out, _ = traincast("analyze", *paths, "--annotation", "ProfilerStep", "--instance", 1)
+    assert code == 2
+
+
+def test_what_if_on_what_was_simulated(traincast, tmp_path):
+    """Halving the kernels on rank 0: 10 to 25, then 10 of copy and 5 of gemm after their lags."""
+    file = tmp_path / "timeline.json.gz"
+    perfetto.write(timeline(), file)
+    code, out, _ = traincast("replay", file, "--what-if", "compute * 0.5 where rank=0", "--json")
+    assert code == 0
+    (one,) = json.loads(out)["what_if"]
+    assert one["gain_s"] > 0

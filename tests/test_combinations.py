@@ -58,6 +58,7 @@ MODELS = {
     "moe_unused": MOE | {"load": {"kind": "histogram", "counts": [3, 1, 0, 0, 0, 0, 0, 0]}},
     "shared": MOE | {"shared_experts": 1, "dense_layers": 2},
     "mla": MLA,
+    "mla_unfused": MLA | {"attention": "unfused", "dropout": 0.1},
     "moe_mla": MLA | {"experts": 8, "topk": 2, "expert_ffn": 256, "dense_layers": 1},
     "mtp": DENSE | {"mtp": 1},
 }
@@ -361,7 +362,9 @@ FOUND: list[dict[str, Any]] = [
     {"schedule": "zb_h1", "dp": 2, "sharded": "zero 3 deepspeed"},  # I without an embedding
     {"model": "moe", "schedule": "zb_v", "cp": 2, "pp": 2, "ep": 2},  # times of a stage with both
     {"model": "moe_unused", "dp": 4, "ep": 4, "sharded": "fsdp2"},  # ranks without any tokens
+    {"model": "moe_unused", "dp": 4, "ep": 4, "fp8": "delayed"},  # fewer than no bytes
     {"model": "moe", "tp": 2, "dp": 2, "ep": 4, "sp": True, "sharded": "zero 3"},  # one copy each
+    {"model": "mtp", "schedule": "zb_h1", "pp": 2},  # two heads, whose weight gradients come later
     {"model": "moe_idle", "dp": 2, "ep": 2},  # an expert without tokens has parameters all the same
 ]
 """Combinations that once failed, or that once were refused."""

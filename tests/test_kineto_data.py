@@ -160,14 +160,18 @@ def test_a_clock_off_by_3_ms_and_50_ppm_is_brought_back(data, megatron, monkeypa
     assert made.clock_residual < 50e-6
 
 
-@pytest.mark.parametrize("name", ["alexnet", "simple_add"])
-def test_inferred_waits_are_those_that_cuda_sync_tells(data, name):
-    """As far as streams go: the file tells 6 waits between ops, and as many are inferred."""
+@pytest.mark.parametrize(("name", "right"), [("alexnet", 6), ("simple_add", 4)])
+def test_inferred_waits_are_those_that_cuda_sync_tells(data, name, right):
+    """The file tells 6 waits between ops, and as many are inferred.
+
+    In simple_add no cudaEventRecord was recorded: after a launch on the second stream, two of the
+    waits could as well be of the first stream for it.
+    """
     (path,) = (data / "hta/critical_path" / name).glob("*.gz")
     trace = read_rank(path, no_report)
     told, inferred = linked(trace).edges, linked(replace(trace, syncs=[])).edges
     assert len(told) == len(inferred) == 6
-    assert len({*told} & {*inferred}) >= 4
+    assert len({*told} & {*inferred}) == right
 
 
 # What HolisticTraceAnalysis 0.5.0 prints (get_temporal_breakdown, get_comm_comp_overlap): idle,

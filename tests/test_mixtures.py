@@ -99,7 +99,6 @@ REFUSED = [
     ({"mla": {**MLA, "x": 1}, "kv_heads": 8}, "unknown key model.mla.x; it has kv_lora_rank"),
     ({"mla": {**MLA, "v_head_dim": 0}}, "model.mla.v_head_dim = 0 must be at least 1"),
     ({"mla": MLA, "kv_heads": 8, "head_dim": 64}, "model.head_dim = 64 must be qk_nope_head_dim"),
-    ({"mla": MLA, "kv_heads": 8, "attention": "unfused"}, 'model.attention = "unfused" is not'),
     ({"mla": MLA, "kv_heads": 8, "position": "learned"}, 'model.position = "learned" is not'),
     ({"mla": MLA, "kv_heads": 8, "qkv_bias": True}, "model.qkv_bias = true is not simulated"),
     ({"mtp": 65}, "model.mtp = 65 must be at most 64"),

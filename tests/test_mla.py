@@ -13,6 +13,7 @@ from sim.kernels import compute_seconds
 from sim.layer import layer
 from sim.model import Mla, Model, Setting, attention_flops, layer_flops
 from sim.program import Collective, Kernel
+from sim.recomputation import Recompute
 from sim.stage import stage_programs
 from sim.strategies import share
 
@@ -76,6 +77,46 @@ def test_backward_of_the_core_is_three_wide_products_and_two_narrow_ones() -> No
     """Scores again, gradients of queries and of keys; of the weights and of values."""
     backward = kernels(ONE, "B")["attention_backward"]
     assert backward.flops == 2 * 2 * 8 * 32 * 32 * (3 * 12 + 2 * 10) / 2
+
+
+UNFUSED = replace(MODEL, attention="unfused", dropout=0.1)
+
+
+def test_the_unfused_core_by_hand() -> None:
+    """Scores of keys of 12 and weighted values of 10 over the whole square, for 2 x 8 heads.
+
+    What the square keeps: the softmax's output, and of the dropout a byte each and its output.
+    """
+    forward, backward = (kernels(ONE, kind, UNFUSED) for kind in "FB")
+    names = list(forward)
+    core = names[names.index("rotary") + 1 : names.index("projection")]
+    assert core == ["scores", "softmax", "attention_dropout", "context", "context_layout"]
+    shapes = {name: work.shape for name, work in (forward | backward).items()}
+    assert shapes["scores"] == (*shapes["context_weight_grad"][:3], 12) == (16, 32, 32, 12)
+    assert shapes["context_weight_grad"] == (16, 32, 32, 10)
+    assert shapes["context"] == shapes["context_value_grad"] == (16, 32, 10, 32)
+    assert shapes["scores_query_grad"] == shapes["scores_key_grad"] == (16, 32, 12, 32)
+    assert sum(w.flops for w in forward.values()) == layer_flops(UNFUSED, 2, 32)
+    statistics, masks = 4 * 8 * T, 2 * T * 64  # a byte for every element of both residuals
+    square = 16 * 32 * 32
+    more = layer_bytes(UNFUSED, ONE) - layer_bytes(MODEL, ONE)
+    assert more == square * (2 + 1 + 2) + masks - statistics
+
+
+@pytest.mark.parametrize("modules", [("core_attn",), ("mla_up_proj",)])
+def test_what_runs_again_of_the_unfused_core(modules: tuple[str, ...]) -> None:
+    """The square, before its backward; or queries, keys and values, which it all needs."""
+    setting = replace(ONE, recompute=Recompute(modules))
+    again = [i.name for i in stage_programs(UNFUSED, setting, [0], False, False)["B"]]
+    if modules == ("core_attn",):
+        first = again.index("scores")
+        assert again[first : first + 3] == ["scores", "softmax", "attention_dropout"]
+        assert first < again.index("context_weight_grad")
+    else:
+        assert again.index("rotary") < again.index("context_weight_grad")
+        assert "scores" not in again
+    kept = layer_bytes(UNFUSED, ONE) - layer_bytes(UNFUSED, setting)
+    assert kept == (16 * 32 * 32 * 5 if "core_attn" in modules else T * 2 * 8 * 34 + T * 2 * 40)
 
 
 def test_queries_need_no_latent() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sim import cluster as clusters
+from sim.activations import stage_bytes
 from sim.analysis.memory import peaks
 from sim.check import check
 from sim.graph import Copy
@@ -134,3 +135,59 @@ def test_a_share_of_the_activations_goes(recipe: Path) -> None:
             row = np.flatnonzero(graph.name == graph.names.index(name))[0]
             sizes.append(graph.works[graph.work[row]].bytes)  # type: ignore[union-attr]
         assert sizes[1] == sizes[0] / 2
+
+
+STAGES = {"training.offload": {"activations": 0.75, "by": "stage"}, "schedule.chunks": 2}
+STAGES |= {"schedule.name": "interleaved_1f1b", "parallelism.p2p": "pair"}
+
+
+def test_whole_stages_go_through_buffers_that_stay(recipe: Path) -> None:
+    """Two layers of a stage, 3/4 of what they keep: one copy each way, no memory of its own.
+
+    Three such shares stay on every rank. Of the last stage all is kept, and nothing moves.
+    """
+    plain = {key: way for key, way in STAGES.items() if key != "training.offload"}
+    before, ran = run(recipe, plain), run(recipe, STAGES)
+    kept = stage_bytes(ran.job.model, ran.job.setting, range(2), False, False)["activations"]
+    graph = ran.timeline.graph
+    for direction in ("d2h", "h2d"):
+        copies = [w for w in graph.works if isinstance(w, Copy) and w.direction == direction]
+        assert [copy.bytes for copy in copies] == [0.75 * kept]
+        ops = np.flatnonzero(graph.work == graph.works.index(copies[0]))
+        assert len(ops) == 3 * 4  # stages, microbatches
+    for held, of in zip(peaks(before.timeline), peaks(ran.timeline), strict=True):
+        assert of.by_category["offload_buffers"] == 3 * 0.75 * kept
+        flying = round(held.by_category["activations"] / kept)
+        assert held.by_category["activations"] == flying * kept
+        kept_whole = 1 if of.rank < 4 else 2  # the last stage's, and the one that runs
+        assert of.by_category["activations"] <= (0.25 * (flying - 1) + kept_whole) * kept
+
+
+@pytest.mark.parametrize("bandwidth", ["63 GB/s", "2 GB/s"])
+def test_a_stage_is_fetched_during_the_backward_before(recipe: Path, bandwidth: str) -> None:
+    """Not earlier, and a backward waits for it. What runs waits for what left two forwards ago."""
+    gpu = f'[gpu]\nhost_bandwidth = "{bandwidth}"\nsource = "a test"\n'
+    slow = 'base = "dgx_h100"\nname = "slow"\n' + gpu
+    (recipe.parent / "slow.toml").write_text(slow)
+    table = run(recipe, STAGES | {"cluster.topology": "slow.toml"}).timeline.to_pandas()
+    for _, of in table.groupby("rank", observed=True):
+        kernels = of[(of.stream == "compute") & (of.microbatch >= 0)]
+        span = kernels.groupby(["phase", "stage", "microbatch"], observed=True).agg(
+            {"start": "min", "end": "max"}
+        )
+        forwards = span.loc["F"].sort_values("start")
+        backwards = span.loc["I"].sort_values("start")
+        fetched = of[of.name == "fetch_ahead"].set_index(["stage", "microbatch"])
+        sent = of[of.name == "offload"].set_index(["stage", "microbatch"])
+        assert len(fetched) == len(sent) >= 4
+        for k, key in enumerate(backwards.index):
+            if key not in fetched.index:
+                continue
+            assert fetched.start[key] >= sent.end[key]
+            assert backwards.start[key] >= fetched.end[key]
+            if k:
+                earlier = kernels[kernels.end <= backwards.start.iloc[k - 1]].end.max()
+                assert fetched.start[key] >= earlier
+        for k, key in enumerate(forwards.index[:-2]):
+            if key in sent.index:
+                assert forwards.start.iloc[k + 2] >= sent.end[key]

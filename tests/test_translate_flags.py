@@ -179,6 +179,10 @@ TRAINING = {
         "offload": {"optimizer": 0.4, "overlap": True}
     },
     "--optimizer muon": {"optimizer": "muon"},
+    "": {"weight_gradients": "cached"},
+    "--transformer-impl local": {"weight_gradients": None},
+    "--no-gradient-accumulation-fusion": {"weight_gradients": None},
+    "--use-torch-fsdp2": {"weight_gradients": None},
 }
 GROUPS = {
     "model": MODEL,

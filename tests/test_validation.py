@@ -46,7 +46,7 @@ STAGES = {"1.5b": "1.5B_m32", "6.2b": "6.2B_m24", "14.6b": "14.6B_m48", "28.3b":
 def published(shared):
     """Every row of the shared files of published runs, by id."""
     names = ["korthikanti2022", "narayanan2021_mtnlg", "dgxc_benchmarking", "zero_bubble"]
-    names += ["mosaicml_llmfoundry_fsdp", "torchtitan", "yafsdp", "fms_fsdp"]
+    names += ["mosaicml_llmfoundry_fsdp", "torchtitan", "yafsdp", "fms_fsdp", "kwai_atc24"]
     files = [json.loads((shared / "published" / f"{name}.json").read_text()) for name in names]
     return {row["id"]: row for rows in files for row in rows}
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sim import config, plots
+from sim import report as pages
 from sim.analysis.memory import curves
 from sim.files import replaceable, staging, writable, write_text
 from sim.runs import Result
@@ -22,7 +23,10 @@ Report = Callable[[str, int, int], object]
 """Called with what is being written, and how much of it is done of how much."""
 
 Window = tuple[float, float]
-NAMES = ("summary.json", "recipe.toml", "timeline.json.gz", "traces", "timeline.png", "memory.png")
+NAMES = (
+    "summary.json", "recipe.toml", "report.html", "timeline.json.gz", "traces", "timeline.png",
+    "memory.png",
+)  # fmt: skip
 _RANK_FILE = re.compile(r"rank[0-9]+\.json\.gz")
 
 
@@ -40,7 +44,7 @@ def write(
     window: Window | None = None,
     report: Report = lambda *_: None,
 ) -> Files:
-    """Write summary, Perfetto file, a file per rank, pictures and the complete recipe.
+    """Write summary, page, Perfetto file, a file per rank, pictures and the complete recipe.
 
     ``ranks`` and ``window`` (seconds) select what the traces hold; without ``ranks`` one of over
     300,000 ops holds the first, middle and last pipeline stage. The same result gives the same
@@ -63,6 +67,8 @@ def write(
         report("pictures", 0, 0)
         _pictures(result, folder, ranks, window)
         _texts(result, folder)
+        report("report.html", 0, 0)
+        _page(result, folder)
         out.mkdir(parents=True, exist_ok=True)
         _move(folder, out)
     return Files(tuple(out / name for name in NAMES), traced)
@@ -129,6 +135,13 @@ def _texts(result: Result, folder: Path) -> None:
     summary["simulation"]["wall_s"] = None
     write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
     write_text(folder / "recipe.toml", config.dump(result.recipe))
+
+
+def _page(result: Result, folder: Path) -> None:
+    title = f"{result.recipe.model.name}: {_length(result.summary)}"
+    capacity = result.cluster.gpu.memory
+    text = pages.of_run(title, result.timeline, result.summary, capacity)
+    write_text(folder / "report.html", text)
 
 
 def _move(folder: Path, out: Path) -> None:

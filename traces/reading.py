@@ -43,10 +43,20 @@ def read(
             raise ValueError(f"no file or folder {path}")
     for of in FORMATS:
         if all(of.recognises(path) for path in files):
+            _selectable(of.name, selection)
             return of.read(files, selection, report)
     inside = sorted(file for path in files if path.is_dir() for file in path.iterdir())
     for of in FORMATS if all(path.is_dir() for path in files) else ():
         if mine := [file for file in inside if of.recognises(file)]:
+            _selectable(of.name, selection)
             return of.read(mine, selection, report)
     known = ", ".join(of.name for of in FORMATS)
     raise ValueError(f"{files[0]} is not a trace that can be read; formats are {known}")
+
+
+def _selectable(format_: str, selection: Selection) -> None:
+    if selection.annotation is not None and format_ != "kineto":
+        raise ValueError(
+            f"annotations are selected in traces of PyTorch's profiler, and this is {format_}; "
+            "select by step, ranks or window"
+        )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from sim.analysis.intervals import Intervals
 from sim.timeline import Timeline
 
 
@@ -16,6 +17,8 @@ class Selection(NamedTuple):
     step: int | None = None  # a training step, as the file numbers it
     ranks: Sequence[int] | None = None
     window: tuple[float, float] | None = None  # seconds from the recording's first op
+    annotation: str | None = None  # only what was launched inside an annotation of this name
+    instance: int = 0  # the how manieth of that name on each rank, from 0
 
 
 class Report(Protocol):
@@ -42,6 +45,9 @@ class Recording:
     """Sentences: what was missing or looked wrong, and what was done about it."""
     steps: tuple[int, ...] = ()
     """What the file calls the steps 0, 1, ... of the graph, where it numbers any."""
+    operators: Mapping[tuple[int, str], Intervals] = field(default_factory=dict)
+    """By rank and stream of the host: when that thread is inside an operator or a call of the GPU's
+    driver, in seconds of the timeline (what was before its first op is negative)."""
     clock_offsets: Mapping[int, float] = field(default_factory=dict)
     """Seconds that were added to each rank's clock to align it with the first rank's."""
     clock_drifts: Mapping[int, float] = field(default_factory=dict)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim import whatif
 from sim.analysis.activity import HOST, activities
 from sim.engine import DeadlockError, simulate
 from sim.graph import Fixed, Floats, Graph
 from sim.hardware import ideal
 from sim.timeline import Timeline
-from traces import cut, gaps, hosts, own
+from sim.whatif.grammar import Level, parse
+from traces import cut, gaps, hosts, level, own
 from traces.recording import Recording, Report, no_report
 
 Way = Callable[[Recording], Graph]
@@ -97,20 +99,57 @@ def ways(format_: str) -> tuple[str, ...]:
     return (*WAYS.get(format_, {}), "none")
 
 
-def replay(recording: Recording, hosts: str | None = None, report: Report = no_report) -> Replay:
-    """Simulate the recording again.
+def usual(format_: str) -> str:
+    """The way in which an edit shows: a host anchored to its recorded times never gets faster."""
+    return "modelled" if format_ == "kineto" else ways(format_)[0]
 
-    Raises ValueError for a way that its format does not have, or when its operations wait for each
-    other in a circle.
+
+def together(texts: Sequence[str]) -> list[str]:
+    """Each edit alone, and where there are several, all of them.
+
+    >>> together(["launch * 0.5", "lag * 0"])
+    ['launch * 0.5', 'lag * 0', 'launch * 0.5; lag * 0']
+    """
+    return [*texts, *(["; ".join(texts)] if len(texts) > 1 else [])]
+
+
+def edited(recording: Recording, graph: Graph, text: str) -> Graph:
+    """The graph after edits. ``remove stragglers`` levels whole ranks, the host included.
+
+    Where steps are apart, as in pipeline jobs, it is the ideal of the OSDI '25 study.
+    """
+    for piece in filter(str.strip, text.split(";")):
+        if parse(piece) == [Level()]:
+            apart = recording.format == "stragglers"
+            whole = recording.timeline
+            graph = level.across_kinds(graph, whole) if apart else level.across_ranks(graph)
+        else:
+            graph, _ = whatif.edited(graph, ideal(graph), piece)
+    return graph
+
+
+def replay(
+    recording: Recording,
+    hosts: str | None = None,
+    report: Report = no_report,
+    what_if: str | None = None,
+) -> Replay:
+    """Simulate the recording again, as it was or with edits (:mod:`sim.whatif.grammar`).
+
+    With edits the host's gaps are kept rather than its times, unless said otherwise. Raises
+    ValueError for a way that its format does not have, for what is no edit, or when its operations
+    wait for each other in a circle.
     """
     known = ways(recording.format)
-    chosen = known[0] if hosts is None else hosts
+    chosen = hosts or (usual(recording.format) if what_if else known[0])
     if chosen not in known:
         raise ValueError(
             f"a recording of the format {recording.format} is replayed with hosts "
             f"{' or '.join(known)}, and not {chosen}"
         )
     graph = WAYS.get(recording.format, {}).get(chosen, without_host)(recording)
+    if what_if:
+        graph = edited(recording, graph, what_if)
     try:
         if recording.format in APART:
             timeline = _step_by_step(recording, graph, report)

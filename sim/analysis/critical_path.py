@@ -49,16 +49,17 @@ def critical_path(timeline: Timeline) -> CriticalPath:
     )
 
 
-def walk(timeline: Timeline) -> Iterator[tuple[int, int, int]]:
+def walk(timeline: Timeline, last: int | None = None) -> Iterator[tuple[int, int, int]]:
     """(op, the member whose end lets the path go on, the op before it or -1), last to first.
 
-    Of a collective, ``op`` is the member that came last. Times that contradict the graph, as clocks
+    Of a collective, ``op`` is the member that came last. It begins at ``last``, which is the op
+    that ends last unless given. Times that contradict the graph, as clocks
     that are not aligned can record, may lead in a circle; the walk ends where it would close.
     """
     if not len(timeline.graph):
         return
     needs, arrival = binding(timeline).tolist(), meetings(timeline)[0].tolist()
-    i = int(np.argmax(timeline.end))
+    i = int(np.argmax(timeline.end)) if last is None else last
     seen = bytearray(len(needs))
     while i >= 0:
         came = arrival[i]

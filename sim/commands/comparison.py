@@ -14,7 +14,7 @@ from rich.table import Table
 from sim.analysis.steps import one
 from sim.commands import tables
 from sim.compare import Way
-from sim.files import replacing
+from sim.files import replacing, write_text
 from sim.runs import Result
 
 Figures = Mapping[str, Any]
@@ -122,11 +122,13 @@ def peak(summary: Figures) -> float:
 
 
 PICTURES = ("compare.png", "frontier.png")
+PAGE = "compare.html"
 
 
 def draw(ways: Sequence[Way], out: Path) -> list[Path]:
-    """Write the timelines of a step under each other, and step time against memory."""
-    from sim import plots
+    """Write the timelines of a step under each other, as a page and a picture, and step time
+    against memory."""
+    from sim import plots, report
 
     ran = fastest(ways)
     if not ran:
@@ -145,4 +147,7 @@ def draw(ways: Sequence[Way], out: Path) -> list[Path]:
     for name, picture in zip(PICTURES, drawn, strict=True):
         with replacing(out / name) as temporary:
             plots.save(picture, temporary)
-    return [out / name for name in PICTURES]
+    refused = [f"{way.name}: {shortened(way.refused)}" for way in ways if way.result is None]
+    shown = {name: (of, ran[name].summary) for name, of in timelines.items()}
+    text = report.of_comparison(title, shown, first.cluster.gpu.memory, refused)
+    return [write_text(out / PAGE, text), *(out / name for name in PICTURES)]

@@ -9,9 +9,11 @@ from rich.markup import escape
 
 from sim.analysis.difference import Difference, by_op
 from sim.commands import tables
+from sim.files import write_text
 from sim.timeline import Timeline
 
 MOST = 12  # rows of ops
+PAGE = "diff.html"
 
 
 def read(path: Path) -> Timeline:
@@ -45,6 +47,17 @@ def figures(of: Difference) -> dict[str, Any]:
         },
         "changed": by_op(of.ops, MOST).to_dict("records"),
     }
+
+
+def write_page(
+    out: Path, names: tuple[str, str], timelines: tuple[Timeline, Timeline], found: dict[str, Any]
+) -> Path:
+    """Write both timelines on one axis, with the waterfall and the ops that changed."""
+    from sim import report
+
+    short = (Path(names[0]).name, Path(names[1]).name)
+    shown = short if short[0] != short[1] else names
+    return write_text(out / PAGE, report.of_difference(shown, timelines, found))
 
 
 def show(found: dict[str, Any], names: tuple[str, str]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from sim.commands import output
 from sim.commands.tables import show
 
 Figures = Mapping[str, Any]
@@ -69,3 +71,18 @@ def markdown(found: Figures, command: str) -> str:
         said = f"{total(table)}{peer(table)}."
         out += ["", said[0].upper() + said[1:], ""]
     return "\n".join(out).rstrip() + "\n"
+
+
+def validate(tables: Sequence[str], out: Path | None) -> Figures:
+    """Predict published figures, and write the table where asked for."""
+    from sim.commands.progress import progress
+    from validation import run as runner
+
+    if out:
+        output.replaceable(out)
+    with progress() as report:
+        found = runner.summary(runner.validate(tables, report))
+    if out:
+        command = " ".join(["traincast validate", *tables, "--out", out.as_posix()])
+        output.write_text(out, markdown(found, command))
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +43,52 @@ def _rank(found: Replay, rank: int) -> dict[str, Any]:
     return {"rank": rank, "span_s": recorded, "replayed_span_s": replayed}
 
 
+def edits(before: Replay, after: Mapping[str, Replay]) -> list[dict[str, Any]]:
+    """Per edit: the mean step and each rank's span, against those of the replay without it."""
+    step = _mean_step(before)
+    out = []
+    for text, found in after.items():
+        ranks = {rank: (before.of_rank(rank)[1], found.of_rank(rank)[1]) for rank in found.ranks()}
+        out.append(
+            {
+                "edit": text,
+                "step_s": _mean_step(found),
+                "gain_s": step - _mean_step(found),
+                "per_rank": [
+                    {"rank": rank, "replayed_span_s": was, "span_s": now}
+                    for rank, (was, now) in ranks.items()
+                ],
+            }
+        )
+    return out
+
+
+def _mean_step(of: Replay) -> float:
+    replayed = of.steps()[1]
+    return float(replayed[np.isfinite(replayed)].mean())
+
+
+def _show_edits(replayed: float, found: Sequence[dict[str, Any]]) -> None:
+    """A row per edit, then for each rank its span before and after each."""
+    rows: list[tuple[str, ...]] = [("as replayed", units.seconds(replayed), "", "")]
+    for one in found:
+        after = one["step_s"]
+        fast = f"{replayed / after:.4f}" if after else ""
+        rows.append((one["edit"], units.seconds(after), f"{after / replayed - 1:+.2%}", fast))
+    tables.show(rows, "what if", "step", "change", "times as fast")
+    columns = [{row["rank"]: row["span_s"] for row in one["per_rank"]} for one in found]
+    spans = [
+        (
+            str(row["rank"]),
+            units.seconds(row["replayed_span_s"]),
+            *(units.seconds(column[row["rank"]]) for column in columns),
+        )
+        for row in found[0]["per_rank"]
+    ]
+    names = [f"what if {k}" for k in range(1, len(found) + 1)] if len(found) > 1 else ["what if"]
+    tables.show(_some(spans), "rank", "as replayed", *names)
+
+
 def show(result: dict[str, Any]) -> None:
     """Print steps, ranks and the error of ends."""
     recorded, replayed = (np.atleast_1d(result[key]) for key in ("step_s", "replayed_step_s"))
@@ -59,6 +105,8 @@ def show(result: dict[str, Any]) -> None:
         for row in result["per_rank"]
     ]
     tables.show(_some(ranks), "rank", "recorded", "replayed", "error")
+    if "what_if" in result:
+        _show_edits(float(replayed.mean()), result["what_if"])
     tables.say(f"95 % of ops end within {units.seconds(result['end_error_p95_s'])} of the record.")
     for sentence in result["warnings"]:
         tables.say(f"note: {sentence}")

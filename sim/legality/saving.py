@@ -70,6 +70,8 @@ def _host(recipe: Recipe) -> None:
         raise ValueError("training.offload is empty; give activations or optimizer")
     if isinstance(said, OffloadTable) and said.overlap and said.optimizer is None:
         raise ValueError("training.offload.overlap is for training.offload.optimizer")
+    if isinstance(said, OffloadTable) and said.by == "stage" and said.activations is None:
+        raise ValueError('training.offload.by = "stage" is for training.offload.activations')
     if not (said == "optimizer" or (isinstance(said, OffloadTable) and said.optimizer)):
         return
     what = "training.offload of the optimizer is not simulated with"

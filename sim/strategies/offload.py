@@ -6,6 +6,11 @@ not before all of that microbatch has gone. Of a stage that others follow, the l
 back ahead of the gradient that its backward begins with; that of the last stage stays, as its
 backward is next. Copies to the host and back have a stream each and share nothing with kernels.
 Memory is counted layer by layer here, and not stage by stage.
+
+Or whole stages go, as in Megatron-Kwai (core/pipeline_parallel/offload.py and schedules.py): one
+copy behind the forward, one to fetch it during the backward before, into one of two buffers that
+stay on the GPU. What goes keeps its memory until the step after the next, which waits for it; so
+with what is computed four stages' shares are there at once. The last stage keeps all.
 """
 
 from __future__ import annotations
@@ -13,11 +18,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sim.graph import Copy
-from sim.program import SENT, Item, Kernel, Program
+from sim.program import AHEAD, GONE, SENT, Item, Kernel, Program
 from sim.strategies.draft import Draft
 from sim.template import FROM_HOST, TO_HOST
 
 KEPT = "activations"
+BUFFERS = 3  # whole stages: two that are fetched into, and what is on its way to the host
 FREED = {"B": 1.0, "I": 0.5, "W": 0.5}  # of what a layer keeps, by kind of step
 
 
@@ -32,6 +38,36 @@ def offloaded(
         fetched = moved if kind != "W" else []
         out[kind] = _fetched(programs[kind], fetched, kept, part, share)
     return out
+
+
+def offloaded_whole(
+    programs: Mapping[str, Program], kept: Mapping[int, float], share: float
+) -> dict[str, Program]:
+    """The same of a stage, not the last, that is copied at once. Buffers are counted apart."""
+    whole, layer = share * sum(kept.values()), max(kept, default=-1)
+    draft = Draft(programs["F"])
+    end = max(i for i, item in enumerate(programs["F"]) if _computes(item))
+    draft.put(("offload", layer), _copy("offload", TO_HOST, whole, layer, "F"), (end,), after=end)
+    draft.remember(("offload", layer), KEPT, -whole, "start")
+    draft.wait(_first(programs["F"]), GONE)
+    out = {"F": draft.finish()}
+    for kind, part in FREED.items():
+        draft = Draft(_without(programs[kind]))
+        for number, size in kept.items():
+            if mine := _positions(programs[kind], number):
+                draft.remember(mine[-1], KEPT, -part * (1 - share) * size, "end")
+        if kind != "W":
+            key = ("fetch", layer)
+            copy = _copy("fetch_ahead", FROM_HOST, whole, layer, "I")
+            draft.put(key, copy, (SENT, AHEAD))
+            draft.wait(_first(programs[kind]), key, GONE)
+        out[kind] = draft.finish()
+    return out
+
+
+def _first(program: Program) -> int:
+    """The first kernel on the compute stream."""
+    return next(i for i, item in enumerate(program) if _computes(item))
 
 
 def _sent(

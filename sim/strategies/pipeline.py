@@ -213,6 +213,7 @@ def _steps(
     awaited, before = _awaited(steps, rank, exchange.gate), _kernels_before(steps.beside[mine])
     head = len(kinds) + len(exchange)
     forward = {(v.stage, microbatch[k]): k for k, v in enumerate(kinds) if v.kind == "F"}
+    gone, ahead = _earlier(kinds, "F", 2), [k - 1 for k in _earlier(kinds, "BI", 1)]
     for variant, members in rows.items():
         units = np.array(members, np.int64)
         waits = [
@@ -222,10 +223,13 @@ def _steps(
             _kernel([before[k][j] for k in members], kinds, make, head)
             for j in range(variant.before)
         ]
+        waits.append(_copied([gone[k] for k in members], kinds, make, head))
         if variant.place == "first":
             waits += [(np.full(len(units), head), k) for k in range(len(make.head(0)))]
         if variant.kind in "BI":
-            waits += _sent([forward[variant.stage, m] for m in microbatch[units]], kinds, make)
+            sent = [forward[variant.stage, m] for m in microbatch[units]]
+            waits.append(_copied(sent, kinds, make, head))
+            waits.append(_kernel([ahead[k] for k in members], kinds, make, head))
         yield Group(
             make.step(variant), variant.stage, units, microbatch[units], update[units], waits
         )
@@ -249,10 +253,21 @@ def _kernel(before: Sequence[int], kinds: Sequence[Variant], make: Makers, head:
     return np.where(units >= 0, units, head), np.array(last, np.int64)
 
 
-def _sent(forward: Sequence[int], kinds: Sequence[Variant], make: Makers) -> list[Reference]:
-    """The last copy to the host of each of these steps, if they have one."""
-    last = [make.step(kinds[k]).sent for k in forward]
-    return [(np.array(forward, np.int64), np.array(last, np.int64))] if min(last) >= 0 else []
+def _copied(steps: Sequence[int], kinds: Sequence[Variant], make: Makers, head: int) -> Reference:
+    """The last copy to the host of each of these steps, or their last kernel."""
+    units, kernels = _kernel(steps, kinds, make, head)
+    copies = np.array([make.step(kinds[k]).sent if k >= 0 else -1 for k in steps], np.int64)
+    return units, np.where(copies >= 0, copies, kernels)
+
+
+def _earlier(kinds: Sequence[Variant], which: str, back: int) -> list[int]:
+    """For each step, the last but so many of the steps of these kinds before it; -1: the head."""
+    out, found = list[int](), [-1] * back
+    for k, variant in enumerate(kinds):
+        out.append(found[-back])
+        if variant.kind in which:
+            found.append(k)
+    return out
 
 
 def _exchanges(

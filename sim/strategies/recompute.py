@@ -145,8 +145,7 @@ def _module(ops: Operators, name: str) -> Iterator[Region]:
     elif name in ("mlp_act", "moe_act"):
         last = at.get("fc2" if name == "mlp_act" else "expert_fc2")
         if last is not None:
-            size = ops[last].saved
-            yield Region((ops[last - 1],), last, last, size, size)
+            yield _activation(ops, last)
     elif name == "mlp" and "fc1" in at:
         span = range(at["mlp_norm"], at["mlp_residual"])
         yield _checkpointed(ops, span, ops[span[0]].saved)
@@ -171,12 +170,21 @@ def _norm(ops: Operators, norm: int, last: int) -> Region:
     return Region((ops[norm],), last, norm + 1, size, size)
 
 
+def _activation(ops: Operators, last: int) -> Region:
+    """The input of an MLP's last linear; of a gate in two kernels also what is between them, a
+    third of what it keeps, until its own backward."""
+    apart, size = len(ops[last - 1].forward) > 1, ops[last].saved
+    between = ops[last - 1].saved / 3 if apart else 0.0
+    return Region((ops[last - 1],), last, last - apart, size + between, size)
+
+
 def _up_projection(ops: Operators, at: dict[str, int]) -> Region:
     """Queries, keys and values out of their latents, which stay."""
     span = [i for i in range(at["rotary"] + 1) if ops[i].name in LATENT]
     products = sum(ops[i].saved for i in span if ops[i].name in ("q_up", "kv_up"))
     again = tuple(ops[i] for i in span)
-    return Region(again, at["attention"], span[0], products + ops[at["rotary"]].saved, products)
+    core = max(i for i, op in enumerate(ops) if op.core)
+    return Region(again, core, span[0], products + ops[at["rotary"]].saved, products)
 
 
 def _per_operator(ops: Operators, share: Share) -> Region:

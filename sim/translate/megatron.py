@@ -25,6 +25,7 @@ _FLAGS = """
 --recompute-num-layers --recompute-modules --accumulate-allreduce-grads-in-fp32
 --grad-reduce-in-bf16 --main-grads-dtype --cpu-offloading-num-layers --optimizer-cpu-offload
 --optimizer-offload-fraction --overlap-cpu-optimizer-d2h-h2d --optimizer
+--no-gradient-accumulation-fusion
 """
 FLAGS = frozenset(_FLAGS.split())
 """Flags of the split and of the training that are understood."""
@@ -155,7 +156,19 @@ def _training(flags: Flags) -> dict[str, Any]:
         out["offload"] = offload
     if optimizer := flags.text("--optimizer"):
         out["optimizer"] = optimizer
+    if _adds_gradients(flags):
+        out["weight_gradients"] = "cached"
     return out
+
+
+def _adds_gradients(flags: Flags) -> bool:
+    """Whether Transformer Engine's GEMMs add to main gradients, as they do unless told not to.
+
+    Sharded gradients have none of their own to add to.
+    """
+    sharded = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
+    own = flags.text("--transformer-impl") in (None, "transformer_engine")
+    return own and not flags.on("--no-gradient-accumulation-fusion", *sharded)
 
 
 def _fp8(flags: Flags) -> dict[str, Any]:

@@ -18,7 +18,7 @@ _FLAGS = """
 --use-flash-attn --attention-backend --transformer-impl --multi-latent-attention
 --q-lora-rank --kv-lora-rank --qk-head-dim --qk-pos-emb-head-dim --v-head-dim --num-experts
 --moe-router-topk --moe-ffn-hidden-size --moe-shared-expert-intermediate-size
---moe-layer-freq --moe-expert-capacity-factor --mtp-num-layers
+--moe-layer-freq --moe-expert-capacity-factor --mtp-num-layers --no-bias-swiglu-fusion
 """
 FLAGS = frozenset(_FLAGS.split())
 
@@ -108,7 +108,9 @@ def _mlp(flags: Flags) -> dict[str, Any]:
     flags.one_of("--swiglu", "--squared-relu", "--quick-geglu")
     kind = "silu" if flags.on("--swiglu") else "relu2" if flags.on("--squared-relu") else "gelu"
     gated = flags.on("--swiglu", "--quick-geglu")
-    return {"ffn": _width(flags), "gated": gated, "activation": kind}
+    out: dict[str, Any] = {"ffn": _width(flags), "gated": gated, "activation": kind}
+    apart = flags.on("--swiglu") and flags.on("--no-bias-swiglu-fusion")
+    return {**out, "fused": "except_gate"} if apart else out
 
 
 def _vocabulary(flags: Flags) -> dict[str, Any]:

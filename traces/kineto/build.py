@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,12 @@ class Aligned:
     of: Linked
     gpu: Spans
     host: Spans
+    zero: int  # the nanosecond at which the common clock is at 0
+    clock: Clock
+
+    def seconds(self, nanoseconds: Sequence[int] | array[int]) -> Floats:
+        """Instants of the rank's own clock as seconds of the common one."""
+        return self.clock((np.array(nanoseconds, np.int64) - self.zero) / 1e9)
 
     @property
     def rank(self) -> int:
@@ -54,7 +61,7 @@ def aligned(of: Linked, zero: int, clock: Clock) -> Aligned:
         start, end = times.reshape(-1, 2).T / 1e9
         return clock(start), clock(end)
 
-    return Aligned(of, spans(of.trace.gpu), spans(of.host))
+    return Aligned(of, spans(of.trace.gpu), spans(of.host), zero, clock)
 
 
 def build(ranks: Sequence[Aligned], kept: Mapping[int, Kept], met: Sequence[Met]) -> Timeline:
@@ -164,16 +171,27 @@ def _streams(one: Aligned, kept: Sequence[int]) -> dict[int, str]:
     several = len({device for device, _ in rows}) > 1
     out: dict[int, str] = {}
     for (device, stream), ops in rows.items():
+        if one.of.cpu_only:
+            name = f"cpu {stream}" if stream > 1 else "cpu" if stream else "gloo"
+            out |= _lanes(one, ops, name)
+            continue
         sorts = {"communication" if one.of.messages[k] else one.of.trace.gpu[k].kind for k in ops}
         name = f"stream {stream}" + (f" of GPU {device}" if several else "")
         if sorts in ({"communication"}, {"copy"}):
             name += f" {sorts.pop()}"
-        lanes: list[float] = []
-        for k in ops:
-            begin, finish = float(one.gpu[0][k]), float(one.gpu[1][k])
-            lane = next((n for n, until in enumerate(lanes) if until <= begin + LANE), len(lanes))
-            lanes[lane : lane + 1] = [max(finish, *lanes[lane : lane + 1], finish)]
-            out[k] = f"{name} ({lane + 1})" if lane else name
+        out |= _lanes(one, ops, name)
+    return out
+
+
+def _lanes(one: Aligned, ops: Sequence[int], name: str) -> dict[int, str]:
+    """What overlaps on one stream is put on lanes of it."""
+    out = {}
+    lanes: list[float] = []
+    for k in ops:
+        begin, finish = float(one.gpu[0][k]), float(one.gpu[1][k])
+        lane = next((n for n, until in enumerate(lanes) if until <= begin + LANE), len(lanes))
+        lanes[lane : lane + 1] = [max(finish, *lanes[lane : lane + 1], finish)]
+        out[k] = f"{name} ({lane + 1})" if lane else name
     return out
 
 

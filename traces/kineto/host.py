@@ -25,6 +25,7 @@ class HostOp(NamedTuple):
     end: int
     on: tuple[int, ...]  # GPU ops (rows of ``trace.gpu``) that must have ended
     launches: tuple[int, ...]  # GPU ops that it launches
+    begun: int  # when the host called it, before it waited
 
 
 def host_ops(trace: RankTrace, launch: Sequence[int], launched: Launched) -> list[HostOp]:
@@ -58,7 +59,7 @@ def _launch(trace: RankTrace, call: Call, ops: list[int]) -> list[HostOp]:
     begun = min(trace.gpu[op].start for op in ops)
     done = max(trace.gpu[op].end for op in ops)
     issued = max(min(call.end, begun), call.start)
-    out = [HostOp(call.name, call.thread, call.start, issued, (), tuple(ops))]
+    out = [HostOp(call.name, call.thread, call.start, issued, (), tuple(ops), call.start)]
     if "Memcpy" in call.name and call.end >= done:
         name = f"{call.name} (wait)"
         out.append(_sync(trace, name, call.thread, issued, call.end, tuple(ops)))
@@ -70,7 +71,7 @@ def _sync(
 ) -> HostOp:
     on = tuple(op for op in on if op >= 0 and trace.gpu[op].end <= end + TOLERANCE)
     done = max((trace.gpu[op].end for op in on), default=start)
-    return HostOp(name, thread, min(max(start, done), end), end, on, ())
+    return HostOp(name, thread, min(max(start, done), end), end, on, (), start)
 
 
 def _awaited(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from traces.kineto import names
+from traces.kineto.cpu import edges, on_cpu
 from traces.kineto.host import HostOp, host_ops
 from traces.kineto.link import launches, messages
 from traces.kineto.message import Message
@@ -27,9 +28,12 @@ class Linked:
     edges: list[Edge]
     host: list[HostOp]
     steps: list[int]  # ProfilerStep numbers in the file
+    step_starts: list[int]  # and when each begins, nanoseconds
     gpu_step: list[int]  # row of ``steps``; of a file without steps 0
     host_step: list[int]
     action: list[Action]
+    begun: list[int]  # nanoseconds: when each GPU op was launched, or began
+    cpu_only: bool  # there is no GPU: its ops are the CPU's and gloo's
 
     def kernels(self) -> list[tuple[int, Message]]:
         """Communication in launch order: (row, message) for each message."""
@@ -44,6 +48,7 @@ class Linked:
 
 def linked(trace: RankTrace) -> Linked:
     """Find all relations inside one rank."""
+    cpu_only = on_cpu(trace)
     launch = launches(trace)
     said = messages(trace, launch)
     launched = Launched(trace, launch)
@@ -52,30 +57,33 @@ def linked(trace: RankTrace) -> Linked:
         trace.calls[row].start if row >= 0 else op.start
         for op, row in zip(trace.gpu, launch, strict=True)
     ]
-    steps, step_at = _steps(trace)
+    steps, step_starts, step_at = _steps(trace)
     action_at = _actions(trace)
     return Linked(
         trace,
         launch,
         said,
-        waits(trace, launch, said, launched),
+        edges(trace) if cpu_only else waits(trace, launch, said, launched),
         host,
         steps,
+        step_starts,
         [step_at(at) for at in begun],
         [step_at(op.start) for op in host],
         [action_at(at) for at in begun],
+        begun,
+        cpu_only,
     )
 
 
-def _steps(trace: RankTrace) -> tuple[list[int], Callable[[int], int]]:
-    """Numbers of the steps, and the row of the one last begun (0 before the first)."""
+def _steps(trace: RankTrace) -> tuple[list[int], list[int], Callable[[int], int]]:
+    """Numbers of the steps, their starts, and the row of the last begun (0 before the first)."""
     found = sorted(
         (mark.start, number)
         for mark in trace.marks
         if (number := names.step_of(mark.name)) is not None
     )
     starts = [start for start, _ in found]
-    return [n for _, n in found], lambda at: max(bisect_right(starts, at) - 1, 0)
+    return [n for _, n in found], starts, lambda at: max(bisect_right(starts, at) - 1, 0)
 
 
 def _actions(trace: RankTrace) -> Callable[[int], Action]:

@@ -7,10 +7,13 @@ file has.
 from __future__ import annotations
 
 import re
+from array import array
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from traces.kineto import names
 from traces.kineto.events import Event, Source
@@ -70,6 +73,27 @@ class Posted(NamedTuple):
     message: Message
 
 
+class Operators:
+    """Operators and calls on the host, a row each: columns, as there are millions of them."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self.thread, self.start, self.end, self.name = (array("q") for _ in range(4))
+
+    def add(self, name: str, thread: int, start: int, end: int) -> None:
+        """Add a row; nanoseconds."""
+        self.name.append(self.names.setdefault(name, len(self.names)))
+        self.thread.append(thread)
+        self.start.append(start)
+        self.end.append(end)
+
+    def shift(self, by: int) -> None:
+        """Move all rows by nanoseconds."""
+        for column in ("start", "end"):
+            moved = np.array(getattr(self, column), np.int64) + by
+            setattr(self, column, array("q", moved.tobytes()))
+
+
 @dataclass
 class RankTrace:
     """Everything of one file that a recording needs, in the file's order until sorted."""
@@ -83,6 +107,7 @@ class RankTrace:
     marks: list[Mark] = field(default_factory=list)
     posted: list[Posted] = field(default_factory=list)
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by name of process group
+    operators: Operators = field(default_factory=Operators)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -108,6 +133,8 @@ def _take(trace: RankTrace, event: Event) -> None:
     start = nanoseconds(event["ts"])
     end = start + max(nanoseconds(event.get("dur", 0)), 0)
     args, name = event.get("args") or {}, str(event.get("name", ""))
+    if what in (names.OPERATOR, names.CALL) and not name.startswith("ProfilerStep"):
+        trace.operators.add(name, _number(event.get("tid")), start, end)
     if what in (names.KERNEL, names.COPY):
         trace.gpu.append(_gpu_op(event, what, name, start, end, args))
     elif what == names.CALL:
@@ -158,6 +185,7 @@ def _settle(trace: RankTrace, facts: Event) -> None:
         ranks = re.findall(r"\d+", ranks) if isinstance(ranks, str) else ranks  # as dynolog writes
         trace.groups[str(group.get("pg_name"))] = tuple(int(r) for r in ranks)
     if base := int(facts.get("baseTimeNanoseconds") or 0):
+        trace.operators.shift(base)
         for key in ("gpu", "calls", "syncs", "marks", "posted"):
             rows = getattr(trace, key)
             shifted = {"start": base, "end": base}

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from traces.kineto.build import Aligned, Kept, aligned, build
+from traces.kineto.busy import busy, instance
 from traces.kineto.clocks import Clock, align, residual
 from traces.kineto.collectives import Met, complete, meet
 from traces.kineto.events import beginning
@@ -49,8 +50,10 @@ def read(
     zero = min(starts, default=0)
     clocks, left = _clocks(ranks, met, zero)
     placed = [aligned(one, zero, clocks[one.trace.rank]) for one in ranks]
-    kept = {one.rank: _kept(one, selection, _first(placed)) for one in placed}
+    first = _first(placed)
+    kept = {one.rank: _kept(one, selection, first) for one in placed}
     timeline = build(placed, kept, met)
+    began = _began(placed, kept)
     total, matched, warned = _counts(placed, kept, met)
     return Recording(
         timeline=timeline,
@@ -60,6 +63,12 @@ def read(
         warnings=tuple(
             [w for trace in traces for w in trace.warnings] + warned + _warnings(placed, kept)
         ),
+        operators={
+            key: of
+            for one in placed
+            if not one.of.cpu_only
+            for key, of in busy(one, selection, first, began).items()
+        },
         clock_offsets={rank: clock.offset for rank, clock in clocks.items()},
         clock_drifts={rank: clock.drift for rank, clock in clocks.items()},
         clock_residual=left,
@@ -119,14 +128,29 @@ def _kept(one: Aligned, selection: Selection, first: float) -> Kept:
     """The rows of the selected step that lie, in part, in the window."""
     low, high = (first + t for t in selection.window or (-np.inf, np.inf))
     step = _step(one, selection.step)
+    within = instance(one, selection)
 
-    def rows(spans: tuple[np.ndarray, np.ndarray], steps: Sequence[int]) -> list[int]:
+    def rows(
+        spans: tuple[np.ndarray, np.ndarray], steps: Sequence[int], begun: Sequence[int]
+    ) -> list[int]:
         inside = (spans[1] >= low) & (spans[0] <= high)
         if step is not None:
             inside &= np.array(steps, np.int64) == step
+        if within:
+            at = np.array(begun, np.int64)
+            inside &= (at >= within[0]) & (at <= within[1])
         return np.flatnonzero(inside).tolist()
 
-    return Kept(rows(one.gpu, one.of.gpu_step), rows(one.host, one.of.host_step))
+    of = one.of
+    begun = [op.begun for op in of.host]
+    return Kept(rows(one.gpu, of.gpu_step, of.begun), rows(one.host, of.host_step, begun))
+
+
+def _began(ranks: Sequence[Aligned], kept: Mapping[int, Kept]) -> float:
+    """The second of the common clock at which the built timeline is at 0."""
+    of = [(one, kept[one.rank]) for one in ranks]
+    spans = [s[0][rows] for one, k in of for s, rows in ((one.gpu, k.gpu), (one.host, k.host))]
+    return min((float(start.min()) for start in spans if len(start)), default=0.0)
 
 
 def _step(one: Aligned, number: int | None) -> int | None:
@@ -140,10 +164,10 @@ def _step(one: Aligned, number: int | None) -> int | None:
 
 def _ops(ranks: Sequence[Aligned], kept: Mapping[int, Kept]) -> dict[str, int]:
     rows = [(one, k) for one in ranks for k in kept[one.rank].gpu]
-    return {
-        "gpu_ops": len(rows),
-        "gpu_ops_linked": sum(one.of.launch[k] >= 0 for one, k in rows),
-    }
+    linked = sum(one.of.launch[k] >= 0 for one, k in rows)
+    if ranks and all(one.of.cpu_only for one in ranks):
+        return {"cpu_ops": len(rows)}
+    return {"gpu_ops": len(rows), "gpu_ops_linked": linked}
 
 
 def _counts(
@@ -167,7 +191,9 @@ def _warnings(ranks: Sequence[Aligned], kept: Mapping[int, Kept]) -> list[str]:
     for one in ranks:
         gpu = kept[one.rank].gpu
         unlinked = sum(one.of.launch[k] < 0 for k in gpu)
-        if not gpu:
+        if one.of.cpu_only:
+            out.append(f"rank {one.rank} has no GPU op: operators of its CPU are taken as kernels")
+        elif not gpu:
             out.append(f"rank {one.rank} has no GPU op in what was read (was CUDA recorded?)")
         elif unlinked:
             out.append(

@@ -1,0 +1,72 @@
+"""Collectives and messages by who takes part: how long members wait, how long data moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sim.analysis.relations import meetings
+from sim.graph import Graph
+from sim.timeline import Timeline, dimension
+
+
+def collectives(timeline: Timeline) -> pd.DataFrame:
+    """One row per dimension and number of members, most seconds first.
+
+    Columns: dimension, members (ranks in each), groups (different sets of ranks), number (of
+    collectives and messages), and seconds per rank that takes part, means: ``waiting_s`` for peers,
+    ``transfer_s`` when data moves; ``longest_wait_s`` is the longest of one member.
+    """
+    graph = timeline.graph
+    op = np.repeat(np.arange(len(graph)), np.diff(graph.part_start))
+    if not len(op):
+        return _frame([])
+    moves = meetings(timeline)[1]
+    members = np.bincount(graph.part, minlength=len(graph.part_work))
+    group = _groups(graph, op, members)
+    of_work = np.array([dimension(work) for work in graph.works], object)
+    names = of_work[graph.part_work[graph.part]]
+    table = pd.DataFrame(
+        {
+            "dimension": names,
+            "members": members[graph.part],
+            "group": group[graph.part],
+            "part": graph.part,
+            "rank": graph.rank[op],
+            "waiting": moves[op] - timeline.start[op],
+            "transfer": timeline.end[op] - moves[op],
+        }
+    )
+    rows: list[tuple[Any, ...]] = []
+    for (name, _), of in table.groupby(["dimension", "members"], sort=True):
+        ranks = of["rank"].nunique()
+        rows.append(
+            (
+                str(name), int(of["members"].iloc[0]), of["group"].nunique(), of["part"].nunique(),
+                float(of["waiting"].sum() / ranks), float(of["transfer"].sum() / ranks),
+                float(of["waiting"].max()),
+            )
+        )  # fmt: skip
+    rows.sort(key=lambda row: (-row[4] - row[5], row[0], row[1]))
+    return _frame(rows)
+
+
+COLUMNS = ["dimension", "members", "groups", "number", "waiting_s", "transfer_s", "longest_wait_s"]
+
+
+def _frame(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _groups(graph: Graph, op: np.ndarray, members: np.ndarray) -> np.ndarray:
+    """A number for the set of ranks of each part."""
+    order = np.lexsort((graph.rank[op], graph.part))
+    begins = np.append(0, np.cumsum(members))
+    ranks = graph.rank[op[order]].tolist()
+    known: dict[tuple[int, ...], int] = {}
+    sets = [
+        tuple(ranks[a:b]) for a, b in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True)
+    ]
+    return np.array([known.setdefault(of, len(known)) for of in sets], np.int64)

@@ -1,0 +1,189 @@
+"""Tables and pictures of predicted recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sim.commands import output
+from sim.commands.figures import Figures
+from sim.commands.tables import say, show
+
+if TYPE_CHECKING:
+    from validation.recorded import Outcome
+
+_COLUMNS = (
+    "run", "steps", "recorded, ms", "spread", "predicted, ms", "5 to 95 %, ms", "error",
+    "starts, max", "in own step", "order",
+)  # fmt: skip
+
+
+def validate(
+    paths: Sequence[str],
+    calibration: Sequence[Path],
+    plot: Path | None,
+    out: Path | None,
+    draws: int,
+    seed: int,
+) -> dict[str, Any]:
+    """Predict recordings, draw and write what is asked for; returns what --json shows."""
+    from sim.commands.progress import progress
+    from validation import recorded
+
+    if draws < 1:
+        raise ValueError(f"--draws {draws} must be at least 1")
+    output.apart({"--plot": plot, "--out": out})
+    if plot:
+        output.picture(plot)
+    if out:
+        output.replaceable(out)
+    with progress() as report:
+        outcome = recorded.validate([Path(p) for p in paths], calibration, draws, seed, report)
+        report("analysis", 0, 0)
+        found = recorded.summary(outcome)
+    if plot:
+        _draw(outcome, plot)
+    if out:
+        output.write_text(out, markdown(found, _command(paths, calibration, draws, seed, out)))
+    return found
+
+
+def freeze(calibration: Sequence[Path], folder: Path) -> list[Path]:
+    """Fit costs to recordings and write a file per class of machine. Raises ValueError for none."""
+    from validation.recorded import calibrate
+    from validation.runtime import costs
+
+    if not calibration:
+        raise ValueError("--freeze writes what --calibrate fits; name recordings to fit to")
+    if not folder.is_dir():
+        raise ValueError(f"--freeze: no folder {folder}")
+    command = "traincast validate recorded --calibrate " + " ".join(p.name for p in calibration)
+    written = []
+    for name, fitted in calibrate(calibration).items():
+        costs.save(fitted, folder / f"{name}.toml", command)
+        written.append(folder / f"{name}.toml")
+    return written
+
+
+def _command(
+    paths: Sequence[str], calibration: Sequence[Path], draws: int, seed: int, out: Path
+) -> str:
+    calibrated = [word for path in calibration for word in ("--calibrate", path.as_posix())]
+    drawn = ["--draws", str(draws), "--seed", str(seed), "--out", out.as_posix()]
+    return " ".join(["traincast validate recorded", *paths, *calibrated, *drawn])
+
+
+def _draw(outcome: Outcome, plot: Path) -> None:
+    from sim import plots
+    from validation.runtime.align import both
+
+    if len(outcome.compared) != 1:
+        raise ValueError(
+            f"--plot draws one run beside its prediction; {len(outcome.compared)} were named"
+        )
+    (of,) = outcome.compared
+    title = f"{of.run.name}: recorded {of.measured * 1e3:.1f} ms, predicted {of.error:+.1%}"
+    drawn = plots.timelines(both(of.run, of.predicted), title=title)
+    with output.replacing(plot) as temporary:
+        plots.save(drawn, temporary)
+
+
+def show_recorded(found: Figures) -> None:
+    """Print a row per run and each class of machine; of a single run what explains it, too."""
+    rows = ((row[0], row[2], row[4], *row[6:8]) for row in map(_cells, found["runs"]))
+    names = ("run", "recorded, ms", "predicted", "error", "starts, max")
+    show(rows, *names, title="steps of recorded pipelines")
+    if len(found["runs"]) == 1:
+        (run,) = found["runs"]
+        low, high = map(_ms, run["interval_s"])
+        say(f"90 % of the predicted steps take {low} to {high} ms")
+        causes = [(name, _ms(seconds)) for name, seconds in run["waterfall_s"].items()]
+        show([*causes, ("recorded", _ms(run["measured"]))], "the step consists of", "ms")
+        _show_ranks(run)
+    for sentence in _sentences(found):
+        say(sentence)
+
+
+def _show_ranks(run: Figures) -> None:
+    pairs = zip(run["recorded_ranks"], run["predicted_ranks"], strict=True)
+    rows = [
+        (
+            str(one["rank"]),
+            *(f"{_ms(one[key])} / {_ms(two[key])}" for key in ("busy_s", "idle_s")),
+            *(f"{one[key]:.1%} / {two[key]:.1%}" for key in ("bubble", "overlap")),
+        )
+        for one, two in pairs
+    ]
+    show(rows, "rank", "busy, ms", "idle, ms", "bubble", "overlap", title="recorded / predicted")
+
+
+def _cells(run: Figures) -> tuple[str, ...]:
+    low, high = run["interval_s"]
+    wrong = len(run["order_violations"])
+    return (
+        run["id"],
+        str(run["steps"]),
+        _ms(run["measured"]),
+        f"{run['spread']:.1%}",
+        _ms(run["predicted"]),
+        f"{_ms(low)} to {_ms(high)}",
+        f"{run['error']:+.2%}",
+        f"{run['start_error']['max']:.2%}",
+        f"{run['start_error_in_step']['max']:.2%}",
+        f"{wrong} differ" if wrong else "as planned",
+    )
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f}"
+
+
+def _sentences(found: Figures) -> list[str]:
+    out = [
+        f"{of['name']}: mean error {of['mean']:.2%}, largest {of['max']:.2%} of {of['count']}; "
+        f"costs from {', '.join(of['sources'])}"
+        for of in found["classes"]
+    ]
+    if not any(run["order_violations"] for run in found["runs"]):
+        out.append("the order that ran is the plan, step for step, in every run")
+    out += [
+        f"{run['id']}: {sentence}" for run in found["runs"] for sentence in run["order_violations"]
+    ]
+    if found["left_out"]:
+        out.append(f"left out, since costs were fitted to them: {', '.join(found['left_out'])}")
+    return out
+
+
+def markdown(found: Figures, command: str) -> str:
+    """The tables as Markdown, with the command that made them."""
+    causes = list(found["runs"][0]["waterfall_s"])
+    text = [
+        "# Recorded pipelines, predicted",
+        "",
+        f"Made by `{command}`. Recorded: the median of all timed steps, and their spread",
+        "(standard deviation). Predicted: the median of steps with costs drawn from distributions",
+        "that other recordings gave (the sources below), and the interval that holds 90 % of them.",
+        "Starts: the largest |error| of any compute's start against its median over the steps that",
+        "were traced call by call (some of those timed), as a share of the step; in own step: with",
+        "both starts as shares of their own step, since those traced were not as long as all.",
+        "",
+        *_table(_COLUMNS, [_cells(run) for run in found["runs"]]),
+        "",
+        *(f"- {sentence}" for sentence in _sentences(found)),
+        "",
+        "What the recorded step consists of, ms; `contention` is what changes with the costs that",
+        "the run itself shows, `rest` what is not explained:",
+        "",
+        *_table(
+            ("run", *causes),
+            [(run["id"], *(_ms(run["waterfall_s"][of]) for of in causes)) for run in found["runs"]],
+        ),
+        "",
+    ]
+    return "\n".join(text)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [columns, ["---", *["--:"] * (len(columns) - 1)], *rows]
+    return [f"| {' | '.join(cells)} |" for cells in lines]

@@ -1,0 +1,17 @@
+"""A run as one self-contained page: a timeline to look around in, figures, tables to sort."""
+
+from sim.report.page import page
+from sim.report.panel import Panel
+from sim.report.table import Table
+from sim.report.views import of_comparison, of_difference, of_recording, of_run, panel
+
+__all__ = [
+    "Panel",
+    "Table",
+    "of_comparison",
+    "of_difference",
+    "of_recording",
+    "of_run",
+    "page",
+    "panel",
+]

@@ -1,0 +1,71 @@
+"""What every figure of a summary means, in a sentence, as the page shows it on hover."""
+
+from __future__ import annotations
+
+FIGURES = {
+    "step_time_s": (
+        "step time", "s",
+        "From the first start to the last end of one training step; of several steps, the mean of "
+        "those of the steady state.",
+    ),
+    "samples_per_s": ("samples per second", "", "Samples of the global batch over the step time."),
+    "tokens_per_s": ("tokens per second", "", "Tokens of the global batch over the step time."),
+    "tflops_per_gpu": (
+        "model TFLOP/s per GPU", "",
+        "FLOPs of the model by Megatron's formula, recomputation left out, over step and GPUs.",
+    ),
+    "mfu": (
+        "MFU", "share", "Model FLOPs utilisation: model FLOP/s per GPU over the peak of its dtype."
+    ),
+    "hfu": ("HFU", "share", "Hardware FLOPs utilisation: MFU with recomputed FLOPs."),
+    "idle_share_of_step": (
+        "idle share of the step", "share",
+        "Mean over ranks of the time in which no kernel computes, over the step time.",
+    ),
+    "idle_over_ideal": (
+        "bubble over ideal", "share",
+        "Time without computing over time with it: the bubble of the GPipe and Megatron-LM papers.",
+    ),
+}  # fmt: skip
+"""By key of summary.json: label, unit, definition."""
+
+TIMES = {
+    "compute": "Some kernel of the rank computes.",
+    "exposed": "A communication of this dimension runs or waits while no kernel computes.",
+    "hidden": "A communication of this dimension runs beside kernels of its rank.",
+    "waiting": "An op of this dimension has started and a peer has not.",
+    "idle": "Neither a kernel nor a communication of the rank runs.",
+}
+CAUSES = {
+    "warm_up": "The rank has not computed yet.",
+    "drain": "The rank will not compute any more, optimizer apart.",
+    "waiting": "A collective or transfer of the rank has started and a peer has not.",
+    "dependency": "Nothing has started: what comes next waits for another rank.",
+    "launch": "Nothing has started: what comes next waits for the host to launch it.",
+    "lag": "A gap that the recording has, without a known cause.",
+}
+EXPOSED = "Data of dimension {} moves while no kernel of the rank computes."
+MEMORY = {
+    "peak_bytes": "The most that the rank holds at once, as torch's allocated bytes.",
+    "device_bytes": "The peak with CUDA context, cuBLAS and NCCL: compared with a GPU's memory.",
+    "reserved_bytes": "What PyTorch's caching allocator has reserved at its peak.",
+    "fragmentation": "Share of the reserved bytes that is not allocated at the peak.",
+    "seconds": "When the peak is reached for the first time.",
+    "stands_for": "Ranks of the job that behave as this one, which is simulated for all.",
+}
+PATH = (
+    "Seconds of the longest chain of ops, each of which let the next one start; "
+    "they sum to the step time."
+)
+SENT = "Bytes that a rank sends in this dimension in one step."
+
+
+def cause(name: str) -> str:
+    """What a cause of not computing means.
+
+    >>> cause("exposed_tp")
+    'Data of dimension tp moves while no kernel of the rank computes.'
+    """
+    if name.startswith("exposed_"):
+        return EXPOSED.format(name.removeprefix("exposed_"))
+    return CAUSES.get(name, "")

@@ -1,0 +1,75 @@
+"""Which ops share a block where there are more than a browser draws: neighbours, never all of one.
+
+Ops of one row (a rank's stream), one look (phase or dimension) and one slice of time become a block
+from the first start to the last end. Slices grow until the blocks are few enough; if the widest are
+not enough, looks are mixed, and in the end ranks left out, evenly over all of them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.graph import Floats
+
+Rows = NDArray[np.int64]
+MOST = 400_000
+"""Blocks in a page: a pan stays under 100 ms, the file under 25 MB."""
+_FINEST, _COARSEST = 1 << 18, 1 << 10  # slices of the span
+
+
+class Blocks(NamedTuple):
+    """What is drawn: ops in the order of rows, and where each block begins among them."""
+
+    order: Rows  # ops, by row and start
+    begins: Rows  # one more than there are blocks
+
+    def __len__(self) -> int:
+        return len(self.begins) - 1
+
+    @property
+    def counts(self) -> Rows:
+        """Ops in each block."""
+        return np.diff(self.begins)
+
+
+def blocks(row: Rows, look: Rows, start: Floats, end: Floats, most: int = MOST) -> Blocks:
+    """Every op a block of its own, or as finely sliced as ``most`` blocks allow.
+
+    Rows go one behind another; within one, ops by their start. Ranks are not left out here.
+    """
+    order = np.lexsort((end, start, row))
+    if len(order) <= most:
+        return Blocks(order, np.arange(len(order) + 1))
+    zero, span = start.min(), max(float(end.max() - start.min()), 1e-300)
+    at, of, kind = (start[order] - zero) / span, row[order], look[order]
+    for mixed in (False, True):
+        slices = _FINEST
+        while slices >= _COARSEST:
+            found = _begins(of, kind * (not mixed), np.floor(at * slices))
+            if len(found) <= most or (mixed and slices == _COARSEST):
+                return Blocks(order, np.append(found, len(order)))
+            slices //= 2
+    raise AssertionError("the last slices are taken as they are")
+
+
+def _begins(*keys: NDArray[np.generic]) -> Rows:
+    """Where any of the keys changes."""
+    change = np.zeros(len(keys[0]), np.bool_)
+    change[:1] = True
+    for key in keys:
+        change[1:] |= key[1:] != key[:-1]
+    return np.flatnonzero(change)
+
+
+def some_ranks(ranks: NDArray[np.int32], most: int) -> NDArray[np.int32]:
+    """At most so many of the ranks, the first and the last among them, evenly spread.
+
+    >>> some_ranks(np.arange(10, dtype=np.int32), 4).tolist()
+    [0, 3, 6, 9]
+    """
+    if len(ranks) <= most:
+        return ranks
+    return ranks[np.unique(np.linspace(0, len(ranks) - 1, most).astype(np.int64))]

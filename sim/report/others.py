@@ -1,0 +1,85 @@
+"""Tables of comparisons, differences and recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.report.definitions import FIGURES, MEMORY, TIMES
+from sim.report.table import Cell, Table
+
+_SHARES = {
+    "span_s": ("span", "s", "From the rank's first start to its last end."),
+    "idle_share": ("idle", "share", "Share of the span in which nothing runs."),
+    "compute_share": ("computing", "share", "Share of the span in which a kernel computes."),
+    "communication_share": ("only transfers", "share", "Share in which transfers alone run."),
+    "overlap_share": ("overlap", "share", "Share of communication that runs beside computing."),
+}
+_LATE = {
+    "waits_s": ("waits", "s", "Seconds in which collectives wait for ranks that come later."),
+    "caused_s": ("awaited", "s", "Seconds for which others wait because this rank comes last."),
+    "came_last": ("came last", "", "Collectives to which this rank came last."),
+}
+
+
+def of_ways(ways: Mapping[str, Mapping[str, Any]]) -> Table:
+    """A row per way of running a job, from its summary."""
+    rows = []
+    for name, summary in ways.items():
+        exposed = sum(of["mean"] for of in summary["time_s"]["exposed"].values())
+        most = max(float(entry["peak_bytes"]) for entry in summary["memory"])
+        idle = summary["bubble"]["idle_share_of_step"]
+        rows.append((name, summary["step_time_s"], summary["mfu"], idle, exposed, most))
+    exposed_note = f"Sum over dimensions, mean of ranks. {TIMES['exposed']}"
+    return Table(
+        "Ways",
+        ("way", "step time", "MFU", "idle", "exposed", "memory"),
+        rows,
+        ("", "s", "share", "share", "s", "bytes"),
+        (
+            "", FIGURES["step_time_s"][2], FIGURES["mfu"][2], FIGURES["idle_share_of_step"][2],
+            exposed_note, f"Of the rank that needs most. {MEMORY['peak_bytes']}",
+        ),
+    )  # fmt: skip
+
+
+def of_changes(found: Mapping[str, Any]) -> list[Table]:
+    """The waterfall of critical paths, and the ops whose seconds changed most."""
+    before = float(found["before_s"]) or 1.0
+    waterfall = [(name, s, s / before) for name, s in found["waterfall_s"].items()]
+    changed = [
+        (str(row["name"]), str(row["cause"]), row["before"], row["after"], row["before_s"],
+         row["after_s"], row["change_s"])
+        for row in found["changed"]
+    ]  # fmt: skip
+    return [
+        Table(
+            "What makes the difference", ("cause", "seconds", "of before"), waterfall,
+            ("", "s", "share"),
+            ("", "By how much its part of the critical path grew; they sum to the difference.",
+             "Share of the first timeline's seconds."),
+        ),
+        Table(
+            "Ops that changed most",
+            ("op", "of", "before", "after", "seconds before", "after", "change"), changed,
+            ("", "", "", "", "s", "s", "s"),
+            ("", "", "Ops of this name, all ranks.", "", "", "", "Seconds, all ranks."),
+        ),
+    ]  # fmt: skip
+
+
+def of_ranks(found: Mapping[str, Any]) -> Table:
+    """Shares of each rank's time, and who waits for whom."""
+    late = {row["rank"]: row for row in found["stragglers"]["per_rank"]}
+    columns = {**_SHARES, **_LATE}
+    rows: list[list[Cell]] = [
+        [row["rank"], *(row[key] for key in _SHARES), *(late[row["rank"]][key] for key in _LATE)]
+        for row in found["per_rank"]
+    ]
+    return Table(
+        "Ranks",
+        ("rank", *(label for label, _, _ in columns.values())),
+        rows,
+        ("", *(unit for _, unit, _ in columns.values())),
+        ("", *(note for _, _, note in columns.values())),
+    )

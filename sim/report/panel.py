@@ -1,0 +1,241 @@
+"""One timeline as a page carries it: blocks in columns, and what the analyses found about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sim.analysis.activity import COMPUTE, activities
+from sim.analysis.memory import Curve
+from sim.analysis.relations import binding, meetings
+from sim.graph import Graph
+from sim.report.looks import looks
+from sim.report.merge import MOST, Blocks, blocks, some_ranks
+from sim.report.pack import Packer, Ticks, ticks
+from sim.timeline import Timeline
+
+RANKS = 256
+"""Ranks in a page; of more, these many are spread evenly over all."""
+_LETTERS = 200  # of a name
+_ROWS = 100_000  # of idle intervals and of the critical path, the longest
+_POINTS = 4_000  # of a memory curve
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """A timeline and what is to be shown with it; each part may be left out."""
+
+    name: str
+    timeline: Timeline
+    path: pd.DataFrame | None = None  # of sim.analysis.path
+    bubbles: pd.DataFrame | None = None  # of sim.analysis.bubbles
+    memory: Mapping[int, Curve] = field(default_factory=dict)
+    capacity: float | None = None  # bytes of a GPU
+
+
+def short(text: str, letters: int = _LETTERS) -> str:
+    """A name of at most so many letters, the cut marked; control characters made visible.
+
+    >>> short("all_reduce"), short("x" * 9, 4), short("a\\nb")
+    ('all_reduce', 'xxx…', 'a\\u2423b')
+    """
+    text = text if len(text) <= letters else text[: letters - 1] + "…"
+    return "".join(c if c.isprintable() else "\u2423" for c in text)
+
+
+def pack(panel: Panel, packer: Packer, most: int = MOST) -> dict[str, Any]:
+    """What the page's script reads of one panel; its columns go to ``packer``."""
+    timeline, graph = panel.timeline, panel.timeline.graph
+    kept = some_ranks(graph.ranks(), min(RANKS, max(most // 1024, 1)))
+    mine = np.flatnonzero(np.isin(graph.rank, kept))
+    streams = len(graph.streams)
+    table, look = looks(graph)
+    row = np.searchsorted(kept, graph.rank[mine]) * streams + graph.stream[mine]
+    found = blocks(row, look[mine], timeline.start[mine], timeline.end[mine], most)
+    found = Blocks(mine[found.order], found.begins)
+    zero = float(timeline.start.min()) if len(graph) else 0.0
+    clock = ticks(zero, zero + timeline.seconds)
+    where = np.full(len(graph), -1, np.int64)  # the block of each op
+    where[found.order] = np.repeat(np.arange(len(found)), found.counts)
+    columns = {
+        **_times(timeline, found, clock),
+        **_facts(graph, found, look),
+        **_causes(timeline, found, where),
+        **_partners(graph, found, where),
+        **_path(panel.path, where, clock),
+        **_bubbles(panel.bubbles, where, clock, kept),
+        **_memory(panel.memory, clock, kept),
+    }
+    return {
+        "name": short(panel.name),
+        "seconds": timeline.seconds,
+        "zero": zero,
+        "ops": len(graph),
+        "blocks": len(found),
+        "largest": int(found.counts.max(initial=0)),
+        "ranks": kept.tolist(),
+        "all_ranks": len(graph.ranks()),
+        "rows": _rows(graph, found, kept),
+        "names": [short(name) for name in graph.names],
+        "looks": table,
+        "capacity": panel.capacity,
+        "path_causes": _categories(panel.path, "cause"),
+        "bubble_causes": _categories(panel.bubbles, "cause"),
+        "memory_ranks": [r for r in kept.tolist() if r in panel.memory],
+        "columns": {name: packer.add(values) for name, values in columns.items()},
+    }
+
+
+def _rows(graph: Graph, found: Blocks, kept: NDArray[np.int32]) -> list[dict[str, Any]]:
+    """Each rank's streams in their order: name, whether kernels run there, blocks."""
+    first = found.order[found.begins[:-1]]
+    key = np.searchsorted(kept, graph.rank[first]) * len(graph.streams) + graph.stream[first]
+    keys, begins = np.unique(key, return_index=True)
+    ends = np.append(begins[1:], len(key))
+    kinds = activities(graph)
+    computing = np.bincount(
+        graph.stream, kinds.code == kinds.names.index(COMPUTE), len(graph.streams)
+    )
+    return [
+        {
+            "rank": int(kept[k // len(graph.streams)]),
+            "stream": short(graph.streams[k % len(graph.streams)], 60),
+            "computes": bool(computing[k % len(graph.streams)]),
+            "from": int(a),
+            "to": int(b),
+        }
+        for k, a, b in zip(keys.tolist(), begins, ends, strict=True)
+    ]
+
+
+def _times(timeline: Timeline, found: Blocks, clock: Ticks) -> dict[str, Any]:
+    """Start, end, since when data moves, and the share of a merged block that ops fill."""
+    order, begins = found.order, found.begins[:-1]
+    if not len(begins):
+        return dict.fromkeys(("start", "end", "moves", "busy", "count"), order)
+    seconds = np.add.reduceat(timeline.end[order] - timeline.start[order], begins)
+    start = timeline.start[order[begins]]
+    end = np.maximum.reduceat(timeline.end[order], begins)
+    moves = np.minimum.reduceat(meetings(timeline)[1][order], begins)
+    span = np.maximum(end - start, 1e-300)
+    return {
+        "start": clock.of(start),
+        "end": clock.of(end),
+        "moves": clock.of(np.minimum(moves, end)),
+        "busy": np.rint(np.minimum(seconds / span, 1.0) * 200).astype(np.int64),
+        "count": found.counts,
+    }
+
+
+def _facts(graph: Graph, found: Blocks, look: Rows) -> dict[str, Any]:
+    first = found.order[found.begins[:-1]]
+    return {
+        "called": graph.name[first],
+        "look": look[first],
+        "stage": graph.stage[first],
+        "microbatch": graph.microbatch[first],
+        "layer": graph.layer[first],
+        "step": graph.step[first],
+    }
+
+
+def _causes(timeline: Timeline, found: Blocks, where: Rows) -> dict[str, Any]:
+    """The block whose end let each start, and the one that came last to its meeting; -1: none."""
+    first = found.order[found.begins[:-1]]
+    need, last = binding(timeline)[first], meetings(timeline)[0][first]
+    return {
+        "need": np.where(need >= 0, where[need], -1),
+        "last": np.where(last != first, where[last], -1),
+    }
+
+
+def _partners(graph: Graph, found: Blocks, where: Rows) -> dict[str, Any]:
+    """The blocks that take part in each part of which several are here, one part after another.
+
+    Of merged blocks, which take part in too many, none are kept.
+    """
+    member = np.repeat(np.arange(len(graph)), np.diff(graph.part_start))
+    block = where[member]
+    single = (block >= 0) & (found.counts[np.maximum(block, 0)] == 1)
+    part, block = graph.part[single], block[single]
+    several = np.bincount(part, minlength=1)[part] > 1
+    part, block = part[several], block[several]
+    order = np.lexsort((block, part))
+    return {"part": np.unique(part[order], return_inverse=True)[1], "member": block[order]}
+
+
+def _path(of: pd.DataFrame | None, where: Rows, clock: Ticks) -> dict[str, Any]:
+    """Stretches of the critical path whose rank is here: block, from, to, cause."""
+    if of is None:
+        return {}
+    of = _longest(of[where[of["op"].to_numpy(np.int64)] >= 0])
+    return {
+        "path_block": where[of["op"].to_numpy(np.int64)],
+        "path_start": clock.of(of["start"].to_numpy(np.float64)),
+        "path_end": clock.of(of["end"].to_numpy(np.float64)),
+        "path_cause": pd.Categorical(of["cause"], _categories(of, "cause")).codes,
+    }
+
+
+def _bubbles(
+    of: pd.DataFrame | None, where: Rows, clock: Ticks, kept: Sequence[int] | NDArray[np.int32]
+) -> dict[str, Any]:
+    """Idle intervals by rank and start: rank (its place), from, to, cause, block waited for."""
+    if of is None:
+        return {}
+    of = _longest(of[of["rank"].isin(kept)]).sort_values(["rank", "start"], kind="stable")
+    op = of["op"].to_numpy(np.int64)
+    return {
+        "bubble_rank": np.searchsorted(kept, of["rank"].to_numpy(np.int64)),
+        "bubble_start": clock.of(of["start"].to_numpy(np.float64)),
+        "bubble_end": clock.of(of["end"].to_numpy(np.float64)),
+        "bubble_cause": pd.Categorical(of["cause"].astype(str), _categories(of, "cause")).codes,
+        "bubble_block": np.where(op >= 0, where[op], -1),
+    }
+
+
+def _longest(of: pd.DataFrame) -> pd.DataFrame:
+    if len(of) <= _ROWS:
+        return of
+    longest = np.argsort(-(of["end"] - of["start"]).to_numpy(np.float64), kind="stable")[:_ROWS]
+    return of.iloc[np.sort(longest)]
+
+
+def _categories(of: pd.DataFrame | None, column: str) -> list[str]:
+    return [] if of is None else sorted({str(value) for value in of[column]})
+
+
+def _memory(of: Mapping[int, Curve], clock: Ticks, kept: NDArray[np.int32]) -> dict[str, Any]:
+    """The curves one behind another, and where each begins."""
+    curves = [_thinned(of[r]) for r in kept.tolist() if r in of]
+    sizes = [0, *(len(curve.seconds) for curve in curves)]
+    seconds = np.concatenate([np.empty(0), *(curve.seconds for curve in curves)])
+    held = np.concatenate([np.empty(0), *(curve.bytes for curve in curves)])
+    return {"memory_from": np.cumsum(sizes), "memory_at": clock.of(seconds), "memory": held}
+
+
+def _thinned(curve: Curve) -> Curve:
+    """The most held in each of many slices of the rows, so that the peak stays."""
+    n = len(curve.seconds)
+    if n <= _POINTS:
+        return curve
+    begins = np.unique(np.linspace(0, n - 1, _POINTS).astype(np.int64))
+    return Curve(curve.seconds[begins], np.maximum.reduceat(curve.bytes, begins))
+
+
+def told_apart(panels: Sequence[Panel]) -> list[Panel]:
+    """The panels, their names made different where two are alike."""
+    seen: dict[str, int] = {}
+    out = []
+    for panel in panels:
+        seen[panel.name] = seen.get(panel.name, 0) + 1
+        k = seen[panel.name]
+        out.append(panel if k == 1 else replace(panel, name=f"{panel.name} ({k})"))
+    return out

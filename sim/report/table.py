@@ -1,0 +1,98 @@
+"""Tables as the page shows them: sortable by every column, figures with their definition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
+
+from sim.report.panel import short
+
+Cell = str | int | float | None
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (0.0, "ns"))
+_SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (0, "B"))
+
+
+class Table(NamedTuple):
+    """Rows of cells under a title.
+
+    ``units`` says per column how numbers read: "s", "bytes", "share", "flops" or "" as they are.
+    ``notes`` are definitions of the column heads; ``defined`` those of the first cell of a row.
+    """
+
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    units: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    defined: Sequence[str] = ()
+    note: str = ""
+
+
+def html(table: Table) -> str:
+    """The table as HTML, every text escaped."""
+    units = [*table.units, *[""] * (len(table.heads) - len(table.units))]
+    notes = [*table.notes, *[""] * (len(table.heads) - len(table.notes))]
+    heads = "".join(
+        f'<th scope="col" aria-sort="none"><button type="button" class="sort"{_title(note)}>'
+        f"{escape(short(head))}</button></th>"
+        for head, note in zip(table.heads, notes, strict=True)
+    )
+    defined = [*table.defined, *[""] * (len(table.rows) - len(table.defined))]
+    rows = "".join(
+        f"<tr>{''.join(_cell(c, u, d if k == 0 else '') for k, (c, u) in enumerate(cells))}</tr>"
+        for row, d in zip(table.rows, defined, strict=True)
+        for cells in [list(zip(row, units, strict=True))]
+    )
+    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
+    return (
+        f'<section class="table"><h3>{escape(table.title)}</h3>{note}<div class="wide" tabindex="0"'
+        f' role="region" aria-label="{escape(table.title)}"><table><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div></section>"
+    )
+
+
+def term(text: str, definition: str) -> str:
+    """A text whose definition shows on hover, focus and touch."""
+    if not definition:
+        return f"<span>{escape(short(text))}</span>"
+    return (
+        f'<span class="term" tabindex="0" data-note="{escape(definition)}" '
+        f'aria-description="{escape(definition)}">{escape(short(text))}</span>'
+    )
+
+
+def _title(note: str) -> str:
+    return f' data-note="{escape(note)}" aria-description="{escape(note)}"' if note else ""
+
+
+def _cell(value: Cell, unit: str, definition: str) -> str:
+    if value is None:
+        return '<td class="number" data-value="">-</td>'
+    if isinstance(value, str):
+        return f"<td>{term(value, definition)}</td>"
+    return f'<td class="number" data-value="{value!r}">{escape(number(value, unit))}</td>'
+
+
+def number(value: float, unit: str = "") -> str:
+    """A figure with its unit, in four digits.
+
+    >>> number(0.01234, "s"), number(3 * 2**30, "bytes"), number(0.1234, "share"), number(12345)
+    ('12.34 ms', '3 GiB', '12.34 %', '12,345')
+    """
+    if unit == "s":
+        return _scaled(value, _UNITS, 1e-9)
+    if unit == "bytes":
+        return _scaled(value, _SIZES, 1.0)
+    if unit == "share":
+        return f"{100 * value:.4g} %"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if value < 1e4 else (
+        f"{value:,.0f}"
+    )  # fmt: skip
+
+
+def _scaled(value: float, steps: Sequence[tuple[float, str]], least: float) -> str:
+    if not value:
+        return f"0 {steps[-1][1] if least == 1.0 else 's'}"
+    size, name = next((s, n) for s, n in steps if abs(value) >= s)
+    return f"{value / (size or least):.4g} {name}"

@@ -1,0 +1,141 @@
+"""The tables of a page: a summary's figures, and what each kind of op takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sim.report import definitions
+from sim.report.looks import looks
+from sim.report.table import Table
+from sim.timeline import Timeline
+
+Summary = Mapping[str, Any]
+MOST = 200  # rows
+_SHARE = "Share of the step."
+
+
+def of_summary(summary: Summary) -> list[Table]:
+    """Tables of a summary.json: time, idle time, critical path, memory, bytes sent."""
+    step = float(summary["step_time_s"])
+    return [
+        _times(summary["time_s"], step),
+        _shares(
+            "Idle time by cause", "cause", summary["bubble"]["by_cause_s"], step,
+            [definitions.cause(name) for name in summary["bubble"]["by_cause_s"]],
+        ),
+        _shares("Critical path", "what", summary["critical_path_s"], step, (), definitions.PATH),
+        _sent(summary["bytes_sent"]),
+        _memory(summary["memory"]),
+    ]  # fmt: skip
+
+
+def figures(summary: Summary) -> list[tuple[str, float, str, str]]:
+    """The headline figures: label, value, unit, definition."""
+    found = {**summary, **summary.get("bubble", {})}
+    return [
+        (label, found[key], unit, meaning)
+        for key, (label, unit, meaning) in definitions.FIGURES.items()
+        if key in found
+    ]
+
+
+def _times(times: Mapping[str, Any], step: float) -> Table:
+    rows: list[tuple[str, float, float, float]] = []
+    notes = []
+    for name, value in times.items():
+        entries = {"": value} if "mean" in value else value
+        for dimension, of in entries.items():
+            rows.append((f"{name} {dimension}".strip(), of["mean"], of["max"], of["mean"] / step))
+            notes.append(definitions.TIMES.get(name, ""))
+    return Table(
+        "Time of a rank", ("what", "mean", "most", "of the step"), rows, ("", "s", "s", "share"),
+        ("", "Mean over the ranks of the job.", "The rank with most.", _SHARE), notes,
+    )  # fmt: skip
+
+
+def _shares(
+    title: str,
+    head: str,
+    of: Mapping[str, float],
+    step: float,
+    notes: Sequence[str],
+    note: str = "",
+) -> Table:
+    rows = [(name.replace("_", " "), s, s / step) for name, s in of.items()]
+    heads = (head, "seconds", "of the step")
+    return Table(title, heads, rows, ("", "s", "share"), ("", "", _SHARE), notes, note)
+
+
+def _memory(ranks: Sequence[Mapping[str, Any]]) -> Table:
+    heads = [k for k in definitions.MEMORY if any(k in row for row in ranks)]
+    categories = sorted({name for row in ranks for name in row["by_category"]})
+    units = {"seconds": "s", "fragmentation": "share", "stands_for": ""}
+    rows = [
+        [str(row["rank"]), *(row.get(k) for k in heads),
+         *(row["by_category"].get(name, 0.0) for name in categories)]
+        for row in ranks[:MOST]
+    ]  # fmt: skip
+    return Table(
+        "Memory at the peak",
+        ["rank", *(_label(k) for k in heads), *(_label(name) for name in categories)],
+        [[int(row[0]), *row[1:]] for row in rows],
+        ["", *(units.get(k, "bytes") for k in heads), *["bytes"] * len(categories)],
+        ["", *(definitions.MEMORY[k] for k in heads)] + ["Held at the peak."] * len(categories),
+        note=_first(len(ranks), "ranks"),
+    )
+
+
+def _sent(sent: Mapping[str, Mapping[str, float]]) -> Table:
+    rows = [
+        (name, max(of.values(), default=0.0), sum(of.values()) / max(len(of), 1))
+        for name, of in sent.items()
+    ]
+    heads = ("dimension", "most by a rank", "mean of ranks")
+    return Table(
+        "Bytes sent", heads, rows, ("", "bytes", "bytes"), ("", "", ""), note=definitions.SENT
+    )
+
+
+def of_ops(timeline: Timeline, title: str = "Ops") -> Table:
+    """What ops of one name and look take together, over all ranks, most first."""
+    graph = timeline.graph
+    table, look = looks(graph)
+    key = graph.name.astype(np.int64) * max(len(table), 1) + look
+    keys, of = np.unique(key, return_inverse=True)
+    seconds = timeline.end - timeline.start
+    total, count = np.bincount(of, seconds, len(keys)), np.bincount(of, minlength=len(keys))
+    most = np.zeros(len(keys))
+    np.maximum.at(most, of, seconds)
+    order = np.argsort(-total, kind="stable")[:MOST]
+    rows = [
+        (
+            graph.names[int(keys[k]) // len(table)],
+            _of(table[int(keys[k]) % len(table)]),
+            int(count[k]),
+            float(total[k]),
+            float(total[k] / count[k]),
+            float(most[k]),
+        )
+        for k in order.tolist()
+    ]
+    return Table(
+        title, ("op", "of", "ops", "seconds", "mean", "longest"), rows, ("", "", "", "s", "s", "s"),
+        ("", "Phase of a kernel, dimension of a communication.", "", "Sum over all ranks.", "", ""),
+        note=_first(len(keys), "names of ops, by their seconds"),
+    )  # fmt: skip
+
+
+def _of(look: Mapping[str, Any]) -> str:
+    """The phase or dimension; of kernels without a phase, what they are."""
+    return "kernel" if look.get("kernel") else str(look["label"])
+
+
+def _first(n: int, what: str) -> str:
+    return f"The first {MOST} of {n:,} {what}." if n > MOST else ""
+
+
+def _label(key: str) -> str:
+    return key.removesuffix("_bytes").replace("_", " ").replace("seconds", "peak at")

@@ -1,0 +1,82 @@
+"""Timelines with what the analyses say about them, ready for a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sim.analysis.bubbles import bubbles
+from sim.analysis.memory import curves
+from sim.analysis.path import path
+from sim.report.others import of_changes, of_ranks, of_ways
+from sim.report.page import page
+from sim.report.panel import Panel
+from sim.report.tables import figures, of_ops, of_summary
+from sim.timeline import Timeline
+
+
+def panel(name: str, timeline: Timeline, capacity: float | None = None) -> Panel:
+    """A timeline with its critical path, idle intervals and memory.
+
+    ``capacity`` is what a GPU holds, in bytes; a timeline without any memory has no curves.
+    """
+    if not len(timeline.graph):
+        return Panel(name, timeline)
+    held = curves(timeline)
+    if not any(curve.bytes.any() for curve in held.values()):
+        held, capacity = {}, None
+    return Panel(name, timeline, path(timeline), bubbles(timeline), held, capacity)
+
+
+def of_run(
+    title: str, timeline: Timeline, summary: Mapping[str, Any], capacity: float | None = None
+) -> str:
+    """The page of a simulated run, from its timeline and what summary.json says."""
+    return page(
+        title,
+        [panel(title, timeline, capacity)],
+        figures=figures(summary),
+        tables=[*of_summary(summary), of_ops(timeline)],
+    )
+
+
+def of_comparison(
+    title: str,
+    ways: Mapping[str, tuple[Timeline, Mapping[str, Any]]],
+    capacity: float | None = None,
+    notes: Sequence[str] = (),
+) -> str:
+    """The page of several ways to run a job: each one's timeline and what its summary says."""
+    return page(
+        title,
+        [panel(name, timeline, capacity) for name, (timeline, _) in ways.items()],
+        tables=[of_ways({name: summary for name, (_, summary) in ways.items()})],
+        notes=notes,
+    )
+
+
+def of_difference(
+    names: tuple[str, str], timelines: tuple[Timeline, Timeline], found: Mapping[str, Any]
+) -> str:
+    """The page of two timelines and what ``traincast diff --json`` says of them."""
+    return page(
+        f"{names[0]} → {names[1]}",
+        [panel(name, timeline) for name, timeline in zip(names, timelines, strict=True)],
+        figures=[
+            ("before", found["before_s"], "s", "First start to last end."),
+            ("after", found["after_s"], "s", "First start to last end."),
+            ("difference", found["difference_s"], "s", "After less before."),
+        ],
+        tables=of_changes(found),
+    )  # fmt: skip
+
+
+def of_recording(title: str, timeline: Timeline, found: Mapping[str, Any]) -> str:
+    """The page of a recorded run and what ``traincast analyze --json`` says of it."""
+    return page(
+        title,
+        [panel(title, timeline)],
+        figures=[("span", timeline.seconds, "s", "First start to last end of any rank.")],
+        tables=[of_ranks(found), of_ops(timeline)],
+        notes=found.get("warnings", ()),
+    )  # fmt: skip

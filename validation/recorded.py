@@ -1,0 +1,191 @@
+"""How far off are predictions of recorded pipelines, from costs fitted to other recordings?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from traces import recorded, recorded_run
+from traces.recorded_run import RecordedRun
+from validation.runtime import costs as frozen
+from validation.runtime.align import (
+    Aligned,
+    align,
+    duration_errors,
+    errors_in_step,
+    predicted_ranks,
+    recorded_ranks,
+    start_errors,
+)
+from validation.runtime.costs import Costs
+from validation.runtime.load import load, model, plan, violations
+from validation.runtime.measure import fit, sizes
+from validation.runtime.predict import DRAWS, Prediction, predict
+from validation.runtime.waterfall import waterfall
+
+OURS = Path(recorded.__file__).parent / "data"
+Progress = Callable[[str, int, int], None]
+
+
+class Compared(NamedTuple):
+    """One run, predicted and recorded."""
+
+    run: RecordedRun
+    kind: str
+    predicted: Prediction
+    rows: Sequence[Aligned]
+    violations: Sequence[str]
+    causes: Mapping[str, float]
+
+    @property
+    def measured(self) -> float:
+        """The median of all timed steps, seconds."""
+        return float(np.median(self.run.seconds))
+
+    @property
+    def error(self) -> float:
+        """Signed, as a share of the measured."""
+        return self.predicted.seconds / self.measured - 1.0
+
+
+class Outcome(NamedTuple):
+    """All runs, and those left out since costs were fitted to them."""
+
+    compared: Sequence[Compared]
+    costs: Mapping[str, Costs]
+    left_out: Sequence[str]
+
+
+def kind(run: RecordedRun) -> str:
+    """The class of machine: timed stages with real-time priority or without, or real layers."""
+    if run.settings.get("mode") != "virtual":
+        return "real"
+    return "fifo" if run.settings.get("rt") else "plain"
+
+
+def validate(
+    paths: Sequence[Path], calibration: Sequence[Path] = (), draws: int = DRAWS, seed: int = 0,
+    progress: Progress | None = None,
+) -> Outcome:  # fmt: skip
+    """Predict recorded runs, by frozen costs or by those that ``calibration`` shows.
+
+    Raises ValueError for what is no recording, and for one to which the costs were fitted, unless
+    it is one of a folder.
+    """
+    fitted = {name: frozen.load(frozen.FOLDER / f"{name}.toml") for name in frozen.names()}
+    fitted |= calibrate(calibration)
+    known = {digest for of in fitted.values() for digest in of.sources.values()}
+    runs, left_out = [], []
+    for path in paths or [OURS]:
+        for run in _runs(path):
+            if run.digest not in known:
+                runs.append(run)
+            elif path.is_dir():
+                left_out.append(run.name)
+            else:
+                raise ValueError(
+                    f"costs were fitted to {path}, so it cannot show how good they are"
+                )
+    if not runs:
+        raise ValueError(f"costs were fitted to all recordings there are: {', '.join(left_out)}")
+    compared = []
+    for number, run in enumerate(runs):
+        if progress:
+            progress(run.name, number, len(runs))
+        compared.append(_compare(run, fitted, draws, seed))
+    return Outcome(compared, fitted, left_out)
+
+
+def calibrate(paths: Sequence[Path]) -> dict[str, Costs]:
+    """Costs by class of machine, from recordings and perhaps one sweep of messages' sizes.
+
+    Raises ValueError for a file that is neither, and for a sweep without recordings.
+    """
+    sweeps = [path for path in paths if path.is_file() and not recorded.recognises(path)]
+    runs = [recorded_run.read(path) for path in paths if path not in sweeps]
+    if len(sweeps) > 1 or (sweeps and not runs):
+        raise ValueError(
+            f"costs are fitted to recordings, and one sweep of messages at most: {sweeps[-1]}"
+        )
+    rows = sizes(sweeps[0]) if sweeps else ()
+    kinds = sorted({kind(run) for run in runs})
+    return {name: fit([run for run in runs if kind(run) == name], name, rows) for name in kinds}
+
+
+def _runs(path: Path) -> list[RecordedRun]:
+    if not path.exists():
+        raise ValueError(f"no file or folder {path}")
+    files = sorted(path.rglob("*.json*")) if path.is_dir() else [path]
+    found = [file for file in files if recorded.recognises(file)]
+    if not found:
+        raise ValueError(f"{path} holds no recorded pipeline; traincast record makes one")
+    return [recorded_run.read(file) for file in found]
+
+
+def _compare(run: RecordedRun, fitted: Mapping[str, Costs], draws: int, seed: int) -> Compared:
+    name = kind(run)
+    if name not in fitted:
+        raise ValueError(f"{run.path} is of class {name}, for which --calibrate names no recording")
+    if fitted[name].model != model(run):
+        raise ValueError(
+            f"{run.path} has stages of {model(run)}, and costs are known of {fitted[name].model}; "
+            "--calibrate a recording of such stages"
+        )
+    what = load(run)
+    predicted = predict(what, fitted[name], draws, seed)
+    rows = align(run, predicted)
+    causes = waterfall(run, plan(run), what, fitted[name], predicted)
+    return Compared(run, name, predicted, rows, violations(run), causes)
+
+
+def summary(outcome: Outcome) -> dict[str, Any]:
+    """Plain data, as ``validate recorded --json`` prints it; seconds and shares."""
+    kinds = sorted({of.kind for of in outcome.compared})
+    return {
+        "classes": [_total(name, outcome) for name in kinds],
+        "left_out": list(outcome.left_out),
+        "runs": [_run(of) for of in outcome.compared],
+    }
+
+
+def _total(name: str, outcome: Outcome) -> dict[str, Any]:
+    errors = [abs(of.error) for of in outcome.compared if of.kind == name]
+    return {
+        "name": name,
+        "sources": sorted(outcome.costs[name].sources),
+        "mean": sum(errors) / len(errors),
+        "max": max(errors),
+        "count": len(errors),
+    }
+
+
+def _run(of: Compared) -> dict[str, Any]:
+    run, step = of.run, of.measured
+    traced = float(np.median([one.seconds for one in run.steps]))
+    in_step = errors_in_step(of.rows, traced, of.predicted.seconds)
+    return {
+        "id": run.name,
+        "class": of.kind,
+        "predicted": of.predicted.seconds,
+        "measured": step,
+        "error": of.error,
+        "interval_s": [of.predicted.low, of.predicted.high],
+        "mean_costs_s": float(of.predicted.timeline.end.max()),
+        "steps": len(run.seconds),
+        "spread": float(np.std(run.seconds) / np.mean(run.seconds)),
+        "traced_s": traced,
+        "start_error": start_errors(of.rows, step)._asdict(),
+        "start_error_in_step": in_step._asdict(),
+        "duration_error": duration_errors(of.rows, step)._asdict(),
+        "recorded_ranks": _rows(recorded_ranks(run)),
+        "predicted_ranks": _rows(predicted_ranks(of.predicted)),
+        "order_violations": list(of.violations),
+        "waterfall_s": dict(of.causes),
+    }
+
+
+def _rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
+    return [row._asdict() for row in rows]

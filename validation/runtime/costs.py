@@ -1,0 +1,158 @@
+"""Measured costs of a process that runs a pipeline: distributions, and how messages' size counts.
+
+Kept as TOML beside this file, one per class of machine; each names the recordings it came from.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tomli_w
+from numpy.typing import NDArray
+
+from sim.files import write_text
+
+Floats = NDArray[np.float64]
+
+FOLDER = Path(__file__).parent / "frozen"
+STEPS = 20  # a distribution is kept as that many bins of equal probability
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A cost in seconds, or a ratio: means of equal shares of its ordered samples, ascending.
+
+    So it has the samples' mean, and draws from it are samples without their extremes.
+    """
+
+    bins: tuple[float, ...] = (0.0,)
+
+    @property
+    def mean(self) -> float:
+        """The expectation."""
+        return sum(self.bins) / len(self.bins)
+
+    def at(self, quantile: float) -> float:
+        """The bin in which a quantile lies."""
+        return self.bins[min(int(quantile * len(self.bins)), len(self.bins) - 1)]
+
+
+def spread(samples: Sequence[float] | Floats, floor: float = 0.0) -> Spread:
+    """The distribution of some samples, none below ``floor``.
+
+    >>> spread([3.0, 1.0]).bins, spread([3.0, 1.0]).mean
+    ((1.0, 3.0), 2.0)
+    """
+    ordered = np.sort(np.maximum(np.asarray(samples, np.float64), floor))
+    if not len(ordered):
+        return Spread()
+    edges = np.linspace(0.0, len(ordered), min(STEPS, len(ordered)) + 1)
+    summed = np.interp(
+        edges, np.arange(len(ordered) + 1), np.concatenate([[0.0], np.cumsum(ordered)])
+    )
+    return Spread(tuple(np.round(np.diff(summed) / np.diff(edges), 9).tolist()))
+
+
+class Size(NamedTuple):
+    """What a message of so many bytes costs more than an empty one, seconds."""
+
+    bytes: float
+    wire: float  # until it is there, once both ends are posted
+    copy: float  # of the sender's call, which copies when the receiver already waits
+
+
+@dataclass(frozen=True)
+class Costs:
+    """All that a process does beside the work of its stages."""
+
+    name: str
+    spreads: Mapping[str, Spread]
+    """See :mod:`.gaps`; and ``isend``, ``irecv``; ``early`` and ``late``, until a message is there
+    when its receive was posted before or after its send; ``over``, what a timed compute takes
+    beyond its time; or ``F``, ``B``, ``I``, ``W``, seconds of a layer."""
+    sizes: tuple[Size, ...] = ()
+    bytes: float = 0.0  # of the messages from which the spreads were taken
+    sources: Mapping[str, str] = field(default_factory=dict)  # file name: SHA-256
+    busier: float = 1.0
+    """By how much all spreads are stretched: steps that were timed but not traced show how loaded
+    the machine was otherwise."""
+    model: Mapping[str, int] = field(default_factory=dict)
+    """Of real layers: width, sequence, microbatch, heads."""
+
+    def more(self, size: float) -> Size:
+        """What a message costs more than those measured; linear between sizes and beyond them."""
+        if len(self.sizes) < 2:
+            return Size(size, 0.0, 0.0)
+        (_, wire, copy), (_, wire0, copy0) = (self._at(of) for of in (size, self.bytes))
+        return Size(size, max(wire - wire0, 0.0), max(copy - copy0, 0.0))
+
+    def _at(self, size: float) -> Size:
+        table = self.sizes
+        k = next((k for k, row in enumerate(table[1:-1], 1) if size <= row.bytes), len(table) - 1)
+        a, b = table[k - 1], table[k]
+        x = (size - a.bytes) / (b.bytes - a.bytes)
+        return Size(size, a.wire + x * (b.wire - a.wire), a.copy + x * (b.copy - a.copy))
+
+
+def names() -> list[str]:
+    """The classes of machines that have frozen costs."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def load(path: Path) -> Costs:
+    """Read frozen costs. Raises ValueError for a file that holds none."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        return Costs(
+            str(found["name"]),
+            {key: Spread(tuple(s * 1e-6 for s in us)) for key, us in found["spreads_us"].items()},
+            tuple(Size(n, w * 1e-6, c * 1e-6) for n, w, c in found["messages"]["sizes"]),
+            float(found["messages"]["bytes"]),
+            dict(found["sources"]),
+            float(found["busier"]),
+            dict(found["model"]),
+        )
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise ValueError(f"{path} holds no costs of a process: {error}") from error
+
+
+def save(costs: Costs, path: Path, command: str) -> None:
+    """Write costs, with the command that made them, as TOML in microseconds."""
+    sizes = [[s.bytes, _us(s.wire), _us(s.copy)] for s in costs.sizes]
+    content: dict[str, Any] = {
+        "name": costs.name,
+        "busier": round(costs.busier, 4),
+        "sources": dict(costs.sources),
+        "model": dict(costs.model),
+        "messages": {"bytes": costs.bytes, "sizes": sizes},
+        "spreads_us": {key: [_us(s) for s in of.bins] for key, of in costs.spreads.items()},
+    }
+    lines = [
+        f"# Costs of a process that runs a pipeline, fitted by {command}",
+        "# spreads_us: means of equal shares of the ordered samples, microseconds",
+        "# busier: all spreads are stretched by that, from traced steps to all that were timed",
+        "# messages.sizes: bytes; microseconds more until it is there; of the sender's call",
+    ]
+    write_text(path, "\n".join([*lines, "", _compact(tomli_w.dumps(content))]))
+
+
+def _us(seconds: float) -> float:
+    return round(seconds * 1e6, 3)
+
+
+def _compact(text: str) -> str:
+    """Lists on one line."""
+    out: list[str] = []
+    inside = 0
+    for line in text.splitlines():
+        if inside:
+            out[-1] += line.strip() + (" " if line.strip().endswith(",") else "")
+        else:
+            out.append(line)
+        inside += line.count("[") - line.count("]")
+    return "\n".join(out).replace(", ]", "]") + "\n"

@@ -1,0 +1,191 @@
+"""Costs of a process from recorded runs: each call beside the one that torch's code makes there."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from schedules._csv import Move
+from traces.recorded_run import COMPUTE, POST, WAIT, RecordedRun, StepCalls
+from traces.recorded_run import Call as Recorded
+from validation.runtime.calls import Call, Compute, Post, Wait
+from validation.runtime.costs import Costs, Size, Spread, spread
+from validation.runtime.gaps import ENTER, FINISH, HEAD, LOSS, NEXT, ONWARD, RESUME, gaps
+from validation.runtime.graph import Load
+from validation.runtime.load import load, model
+from validation.runtime.predict import timeline
+
+Samples = defaultdict[str, list[float]]
+KINDS = {Compute: COMPUTE, Post: POST, Wait: WAIT}
+LONG = 1e-3  # a receive that takes so many seconds to post tells nothing of its message
+DIRECT = 1e-4  # seconds between two calls with none between them, at most
+
+
+class Posted(NamedTuple):
+    """One end of a message in a recorded step."""
+
+    start: float
+    end: float
+
+
+def fit(runs: Sequence[RecordedRun], name: str, sizes: Sequence[Size] = ()) -> Costs:
+    """Costs that these runs show. Raises ValueError for runs whose calls are not torch's."""
+    if len({(run.message_bytes(), *model(run).items()) for run in runs}) > 1:
+        raise ValueError(
+            "costs are fitted to runs with messages of one size and stages of one kind"
+        )
+    found: Samples = defaultdict(list)
+    for run in runs:
+        what = load(run)
+        for number, step in enumerate(run.steps):
+            check(what, step, f"{run.path}, step {number}")
+            _collect(what, step, found)
+    return Costs(
+        name, _spreads(found), tuple(sizes), runs[0].message_bytes(),
+        {run.path.name: run.digest for run in runs}, _busier(runs), model(runs[0]),
+    )  # fmt: skip
+
+
+def _busier(runs: Sequence[RecordedRun]) -> float:
+    """What all timed steps cost beyond their stages' own time, over what the traced ones did."""
+    timed = traced = 0.0
+    for run in runs:
+        free = Costs("none", defaultdict(Spread))
+        bare = float(timeline(load(run), free).end.max())
+        timed += float(np.mean(run.seconds)) - bare
+        traced += float(np.mean([step.seconds for step in run.steps])) - bare
+    return timed / traced if min(timed, traced) > 0 else 1.0
+
+
+def check(what: Load, step: StepCalls, where: str) -> None:
+    """Raise ValueError, in one sentence, unless the step's calls are those of torch's code."""
+    for rank, (calls, recorded) in enumerate(zip(what.program, step.calls, strict=True)):
+        should, are = (
+            [KINDS[type(call)] for call in calls],
+            [call.kind for call in recorded],
+        )
+        if should != are:
+            pairs = enumerate(zip(should, are, strict=False))
+            shorter = min(len(should), len(are))
+            at = next((k for k, (a, b) in pairs if a != b), shorter)
+            raise ValueError(
+                f"{where}, rank {rank}: call {at} is not the one that torch makes there "
+                f"({len(are)} calls, {len(should)} expected), so nothing is known of its costs"
+            )
+
+
+def _collect(what: Load, step: StepCalls, found: Samples) -> None:
+    posted: dict[Move, Posted] = {}
+    for rank, (calls, recorded) in enumerate(zip(what.program, step.calls, strict=True)):
+        for key, seconds in _gaps(calls, recorded, step, rank):
+            found[key].append(seconds)
+        for call, ran in zip(calls, recorded, strict=True):
+            if isinstance(call, Compute):
+                for key, seconds in _computed(what, call, ran.end - ran.start):
+                    found[key].append(seconds)
+            elif isinstance(call, Post):
+                for key, seconds in _split(call, ran, posted):
+                    found[key].append(seconds)
+    for calls, recorded in zip(what.program, step.calls, strict=True):
+        for call, ran in zip(calls, recorded, strict=True):
+            if isinstance(call, Wait) and not call.only_sends:
+                for key, seconds in _arrival(call, ran, posted):
+                    found[key].append(seconds)
+
+
+def _gaps(
+    calls: Sequence[Call], recorded: Sequence[Recorded], step: StepCalls, rank: int
+) -> Iterator[tuple[str, float]]:
+    """Seconds between calls, by which costs they consist of; waits for what was sent apart."""
+    before = step.begin
+    spent = 0.0
+    starts = [*(call.start for call in recorded), step.ended[rank]]
+    for k, (costs, start) in enumerate(zip(gaps(calls), starts, strict=True)):
+        spent += max(start - before, 0.0)
+        if costs:
+            yield "+".join(costs), spent
+            spent = 0.0
+        if k < len(recorded):
+            before = recorded[k].end
+
+
+def _computed(what: Load, call: Compute, seconds: float) -> Iterator[tuple[str, float]]:
+    if what.stages.seconds is None:
+        yield call.step.kind, seconds / what.stages.layers
+    else:
+        yield "over", seconds - what.stages.nominal(call)
+
+
+def _split(call: Post, ran: Recorded, posted: dict[Move, Posted]) -> Iterator[tuple[str, float]]:
+    """When each end was posted: in equal parts of a call that posts several."""
+    edges = np.linspace(ran.start, ran.end, len(call.ends) + 1).tolist()
+    for end, (start, stop) in zip(call.ends, pairwise(edges), strict=True):
+        posted[end] = Posted(start, stop)
+        if len(call.ends) == 1:
+            yield "isend" if end.end == "SEND" else "irecv", stop - start
+
+
+def _arrival(call: Wait, ran: Recorded, posted: dict[Move, Posted]) -> Iterator[tuple[str, float]]:
+    """Seconds until the last message that a wait received was there, since both ends were posted.
+
+    Only where the wait saw it come: it had begun before the send, or right behind the receive. And
+    one that ends with a send, which its receiver took late, says nothing of what it received.
+    """
+
+    def ready(end: Move) -> float:
+        return max(posted[end].start, posted[end.other].start)
+
+    last = max(call.ends, key=ready)
+    if last.end == "SEND":
+        return
+    if posted[last].start < posted[last.other].start:
+        if ran.start <= ready(last):
+            yield "early", ran.end - ready(last)
+    elif ran.start - posted[last].end <= DIRECT and ran.start - ready(last) <= LONG:
+        yield "late", ran.end - ready(last)
+
+
+def _spreads(found: Samples) -> dict[str, Spread]:
+    """Distributions; what was only seen together with another cost is that less its mean."""
+    out = {key: spread(found[key]) for key in found if "+" not in key}
+    for whole, known in (
+        (f"{ONWARD}+{LOSS}", ONWARD),
+        (f"{RESUME}+{LOSS}", RESUME),
+    ):
+        if LOSS not in out and known in out and found.get(whole):
+            out[LOSS] = _less(found[whole], out[known].mean)
+    if FINISH not in out and found.get(f"{RESUME}+{FINISH}"):
+        out[FINISH] = _less(found[f"{RESUME}+{FINISH}"], out[RESUME].mean)
+    if ONWARD not in out and LOSS in out and found.get(f"{ONWARD}+{LOSS}"):
+        out[ONWARD] = _less(found[f"{ONWARD}+{LOSS}"], out[LOSS].mean)
+    for key in (HEAD, RESUME, ONWARD, NEXT, ENTER, FINISH, LOSS, "early", "late", "isend", "irecv"):
+        out.setdefault(key, Spread())
+    return out
+
+
+def _less(samples: Sequence[float], mean: float) -> Spread:
+    return spread(np.asarray(samples) - mean)
+
+
+def sizes(path: Path) -> list[Size]:
+    """How much longer messages take the larger they are, from a file of a p2p sweep.
+
+    Raises ValueError for a file that is none.
+    """
+    try:
+        rows = sorted(json.loads(path.read_text(encoding="utf-8")), key=lambda row: row["bytes"])
+        keys = ("oneway_preposted_us", "isend_post_us")
+        # no larger message is faster: small differences among small ones are noise
+        wire, copy = (np.maximum.accumulate([float(row[key]) for row in rows]) for key in keys)
+        return [
+            Size(float(row["bytes"]), float(w - wire[0]) / 1e6, float(c - copy[0]) / 1e6)
+            for row, w, c in zip(rows, wire, copy, strict=True)
+        ]
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"{path} holds no sweep of messages: {error!r}") from error

@@ -1,0 +1,68 @@
+"""From the schedule alone to the recorded step: what each cause adds, one after another."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import replace
+
+import numpy as np
+
+from schedules import Plan
+from sim.schedule_run import run_plan
+from traces.recorded_run import RecordedRun
+from validation.runtime.costs import Costs, Spread
+from validation.runtime.gaps import ENTER, FINISH, HEAD, LOSS, NEXT, ONWARD, RESUME
+from validation.runtime.graph import Load
+from validation.runtime.measure import fit
+from validation.runtime.predict import Prediction, timeline
+
+LAYERS = ("F", "B", "I", "W")
+HOST = (HEAD, RESUME, ONWARD, NEXT, ENTER, LOSS, FINISH, "isend", "irecv")
+
+
+def waterfall(
+    run: RecordedRun, plan: Plan, load: Load, costs: Costs, predicted: Prediction
+) -> dict[str, float]:
+    """Seconds by cause, from ``schedule`` on; they add up to the median recorded step.
+
+    schedule: the plan with the stages' own time, no messages · missing edge: sends and receives
+    that block, pairs that send behind both · cost model: computes take longer than their time ·
+    launch gap: the thread between them · latency: of messages · noise: the median of the draws
+    less the step with mean costs · contention: with what this very run measured instead · rest.
+    """
+    free = _only(costs, LAYERS)
+    steps = [
+        _schedule(plan, load, free),
+        _seconds(load, free),
+        _seconds(load, _only(costs, (*LAYERS, "over"))),
+        _seconds(load, _only(costs, (*LAYERS, "over", *HOST))),
+        float(predicted.timeline.end.max()),
+        predicted.seconds,
+        predicted.seconds + _own(run, load, costs) - float(predicted.timeline.end.max()),
+        float(np.median(run.seconds)),
+    ]
+    names = ("missing edge", "cost model", "launch gap", "latency", "noise", "contention", "rest")
+    return {"schedule": steps[0], **dict(zip(names, np.diff(steps).tolist(), strict=True))}
+
+
+def _only(costs: Costs, names: Collection[str]) -> Costs:
+    spreads = {name: of for name, of in costs.spreads.items() if name in names}
+    return replace(costs, spreads=defaultdict(Spread, spreads), sizes=())
+
+
+def _seconds(load: Load, costs: Costs) -> float:
+    return float(timeline(load, costs).end.max())
+
+
+def _schedule(plan: Plan, load: Load, free: Costs) -> float:
+    times = load.stages.seconds
+    if times is None:
+        of = {name: free.spreads[name].mean * free.busier * load.stages.layers for name in LAYERS}
+        times = {"F": of["F"], "I": of["I"] or of["B"] / 2, "W": of["W"] or of["B"] / 2}
+    return run_plan(plan, times, pair="serial").seconds
+
+
+def _own(run: RecordedRun, load: Load, costs: Costs) -> float:
+    """The step with mean costs of this run."""
+    return _seconds(load, replace(fit([run], costs.name), sizes=()))
