@@ -195,8 +195,10 @@ def test_files_are_not_named_among_json(tiny: Path, tmp_path: Path, traincast) -
     code, out, err = traincast(*line, "--json")
     assert (code, err) == (0, "")
     assert [row["name"] for row in json.loads(out)] == ["gpipe", "one_f_one_b", "from_csv"]
-    assert sorted(path.name for path in (tmp_path / "d").iterdir()) == [*comparison.PICTURES]
-    assert traincast(*line)[1].count("wrote ") == 2
+    assert sorted(path.name for path in (tmp_path / "d").iterdir()) == sorted(
+        [comparison.PAGE, *comparison.PICTURES]
+    )
+    assert traincast(*line)[1].count("wrote ") == 3
 
 
 def test_the_order_of_the_recipe_takes_part(tiny: Path) -> None:
