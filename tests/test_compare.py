@@ -127,7 +127,8 @@ def test_the_command_prints_writes_and_gives_reasons(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, [*line, "--out", str(tmp_path)])
     assert shown.exit_code == 0, shown.output
     assert "dualpipe: dualpipe needs an even number of microbatches" in shown.output
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["compare.png", "frontier.png"]
+    written = ["compare.html", "compare.png", "frontier.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == written
     rows = json.loads(CliRunner().invoke(app, [*line, "--json"]).output)
     assert [row["name"] for row in rows] == ["gpipe", "dualpipe"]
     assert rows[0]["step_time_s"] > 0

@@ -171,7 +171,9 @@ def test_equal_input_gives_equal_bytes(result: Result) -> None:
 def test_nothing_of_a_name_becomes_markup() -> None:
     """Texts are escaped wherever they stand, and names of 10 kB cut."""
     panel = report.Panel(HOSTILE, small(HOSTILE + "y" * 10_000))
-    table = Table(HOSTILE, (HOSTILE,), [(HOSTILE,), (HOSTILE,)], notes=(HOSTILE,), defined=(HOSTILE,))
+    table = Table(
+        HOSTILE, (HOSTILE,), [(HOSTILE,), (HOSTILE,)], notes=(HOSTILE,), defined=(HOSTILE,)
+    )
     text = report.page(
         HOSTILE, [panel], tables=[table], notes=[HOSTILE], figures=[(HOSTILE, 1.0, "", HOSTILE)]
     )
