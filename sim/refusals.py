@@ -121,6 +121,8 @@ def sentence(
             return f"{name} has over {bound['max_length']:,} entries; at most so many would do"
         case "literal_error":
             return f"{found} must be {bound['expected']}"
+        case "tuple_type" if name == "training.recompute.modules":
+            return f'{found} must be a list, such as ["mlp"]'
         case "model_type" | "model_attributes_type":
             return f"{found} must be a table, [{name}]"
         case kind:
@@ -163,9 +165,12 @@ def _of_perturbation(problem: Mapping[str, Any], where: list[str]) -> str:
             return f"{found} must be at least {bound['ge']}"
         case "less_than_equal":
             return f"{found} must be at most {bound['le']:g}"
+        case "string_too_short":
+            return f"{name} is empty; give it, or leave it out"
         case kind:
             numbers = where[2] in ("rank", "noise", "lengths")
-            fits = "a number or a list of numbers" if numbers else problem["msg"].lower()
+            above = "" if where[2] == "rank" else " above 0"
+            fits = f"a number or a list of numbers{above}" if numbers else problem["msg"].lower()
             return f"{found} must be {fits if numbers else _TYPES.get(kind, fits)}"
 
 
@@ -191,6 +196,8 @@ def unknown(path: str) -> str:
     """
     table, _, last = path.rpartition(".")
     if table in TABLES:
+        if last in TABLES[table]:
+            return f"{path} is a key of a table that is given whole: {table}={{{last} = ...}}"
         near = _near(last, TABLES[table])
         have = f"did you mean {table}.{near}?" if near else f"it has {', '.join(TABLES[table])}"
         return f"unknown key {path}; {have}"

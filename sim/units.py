@@ -25,7 +25,8 @@ def parse(text: str, unit: str) -> float:
     except ValueError:
         value = float("nan")
     if not symbol.endswith(unit) or prefix not in _PREFIX or not value >= 0:
-        raise ValueError(f"{text!r} is not a number of {unit}, such as '1.5 G{unit}'")
+        usual = "50 ms" if unit == "s" else f"1.5 G{unit}"
+        raise ValueError(f"{text!r} is not a number of {unit}, such as {usual!r}")
     return value * _PREFIX[prefix]
 
 

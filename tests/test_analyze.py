@@ -110,6 +110,8 @@ def test_refusals(traincast, kineto, tmp_path):
         ([*paths, "--step", 4], "rank 0 has no step 4; its steps are 3"),
         ([*paths, "--to", "tea", tmp_path / "x"], "cannot write 'tea'; there are perfetto"),
         ([*paths, "--window", "2:1"], "--window takes FROM:TO"),
+        ([*paths, "--window", "2:3"], "no op lies in the window"),
+        ([*paths, "--to", "perfetto", paths[1]], "--to would replace"),
     ):
         code, _, err = traincast("analyze", *arguments)
         assert code == 2

@@ -205,6 +205,9 @@ def test_what_cannot_be_read_or_written_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\x07no chakra at all")
     with pytest.raises(ValueError, match="not a Chakra trace that can be read"):
         read([path])
+    path.write_bytes(b"\xff" * 8 + b"\x7f")  # a message of 2^63 bytes
+    with pytest.raises(ValueError, match="not a Chakra trace that can be read: it is damaged"):
+        read([path])
     foreign(path, [node(1, "COMP", [2], 0, 1), node(2, "COMP", [1], 0, 1)])
     with pytest.raises(ValueError, match="depend on each other in a circle"):
         read([path])

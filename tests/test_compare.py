@@ -127,7 +127,8 @@ def test_the_command_prints_writes_and_gives_reasons(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, [*line, "--out", str(tmp_path)])
     assert shown.exit_code == 0, shown.output
     assert "dualpipe: dualpipe needs an even number of microbatches" in shown.output
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["compare.png", "frontier.png"]
+    written = ["compare.html", "compare.png", "frontier.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == written
     rows = json.loads(CliRunner().invoke(app, [*line, "--json"]).output)
     assert [row["name"] for row in rows] == ["gpipe", "dualpipe"]
     assert rows[0]["step_time_s"] > 0
@@ -195,8 +196,10 @@ def test_files_are_not_named_among_json(tiny: Path, tmp_path: Path, traincast) -
     code, out, err = traincast(*line, "--json")
     assert (code, err) == (0, "")
     assert [row["name"] for row in json.loads(out)] == ["gpipe", "one_f_one_b", "from_csv"]
-    assert sorted(path.name for path in (tmp_path / "d").iterdir()) == [*comparison.PICTURES]
-    assert traincast(*line)[1].count("wrote ") == 2
+    assert sorted(path.name for path in (tmp_path / "d").iterdir()) == sorted(
+        [comparison.PAGE, *comparison.PICTURES]
+    )
+    assert traincast(*line)[1].count("wrote ") == 3
 
 
 def test_the_order_of_the_recipe_takes_part(tiny: Path) -> None:

@@ -141,6 +141,8 @@ REFUSED = [
     ({"schedule.layers_per_stage": [48]}, "schedule.layers_per_stage has length 1"),
     ({"schedule.layers_per_stage": [48, 0]}, "schedule.layers_per_stage[1] = 0 must be at least 1"),
     ({"schedule.layers_per_stage": 24}, "must be a list of whole numbers"),
+    ({"training.recompute": {"modules": "mlp"}}, 'must be a list, such as ["mlp"]'),
+    ({"training.fp8.recipe": "delayed"}, "is given whole: training.fp8={recipe = ...}"),
     ({"training.global_batch": 60}, "1 x 8; 56 or 64 would do"),
     ({"training.global_batch": 4}, "1 x 8; 8 would do"),
     ({"schedule.name": "zbx"}, "no schedule 'zbx'; did you mean zb_v? There are dualpipe, "),

@@ -319,3 +319,26 @@ def test_refusals_are_sentences(kineto, tmp_path: Path):
     other.write_text('{"nodes": []}')
     with pytest.raises(ValueError, match="is not a trace that can be read"):
         read([other])
+
+
+@pytest.mark.parametrize("key", ["ts", "dur"])
+@pytest.mark.parametrize("value", ["soon", None, float("nan"), float("inf"), 1e300, 10**18, [1]])
+def test_times_that_no_clock_has_are_refused(kineto, key, value):
+    """In nanoseconds they must fit into 64 bits, three of them summed."""
+    events = kineto.launched("gemm", 10, 20, 13, 1)
+    events[1][key] = value
+    with pytest.raises(ValueError, match=f"an event whose {key} is .* a number of microseconds"):
+        read([kineto.write(events)])
+
+
+def test_args_and_tables_of_other_types_count_as_empty(kineto):
+    events = kineto.launched("gemm", 10, 20, 13, 1)
+    events[0]["args"] = [1]
+    made = read([kineto.write(events)])
+    assert (made.counts["gpu_ops"], made.counts["gpu_ops_linked"]) == (1, 0)
+
+
+def test_a_window_without_ops_is_refused(kineto):
+    path = kineto.write(kineto.launched("gemm", 10, 20, 13, 1))
+    with pytest.raises(ValueError, match="no op lies in the window"):
+        read([path], Selection(window=(5.0, 6.0)))

@@ -128,3 +128,13 @@ def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
     database.close()
     with pytest.raises(ValueError, match="is not a report that nsys exported"):
         read([path])
+
+
+@pytest.mark.parametrize(("column", "value"), [("start", None), ("end", "'late'")])
+def test_rows_without_numbers_are_refused(column: str, value: str | None, tmp_path: Path) -> None:
+    path = report(tmp_path / "x.sqlite")
+    with sqlite3.connect(path) as database:
+        database.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {column} = {value or 'NULL'}")
+    database.close()
+    with pytest.raises(ValueError, match="kernels or copies without a start, an end or a device"):
+        read([path])

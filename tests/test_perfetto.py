@@ -179,3 +179,25 @@ def test_the_critical_path_is_a_track_and_each_op_tells_its_slack(tmp_path):
         None,
     ]
     assert len(perfetto.read(tmp_path / "t.json.gz").graph) == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("work", None), ("work", 999), ("parts", 5), ("waits", 5), ("stage", 10**30), ("args", 5),
+     ("pid", 10**20), ("start_s", "now"), ("phase", "?"), ("memory", [["a"]])],
+)  # fmt: skip
+def test_ops_changed_by_hand_are_refused(key, value, tmp_path):
+    path = tmp_path / "timeline.json.gz"
+    perfetto.write(some_timeline(), path)
+    content = json.loads(gzip.decompress(path.read_bytes()))
+    slices = [e for e in content["traceEvents"] if e["ph"] == "X" and "op" in e["args"]]
+    of = slices[1] if key in ("args", "pid") else slices[1]["args"]
+    of[key] = value
+    path.write_bytes(gzip.compress(json.dumps(content).encode()))
+    with pytest.raises(ValueError, match="has been changed since traincast wrote it"):
+        perfetto.read(path)
+    slices[1]["args"] = slices[0]["args"] | {"start_s": 5.0, "end_s": 4.0}
+    slices[1]["pid"] = 0
+    path.write_bytes(gzip.compress(json.dumps(content).encode()))
+    with pytest.raises(ValueError, match="an op whose end_s is before its start_s"):
+        perfetto.read(path)

@@ -171,7 +171,9 @@ def test_equal_input_gives_equal_bytes(result: Result) -> None:
 def test_nothing_of_a_name_becomes_markup() -> None:
     """Texts are escaped wherever they stand, and names of 10 kB cut."""
     panel = report.Panel(HOSTILE, small(HOSTILE + "y" * 10_000))
-    table = Table(HOSTILE, (HOSTILE,), [(HOSTILE,)], notes=(HOSTILE,), defined=(HOSTILE,))
+    table = Table(
+        HOSTILE, (HOSTILE,), [(HOSTILE,), (HOSTILE,)], notes=(HOSTILE,), defined=(HOSTILE,)
+    )
     text = report.page(
         HOSTILE, [panel], tables=[table], notes=[HOSTILE], figures=[(HOSTILE, 1.0, "", HOSTILE)]
     )
@@ -184,6 +186,28 @@ def test_a_page_names_nothing_to_load(result: Result) -> None:
     text = report.of_run("a", result.timeline, result.summary)
     assert not re.findall(r'(?:src|href)="(?!data:)', text)
     assert not re.findall(r"https?://|url\(|@import|\bfetch\(|\bimport\(", text)
+
+
+def test_commands_write_their_pages(tmp_path: Path, traincast: Any) -> None:
+    """run, analyze and diff: what one writes the others read, and each page holds its timelines."""
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE)
+    out = tmp_path / "out"
+    for line, page, panels in [
+        (("run", recipe), "report.html", 1),
+        (("analyze", out / "traces"), "report.html", 1),
+        (("diff", out / "timeline.json.gz", recipe), "diff.html", 2),
+    ]:
+        code, said, _ = traincast(*line, "--out", out)
+        assert code == 0
+        assert page in said.replace("\n", "")
+        text = (out / page).read_text(encoding="utf-8")
+        meta = re.search(r'id="meta">([^<]*)<', text)
+        assert meta is not None
+        assert len(json.loads(meta[1])["panels"]) == panels
+    (tmp_path / "file").write_text("")
+    code, _, wrong = traincast("analyze", out / "traces", "--out", tmp_path / "file")
+    assert (code, wrong.count("\n")) == (2, 1)
 
 
 # In a browser

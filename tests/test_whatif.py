@@ -117,6 +117,7 @@ def test_a_free_dimension_takes_nothing_from_kernels(small_job):
         ("compute * fast", "no factor 'fast'"),
         ("compute / 0", "no factor '0'"),
         ("compute * -1", "no factor '-1'"),
+        ("link nvlink * 1e300", "no factor '1e300'"),
         ("compute * 2 where knd=gemm", "did you mean 'kind'"),
         ("compute * 2 where kind", "is no condition"),
         ("compute * 2 where rank=a", "no rank 'a'"),

@@ -116,7 +116,14 @@ def write_messages(file: BinaryIO, metadata: Any, nodes: Iterator[Any]) -> None:
 
 def read_nodes(file: BinaryIO) -> Iterator[Any]:
     """The nodes of a file. Raises an error of protobuf's, or ValueError, for a broken one."""
-    if proto.parse_length_prefixed(GlobalMetadata, cast(BytesIO, file)) is None:
+    if _next(GlobalMetadata, file) is None:
         raise ValueError("it is empty")
-    while (node := proto.parse_length_prefixed(Node, cast(BytesIO, file))) is not None:
+    while (node := _next(Node, file)) is not None:
         yield node
+
+
+def _next(of: Any, file: BinaryIO) -> Any:
+    try:
+        return proto.parse_length_prefixed(of, cast(BytesIO, file))
+    except (OverflowError, MemoryError) as error:  # a length that no message has
+        raise ValueError("it is damaged") from error

@@ -85,6 +85,9 @@ def _table(path: Path, step: int | None) -> pd.DataFrame:
             f"{path} holds no kernels or copies; profile with nsys --trace=cuda,nvtx and export "
             f"with nsys export --type sqlite"
         )
+    times = gpu[["start", "end", "device"]].apply(pd.to_numeric, errors="coerce")
+    if times.isna().any(axis=None):
+        raise ValueError(f"{path} has kernels or copies without a start, an end or a device")
     table = pd.concat([gpu.assign(host=False), host.assign(host=True)], ignore_index=True)
     # a call belongs to the GPU on which what it launched ran; else to its process's first
     keys = ["process", "correlation"]

@@ -28,6 +28,18 @@ def read(path: Path | str) -> Timeline:
         tables, events = content["traincast"], content["traceEvents"]
     except (gzip.BadGzipFile, EOFError, orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a timeline.json.gz that traincast wrote") from error
+    try:
+        timeline = _timeline(tables, events)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} has been changed since traincast wrote it: an op of it cannot be read"
+        ) from error
+    if not (np.isfinite(timeline.start) & (timeline.end >= timeline.start)).all():
+        raise ValueError(f"{path} has an op whose end_s is before its start_s")
+    return timeline
+
+
+def _timeline(tables: Event, events: list[Event]) -> Timeline:
     streams = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     slices = [
         {**e["args"], "name": e["name"], "rank": e["pid"], "stream": streams[e["tid"]]}

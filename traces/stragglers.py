@@ -26,6 +26,7 @@ COLUMNS = (
     "dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mc", "mb_id",
     "gmc",
 )  # fmt: skip
+WHOLE = ("dp_rank", "stage", "rank", "step", "mc", "mb_id", "gmc")
 PHASES = {"forward": "F", "backward": "B", "optimizer": "O", "gc": "O", "grads": "O"}
 DIMENSIONS = {"forward": "pp", "backward": "pp", "params": "dp", "grads": "dp", "separate": "dp",
               "embedding": "embedding", "layernorm": "tp", "optimizer": "model"}  # fmt: skip
@@ -72,10 +73,17 @@ def _table(path: Path) -> pd.DataFrame:
         )
     if not len(table):
         raise ValueError(f"{path} has no rows")
-    table = table[[*COLUMNS]].astype({"optype": str, "start_ts": float, "duration": float})
+    table = table[[*COLUMNS]].astype({"optype": str})
+    for name in ("start_ts", "duration"):
+        table[name] = pd.to_numeric(table[name], errors="coerce").astype(float)
     numbers = table[["start_ts", "duration"]].to_numpy()
     if not np.isfinite(numbers).all() or (table["duration"] < 0).any():
         raise ValueError(f"{path} has times that are negative or no numbers")
+    for name in WHOLE:
+        whole = pd.to_numeric(table[name], errors="coerce").to_numpy(float)
+        if not (np.abs(whole) < 2**31).all() or (whole % 1).any():
+            raise ValueError(f"{path} has entries of {name} that are no whole numbers")
+        table[name] = whole.astype(int)
     if unknown := sorted({*table["optype"]} - {*model.TYPES}):
         raise ValueError(
             f"{path} has operations {', '.join(unknown)}; known are {', '.join(model.TYPES)}"

@@ -14,6 +14,7 @@ from sim.analysis.activity import COMPUTE, activities
 from sim.analysis.memory import Curve
 from sim.analysis.relations import binding, meetings
 from sim.graph import Graph
+from sim.report.found import categories, of_bubbles, of_memory, of_path
 from sim.report.looks import looks
 from sim.report.merge import MOST, Blocks, blocks, some_ranks
 from sim.report.pack import Packer, Ticks, ticks
@@ -22,8 +23,6 @@ from sim.timeline import Timeline
 RANKS = 256
 """Ranks in a page; of more, these many are spread evenly over all."""
 _LETTERS = 200  # of a name
-_ROWS = 100_000  # of idle intervals and of the critical path, the longest
-_POINTS = 4_000  # of a memory curve
 
 Rows = NDArray[np.int64]
 
@@ -69,9 +68,9 @@ def pack(panel: Panel, packer: Packer, most: int = MOST) -> dict[str, Any]:
         **_facts(graph, found, look),
         **_causes(timeline, found, where),
         **_partners(graph, found, where),
-        **_path(panel.path, where, clock),
-        **_bubbles(panel.bubbles, where, clock, kept),
-        **_memory(panel.memory, clock, kept),
+        **of_path(panel.path, where, clock),
+        **of_bubbles(panel.bubbles, where, clock, kept),
+        **of_memory(panel.memory, clock, kept),
     }
     return {
         "name": short(panel.name),
@@ -86,8 +85,8 @@ def pack(panel: Panel, packer: Packer, most: int = MOST) -> dict[str, Any]:
         "names": [short(name) for name in graph.names],
         "looks": table,
         "capacity": panel.capacity,
-        "path_causes": _categories(panel.path, "cause"),
-        "bubble_causes": _categories(panel.bubbles, "cause"),
+        "path_causes": categories(panel.path, "cause"),
+        "bubble_causes": categories(panel.bubbles, "cause"),
         "memory_ranks": [r for r in kept.tolist() if r in panel.memory],
         "columns": {name: packer.add(values) for name, values in columns.items()},
     }
@@ -169,65 +168,6 @@ def _partners(graph: Graph, found: Blocks, where: Rows) -> dict[str, Any]:
     part, block = part[several], block[several]
     order = np.lexsort((block, part))
     return {"part": np.unique(part[order], return_inverse=True)[1], "member": block[order]}
-
-
-def _path(of: pd.DataFrame | None, where: Rows, clock: Ticks) -> dict[str, Any]:
-    """Stretches of the critical path whose rank is here: block, from, to, cause."""
-    if of is None:
-        return {}
-    of = _longest(of[where[of["op"].to_numpy(np.int64)] >= 0])
-    return {
-        "path_block": where[of["op"].to_numpy(np.int64)],
-        "path_start": clock.of(of["start"].to_numpy(np.float64)),
-        "path_end": clock.of(of["end"].to_numpy(np.float64)),
-        "path_cause": pd.Categorical(of["cause"], _categories(of, "cause")).codes,
-    }
-
-
-def _bubbles(
-    of: pd.DataFrame | None, where: Rows, clock: Ticks, kept: Sequence[int] | NDArray[np.int32]
-) -> dict[str, Any]:
-    """Idle intervals by rank and start: rank (its place), from, to, cause, block waited for."""
-    if of is None:
-        return {}
-    of = _longest(of[of["rank"].isin(kept)]).sort_values(["rank", "start"], kind="stable")
-    op = of["op"].to_numpy(np.int64)
-    return {
-        "bubble_rank": np.searchsorted(kept, of["rank"].to_numpy(np.int64)),
-        "bubble_start": clock.of(of["start"].to_numpy(np.float64)),
-        "bubble_end": clock.of(of["end"].to_numpy(np.float64)),
-        "bubble_cause": pd.Categorical(of["cause"].astype(str), _categories(of, "cause")).codes,
-        "bubble_block": np.where(op >= 0, where[op], -1),
-    }
-
-
-def _longest(of: pd.DataFrame) -> pd.DataFrame:
-    if len(of) <= _ROWS:
-        return of
-    longest = np.argsort(-(of["end"] - of["start"]).to_numpy(np.float64), kind="stable")[:_ROWS]
-    return of.iloc[np.sort(longest)]
-
-
-def _categories(of: pd.DataFrame | None, column: str) -> list[str]:
-    return [] if of is None else sorted({str(value) for value in of[column]})
-
-
-def _memory(of: Mapping[int, Curve], clock: Ticks, kept: NDArray[np.int32]) -> dict[str, Any]:
-    """The curves one behind another, and where each begins."""
-    curves = [_thinned(of[r]) for r in kept.tolist() if r in of]
-    sizes = [0, *(len(curve.seconds) for curve in curves)]
-    seconds = np.concatenate([np.empty(0), *(curve.seconds for curve in curves)])
-    held = np.concatenate([np.empty(0), *(curve.bytes for curve in curves)])
-    return {"memory_from": np.cumsum(sizes), "memory_at": clock.of(seconds), "memory": held}
-
-
-def _thinned(curve: Curve) -> Curve:
-    """The most held in each of many slices of the rows, so that the peak stays."""
-    n = len(curve.seconds)
-    if n <= _POINTS:
-        return curve
-    begins = np.unique(np.linspace(0, n - 1, _POINTS).astype(np.int64))
-    return Curve(curve.seconds[begins], np.maximum.reduceat(curve.bytes, begins))
 
 
 def told_apart(panels: Sequence[Panel]) -> list[Panel]:

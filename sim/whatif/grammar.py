@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
-from math import isfinite
 from typing import NamedTuple
 
 TARGETS = ("compute", "communication", "copy", "launch", "lag")
@@ -76,13 +75,17 @@ def _edit(text: str) -> Edit:
     return Scale(found["target"], _factor(found, text), tuple(_condition(c) for c in conditions))
 
 
+MOST = 1e12
+"""Of a factor."""
+
+
 def _factor(found: re.Match[str], text: str) -> float:
     try:
         number = float(found["by"])
         factor = 1.0 / number if found["sign"] == "/" else number
     except (ValueError, ZeroDivisionError):
         factor = -1.0
-    if not (factor >= 0.0 and isfinite(factor)):
+    if not 0.0 <= factor <= MOST:
         raise ValueError(f"{text!r}: no factor {found['by']!r}; give a number such as 0.8")
     return factor
 

@@ -20,6 +20,10 @@ from traces.kineto.events import Event, Source
 from traces.kineto.message import Message, message
 from traces.recording import Report
 
+LONGEST = 2**61
+"""Nanoseconds, 73 years: sums of three such fit into 64 bits."""
+MOST_RANK = 2**31 - 1
+
 
 class GpuOp(NamedTuple):
     """A kernel, copy or memset."""
@@ -130,9 +134,9 @@ def _take(trace: RankTrace, event: Event) -> None:
     what = names.CATEGORIES.get(str(event.get("cat", "")).lower())
     if what is None or "ts" not in event:
         return
-    start = nanoseconds(event["ts"])
-    end = start + max(nanoseconds(event.get("dur", 0)), 0)
-    args, name = event.get("args") or {}, str(event.get("name", ""))
+    start = _time(trace, event, "ts")
+    end = start + max(_time(trace, event, "dur"), 0)
+    args, name = _table(event.get("args")), str(event.get("name", ""))
     if what in (names.OPERATOR, names.CALL) and not name.startswith("ProfilerStep"):
         trace.operators.add(name, _number(event.get("tid")), start, end)
     if what in (names.KERNEL, names.COPY):
@@ -149,6 +153,24 @@ def _take(trace: RankTrace, event: Event) -> None:
         trace.posted.append(Posted(_number(event.get("tid")), start, end, message(args)))
     elif what == names.MARK or name.startswith("ProfilerStep"):
         trace.marks.append(Mark(name, _number(event.get("tid")), start, end))
+
+
+def _time(trace: RankTrace, event: Event, key: str) -> int:
+    """Nanoseconds of an event. Raises ValueError where they are no number or no clock's."""
+    try:
+        found = nanoseconds(event.get(key, 0))
+    except (ArithmeticError, TypeError, ValueError):
+        found = LONGEST
+    if abs(found) >= LONGEST:
+        raise ValueError(
+            f"{trace.path} has an event whose {key} is {event[key]!s:.40}; "
+            f"a number of microseconds below {LONGEST / 1000:.2g} would do"
+        )
+    return found
+
+
+def _table(of: Any) -> Event:
+    return of if isinstance(of, dict) else {}
 
 
 def _gpu_op(event: Event, what: str, name: str, start: int, end: int, args: Event) -> GpuOp:
@@ -177,10 +199,15 @@ def _sync(name: str, args: Event, start: int) -> Sync:
 
 def _settle(trace: RankTrace, facts: Event) -> None:
     """What the file says of itself: its rank, its groups, where its clock begins."""
-    info = facts.get("distributedInfo") or {}
-    trace.rank = _number(info.get("rank", _rank_in_name(trace.path)))
+    info = _table(facts.get("distributedInfo"))
+    said = _number(info.get("rank"))
+    trace.rank = said if said >= 0 else _rank_in_name(trace.path)
+    if trace.rank > MOST_RANK:
+        raise ValueError(
+            f"{trace.path}: rank {trace.rank:.4g} is above {MOST_RANK:,}; less would do"
+        )
     trace.world_size = max(_number(info.get("world_size")), 0)
-    for group in info.get("pg_config") or ():
+    for group in map(_table, info.get("pg_config") or ()):
         ranks = group.get("ranks", ())
         ranks = re.findall(r"\d+", ranks) if isinstance(ranks, str) else ranks  # as dynolog writes
         trace.groups[str(group.get("pg_name"))] = tuple(int(r) for r in ranks)

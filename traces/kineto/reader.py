@@ -53,6 +53,8 @@ def read(
     first = _first(placed)
     kept = {one.rank: _kept(one, selection, first) for one in placed}
     timeline = build(placed, kept, met)
+    if selection.window and not len(timeline.graph):
+        raise ValueError("no op lies in the window; an earlier or longer one would do")
     began = _began(placed, kept)
     total, matched, warned = _counts(placed, kept, met)
     return Recording(

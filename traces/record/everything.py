@@ -35,6 +35,7 @@ class Section(NamedTuple):
 
 def record(folder: Path, budget: float, command: str, gpus: int | None = None) -> Path:
     """Record every section; the path of the result, which says what was skipped and why."""
+    deadline = time.monotonic() + budget
     machine.require_torch()
     writable(folder).mkdir(parents=True, exist_ok=True)
     found = count_gpus() if gpus is None else gpus
@@ -43,7 +44,6 @@ def record(folder: Path, budget: float, command: str, gpus: int | None = None) -
         "command": command, "machine": machine.facts(), "gpus": found, "budget_s": budget,
         "seed": 0, "sections": {}, "seconds": {}, "skipped": [],
     }  # fmt: skip
-    deadline = time.monotonic() + budget
     for section in sections(folder, command, found):
         begin = time.monotonic()
         seconds = (deadline - begin) * section.share

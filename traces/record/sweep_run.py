@@ -23,13 +23,15 @@ def work(task: Task, here: Here) -> dict[str, Any]:
     return out
 
 
-def seconds(here: Here, run: Callable[[], object], until: float, most: int = 50) -> dict[str, Any]:
+def seconds(
+    here: Here, run: Callable[[], object], until: float, most: int = 50, least: int = LEAST_RUNS
+) -> dict[str, Any]:
     """Median, 10th and 90th percentile of a few runs, by the device's clock where it has one."""
     import numpy as np
 
     run()
     times: list[float] = []
-    while len(times) < most and (len(times) < LEAST_RUNS or time.monotonic() < until):
+    while len(times) < most and (len(times) < least or time.monotonic() < until):
         times.append(_one(here, run))
     low, middle, high = np.percentile(times, (10, 50, 90))
     return {"s": float(middle), "s_p10": float(low), "s_p90": float(high), "runs": len(times)}
@@ -157,7 +159,7 @@ def _p2p(here: Here, until: float) -> list[dict[str, Any]]:
                 dist.send(tensor, 0)
 
         dist.barrier()
-        took = seconds(here, round_trip, 0.0, LEAST_RUNS * 4)  # the same count on both
+        took = seconds(here, round_trip, 0.0, 20, 20)  # the same count on both
         rows.append({"bytes": 1 << exponent, **{k: v / 2 if k[0] == "s" else v
                                                 for k, v in took.items()}})  # fmt: skip
     return rows

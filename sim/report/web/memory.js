@@ -63,7 +63,7 @@ function curve(ctx, c, yOf, lit) {
   }
   if (dot >= 0) { ctx.lineTo(dot, high); ctx.lineTo(dot, low); ctx.lineTo(dot, y); }
   ctx.strokeStyle = c.colour;
-  ctx.globalAlpha = c.thin && !lit ? 0.3 : 1;
+  ctx.globalAlpha = c.thin && !lit ? Math.max(0.05, Math.min(0.3, 3 / scene.curves.length)) : 1;
   ctx.lineWidth = c.thin && !lit ? 1 : 1.6;
   ctx.stroke();
   ctx.globalAlpha = 1;
