@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,7 @@ def test_of_many_ranks_each_is_blamed_as_its_replica_and_stage_are(
     """The approximation of the study: the lesser of both, which finds one slow rank too."""
     result = simulated({"rank": 2, "compute": 1.5}, dp=2, pp=2)
     each = blame(result)
-    monkeypatch.setattr("sim.whatif.stragglers.MOST", 3)
+    monkeypatch.setattr(sys.modules["sim.whatif.stragglers"], "MOST", 3)
     found = blame(result)
     assert found.by_rank == pytest.approx(each.by_rank)
     assert next(iter(found.by_rank)) == 2

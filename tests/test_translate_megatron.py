@@ -86,6 +86,7 @@ chunks = 2
 micro_batch = 1
 global_batch = 32
 recompute = "selective"
+weight_gradients = "cached"
 """
 RECIPE = 'megatron = "train.sh"\n[cluster]\ntopology = "dgx_h100"\ngpus = 16\n'
 

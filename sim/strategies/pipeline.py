@@ -214,22 +214,20 @@ def _steps(
     head = len(kinds) + len(exchange)
     forward = {(v.stage, microbatch[k]): k for k, v in enumerate(kinds) if v.kind == "F"}
     gone, ahead = _earlier(kinds, "F", 2), [k - 1 for k in _earlier(kinds, "BI", 1)]
+    ends = _Ends.of(kinds, make, head)
     for variant, members in rows.items():
         units = np.array(members, np.int64)
         waits = [
             _reference([awaited[k][j] for k in members], kinds, make) for j in range(variant.inputs)
         ]
-        waits += [
-            _kernel([before[k][j] for k in members], kinds, make, head)
-            for j in range(variant.before)
-        ]
-        waits.append(_copied([gone[k] for k in members], kinds, make, head))
+        waits += [ends.kernel([before[k][j] for k in members]) for j in range(variant.before)]
+        waits.append(ends.copied([gone[k] for k in members]))
         if variant.place == "first":
             waits += [(np.full(len(units), head), k) for k in range(len(make.head(0)))]
         if variant.kind in "BI":
             sent = [forward[variant.stage, m] for m in microbatch[units]]
-            waits.append(_copied(sent, kinds, make, head))
-            waits.append(_kernel([ahead[k] for k in members], kinds, make, head))
+            waits.append(ends.copied(sent))
+            waits.append(ends.kernel([ahead[k] for k in members]))
         yield Group(
             make.step(variant), variant.stage, units, microbatch[units], update[units], waits
         )
@@ -245,19 +243,31 @@ def _reference(awaited: Sequence[Awaited], kinds: Sequence[Variant], make: Maker
     return np.array(units, np.int64), np.array(ops, np.int64)
 
 
-def _kernel(before: Sequence[int], kinds: Sequence[Variant], make: Makers, head: int) -> Reference:
-    """The last kernel of each of these steps, or of the head."""
-    units = np.array(before, np.int64)
-    first = make.head(0).lasts[0] if len(make.head(0)) else 0
-    last = [make.step(kinds[k]).lasts[0] if k >= 0 else first for k in before]
-    return np.where(units >= 0, units, head), np.array(last, np.int64)
+class _Ends(NamedTuple):
+    """The last kernel and the last copy to the host of every step of a rank, and of the head."""
 
+    head: int
+    kernels: Longs  # one more than steps: the head's is the last
+    copies: Longs  # of steps without copies, and of the head, the kernel
 
-def _copied(steps: Sequence[int], kinds: Sequence[Variant], make: Makers, head: int) -> Reference:
-    """The last copy to the host of each of these steps, or their last kernel."""
-    units, kernels = _kernel(steps, kinds, make, head)
-    copies = np.array([make.step(kinds[k]).sent if k >= 0 else -1 for k in steps], np.int64)
-    return units, np.where(copies >= 0, copies, kernels)
+    @classmethod
+    def of(cls, kinds: Sequence[Variant], make: Makers, head: int) -> _Ends:
+        """Those of a rank's steps; every template is asked once."""
+        made = {variant: make.step(variant) for variant in dict.fromkeys(kinds)}
+        first = make.head(0).lasts[0] if len(make.head(0)) else 0
+        kernels = np.array([*(made[v].lasts[0] for v in kinds), first], np.int64)
+        sent = np.array([*(made[v].sent for v in kinds), -1], np.int64)
+        return cls(head, kernels, np.where(sent >= 0, sent, kernels))
+
+    def kernel(self, steps: Sequence[int]) -> Reference:
+        """The last kernel of each of these steps; -1 or less: of the head."""
+        units = np.maximum(np.array(steps, np.int64), -1)
+        return np.where(units >= 0, units, self.head), self.kernels[units]
+
+    def copied(self, steps: Sequence[int]) -> Reference:
+        """The last copy to the host of each of these steps, or their last kernel."""
+        units, _ = self.kernel(steps)
+        return units, self.copies[np.maximum(np.array(steps, np.int64), -1)]
 
 
 def _earlier(kinds: Sequence[Variant], which: str, back: int) -> list[int]:
