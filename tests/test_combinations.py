@@ -172,7 +172,7 @@ def settled(c: Choice) -> Choice:
     elif c["schedule"] == "pipedream":
         c["sharded"] = "zero 1" if "zero" in sharded else c["sharded"]
     if "moe" in c["model"] or c["model"] == "shared":
-        c["sp"], c["order"] = True, KEYS["order"][0]
+        c["sp"], c["order"] = c["tp"] > 1, KEYS["order"][0]
         c["etp"] = min(c["etp"], c["tp"])
         copy = SHARDED[c["sharded"]].get("fsdp", {}).get("shard", replicas)
         c["ep"] = min(c["ep"], c["tp"] * copy // c["etp"])
@@ -185,6 +185,7 @@ def settled(c: Choice) -> Choice:
         c["recompute"] = "every"
     if c["recompute"] == "uniform" and ("fsdp" in split or split.get("zero", 0) > 1):
         c["recompute"] = "block"
+    c["sp"] = c["sp"] and c["tp"] > 1
     c["tp_overlap"] = c["tp_overlap"] and c["sp"] and c["etp"] == 1
     c["scatter_gather"] = c["scatter_gather"] and not c["sp"]
     return c

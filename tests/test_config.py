@@ -150,6 +150,7 @@ REFUSED = [
     ({"schedule.group": 4}, "the schedule one_f_one_b has no group"),
     ({"parallelism.order": "tp-pp"}, 'once each, innermost first, such as "tp-cp-ep-dp-pp"'),
     ({"parallelism.tp_overlap": True}, "parallelism.tp_overlap = true needs sp = true"),
+    ({"parallelism.tp": 1, "parallelism.sp": True}, "parallelism.sp = true needs tp > 1"),
     ({"parallelism.sp": True, "parallelism.scatter_gather": True}, "needs sp = false"),
     ({"parallelism.p2p": "batched", "parallelism.overlap_p2p": True}, "needs p2p = "),
     ({"parallelism.sp": True, "model.sequence": 1022}, "model.sequence = 1022 cannot be split"),

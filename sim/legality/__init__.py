@@ -63,6 +63,11 @@ def _order(recipe: Recipe) -> None:
 
 def _tensor(recipe: Recipe) -> None:
     model, p = recipe.model, recipe.parallelism
+    if p.sp and p.tp == 1:
+        raise ValueError(
+            "parallelism.sp = true needs tp > 1, whose ranks share the sequence; with tp = 1 it "
+            "must be false"
+        )
     split = {"heads": model.heads, "ffn": model.ffn}
     if (model.kv_heads or 1) > p.tp or p.tp % (model.kv_heads or 1):
         split["kv_heads"] = model.kv_heads  # fewer than tp are replicated, evenly
