@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -57,8 +58,8 @@ COMMANDS = sorted(get_command(app).commands)
 def test_every_help_ends_with_an_example(command, traincast):
     code, out, _ = traincast(*command, "--help")
     assert code == 0
-    last = out.strip().splitlines()[-1].strip()
-    assert last.startswith(" ".join(["Example: traincast", *command]))
+    last = re.split(r"\n\s*\n", out.strip())[-1].split()
+    assert " ".join(last).startswith(" ".join(["Example: traincast", *command]))
 
 
 def test_starting_up_loads_nothing_heavy():

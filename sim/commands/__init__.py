@@ -1,4 +1,4 @@
-"""What the command line shows and writes; :mod:`sim.cli` says which commands there are.
+"""What the command line shows and writes; the commands are in :mod:`sim.commands.entries`.
 
 Functions here turn data into text, tables and files. They are imported when a command needs them,
 so that the command line starts fast.

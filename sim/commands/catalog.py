@@ -73,6 +73,10 @@ STRATEGIES = {
         "no_sync",
         "split gradients are kept whole until the last microbatch reduces them",
     ),
+    "parallelism.strategy": (
+        "a strategy of your own",
+        "a file whose function rewrites what stages run; see docs/extending",
+    ),
     "parallelism.overlap_grad_reduce": (
         "gradient overlap",
         "gradients are reduced bucket by bucket while the backward goes on",

@@ -1,0 +1,43 @@
+"""``traincast calibrate``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from sim.commands.options import Json
+
+EXAMPLE = "Example: traincast calibrate h100 --write"
+
+
+def command(
+    gpu: Annotated[str, typer.Argument(help="Kind of GPU, such as a100 or h100.")],
+    write: Annotated[
+        bool, typer.Option("--write", help="Put the constants into the topology file.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Fit a GPU's constants to measured kernels and collectives, never to step times."""
+    from sim.commands import output
+    from traces import calibrate as calibration
+
+    fitted = calibration.calibrate(gpu)
+    file = fitted.write() if write else None
+    if json:
+        output.print_json(_calibration(fitted))
+        return
+    print(fitted.toml())
+    for error in fitted.errors:
+        print(f"# {error}")
+    if file:
+        print(f"# wrote {file}")
+
+
+def _calibration(fitted: Any) -> dict[str, Any]:
+    return {
+        "gpu": fitted.gpu,
+        "constants": fitted.constants,
+        "collectives": fitted.collectives,
+        "errors": [error._asdict() for error in fitted.errors],
+    }

@@ -1,0 +1,44 @@
+"""``traincast check``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sim.commands.options import Json, RecipeFile, Settings, load
+
+EXAMPLE = "Example: traincast check recipe.toml --set parallelism.pp=8"
+
+
+def command(
+    recipe: RecipeFile,
+    set_: Settings = None,
+    balance: Annotated[
+        bool,
+        typer.Option("--balance", help="Print the layers_per_stage that suit all ranks best."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Say whether a recipe is a legal job, and what memory it needs, without simulating it."""
+    job = load(recipe, set_)
+    from sim.check import check as examine
+    from sim.commands import ignored, output, tables
+
+    left_out = ignored.warn(recipe)
+    if balance:
+        from sim.balance import balance as best
+
+        layers = best(job)
+        if json:
+            output.print_json({"layers_per_stage": layers, **left_out})
+        else:
+            tables.say(f"layers_per_stage = {layers}")
+        return
+    found = examine(job)
+    capacity = found["capacity_bytes"]
+    if json:
+        output.print_json({**found, **left_out})
+        tables.warn_overflow(found["memory"], capacity)
+        return
+    tables.show_memory(found["memory"], capacity)

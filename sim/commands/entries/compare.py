@@ -1,0 +1,69 @@
+"""``traincast compare``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim.commands.options import Json, RecipeFile, Settings, load, path
+
+EXAMPLE = "Example: traincast compare recipe.toml --schedules all --out out"
+
+
+def command(
+    recipe: RecipeFile,
+    names: Annotated[
+        str | None, typer.Option("--schedules", metavar="A,B", help="Schedules, or all.")
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=V1,V2", help="Values of a key; several times for all combinations."
+        ),
+    ] = None,
+    set_: Settings = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            parser=path,
+            help="Write compare.html, compare.png and frontier.png here.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run a recipe in several ways: a table, timelines on one axis, time against memory."""
+    from sim import compare as ways
+    from sim import config
+    from sim.commands import comparison, output, tables, values
+    from sim.commands.progress import progress
+
+    base = load(recipe, set_)
+    common = dict(config.setting(text) for text in set_ or ())
+    if (names is None) == (not vary):
+        raise ValueError(
+            "compare takes either --schedules A,B or --vary KEY=V1,V2; "
+            "--vary schedule.name=a,b goes with further --vary of other keys"
+        )
+    if out:
+        output.writable(out)
+        for name in (comparison.PAGE, *comparison.PICTURES):
+            output.replaceable(out / name)
+    chosen = (
+        ways.by_schedule(names.split(","), base, common)
+        if names is not None
+        else ways.by_value(values.vary(vary or []), common)
+    )
+    with progress() as report:
+        found = ways.compare(recipe, chosen, report)
+    files = comparison.draw(found, out) if out else []
+    if json:
+        output.print_json(comparison.summaries(found))
+    else:
+        comparison.show(found)
+        comparison.note(ways.spread(chosen, base) if names is not None else [])
+        tables.show_files(files)
+    if not any(way.result for way in found):
+        raise typer.Exit(2)

@@ -1,0 +1,56 @@
+"""``traincast diff``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim.commands.options import Json, path
+
+EXAMPLE = "Example: traincast diff out/timeline.json.gz recipe.toml --plot diff.png"
+
+
+def command(
+    before: Annotated[
+        Path, typer.Argument(help="A timeline.json.gz, a trace, or a recipe.", metavar="A")
+    ],
+    after: Annotated[Path, typer.Argument(help="Likewise.", metavar="B")],
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", parser=path, help="Draw the waterfall, such as a .png."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", parser=path, help="Write diff.html, both timelines, here."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compare two timelines: which causes make the step longer, and which ops changed."""
+    from sim.analysis.difference import difference
+    from sim.commands import difference as shown
+    from sim.commands import output, tables
+
+    if plot:
+        output.picture(plot)
+        for read in (before, after):
+            output.apart({"--plot": plot}, read)
+    if out:
+        output.replaceable(output.writable(out) / shown.PAGE)
+    names = (str(before), str(after))
+    timelines = shown.read(before), shown.read(after)
+    found = difference(*timelines)
+    if plot:
+        from sim import plots
+
+        drawn = plots.waterfall(found.before_s, found.after_s, found.waterfall)
+        with output.replacing(plot) as temporary:
+            plots.save(drawn, temporary)
+    result = shown.figures(found)
+    page = shown.write_page(out, names, timelines, result) if out else None
+    if json:
+        output.print_json({"before": names[0], "after": names[1], **result})
+        return
+    shown.show(result, names)
+    tables.show_files(filter(None, (plot, page)))
