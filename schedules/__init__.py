@@ -235,10 +235,19 @@ def _module(name: str) -> ModuleType:
         return outside_module(name, "the schedule")
     if name == "from_csv" or name in names():
         return importlib.import_module(f"schedules.{name}")
+    raise ValueError(f"{unknown(name)}, or a file of your own, ./NAME.py")
+
+
+def unknown(name: str) -> str:
+    """That there is no schedule of this name, which one is near, and which there are.
+
+    >>> unknown("1F1B")[:56]
+    "no schedule '1F1B'; did you mean one_f_one_b? There are "
+    """
     spoken = {_spoken(known): known for known in names()}  # 1F1B is one_f_one_b
     near = difflib.get_close_matches(_spoken(name[:100]), spoken, 1)
     hint = f"did you mean {spoken[near[0]]}? There" if near else "there"
-    raise ValueError(f"no schedule {name!r}; {hint} are {', '.join(names())}")
+    return f"no schedule {name!r}; {hint} are {', '.join(names())}"
 
 
 def _spoken(name: str) -> str:

@@ -59,7 +59,7 @@ def by_schedule(
         if name == NAME and name not in known:
             raise ValueError(f"{NAME} is the order of a recipe with schedule.csv, which has none")
         if name not in known and not is_path(name):
-            raise ValueError(f"no schedule {name!r}; there are {', '.join(known)}, or all")
+            raise ValueError(f"{schedules.unknown(name)}, a file of your own, ./NAME.py, or all")
     paths = {name: str(Path(name).resolve()) for name in chosen if is_path(name)}
     named = {Path(name).name if name in paths else name: paths.get(name, name) for name in chosen}
     return {shown: {**(overrides or {}), **own_of(name, base)} for shown, name in named.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -159,7 +160,7 @@ def test_the_table_says_why_and_is_whole(ways, columns, capsys, monkeypatch) -> 
     [
         ([], "takes either --schedules"),
         (["--schedules", "gpipe", "--vary", "parallelism.tp=1,2"], "takes either --schedules"),
-        (["--schedules", "zbx"], "no schedule 'zbx'; there are"),
+        (["--schedules", "zbx"], "no schedule 'zbx'; did you mean zb_v? There are"),
         (["--schedules", "from_csv"], "from_csv is the order of a recipe with schedule.csv"),
         ([], "--vary schedule.name=a,b goes with further --vary"),
         (["--vary", "tp"], "--vary takes KEY=V1,V2"),
@@ -256,3 +257,22 @@ def test_a_deadlock_is_short_in_the_table_and_whole_in_json(tiny: Path, traincas
     whole = json.loads(traincast(*line, "--json")[1])[0]["refused"]
     assert whole.count("waits for") > 1
     assert whole.endswith('; p2p = "direction" runs it')
+
+
+def test_what_does_not_fit_is_said_below_the_table(ways, capsys) -> None:  # type: ignore[no-untyped-def]
+    """Those above the median need, by a GPU that holds just as much; without colours too."""
+    needs = {
+        name: max(entry["device_bytes"] for entry in way.result.summary["memory"])
+        for name, way in ways.items()
+    }
+    limit = sorted(needs.values())[len(needs) // 2]
+    found = {}
+    for name, way in ways.items():
+        cluster = way.result.cluster
+        small = replace(cluster, gpu=replace(cluster.gpu, memory=limit))
+        found[name] = replace(way.result, cluster=small)
+    comparison.warn_overflow(found)
+    said = capsys.readouterr().out
+    assert said.startswith("out of memory with context and NCCL: ")
+    over = {name for name, need in needs.items() if need > limit}
+    assert {part.split(" (")[0] for part in said.split(": ")[1].split(", ")} == over

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.analysis.difference import aligned, by_op, difference
+from sim.commands.difference import show
 from sim.engine import simulate
 from sim.graph import Builder, Communication, Fixed
 from sim.hardware import ideal
@@ -110,3 +111,19 @@ def test_diff_refuses_what_is_no_timeline(name, traincast, tmp_path):
     assert code == 2
     assert name in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_long_names_of_kernels_leave_room_for_the_figures(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    name = "void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816gemm_relu_f16_128x128>" * 3
+    row = {"name": name, "before": 0, "after": 640, "before_s": 0.0, "after_s": 0.235}
+    ops = {"matched": 0, "only_before": 3, "only_after": 640}
+    found = {"before_s": 1.0, "after_s": 1.235, "difference_s": 0.235, "waterfall_s": {}}
+    found |= {"changed": [{**row, "change_s": 0.235}], "ops": ops}
+    show(found, ("a", "b"))
+    said = capsys.readouterr().out
+    assert "0 / 640" in said
+    assert "+0.235" in said.split("ops, all", 1)[-1]
+    assert max(map(len, said.splitlines()[:-1])) <= columns
+    assert "none has its name in both" in said

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from sim import units
 from sim.analysis.steps import one
 from sim.commands import tables
 from sim.compare import Way
@@ -18,8 +19,16 @@ from sim.files import replacing, write_text
 from sim.runs import Result
 
 Figures = Mapping[str, Any]
-FIGURES = 38  # letters that the other columns take with the gaps between them
-COLUMNS = ("way", "step, s", "idle", "most of it", "memory,\nGiB", "pp,\nGiB", "exposed,\ns")
+FIGURES = 39  # letters that the other columns take with the gaps between them
+COLUMNS = (
+    "way",
+    "step, s",
+    "idle",
+    "most of it",
+    "memory,\nGiB",
+    "sent,\npp,\nGiB",
+    "exposed,\ns",
+)
 WIDE = 130  # columns of a terminal in which all causes stand in one line
 LEAST = 0.0005  # of the step: a smaller share of a cause is no figure to show
 
@@ -53,9 +62,22 @@ def show(ways: Sequence[Way]) -> None:
         table.add_row(escape(name), *row(result.summary, between))
     if ran:
         console.print(table)
+        warn_overflow(ran)
     for way in ways:
         if way.result is None:
             tables.say(f"{way.name}: {shortened(way.refused)}")
+
+
+def warn_overflow(ran: Mapping[str, Result]) -> None:
+    """Say in red which ways need more memory than their GPU has, CUDA's context included."""
+    over = [
+        f"{name} ({units.size(need)} of {units.size(result.cluster.gpu.memory)})"
+        for name, result in ran.items()
+        if (need := max(tables.needed(entry) for entry in result.summary["memory"]))
+        > result.cluster.gpu.memory
+    ]
+    if over:
+        tables.say(f"out of memory with context and NCCL: {', '.join(over)}", style="bold red")
 
 
 def fastest(ways: Sequence[Way]) -> dict[str, Result]:
@@ -81,8 +103,8 @@ def note(spread: Sequence[str]) -> None:
     """Say for which schedules the recipe's layers per stage had to be spread anew, if for any."""
     if spread:
         tables.say(
-            f"layers are spread evenly for {', '.join(spread)}, whose stages are not as many as "
-            "the recipe's layers_per_stage"
+            f"layers are spread evenly for {', '.join(spread)}, whose stages are more or fewer "
+            "than the recipe's"
         )
 
 

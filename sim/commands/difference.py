@@ -13,6 +13,7 @@ from sim.files import write_text
 from sim.timeline import Timeline
 
 MOST = 12  # rows of ops
+LETTERS = 48  # of an op's name
 PAGE = "diff.html"
 
 
@@ -60,6 +61,15 @@ def write_page(
     return write_text(out / PAGE, report.of_difference(shown, timelines, found))
 
 
+def cut(name: str) -> str:
+    """The beginning of a kernel's name that says all its types.
+
+    >>> len(cut("void " + "half, " * 40))
+    48
+    """
+    return name if len(name) <= LETTERS else name[: LETTERS - 1] + "…"
+
+
 def show(found: dict[str, Any], names: tuple[str, str]) -> None:
     """Print the waterfall, and which ops changed most."""
     before, difference = found["before_s"], found["difference_s"]
@@ -73,7 +83,7 @@ def show(found: dict[str, Any], names: tuple[str, str]) -> None:
     tables.show(rows, "critical path", "seconds", "of before")
     cells = [
         (
-            escape(str(row["name"])),
+            escape(cut(str(row["name"]))),
             f"{row['before']:,} / {row['after']:,}",
             f"{row['before_s']:.4g}",
             f"{row['after_s']:.4g}",
@@ -89,4 +99,5 @@ def show(found: dict[str, Any], names: tuple[str, str]) -> None:
     tables.say(
         f"{ops['matched']:,} ops are in both, {ops['only_before']:,} only before, "
         f"{ops['only_after']:,} only after"
+        + ("" if ops["matched"] else "; none has its name in both, so compare causes, not ops")
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -16,20 +17,35 @@ from sim.commands.figures import Figures, cause_rows, same, seconds, summary_row
 if TYPE_CHECKING:
     from traces.chrome import Written
 
+LEAST = 16  # letters of a first column that is folded
+
 
 def show(rows: Iterable[Sequence[str]], *columns: str, title: str | None = None) -> None:
     """Print a table; every column but the first is aligned right."""
+    console = Console()
     table = Table(title=title and escape(title), title_justify="left", title_style="bold")
-    for k, name in enumerate(columns):
-        table.add_column(name, justify="right" if k else "left", no_wrap=k == 0)
-    for row in rows:
+    cells = [tuple(row) for row in rows]
+    # Figures stay whole: where a line is too narrow, headings and the first column are folded.
+    widths = [_figures(name, [row[k] for row in cells]) for k, name in enumerate(columns)]
+    left = max(console.width - 4 - sum(width + 3 for width in widths[1:]), LEAST)
+    fits = max((cell_len(row[0]) for row in cells), default=0) <= left
+    table.add_column(columns[0], no_wrap=fits, overflow="fold", max_width=left)
+    for name, width in zip(columns[1:], widths[1:], strict=True):
+        table.add_column(name, justify="right", min_width=width)
+    for row in cells:
         table.add_row(*row)
-    Console().print(table)
+    console.print(table)
 
 
-def say(sentence: str) -> None:
+def _figures(heading: str, cells: Sequence[str]) -> int:
+    """Letters of the widest cell, or of the widest word over it."""
+    texts = [*heading.split(), *(line for cell in cells for line in cell.splitlines())]
+    return max(map(cell_len, texts), default=0)
+
+
+def say(sentence: str, style: str | None = None) -> None:
     """Print a sentence as it is, however long."""
-    Console().print(sentence, highlight=False, markup=False, soft_wrap=True)
+    Console().print(sentence, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def show_list(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -78,8 +94,8 @@ def show_communication(time: Figures) -> None:
 
 def show_memory(memory: Sequence[Figures], capacity: float) -> None:
     """Print the least and the most that a rank holds at its peak, and what that consists of."""
-    low, high = (pick(memory, key=_peak) for pick in (min, max))
-    ends = [high] if _peak(low) == _peak(high) else [low, high]
+    low, high = (pick(memory, key=needed) for pick in (min, max))
+    ends = [high] if needed(low) == needed(high) else [low, high]
     categories = sorted({name for end in ends for name in end["by_category"]})
     rows = [
         ("peak", *(units.size(end["peak_bytes"]) for end in ends)),
@@ -87,7 +103,7 @@ def show_memory(memory: Sequence[Figures], capacity: float) -> None:
             (name, *(units.size(end["by_category"].get(name, 0.0)) for end in ends))
             for name in categories
         ),
-        ("with context and NCCL", *(units.size(_peak(end)) for end in ends)),
+        ("with context and NCCL", *(units.size(needed(end)) for end in ends)),
     ]
     names = [
         f"{word}: rank {end['rank']}" for word, end in zip(("least", "most"), ends, strict=False)
@@ -97,11 +113,11 @@ def show_memory(memory: Sequence[Figures], capacity: float) -> None:
         several = sum(int(entry.get("stands_for", 1)) for entry in memory) > 1
         names = ["every rank" if alike and several else f"rank {high['rank']}"]
     show(rows, f"memory of {units.size(capacity)}", *names)
-    show_at_peak(high)
+    show_atneeded(high)
     warn_overflow(memory, capacity, stderr=False)
 
 
-def show_at_peak(entry: Figures) -> None:
+def show_atneeded(entry: Figures) -> None:
     """Print which decisions put at the peak of a rank what comes and goes, a line each."""
     of = entry.get("at_peak")
     if of and of["causes"]:
@@ -122,10 +138,10 @@ def overflow(memory: Sequence[Figures], capacity: float) -> str | None:
     >>> overflow([{"rank": 0, "stands_for": 4, "peak_bytes": 90.0}], 80.0)
     'does not fit: rank 0 (stands for 4) needs 90 B of 80 B (90 of 80 bytes)'
     """
-    over = [entry for entry in memory if _peak(entry) > capacity]
+    over = [entry for entry in memory if needed(entry) > capacity]
     if not over:
         return None
-    worst = max(over, key=_peak)
+    worst = max(over, key=needed)
     ranks = ", ".join(str(entry["rank"]) for entry in over[:8]) + (", ..." if over[8:] else "")
     many = sum(int(entry.get("stands_for", 1)) for entry in over)
     who = (
@@ -133,7 +149,7 @@ def overflow(memory: Sequence[Figures], capacity: float) -> str | None:
         if len(over) == 1
         else (f"ranks {ranks} ({many} in the job) need up to")
     )
-    need = _peak(worst)
+    need = needed(worst)
     return (
         f"does not fit: {who} {units.size(need)} of {units.size(capacity)} "
         f"({need:.0f} of {capacity:.0f} bytes)"
@@ -175,5 +191,6 @@ def show_traced(traced: Written, ops: int) -> None:
         )
 
 
-def _peak(entry: Figures) -> float:
+def needed(entry: Figures) -> float:
+    """Bytes that a rank needs of its GPU, those of the context and NCCL included where known."""
     return float(entry.get("device_bytes", entry["peak_bytes"]))

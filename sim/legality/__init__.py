@@ -239,7 +239,7 @@ def _asynchronous(recipe: Recipe) -> None:
     if recipe.parallelism.overlap_param_gather:
         raise ValueError(
             f"parallelism.overlap_param_gather = true needs a schedule that is flushed; in {name} "
-            "no step begins when another has ended"
+            "no step begins when another has ended; false would do"
         )
 
 

@@ -15,7 +15,10 @@ EXAMPLE = "Example: traincast compare recipe.toml --schedules all --out out"
 def command(
     recipe: RecipeFile,
     names: Annotated[
-        str | None, typer.Option("--schedules", metavar="A,B", help="Schedules, or all.")
+        str | None,
+        typer.Option(
+            "--schedules", metavar="A,B", help="Names (see list schedules) or ./files.py; or all."
+        ),
     ] = None,
     vary: Annotated[
         list[str] | None,

@@ -15,7 +15,11 @@ EXAMPLE = "Example: traincast schedule one_f_one_b --ranks 4 --microbatches 8"
 
 def command(
     name: Annotated[
-        str, typer.Argument(help="A schedule (see list schedules), or an order in torch's CSV.")
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A schedule (see list schedules), a ./file.py, or an order in torch's CSV.",
+        ),
     ],
     ranks: Annotated[
         int | None, typer.Option(metavar="P", help="Ranks of the pipeline; a file says them.")
