@@ -37,6 +37,8 @@ def show(found: Mapping[str, Any]) -> None:
     slow = found["slowdown"]
     rows = [("the step", f"{slow:.4f}", f"{slow - 1:+.2%}")]
     for table in TABLES:
+        if table == "step" and len(found["by_step"]) == 1:
+            continue  # it is the first row
         worst = [(of, s) for of, s in found[f"by_{table}"].items() if s > 1.0 + 1e-9][:MOST]
         rows += [(f"{table} {of}", f"{s:.4f}", f"{s - 1:+.2%}") for of, s in worst]
     tables.show(rows, "stragglers", "slowdown", "of a step without")
