@@ -17,6 +17,10 @@ LETTERS = 48  # of an op's name
 PAGE = "diff.html"
 
 
+WORDS = {"lag": "gap before an op"}
+"""Causes by the words of ``traincast analyze``."""
+
+
 def read(path: Path) -> Timeline:
     """A timeline: of a recipe (.toml) simulated, of a timeline.json.gz of ours, or of a trace."""
     if path.suffix == ".toml":
@@ -75,10 +79,11 @@ def show(found: dict[str, Any], names: tuple[str, str]) -> None:
     before, difference = found["before_s"], found["difference_s"]
 
     def share(seconds: float) -> str:
-        return f"{seconds / before:+.2%}" if before else ""
+        return f"{seconds / before:+.2%}".replace("%", " %") if before else ""
 
     rows = [(escape(names[0]), f"{before:.6g}", "")]
-    rows += [(name, f"{s:+.4g}", share(s)) for name, s in found["waterfall_s"].items()]
+    parts = found["waterfall_s"].items()
+    rows += [(WORDS.get(name, name), f"{s:+.4g}", share(s)) for name, s in parts]
     rows += [(escape(names[1]), f"{found['after_s']:.6g}", share(difference))]
     tables.show(rows, "critical path", "seconds", "of before")
     cells = [
