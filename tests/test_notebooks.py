@@ -28,10 +28,15 @@ def code(notebook: Any) -> list[str]:
 
 
 def shown(notebook: Any) -> list[str]:
-    """What the cells print and say, as text; a picture is only said to be one."""
+    """What the cells print and say, as text; a picture is only said to be one.
+
+    Not what they warn of, such as a font that a machine has not.
+    """
     out = []
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
+            if output.get("name") == "stderr":
+                continue
             data = output.get("data", {"text/plain": output.get("text", "")})
             kinds = ("text/markdown", "text/html", "text/plain")
             text = next((data[kind] for kind in kinds if kind in data), "")
