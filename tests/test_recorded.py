@@ -13,7 +13,7 @@ import pytest
 
 import schedules
 from sim.timeline import Timeline
-from traces import replays, schedule_csv
+from traces import perfetto_read, recorded_run, replays, schedule_csv
 from traces.reading import read
 from traces.recording import Selection
 
@@ -121,6 +121,20 @@ def test_what_cannot_be_read_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
         read([written(change(step(0, 0)), tmp_path)])
+
+
+@pytest.mark.parametrize("reader", [recorded_run.read, perfetto_read.read])
+@pytest.mark.parametrize("at", [10, -8])
+def test_broken_gzip_is_refused(reader: Callable[[Path], Any], at: int, tmp_path: Path) -> None:
+    """A bad block type, of which zlib complains, and a bad checksum, of which gzip does."""
+    path = tmp_path / "broken.json.gz"
+    text = bytearray(gzip.compress(b'{"otherData": {"cfg": {}}, "traceEvents": []}'))
+    text[at] ^= 0xFF
+    path.write_bytes(text)
+    with pytest.raises(ValueError, match="wrote"):
+        reader(path)
+    with pytest.raises(ValueError, match="is not a trace that"):
+        read([path])
 
 
 @pytest.mark.parametrize("name", FILES)

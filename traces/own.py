@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,31 +12,15 @@ from sim.graph import Fixed, Graph
 from sim.longest import taken
 from sim.timeline import dimension, kind
 from traces import cut, perfetto_read
+from traces.packed import beginning
 from traces.recording import Recording, Report, Selection
 
 MARK = b'"traincast": {"format"'
-HEAD = 4096  # bytes in which a file says what it is
 
 
 def recognises(path: Path) -> bool:
     """Whether :func:`traces.perfetto.write` wrote this file."""
-    return MARK in head(path)
-
-
-def head(path: Path) -> bytes:
-    """The first bytes of a file, unpacked if it is packed by gzip; none if it cannot be read."""
-    if not path.is_file():
-        return b""
-    try:
-        with path.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            if not packed:
-                return raw.read(HEAD)
-            with gzip.open(raw) as file:
-                return file.read(HEAD)
-    except (OSError, EOFError):
-        return b""
+    return MARK in beginning(path)
 
 
 def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recording:

@@ -14,6 +14,7 @@ import orjson
 
 from sim.graph import Builder, Communication, Compute, Copy, Fixed, Graph, Host, Memory, Work
 from sim.timeline import Timeline
+from traces import packed
 from traces.chrome import Event
 
 WORKS: dict[str, Callable[..., Work]] = {
@@ -24,9 +25,9 @@ WORKS: dict[str, Callable[..., Work]] = {
 def read(path: Path | str) -> Timeline:
     """Read a file of :func:`traces.perfetto.write`. Raises ValueError for any other file."""
     try:
-        content = orjson.loads(gzip.decompress(Path(path).read_bytes()))
+        content = orjson.loads(packed.content(Path(path)))
         tables, events = content["traincast"], content["traceEvents"]
-    except (gzip.BadGzipFile, EOFError, orjson.JSONDecodeError, KeyError, TypeError) as error:
+    except (gzip.BadGzipFile, orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a timeline.json.gz that traincast wrote") from error
     try:
         timeline = _timeline(tables, events)

@@ -8,8 +8,6 @@ ranks arrive in the order in which they were sent.
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,7 +20,7 @@ from schedules import Step
 from sim.graph import Builder, Fixed
 from sim.timeline import Timeline
 from traces import cut
-from traces.own import head
+from traces.packed import beginning, content
 from traces.recorded_messages import Compute, Event, Message, messages
 from traces.recording import Recording, Report, Selection
 
@@ -32,7 +30,7 @@ _STEP = re.compile("([0-9]+)([FBIW])([0-9]+)")
 
 def recognises(path: Path) -> bool:
     """Whether the recorder wrote this file."""
-    return MARK in head(path)
+    return MARK in beginning(path)
 
 
 def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recording:
@@ -65,17 +63,15 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
 def _events(path: Path) -> list[Event]:
     """Computes, posts and waits, in order of their start."""
     try:
-        text = path.read_bytes()
-        content = orjson.loads(gzip.decompress(text) if text[:2] == b"\x1f\x8b" else text)
         events = [
             event
-            for event in content["traceEvents"]
+            for event in orjson.loads(content(path))["traceEvents"]
             if event.get("cat") in ("compute", "comm_post", "comm_wait")
         ]
         events.sort(key=lambda event: (event["ts"], event["pid"]))
         if not all("step" in event["args"] and event["dur"] >= 0 for event in events):
             raise KeyError("step")
-    except (OSError, EOFError, json.JSONDecodeError, KeyError, TypeError) as error:
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a trace that the recorder wrote: {error}") from error
     if not any(event["cat"] == "compute" for event in events):
         raise ValueError(f"{path} holds no computes")

@@ -7,7 +7,6 @@ needs what that process did between its computes: each call, in order, with its 
 from __future__ import annotations
 
 import ast
-import gzip
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from schedules._csv import Rows, parse
+from traces.packed import content
 
 COMPUTE, POST, WAIT = "compute", "comm_post", "comm_wait"
 
@@ -88,10 +88,9 @@ class RecordedRun:
 def read(path: Path) -> RecordedRun:
     """Read a file of the recorder. Raises ValueError, in one sentence, for what is none."""
     try:
-        text = path.read_bytes()
-        text = gzip.decompress(text) if text[:2] == b"\x1f\x8b" else text
-        content = orjson.loads(text)
-        about, events = content["otherData"], content["traceEvents"]
+        text = content(path)
+        file = orjson.loads(text)
+        about, events = file["otherData"], file["traceEvents"]
         settings = {"world": about.get("world"), **about["cfg"]}
         steps = _steps(events, int(settings["world"]))
         return RecordedRun(
@@ -103,7 +102,7 @@ def read(path: Path) -> RecordedRun:
             list(steps.values()),
             list(steps),
         )
-    except (OSError, EOFError, orjson.JSONDecodeError, KeyError, TypeError, SyntaxError) as error:
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, SyntaxError) as error:
         raise ValueError(f"{path} is not a run that the recorder wrote: {error!r}") from error
 
 

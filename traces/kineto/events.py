@@ -8,7 +8,6 @@ since 1970 with three decimals have more digits than a float.
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import zlib
@@ -16,10 +15,11 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import ijson
 
+from traces.packed import opened
 from traces.recording import Report
 
 Event = dict[str, Any]
@@ -42,7 +42,7 @@ class Source:
         """All events that can be read, in the file's order."""
         read = 0
         try:
-            with open_trace(self.path) as raw:
+            with opened(self.path) as raw:
                 for event in ijson.items(_Tee(raw, self._saw), "traceEvents.item", use_float=False):
                     read += 1
                     yield event
@@ -72,7 +72,7 @@ class Source:
         """The events after the first ``done``, each by itself; what is no JSON is counted."""
         parse = json.JSONDecoder(parse_float=Decimal, strict=False).raw_decode
         lost = read = 0
-        with open_trace(self.path) as raw:
+        with opened(self.path) as raw:
             for piece in _pieces(_Tee(raw, self._saw)):
                 try:
                     event, _ = parse(piece.decode("utf-8", "replace"))
@@ -87,25 +87,6 @@ class Source:
                 f"{self.path.name}: {lost:,} event{'s are' if lost > 1 else ' is'} not JSON "
                 "(a name that holds a quote?) and left out"
             )
-
-
-def open_trace(path: Path) -> BufferedReader:
-    """The file's bytes, unpacked if it is gzip by its first bytes, whatever its name."""
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return cast(BufferedReader, gzip.open(path, "rb")) if packed else path.open("rb")
-
-
-def beginning(path: Path, size: int) -> bytes:
-    """The first bytes of a file, fewer where it is cut off."""
-    out = b""
-    try:
-        with open_trace(path) as file:
-            while len(out) < size and (piece := file.read1(size)):
-                out += piece
-    except (OSError, EOFError, zlib.error):
-        pass
-    return out
 
 
 def facts(head: bytes, tail: bytes) -> Event:

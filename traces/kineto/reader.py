@@ -12,10 +12,10 @@ from traces.kineto.build import Aligned, Kept, aligned, build
 from traces.kineto.busy import busy, instance
 from traces.kineto.clocks import Clock, align, residual
 from traces.kineto.collectives import Met, complete, meet
-from traces.kineto.events import beginning
 from traces.kineto.linked import Linked, linked
 from traces.kineto.rank import RankTrace
 from traces.kineto.rank import read as read_rank
+from traces.packed import beginning
 from traces.recording import Recording, Report, Selection, no_report
 
 _MARKS = re.compile(

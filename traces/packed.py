@@ -1,0 +1,41 @@
+"""Bytes of files that may be packed by gzip, whatever their names say."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from io import BufferedReader
+from pathlib import Path
+from typing import cast
+
+MAGIC = b"\x1f\x8b"
+
+
+def opened(path: Path) -> BufferedReader:
+    """The file's bytes, unpacked if it is gzip by its first bytes."""
+    with path.open("rb") as file:
+        packed = file.read(len(MAGIC)) == MAGIC
+    return cast(BufferedReader, gzip.open(path, "rb")) if packed else path.open("rb")
+
+
+def beginning(path: Path, size: int = 4096) -> bytes:
+    """The first bytes, in which a file says what it is; fewer where it is cut off or no file."""
+    out = b""
+    if not path.is_file():
+        return out
+    try:
+        with opened(path) as file:
+            while len(out) < size and (piece := file.read1(size)):
+                out += piece
+    except (OSError, EOFError, zlib.error):
+        pass
+    return out
+
+
+def content(path: Path) -> bytes:
+    """All bytes of a file. Raises OSError (BadGzipFile where what is packed is broken)."""
+    try:
+        with opened(path) as file:
+            return file.read()
+    except (EOFError, zlib.error) as error:
+        raise gzip.BadGzipFile(str(error)) from error
