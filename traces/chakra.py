@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from sim.analysis.relations import previous
 from sim.files import replacing
 from sim.graph import PHASES, Communication, Compute, Copy, Graph, Work
 from sim.timeline import Timeline, dimension
@@ -47,7 +48,7 @@ def write(timeline: Timeline, folder: Path | str, prefix: str = "rank") -> list[
     for op in np.flatnonzero(np.diff(graph.part_start)).tolist():
         for part in graph.parts(op).tolist():
             members[part].append(op)
-    before = _before(graph)
+    before = previous(graph).tolist()
     files = []
     for rank in graph.ranks().tolist():
         path = Path(folder) / f"{prefix}.{rank}.et"
@@ -56,16 +57,6 @@ def write(timeline: Timeline, folder: Path | str, prefix: str = "rank") -> list[
             write_messages(file, GlobalMetadata(version=VERSION), nodes)
         files.append(path)
     return files
-
-
-def _before(graph: Graph) -> list[int]:
-    """The op before each on its stream, or -1."""
-    order, begins = graph.stream_order()
-    before = np.full(len(graph), -1)
-    before[order[1:]] = order[:-1]
-    before[order[begins[:-1]]] = -1
-    out: list[int] = before.tolist()
-    return out
 
 
 def _nodes(

@@ -41,20 +41,9 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
         raise ValueError(f"{paths[0]} holds no nodes")
     timeline = _timeline(found)
     if selection.step is not None:
-        kept = timeline.graph.step == selection.step
-        if not kept.any():
-            raise ValueError(
-                f"no step {selection.step}; there are 0 to {timeline.graph.step.max()}"
-            )
-        timeline = cut.keep(timeline, np.asarray(kept))
+        timeline = cut.of_step(timeline, selection.step, paths[0])
     timeline = cut.select(timeline, selection)
-    members = np.bincount(timeline.graph.part, minlength=len(timeline.graph.part_work))
-    counts = {
-        "gpu_ops": len(timeline.graph),
-        "collectives": len(members),
-        "collectives_matched": int((members > 1).sum()),
-    }
-    return Recording(timeline, "chakra", tuple(files), counts)
+    return Recording(timeline, "chakra", tuple(files), cut.counts(timeline.graph))
 
 
 def _timeline(found: dict[tuple[int, int], Op]) -> Timeline:

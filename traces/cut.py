@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from sim.graph import Floats, Graph, Ints, offsets
 from sim.timeline import Timeline
 from traces.recording import Selection
 
-__all__ = ["Flags", "Floats", "Ints", "keep", "select", "subgraph"]
+__all__ = ["Flags", "Floats", "Ints", "counts", "keep", "of_step", "select", "subgraph"]
 
 Flags = NDArray[np.bool_]
 PER_OP = ("name", "work", "rank", "stream", "phase", "stage", "microbatch", "layer", "step", "lag")
@@ -36,6 +37,24 @@ def select(timeline: Timeline, selection: Selection) -> Timeline:
     if not kept.any():
         raise ValueError(f"no op lies in the window; the recording lasts {timeline.seconds:g} s")
     return timeline if kept.all() else keep(timeline, kept)
+
+
+def of_step(timeline: Timeline, step: int, path: Path) -> Timeline:
+    """The ops of one step. Raises ValueError where the file has none of that number."""
+    kept = np.asarray(timeline.graph.step == step)
+    if not kept.any():
+        raise ValueError(f"{path} has no step {step}; there are 0 to {timeline.graph.step.max()}")
+    return keep(timeline, kept)
+
+
+def counts(graph: Graph) -> dict[str, int]:
+    """What a recording says of a graph whose ops are all of GPUs."""
+    members = np.bincount(graph.part, minlength=len(graph.part_work))
+    return {
+        "gpu_ops": len(graph),
+        "collectives": len(members),
+        "collectives_matched": int((members > 1).sum()),
+    }
 
 
 def keep(timeline: Timeline, kept: Flags) -> Timeline:

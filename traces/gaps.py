@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sim.analysis.relations import previous
 from sim.graph import Floats, Graph
 from sim.timeline import Timeline
 from traces.recording import Recording
@@ -142,10 +143,9 @@ def idle(timeline: Timeline) -> Floats:
 
 def _stream_edges(graph: Graph) -> tuple[Longs, Longs]:
     """Neighbours (later, earlier) on a stream that belong to one step."""
-    order, begins = graph.stream_order()
-    same = graph.step[order[1:]] == graph.step[order[:-1]]
-    same[begins[1:-1] - 1] = False
-    return order[1:][same], order[:-1][same]
+    before = previous(graph)
+    later = np.flatnonzero((before >= 0) & (graph.step == graph.step[before]))
+    return later, before[later]
 
 
 def _owner(graph: Graph) -> Longs:

@@ -32,22 +32,9 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
     if not len(timeline.graph):
         raise ValueError(f"{paths[0]} holds no ops")
     if selection.step is not None:
-        timeline = cut.keep(timeline, _of_step(timeline.graph, selection.step, paths[0]))
+        timeline = cut.of_step(timeline, selection.step, paths[0])
     timeline = cut.select(timeline, selection)
-    members = np.bincount(timeline.graph.part, minlength=len(timeline.graph.part_work))
-    counts = {
-        "gpu_ops": len(timeline.graph),
-        "collectives": len(members),
-        "collectives_matched": int((members > 1).sum()),
-    }
-    return Recording(timeline, "traincast", tuple(paths), counts)
-
-
-def _of_step(graph: Graph, step: int, path: Path) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    kept = graph.step == step
-    if not kept.any():
-        raise ValueError(f"{path} has no step {step}; there are 0 to {graph.step.max()}")
-    return np.asarray(kept)
+    return Recording(timeline, "traincast", tuple(paths), cut.counts(timeline.graph))
 
 
 def as_recorded(recording: Recording) -> Graph:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sim.graph import Builder, Fixed, Graph
+from sim.graph import Builder, Fixed
 from sim.timeline import Timeline
 from traces import cut
 from traces import pipeline_waits as model
@@ -56,7 +56,7 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
         timeline,
         "stragglers",
         tuple(paths),
-        _counts(timeline.graph),
+        cut.counts(timeline.graph),
         steps=tuple(table["step"].unique().tolist()),
     )
 
@@ -142,12 +142,3 @@ def _add(builder: Builder, row: Any, seconds: float) -> None:
         microbatch=row.mb_id if row.optype in model.COMPUTE[:2] else -1,
         step=row.number,
     )
-
-
-def _counts(graph: Graph) -> dict[str, int]:
-    members = np.bincount(graph.part, minlength=len(graph.part_work))
-    return {
-        "gpu_ops": len(graph),
-        "collectives": len(members),
-        "collectives_matched": int((members > 1).sum()),
-    }
