@@ -21,14 +21,11 @@ from sim.analysis.path import causes
 from traces.kineto.names import SYNCHRONISES
 from traces.recording import Recording
 
-OPERATORS, PYTHON, LAUNCH, SYNC, GAP = "host operators", "host other", "launch", "sync", "gap"
-HOST_PARTS = {
-    OPERATORS: "inside operators and calls of the driver",
-    PYTHON: "between operators: Python, of which the file says nothing",
-    LAUNCH: "from a launching call's begin to the begin of what it launches",
-    SYNC: "in calls that wait for the GPU, when there is nothing left to wait for",
-    GAP: "between two ops of the GPU that follow on each other",
-}
+OPERATORS = "host operators"  # inside operators and calls of the driver
+PYTHON = "host other"  # between operators: Python, of which the file says nothing
+LAUNCH = "launch"  # from a launching call's begin to the begin of what it launches
+SYNC = "sync"  # in calls that wait for the GPU, when there is nothing left to wait for
+GAP = "gap"  # between two ops of the GPU that follow on each other
 
 
 class HostPath(NamedTuple):

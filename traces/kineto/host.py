@@ -86,9 +86,9 @@ def _awaited(
     if told is not None and told.kind == "Stream Sync":
         streams = [(d, s) for d, s in launched.streams if s == told.stream]
     elif told is not None and told.kind == "Event Sync" and told.on_stream >= 0:
-        at = next((c.start for c in trace.calls if c.correlation == told.on_call), call.start)
+        begun = launched.called.get(told.on_call, call.start)
         streams = [(d, s) for d, s in launched.streams if s == told.on_stream]
-        return tuple(launched.last(stream, at) for stream in streams)
+        return tuple(launched.last(stream, begun) for stream in streams)
     elif "Event" in call.name:
         return (recorded.get(call.thread, -1),)
     elif "Stream" in call.name:

@@ -42,6 +42,8 @@ class Launched:
         self._rows = {stream: sorted(of) for stream, of in rows.items()}
         self._times = {stream: [at for at, _ in of] for stream, of in self._rows.items()}
         self.streams = sorted(self._rows)
+        # when each correlation was first called
+        self.called = {c.correlation: c.start for c in reversed(trace.calls) if c.correlation > 0}
 
     def last(self, stream: tuple[int, int], before: int) -> int:
         """The op launched last on a stream at or before an instant; -1 if none was."""
@@ -62,7 +64,7 @@ def waits(
 ) -> list[Edge]:
     """All waits between streams that the recorded times allow, once each."""
     told = [sync for sync in trace.syncs if sync.kind == "Stream Wait Event"]
-    edges = _told(trace, told, launched) if trace.syncs else _inferred(trace, launch, messages)
+    edges = _told(told, launched) if trace.syncs else _inferred(trace, launch, messages)
     out = {
         (later, earlier): None
         for later, earlier in edges
@@ -77,12 +79,11 @@ def _possible(trace: RankTrace, later: int, earlier: int) -> bool:
     return apart and one.end <= two.start + TOLERANCE
 
 
-def _told(trace: RankTrace, syncs: Sequence[Sync], launched: Launched) -> Iterator[Edge]:
-    at = {call.correlation: call.start for call in trace.calls}
+def _told(syncs: Sequence[Sync], launched: Launched) -> Iterator[Edge]:
     for sync in syncs:
         device = next((d for d, s in launched.streams if s == sync.stream), -1)
-        begun = at.get(sync.correlation, sync.start)
-        recorded = at.get(sync.on_call, begun)
+        begun = launched.called.get(sync.correlation, sync.start)
+        recorded = launched.called.get(sync.on_call, begun)
         yield (
             launched.next((device, sync.stream), begun),
             launched.last((device, sync.on_stream), recorded),
