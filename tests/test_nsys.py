@@ -114,6 +114,9 @@ def test_collectives_and_clocks_of_two_reports(tmp_path: Path) -> None:
     assert recording.timeline.end[members] == pytest.approx([90e-6, 90e-6])
     assert graph.works[graph.part_work[0]].seconds == pytest.approx(5e-6)
     assert replays.replay(recording).end_errors().max() < 1e-9
+    assert read(paths, Selection(ranks=[1])).counts == {
+        "gpu_ops": 4, "gpu_ops_linked": 4, "collectives": 1, "collectives_matched": 0,
+    }  # fmt: skip
 
 
 def test_what_is_no_report_is_refused(tmp_path: Path) -> None:

@@ -76,7 +76,9 @@ def test_a_run_by_hand(tmp_path: Path) -> None:
     assert graph.op(7)[4:7] == ("B", 0, 0)
     assert graph.op(2).stream == "pp send →1"
     assert [graph.works[k].seconds for k in graph.part_work] == [0.5] * 4
-    assert recording.counts["collectives_matched"] == 4
+    assert recording.counts == {"gpu_ops": 16, "collectives": 4, "collectives_matched": 4}
+    alone = read(recording.files, Selection(ranks=[0])).counts
+    assert alone == {"gpu_ops": 8, "collectives": 4, "collectives_matched": 0}
 
 
 def test_replays_by_hand(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from sim.graph import Builder, Fixed
+from sim.analysis.activity import HOST, activities
+from sim.graph import Builder, Fixed, Graph
 from sim.timeline import Timeline
 from traces import cut
 from traces.nsys_tables import STEP_RANGE, calls, gpu_ops, step_ranges
@@ -52,21 +53,14 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
     seconds = table["rank"].map(offsets).to_numpy(float)
     zero = float((table["start"] / 1e9 + seconds).min())
     start, end = (table[key].to_numpy() / 1e9 + seconds - zero for key in ("start", "end"))
-    timeline = Timeline(_graph(table, found, start, end).graph(), start, end)
-    gpu = ~table["host"]
-    linked = gpu & table["launch"].ge(0)
-    matched = sum(len(members) > 1 for members in found)
+    whole = Timeline(_graph(table, found, start, end).graph(), start, end)
+    timeline = cut.select(whole, selection)
     return Recording(
-        cut.select(timeline, selection),
+        timeline,
         "nsys",
         tuple(paths),
-        {
-            "gpu_ops": int(gpu.sum()),
-            "gpu_ops_linked": int(linked.sum()),
-            "collectives": len(found),
-            "collectives_matched": matched,
-        },
-        warnings=_warnings(table, found, matched),
+        _counts(timeline.graph),
+        warnings=_warnings(table, found),
         steps=() if selection.step is None else (selection.step,),
         clock_offsets=offsets,
     )
@@ -177,8 +171,17 @@ def _graph(
     return builder
 
 
-def _warnings(table: pd.DataFrame, found: list[list[int]], matched: int) -> tuple[str, ...]:
+def _counts(graph: Graph) -> dict[str, int]:
+    """Of what was selected; an op of a GPU waits for nothing but its launch."""
+    kinds = activities(graph)
+    gpu = kinds.code != kinds.names.index(HOST)
+    linked = gpu & (np.diff(graph.wait_start) > 0)
+    return cut.counts(graph) | {"gpu_ops": int(gpu.sum()), "gpu_ops_linked": int(linked.sum())}
+
+
+def _warnings(table: pd.DataFrame, found: list[list[int]]) -> tuple[str, ...]:
     out = []
+    matched = sum(len(members) > 1 for members in found)
     streams = table[~table["host"]].groupby("rank")["stream"].nunique()
     if (streams > 1).any():
         out.append(

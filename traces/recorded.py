@@ -53,11 +53,9 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
             start.append(times[0])
             end.append(times[1])
     timeline = Timeline(builder.graph(), np.array(start), np.array(end))
-    number_sent = len(timeline.graph.part_work)
-    counts = {"gpu_ops": len(start), "collectives": number_sent, "collectives_matched": number_sent}
-    return Recording(
-        cut.select(timeline, selection), "recorded", tuple(paths), counts, steps=chosen
-    )
+    timeline = cut.select(timeline, selection)
+    counts = cut.counts(timeline.graph)
+    return Recording(timeline, "recorded", tuple(paths), counts, steps=chosen)
 
 
 def _events(path: Path) -> list[Event]:
