@@ -27,7 +27,7 @@ from sim.commands.entries import (
     topology,
     validate,
 )
-from sim.commands.recorder_more import recorder
+from sim.commands.recorder_measures import recorder
 
 app = typer.Typer(
     help="From a training recipe to the timeline of its step.",

@@ -1,4 +1,4 @@
-"""More of ``traincast record``: workloads without sending, kernels, streams, and all at once."""
+"""More of ``traincast record``, without training: what torch would send, kernels, streams, all."""
 
 from __future__ import annotations
 
