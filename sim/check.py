@@ -37,9 +37,10 @@ def check(recipe: Recipe) -> dict[str, Any]:
     known: dict[object, Profile] = {}
     besides = outside(job.mesh, spec["costs"].get("runtime"))
     memory = []
-    for q, steps in enumerate(flat(job.plan)):
-        rank = int(job.ranks[0, 0, 0, q])
-        peak = _peak(job, q, steps, known, decided(recipe, job, rank))
+    ranks: list[int] = job.ranks[0, 0, 0].tolist()
+    of_ranks = zip(ranks, flat(job.plan), decided(recipe, job, ranks), strict=True)
+    for q, (rank, steps, decisions) in enumerate(of_ranks):
+        peak = _peak(job, q, steps, known, decisions)
         whole = {"device_bytes": peak["peak_bytes"] + besides}
         memory.append({"rank": rank, "stands_for": each, **peak, **whole})
     capacity = float(spec["gpu"]["memory"])

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterable, Iterator
 
 from sim.analysis.memory_causes import Decisions
 from sim.job import Job
 from sim.recipe import Recipe
 
 
-def decided(recipe: Recipe, job: Job, rank: int) -> Decisions:
-    """The decisions that concern one rank of the job."""
-    name = recipe.schedule.name
-    return Decisions(
-        schedule=str(recipe.schedule.csv or name),
-        ranks=job.ranks.shape[3],
-        rank=int(np.argwhere(job.ranks == rank)[0, 3]),
-        microbatches=recipe.planned,
-        gathering=_gathering(recipe),
-    )
+def decided(recipe: Recipe, job: Job, ranks: Iterable[int]) -> Iterator[Decisions]:
+    """The decisions that concern each of these ranks of the job."""
+    schedule, microbatches = recipe.schedule.csv or recipe.schedule.name, recipe.planned
+    gathering = _gathering(recipe)
+    for rank in ranks:
+        at = job.mesh.coordinates(rank)["pp"]
+        yield Decisions(schedule, job.mesh.pp, at, microbatches, gathering)
 
 
 def _gathering(recipe: Recipe) -> str:

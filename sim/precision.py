@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-RECIPES = ("delayed", "tensorwise", "rowwise", "blockwise", "mxfp8")
 _SCALES = {"blockwise": 4 / 128, "mxfp8": 1 / 32}
 _WEIGHT_SCALES = {"blockwise": 4 / 128**2, "mxfp8": 1 / 32}
 

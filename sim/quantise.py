@@ -110,7 +110,7 @@ class _Linear:
         if early and not self.fused:
             before = self._apart(name, self._kept, "amax")
         elif not self.fused:
-            forward = (*self._cast(name, self._kept_late, apart=False), *forward)
+            forward = (*self._cast(name, self.size.left, apart=False), *forward)  # behind a gather
         if self.fp8.gather and self.gathers_gradient:
             after = self._apart(f"{name}_grad", self.size.result * self.part, "grad_amax")
         else:
@@ -128,11 +128,6 @@ class _Linear:
     def _again(self) -> bool:
         """Whether 16 bits are gathered, so kept, and cast once more for the weight gradient."""
         return self.gathers_input and not self.fp8.gather
-
-    @property
-    def _kept_late(self) -> float:
-        """Elements of the input, cast behind a gather if there is one."""
-        return float(self.size.left)
 
     def _gathered(self) -> float:
         """Bytes of all-gathers at the edge; 0: as the buffer."""

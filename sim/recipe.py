@@ -242,6 +242,13 @@ class TrainingSection(Section):
     optimizer: str = "adam"
     """what updates the weights"""
 
+    @property
+    def offloaded(self) -> OffloadTable:
+        """What ``offload`` says as a table; a word is all of it."""
+        if isinstance(self.offload, OffloadTable):
+            return self.offload
+        return OffloadTable.model_validate({self.offload: 1.0} if self.offload else {})
+
 
 class SimulationSection(Section):
     """How the job is simulated."""

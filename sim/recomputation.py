@@ -14,18 +14,6 @@ from math import floor
 
 from sim.model import Model, attention_flops, layer_flops, model_flops
 
-MODULES = (
-    "core_attn",
-    "layernorm",
-    "norm",
-    "mla_up_proj",
-    "mlp",
-    "mlp_act",
-    "moe",
-    "moe_act",
-    "shared_experts",
-)
-"""What of a layer can run again by itself; see :mod:`sim.strategies.recompute`."""
 OP = "op"
 """Stands alone among the modules: torchtitan's policy, which saves outputs operator by operator."""
 

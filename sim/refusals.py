@@ -5,22 +5,13 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from sim.recipe import Recipe
-from sim.sections import (
-    DeepSpeedTable,
-    Fp8Table,
-    FsdpTable,
-    LoadSection,
-    MlaSection,
-    OffloadTable,
-    PerturbationSection,
-    RecomputeTable,
-)
+from sim.sections import PerturbationSection
 
 SECTIONS: dict[str, list[str]] = {
     name: sorted(field.annotation.model_fields)
@@ -31,16 +22,11 @@ SECTIONS: dict[str, list[str]] = {
 FORMS = ("literal[", "RecomputeTable", "OffloadTable")
 """What pydantic's names of forms begin with, where a value may be a word or a table."""
 TABLES = {
-    name: sorted(table.model_fields)
-    for name, table in (
-        ("parallelism.fsdp", FsdpTable),
-        ("parallelism.deepspeed", DeepSpeedTable),
-        ("training.fp8", Fp8Table),
-        ("model.mla", MlaSection),
-        ("model.load", LoadSection),
-        ("training.recompute", RecomputeTable),
-        ("training.offload", OffloadTable),
-    )
+    f"{name}.{key}": sorted(table.model_fields)
+    for name, section in Recipe.model_fields.items()
+    for key, field in getattr(section.annotation, "model_fields", {}).items()
+    for table in get_args(field.annotation)
+    if isinstance(table, type) and issubclass(table, BaseModel)
 }
 """The keys of each table inside a section."""
 

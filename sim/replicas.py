@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sim.mesh import Mesh
 from sim.recipe import Recipe
-from sim.sections import DeepSpeedTable, FsdpTable, OffloadTable
+from sim.sections import DeepSpeedTable, FsdpTable
 from sim.strategies import sharded
 from sim.strategies.data import DataParallel
 from sim.strategies.sharded import Fetch, Sharding
@@ -38,16 +36,10 @@ def data_parallel(recipe: Recipe) -> DataParallel:
         dtype=training.dtype,
         grad_dtype=training.grad_dtype,
         sharding=_sharding(recipe),
-        fp8=training.fp8 is not None and training.fp8.params and training.fp8.recipe != "mxfp8",
-        **_host(recipe.training.offload),
+        fp8=training.fp8 is not None and training.fp8.precision.gathers_params,
+        host_share=training.offloaded.optimizer or 0.0,
+        host_overlap=training.offloaded.overlap,
     )
-
-
-def _host(said: str | OffloadTable | None) -> dict[str, Any]:
-    """What of the optimizer is in host memory."""
-    if isinstance(said, OffloadTable):
-        return {"host_share": said.optimizer or 0.0, "host_overlap": said.overlap}
-    return {"host_share": float(said == "optimizer")}
 
 
 def _sharding(recipe: Recipe) -> Sharding | None:

@@ -28,12 +28,10 @@ from sim.job import Job
 from sim.legality.fp8 import able as fp8_able
 from sim.model import Setting
 from sim.perturbations import MOST_OPS, perturbed, slowed
-from sim.precision import Fp8
 from sim.price import price
 from sim.recipe import Recipe
 from sim.recomputation import Recompute
 from sim.replicas import data_parallel, mesh_of
-from sim.sections import OffloadTable
 from sim.stage_times import stage_seconds
 from sim.strategies.exchange import Policy
 from sim.summary import Summary, summary
@@ -207,10 +205,10 @@ def _without_plan(recipe: Recipe) -> Job:
             ulysses=p.ulysses,
             ep=p.ep,
             etp=p.etp,
-            offload=_offloaded(recipe),
-            offload_stages=_by_stage(recipe),
+            offload=training.offloaded.activations or 0.0,
+            offload_stages=training.offloaded.by == "stage",
             dp=p.dp or 1,
-            fp8=_fp8(recipe),
+            fp8=training.fp8.precision if training.fp8 else None,
             weight_gradients=training.weight_gradients,
             strategy=p.strategy or "",
         ),
@@ -223,14 +221,6 @@ def _without_plan(recipe: Recipe) -> Job:
         pair=recipe.schedule.pair,
         **_updates(recipe),
     )
-
-
-def _fp8(recipe: Recipe) -> Fp8 | None:
-    """How the recipe's linears run in fp8, if they do."""
-    table = recipe.training.fp8
-    if table is None:
-        return None
-    return Fp8(table.recipe, table.params, table.gather, table.transpose, table.amax)
 
 
 def _recompute(recipe: Recipe) -> str | Recompute:
@@ -246,19 +236,6 @@ def _recompute(recipe: Recipe) -> str | Recompute:
         first=said.layers if said.method == "block" else None,
         together=said.layers or 1 if uniform else 1,
     )
-
-
-def _offloaded(recipe: Recipe) -> float:
-    """The share of activations that goes to host memory."""
-    said = recipe.training.offload
-    if isinstance(said, OffloadTable):
-        return said.activations or 0.0
-    return float(said == "activations")
-
-
-def _by_stage(recipe: Recipe) -> bool:
-    said = recipe.training.offload
-    return isinstance(said, OffloadTable) and said.by == "stage"
 
 
 def _updates(recipe: Recipe) -> dict[str, Any]:

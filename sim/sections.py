@@ -6,12 +6,26 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sim.precision import Fp8
+
 MOST_EXPERTS = 65_536
 Count = Annotated[int, Field(ge=1, le=2**31)]
 Counts = Annotated[
     tuple[Annotated[float, Field(ge=0, le=1e15)], ...], Field(strict=False, max_length=MOST_EXPERTS)
 ]
 Amount = Annotated[float, Field(ge=0, le=1e18)]
+Module = Literal[
+    "core_attn",
+    "layernorm",
+    "norm",
+    "mla_up_proj",
+    "mlp",
+    "mlp_act",
+    "moe",
+    "moe_act",
+    "shared_experts",
+]
+"""What of a layer can run again by itself; see :mod:`sim.strategies.recompute`."""
 
 
 class Section(BaseModel):
@@ -66,21 +80,7 @@ class RecomputeTable(Section):
 
     modules: (
         Annotated[
-            tuple[
-                Literal[
-                    "core_attn",
-                    "layernorm",
-                    "norm",
-                    "mla_up_proj",
-                    "mlp",
-                    "mlp_act",
-                    "moe",
-                    "moe_act",
-                    "shared_experts",
-                    "op",
-                ],
-                ...,
-            ],
+            tuple[Literal[Module, "op"], ...],
             Field(strict=False, max_length=16),
         ]
         | None
@@ -165,6 +165,11 @@ class Fp8Table(Section):
     """delayed: maxima are reduced over all ranks of a stage, over tp, or not"""
     attention: bool = False
     """the attention core too; not simulated yet"""
+
+    @property
+    def precision(self) -> Fp8:
+        """The same for :mod:`sim.precision`."""
+        return Fp8(self.recipe, self.params, self.gather, self.transpose, self.amax)
 
 
 class MlaSection(Section):

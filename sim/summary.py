@@ -118,8 +118,11 @@ def _host_memory(job: Job) -> dict[str, Any]:
 def _memory(recipe: Recipe, job: Job, cluster: Cluster, timeline: Timeline) -> list[dict[str, Any]]:
     """The peak of every simulated rank and, if asked for, what the allocator reserves."""
     memory = [asdict(peak) for peak in peaks(timeline)]
-    for entry, of in zip(memory, at_peak(timeline), strict=True):
-        entry["at_peak"] = memory_causes.figures(of, decided(recipe, job, of.rank))
+    live = at_peak(timeline)
+    for entry, of, decisions in zip(
+        memory, live, decided(recipe, job, [of.rank for of in live]), strict=True
+    ):
+        entry["at_peak"] = memory_causes.figures(of, decisions)
     way = recipe.simulation.allocator
     if way != "exact":
         held = reserved(timeline, way == "expandable", pieces(job))

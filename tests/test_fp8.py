@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -16,9 +16,10 @@ from sim.graph import Communication, Compute, Graph
 from sim.layer import layer
 from sim.model import Setting, matrix_parameters, parameters
 from sim.operators import Operator, Share, gemm, linear
-from sim.precision import RECIPES, Fp8
+from sim.precision import Fp8
 from sim.quantise import quantised
 from sim.runs import job_of, prepare, run
+from sim.sections import Fp8Table
 from sim.stage import stage_programs
 from sim.strategies import share
 
@@ -74,7 +75,7 @@ def traffic(of: Graph, collective: str, dimension: str) -> float:
     return float(np.array(each)[of.work].sum())
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", get_args(Fp8Table.model_fields["recipe"].annotation))
 @pytest.mark.parametrize("model", MODELS)
 def test_fp8_makes_and_loses_no_work(name: str, model: str) -> None:
     """What multiplies in fp8 is each matrix once forward and twice backward, for every token."""

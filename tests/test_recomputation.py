@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -13,7 +13,8 @@ from sim.activations import layer_bytes, stage_bytes
 from sim.graph import Compute
 from sim.model import Mla, Model, Setting, attention_flops, model_flops
 from sim.program import Collective, Item, Kernel, Program
-from sim.recomputation import MODULES, Recompute, chosen, hardware_flops
+from sim.recomputation import Recompute, chosen, hardware_flops
+from sim.sections import Module
 from sim.stage import stage_programs
 
 B, S, H, A, FFN, VOCAB = 3, 32, 64, 4, 96, 128
@@ -47,7 +48,7 @@ ONE = Setting(1, False, B, S)
 KV, HEADS = 2 * 16, A * 16
 
 FORMS = [
-    *(Recompute((name,)) for name in MODULES),
+    *(Recompute((name,)) for name in get_args(Module)),
     Recompute(("layernorm", "mla_up_proj", "moe_act", "mlp")),
     Recompute(("layernorm", "moe", "core_attn", "norm", "shared_experts", "moe_act")),
     Recompute(every=2),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sim.recipe import ModelSection, Recipe
-from sim.sections import OffloadTable, RecomputeTable
+from sim.sections import RecomputeTable
 
 KEY = "training.recompute"
 OP = "op"
@@ -65,14 +65,14 @@ def _per_operator(recipe: Recipe, table: RecomputeTable) -> None:
 
 def _host(recipe: Recipe) -> None:
     """What of the optimizer the host can keep."""
-    said, p = recipe.training.offload, recipe.parallelism
-    if isinstance(said, OffloadTable) and said.optimizer is None and said.activations is None:
+    said, p = recipe.training.offloaded, recipe.parallelism
+    if recipe.training.offload and said.optimizer is None and said.activations is None:
         raise ValueError("training.offload is empty; give activations or optimizer")
-    if isinstance(said, OffloadTable) and said.overlap and said.optimizer is None:
+    if said.overlap and said.optimizer is None:
         raise ValueError("training.offload.overlap is for training.offload.optimizer")
-    if isinstance(said, OffloadTable) and said.by == "stage" and said.activations is None:
+    if said.by == "stage" and said.activations is None:
         raise ValueError('training.offload.by = "stage" is for training.offload.activations')
-    if not (said == "optimizer" or (isinstance(said, OffloadTable) and said.optimizer)):
+    if not said.optimizer:
         return
     what = "training.offload of the optimizer is not simulated with"
     if p.fsdp or p.zero > 1:
@@ -87,8 +87,7 @@ def _host(recipe: Recipe) -> None:
 def _together(recipe: Recipe) -> None:
     p = recipe.parallelism
     what = f"{KEY} of several layers at once (uniform)"
-    said = recipe.training.offload
-    if said == "activations" or (isinstance(said, OffloadTable) and said.activations):
+    if recipe.training.offloaded.activations:
         raise ValueError(f"{what} is not simulated with offloaded activations; layers must be 1")
     if p.fsdp or p.zero > 1:
         raise ValueError(f"{what} is not simulated with sharded parameters; layers must be 1")

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sim.graph import Copy
-from sim.program import AHEAD, GONE, SENT, Item, Kernel, Program
+from sim.program import AHEAD, GONE, SENT, Item, Kernel, Program, without
 from sim.strategies.draft import Draft
 from sim.template import FROM_HOST, TO_HOST
 
@@ -114,10 +114,7 @@ def _fetched(
 
 def _without(program: Program) -> Program:
     """The program without what it remembers of the whole stage's activations."""
-    return [
-        item._replace(memory=tuple(m for m in item.memory if m.category != KEPT))
-        for item in program
-    ]
+    return [without(item, KEPT) for item in program]
 
 
 def _positions(program: Program, layer: int) -> list[int]:
