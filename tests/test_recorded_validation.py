@@ -238,6 +238,19 @@ def test_calls_that_torch_does_not_make_are_refused(recordings: tuple[Path, Path
         fit([recorded_run.read(recordings[0])], "made")
 
 
+def test_predictions_are_told_without_the_factor_too(recordings: tuple[Path, Path]) -> None:
+    """Timed steps a tenth longer than traced ones stretch costs; without, the second is exact."""
+    first, second = recordings
+    content = json.loads(gzip.decompress(first.read_bytes()))
+    steps = content["otherData"]["step_ms_all"]
+    content["otherData"]["step_ms_all"] = [1.1 * ms for ms in steps]
+    first.write_text(json.dumps(content))
+    (found,) = recorded.summary(recorded.validate([second], [first], draws=1))["classes"]
+    assert found["busier"] > 1.0
+    assert found["mean"] > 0.01
+    assert found["max_unstretched"] == pytest.approx(0.0, abs=1e-6)
+
+
 def test_what_costs_were_fitted_to_is_never_predicted(
     recordings: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

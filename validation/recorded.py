@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,7 @@ class Compared(NamedTuple):
     rows: Sequence[Aligned]
     violations: Sequence[str]
     causes: Mapping[str, float]
+    unstretched: float  # seconds predicted without the factor ``Costs.busier``
 
     @property
     def measured(self) -> float:
@@ -138,7 +140,8 @@ def _compare(run: RecordedRun, fitted: Mapping[str, Costs], draws: int, seed: in
     predicted = predict(what, fitted[name], draws, seed)
     rows = align(run, predicted)
     causes = waterfall(run, plan(run), what, fitted[name], predicted)
-    return Compared(run, name, predicted, rows, violations(run), causes)
+    unstretched = predict(what, replace(fitted[name], busier=1.0), draws, seed).seconds
+    return Compared(run, name, predicted, rows, violations(run), causes, unstretched)
 
 
 def summary(outcome: Outcome) -> dict[str, Any]:
@@ -152,9 +155,14 @@ def summary(outcome: Outcome) -> dict[str, Any]:
 
 
 def _total(name: str, outcome: Outcome) -> dict[str, Any]:
-    errors = [abs(of.error) for of in outcome.compared if of.kind == name]
+    ours = [of for of in outcome.compared if of.kind == name]
+    errors = [abs(of.error) for of in ours]
+    unstretched = [abs(of.unstretched / of.measured - 1.0) for of in ours]
     return {
         "name": name,
+        "busier": outcome.costs[name].busier,
+        "mean_unstretched": sum(unstretched) / len(unstretched),
+        "max_unstretched": max(unstretched),
         "sources": sorted(outcome.costs[name].sources),
         "mean": sum(errors) / len(errors),
         "max": max(errors),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,11 @@ def path(text: str) -> Path:
     if not text:
         raise typer.BadParameter("an empty path names no file; give a name, or leave it out")
     return Path(text)
+
+
+def target(metavar: str, about: str) -> Any:
+    """An option that names a file or folder to write."""
+    return typer.Option(metavar=metavar, parser=path, help=about)
 
 
 RecipeFile = Annotated[Path, typer.Argument(help="Recipe, a TOML file.", metavar="RECIPE")]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sim.commands.options import Json, target
+
 if TYPE_CHECKING:
     from schedules import Plan
     from schedules._times import Seconds
@@ -19,8 +21,7 @@ recorder = typer.Typer(
     no_args_is_help=True,
 )
 
-Out = Annotated[Path, typer.Option(metavar="DIR", help="Folder of the files.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Out = Annotated[Path, target("DIR", "Folder of the files.")]
 
 
 @recorder.command(

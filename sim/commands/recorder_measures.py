@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sim.commands.recorder import Json, Out, command, milliseconds, plan_of, recorder, stem
+from sim.commands.options import Json, load, target
+from sim.commands.recorder import Out, command, milliseconds, plan_of, recorder, stem
 
 __all__ = ["recorder"]
 
@@ -16,9 +17,7 @@ __all__ = ["recorder"]
 def fake(
     context: typer.Context,
     recipe: Annotated[Path, typer.Argument(help="Recipe of FSDP2 and TP.", metavar="RECIPE")],
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write what torch issues, as JSON.")
-    ] = None,
+    out: Annotated[Path | None, target("FILE", "Write what torch issues, as JSON.")] = None,
     timeout: Annotated[float, typer.Option(metavar="S", help="Give up after so long.")] = 300.0,
     json: Json = False,
 ) -> None:
@@ -30,7 +29,7 @@ def fake(
 
     if out:
         output.replaceable(out)
-    ran = runs.run(_recipe(recipe))
+    ran = runs.run(load(recipe, None))
     before = machine.facts()
     events = workload.record(ran.job, timeout)
     torchs = workload.rows(events)
@@ -69,12 +68,6 @@ def fake(
     tables.show_files([out] if out else [])
 
 
-def _recipe(path: Path) -> Any:
-    from sim import config
-
-    return config.load(path, {})
-
-
 @recorder.command(epilog="Example: traincast record sweep p2p all_reduce --ranks 2 --out p2p.json")
 def sweep(
     context: typer.Context,
@@ -84,7 +77,7 @@ def sweep(
             help="p2p, all_reduce, launch, memory, attention or gemm.", metavar="PART..."
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write the rows, as JSON.")],
+    out: Annotated[Path, target("FILE", "Where to write the rows, as JSON.")],
     ranks: Annotated[int, typer.Option(min=1, metavar="N", help="Processes.")] = 1,
     seconds: Annotated[float, typer.Option(metavar="S", help="Time for all parts.")] = 60.0,
     timeout: Annotated[float, typer.Option(metavar="S", help="Give up after so long.")] = 600.0,
@@ -101,7 +94,7 @@ def streams(
     names: Annotated[
         list[str], typer.Argument(help="Schedules, or orders in torch's CSV.", metavar="NAME...")
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write it, as JSON.")],
+    out: Annotated[Path, target("FILE", "Where to write it, as JSON.")],
     ranks: Annotated[int, typer.Option(min=1, metavar="P", help="Streams that compute.")] = 4,
     microbatches: Annotated[int, typer.Option(min=1, metavar="M", help="Per step.")] = 8,
     virtual: Annotated[

@@ -79,8 +79,8 @@ class Costs:
     bytes: float = 0.0  # of the messages from which the spreads were taken
     sources: Mapping[str, str] = field(default_factory=dict)  # file name: SHA-256
     busier: float = 1.0
-    """By how much all spreads are stretched: steps that were timed but not traced show how loaded
-    the machine was otherwise."""
+    """By how much all spreads are stretched: steps of the sources that were timed, over those that
+    were traced too. That other runs differ from the traced steps likewise is assumed."""
     model: Mapping[str, int] = field(default_factory=dict)
     """Of real layers: width, sequence, microbatch, heads."""
 

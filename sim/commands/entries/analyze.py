@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.options import Json, path
+from sim.commands.options import Json, target
 
 EXAMPLE = "Example: traincast analyze traces/rank0.json.gz traces/rank1.json.gz --step 3"
 
@@ -41,14 +41,8 @@ def command(
     instance: Annotated[
         int, typer.Option(metavar="N", min=0, help="Which one of that name, from 0.")
     ] = 0,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", parser=path, help="Draw the timeline and critical path."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", parser=path, help="Write report.html, to look around, here."),
-    ] = None,
+    plot: Annotated[Path | None, target("FILE", "Draw the timeline and critical path.")] = None,
+    out: Annotated[Path | None, target("DIR", "Write report.html, to look around, here.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Show all rows of all tables.")] = False,
     json: Json = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.options import Json, RecipeFile, Settings, load, path
+from sim.commands.options import Json, RecipeFile, Settings, load, target
 
 EXAMPLE = "Example: traincast compare recipe.toml --schedules all --out out"
 
@@ -28,12 +28,7 @@ def command(
     ] = None,
     set_: Settings = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            parser=path,
-            help="Write compare.html, compare.png and frontier.png here.",
-        ),
+        Path | None, target("DIR", "Write compare.html, compare.png and frontier.png here.")
     ] = None,
     json: Json = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.options import Json, path
+from sim.commands.options import Json, target
 
 EXAMPLE = "Example: traincast diff out/timeline.json.gz recipe.toml --plot diff.png"
 
@@ -17,14 +17,8 @@ def command(
         Path, typer.Argument(help="A timeline.json.gz, a trace, or a recipe.", metavar="A")
     ],
     after: Annotated[Path, typer.Argument(help="Likewise.", metavar="B")],
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", parser=path, help="Draw the waterfall, such as a .png."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", parser=path, help="Write diff.html, both timelines, here."),
-    ] = None,
+    plot: Annotated[Path | None, target("FILE", "Draw the waterfall, such as a .png.")] = None,
+    out: Annotated[Path | None, target("DIR", "Write diff.html, both timelines, here.")] = None,
     json: Json = False,
 ) -> None:
     """Compare two timelines: which causes make the step longer, and which ops changed."""

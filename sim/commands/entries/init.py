@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.options import Json, path
+from sim.commands.options import Json, target
 
 EXAMPLE = "Example: traincast init config.json dgx_h100 --gpus 16 --out recipe.toml"
 
@@ -22,9 +22,7 @@ def command(
     gpus: Annotated[
         int | None, typer.Option(min=1, help="GPUs of the job; as many as it needs unless given.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", parser=path, help="Where to write the recipe.")
-    ] = None,
+    out: Annotated[Path | None, target("FILE", "Where to write the recipe.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
     json: Json = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.options import Json, path
+from sim.commands.options import Json, target
 
 EXAMPLE = 'Example: traincast replay traces/ --what-if "remove stragglers"'
 
@@ -34,10 +34,7 @@ def command(
     window: Annotated[
         str | None, typer.Option(metavar="A:B", help="Seconds of the recording.")
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", parser=path, help="Write the replayed timeline here."),
-    ] = None,
+    out: Annotated[Path | None, target("FILE", "Write the replayed timeline here.")] = None,
     what_if: Annotated[
         list[str] | None,
         typer.Option(

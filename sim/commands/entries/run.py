@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sim.commands.options import Json, RecipeFile, Settings, load, path
+from sim.commands.options import Json, RecipeFile, Settings, load, target
 
 EXAMPLE = "Example: traincast run recipe.toml --set parallelism.tp=4 --out out"
 
@@ -16,12 +16,7 @@ def command(
     recipe: RecipeFile,
     set_: Settings = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            parser=path,
-            help="Write summary, page, trace, pictures and complete recipe here.",
-        ),
+        Path | None, target("DIR", "Write summary, page, trace, pictures and complete recipe here.")
     ] = None,
     json: Json = False,
     ranks: Annotated[
@@ -61,72 +56,47 @@ def command(
     job = load(recipe, set_)
     left_out = ignored.warn(recipe)
     some_ranks = None if ranks is None else values.ranks(ranks, job.cluster.gpus)
+    from sim.commands import blame, tables, what_ifs
+    from sim.commands.progress import progress
+    from sim.runs import run as simulate
+
     if out:
         from traces import folder
 
         folder.check(out)
         if stragglers:
-            from sim.commands import blame
-
             output.replaceable(out / blame.PICTURE)
-    from sim.commands import tables
-    from sim.commands.progress import progress
-    from sim.runs import run as simulate
-
+    more: dict[str, Any] = {}
     with progress() as report:
         result = simulate(
             job,
             report=report,
             prepared=lambda graph: values.simulated(some_ranks, graph.ranks().tolist()),
         )
-        changed = _what_if(result, what_if, report)
-        blamed = _blame(result, report) if stragglers else {}
-        files = _write(result, out, some_ranks, some_time, report) if out else None
-        drawn = _draw_blame(result, blamed, out) if out and blamed else []
+        if what_if:
+            report("what if", 0, 0)
+            more["what_if"] = what_ifs.figures(result, what_if)
+        if stragglers:
+            more["stragglers"] = blame.figures(result, report)
+        if out:
+            files = folder.write(result, out, some_ranks, some_time, report)
+            drawn = (
+                [blame.draw(more["stragglers"], out, str(result.recipe.model.name))]
+                if stragglers
+                else []
+            )
         report("summary", 0, 0)
         summary = result.summary
     memory, capacity = summary["memory"], result.cluster.gpu.memory
     if json:
-        more = {**({"what_if": changed} if changed else {}), **blamed}
         output.print_json({**summary, **left_out, **more})
         tables.warn_overflow(memory, capacity)
         return
     tables.show_summary(summary, capacity)
-    if changed:
-        from sim.commands import what_ifs
-
-        what_ifs.show(summary["step_time_s"], changed)
-    if blamed:
-        from sim.commands import blame
-
-        blame.show(blamed["stragglers"])
-    if files:
+    if what_if:
+        what_ifs.show(summary["step_time_s"], more["what_if"])
+    if stragglers:
+        blame.show(more["stragglers"])
+    if out:
         tables.show_files([*files.paths, *drawn])
         tables.show_traced(files.traced, len(result.timeline.graph))
-
-
-def _write(result: Any, out: Path, ranks: Any, window: Any, report: Any) -> Any:
-    from traces.folder import write
-
-    return write(result, out, ranks, window, report)
-
-
-def _what_if(result: Any, edits: list[str] | None, report: Any) -> list[dict[str, Any]]:
-    if not edits:
-        return []
-    from sim.commands import what_ifs
-
-    report("what if", 0, 0)
-    return what_ifs.figures(result, edits)
-
-
-def _blame(result: Any, report: Any) -> dict[str, Any]:
-    from sim.commands import blame
-
-    return {"stragglers": blame.figures(result, report)}
-
-
-def _draw_blame(result: Any, blamed: dict[str, Any], out: Path) -> list[Path]:
-    from sim.commands import blame
-
-    return [blame.draw(blamed["stragglers"], out, str(result.recipe.model.name))]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.options import Json, path
+from sim.commands.options import Json, target
 
 EXAMPLE = "Example: traincast schedule one_f_one_b --ranks 4 --microbatches 8"
 
@@ -51,14 +51,8 @@ def command(
         str,
         typer.Option(help="Streams of messages: direction, pair or batched.", metavar="POLICY"),
     ] = "direction",
-    csv: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", parser=path, help="Write the order as torch's CSV."),
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", parser=path, help="Draw the timeline, such as a .png."),
-    ] = None,
+    csv: Annotated[Path | None, target("FILE", "Write the order as torch's CSV.")] = None,
+    plot: Annotated[Path | None, target("FILE", "Draw the timeline, such as a .png.")] = None,
     json: Json = False,
 ) -> None:
     """Run a pipeline schedule or an order by itself: makespan, bubble, activations, order."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.options import Json, RecipeFile, Settings, path
+from sim.commands.options import Json, RecipeFile, Settings, target
 
 EXAMPLE = (
     "Example: traincast sweep recipe.toml --vary perturbations[0].compute=1.0,1.1,1.3"
@@ -23,16 +23,10 @@ def command(
             metavar="KEY=V1,V2", help="Values of a key; several times for all combinations."
         ),
     ],
-    out: Annotated[
-        Path,
-        typer.Option(metavar="FILE", parser=path, help="Parquet file; rows that it has are kept."),
-    ],
+    out: Annotated[Path, target("FILE", "Parquet file; rows that it has are kept.")],
     set_: Settings = None,
     jobs: Annotated[int, typer.Option(metavar="N", help="Processes; -1 is one for each CPU.")] = -1,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", parser=path, help="Draw step time against a key."),
-    ] = None,
+    plot: Annotated[Path | None, target("FILE", "Draw step time against a key.")] = None,
     x: Annotated[
         str | None,
         typer.Option("--x", metavar="KEY", help="That key; the first with numbers unless given."),

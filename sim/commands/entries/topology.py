@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.options import Json
+from sim.commands.options import Json, target
 
 EXAMPLE = "Example: traincast topology dgx_h100 --gpus 64"
 
@@ -17,9 +17,7 @@ def command(
     gpus: Annotated[
         int | None, typer.Option(min=1, help="GPUs in use; one node unless given.")
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the machine, such as a .png.")
-    ] = None,
+    plot: Annotated[Path | None, target("FILE", "Draw the machine, such as a .png.")] = None,
     json: Json = False,
 ) -> None:
     """Show a machine: its GPU, links and routes."""

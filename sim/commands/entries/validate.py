@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.options import Json, path
+from sim.commands.options import Json, target
 
 EXAMPLE = (
     "Example: traincast validate korthikanti2022_table4;"
@@ -24,10 +24,7 @@ def command(
             metavar="[SET]...",
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", parser=path, help="Write the tables as Markdown."),
-    ] = None,
+    out: Annotated[Path | None, target("FILE", "Write the tables as Markdown.")] = None,
     calibrate: Annotated[
         list[Path] | None,
         typer.Option(
@@ -37,14 +34,10 @@ def command(
         ),
     ] = None,
     freeze: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Recorded: write the fitted costs there, and stop."),
+        Path | None, target("FOLDER", "Recorded: write the fitted costs there, and stop.")
     ] = None,
     plot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", parser=path, help="Recorded: draw one run above its prediction."
-        ),
+        Path | None, target("FILE", "Recorded: draw one run above its prediction.")
     ] = None,
     draws: Annotated[
         int, typer.Option(metavar="N", help="Recorded: steps with costs drawn at random.")
@@ -53,15 +46,15 @@ def command(
     json: Json = False,
 ) -> None:
     """Predict published figures of real runs, or recorded runs, and say how far off that is."""
-    from sim.commands import errors, output, recorded
+    from sim.commands import errors, output, recorded_errors
     from sim.commands.tables import show_files
 
     if tables and tables[0] == "recorded":
         if freeze:
-            show_files(recorded.freeze(calibrate or [], freeze))
+            show_files(recorded_errors.freeze(calibrate or [], freeze))
             return
-        found = recorded.validate(tables[1:], calibrate or [], plot, out, draws, seed)
-        output.print_json(found) if json else recorded.show_recorded(found)
+        found = recorded_errors.validate(tables[1:], calibrate or [], plot, out, draws, seed)
+        output.print_json(found) if json else recorded_errors.show_recorded(found)
         return
     if calibrate or freeze or plot:
         raise ValueError("--calibrate, --freeze and --plot go with: traincast validate recorded")

@@ -142,7 +142,8 @@ def _ms(seconds: float) -> str:
 def _sentences(found: Figures) -> list[str]:
     out = [
         f"{of['name']}: mean error {of['mean']:.2%}, largest {of['max']:.2%} of {of['count']}; "
-        f"costs from {', '.join(of['sources'])}"
+        f"costs from {', '.join(of['sources'])}, stretched by {of['busier']:.3f} (without: mean "
+        f"error {of['mean_unstretched']:.2%}, largest {of['max_unstretched']:.2%})"
         for of in found["classes"]
     ]
     if not any(run["order_violations"] for run in found["runs"]):
@@ -167,6 +168,11 @@ def markdown(found: Figures, command: str) -> str:
         "Starts: the largest |error| of any compute's start against its median over the steps that",
         "were traced call by call (some of those timed), as a share of the step; in own step: with",
         "both starts as shares of their own step, since those traced were not as long as all.",
+        "",
+        "Costs are taken from traced steps and stretched, all alike, by one factor: what the timed",
+        "steps of the same source took beyond their stages, over what the traced ones did. It is",
+        "measured on the source alone; that it holds for other runs is assumed, and it was kept",
+        "with errors of such runs in view. What they are without it stands beside them.",
         "",
         *_table(_COLUMNS, [_cells(run) for run in found["runs"]]),
         "",
