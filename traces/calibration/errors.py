@@ -34,10 +34,8 @@ def solve(
     high: Sequence[float],
 ) -> Floats:  # fmt: skip
     """The arguments within bounds whose residuals have the least sum of squares."""
-    try:
-        from scipy.optimize import least_squares
-    except ImportError:
-        raise ValueError("scipy is not installed; install traincast[calibrate]") from None
+    from scipy.optimize import least_squares
+
     x: Floats = least_squares(off, start, bounds=(low, high), x_scale=np.array(start)).x
     return x
 
