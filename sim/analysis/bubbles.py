@@ -12,7 +12,7 @@ import pandas as pd
 from sim.analysis.activity import HOST, Activities, activities, by_rank
 from sim.analysis.idle import CAUSES, DRAIN, Idle, idle, starting
 from sim.analysis.intervals import first_come
-from sim.analysis.relations import Rows, binding, meetings
+from sim.analysis.relations import Rows, binding, meetings, needed
 from sim.graph import Floats
 from sim.timeline import Timeline
 
@@ -94,31 +94,6 @@ def _waited(
         k = np.minimum(np.searchsorted(moves[met], end), len(met) - 1)
         came = moves[met[k]] == end
         out[came] = arrival[met[k[came]]]
-    return out
-
-
-def needed(timeline: Timeline, needs: Rows, arrival: Rows, ops: Rows) -> Rows:
-    """What each op waited for last: on another rank if it waited for one at that instant.
-
-    Walks back over needs that take no time, as transfers on an ideal network; -1 for none.
-    """
-    rank, start, end = timeline.graph.rank, timeline.start, timeline.end
-    out = np.where(ops >= 0, needs[ops], -1)
-    open_, at = np.flatnonzero(ops >= 0), ops.copy()
-    for _ in range(len(needs)):
-        need = needs[at[open_]]
-        open_, need = open_[need >= 0], need[need >= 0]
-        if not len(open_):
-            break
-        came, home = arrival[need], rank[ops[open_]]
-        own = rank[need] == home
-        lags = own & (start[at[open_]] > end[need])
-        source = np.where(own, came, need)
-        abroad = ~lags & (rank[source] != home)
-        out[open_[abroad]] = source[abroad]
-        further = ~abroad & ~lags & (start[came] == end[need])
-        open_ = open_[further]
-        at[open_] = came[further]
     return out
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from sim.analysis.activity import COMPUTE, HOST, Activities, activities, by_rank, weights
 from sim.analysis.intervals import Intervals, complement, covering, first_come, union
-from sim.analysis.relations import Rows, binding, meetings
+from sim.analysis.relations import Rows, binding, meetings, needed
 from sim.analysis.steps import laps
 from sim.graph import Floats, Ints
 from sim.timeline import Timeline
@@ -87,8 +87,8 @@ def idle(timeline: Timeline) -> Idle:
     for rank, ops in by_rank(graph):
         pieces, cause, last = _rank(timeline, kinds, moves, ops, end)
         undecided = np.flatnonzero(cause == DEPENDENCY)
-        here = _caused_here(timeline, needs, arrival, last[undecided])
-        cause[undecided[here]] = LAG
+        need = needed(timeline, needs, arrival, last[undecided])
+        cause[undecided[(need < 0) | (graph.rank[need] == rank)]] = LAG
         cause[undecided[_launches(timeline, kinds, needs, last[undecided])]] = LAUNCH
         rows.append((np.full(len(cause), rank, np.int32), *pieces, cause))
     empty = (np.empty(0, np.int32), np.empty(0), np.empty(0), np.empty(0, np.int16))
@@ -160,27 +160,3 @@ def _launches(timeline: Timeline, kinds: Activities, needs: Rows, ops: Rows) -> 
     need = needs[ops[out]]
     out[out] = (need >= 0) & (kinds.code[need] == kinds.names.index(HOST))
     return out
-
-
-def _caused_here(timeline: Timeline, needs: Rows, arrival: Rows, ops: Rows) -> NDArray[np.bool_]:
-    """Whether each op waited for nothing on another rank just before it started.
-
-    Walks back over needs that take no time, as transfers on an ideal network.
-    """
-    rank, start, end = timeline.graph.rank, timeline.start, timeline.end
-    home = rank[ops]
-    here = np.ones(len(ops), bool)
-    open_ = np.flatnonzero(ops >= 0)
-    at = ops.copy()
-    while len(open_):
-        need = needs[at[open_]]
-        open_, need = open_[need >= 0], need[need >= 0]
-        came = arrival[need]
-        own = rank[need] == home[open_]
-        lags = own & (start[at[open_]] > end[need])  # it had all of its own, and then a gap
-        abroad = ~lags & (~own | (rank[came] != home[open_]))
-        here[open_[abroad]] = False
-        further = ~abroad & ~lags & (start[came] == end[need])
-        open_ = open_[further]
-        at[open_] = came[further]
-    return here
