@@ -70,7 +70,8 @@ def stragglers(timeline: Timeline) -> Stragglers:
     pipelines = sorted({*replica[graph.ranks()].tolist()})
     by_replica = falling({k: kept(replica[graph.rank] == k) for k in pipelines})
     by_stage = falling({k: kept(graph.stage == k) for k in range(last + 1)})
-    worst = _worst(graph, replica, by_replica, by_stage)
+    scores = lesser(graph.rank, graph.stage, replica, by_stage, by_replica)
+    worst = tuple(falling(scores))[: math.ceil(len(scores) * WORST_SHARE)]
     return Stragglers(
         slowdown=float(base.mean() / least.mean()),
         by_step=falling(dict(zip(numbers, (base / least).tolist(), strict=True))),
@@ -129,20 +130,23 @@ def _ends(graph: Graph, timeline: Timeline) -> Floats:
     return np.asarray(ends, np.float64)
 
 
-def _worst(
-    graph: Graph,
+def lesser(
+    rank: NDArray[np.integer],
+    stage: NDArray[np.integer],
     replica: NDArray[np.int64],
-    by_replica: Mapping[int, float],
     by_stage: Mapping[int, float],
-) -> tuple[int, ...]:
-    """The ranks by the lesser of the slowdowns of their replica and of their worst stage."""
-    scores: dict[int, float] = {}
-    for rank, stage in {*zip(graph.rank.tolist(), graph.stage.tolist(), strict=True)}:
-        if stage in by_stage:
-            score = min(by_stage[stage], by_replica[int(replica[rank])])
-            scores[rank] = max(score, scores.get(rank, 0.0))
-    number = math.ceil(len(scores) * WORST_SHARE)
-    return tuple(sorted(scores, key=lambda rank: (-scores[rank], rank))[:number])
+    by_replica: Mapping[int, float],
+) -> dict[int, float]:
+    """Of each rank the lesser of the slowdowns of its replica and of its worst stage, ascending.
+
+    ``rank`` and ``stage`` are those of ops, ``replica`` has a row per rank number.
+    """
+    out: dict[int, float] = {}
+    places = pd.DataFrame({"rank": rank, "stage": stage}).drop_duplicates().sort_values("rank")
+    for r, k in places.to_numpy().tolist():
+        if k in by_stage:
+            out[r] = max(min(by_stage[k], by_replica[int(replica[r])]), out.get(r, 0.0))
+    return out
 
 
 def falling(table: Mapping[Label, float]) -> dict[Label, float]:

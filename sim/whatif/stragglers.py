@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.analysis.steps import ends
-from sim.analysis.stragglers import falling
+from sim.analysis.stragglers import falling, lesser
 from sim.cluster import Cluster
 from sim.engine import simulate
 from sim.graph import Floats, Graph
@@ -99,7 +99,9 @@ def stragglers(
         if slow != 1.0 or label not in (LINKS, PAUSES):
             found.setdefault(table, {})[label] = slow
     by_stage, by_replica = _ints(found, "stage"), _ints(found, "replica")
-    by_rank = _ints(found, "rank") or _approximate(graph, job, by_stage, by_replica)
+    by_rank = _ints(found, "rank") or lesser(
+        graph.rank, stages(graph), _coordinate(job, 2), by_stage, by_replica
+    )
     return Blame(
         slowdown=float(base.sum() / best.sum()),
         ideal_s=float(best.mean()),
@@ -193,18 +195,6 @@ def _coordinate(job: Job, axis: int) -> NDArray[np.int64]:
 def _steps(timeline: Timeline) -> Floats:
     """Seconds of each step, from the end of the one before."""
     return np.diff(ends(timeline), prepend=timeline.start.min(initial=0.0))
-
-
-def _approximate(
-    graph: Graph, job: Job, by_stage: Mapping[int, float], by_replica: Mapping[int, float]
-) -> dict[int, float]:
-    """The lesser of the slowdowns of a rank's replica and its worst stage, as the study has it."""
-    replica, out = _coordinate(job, 2), dict[int, float]()
-    of_rank = np.unique(np.stack([graph.rank, stages(graph)]), axis=1)
-    for rank, stage in of_rank.T.tolist():
-        score = min(by_stage[stage], by_replica[int(replica[rank])])
-        out[rank] = max(score, out.get(rank, 0.0))
-    return out
 
 
 def _ints(found: Mapping[str, Mapping[int | str, float]], table: str) -> dict[int, float]:
