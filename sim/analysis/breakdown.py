@@ -15,7 +15,7 @@ from typing import TypedDict
 import numpy as np
 
 from sim.analysis.activity import COMPUTE, HOST, Activities, activities, by_rank, weights
-from sim.analysis.intervals import Intervals, complement, covered_before, first_come, union
+from sim.analysis.intervals import Intervals, complement, first_come, union, within
 from sim.analysis.relations import Rows, meetings
 from sim.graph import Floats, Ints
 from sim.timeline import Timeline
@@ -115,7 +115,7 @@ def _rank(timeline: Timeline, kinds: Activities, moves: Floats, ops: Rows) -> di
         "span": float(busy.end[-1] - busy.start[0]) if len(busy.start) else 0.0,
         "compute": compute.seconds(),
         "communication": communicates.seconds(),
-        "overlapped": float(_within(communicates, compute).sum()),
+        "overlapped": float(within(communicates, compute).sum()),
         "idle": complement(busy, float(low), float(high)).seconds(),
     }
     sizes = len(kinds.names)
@@ -132,14 +132,9 @@ def _rank(timeline: Timeline, kinds: Activities, moves: Floats, ops: Rows) -> di
 def _first(start: Floats, end: Floats, code: Rows, behind: Intervals, sizes: int) -> Floats:
     """Seconds by code that are not behind something else, each instant to whoever began first."""
     owner, pieces = first_come(start, end)
-    bare = pieces.end - pieces.start - _within(pieces, behind)
+    bare = pieces.end - pieces.start - within(pieces, behind)
     return np.bincount(code[owner], bare, sizes).astype(np.float64)
 
 
 def _both(one: Intervals, two: Intervals) -> tuple[Floats, Floats]:
     return np.append(one.start, two.start), np.append(one.end, two.end)
-
-
-def _within(pieces: Intervals, of: Intervals) -> Floats:
-    """Seconds of each piece that lie in the other set."""
-    return covered_before(of, pieces.end) - covered_before(of, pieces.start)

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sim.analysis.activity import COMPUTE, HOST, activities, by_rank
-from sim.analysis.intervals import covered_before, union
-from sim.analysis.overlap import exposed
+from sim.analysis.intervals import Intervals, union, within
 from sim.analysis.relations import meetings
 from sim.timeline import Timeline
 
@@ -31,8 +30,7 @@ def transfers(timeline: Timeline) -> pd.DataFrame:
         kernels = ops[kinds.code[ops] == kinds.names.index(COMPUTE)]
         mine = ops[kinds.code[ops] > kinds.names.index(HOST)]
         computing = union(timeline.start[kernels], timeline.end[kernels])
-        before, after = (covered_before(computing, at[mine]) for at in (moves, timeline.end))
-        hidden[mine] = after - before
+        hidden[mine] = within(Intervals(moves[mine], timeline.end[mine]), computing)
     op = np.flatnonzero(kinds.code > kinds.names.index(HOST))
     moving = timeline.end[op] - moves[op]
     hides = np.clip(hidden[op], 0.0, moving)  # sums of intervals are rounded
@@ -57,16 +55,3 @@ def by_dimension(of: pd.DataFrame) -> pd.DataFrame:
     sums = of.groupby(["rank", "dimension"], sort=True)[SECONDS].sum().reset_index()
     moving = sums["moving_s"].where(sums["moving_s"] > 0)
     return sums.assign(hidden_share=(sums["hidden_s"] / moving).fillna(1.0))
-
-
-def explained(timeline: Timeline, of: pd.DataFrame, most: int = 10) -> pd.DataFrame:
-    """The rows with most exposed seconds, with the cause and sentence of what prevented hiding."""
-    longest = of[of["exposed_s"] > 0].nlargest(most, "exposed_s", keep="first")
-    if longest.empty:
-        return longest.assign(cause="", sentence="")
-    found = {one.op: one for one in exposed(timeline, 0.999 * longest["exposed_s"].min())}
-    reasons = [found.get(op) for op in longest["op"]]
-    return longest.assign(
-        cause=[one.cause if one else "" for one in reasons],
-        sentence=[one.sentence if one else "" for one in reasons],
-    ).reset_index(drop=True)

@@ -74,6 +74,11 @@ def covered_before(of: Intervals, instants: Floats) -> Floats:
     return np.where(k > 0, total[k] - over, 0.0)
 
 
+def within(pieces: Intervals, of: Intervals) -> Floats:
+    """Seconds of each piece that lie in the other set; pieces may overlap and come in any order."""
+    return covered_before(of, pieces.end) - covered_before(of, pieces.start)
+
+
 def covering(of: Intervals, instants: Floats) -> NDArray[np.int64]:
     """The row of the interval that holds each instant, -1 where none does."""
     k = np.searchsorted(of.start, instants, "right") - 1

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
+import pandas as pd
 
-from sim.analysis.activity import COMPUTE, HOST, activities, by_rank
-from sim.analysis.intervals import Intervals, covered_before, union
-from sim.analysis.relations import Rows, binding, meetings
+from sim.analysis.activity import COMPUTE
+from sim.analysis.hidden import transfers
+from sim.analysis.relations import Rows, binding
 from sim.graph import PHASES
 from sim.timeline import Timeline
 
@@ -36,30 +36,32 @@ class Exposed:
     sentence: str
 
 
-def exposed(timeline: Timeline, least: float = 0.0) -> list[Exposed]:
-    """All exposed communication of more than ``least`` seconds, the longest first."""
-    if not len(timeline.graph):
-        return []
-    kinds, needs = activities(timeline.graph), binding(timeline)
-    _, moves = meetings(timeline)
-    found = []
-    for _, ops in by_rank(timeline.graph):
-        code = kinds.code[ops]
-        kernels = ops[code == kinds.names.index(COMPUTE)]
-        computing = union(timeline.start[kernels], timeline.end[kernels])
-        transfers = ops[code > kinds.names.index(HOST)]
-        beside = _covered(computing, moves[transfers], timeline.end[transfers])
-        bare = timeline.end[transfers] - moves[transfers] - beside
-        for i, seconds, hidden in zip(
-            transfers.tolist(), bare.tolist(), beside.tolist(), strict=True
-        ):
-            if seconds > max(least, ROUNDING * (seconds + hidden)):
-                found.append(_why(timeline, needs, i, seconds, hidden))
+def exposed(timeline: Timeline) -> list[Exposed]:
+    """All exposed communication, the longest first."""
+    found = _reasons(timeline, _bare(transfers(timeline)))
     return sorted(found, key=lambda one: (-one.seconds, one.op))
 
 
-def _covered(of: Intervals, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    return covered_before(of, end) - covered_before(of, start)
+def explained(timeline: Timeline, of: pd.DataFrame, most: int = 10) -> pd.DataFrame:
+    """The rows of :func:`.transfers` most exposed, with the cause and sentence of what made it so.
+
+    ``of`` may be a part of them, such as one dimension.
+    """
+    longest = _bare(of).nlargest(most, "exposed_s", keep="first")
+    found = _reasons(timeline, longest)
+    return longest.assign(
+        cause=[one.cause for one in found], sentence=[one.sentence for one in found]
+    ).reset_index(drop=True)
+
+
+def _bare(of: pd.DataFrame) -> pd.DataFrame:
+    return of[of["exposed_s"] > ROUNDING * of["moving_s"]]
+
+
+def _reasons(timeline: Timeline, of: pd.DataFrame) -> list[Exposed]:
+    needs = binding(timeline)
+    columns = (of[name].tolist() for name in ("op", "exposed_s", "hidden_s"))
+    return [_why(timeline, needs, *row) for row in zip(*columns, strict=True)]
 
 
 def _why(timeline: Timeline, needs: Rows, op: int, seconds: float, hidden: float) -> Exposed:

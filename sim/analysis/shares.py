@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.analysis.activity import COMPUTE, COPY, HOST, activities, by_rank
-from sim.analysis.intervals import Intervals, covered_before, union
+from sim.analysis.intervals import union, within
 from sim.timeline import Timeline
 
 
@@ -55,7 +55,7 @@ def _shares(
     span = float(end.max() - start.min())
     busy, compute = union(start, end), union(start[computes], end[computes])
     moving = union(start[transfers], end[transfers])
-    both = _common(moving, compute)
+    both = float(within(moving, compute).sum())
     whole = span or 1.0
     return Shares(
         rank,
@@ -65,8 +65,3 @@ def _shares(
         (busy.seconds() - compute.seconds()) / whole,
         both / moving.seconds() if len(moving.start) else 0.0,
     )
-
-
-def _common(one: Intervals, two: Intervals) -> float:
-    """Seconds in both."""
-    return float((covered_before(two, one.end) - covered_before(two, one.start)).sum())
