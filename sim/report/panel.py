@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sim.analysis.activity import COMPUTE, activities
 from sim.analysis.memory import Curve
 from sim.analysis.relations import binding, meetings
-from sim.graph import Graph
+from sim.graph import Floats, Graph
 from sim.report.found import categories, of_bubbles, of_memory, of_path
 from sim.report.looks import looks
 from sim.report.merge import MOST, Blocks, blocks, some_ranks
@@ -63,10 +63,11 @@ def pack(panel: Panel, packer: Packer, most: int = MOST) -> dict[str, Any]:
     clock = ticks(zero, zero + timeline.seconds)
     where = np.full(len(graph), -1, np.int64)  # the block of each op
     where[found.order] = np.repeat(np.arange(len(found)), found.counts)
+    last, moves = meetings(timeline)
     columns = {
-        **_times(timeline, found, clock),
+        **_times(timeline, moves, found, clock),
         **_facts(graph, found, look),
-        **_causes(timeline, found, where),
+        **_causes(timeline, last, found, where),
         **_partners(graph, found, where),
         **of_path(panel.path, where, clock),
         **of_bubbles(panel.bubbles, where, clock, kept),
@@ -114,7 +115,7 @@ def _rows(graph: Graph, found: Blocks, kept: NDArray[np.int32]) -> list[dict[str
     ]
 
 
-def _times(timeline: Timeline, found: Blocks, clock: Ticks) -> dict[str, Any]:
+def _times(timeline: Timeline, moves: Floats, found: Blocks, clock: Ticks) -> dict[str, Any]:
     """Start, end, since when data moves, and the share of a merged block that ops fill."""
     order, begins = found.order, found.begins[:-1]
     if not len(begins):
@@ -122,12 +123,12 @@ def _times(timeline: Timeline, found: Blocks, clock: Ticks) -> dict[str, Any]:
     seconds = np.add.reduceat(timeline.end[order] - timeline.start[order], begins)
     start = timeline.start[order[begins]]
     end = np.maximum.reduceat(timeline.end[order], begins)
-    moves = np.minimum.reduceat(meetings(timeline)[1][order], begins)
+    moving = np.minimum.reduceat(moves[order], begins)
     span = np.maximum(end - start, 1e-300)
     return {
         "start": clock.of(start),
         "end": clock.of(end),
-        "moves": clock.of(np.minimum(moves, end)),
+        "moves": clock.of(np.minimum(moving, end)),
         "busy": np.rint(np.minimum(seconds / span, 1.0) * 200).astype(np.int64),
         "count": found.counts,
     }
@@ -145,13 +146,13 @@ def _facts(graph: Graph, found: Blocks, look: Rows) -> dict[str, Any]:
     }
 
 
-def _causes(timeline: Timeline, found: Blocks, where: Rows) -> dict[str, Any]:
+def _causes(timeline: Timeline, last: Rows, found: Blocks, where: Rows) -> dict[str, Any]:
     """The block whose end let each start, and the one that came last to its meeting; -1: none."""
     first = found.order[found.begins[:-1]]
-    need, last = binding(timeline)[first], meetings(timeline)[0][first]
+    need, came = binding(timeline)[first], last[first]
     return {
         "need": np.where(need >= 0, where[need], -1),
-        "last": np.where(last != first, where[last], -1),
+        "last": np.where(came != first, where[came], -1),
     }
 
 
