@@ -18,14 +18,12 @@ def roofline(timeline: Timeline) -> pd.DataFrame:
     known duration, as recordings have, does not say its FLOPs and is left out.
     """
     graph = timeline.graph
-    works = [k for k, work in enumerate(graph.works) if isinstance(work, Compute)]
     count = np.bincount(graph.work, minlength=len(graph.works))
     total = np.bincount(graph.work, timeline.end - timeline.start, len(graph.works))
     first = np.full(len(graph.works), -1)
     first[graph.work[::-1]] = np.arange(len(graph))[::-1]  # of ops with one work, the first stays
     rows = []
-    for k in works:
-        work = graph.works[k]
+    for k, work in enumerate(graph.works):
         if not isinstance(work, Compute) or not count[k]:
             continue
         name = graph.names[graph.name[first[k]]]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sim.plots.style import UNITS, figure, unit_for
@@ -53,23 +55,15 @@ def waterfall(
     axes.set_ylabel(scale_name)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(title, fontsize=11, loc="left", parse_math=False)
-    _zoom(axes, [before, after, *_levels(before, shown)], scale)
+    _zoom(axes, [after, *accumulate(shown.values(), initial=before)], scale)
     return made
 
 
-def _levels(before: float, parts: Mapping[str, float]) -> list[float]:
-    out, level = [], before
-    for value in parts.values():
-        level += value
-        out.append(level)
-    return out
-
-
-def _zoom(axes: object, levels: list[float], scale: float) -> None:
+def _zoom(axes: Axes, levels: list[float], scale: float) -> None:
     """Begin the axis above zero, and say so, where all bars would look alike."""
     low, high = min(levels) * scale, max(levels) * scale
     if high > low > 0.8 * high:
-        axes.set_ylim(low - (high - low) * 0.35, high + (high - low) * 0.12)  # type: ignore[attr-defined]
-        axes.set_xlabel("the axis does not begin at zero", fontsize=8)  # type: ignore[attr-defined]
+        axes.set_ylim(low - (high - low) * 0.35, high + (high - low) * 0.12)
+        axes.set_xlabel("the axis does not begin at zero", fontsize=8)
     else:
-        axes.set_ylim(0, high * 1.1)  # type: ignore[attr-defined]
+        axes.set_ylim(0, high * 1.1)
