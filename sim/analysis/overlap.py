@@ -36,9 +36,10 @@ class Exposed:
     sentence: str
 
 
-def exposed(timeline: Timeline) -> list[Exposed]:
-    """All exposed communication, the longest first."""
-    found = _reasons(timeline, _bare(transfers(timeline)))
+def exposed(timeline: Timeline, least: float = 0.0) -> list[Exposed]:
+    """All exposed communication of more than ``least`` seconds, the longest first."""
+    bare = _bare(transfers(timeline))
+    found = _reasons(timeline, bare[bare["exposed_s"] > least])
     return sorted(found, key=lambda one: (-one.seconds, one.op))
 
 
