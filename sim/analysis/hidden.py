@@ -45,7 +45,7 @@ def transfers(timeline: Timeline) -> pd.DataFrame:
             "waiting_s": moves[op] - timeline.start[op],
             "moving_s": moving,
             "hidden_s": hides,
-            "exposed_s": moving - hides,
+            "exposed_s": np.maximum(moving - hidden[op], 0.0),
         }
     )
 
