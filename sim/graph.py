@@ -313,6 +313,15 @@ def offsets(counts: Sequence[int] | NDArray[np.integer]) -> Ints:
     return out
 
 
+def owners(start: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Which row each entry belongs to, of rows that begin there (n + 1): op of wait, op of part.
+
+    >>> owners(offsets([2, 0, 1])).tolist()
+    [0, 0, 2]
+    """
+    return np.repeat(np.arange(len(start) - 1), np.diff(start))
+
+
 def _distinct(values: Sequence[T]) -> tuple[tuple[T, ...], Ints]:
     table: dict[T, int] = {}
     rows = np.array([table.setdefault(value, len(table)) for value in values], np.int32)

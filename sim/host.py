@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.graph import Fixed, Graph, offsets
+from sim.graph import Fixed, Graph, offsets, owners
 
 HOST = "host"
 
@@ -75,7 +75,7 @@ def _waits(graph: Graph, waited: NDArray[np.bool_]) -> dict[str, Any]:
     on = np.empty(start[-1], np.int32)
     lag = np.zeros(start[-1])
     old = np.arange(len(graph.wait_on))
-    owner = np.repeat(np.arange(n), np.diff(graph.wait_start))
+    owner = owners(graph.wait_start)
     row = start[2 * owner + 1] + old - graph.wait_start[owner]
     on[row], lag[row] = 2 * graph.wait_on + 1, graph.wait_lag
     on[start[2::2] - 1] = 2 * np.arange(n)

@@ -18,7 +18,7 @@ import orjson
 
 from sim.analysis.relations import previous
 from sim.files import replacing
-from sim.graph import PHASES, Communication, Compute, Copy, Graph, Work
+from sim.graph import PHASES, Communication, Compute, Copy, Graph, Work, owners
 from sim.timeline import Timeline, dimension
 from traces.chakra_read import read, recognises
 from traces.chakra_schema import (
@@ -41,7 +41,7 @@ def write(timeline: Timeline, folder: Path | str, prefix: str = "rank") -> list[
     Raises ValueError when an op waits for another rank's, which Chakra has no place for.
     """
     graph = timeline.graph
-    owner = np.repeat(np.arange(len(graph)), np.diff(graph.wait_start))
+    owner = owners(graph.wait_start)
     if (graph.rank[owner] != graph.rank[graph.wait_on]).any():
         raise ValueError("Chakra traces cannot say that an op waits for an op of another rank")
     members: list[list[int]] = [[] for _ in graph.part_work]

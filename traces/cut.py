@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.graph import Floats, Graph, Ints, offsets
+from sim.graph import Floats, Graph, Ints, offsets, owners
 from sim.timeline import Timeline
 from traces.recording import Selection
 
@@ -69,7 +69,7 @@ def subgraph(graph: Graph, kept: Flags) -> Graph:
     rows &= kept[graph.wait_on]
     members, part_start = _rows(graph.part_start, kept)
     changes, memory_start = _rows(graph.memory_start, kept)
-    wait_start = offsets(np.bincount(_owner(graph.wait_start)[rows], minlength=len(graph))[kept])
+    wait_start = offsets(np.bincount(owners(graph.wait_start)[rows], minlength=len(graph))[kept])
     parts, part = np.unique(graph.part[members], return_inverse=True)
     columns: dict[str, Any] = {name: getattr(graph, name)[kept] for name in PER_OP}
     used, work = np.unique(
@@ -93,10 +93,6 @@ def subgraph(graph: Graph, kept: Flags) -> Graph:
         memory_at_end=graph.memory_at_end[changes],
         **columns,
     )
-
-
-def _owner(start: Ints) -> NDArray[np.int64]:
-    return np.repeat(np.arange(len(start) - 1), np.diff(start))
 
 
 def _rows(start: Ints, kept: Flags) -> tuple[Flags, Ints]:

@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sim.analysis.relations import previous
-from sim.graph import Floats, Graph
+from sim.graph import Floats, Graph, owners
 from sim.timeline import Timeline
 from traces.recording import Recording
 
@@ -44,7 +44,7 @@ def anchored(recording: Recording) -> Graph:
     """The graph with every gap as recorded: each step, by itself, replays as it ran."""
     graph = recording.timeline.graph
     gap = latest(recording.timeline).gap
-    return replace(graph, lag=gap, wait_lag=gap[_owner(graph)])
+    return replace(graph, lag=gap, wait_lag=gap[owners(graph.wait_start)])
 
 
 def modelled(recording: Recording) -> Graph:
@@ -64,7 +64,7 @@ def modelled(recording: Recording) -> Graph:
     return replace(
         graph,
         lag=np.where(odd, uneven.lag, even.lag),
-        wait_lag=np.where(odd[_owner(graph)], uneven.wait_lag, even.wait_lag),
+        wait_lag=np.where(odd[owners(graph.wait_start)], uneven.wait_lag, even.wait_lag),
     )
 
 
@@ -94,7 +94,7 @@ def with_gaps(graph: Graph, gaps: Gaps) -> Graph:
     before = np.full(len(graph), NOTHING)
     later, earlier = _stream_edges(graph)
     before[later] = graph.name[earlier]
-    owner = _owner(graph)
+    owner = owners(graph.wait_start)
     crosses = graph.step[owner] != graph.step[graph.wait_on]
     waited = np.where(crosses, NOTHING, graph.name[graph.wait_on])
     return replace(
@@ -107,7 +107,7 @@ def with_gaps(graph: Graph, gaps: Gaps) -> Graph:
 def latest(timeline: Timeline) -> Latest:
     """The op whose end each op waited for last, and the gap behind it (never negative)."""
     graph, n = timeline.graph, len(timeline.graph)
-    owner = _owner(graph)
+    owner = owners(graph.wait_start)
     inside = graph.step[owner] == graph.step[graph.wait_on]
     on_stream = _stream_edges(graph)
     later = np.concatenate([owner[inside], on_stream[0]])
@@ -146,11 +146,6 @@ def _stream_edges(graph: Graph) -> tuple[Longs, Longs]:
     before = previous(graph)
     later = np.flatnonzero((before >= 0) & (graph.step == graph.step[before]))
     return later, before[later]
-
-
-def _owner(graph: Graph) -> Longs:
-    """The op to which each wait belongs."""
-    return np.repeat(np.arange(len(graph)), np.diff(graph.wait_start))
 
 
 def _lookup(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sim.analysis.activity import HOST, activities
 from sim.analysis.relations import previous
-from sim.graph import Fixed, Floats, Graph, offsets
+from sim.graph import Fixed, Floats, Graph, offsets, owners
 from sim.timeline import Timeline
 from traces.lags import last_need
 from traces.recording import Recording
@@ -68,7 +68,7 @@ def _is_host(graph: Graph) -> NDArray[np.bool_]:
 def _typical(timeline: Timeline, host: NDArray[np.bool_]) -> Graph:
     """Replace the lags of GPU ops that the host launched by typical ones."""
     graph, start, end = timeline.graph, timeline.start, timeline.end
-    later = np.repeat(np.arange(len(graph)), np.diff(graph.wait_start))
+    later = owners(graph.wait_start)
     launched = np.zeros(len(graph), np.bool_)
     launched[later[host[graph.wait_on]]] = True
     some = launched & ~host

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sim.analysis.activity import HOST
 from sim.analysis.stragglers import equal
-from sim.graph import Fixed, Floats, Graph
+from sim.graph import Fixed, Floats, Graph, owners
 from sim.longest import Seconds
 from sim.timeline import Timeline, dimension, kind
 
@@ -28,7 +28,7 @@ def across_ranks(graph: Graph) -> Graph:
     seconds = np.array([of.seconds if isinstance(of, Fixed) else 0.0 for of in graph.works])
     alone = np.diff(graph.part_start) == 0
     level = _means(group, seconds[graph.work])
-    owner = np.repeat(np.arange(len(graph)), np.diff(graph.wait_start))
+    owner = owners(graph.wait_start)
     nth = np.arange(len(owner)) - graph.wait_start[owner]
     waits = nth + (int(nth.max(initial=0)) + 1) * group[owner]
     return replace(

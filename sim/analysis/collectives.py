@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from sim.analysis.relations import meetings
-from sim.graph import Graph
+from sim.graph import Graph, owners
 from sim.timeline import Timeline, dimension
 
 
@@ -20,7 +20,7 @@ def collectives(timeline: Timeline) -> pd.DataFrame:
     ``transfer_s`` when data moves; ``longest_wait_s`` is the longest of one member.
     """
     graph = timeline.graph
-    op = np.repeat(np.arange(len(graph)), np.diff(graph.part_start))
+    op = owners(graph.part_start)
     if not len(op):
         return _frame([])
     moves = meetings(timeline)[1]

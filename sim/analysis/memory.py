@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.graph import Floats
+from sim.graph import Floats, owners
 from sim.timeline import Timeline
 
 
@@ -88,7 +88,7 @@ def _peak(timeline: Timeline, rank: int, rows: Changes) -> Peak:
 def changes(timeline: Timeline) -> Iterator[tuple[int, Changes]]:
     """Every simulated rank, ascending, and what it allocates and frees."""
     graph = timeline.graph
-    op = np.repeat(np.arange(len(graph)), np.diff(graph.memory_start))
+    op = owners(graph.memory_start)
     seconds = np.where(graph.memory_at_end, timeline.end[op], timeline.start[op])
     rank = graph.rank[op]
     order = np.lexsort((graph.memory_bytes > 0, seconds, rank))

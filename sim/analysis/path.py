@@ -16,7 +16,7 @@ import pandas as pd
 from sim.analysis.activity import COMPUTE, COPY, HOST, activities
 from sim.analysis.critical_path import walk
 from sim.analysis.slack import part_times
-from sim.graph import Communication, Graph, Work
+from sim.graph import Communication, Graph, Work, owners
 from sim.timeline import Timeline, dimension, kind
 
 LAUNCH, LAG, STRAGGLER = "launch", "lag", "straggler"
@@ -117,7 +117,7 @@ def _late(timeline: Timeline, pieces: pd.DataFrame) -> list[tuple[float, float, 
     part = pieces["part"].to_numpy()
     met = part >= 0
     met[met] = collective[graph.part_work[part[met]]]
-    member = np.repeat(np.arange(len(graph)), np.diff(graph.part_start))
+    member = owners(graph.part_start)
     rows = np.flatnonzero(np.isin(graph.part, part[met]))
     rows = rows[np.lexsort((timeline.start[member[rows]], graph.part[rows]))]
     parts, first, size = np.unique(graph.part[rows], return_index=True, return_counts=True)

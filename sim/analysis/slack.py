@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 from sim.analysis.relations import Rows, previous
-from sim.graph import Fixed, Floats
+from sim.graph import Fixed, Floats, owners
 from sim.timeline import Timeline
 
 
@@ -70,7 +70,7 @@ def _needs(timeline: Timeline, end_node: Rows) -> _Edges:
     graph, start, end = timeline.graph, timeline.start, timeline.end
     before = previous(graph)
     later = np.flatnonzero(before >= 0)
-    target = np.append(later, np.repeat(np.arange(len(graph)), np.diff(graph.wait_start)))
+    target = np.append(later, owners(graph.wait_start))
     source = np.append(before[later], graph.wait_on)
     lag = np.append(graph.lag[later], graph.wait_lag)
     zero = np.where(before < 0, start - graph.lag, np.inf)  # the first of a stream lags behind 0 s
@@ -81,7 +81,7 @@ def _needs(timeline: Timeline, end_node: Rows) -> _Edges:
 def _parts(timeline: Timeline, end_node: Rows, first_part: int) -> tuple[_Edges, _Edges]:
     """From members' starts to their part, and from the part to their ends."""
     graph, start, end = timeline.graph, timeline.start, timeline.end
-    op, part = np.repeat(np.arange(len(graph)), np.diff(graph.part_start)), graph.part
+    op, part = owners(graph.part_start), graph.part
     begin, ended = part_times(timeline)
     node = first_part + part.astype(np.int64)
     gap = _explained(op, end[op] - graph.part_tail - ended[part], np.full(len(graph), np.inf))
@@ -94,7 +94,7 @@ def part_times(timeline: Timeline) -> tuple[Floats, Floats]:
     It ends with the first of its members; if its seconds are known, no later than that.
     """
     graph = timeline.graph
-    op = np.repeat(np.arange(len(graph)), np.diff(graph.part_start))
+    op = owners(graph.part_start)
     begin = np.full(len(graph.part_work), -np.inf)
     ended = np.full(len(graph.part_work), np.inf)
     np.maximum.at(begin, graph.part, timeline.start[op])

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sim.graph import Floats, Graph
+from sim.graph import Floats, Graph, owners
 from sim.longest import Paths, Seconds, taken
 from sim.timeline import Timeline, dimension
 
@@ -90,7 +90,7 @@ def equal(timeline: Timeline) -> Seconds:
     communication = np.array([bool(dimension(work)) for work in graph.works])[graph.work]
     of_op = pd.Series(seconds.op).groupby(graph.name)
     op = np.where(communication, of_op.transform("median"), of_op.transform("mean"))
-    names = graph.name[_owner(graph)]
+    names = graph.name[owners(graph.part_start)]
     member = pd.Series(seconds.member).groupby(names).transform("median").to_numpy()
     return Seconds(op, member)
 
@@ -105,7 +105,7 @@ def replicas(graph: Graph) -> NDArray[np.int64]:
     ranks = graph.ranks()
     links: nx.Graph[int] = nx.Graph()
     links.add_nodes_from(ranks.tolist())
-    owner = graph.rank[_owner(graph)[rows]]
+    owner = graph.rank[owners(graph.part_start)[rows]]
     first = pd.Series(owner).groupby(graph.part[rows]).transform("first").to_numpy()
     links.add_edges_from({*zip(owner.tolist(), first.tolist(), strict=True)})
     out = np.full(int(ranks.max(initial=-1)) + 1, -1)
@@ -114,13 +114,9 @@ def replicas(graph: Graph) -> NDArray[np.int64]:
     return out
 
 
-def _owner(graph: Graph) -> NDArray[np.int64]:
-    return np.repeat(np.arange(len(graph)), np.diff(graph.part_start))
-
-
 def _mixed(graph: Graph, base: Seconds, other: Seconds, ops: Flags) -> Seconds:
     """The seconds of ``base``, and of ``other`` for these ops."""
-    members = ops[_owner(graph)]
+    members = ops[owners(graph.part_start)]
     return Seconds(np.where(ops, other.op, base.op), np.where(members, other.member, base.member))
 
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.graph import Graph
+from sim.graph import Graph, owners
 
 Longs = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -65,7 +65,7 @@ def _intervals(graph: Graph) -> tuple[Longs, Longs]:
     n = len(graph)
     kernel = (np.diff(graph.part_start) == 0) & _on_compute(graph)
     position = np.cumsum(kernel) - 1  # over all ranks: comparable within one rank
-    later = np.repeat(np.arange(n), np.diff(graph.wait_start))
+    later = owners(graph.wait_start)
     on = graph.wait_on
     same = graph.rank[later] == graph.rank[on]
     low, high = np.full(n, -1, np.int64), np.full(n, NEVER, np.int64)
@@ -96,9 +96,8 @@ def beside_compute(graph: Graph, is_kernel: Flags) -> Flags:
     waits for it; then the compute stream stands still meanwhile. (A rank that computes on several
     streams gets no such proof.) ``is_kernel`` is per op.
     """
-    n = len(graph)
     before, after = neighbours(graph, is_kernel)
-    later = np.repeat(np.arange(n), np.diff(graph.wait_start))
+    later = owners(graph.wait_start)
     waits_before, held = before < 0, after < 0
     waits_before[later[graph.wait_on == before[later]]] = True
     held[graph.wait_on[after[graph.wait_on] == later]] = True

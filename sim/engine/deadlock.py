@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.graph import Graph
+from sim.graph import Graph, owners
 
 Flags = NDArray[np.bool_]
 
@@ -41,7 +41,7 @@ def _needs(graph: Graph, head: int, started: Flags, ended: Flags) -> Iterator[in
         yield from (int(i) for i in graph.waits(head) if not ended[i])
         return
     parts = graph.parts(head)
-    owner = np.repeat(np.arange(len(graph)), np.diff(graph.part_start))
+    owner = owners(graph.part_start)
     for i in owner[np.isin(graph.part, parts)]:
         if not started[i]:
             yield int(i)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sim.engine.between import Flags, Longs
 from sim.engine.uses import Uses
-from sim.graph import Graph, Ints, offsets
+from sim.graph import Graph, Ints, offsets, owners
 
 Floats = NDArray[np.float64]
 Edges = tuple[Longs, Longs, Floats]  # later, earlier, seconds between
@@ -115,7 +115,7 @@ def _edges(graph: Graph, facts: Uses, moved: Flags, order: Ints, begins: Longs) 
     n = len(graph)
     position = np.empty(n, np.int64)
     position[order] = np.arange(n)
-    later = np.repeat(np.arange(n), np.diff(graph.wait_start))
+    later = owners(graph.wait_start)
     apart, before = _stream_order_lost(graph, facts, moved)
     later = position[np.concatenate([later, apart])]
     earlier = position[np.concatenate([graph.wait_on, before])]

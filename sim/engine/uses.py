@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.between import Between, Flags, Longs, beside_compute, single_compute_stream
-from sim.graph import Fixed, Graph, Ints, Work, offsets
+from sim.graph import Fixed, Graph, Ints, Work, offsets, owners
 from sim.hardware import Machine
 
 PLAIN, CHAIN, COMMUNICATION, MEETING = range(4)
@@ -40,7 +40,7 @@ class Uses:
 def uses(graph: Graph, machine: Machine) -> Uses:
     """Decide what may meet what."""
     n, n_parts = len(graph), len(graph.part_work)
-    row_op = np.repeat(np.arange(n), np.diff(graph.part_start))
+    row_op = owners(graph.part_start)
     row_work = graph.part_work[graph.part]
     member = np.lexsort((row_op, graph.part))
     members = np.bincount(graph.part, minlength=n_parts)

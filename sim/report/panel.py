@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sim.analysis.activity import COMPUTE, activities
 from sim.analysis.memory import Curve
 from sim.analysis.relations import binding, meetings
-from sim.graph import Floats, Graph
+from sim.graph import Floats, Graph, owners
 from sim.report.found import categories, of_bubbles, of_memory, of_path
 from sim.report.looks import looks
 from sim.report.merge import MOST, Blocks, blocks, some_ranks
@@ -161,7 +161,7 @@ def _partners(graph: Graph, found: Blocks, where: Rows) -> dict[str, Any]:
 
     Of merged blocks, which take part in too many, none are kept.
     """
-    member = np.repeat(np.arange(len(graph)), np.diff(graph.part_start))
+    member = owners(graph.part_start)
     block = where[member]
     single = (block >= 0) & (found.counts[np.maximum(block, 0)] == 1)
     part, block = graph.part[single], block[single]

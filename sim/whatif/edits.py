@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sim.analysis.activity import COMPUTE, COPY, HOST, activities
 from sim.analysis.links import tier
 from sim.cluster import Cluster
-from sim.graph import PHASES, Fixed, Graph, Ints, offsets
+from sim.graph import PHASES, Fixed, Graph, Ints, offsets, owners
 from sim.hardware import Machine
 from sim.timeline import dimension, kind
 from sim.whatif.equal import levelled
@@ -100,7 +100,7 @@ def scaled(graph: Graph, machine: Machine, ops: Flags, factor: float) -> tuple[G
 
     A factor of 0 makes them free: communication then takes neither SMs nor memory bandwidth.
     """
-    member = np.repeat(np.arange(len(graph)), np.diff(graph.part_start))
+    member = owners(graph.part_start)
     parts = np.zeros(len(graph.part_work), bool)
     parts[graph.part[ops[member]]] = True
     ops = ops.copy()
@@ -181,7 +181,7 @@ def with_capacity(machine: Machine, capacity: NDArray[np.float64]) -> Machine:
 def _speeds(machine: Machine, capacity: NDArray[np.float64]) -> NDArray[np.float64]:
     """Of each work alone: what the slowest of its links allows."""
     speed = np.full(len(machine.speed), np.inf)
-    work = np.repeat(np.arange(len(speed)), np.diff(machine.link_start))
+    work = owners(machine.link_start)
     loads = machine.coefficient > 0
     np.minimum.at(speed, work[loads], capacity[machine.link[loads]] / machine.coefficient[loads])
     return speed
