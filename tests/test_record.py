@@ -17,7 +17,15 @@ import pytest
 
 import schedules
 from traces import reading
-from traces.record import everything, pace, parallel, pipeline_file, pipelines, streams_run, workers
+from traces.record import (
+    everything,
+    pace,
+    parallel,
+    pipeline_file,
+    pipelines,
+    streams_pipeline,
+    workers,
+)
 
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch is not installed"
@@ -165,12 +173,12 @@ def alive(pid: int) -> bool:
 def test_steps_are_issued_to_streams_behind_what_they_need(name: str) -> None:
     plan = schedules.load(name)(4, 8)
     stages = len(schedules.stage_rank(plan))
-    order = streams_run.issued(plan)
+    order = streams_pipeline.issued(plan)
     for rank, steps in enumerate(schedules.flat(plan)):
         assert [step for at, step in order if at == rank] == steps
     done = set()
     for _, step in order:
-        assert streams_run.needed(step, stages) in {None, *done}
+        assert streams_pipeline.needed(step, stages) in {None, *done}
         done.add((step.stage, "F" if step.kind == "F" else "B", step.microbatch))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,8 @@ from sim.commands.options import Json, load, target
 from sim.commands.recorder import Out, command, milliseconds, plan_of, recorder, stem
 
 __all__ = ["recorder"]
+
+TERMINATED = 143  # 128 and the number of SIGTERM, as shells have it
 
 
 @recorder.command(epilog="Example: traincast record fake recipe.toml --out collectives.json")
@@ -74,18 +77,21 @@ def sweep(
     parts: Annotated[
         list[str],
         typer.Argument(
-            help="p2p, all_reduce, launch, memory, attention or gemm.", metavar="PART..."
+            help="p2p, all_reduce (between ranks); launch, memory, elementwise, attention, block "
+            "or gemm.",
+            metavar="PART...",
         ),
     ],
     out: Annotated[Path, target("FILE", "Where to write the rows, as JSON.")],
     ranks: Annotated[int, typer.Option(min=1, metavar="N", help="Processes.")] = 1,
     seconds: Annotated[float, typer.Option(metavar="S", help="Time for all parts.")] = 60.0,
     timeout: Annotated[float, typer.Option(metavar="S", help="Give up after so long.")] = 600.0,
+    json: Json = False,
 ) -> None:
     """Measure kernels and transfers by size."""
     from traces.record import sweep as sweeps
 
-    _write(context, out, lambda: sweeps.record(parts, ranks, seconds, timeout))
+    _write(context, out, lambda: sweeps.record(parts, ranks, seconds, timeout), json)
 
 
 @recorder.command(epilog="Example: traincast record streams one_f_one_b zb_v --out streams.json")
@@ -101,6 +107,7 @@ def streams(
         str, typer.Option(metavar="F=..,I=..,W=..", help="Milliseconds of the steps.")
     ] = "F=4,I=3,W=2",
     timeout: Annotated[float, typer.Option(metavar="S", help="Give up after so long.")] = 300.0,
+    json: Json = False,
 ) -> None:
     """On one GPU: what slows what beside it, and pipelines whose ranks are streams."""
     from traces.record import streams as pipelines_on_streams
@@ -110,7 +117,7 @@ def streams(
         raise ValueError("--virtual takes one number each for F, I and W on streams")
     plans = {stem(name): plan_of(name, ranks, microbatches, None, times) for name in names}
     one: dict[str, float] = times  # type: ignore[assignment]
-    _write(context, out, lambda: pipelines_on_streams.record(plans, one, timeout=timeout))
+    _write(context, out, lambda: pipelines_on_streams.record(plans, one, timeout=timeout), json)
 
 
 @recorder.command("all", epilog="Example: traincast record all --budget 600 --out recorded")
@@ -118,16 +125,34 @@ def all_(
     context: typer.Context,
     out: Out,
     budget: Annotated[float, typer.Option(min=30, metavar="S", help="Seconds for all.")] = 600.0,
+    json: Json = False,
 ) -> None:
     """Record all that this machine can show; what it cannot is named in DIR/result.json."""
-    from sim.commands import tables
+    import json as text
+
+    from sim.commands import output, tables
     from traces.record import everything
 
-    tables.show_files([everything.record(out, budget, command(context))])
+    try:
+        path = everything.record(out, budget, command(context))
+    except everything.Ended as end:
+        print(
+            f"error: told to end by {end}; {out / 'result.json'} has what was done", file=sys.stderr
+        )
+        raise typer.Exit(TERMINATED) from None
+    result = text.loads(path.read_text(encoding="utf-8"))
+    if json:
+        output.print_json(result)
+        return
+    rows = [(name, f"{seconds:.1f} s") for name, seconds in result["seconds"].items()]
+    tables.show(rows, "section", "took")
+    for one in result["skipped"]:
+        tables.say(f"without {one['section']}: {one['why']}.")
+    tables.show_files([path, *(out / name for name in everything.files(result))])
 
 
-def _write(context: typer.Context, out: Path, make: Any) -> None:
-    """Write what is made, with command and machine, as JSON."""
+def _write(context: typer.Context, out: Path, make: Any, json: bool) -> None:
+    """Write what is made, with command and machine, as JSON; also print it where asked to."""
     import json as text
 
     from sim.commands import output, tables
@@ -135,5 +160,13 @@ def _write(context: typer.Context, out: Path, make: Any) -> None:
 
     output.replaceable(out)
     facts = {"command": command(context), "machine": machine.facts()}
-    output.write_text(out, text.dumps({**facts, **make()}, indent=1))
+    result = {**facts, **make()}
+    output.write_text(out, text.dumps(result, indent=1))
+    if json:
+        output.print_json(result)
+        return
     tables.show_files([out])
+    if skipped := result.get("skipped"):
+        parts = skipped.items() if isinstance(skipped, dict) else [(out.stem, skipped)]
+        for part, why in parts:
+            tables.say(f"without {part}: {why}.")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import platform
 import shlex
+import subprocess
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -31,6 +33,44 @@ def facts() -> dict[str, Any]:
         "traincast": _version("traincast"),
         "torch": _version("torch"),
     }
+
+
+ASK = """
+import json, sys
+from traces.record import pace
+pace.die_with(int(sys.argv[1]))
+import torch
+cuda = torch.cuda
+each = [cuda.get_device_properties(i) for i in range(cuda.device_count())]
+print(json.dumps({
+    "gpus": [{"name": one.name, "memory_bytes": one.total_memory,
+              "sms": one.multi_processor_count} for one in each],
+    "cuda": torch.version.cuda,
+    "nccl": ".".join(map(str, cuda.nccl.version())) if each else None,
+}))
+"""
+
+
+def gpus(timeout: float = 120.0) -> dict[str, Any]:
+    """Which GPUs torch can use, and the versions of CUDA and NCCL that it has.
+
+    Asked in a process of its own, as one that has used CUDA keeps some of its memory; where that
+    fails, there are none, and ``error`` says why.
+    """
+    from traces.record import workers
+
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", ASK, str(os.getpid())],
+            capture_output=True, text=True, check=True, timeout=timeout,
+            stdin=subprocess.DEVNULL, env=workers.environment(),
+        )  # fmt: skip
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+    except subprocess.TimeoutExpired:
+        return {"gpus": [], "error": f"torch did not say which there are in {timeout:.0f} s"}
+    except (subprocess.CalledProcessError, ValueError, IndexError) as error:
+        said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
+        return {"gpus": [], "error": said[-1]}
 
 
 def load() -> float:

@@ -43,6 +43,7 @@ def content(task: Task, ranks: Ranks, plan: Plan, facts: Mapping[str, Any]) -> d
             "noise": noise(task, ranks),
             "steps_as_planned": check(ranks, plan),
             **_traces(ranks),
+            **_memory(ranks),
         },
         "traceEvents": events,
     }
@@ -83,7 +84,9 @@ def noise(task: Task, ranks: Ranks) -> dict[str, float]:
     ]
     took = np.array([event["end"] - event["begin"] for event in computes]) / 1e6  # ms
     if not task["virtual"]:
-        cpu = np.array([event["args"].get("cpu_us", np.nan) for event in computes]) / 1e3
+        cpu = np.array([event["args"].get("cpu_us", 0.0) for event in computes]) / 1e3
+        if not cpu.all():  # on a GPU nobody takes it from the stage
+            return {}
         return {"wall_over_cpu": round(float(np.median(took / cpu)), 4)}
     over = np.sort(took - 1e3 * np.array([_nominal(task, event) for event in computes]))
     return {
@@ -132,3 +135,9 @@ def _name(kind: str, at: int, where: Mapping[str, int], name: str) -> dict[str, 
 def _traces(ranks: Ranks) -> dict[str, Any]:
     names = [rank["trace"] for rank in ranks if rank["trace"]]
     return {"profiler": names} if names else {}
+
+
+def _memory(ranks: Ranks) -> dict[str, Any]:
+    """Of each rank on a GPU, bytes allocated before the steps and at their peak."""
+    found = [rank["memory"] for rank in ranks if rank.get("memory")]
+    return {"memory": found} if found else {}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from functools import partial
+from functools import cache, partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from traces.record.workers import Here, Task
 
 def work(task: Task, here: Here) -> dict[str, Any]:
     """Run the steps of a task; events and bounds of each measured one, and the runtime's order."""
+    import torch
     import torch.distributed as dist
     from torch.distributed.pipelining import schedules
 
@@ -27,21 +29,29 @@ def work(task: Task, here: Here) -> dict[str, Any]:
         "_wait_batch_p2p": partial(log.wait, schedules._wait_batch_p2p),
     }
     kept = {name: getattr(schedules, name) for name in replaced}
-    steps = []
+    steps, memory = [], dict[str, int]()
     try:
         for name, by in replaced.items():
             setattr(schedules, name, by)
         for number in range(task["warm"] + task["steps"]):
             dist.barrier()
+            if on_gpu and number == task["warm"]:
+                torch.cuda.reset_peak_memory_stats()
+                memory["before_bytes"] = torch.cuda.memory_allocated()
             found = _step(schedule, inputs, log)
             if number >= task["warm"]:
                 steps.append(found)
+        if on_gpu:
+            memory["peak_bytes"] = torch.cuda.max_memory_allocated()
         trace = _profiled(schedule, inputs, log, task, here) if task["profile"] else None
     finally:
         for name, was in kept.items():
             setattr(schedules, name, was)
     order = getattr(schedule, "pipeline_order_with_comms", {}).get(here.rank, [])
-    return {"steps": steps, "order": [*map(str, order)], "trace": trace, "device": here.device}
+    return {
+        "steps": steps, "order": [*map(str, order)], "trace": trace, "device": here.device,
+        "memory": memory,
+    }  # fmt: skip
 
 
 def _step(schedule: Any, inputs: tuple[Any, Any], log: Log) -> dict[str, Any]:
@@ -53,10 +63,17 @@ def _step(schedule: Any, inputs: tuple[Any, Any], log: Log) -> dict[str, Any]:
     x, target = inputs
     losses: list[Any] = []
     args = () if x is None else (x,)
-    schedule.step(*args, target=target, losses=losses, return_outputs=False)
+    quiet = {"return_outputs": False} if "return_outputs" in _options(schedule.step) else {}
+    schedule.step(*args, target=target, losses=losses, **quiet)
     end = log.clock.now()
     log.clock.end()
     return {"begin": log.clock.ns(begin), "end": log.clock.ns(end), "events": log.take()}
+
+
+@cache
+def _options(function: Any) -> frozenset[str]:
+    """What a function of torch's takes, which differs between versions."""
+    return frozenset(signature(function).parameters)
 
 
 def _schedule(task: Task, here: Here, log: Log) -> tuple[Any, tuple[Any, Any]]:

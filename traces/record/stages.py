@@ -83,15 +83,34 @@ def _on_host(begin: int, seconds: float) -> None:
 
 
 def _on_gpu() -> Take:
-    """Spin in a kernel of one thread, for as many cycles as the device makes in that time."""
+    """Time passes in a kernel behind what the stage computes."""
+    spin = spinner()
+    return lambda _, seconds: spin(seconds)
+
+
+def spinner() -> Callable[[float], None]:
+    """Lets so many seconds pass on the current stream, in a kernel of one thread that spins.
+
+    The kernel counts cycles, so the clock is measured first, until the GPU has raised it.
+    """
     import torch
 
     cycles = 10_000_000
-    torch.cuda._sleep(cycles)
+    rate, before = _cycles_per_second(cycles), 0.0
+    for _ in range(20):
+        if abs(rate - before) < 0.002 * rate:
+            break
+        rate, before = _cycles_per_second(cycles), rate
+    return lambda seconds: torch.cuda._sleep(round(seconds * rate))
+
+
+def _cycles_per_second(cycles: int) -> float:
+    import torch
+
+    torch.cuda._sleep(cycles // 10)
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
     torch.cuda._sleep(cycles)
     end.record()
     end.synchronize()
-    per_second = cycles / (begin.elapsed_time(end) / 1e3)
-    return lambda _, seconds: torch.cuda._sleep(int(seconds * per_second))
+    return float(cycles / (begin.elapsed_time(end) / 1e3))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from schedules import Plan
+from sim.schedule_run import simulate_plan
 from traces import schedule_csv
 from traces.record import machine, workers
+
+Steps = Sequence[Mapping[str, Any]]
 
 
 def record(
@@ -17,12 +22,14 @@ def record(
     warm: int = 2,
     gemm: int = 8192,
     message: int = 1 << 20,
+    copy: int = 1 << 28,
     timeout: float = 300.0,
 ) -> dict[str, Any]:
-    """The overlap matrix, and every step of each plan; without a GPU, ``skipped`` says so.
+    """The overlaps, and the steps of each plan beside what is predicted for them.
 
     ``virtual`` has the seconds of F, I and W; ``gemm`` is the width of the product, ``message`` the
-    bytes that are copied between ranks.
+    bytes that are copied between ranks, ``copy`` those of the copies beside other work. Without a
+    GPU, and of what fails, ``skipped`` says why.
     """
     machine.require_torch()
     task = {
@@ -33,6 +40,38 @@ def record(
         "warm": warm,
         "gemm": gemm,
         "message": message,
+        "copy": copy,
     }
     found: dict[str, Any] = workers.run([task], 1, timeout)[0][0]
+    found["plans"] = {
+        name: {**comparison(plans[name], measured, virtual), "steps": measured}
+        for name, measured in found["plans"].items()
+    }
     return found
+
+
+def comparison(plan: Plan, steps: Steps, virtual: Mapping[str, float]) -> dict[str, Any]:
+    """The median step, and the step that is predicted from the median kernels and messages.
+
+    A whole backward is divided as ``virtual`` says.
+    """
+    took: dict[str, list[float]] = {}
+    for step in steps:
+        for name, _, begin, end in step["events"]:
+            kind = name.lstrip("0123456789")[0]
+            took.setdefault(kind, []).append((end - begin) / 1e9)
+        for _, _, begin, end in step["messages"]:
+            took.setdefault("p2p", []).append((end - begin) / 1e9)
+    times = {kind: float(np.median(some)) for kind, some in took.items()}
+    whole = times.pop("B", None)
+    for kind in "IW":
+        share = virtual[kind] / (virtual["I"] + virtual["W"])
+        times.setdefault(kind, (whole or 0.0) * share)
+    predicted = simulate_plan(plan, {"p2p": 0.0, **times}, pair="serial")["makespan_s"]
+    measured = float(np.median([step["seconds"] for step in steps]))
+    return {
+        "measured_s": measured,
+        "predicted_s": predicted,
+        "error": predicted / measured - 1.0,
+        "times_s": times,
+    }

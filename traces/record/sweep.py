@@ -7,9 +7,11 @@ from typing import Any
 
 from traces.record import machine, workers
 
-PARTS = ("p2p", "all_reduce", "launch", "memory", "attention", "gemm")
 BETWEEN = ("p2p", "all_reduce")
-"""Those that need several ranks."""
+"""Parts that need several ranks."""
+WITHIN = ("launch", "memory", "elementwise", "attention", "block", "gemm")
+"""Parts that one rank measures."""
+PARTS = (*BETWEEN, *WITHIN)
 
 
 def record(
@@ -22,6 +24,8 @@ def record(
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
         raise ValueError(f"record sweep knows {', '.join(PARTS)}, and not {unknown[0]!r}")
+    if ranks < 2 and (alone := [part for part in parts if part in BETWEEN]):
+        raise ValueError(f"{alone[0]} is measured between ranks; give --ranks 2, or more")
     machine.require_torch()
     task = {"task": "sweep_run", "parts": list(parts), "seconds": seconds}
     found: dict[str, Any] = workers.run([task], ranks, timeout)[0][0]

@@ -40,15 +40,18 @@ def _join(job: dict[str, Any], folder: Path, rank: int) -> Here:
 
         dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=job["fake"])
         return Here(rank, job["fake"], "cpu", Path(job["folder"]))
-    on_gpus = job["device"] != "cpu" and torch.cuda.device_count() >= job["ranks"]
+    on_gpus = (
+        job["device"] != "cpu"
+        and dist.is_nccl_available()
+        and torch.cuda.device_count() >= job["ranks"]  # NCCL refuses two ranks on one
+    )
     device = f"cuda:{rank}" if on_gpus else "cpu"
+    which: dict[str, Any] = {"backend": "gloo"}
     if on_gpus:
         torch.cuda.set_device(rank)
+        which = {"backend": "nccl", "device_id": torch.device(device)}
     dist.init_process_group(
-        "nccl" if on_gpus else "gloo",
-        init_method=f"file://{folder}/rendezvous",
-        rank=rank,
-        world_size=job["ranks"],
+        **which, init_method=f"file://{folder}/rendezvous", rank=rank, world_size=job["ranks"]
     )
     return Here(rank, job["ranks"], device, Path(job["folder"]))
 

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,29 +57,32 @@ def run(
             "parent": os.getpid(), "folder": str(folder or here),
         }  # fmt: skip
         (here / "job.json").write_text(json.dumps(job))
-        workers = [_start(here, rank) for rank in range(ranks)]
+        workers = list[subprocess.Popen[bytes]]()
         try:
+            workers.extend(_start(here, rank) for rank in range(ranks))
             _await(workers, here, timeout)
         finally:
-            for worker in workers:
-                worker.kill()
-                worker.wait()
+            _end(workers)
         return [
             [json.loads((here / f"{at}.{rank}.json").read_text()) for rank in range(ranks)]
             for at in range(len(tasks))
         ]
 
 
-def _start(here: Path, rank: int) -> subprocess.Popen[bytes]:
-    environment = os.environ | {
+def environment() -> dict[str, str]:
+    """Of a process that records: it finds this package, and uses one core and all queues."""
+    return os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "OMP_NUM_THREADS": "1",
         "CUDA_DEVICE_MAX_CONNECTIONS": "32",  # 8 hardware queues would put streams behind another
     }
+
+
+def _start(here: Path, rank: int) -> subprocess.Popen[bytes]:
     with (here / f"said.{rank}").open("wb") as said:
         return subprocess.Popen(
             [sys.executable, "-m", "traces.record.worker", str(here), str(rank)],
-            stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment,
+            stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment(),
         )  # fmt: skip
 
 
@@ -95,6 +99,15 @@ def _await(workers: Sequence[subprocess.Popen[bytes]], here: Path, timeout: floa
     for rank, worker in enumerate(workers):
         if worker.poll():
             raise ValueError(f"rank {rank} failed while recording: {_last(here, rank)}")
+
+
+def _end(workers: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Kill those that still run; one that a driver holds is not waited for."""
+    for worker in workers:
+        worker.kill()
+    for worker in workers:
+        with suppress(subprocess.TimeoutExpired):
+            worker.wait(10.0)
 
 
 def _last(here: Path, rank: int) -> str:

@@ -1,0 +1,108 @@
+"""The sections of ``traincast record all``: what a machine with so many GPUs is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import schedules
+from traces.record import parallel, pipelines, streams, sweep
+
+VIRTUAL: dict[str, pipelines.Seconds] = {"F": 0.010, "I": 0.010, "W": 0.010}
+SPINS = {"F": 0.004, "I": 0.003, "W": 0.002}  # spin kernels keep time to the microsecond
+PLANS = ("gpipe", "one_f_one_b", "interleaved_1f1b", "interleaved_zero_bubble", "zb_v",
+         "dualpipe_v", "v_half")  # fmt: skip
+GPU_BLOCKS: Sequence[dict[str, Any]] = (
+    {"d": 2048, "seq": 2048, "mb": 1, "layers": 1, "heads": 16, "dtype": "bfloat16"},
+    {"d": 4096, "seq": 4096, "mb": 1, "layers": 2, "heads": 32, "dtype": "bfloat16"},
+)
+CPU_BLOCKS: Sequence[dict[str, Any]] = ({"d": 64, "seq": 32, "mb": 1, "layers": 1, "heads": 4},)
+CPU_MODEL = {"d": 64, "blocks": 2}
+
+
+class Section(NamedTuple):
+    """One part: its share of what is left of the budget, and what makes it."""
+
+    name: str
+    share: float
+    make: Callable[[float], Any]  # given its seconds
+
+
+def sections(folder: Path, command: str, gpus: int) -> Sequence[Section]:
+    """What there is to record, the most valuable first."""
+    wide = max(2, gpus)
+    few = 10 if gpus else 3  # steps that really compute
+
+    def within(seconds: float) -> Any:
+        return sweep.record(sweep.WITHIN, 1, seconds / 2, seconds)
+
+    def on_streams(seconds: float) -> Any:
+        plans = {name: schedules.load(name)(4, 8) for name in PLANS}
+        return streams.record(plans, SPINS, timeout=seconds)
+
+    def stage(seconds: float) -> Any:
+        blocks = GPU_BLOCKS if gpus else CPU_BLOCKS
+        return [
+            one
+            for number, sizes in enumerate(blocks)
+            for one in _pipelines(
+                ("one_f_one_b", "zb_h1"),
+                pipelines.Ask(
+                    steps=few, sizes=sizes, profile=bool(gpus), timeout=seconds / len(blocks)
+                ),
+                1, folder, f"stage{number}", command,
+            )
+        ]  # fmt: skip
+
+    def one_gpu(seconds: float) -> Any:
+        return _trainings(folder, "one_gpu", command, 1, few, seconds, None)
+
+    def between(seconds: float) -> Any:
+        return sweep.record(sweep.BETWEEN, wide, seconds / 2, seconds)
+
+    def virtual(seconds: float) -> Any:
+        ask = pipelines.Ask(VIRTUAL, fifo=gpus < 4, keep=3, timeout=seconds)
+        return _pipelines(PLANS if seconds > 90 else PLANS[:2], ask, 4, folder, ".", command)
+
+    def training(seconds: float) -> Any:
+        sizes = CPU_MODEL if gpus < 2 else None
+        return _trainings(folder, ".", command, wide, few, seconds, sizes)
+
+    return [
+        Section("kernels", 0.3, within),
+        Section("streams", 0.3, on_streams),
+        Section("stage", 0.3, stage),
+        *([Section("one_gpu", 0.3, one_gpu)] if gpus else []),
+        Section("transfers", 0.3, between),
+        Section("pipelines", 0.6, virtual),
+        Section("parallel", 1.0, training),
+    ]
+
+
+def _pipelines(
+    names: Sequence[str], ask: pipelines.Ask, ranks: int, folder: Path, sub: str, command: str
+) -> list[dict[str, Any]]:
+    """Record pipelines of eight microbatches; the file and the times of each."""
+    some = {name: schedules.load(name)(ranks, 8) for name in names}
+    kept = ("noise", "device", "profiler", "memory")
+    return [
+        {"file": str(path.relative_to(folder))}
+        | {key: facts[key] for key in kept if key in facts}
+        | pipelines.spread(facts["step_ms_all"])
+        for path, facts in pipelines.record(some, ask, folder / sub, command)
+    ]
+
+
+def _trainings(
+    folder: Path, sub: str, command: str, ranks: int, steps: int, seconds: float,
+    sizes: dict[str, int] | None,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Record steps of DDP, FSDP2 and TP with profiler traces; the file and the times of each."""
+    made = parallel.record(
+        ("ddp", "fsdp2", "tp"), folder / sub, command, ranks, steps, timeout=seconds, sizes=sizes
+    )
+    return [
+        {"file": str(path.relative_to(folder)), **pipelines.spread(one["step_ms_all"])}
+        for path, one in made
+    ]

@@ -1,0 +1,108 @@
+"""Measures a transformer block: its forward, backward and halves of it, and the memory it keeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from traces.record.fake_model import llama
+from traces.record.sweep_time import dtype, random, seconds, synchronize
+from traces.record.workers import Here
+
+SIZES = (
+    {"hidden": 2048, "heads": 16, "kv_heads": 16, "head_dim": 128, "ffn": 5632},
+    {"hidden": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128, "ffn": 14336},
+    {"hidden": 8192, "heads": 64, "kv_heads": 8, "head_dim": 128, "ffn": 28672},
+)
+SMALL = ({"hidden": 64, "heads": 4, "kv_heads": 4, "head_dim": 16, "ffn": 176},)
+SEQUENCES = (2048, 4096, 8192)
+
+
+def block(here: Here, until: float) -> Iterator[dict[str, Any]]:
+    """Llama's block by size and sequence: seconds of F, B, I and W, bytes kept for its backward."""
+    on_gpu = here.device != "cpu"
+    for sizes in SIZES if on_gpu else SMALL:
+        module = llama({**sizes, "layers": 1, "vocab": 1}).layers[0].to(here.device, dtype(here))
+        for length in SEQUENCES if on_gpu else (64,):
+            if time.monotonic() > until:
+                return
+            facts = {**sizes, "sequence": length, "micro_batch": 1, "dtype": _name(here)}
+            x, gradient = (random(here, 1, length, sizes["hidden"], grad=g) for g in (True, False))
+            yield facts | _kept(here, module, x, gradient) | {
+                kind: took["s"]
+                for kind, took in _times(here, module, x, gradient, until).items()
+            }  # fmt: skip
+            module.zero_grad()
+
+
+def _times(here: Here, module: Any, x: Any, gradient: Any, until: float) -> dict[str, Any]:
+    """F, then B, I and W of a forward before them, whose time is taken off again."""
+    from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
+
+    def whole() -> None:
+        module(x).backward(gradient)
+
+    def halves(second: bool) -> None:
+        _, groups = stage_backward_input([module(x)], [gradient], [x], module.parameters())
+        if second:
+            stage_backward_weight(module.parameters(), groups)
+
+    def of(run: Callable[[], object]) -> dict[str, Any]:
+        return seconds(here, run, until, 20)
+
+    forward, both = of(lambda: module(x)), of(whole)
+    inputs, all_three = of(lambda: halves(second=False)), of(lambda: halves(second=True))
+    return {
+        "F": forward,
+        "B": {"s": both["s"] - forward["s"]},
+        "I": {"s": inputs["s"] - forward["s"]},
+        "W": {"s": all_three["s"] - inputs["s"]},
+    }
+
+
+def _kept(here: Here, module: Any, x: Any, gradient: Any) -> dict[str, Any]:
+    """Bytes kept from forward to backward, counted tensor by tensor; on a GPU also allocated ones.
+
+    What is kept counts each storage once, weights left out.
+    """
+    import torch
+
+    weights = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    module(x).backward(gradient)  # so that gradients are there, and workspaces
+    synchronize(here)
+    if here.device != "cpu":
+        torch.cuda.reset_peak_memory_stats(here.device)
+    before = _allocated(here)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        out = module(x)
+    after = _allocated(here)
+    out.backward(gradient)
+    synchronize(here)
+    found: dict[str, Any] = {"kept_bytes": sum(kept.values())}
+    if here.device != "cpu":
+        peak = torch.cuda.max_memory_allocated(here.device)
+        held = {"allocated_bytes": after - before, "peak_bytes": peak - before}
+        found |= held | {"output_bytes": out.numel() * out.element_size()}
+    return found
+
+
+def _allocated(here: Here) -> int:
+    """Bytes of all tensors now; on the CPU nobody counts them."""
+    if here.device == "cpu":
+        return 0
+    import torch
+
+    return int(torch.cuda.memory_allocated(here.device))
+
+
+def _name(here: Here) -> str:
+    return str(dtype(here)).partition(".")[2]

@@ -1,0 +1,91 @@
+"""How long does a piece of work take on a device? The median of repeated runs, and their spread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from traces.record.workers import Here
+
+LEAST_RUNS = 5
+SHORT = 200e-6  # seconds: shorter work is repeated, as an event's clock ticks twice a microsecond
+MOST_REPEATS = 20
+AHEAD = 4e9  # cycles a second, more than any GPU makes: so many seconds of a spin are enough
+LONGEST_SPIN = 0.02  # seconds
+
+Run = Callable[[], object]
+
+
+def seconds(
+    here: Here, run: Run, until: float, most: int = 50, least: int = LEAST_RUNS,
+    repeat: int | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Median, 10th and 90th percentile of a few runs, by the device's clock where it has one.
+
+    On a GPU a kernel that spins goes first, so that the host has issued all of a run before it
+    begins: what is measured is the device's time, launches left out. Work shorter than 200 us runs
+    several times in a row and is divided; ``repeat`` says how often instead, which ranks that meet
+    must agree on.
+    """
+    import numpy as np
+
+    run()  # loads kernels, allocates
+    issued = _issue(here, run)
+    once = _one(here, run, 1, issued)
+    count = repeat or max(1, min(MOST_REPEATS, round(SHORT / max(once, 1e-9))))
+    times: list[float] = []
+    while len(times) < most and (len(times) < least or time.monotonic() < until):
+        times.append(_one(here, run, count, issued * count) / count)
+    low, middle, high = np.percentile(times, (10, 50, 90))
+    return {"s": float(middle), "s_p10": float(low), "s_p90": float(high), "runs": len(times)}
+
+
+def _issue(here: Here, run: Run) -> float:
+    """Seconds that the host needs to issue a run, behind which the device may be busy."""
+    synchronize(here)
+    begin = time.perf_counter()
+    run()
+    issued = time.perf_counter() - begin
+    synchronize(here)
+    return issued
+
+
+def _one(here: Here, run: Run, count: int, issued: float) -> float:
+    if here.device == "cpu":
+        begin = time.perf_counter()
+        for _ in range(count):
+            run()
+        return time.perf_counter() - begin
+    import torch
+
+    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(int(AHEAD * min(1.5 * issued + 50e-6, LONGEST_SPIN)))
+    before.record()
+    for _ in range(count):
+        run()
+    after.record()
+    after.synchronize()
+    return float(before.elapsed_time(after)) / 1e3
+
+
+def synchronize(here: Here) -> None:
+    """Wait for all that the device was told to do."""
+    if here.device != "cpu":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def random(here: Here, *shape: int, grad: bool = False) -> Any:
+    """A tensor of random numbers, bf16 on a GPU: zeros draw less power, and run faster."""
+    import torch
+
+    return torch.randn(*shape, device=here.device, dtype=dtype(here), requires_grad=grad)
+
+
+def dtype(here: Here) -> Any:
+    """What training computes in: bf16 on a GPU, fp32 on the CPU."""
+    import torch
+
+    return torch.float32 if here.device == "cpu" else torch.bfloat16

@@ -1,0 +1,125 @@
+"""Measures what is no kernel of a model: launches, copies by size, messages, all-reduces."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from traces.record.sweep_time import LEAST_RUNS, seconds, synchronize
+from traces.record.workers import Here
+
+Rows = Iterator[dict[str, Any]]
+
+KERNELS = 1000  # as many as the queue of a stream holds
+IN_A_ROW = 10  # messages or all-reduces behind one another, so that launches do not show
+
+
+def launch(here: Here, until: float) -> Rows:
+    """Small kernels issued one behind another: the host's time for each, and the device's."""
+    import torch
+
+    x = torch.zeros(1, device=here.device)
+
+    def many() -> None:
+        for _ in range(KERNELS):
+            x.add_(1.0)
+
+    many()
+    synchronize(here)
+    begin = time.perf_counter()
+    many()
+    issued = (time.perf_counter() - begin) / KERNELS
+    synchronize(here)
+    took = seconds(here, many, until, 10, repeat=1)
+    each = {k: v / KERNELS if k[0] == "s" else v for k, v in took.items()}
+    yield {"what": "kernel", "issued_s": issued, "kernels": KERNELS, **each}
+    if here.device != "cpu":
+        yield {"what": "event round trip", **_round_trip()}
+
+
+def _round_trip() -> dict[str, Any]:
+    """The host's time from recording an event on an idle stream until it has waited for it."""
+    import numpy as np
+    import torch
+
+    times = []
+    for _ in range(100):
+        event = torch.cuda.Event()
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        event.record()
+        event.synchronize()
+        times.append(time.perf_counter() - begin)
+    low, middle, high = np.percentile(times[10:], (10, 50, 90))
+    return {"s": float(middle), "s_p10": float(low), "s_p90": float(high), "runs": 90}
+
+
+def memory(here: Here, until: float) -> Rows:
+    """Copies by size, within the device and between it and the host's pinned memory."""
+    on_gpu = here.device != "cpu"
+    for exponent in range(12, 31 if on_gpu else 27, 2):
+        for way in ("d2d", "h2d", "d2h") if on_gpu else ("d2d",):
+            if time.monotonic() > until:
+                return
+            if way == "d2d" or exponent <= 28:  # pinning a GiB takes longer than copying it
+                copy = _copy(here, way, 1 << exponent)
+                yield {"way": way, "bytes": 1 << exponent, **seconds(here, copy, until, 20)}
+
+
+def _copy(here: Here, way: str, size: int) -> Any:
+    """A function that copies random bytes."""
+    import torch
+
+    places: dict[str, dict[str, Any]] = {
+        "d": {"device": here.device},
+        "h": {"device": "cpu", "pin_memory": here.device != "cpu"},
+    }
+    source, target = (torch.empty(size, dtype=torch.uint8, **places[way[i]]) for i in (0, 2))
+    source.copy_(torch.empty(size, dtype=torch.uint8, device=here.device).random_())
+    return lambda: target.copy_(source, non_blocking=True)
+
+
+def p2p(here: Here, until: float) -> Rows:
+    """A message there and back between ranks 0 and 1: half of the round, by size."""
+    import torch
+    import torch.distributed as dist
+
+    if here.ranks < 2:
+        raise ValueError("a message needs two ranks")
+    for exponent in range(2, 25, 2):
+        tensor = torch.zeros(1 << exponent, dtype=torch.uint8, device=here.device)
+
+        def round_trip(tensor: Any = tensor) -> None:
+            if here.rank == 0:
+                dist.send(tensor, 1)
+                dist.recv(tensor, 1)
+            elif here.rank == 1:
+                dist.recv(tensor, 0)
+                dist.send(tensor, 0)
+
+        dist.barrier()
+        took = seconds(here, round_trip, 0.0, 20, 20, repeat=_row(here))  # the same on all ranks
+        half = {k: v / 2 if k[0] == "s" else v for k, v in took.items()}
+        yield {"bytes": 1 << exponent, **half}
+
+
+def all_reduce(here: Here, until: float) -> Rows:
+    """An all-reduce over all ranks, by size."""
+    import torch
+    import torch.distributed as dist
+
+    if here.ranks < 2:
+        raise ValueError("an all-reduce needs two ranks")
+    for exponent in range(10, 25 if here.device == "cpu" else 31, 2):
+        tensor = torch.rand(1 << (exponent - 2), device=here.device)
+        dist.barrier()
+        took = seconds(
+            here, lambda t=tensor: dist.all_reduce(t), 0.0, LEAST_RUNS,  # type: ignore[misc]
+            repeat=_row(here),
+        )  # fmt: skip
+        yield {"bytes": 1 << exponent, "ranks": here.ranks, **took}
+
+
+def _row(here: Here) -> int:
+    return IN_A_ROW if here.device != "cpu" else 1
