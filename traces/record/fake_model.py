@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def llama(sizes: dict[str, Any]) -> Any:
+def llama(sizes: dict[str, Any], device: str = "cpu", dtype: str = "float32") -> Any:
     """Embedding, blocks with grouped attention and a gated MLP, norm and head, without biases."""
     import torch
     from torch import nn
@@ -74,8 +74,13 @@ def llama(sizes: dict[str, Any]) -> Any:
                 x = layer(x)
             return self.head(self.norm(x))
 
-    with torch.device("cpu"):
-        return Llama()
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, dtype))
+    try:
+        with torch.device(device):
+            return Llama()
+    finally:
+        torch.set_default_dtype(usual)
 
 
 def tensor_parallel(model: Any, mesh: Any) -> None:

@@ -23,7 +23,7 @@ def block(here: Here, until: float) -> Iterator[dict[str, Any]]:
     """Llama's block by size and sequence: seconds of F, B, I and W, bytes kept for its backward."""
     on_gpu = here.device != "cpu"
     for sizes in SIZES if on_gpu else SMALL:
-        module = llama({**sizes, "layers": 1, "vocab": 1}).layers[0].to(here.device, dtype(here))
+        module = llama({**sizes, "layers": 1, "vocab": 1}, here.device, _name(here)).layers[0]
         for length in SEQUENCES if on_gpu else (64,):
             if time.monotonic() > until:
                 return
@@ -68,13 +68,13 @@ def _kept(here: Here, module: Any, x: Any, gradient: Any) -> dict[str, Any]:
     """
     import torch
 
-    weights = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    weights = {p.untyped_storage()._cdata for p in module.parameters()}
     kept: dict[int, int] = {}
 
     def keep(tensor: Any) -> Any:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage.nbytes()
+        if storage._cdata not in weights:
+            kept[storage._cdata] = storage.nbytes()
         return tensor
 
     module(x).backward(gradient)  # so that gradients are there, and workspaces
