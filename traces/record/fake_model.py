@@ -12,9 +12,10 @@ def llama(sizes: dict[str, Any], device: str = "cpu", dtype: str = "float32") ->
     from torch.nn.functional import scaled_dot_product_attention, silu
 
     hidden, dim = sizes["hidden"], sizes["head_dim"]
+    how: dict[str, Any] = {"device": device, "dtype": getattr(torch, dtype)}
 
     def linear(a: int, b: int) -> Any:
-        return nn.Linear(a, b, bias=False)
+        return nn.Linear(a, b, bias=False, **how)
 
     class Attention(nn.Module):  # type: ignore[misc]  # torch is Any to the type checker
         """Heads as wide as the weights that a rank holds say."""
@@ -51,7 +52,7 @@ def llama(sizes: dict[str, Any], device: str = "cpu", dtype: str = "float32") ->
 
         def __init__(self) -> None:
             super().__init__()
-            self.attention_norm, self.ffn_norm = (nn.RMSNorm(hidden) for _ in range(2))
+            self.attention_norm, self.ffn_norm = (nn.RMSNorm(hidden, **how) for _ in range(2))
             self.attention, self.feed_forward = Attention(), FeedForward()
 
         def forward(self, x: Any) -> Any:
@@ -63,9 +64,9 @@ def llama(sizes: dict[str, Any], device: str = "cpu", dtype: str = "float32") ->
 
         def __init__(self) -> None:
             super().__init__()
-            self.embedding = nn.Embedding(sizes["vocab"], hidden)
+            self.embedding = nn.Embedding(sizes["vocab"], hidden, **how)
             self.layers = nn.ModuleList(Block() for _ in range(sizes["layers"]))
-            self.norm = nn.RMSNorm(hidden)
+            self.norm = nn.RMSNorm(hidden, **how)
             self.head = linear(hidden, sizes["vocab"])
 
         def forward(self, tokens: Any) -> Any:
@@ -74,13 +75,7 @@ def llama(sizes: dict[str, Any], device: str = "cpu", dtype: str = "float32") ->
                 x = layer(x)
             return self.head(self.norm(x))
 
-    usual = torch.get_default_dtype()
-    torch.set_default_dtype(getattr(torch, dtype))
-    try:
-        with torch.device(device):
-            return Llama()
-    finally:
-        torch.set_default_dtype(usual)
+    return Llama()
 
 
 def tensor_parallel(model: Any, mesh: Any) -> None:
