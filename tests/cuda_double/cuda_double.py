@@ -1,4 +1,4 @@
-"""A GPU that is not there: torch.cuda with the order of CUDA's streams and events, on its own clock.
+"""A GPU that is not there: torch.cuda with CUDA's order of streams and events, on its own clock.
 
 An op starts when its stream has come to it and its engine is free: products and attentions have all
 SMs to themselves, copies over the host's link the link in their direction; other kernels and spins
@@ -25,10 +25,6 @@ MEMORY = 2e12  # B/s, of bytes copied and of bytes that kernels read and write
 LINK = 50e9  # B/s, each way
 SMS = 132
 BEFORE, PEAK_BYTES = 1 << 20, 3 << 20  # allocated, always
-
-NAMES = ("is_available", "device_count", "get_device_name", "get_device_properties", "set_device",
-         "current_stream", "synchronize", "_sleep", "empty_cache", "memory_allocated",
-         "max_memory_allocated", "reset_peak_memory_stats", "current_device")  # fmt: skip
 
 
 class Gpu:
@@ -93,17 +89,21 @@ def install(torch):
 
     gpu, cuda = Gpu(), torch.cuda
     count = int(os.environ.get("DOUBLE_GPUS", "1"))
-    for name in NAMES:
-        setattr(cuda, name, fitting(getattr(cuda, name), functools.partial(CALLS[name], gpu, count)))
+    for name, fake in CALLS.items():
+        setattr(cuda, name, fitting(getattr(cuda, name), functools.partial(fake, gpu, count)))
     cuda.Stream = fitting(cuda.Stream.__new__, lambda *_, **__: Stream(gpu), type)
-    cuda.Event = fitting(cuda.Event.__new__, lambda _, enable_timing=False: Event(gpu, enable_timing), type)
+    cuda.Event = fitting(
+        cuda.Event.__new__, lambda _, enable_timing=False: Event(gpu, enable_timing), type
+    )
     cuda.stream = fitting(cuda.stream, functools.partial(on, gpu))
     cuda.nccl.version = lambda: (2, 28, 9)
     green = cuda.green_contexts
     create = fitting(green.GreenContext.create, functools.partial(part, gpu))
     green.SUPPORTED, green.GreenContext = True, types.SimpleNamespace(create=create)
     dist.is_nccl_available = lambda: True
-    dist.init_process_group = fitting(dist.init_process_group, functools.partial(join, gpu, count, dist.init_process_group))
+    dist.init_process_group = fitting(
+        dist.init_process_group, functools.partial(join, gpu, count, dist.init_process_group)
+    )
     measuring = alone()
     for mode in modes(torch, gpu, measuring):
         mode.__enter__()
@@ -125,9 +125,7 @@ def alone():
     """Whether this is a worker that only measures."""
     job = Path(sys.argv[1] if len(sys.argv) > 1 else "") / "job.json"
     tasks = json.loads(job.read_text())["tasks"] if job.is_file() else []
-    return any(
-        task["task"] == "streams_run" or "gemm" in task.get("parts", []) for task in tasks
-    )
+    return any(task["task"] == "streams_run" or "gemm" in task.get("parts", []) for task in tasks)
 
 
 def synchronize(gpu, count, device=None):
@@ -176,8 +174,9 @@ def join(gpu, count, real, backend, device_id=None, **how):
     """NCCL's rules, over gloo."""
     if backend == "nccl":
         assert how["world_size"] <= count, "Duplicate GPU detected"
-        assert str(device_id) == f"cuda:{gpu.device}"
-        Path(os.environ["DOUBLE_LOG"]).open("a").write(f"nccl {how['world_size']}\n")
+        assert str(device_id) == f"cuda:{gpu.device}", (device_id, gpu.device)
+        with Path(os.environ["DOUBLE_LOG"]).open("a") as log:
+            log.write(f"nccl {how['world_size']}\n")
         return real("gloo", **how)
     assert device_id is None
     return real(backend, **how)
@@ -198,11 +197,14 @@ def modes(torch, gpu, measuring):
 
         def __torch_function__(self, func, types, args=(), kwargs=None):
             kwargs = dict(kwargs or {})
+            if func is torch.device:
+                return func(*args, **kwargs)
             given = [x for x in (*args, *kwargs.values()) if is_device(x)]
             if func is torch.Tensor.data.__set__:
                 args[0].place = where(args[1])
-            place.append("pinned" if kwargs.pop("pin_memory", False) else
-                         "gpu" if any(str(x).startswith("cuda") for x in given) else "host")  # fmt: skip
+            pinned = kwargs.pop("pin_memory", False)
+            on_gpu = any(str(x).startswith("cuda") for x in given)
+            place.append("pinned" if pinned else "gpu" if on_gpu else "host")
             try:
                 out = func(*map(moved, args), **{k: moved(x) for k, x in kwargs.items()})
                 if given and isinstance(out, torch.Tensor):

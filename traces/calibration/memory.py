@@ -10,6 +10,7 @@ full bandwidth over what they took, less the fixed cost of a launch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,14 +54,14 @@ RECORDED = (
 """Backward kernels are in neither: they take their kind's share."""
 
 
-def fit() -> Fit:
+def fit(recorded: Sequence[Recorded] = RECORDED, fixed: float = FIXED) -> Fit:
     """A share per kind; the same for every GPU, as only A100 kernels are public."""
-    constants, errors = {"fixed": FIXED}, []
-    for kind in dict.fromkeys(row.kind for row in RECORDED):
-        rows = [row for row in RECORDED if row.kind == kind]
+    constants, errors = {"fixed": fixed}, []
+    for kind in dict.fromkeys(row.kind for row in recorded):
+        rows = [row for row in recorded if row.kind == kind]
         ideal = np.array([row.bytes / row.bandwidth for row in rows])
         seconds = np.array([row.seconds for row in rows])
-        share = float(ideal.sum() / (seconds - FIXED).sum())
+        share = float(ideal.sum() / (seconds - fixed).sum())
         constants[kind] = min(share, 1.0)
-        errors.append(fit_error(kind, ideal / constants[kind] + FIXED, seconds))
+        errors.append(fit_error(kind, ideal / constants[kind] + fixed, seconds))
     return Fit(constants, tuple(errors))

@@ -21,7 +21,7 @@ from traces.record import machine
 from traces.record.sections import Section, sections
 
 LEAST = 15.0  # seconds: less is not enough to start a worker
-RESERVE = 5.0  # seconds of the budget that are for ending workers and for the file
+RESERVE = 0.05  # of the budget: for ending workers, for the file and for loading ourselves
 
 
 class Ended(BaseException):
@@ -34,7 +34,7 @@ def record(folder: Path, budget: float, command: str, gpus: int | None = None) -
     ``gpus`` is how many there are, found out unless given. Told to end (SIGTERM or Ctrl-C), it
     stops its workers, writes that down and raises :class:`Ended` or KeyboardInterrupt.
     """
-    deadline = time.monotonic() + budget - RESERVE
+    deadline = time.monotonic() + budget * (1.0 - RESERVE)
     machine.require_torch()
     writable(folder).mkdir(parents=True, exist_ok=True)
     path = folder / "result.json"

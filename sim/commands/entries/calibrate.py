@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,13 +17,31 @@ def command(
     write: Annotated[
         bool, typer.Option("--write", help="Put the constants into the topology file.")
     ] = False,
+    recorded: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Fit to what traincast record all (its result.json) or record sweep measured; "
+            "GPU may then be any topology.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Fit a GPU's constants to measured kernels and collectives, never to step times."""
     from sim.commands import output
-    from traces import calibrate as calibration
 
-    fitted = calibration.calibrate(gpu)
+    if recorded and write:
+        raise ValueError(
+            "--write is for public tables; copy what --recorded fits into a topology file of yours"
+        )
+    if recorded:
+        from traces import calibrate_recorded
+
+        fitted = calibrate_recorded.calibrate(gpu, recorded)
+    else:
+        from traces import calibrate as calibration
+
+        fitted = calibration.calibrate(gpu)
     file = fitted.write() if write else None
     if json:
         output.print_json(_calibration(fitted))

@@ -1,0 +1,166 @@
+"""Kernels that `traincast record` measured on a GPU, and what a topology says of them.
+
+The sweep is that of ``record all`` (its section ``kernels``) or of ``record sweep``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sim.activations import layer_bytes
+from sim.cluster import Gpu
+from sim.files import read_text
+from sim.graph import Compute
+from sim.kernels import compute_seconds
+from sim.layer import layer
+from sim.model import Model, Setting
+from sim.strategies import share
+from traces.calibration.errors import FitError, fit_error
+
+DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+LARGE = 1 << 20  # bytes: smaller copies are latency, which no topology has for them
+EAGER = "except_gate"  # torch without a compiler: activation and gate are kernels of their own
+
+Row = Mapping[str, Any]
+
+
+class Sweep(NamedTuple):
+    """What was measured, by part, and what it was measured on and by."""
+
+    parts: Mapping[str, Sequence[Row]]
+    gpu: str
+    command: str
+    torch: str
+
+
+class Pair(NamedTuple):
+    """One measurement: its family, and seconds (or bytes) predicted and measured."""
+
+    family: str
+    predicted: float
+    measured: float
+
+
+def read(path: Path) -> Sweep:
+    """The sweep in a file.
+
+    Raises ValueError, in one sentence, for a file that has none, or one of a CPU.
+    """
+    try:
+        content = json.loads(read_text(path))
+        kernels = content["sections"]["kernels"] if "sections" in content else content
+        device, command = kernels["device"], content["command"]
+        parts = {key: rows for key, rows in kernels.items() if isinstance(rows, list)}
+    except (KeyError, TypeError, json.JSONDecodeError):
+        raise ValueError(
+            f"{path} has no measured kernels; give the result.json of traincast record all, or "
+            "a file of traincast record sweep"
+        ) from None
+    if device == "cpu":
+        raise ValueError(f"{path} was recorded on a CPU; constants are fitted to a GPU's kernels")
+    return Sweep(parts, str(kernels["gpu"]), command, str(content["machine"]["torch"]))
+
+
+def pairs(gpu: Gpu, sweep: Sweep) -> Iterator[Pair]:
+    """Every measurement that a topology has something to say of."""
+    for part, of in PARTS.items():
+        for row in sweep.parts.get(part, ()):
+            yield from of(gpu, row)
+
+
+def errors(some: Iterator[Pair], prefix: str) -> tuple[FitError, ...]:
+    """How far predictions are from measurements, by family."""
+    by: dict[str, list[tuple[float, float]]] = {}
+    for family, *times in some:
+        by.setdefault(family, []).append((times[0], times[1]))
+    return tuple(fit_error(f"{prefix}{family}", *np.array(rows).T) for family, rows in by.items())
+
+
+def seconds(gpu: Gpu, work: Compute) -> float:
+    """Of a kernel alone."""
+    arithmetic, memory, fixed = compute_seconds(gpu, work)
+    return max(arithmetic, memory) + fixed
+
+
+def gemm(row: Row) -> Compute:
+    """A product as a kernel."""
+    m, n, k = (row[key] for key in "mnk")
+    return Compute("gemm", 2.0 * m * n * k, 2.0 * (m * k + k * n + m * n), (1, m, n, k),
+                   DTYPES[row["dtype"]])  # fmt: skip
+
+
+def attention(row: Row) -> Compute:
+    """An attention as a kernel: of four tensors forward, eight backward."""
+    batch, heads, s, dim = (row[key] for key in ("batch", "heads", "sequence", "dim"))
+    back = row["what"] == "backward"
+    keys = s / 2 if row["causal"] else s
+    flops = (10.0 if back else 4.0) * batch * heads * s * keys * dim
+    moved = 2.0 * (8 if back else 4) * batch * heads * s * dim
+    return Compute("attention_backward" if back else "attention", flops, moved,
+                   (batch, heads, s, s, dim), DTYPES[row["dtype"]])  # fmt: skip
+
+
+def _gemm(gpu: Gpu, row: Row) -> Iterator[Pair]:
+    kind = "thin gemm" if row["m"] < 1024 else "gemm"
+    yield Pair(f"{kind} {DTYPES[row['dtype']]}", seconds(gpu, gemm(row)), row["s"])
+
+
+def _attention(gpu: Gpu, row: Row) -> Iterator[Pair]:
+    mask = "causal" if row["causal"] else "full"
+    family = f"attention {row['what']}, {mask}, head dimension {row['dim']}"
+    yield Pair(family, seconds(gpu, attention(row)), row["s"])
+
+
+def _elementwise(gpu: Gpu, row: Row) -> Iterator[Pair]:
+    yield Pair(row["kind"], seconds(gpu, Compute(row["kind"], 0.0, row["bytes"])), row["s"])
+
+
+def _memory(gpu: Gpu, row: Row) -> Iterator[Pair]:
+    """Copies at the nominal bandwidth; one within the device reads and writes."""
+    bandwidth = gpu.memory_bandwidth / 2 if row["way"] == "d2d" else gpu.host_bandwidth
+    if bandwidth and row["bytes"] >= LARGE:
+        yield Pair(f"copy {row['way']}, nominal bandwidth", row["bytes"] / bandwidth, row["s"])
+
+
+def _block(gpu: Gpu, row: Row) -> Iterator[Pair]:
+    """The steps of a block as the sum of its kernels, and what it keeps."""
+    model, setting = block(row)
+    operators = layer(model, share(model, setting))
+    forward, backward, weight = (
+        sum(seconds(gpu, launch.work) for op in operators for launch in getattr(op, kind))
+        for kind in ("forward", "backward", "weight")
+    )
+    times = {"F": forward, "B": backward + weight, "I": backward, "W": weight}
+    for kind, predicted in times.items():
+        yield Pair(f"block {kind}, the sum of its kernels", predicted, row[kind])
+    kept = layer_bytes(model, setting)
+    yield Pair("block, bytes kept for backward, counted", kept, row["kept_bytes"])
+    if "allocated_bytes" in row:
+        held = row["allocated_bytes"] - row["output_bytes"]  # which the next block keeps
+        yield Pair("block, bytes kept for backward, allocated", kept, held)
+
+
+def block(row: Row) -> tuple[Model, Setting]:
+    """The recorded block as a model of one layer."""
+    sizes = {key: row[key] for key in ("hidden", "heads", "kv_heads", "head_dim", "ffn")}
+    model = Model(
+        name="block", layers=1, **sizes, gated=True, vocab=1, tied=False, norm="rms",
+        attention="flash", activation="silu", qkv_bias=False, bias=False, position="none",
+        dropout=0.0, vocab_padding=1, positions=0, fused=EAGER,
+    )  # fmt: skip
+    dtype = DTYPES[row["dtype"]]
+    return model, Setting(1, False, row["micro_batch"], row["sequence"], dtype, grad_dtype=dtype)
+
+
+PARTS: Mapping[str, Callable[[Gpu, Row], Iterator[Pair]]] = {
+    "gemm": _gemm,
+    "attention": _attention,
+    "elementwise": _elementwise,
+    "memory": _memory,
+    "block": _block,
+}
