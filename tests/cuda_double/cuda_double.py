@@ -154,6 +154,8 @@ CALLS = {
     "empty_cache": lambda gpu, count: None,
     "memory_allocated": lambda gpu, count, device=None: BEFORE,
     "max_memory_allocated": lambda gpu, count, device=None: PEAK_BYTES,
+    "get_rng_state": lambda gpu, count, device="cuda": None,
+    "set_rng_state": lambda gpu, count, state, device="cuda": None,
     "reset_peak_memory_stats": lambda gpu, count, device=None: None,
 }
 
