@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,9 @@ from typing import Any
 import pytest
 
 import schedules
+from sim.activations import layer_bytes
 from traces import reading
+from traces.calibration import recorded
 from traces.record import (
     everything,
     pace,
@@ -204,6 +207,117 @@ def test_a_section_that_fails_leaves_the_others_and_the_result(
     assert why["c"] == "no GPU"
     assert why["d"].startswith("ValueError: 1 s of the budget are left")
     assert [*path.parent.iterdir()] == [path]
+
+
+def test_what_is_told_to_end_leaves_a_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM while a worker runs: it is gone, and the file says what was done and what not."""
+    pids: list[int] = []
+
+    def started(_: float) -> Any:
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        monkeypatch.setattr(workers, "_start", lambda *_: child)
+        pids.append(child.pid)
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        return workers.run([{"task": "none"}], 1, 30.0)
+
+    some = [
+        everything.Section("a", 0.5, lambda _: {"rows": [1]}),
+        everything.Section("b", 0.5, started),
+        everything.Section("c", 0.5, lambda _: {"rows": [2]}),
+    ]
+    monkeypatch.setattr(everything, "sections", lambda *_: some)
+    monkeypatch.setattr(everything.machine, "require_torch", lambda: None)
+    was = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(everything.Ended, match="SIGTERM"):
+        everything.record(tmp_path, 60.0, "traincast record all", gpus=0)
+    assert signal.getsignal(signal.SIGTERM) is was
+    assert not alive(pids[0])
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["sections"] == {"a": {"rows": [1]}}
+    assert [(one["section"], one["why"]) for one in result["skipped"]] == [
+        ("b", "told to end (SIGTERM)"), ("c", "told to end (SIGTERM)"),
+    ]  # fmt: skip
+
+
+def test_all_shows_what_it_made_and_what_is_missing(
+    traincast: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    some = [
+        everything.Section("a", 0.5, lambda _: [{"file": "x.json.gz"}]),
+        everything.Section("b", 0.5, lambda _: {"rows": [], "skipped": {"green": "not here"}}),
+    ]
+    monkeypatch.setattr(everything, "sections", lambda *_: some)
+    monkeypatch.setattr(everything.machine, "require_torch", lambda: None)
+    monkeypatch.setattr(everything.machine, "gpus", lambda _: {"gpus": []})
+    code, out, said = traincast("record", "all", "--out", tmp_path, "--json")
+    assert (code, said) == (0, "")
+    assert json.loads(out) == json.loads((tmp_path / "result.json").read_text())
+    code, out, said = traincast("record", "all", "--out", tmp_path)
+    assert (code, said) == (0, "")
+    assert "without b: green: not here." in out
+    assert "x.json.gz" in out
+
+
+def ended(_: float) -> Any:
+    raise everything.Ended("SIGTERM")
+
+
+def test_all_that_is_told_to_end_says_so(
+    traincast: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(everything, "sections", lambda *_: [everything.Section("a", 0.5, ended)])
+    monkeypatch.setattr(everything.machine, "require_torch", lambda: None)
+    monkeypatch.setattr(everything.machine, "gpus", lambda _: {"gpus": []})
+    code, out, said = traincast("record", "all", "--out", tmp_path)
+    assert (code, out) == (143, "")
+    assert said == f"error: told to end by SIGTERM; {tmp_path}/result.json has what was done\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("sweep", "p2p"), "p2p is measured between ranks; give --ranks 2, or more"),
+        (("sweep", "gem"), "record sweep knows p2p, all_reduce, launch, "),
+        (("streams", "one_f_one_b", "--virtual", "F=1,2,I=1,W=1"), "one number each"),
+        (("streams", "no_such"), "no_such"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_sentence(
+    traincast: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    sentence: str,
+) -> None:
+    code, out, said = traincast("record", *arguments, "--out", tmp_path / "out.json")
+    assert (code, out) == (2, "")
+    assert sentence in said
+    assert said.count("\n") == 1
+    assert not [*tmp_path.iterdir()]
+
+
+@needs_torch
+def test_a_block_keeps_what_its_operators_say(
+    traincast: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """On the CPU norms also keep the normalised input, and both norms a number per token."""
+    out = tmp_path / "sweep.json"
+    code, said, _ = traincast(
+        "record", "sweep", "block", "--seconds", 0.1, "--out", out, "--json"
+    )  # fmt: skip
+    assert code == 0
+    result = json.loads(said)
+    assert result == json.loads(out.read_text())
+    (row,) = result["block"]
+    model, setting = recorded.block(row)
+    tokens = row["sequence"]
+    eager = 2 * tokens * row["hidden"] * 4 + 2 * tokens * 4
+    assert row["kept_bytes"] == layer_bytes(model, setting) + eager
 
 
 def test_steps_of_parallel_trainings() -> None:

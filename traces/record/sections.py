@@ -47,7 +47,7 @@ def sections(folder: Path, command: str, gpus: int) -> Sequence[Section]:
             one
             for number, sizes in enumerate(blocks)
             for one in _pipelines(
-                ("one_f_one_b", "zb_h1"),
+                ("one_f_one_b", "zb_v"),  # whose second stage tells I from W
                 pipelines.Ask(
                     steps=few, sizes=sizes, profile=bool(gpus), timeout=seconds / len(blocks)
                 ),
