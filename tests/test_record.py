@@ -247,7 +247,7 @@ def test_all_shows_what_it_made_and_what_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     some = [
-        everything.Section("a", 0.5, lambda _: [{"file": "x.json.gz"}]),
+        everything.Section("a", 0.5, lambda _: {"runs": [{"file": "x.json.gz"}]}),
         everything.Section("b", 0.5, lambda _: {"rows": [], "skipped": {"green": "not here"}}),
     ]
     monkeypatch.setattr(everything, "sections", lambda *_: some)
@@ -284,7 +284,7 @@ def test_all_that_is_told_to_end_says_so(
     [
         (("sweep", "p2p"), "p2p is measured between ranks; give --ranks 2, or more"),
         (("sweep", "gem"), "record sweep knows p2p, all_reduce, launch, "),
-        (("streams", "one_f_one_b", "--virtual", "F=1,2,I=1,W=1"), "one number each"),
+        (("streams", "one_f_one_b", "--virtual", "F=1/2,I=1,W=1"), "one number each"),
         (("streams", "no_such"), "no_such"),
     ],
 )

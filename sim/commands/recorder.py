@@ -121,7 +121,10 @@ def milliseconds(text: str) -> dict[str, float | list[float]]:
     """Seconds of F, I and W from milliseconds, as ``--times`` takes them."""
     from sim.commands import values
 
-    found = values.times(text)
+    try:
+        found = values.times(text)
+    except ValueError as error:
+        raise ValueError(str(error).replace("--times", "--virtual")) from None
     if found.pop("p2p") or "FB" in found:
         raise ValueError("--virtual takes F, I and W in milliseconds; messages are real")
     return {

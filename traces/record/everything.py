@@ -107,8 +107,8 @@ def _write(path: Path, result: Mapping[str, Any]) -> None:
 def files(result: Mapping[str, Any]) -> Sequence[str]:
     """The names of the files that sections wrote, beside the result.
 
-    >>> files({"sections": {"kernels": {"gemm": []}, "stage": [{"file": "a.json.gz"}]}})
+    >>> files({"sections": {"kernels": {"gemm": []}, "stage": {"runs": [{"file": "a.json.gz"}]}}})
     ['a.json.gz']
     """
     made = result["sections"].values()
-    return [one["file"] for some in made if isinstance(some, list) for one in some]
+    return [one["file"] for some in made for one in some.get("runs", ())]

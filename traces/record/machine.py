@@ -39,14 +39,15 @@ ASK = """
 import json, sys
 from traces.record import pace
 pace.die_with(int(sys.argv[1]))
-import torch
+import torch, torch.distributed
 cuda = torch.cuda
+nccl = torch.distributed.is_nccl_available()
 each = [cuda.get_device_properties(i) for i in range(cuda.device_count())]
 print(json.dumps({
     "gpus": [{"name": one.name, "memory_bytes": one.total_memory,
               "sms": one.multi_processor_count} for one in each],
     "cuda": torch.version.cuda,
-    "nccl": ".".join(map(str, cuda.nccl.version())) if each else None,
+    "nccl": ".".join(map(str, cuda.nccl.version())) if each and nccl else None,
 }))
 """
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ GPU_BLOCKS: Sequence[dict[str, Any]] = (
 )
 CPU_BLOCKS: Sequence[dict[str, Any]] = ({"d": 64, "seq": 32, "mb": 1, "layers": 1, "heads": 4},)
 CPU_MODEL = {"d": 64, "blocks": 2}
+MODES = ("ddp", "fsdp2", "tp")
 
 
 class Section(NamedTuple):
@@ -43,17 +45,15 @@ def sections(folder: Path, command: str, gpus: int) -> Sequence[Section]:
 
     def stage(seconds: float) -> Any:
         blocks = GPU_BLOCKS if gpus else CPU_BLOCKS
-        return [
-            one
-            for number, sizes in enumerate(blocks)
-            for one in _pipelines(
-                ("one_f_one_b", "zb_v"),  # whose second stage tells I from W
-                pipelines.Ask(
-                    steps=few, sizes=sizes, profile=bool(gpus), timeout=seconds / len(blocks)
-                ),
-                1, folder, f"stage{number}", command,
+        names = ("one_f_one_b", "zb_v")  # whose second stage tells I from W
+
+        def of(number: int) -> list[dict[str, Any]]:
+            ask = pipelines.Ask(
+                steps=few, sizes=blocks[number], profile=bool(gpus), timeout=seconds / len(blocks)
             )
-        ]  # fmt: skip
+            return _pipelines(names, ask, 1, folder, f"stage{number}", command)
+
+        return each({f"stage{number}": partial(of, number) for number in range(len(blocks))})
 
     def one_gpu(seconds: float) -> Any:
         return _trainings(folder, "one_gpu", command, 1, few, seconds, None)
@@ -63,7 +63,8 @@ def sections(folder: Path, command: str, gpus: int) -> Sequence[Section]:
 
     def virtual(seconds: float) -> Any:
         ask = pipelines.Ask(VIRTUAL, fifo=gpus < 4, keep=3, timeout=seconds)
-        return _pipelines(PLANS if seconds > 90 else PLANS[:2], ask, 4, folder, ".", command)
+        names = PLANS if seconds > 90 else PLANS[:2]
+        return {"runs": _pipelines(names, ask, 4, folder, ".", command)}
 
     def training(seconds: float) -> Any:
         sizes = CPU_MODEL if gpus < 2 else None
@@ -97,12 +98,31 @@ def _pipelines(
 def _trainings(
     folder: Path, sub: str, command: str, ranks: int, steps: int, seconds: float,
     sizes: dict[str, int] | None,
-) -> list[dict[str, Any]]:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """Record steps of DDP, FSDP2 and TP with profiler traces; the file and the times of each."""
-    made = parallel.record(
-        ("ddp", "fsdp2", "tp"), folder / sub, command, ranks, steps, timeout=seconds, sizes=sizes
-    )
-    return [
-        {"file": str(path.relative_to(folder)), **pipelines.spread(one["step_ms_all"])}
-        for path, one in made
-    ]
+
+    def of(mode: str) -> list[dict[str, Any]]:
+        limit = seconds / len(MODES)
+        made = parallel.record((mode,), folder / sub, command, ranks, steps, timeout=limit,
+                               sizes=sizes)  # fmt: skip
+        return [
+            {"file": str(path.relative_to(folder)), **pipelines.spread(one["step_ms_all"])}
+            for path, one in made
+        ]
+
+    return each({mode: partial(of, mode) for mode in MODES})
+
+
+def each(parts: Mapping[str, Callable[[], list[dict[str, Any]]]]) -> dict[str, Any]:
+    """The runs of all parts; one that fails leaves the others, and ``skipped`` says why.
+
+    >>> each({"a": lambda: [{"file": "a"}], "b": lambda: [{}["c"]]})
+    {'runs': [{'file': 'a'}], 'skipped': {'b': "KeyError: 'c'"}}
+    """
+    runs, skipped = list[dict[str, Any]](), dict[str, str]()
+    for name, make in parts.items():
+        try:
+            runs += make()
+        except Exception as error:  # the other parts are worth having
+            skipped[name] = " ".join(f"{type(error).__name__}: {error}".split())
+    return {"runs": runs, **({"skipped": skipped} if skipped else {})}
