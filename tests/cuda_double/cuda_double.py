@@ -186,7 +186,6 @@ def join(gpu, count, real, backend, device_id=None, **how):
 
 def modes(torch, gpu, measuring):
     """Where tensors are, and what an op takes."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
@@ -264,5 +263,8 @@ def modes(torch, gpu, measuring):
         moved = {id(x): x for x in (*tensors, *results)}.values()
         return sum(x.numel() * x.element_size() for x in moved) / MEMORY, None
 
-    without_data = [FakeTensorMode(allow_non_fake_inputs=False)] if measuring else []
-    return [*without_data, Places(), Times()]
+    if not measuring:
+        return [Places(), Times()]
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return [FakeTensorMode(allow_non_fake_inputs=False), Places(), Times()]
