@@ -1,0 +1,59 @@
+"""What steps on CPU processes cost: seconds per work of each group, of the thread between, of gloo."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.graph import Communication, Compute, Floats, Graph
+from validation.cpu.cores import Message
+from validation.cpu.groups import REST, amount, of_kernel
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Fitted to recordings; ``sources`` has their digests."""
+
+    rates: Mapping[str, float]  # by group: seconds per FLOP or byte
+    host: Mapping[str, float]  # by mode: seconds of the thread per kernel, besides the kernel
+    latency: float  # seconds of a collective in which nothing runs
+    per_byte: float  # seconds of a thread per byte that a rank sends
+    busier: float  # timed steps of the sources over their simulated ones
+    cores: int
+    sources: Mapping[str, str]
+    spread: tuple[float, ...] = (1.0,)  # kernels' seconds over their mean, equally likely
+    message_spread: tuple[float, ...] = (1.0,)  # likewise of collectives
+
+
+def sent(work: Communication) -> float:
+    """Bytes that each rank of a collective sends; gloo reduces and scatters by an all-reduce."""
+    n = len(work.ranks)
+    times = {"all_gather": 1.0, "all_reduce": 2.0, "reduce_scatter": 2.0}
+    if work.collective not in times:
+        raise ValueError(f"gloo's {work.collective} is not known here")
+    return times[work.collective] * (n - 1) / n * work.bytes
+
+
+def kernel_seconds(graph: Graph, costs: Costs, mode: str) -> Floats:
+    """Of each op alone; of communication zero."""
+    out = np.zeros(len(graph))
+    rows = zip(graph.name.tolist(), graph.work.tolist(), strict=True)
+    for i, (name, w) in enumerate(rows):
+        work = graph.works[w]
+        if isinstance(work, Compute) and (group := of_kernel(graph.names[name], work)):
+            rest = costs.rates[REST] * work.bytes if group == "gemm" else 0.0
+            alone = costs.rates[group] * amount(group, work) + rest
+            out[i] = (alone + costs.host[mode]) * costs.busier
+    return out
+
+
+def messages(graph: Graph, costs: Costs) -> list[Message]:
+    """Of each part."""
+    works = [graph.works[w] for w in graph.part_work.tolist()]
+    return [
+        Message(costs.latency * costs.busier, costs.per_byte * sent(work) * costs.busier)
+        for work in works
+        if isinstance(work, Communication)
+    ]
