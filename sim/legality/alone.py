@@ -15,5 +15,3 @@ def check(recipe: Recipe) -> None:
         raise ValueError(f'{what}, so model.position must be "rope" or "none"')
     if model.mtp:
         raise ValueError(f"{what}, so model.mtp must be 0")
-    if 0 in recipe.layers_per_stage:
-        raise ValueError(f"{what}, so every stage of schedule.layers_per_stage needs a layer")

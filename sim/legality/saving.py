@@ -81,7 +81,9 @@ def _host(recipe: Recipe) -> None:
     if not recipe.flushed:
         raise ValueError(f"{what} {recipe.schedule.name}, which updates while others compute")
     if recipe.training.optimizer != "adam":
-        raise ValueError(f"{what} training.optimizer = {recipe.training.optimizer!r}; adam would do")
+        raise ValueError(
+            f"{what} training.optimizer = {recipe.training.optimizer!r}; adam would do"
+        )
     if not p.gradient_as_bucket_view:
         raise ValueError(f"{what} parallelism.gradient_as_bucket_view = false; leave it out")
 

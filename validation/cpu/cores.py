@@ -44,7 +44,10 @@ def shared(
     works = [Communication("thread", s, (r,), "cpu") for s, r in zip(seconds, of, strict=True)]
     traffic = [
         *(_flow(0.0, s, link[r], 1) for s, r in zip(seconds, of, strict=True)),
-        *(_flow(m.latency, m.busy, GLOO, len(_ranks(w))) for m, w in zip(messages, sent, strict=True)),
+        *(
+            _flow(m.latency, m.busy, GLOO, len(_ranks(w)))
+            for m, w in zip(messages, sent, strict=True)
+        ),
     ]
     made = replace(graph, works=(*works, *sent), **_parts(graph, alone, len(works)))
     capacity = np.array([cores, 1.0, *(1.0 for _ in ranks)], np.float64)

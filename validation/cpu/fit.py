@@ -44,7 +44,9 @@ def _rates(runs: Sequence[CpuRun], graphs: Sequence[Graph]) -> dict[str, float]:
         for group, size in work_of(of).items():
             work[group] += size
         work[REST] += _bytes_of_products(of)
-    return {group: seconds[group] / work[group] if work[group] else 0.0 for group in (*GROUPS, REST)}
+    return {
+        group: seconds[group] / work[group] if work[group] else 0.0 for group in (*GROUPS, REST)
+    }
 
 
 def _bytes_of_products(graph: Graph) -> float:
