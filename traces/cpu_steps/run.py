@@ -20,7 +20,7 @@ class Leaf(NamedTuple):
     inside: (
         str  # optimizer (Optimizer.step, zero_grad), forward (before backward began), or backward
     )
-    count: float  # per rank and step
+    count: float  # type: ignore[assignment]  # per rank and step; hides the method of tuples
     mean_s: float  # own seconds (children taken off), mean
     alone_s: float  # median of those beside which no collective of any rank was under way, or nan
     alone: int  # of how many
