@@ -10,6 +10,7 @@ import numpy as np
 from sim.graph import Communication, Compute, Floats, Graph
 from validation.cpu.cores import Message
 from validation.cpu.groups import REST, amount, of_kernel
+from validation.cpu.host import per_kernel
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Costs:
     """Fitted to recordings; ``sources`` has their digests."""
 
     rates: Mapping[str, float]  # by group: seconds per FLOP or byte
-    host: Mapping[str, float]  # by mode: seconds of the thread per kernel, besides the kernel
+    host: Mapping[str, float]  # see validation.cpu.host
     latency: float  # seconds of a collective in which nothing runs
     per_byte: float  # seconds of a thread per byte that a rank sends
     busier: float  # timed steps of the sources over their simulated ones
@@ -45,7 +46,7 @@ def kernel_seconds(graph: Graph, costs: Costs, mode: str) -> Floats:
         if isinstance(work, Compute) and (group := of_kernel(graph.names[name], work)):
             rest = costs.rates[REST] * work.bytes if group == "gemm" else 0.0
             alone = costs.rates[group] * amount(group, work) + rest
-            out[i] = (alone + costs.host[mode]) * costs.busier
+            out[i] = (alone + per_kernel(costs.host, mode, graph.names[name])) * costs.busier
     return out
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from sim.graph import Compute, Graph
+from sim.graph import Compute
 from traces.cpu_steps import Leaf
 
 GROUPS = (
@@ -75,14 +75,3 @@ def of_leaf(leaf: Leaf, config: Mapping[str, Any]) -> str:
         return "add"
     held = len(shape) == 1 or (len(shape) == 2 and shape[0] != tokens)
     return "copy" if held and prod(shape) > 1 and _COPIES.search(leaf.name) else REST
-
-
-def work_of(graph: Graph) -> dict[str, float]:
-    """What one rank does of each group in a step."""
-    out = dict.fromkeys(GROUPS, 0.0)
-    one = graph.rank == graph.rank.min()
-    for name, w in zip(graph.name[one].tolist(), graph.work[one].tolist(), strict=True):
-        work = graph.works[w]
-        if isinstance(work, Compute) and (group := of_kernel(graph.names[name], work)):
-            out[group] += amount(group, work)
-    return out

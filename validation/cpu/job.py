@@ -15,7 +15,9 @@ from sim.build import training_step
 from sim.graph import Graph, offsets, owners
 from sim.runs import job_of
 
+MIB = 2**20
 MODES = ("ddp", "fsdp2", "tp")
+OPTIMIZERS = {"sgd": "sgd", "adam": "adam", "adamw": "adam"}
 MLP_ONLY = Path(__file__).parent / "mlp_blocks.py"
 
 
@@ -30,7 +32,8 @@ def recipe(mode: str, world: int, model: Mapping[str, Any]) -> dict[str, Any]:
     split = {"tp": world} if mode == "tp" else {"dp": world}
     parallelism: dict[str, Any] = {**split, "tp_backward_overlap": False}
     if mode == "ddp":
-        parallelism |= {"bucket_mb": model["bucket_bytes"] / 1e6, "gradient_as_bucket_view": False}
+        limit = max(model["bucket_bytes"] // MIB, 1) * MIB  # torch's bucket_cap_mb, which buckets pass
+        parallelism |= {"bucket_mb": limit / 1e6, "gradient_as_bucket_view": False}
     if mode == "fsdp2":
         parallelism["fsdp"] = {"kind": "fsdp2", "prefetch": 0}
     if not model["heads"]:
@@ -46,7 +49,7 @@ def recipe(mode: str, world: int, model: Mapping[str, Any]) -> dict[str, Any]:
         "training": {
             "micro_batch": model["mb"],
             "global_batch": model["mb"] * split.get("dp", 1),
-            "dtype": "fp32", "optimizer": model.get("optimizer", "sgd"), "clip": False,
+            "dtype": "fp32", "optimizer": OPTIMIZERS[model["optimizer"].lower()], "clip": False,
         },
         "simulation": {"fold": "none"},
     }  # fmt: skip
@@ -111,3 +114,12 @@ def _order(graph: Graph) -> np.ndarray[Any, np.dtype[np.int64]]:
             if not needs[a]:
                 heapq.heappush(ready, a)
     return np.array(out, np.int64)
+
+
+def mode_of(name: str) -> str:
+    """Which of :data:`MODES` a recording's mode is: DDP's variants do the same.
+
+    >>> mode_of("ddp_hook"), mode_of("tp")
+    ('ddp', 'tp')
+    """
+    return "ddp" if name.startswith("ddp") else name
