@@ -39,8 +39,8 @@ def timeline(path: Path, step: int | None = None) -> Timeline:
         wanted = median(found.run.profiled_s) if step is None else step
         if not 0 <= wanted < len(found.parts):
             raise ValueError(f"{path} has steps 0 to {len(found.parts) - 1}, and not {wanted}")
-        return _timeline([*rows(found.parts[wanted])], found.run.world)
+        return _timeline([*rows(found.parts[wanted])], found.run)
     kept, some = distilled.shown(path)
     if step not in (None, kept):
         raise ValueError(f"{path} shows step {kept}, and not {step}")
-    return _timeline(some, distilled.read(path).world)
+    return _timeline(some, distilled.read(path))

@@ -10,8 +10,10 @@ import numpy as np
 from sim.graph import Builder, Communication, Fixed
 from sim.timeline import Timeline
 from traces.cpu_steps.measure import moved, owns
+from traces.cpu_steps.run import CpuRun
 from traces.cpu_steps.steps import Part
 
+_DIMENSIONS = {"tp": "tp", "ring": "cp", "moe": "ep"}  # of modes; others are data parallel
 _PHASES = {"forward": "F", "backward": "B", "optimizer": "O"}
 
 
@@ -51,14 +53,15 @@ def rows(parts: Sequence[Part]) -> Iterator[Row]:
                       mark.bytes, number)  # fmt: skip
 
 
-def timeline(found: Sequence[Row], world: int) -> Timeline:
+def timeline(found: Sequence[Row], run: CpuRun) -> Timeline:
     """Operators wait for nothing; members of a collective are one communication."""
+    ranks, dimension = tuple(range(run.world)), _DIMENSIONS.get(run.mode, "dp")
     build, groups = Builder(), dict[int, list[int]]()
     ordered = sorted(found, key=lambda row: (row.rank, row.stream, row.start, row.end))
     for k, row in enumerate(ordered):
         work: Any = Fixed((row.end - row.start) / 1e9)
         if row.stream != "cpu":
-            work = Communication(row.name, row.bytes, tuple(range(world)), "dp")
+            work = Communication(row.name, row.bytes, ranks, dimension)
             groups.setdefault(row.number if row.number >= 0 else -1 - k, []).append(k)
         build.add(row.name, row.rank, row.stream, work, phase=_PHASES.get(row.inside, ""))
     for members in groups.values():

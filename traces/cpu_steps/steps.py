@@ -16,11 +16,11 @@ from traces.kineto.cpu_waits import Ints, Pieces, computes, pieces, waiting
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One rank in one step; instants in nanoseconds from the step's begin."""
+    """One rank in one step; instants in nanoseconds from the step's begin, some before it."""
 
     step: int
     rank: int
-    end: int
+    end: int  # of its update, or of its last operator where it has none
     names: Sequence[str]  # of the operators of its main thread
     rows: Sequence[int]  # and their rows in the rank's trace
     start: Ints  # their begins
@@ -55,22 +55,24 @@ def parts(traces: Sequence[RankTrace], skip: int = 0) -> list[list[Part]]:
 
 
 def _part(trace: RankTrace, step: int, begin: int) -> Part:
+    """A rank that left the barrier before others has operators before the step's begin."""
+    mine = trace.barriers[step]
     last = step + 1 == len(trace.barriers)
     until = 1 << 62 if last else _called(trace, trace.barriers[step + 1].start)
-    updates = [(a - begin, b - begin) for _, a, b in trace.updates if begin <= a < until]
+    updates = [(a - begin, b - begin) for _, a, b in trace.updates if mine.end <= a < until]
     called = [k for k, name in enumerate(trace.names) if "barrier" not in name]
     rows = np.array(called, np.int64)
-    rows = rows[(trace.end[rows] > begin) & (trace.start[rows] < until)]
+    rows = rows[(trace.end[rows] > mine.end) & (trace.start[rows] < until)]
     over = max((b for _, b in updates), default=int(trace.end[rows].max(initial=begin)) - begin)
     rows = rows[trace.start[rows] < begin + over]
-    start = np.maximum(trace.start[rows] - begin, 0)
+    start = np.maximum(trace.start[rows], mine.end) - begin
     end = np.minimum(trace.end[rows] - begin, over)
     names = [trace.names[k] for k in rows.tolist()]
-    of = pieces(start, end, 0, over)
+    of = pieces(start, end, mine.end - begin, over)
     some = [
         mark._replace(start=mark.start - begin, end=mark.end - begin)
         for mark in trace.collectives
-        if begin <= mark.start < begin + over
+        if mine.start <= mark.start < begin + over
     ]
     return Part(
         step, trace.rank, over, names, rows.tolist(), start, of,
@@ -105,15 +107,18 @@ def _backward(names: Sequence[str], start: Ints, over: int) -> int:
 
 
 def moving(marks: Sequence[Mark], end: int) -> Intervals:
-    """When at least one collective is under way, up to an instant."""
-    spans = np.array([(mark.start, min(mark.end, end)) for mark in marks], float).reshape(-1, 2)
+    """When at least one collective is under way, from the step's begin up to an instant."""
+    spans = np.array([(max(mark.start, 0), min(mark.end, end)) for mark in marks], float).reshape(
+        -1, 2
+    )
     return union(spans[:, 0], spans[:, 1])
 
 
 def rank_step(part: Part) -> RankStep:
     """Where the time of one rank's main thread went, and what of gloo's was beside what."""
     moves = moving(part.collectives, part.end)
-    math, wait = (round((i.end - i.start).sum()) for i in (part.math, part.wait))
+    whole = Intervals(np.zeros(1), np.array([part.end], float))
+    math, wait = (round(within(whole, i).sum()) for i in (part.math, part.wait))
     beside, exposed = (float(within(i, moves).sum()) for i in (part.math, part.wait))
     parts_ = (part.end, math, part.end - math - wait, wait, moves.seconds(), exposed, beside)
     return RankStep(part.step, part.rank, *(ns / 1e9 for ns in parts_))

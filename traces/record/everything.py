@@ -92,9 +92,10 @@ def sections(folder: Path, command: str, gpus: int) -> Sequence[Section]:
             PLANS if s > 90 else PLANS[:2],
             pipelines.Ask(VIRTUAL, fifo=gpus < 4, keep=3, timeout=s), 4)),
         Section("parallel", 1.0, lambda s: [
-            {"file": path.name, **pipelines.spread(one["step_ms_all"])}
-            for path, one in parallel.record(("ddp", "fsdp2", "tp"), folder, command, wide,
-                                             few, timeout=s, sizes=None if gpus else CPU_MODEL)]),
+            {"file": path.name, **one}
+            for path, one in parallel.record(
+                ("ddp", "fsdp2", "tp"), folder, command, parallel.Ask(
+                    wide, few, few, timeout=s, sizes={} if gpus else CPU_MODEL))]),
     ]  # fmt: skip
 
 
