@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from sim.graph import Graph
+from sim.timeline import Timeline
 from traces import cpu_steps, recorded
 from traces.cpu_steps import CpuRun
 from validation.cpu import host
-from validation.cpu.align import Row, rows
+from validation.cpu.align import (
+    Row,
+    causes,
+    group_rows,
+    message_rows,
+    order_violations,
+    thread_rows,
+)
 from validation.cpu.costs import Costs
 from validation.cpu.fit import fit
 from validation.cpu.job import MODES, graph, mode_of
@@ -28,7 +38,6 @@ class Compared(NamedTuple):
     path: Path
     costs: Costs
     predicted: Prediction
-    rows: Sequence[Row]
 
     @property
     def measured(self) -> float:
@@ -69,52 +78,66 @@ def validate(
     paths: Sequence[Path], calibration: Sequence[Path] = (), draws: int = DRAWS, seed: int = 0,
     progress: Progress | None = None,
 ) -> list[Compared]:  # fmt: skip
-    """Predict each recording of DDP, FSDP2 and TP from ``calibration``, or from the others.
+    """Predict each recording of DDP, FSDP2 and TP from ``calibration``, or from its neighbours.
 
-    Never from itself, nor from another file with the same content. Others are recordings of the
-    same machine among ``paths``, by their folder. Raises ValueError where none is left.
+    Never from itself, nor from another file with the same content; neighbours are the recordings
+    in its folder, which are taken to be of the same machine. Raises ValueError where none is left.
     """
-    given = [file for path in paths for file in files(path)]
-    runs = {file: cpu_steps.read(file) for file in given if not host.is_fake(file)}
-    wanted = {file: run for file, run in runs.items() if mode_of(run.mode) in MODES}
-    fitted = [file for path in calibration for file in files(path)]
-    sources = {file: cpu_steps.read(file) for file in fitted if not host.is_fake(file)}
-    known: dict[str, float] = {}
-    for file in [*given, *fitted]:
-        known |= host.of_fake(file) if host.is_fake(file) else {}
+    wanted = {file: run for path in paths for file, run in _runs(path).items()}
     out = []
     for number, (file, run) in enumerate(wanted.items()):
         if progress:
             progress(run.name, number, len(wanted))
-        others = sources or {f: r for f, r in wanted.items() if f.parent == file.parent}
-        out.append(_compare(file, run, others, known, draws, seed))
+        near = [path for of in calibration for path in files(of)] or files(file.parent)
+        out.append(_compare(file, run, near, draws, seed))
     return out
 
 
-def _compare(
-    file: Path, run: CpuRun, sources: Mapping[Path, CpuRun], known: Mapping[str, float],
-    draws: int, seed: int,
-) -> Compared:  # fmt: skip
-    usable = [r for r in sources.values() if r.digest != run.digest and mode_of(r.mode) in MODES]
+def _runs(path: Path) -> dict[Path, CpuRun]:
+    found = {file: _read(file) for file in files(path) if not host.is_fake(file)}
+    return {file: run for file, run in found.items() if mode_of(run.mode) in MODES}
+
+
+@cache
+def _read(path: Path) -> CpuRun:
+    return cpu_steps.read(path)
+
+
+def _compare(file: Path, run: CpuRun, near: Sequence[Path], draws: int, seed: int) -> Compared:
+    known: dict[str, float] = {}
+    for path in near:
+        known |= host.of_fake(path) if host.is_fake(path) else {}
+    read = [_read(path) for path in near if not host.is_fake(path)]
+    usable = [r for r in read if r.digest != run.digest and mode_of(r.mode) in MODES]
     if not usable:
         raise ValueError(
-            f"{file} cannot be predicted from itself; name other recordings of the same machine, "
-            "beside it or by --calibrate"
+            f"{file} cannot be predicted from itself; put other recordings of the same machine "
+            "beside it, or name them by --calibrate"
         )
-    costs = fit(usable, known)
-    mode = mode_of(run.mode)
-    predicted = predict(graph(mode, run.world, run.config), costs, mode, draws, seed)
-    return Compared(run, file, costs, predicted, rows(run, predicted.timeline))
+    costs, mode = fit(usable, known), mode_of(run.mode)
+    return Compared(run, file, costs, predict(_graph(run), costs, mode, draws, seed))
+
+
+def _graph(run: CpuRun) -> Graph:
+    return graph(mode_of(run.mode), run.world, run.config)
+
+
+def both(of: Compared) -> dict[str, Timeline]:
+    """The profiled step of median length, and the prediction with mean costs, from second 0."""
+    there = cpu_steps.timeline(of.path)
+    begin = float(there.start.min())
+    recorded = Timeline(there.graph, there.start - begin, there.end - begin)
+    return {"recorded": recorded, "predicted": of.predicted.timeline}
 
 
 def summary(compared: Sequence[Compared]) -> list[dict[str, Any]]:
-    """Plain data, as ``validate recorded --json`` prints it; seconds and shares."""
+    """Plain data, as ``validate recorded --json`` prints it under ``parallel``; seconds, shares."""
     return [_run(of) for of in compared]
 
 
 def _run(of: Compared) -> dict[str, Any]:
-    run, predicted = of.run, of.predicted
-    steps = of.exposed_steps
+    run, predicted, steps = of.run, of.predicted, of.exposed_steps
+    threads = thread_rows(run, of.costs, mode_of(run.mode), predicted.timeline)
     return {
         "id": of.path.name.split(".")[0].removesuffix("_summary"),
         "mode": run.mode,
@@ -135,5 +158,13 @@ def _run(of: Compared) -> dict[str, Any]:
             "error": predicted.exposed / of.exposed - 1.0 if of.exposed else None,
             "error_of_step": (predicted.exposed - of.exposed) / of.measured,
         },
-        "parts": [row._asdict() for row in of.rows],
+        "causes_s": causes(threads, of.measured, float(np.mean(run.profiled_s))),
+        "threads": _rows(threads),
+        "operators": _rows(group_rows(run, of.costs, predicted.timeline)),
+        "collectives": _rows(message_rows(run, predicted.timeline)),
+        "order_violations": order_violations(run, predicted.timeline),
     }
+
+
+def _rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    return [row._asdict() for row in rows]

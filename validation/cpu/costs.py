@@ -37,17 +37,25 @@ def sent(work: Communication) -> float:
     return times[work.collective] * (n - 1) / n * work.bytes
 
 
-def kernel_seconds(graph: Graph, costs: Costs, mode: str) -> Floats:
-    """Of each op alone; of communication zero."""
+def work_seconds(graph: Graph, costs: Costs) -> Floats:
+    """Of each op what its operator takes alone; of communication zero."""
     out = np.zeros(len(graph))
-    rows = zip(graph.name.tolist(), graph.work.tolist(), strict=True)
-    for i, (name, w) in enumerate(rows):
+    for i, (name, w) in enumerate(zip(graph.name.tolist(), graph.work.tolist(), strict=True)):
         work = graph.works[w]
         if isinstance(work, Compute) and (group := of_kernel(graph.names[name], work)):
             rest = costs.rates[REST] * work.bytes if group == "gemm" else 0.0
-            alone = costs.rates[group] * amount(group, work) + rest
-            out[i] = (alone + per_kernel(costs.host, mode, graph.names[name])) * costs.busier
-    return out
+            out[i] = costs.rates[group] * amount(group, work) + rest
+    return out * costs.busier
+
+
+def kernel_seconds(graph: Graph, costs: Costs, mode: str) -> Floats:
+    """That and what Python takes around it."""
+    around = np.zeros(len(graph))
+    for i, (name, w) in enumerate(zip(graph.name.tolist(), graph.work.tolist(), strict=True)):
+        work = graph.works[w]
+        if isinstance(work, Compute) and of_kernel(graph.names[name], work):
+            around[i] = per_kernel(costs.host, mode, graph.names[name])
+    return work_seconds(graph, costs) + around * costs.busier
 
 
 def messages(graph: Graph, costs: Costs) -> list[Message]:

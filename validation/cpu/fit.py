@@ -43,12 +43,15 @@ def _rates(runs: Sequence[CpuRun], graphs: Sequence[Graph]) -> dict[str, float]:
     for run, of in zip(runs, graphs, strict=True):
         for leaf in run.leaves:
             alone = leaf.alone_s if leaf.alone else leaf.mean_s
-            seconds[of_leaf(leaf, run.config)] += leaf.count * alone
+            seconds[of_leaf(leaf, run.config, run.mode)] += leaf.count * alone
         for name, kernel in host.of_rank(of):
             if group := of_kernel(name, kernel):
                 work[group] += amount(group, kernel)
                 work[REST] += kernel.bytes if group == "gemm" else 0.0
-    return {of: seconds[of] / work[of] if work[of] else 0.0 for of in (*GROUPS, REST)}
+    rates = {of: seconds[of] / work[of] if work[of] else 0.0 for of in (*GROUPS, REST)}
+    for of, like in (("shard_copy", "bucket_copy"), ("bucket_copy", "shard_copy")):
+        rates[of] = rates[of] or rates[like]  # copies of parameters are seen in one or the other
+    return rates
 
 
 def _host(
@@ -69,8 +72,8 @@ def _host(
     if count["fsdp2"] and host.PLAIN in out:
         left = spent["fsdp2"] - out[host.PLAIN] * count["fsdp2"]
         out[host.UNIT] = max(left, 0.0) / units
-    elif count["fsdp2"] and host.UNIT in out:
-        left = spent["fsdp2"] - out[host.UNIT] * units
+    elif count["fsdp2"]:
+        left = spent["fsdp2"] - out.setdefault(host.UNIT, 0.0) * units
         out[host.PLAIN] = max(left, 0.0) / count["fsdp2"]
     return out
 

@@ -17,7 +17,7 @@ from traces.cpu_steps import Leaf
 
 GROUPS = (
     "gemm", "attention", "attention_backward", "norm", "norm_backward", "activation",
-    "activation_backward", "add", "sum", "copy", "optimizer",
+    "activation_backward", "add", "sum", "bucket_copy", "shard_copy", "optimizer",
 )  # fmt: skip
 REST = "rest"
 FREE = re.compile(r"(qkv|fc1|fc2|projection)_bias$|^zero_grads$")
@@ -27,7 +27,8 @@ _OURS = (
     (re.compile(r"^gelu_backward$"), "activation_backward"),
     (re.compile(r"^gelu$"), "activation"),
     (re.compile(r"_(residual|grad_add)$"), "add"),
-    (re.compile(r"^(grad_scale|grad_copy_\w+|param_copy_\w+)$"), "copy"),
+    (re.compile(r"^(grad_scale|grad_copy_back)$"), "bucket_copy"),
+    (re.compile(r"^(param_copy_\w+|grad_copy_in)$"), "shard_copy"),
     (re.compile(r"^(sgd|adam)$"), "optimizer"),
     (re.compile(r"_norm_backward$"), "norm_backward"),
 )
@@ -61,8 +62,8 @@ def amount(group: str, work: Compute) -> float:
     return work.flops if group in ("gemm", "attention", "attention_backward") else work.bytes
 
 
-def of_leaf(leaf: Leaf, config: Mapping[str, Any]) -> str:
-    """The group of an operator of torch."""
+def of_leaf(leaf: Leaf, config: Mapping[str, Any], mode: str) -> str:
+    """The group of an operator of torch in a recording of that mode."""
     if leaf.inside == "optimizer":
         return "optimizer"
     for pattern, group in _TORCH:
@@ -74,4 +75,6 @@ def of_leaf(leaf: Leaf, config: Mapping[str, Any]) -> str:
     if residual and leaf.name in ("aten::add", "aten::add_"):
         return "add"
     held = len(shape) == 1 or (len(shape) == 2 and shape[0] != tokens)
-    return "copy" if held and prod(shape) > 1 and _COPIES.search(leaf.name) else REST
+    if held and prod(shape) > 1 and _COPIES.search(leaf.name):
+        return "shard_copy" if mode == "fsdp2" else "bucket_copy"
+    return REST

@@ -33,9 +33,9 @@ def recipe(mode: str, world: int, model: Mapping[str, Any]) -> dict[str, Any]:
     parallelism: dict[str, Any] = {**split, "tp_backward_overlap": False}
     if mode == "ddp":
         limit = max(model["bucket_bytes"] // MIB, 1) * MIB  # torch's bucket_cap_mb, which buckets pass
-        parallelism |= {"bucket_mb": limit / 1e6, "gradient_as_bucket_view": False}
+        parallelism |= {"bucket_mb": limit / 1e6, "gradient_as_bucket_view": bool(model.get("bucket_view"))}
     if mode == "fsdp2":
-        parallelism["fsdp"] = {"kind": "fsdp2", "prefetch": 0}
+        parallelism["fsdp"] = {"kind": "fsdp2", "prefetch": 1}
     if not model["heads"]:
         parallelism["strategy"] = str(MLP_ONLY)
     return {

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from sim.program import Program
+from sim.program import Item, Program
 
 PARTS = ("fc1", "gelu", "fc2", "mlp_residual")
 
 
 def mlp_blocks(kind: str, program: Program) -> Program:  # noqa: ARG001  called with it
-    """The program without attention and norms; what waited for them waits for what is before."""
-    kept = [i for i, item in enumerate(program) if item.name.startswith(PARTS)]
+    """The program without attention and norms; what waited for them waits for what is before.
+
+    No gradient of the model's input is made, which nothing before the first linear needs.
+    """
+    kept = [i for i, item in enumerate(program) if _runs(item)]
     place = {i: k for k, i in enumerate(kept)}
     out = []
     for i in kept:
         needs = (_latest(n, place) if n >= 0 else n for n in program[i].needs)
         out.append(program[i]._replace(needs=tuple(n for n in needs if n is not None), memory=()))
     return out
+
+
+def _runs(item: Item) -> bool:
+    first = item.layer == 0 and item.name.startswith(("fc1_dgrad", "fc1_grad_all_reduce"))
+    return item.name.startswith(PARTS) and not first
 
 
 def _latest(need: int, place: dict[int, int]) -> int | None:
