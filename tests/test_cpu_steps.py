@@ -167,9 +167,45 @@ def test_pieces_are_of_the_innermost_operator(found):
         owner[spans[k][0] + 1 : spans[k][1] + 1] = k  # shorter ones later
     again = np.repeat(of.owner, of.end - of.start)
     assert again.tolist() == owner.tolist()
-    held = [any(i != k and a <= c and d <= b for i, (c, d) in enumerate(spans))
-            for k, (a, b) in enumerate(spans)]  # fmt: skip
-    assert of.around.tolist() == held
+    inside = [[i for i, (c, d) in enumerate(spans) if i != k and c <= a and b <= d]
+              for k, (a, b) in enumerate(spans)]  # fmt: skip
+    nearest = [min(some, key=lambda i: spans[i][1] - spans[i][0], default=-1) for some in inside]
+    assert of.parent.tolist() == nearest
+
+
+def test_a_tensors_own_dispatch_is_no_computing():
+    """An operator of a DTensor, 0 to 50, that calls Python, 10 to 40, that multiplies, 20 to 30.
+
+    A collective from 5 to 16 ends while Python runs, so it waits from 10; one from 22 to 24 is
+    beside the multiplication, and one from 43 to 47 is waited for as long as it is there.
+    """
+    names = ["aten::mm", "PythonSubclass", "aten::mm", "aten::resolve_conj"]
+    start, end = np.array([[0, 50], [10, 40], [20, 30], [21, 22]], np.int64).T
+    of = cpu_waits.pieces(start, end, 0, 60)
+    assert cpu_waits.computing(of, names).tolist() == [False, False, True, False]
+    begins, ends = np.array([[5, 16], [22, 24], [43, 47]], np.int64).T
+    found = cpu_waits.waiting(of, names, begins, ends)
+    assert [found.start.tolist(), found.end.tolist()] == [[10, 43], [16, 47]]
+
+
+def test_a_rank_may_move_before_the_step_begins(summary, kineto):
+    """Rank 0 leaves the barrier at 0 and calls at once; its collective counts from the begin, 2."""
+    events = [
+        *step(kineto, 0, 1000, 0)[:2],
+        kineto.event("cpu_op", "c10d::allreduce_", 1000, 1),
+        kineto.event("user_annotation", "gloo:all_reduce", 1001, 89, 200, **SIZE),
+        kineto.event("user_annotation", "Optimizer.step#SGD.step", 1092, 8),
+        *step(kineto, 0, 2000, 0),
+    ]
+    info = {"rank": 0, "world_size": 2}
+    kineto.write(
+        events, None, "ddp_rank0.json.gz", distributedInfo=info,
+        baseTimeNanoseconds=7_000_000,
+    )  # fmt: skip
+    run = cpu_steps.read(summary)
+    assert run.moved[0].first_s == pytest.approx(-1e-6)
+    assert run.moved[0].begin_s == pytest.approx(54e-6)
+    assert run.ranks[0].moving_s == run.ranks[0].exposed_s == pytest.approx(88e-6)
 
 
 SHARED_RUNS = {  # collectives of a step: of 8 blocks, 789,760 parameters each; buckets of 4 MB
