@@ -35,7 +35,7 @@ class Moved(NamedTuple):
     bytes: float  # of the whole buffer, as sim.graph.Communication says
     begin_s: float  # when the last rank began
     end_s: float  # when the last rank's ended
-    first_s: float  # when the first rank began
+    first_s: float  # when the first rank began; below 0 if it left the barrier before others
     computing_s: float  # within [begin, end] in which main threads ran leaves, mean of ranks
 
 

@@ -49,6 +49,10 @@ def read(path: Path) -> Measured:
     facts = {key: about[key] for key in _FACTS if key in about}
     traces = [one for one, _ in read_]
     said = about.get("config") or {}
+    if "seed" in said:
+        facts["seed"] = said["seed"]
+    if any(rank.get("events") for rank in ranks):  # index, bytes, nanoseconds of ready and reduced
+        facts["buckets"] = [[event[1:] for event in rank["events"]] for rank in ranks]
     return measured(mode, mode, traces, said, timed, facts, digest.hexdigest())
 
 

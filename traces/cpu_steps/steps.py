@@ -11,7 +11,7 @@ import numpy as np
 from sim.analysis.intervals import Intervals, union, within
 from traces.cpu_steps.run import RankStep
 from traces.cpu_steps.trace import Mark, RankTrace
-from traces.kineto.cpu_waits import Ints, Pieces, computes, pieces, waiting
+from traces.kineto.cpu_waits import Ints, Pieces, computing, pieces, waiting
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +90,7 @@ def _called(trace: RankTrace, instant: int) -> int:
 
 
 def _math(of: Pieces, names: Sequence[str]) -> tuple[Intervals, Ints]:
-    computing = np.array([*(computes(name) for name in names), False], bool)
-    rows = np.flatnonzero(computing[of.owner])
+    rows = np.flatnonzero(np.append(computing(of, names), False)[of.owner])
     return Intervals(of.start[rows].astype(float), of.end[rows].astype(float)), rows
 
 

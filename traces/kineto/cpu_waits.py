@@ -39,7 +39,7 @@ class Pieces(NamedTuple):
     owner: Ints  # row of that operator, -1 between operators
     start: Ints
     end: Ints
-    around: Bools  # by operator, and not by piece: whether others are inside it
+    parent: Ints  # by operator, and not by piece: row of the one around it, or -1
 
 
 def computes(name: str) -> bool:
@@ -56,9 +56,9 @@ def pieces(start: Ints, end: Ints, low: int, high: int) -> Pieces:
     """Cut [low, high) by nested operators; one that ends behind the one around it is cut there.
 
     >>> [column.tolist() for column in pieces(np.array([1, 2]), np.array([5, 3]), 0, 6)]
-    [[-1, 0, 1, 0, -1], [0, 1, 2, 3, 5], [1, 2, 3, 5, 6], [True, False]]
+    [[-1, 0, 1, 0, -1], [0, 1, 2, 3, 5], [1, 2, 3, 5, 6], [-1, 0]]
     """
-    around = np.zeros(len(start) + 1, bool)
+    parent = np.full(len(start), -1, np.int64)
     out: list[tuple[int, int, int]] = []
     open_: list[tuple[int, int]] = [(-1, high)]
     at = low
@@ -75,13 +75,24 @@ def pieces(start: Ints, end: Ints, low: int, high: int) -> Pieces:
             until(open_[-1][1])
             open_.pop()
         until(begin)
-        around[open_[-1][0]] = True
+        parent[row] = open_[-1][0]
         open_.append((row, min(int(end[row]), open_[-1][1])))
     while open_:
         until(open_[-1][1])
         open_.pop()
     columns = np.array(out, np.int64).reshape(-1, 3).T
-    return Pieces(columns[0], columns[1], columns[2], around[:-1])
+    return Pieces(columns[0], columns[1], columns[2], parent)
+
+
+def computing(of: Pieces, names: Sequence[str]) -> Bools:
+    """Of each operator, whether its own time is computing: it is PyTorch's, and no call or view.
+
+    One that calls Python, as those of a DTensor do, only hands on to another of its name.
+    """
+    foreign = np.array([not name.startswith("aten::") for name in names], bool)
+    out = np.array([computes(name) for name in names], bool)
+    out[of.parent[foreign & (of.parent >= 0)]] = False
+    return out
 
 
 def may_wait(of: Pieces, names: Sequence[str]) -> Bools:
@@ -89,11 +100,10 @@ def may_wait(of: Pieces, names: Sequence[str]) -> Bools:
 
     ``names`` are the operators'. Childless ones of PyTorch itself compute, or make a view.
     """
-    some = [
-        not computes(name) and (bool(parent) or not name.startswith("aten::"))
-        for name, parent in zip(names, of.around.tolist(), strict=True)
-    ]
-    return np.array([*some, True])[of.owner]
+    aten = np.array([name.startswith("aten::") for name in names], bool)
+    around = np.zeros(len(names), bool)
+    around[of.parent[of.parent >= 0]] = True
+    return np.append(~computing(of, names) & (around | ~aten), True)[of.owner]
 
 
 def waiting(of: Pieces, names: Sequence[str], start: Ints, end: Ints) -> Intervals:
