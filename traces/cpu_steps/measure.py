@@ -44,11 +44,34 @@ def _inside(part: Part, instant: float) -> str:
     return "forward" if instant < part.backward else "backward"
 
 
-def leaves(
-    steps: Sequence[Sequence[Part]], shapes: Mapping[int, Sequence[Shapes]]
-) -> tuple[Leaf, ...]:
-    """Operators of the same name, shapes and phase; ``shapes`` are those of a rank's operators."""
-    found: dict[tuple[str, Shapes, str], list[tuple[float, bool]]] = defaultdict(list)
+Seen = dict[tuple[str, Shapes, str], list[tuple[float, bool]]]
+"""Of each operator that ran, by name, shapes and phase: own seconds, and whether it was alone."""
+
+
+def leaves(seen: Seen, runs: int) -> tuple[Leaf, ...]:
+    """Operators of the same name, shapes and phase, in so many steps of ranks."""
+    return tuple(sorted(_leaf(key, some, runs) for key, some in seen.items()))
+
+
+def noise(seen: Seen, shares: int = 40) -> tuple[float, ...]:
+    """Own seconds over their median, of those alone: means of so many equal shares of the time."""
+    ratio, weight = [np.empty(0)], [np.empty(0)]
+    for some in seen.values():
+        own = np.array([seconds for seconds, alone in some if alone])
+        if len(own) > 1 and (middle := float(np.median(own))):
+            ratio.append(own / middle)
+            weight.append(np.full(len(own), middle))
+    x, w = np.concatenate(ratio), np.concatenate(weight)
+    order = np.argsort(x, kind="stable")
+    edges = np.linspace(0.0, 1.0, shares + 1)[1:-1]
+    cut = np.searchsorted(np.cumsum(w[order]) / w.sum(), edges) if len(x) else []
+    parts = zip(np.split(x[order], cut), np.split(w[order], cut), strict=True)
+    return tuple(round(float(np.average(a, weights=b)), 4) for a, b in parts if len(a))
+
+
+def seen(steps: Sequence[Sequence[Part]], shapes: Mapping[int, Sequence[Shapes]]) -> Seen:
+    """All operators that computed; ``shapes`` are those of a rank's operators."""
+    found: Seen = defaultdict(list)
     for parts in steps:
         end = max(part.end for part in parts)
         moves = moving([mark for part in parts for mark in part.collectives], end)
@@ -58,8 +81,7 @@ def leaves(
             for one, quiet in zip(some, alone, strict=True):
                 key = (one.name, shapes[part.rank][one.row], one.inside)
                 found[key].append((one.own / 1e9, quiet))
-    runs = sum(len(parts) for parts in steps)
-    return tuple(sorted(_leaf(key, seen, runs) for key, seen in found.items()))
+    return found
 
 
 def _alone(some: Sequence[Own], moves: Intervals) -> list[bool]:

@@ -68,3 +68,6 @@ class CpuRun:
     ranks: tuple[RankStep, ...]
     digest: str  # sha256 of the file, or of the files one after another
     facts: Mapping[str, Any]  # command, machine, versions, seed
+    noise: tuple[float, ...] = ()
+    """Own seconds over the median of their like, of operators beside no collective: means of equal
+    shares of their time, ascending."""

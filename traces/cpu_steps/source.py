@@ -88,11 +88,12 @@ def measured(
     moved = [one for parts in found for one in measure.moved(parts)]
     shapes = {one.rank: one.shapes for one in traces}
     sizes = said or config.from_trace(traces[0], len(found), mode, moved)
+    ran = measure.seen(found, shapes)
     run = CpuRun(
         name=name, mode=mode, world=len(traces), config=dict(sizes), step_s=tuple(timed),
         profiled_s=tuple(max(part.end for part in parts) / 1e9 for parts in found),
-        leaves=measure.leaves(found, shapes), moved=tuple(moved),
+        leaves=measure.leaves(ran, sum(map(len, found))), moved=tuple(moved),
         ranks=tuple(steps.rank_step(part) for parts in found for part in parts),
-        digest=digest, facts=dict(facts),
+        digest=digest, facts=dict(facts), noise=measure.noise(ran),
     )  # fmt: skip
     return Measured(run, found)

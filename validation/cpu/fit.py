@@ -32,7 +32,7 @@ def fit(runs: Sequence[CpuRun], known: Mapping[str, float] | None = None) -> Cos
     latency, per_byte, spread = _messages(runs, min(cores))
     costs = Costs(
         _rates(runs, graphs), _host(runs, graphs, known or {}), latency, per_byte, 1.0,
-        min(cores), {run.name: run.digest for run in runs}, message_spread=spread,
+        min(cores), {run.name: run.digest for run in runs}, _noise(runs), spread,
     )  # fmt: skip
     return replace(costs, busier=_busier(runs, graphs, costs))
 
@@ -76,6 +76,12 @@ def _host(
         left = spent["fsdp2"] - out.setdefault(host.UNIT, 0.0) * units
         out[host.PLAIN] = max(left, 0.0) / count["fsdp2"]
     return out
+
+
+def _noise(runs: Sequence[CpuRun]) -> tuple[float, ...]:
+    """Kernels' seconds over their mean, as often as each was seen."""
+    found = np.sort(np.concatenate([np.array(run.noise or (1.0,)) for run in runs]))
+    return tuple((found / found.mean()).tolist())
 
 
 def _messages(
