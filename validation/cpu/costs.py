@@ -19,12 +19,14 @@ class Costs:
 
     rates: Mapping[str, float]  # by group: seconds per FLOP or byte
     host: Mapping[str, float]  # see validation.cpu.host
-    latency: float  # seconds of a collective in which nothing runs
-    per_byte: float  # seconds of a thread per byte that a rank sends
+    gloo: tuple[float, float, float]
+    """Of a collective: seconds in which nothing runs, then seconds of a thread of each rank per
+    byte that it sends, and per square root of that: larger ones move faster."""
     busier: float  # timed steps of the sources over their simulated ones
     cores: int
     sources: Mapping[str, str]
     spread: tuple[float, ...] = (1.0,)  # kernels' seconds over their mean, equally likely
+    rank_spread: tuple[float, ...] = (1.0,)  # likewise of all kernels of a rank in a step
     message_spread: tuple[float, ...] = (1.0,)  # likewise of collectives
 
 
@@ -61,8 +63,9 @@ def kernel_seconds(graph: Graph, costs: Costs, mode: str) -> Floats:
 def messages(graph: Graph, costs: Costs) -> list[Message]:
     """Of each part."""
     works = [graph.works[w] for w in graph.part_work.tolist()]
+    latency, per_byte, per_root = costs.gloo
     return [
-        Message(costs.latency * costs.busier, costs.per_byte * sent(work) * costs.busier)
+        Message(latency * costs.busier, (per_byte * size + per_root * size**0.5) * costs.busier)
         for work in works
-        if isinstance(work, Communication)
+        if isinstance(work, Communication) and (size := sent(work)) >= 0
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
@@ -29,10 +30,10 @@ def fit(runs: Sequence[CpuRun], known: Mapping[str, float] | None = None) -> Cos
     cores = {int(run.facts.get("cores") or CORES) for run in runs}
     if len(cores) > 1:
         raise ValueError(f"recordings are of machines with {sorted(cores)} cores; of one would do")
-    latency, per_byte, spread = _messages(runs, min(cores))
+    gloo, spread = _messages(runs, min(cores))
     costs = Costs(
-        _rates(runs, graphs), _host(runs, graphs, known or {}), latency, per_byte, 1.0,
-        min(cores), {run.name: run.digest for run in runs}, _noise(runs), spread,
+        _rates(runs, graphs), _host(runs, graphs, known or {}), gloo, 1.0,
+        min(cores), {run.name: run.digest for run in runs}, _noise(runs), _ranks(runs), spread,
     )  # fmt: skip
     return replace(costs, busier=_busier(runs, graphs, costs))
 
@@ -84,38 +85,80 @@ def _noise(runs: Sequence[CpuRun]) -> tuple[float, ...]:
     return tuple((found / found.mean()).tolist())
 
 
+def _ranks(runs: Sequence[CpuRun]) -> tuple[float, ...]:
+    """How ranks of one step differed: what each computed over their mean.
+
+    Less what operators that differ one by one make of it.
+    """
+    out = []
+    for run in runs:
+        busy = np.array([[row.math_s + row.host_s] for row in run.ranks]).reshape(-1, run.world)
+        found = (busy / busy.mean(axis=1, keepdims=True)).ravel() - 1.0
+        own = np.array([[leaf.count * leaf.mean_s, leaf.mean_s] for leaf in run.leaves])
+        each = np.var(run.noise or (1.0,)) * float(own.prod(axis=1).sum()) / own[:, 0].sum() ** 2
+        shared_ = float(found.var()) or 1.0
+        out += (1.0 + found * max(0.0, 1.0 - each / shared_) ** 0.5).tolist()
+    return tuple(out)
+
+
 def _messages(
     runs: Sequence[CpuRun], cores: int
-) -> tuple[float, float, tuple[float, ...]]:
-    """Latency, seconds per byte sent, and samples over what both give; least squares.
+) -> tuple[tuple[float, float, float], tuple[float, ...]]:
+    """What collectives cost (see :class:`Costs`), and samples over what that gives.
 
-    Collectives are taken apart from what slows them: beside main threads that compute, gloo's
-    share ``cores`` with twice as many threads as ranks. Those that wait for another of their own
-    rank say nothing.
+    Least squares of relative errors over sizes, of each the median step's mean, as a step is made
+    of many and a few steps are disturbed.
     """
-    found = [sample for run in runs for sample in _samples(run, cores)]
-    if not found:
+    samples = [sample for run in runs for sample in _samples(run, cores)]
+    if not samples:
         raise ValueError("no recording has a collective, so nothing is known of gloo")
-    size, seconds = np.array(found).T
-    terms = np.stack([np.ones(len(size)), size], axis=1)
-    latency, per_byte = nnls(terms, seconds)[0].tolist()
-    ratio = seconds / (latency + per_byte * size)
-    return latency, per_byte, tuple((ratio / ratio.mean()).tolist())
+    steps = defaultdict[tuple[float, str], defaultdict[int, list[float]]](
+        lambda: defaultdict(list)
+    )
+    for one in samples:
+        steps[one.size, one.source][one.step].append(one.seconds)
+    usual = {
+        key: float(np.median([np.mean(found) for found in of.values()]))
+        for key, of in steps.items()
+    }
+    count = {key: sum(map(len, of.values())) for key, of in steps.items()}
+    rows = [(size, usual[size, of], count[size, of]) for size, of in usual if usual[size, of] > 0]
+    size, seconds, weight = (np.array(column, float) for column in zip(*rows, strict=True))
+    scale = np.sqrt(weight) / seconds
+    terms = np.stack([np.ones(len(size)), size, np.sqrt(size)], axis=1) * scale[:, None]
+    latency, per_byte, per_root = nnls(terms, seconds * scale)[0].tolist()
+    ratio = np.array([one.seconds / usual[one.size, one.source] for one in samples])
+    return (latency, per_byte, per_root), tuple((ratio / ratio.mean()).tolist())
 
 
-def _samples(run: CpuRun, cores: int) -> Iterator[tuple[float, float]]:
-    """(bytes that a rank sends, seconds) of collectives, and of the sweep of all-reduces."""
+class Sample(NamedTuple):
+    """One collective: of which run and step, bytes that a rank sends, seconds alone."""
+
+    source: str
+    step: int
+    size: float
+    seconds: float
+
+
+def _samples(run: CpuRun, cores: int) -> Iterator[Sample]:
+    """Collectives, taken apart from what slows them, and the sweep of all-reduces.
+
+    Beside main threads that compute, gloo's share ``cores`` with twice as many threads as ranks.
+    Those that wait for another of their own rank say nothing.
+    """
     ranks = tuple(range(run.world))
     slower = 1.0 - min(1.0, cores / (2 * run.world))
     before: tuple[int, float] = (-1, 0.0)
     for one in sorted(run.moved, key=lambda m: (m.step, m.begin_s)):
         if one.step > before[0] or one.begin_s >= before[1]:
-            work = Communication(one.collective, one.bytes, ranks, "")
-            yield sent(work), one.end_s - one.begin_s - slower * one.computing_s
+            size = sent(Communication(one.collective, one.bytes, ranks, ""))
+            alone = one.end_s - one.begin_s - slower * one.computing_s
+            yield Sample(run.digest, one.step, size, alone)
             before = (one.step, one.end_s)
     for size, micro in run.facts.get("allreduce_us") or ():
         work = Communication("all_reduce", float(size), ranks, "")
-        yield from [(sent(work), float(micro) * 1e-6)] * SWEPT
+        swept = Sample("", 0, sent(work), float(micro) * 1e-6)
+        yield from [swept] * SWEPT
 
 
 def _busier(runs: Sequence[CpuRun], graphs: Sequence[Graph], costs: Costs) -> float:

@@ -32,7 +32,7 @@ class Prediction(NamedTuple):
     seconds: float  # the median step of the draws
     low: float  # 5 % of the draws are shorter
     high: float  # 5 % are longer
-    exposed: float  # the median of all ranks of the draws
+    exposed: float  # the median of the draws, each the mean of its ranks
     exposed_low: float
     exposed_high: float
 
@@ -42,7 +42,8 @@ def step(graph: Graph, costs: Costs, mode: str, seed: int | None = None) -> Time
     kernels, sent = kernel_seconds(graph, costs, mode), messages(graph, costs)
     if seed is not None:
         draw = np.random.default_rng(seed)
-        kernels = kernels * draw.choice(costs.spread, len(kernels))
+        rank = draw.choice(costs.rank_spread, int(graph.rank.max()) + 1)
+        kernels = kernels * draw.choice(costs.spread, len(kernels)) * rank[graph.rank]
         times = draw.choice(costs.message_spread, len(sent)).tolist()
         sent = [Message(m.latency * x, m.busy * x) for m, x in zip(sent, times, strict=True)]
     ran = simulate(*shared(graph, kernels, sent, costs.cores))
@@ -55,7 +56,7 @@ def predict(graph: Graph, costs: Costs, mode: str, draws: int = DRAWS, seed: int
     seeds = np.random.SeedSequence(seed).generate_state(draws).tolist()
     drawn = [step(graph, costs, mode, one) for one in seeds] or [middle]
     seconds = [float(one.end.max()) for one in drawn]
-    exposed = [row.exposed_s for one in drawn for row in figures(one)]
+    exposed = [float(np.mean([row.exposed_s for row in figures(one)])) for one in drawn]
     low, median, high = np.quantile(seconds, [0.05, 0.5, 0.95]).tolist()
     least, usual, most = np.quantile(exposed, [0.05, 0.5, 0.95]).tolist()
     return Prediction(middle, median, low, high, usual, least, most)
