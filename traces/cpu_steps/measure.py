@@ -64,7 +64,8 @@ def noise(seen: Seen, shares: int = 40) -> tuple[float, ...]:
     x, w = np.concatenate(ratio), np.concatenate(weight)
     order = np.argsort(x, kind="stable")
     edges = np.linspace(0.0, 1.0, shares + 1)[1:-1]
-    cut = np.searchsorted(np.cumsum(w[order]) / w.sum(), edges) if len(x) else []
+    total = w.sum() or 1.0
+    cut = np.searchsorted(np.cumsum(w[order]) / total, edges if len(x) else [])
     parts = zip(np.split(x[order], cut), np.split(w[order], cut), strict=True)
     return tuple(round(float(np.average(a, weights=b)), 4) for a, b in parts if len(a))
 
