@@ -1,4 +1,4 @@
-"""Layers without embedding, head and loss; SGD; no clipping: for benchmarks of a stack of layers."""
+"""Layers without embedding, head and loss; SGD; no clipping."""
 
 import numpy as np
 import pytest

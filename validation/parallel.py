@@ -139,7 +139,7 @@ def _run(of: Compared) -> dict[str, Any]:
     run, predicted, steps = of.run, of.predicted, of.exposed_steps
     threads = thread_rows(run, of.costs, mode_of(run.mode), predicted.timeline)
     return {
-        "id": of.path.name.split(".")[0].removesuffix("_summary"),
+        "id": run.name,
         "mode": run.mode,
         "sources": sorted(of.costs.sources),
         "steps": len(run.step_s),
@@ -158,7 +158,7 @@ def _run(of: Compared) -> dict[str, Any]:
             "error": predicted.exposed / of.exposed - 1.0 if of.exposed else None,
             "error_of_step": (predicted.exposed - of.exposed) / of.measured,
         },
-        "causes_s": causes(threads, of.measured, float(np.mean(run.profiled_s))),
+        "causes_s": causes(threads, of.measured, predicted.seconds, of.costs.busier),
         "threads": _rows(threads),
         "operators": _rows(group_rows(run, of.costs, predicted.timeline)),
         "collectives": _rows(message_rows(run, predicted.timeline)),

@@ -11,6 +11,7 @@ from traces.cpu_steps.run import Moved
 from traces.cpu_steps.trace import RankTrace, Shapes
 
 _ATTENTION = "aten::scaled_dot_product_attention"
+_COPIED = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 _ACTIVATIONS = ("gelu", "relu", "silu")
 
 
@@ -31,6 +32,7 @@ def from_trace(trace: RankTrace, steps: int, mode: str, moved: Sequence[Moved]) 
         "activation": next((a for a in _ACTIVATIONS if f"aten::{a}" in calls), ""),
         "optimizer": next((m[1] for n in sorted(named) if (m := re.search(r"#(\w+)", n))), ""),
         "bucket_bytes": max(buckets, default=0.0) if mode.startswith("ddp") else 0,
+        "bucket_view": mode.startswith("ddp") and _COPIED not in calls,
     }
 
 

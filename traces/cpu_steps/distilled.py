@@ -70,6 +70,7 @@ def read(path: Path) -> CpuRun:
     try:
         tables = {key: tuple(of(*_exact(row)) for row in file[key]) for key, of in _TABLES.items()}
         plain = {f.name: file[f.name] for f in fields(CpuRun) if f.name not in {*tables, "digest"}}
+        plain["name"] = path.name.partition(".")[0]  # files of one mode differ in theirs
         lists = {key: tuple(plain[key]) for key in ("step_s", "profiled_s", "noise")}
         digest = hashlib.sha256(text).hexdigest()
         return CpuRun(**{**plain, **lists, **tables}, digest=digest)

@@ -53,7 +53,8 @@ def read(path: Path) -> Measured:
         facts["seed"] = said["seed"]
     if any(rank.get("events") for rank in ranks):  # index, bytes, nanoseconds of ready and reduced
         facts["buckets"] = [[event[1:] for event in rank["events"]] for rank in ranks]
-    return measured(mode, mode, traces, said, timed, facts, digest.hexdigest())
+    name = path.name.removesuffix(ENDING)
+    return measured(name, mode, traces, said, timed, facts, digest.hexdigest())
 
 
 def seconds(ranks: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:

@@ -106,10 +106,26 @@ def may_wait(of: Pieces, names: Sequence[str]) -> Bools:
     return np.append(~computing(of, names) & (around | ~aten), True)[of.owner]
 
 
+def _blocks(of: Pieces, standing: Bools, end: Ints) -> Bools:
+    """Of each piece, whether a collective ends in it or before the thread computes again.
+
+    A call behind which the thread goes on was not waited for.
+    """
+    rows = np.arange(len(of.start))
+    busy = np.where(standing, len(rows), rows)
+    until = np.minimum.accumulate(busy[::-1])[::-1]
+    stop = np.append(of.start, of.end[-1:] + 1)[until]
+    ends = np.sort(end)
+    found: Bools = np.searchsorted(ends, stop) > np.searchsorted(ends, of.start)
+    return found
+
+
 def waiting(of: Pieces, names: Sequence[str], start: Ints, end: Ints) -> Intervals:
     """When the thread waits, given begins and ends of the collectives of its rank."""
     inside = np.array([bool(COLLECTIVE.search(name)) for name in names] + [False])[of.owner]
     standing = may_wait(of, names)
+    called = np.array([name.startswith("c10d::") for name in names] + [False])[of.owner]
+    inside &= ~called | _blocks(of, standing, end)
     at = np.searchsorted(of.start, end, "left") - 1
     over = (at >= 0) & (len(of.end) > 0)
     over[over] = (end[over] <= of.end[at[over]]) & standing[at[over]]

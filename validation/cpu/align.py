@@ -24,6 +24,14 @@ class Row(NamedTuple):
     predicted: float
 
 
+CAUSES = {
+    "cost model": "operators, alone",
+    "contention": "operators, slowed by communication",
+    "launch gap": "Python between",
+    "latency": "waiting",
+}
+"""Rows of threads by the cause that they are; together the step of one rank."""
+
 Sent = dict[str, list[tuple[float, float]]]  # by collective: (bytes, seconds since all began)
 
 
@@ -45,7 +53,7 @@ def thread_rows(run: CpuRun, costs: Costs, mode: str, predicted: Timeline) -> li
         Row("Python between", there["host_s"], each - math),
         Row("waiting", there["wait_s"], step - busy),
         Row("communication", there["moving_s"], float(np.mean([r.moving_s for r in ours]))),
-        Row("communication, exposed", there["exposed_s"], float(np.mean([r.exposed_s for r in ours]))),
+        Row("of that exposed", there["exposed_s"], float(np.mean([r.exposed_s for r in ours]))),
     ]
 
 
@@ -80,7 +88,7 @@ def message_rows(run: CpuRun, predicted: Timeline) -> list[Row]:
 
 
 def order_violations(run: CpuRun, predicted: Timeline) -> list[str]:
-    """Steps whose collectives came in another order of kinds than ours; DDP cuts its own buckets."""
+    """Steps whose collectives were of other kinds than ours; DDP cuts buckets of its own."""
     graph = predicted.graph
     works = (graph.works[w] for w in graph.part_work[_by_start(predicted)].tolist())
     ours = [w.collective for w in works if isinstance(w, Communication)]
@@ -96,23 +104,22 @@ def order_violations(run: CpuRun, predicted: Timeline) -> list[str]:
     return out
 
 
-def causes(rows: Sequence[Row], measured: float, profiled: float) -> Mapping[str, float]:
-    """Seconds from the predicted to the recorded step, which they add up to with ``predicted``.
+def causes(
+    rows: Sequence[Row], measured: float, predicted: float, busier: float
+) -> Mapping[str, float]:
+    """Seconds from the predicted to the measured step, which they add up to.
 
     cost model: operators alone · contention: of these beside communication · launch gap: Python
-    between · latency: waiting for communication · noise: the profiled steps to those timed.
+    between · latency: waiting for communication · noise: of timed steps against the profiled ones
+    of ``rows``, beyond what it was where costs are from (``busier``) · rest.
     """
-    left = {row.name: row.recorded - row.predicted for row in rows}
-    names = {
-        "cost model": "operators, alone",
-        "contention": "operators, slowed by communication",
-        "launch gap": "Python between",
-        "latency": "waiting",
-    }
-    return {
-        **{cause: left[name] for cause, name in names.items()},
-        "noise": measured - profiled,
-    }
+    recorded = {row.name: busier * row.recorded for row in rows}
+    ours = {row.name: row.predicted for row in rows}
+    out = {"predicted": predicted}
+    out |= {cause: recorded[name] - ours[name] for cause, name in CAUSES.items()}
+    out["noise"] = measured - sum(recorded[name] for name in CAUSES.values())
+    out["rest"] = measured - sum(out.values())
+    return out
 
 
 def _by_start(timeline: Timeline) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.graph import Communication, Floats, Graph, offsets
 from sim.hardware import Machine, Traffic, table
@@ -49,7 +50,8 @@ def shared(
             for m, w in zip(messages, sent, strict=True)
         ),
     ]
-    made = replace(graph, works=(*works, *sent), **_parts(graph, alone, len(works)))
+    columns: dict[str, Any] = _parts(graph, alone, len(works))
+    made = replace(graph, works=(*works, *sent), **columns)
     capacity = np.array([cores, 1.0, *(1.0 for _ in ranks)], np.float64)
     rows = iter(traffic)
     return made, table(made.works, lambda _: (0.0, 0.0, 0.0), lambda _: next(rows), capacity, 1)
@@ -68,7 +70,7 @@ def _flow(latency: float, seconds: float, link: int, threads: int) -> Traffic:
     return Traffic(latency, seconds, (CORES, link), (float(threads), 1.0))
 
 
-def _parts(graph: Graph, alone: np.ndarray, own: int) -> dict[str, np.ndarray]:
+def _parts(graph: Graph, alone: NDArray[np.bool_], own: int) -> dict[str, NDArray[Any]]:
     """Columns in which every op that communicates with nobody is a part of its own, the first."""
     start = offsets(np.diff(graph.part_start) + alone)
     part = np.empty(start[-1], np.int32)

@@ -1,4 +1,4 @@
-"""What steps on CPU processes cost: seconds per work of each group, of the thread between, of gloo."""
+"""What steps on CPU processes cost: operators by group, Python between them, gloo."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Costs:
     gloo: tuple[float, float, float]
     """Of a collective: seconds in which nothing runs, then seconds of a thread of each rank per
     byte that it sends, and per square root of that: larger ones move faster."""
-    busier: float  # timed steps of the sources over their simulated ones
+    busier: float  # timed steps of the sources over profiled ones
     cores: int
     sources: Mapping[str, str]
     spread: tuple[float, ...] = (1.0,)  # kernels' seconds over their mean, equally likely

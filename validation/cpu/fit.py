@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +15,6 @@ from validation.cpu import host
 from validation.cpu.costs import Costs, sent
 from validation.cpu.groups import GROUPS, REST, amount, of_kernel, of_leaf
 from validation.cpu.job import graph, mode_of
-from validation.cpu.predict import step
 
 CORES = 2  # unless a recording says how many its machine had
 SWEPT = 10  # repetitions that a row of a sweep is the mean of
@@ -31,11 +29,10 @@ def fit(runs: Sequence[CpuRun], known: Mapping[str, float] | None = None) -> Cos
     if len(cores) > 1:
         raise ValueError(f"recordings are of machines with {sorted(cores)} cores; of one would do")
     gloo, spread = _messages(runs, min(cores))
-    costs = Costs(
-        _rates(runs, graphs), _host(runs, graphs, known or {}), gloo, 1.0,
+    return Costs(
+        _rates(runs, graphs), _host(runs, graphs, known or {}), gloo, _busier(runs),
         min(cores), {run.name: run.digest for run in runs}, _noise(runs), _ranks(runs), spread,
     )  # fmt: skip
-    return replace(costs, busier=_busier(runs, graphs, costs))
 
 
 def _rates(runs: Sequence[CpuRun], graphs: Sequence[Graph]) -> dict[str, float]:
@@ -50,8 +47,9 @@ def _rates(runs: Sequence[CpuRun], graphs: Sequence[Graph]) -> dict[str, float]:
                 work[group] += amount(group, kernel)
                 work[REST] += kernel.bytes if group == "gemm" else 0.0
     rates = {of: seconds[of] / work[of] if work[of] else 0.0 for of in (*GROUPS, REST)}
-    for of, like in (("shard_copy", "bucket_copy"), ("bucket_copy", "shard_copy")):
-        rates[of] = rates[of] or rates[like]  # copies of parameters are seen in one or the other
+    # copies of parameters are seen in one or the other
+    for group, like in (("shard_copy", "bucket_copy"), ("bucket_copy", "shard_copy")):
+        rates[group] = rates[group] or rates[like]
     return rates
 
 
@@ -112,9 +110,7 @@ def _messages(
     samples = [sample for run in runs for sample in _samples(run, cores)]
     if not samples:
         raise ValueError("no recording has a collective, so nothing is known of gloo")
-    steps = defaultdict[tuple[float, str], defaultdict[int, list[float]]](
-        lambda: defaultdict(list)
-    )
+    steps = defaultdict[tuple[float, str], defaultdict[int, list[float]]](lambda: defaultdict(list))
     for one in samples:
         steps[one.size, one.source][one.step].append(one.seconds)
     usual = {
@@ -161,9 +157,7 @@ def _samples(run: CpuRun, cores: int) -> Iterator[Sample]:
         yield from [swept] * SWEPT
 
 
-def _busier(runs: Sequence[CpuRun], graphs: Sequence[Graph], costs: Costs) -> float:
-    """Medians of timed steps over the simulated ones, together."""
+def _busier(runs: Sequence[CpuRun]) -> float:
+    """Medians of timed steps over those of profiled ones, which costs are from."""
     timed = sum(float(np.median(run.step_s)) for run in runs)
-    pairs = zip(runs, graphs, strict=True)
-    simulated = (float(step(of, costs, mode_of(run.mode)).end.max()) for run, of in pairs)
-    return timed / sum(simulated)
+    return timed / sum(float(np.median(run.profiled_s)) for run in runs)

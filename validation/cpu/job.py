@@ -32,10 +32,13 @@ def recipe(mode: str, world: int, model: Mapping[str, Any]) -> dict[str, Any]:
     split = {"tp": world} if mode == "tp" else {"dp": world}
     parallelism: dict[str, Any] = {**split, "tp_backward_overlap": False}
     if mode == "ddp":
-        limit = max(model["bucket_bytes"] // MIB, 1) * MIB  # torch's bucket_cap_mb, which buckets pass
-        parallelism |= {"bucket_mb": limit / 1e6, "gradient_as_bucket_view": bool(model.get("bucket_view"))}
+        limit = max(model["bucket_bytes"] // MIB, 1) * MIB  # which torch's buckets pass
+        parallelism |= {
+            "bucket_mb": limit / 1e6,
+            "gradient_as_bucket_view": bool(model.get("bucket_view")),
+        }
     if mode == "fsdp2":
-        parallelism["fsdp"] = {"kind": "fsdp2", "prefetch": 1}
+        parallelism["fsdp"] = {"kind": "fsdp2"}
     if not model["heads"]:
         parallelism["strategy"] = str(MLP_ONLY)
     return {
@@ -61,7 +64,11 @@ def graph(mode: str, world: int, model: Mapping[str, Any]) -> Graph:
     gloo's collectives of FSDP2 and TP are called so that the thread waits for each; DDP's are not,
     and it waits for them at the end of the backward.
     """
-    of = training_step(job_of(config.parse(recipe(mode, world, model))))
+    job = job_of(config.parse(recipe(mode, world, model)))
+    if job.data.sharding:  # a forward's gathers are called for when their unit begins
+        data = replace(job.data, sharding=replace(job.data.sharding, forward=0))
+        job = replace(job, data=data)
+    of = training_step(job)
     return of if mode == "ddp" else one_by_one(of)
 
 

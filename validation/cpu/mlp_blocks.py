@@ -7,7 +7,7 @@ from sim.program import Item, Program
 PARTS = ("fc1", "gelu", "fc2", "mlp_residual")
 
 
-def mlp_blocks(kind: str, program: Program) -> Program:  # noqa: ARG001  called with it
+def mlp_blocks(kind: str, program: Program) -> Program:
     """The program without attention and norms; what waited for them waits for what is before.
 
     No gradient of the model's input is made, which nothing before the first linear needs.
