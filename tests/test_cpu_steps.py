@@ -86,15 +86,10 @@ def test_steps_by_hand(summary):
 
 
 def test_noise_is_own_seconds_over_their_median(summary):
-    """Forward products of 39 and 38 us twice, updates of 7 and 9; the rest is beside a collective.
-
-    Of the time 154 us are products, so nearly all shares are of ratios of these.
-    """
+    """Forward products of 38 us, updates of 7 and 9; the rest is beside a collective."""
     run = cpu_steps.read(summary)
     assert list(run.noise) == sorted(run.noise)
-    assert (run.noise[0], run.noise[-1]) == (7 / 8, 9 / 8)
-    low, high = 38 / 38.5 - 1e-4, 39 / 38.5 + 1e-4
-    assert sum(low <= one <= high for one in run.noise) > 0.7 * len(run.noise)
+    assert {*run.noise} == {7 / 8, 1.0, 9 / 8}
 
 
 def test_collectives_and_operators_by_hand(summary):
