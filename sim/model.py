@@ -41,7 +41,8 @@ class Model:
     """A decoder-only transformer, or with ``resnet`` a residual network, which has no other sizes.
 
     ``ffn`` is the width of the MLP (of each of its two halves when gated), ``positions`` the rows
-    of a learned position table. The vocabulary is padded to a multiple of ``vocab_padding`` × tp.
+    of a learned position table. The vocabulary is padded to a multiple of ``vocab_padding`` × tp;
+    with none there are the layers alone, without embedding, final norm, head and loss.
     With ``experts`` every layer but the first ``dense_layers`` sends each token to ``topk`` of them
     and to all ``shared_experts``, all gated MLPs (or not) of width ``expert_ffn`` without biases.
     """
@@ -207,6 +208,7 @@ def parameters(
     """
     if model.resnet:
         return _residual_parameters(model.resnet, layers, last)
+    last = last and model.vocab > 0
     layers, h, depths = model.with_depths(layers, last), model.hidden, model.mtp * last
     count, routed = len(layers), sum(map(model.routed, layers))
     split, latent = _attention_matrices(model, tp)

@@ -131,7 +131,8 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
     hidden, heads = given["hidden"], given["heads"]
     kv_heads = given.get("kv_heads", heads)
     gated = given.get("gated", given.get("activation") == "silu")
-    position = given.get("position", "rope" if given.get("mla") else "learned")
+    usual = "rope" if given.get("mla") else "learned" if given["vocab"] else "none"
+    position = given.get("position", usual)
     plain = given.get("experts") or given.get("mla")
     bias = given.get("bias", given.get("norm", "layer") == "layer" and not plain)
     mla, experts = given.get("mla"), given.get("experts", 0)

@@ -183,7 +183,10 @@ class Programs:
             embedding=embedding / split,
             twin=job.data.share(total, experts) * grad if len(self.twins(q)) > 1 else 0,
             loss_scale=s.dtype == "fp16",
-            norm_ranks=tp * job.mesh.pp * max(job.mesh.ep, job.data.optimizer_split) * flushed,
+            norm_ranks=tp
+            * job.mesh.pp
+            * max(job.mesh.ep, job.data.optimizer_split)
+            * (flushed and job.data.clip),
             stashed=bool(job.stale) and job.batch == 1 and job.stale[q] > 0,
         )
         items = tail(what, [self._buckets(k, q, lane) for k in mine], job.data, inputs)

@@ -48,7 +48,7 @@ Table = dict[str, Any]
 
 NOT_YET: dict[str, tuple[object, ...]] = {
     "schedule.deferred_wgrad": (False,),
-    "training.optimizer": ("adam",),
+    "training.optimizer": ("adam", "sgd"),
     "simulation.engine": ("auto", "simpy"),
     "simulation.costs": ("fit",),
 }
@@ -78,8 +78,8 @@ class ModelSection(Section):
     """inner width of the MLP; 4 hidden unless given or gated"""
     gated: Switch | None = None
     """a gate beside the first linear of the MLP, such as SwiGLU"""
-    vocab: Count | None = None
-    """tokens in the vocabulary"""
+    vocab: Annotated[int, Field(ge=0, le=2**31)] | None = None
+    """tokens in the vocabulary; 0: the layers alone, without embedding, head and loss"""
     tied: Switch | None = None
     """the head uses the embedding's weights"""
     norm: Literal["layer", "rms", "batch", "sync_batch"] | None = None
@@ -240,7 +240,9 @@ class TrainingSection(Section):
     offload: Literal["activations", "optimizer"] | OffloadTable | None = None
     """what the host keeps: activations until their backward, or the optimizer, which runs there"""
     optimizer: str = "adam"
-    """what updates the weights"""
+    """what updates the weights: adam, or sgd without momentum, which keeps nothing"""
+    clip: Switch = True
+    """gradients are clipped by their norm, which all ranks sum first"""
 
     @property
     def offloaded(self) -> OffloadTable:

@@ -39,6 +39,8 @@ def data_parallel(recipe: Recipe) -> DataParallel:
         fp8=training.fp8 is not None and training.fp8.precision.gathers_params,
         host_share=training.offloaded.optimizer or 0.0,
         host_overlap=training.offloaded.overlap,
+        optimizer=training.optimizer,
+        clip=training.clip,
     )
 
 

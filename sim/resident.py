@@ -30,7 +30,7 @@ def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]
     held, experts = (sum(getattr(of, name) for of in parts) for name in ("total", "expert"))
     weight, fp8 = BYTES[job.data.dtype], job.setting.fp8
     linear = matrices(job, stages) if fp8 else 0
-    state = ADAM + (MASTER if weight < 4 else 0)
+    state = ADAM * (job.data.optimizer == "adam") + (MASTER if weight < 4 else 0)
     stale = job.stale[q] if job.stale else 0
     return {
         "weights": _weights(job, held, linear, experts),

@@ -121,7 +121,7 @@ def _blocks(
     if last:
         both = logits(part) if part.element < LOGIT else (0.0, 0.0)
         copied = both[0] if model.fused else both[1]  # of 16 bits, or fp32 ones less their maximum
-        ops, size = head(model, part), kept["logits"] / (1 + model.mtp)
+        ops, size = head(model, part), kept.get("logits", 0.0) / (1 + model.mtp)
         one = Block(ops, category="logits", kept=size, logits=both, copied=copied)
         blocks += [one] * (1 + model.mtp)  # the main one behind the depths'
     return blocks

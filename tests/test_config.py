@@ -199,7 +199,7 @@ def test_interleaved_refuses_what_neither_megatron_nor_torch_takes():
 LATER = [
     ("schedule.deferred_wgrad", True, "it must be false"),
     ("training.fp8", {"attention": True}, "it must be false"),
-    ("training.optimizer", "sgd", 'it must be "adam"'),
+    ("training.optimizer", "lion", 'it must be "adam" or "sgd"'),
     ("training.param_gather_dtype", "fp16", 'it must be training.dtype, "bf16"'),
     ("simulation.engine", "compiled", 'it must be "auto" or "simpy"'),
     ("simulation.costs", "table", 'it must be "fit"'),

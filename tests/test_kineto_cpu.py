@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sim.analysis.intervals import union, within
 from sim.engine import simulate
 from sim.hardware import ideal
 from traces.reading import read
-from traces.recording import Recording
+from traces.recording import Recording, Selection
 
 
 def trace(kineto, rank: int, late: int) -> Path:
@@ -68,6 +69,59 @@ def test_waits_by_hand(made):
     work = graph.works[graph.part_work[0]]
     assert work.seconds == pytest.approx(50e-6)  # both are there at 110, it ends at 160
     assert simulate(graph, ideal(graph)).end == pytest.approx(made.timeline.end, abs=1e-9)
+
+
+def blocking(kineto, rank: int) -> Path:
+    """A wrapping operator, 0 to 100, calls 10 to 14 what gloo does from 12 to 70, and copies then.
+
+    Another collective ends at 90 while a multiplication runs beside it, and one at 130, in between.
+    """
+    events = [
+        kineto.event("cpu_op", "RegisterPostBackwardFunctionBackward", 0, 100),
+        kineto.event("cpu_op", "c10d::_allgather_base_", 10, 4),
+        kineto.event("user_annotation", "gloo:all_gather", 12, 58, tid=200),
+        kineto.event("cpu_op", "aten::copy_", 73, 7),
+        kineto.event("user_annotation", "gloo:all_reduce", 81, 9, tid=201),
+        kineto.event("cpu_op", "aten::mm", 82, 17),
+        kineto.event("cpu_op", "aten::resolve_conj", 83, 1),
+        kineto.event("user_annotation", "gloo:all_reduce", 105, 25, tid=200),
+        kineto.event("cpu_op", "aten::add", 140, 9),
+    ]
+    group = {"pg_name": "0", "pg_desc": "default_pg", "ranks": [0, 1]}
+    info = {"rank": rank, "world_size": 2, "backend": "gloo", "pg_config": [group]}
+    return kineto.write(events, None, f"rank{rank}.json", distributedInfo=info)
+
+
+def test_a_blocking_call_inside_a_wrapping_operator_is_no_computing(kineto):
+    """From 14, when the call has returned, to 70 it waits; beside the multiplication it does not.
+
+    It also waited inside the call (10 to 14); of 92 microseconds that gloo moves 9 are hidden.
+    """
+    made = read([blocking(kineto, rank) for rank in (0, 1)])
+    frame = made.timeline.to_pandas().query("rank == 0 and stream == 'cpu'").sort_values("start")
+    spans = [(round(1e6 * row.start), round(1e6 * row.end)) for row in frame.itertuples()]
+    assert spans == [(0, 10), (70, 100), (140, 149)]
+    assert hidden(made) == pytest.approx(9 / 92)
+
+
+def hidden(made: Recording) -> float:
+    """The share of gloo's moving that is beside computing, mean of ranks."""
+    frame = made.timeline.to_pandas()
+    shares = []
+    for _, rows in frame.groupby("rank"):
+        cpu, gloo = (
+            union(of["start"].to_numpy(), of["end"].to_numpy())
+            for of in (rows[rows["stream"] != "gloo"], rows[rows["stream"] == "gloo"])
+        )
+        shares.append(within(gloo, cpu).sum() / gloo.seconds())
+    return float(np.mean(shares))
+
+
+@pytest.mark.parametrize(("mode", "low", "high"), [("fsdp2", 0.0, 0.08), ("ddpnohook", 0.8, 1.0)])
+def test_what_is_hidden_of_real_collectives(shared, mode, low, high):
+    """FSDP2 on gloo waits for each of its collectives; DDP's run beside the backward."""
+    paths = [shared / f"recorded/kineto/{mode}_rank{rank}.json.gz" for rank in (0, 1)]
+    assert low <= hidden(read(paths, Selection(window=(0.05, 0.3)))) <= high
 
 
 @pytest.mark.parametrize("mode", ["ddp", "tp", "fsdp2", "pp_1F1B_P2"])

@@ -18,12 +18,13 @@ import pytest
 
 import schedules
 from sim.activations import layer_bytes
-from traces import reading
+from traces import cpu_steps, reading
 from traces.calibration import recorded
 from traces.record import (
     everything,
     pace,
     parallel,
+    parallel_sizes,
     pipeline_file,
     pipelines,
     streams_pipeline,
@@ -320,9 +321,55 @@ def test_a_block_keeps_what_its_operators_say(
     assert row["kept_bytes"] == layer_bytes(model, setting) + eager
 
 
-def test_steps_of_parallel_trainings() -> None:
+def test_what_no_parallel_training_is_refused() -> None:
     with pytest.raises(ValueError, match=r"record parallel knows ddp, .*, and not 'pp'"):
         parallel.record(["pp"], Path("nowhere"), "")
+    for text, sentence in {
+        "width=3": "--sizes takes blocks, d, .*, and not 'width'",
+        "d=0": "--sizes: d is a whole number from 1 on, and not '0'",
+    }.items():
+        with pytest.raises(ValueError, match=sentence):
+            parallel_sizes.parsed(text)
+    for mode, sizes, optimizer, sentence in (
+        ("ddp", {"d": 10}, "sgd", "d=10 is no multiple of heads=4; change either"),
+        ("tp", {"heads": 1}, "sgd", "heads=1 cannot be split over 2 ranks; change either"),
+        ("ddp", {}, "lion", "--optimizer is sgd or adamw, and not 'lion'"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            parallel_sizes.task_of(mode, sizes, optimizer, 2)
+    found = parallel_sizes.task_of("ddp", parallel_sizes.parsed("d=64, mb=3"), "AdamW", 2)
+    said = {"d": 64, "ffn": 256, "mb": 3, "optimizer": "AdamW", "bucket_bytes": 4 << 20}
+    assert said.items() <= found.items()
+
+
+@needs_torch
+def test_two_ranks_record_a_small_training(
+    traincast: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """Megatron's tensor parallelism of 2 blocks: 4 all-reduces each, half of every wide weight."""
+    code, out, said = traincast(
+        "record", "parallel", "tp", "--sizes", "blocks=2,d=16,heads=2,seq=8,mb=3", "--steps", 2,
+        "--profiled", 3, "--seed", 5, "--out", tmp_path, "--json",
+    )  # fmt: skip
+    assert (code, said) == (0, "")
+    (found,) = json.loads(out)
+    path = Path(found["file"])
+    assert [*tmp_path.iterdir()] == [path]
+    assert path.stat().st_size < 200e3
+    run = cpu_steps.read(path)
+    assert (run.mode, run.world, len(run.step_s), len(run.profiled_s)) == ("tp", 2, 2, 3)
+    assert found["median_ms"] / 1e3 == pytest.approx(sum(run.step_s) / 2, abs=1e-6)
+    sizes = {"blocks": 2, "d": 16, "heads": 2, "ffn": 64, "seq": 8, "mb": 3, "optimizer": "SGD"}
+    assert sizes.items() <= run.config.items()
+    assert run.facts["seed"] == 5
+    assert run.facts["command"].startswith("traincast record parallel tp")
+    assert [(m.collective, m.bytes) for m in run.moved] == [("all_reduce", 4.0 * 3 * 8 * 16)] * 24
+    for one in run.ranks:
+        assert one.math_s + one.host_s + one.wait_s == pytest.approx(one.seconds, abs=1e-9)
+        assert min(one[3:]) >= 0
+    forward = {leaf[1][-1]: leaf.count for leaf in run.leaves
+               if leaf.name == "aten::addmm" and leaf.inside == "forward"}  # fmt: skip
+    assert forward == {(16, 24): 2, (8, 16): 2, (16, 32): 2, (32, 16): 2}
 
 
 @needs_torch

@@ -61,6 +61,15 @@ class Outcome(NamedTuple):
     left_out: Sequence[str]
 
 
+def holds(path: Path) -> bool:
+    """Whether a folder holds a recorded pipeline, or a path is not there at all."""
+    return not path.exists() or any(map(recorded.recognises, _files(path)))
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(path.rglob("*.json*")) if path.is_dir() else [path]
+
+
 def kind(run: RecordedRun) -> str:
     """The class of machine: timed stages with real-time priority or without, or real layers."""
     if run.settings.get("mode") != "virtual":
@@ -120,8 +129,7 @@ def calibrate(paths: Sequence[Path]) -> dict[str, Costs]:
 def _runs(path: Path) -> list[RecordedRun]:
     if not path.exists():
         raise ValueError(f"no file or folder {path}")
-    files = sorted(path.rglob("*.json*")) if path.is_dir() else [path]
-    found = [file for file in files if recorded.recognises(file)]
+    found = [file for file in _files(path) if recorded.recognises(file)]
     if not found:
         raise ValueError(f"{path} holds no recorded pipeline; traincast record makes one")
     return [recorded_run.read(file) for file in found]

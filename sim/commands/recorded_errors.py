@@ -20,32 +20,18 @@ _COLUMNS = (
 
 
 def validate(
-    paths: Sequence[str],
-    calibration: Sequence[Path],
-    plot: Path | None,
-    out: Path | None,
-    draws: int,
-    seed: int,
+    paths: Sequence[Path], calibration: Sequence[Path], plot: Path | None, draws: int, seed: int
 ) -> dict[str, Any]:
-    """Predict recordings, draw and write what is asked for; returns what --json shows."""
+    """Predict recordings, and draw one if asked for; returns what --json shows."""
     from sim.commands.progress import progress
     from validation import recorded
 
-    if draws < 1:
-        raise ValueError(f"--draws {draws} must be at least 1")
-    output.apart({"--plot": plot, "--out": out})
-    if plot:
-        output.picture(plot)
-    if out:
-        output.replaceable(out)
     with progress() as report:
-        outcome = recorded.validate([Path(p) for p in paths], calibration, draws, seed, report)
+        outcome = recorded.validate(paths, calibration, draws, seed, report)
         report("analysis", 0, 0)
         found = recorded.summary(outcome)
     if plot:
         _draw(outcome, plot)
-    if out:
-        output.write_text(out, markdown(found, _command(paths, calibration, draws, seed, out)))
     return found
 
 
@@ -64,14 +50,6 @@ def freeze(calibration: Sequence[Path], folder: Path) -> list[Path]:
         costs.save(fitted, folder / f"{name}.toml", command)
         written.append(folder / f"{name}.toml")
     return written
-
-
-def _command(
-    paths: Sequence[str], calibration: Sequence[Path], draws: int, seed: int, out: Path
-) -> str:
-    calibrated = [word for path in calibration for word in ("--calibrate", path.as_posix())]
-    drawn = ["--draws", str(draws), "--seed", str(seed), "--out", out.as_posix()]
-    return " ".join(["traincast validate recorded", *paths, *calibrated, *drawn])
 
 
 def _draw(outcome: Outcome, plot: Path) -> None:
@@ -156,13 +134,13 @@ def _sentences(found: Figures) -> list[str]:
     return out
 
 
-def markdown(found: Figures, command: str) -> str:
-    """The tables as Markdown, with the command that made them."""
+def markdown(found: Figures) -> list[str]:
+    """The tables as lines of Markdown."""
     causes = list(found["runs"][0]["waterfall_s"])
-    text = [
-        "# Recorded pipelines, predicted",
+    return [
+        "## Pipelines",
         "",
-        f"Made by `{command}`. Recorded: the median of all timed steps, and their spread",
+        "Recorded: the median of all timed steps, and their spread",
         "(standard deviation). Predicted: the median of steps with costs drawn from distributions",
         "that other recordings gave (the sources below), and the interval that holds 90 % of them.",
         "Starts: the largest |error| of any compute's start against its median over the steps that",
@@ -174,22 +152,22 @@ def markdown(found: Figures, command: str) -> str:
         "measured on the source alone; that it holds for other runs is assumed, and it was kept",
         "with errors of such runs in view. What they are without it stands beside them.",
         "",
-        *_table(_COLUMNS, [_cells(run) for run in found["runs"]]),
+        *table(_COLUMNS, [_cells(run) for run in found["runs"]]),
         "",
         *(f"- {sentence}" for sentence in _sentences(found)),
         "",
         "What the recorded step consists of, ms; `contention` is what changes with the costs that",
         "the run itself shows, `rest` what is not explained:",
         "",
-        *_table(
+        *table(
             ("run", *causes),
             [(run["id"], *(_ms(run["waterfall_s"][of]) for of in causes)) for run in found["runs"]],
         ),
         "",
     ]
-    return "\n".join(text)
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table; every column but the first is aligned right."""
     lines = [columns, ["---", *["--:"] * (len(columns) - 1)], *rows]
     return [f"| {' | '.join(cells)} |" for cells in lines]

@@ -21,6 +21,7 @@ recorder = typer.Typer(
     no_args_is_help=True,
 )
 
+_PARTS = ("math_ms", "host_ms", "wait_ms", "exposed_ms")
 Out = Annotated[Path, target("DIR", "Folder of the files.")]
 
 
@@ -155,27 +156,45 @@ def stem(name: str) -> str:
     return Path(name).stem if name.lower().endswith(".csv") else name
 
 
-@recorder.command(epilog="Example: traincast record parallel ddp fsdp2 tp --out recorded")
+@recorder.command(
+    epilog="Example: traincast record parallel ddp fsdp2 tp --sizes blocks=4,d=128 --out recorded"
+)
 def parallel(
     context: typer.Context,
     modes: Annotated[
-        list[str], typer.Argument(help="ddp, fsdp2, tp, zero1, ring or moe.", metavar="MODE...")
+        list[str],
+        typer.Argument(help="ddp, ddp_hook, fsdp2, tp, zero1, ring or moe.", metavar="MODE..."),
     ],
     out: Out,
+    sizes: Annotated[
+        str,
+        typer.Option(
+            metavar="KEY=N,..",
+            help="Of the model: blocks, d, heads, ffn, seq, mb, bucket_mb.",
+        ),
+    ] = "",
+    optimizer: Annotated[str, typer.Option(metavar="sgd|adamw", help="What updates.")] = "sgd",
     ranks: Annotated[int, typer.Option(min=2, metavar="N", help="Processes.")] = 2,
-    steps: Annotated[int, typer.Option(min=1, help="Measured steps.")] = 10,
+    steps: Annotated[int, typer.Option(min=1, help="Timed steps.")] = 10,
+    profiled: Annotated[
+        int, typer.Option(min=1, help="Steps besides these, under torch's profiler.")
+    ] = 10,
+    traces: Annotated[
+        bool, typer.Option("--traces", help="Keep the profiler's traces too.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Of weights and inputs.")] = 0,
     timeout: Annotated[float, typer.Option(metavar="S", help="Give up after so long.")] = 600.0,
     json: Json = False,
 ) -> None:
-    """Run small parallel trainings: the times of their steps, and profiler traces."""
+    """Run small parallel trainings: the times of their steps, and what these consisted of."""
     from traces.record import parallel as trainings
+    from traces.record.parallel_sizes import parsed
 
-    typed = command(context)
-    found = trainings.record(modes, out, typed, ranks, steps, seed, timeout)
+    ask = trainings.Ask(ranks, steps, profiled, seed, timeout, parsed(sizes), optimizer, traces)
+    found = trainings.record(modes, out, command(context), ask)
     result = [
         {"file": str(path), "schedule": one["mode"]}
-        | {key: one[key] for key in ("median_ms", "min_ms", "max_ms", "cv")}
+        | {key: value for key, value in one.items() if key != "mode"}
         for path, one in found
     ]
     if json:
@@ -186,8 +205,10 @@ def parallel(
     from sim.commands import tables
 
     rows = [
-        (one["schedule"], f"{one['median_ms']:.2f} ms", f"{one['cv'] * 100:.2f} %")
+        (one["schedule"], f"{one['median_ms']:.2f} ms", f"{one['cv'] * 100:.2f} %",
+         *(f"{one[key]:.2f} ms" if key in one else "" for key in _PARTS))
         for one in result
-    ]
-    tables.show(rows, "training", "median step", "deviation")
+    ]  # fmt: skip
+    heads = (key.removesuffix("_ms") for key in _PARTS)
+    tables.show(rows, "training", "median step", "deviation", *heads)
     tables.show_files(Path(one["file"]) for one in result)

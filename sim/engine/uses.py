@@ -134,6 +134,8 @@ def _on_links(graph: Graph, machine: Machine, row_op: Longs, apart: Between) -> 
     met: dict[tuple[int, int], bool] = {}
     for works in {tuple(works) for works in users.values()}:
         for u, v in combinations_with_replacement(works, 2):
+            if out[u] and out[v]:
+                continue  # both are known to meet somebody
             if (u, v) not in met:
                 met[u, v] = not (always[u] & always[v]) and not apart(u, v, always[u], always[v])
             if met[u, v]:

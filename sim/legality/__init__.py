@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import schedules
-from sim.legality import fp8, images, perturbations, saving, sharded
+from sim.legality import alone, fp8, images, perturbations, saving, sharded
 from sim.recipe import Recipe
 
 AXES = "tp-cp-ep-dp-pp"
@@ -300,6 +300,7 @@ def _size(recipe: Recipe) -> None:
 
 CHECKS: tuple[Callable[[Recipe], None], ...] = (
     images.check,
+    alone.check,
     _gpus,
     _order,
     _tensor,

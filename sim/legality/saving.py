@@ -80,6 +80,10 @@ def _host(recipe: Recipe) -> None:
         raise ValueError(f"{what} parallelism.{which}; zero must be 0 or 1, without fsdp")
     if not recipe.flushed:
         raise ValueError(f"{what} {recipe.schedule.name}, which updates while others compute")
+    if recipe.training.optimizer != "adam":
+        raise ValueError(
+            f"{what} training.optimizer = {recipe.training.optimizer!r}; adam would do"
+        )
     if not p.gradient_as_bucket_view:
         raise ValueError(f"{what} parallelism.gradient_as_bucket_view = false; leave it out")
 

@@ -43,6 +43,8 @@ class DataParallel:
     fp8: bool = False  # matrices of the layers are gathered in fp8
     host_share: float = 0.0  # of the parameters those that the host updates
     host_overlap: bool = False  # its updates come back bucket by bucket
+    optimizer: str = "adam"  # or sgd
+    clip: bool = True  # gradients, by their norm
 
     @property
     def weight_split(self) -> int:

@@ -18,7 +18,7 @@ LOGIT = 4  # bytes: Megatron computes the loss in fp32
 @cache
 def embedding(model: Model, share: Share) -> tuple[Operator, ...]:
     """Word embedding, positions and dropout; a residual network begins with its layers."""
-    if model.resnet:
+    if model.resnet or not model.vocab:
         return ()
     x = share.residual
     learned = model.position == "learned"
@@ -33,6 +33,8 @@ def head(model: Model, share: Share) -> tuple[Operator, ...]:
     """Final norm, output matrix and vocabulary-parallel cross-entropy; or a residual network's."""
     if model.resnet:
         return convolution.head(model.resnet, share)
+    if not model.vocab:
+        return ()
     return (
         norm(share, "final_norm", branch=False),
         linear(share, "head", share.hidden, share.vocab, "column"),

@@ -18,6 +18,8 @@ from sim.strategies.data import Bucket, DataParallel, copies_back, gathers, redu
 
 MAIN = 4  # bytes of a gradient and of a parameter as Adam sees them
 ADAM = 3 * 4 + 3 * 4 + MAIN  # parameter, first and second moment, read and written; gradient read
+UPDATES = {"adam": ADAM, "sgd": 2 * 4 + MAIN}
+"""Bytes per parameter that an optimizer moves; SGD without momentum has the parameter alone."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def _update(
     if what.norm_ranks and own:
         out.append(kernel("clip", 2 * MAIN, met))
     if own:
-        out.append(kernel("adam", ADAM))
+        out.append(kernel(data.optimizer, UPDATES[data.optimizer]))
         if weight < MAIN:
             narrow = (what.linear / what.parameters) * (weight - 1) if what.linear else 0.0
             out.append(kernel("copy_weights", MAIN + weight - narrow))

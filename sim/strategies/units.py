@@ -79,7 +79,11 @@ def sizes(
             held[experts_of(i)] = one.expert
     whole = parameters(model, tp, layers, first, last, *split).total
     held[HEAD] = whole - sum(held.values())
-    return {owner: size for owner, size in held.items() if size or (owner == HEAD and last)}
+    return {
+        owner: size
+        for owner, size in held.items()
+        if size or (owner == HEAD and last and model.vocab)
+    }
 
 
 def units(

@@ -155,7 +155,7 @@ def _training(flags: Flags) -> dict[str, Any]:
     if offload := _offload(flags):
         out["offload"] = offload
     if optimizer := flags.text("--optimizer"):
-        out["optimizer"] = optimizer
+        out["optimizer"] = optimizer if optimizer != "sgd" else "sgd with momentum"
     if _adds_gradients(flags):
         out["weight_gradients"] = "cached"
     return out

@@ -1,25 +1,26 @@
 """Runs without a GPU: operators of the CPU are what computes, gloo's collectives what communicates.
 
 Nothing is launched. A collective is taken to wait for the operator that ended last before it, and
-an operator for the collectives that ended while its thread stood still just before it.
+an operator for the collectives that ended while its thread stood still just before it. What a
+thread waits inside of operators (:mod:`~traces.kineto.cpu_waits`) is cut out of them.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from sim.analysis.intervals import Intervals, complement, union
-from traces.kineto import names
+from traces.kineto import cpu_waits, names
+from traces.kineto.cpu_waits import Ints
 from traces.kineto.message import COLLECTIVES, Message
 from traces.kineto.rank import GpuOp, RankTrace
 
 GLOO = 0  # stream of the collectives; threads that compute are 1, 2, ..., the busiest first
 _MARK = "gloo:"
-_NOT_COMPUTING = re.compile(r"^c10d::|^_?c10d_functional::|wait_tensor|record_param_comms")
 _GEMM = re.compile(r"::(linear|addmm|mm|bmm|baddbmm|matmul)$|(Addmm|Mm|Bmm|Linear)Backward")
 
 Row = tuple[str, int, int]  # name, start, end in nanoseconds
@@ -70,14 +71,19 @@ def _computing(trace: RankTrace) -> list[list[Row]]:
     columns = [np.array(column, np.int64) for column in (of.thread, of.start, of.end, of.name)]
     thread, start, end, name = columns
     called = [*of.names]
-    idle = np.array([bool(_NOT_COMPUTING.search(one)) for one in called], bool)[name]
+    idle = np.array([bool(cpu_waits.COLLECTIVE.search(one)) for one in called], bool)[name]
     threads, sizes = np.unique(thread, return_counts=True)
     main = int(threads[sizes.argmax()])
-    gloo = {mark.thread for mark in trace.marks if mark.name.startswith(_MARK)} - {main}
+    marks = [mark for mark in trace.marks if mark.name.startswith(_MARK)]
+    gloo = {mark.thread for mark in marks} - {main}
+    spans = np.array([(mark.start, mark.end) for mark in marks], np.int64).reshape(-1, 2)
     out = []
     for one in [t for t in threads[np.argsort(-sizes, kind="stable")].tolist() if t not in gloo]:
         mine = thread == one
-        waits = union(start[mine & idle], end[mine & idle])
+        waits = _waits(start[mine], end[mine], [called[k] for k in name[mine]], spans)
+        waits = union(
+            np.append(waits.start, start[mine & idle]), np.append(waits.end, end[mine & idle])
+        )
         rows = np.flatnonzero(mine & ~idle & (end > start))
         rows = rows[np.lexsort((-end[rows], start[rows]))]
         found: list[Row] = []
@@ -88,6 +94,13 @@ def _computing(trace: RankTrace) -> list[list[Row]]:
                 found += _less(called[name[k]], int(start[k]), until, waits)
         out.append(found)
     return out
+
+
+def _waits(start: Ints, end: Ints, called: Sequence[str], spans: Ints) -> Intervals:
+    """When a thread with these operators waits for collectives with these begins and ends."""
+    order = np.argsort(spans[:, 1], kind="stable")
+    of = cpu_waits.pieces(start, end, int(start.min()), int(end.max()))
+    return cpu_waits.waiting(of, called, spans[order, 0], spans[order, 1])
 
 
 def _less(name: str, start: int, end: int, waits: Intervals) -> Iterator[Row]:

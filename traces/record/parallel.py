@@ -1,31 +1,46 @@
-"""Records steps of DDP, FSDP2, TP, ZeRO-1, ring attention and experts, with profiler traces."""
+"""Records steps of DDP, FSDP2, TP, ZeRO-1, ring attention and experts, and what is in them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from sim.files import replacing, writable
+import sim.files
+from traces.cpu_steps import distilled, source
+from traces.cpu_steps.run import CpuRun
 from traces.record import machine, workers
+from traces.record.parallel_sizes import task_of
 from traces.record.pipelines import spread
 
-MODES = ("ddp", "fsdp2", "tp", "zero1", "ring", "moe")
-SIZES = {"d": 256, "heads": 4, "seq": 128, "mb": 4, "blocks": 8}
+MODES = ("ddp", "ddp_hook", "fsdp2", "tp", "zero1", "ring", "moe")
+
+
+class Ask(NamedTuple):
+    """What to record of every mode."""
+
+    ranks: int = 2
+    steps: int = 10  # timed
+    profiled: int = 10  # besides
+    seed: int = 0
+    timeout: float = 600.0
+    sizes: Mapping[str, int] = {}
+    optimizer: str = "SGD"
+    traces: bool = False  # keep the profiler's own, and a summary
 
 
 def record(
     modes: Sequence[str],
     folder: Path,
     command: str,
-    ranks: int = 2,
-    steps: int = 10,
-    seed: int = 0,
-    timeout: float = 600.0,
-    sizes: dict[str, int] | None = None,
+    ask: Ask = Ask(),  # noqa: B008  (immutable)
 ) -> list[tuple[Path, dict[str, Any]]]:
-    """Write ``MODE_rankR.json.gz`` and ``MODE_summary.json`` of each mode; paths of the latter.
+    """Write ``MODE.json.gz`` of each mode (:mod:`traces.cpu_steps`); their paths, and step times.
+
+    With ``traces`` there are ``MODE_summary.json`` and ``MODE_rankR.json.gz`` too. Runs on GPUs,
+    where there are, have only those.
 
     Raises ValueError, in one sentence, for a mode that there is not, or a worker that failed.
     """
@@ -33,36 +48,55 @@ def record(
     if unknown:
         raise ValueError(f"record parallel knows {', '.join(MODES)}, and not {unknown[0]!r}")
     machine.require_torch()
-    writable(folder).mkdir(parents=True, exist_ok=True)
-    some = {**SIZES, **(sizes or {})}
     tasks = [
-        {"task": "parallel_run", "mode": mode, "warm": 2, "steps": steps, "seed": seed, **some}
+        task_of(mode, ask.sizes, ask.optimizer, ask.ranks)
+        | {"steps": ask.steps, "profiled": ask.profiled, "seed": ask.seed}
         for mode in modes
     ]
+    sim.files.writable(folder).mkdir(parents=True, exist_ok=True)
     before = machine.facts()
-    found = workers.run(tasks, ranks, timeout, folder)
-    facts = {"command": command, "machine": before | {"load_after": machine.load()}}
-    out = []
-    for task, each in zip(tasks, found, strict=True):
-        content: dict[str, Any] = {
-            "mode": task["mode"],
-            "ranks": each,
-            "step_ms_all": step_ms(each),
-            "config": task,
-            **facts,
-        }
-        path = folder / f"{task['mode']}_summary.json"
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(content))
-        out.append((path, {**content, **spread(content["step_ms_all"])}))
-    return out
+    with tempfile.TemporaryDirectory(prefix="traincast-record-") as name:
+        raw = Path(name)
+        found = workers.run(tasks, ask.ranks, ask.timeout, raw)
+        facts = {"command": command, "machine": before | {"load_after": machine.load()}}
+        return [
+            _write(folder, raw, task, ranks, facts, ask)
+            for task, ranks in zip(tasks, found, strict=True)
+        ]
 
 
-def step_ms(ranks: Sequence[dict[str, Any]]) -> list[float]:
-    """Of each step: from when the last rank began to when the last one was done.
+def _write(
+    folder: Path,
+    raw: Path,
+    task: dict[str, Any],
+    ranks: Sequence[dict[str, Any]],
+    facts: Mapping[str, Any],
+    ask: Ask,
+) -> tuple[Path, dict[str, Any]]:
+    """The files of one mode."""
+    mode = task["mode"]
+    milliseconds = [seconds * 1e3 for seconds in source.seconds(ranks)]
+    content = {
+        "mode": mode, "ranks": ranks, "step_ms_all": milliseconds, "config": task, **facts
+    }  # fmt: skip
+    summary = raw / f"{mode}{source.ENDING}"
+    summary.write_text(json.dumps(content))
+    on_gpu = ranks[0]["device"] != "cpu"
+    kept = [summary, *(raw / rank["trace"] for rank in ranks)] if ask.traces or on_gpu else []
+    for path in kept:
+        with sim.files.replacing(folder / path.name) as temporary:
+            temporary.write_bytes(path.read_bytes())
+    of = {"mode": mode, **spread(milliseconds)}
+    if on_gpu:
+        return folder / summary.name, of
+    measured = source.read(summary)
+    return distilled.write(folder / f"{mode}.json.gz", measured), of | _said(measured.run)
 
-    >>> step_ms([{"steps": [[0, 0, 1, 2, 9_000_000]]}, {"steps": [[0, 4_000_000, 5, 6, 7]]}])
-    [5.0]
-    """
-    by_step = zip(*(rank["steps"] for rank in ranks), strict=True)
-    return [(max(s[-1] for s in step) - max(s[1] for s in step)) / 1e6 for step in by_step]
+
+def _said(run: CpuRun) -> dict[str, Any]:
+    """A step by its parts, mean of ranks and profiled steps."""
+    keys = ("math_s", "host_s", "wait_s", "moving_s", "exposed_s")
+    means = {
+        key: sum(getattr(one, key) for one in run.ranks) / len(run.ranks) * 1e3 for key in keys
+    }
+    return {key.replace("_s", "_ms"): value for key, value in means.items()}

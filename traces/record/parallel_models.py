@@ -9,18 +9,63 @@ from traces.record.workers import Here, Task
 
 
 def blocks(task: Task) -> Any:
-    """Blocks of a transformer, one behind another."""
-    from torch import nn
+    """Blocks of a GPT, one behind another: what stands before embedding and head, with biases.
 
-    return nn.Sequential(
-        *(
-            nn.TransformerEncoderLayer(
-                task["d"], task["heads"], 4 * task["d"], dropout=0.0, batch_first=True,
-                norm_first=True,
-            )
-            for _ in range(task["blocks"])
-        )
-    )  # fmt: skip
+    Rows of the fused projection are ordered by head, so that a rank of tensor parallelism which
+    has a share of them has whole heads.
+    """
+    import torch
+    from torch import nn
+    from torch.nn.functional import scaled_dot_product_attention
+
+    d, ffn, of_head = task["d"], task["ffn"], task["d"] // task["heads"]
+
+    class Block(nn.Module):  # type: ignore[misc]  # torch is Any to the type checker
+        """One layer, normalised before attention and before the MLP."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
+            self.qkv, self.proj = nn.Linear(d, 3 * d), nn.Linear(d, d)
+            self.fc1, self.fc2 = nn.Linear(d, ffn), nn.Linear(ffn, d)
+
+        def forward(self, x: Any) -> Any:
+            batch, sequence, _ = x.shape
+            heads = self.qkv(self.norm1(x)).view(batch, sequence, -1, 3, of_head)
+            q, k, v = (one.transpose(1, 2) for one in heads.unbind(3))
+            out = scaled_dot_product_attention(q, k, v)
+            x = x + self.proj(out.transpose(1, 2).reshape(batch, sequence, -1))
+            return x + self.fc2(torch.nn.functional.gelu(self.fc1(self.norm2(x))))
+
+    return nn.Sequential(*(Block() for _ in range(task["blocks"])))
+
+
+def tensor_parallel(model: Any, mesh: Any) -> None:
+    """Split the blocks as Megatron does: two all-reduces of a forward, and two of a backward."""
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    for block in model:
+        parallelize_module(
+            block,
+            mesh,
+            {
+                "qkv": ColwiseParallel(), "proj": RowwiseParallel(),
+                "fc1": ColwiseParallel(), "fc2": RowwiseParallel(),
+            },
+        )  # fmt: skip
+
+
+def optimizer(task: Task) -> tuple[Any, dict[str, Any]]:
+    """The optimizer's class, and what it is called with."""
+    import torch
+
+    if task["optimizer"] == "SGD":
+        return torch.optim.SGD, {"lr": 0.01}
+    return torch.optim.AdamW, {"lr": 0.001}
 
 
 def forward(model: Any, task: Task, here: Here) -> Callable[[], Any]:

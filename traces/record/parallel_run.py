@@ -16,8 +16,8 @@ Parts = tuple[Any, Callable[[], Any]]
 def work(task: Task, here: Here) -> dict[str, Any]:
     """Run the steps of one kind; for each its number, begin, and ends of forward, backward, update.
 
-    Nanoseconds of the host's monotonic clock; ``events`` are DDP's buckets, from when each was
-    ready to when it was reduced.
+    Nanoseconds of the host's monotonic clock; ``events`` are DDP's buckets in timed steps, from
+    when each was ready to when it was reduced.
     """
     import torch
     import torch.distributed as dist
@@ -34,9 +34,10 @@ def work(task: Task, here: Here) -> dict[str, Any]:
         found = _step(optimizer, forward, here)
         if measured:
             steps.append([number - task["warm"], *found])
+    timed = [*events]
     trace = _profiled(optimizer, forward, task, here)
     return {
-        "rank": here.rank, "steps": steps, "events": events, "trace": trace, "device": here.device
+        "rank": here.rank, "steps": steps, "events": timed, "trace": trace, "device": here.device
     }  # fmt: skip
 
 
@@ -63,31 +64,44 @@ def _now(here: Here) -> int:
 
 
 def _profiled(optimizer: Any, forward: Callable[[], Any], task: Task, here: Here) -> str:
-    """One more step under torch's profiler; the first one it sees is slower, so a second."""
+    """More steps under torch's profiler; those in which it warms up are in its trace too."""
     import torch.distributed as dist
     from torch import profiler
 
     path = here.folder / f"{task['mode']}_rank{here.rank}.json.gz"
-    plan = profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
+    active = task["profiled_warm"] + task["profiled"]
+    plan = profiler.schedule(wait=0, warmup=1, active=active, repeat=1)
 
     def save(found: Any) -> None:
         found.export_chrome_trace(str(path))
 
     with profiler.profile(schedule=plan, on_trace_ready=save, record_shapes=True) as found:
-        for _ in range(2):
+        for _ in range(1 + active):
             dist.barrier()
             _step(optimizer, forward, here)
             found.step()
     return path.name
 
 
-def _ddp(task: Task, here: Here, events: list[Any]) -> Parts:
-    """DistributedDataParallel; a hook writes down every bucket."""
-    import torch
-    import torch.distributed as dist
+def _ddp(task: Task, here: Here, _: list[Any]) -> Parts:
+    """DistributedDataParallel with its own reducer."""
+    model = _replicated(task, here)
+    of, options = models.optimizer(task)
+    return of(model.parameters(), **options), models.forward(model, task, here)
+
+
+def _replicated(task: Task, here: Here) -> Any:
     from torch.nn.parallel import DistributedDataParallel
 
-    model = DistributedDataParallel(models.blocks(task).to(here.device), bucket_cap_mb=4)
+    megabytes = task["bucket_bytes"] / (1 << 20)
+    return DistributedDataParallel(models.blocks(task).to(here.device), bucket_cap_mb=megabytes)
+
+
+def _ddp_hook(task: Task, here: Here, events: list[Any]) -> Parts:
+    """DistributedDataParallel; a hook writes down every bucket."""
+    import torch.distributed as dist
+
+    model = _replicated(task, here)
 
     def hook(_: Any, bucket: Any) -> Any:
         ready, index, tensor = time.monotonic_ns(), bucket.index(), bucket.buffer()
@@ -102,49 +116,46 @@ def _ddp(task: Task, here: Here, events: list[Any]) -> Parts:
 
     hook.__annotations__.clear()  # torch refuses any others than its own
     model.register_comm_hook(None, hook)
-    return torch.optim.AdamW(model.parameters()), models.forward(model, task, here)
+    of, options = models.optimizer(task)
+    return of(model.parameters(), **options), models.forward(model, task, here)
 
 
 def _fsdp2(task: Task, here: Here, _: list[Any]) -> Parts:
-    """fully_shard, a unit per block."""
-    import torch
-    from torch.distributed.device_mesh import init_device_mesh
+    """fully_shard, a unit per block and the whole."""
     from torch.distributed.fsdp import fully_shard
 
-    mesh = init_device_mesh(here.device.partition(":")[0], (here.ranks,))
+    mesh = _mesh(here)
     model = models.blocks(task).to(here.device)
     for block in model:
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    return torch.optim.AdamW(model.parameters()), models.forward(model, task, here)
+    of, options = models.optimizer(task)
+    return of(model.parameters(), **options), models.forward(model, task, here)
 
 
 def _tp(task: Task, here: Here, _: list[Any]) -> Parts:
-    """Tensor parallelism of gated MLPs and attentions, as torch splits them."""
-    import torch
+    """Tensor parallelism: every rank has some heads and some of the MLP."""
+    model = models.blocks(task).to(here.device)
+    models.tensor_parallel(model, _mesh(here))
+    of, options = models.optimizer(task)
+    one_by_one = of(model.parameters(), foreach=False, **options)  # some are split, and some not
+    return one_by_one, models.forward(model, task, here)
+
+
+def _mesh(here: Here) -> Any:
     from torch.distributed.device_mesh import init_device_mesh
 
-    from traces.record.fake_model import llama, tensor_parallel
-
-    sizes = {"hidden": task["d"], "head_dim": task["d"] // task["heads"], "ffn": 4 * task["d"],
-             "heads": task["heads"], "kv_heads": task["heads"], "layers": task["blocks"],
-             "vocab": 512}  # fmt: skip
-    model = llama(sizes).to(here.device)
-    tensor_parallel(model, init_device_mesh(here.device.partition(":")[0], (here.ranks,)))
-    tokens = torch.randint(0, 512, (task["mb"], task["seq"])).to(here.device)
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
-    return optimizer, lambda: model(tokens).to_local().square().mean()
+    return init_device_mesh(here.device.partition(":")[0], (here.ranks,))
 
 
-def _zero1(task: Task, here: Here, events: list[Any]) -> Parts:
+def _zero1(task: Task, here: Here, _: list[Any]) -> Parts:
     """DDP with an optimizer whose state is split."""
-    import torch
     from torch.distributed.optim import ZeroRedundancyOptimizer
-    from torch.nn.parallel import DistributedDataParallel
 
-    model = DistributedDataParallel(models.blocks(task).to(here.device), bucket_cap_mb=4)
-    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW)
-    return optimizer, models.forward(model, task, here)
+    model = _replicated(task, here)
+    of, options = models.optimizer(task)
+    split = ZeroRedundancyOptimizer(model.parameters(), of, **options)
+    return split, models.forward(model, task, here)
 
 
 def _ring(task: Task, here: Here, _: list[Any]) -> Parts:
@@ -159,6 +170,7 @@ def _moe(task: Task, here: Here, _: list[Any]) -> Parts:
 
 MAKERS: dict[str, Callable[[Task, Here, list[Any]], Parts]] = {
     "ddp": _ddp,
+    "ddp_hook": _ddp_hook,
     "fsdp2": _fsdp2,
     "tp": _tp,
     "zero1": _zero1,

@@ -56,7 +56,7 @@ def sections(folder: Path, command: str, gpus: int) -> Sequence[Section]:
         return each({f"stage{number}": partial(of, number) for number in range(len(blocks))})
 
     def one_gpu(seconds: float) -> Any:
-        return _trainings(folder, "one_gpu", command, 1, few, seconds, None)
+        return _trainings(folder, "one_gpu", command, 1, few, seconds, {})
 
     def between(seconds: float) -> Any:
         return sweep.record(sweep.BETWEEN, wide, seconds / 2, seconds)
@@ -67,7 +67,7 @@ def sections(folder: Path, command: str, gpus: int) -> Sequence[Section]:
         return {"runs": _pipelines(names, ask, 4, folder, ".", command)}
 
     def training(seconds: float) -> Any:
-        sizes = CPU_MODEL if gpus < 2 else None
+        sizes = CPU_MODEL if gpus < 2 else {}
         return _trainings(folder, ".", command, wide, few, seconds, sizes)
 
     return [
@@ -97,18 +97,14 @@ def _pipelines(
 
 def _trainings(
     folder: Path, sub: str, command: str, ranks: int, steps: int, seconds: float,
-    sizes: dict[str, int] | None,
+    sizes: Mapping[str, int],
 ) -> dict[str, Any]:  # fmt: skip
     """Record steps of DDP, FSDP2 and TP with profiler traces; the file and the times of each."""
 
     def of(mode: str) -> list[dict[str, Any]]:
-        limit = seconds / len(MODES)
-        made = parallel.record((mode,), folder / sub, command, ranks, steps, timeout=limit,
-                               sizes=sizes)  # fmt: skip
-        return [
-            {"file": str(path.relative_to(folder)), **pipelines.spread(one["step_ms_all"])}
-            for path, one in made
-        ]
+        ask = parallel.Ask(ranks, steps, steps, timeout=seconds / len(MODES), sizes=sizes)
+        made = parallel.record((mode,), folder / sub, command, ask)
+        return [{"file": str(path.relative_to(folder)), **one} for path, one in made]
 
     return each({mode: partial(of, mode) for mode in MODES})
 

@@ -20,7 +20,7 @@ def command(
         list[str] | None,
         typer.Argument(
             help="Tables of published figures, all unless given; or the word recorded, and files "
-            "or folders of recorded pipelines (ours unless given).",
+            "or folders of recorded pipelines and parallel steps (ours unless given).",
             metavar="[SET]...",
         ),
     ] = None,
@@ -46,15 +46,15 @@ def command(
     json: Json = False,
 ) -> None:
     """Predict published figures of real runs, or recorded runs, and say how far off that is."""
-    from sim.commands import errors, output, recorded_errors
+    from sim.commands import errors, output, recorded_errors, recorded_runs
     from sim.commands.tables import show_files
 
     if tables and tables[0] == "recorded":
         if freeze:
             show_files(recorded_errors.freeze(calibrate or [], freeze))
             return
-        found = recorded_errors.validate(tables[1:], calibrate or [], plot, out, draws, seed)
-        output.print_json(found) if json else recorded_errors.show_recorded(found)
+        found = recorded_runs.validate(tables[1:], calibrate or [], plot, out, draws, seed)
+        output.print_json(found) if json else recorded_runs.show_both(found)
         return
     if calibrate or freeze or plot:
         raise ValueError("--calibrate, --freeze and --plot go with: traincast validate recorded")

@@ -1,0 +1,74 @@
+"""What ``validate recorded`` predicts: pipelines, parallel steps, or both of a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sim.commands import output, parallel_errors, recorded_errors
+
+
+def validate(
+    paths: Sequence[str],
+    calibration: Sequence[Path],
+    plot: Path | None,
+    out: Path | None,
+    draws: int,
+    seed: int,
+) -> dict[str, Any]:
+    """Predict recordings of either kind, draw and write what is asked for.
+
+    Returns what --json shows: that of pipelines, and a list under ``parallel``.
+    """
+    from validation import parallel, recorded
+
+    if draws < 1:
+        raise ValueError(f"--draws {draws} must be at least 1")
+    output.apart({"--plot": plot, "--out": out})
+    if plot:
+        output.picture(plot)
+    if out:
+        output.replaceable(out)
+    given = [Path(path) for path in paths] or [recorded.OURS]
+    steps = [path for path in given if parallel.files(path)]
+    pipelines = [path for path in given if path not in steps or recorded.holds(path)]
+    fitted = [path for path in calibration if parallel.files(path)]
+    others = [path for path in calibration if path not in fitted]
+    if plot and steps and pipelines:
+        raise ValueError("--plot draws one run; pipelines and parallel steps were named")
+    found: dict[str, Any] = {}
+    if pipelines:
+        found = recorded_errors.validate(pipelines, others, plot, draws, seed)
+    if steps:
+        found["parallel"] = parallel_errors.validate(steps, fitted, plot, draws, seed)
+    if out:
+        output.write_text(out, markdown(found, command(paths, calibration, draws, seed, out)))
+    return found
+
+
+def command(
+    paths: Sequence[str], calibration: Sequence[Path], draws: int, seed: int, out: Path
+) -> str:
+    """The command that made a table."""
+    calibrated = [word for path in calibration for word in ("--calibrate", path.as_posix())]
+    drawn = ["--draws", str(draws), "--seed", str(seed), "--out", out.as_posix()]
+    return " ".join(["traincast validate recorded", *paths, *calibrated, *drawn])
+
+
+def markdown(found: dict[str, Any], made: str) -> str:
+    """The tables as Markdown, with the command that made them."""
+    lines = ["# Recorded runs, predicted", "", f"Made by `{made}`.", ""]
+    if found.get("runs"):
+        lines += recorded_errors.markdown(found)
+    if found.get("parallel"):
+        lines += parallel_errors.markdown(found["parallel"])
+    return "\n".join(lines)
+
+
+def show_both(found: dict[str, Any]) -> None:
+    """Print the tables of either kind."""
+    if found.get("runs"):
+        recorded_errors.show_recorded(found)
+    if found.get("parallel"):
+        parallel_errors.show_parallel(found["parallel"])

@@ -1,0 +1,46 @@
+"""Steps of parallel trainings on CPU processes: their operators, collectives and waits.
+
+:mod:`~traces.cpu_steps.trace` reads one rank's profiler trace, :mod:`~traces.cpu_steps.steps` cuts
+steps and tells waiting from working, :mod:`~traces.cpu_steps.measure` adds up operators and
+collectives, :mod:`~traces.cpu_steps.distilled` keeps all that in one small file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sim.timeline import Timeline
+from traces.cpu_steps import distilled, source
+from traces.cpu_steps.distilled import median
+from traces.cpu_steps.rows import rows
+from traces.cpu_steps.rows import timeline as _timeline
+from traces.cpu_steps.run import CpuRun, Leaf, Moved, RankStep
+
+__all__ = ["CpuRun", "Leaf", "Moved", "RankStep", "read", "recognises", "timeline"]
+
+
+def recognises(path: Path) -> bool:
+    """Whether a file is a run: our own ``MODE.json.gz``, or ``MODE_summary.json`` with traces."""
+    return distilled.recognises(path) or source.recognises(path)
+
+
+def read(path: Path) -> CpuRun:
+    """A run from either. Raises ValueError, in one sentence, for what is none."""
+    return source.read(path).run if source.recognises(path) else distilled.read(path)
+
+
+def timeline(path: Path, step: int | None = None) -> Timeline:
+    """One profiled step of all ranks; without a number the one of median length.
+
+    Raises ValueError for a step that there is not; our own file shows only that one.
+    """
+    if source.recognises(path):
+        found = source.read(path)
+        wanted = median(found.run.profiled_s) if step is None else step
+        if not 0 <= wanted < len(found.parts):
+            raise ValueError(f"{path} has steps 0 to {len(found.parts) - 1}, and not {wanted}")
+        return _timeline([*rows(found.parts[wanted])], found.run)
+    kept, some = distilled.shown(path)
+    if step not in (None, kept):
+        raise ValueError(f"{path} shows step {kept}, and not {step}")
+    return _timeline(some, distilled.read(path))

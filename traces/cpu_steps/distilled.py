@@ -1,0 +1,114 @@
+"""Our small file of a run, ``MODE.json.gz``: everything measured, and one step to look at."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import statistics
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from sim.files import replacing
+from traces.cpu_steps.rows import Row, rows
+from traces.cpu_steps.run import CpuRun, Leaf, Moved, RankStep
+from traces.cpu_steps.source import Measured
+from traces.packed import beginning, content
+
+FORMAT = "traincast CPU steps 1"
+_MARK = f'{{"format":"{FORMAT}"'.encode()
+_TABLES = {"leaves": Leaf, "moved": Moved, "ranks": RankStep}
+
+
+def recognises(path: Path) -> bool:
+    """Whether :func:`write` wrote this file."""
+    return beginning(path, len(_MARK)) == _MARK
+
+
+def write(path: Path, of: Measured) -> Path:
+    """Write a run and the rows of its step of median length; the same run is the same bytes."""
+    run = of.run
+    kept = median(run.profiled_s)
+    file = {
+        "format": FORMAT,
+        **{f.name: getattr(run, f.name) for f in fields(run) if f.name not in {*_TABLES, "digest"}},
+        **{key: [[*row] for row in getattr(run, key)] for key in _TABLES},
+        "shown": {"step": kept, **_columns([*rows(of.parts[kept])])},
+    }
+    text = orjson.dumps(file, option=orjson.OPT_NON_STR_KEYS)
+    with replacing(path) as temporary:
+        temporary.write_bytes(gzip.compress(text, 9, mtime=0))
+    return path
+
+
+def median(seconds: Sequence[float]) -> int:
+    """The step of median length, the shorter of two."""
+    return [*seconds].index(statistics.median_low(seconds))
+
+
+def _columns(found: Sequence[Row]) -> dict[str, Any]:
+    """Columns pack better than rows, and begins as differences."""
+    names = sorted({row.name for row in found})
+    columns: dict[str, Any] = {key: [] for key in Row._fields}
+    before = 0
+    for row in found:
+        changed = row._asdict() | {
+            "name": names.index(row.name), "start": row.start - before, "end": row.end - row.start
+        }  # fmt: skip
+        before = row.start
+        for key, value in changed.items():
+            columns[key].append(value)
+    return {"names": names, "rows": columns}
+
+
+def read(path: Path) -> CpuRun:
+    """Read a run. Raises ValueError, in one sentence, for what is none."""
+    text, file = _file(path)
+    try:
+        tables = {key: tuple(of(*_exact(row)) for row in file[key]) for key, of in _TABLES.items()}
+        plain = {f.name: file[f.name] for f in fields(CpuRun) if f.name not in {*tables, "digest"}}
+        plain["name"] = path.name.partition(".")[0]  # files of one mode differ in theirs
+        lists = {key: tuple(plain[key]) for key in ("step_s", "profiled_s", "noise")}
+        digest = hashlib.sha256(text).hexdigest()
+        return CpuRun(**{**plain, **lists, **tables}, digest=digest)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a whole run: {error!r} is missing or wrong") from error
+
+
+def shown(path: Path) -> tuple[int, list[Row]]:
+    """The step that a file shows, and its rows."""
+    file = _file(path)[1]
+    try:
+        names, columns = file["shown"]["names"], file["shown"]["rows"]
+        found, at = [], 0
+        for values in zip(*(columns[key] for key in Row._fields), strict=True):
+            row = Row(*values)
+            at += row.start
+            found.append(row._replace(name=names[values[2]], start=at, end=at + row.end))
+        return int(file["shown"]["step"]), found
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ValueError(f"{path} shows no step: {error!r} is missing or wrong") from error
+
+
+def _file(path: Path) -> tuple[bytes, dict[str, Any]]:
+    try:
+        text = content(path)
+        file = orjson.loads(text)
+        if not isinstance(file, dict) or file.get("format") != FORMAT:
+            raise TypeError("format")
+        return text, file
+    except (OSError, orjson.JSONDecodeError, TypeError) as error:
+        raise ValueError(f"{path} is not a file of CPU steps: {error!r}") from error
+
+
+def _exact(row: Any) -> list[Any]:
+    """Shapes as tuples; a mean of nothing, which JSON has no number for, as nan."""
+    return [
+        float("nan") if value is None
+        else tuple(tuple(shape) for shape in value) if isinstance(value, list)
+        else value
+        for value in row
+    ]  # fmt: skip

@@ -1,0 +1,73 @@
+"""What steps of a parallel training on CPU processes over gloo consisted of.
+
+``config`` has ``blocks``, ``d``, ``heads``, ``ffn``, ``seq``, ``mb``, ``vocab`` (0: blocks alone),
+``activation``, ``optimizer``, ``bucket_bytes`` (0 where there are no buckets), as far as the
+source says; what a file does not say is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Leaf(NamedTuple):
+    """Operators of one name on tensors of the same shapes, on all ranks."""
+
+    name: str  # aten::mm
+    shapes: tuple[tuple[int, ...], ...]  # of its tensor inputs, lists of tensors flattened
+    inside: (
+        str  # optimizer (Optimizer.step, zero_grad), forward (before backward began), or backward
+    )
+    count: float  # type: ignore[assignment]  # per rank and step; hides the method of tuples
+    mean_s: float  # own seconds (children taken off), mean
+    alone_s: float  # median of those beside which no collective of any rank was under way, or nan
+    alone: int  # of how many
+
+
+class Moved(NamedTuple):
+    """One collective of one step; instants are seconds from the step's begin."""
+
+    step: int
+    number: int  # in issue order of its rank's group
+    collective: str  # all_reduce, all_gather, reduce_scatter, ...; barriers are left out
+    bytes: float  # of the whole buffer, as sim.graph.Communication says
+    begin_s: float  # when the last rank began
+    end_s: float  # when the last rank's ended
+    first_s: float  # when the first rank began; below 0 if it left the barrier before others
+    computing_s: float  # within [begin, end] in which main threads ran leaves, mean of ranks
+
+
+class RankStep(NamedTuple):
+    """One rank in one profiled step: math, host and wait add up to its seconds."""
+
+    step: int
+    rank: int
+    seconds: float
+    math_s: float  # in leaf operators, that compute or copy
+    host_s: float  # everything else of the main thread while it does not wait
+    wait_s: float  # it waits for a collective
+    moving_s: float  # union of its collectives
+    exposed_s: float  # of that, while it is neither in math nor host: its main thread waits
+    beside_math_s: float  # of that, while it is in math
+
+
+@dataclass(frozen=True)
+class CpuRun:
+    """Timed and profiled steps of one parallel training, and what they consisted of."""
+
+    name: str
+    mode: str
+    world: int
+    config: Mapping[str, Any]
+    step_s: tuple[float, ...]  # timed, not profiled: last rank's end less last rank's begin
+    profiled_s: tuple[float, ...]
+    leaves: tuple[Leaf, ...]
+    moved: tuple[Moved, ...]
+    ranks: tuple[RankStep, ...]
+    digest: str  # sha256 of the file, or of the files one after another
+    facts: Mapping[str, Any]  # command, machine, versions, seed
+    noise: tuple[float, ...] = ()
+    """Own seconds over the median of their like, of operators beside no collective: means of equal
+    shares of their time, ascending."""

@@ -1,0 +1,49 @@
+"""Sizes of the models whose parallel training is recorded, as a command gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+SIZES = {"blocks": 8, "d": 256, "heads": 4, "ffn": 1024, "seq": 128, "mb": 4, "bucket_mb": 4}
+OPTIMIZERS = {"sgd": "SGD", "adamw": "AdamW"}
+
+
+def parsed(text: str) -> dict[str, int]:
+    """Sizes from the text of ``--sizes``.
+
+    >>> parsed("blocks=4,d=128")
+    {'blocks': 4, 'd': 128}
+    """
+    out = {}
+    for part in filter(None, text.split(",")):
+        key, _, value = (piece.strip() for piece in part.partition("="))
+        if key not in SIZES:
+            raise ValueError(f"--sizes takes {', '.join(SIZES)}, and not {key!r}")
+        if not value.isdecimal() or not int(value):
+            raise ValueError(f"--sizes: {key} is a whole number from 1 on, and not {value!r}")
+        out[key] = int(value)
+    return out
+
+
+def task_of(mode: str, sizes: Mapping[str, int], optimizer: str, ranks: int) -> dict[str, Any]:
+    """What a worker is told. An MLP is 4 times as wide as the model unless given.
+
+    Raises ValueError, in one sentence, for what no model has.
+    """
+    if optimizer.lower() not in OPTIMIZERS:
+        raise ValueError(f"--optimizer is {' or '.join(OPTIMIZERS)}, and not {optimizer!r}")
+    wide = {"ffn": 4 * sizes["d"]} if "d" in sizes else {}
+    some = {**SIZES, **wide, **sizes}
+    if some["d"] % some["heads"]:
+        raise ValueError(f"d={some['d']} is no multiple of heads={some['heads']}; change either")
+    for key in ("heads", "ffn") if mode == "tp" else ():
+        if some[key] % ranks:
+            raise ValueError(f"{key}={some[key]} cannot be split over {ranks} ranks; change either")
+    bucket = some.pop("bucket_mb") << 20
+    buckets = mode in ("ddp", "ddp_hook", "zero1")
+    return {
+        "task": "parallel_run", "mode": mode, "warm": 2, "profiled_warm": 2, **some, "vocab": 0,
+        "activation": "gelu", "optimizer": "" if mode in ("ring", "moe") else
+        OPTIMIZERS[optimizer.lower()], "bucket_bytes": bucket if buckets else 0, "dtype": "float32",
+    }  # fmt: skip

@@ -1,0 +1,71 @@
+"""What steps on CPU processes cost: operators by group, Python between them, gloo."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.graph import Communication, Compute, Floats, Graph
+from validation.cpu.cores import Message
+from validation.cpu.groups import REST, amount, of_kernel
+from validation.cpu.host import per_kernel
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Fitted to recordings; ``sources`` has their digests."""
+
+    rates: Mapping[str, float]  # by group: seconds per FLOP or byte
+    host: Mapping[str, float]  # see validation.cpu.host
+    gloo: tuple[float, float, float]
+    """Of a collective: seconds in which nothing runs, then seconds of a thread of each rank per
+    byte that it sends, and per square root of that: larger ones move faster."""
+    busier: float  # timed steps of the sources over profiled ones
+    cores: int
+    sources: Mapping[str, str]
+    spread: tuple[float, ...] = (1.0,)  # kernels' seconds over their mean, equally likely
+    rank_spread: tuple[float, ...] = (1.0,)  # likewise of all kernels of a rank in a step
+    message_spread: tuple[float, ...] = (1.0,)  # likewise of collectives
+
+
+def sent(work: Communication) -> float:
+    """Bytes that each rank of a collective sends; gloo reduces and scatters by an all-reduce."""
+    n = len(work.ranks)
+    times = {"all_gather": 1.0, "all_reduce": 2.0, "reduce_scatter": 2.0}
+    if work.collective not in times:
+        raise ValueError(f"gloo's {work.collective} is not known here")
+    return times[work.collective] * (n - 1) / n * work.bytes
+
+
+def work_seconds(graph: Graph, costs: Costs) -> Floats:
+    """Of each op what its operator takes alone; of communication zero."""
+    out = np.zeros(len(graph))
+    for i, (name, w) in enumerate(zip(graph.name.tolist(), graph.work.tolist(), strict=True)):
+        work = graph.works[w]
+        if isinstance(work, Compute) and (group := of_kernel(graph.names[name], work)):
+            rest = costs.rates[REST] * work.bytes if group == "gemm" else 0.0
+            out[i] = costs.rates[group] * amount(group, work) + rest
+    return out * costs.busier
+
+
+def kernel_seconds(graph: Graph, costs: Costs, mode: str) -> Floats:
+    """That and what Python takes around it."""
+    around = np.zeros(len(graph))
+    for i, (name, w) in enumerate(zip(graph.name.tolist(), graph.work.tolist(), strict=True)):
+        work = graph.works[w]
+        if isinstance(work, Compute) and of_kernel(graph.names[name], work):
+            around[i] = per_kernel(costs.host, mode, graph.names[name])
+    return work_seconds(graph, costs) + around * costs.busier
+
+
+def messages(graph: Graph, costs: Costs) -> list[Message]:
+    """Of each part."""
+    works = [graph.works[w] for w in graph.part_work.tolist()]
+    latency, per_byte, per_root = costs.gloo
+    return [
+        Message(latency * costs.busier, (per_byte * size + per_root * size**0.5) * costs.busier)
+        for work in works
+        if isinstance(work, Communication) and (size := sent(work)) >= 0
+    ]

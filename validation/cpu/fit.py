@@ -1,0 +1,163 @@
+"""Costs of CPU processes from recorded steps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import nnls
+
+from sim.graph import Communication, Graph
+from traces.cpu_steps import CpuRun
+from validation.cpu import host
+from validation.cpu.costs import Costs, sent
+from validation.cpu.groups import GROUPS, REST, amount, of_kernel, of_leaf
+from validation.cpu.job import graph, mode_of
+
+CORES = 2  # unless a recording says how many its machine had
+SWEPT = 10  # repetitions that a row of a sweep is the mean of
+
+
+def fit(runs: Sequence[CpuRun], known: Mapping[str, float] | None = None) -> Costs:
+    """Costs that these runs show; ``known`` are those of Python that none of them shows."""
+    if not runs:
+        raise ValueError("costs are fitted to recordings, and there is none")
+    graphs = [graph(mode_of(run.mode), run.world, run.config) for run in runs]
+    cores = {int(run.facts.get("cores") or CORES) for run in runs}
+    if len(cores) > 1:
+        raise ValueError(f"recordings are of machines with {sorted(cores)} cores; of one would do")
+    gloo, spread = _messages(runs, min(cores))
+    return Costs(
+        _rates(runs, graphs), _host(runs, graphs, known or {}), gloo, _busier(runs),
+        min(cores), {run.name: run.digest for run in runs}, _noise(runs), _ranks(runs), spread,
+    )  # fmt: skip
+
+
+def _rates(runs: Sequence[CpuRun], graphs: Sequence[Graph]) -> dict[str, float]:
+    """Seconds per FLOP or byte: what operators took beside no collective, over our work."""
+    seconds, work = defaultdict[str, float](float), defaultdict[str, float](float)
+    for run, of in zip(runs, graphs, strict=True):
+        for leaf in run.leaves:
+            alone = leaf.alone_s if leaf.alone else leaf.mean_s
+            seconds[of_leaf(leaf, run.config, run.mode)] += leaf.count * alone
+        for name, kernel in host.of_rank(of):
+            if group := of_kernel(name, kernel):
+                work[group] += amount(group, kernel)
+                work[REST] += kernel.bytes if group == "gemm" else 0.0
+    rates = {of: seconds[of] / work[of] if work[of] else 0.0 for of in (*GROUPS, REST)}
+    # copies of parameters are seen in one or the other
+    for group, like in (("shard_copy", "bucket_copy"), ("bucket_copy", "shard_copy")):
+        rates[group] = rates[group] or rates[like]
+    return rates
+
+
+def _host(
+    runs: Sequence[CpuRun], graphs: Sequence[Graph], known: Mapping[str, float]
+) -> dict[str, float]:
+    spent, count = defaultdict[str, float](float), defaultdict[str, int](int)
+    units = 0
+    for run, of in zip(runs, graphs, strict=True):
+        mode = mode_of(run.mode)
+        spent[mode] += float(np.mean([row.host_s for row in run.ranks]))
+        count[mode] += host.kernels(of)
+        units += sum(name in host.COPY_INS for name, _ in host.of_rank(of))
+    out = dict(known)
+    if count["tp"]:
+        out[host.TENSOR] = spent["tp"] / count["tp"]
+    if count["ddp"]:
+        out[host.PLAIN] = spent["ddp"] / count["ddp"]
+    if count["fsdp2"] and host.PLAIN in out:
+        left = spent["fsdp2"] - out[host.PLAIN] * count["fsdp2"]
+        out[host.UNIT] = max(left, 0.0) / units
+    elif count["fsdp2"]:
+        left = spent["fsdp2"] - out.setdefault(host.UNIT, 0.0) * units
+        out[host.PLAIN] = max(left, 0.0) / count["fsdp2"]
+    return out
+
+
+def _noise(runs: Sequence[CpuRun]) -> tuple[float, ...]:
+    """Kernels' seconds over their mean, as often as each was seen."""
+    found = np.sort(np.concatenate([np.array(run.noise or (1.0,)) for run in runs]))
+    return tuple((found / found.mean()).tolist())
+
+
+def _ranks(runs: Sequence[CpuRun]) -> tuple[float, ...]:
+    """How ranks of one step differed: what each computed over their mean.
+
+    Less what operators that differ one by one make of it.
+    """
+    out = []
+    for run in runs:
+        busy = np.array([[row.math_s + row.host_s] for row in run.ranks]).reshape(-1, run.world)
+        found = (busy / busy.mean(axis=1, keepdims=True)).ravel() - 1.0
+        own = np.array([[leaf.count * leaf.mean_s, leaf.mean_s] for leaf in run.leaves])
+        each = np.var(run.noise or (1.0,)) * float(own.prod(axis=1).sum()) / own[:, 0].sum() ** 2
+        shared_ = float(found.var()) or 1.0
+        out += (1.0 + found * max(0.0, 1.0 - each / shared_) ** 0.5).tolist()
+    return tuple(out)
+
+
+def _messages(
+    runs: Sequence[CpuRun], cores: int
+) -> tuple[tuple[float, float, float], tuple[float, ...]]:
+    """What collectives cost (see :class:`Costs`), and samples over what that gives.
+
+    Least squares of relative errors over sizes, of each the median step's mean, as a step is made
+    of many and a few steps are disturbed.
+    """
+    samples = [sample for run in runs for sample in _samples(run, cores)]
+    if not samples:
+        raise ValueError("no recording has a collective, so nothing is known of gloo")
+    steps = defaultdict[tuple[float, str], defaultdict[int, list[float]]](lambda: defaultdict(list))
+    for one in samples:
+        steps[one.size, one.source][one.step].append(one.seconds)
+    usual = {
+        key: float(np.median([np.mean(found) for found in of.values()]))
+        for key, of in steps.items()
+    }
+    count = {key: sum(map(len, of.values())) for key, of in steps.items()}
+    rows = [(size, usual[size, of], count[size, of]) for size, of in usual if usual[size, of] > 0]
+    size, seconds, weight = (np.array(column, float) for column in zip(*rows, strict=True))
+    scale = np.sqrt(weight) / seconds
+    terms = np.stack([np.ones(len(size)), size, np.sqrt(size)], axis=1) * scale[:, None]
+    latency, per_byte, per_root = nnls(terms, seconds * scale)[0].tolist()
+    ratio = np.array([one.seconds / usual[one.size, one.source] for one in samples])
+    return (latency, per_byte, per_root), tuple((ratio / ratio.mean()).tolist())
+
+
+class Sample(NamedTuple):
+    """One collective: of which run and step, bytes that a rank sends, seconds alone."""
+
+    source: str
+    step: int
+    size: float
+    seconds: float
+
+
+def _samples(run: CpuRun, cores: int) -> Iterator[Sample]:
+    """Collectives, taken apart from what slows them, and the sweep of all-reduces.
+
+    Beside main threads that compute, gloo's share ``cores`` with twice as many threads as ranks.
+    Those that wait for another of their own rank say nothing.
+    """
+    ranks = tuple(range(run.world))
+    slower = 1.0 - min(1.0, cores / (2 * run.world))
+    before: tuple[int, float] = (-1, 0.0)
+    for one in sorted(run.moved, key=lambda m: (m.step, m.begin_s)):
+        if one.step > before[0] or one.begin_s >= before[1]:
+            size = sent(Communication(one.collective, one.bytes, ranks, ""))
+            alone = one.end_s - one.begin_s - slower * one.computing_s
+            yield Sample(run.digest, one.step, size, alone)
+            before = (one.step, one.end_s)
+    for size, micro in run.facts.get("allreduce_us") or ():
+        work = Communication("all_reduce", float(size), ranks, "")
+        swept = Sample("", 0, sent(work), float(micro) * 1e-6)
+        yield from [swept] * SWEPT
+
+
+def _busier(runs: Sequence[CpuRun]) -> float:
+    """Medians of timed steps over those of profiled ones, which costs are from."""
+    timed = sum(float(np.median(run.step_s)) for run in runs)
+    return timed / sum(float(np.median(run.profiled_s)) for run in runs)

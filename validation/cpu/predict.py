@@ -1,0 +1,79 @@
+"""A step on CPU processes, simulated; and what its communication does not hide."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.analysis.intervals import Intervals, union, within
+from sim.engine import simulate
+from sim.graph import Graph
+from sim.timeline import Timeline
+from validation.cpu.cores import Message, shared
+from validation.cpu.costs import Costs, kernel_seconds, messages
+
+DRAWS = 40
+
+
+class RankFigures(NamedTuple):
+    """Of one rank in one step, seconds."""
+
+    rank: int
+    busy_s: float  # its main thread runs
+    moving_s: float  # some collective of it is under way
+    exposed_s: float  # that, while the thread does not run
+
+
+class Prediction(NamedTuple):
+    """One run."""
+
+    timeline: Timeline  # with mean costs
+    seconds: float  # the median step of the draws
+    low: float  # 5 % of the draws are shorter
+    high: float  # 5 % are longer
+    exposed: float  # the median of the draws, each the mean of its ranks
+    exposed_low: float
+    exposed_high: float
+
+
+def step(graph: Graph, costs: Costs, mode: str, seed: int | None = None) -> Timeline:
+    """The step of a graph of :mod:`validation.cpu.job` with mean costs, or with drawn ones."""
+    kernels, sent = kernel_seconds(graph, costs, mode), messages(graph, costs)
+    if seed is not None:
+        draw = np.random.default_rng(seed)
+        rank = draw.choice(costs.rank_spread, int(graph.rank.max()) + 1)
+        kernels = kernels * draw.choice(costs.spread, len(kernels)) * rank[graph.rank]
+        times = draw.choice(costs.message_spread, len(sent)).tolist()
+        sent = [Message(m.latency * x, m.busy * x) for m, x in zip(sent, times, strict=True)]
+    ran = simulate(*shared(graph, kernels, sent, costs.cores))
+    return Timeline(graph, ran.start, ran.end)
+
+
+def predict(graph: Graph, costs: Costs, mode: str, draws: int = DRAWS, seed: int = 0) -> Prediction:
+    """Simulate with means once, and with seeded draws of every cost ``draws`` times."""
+    middle = step(graph, costs, mode)
+    seeds = np.random.SeedSequence(seed).generate_state(draws).tolist()
+    drawn = [step(graph, costs, mode, one) for one in seeds] or [middle]
+    seconds = [float(one.end.max()) for one in drawn]
+    exposed = [float(np.mean([row.exposed_s for row in figures(one)])) for one in drawn]
+    low, median, high = np.quantile(seconds, [0.05, 0.5, 0.95]).tolist()
+    least, usual, most = np.quantile(exposed, [0.05, 0.5, 0.95]).tolist()
+    return Prediction(middle, median, low, high, usual, least, most)
+
+
+def figures(timeline: Timeline) -> list[RankFigures]:
+    """Of every rank."""
+    graph, out = timeline.graph, []
+    moves = np.diff(graph.part_start) > 0
+    for rank in graph.ranks().tolist():
+        mine = graph.rank == rank
+        runs = union(timeline.start[mine & ~moves], timeline.end[mine & ~moves])
+        moving = union(timeline.start[mine & moves], timeline.end[mine & moves])
+        hidden = float(within(moving, runs).sum())
+        out.append(RankFigures(rank, _length(runs), _length(moving), _length(moving) - hidden))
+    return out
+
+
+def _length(of: Intervals) -> float:
+    return float((of.end - of.start).sum())
