@@ -18,6 +18,7 @@ from sim.strategies.data import DataParallel
 from sim.strategies.exchange import Policy
 
 SHARED = Path(__file__).parents[2] / "shared"
+collect_ignore = ["cuda_double"]  # to import it is to put it into torch
 
 
 @pytest.fixture(scope="session")

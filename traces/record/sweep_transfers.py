@@ -11,7 +11,7 @@ from traces.record.workers import Here
 
 Rows = Iterator[dict[str, Any]]
 
-KERNELS = 1000  # as many as the queue of a stream holds
+KERNELS = 500  # fewer than the queue of a stream holds
 IN_A_ROW = 10  # messages or all-reduces behind one another, so that launches do not show
 
 
