@@ -123,7 +123,8 @@ COSTS = Costs(
     rates={**dict.fromkeys((*GROUPS, REST), 0.0), "gemm": 2e-9, "attention": 4e-9,
            "activation": 3e-9, REST: 1e-10, "bucket_copy": 5e-10, "shard_copy": 7e-10},
     host={host.PLAIN: 20e-6, host.UNIT: 300e-6, host.TENSOR: 90e-6},
-    gloo=(200e-6, 1e-9, 1e-6), busier=1.0, cores=2, sources={},
+    gloo={"reduce": (200e-6, 1e-9, 1e-6), "gather": (300e-6, 2e-9, 5e-7)}, busier=1.0,
+    cores=2, sources={},
 )  # fmt: skip
 
 
@@ -190,10 +191,11 @@ EXTRA = ("aten::fill_", ((3, 32, 64),))
 
 @pytest.fixture(scope="module")
 def runs() -> list[CpuRun]:
-    small = {**SIZES, "blocks": 2, "d": 32, "ffn": 128}
+    wide, narrow = ({**SIZES, "blocks": 2, "d": d, "ffn": 4 * d} for d in (96, 32))
+    flat = {**SIZES, "blocks": 2, "d": 48, "ffn": 192}
     return [
         recorded(mode, sizes, COSTS, f"{mode}{k}")
-        for k, sizes in enumerate((SIZES, small))
+        for k, sizes in enumerate((SIZES, wide, narrow, flat))
         for mode in ("ddp", "fsdp2", "tp")
     ]
 
@@ -203,7 +205,8 @@ def test_a_fit_finds_the_costs_again_and_predicts_what_it_has_not_seen(runs):
     for group in ("gemm", "attention", "activation", "bucket_copy", "shard_copy", REST):
         assert found.rates[group] == pytest.approx(COSTS.rates[group], rel=1e-9), group
     assert found.host == pytest.approx(COSTS.host, rel=1e-6)
-    assert found.gloo == pytest.approx(COSTS.gloo, rel=1e-3)
+    assert found.gloo["reduce"] == pytest.approx(COSTS.gloo["reduce"], rel=1e-3)
+    assert found.gloo["gather"] == pytest.approx(COSTS.gloo["gather"], rel=1e-3)
     assert found.busier == 1.0
     for run in runs[:3]:
         of = graph(run.mode, 2, run.config)

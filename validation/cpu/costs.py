@@ -19,9 +19,9 @@ class Costs:
 
     rates: Mapping[str, float]  # by group: seconds per FLOP or byte
     host: Mapping[str, float]  # see validation.cpu.host
-    gloo: tuple[float, float, float]
-    """Of a collective: seconds in which nothing runs, then seconds of a thread of each rank per
-    byte that it sends, and per square root of that: larger ones move faster."""
+    gloo: Mapping[str, tuple[float, float, float]]
+    """By kind (:data:`KINDS`): seconds in which nothing runs, then seconds of a thread of each rank
+    per byte that it sends, and per square root of that: larger ones move faster."""
     busier: float  # timed steps of the sources over profiled ones
     cores: int
     sources: Mapping[str, str]
@@ -30,13 +30,16 @@ class Costs:
     message_spread: tuple[float, ...] = (1.0,)  # likewise of collectives
 
 
+KINDS = {"all_reduce": "reduce", "reduce_scatter": "reduce", "all_gather": "gather"}
+"""What gloo does for a collective: it reduces and scatters by an all-reduce."""
+
+
 def sent(work: Communication) -> float:
-    """Bytes that each rank of a collective sends; gloo reduces and scatters by an all-reduce."""
-    n = len(work.ranks)
-    times = {"all_gather": 1.0, "all_reduce": 2.0, "reduce_scatter": 2.0}
-    if work.collective not in times:
+    """Bytes that each rank of a collective sends in a ring. ValueError for one not in KINDS."""
+    if work.collective not in KINDS:
         raise ValueError(f"gloo's {work.collective} is not known here")
-    return times[work.collective] * (n - 1) / n * work.bytes
+    times = 1.0 if KINDS[work.collective] == "gather" else 2.0
+    return times * (len(work.ranks) - 1) / len(work.ranks) * work.bytes
 
 
 def work_seconds(graph: Graph, costs: Costs) -> Floats:
@@ -63,9 +66,11 @@ def kernel_seconds(graph: Graph, costs: Costs, mode: str) -> Floats:
 def messages(graph: Graph, costs: Costs) -> list[Message]:
     """Of each part."""
     works = [graph.works[w] for w in graph.part_work.tolist()]
-    latency, per_byte, per_root = costs.gloo
-    return [
-        Message(latency * costs.busier, (per_byte * size + per_root * size**0.5) * costs.busier)
-        for work in works
-        if isinstance(work, Communication) and (size := sent(work)) >= 0
-    ]
+    return [_message(work, costs) for work in works if isinstance(work, Communication)]
+
+
+def _message(work: Communication, costs: Costs) -> Message:
+    size = sent(work)
+    latency, per_byte, per_root = costs.gloo[KINDS[work.collective]]
+    busy = per_byte * size + per_root * size**0.5
+    return Message(latency * costs.busier, busy * costs.busier)

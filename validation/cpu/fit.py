@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 from sim.graph import Communication, Graph
 from traces.cpu_steps import CpuRun
 from validation.cpu import host
-from validation.cpu.costs import Costs, sent
+from validation.cpu.costs import KINDS, Costs, sent
 from validation.cpu.groups import GROUPS, REST, amount, of_kernel, of_leaf
 from validation.cpu.job import graph, mode_of
 
@@ -99,38 +99,67 @@ def _ranks(runs: Sequence[CpuRun]) -> tuple[float, ...]:
     return tuple(out)
 
 
-def _messages(
-    runs: Sequence[CpuRun], cores: int
-) -> tuple[tuple[float, float, float], tuple[float, ...]]:
-    """What collectives cost (see :class:`Costs`), and samples over what that gives.
+Gloo = tuple[float, float, float]
 
-    Least squares of relative errors over sizes, of each the median step's mean, as a step is made
-    of many and a few steps are disturbed.
+
+def _messages(runs: Sequence[CpuRun], cores: int) -> tuple[dict[str, Gloo], tuple[float, ...]]:
+    """What collectives cost (see :class:`Costs`), and samples over what is usual.
+
+    A kind that is not seen in sizes enough to tell three constants is taken to cost as all do.
     """
     samples = [sample for run in runs for sample in _samples(run, cores)]
     if not samples:
         raise ValueError("no recording has a collective, so nothing is known of gloo")
-    steps = defaultdict[tuple[float, str], defaultdict[int, list[float]]](lambda: defaultdict(list))
+    rows = _usual(samples)
+    gloo = {}
+    for kind in {*KINDS.values()}:
+        mine = [row for row in rows if row.kind == kind]
+        enough = len({row.size for row in mine}) >= 3
+        gloo[kind] = _least_squares(mine if enough else rows)
+    usual = {(row.source, row.kind, row.size): row.seconds for row in rows}
+    ratio = np.array([one.seconds / usual[one.source, one.kind, one.size] for one in samples])
+    return gloo, tuple((ratio / ratio.mean()).tolist())
+
+
+def _usual(samples: Sequence[Sample]) -> list[Row]:
+    """By run, kind and size: the median step's mean, as a step is made of many and a few steps are
+    disturbed."""
+    steps = defaultdict[tuple[str, str, float], defaultdict[int, list[float]]](
+        lambda: defaultdict(list)
+    )
     for one in samples:
-        steps[one.size, one.source][one.step].append(one.seconds)
-    usual = {
-        key: float(np.median([np.mean(found) for found in of.values()]))
+        steps[one.source, one.kind, one.size][one.step].append(one.seconds)
+    return [
+        Row(*key, float(np.median([np.mean(found) for found in of.values()])),
+            sum(map(len, of.values())))
         for key, of in steps.items()
-    }
-    count = {key: sum(map(len, of.values())) for key, of in steps.items()}
-    rows = [(size, usual[size, of], count[size, of]) for size, of in usual if usual[size, of] > 0]
-    size, seconds, weight = (np.array(column, float) for column in zip(*rows, strict=True))
-    scale = np.sqrt(weight) / seconds
+    ]  # fmt: skip
+
+
+def _least_squares(rows: Sequence[Row]) -> Gloo:
+    """Of relative errors, weighted by how often a size was seen; no constant is negative."""
+    size, seconds, count = np.array([row[2:] for row in rows if row.seconds > 0], float).T
+    scale = np.sqrt(count) / seconds
     terms = np.stack([np.ones(len(size)), size, np.sqrt(size)], axis=1) * scale[:, None]
     latency, per_byte, per_root = nnls(terms, seconds * scale)[0].tolist()
-    ratio = np.array([one.seconds / usual[one.size, one.source] for one in samples])
-    return (latency, per_byte, per_root), tuple((ratio / ratio.mean()).tolist())
+    return latency, per_byte, per_root
+
+
+class Row(NamedTuple):
+    """Collectives of one run, kind and size: seconds of one, and how many were seen."""
+
+    source: str
+    kind: str
+    size: float
+    seconds: float
+    often: int
 
 
 class Sample(NamedTuple):
-    """One collective: of which run and step, bytes that a rank sends, seconds alone."""
+    """One collective: of which run, kind and step, bytes that a rank sends, seconds alone."""
 
     source: str
+    kind: str
     step: int
     size: float
     seconds: float
@@ -149,15 +178,14 @@ def _samples(run: CpuRun, cores: int) -> Iterator[Sample]:
         if one.step > before[0] or one.begin_s >= before[1]:
             size = sent(Communication(one.collective, one.bytes, ranks, ""))
             alone = one.end_s - one.begin_s - slower * one.computing_s
-            yield Sample(run.digest, one.step, size, alone)
+            yield Sample(run.digest, KINDS[one.collective], one.step, size, alone)
             before = (one.step, one.end_s)
     for size, micro in run.facts.get("allreduce_us") or ():
         work = Communication("all_reduce", float(size), ranks, "")
-        swept = Sample("", 0, sent(work), float(micro) * 1e-6)
+        swept = Sample("", "reduce", 0, sent(work), float(micro) * 1e-6)
         yield from [swept] * SWEPT
 
 
 def _busier(runs: Sequence[CpuRun]) -> float:
-    """Medians of timed steps over those of profiled ones, which costs are from."""
-    timed = sum(float(np.median(run.step_s)) for run in runs)
-    return timed / sum(float(np.median(run.profiled_s)) for run in runs)
+    """Timed steps over profiled ones, which costs are from: medians, and of runs the median."""
+    return float(np.median([np.median(run.step_s) / np.median(run.profiled_s) for run in runs]))
