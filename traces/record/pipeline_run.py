@@ -111,6 +111,7 @@ def _profiled(
     from torch import profiler
 
     path = here.folder / f"{task['file']}_rank{here.rank}.json.gz"
+    log.marked = profiler.record_function
     dist.barrier()
     with profiler.profile() as found:
         _step(schedule, inputs, log)
