@@ -25,11 +25,12 @@ from validation.runtime.calls import Call, Compute, Post, Program, Wait, loop, r
 from validation.runtime.costs import Costs, Size, Spread, save, spread
 from validation.runtime.costs import load as read_costs
 from validation.runtime.gaps import gaps
-from validation.runtime.graph import Load, Stages, graph
+from validation.runtime.graph import graph
 from validation.runtime.load import load as load_run
 from validation.runtime.load import violations
 from validation.runtime.measure import check, fit, sizes
 from validation.runtime.predict import predict, timeline
+from validation.runtime.priced import Load, Stages
 
 SHARED = Path(__file__).parents[2] / "shared/data/recorded"
 needs_shared = pytest.mark.skipif(

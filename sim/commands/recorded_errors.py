@@ -156,8 +156,9 @@ def markdown(found: Figures) -> list[str]:
         "",
         *(f"- {sentence}" for sentence in _sentences(found)),
         "",
-        "What the recorded step consists of, ms; `contention` is what changes with the costs that",
-        "the run itself shows, `rest` what is not explained:",
+        "What the recorded step consists of, ms; `contention` is waiting for one of the cores that",
+        "all processes share, `moment` what changes with the costs that the run itself shows (a",
+        "machine is not always as fast), `rest` what is not explained:",
         "",
         *table(
             ("run", *causes),

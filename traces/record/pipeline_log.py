@@ -9,7 +9,6 @@ from typing import Any
 
 from traces.record.clock import Clock
 
-
 _NOTHING = nullcontext()
 
 

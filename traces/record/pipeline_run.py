@@ -21,7 +21,7 @@ def work(task: Task, here: Here) -> dict[str, Any]:
     from torch.distributed.pipelining import schedules
 
     on_gpu = here.device != "cpu"
-    log = Log(StreamClock() if on_gpu else Clock(), cpu_time=not (task["virtual"] or on_gpu))
+    log = Log(StreamClock() if on_gpu else Clock(), cpu_time=not on_gpu)
     schedule, inputs = _schedule(task, here, log)
     replaced = {
         "record_function": log.action,
