@@ -25,6 +25,7 @@ from validation.runtime.priced import Load
 Samples = defaultdict[str, list[float]]
 KINDS = {Compute: COMPUTE, Post: POST, Wait: WAIT}
 WORK = 0.3e-3  # seconds of a core in a timed compute; what ours show on two cores of a server
+HUNG = 1.5  # times the median: a step that the machine held up, which says nothing of others
 LONG = 1e-3  # a receive that takes so many seconds to post tells nothing of its message
 DIRECT = 1e-4  # seconds between two calls with none between them, at most
 
@@ -58,8 +59,9 @@ def fit(runs: Sequence[RecordedRun], name: str, sizes: Sequence[Size] = ()) -> C
 def _work(runs: Sequence[RecordedRun]) -> float:
     """Seconds of a core that a timed compute takes; where no recording says it, what ours take."""
     calls = (call for run in runs for step in run.steps for row in step.calls for call in row)
-    found = [call.cpu for call in calls if call.cpu is not None]
-    return float(np.median(found)) if found else WORK
+    timed = all(run.settings.get("mode") == "virtual" for run in runs)
+    found = [call.cpu for call in calls if call.cpu is not None and timed]
+    return float(np.median(found)) if found else WORK if timed else 0.0
 
 
 def _busier(runs: Sequence[RecordedRun]) -> float:
@@ -68,8 +70,9 @@ def _busier(runs: Sequence[RecordedRun]) -> float:
     for run in runs:
         free = Costs("none", defaultdict(Spread))
         bare = float(timeline(load(run), free).end.max())
-        timed += float(np.median(run.seconds)) - bare  # a step that hung counts once
-        traced += float(np.median([step.seconds for step in run.steps])) - bare
+        hung = HUNG * float(np.median(run.seconds))
+        timed += float(np.mean([one for one in run.seconds if one < hung])) - bare
+        traced += float(np.mean([one.seconds for one in run.steps if one.seconds < hung])) - bare
     return timed / traced if min(timed, traced) > 0 else 1.0
 
 
