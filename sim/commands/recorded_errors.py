@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from validation.recorded import Outcome
 
 _COLUMNS = (
-    "run", "steps", "recorded, ms", "traced, ms", "spread", "predicted, ms", "5 to 95 %, ms", "error",
-    "starts, max", "in own step", "order",
+    "run", "steps", "recorded, ms", "traced, ms", "spread", "predicted, ms", "5 to 95 %, ms",
+    "error", "starts, max", "in own step", "order",
 )  # fmt: skip
 
 
@@ -145,8 +145,8 @@ def markdown(found: Figures) -> list[str]:
         "(standard deviation). Predicted: the median of steps with costs drawn from distributions",
         "that other recordings gave (the sources below), and the interval that holds 90 % of them.",
         "Starts: the largest |error| of any compute's start against its median over the steps that",
-        "were traced call by call (some of those timed, of which `traced` is the median), as a share",
-        "of the step. Where those traced were not as long as all, that error is not the model's alone;",
+        "were traced call by call (some of those timed; `traced` is their median), as a share of",
+        "the step. Where those traced were not as long as all, that is not the model's error alone;",
         "in own step: with both starts as shares of their own step, predicted and traced.",
         "",
         "Costs are taken from traced steps and stretched, all alike, by one factor: what the timed",
