@@ -29,9 +29,10 @@ from validation.runtime.gaps import gaps
 from validation.runtime.graph import graph
 from validation.runtime.load import load as load_run
 from validation.runtime.load import violations
-from validation.runtime.measure import check, fit, sizes
+from validation.runtime.measure import check, fit
 from validation.runtime.predict import predict, timeline
 from validation.runtime.priced import Load, Stages, priced
+from validation.runtime.sizes import sizes
 
 SHARED = Path(__file__).parents[2] / "shared/data/recorded"
 needs_shared = pytest.mark.skipif(

@@ -146,7 +146,7 @@ def markdown(found: Figures) -> list[str]:
         "that other recordings gave (the sources below), and the interval that holds 90 % of them.",
         "Starts: the largest |error| of any compute's start against its median over the steps that",
         "were traced call by call (some of those timed; `traced` is their median), as a share of",
-        "the step. Where those traced were not as long as all, that is not the model's error alone;",
+        "the step. Where those traced were not as long as all, it is not the model's alone;",
         "in own step: with both starts as shares of their own step, predicted and traced.",
         "",
         "Costs are taken from traced steps and stretched, all alike, by one factor: what the timed",
