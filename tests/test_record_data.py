@@ -18,10 +18,12 @@ FILES = sorted(DATA.glob("*.json.gz"))
 
 
 def test_there_is_one_of_every_kind() -> None:
-    plans = {path.name.split("_P4")[0].removeprefix("virtual_") for path in FILES}
+    plans = {path.name.split("_P4_M8.json")[0].removeprefix("virtual_") for path in FILES}
     assert plans == {
         "gpipe", "one_f_one_b", "interleaved_1f1b", "interleaved_zero_bubble", "zb_v", "dualpipe_v",
-        "v_half", "gpipe_class", "one_f_one_b_class",
+        "v_half", "gpipe_class", "one_f_one_b_class", "gpipe_class_P8_M16.json.gz",
+        "interleaved_zero_bubble_class_P2_M8.json.gz",
+        "interleaved_zero_bubble_class_P4_M8_1MiB.json.gz",
     }  # fmt: skip
     said = (DATA / "README.md").read_text()
     assert all(f"`{path.name}`" in said for path in FILES)

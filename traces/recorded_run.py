@@ -29,6 +29,7 @@ class Call(NamedTuple):
     start: float
     end: float
     ops: tuple[tuple[str, int, int], ...] = ()  # of a post: isend or irecv, peer, bytes
+    cpu: float | None = None  # of a compute: seconds of a core, where the file says it
 
 
 class StepCalls(NamedTuple):
@@ -60,6 +61,7 @@ class RecordedRun:
     seconds: Sequence[float]  # of all steps that were timed, more than those with calls
     steps: Sequence[StepCalls]
     numbers: Sequence[int]  # what the file calls these steps
+    cores: int | None = None  # of the machine, where the file says it
 
     @property
     def name(self) -> str:
@@ -101,6 +103,7 @@ def read(path: Path) -> RecordedRun:
             [float(ms) / 1e3 for ms in about["step_ms_all"]],
             list(steps.values()),
             list(steps),
+            (about.get("machine") or {}).get("cores"),
         )
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError, SyntaxError) as error:
         raise ValueError(f"{path} is not a run that the recorder wrote: {error!r}") from error
@@ -129,7 +132,9 @@ def _steps(events: Sequence[Mapping[str, Any]], ranks: int) -> dict[int, StepCal
             bounds.setdefault(number, {})[event["pid"]] = (start / 1e6, end / 1e6)
         elif event.get("cat") in (COMPUTE, POST, WAIT):
             ops = tuple((op[0], op[1], op[2]) for op in event["args"].get("ops", ()))
-            call = Call(event["cat"], event["name"], start / 1e6, end / 1e6, ops)
+            cpu = event["args"].get("cpu_us")
+            cpu = None if cpu is None else cpu / 1e6
+            call = Call(event["cat"], event["name"], start / 1e6, end / 1e6, ops, cpu)
             mine = calls.setdefault(event["args"]["step"], [[] for _ in range(ranks)])
             mine[event["pid"]].append(call)
     if not calls or bounds.keys() < calls.keys():

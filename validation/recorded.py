@@ -23,8 +23,9 @@ from validation.runtime.align import (
 )
 from validation.runtime.costs import Costs
 from validation.runtime.load import load, model, plan, violations
-from validation.runtime.measure import fit, sizes
+from validation.runtime.measure import fit
 from validation.runtime.predict import DRAWS, Prediction, predict
+from validation.runtime.sizes import sizes
 from validation.runtime.waterfall import waterfall
 
 OURS = Path(recorded.__file__).parent / "data"

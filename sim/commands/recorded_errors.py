@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from validation.recorded import Outcome
 
 _COLUMNS = (
-    "run", "steps", "recorded, ms", "spread", "predicted, ms", "5 to 95 %, ms", "error",
-    "starts, max", "in own step", "order",
+    "run", "steps", "recorded, ms", "traced, ms", "spread", "predicted, ms", "5 to 95 %, ms",
+    "error", "starts, max", "in own step", "order",
 )  # fmt: skip
 
 
@@ -103,6 +103,7 @@ def _cells(run: Figures) -> tuple[str, ...]:
         run["id"],
         str(run["steps"]),
         _ms(run["measured"]),
+        _ms(run["traced_s"]),
         f"{run['spread']:.1%}",
         _ms(run["predicted"]),
         f"{_ms(low)} to {_ms(high)}",
@@ -144,8 +145,9 @@ def markdown(found: Figures) -> list[str]:
         "(standard deviation). Predicted: the median of steps with costs drawn from distributions",
         "that other recordings gave (the sources below), and the interval that holds 90 % of them.",
         "Starts: the largest |error| of any compute's start against its median over the steps that",
-        "were traced call by call (some of those timed), as a share of the step; in own step: with",
-        "both starts as shares of their own step, since those traced were not as long as all.",
+        "were traced call by call (some of those timed; `traced` is their median), as a share of",
+        "the step. Where those traced were not as long as all, it is not the model's alone;",
+        "in own step: with both starts as shares of their own step, predicted and traced.",
         "",
         "Costs are taken from traced steps and stretched, all alike, by one factor: what the timed",
         "steps of the same source took beyond their stages, over what the traced ones did. It is",
@@ -156,8 +158,9 @@ def markdown(found: Figures) -> list[str]:
         "",
         *(f"- {sentence}" for sentence in _sentences(found)),
         "",
-        "What the recorded step consists of, ms; `contention` is what changes with the costs that",
-        "the run itself shows, `rest` what is not explained:",
+        "What the recorded step consists of, ms; `contention` is waiting for one of the cores that",
+        "all processes share, `moment` what changes with the costs that the run itself shows (a",
+        "machine is not always as fast), `rest` what is not explained:",
         "",
         *table(
             ("run", *causes),

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from traces.record.clock import Clock
 
+_NOTHING = nullcontext()
+
+
+def _unmarked(name: str) -> AbstractContextManager[Any]:
+    """No mark of an action for a profiler, which does not run."""
+    return _NOTHING
+
 
 class Log:
-    """Events of one step: category, name, begin, end, further facts; kept while ``on``."""
+    """Events of one step: category, name, begin, end, further facts.
+
+    ``marked`` names actions for a profiler; it is torch's record_function while one runs.
+    """
 
     def __init__(self, clock: Clock, cpu_time: bool) -> None:
         self.clock, self.cpu_time = clock, cpu_time
         self.events: list[tuple[str, str, Any, Any, dict[str, Any]]] = []
         self.overlapping = False  # inside a block of a forward and a backward
+        self.marked: Callable[[str], AbstractContextManager[Any]] = _unmarked
 
     @contextmanager
     def compute(self, stage: int, kind: str, microbatch: int) -> Iterator[None]:
@@ -31,11 +42,9 @@ class Log:
     @contextmanager
     def action(self, name: str) -> Iterator[None]:
         """One action of the runtime, messages included."""
-        from torch.profiler import record_function
-
         begin = self.clock.now()
         self.overlapping = name.endswith("OVERLAP_F_B")
-        with record_function(name):
+        with self.marked(name):  # in place of torch's mark, not beside it: both would slow the host
             yield
         self.overlapping = False
         if name.startswith("PP:"):

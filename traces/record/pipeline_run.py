@@ -21,7 +21,7 @@ def work(task: Task, here: Here) -> dict[str, Any]:
     from torch.distributed.pipelining import schedules
 
     on_gpu = here.device != "cpu"
-    log = Log(StreamClock() if on_gpu else Clock(), cpu_time=not (task["virtual"] or on_gpu))
+    log = Log(StreamClock() if on_gpu else Clock(), cpu_time=not on_gpu)
     schedule, inputs = _schedule(task, here, log)
     replaced = {
         "record_function": log.action,
@@ -111,6 +111,7 @@ def _profiled(
     from torch import profiler
 
     path = here.folder / f"{task['file']}_rank{here.rank}.json.gz"
+    log.marked = profiler.record_function
     dist.barrier()
     with profiler.profile() as found:
         _step(schedule, inputs, log)

@@ -81,6 +81,7 @@ class Costs:
     busier: float = 1.0
     """By how much all spreads are stretched: steps of the sources that were timed, over those that
     were traced too. That other runs differ from the traced steps likewise is assumed."""
+    work: float = 0.0  # seconds of a core that a timed compute takes before it sleeps
     model: Mapping[str, int] = field(default_factory=dict)
     """Of real layers: width, sequence, microbatch, heads."""
 
@@ -115,6 +116,7 @@ def load(path: Path) -> Costs:
             float(found["messages"]["bytes"]),
             dict(found["sources"]),
             float(found["busier"]),
+            float(found["work_us"]) * 1e-6,
             dict(found["model"]),
         )
     except (KeyError, TypeError, ValueError, OSError) as error:
@@ -127,6 +129,7 @@ def save(costs: Costs, path: Path, command: str) -> None:
     content: dict[str, Any] = {
         "name": costs.name,
         "busier": round(costs.busier, 4),
+        "work_us": _us(costs.work),
         "sources": dict(costs.sources),
         "model": dict(costs.model),
         "messages": {"bytes": costs.bytes, "sizes": sizes},
@@ -136,6 +139,7 @@ def save(costs: Costs, path: Path, command: str) -> None:
         f"# Costs of a process that runs a pipeline, fitted by {command}",
         "# spreads_us: means of equal shares of the ordered samples, microseconds",
         "# busier: all spreads are stretched by that, from traced steps to all that were timed",
+        "# work_us: of a core, that a timed compute takes before it sleeps",
         "# messages.sizes: bytes; microseconds more until it is there; of the sender's call",
     ]
     write_text(path, "\n".join([*lines, "", _compact(tomli_w.dumps(content))]))

@@ -8,8 +8,9 @@ from schedules._csv import plan_of
 from traces.recorded_run import RecordedRun
 from traces.schedule_csv import lowered
 from validation.runtime.calls import LOOPS, Program, loop, runtime
-from validation.runtime.graph import Load, Stages
+from validation.runtime.priced import Load, Stages
 
+CORES = 2  # of the machine of recordings that do not say it (see :mod:`.costs` for their names)
 OURS = {
     "GPipe": "gpipe",
     "1F1B": "one_f_one_b",
@@ -40,7 +41,12 @@ def plan(run: RecordedRun) -> Plan:
 
 def load(run: RecordedRun) -> Load:
     """What the processes of a run do."""
-    return Load(_program(run), _stages(run), run.message_bytes())
+    return Load(_program(run), _stages(run), run.message_bytes(), _cores(run))
+
+
+def _cores(run: RecordedRun) -> int:
+    """Cores that timed stages share, who come first are served first; real layers are sliced."""
+    return (run.cores or CORES) if run.settings.get("mode") == "virtual" else 0
 
 
 def _program(run: RecordedRun) -> Program:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,15 +12,18 @@ import numpy as np
 from schedules._csv import Move
 from traces.recorded_run import COMPUTE, POST, WAIT, RecordedRun, StepCalls
 from traces.recorded_run import Call as Recorded
+from validation.runtime.alone import Cores
 from validation.runtime.calls import Call, Compute, Post, Wait
 from validation.runtime.costs import Costs, Size, Spread, spread
 from validation.runtime.gaps import ENTER, FINISH, HEAD, LOSS, NEXT, ONWARD, RESUME, gaps
-from validation.runtime.graph import Load
 from validation.runtime.load import load, model
 from validation.runtime.predict import timeline
+from validation.runtime.priced import Load
 
 Samples = defaultdict[str, list[float]]
 KINDS = {Compute: COMPUTE, Post: POST, Wait: WAIT}
+WORK = 0.3e-3  # seconds of a core in a timed compute; what ours show on two cores of a server
+HUNG = 1.5  # times the median: a step that the machine held up, which says nothing of others
 LONG = 1e-3  # a receive that takes so many seconds to post tells nothing of its message
 DIRECT = 1e-4  # seconds between two calls with none between them, at most
 
@@ -41,15 +42,24 @@ def fit(runs: Sequence[RecordedRun], name: str, sizes: Sequence[Size] = ()) -> C
             "costs are fitted to runs with messages of one size and stages of one kind"
         )
     found: Samples = defaultdict(list)
+    work = _work(runs)
     for run in runs:
         what = load(run)
         for number, step in enumerate(run.steps):
             check(what, step, f"{run.path}, step {number}")
-            _collect(what, step, found)
+            _collect(what, step, Cores(what, step, work), found)
     return Costs(
         name, _spreads(found), tuple(sizes), runs[0].message_bytes(),
-        {run.path.name: run.digest for run in runs}, _busier(runs), model(runs[0]),
+        {run.path.name: run.digest for run in runs}, _busier(runs), work, model(runs[0]),
     )  # fmt: skip
+
+
+def _work(runs: Sequence[RecordedRun]) -> float:
+    """Seconds of a core that a timed compute takes; where no recording says it, what ours take."""
+    calls = (call for run in runs for step in run.steps for row in step.calls for call in row)
+    timed = all(run.settings.get("mode") == "virtual" for run in runs)
+    found = [call.cpu for call in calls if call.cpu is not None and timed]
+    return float(np.median(found)) if found else WORK if timed else 0.0
 
 
 def _busier(runs: Sequence[RecordedRun]) -> float:
@@ -58,8 +68,9 @@ def _busier(runs: Sequence[RecordedRun]) -> float:
     for run in runs:
         free = Costs("none", defaultdict(Spread))
         bare = float(timeline(load(run), free).end.max())
-        timed += float(np.mean(run.seconds)) - bare
-        traced += float(np.mean([step.seconds for step in run.steps])) - bare
+        hung = HUNG * float(np.median(run.seconds))
+        timed += float(np.mean([one for one in run.seconds if one < hung])) - bare
+        traced += float(np.mean([one.seconds for one in run.steps if one.seconds < hung])) - bare
     return timed / traced if min(timed, traced) > 0 else 1.0
 
 
@@ -80,23 +91,26 @@ def check(what: Load, step: StepCalls, where: str) -> None:
             )
 
 
-def _collect(what: Load, step: StepCalls, found: Samples) -> None:
+def _collect(what: Load, step: StepCalls, cores: Cores, found: Samples) -> None:
+    """Add a step's costs; those behind a wait for a core, which is modelled, are left out."""
     posted: dict[Move, Posted] = {}
     for rank, (calls, recorded) in enumerate(zip(what.program, step.calls, strict=True)):
         for key, seconds in _gaps(calls, recorded, step, rank):
             found[key].append(seconds)
         for call, ran in zip(calls, recorded, strict=True):
             if isinstance(call, Compute):
-                for key, seconds in _computed(what, call, ran.end - ran.start):
+                key, seconds = _computed(what, call, ran.end - ran.start)
+                if key != "over" or cores.free(rank, ran.end - seconds):
                     found[key].append(seconds)
             elif isinstance(call, Post):
                 for key, seconds in _split(call, ran, posted):
                     found[key].append(seconds)
-    for calls, recorded in zip(what.program, step.calls, strict=True):
+    for rank, (calls, recorded) in enumerate(zip(what.program, step.calls, strict=True)):
         for call, ran in zip(calls, recorded, strict=True):
             if isinstance(call, Wait) and not call.only_sends:
-                for key, seconds in _arrival(call, ran, posted):
-                    found[key].append(seconds)
+                for key, seconds, came in _arrival(call, ran, posted):
+                    if cores.free(rank, came):
+                        found[key].append(seconds)
 
 
 def _gaps(
@@ -115,11 +129,10 @@ def _gaps(
             before = recorded[k].end
 
 
-def _computed(what: Load, call: Compute, seconds: float) -> Iterator[tuple[str, float]]:
+def _computed(what: Load, call: Compute, seconds: float) -> tuple[str, float]:
     if what.stages.seconds is None:
-        yield call.step.kind, seconds / what.stages.layers
-    else:
-        yield "over", seconds - what.stages.nominal(call)
+        return call.step.kind, seconds / what.stages.layers
+    return "over", seconds - what.stages.nominal(call)
 
 
 def _split(call: Post, ran: Recorded, posted: dict[Move, Posted]) -> Iterator[tuple[str, float]]:
@@ -131,8 +144,12 @@ def _split(call: Post, ran: Recorded, posted: dict[Move, Posted]) -> Iterator[tu
             yield "isend" if end.end == "SEND" else "irecv", stop - start
 
 
-def _arrival(call: Wait, ran: Recorded, posted: dict[Move, Posted]) -> Iterator[tuple[str, float]]:
+def _arrival(
+    call: Wait, ran: Recorded, posted: dict[Move, Posted]
+) -> Iterator[tuple[str, float, float]]:
     """Seconds until the last message that a wait received was there, since both ends were posted.
+
+    And when the call was over that posted the later of them, since a thread then takes it in.
 
     Only where the wait saw it come: it had begun before the send, or right behind the receive. And
     one that ends with a send, which its receiver took late, says nothing of what it received.
@@ -146,9 +163,9 @@ def _arrival(call: Wait, ran: Recorded, posted: dict[Move, Posted]) -> Iterator[
         return
     if posted[last].start < posted[last.other].start:
         if ran.start <= ready(last):
-            yield "early", ran.end - ready(last)
+            yield "early", ran.end - ready(last), posted[last.other].end
     elif ran.start - posted[last].end <= DIRECT and ran.start - ready(last) <= LONG:
-        yield "late", ran.end - ready(last)
+        yield "late", ran.end - ready(last), posted[last].end
 
 
 def _spreads(found: Samples) -> dict[str, Spread]:
@@ -171,21 +188,3 @@ def _spreads(found: Samples) -> dict[str, Spread]:
 
 def _less(samples: Sequence[float], mean: float) -> Spread:
     return spread(np.asarray(samples) - mean)
-
-
-def sizes(path: Path) -> list[Size]:
-    """How much longer messages take the larger they are, from a file of a p2p sweep.
-
-    Raises ValueError for a file that is none.
-    """
-    try:
-        rows = sorted(json.loads(path.read_text(encoding="utf-8")), key=lambda row: row["bytes"])
-        keys = ("oneway_preposted_us", "isend_post_us")
-        # no larger message is faster: small differences among small ones are noise
-        wire, copy = (np.maximum.accumulate([float(row[key]) for row in rows]) for key in keys)
-        return [
-            Size(float(row["bytes"]), float(w - wire[0]) / 1e6, float(c - copy[0]) / 1e6)
-            for row, w, c in zip(rows, wire, copy, strict=True)
-        ]
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise ValueError(f"{path} holds no sweep of messages: {error!r}") from error

@@ -13,10 +13,12 @@ from sim.schedule_run import run_plan
 from traces.recorded_run import RecordedRun
 from validation.runtime.costs import Costs, Spread
 from validation.runtime.gaps import ENTER, FINISH, HEAD, LOSS, NEXT, ONWARD, RESUME
-from validation.runtime.graph import Load
 from validation.runtime.measure import fit
 from validation.runtime.predict import Prediction, timeline
+from validation.runtime.priced import Load
 
+CAUSES = ("missing edge", "cost model", "launch gap", "latency", "contention", "noise", "moment",
+          "rest")  # fmt: skip
 LAYERS = ("F", "B", "I", "W")
 HOST = (HEAD, RESUME, ONWARD, NEXT, ENTER, LOSS, FINISH, "isend", "irecv")
 
@@ -28,22 +30,23 @@ def waterfall(
 
     schedule: the plan with the stages' own time, no messages · missing edge: sends and receives
     that block, pairs that send behind both · cost model: computes take longer than their time ·
-    launch gap: the thread between them · latency: of messages · noise: the median of the draws
-    less the step with mean costs · contention: with what this very run measured instead · rest.
+    launch gap: the thread between them · latency: of messages · contention: waiting for a core ·
+    noise: the median of the draws less the step with mean costs · moment: with what this very run
+    measured instead, since a machine is not always as fast · rest.
     """
-    free = _only(costs, LAYERS)
+    free, alone = _only(costs, LAYERS), load._replace(cores=0)
     steps = [
         _schedule(plan, load, free),
-        _seconds(load, free),
-        _seconds(load, _only(costs, (*LAYERS, "over"))),
-        _seconds(load, _only(costs, (*LAYERS, "over", *HOST))),
+        _seconds(alone, free),
+        _seconds(alone, _only(costs, (*LAYERS, "over"))),
+        _seconds(alone, _only(costs, (*LAYERS, "over", *HOST))),
+        _seconds(alone, costs),
         float(predicted.timeline.end.max()),
         predicted.seconds,
         predicted.seconds + _own(run, load, costs) - float(predicted.timeline.end.max()),
         float(np.median(run.seconds)),
     ]
-    names = ("missing edge", "cost model", "launch gap", "latency", "noise", "contention", "rest")
-    return {"schedule": steps[0], **dict(zip(names, np.diff(steps).tolist(), strict=True))}
+    return {"schedule": steps[0], **dict(zip(CAUSES, np.diff(steps).tolist(), strict=True))}
 
 
 def _only(costs: Costs, names: Collection[str]) -> Costs:
