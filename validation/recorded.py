@@ -21,7 +21,7 @@ from validation.runtime.align import (
     recorded_ranks,
     start_errors,
 )
-from validation.runtime.costs import Costs
+from validation.runtime.costs import Costs, Size
 from validation.runtime.load import load, model, plan, violations
 from validation.runtime.measure import fit
 from validation.runtime.predict import DRAWS, Prediction, predict
@@ -84,11 +84,12 @@ def validate(
 ) -> Outcome:  # fmt: skip
     """Predict recorded runs, by frozen costs or by those that ``calibration`` shows.
 
-    Raises ValueError for what is no recording, and for one to which the costs were fitted, unless
-    it is one of a folder.
+    Without either, our recordings, each class by its own run of 1F1B. Raises ValueError for what
+    is no recording, and for one to which the costs were fitted, unless it is one of a folder.
     """
     fitted = {name: frozen.load(frozen.FOLDER / f"{name}.toml") for name in frozen.names()}
-    fitted |= calibrate(calibration)
+    calibration = calibration or ([] if paths else sorted(OURS.glob("*one_f_one_b_class*")))
+    fitted |= calibrate(calibration, {name: of.sizes for name, of in fitted.items()})
     known = {digest for of in fitted.values() for digest in of.sources.values()}
     runs, left_out = [], []
     for path in paths or [OURS]:
@@ -111,8 +112,12 @@ def validate(
     return Outcome(compared, fitted, left_out)
 
 
-def calibrate(paths: Sequence[Path]) -> dict[str, Costs]:
+def calibrate(
+    paths: Sequence[Path], usual: Mapping[str, Sequence[Size]] | None = None
+) -> dict[str, Costs]:
     """Costs by class of machine, from recordings and perhaps one sweep of messages' sizes.
+
+    Without one, what larger messages take more is ``usual``, by class.
 
     Raises ValueError for a file that is neither, and for a sweep without recordings.
     """
@@ -124,7 +129,10 @@ def calibrate(paths: Sequence[Path]) -> dict[str, Costs]:
         )
     rows = sizes(sweeps[0]) if sweeps else ()
     kinds = sorted({kind(run) for run in runs})
-    return {name: fit([run for run in runs if kind(run) == name], name, rows) for name in kinds}
+    more = {name: rows or (usual or {}).get(name, ()) for name in kinds}
+    return {
+        name: fit([run for run in runs if kind(run) == name], name, more[name]) for name in kinds
+    }
 
 
 def _runs(path: Path) -> list[RecordedRun]:

@@ -39,7 +39,8 @@ def validate(
         raise ValueError("--plot draws one run; pipelines and parallel steps were named")
     found: dict[str, Any] = {}
     if pipelines:
-        found = recorded_errors.validate(pipelines, others, plot, draws, seed)
+        own = pipelines if paths else []  # without a path ours, by our own runs of 1F1B
+        found = recorded_errors.validate(own, others, plot, draws, seed)
     if steps:
         found["parallel"] = parallel_errors.validate(steps, fitted, plot, draws, seed)
     if out:

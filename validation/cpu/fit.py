@@ -25,7 +25,7 @@ def fit(runs: Sequence[CpuRun], known: Mapping[str, float] | None = None) -> Cos
     if not runs:
         raise ValueError("costs are fitted to recordings, and there is none")
     graphs = [graph(mode_of(run.mode), run.world, run.config) for run in runs]
-    cores = {int(run.facts.get("cores") or CORES) for run in runs}
+    cores = {_cores(run) for run in runs}
     if len(cores) > 1:
         raise ValueError(f"recordings are of machines with {sorted(cores)} cores; of one would do")
     gloo, spread = _messages(runs, min(cores))
@@ -33,6 +33,11 @@ def fit(runs: Sequence[CpuRun], known: Mapping[str, float] | None = None) -> Cos
         _rates(runs, graphs), _host(runs, graphs, known or {}), gloo, _busier(runs),
         min(cores), {run.name: run.digest for run in runs}, _noise(runs), _ranks(runs), spread,
     )  # fmt: skip
+
+
+def _cores(run: CpuRun) -> int:
+    machine = run.facts.get("machine")
+    return int(machine.get("cores") or CORES) if isinstance(machine, dict) else CORES
 
 
 def _rates(runs: Sequence[CpuRun], graphs: Sequence[Graph]) -> dict[str, float]:
