@@ -11,6 +11,7 @@ import pytest
 from sim.engine import simulate
 from sim.graph import Builder, Communication, Compute, Fixed, Graph
 from traces.cpu_steps import CpuRun, Leaf, Moved, RankStep
+from validation import parallel
 from validation.cpu import host
 from validation.cpu.align import causes, message_rows, order_violations, thread_rows
 from validation.cpu.cores import Message
@@ -279,3 +280,62 @@ def test_the_fake_group_shows_python_of_units_and_tensors(shared: Path):
     found = host.of_fake(path)
     assert found.keys() == {host.UNIT, host.TENSOR}
     assert all(1e-4 < seconds < 1e-2 for seconds in found.values())
+
+
+OURS = parallel.OURS
+
+
+@pytest.mark.parametrize(
+    ("name", "step_within", "exposed_within"),
+    [
+        ("fsdp2_8x256", 0.10, 0.15),
+        ("fsdp2_4x192", 0.10, 0.15),
+        ("tp_8x256", 0.10, 0.20),
+        ("ddp_8x256", 0.10, None),  # what it exposes is chance: only that it is inside the interval
+    ],
+)
+def test_recorded_steps_are_predicted_from_other_recordings(name, step_within, exposed_within):
+    (found,) = parallel.validate([OURS / f"{name}.json.gz"], draws=15)
+    run = parallel.summary([found])[0]
+    assert name not in run["sources"]
+    assert len(run["sources"]) == 11
+    assert abs(run["error"]) < step_within
+    assert run["order_violations"] == []
+    if exposed_within is None:
+        low, high = run["exposed"]["interval_s"]
+        assert low <= run["exposed"]["measured"] <= high
+    else:
+        assert abs(run["exposed"]["error"]) < exposed_within
+    assert sum(run["causes_s"].values()) == pytest.approx(run["measured"])
+
+
+def test_a_copy_of_a_recording_is_no_source_of_it(tmp_path):
+    """The same content under another name is left out; nothing else is there."""
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.json.gz").write_bytes((OURS / "tp_4x192.json.gz").read_bytes())
+    with pytest.raises(ValueError, match="cannot be predicted from itself"):
+        parallel.validate([tmp_path / "one.json.gz"], draws=1)
+
+
+def test_both_timelines_begin_together():
+    (found,) = parallel.validate([OURS / "fsdp2_4x192.json.gz"], draws=1)
+    lines = parallel.both(found)
+    assert [*lines] == ["recorded", "predicted"]
+    assert all(0.0 <= one.start.min() < 1e-4 for one in lines.values())
+    assert lines["recorded"].end.max() == pytest.approx(found.measured, rel=0.1)
+
+
+def test_the_command_predicts_a_recorded_step(traincast, tmp_path):
+    picture, table = tmp_path / "one.png", tmp_path / "one.md"
+    code, out, err = traincast(
+        "validate", "recorded", OURS / "fsdp2_4x192.json.gz", "--draws", 3,
+        "--plot", picture, "--out", table,
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert "fsdp2_4x192" in out
+    assert "Python between" in out
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    assert "| fsdp2_4x192 | fsdp2 | 12 + 12 |" in table.read_text()
+    code, _, err = traincast("validate", "recorded", tmp_path)
+    assert code == 2
+    assert "Traceback" not in err

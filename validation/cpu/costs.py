@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -26,7 +26,9 @@ class Costs:
     cores: int
     sources: Mapping[str, str]
     spread: tuple[float, ...] = (1.0,)  # kernels' seconds over their mean, equally likely
-    rank_spread: tuple[float, ...] = (1.0,)  # likewise of all kernels of a rank in a step
+    rank_spread: Mapping[bool, tuple[float, ...]] = field(default_factory=dict)
+    """Likewise of all kernels of a rank in a step: where calls block (True), so that ranks wait for
+    each other all along, and where collectives run beside kernels of ranks that drift apart."""
     message_spread: tuple[float, ...] = (1.0,)  # likewise of collectives
 
 

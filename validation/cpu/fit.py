@@ -14,7 +14,7 @@ from traces.cpu_steps import CpuRun
 from validation.cpu import host
 from validation.cpu.costs import KINDS, Costs, sent
 from validation.cpu.groups import GROUPS, REST, amount, of_kernel, of_leaf
-from validation.cpu.job import graph, mode_of
+from validation.cpu.job import blocks, graph, mode_of
 
 CORES = 2  # unless a recording says how many its machine had
 SWEPT = 10  # repetitions that a row of a sweep is the mean of
@@ -88,20 +88,25 @@ def _noise(runs: Sequence[CpuRun]) -> tuple[float, ...]:
     return tuple((found / found.mean()).tolist())
 
 
-def _ranks(runs: Sequence[CpuRun]) -> tuple[float, ...]:
-    """How ranks of one step differed: what each computed over their mean.
-
-    Less what operators that differ one by one make of it.
-    """
-    out = []
+def _ranks(runs: Sequence[CpuRun]) -> dict[bool, tuple[float, ...]]:
+    """How ranks of one step differed, by whether calls block; of all runs where none is alike."""
+    found = defaultdict[bool, list[float]](list)
     for run in runs:
-        busy = np.array([[row.math_s + row.host_s] for row in run.ranks]).reshape(-1, run.world)
-        found = (busy / busy.mean(axis=1, keepdims=True)).ravel() - 1.0
-        own = np.array([[leaf.count * leaf.mean_s, leaf.mean_s] for leaf in run.leaves])
-        each = np.var(run.noise or (1.0,)) * float(own.prod(axis=1).sum()) / own[:, 0].sum() ** 2
-        shared_ = float(found.var()) or 1.0
-        out += (1.0 + found * max(0.0, 1.0 - each / shared_) ** 0.5).tolist()
-    return tuple(out)
+        found[blocks(mode_of(run.mode))] += _differences(run)
+    every = [*found[True], *found[False]]
+    return {how: tuple(found[how] or every) for how in (True, False)}
+
+
+def _differences(run: CpuRun) -> list[float]:
+    """What each rank computed over the ranks' mean, less what operators that differ one by one
+    make of it."""
+    busy = np.array([row.math_s + row.host_s for row in run.ranks]).reshape(-1, run.world)
+    found = (busy / busy.mean(axis=1, keepdims=True)).ravel() - 1.0
+    own = np.array([[leaf.count * leaf.mean_s, leaf.mean_s] for leaf in run.leaves])
+    each = np.var(run.noise or (1.0,)) * float(own.prod(axis=1).sum()) / own[:, 0].sum() ** 2
+    whole = float(found.var()) or 1.0
+    left = 1.0 + found * max(0.0, 1.0 - each / whole) ** 0.5
+    return [float(one) for one in left]
 
 
 Gloo = tuple[float, float, float]

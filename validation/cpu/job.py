@@ -69,7 +69,12 @@ def graph(mode: str, world: int, model: Mapping[str, Any]) -> Graph:
         data = replace(job.data, sharding=replace(job.data.sharding, forward=0))
         job = replace(job, data=data)
     of = training_step(job)
-    return of if mode == "ddp" else one_by_one(of)
+    return one_by_one(of) if blocks(mode) else of
+
+
+def blocks(mode: str) -> bool:
+    """Whether a thread waits for each collective where it calls for it, over gloo."""
+    return mode != "ddp"
 
 
 def one_by_one(graph: Graph) -> Graph:

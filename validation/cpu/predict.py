@@ -12,6 +12,7 @@ from sim.graph import Graph
 from sim.timeline import Timeline
 from validation.cpu.cores import Message, shared
 from validation.cpu.costs import Costs, kernel_seconds, messages
+from validation.cpu.job import blocks
 
 DRAWS = 40
 
@@ -42,7 +43,8 @@ def step(graph: Graph, costs: Costs, mode: str, seed: int | None = None) -> Time
     kernels, sent = kernel_seconds(graph, costs, mode), messages(graph, costs)
     if seed is not None:
         draw = np.random.default_rng(seed)
-        rank = draw.choice(costs.rank_spread, int(graph.rank.max()) + 1)
+        ranks = costs.rank_spread.get(blocks(mode), (1.0,))
+        rank = draw.choice(ranks, int(graph.rank.max()) + 1)
         kernels = kernels * draw.choice(costs.spread, len(kernels)) * rank[graph.rank]
         times = draw.choice(costs.message_spread, len(sent)).tolist()
         sent = [Message(m.latency * x, m.busy * x) for m, x in zip(sent, times, strict=True)]
