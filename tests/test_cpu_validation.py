@@ -216,6 +216,46 @@ def test_a_fit_finds_the_costs_again_and_predicts_what_it_has_not_seen(runs):
         assert one.exposed == pytest.approx(run.ranks[0].exposed_s, rel=2e-2, abs=1e-5)
 
 
+@pytest.mark.parametrize(("cores", "share"), [(2, 0.5), (3, 0.25), (4, 0.0)])
+def test_a_fit_takes_off_what_slows_a_collective(runs, cores, share):
+    """Beside two threads that compute, gloo's two have half of two cores, three quarters of three.
+
+    One that waits for another of its own says nothing, however long it takes.
+    """
+
+    def slowed(run: CpuRun) -> CpuRun:
+        found = []
+        for k, one in enumerate(run.moved):
+            begin, beside = 10.0 * k, 1e-3 * (k + 1)
+            end = begin + one.end_s - one.begin_s + share * beside
+            found += [
+                one._replace(number=2 * k, begin_s=begin, end_s=end, computing_s=beside),
+                one._replace(number=2 * k + 1, begin_s=begin + 1e-6, end_s=begin + 5.0),
+            ]
+        return replace(run, moved=tuple(found), facts={"machine": {"cores": cores}})
+
+    found = fit([slowed(run) for run in runs[3:]])
+    assert found.cores == cores
+    for kind in ("reduce", "gather"):
+        assert found.gloo[kind] == pytest.approx(COSTS.gloo[kind], rel=1e-3)
+
+
+def test_a_fit_prefers_operators_alone_and_stretches_to_timed_steps(runs):
+    """Twice the mean changes nothing where some ran alone; timed steps took a quarter more."""
+
+    def other(run: CpuRun) -> CpuRun:
+        leaves = tuple(leaf._replace(mean_s=2 * leaf.mean_s) for leaf in run.leaves)
+        return replace(run, leaves=leaves, step_s=tuple(1.25 * s for s in run.step_s))
+
+    found, usual = fit([other(run) for run in runs[3:]]), fit(runs[3:])
+    assert found.rates == usual.rates
+    assert found.busier == pytest.approx(1.25)
+    for run in runs[:3]:
+        longer, of = (predict(graph(run.mode, 2, run.config), costs, run.mode, draws=0)
+                      for costs in (found, usual))  # fmt: skip
+        assert longer.seconds == pytest.approx(1.25 * of.seconds)
+
+
 def test_what_differs_has_its_cause(runs):
     """Products that take twice as long are the cost model's, and all causes add up."""
     run = runs[1]
