@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import heapq
+import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +66,12 @@ def graph(mode: str, world: int, model: Mapping[str, Any]) -> Graph:
     gloo's collectives of FSDP2 and TP are called so that the thread waits for each; DDP's are not,
     and it waits for them at the end of the backward.
     """
-    job = job_of(config.parse(recipe(mode, world, model)))
+    return _graph(mode, world, json.dumps(model))
+
+
+@lru_cache(maxsize=64)  # costs of each run are fitted to the same others
+def _graph(mode: str, world: int, model: str) -> Graph:
+    job = job_of(config.parse(recipe(mode, world, json.loads(model))))
     if job.data.sharding:  # a forward's gathers are called for when their unit begins
         data = replace(job.data, sharding=replace(job.data.sharding, forward=0))
         job = replace(job, data=data)
