@@ -68,6 +68,16 @@ def test_a_thread_alone_takes_no_more_than_its_core():
     assert ran.end.tolist() == [5.0]
 
 
+def test_groups_of_other_ranks_do_not_wait_for_each_other():
+    """Two pairs on eight cores: each all-reduce takes its 3 s, both at once."""
+    b = Builder()
+    for pair in ((0, 1), (2, 3)):
+        work = Communication("all_reduce", 8.0, pair, "dp")
+        b.join([b.add("sum", rank, "dp", work) for rank in pair])
+    ran = simulate(*on_cores(b.graph(), np.zeros(4), [Message(0.0, 3.0)] * 2, 8))
+    assert ran.end.tolist() == [3.0] * 4
+
+
 def test_calls_that_block_run_one_by_one():
     """The collective and what was beside it come one after the other: 5 + 3.5 + 4 + 1."""
     of = one_by_one(overlapped())

@@ -1,7 +1,7 @@
 """Processes that share the cores of one machine: a graph and its prices for the engine.
 
 Every process computes in one thread; a collective of gloo keeps one more thread of each of its
-ranks busy. All threads that run share the cores evenly, and none takes more than one. That is what
+ranks busy, which does one at a time of its group. All threads that run share the cores evenly, and none takes more than one. That is what
 the engine does with flows on links (max-min fair), so seconds of a thread are bytes here, a core
 carries one per second, and a kernel is a flow over the link of its thread and that of the cores.
 """
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sim.graph import Communication, Floats, Graph, offsets
 from sim.hardware import Machine, Traffic, table
 
-CORES, GLOO = 0, 1  # links: of all threads, of those that communicate; then one for each rank
+CORES = 0  # the link of all threads; then one for each rank, and one for each group of ranks
 
 
 class Message(NamedTuple):
@@ -38,21 +38,22 @@ def shared(
     """
     alone = np.diff(graph.part_start) == 0
     ranks = graph.ranks().tolist()
-    link = {rank: GLOO + 1 + k for k, rank in enumerate(ranks)}
+    link = {rank: 1 + k for k, rank in enumerate(ranks)}
     of = [int(graph.rank[i]) for i in np.flatnonzero(alone)]
     seconds = kernels[alone].tolist()
     sent = [graph.works[w] for w in graph.part_work.tolist()]
+    groups = {group: k for k, group in enumerate(dict.fromkeys(map(_ranks, sent)))}
     works = [Communication("thread", s, (r,), "cpu") for s, r in zip(seconds, of, strict=True)]
     traffic = [
         *(_flow(0.0, s, link[r], 1) for s, r in zip(seconds, of, strict=True)),
         *(
-            _flow(m.latency, m.busy, GLOO, len(_ranks(w)))
+            _flow(m.latency, m.busy, 1 + len(ranks) + groups[_ranks(w)], len(_ranks(w)))
             for m, w in zip(messages, sent, strict=True)
         ),
     ]
     columns: dict[str, Any] = _parts(graph, alone, len(works))
     made = replace(graph, works=(*works, *sent), **columns)
-    capacity = np.array([cores, 1.0, *(1.0 for _ in ranks)], np.float64)
+    capacity = np.array([cores, *[1.0] * (len(ranks) + len(groups))], np.float64)
     rows = iter(traffic)
     return made, table(made.works, lambda _: (0.0, 0.0, 0.0), lambda _: next(rows), capacity, 1)
 
