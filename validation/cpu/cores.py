@@ -1,9 +1,10 @@
 """Processes that share the cores of one machine: a graph and its prices for the engine.
 
 Every process computes in one thread; a collective of gloo keeps one more thread of each of its
-ranks busy, which does one at a time of its group. All threads that run share the cores evenly, and none takes more than one. That is what
-the engine does with flows on links (max-min fair), so seconds of a thread are bytes here, a core
-carries one per second, and a kernel is a flow over the link of its thread and that of the cores.
+ranks busy, which does one at a time of its group. All threads that run share the cores evenly, and
+none takes more than one. That is what the engine does with flows on links (max-min fair), so
+seconds of a thread are bytes here, a core carries one per second, and a kernel is a flow over the
+link of its thread and that of the cores.
 """
 
 from __future__ import annotations
