@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -251,3 +253,43 @@ def test_real_runs(shared, mode):
     assert isinstance(run.leaves[0], Leaf)
     assert isinstance(run.moved[0], Moved)
     assert isinstance(run.ranks[0], RankStep)
+
+
+def changed(path, tmp_path, *keys_and_value):
+    """Our file with one value in it replaced."""
+    *keys, last, value = keys_and_value
+    file = at = json.loads(gzip.decompress(path.read_bytes()))
+    for key in keys:
+        at = at[key]
+    at[last] = value
+    out = tmp_path / "changed.json.gz"
+    out.write_bytes(gzip.compress(json.dumps(file).encode()))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (("step_s", []), "step_s is (); tuple should have at least 1 item"),
+        (("step_s", "ab"), "step_s[0] is 'a'; input should be a valid number"),
+        (("profiled_s", 0, -1.0), "profiled_s[0] is -1.0; input should be greater than 0"),
+        (("noise", [0.0]), "noise[0] is 0.0"),
+        (("mode", 3), "mode is 3; input should be a valid string"),
+        (("config", []), "config is []"),
+        (("facts", {"allreduce_us": 5}), "facts.allreduce_us is 5"),
+        (("leaves", []), "leaves is ()"),
+        (("leaves", 0, 3, -5), "leaves[0][3] is -5"),
+        (("leaves", 2, 5, None), "it does not say what an operator took alone"),
+        (("moved", 0, 3, "x"), "moved[0][3] is 'x'"),
+        (("moved", 0, 5, 0.0), "a collective of it ends before it begins"),
+        (("moved", 0, 0, 9), "of a step beyond the 2"),
+        (("ranks", []), "its ranks are not those of 2 profiled steps on 2 ranks"),
+        (("world", 10**12), "its ranks are not those of 2 profiled steps"),
+        (("ranks", 0, 1, 1), "its ranks are not those of 2 profiled steps"),
+    ],
+)
+def test_values_that_cannot_be_are_refused(summary, tmp_path, change, sentence):
+    path = distilled.write(tmp_path / "ddp.json.gz", source.read(summary))
+    cpu_steps.read(changed(path, tmp_path, "mode", "ddp"))
+    with pytest.raises(ValueError, match=f"is not a whole run: .*{re.escape(sentence)}"):
+        cpu_steps.read(changed(path, tmp_path, *change))

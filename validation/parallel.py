@@ -23,7 +23,7 @@ from validation.cpu.align import (
     thread_rows,
 )
 from validation.cpu.costs import Costs
-from validation.cpu.fit import fit
+from validation.cpu.fit import cores_of, fit
 from validation.cpu.job import MODES, graph, mode_of
 from validation.cpu.predict import DRAWS, Prediction, predict
 
@@ -84,6 +84,13 @@ def validate(
     in its folder, which are taken to be of the same machine. Raises ValueError where none is left.
     """
     wanted = {file: run for path in paths for file, run in _runs(path).items()}
+    first = {file.resolve(): file for file in reversed([*wanted])}
+    wanted = {file: run for file, run in wanted.items() if first[file.resolve()] == file}
+    if not wanted:
+        raise ValueError(
+            f"{', '.join(map(str, paths))}: only recordings of {', '.join(MODES)} are predicted, "
+            "and there is none"
+        )
     out = []
     for number, (file, run) in enumerate(wanted.items()):
         if progress:
@@ -108,14 +115,25 @@ def _compare(file: Path, run: CpuRun, near: Sequence[Path], draws: int, seed: in
     for path in near:
         known |= host.of_fake(path) if host.is_fake(path) else {}
     read = [_read(path) for path in near if not host.is_fake(path)]
-    usable = [r for r in read if r.digest != run.digest and mode_of(r.mode) in MODES]
+    usable = [r for r in read if not _same(r, run) and mode_of(r.mode) in MODES]
     if not usable:
         raise ValueError(
             f"{file} cannot be predicted from itself; put other recordings of the same machine "
             "beside it, or name them by --calibrate"
         )
     costs, mode = fit(usable, known), mode_of(run.mode)
+    if cores_of(run) != costs.cores:
+        raise ValueError(
+            f"{file} is of a machine with {cores_of(run)} cores, and costs are known of one with "
+            f"{costs.cores}; --calibrate recordings of the same machine"
+        )
     return Compared(run, file, costs, predict(_graph(run), costs, mode, draws, seed))
+
+
+def _same(one: CpuRun, other: CpuRun) -> bool:
+    """Whether two files are of one run: the same content, or steps alike to the nanosecond."""
+    timed = (one.mode, one.step_s, one.profiled_s) == (other.mode, other.step_s, other.profiled_s)
+    return timed or one.digest == other.digest
 
 
 def _graph(run: CpuRun) -> Graph:

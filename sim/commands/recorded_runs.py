@@ -8,6 +8,8 @@ from typing import Any
 
 from sim.commands import output, parallel_errors, recorded_errors
 
+MOST_DRAWS = 100_000  # each is a simulated step
+
 
 def validate(
     paths: Sequence[str],
@@ -23,8 +25,10 @@ def validate(
     """
     from validation import parallel, recorded
 
-    if draws < 1:
-        raise ValueError(f"--draws {draws} must be at least 1")
+    if not 1 <= draws <= MOST_DRAWS:
+        raise ValueError(f"--draws {draws} must be from 1 to {MOST_DRAWS}")
+    if seed < 0:
+        raise ValueError(f"--seed {seed} must not be negative")
     output.apart({"--plot": plot, "--out": out})
     if plot:
         output.picture(plot)
@@ -37,6 +41,7 @@ def validate(
     others = [path for path in calibration if path not in fitted]
     if plot and steps and pipelines:
         raise ValueError("--plot draws one run; pipelines and parallel steps were named")
+    _of_one_kind(calibration, fitted, bool(steps), bool(pipelines))
     found: dict[str, Any] = {}
     if pipelines:
         own = pipelines if paths else []  # without a path ours, by our own runs of 1F1B
@@ -46,6 +51,23 @@ def validate(
     if out:
         output.write_text(out, markdown(found, command(paths, calibration, draws, seed, out)))
     return found
+
+
+def _of_one_kind(
+    calibration: Sequence[Path], fitted: Sequence[Path], steps: bool, pipelines: bool
+) -> None:
+    """Raises ValueError for a file to fit to that tells nothing of what is predicted."""
+    for path in calibration:
+        if not path.exists():
+            raise ValueError(f"--calibrate: no file or folder {path}")
+        if path in fitted and not steps:
+            raise ValueError(
+                f"--calibrate {path} shows parallel steps, and only pipelines are predicted"
+            )
+        if path not in fitted and not pipelines:
+            raise ValueError(
+                f"--calibrate {path} shows no parallel steps, which alone are predicted"
+            )
 
 
 def command(

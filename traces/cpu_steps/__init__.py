@@ -2,7 +2,8 @@
 
 :mod:`~traces.cpu_steps.trace` reads one rank's profiler trace, :mod:`~traces.cpu_steps.steps` cuts
 steps and tells waiting from working, :mod:`~traces.cpu_steps.measure` adds up operators and
-collectives, :mod:`~traces.cpu_steps.distilled` keeps all that in one small file.
+collectives, :mod:`~traces.cpu_steps.distilled` keeps all that in one small file,
+:mod:`~traces.cpu_steps.whole` says whether it can be.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from traces.cpu_steps.distilled import median
 from traces.cpu_steps.rows import rows
 from traces.cpu_steps.rows import timeline as _timeline
 from traces.cpu_steps.run import CpuRun, Leaf, Moved, RankStep
+from traces.cpu_steps.whole import checked
 
 __all__ = ["CpuRun", "Leaf", "Moved", "RankStep", "read", "recognises", "timeline"]
 
@@ -26,7 +28,8 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path) -> CpuRun:
     """A run from either. Raises ValueError, in one sentence, for what is none."""
-    return source.read(path).run if source.recognises(path) else distilled.read(path)
+    run = source.read(path).run if source.recognises(path) else distilled.read(path)
+    return checked(run, path)
 
 
 def timeline(path: Path, step: int | None = None) -> Timeline:

@@ -66,13 +66,14 @@ def _columns(found: Sequence[Row]) -> dict[str, Any]:
 
 def read(path: Path) -> CpuRun:
     """Read a run. Raises ValueError, in one sentence, for what is none."""
-    text, file = _file(path)
+    file = _file(path)
     try:
         tables = {key: tuple(of(*_exact(row)) for row in file[key]) for key, of in _TABLES.items()}
         plain = {f.name: file[f.name] for f in fields(CpuRun) if f.name not in {*tables, "digest"}}
         plain["name"] = path.name.partition(".")[0]  # files of one mode differ in theirs
         lists = {key: tuple(plain[key]) for key in ("step_s", "profiled_s", "noise")}
-        digest = hashlib.sha256(text).hexdigest()
+        own = orjson.dumps({**file, "name": ""}, option=orjson.OPT_SORT_KEYS)
+        digest = hashlib.sha256(own).hexdigest()  # of what it says, however it is written
         return CpuRun(**{**plain, **lists, **tables}, digest=digest)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a whole run: {error!r} is missing or wrong") from error
@@ -80,7 +81,7 @@ def read(path: Path) -> CpuRun:
 
 def shown(path: Path) -> tuple[int, list[Row]]:
     """The step that a file shows, and its rows."""
-    file = _file(path)[1]
+    file = _file(path)
     try:
         names, columns = file["shown"]["names"], file["shown"]["rows"]
         found, at = [], 0
@@ -93,13 +94,12 @@ def shown(path: Path) -> tuple[int, list[Row]]:
         raise ValueError(f"{path} shows no step: {error!r} is missing or wrong") from error
 
 
-def _file(path: Path) -> tuple[bytes, dict[str, Any]]:
+def _file(path: Path) -> dict[str, Any]:
     try:
-        text = content(path)
-        file = orjson.loads(text)
+        file = orjson.loads(content(path))
         if not isinstance(file, dict) or file.get("format") != FORMAT:
             raise TypeError("format")
-        return text, file
+        return file
     except (OSError, orjson.JSONDecodeError, TypeError) as error:
         raise ValueError(f"{path} is not a file of CPU steps: {error!r}") from error
 

@@ -66,7 +66,7 @@ class CpuRun:
     leaves: tuple[Leaf, ...]
     moved: tuple[Moved, ...]
     ranks: tuple[RankStep, ...]
-    digest: str  # sha256 of the file, or of the files one after another
+    digest: str  # sha256 of what the file says, or of the files one after another
     facts: Mapping[str, Any]  # command, machine, versions, seed
     noise: tuple[float, ...] = ()
     """Own seconds over the median of their like, of operators beside no collective: means of equal

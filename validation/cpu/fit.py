@@ -25,7 +25,7 @@ def fit(runs: Sequence[CpuRun], known: Mapping[str, float] | None = None) -> Cos
     if not runs:
         raise ValueError("costs are fitted to recordings, and there is none")
     graphs = [graph(mode_of(run.mode), run.world, run.config) for run in runs]
-    cores = {_cores(run) for run in runs}
+    cores = {cores_of(run) for run in runs}
     if len(cores) > 1:
         raise ValueError(f"recordings are of machines with {sorted(cores)} cores; of one would do")
     gloo, spread = _messages(runs, min(cores))
@@ -35,9 +35,13 @@ def fit(runs: Sequence[CpuRun], known: Mapping[str, float] | None = None) -> Cos
     )  # fmt: skip
 
 
-def _cores(run: CpuRun) -> int:
+def cores_of(run: CpuRun) -> int:
+    """Of its machine; two where it does not say. Raises ValueError for what is no number."""
     machine = run.facts.get("machine")
-    return int(machine.get("cores") or CORES) if isinstance(machine, dict) else CORES
+    cores = (machine.get("cores") if isinstance(machine, dict) else None) or CORES
+    if not isinstance(cores, int) or cores < 1:
+        raise ValueError(f"recording {run.name} is of a machine with {cores!r} cores")
+    return cores
 
 
 def _rates(runs: Sequence[CpuRun], graphs: Sequence[Graph]) -> dict[str, float]:
@@ -148,6 +152,8 @@ def _usual(samples: Sequence[Sample]) -> list[Row]:
 
 def _least_squares(rows: Sequence[Row]) -> Gloo:
     """Of relative errors, weighted by how often a size was seen; no constant is negative."""
+    if not any(row.seconds > 0 for row in rows):
+        raise ValueError("no collective of the recordings takes time that computing does not")
     size, seconds, count = np.array([row[2:] for row in rows if row.seconds > 0], float).T
     scale = np.sqrt(count) / seconds
     terms = np.stack([np.ones(len(size)), size, np.sqrt(size)], axis=1) * scale[:, None]

@@ -31,6 +31,7 @@ def recipe(mode: str, world: int, model: Mapping[str, Any]) -> dict[str, Any]:
     """
     if mode not in MODES:
         raise ValueError(f"a recording of {mode} cannot be predicted; {', '.join(MODES)} can")
+    _said(model)
     split = {"tp": world} if mode == "tp" else {"dp": world}
     parallelism: dict[str, Any] = {**split, "tp_backward_overlap": False}
     if mode == "ddp":
@@ -58,6 +59,24 @@ def recipe(mode: str, world: int, model: Mapping[str, Any]) -> dict[str, Any]:
         },
         "simulation": {"fold": "none"},
     }  # fmt: skip
+
+
+def _said(model: Mapping[str, Any]) -> None:
+    """Raises ValueError for sizes that are missing, and for what no recording ran."""
+    for key in ("blocks", "d", "heads", "ffn", "seq", "mb", "bucket_bytes"):
+        value, least = model.get(key), 0 if key in ("heads", "bucket_bytes") else 1
+        numbers = (int, float) if key == "bucket_bytes" else int
+        if not isinstance(value, numbers) or isinstance(value, bool) or value < least:
+            raise ValueError(
+                f"a recording's config has {key} = {value!r}, where a number from {least} on "
+                "is needed to predict it"
+            )
+    optimizer = model.get("optimizer")
+    if not isinstance(optimizer, str) or optimizer.lower() not in OPTIMIZERS:
+        raise ValueError(
+            f"a recording's optimizer is {optimizer!r}, and predictions know "
+            f"{', '.join(OPTIMIZERS)}"
+        )
 
 
 def graph(mode: str, world: int, model: Mapping[str, Any]) -> Graph:
