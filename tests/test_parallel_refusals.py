@@ -98,3 +98,19 @@ def test_costs_of_another_machine_predict_nothing(tmp_path):
     moved.write_text(json.dumps(said, separators=(",", ":")))
     with pytest.raises(ValueError, match="of a machine with 64 cores, and costs are known of one"):
         parallel.validate([moved], [OTHER], draws=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["parallel", "ddp", "--sizes", "d=64,d=128"], "--sizes names d twice"),
+        (["parallel", "ddp", "--sizes", "blocks=100000000"], "more than a process can hold"),
+        (["sweep", "gemm", "--seconds", "nan"], "--seconds nan must be a time above 0"),
+        (["sweep", "gemm", "--seconds", "-3"], "--seconds -3 must be a time above 0"),
+    ],
+)
+def test_what_cannot_be_recorded_is_one_sentence(traincast, tmp_path, arguments, sentence):
+    code, _, err = traincast("record", *arguments, "--out", tmp_path / "out")
+    assert code == 2
+    assert sentence in " ".join(err.split())
+    assert not [*tmp_path.iterdir()]

@@ -15,13 +15,17 @@ def parsed(text: str) -> dict[str, int]:
     >>> parsed("blocks=4,d=128")
     {'blocks': 4, 'd': 128}
     """
-    out = {}
+    out: dict[str, int] = {}
     for part in filter(None, text.split(",")):
         key, _, value = (piece.strip() for piece in part.partition("="))
         if key not in SIZES:
             raise ValueError(f"--sizes takes {', '.join(SIZES)}, and not {key!r}")
         if not value.isdecimal() or not int(value):
             raise ValueError(f"--sizes: {key} is a whole number from 1 on, and not {value!r}")
+        if len(value) > 7:  # no process holds a model of tens of millions in any of these
+            raise ValueError(f"--sizes: {key}={value} is more than a process can hold")
+        if key in out:
+            raise ValueError(f"--sizes names {key} twice")
         out[key] = int(value)
     return out
 

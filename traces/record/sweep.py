@@ -28,5 +28,7 @@ def record(
         raise ValueError(f"{alone[0]} is measured between ranks; give --ranks 2, or more")
     machine.require_torch()
     task = {"task": "sweep_run", "parts": list(parts), "seconds": seconds}
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"--seconds {seconds:g} must be a time above 0")
     found: dict[str, Any] = workers.run([task], ranks, timeout)[0][0]
     return found
