@@ -322,6 +322,27 @@ def test_what_costs_were_fitted_to_is_never_predicted(
     assert [run["id"] for run in found["runs"]] == ["b"]
 
 
+def test_the_printed_row_says_recorded_predicted_error_and_starts(
+    recordings: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its figures are those of the summary, in the order that its head names."""
+    first, second = recordings
+    (run,) = recorded.summary(recorded.validate([second], [first], draws=1))["runs"]
+    with pytest.raises(SystemExit) as done:
+        main(["validate", "recorded", str(second), "--calibrate", str(first), "--draws", "1"])
+    assert not done.value.code
+    lines = capsys.readouterr().out.splitlines()
+    head = next(line for line in lines if "recorded, ms" in line)
+    row = next(line for line in lines if "\u2502 b " in line)
+    assert [cell.strip() for cell in head.strip("\u2503").split("\u2503")] == [
+        "run", "recorded, ms", "predicted, ms", "error", "starts, max"
+    ]  # fmt: skip
+    assert [cell.strip() for cell in row.strip("\u2502").split("\u2502")] == [
+        "b", f"{1e3 * run['measured']:.1f}", f"{1e3 * run['predicted']:.1f}",
+        f"{run['error']:+.2%}", f"{run['start_error']['max']:.2%}",
+    ]  # fmt: skip
+
+
 def test_frozen_costs_come_back_and_draws_repeat(tmp_path: Path) -> None:
     spreads = {name: spread(np.linspace(0.5, 2.0, 37) * seconds) for name, seconds in MADE.items()}
     made = Costs("made", spreads, (Size(0.0, 0.0, 0.0), Size(64.0, 1e-4, 2e-4)), 0.0, {"a": "b"})

@@ -69,8 +69,9 @@ def _draw(outcome: Outcome, plot: Path) -> None:
 
 def show_recorded(found: Figures) -> None:
     """Print a row per run and each class of machine; of a single run what explains it, too."""
-    rows = ((row[0], row[2], row[4], *row[6:8]) for row in map(_cells, found["runs"]))
-    names = ("run", "recorded, ms", "predicted", "error", "starts, max")
+    shown = (0, 2, 5, 7, 8)
+    rows = (tuple(row[k] for k in shown) for row in map(_cells, found["runs"]))
+    names = [_COLUMNS[k] for k in shown]
     show(rows, *names, title="steps of recorded pipelines")
     if len(found["runs"]) == 1:
         (run,) = found["runs"]
