@@ -293,3 +293,20 @@ def test_values_that_cannot_be_are_refused(summary, tmp_path, change, sentence):
     cpu_steps.read(changed(path, tmp_path, "mode", "ddp"))
     with pytest.raises(ValueError, match=f"is not a whole run: .*{re.escape(sentence)}"):
         cpu_steps.read(changed(path, tmp_path, *change))
+
+
+@pytest.mark.parametrize(
+    "change", [{"ranks": []}, {"config": [1]}, {"ranks": [{"steps": 7}, {"steps": 7}]}]
+)
+def test_a_summary_that_is_none_is_refused_in_a_sentence(summary, change):
+    summary.write_text(json.dumps({**json.loads(summary.read_text()), **change}))
+    with pytest.raises(ValueError, match="is not a summary of a recorded training"):
+        cpu_steps.read(summary)
+
+
+def test_a_summary_whose_events_are_none_is_refused_in_a_sentence(summary):
+    about = json.loads(summary.read_text())
+    about["ranks"][0]["events"] = 7
+    summary.write_text(json.dumps(about))
+    with pytest.raises(ValueError, match="is not a summary of a recorded training"):
+        cpu_steps.read(summary)

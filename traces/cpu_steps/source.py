@@ -37,10 +37,22 @@ def read(path: Path) -> Measured:
     try:
         text = path.read_bytes()
         about = orjson.loads(text)
-        ranks = about["ranks"]
+        ranks, said = about["ranks"], about.get("config") or {}
+        if not isinstance(ranks, list) or not ranks or not isinstance(said, dict):
+            raise TypeError("ranks or config")
         timed = seconds(ranks)
         mode = str(about["mode"])
-    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, IndexError) as error:
+        # of each rank: index, bytes, nanoseconds of ready and reduced
+        buckets = [[event[1:] for event in rank.get("events") or ()] for rank in ranks]
+    except (
+        OSError,
+        orjson.JSONDecodeError,
+        KeyError,
+        TypeError,
+        IndexError,
+        ValueError,
+        AttributeError,
+    ) as error:
         raise ValueError(f"{path} is not a summary of a recorded training: {error!r}") from error
     read_ = [trace.read(_of_rank(path, rank)) for rank in range(len(ranks))]
     digest = hashlib.sha256(text)
@@ -48,11 +60,10 @@ def read(path: Path) -> Measured:
         digest.update(content)
     facts = {key: about[key] for key in _FACTS if key in about}
     traces = [one for one, _ in read_]
-    said = about.get("config") or {}
     if "seed" in said:
         facts["seed"] = said["seed"]
-    if any(rank.get("events") for rank in ranks):  # index, bytes, nanoseconds of ready and reduced
-        facts["buckets"] = [[event[1:] for event in rank["events"]] for rank in ranks]
+    if any(buckets):
+        facts["buckets"] = buckets
     name = path.name.removesuffix(ENDING)
     return measured(name, mode, traces, said, timed, facts, digest.hexdigest())
 
