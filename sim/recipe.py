@@ -240,7 +240,7 @@ class TrainingSection(Section):
     offload: Literal["activations", "optimizer"] | OffloadTable | None = None
     """what the host keeps: activations until their backward, or the optimizer, which runs there"""
     optimizer: str = "adam"
-    """what updates the weights: adam, or sgd without momentum, which keeps nothing"""
+    """what updates the weights: adam, or sgd without momentum, which keeps no moments"""
     clip: Switch = True
     """gradients are clipped by their norm, which all ranks sum first"""
 

@@ -389,3 +389,31 @@ def test_the_command_predicts_a_recorded_step(traincast, tmp_path):
     code, _, err = traincast("validate", "recorded", tmp_path)
     assert code == 2
     assert "Traceback" not in err
+
+
+def test_what_cannot_be_predicted_does_not_keep_the_rest_from_it(tmp_path, traincast):
+    """Of DDP's two sizes and one of TP, over whose Python nothing is known, DDP is predicted."""
+    for name in ("ddp_4x192", "ddp_6x128", "tp_4x192"):
+        (tmp_path / f"{name}.json.gz").write_bytes((OURS / f"{name}.json.gz").read_bytes())
+    skipped: list[str] = []
+    found = parallel.validate([tmp_path], draws=1, skipped=skipped)
+    assert [one.run.name for one in found] == ["ddp_4x192", "ddp_6x128"]
+    assert len(skipped) == 1
+    assert "another recording of tp" in skipped[0]
+    with pytest.raises(ValueError, match="another recording of tp"):
+        parallel.validate([tmp_path], draws=1)
+    code, out, err = traincast("validate", "recorded", tmp_path, "--draws", 1)
+    assert (code, err) == (0, "")
+    assert "not predicted: nothing is known of what Python costs in tp" in out
+
+
+def test_folders_of_one_machine_serve_each_other(tmp_path):
+    """Recordings of two folders that say the same of their machine, but for its load."""
+    for name in ("tp_4x192", "tp_6x128"):
+        (tmp_path / name).mkdir()
+        content = (OURS / f"{name}.json.gz").read_bytes()
+        (tmp_path / name / f"{name}.json.gz").write_bytes(content)
+    found = parallel.validate([tmp_path / "tp_4x192", tmp_path / "tp_6x128"], draws=1)
+    assert [[*one.costs.sources] for one in found] == [["tp_6x128"], ["tp_4x192"]]
+    with pytest.raises(ValueError, match="from itself"):
+        parallel.validate([tmp_path / "tp_4x192"], draws=1)

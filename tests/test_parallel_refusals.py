@@ -29,7 +29,7 @@ SIZES = {
         ([TP, "--calibrate", PIPELINE], "shows no parallel steps, which alone are predicted"),
         ([PIPELINE, "--calibrate", TP], "shows parallel steps, and only pipelines are predicted"),
         ([TP, "--calibrate", "no/such"], "no file or folder no/such"),
-        ([TP, "--calibrate", DDP], "--calibrate one of tp"),
+        ([TP, "--calibrate", DDP], "another recording of tp"),
         ([RING], "only recordings of ddp, fsdp2, tp are predicted"),
         ([TP, "--draws", 10**9], "--draws 1000000000 must be from 1 to 100000"),
         ([TP, "--seed", -1], "--seed -1 must not be negative"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,12 +76,14 @@ def files(path: Path) -> list[Path]:
 
 def validate(
     paths: Sequence[Path], calibration: Sequence[Path] = (), draws: int = DRAWS, seed: int = 0,
-    progress: Progress | None = None,
+    progress: Progress | None = None, skipped: list[str] | None = None,
 ) -> list[Compared]:  # fmt: skip
     """Predict each recording of DDP, FSDP2 and TP from ``calibration``, or from its neighbours.
 
     Never from itself, nor from another file with the same content; neighbours are the recordings
-    in its folder, which are taken to be of the same machine. Raises ValueError where none is left.
+    in its folder, which are taken to be of the same machine, and others of ``paths`` that say they
+    are. Raises ValueError where none is left, or nothing is known of what a recording needs; with
+    ``skipped``, which is given the sentence, only if that is so for all of them.
     """
     wanted = {file: run for path in paths for file, run in _runs(path).items()}
     first = {file.resolve(): file for file in reversed([*wanted])}
@@ -95,9 +97,30 @@ def validate(
     for number, (file, run) in enumerate(wanted.items()):
         if progress:
             progress(run.name, number, len(wanted))
-        near = [path for of in calibration for path in files(of)] or files(file.parent)
-        out.append(_compare(file, run, near, draws, seed))
+        near = [path for of in calibration for path in files(of)] or _near(file, run, wanted)
+        try:
+            out.append(_compare(file, run, near, draws, seed))
+        except ValueError as error:
+            if skipped is None or len(wanted) == 1:
+                raise
+            skipped.append(str(error))
+    if skipped and not out:
+        raise ValueError(skipped[0])
     return out
+
+
+def _near(file: Path, run: CpuRun, named: Mapping[Path, CpuRun]) -> list[Path]:
+    beside = files(file.parent)
+    others = [path for path, one in named.items() if path not in beside]
+    return [*beside, *(path for path in others if _machine(named[path]) == _machine(run) != {})]
+
+
+def _machine(run: CpuRun) -> dict[str, Any]:
+    """What a recording says of its machine, but for the load."""
+    said = run.facts.get("machine")
+    if not isinstance(said, dict):
+        return {}
+    return {key: value for key, value in said.items() if not key.startswith("load")}
 
 
 def _runs(path: Path) -> dict[Path, CpuRun]:

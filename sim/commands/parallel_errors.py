@@ -20,15 +20,26 @@ _COLUMNS = (
 _CAUSES = ("predicted", "cost model", "contention", "launch gap", "latency", "noise", "rest")
 
 
+UNSTEADY = 0.15  # spread of steps above which a recording is called disturbed
+
+
 def validate(
-    paths: Sequence[Path], calibration: Sequence[Path], plot: Path | None, draws: int, seed: int
+    paths: Sequence[Path],
+    calibration: Sequence[Path],
+    plot: Path | None,
+    draws: int,
+    seed: int,
+    skipped: list[str],
 ) -> list[dict[str, Any]]:
-    """Predict recordings, and draw one if asked for; returns what --json shows."""
+    """Predict recordings, and draw one if asked for; returns what --json shows.
+
+    ``skipped`` is given a sentence for each that cannot be predicted, if others can.
+    """
     from sim.commands.progress import progress
     from validation import parallel
 
     with progress() as report:
-        compared = parallel.validate(paths, calibration, draws, seed, report)
+        compared = parallel.validate(paths, calibration, draws, seed, report, skipped)
         report("analysis", 0, 0)
         found = parallel.summary(compared)
     if plot:
@@ -45,14 +56,14 @@ def _draw(compared: Sequence[Compared], plot: Path) -> None:
     (of,) = compared
     title = (
         f"{of.run.name}: recorded {of.measured * 1e3:.1f} ms, predicted {of.error:+.1%}"
-        " (above a profiled step)"
+        " (drawn: a profiled step, and one of mean costs)"
     )
     drawn = plots.timelines(both(of), title=title)
     with output.replacing(plot) as temporary:
         plots.save(drawn, temporary)
 
 
-def show_parallel(found: Sequence[Figures]) -> None:
+def show_parallel(found: Sequence[Figures], skipped: Sequence[str] = ()) -> None:
     """Print a row per run; of a single run what it consists of, too."""
     rows = [
         (run["id"], _ms(run["measured"]), f"{run['error']:+.1%}", _ms(run["exposed"]["measured"]),
@@ -68,10 +79,14 @@ def show_parallel(found: Sequence[Figures]) -> None:
         show(_cause_rows(run), "from the prediction to the recorded step", "ms")
         for title in ("threads", "operators", "collectives"):
             cells = [(r["name"], _cell(r, "recorded"), _cell(r, "predicted")) for r in run[title]]
-            show(cells, title, "recorded", "predicted")
+            show(cells, f"{title}, mean costs", "recorded", "predicted")
     for run in found:
         for sentence in run["order_violations"]:
             say(f"{run['id']}: {sentence}")
+        if run["spread"] > UNSTEADY:
+            say(f"{run['id']}: its steps spread {run['spread']:.0%}, so something else ran beside")
+    for sentence in skipped:
+        say(f"not predicted: {sentence}")
 
 
 def _cause_rows(run: Figures) -> list[tuple[str, str]]:

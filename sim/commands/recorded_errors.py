@@ -122,7 +122,8 @@ def _ms(seconds: float) -> str:
 def _sentences(found: Figures) -> list[str]:
     out = [
         f"{of['name']}: mean error {of['mean']:.2%}, largest {of['max']:.2%} of {of['count']}; "
-        f"costs from {', '.join(of['sources'])}, stretched by {of['busier']:.3f} (without: mean "
+        f"costs from {', '.join(of['sources'])}, stretched by {of['busier']:.3f} "
+        f"from traced steps to all (without: mean "
         f"error {of['mean_unstretched']:.2%}, largest {of['max_unstretched']:.2%})"
         for of in found["classes"]
     ]

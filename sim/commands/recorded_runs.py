@@ -47,7 +47,9 @@ def validate(
         own = pipelines if paths else []  # without a path ours, by our own runs of 1F1B
         found = recorded_errors.validate(own, others, plot, draws, seed)
     if steps:
-        found["parallel"] = parallel_errors.validate(steps, fitted, plot, draws, seed)
+        skipped: list[str] = []
+        found["parallel"] = parallel_errors.validate(steps, fitted, plot, draws, seed, skipped)
+        found["not_predicted"] = skipped
     if out:
         output.write_text(out, markdown(found, command(paths, calibration, draws, seed, out)))
     return found
@@ -94,4 +96,4 @@ def show_both(found: dict[str, Any]) -> None:
     if found.get("runs"):
         recorded_errors.show_recorded(found)
     if found.get("parallel"):
-        parallel_errors.show_parallel(found["parallel"])
+        parallel_errors.show_parallel(found["parallel"], found["not_predicted"])

@@ -211,4 +211,7 @@ def parallel(
     ]  # fmt: skip
     heads = (key.removesuffix("_ms") for key in _PARTS)
     tables.show(rows, "training", "median step", "deviation", *heads)
+    if any(_PARTS[0] in one for one in result):
+        parts = ", ".join(key.removesuffix("_ms") for key in _PARTS)
+        tables.say(f"{parts}: of profiled steps, which take longer than those timed")
     tables.show_files(Path(one["file"]) for one in result)

@@ -64,8 +64,9 @@ def per_kernel(costs: Mapping[str, float], mode: str, name: str) -> float:
     lacking = [of for of in needed if of not in costs]
     if lacking:
         raise ValueError(
-            f"nothing is known of what Python costs in {mode}: no recording shows it "
-            f"({', '.join(lacking)}); --calibrate one of {mode}, or a step over the fake group"
+            f"nothing is known of what Python costs in {mode} ({', '.join(lacking)}); it takes "
+            f"another recording of {mode}, of other sizes, or a step over torch's fake group, "
+            "beside it or by --calibrate"
         )
     unit = costs[UNIT] if mode == "fsdp2" and name in COPY_INS else 0.0
     return costs[TENSOR if mode == "tp" else PLAIN] + unit
