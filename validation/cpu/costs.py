@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,23 +46,29 @@ def sent(work: Communication) -> float:
 
 def work_seconds(graph: Graph, costs: Costs) -> Floats:
     """Of each op what its operator takes alone; of communication zero."""
-    out = np.zeros(len(graph))
-    for i, (name, w) in enumerate(zip(graph.name.tolist(), graph.work.tolist(), strict=True)):
-        work = graph.works[w]
-        if isinstance(work, Compute) and (group := of_kernel(graph.names[name], work)):
-            rest = costs.rates[REST] * work.bytes if group == "gemm" else 0.0
-            out[i] = costs.rates[group] * amount(group, work) + rest
-    return out * costs.busier
+
+    def seconds(_: str, group: str, work: Compute) -> float:
+        rest = costs.rates[REST] * work.bytes if group == "gemm" else 0.0
+        return costs.rates[group] * amount(group, work) + rest
+
+    return _of_kernels(graph, seconds) * costs.busier
 
 
 def kernel_seconds(graph: Graph, costs: Costs, mode: str) -> Floats:
     """That and what Python takes around it."""
-    around = np.zeros(len(graph))
-    for i, (name, w) in enumerate(zip(graph.name.tolist(), graph.work.tolist(), strict=True)):
-        work = graph.works[w]
-        if isinstance(work, Compute) and of_kernel(graph.names[name], work):
-            around[i] = per_kernel(costs.host, mode, graph.names[name])
+    around = _of_kernels(graph, lambda name, *_: per_kernel(costs.host, mode, name))
     return work_seconds(graph, costs) + around * costs.busier
+
+
+def _of_kernels(graph: Graph, seconds: Callable[[str, str, Compute], float]) -> Floats:
+    """Seconds by name, group and work of each kernel that takes something; once per distinct."""
+    pairs, row = np.unique(np.stack([graph.name, graph.work]), axis=1, return_inverse=True)
+    out = np.zeros(pairs.shape[1])
+    for k, (name, w) in enumerate(pairs.T.tolist()):
+        work = graph.works[w]
+        if isinstance(work, Compute) and (group := of_kernel(graph.names[name], work)):
+            out[k] = seconds(graph.names[name], group, work)
+    return out[row.ravel()]
 
 
 def messages(graph: Graph, costs: Costs) -> list[Message]:

@@ -38,12 +38,13 @@ def is_fake(path: Path) -> bool:
 def of_fake(path: Path) -> dict[str, float]:
     """Costs of FSDP2's units and of distributed tensors, from a step of both."""
     read, text = trace.read(path)
+    file = orjson.loads(text)
     spans = [
         (e["ts"] * 1e3, (e["ts"] + e["dur"]) * 1e3)
-        for e in orjson.loads(text)["traceEvents"]
+        for e in file["traceEvents"]
         if str(e.get("name")).startswith("FSDP::") and e.get("ph") == "X"
     ]
-    base = int(orjson.loads(text).get("baseTimeNanoseconds", 0))
+    base = int(file.get("baseTimeNanoseconds", 0))
     starts, ends = np.array(spans, np.float64).T + base
     low, high = int(read.start.min()), int(read.end.max())
     of = pieces(read.start - low, read.end - low, 0, high - low)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
 
 from sim import config
@@ -133,25 +133,12 @@ def one_by_one(graph: Graph) -> Graph:
 
 def _order(graph: Graph) -> np.ndarray[Any, np.dtype[np.int64]]:
     """All ops such that each comes behind what it waits for, else by index."""
-    later = [owners(graph.wait_start)]
-    earlier = [graph.wait_on.astype(np.int64)]
+    of: nx.DiGraph[int] = nx.DiGraph()
+    of.add_nodes_from(range(len(graph)))
+    of.add_edges_from(zip(graph.wait_on.tolist(), owners(graph.wait_start).tolist(), strict=True))
     for _, _, ops in graph.by_stream():
-        later.append(ops[1:])
-        earlier.append(ops[:-1])
-    needs = np.bincount(np.concatenate(later), minlength=len(graph)).tolist()
-    after: list[list[int]] = [[] for _ in range(len(graph))]
-    for a, b in zip(np.concatenate(later).tolist(), np.concatenate(earlier).tolist(), strict=True):
-        after[b].append(a)
-    ready = [i for i, n in enumerate(needs) if not n]
-    out = []
-    while ready:
-        i = heapq.heappop(ready)
-        out.append(i)
-        for a in after[i]:
-            needs[a] -= 1
-            if not needs[a]:
-                heapq.heappush(ready, a)
-    return np.array(out, np.int64)
+        nx.add_path(of, ops.tolist())
+    return np.array([*nx.lexicographical_topological_sort(of)], np.int64)
 
 
 def mode_of(name: str) -> str:

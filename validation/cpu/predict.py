@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from sim.analysis.intervals import Intervals, union, within
 from sim.engine import simulate
-from sim.graph import Graph
+from sim.graph import Floats, Graph
 from sim.timeline import Timeline
 from validation.cpu.cores import Message, shared
 from validation.cpu.costs import Costs, kernel_seconds, messages
@@ -38,30 +39,50 @@ class Prediction(NamedTuple):
     exposed_high: float
 
 
-def step(graph: Graph, costs: Costs, mode: str, seed: int | None = None) -> Timeline:
-    """The step of a graph of :mod:`validation.cpu.job` with mean costs, or with drawn ones."""
-    kernels, sent = kernel_seconds(graph, costs, mode), messages(graph, costs)
-    if seed is not None:
-        draw = np.random.default_rng(seed)
-        ranks = costs.rank_spread.get(blocks(mode), (1.0,))
-        rank = draw.choice(ranks, int(graph.rank.max()) + 1)
-        kernels = kernels * draw.choice(costs.spread, len(kernels)) * rank[graph.rank]
-        times = draw.choice(costs.message_spread, len(sent)).tolist()
-        sent = [Message(m.latency * x, m.busy * x) for m, x in zip(sent, times, strict=True)]
-    ran = simulate(*shared(graph, kernels, sent, costs.cores))
-    return Timeline(graph, ran.start, ran.end)
+class Priced(NamedTuple):
+    """A graph, and what its kernels and collectives take in the mean."""
+
+    graph: Graph
+    kernels: Floats
+    messages: Sequence[Message]
+
+
+def priced(graph: Graph, costs: Costs, mode: str) -> Priced:
+    """A graph of :mod:`validation.cpu.job` with mean costs."""
+    return Priced(graph, kernel_seconds(graph, costs, mode), messages(graph, costs))
+
+
+def step(graph: Graph, costs: Costs, mode: str) -> Timeline:
+    """Its step with mean costs."""
+    return _run(priced(graph, costs, mode), costs.cores)
 
 
 def predict(graph: Graph, costs: Costs, mode: str, draws: int = DRAWS, seed: int = 0) -> Prediction:
     """Simulate with means once, and with seeded draws of every cost ``draws`` times."""
-    middle = step(graph, costs, mode)
+    mean = priced(graph, costs, mode)
+    middle = _run(mean, costs.cores)
     seeds = np.random.SeedSequence(seed).generate_state(draws).tolist()
-    drawn = [step(graph, costs, mode, one) for one in seeds] or [middle]
+    drawn = [_run(_drawn(mean, costs, mode, one), costs.cores) for one in seeds] or [middle]
     seconds = [float(one.end.max()) for one in drawn]
     exposed = [float(np.mean([row.exposed_s for row in figures(one)])) for one in drawn]
     low, median, high = np.quantile(seconds, [0.05, 0.5, 0.95]).tolist()
     least, usual, most = np.quantile(exposed, [0.05, 0.5, 0.95]).tolist()
     return Prediction(middle, median, low, high, usual, least, most)
+
+
+def _drawn(mean: Priced, costs: Costs, mode: str, seed: int) -> Priced:
+    draw, graph = np.random.default_rng(seed), mean.graph
+    ranks = costs.rank_spread.get(blocks(mode), (1.0,))
+    rank = draw.choice(ranks, int(graph.rank.max()) + 1)
+    kernels = mean.kernels * draw.choice(costs.spread, len(mean.kernels)) * rank[graph.rank]
+    times = draw.choice(costs.message_spread, len(mean.messages)).tolist()
+    pairs = zip(mean.messages, times, strict=True)
+    return Priced(graph, kernels, [Message(m.latency * x, m.busy * x) for m, x in pairs])
+
+
+def _run(of: Priced, cores: int) -> Timeline:
+    ran = simulate(*shared(*of, cores))
+    return Timeline(of.graph, ran.start, ran.end)
 
 
 def figures(timeline: Timeline) -> list[RankFigures]:
