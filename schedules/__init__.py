@@ -28,6 +28,7 @@ from contextlib import nullcontext
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from schedules._input_error import InputError
 from schedules._outside import function as outside
 from schedules._outside import is_path, said
 from schedules._outside import module as outside_module
@@ -109,7 +110,7 @@ def names() -> list[str]:
 def load(name: str) -> Callable[..., Plan]:
     """The schedule of that name: a function of (ranks, microbatches, ...).
 
-    Raises ValueError, naming those there are, when there is none of that name, and in one sentence
+    Raises InputError, naming those there are, when there is none of that name, and in one sentence
     for a file that is no schedule.
     """
     if is_path(name):
@@ -177,17 +178,17 @@ def staleness(name: str, ranks: int, batch: int | None = None) -> list[int]:
 
 
 def check(name: str, ranks: int, microbatches: int, **given: float | None) -> None:
-    """Raise ValueError, in one sentence, for a shape that the schedule cannot run."""
+    """Raise InputError, in one sentence, for a shape that the schedule cannot run."""
     for what, value in {"ranks": ranks, "microbatches": microbatches, **given}.items():
         if not isinstance(value, bool | None) and value < 1:
-            raise ValueError(f"{what} = {value} must be at least 1")
+            raise InputError(f"{what} = {value} must be at least 1")
         if what in given and value is not None and what not in options(name):
-            raise ValueError(f"the schedule {name} has no {what}; leave it out")
+            raise InputError(f"the schedule {name} has no {what}; leave it out")
     if ranks > MOST_RANKS:
-        raise ValueError(f"ranks = {ranks:,} must be at most {MOST_RANKS:,}")
+        raise InputError(f"ranks = {ranks:,} must be at most {MOST_RANKS:,}")
     chunks = stages_per_rank(name, int(given.get("chunks") or 0) or None)
     if ranks * microbatches * chunks > MOST_STEPS:
-        raise ValueError(
+        raise InputError(
             f"ranks x microbatches x chunks = {ranks} x {microbatches} x {chunks} must be "
             f"at most {MOST_STEPS:,}"
         )
@@ -203,18 +204,18 @@ def stage_rank(plan: Plan) -> dict[int, int]:
     >>> stage_rank(load("interleaved_1f1b")(2, 2))
     {0: 0, 1: 1, 2: 0, 3: 1}
 
-    Raises ValueError when two ranks run the same stage.
+    Raises InputError when two ranks run the same stage.
     """
     owner: dict[int, int] = {}
     for rank, steps in enumerate(flat(plan)):
         for stage in sorted({step.stage for step in steps}):
             if owner.setdefault(stage, rank) != rank:
-                raise ValueError(f"stage {stage} is run by rank {owner[stage]} and by rank {rank}")
+                raise InputError(f"stage {stage} is run by rank {owner[stage]} and by rank {rank}")
     return dict(sorted(owner.items()))
 
 
 def require_legal(plan: Plan, policy: str = "direction", pair: str = "serial") -> None:
-    """Raise ValueError, in one sentence, for a plan that cannot run.
+    """Raise InputError, in one sentence, for a plan that cannot run.
 
     Each stage runs each microbatch once, forward and backward (B, or I and then W), on one rank;
     what a step needs is run before it; and no rank waits for ever when ranks exchange messages by
@@ -235,7 +236,7 @@ def _module(name: str) -> ModuleType:
         return outside_module(name, "the schedule")
     if name == "from_csv" or name in names():
         return importlib.import_module(f"schedules.{name}")
-    raise ValueError(f"{unknown(name)}, or a file of your own, ./NAME.py")
+    raise InputError(f"{unknown(name)}, or a file of your own, ./NAME.py")
 
 
 def unknown(name: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from schedules import Pair, Plan, Step
+from schedules._input_error import InputError
 
 _STEP = re.compile(r"(\d{1,9})([FBIW])(\d{1,9})", re.ASCII)
 _MOVE = re.compile(r"(\d{1,9})(SEND|RECV)_([FB])(\d{1,9})", re.ASCII)
@@ -53,7 +54,7 @@ def parse(text: str) -> Rows:
     >>> [[str(action) for action in row] for row in parse("0F0,0SEND_F0,,0B0\r\n1RECV_F0,1F0,1B0")]
     [['0F0', '0SEND_F0', '0B0'], ['1RECV_F0', '1F0', '1B0']]
 
-    Raises ValueError, in one sentence, for a cell that is none of this.
+    Raises InputError, in one sentence, for a cell that is none of this.
     """
     return [
         [
@@ -76,7 +77,7 @@ def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
     except csv.Error as error:
         open_quote = str(error) == "unexpected end of data"
         said = "a quote is opened and not closed" if open_quote else str(error)
-        raise ValueError(f"line {begin + 1}: this is no CSV: {said}") from None
+        raise InputError(f"line {begin + 1}: this is no CSV: {said}") from None
 
 
 def plan_of(rows: Rows) -> Plan:
@@ -94,7 +95,7 @@ def _action(cell: str, where: str) -> Step | Pair | Move | None:
         return Move(int(stage), end, kind, int(microbatch))
     if found := _PAIR.fullmatch(cell):
         return _pair([_STEP.fullmatch(member.strip()) for member in found.groups()], cell, where)
-    raise ValueError(
+    raise InputError(
         f"{where}: {cell!r} is no step; one is written as 2F0, 2B0, 2I0, 2W0, 2SEND_F0 or "
         "(0F7;7B3)OVERLAP_F_B"
     )
@@ -107,7 +108,7 @@ def _step(stage: str, kind: str, microbatch: str) -> Step:
 def _pair(found: list[re.Match[str] | None], cell: str, where: str) -> Pair:
     steps = [_step(*member.groups()) for member in found if member]
     if [step.kind for step in steps] != ["F", "B"]:
-        raise ValueError(
+        raise InputError(
             f"{where}: {cell!r} overlaps something else than a forward and a whole backward, "
             "as (0F7;7B3)OVERLAP_F_B does"
         )

@@ -11,6 +11,7 @@ from itertools import accumulate, product
 from math import gcd
 
 from schedules import Plan, Step
+from schedules._input_error import InputError
 from schedules._times import Given, Times, exact
 from schedules._timing import longest_span
 from schedules._zero_bubble import zero_bubble
@@ -24,18 +25,18 @@ Row = tuple[dict[object, float], float]  # sum of coefficient · variable ≤ bo
 def best_order(ranks: int, microbatches: int, limit: float, times: Given) -> Plan:
     """The order with the least longest own span, at most ``limit`` activations on a rank.
 
-    Raises ValueError for more ranks or microbatches than can be solved, for times of zero, and when
+    Raises InputError for more ranks or microbatches than can be solved, for times of zero, and when
     the solver has not proved its answer in two minutes.
     """
     if ranks > RANKS or microbatches > MICROBATCHES:
-        raise ValueError(
+        raise InputError(
             f"the exact order is found for up to {RANKS} ranks and {MICROBATCHES} microbatches, "
             f"not {ranks} and {microbatches}; leave exact out"
         )
     start = zero_bubble(ranks, microbatches, limit, times)
     small = _smallest(exact(times, ranks))
     if not min(*small.forward, *small.inputs, *small.weights) > 0:
-        raise ValueError("the exact order needs F, I and W above zero; leave exact out")
+        raise InputError("the exact order needs F, I and W above zero; leave exact out")
     most = longest_span(start, *small)
     least = _least(microbatches, limit, small)
     if most <= least:
@@ -157,7 +158,7 @@ class _Program:
             options={"time_limit": SECONDS},
         )
         if answer.status != 0:
-            raise ValueError(
+            raise InputError(
                 f"the exact order was not proved within {SECONDS:.0f} s; leave exact out"
             )
         middle = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from schedules import Plan, Step
+from schedules._input_error import InputError
 from schedules._places import Chains, Place, chains_of
 from schedules._waits import no_deadlock
 
@@ -15,9 +16,9 @@ PAIRS = ("serial", "fused")
 def check_plan(plan: Plan, policy: str = "direction", pair: str = "serial") -> None:
     """See :func:`schedules.require_legal`."""
     if policy not in POLICIES:
-        raise ValueError(f"no policy {policy!r}; there are {', '.join(POLICIES)}")
+        raise InputError(f"no policy {policy!r}; there are {', '.join(POLICIES)}")
     if pair not in PAIRS:
-        raise ValueError(f"no way {pair!r} to run a pair; there are {', '.join(PAIRS)}")
+        raise InputError(f"no way {pair!r} to run a pair; there are {', '.join(PAIRS)}")
     chains = chains_of(plan)
     _numbered(chains)
     for (stage, m), places in chains.items():
@@ -31,10 +32,10 @@ def _goes_on(plan: Plan, chains: Chains, batched: bool, fused: bool) -> None:
     """No rank waits for ever; if only batched exchanges make it, that is said."""
     try:
         no_deadlock(plan, chains, batched, fused)
-    except ValueError as error:
+    except InputError as error:
         if batched:
             no_deadlock(plan, chains, False, fused)
-            raise ValueError(f'{error}; p2p = "direction" runs it') from None
+            raise InputError(f'{error}; p2p = "direction" runs it') from None
         raise
 
 
@@ -45,7 +46,7 @@ def _numbered(chains: Chains) -> None:
         missing = next(n for n in range(len(numbers) + 1) if n not in numbers)
         if missing < max(numbers):
             chain = next(chain for chain in chains if chain[k] == max(numbers))
-            raise ValueError(
+            raise InputError(
                 f"{_first(chain, chains)}, but no rank runs {'stage' if k == 0 else 'microbatch'} "
                 f"{missing}; {what} are numbered from 0 without gaps"
             )
@@ -53,7 +54,7 @@ def _numbered(chains: Chains) -> None:
         for m in sorted(microbatches):
             if (stage, m) not in chains:
                 chain = next(chain for chain in chains if chain[0] == stage)
-                raise ValueError(
+                raise InputError(
                     f"{_first(chain, chains)}, but no rank runs {Step(stage, 'F', m)}; "
                     "every stage runs every microbatch"
                 )
@@ -77,23 +78,23 @@ def _explain(steps: dict[str, Step], places: dict[str, Place]) -> None:
     here = f"{places[kinds[-1]]}: {last}"
     backward = f"{steps['B']}, or {steps['I']} and {steps['W']},"
     if "F" not in kinds:
-        raise ValueError(f"{here} has no forward; {steps['F']} must come before it")
+        raise InputError(f"{here} has no forward; {steps['F']} must come before it")
     if kinds == "F":
-        raise ValueError(f"{here} has no backward; {backward} must follow it")
+        raise InputError(f"{here} has no backward; {backward} must follow it")
     if kinds not in ("FB", "FIW"):
         if "B" in kinds:
-            raise ValueError(
+            raise InputError(
                 f"{here} is run beside {steps['B']}, {places['B']}; B is I and W at once"
             )
-        raise ValueError(f"{here} is half a backward; {backward} must be run")
+        raise InputError(f"{here} is half a backward; {backward} must be run")
     for before, after in pairwise(kinds):
         one, other = places[before], places[after]
         if one.rank != other.rank:
-            raise ValueError(
+            raise InputError(
                 f"{other}: {steps[after]} is on another rank than {steps[before]}, {one}"
             )
         if one.position > other.position:
-            raise ValueError(
+            raise InputError(
                 f"{other}: {steps[after]} needs {steps[before]}, which comes later, {one}"
             )
 
@@ -108,7 +109,7 @@ def _one_rank_each(chains: Chains, ranks: int) -> None:
     for stage, own in owners.items():
         if len(own) > 1:
             first, second = sorted(own)[:2]
-            raise ValueError(
+            raise InputError(
                 f"{_first(own[second], chains)} is of stage {stage}, which rank {first} runs too, "
                 f"as in {_first(own[first], chains)}; a stage is on one rank"
             )

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from schedules import Pair, Step, members
 from schedules._csv import Move, Rows
 from schedules._deadlock import Graph, sentence
+from schedules._input_error import InputError
 
 Stream = tuple[int, ...]  # sender and receiver, or the two ranks of a pair, ascending
 At = dict[Step | Move, tuple[int, int]]  # rank and position
 
 
 def check_messages(rows: Rows, policy: str = "direction") -> None:
-    """Raise ValueError, in one sentence, for messages that do not fit their steps or each other.
+    """Raise InputError, in one sentence, for messages that do not fit their steps or each other.
 
     ``policy``: which messages share a stream, those of a pair of ranks or of one direction of it
     (see :func:`schedules.require_legal`). A send or receive is begun where it stands, behind all
@@ -21,7 +22,7 @@ def check_messages(rows: Rows, policy: str = "direction") -> None:
     streams. So both ends of a stream must take its messages in one order.
     """
     if policy not in ("direction", "pair"):
-        raise ValueError(
+        raise InputError(
             f"sends and receives one by one are not {policy!r}; policy direction or pair"
         )
     at = _places(rows)
@@ -35,7 +36,7 @@ def check_messages(rows: Rows, policy: str = "direction") -> None:
         _agree(stream, streams[stream], at, policy)
     graph, where = _waits(rows, at)
     if found := sentence(graph, lambda node: _where(rows, *where[node])):
-        raise ValueError(found)
+        raise InputError(found)
 
 
 def _places(rows: Rows) -> At:
@@ -44,7 +45,7 @@ def _places(rows: Rows) -> At:
         for position, action in enumerate(row):
             for part in (action,) if isinstance(action, Move) else members(action):
                 if part in at:
-                    raise ValueError(
+                    raise InputError(
                         f"{_where(rows, rank, position)} is there twice, "
                         f"first at position {at[part][1]} of rank {at[part][0]}"
                     )
@@ -66,14 +67,14 @@ def _has_two_ends(move: Move, place: tuple[int, int], at: At) -> None:
     here = f"rank {place[0]}, position {place[1]}: {move}"
     step = _step(move, at)
     if step is None or at[step][0] != place[0]:
-        raise ValueError(f"{here} belongs to no step of this rank")
+        raise InputError(f"{here} belongs to no step of this rank")
     if move.other not in at:
-        raise ValueError(f"{here} has no other end; no rank has {move.other}")
+        raise InputError(f"{here} has no other end; no rank has {move.other}")
     if at[move.other][0] == place[0]:
-        raise ValueError(f"{here} stays on its rank, where no message is needed")
+        raise InputError(f"{here} stays on its rank, where no message is needed")
     if (at[step][1] < place[1]) != (move.end == "SEND"):
         wrong = "before" if move.end == "SEND" else "after"
-        raise ValueError(f"{here} comes {wrong} its step {step}, position {at[step][1]}")
+        raise InputError(f"{here} comes {wrong} its step {step}, position {at[step][1]}")
 
 
 def _has_its_input(step: Step, place: tuple[int, int], at: At) -> None:
@@ -82,7 +83,7 @@ def _has_its_input(step: Step, place: tuple[int, int], at: At) -> None:
     (receive,) = _received(step)
     source = _step(receive.other, at)
     if source and at[source][0] != place[0] and receive not in at:
-        raise ValueError(
+        raise InputError(
             f"rank {place[0]}, position {place[1]}: {step} needs {receive} before it, "
             "and the rank has none"
         )
@@ -104,7 +105,7 @@ def _agree(stream: Stream, ends: tuple[list[Move], list[Move]], at: At, policy: 
     for index, (one, other) in enumerate(zip(*ends, strict=True)):
         if one.other != other:
             arrow = " and " if policy == "pair" else " → "
-            raise ValueError(
+            raise InputError(
                 f"ranks {stream[0]}{arrow}{stream[1]}, message {index} of their stream "
                 f"(p2p {policy}): rank {stream[0]}, position {at[one][1]}: {one} stands against "
                 f"rank {stream[1]}, position {at[other][1]}: {other}; "

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from schedules._input_error import InputError
 from schedules._text import read_text
 
 MOST_LETTERS = 300  # of what an exception says
@@ -31,13 +32,13 @@ def is_path(name: str) -> bool:
 def module(path: str | Path, what: str) -> ModuleType:
     """The file, run as a module; the same one as long as its text is the same.
 
-    Raises ValueError, in one sentence that calls it ``what``, when it cannot be read or run, or
+    Raises InputError, in one sentence that calls it ``what``, when it cannot be read or run, or
     defines no function of its own name.
     """
     made = _run(str(path), read_text(Path(path), f"{what} "), what)
     name = Path(path).stem
     if not callable(getattr(made, name, None)):
-        raise ValueError(f"{path} defines no function {name}; {what} is the function of that name")
+        raise InputError(f"{path} defines no function {name}; {what} is the function of that name")
     return made
 
 
@@ -60,9 +61,9 @@ def said(path: str | Path) -> Iterator[None]:
         yield
     except (Exception, SystemExit) as error:
         text = " ".join(str(error).split())[:MOST_LETTERS]
-        kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
+        kind = "" if type(error) in (ValueError, InputError) else f"{type(error).__name__}: "
         line = _line(error, str(path))
-        raise ValueError(f"{path}{f', line {line}' if line else ''}: {kind}{text}") from None
+        raise InputError(f"{path}{f', line {line}' if line else ''}: {kind}{text}") from None
 
 
 @functools.lru_cache(maxsize=64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from schedules import Pair, Plan, members
+from schedules._input_error import InputError
 
 
 class Place(NamedTuple):
@@ -26,26 +27,26 @@ def chains_of(plan: Plan) -> Chains:
     chains: Chains = {}
     for rank, items in enumerate(plan):
         if not items:
-            raise ValueError(f"rank {rank} runs no step; each needs a stage of its own")
+            raise InputError(f"rank {rank} runs no step; each needs a stage of its own")
         for position, item in enumerate(items):
             here = Place(rank, position)
             if isinstance(item, Pair):
                 _overlap(item, here)
             for step in members(item):
                 if step.kind not in ("F", "B", "I", "W") or step.stage < 0 or step.microbatch < 0:
-                    raise ValueError(f"{here}: {step} is no step; one is 2F0, 2B0, 2I0 or 2W0")
+                    raise InputError(f"{here}: {step} is no step; one is 2F0, 2B0, 2I0 or 2W0")
                 places = chains.setdefault((step.stage, step.microbatch), {})
                 if step.kind in places:
-                    raise ValueError(f"{here}: {step} is already run at {places[step.kind]}")
+                    raise InputError(f"{here}: {step} is already run at {places[step.kind]}")
                 places[step.kind] = here
     if not chains:
-        raise ValueError("the plan has no ranks")
+        raise InputError("the plan has no ranks")
     return chains
 
 
 def _overlap(pair: Pair, here: Place) -> None:
     forward, backward = pair
     if (forward.kind, backward.kind) != ("F", "B"):
-        raise ValueError(f"{here}: {pair} is no forward and whole backward")
+        raise InputError(f"{here}: {pair} is no forward and whole backward")
     if forward._replace(kind="B") == backward:
-        raise ValueError(f"{here}: {pair} overlaps a backward with the forward that it needs")
+        raise InputError(f"{here}: {pair} overlaps a backward with the forward that it needs")

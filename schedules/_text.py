@@ -6,6 +6,8 @@ import os
 import stat
 from pathlib import Path
 
+from schedules._input_error import InputError
+
 MOST_BYTES = 4 * 2**20
 """No recipe, topology or config.json is longer."""
 
@@ -13,23 +15,23 @@ MOST_BYTES = 4 * 2**20
 def read_text(path: Path, what: str = "", most: int = MOST_BYTES) -> str:
     """The text of a file, without the mark that some editors put before it.
 
-    Raises ValueError, calling it ``what``, when it cannot be read, is a pipe or a device, has more
+    Raises InputError, calling it ``what``, when it cannot be read, is a pipe or a device, has more
     than ``most`` bytes or is not UTF-8.
     """
     try:
         found = _bytes(path, most + 1)
     except OSError as error:
-        raise ValueError(f"cannot read {what}{path}: {error.strerror}") from None
+        raise InputError(f"cannot read {what}{path}: {error.strerror}") from None
     except ValueError:  # a character that no path can have
-        raise ValueError(f"cannot read {what}{str(path)!r}: no path is written so") from None
+        raise InputError(f"cannot read {what}{str(path)!r}: no path is written so") from None
     if found is None:
-        raise ValueError(f"cannot read {what}{path}: it is a pipe or a device, not a file")
+        raise InputError(f"cannot read {what}{path}: it is a pipe or a device, not a file")
     if len(found) > most:
-        raise ValueError(f"cannot read {what}{path}: it is longer than {most:,} bytes")
+        raise InputError(f"cannot read {what}{path}: it is longer than {most:,} bytes")
     try:
         return found.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError(f"cannot read {what}{path}: it is not text in UTF-8") from None
+        raise InputError(f"cannot read {what}{path}: it is not text in UTF-8") from None
 
 
 def _bytes(path: Path, most: int) -> bytes | None:

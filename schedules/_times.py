@@ -8,6 +8,8 @@ from math import lcm
 from statistics import fmean
 from typing import NamedTuple
 
+from schedules._input_error import InputError
+
 Seconds = float | Sequence[float]
 """Of every stage, or of each, first to last."""
 
@@ -30,12 +32,12 @@ def of_each(kind: str, seconds: Seconds, stages: int) -> list[float]:
     >>> of_each("F", 5.0, 2), of_each("F", [5.0, 6.0], 2)
     ([5.0, 5.0], [5.0, 6.0])
 
-    Raises ValueError, in one sentence, for another count of numbers than of stages.
+    Raises InputError, in one sentence, for another count of numbers than of stages.
     """
     if not isinstance(seconds, Sequence):
         return [seconds] * stages
     if len(seconds) != stages:
-        raise ValueError(
+        raise InputError(
             f"{kind} has {len(seconds)} times for {stages} stages; give one for all, "
             f"or one for each stage"
         )
@@ -59,11 +61,11 @@ def whole(*times: float) -> list[int]:
     >>> whole(1.0, 1.1, 0.25)
     [20, 22, 5]
 
-    Raises ValueError for a time that is negative or not finite.
+    Raises InputError for a time that is negative or not finite.
     """
     for time in times:
         if not 0 <= time < float("inf"):
-            raise ValueError(f"a time of {time} s cannot be scheduled; give one from 0 up")
+            raise InputError(f"a time of {time} s cannot be scheduled; give one from 0 up")
     parts = [Fraction(repr(float(time))) for time in times]
     unit = lcm(*(part.denominator for part in parts))
     return [int(part * unit) for part in parts]
@@ -95,7 +97,7 @@ def exact(given: Given, stages: int) -> Times:
     >>> exact((1.0, [1.1, 1.2], 0.25, 0.0), 2)
     Times(forward=[20, 20], inputs=[22, 24], weights=[5, 5], hop=0)
 
-    Raises ValueError for another count of times, and for one that is negative or not finite.
+    Raises InputError for another count of times, and for one that is negative or not finite.
     """
     kinds = [of_each(kind, time, stages) for kind, time in zip("FIW", given[:3], strict=True)]
     *numbers, hop = whole(*(time for each in kinds for time in each), given[3])

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from schedules import Plan, flat, members, stage_rank
+from schedules._input_error import InputError
 from schedules._times import Given, Seconds, is_even, mean, of_each, of_stage
 
 _Output = tuple[int, bool, int]  # stage, whether of a forward, microbatch
@@ -26,7 +27,7 @@ def ends(
     >>> ends([[Step(0, "F", 0), Step(0, "B", 0)], [Step(1, "F", 0), Step(1, "B", 0)]], 5, 4, 3)
     [[5, 24], [10, 17]]
 
-    Raises ValueError when steps wait for each other in a circle, and for another count of times
+    Raises InputError when steps wait for each other in a circle, and for another count of times
     than of stages.
     """
     rank_of = stage_rank(plan)
@@ -55,7 +56,7 @@ def ends(
                 if made in blocked:
                     ready.append(blocked.pop(made))
     if [len(times) for times in out] != [len(own) for own in steps]:
-        raise ValueError("steps of the plan wait for each other in a circle")
+        raise InputError("steps of the plan wait for each other in a circle")
     return out
 
 

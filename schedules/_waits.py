@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from schedules import Pair, Plan, Step, members
 from schedules._deadlock import Graph, sentence
+from schedules._input_error import InputError
 from schedules._places import Chains, Place
 
 Unit = tuple[int, tuple[Step, ...]]  # a position, and what is run there without a pause
@@ -13,7 +14,7 @@ Edge = tuple[int, int]  # a node of the graph, and one that it waits for
 
 
 def no_deadlock(plan: Plan, chains: Chains, batched: bool, fused: bool) -> None:
-    """Raise ValueError for ranks that wait for each other for ever.
+    """Raise InputError for ranks that wait for each other for ever.
 
     A stream of its own per peer carries messages in an order in which they can be made, beside the
     steps, so it holds none of them up. A batched exchange does: it stands between two steps and
@@ -38,7 +39,7 @@ def no_deadlock(plan: Plan, chains: Chains, batched: bool, fused: bool) -> None:
         return _name(rank, units[rank], at, number >= steps_only)
 
     if found := sentence(graph, name):
-        raise ValueError(found)
+        raise InputError(found)
 
 
 def _name(rank: int, units: Sequence[Unit], at: int, exchange: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from schedules import Pair, Plan, Step, flat, members
+from schedules._input_error import InputError
 
 
 def require_plan(found: object, name: str, ranks: int, stages: int, microbatches: int) -> Plan:
@@ -11,15 +12,15 @@ def require_plan(found: object, name: str, ranks: int, stages: int, microbatches
     Whether it can run is another question, of :func:`schedules.require_legal`.
     """
     if not isinstance(found, list) or not all(isinstance(steps, list) for steps in found):
-        raise ValueError(
+        raise InputError(
             f"{name} returns {_of(found)}; a plan is a list with a list of steps for each rank"
         )
     if len(found) != ranks:
-        raise ValueError(f"{name} returns {len(found)} lists of steps; there are {ranks} ranks")
+        raise InputError(f"{name} returns {len(found)} lists of steps; there are {ranks} ranks")
     for rank, steps in enumerate(found):
         for position, item in enumerate(steps):
             if not (isinstance(item, Step | Pair) and all(map(_is_step, members(item)))):
-                raise ValueError(
+                raise InputError(
                     f"{name} returns {str(item)[:80]!r} at rank {rank}, position {position}; a "
                     'step is Step(stage, kind, microbatch), such as Step(0, "F", 0), of kind '
                     "F, B, I or W"
@@ -29,7 +30,7 @@ def require_plan(found: object, name: str, ranks: int, stages: int, microbatches
     for what, k, wanted in (("stages", 0, stages), ("microbatches", 2, microbatches)):
         there = len({step[k] for step in steps})
         if there != wanted:
-            raise ValueError(f"{name} returns {there} {what}; there are {wanted} to run")
+            raise InputError(f"{name} returns {there} {what}; there are {wanted} to run")
     return plan
 
 

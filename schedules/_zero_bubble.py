@@ -10,16 +10,17 @@ from itertools import product
 
 from schedules import Plan
 from schedules._draft import Draft, Line, StuckError, counts
+from schedules._input_error import InputError
 from schedules._times import Given, exact
 
 
 def zero_bubble(ranks: int, microbatches: int, limit: float, times: Given) -> Plan:
     """The best of eight orders for (F, I, W, p2p), of sixteen where some ranks have more to do.
 
-    A rank holds at most ``limit`` activations. Raises ValueError when that is below one.
+    A rank holds at most ``limit`` activations. Raises InputError when that is below one.
     """
     if not limit >= 1:
-        raise ValueError(f"memory = {limit} stage activations hold no microbatch; give at least 1")
+        raise InputError(f"memory = {limit} stage activations hold no microbatch; give at least 1")
     seconds, best = exact(times, ranks), None
     starts = counts(range(ranks), microbatches, seconds)
     for counted, choices in product(starts, product([True, False], repeat=3)):
@@ -31,7 +32,7 @@ def zero_bubble(ranks: int, microbatches: int, limit: float, times: Given) -> Pl
         if best is None or draft.span() < best.span():
             best = draft
     if best is None:
-        raise ValueError(f"no order was found in memory = {limit} stage activations; give more")
+        raise InputError(f"no order was found in memory = {limit} stage activations; give more")
     return best.plan
 
 

@@ -7,6 +7,7 @@ Forwards of one direction overlap with backwards of the other (:class:`schedules
 
 from schedules import Plan
 from schedules._dualpipe import order
+from schedules._input_error import InputError
 
 
 def dualpipe(ranks: int, microbatches: int) -> Plan:
@@ -28,10 +29,10 @@ def dualpipe(ranks: int, microbatches: int) -> Plan:
 def check(ranks: int, microbatches: int) -> None:
     """Refuse what has no two equal directions, or too few microbatches to fill them."""
     if ranks % 2:
-        raise ValueError(f"dualpipe needs an even number of ranks; {ranks + 1} would do")
+        raise InputError(f"dualpipe needs an even number of ranks; {ranks + 1} would do")
     if microbatches % 2 or microbatches < 2 * ranks:
         near = max(2 * ranks, microbatches + 1)
-        raise ValueError(
+        raise InputError(
             f"dualpipe needs an even number of microbatches, at least two per rank; "
             f"{microbatches} on {ranks} ranks are not, {near} would do"
         )
@@ -58,7 +59,7 @@ def bubble(
         late = max(0.0, I - W) + max(0.0, F - I - W)
         return places * (F + late) + max(0.0, places * (I - F) - F)
     if F != I:
-        raise ValueError(f"no closed form for fused pairs where F = {F} and I = {I} differ")
+        raise InputError(f"no closed form for fused pairs where F = {F} and I = {I} differ")
     return places * ((F + I + W if FB is None else FB) - W + max(0.0, I - W))
 
 

@@ -7,6 +7,7 @@ holds stages r and 2 p - 1 - r: the way down the ranks and the way back play the
 from schedules import Plan
 from schedules import dualpipe as both_ways
 from schedules._dualpipe import order
+from schedules._input_error import InputError
 
 STAGES_PER_RANK = 2
 
@@ -27,7 +28,7 @@ def dualpipe_v(ranks: int, microbatches: int) -> Plan:
 def check(ranks: int, microbatches: int) -> None:
     """Refuse too few microbatches to fill both ways."""
     if microbatches < 2 * ranks:
-        raise ValueError(
+        raise InputError(
             f"dualpipe_v needs at least two microbatches per rank; "
             f"{microbatches} on {ranks} ranks are too few, {2 * ranks} would do"
         )

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from schedules import Plan, flat
 from schedules._csv import Move, Rows, parse, plan_of
+from schedules._input_error import InputError
 from schedules._legality import check_plan
 from schedules._messages import check_messages
 from schedules._text import read_text
@@ -31,7 +32,7 @@ def from_csv(path: str | Path, policy: str = "direction") -> Plan:
     Messages in the file are checked and left out: the streams of ``policy`` carry them. So are
     empty cells, and UNSHARD, RESHARD and REDUCE_GRAD, which are FSDP's.
 
-    Raises ValueError, in one sentence, for what is no order, or one that cannot run.
+    Raises InputError, in one sentence, for what is no order, or one that cannot run.
     """
     text = _text(path)
     with _named(path):
@@ -46,7 +47,7 @@ def from_csv(path: str | Path, policy: str = "direction") -> Plan:
 def file_shape(path: str | Path) -> Shape:
     """The shape of the order in a file, of which only the cells are checked.
 
-    Raises ValueError, in one sentence, for what has no steps to count.
+    Raises InputError, in one sentence, for what has no steps to count.
     """
     text = _text(path)
     with _named(path):
@@ -60,11 +61,11 @@ def shape(plan: Plan) -> Shape:
     >>> shape(load("interleaved_1f1b")(2, 4))
     Shape(ranks=2, stages=4, microbatches=4)
 
-    Raises ValueError when there are none.
+    Raises InputError when there are none.
     """
     steps = [step for row in flat(plan) for step in row]
     if not steps:
-        raise ValueError("the plan has no ranks")
+        raise InputError("the plan has no ranks")
     stages, microbatches = ({step[k] for step in steps} for k in (0, 2))
     return Shape(len(plan), len(stages), len(microbatches))
 
@@ -72,7 +73,7 @@ def shape(plan: Plan) -> Shape:
 def _rows(text: str) -> Rows:
     rows = parse(text)
     if not any(plan_of(rows)):
-        raise ValueError("the file has no steps")
+        raise InputError("the file has no steps")
     return rows
 
 
@@ -85,5 +86,5 @@ def _named(path: str | Path) -> Iterator[None]:
     """Refusals begin with the file that they are about."""
     try:
         yield
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None

@@ -10,6 +10,7 @@ of a pair runs beside the kernels of the other.
 from collections.abc import Iterator
 
 from schedules import Pair, Plan, Step
+from schedules._input_error import InputError
 
 
 def interleaved_1f1b(
@@ -58,14 +59,14 @@ def _group(ranks: int, microbatches: int, group: int | None) -> int:
     rounds = max(1, microbatches // ranks)  # torch: as many groups, all of one size
     torchs = None if microbatches % rounds else microbatches // rounds
     if group is None and torchs is None:
-        raise ValueError(
+        raise InputError(
             f"{microbatches} microbatches do not make whole groups of {ranks}, one per rank; "
             f"{rounds * ranks} or {(rounds + 1) * ranks} would, or group = {microbatches}"
         )
     group = group or torchs or microbatches
     rest = microbatches % group
     if group != torchs and not (ranks <= group <= microbatches and (rest == 0 or rest >= ranks)):
-        raise ValueError(
+        raise InputError(
             f"a microbatch group of {group} does not suit {microbatches} microbatches on {ranks} "
             f"ranks; it must lie between the two and leave no rest, or one of at least {ranks}"
         )

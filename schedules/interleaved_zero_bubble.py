@@ -8,6 +8,7 @@ runs W of a microbatch r steps behind its I.
 from collections.abc import Iterator
 
 from schedules import Plan, Step
+from schedules._input_error import InputError
 
 POLICIES = ("direction", "pair")  # of p2p, under which no order stops; batched may
 
@@ -36,7 +37,7 @@ def check(ranks: int, microbatches: int, chunks: int | None = None) -> None:
 def _rounds(ranks: int, microbatches: int) -> int:
     rounds = max(1, microbatches // ranks)
     if microbatches % rounds:
-        raise ValueError(
+        raise InputError(
             f"{microbatches} microbatches do not make {rounds} equal rounds of at least {ranks}, "
             f"one per rank; {rounds * ranks} or {(rounds + 1) * ranks} would"
         )

@@ -7,6 +7,7 @@ minibatch with an update of its own; 2BW updates once per ``batch`` and keeps tw
 
 from schedules import Plan
 from schedules import one_f_one_b as flushed
+from schedules._input_error import InputError
 
 ASYNCHRONOUS = True
 
@@ -24,14 +25,14 @@ def pipedream(ranks: int, microbatches: int, batch: int | None = None) -> Plan:
 def check(ranks: int, microbatches: int, batch: int | None = None) -> None:
     """Refuse batches for which two versions of the weights would not do, or that do not fit."""
     if batch is not None and batch < ranks:
-        raise ValueError(
+        raise InputError(
             f"a batch of {batch} microbatches on {ranks} ranks needs more than two versions of "
             f"the weights; at least {ranks} would do, or no batch"
         )
     if batch is not None and microbatches % batch:
         below = microbatches // batch * batch
         near = f"{below} or {below + batch}" if below else f"{batch}"
-        raise ValueError(
+        raise InputError(
             f"{microbatches} microbatches are not whole batches of {batch}; {near} would be"
         )
 

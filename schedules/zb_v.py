@@ -7,6 +7,7 @@ equal times of F, I and W there is an order by hand, which torch runs; for other
 from functools import partial
 
 from schedules import Plan
+from schedules._input_error import InputError
 from schedules._times import Given, Seconds
 from schedules._timing import longest_span, shortest
 from schedules._torch_zb_v import torch_zb_v
@@ -39,7 +40,7 @@ def zb_v(
     >>> " ".join(map(str, zb_v(ranks=2, microbatches=2)[1]))
     '1F0 2F0 1F1 2F1 2I0 2W0 1I0 1W0 2I1 2W1 1I1 1W1'
 
-    Raises ValueError when not even V-Min's pattern fits into that memory.
+    Raises InputError when not even V-Min's pattern fits into that memory.
     """
     limit = 2 * ranks if memory is None else memory
     f, i, w = (1.0 if time is None else time for time in (F, I, W))
@@ -60,7 +61,7 @@ def _in_less(ranks: int, microbatches: int, limit: float, times: Given) -> Plan:
     for pattern, needs in ((v_half, half), (v_min, least)):
         if needs(ranks, ranks)[0] <= limit:
             return run_pattern(pattern(ranks), microbatches, limit, times)
-    raise ValueError(
+    raise InputError(
         f"memory = {limit} stage activations is too little for {ranks} ranks; "
         f"V-Min, the least, takes {least(ranks, ranks)[0]:.0f}"
     )

@@ -7,6 +7,7 @@ sequence, :mod:`sim.context` has the core, or what stands around it.
 
 from __future__ import annotations
 
+from schedules._input_error import InputError
 from sim import blocks, context
 from sim.graph import Compute
 from sim.model import Model
@@ -30,7 +31,7 @@ def _core(model: Model, share: Share) -> tuple[Operator, ...]:
             return context.gathered(share)
         return context.ring(share) if share.context.ring > 1 else flash(share)
     if share.context.ring > 1:
-        raise ValueError("unfused attention sees a whole sequence; ring and allgather need flash")
+        raise InputError("unfused attention sees a whole sequence; ring and allgather need flash")
     return unfused(model, share)
 
 

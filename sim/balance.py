@@ -11,6 +11,7 @@ from math import fsum
 from typing import NamedTuple
 
 from schedules import Plan, flat
+from schedules._input_error import InputError
 from sim import cluster as clusters
 from sim.cluster import Cluster
 from sim.job import Job
@@ -38,10 +39,10 @@ def balance(recipe: Recipe) -> list[int]:
     """Layers of each stage, first to last: those with which the slowest rank is fastest.
 
     Counted is what a rank needs for one microbatch in all its stages, as the machine runs them by
-    themselves. Every stage gets a layer. Raises ValueError, in one sentence, for what cannot run.
+    themselves. Every stage gets a layer. Raises InputError, in one sentence, for what cannot run.
     """
     if recipe.model.dense_layers:
-        raise ValueError(
+        raise InputError(
             f"model.dense_layers = {recipe.model.dense_layers} makes layers that differ, which are "
             "not balanced yet; write schedule.layers_per_stage"
         )

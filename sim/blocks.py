@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from schedules._input_error import InputError
 from sim.graph import Compute
 from sim.operators import Share
 
@@ -57,7 +58,7 @@ def _met(placement: str, rows: int, earlier: bool) -> Block | None:
         case "striped":  # a token sees the other's of its own row only if that one is earlier
             seen = rows if earlier else rows - 1
             return Block(seen, seen, rows * (rows + (1 if earlier else -1)) / 2)
-    raise ValueError(f"no placement {placement!r}; there are contiguous, zigzag, striped")
+    raise InputError(f"no placement {placement!r}; there are contiguous, zigzag, striped")
 
 
 def gathered(placement: str, ranks: int, rank: int, rows: int) -> list[Block]:
@@ -72,7 +73,7 @@ def gathered(placement: str, ranks: int, rank: int, rows: int) -> list[Block]:
         case "zigzag":
             runs, length = [rank, 2 * ranks - 1 - rank], rows // 2
         case _:
-            raise ValueError(f"no placement {placement!r} here; there are contiguous, zigzag")
+            raise InputError(f"no placement {placement!r} here; there are contiguous, zigzag")
     return [Block(length, (r + 1) * length, r * length**2 + length**2 / 2) for r in runs]
 
 

@@ -12,6 +12,7 @@ import traceback
 
 import typer
 
+from schedules._input_error import InputError
 from sim.commands.entries import (
     analyze,
     calibrate,
@@ -66,7 +67,7 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # the reader of our output has left, such as head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except (ValueError, OSError) as error:
+    except (InputError, OSError) as error:
         code = _refuse(str(error))
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED

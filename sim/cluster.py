@@ -16,6 +16,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from schedules._input_error import InputError
 from sim import fabric
 from sim.topology import read, room
 
@@ -118,7 +119,7 @@ class Cluster:
         """The links from one GPU to another, in order: the path of least latency.
 
         A path never leads through a third GPU. Inside a node that is the node's own switch.
-        Raises ValueError when the cluster has no such GPU or no path.
+        Raises InputError when the cluster has no such GPU or no path.
         """
         known = self._routes.get((source, target))
         if known is None:
@@ -183,13 +184,13 @@ class Cluster:
         try:
             return list(nx.dijkstra_path(self.network, source, target, weight=latency))
         except nx.NetworkXNoPath:
-            raise ValueError(f"{self.name} has no path from GPU {source} to {target}") from None
+            raise InputError(f"{self.name} has no path from GPU {source} to {target}") from None
 
 
 def load(name_or_path: str | Path, gpus: int) -> Cluster:
     """So many GPUs of the machine and fabric in ``topologies/<name>.toml``, or in a file.
 
-    Raises ValueError, in one sentence, when there is no such topology (naming those there are), the
+    Raises InputError, in one sentence, when there is no such topology (naming those there are), the
     file is not a topology, or it cannot hold so many GPUs.
 
     >>> cluster = load("dgx_a100", gpus=16)

@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import schedules
+from schedules._input_error import InputError
 from schedules._outside import is_path
 from sim.engine import DeadlockError
 from sim.legality import even
@@ -38,7 +39,7 @@ def compare(
         report(name, k, len(ways))
         try:
             out.append(Way(name, run(recipe, overrides)))
-        except (ValueError, DeadlockError) as error:
+        except (InputError, DeadlockError) as error:
             out.append(Way(name, None, str(error).splitlines()[0]))
     return out
 
@@ -57,9 +58,9 @@ def by_schedule(
     chosen = known if list(names) == ["all"] else list(names)
     for name in chosen:
         if name == NAME and name not in known:
-            raise ValueError(f"{NAME} is the order of a recipe with schedule.csv, which has none")
+            raise InputError(f"{NAME} is the order of a recipe with schedule.csv, which has none")
         if name not in known and not is_path(name):
-            raise ValueError(f"{schedules.unknown(name)}, a file of your own, ./NAME.py, or all")
+            raise InputError(f"{schedules.unknown(name)}, a file of your own, ./NAME.py, or all")
     paths = {name: str(Path(name).resolve()) for name in chosen if is_path(name)}
     named = {Path(name).name if name in paths else name: paths.get(name, name) for name in chosen}
     return {shown: {**(overrides or {}), **own_of(name, base)} for shown, name in named.items()}

@@ -15,6 +15,7 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
+from schedules._input_error import InputError
 from schedules._outside import is_path, module
 from sim import legality, order_file, presets, translate
 from sim.files import read_text, regular
@@ -44,9 +45,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise ValueError(f"{path} has tables in tables in tables, too deep to read") from None
+        raise InputError(f"{path} has tables in tables in tables, too deep to read") from None
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path} is not TOML: {error}") from None
+        raise InputError(f"{path} is not TOML: {error}") from None
 
 
 def parse(
@@ -80,7 +81,7 @@ def dump(recipe: Recipe) -> str:
 def hugging_face(path: Path) -> dict[str, Any]:
     """The numbers of a Hugging Face config.json, which can be a model's, in words of a recipe.
 
-    Raises ValueError, naming file and key, for those that cannot.
+    Raises InputError, naming file and key, for those that cannot.
     """
     numbers = presets.hugging_face(path)
     try:
@@ -88,7 +89,7 @@ def hugging_face(path: Path) -> dict[str, Any]:
     except ValidationError as error:
         said = sentence(error, "model", presets.spelling(path))
         file = presets.config_file(path)
-        raise ValueError(f"{file}: {said}") from None
+        raise InputError(f"{file}: {said}") from None
     return numbers
 
 
@@ -111,13 +112,13 @@ def setting(
     """
     key, equals, value = (part.strip() for part in text.partition("="))
     if not key or not equals:
-        raise ValueError(f"{option} takes KEY=VALUE, such as {example}, and not {brief(text)}")
+        raise InputError(f"{option} takes KEY=VALUE, such as {example}, and not {brief(text)}")
     if len(value.splitlines()) > 1:
-        raise ValueError(f"{option} {key} takes a value of one line, and not {brief(value)}")
+        raise InputError(f"{option} {key} takes a value of one line, and not {brief(value)}")
     try:
         return key, tomllib.loads(f"value = {value}")["value"] if value else None
     except RecursionError:
-        raise ValueError(f"{option} {key} has lists in lists in lists, too deep to read") from None
+        raise InputError(f"{option} {key} has lists in lists in lists, too deep to read") from None
     except ValueError:
         return key, value
 
@@ -131,10 +132,10 @@ def _put(data: Mapping[str, Any], overrides: Mapping[str, object]) -> dict[str, 
             _put_row(out, path, value)
             continue
         if key not in SECTIONS.get(section, ()):
-            raise ValueError(unknown(path))
+            raise InputError(unknown(path))
         table = out.setdefault(section, {})
         if not isinstance(table, dict):
-            raise ValueError(f"{section} = {brief(table)} must be a table, [{section}]")
+            raise InputError(f"{section} = {brief(table)} must be a table, [{section}]")
         if value is None:
             table.pop(key, None)
         else:
@@ -147,14 +148,14 @@ def _put_row(out: dict[str, Any], path: str, value: object) -> None:
     found = _ROW.fullmatch(path)
     if not found or found[2] not in PerturbationSection.model_fields:
         keys = ", ".join(PerturbationSection.model_fields)
-        raise ValueError(f"unknown key {path}; perturbations[0] and so on have {keys}")
+        raise InputError(f"unknown key {path}; perturbations[0] and so on have {keys}")
     tables = out.get("perturbations", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise ValueError("perturbations must be a list of tables, [[perturbations]]")
+        raise InputError("perturbations must be a list of tables, [[perturbations]]")
     tables = [dict(table) for table in tables]
     k = int(found[1])
     if k > len(tables):
-        raise ValueError(
+        raise InputError(
             f"{path}: the recipe has {len(tables)} [[perturbations]]; the next is perturbations"
             f"[{len(tables)}]"
         )
@@ -169,7 +170,7 @@ def _validate(data: Mapping[str, Any]) -> Recipe:
     try:
         return Recipe.model_validate(data)
     except ValidationError as error:
-        raise ValueError(sentence(error)) from None
+        raise InputError(sentence(error)) from None
 
 
 def _simulated(recipe: Recipe) -> None:
@@ -180,10 +181,10 @@ def _simulated(recipe: Recipe) -> None:
         if value not in values:
             instead = " or ".join(show(v) for v in values)
             advice = "leave it out" if values == (None,) else f"it must be {instead}"
-            raise ValueError(f"{name} = {brief(value)} is not simulated yet; {advice}")
+            raise InputError(f"{name} = {brief(value)} is not simulated yet; {advice}")
     gathered = recipe.training.param_gather_dtype
     if gathered not in (None, recipe.training.dtype):
-        raise ValueError(
+        raise InputError(
             f"training.param_gather_dtype = {show(gathered)} is not simulated yet; "
             f"it must be training.dtype, {show(recipe.training.dtype)}"
         )
@@ -231,7 +232,7 @@ def _model(section: ModelSection, folder: Path) -> ModelSection:
     """The model's section with every number in it."""
     given = section.model_dump(exclude_none=True, exclude={"hf"})
     if section.preset and section.hf:
-        raise ValueError("model.preset and model.hf are both given; leave one of them out")
+        raise InputError("model.preset and model.hf are both given; leave one of them out")
     stated: dict[str, Any] = {}
     if section.preset:
         stated = presets.preset(section.preset)
@@ -239,14 +240,14 @@ def _model(section: ModelSection, folder: Path) -> ModelSection:
         file = Path(os.path.normpath(folder / section.hf))
         stated, limit = hugging_face(file), presets.window(file)
         if limit and (section.sequence or 0) > limit:
-            raise ValueError(
+            raise InputError(
                 f"model.sequence = {section.sequence} is longer than the model's sliding window, "
                 f"which is not simulated yet; it must be at most {limit}"
             )
     try:
         said = ModelSection.model_validate({**stated, **given})
     except ValidationError as error:
-        raise ValueError(sentence(error, "model")) from None
+        raise InputError(sentence(error, "model")) from None
     full = presets.complete(said.model_dump(exclude_none=True))
     return said.model_copy(update={**full, "mla": said.mla, "load": said.load})
 
@@ -256,7 +257,7 @@ def _strategy(name: str | None, folder: Path) -> str | None:
     if name is None:
         return None
     if not is_path(name):
-        raise ValueError(
+        raise InputError(
             f"parallelism.strategy = {show(name)} is no file of Python, such as ./mine.py; "
             "strategies that come along have keys of their own"
         )

@@ -15,6 +15,8 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from schedules._input_error import InputError
+
 Node = Hashable
 Link = tuple[Node, Node]
 Spec = dict[str, Any]
@@ -23,14 +25,14 @@ Spec = dict[str, Any]
 def build(spec: Spec, gpus: int) -> tuple[nx.DiGraph[Any], dict[Node, Node]]:
     """The network of so many GPUs, and from each GPU, NIC or switch the next one towards the core.
 
-    Raises ValueError when the NICs cannot be shared evenly among a node's GPUs.
+    Raises InputError when the NICs cannot be shared evenly among a node's GPUs.
     """
     network: nx.DiGraph[Any] = nx.DiGraph()
     network.add_nodes_from(range(gpus))
     per_node, nic = spec["node"]["gpus"], spec["node"]["nic"]
     uplink: dict[Node, Node] = {}
     if per_node % nic["count"]:
-        raise ValueError(
+        raise InputError(
             f"topology {spec['name']!r}: {nic['count']} NICs cannot be shared evenly by "
             f"{per_node} GPUs; node.nic.count must divide node.gpus"
         )

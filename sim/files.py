@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from schedules._input_error import InputError
 from schedules._text import read_text
 
 __all__ = [
@@ -24,14 +25,14 @@ __all__ = [
 
 
 def regular(path: Path, key: str) -> Path:
-    """The path of a file that is there; ValueError, naming the ``key`` that gives it, otherwise."""
+    """The path of a file that is there; InputError, naming the ``key`` that gives it, otherwise."""
     try:
         if path.is_dir():
-            raise ValueError(f"{key}: {path} is a folder, not a file")
+            raise InputError(f"{key}: {path} is a folder, not a file")
         if not path.is_file():
-            raise ValueError(f"{key}: there is no file {path}")
+            raise InputError(f"{key}: there is no file {path}")
     except OSError as error:
-        raise ValueError(f"{key}: cannot read {path}: {error.strerror}") from None
+        raise InputError(f"{key}: cannot read {path}: {error.strerror}") from None
     return path
 
 
@@ -42,43 +43,43 @@ def writable(folder: Path) -> Path:
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
-        raise ValueError(f"cannot write to {folder}: {error.strerror}") from None
+        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
     except ValueError:  # a character that no path can have
-        raise ValueError(f"cannot write to {str(folder)!r}: no path is written so") from None
+        raise InputError(f"cannot write to {str(folder)!r}: no path is written so") from None
     there = _existing(folder)
     if not there.is_dir():
         which = "it" if there == folder else there
-        raise ValueError(f"cannot write to {folder}: {which} is a file")
+        raise InputError(f"cannot write to {folder}: {which} is a file")
     try:
         with tempfile.TemporaryFile(dir=there):
             return folder
     except OSError as error:
-        raise ValueError(f"cannot write to {folder}: {error.strerror}") from None
+        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
 
 
 def replaceable(path: Path) -> Path:
     """The path; ValueError when no file could be written there. Nothing is made yet."""
     if os.path.isdir(path):  # noqa: PTH112  which answers for every path
-        raise ValueError(f"cannot write {path}: it is a folder")
+        raise InputError(f"cannot write {path}: it is a folder")
     file = target(path)
     writable(file.parent)
     if not os.path.lexists(file):
         writable(file)  # its name may be too long
     elif not file.is_file():
-        raise ValueError(f"cannot write {path}: it is a pipe or a device, not a file")
+        raise InputError(f"cannot write {path}: it is a pipe or a device, not a file")
     return path
 
 
 def target(path: Path) -> Path:
     """The file that is written by writing to ``path``: where a symbolic link leads.
 
-    Raises ValueError for a link that leads back to itself.
+    Raises InputError for a link that leads back to itself.
     """
     try:
         os.stat(path)  # noqa: PTH116  which answers for every path
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise ValueError(f"cannot write {path}: the link leads back to itself") from None
+            raise InputError(f"cannot write {path}: the link leads back to itself") from None
     except ValueError:  # which :func:`writable` refuses
         return path
     return Path(os.path.realpath(path)) if path.is_symlink() else path
@@ -95,7 +96,7 @@ def write_text(path: Path, text: str) -> Path:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file, with the ending of ``path``, that takes its place in the end.
 
-    Raises ValueError when that cannot be. If writing fails, nothing is left, no folder either.
+    Raises InputError when that cannot be. If writing fails, nothing is left, no folder either.
     """
     replaceable(path)
     file = target(path)

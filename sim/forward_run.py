@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from schedules._input_error import InputError
 from sim.engine import simulate
 from sim.graph import Builder, Fixed
 from sim.hardware import ideal
@@ -30,7 +31,7 @@ def sharded_forward(
 
     A gather is issued when the layer ``prefetch + 1`` before its own has ended (at once, unless
     given), writes into one of ``buffers`` (as many as layers, unless given) in turn, and begins
-    with a copy of ``copy`` seconds on ``copy_stream``. Raises ValueError for less than one buffer
+    with a copy of ``copy`` seconds on ``copy_stream``. Raises InputError for less than one buffer
     or a negative prefetch.
 
     >>> sharded_forward([4, 4, 4], 5, prefetch=0).seconds  # nothing overlaps: 3 (5 + 4)
@@ -39,7 +40,7 @@ def sharded_forward(
     19.0
     """
     if (buffers is not None and buffers < 1) or (prefetch is not None and prefetch < 0):
-        raise ValueError(f"buffers are at least 1, prefetch at least 0, not {buffers}, {prefetch}")
+        raise InputError(f"buffers are at least 1, prefetch at least 0, not {buffers}, {prefetch}")
     builder, kernels = Builder(), list[int]()
     late = len(layers) if prefetch is None else prefetch + 1
     room = len(layers) if buffers is None else buffers

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from schedules._input_error import InputError
 from sim.graph import Compute
 from sim.units import BYTES
 
@@ -93,10 +94,10 @@ def compute_seconds(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
     ValueError for a kind, dtype or shape that has no cost.
     """
     if work.kind not in KINDS:
-        raise ValueError(f"no cost for kernels of kind {work.kind!r}; there are {', '.join(KINDS)}")
+        raise InputError(f"no cost for kernels of kind {work.kind!r}; there are {', '.join(KINDS)}")
     if work.dtype not in gpu.peak:
         have = ", ".join(gpu.peak)
-        raise ValueError(f"the GPU has no peak for dtype {work.dtype!r}; it has {have}")
+        raise InputError(f"the GPU has no peak for dtype {work.dtype!r}; it has {have}")
     if work.kind in MEMORY_KINDS:
         return _memory_kernel(gpu, work)
     return _attention(gpu, work) if work.kind.startswith("attention") else _gemm(gpu, work)
@@ -165,7 +166,7 @@ def grouped_gemm_seconds(
 def _products(work: Compute) -> list[tuple[float, ...]]:
     """The batches of products of a grouped GEMM's shape."""
     if not work.shape or len(work.shape) % 4 or min(work.shape) <= 0:
-        raise ValueError(
+        raise InputError(
             f"a kernel of kind {work.kind!r} has shape {work.shape}; it takes (batch, m, n, k) of "
             "each batch of products, all positive"
         )
@@ -222,7 +223,7 @@ def table(gpu: Gpu, name: str) -> Mapping[str, Any]:
     """A fitted table of the topology file; ValueError, saying what would do, where it lacks one."""
     found = gpu.costs.get(name)
     if not isinstance(found, Mapping):
-        raise ValueError(f"there is no table [gpu.{name}]; {ADVICE}")
+        raise InputError(f"there is no table [gpu.{name}]; {ADVICE}")
     return found
 
 
@@ -231,13 +232,13 @@ def constants(kind: type[Constants], values: Mapping[str, Any]) -> Constants:
     lacking = [name for name in kind._fields if name not in values]
     if lacking:
         name = kind.__name__.lower()
-        raise ValueError(f"the table [gpu.{name}] lacks {', '.join(lacking)}; {ADVICE}")
+        raise InputError(f"the table [gpu.{name}] lacks {', '.join(lacking)}; {ADVICE}")
     return kind(*(float(values[name]) for name in kind._fields))
 
 
 def _shape(work: Compute, length: int, says: str) -> tuple[float, ...]:
     if len(work.shape) != length or min(work.shape) <= 0:
-        raise ValueError(
+        raise InputError(
             f"a kernel of kind {work.kind!r} has shape {work.shape}; it takes {says}, all positive"
         )
     return tuple(map(float, work.shape))

@@ -13,6 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from schedules._input_error import InputError
+
 ORDER = "tp-cp-ep-dp-pp"
 _DENSE, _EXPERT = ("tp", "cp", "dp", "pp"), ("etp", "ep", "edp", "pp")
 
@@ -23,7 +25,7 @@ class Mesh:
 
     ``ep`` takes its ranks from those of ``tp``, ``cp`` and ``dp``; experts are replicated on what
     is left over, ``edp``. In the experts' mesh ``etp`` stands in ``order`` where ``tp`` does, and
-    ``edp`` where ``dp`` does. Raises ValueError for a degree below 1, an ``order`` that does not
+    ``edp`` where ``dp`` does. Raises InputError for a degree below 1, an ``order`` that does not
     name each axis once, and degrees that do not divide the ranks.
 
     >>> mesh = Mesh(tp=2, dp=2, pp=2)
@@ -45,16 +47,16 @@ class Mesh:
         for axis in ("tp", "cp", "ep", "dp", "pp", "etp"):
             degree = getattr(self, axis)
             if degree < 1:
-                raise ValueError(f"{axis} is {degree}; it must be a whole number above 0")
+                raise InputError(f"{axis} is {degree}; it must be a whole number above 0")
         if sorted(self.order.split("-")) != sorted(ORDER.split("-")):
-            raise ValueError(f"order is {self.order!r}; it must name each of {ORDER} once")
+            raise InputError(f"order is {self.order!r}; it must name each of {ORDER} once")
         if self.world % (self.etp * self.ep * self.pp):
-            raise ValueError(
+            raise InputError(
                 f"etp {self.etp} x ep {self.ep} does not divide the "
                 f"{self.world // self.pp} ranks of a pipeline stage"
             )
         if self.ep * self.etp > 1 and not self.order.endswith("pp"):
-            raise ValueError(f"order is {self.order!r}; with experts pp must be outermost")
+            raise InputError(f"order is {self.order!r}; with experts pp must be outermost")
 
     @property
     def world(self) -> int:

@@ -6,25 +6,27 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from schedules._input_error import InputError
+
 EXPERT_KEYS = ("topk", "expert_ffn", "shared_experts", "dense_layers", "capacity_factor", "load")
 
 
 def check_latent(given: Mapping[str, Any], heads: int, kv_heads: int) -> None:
     """ValueError where a model of latent attention says what such a model cannot be."""
     if kv_heads != heads:
-        raise ValueError(
+        raise InputError(
             f"model.kv_heads = {kv_heads} must be model.heads = {heads} with model.mla, "
             "where every head has keys of its own"
         )
     width = given["mla"]["qk_nope_head_dim"] + given["mla"]["qk_rope_head_dim"]
     if given.get("head_dim", width) != width:
-        raise ValueError(
+        raise InputError(
             f"model.head_dim = {given['head_dim']} must be qk_nope_head_dim + qk_rope_head_dim = "
             f"{width} with model.mla; leave it out"
         )
     for key, value in (("position", "rope"), ("qkv_bias", False)):
         if key in given and given[key] != value:
-            raise ValueError(
+            raise InputError(
                 f"model.{key} = {json.dumps(given[key])} is not simulated with model.mla; "
                 f"it must be {json.dumps(value)}"
             )
@@ -35,22 +37,22 @@ def check_experts(given: Mapping[str, Any], experts: int) -> None:
     topk, layers = given.get("topk"), given["layers"]
     for key in EXPERT_KEYS:
         if key in given and given[key] and not experts:
-            raise ValueError(f"model.{key} needs model.experts; give it, or leave {key} out")
+            raise InputError(f"model.{key} needs model.experts; give it, or leave {key} out")
     if not experts:
         return
     if topk is None:
-        raise ValueError("model.topk is missing; model.experts needs it, experts per token")
+        raise InputError("model.topk is missing; model.experts needs it, experts per token")
     if topk > experts:
-        raise ValueError(f"model.topk = {topk} is more than model.experts = {experts}")
+        raise InputError(f"model.topk = {topk} is more than model.experts = {experts}")
     if given.get("dense_layers", 0) >= layers:
-        raise ValueError(
+        raise InputError(
             f"model.dense_layers = {given['dense_layers']} leaves none of model.layers = {layers} "
             "for the experts"
         )
     if given.get("bias"):
-        raise ValueError("model.bias = true is not simulated with model.experts; it must be false")
+        raise InputError("model.bias = true is not simulated with model.experts; it must be false")
     if given.get("gated") and "ffn" not in given and "expert_ffn" not in given:
-        raise ValueError("model.expert_ffn is missing; a gated expert has no usual width")
+        raise InputError("model.expert_ffn is missing; a gated expert has no usual width")
     _check_load(given.get("load") or {}, experts)
 
 
@@ -60,14 +62,14 @@ def _check_load(load: Mapping[str, Any], experts: int) -> None:
     needs = {"zipf": "s", "dirichlet": "alpha", "histogram": "counts"}
     for key in needs.values():
         if key in load and needs.get(kind) != key:
-            raise ValueError(f'model.load.{key} does not belong to kind = "{kind}"; leave it out')
+            raise InputError(f'model.load.{key} does not belong to kind = "{kind}"; leave it out')
     if kind in needs and needs[kind] not in load:
-        raise ValueError(f'model.load.{needs[kind]} is missing; kind = "{kind}" needs it')
+        raise InputError(f'model.load.{needs[kind]} is missing; kind = "{kind}" needs it')
     counts = load.get("counts")
     if counts is not None and len(counts) != experts:
-        raise ValueError(
+        raise InputError(
             f"model.load.counts has {len(counts)} entries; there must be one for each of "
             f"model.experts = {experts}"
         )
     if counts is not None and not sum(counts) > 0:
-        raise ValueError("model.load.counts are all 0; at least one expert must be used")
+        raise InputError("model.load.counts are all 0; at least one expert must be used")

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import schedules
+from schedules._input_error import InputError
 from schedules._outside import is_path
 from schedules.from_csv import Shape, file_shape, from_csv
 from sim.files import regular
@@ -19,11 +20,11 @@ NAME = "from_csv"
 def complete(section: ScheduleSection, pp: int, folder: Path) -> ScheduleSection:
     """The section with its number of chunks; where it has a file, with its whole path and name.
 
-    Raises ValueError, in one sentence, for an order that is not for ``pp`` ranks.
+    Raises InputError, in one sentence, for an order that is not for ``pp`` ranks.
     """
     if section.csv is None:
         if section.name == NAME:
-            raise ValueError(f'schedule.name = "{NAME}" needs schedule.csv, the file of the order')
+            raise InputError(f'schedule.name = "{NAME}" needs schedule.csv, the file of the order')
         name = section.name
         if is_path(name):  # a schedule outside of the package
             found = regular(Path(os.path.normpath(folder / name)), "schedule.name")
@@ -31,7 +32,7 @@ def complete(section: ScheduleSection, pp: int, folder: Path) -> ScheduleSection
         chunks = section.chunks or schedules.stages_per_rank(name)
         return section.model_copy(update={"name": name, "chunks": chunks})
     if "name" in section.model_fields_set and section.name != NAME:
-        raise ValueError(
+        raise InputError(
             f"schedule.name = {show(section.name)} and schedule.csv are both given; "
             "leave one of them out"
         )
@@ -41,7 +42,7 @@ def complete(section: ScheduleSection, pp: int, folder: Path) -> ScheduleSection
 
 
 def check(recipe: Recipe) -> None:
-    """Raise ValueError, in one sentence, for an order of another number of microbatches."""
+    """Raise InputError, in one sentence, for an order of another number of microbatches."""
     if recipe.schedule.csv is None:
         return
     path, training = recipe.schedule.csv, recipe.training
@@ -80,13 +81,13 @@ def _chunks(path: Path, found: Shape, pp: int, given: int | None) -> int:
     return chunks
 
 
-def _unfit(path: str | Path, why: str) -> ValueError:
+def _unfit(path: str | Path, why: str) -> InputError:
     """What is wrong with the order itself, or else why it does not fit the recipe."""
     try:
         from_csv(path)
-    except ValueError as error:
+    except InputError as error:
         return error
-    return ValueError(f"the order in {path} {why}")
+    return InputError(f"the order in {path} {why}")
 
 
 def _count(number: int, one: str, several: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from schedules._input_error import InputError
 from sim import resnet
 from sim.families import (
     ACTIVATION,
@@ -44,12 +45,12 @@ def names() -> list[str]:
 def preset(name: str) -> dict[str, Any]:
     """The numbers of a preset, its source left out.
 
-    Raises ValueError, with the near match, when there is none of that name.
+    Raises InputError, with the near match, when there is none of that name.
     """
     if name not in names():
         near = difflib.get_close_matches(name.lower(), names(), 1)
         hint = f"did you mean {near[0]}? There" if near else "there"
-        raise ValueError(f"no model preset {name!r}; {hint} are {', '.join(names())}")
+        raise InputError(f"no model preset {name!r}; {hint} are {', '.join(names())}")
     numbers = tomllib.loads((MODELS / f"{name}.toml").read_text())
     numbers.pop("source")
     return {"name": name, **numbers}
@@ -67,13 +68,13 @@ def hugging_face(path: Path) -> dict[str, Any]:
     keys, fixed = KEYS.get(family, LLAMA_KEYS), GPT2_IS if family == "gpt2" else LLAMA_IS
     for key, values in ONLY.get(family, {}).items():
         if stated[key] not in values:
-            raise ValueError(
+            raise InputError(
                 f"{file}: {key} = {_shown(stated[key])} is not simulated; it must be "
                 f"{_shown(values[-1])}"
             )
     for key in keys.values():
         if stated[key] is None and key not in MAY_BE_NULL:
-            raise ValueError(f"{file}: {key} is null; give its value, or leave it out")
+            raise InputError(f"{file}: {key} is null; give its value, or leave it out")
     numbers = {k: stated[key] for k, key in keys.items() if stated[key] is not None}
     if family == "qwen2":
         numbers["qkv_bias"] = True
@@ -106,7 +107,7 @@ def window(path: Path) -> int | None:
     stated, file = _stated(path)
     used = stated.get("use_sliding_window")
     if used is not None and not isinstance(used, bool):
-        raise ValueError(f"{file}: use_sliding_window = {_shown(used)} must be true or false")
+        raise InputError(f"{file}: use_sliding_window = {_shown(used)} must be true or false")
     size = _count(stated, "sliding_window", file)
     return size if used else None
 
@@ -125,7 +126,7 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         key for key in ("layers", "hidden", "heads", "vocab", "sequence") if key not in given
     ]
     if missing:
-        raise ValueError(
+        raise InputError(
             f"model.{missing[0]} is missing; give it, or a preset, or hf = 'path/config.json'"
         )
     hidden, heads = given["hidden"], given["heads"]
@@ -137,14 +138,14 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
     bias = given.get("bias", given.get("norm", "layer") == "layer" and not plain)
     mla, experts = given.get("mla"), given.get("experts", 0)
     if "head_dim" not in given and not mla and hidden % heads:
-        raise ValueError(f"model.hidden = {hidden} is not a multiple of model.heads = {heads}")
+        raise InputError(f"model.hidden = {hidden} is not a multiple of model.heads = {heads}")
     if heads % kv_heads:
-        raise ValueError(f"model.heads = {heads} is not a multiple of model.kv_heads = {kv_heads}")
+        raise InputError(f"model.heads = {heads} is not a multiple of model.kv_heads = {kv_heads}")
     if mla:
         check_latent(given, heads, kv_heads)
     check_experts({**given, "gated": gated}, experts)
     if gated and "ffn" not in given and (not experts or given.get("dense_layers")):
-        raise ValueError("model.ffn is missing; a gated MLP has no usual width")
+        raise InputError("model.ffn is missing; a gated MLP has no usual width")
     follows = {
         "name": "model",
         "kv_heads": kv_heads,
@@ -167,7 +168,7 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         own = {"expert_ffn": full["ffn"], "shared_experts": 0, "dense_layers": 0}
         full = {**own, "load": {"kind": "balanced"}, **full}
     if position == "learned" and full["positions"] < given["sequence"]:
-        raise ValueError(
+        raise InputError(
             f"model.sequence = {given['sequence']} is longer than the "
             f"{full['positions']} positions that the model has learned"
         )
@@ -180,7 +181,7 @@ def _stated(path: Path) -> tuple[dict[str, Any], Path]:
     config = _read(file)
     family = config.get("model_type")
     if not isinstance(family, str) or family not in FAMILIES:
-        raise ValueError(
+        raise InputError(
             f"{file}: model_type {_shown(family)} is not simulated yet; "
             f"there are {', '.join(FAMILIES)}"
         )
@@ -197,13 +198,13 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         config = json.loads(text)
     except RecursionError:
-        raise ValueError(f"{file} has tables in tables in tables, too deep to read") from None
+        raise InputError(f"{file} has tables in tables in tables, too deep to read") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"{file} is not JSON: {error}") from None
+        raise InputError(f"{file} is not JSON: {error}") from None
     except ValueError:
-        raise ValueError(f"{file} has a number of too many digits") from None
+        raise InputError(f"{file} has a number of too many digits") from None
     if not isinstance(config, dict):
-        raise ValueError(f"{file} is not a model's config.json: it holds no table")
+        raise InputError(f"{file} is not a model's config.json: it holds no table")
     return config
 
 
@@ -212,7 +213,7 @@ def _activation(stated: Mapping[str, Any], file: Path) -> str:
     found = stated[key]
     if not isinstance(found, str) or found not in ACTIVATION:
         known = ", ".join(ACTIVATION)
-        raise ValueError(f"{file}: {key} {_shown(found)} is not simulated; there are {known}")
+        raise InputError(f"{file}: {key} {_shown(found)} is not simulated; there are {known}")
     return ACTIVATION[found]
 
 
@@ -222,7 +223,7 @@ def _count(stated: Mapping[str, Any], key: str, file: Path) -> int | None:
     if found is None:
         return None
     if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= 2**31:
-        raise ValueError(
+        raise InputError(
             f"{file}: {key} = {_shown(found)} must be a whole number from 1 to {2**31:,}"
         )
     return found

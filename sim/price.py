@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from schedules._input_error import InputError
 from sim.cluster import Cluster, Gpu
 from sim.fold import Load
 from sim.graph import Communication, Compute, Copy, Fixed, Graph, Host, Work
@@ -24,19 +25,19 @@ sends and receives."""
 def price(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]) -> Machine:
     """What every work of ``graph`` takes from ``cluster``; ``loads`` has each communication's.
 
-    Raises ValueError, in one sentence, for work that the topology gives no price for, and for a
+    Raises InputError, in one sentence, for work that the topology gives no price for, and for a
     step that takes longer than can be simulated.
     """
     try:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # refused below
             machine = _machine(graph, cluster, loads)
             seconds = machine.alone
-    except ValueError as error:
-        raise ValueError(f"topology {cluster.name!r}: {error}") from None
+    except InputError as error:
+        raise InputError(f"topology {cluster.name!r}: {error}") from None
     ops = np.bincount(graph.work, minlength=len(seconds))
     total = float(seconds[ops > 0] @ ops[ops > 0])
     if not total <= MOST_SECONDS:
-        raise ValueError(
+        raise InputError(
             f"the step's ops take {total:.3g} s together, and at most {MOST_SECONDS:g} s can be "
             "simulated; a smaller model or batch, or faster GPUs and links, would do"
         )
@@ -72,7 +73,7 @@ def _machine(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]
         if constants not in cluster.collectives:
             constants = CONSTANTS.get(constants, constants)
         if constants not in cluster.collectives:
-            raise ValueError(f"there is no table [collectives.{constants}]; {ADVICE}")
+            raise InputError(f"there is no table [collectives.{constants}]; {ADVICE}")
         return _traffic(cluster, work, load)
 
     return table(graph.works, kernel, communication, cluster.capacity, gpu.sms)
@@ -81,14 +82,14 @@ def _machine(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]
 def _host(gpu: Gpu) -> float:
     """B/s between a GPU and its host."""
     if gpu.host_bandwidth is None:
-        raise ValueError(f"gpu.host_bandwidth is missing, for copies to the host; {ADVICE}")
+        raise InputError(f"gpu.host_bandwidth is missing, for copies to the host; {ADVICE}")
     return gpu.host_bandwidth
 
 
 def _host_memory(gpu: Gpu) -> float:
     """B/s that the CPU's share for one GPU moves in an update."""
     if gpu.host_memory_bandwidth is None:
-        raise ValueError(f"gpu.host_memory_bandwidth is missing, for updates by the host; {ADVICE}")
+        raise InputError(f"gpu.host_memory_bandwidth is missing, for updates by the host; {ADVICE}")
     return HOST_SHARE * gpu.host_memory_bandwidth
 
 

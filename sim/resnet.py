@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from schedules._input_error import InputError
+
 STEM, EXPANSION, COLOURS = 64, 4, 3
 KEYS = ("name", "blocks", "image", "classes", "norm", "layers")
 """What a recipe's model may say of a residual network."""
@@ -122,7 +124,7 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     other = [key for key in given if key not in (*KEYS, "preset")]
     if other:
-        raise ValueError(
+        raise InputError(
             f"model.{other[0]} is not a key of a model with model.blocks, which has blocks, image, "
             "classes and norm; leave it out"
         )
@@ -134,29 +136,29 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check(net: Resnet, full: Mapping[str, Any]) -> None:
     if full["norm"] not in NORMS:
-        raise ValueError(
+        raise InputError(
             f'model.norm = "{full["norm"]}" is not simulated with model.blocks; it must be "batch" '
             'or "sync_batch"'
         )
     if net.image % reduction(net.blocks):
-        raise ValueError(
+        raise InputError(
             f"model.image = {net.image} is not a multiple of {reduction(net.blocks)}, to which "
             f"{len(net.blocks)} groups of blocks reduce it"
         )
     if full.get("layers", net.layers) != net.layers:
-        raise ValueError(
+        raise InputError(
             f"model.layers = {full['layers']} is not the stem and all of model.blocks, "
             f"{net.layers}; leave it out"
         )
 
 
 def refuse_without_blocks(given: Mapping[str, Any]) -> None:
-    """Raise ValueError for what only a residual network has, in a model that is none."""
+    """Raise InputError for what only a residual network has, in a model that is none."""
     for key in ("image", "classes"):
         if key in given:
-            raise ValueError(f"model.{key} needs model.blocks, or preset resnet-50")
+            raise InputError(f"model.{key} needs model.blocks, or preset resnet-50")
     if given.get("norm") in NORMS:
-        raise ValueError(
+        raise InputError(
             f'model.norm = "{given["norm"]}" needs model.blocks, or preset resnet-50; '
             'a transformer has "layer" or "rms"'
         )

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import schedules
+from schedules._input_error import InputError
 from schedules._times import Seconds
 from sim import cluster as clusters
 from sim import config, units
@@ -99,7 +100,7 @@ def run(
     if not isinstance(recipe, Recipe):
         recipe = load(recipe, overrides)
     elif overrides:
-        raise ValueError("overrides go over a recipe file; give run() the path of one")
+        raise InputError("overrides go over a recipe file; give run() the path of one")
     begin = perf_counter()
     report("building the graph", 0, 0)
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
@@ -133,7 +134,7 @@ def prepare(
     """The graph of a job, folded as far as that is proven exact, and its prices on a cluster.
 
     With ``launch``, the seconds of one, its kernels are launched by a host. ``kinds`` tells ranks
-    apart (see :func:`sim.fold.candidates`). Raises ValueError where too many would be simulated.
+    apart (see :func:`sim.fold.candidates`). Raises InputError where too many would be simulated.
     """
     ways = list(candidates(job, kinds))
     if kinds is not None:
@@ -155,7 +156,7 @@ def _few_enough(job: Job, lanes: Lanes) -> None:
     each = len(training_step(job, one)) / len(one)
     ops = round(each * len(lanes.simulated))
     if ops > MOST_OPS:
-        raise ValueError(
+        raise InputError(
             f"perturbations make {len(lanes.simulated) * job.mesh.pp:,} ranks differ, whose "
             f"{ops:,} ops are more than the {MOST_OPS:,} that can be simulated; perturb fewer "
             "ranks, or all alike"
@@ -166,7 +167,7 @@ def job_of(recipe: Recipe, cluster: Cluster | None = None) -> Job:
     """The job that a recipe describes.
 
     A searched schedule needs the times of the stages on the recipe's cluster, which is loaded
-    unless given. Raises ValueError for an order that cannot run under the recipe's p2p.
+    unless given. Raises InputError for an order that cannot run under the recipe's p2p.
     """
     job = _without_plan(recipe)
     times: Mapping[str, Seconds] = {}

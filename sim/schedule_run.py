@@ -12,6 +12,7 @@ import numpy as np
 
 import schedules
 from schedules import Plan
+from schedules._input_error import InputError
 from schedules._times import Seconds, of_each, of_stage
 from sim.analysis.memory import peaks
 from sim.engine import DeadlockError, simulate
@@ -39,7 +40,7 @@ def simulate_schedule(
     ``pair`` says how overlapped pairs run: ``fused``, as one block of FB seconds whose outputs are
     there at its end, or ``serial``, one member after the other, each output sent when it is ready.
 
-    Raises ValueError when there is no such schedule or it does not take such numbers.
+    Raises InputError when there is no such schedule or it does not take such numbers.
 
     >>> times = {"F": 5.0, "I": 4.0, "W": 3.0, "p2p": 0.0}
     >>> simulate_schedule("one_f_one_b", 4, 8, 1, times)["makespan_s"]  # (m + p - 1)(F + I + W)
@@ -60,14 +61,14 @@ def legal_timeline(
 ) -> Timeline:
     """Run a plan if it can run.
 
-    Raises ValueError, in one sentence, for one that cannot (see :func:`schedules.require_legal`).
+    Raises InputError, in one sentence, for one that cannot (see :func:`schedules.require_legal`).
     """
     # Megatron-LM's exchanges meet in its own schedules; the engine tells where they do not
     schedules.require_legal(plan, "direction" if policy.paired else policy.name, pair)
     try:
         return run_plan(plan, times, policy, pair)
     except DeadlockError as error:
-        raise ValueError(" ".join(str(error).split())) from None
+        raise InputError(" ".join(str(error).split())) from None
 
 
 def plan_of(
@@ -204,5 +205,5 @@ def _one(times: Times, key: str, default: float) -> float:
     """The number of what does not differ by stage."""
     value = times.get(key, default)
     if isinstance(value, Sequence):
-        raise ValueError(f"{key} is one number for all stages, not {len(value)}")
+        raise InputError(f"{key} is one number for all stages, not {len(value)}")
     return value

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from schedules._input_error import InputError
 from sim.activations import depths, stage_bytes
 from sim.graph import Compute
 from sim.layer import layer
@@ -65,10 +66,10 @@ def stage_programs(
 
     ``cp_rank`` and ``ep_rank`` are the rank's coordinates in its context- and expert-parallel
     groups. What the stage keeps is allocated by F and freed by B, or half by I and half by W.
-    Raises ValueError for a stage with nothing in it, and where the model cannot be split so.
+    Raises InputError for a stage with nothing in it, and where the model cannot be split so.
     """
     if not (layers or first or last):
-        raise ValueError("a stage has no layer, no embedding and no head; use fewer stages")
+        raise InputError("a stage has no layer, no embedding and no head; use fewer stages")
     kept = stage_bytes(model, setting, layers, first, last, ep_rank)
     part = share(model, setting, cp_rank=cp_rank, ep_rank=ep_rank)
     blocks = _blocks(model, setting, part, layers, kept, first, last)

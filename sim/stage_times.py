@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from schedules import Plan, load
+from schedules._input_error import InputError
 from schedules._times import Seconds
 from sim.cluster import Cluster
 from sim.collectives import alone, traffic
@@ -150,7 +151,7 @@ def _run(program: Program, job: Job, cluster: Cluster) -> Timeline:
     works = [work for work in graph.works if isinstance(work, Communication)]
     found = loads(cluster, job, ("tp",) if job.mesh.tp > 1 else (), works)
     if found is None:
-        raise ValueError("the ranks of the tensor-parallel group are not alike; use a uniform node")
+        raise InputError("the ranks of the tensor-parallel group are not alike; use a uniform node")
     return simulate(graph, price(graph, cluster, dict(zip(works, found, strict=True))))
 
 

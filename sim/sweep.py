@@ -20,6 +20,7 @@ import joblib
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from schedules._input_error import InputError
 from sim import config
 from sim.compare import Overrides, own_of
 from sim.engine import DeadlockError
@@ -59,7 +60,7 @@ def sweep(
     The rows of a file that is there already are kept, if it is of the same recipe, values and
     version; a sweep that is interrupted leaves what it has. Rows are in the order of the
     combinations. On another backend of joblib (Dask, Ray) inside ``joblib.parallel_config``.
-    Raises ValueError for a recipe that is none, and for a file that is another's.
+    Raises InputError for a recipe that is none, and for a file that is another's.
     """
     chosen = combinations(vary)
     job = _identity(recipe, vary, overrides or {})
@@ -103,7 +104,7 @@ def figures(recipe: Path, overrides: Overrides) -> Row:
             overrides = {**own_of(str(overrides[NAME]), base), **overrides}
         result = run(recipe, overrides)
         of = result.summary
-    except (ValueError, DeadlockError) as error:
+    except (InputError, DeadlockError) as error:
         return {**dict.fromkeys(FIGURES), "refused": " ".join(str(error).splitlines()[0].split())}
     except Exception as error:  # a bug of one configuration should not end the others
         said = f"{BUG}{type(error).__name__}: {error}"
@@ -142,7 +143,7 @@ def _numbered(k: int, recipe: Path, overrides: Overrides) -> tuple[int, Row]:
 def _identity(recipe: Path, vary: Mapping[str, Sequence[object]], common: Overrides) -> str:
     """What rows of one sweep have in common: the job as it is understood, the values, the version.
 
-    Raises ValueError for a recipe that cannot be read, before anything runs.
+    Raises InputError for a recipe that cannot be read, before anything runs.
     """
     full = config.load(recipe, common)
     order = Path(recipe).parent / full.schedule.csv if full.schedule.csv else None
@@ -184,15 +185,15 @@ def _table(rows: Mapping[int, Row], schema: pa.Schema) -> pa.Table:
 
 
 def _read(out: Path, job: str) -> dict[int, Row]:
-    """The rows of a sweep that was interrupted. Raises ValueError for a file that is another's."""
+    """The rows of a sweep that was interrupted. Raises InputError for a file that is another's."""
     if not out.exists():
         return {}
     try:
         table = pq.read_table(out)
     except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"{out} is no Parquet file: name another file ({error})") from None
+        raise InputError(f"{out} is no Parquet file: name another file ({error})") from None
     if (table.schema.metadata or {}).get(b"traincast.sweep") != job.encode():
-        raise ValueError(
+        raise InputError(
             f"{out} holds rows of another recipe, other values or another version; name another "
             "file, or delete it"
         )

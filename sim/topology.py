@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import topologies
+from schedules._input_error import InputError
 from sim.files import read_text
 from sim.units import parse
 
@@ -87,14 +88,14 @@ KINDS = ("switch", "rail", "fat_tree")
 def read(name_or_path: str | Path) -> Table:
     """The topology of that name, or in that file, as nested tables of floats, ints and text.
 
-    Raises ValueError with one sentence when there is no such topology, it is not TOML, a table is
+    Raises InputError with one sentence when there is no such topology, it is not TOML, a table is
     missing, a key is unknown, or a value has the wrong unit or is not positive.
     """
     where = f"topology {str(name_or_path)!r}"
     try:
         return _read(_with_base(str(name_or_path), Path(), ()), where, Path(name_or_path).stem)
     except RecursionError:
-        raise ValueError(f"{where} has tables in tables in tables, too deep to read") from None
+        raise InputError(f"{where} has tables in tables in tables, too deep to read") from None
 
 
 def _read(raw: Table, where: str, name: str) -> Table:
@@ -120,7 +121,7 @@ def room(spec: Table, gpus: int) -> Table:
     if gpus <= 0 or nodes > most or gpus > MOST_GPUS:
         known = "max_nodes" in spec["fabric"]
         limit = min(most * spec["node"]["gpus"], MOST_GPUS) if known else MOST_GPUS
-        raise ValueError(f"topology {spec['name']!r} holds 1 to {limit:,} GPUs, not {gpus:,}")
+        raise InputError(f"topology {spec['name']!r} holds 1 to {limit:,} GPUs, not {gpus:,}")
     return spec
 
 
@@ -129,12 +130,12 @@ def _with_base(name: str, folder: Path, seen: tuple[str, ...]) -> Table:
     path = folder / name if name.endswith(".toml") or "/" in name else None
     found = name if path is None else os.path.realpath(path)
     if found in seen or len(seen) > _BASES:
-        raise ValueError(f"topology {name!r} is its own base, or has more than {_BASES} of them")
+        raise InputError(f"topology {name!r} is its own base, or has more than {_BASES} of them")
     text = _shipped(name) if path is None else read_text(path, "the topology file ")
     try:
         raw = tomllib.loads(text)
     except ValueError as error:
-        raise ValueError(f"topology {name!r} is not TOML: {error}") from None
+        raise InputError(f"topology {name!r} is not TOML: {error}") from None
     base = raw.pop("base", None)
     if base is None:
         return raw
@@ -146,7 +147,7 @@ def _shipped(name: str) -> str:
     near = get_close_matches(name.lower(), topologies.names(), 1)
     if near and near != [name]:
         there = ", ".join(topologies.names())
-        raise ValueError(f"no topology {name!r}; did you mean {near[0]}? There are {there}")
+        raise InputError(f"no topology {name!r}; did you mean {near[0]}? There are {there}")
     return topologies.text(name)
 
 
@@ -175,7 +176,7 @@ def _refuse(found: Mapping[str, object], known: list[str], where: str) -> None:
         if key not in known:
             near = get_close_matches(key, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-            raise ValueError(f"{where} has no key {_shown(key)}; {hint}")
+            raise InputError(f"{where} has no key {_shown(key)}; {hint}")
 
 
 def _find(raw: Table, table: str, where: str) -> Table:
@@ -183,14 +184,14 @@ def _find(raw: Table, table: str, where: str) -> Table:
     for key in table.split("."):
         found = found.get(key) if isinstance(found, dict) else None
     if not isinstance(found, dict):
-        raise ValueError(f"{where} lacks the table [{table}]; {_ADVICE}")
+        raise InputError(f"{where} lacks the table [{table}]; {_ADVICE}")
     return found
 
 
 def _checked(table: Table, keys: Mapping[str, str], where: str) -> list[tuple[str, Any]]:
     for key in keys:
         if key not in table and f"{where.rpartition(': ')[2]}.{key}" not in _OPTIONAL:
-            raise ValueError(f"{where} lacks {key!r}; {_ADVICE}")
+            raise InputError(f"{where} lacks {key!r}; {_ADVICE}")
     return [(k, _value(table[k], unit, f"{where}.{k}")) for k, unit in keys.items() if k in table]
 
 
@@ -233,7 +234,7 @@ def _value(value: object, unit: str, where: str) -> Any:
         return _quantity(value, "s" if unit == "delay" else unit, where)
     holds, wanted = _RULES[unit]
     if not holds(value):
-        raise ValueError(f"{where} is {_shown(value)}; it must be {wanted}")
+        raise InputError(f"{where} is {_shown(value)}; it must be {wanted}")
     return value
 
 
@@ -245,7 +246,7 @@ def _quantity(value: object, unit: str, where: str) -> float:
         number = math.nan
     if not low <= number <= high:
         least = f"above 0 (from {low:g})" if low else "of at least 0"
-        raise ValueError(
+        raise InputError(
             f"{where} is {_shown(value)}; it must be a number {least} and at most {high:g} "
             f"of {unit}, as text such as '2 {'us' if unit == 's' else f'T{unit}'}'"
         )
@@ -255,7 +256,7 @@ def _quantity(value: object, unit: str, where: str) -> float:
 def _within(value: object, keys: Mapping[str, object], where: str) -> Table:
     """A table that has no other keys, its source left out."""
     if not isinstance(value, dict):
-        raise ValueError(f"{where} is {_shown(value)}; it must be a table of {', '.join(keys)}")
+        raise InputError(f"{where} is {_shown(value)}; it must be a table of {', '.join(keys)}")
     _refuse(value, [*keys, "source"], where)
     return {key: item for key, item in value.items() if key != "source"}
 
@@ -270,7 +271,7 @@ def _costs(raw: Table, gpu: Table, where: str) -> Table:
         if name == "gemm":
             by_dtype = _within(raw[name], gpu["peak"], place)
             if "bf16" not in by_dtype:
-                raise ValueError(f"{place} lacks the table 'bf16'; {_ADVICE}")
+                raise InputError(f"{place} lacks the table 'bf16'; {_ADVICE}")
             out[name] = {d: _fitted(t, keys, f"{place}.{d}") for d, t in by_dtype.items()}
         else:
             out[name] = _fitted(raw[name], keys, place)
@@ -296,14 +297,14 @@ def _communication(table: object, sms: int, where: str) -> Table:
             if keys[key] != "sms":
                 _value(value, keys[key], f"{place}.{name}.{key}")
             elif not isinstance(value, int) or not 0 <= _number(value) <= sms:
-                raise ValueError(
+                raise InputError(
                     f"{place}.{name}.{key} is {_shown(value)}; "
                     f"it must be a whole number from 0 to gpu.sms = {sms}"
                 )
     for name, keys in _COMMUNICATION.items():
         lacking = [key for key in keys if key not in out.get(name, {}) and key != "nvls"]
         if lacking:
-            raise ValueError(f"{place} lacks {name}.{lacking[0]}; {_ADVICE}")
+            raise InputError(f"{place} lacks {name}.{lacking[0]}; {_ADVICE}")
     return out
 
 
@@ -324,7 +325,7 @@ def _protocol(raw: Any, where: str) -> Table:
     table = _within(raw, _PROTOCOL, where)
     for key in ("base", "share"):  # the others have defaults, see sim/collectives/base.py
         if key not in table:
-            raise ValueError(f"{where} lacks {key!r}; {_ADVICE}")
+            raise InputError(f"{where} lacks {key!r}; {_ADVICE}")
     return {key: _by_size(value, _PROTOCOL[key], f"{where}.{key}") for key, value in table.items()}
 
 
@@ -332,10 +333,10 @@ def _by_size(value: object, unit: str, where: str) -> Any:
     if not isinstance(value, dict):
         return _value(value, unit, where)
     if not value:
-        raise ValueError(f"{where} is an empty table; give a value per number of GPUs per node")
+        raise InputError(f"{where} is an empty table; give a value per number of GPUs per node")
     for size in value:
         if not (size.isascii() and size.isdecimal() and size.strip("0") and len(size) <= 6):
-            raise ValueError(
+            raise InputError(
                 f"{where} has the key {_shown(size)}; it must be a number of GPUs per node"
             )
     return {size: _value(item, unit, f"{where}.{size}") for size, item in value.items()}
@@ -344,6 +345,6 @@ def _by_size(value: object, unit: str, where: str) -> Any:
 def _check_fabric(fabric: Table, where: str) -> None:
     tiers = {"nodes_per_leaf", "nodes_per_spine", "oversubscription"} & fabric.keys()
     if fabric["kind"] == "switch" and tiers:
-        raise ValueError(f"{where}: fabric of kind 'switch' takes no {', '.join(sorted(tiers))}")
+        raise InputError(f"{where}: fabric of kind 'switch' takes no {', '.join(sorted(tiers))}")
     if fabric["kind"] != "switch" and "nodes_per_leaf" not in fabric:
-        raise ValueError(f"{where}: fabric of kind {fabric['kind']!r} needs 'nodes_per_leaf'")
+        raise InputError(f"{where}: fabric of kind {fabric['kind']!r} needs 'nodes_per_leaf'")

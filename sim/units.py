@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from schedules._input_error import InputError
+
 BYTES = {"fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
 """Bytes of one element as it lies in memory."""
 
@@ -26,7 +28,7 @@ def parse(text: str, unit: str) -> float:
         value = float("nan")
     if not symbol.endswith(unit) or prefix not in _PREFIX or not value >= 0:
         usual = "50 ms" if unit == "s" else f"1.5 G{unit}"
-        raise ValueError(f"{text!r} is not a number of {unit}, such as {usual!r}")
+        raise InputError(f"{text!r} is not a number of {unit}, such as {usual!r}")
     return value * _PREFIX[prefix]
 
 

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 MAY_IMPORT = {
     "schedules": set(),
-    "topologies": set(),
+    "topologies": {"schedules"},
     "sim": {"schedules", "topologies"},
     "traces": {"sim", "schedules", "topologies"},
     "validation": {"traces", "sim", "schedules", "topologies"},

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from importlib.resources import files
 
+from schedules._input_error import InputError
+
 
 def names() -> list[str]:
     """The topologies there are: one per TOML file in this folder.
@@ -21,7 +23,7 @@ def names() -> list[str]:
 
 
 def text(name: str) -> str:
-    """What the file of that name says; ValueError, naming those there are, when there is none."""
+    """What the file of that name says; InputError, naming those there are, when there is none."""
     if name not in names():
-        raise ValueError(f"no topology {name!r}; there are {', '.join(names())}")
+        raise InputError(f"no topology {name!r}; there are {', '.join(names())}")
     return (files(__name__) / f"{name}.toml").read_text(encoding="utf-8")

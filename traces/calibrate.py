@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import topologies
+from schedules._input_error import InputError
 from sim import topology
 from sim.cluster import Gpu
 from sim.kernels import Attention, Gemm
@@ -89,11 +90,11 @@ def calibrate(gpu: str, tables: Path | None = None) -> Calibration:
     ValueError when the kind is not known or its tables are not there.
     """
     if gpu not in KINDS:
-        raise ValueError(f"no calibration for GPU {gpu!r}; there are {', '.join(KINDS)}")
+        raise InputError(f"no calibration for GPU {gpu!r}; there are {', '.join(KINDS)}")
     kind = KINDS[gpu]
     folder = (tables or measured.installed()) / kind.folder
     if not folder.is_dir():
-        raise ValueError(f"no folder {kind.folder} of tables in {folder.parent}")
+        raise InputError(f"no folder {kind.folder} of tables in {folder.parent}")
     machine = topology.read(kind.topology)
     target = Gpu(**machine["gpu"])
     fits = _gemms(target, gpu, folder)

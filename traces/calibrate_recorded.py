@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from schedules._input_error import InputError
 from sim import cluster
 from sim.cluster import Gpu
 from sim.kernels import Attention, compute_seconds, constants, table
@@ -25,14 +26,14 @@ def calibrate(name: str, path: Path) -> Calibration:
     """Fit what was measured enough of; the topology's own constants are held against it too.
 
     ``name`` is a kind of GPU (h200), a topology, or a topology file: peak and bandwidth are taken
-    from there. Raises ValueError, in one sentence, where nothing can be fitted.
+    from there. Raises InputError, in one sentence, where nothing can be fitted.
     """
     sweep = recorded.read(path)
     gpu = cluster.load(KINDS[name].topology if name in KINDS else name, 1).gpu
     before = recorded.errors(recorded.pairs(gpu, sweep), BEFORE)
     fits = {key: fit for key, fit in _fits(gpu, sweep).items() if fit}
     if not fits:
-        raise ValueError(
+        raise InputError(
             f"{path} has too few kernels to fit constants to; record sweep gemm attention "
             "elementwise launch measures them"
         )

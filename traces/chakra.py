@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from schedules._input_error import InputError
 from sim.analysis.relations import previous
 from sim.files import replacing
 from sim.graph import PHASES, Communication, Compute, Copy, Graph, Work, owners
@@ -38,12 +39,12 @@ VERSION = "0.0.4"
 def write(timeline: Timeline, folder: Path | str, prefix: str = "rank") -> list[Path]:
     """Write ``prefix.0.et`` and so on into a folder that is there; returns the files.
 
-    Raises ValueError when an op waits for another rank's, which Chakra has no place for.
+    Raises InputError when an op waits for another rank's, which Chakra has no place for.
     """
     graph = timeline.graph
     owner = owners(graph.wait_start)
     if (graph.rank[owner] != graph.rank[graph.wait_on]).any():
-        raise ValueError("Chakra traces cannot say that an op waits for an op of another rank")
+        raise InputError("Chakra traces cannot say that an op waits for an op of another rank")
     members: list[list[int]] = [[] for _ in graph.part_work]
     for op in np.flatnonzero(np.diff(graph.part_start)).tolist():
         for part in graph.parts(op).tolist():

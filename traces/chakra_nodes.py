@@ -10,6 +10,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from schedules._input_error import InputError
 from traces.chakra_schema import NODE_TYPES, attributes, read_nodes
 
 SUFFIX = ".et"
@@ -49,7 +50,7 @@ def by_rank(files: Sequence[Path]) -> dict[int, Path]:
         found = _RANK.search(file.name)
         rank = int(found[1]) if found else number
         if rank in out:
-            raise ValueError(f"{out[rank]} and {file} are both of rank {rank}")
+            raise InputError(f"{out[rank]} and {file} are both of rank {rank}")
         out[rank] = file
     return out
 
@@ -63,7 +64,7 @@ def ops_of(path: Path, rank: int) -> dict[int, Op]:
             for node in read_nodes(file):
                 has = attributes(node)
                 if not 0 < node.type < len(NODE_TYPES):
-                    raise ValueError(f"node {node.id} has the unknown type {node.type}")
+                    raise InputError(f"node {node.id} has the unknown type {node.type}")
                 if "first" in has:
                     first[node.id] = has["first"]
                     out[has["first"]].parts.append(has)
@@ -71,7 +72,7 @@ def ops_of(path: Path, rank: int) -> dict[int, Op]:
                     first[node.id] = node.id
                     out[node.id] = _op(node, has, rank)
     except (OSError, DecodeError, KeyError, ValueError) as error:
-        raise ValueError(f"{path} is not a Chakra trace that can be read: {error}") from error
+        raise InputError(f"{path} is not a Chakra trace that can be read: {error}") from error
     for op in out.values():
         op.waits = [*dict.fromkeys(first[one] for one in op.waits if one in first)]
     return out

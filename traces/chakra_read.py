@@ -18,6 +18,7 @@ import networkx as nx
 import numpy as np
 import orjson
 
+from schedules._input_error import InputError
 from sim.graph import Builder, Communication, Compute, Copy, Fixed, Work
 from sim.timeline import Timeline
 from traces import cut
@@ -30,7 +31,7 @@ __all__ = ["read", "recognises"]
 
 
 def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recording:
-    """Read the traces of all ranks. Raises ValueError for a broken file, or two of one rank."""
+    """Read the traces of all ranks. Raises InputError for a broken file, or two of one rank."""
     files = [file for path in paths for file in files_of(path)]
     ranks = by_rank(files)
     found: dict[tuple[int, int], Op] = {}
@@ -38,7 +39,7 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
         report("reading", number, len(files))
         found |= {(rank, node): op for node, op in ops_of(file, rank).items()}
     if not found:
-        raise ValueError(f"{paths[0]} holds no nodes")
+        raise InputError(f"{paths[0]} holds no nodes")
     timeline = _timeline(found)
     if selection.step is not None:
         timeline = cut.of_step(timeline, selection.step, paths[0])
@@ -98,7 +99,7 @@ def _order(found: dict[tuple[int, int], Op]) -> list[tuple[int, int]]:
             )
         ]
     except nx.NetworkXUnfeasible:
-        raise ValueError("the trace's nodes depend on each other in a circle") from None
+        raise InputError("the trace's nodes depend on each other in a circle") from None
 
 
 def _add(builder: Builder, op: Op) -> int:

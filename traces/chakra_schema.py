@@ -13,6 +13,8 @@ from typing import Any, BinaryIO, cast
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, proto
 
+from schedules._input_error import InputError
+
 PACKAGE = "ChakraProtoMsg"
 NODE_TYPES = ("INVALID", "METADATA", "MEM_LOAD", "MEM_STORE", "COMP", "COMM_SEND", "COMM_RECV",
               "COMM_COLL", "STORAGE", "BATCH", "CHECKPOINT")  # fmt: skip
@@ -117,7 +119,7 @@ def write_messages(file: BinaryIO, metadata: Any, nodes: Iterator[Any]) -> None:
 def read_nodes(file: BinaryIO) -> Iterator[Any]:
     """The nodes of a file. Raises an error of protobuf's, or ValueError, for a broken one."""
     if _next(GlobalMetadata, file) is None:
-        raise ValueError("it is empty")
+        raise InputError("it is empty")
     while (node := _next(Node, file)) is not None:
         yield node
 
@@ -126,4 +128,4 @@ def _next(of: Any, file: BinaryIO) -> Any:
     try:
         return proto.parse_length_prefixed(of, cast(BytesIO, file))
     except (OverflowError, MemoryError) as error:  # a length that no message has
-        raise ValueError("it is damaged") from error
+        raise InputError("it is damaged") from error

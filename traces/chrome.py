@@ -12,6 +12,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from schedules._input_error import InputError
 from sim.graph import Floats
 from sim.timeline import Timeline
 
@@ -37,7 +38,7 @@ def select(
 ) -> tuple[Rows, Written]:
     """The ops to write: of these ranks, and in part inside the window (seconds).
 
-    Raises ValueError for a rank that was not simulated.
+    Raises InputError for a rank that was not simulated.
     """
     graph = timeline.graph
     there = graph.ranks().tolist()
@@ -45,7 +46,7 @@ def select(
         ranks = there if len(graph) <= LIMIT else _ends_and_middle(timeline)
     for rank in ranks:
         if rank not in there:
-            raise ValueError(f"rank {rank} was not simulated; there are {_few(there)}")
+            raise InputError(f"rank {rank} was not simulated; there are {_few(there)}")
     keep = np.isin(graph.rank, np.array(ranks, np.int32))
     if window is not None:
         keep &= (timeline.end >= window[0]) & (timeline.start <= window[1])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from schedules._input_error import InputError
 from sim.graph import Floats, Graph, Ints, offsets, owners
 from sim.timeline import Timeline
 from traces.recording import Selection
@@ -22,28 +23,28 @@ PER_OP = ("name", "work", "rank", "stream", "phase", "stage", "microbatch", "lay
 def select(timeline: Timeline, selection: Selection) -> Timeline:
     """The ops of some ranks that ran, in part at least, inside a window.
 
-    Raises ValueError for a rank that is not there, or when nothing is left.
+    Raises InputError for a rank that is not there, or when nothing is left.
     """
     graph, kept = timeline.graph, np.ones(len(timeline.graph), np.bool_)
     if selection.ranks is not None:
         there = graph.ranks().tolist()
         if missing := [rank for rank in selection.ranks if rank not in there]:
             some = ", ".join(map(str, there[:8])) + (", ..." if len(there) > 8 else "")
-            raise ValueError(f"no rank {missing[0]} was recorded; there are {some}")
+            raise InputError(f"no rank {missing[0]} was recorded; there are {some}")
         kept &= np.isin(graph.rank, np.array(selection.ranks, np.int32))
     if selection.window is not None:
         first, last = (timeline.start.min() + t for t in selection.window)
         kept &= (timeline.end >= first) & (timeline.start <= last)
     if not kept.any():
-        raise ValueError(f"no op lies in the window; the recording lasts {timeline.seconds:g} s")
+        raise InputError(f"no op lies in the window; the recording lasts {timeline.seconds:g} s")
     return timeline if kept.all() else keep(timeline, kept)
 
 
 def of_step(timeline: Timeline, step: int, path: Path) -> Timeline:
-    """The ops of one step. Raises ValueError where the file has none of that number."""
+    """The ops of one step. Raises InputError where the file has none of that number."""
     kept = np.asarray(timeline.graph.step == step)
     if not kept.any():
-        raise ValueError(f"{path} has no step {step}; there are 0 to {timeline.graph.step.max()}")
+        raise InputError(f"{path} has no step {step}; there are 0 to {timeline.graph.step.max()}")
     return keep(timeline, kept)
 
 

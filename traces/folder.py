@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from schedules._input_error import InputError
 from sim import config, plots
 from sim import report as pages
 from sim.analysis.memory import curves
@@ -52,13 +53,13 @@ def write(
 
     Everything is written beside its place and moved in the end, so a failure changes nothing.
     Files of an earlier run are replaced, rank files that have become stale removed; all else in
-    the folder stays. Raises ValueError for a rank that was not simulated, a window behind the
+    the folder stays. Raises InputError for a rank that was not simulated, a window behind the
     step's end and a folder that cannot be written to.
     """
     check(out)
     seconds = result.timeline.seconds
     if window is not None and window[0] >= seconds:
-        raise ValueError(
+        raise InputError(
             f"the window {window[0]:g}:{window[1]:g} begins when the step is over, "
             f"at {seconds:.6g} s; give one that begins before"
         )
@@ -75,7 +76,7 @@ def write(
 
 
 def check(out: Path) -> None:
-    """Raise ValueError when :func:`write` could not write there; makes nothing."""
+    """Raise InputError when :func:`write` could not write there; makes nothing."""
     writable(out)
     for name in NAMES:
         if name != "traces":

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from schedules._input_error import InputError
 from sim.analysis.relations import previous
 from sim.graph import Floats, Graph, owners
 from sim.timeline import Timeline
@@ -50,11 +51,11 @@ def anchored(recording: Recording) -> Graph:
 def modelled(recording: Recording) -> Graph:
     """The graph with gaps learnt from its other steps: the even ones from the odd ones, and so on.
 
-    Raises ValueError where there is one step only.
+    Raises InputError where there is one step only.
     """
     graph = recording.timeline.graph
     if not graph.step.any():
-        raise ValueError(
+        raise InputError(
             "gaps of the host are learnt from other steps than the one that is replayed, and the "
             "recording has one; read them all, or take anchored or none"
         )

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from schedules._input_error import InputError
 from sim.analysis.activity import HOST, activities
 from sim.graph import Builder, Fixed, Graph
 from sim.timeline import Timeline
@@ -41,7 +42,7 @@ def recognises(path: Path) -> bool:
 def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recording:
     """Read reports of one run.
 
-    Raises ValueError for other databases, or for a step that no NVTX range is called after.
+    Raises InputError for other databases, or for a step that no NVTX range is called after.
     """
     tables = []
     for number, path in enumerate(paths):
@@ -73,15 +74,15 @@ def _table(path: Path, step: int | None) -> pd.DataFrame:
             gpu, host = gpu_ops(database), calls(database)
             ranges = step_ranges(database)
     except (sqlite3.Error, pd.errors.DatabaseError) as error:
-        raise ValueError(f"{path} is not a report that nsys exported: {error}") from error
+        raise InputError(f"{path} is not a report that nsys exported: {error}") from error
     if not len(gpu):
-        raise ValueError(
+        raise InputError(
             f"{path} holds no kernels or copies; profile with nsys --trace=cuda,nvtx and export "
             f"with nsys export --type sqlite"
         )
     times = gpu[["start", "end", "device"]].apply(pd.to_numeric, errors="coerce")
     if times.isna().any(axis=None):
-        raise ValueError(f"{path} has kernels or copies without a start, an end or a device")
+        raise InputError(f"{path} has kernels or copies without a start, an end or a device")
     table = pd.concat([gpu.assign(host=False), host.assign(host=True)], ignore_index=True)
     # a call belongs to the GPU on which what it launched ran; else to its process's first
     keys = ["process", "correlation"]
@@ -101,7 +102,7 @@ def _of_step(
     """Calls inside the step's NVTX range, and what they launched."""
     if step not in ranges:
         there = ", ".join(map(str, sorted(ranges)[:8])) or "none"
-        raise ValueError(
+        raise InputError(
             f"{path} has no NVTX range for step {step} (such as {STEP_RANGE}); there are {there}"
         )
     inside = np.zeros(len(table), np.bool_)

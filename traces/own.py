@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from schedules._input_error import InputError
 from sim.graph import Fixed, Graph
 from sim.longest import taken
 from sim.timeline import dimension, kind
@@ -26,11 +27,11 @@ def recognises(path: Path) -> bool:
 def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recording:
     """Read a ``timeline.json.gz``; its ops keep the works that they were simulated with."""
     if len(paths) != 1:
-        raise ValueError(f"one timeline of traincast is read at a time, and not {len(paths)}")
+        raise InputError(f"one timeline of traincast is read at a time, and not {len(paths)}")
     report("reading", 0, 0)
     timeline = perfetto_read.read(paths[0])
     if not len(timeline.graph):
-        raise ValueError(f"{paths[0]} holds no ops")
+        raise InputError(f"{paths[0]} holds no ops")
     if selection.step is not None:
         timeline = cut.of_step(timeline, selection.step, paths[0])
     timeline = cut.select(timeline, selection)

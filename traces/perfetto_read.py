@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
+from schedules._input_error import InputError
 from sim.graph import Builder, Communication, Compute, Copy, Fixed, Graph, Host, Memory, Work
 from sim.timeline import Timeline
 from traces import packed
@@ -23,20 +24,20 @@ WORKS: dict[str, Callable[..., Work]] = {
 
 
 def read(path: Path | str) -> Timeline:
-    """Read a file of :func:`traces.perfetto.write`. Raises ValueError for any other file."""
+    """Read a file of :func:`traces.perfetto.write`. Raises InputError for any other file."""
     try:
         content = orjson.loads(packed.content(Path(path)))
         tables, events = content["traincast"], content["traceEvents"]
     except (gzip.BadGzipFile, orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a timeline.json.gz that traincast wrote") from error
+        raise InputError(f"{path} is not a timeline.json.gz that traincast wrote") from error
     try:
         timeline = _timeline(tables, events)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ValueError(
+        raise InputError(
             f"{path} has been changed since traincast wrote it: an op of it cannot be read"
         ) from error
     if not (np.isfinite(timeline.start) & (timeline.end >= timeline.start)).all():
-        raise ValueError(f"{path} has an op whose end_s is before its start_s")
+        raise InputError(f"{path} has an op whose end_s is before its start_s")
     return timeline
 
 

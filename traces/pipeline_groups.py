@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from schedules._input_error import InputError
 from traces import pipeline_waits as model
 from traces.pipeline_waits import Row, Worker
 from traces.recording import Report
@@ -23,7 +24,7 @@ GROUPS = (
 def relations(table: pd.DataFrame, report: Report) -> tuple[list[tuple[int, int]], list[list[int]]]:
     """Waits (later, earlier) and the members of each communication, by index.
 
-    ``table`` is ordered by step, rank and start, and indexed from 0. Raises ValueError when sends
+    ``table`` is ordered by step, rank and start, and indexed from 0. Raises InputError when sends
     and receives do not fit together.
     """
     waits, groups = [], list(_collectives(table))
@@ -57,7 +58,7 @@ def _pairs(step: pd.DataFrame, found: Mapping[tuple[int, int], Worker]) -> Itera
             sends = mine.p2p[f"{kind}-send"]
             receives = peer.p2p[f"{kind}-recv"] if peer else []
             if len(sends) != len(receives):
-                raise ValueError(
+                raise InputError(
                     f"step {step['step'].iloc[0]}: stage {stage} has {len(sends)} {kind}-send, and "
                     f"the stage it sends to {len(receives)} {kind}-recv (dp_rank {replica})"
                 )

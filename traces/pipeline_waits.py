@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from schedules._input_error import InputError
+
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
 GATHER, SCATTER = "params-all-gather", "grads-reduce-scatter"
 SEPARATE = "separate-grads-all-reduce"
@@ -50,7 +52,7 @@ class Worker(NamedTuple):
 def worker(rows: Sequence[Row], stages: int) -> Worker:
     """The waits of one worker, whose rows are in order of their start.
 
-    ``stages`` counts all chunks of the pipeline. Raises ValueError when sends and receives do not
+    ``stages`` counts all chunks of the pipeline. Raises InputError when sends and receives do not
     fit to the computes.
     """
     of: defaultdict[str, list[Row]] = defaultdict(list)
@@ -58,7 +60,7 @@ def worker(rows: Sequence[Row], stages: int) -> Worker:
         of[row.type].append(row)
     computes = [row for row in rows if row.type in (FORWARD, BACKWARD)]
     if not computes:
-        raise ValueError("there is a worker without forward and backward computes")
+        raise InputError("there is a worker without forward and backward computes")
     waits = [*_first_backward(computes, of), *_gathers(of), *_chain(computes, of)]
     p2p: dict[str, list[int]] = {}
     for kind in P2P:
@@ -98,7 +100,7 @@ def _matched(
     elif len(rows) + 1 == len(computes) and kind.endswith("recv"):
         places = list(range(1, len(computes)))
     else:
-        raise ValueError(
+        raise InputError(
             f"there are {len(rows)} {kind} for {len(computes)} computes of a worker, of which "
             f"{len(real)} need one"
         )

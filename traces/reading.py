@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from schedules._input_error import InputError
 from traces import chakra, kineto, nsys, own, recorded, stragglers
 from traces.recording import Recording, Report, Selection, no_report
 
@@ -34,13 +35,13 @@ def read(
     selection: Selection = Selection(),  # noqa: B008  (immutable)
     report: Report = no_report,
 ) -> Recording:
-    """Read files, or a folder of them, one per rank. Raises ValueError for what no format is."""
+    """Read files, or a folder of them, one per rank. Raises InputError for what no format is."""
     files = [Path(path) for path in paths]
     if not files:
-        raise ValueError("no trace was given; name files, or a folder of them")
+        raise InputError("no trace was given; name files, or a folder of them")
     for path in files:
         if not path.exists():
-            raise ValueError(f"no file or folder {path}")
+            raise InputError(f"no file or folder {path}")
     for of in FORMATS:
         if all(of.recognises(path) for path in files):
             _selectable(of.name, selection)
@@ -51,12 +52,12 @@ def read(
             _selectable(of.name, selection)
             return of.read(mine, selection, report)
     known = ", ".join(of.name for of in FORMATS)
-    raise ValueError(f"{files[0]} is not a trace that can be read; formats are {known}")
+    raise InputError(f"{files[0]} is not a trace that can be read; formats are {known}")
 
 
 def _selectable(format_: str, selection: Selection) -> None:
     if selection.annotation is not None and format_ != "kineto":
-        raise ValueError(
+        raise InputError(
             f"annotations are selected in traces of PyTorch's profiler, and this is {format_}; "
             "select by step, ranks or window"
         )

@@ -17,6 +17,7 @@ import numpy as np
 import orjson
 
 from schedules import Step
+from schedules._input_error import InputError
 from sim.graph import Builder, Fixed
 from sim.timeline import Timeline
 from traces import cut
@@ -34,14 +35,14 @@ def recognises(path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recording:
-    """Read one recorded run. Raises ValueError for a broken file, or a step that is not there."""
+    """Read one recorded run. Raises InputError for a broken file, or a step that is not there."""
     if len(paths) != 1:
-        raise ValueError(f"a recorded pipeline is one file for all ranks, and not {len(paths)}")
+        raise InputError(f"a recorded pipeline is one file for all ranks, and not {len(paths)}")
     report("reading", 0, 0)
     events = _events(paths[0])
     there = sorted({event["args"]["step"] for event in events})
     if selection.step is not None and selection.step not in there:
-        raise ValueError(
+        raise InputError(
             f"{paths[0]} has no step {selection.step}; there are {', '.join(map(str, there))}"
         )
     chosen = tuple(there if selection.step is None else [selection.step])
@@ -70,9 +71,9 @@ def _events(path: Path) -> list[Event]:
         if not all("step" in event["args"] and event["dur"] >= 0 for event in events):
             raise KeyError("step")
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a trace that the recorder wrote: {error}") from error
+        raise InputError(f"{path} is not a trace that the recorder wrote: {error}") from error
     if not any(event["cat"] == "compute" for event in events):
-        raise ValueError(f"{path} holds no computes")
+        raise InputError(f"{path} holds no computes")
     return events
 
 
@@ -107,7 +108,7 @@ def _add(
 def _compute(event: Event) -> Compute:
     start, found = event["ts"] / 1e6, _STEP.fullmatch(event["name"])
     if not found:
-        raise ValueError(f"a compute is called {event['name']!r}, and not such as 2F0")
+        raise InputError(f"a compute is called {event['name']!r}, and not such as 2F0")
     step = Step(int(found[1]), found[2], int(found[3]))
     return Compute(step, event["pid"], start, start + event["dur"] / 1e6)
 

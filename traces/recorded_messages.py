@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schedules import Step
+from schedules._input_error import InputError
 
 Event = dict[str, Any]
 
@@ -48,7 +49,7 @@ def messages(computes: list[Compute], events: list[Event], path: Path) -> list[M
     for (a, b), pairs in needs.items():
         sent, asked = posts["isend", a, b], posts["irecv", b, a]
         if not len(sent) == len(asked) == len(pairs):
-            raise ValueError(
+            raise InputError(
                 f"{path}: rank {a} sent {len(sent)} messages to rank {b}, which posted "
                 f"{len(asked)} receives and needs {len(pairs)}"
             )

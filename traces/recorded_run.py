@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from schedules._csv import Rows, parse
+from schedules._input_error import InputError
 from traces.packed import content
 
 COMPUTE, POST, WAIT = "compute", "comm_post", "comm_wait"
@@ -74,7 +75,7 @@ class RecordedRun:
         return int(self.settings["world"])
 
     def message_bytes(self) -> float:
-        """Bytes of a message; 0 where there was none. Raises ValueError where they differ."""
+        """Bytes of a message; 0 where there was none. Raises InputError where they differ."""
         found = {
             op[2]
             for step in self.steps
@@ -83,12 +84,12 @@ class RecordedRun:
             for op in call.ops
         }
         if len(found) > 1:
-            raise ValueError(f"{self.path}: messages of {len(found)} sizes; one was expected")
+            raise InputError(f"{self.path}: messages of {len(found)} sizes; one was expected")
         return float(max(found, default=0))
 
 
 def read(path: Path) -> RecordedRun:
-    """Read a file of the recorder. Raises ValueError, in one sentence, for what is none."""
+    """Read a file of the recorder. Raises InputError, in one sentence, for what is none."""
     try:
         text = content(path)
         file = orjson.loads(text)
@@ -106,7 +107,7 @@ def read(path: Path) -> RecordedRun:
             (about.get("machine") or {}).get("cores"),
         )
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError, SyntaxError) as error:
-        raise ValueError(f"{path} is not a run that the recorder wrote: {error!r}") from error
+        raise InputError(f"{path} is not a run that the recorder wrote: {error!r}") from error
 
 
 def _orders(found: Any) -> Rows:

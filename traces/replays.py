@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from schedules._input_error import InputError
 from sim import whatif
 from sim.analysis.activity import HOST, activities
 from sim.engine import DeadlockError, simulate
@@ -143,7 +144,7 @@ def replay(
     known = ways(recording.format)
     chosen = hosts or (usual(recording.format) if what_if else known[0])
     if chosen not in known:
-        raise ValueError(
+        raise InputError(
             f"a recording of the format {recording.format} is replayed with hosts "
             f"{' or '.join(known)}, and not {chosen}"
         )
@@ -156,7 +157,7 @@ def replay(
         else:
             timeline = simulate(graph, ideal(graph), lambda done, of: report("replaying", done, of))
     except DeadlockError as error:
-        raise ValueError(f"the recording cannot be replayed: {error}") from None
+        raise InputError(f"the recording cannot be replayed: {error}") from None
     return Replay(recording, _without_others(recording.timeline, timeline), chosen)
 
 
@@ -174,7 +175,7 @@ def only(found: Replay, step: int) -> Replay:
     recording, graph = found.recording, found.timeline.graph
     numbers = recording.steps or tuple(range(int(graph.step.max()) + 1))
     if step not in numbers:
-        raise ValueError(f"there is no step {step}; there are {', '.join(map(str, numbers[:8]))}")
+        raise InputError(f"there is no step {step}; there are {', '.join(map(str, numbers[:8]))}")
     kept = graph.step == numbers.index(step)
     recorded, replayed = (_alone(of, kept) for of in (recording.timeline, found.timeline))
     return Replay(replace(recording, timeline=recorded, steps=(step,)), replayed, found.hosts)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from schedules._input_error import InputError
 from sim.graph import Builder, Fixed
 from sim.timeline import Timeline
 from traces import cut
@@ -44,11 +45,11 @@ def recognises(path: Path) -> bool:
 def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recording:
     """Read one job. Steps stand one behind another, numbered from 0, as each began at 0 s.
 
-    Raises ValueError for another table, for a step or rank that is not there, or for operations
+    Raises InputError for another table, for a step or rank that is not there, or for operations
     that do not fit together.
     """
     if len(paths) != 1:
-        raise ValueError(f"a table of timed operations is one file, and not {len(paths)}")
+        raise InputError(f"a table of timed operations is one file, and not {len(paths)}")
     report("reading", 0, 0)
     table = _ordered(_table(paths[0]), selection.step, paths[0])
     timeline = cut.select(_timeline(table, report), selection)
@@ -65,27 +66,27 @@ def _table(path: Path) -> pd.DataFrame:
     try:
         table = pd.read_parquet(path)
     except (ValueError, OSError) as error:  # pyarrow's own are ValueErrors
-        raise ValueError(f"{path} is not a Parquet file that can be read: {error}") from error
+        raise InputError(f"{path} is not a Parquet file that can be read: {error}") from error
     if missing := [name for name in COLUMNS if name not in table]:
-        raise ValueError(
+        raise InputError(
             f"{path} has no column {', '.join(missing)}; a table of timed operations has "
             f"{', '.join(COLUMNS)}"
         )
     if not len(table):
-        raise ValueError(f"{path} has no rows")
+        raise InputError(f"{path} has no rows")
     table = table[[*COLUMNS]].astype({"optype": str})
     for name in ("start_ts", "duration"):
         table[name] = pd.to_numeric(table[name], errors="coerce").astype(float)
     numbers = table[["start_ts", "duration"]].to_numpy()
     if not np.isfinite(numbers).all() or (table["duration"] < 0).any():
-        raise ValueError(f"{path} has times that are negative or no numbers")
+        raise InputError(f"{path} has times that are negative or no numbers")
     for name in WHOLE:
         whole = pd.to_numeric(table[name], errors="coerce").to_numpy(float)
         if not (np.abs(whole) < 2**31).all() or (whole % 1).any():
-            raise ValueError(f"{path} has entries of {name} that are no whole numbers")
+            raise InputError(f"{path} has entries of {name} that are no whole numbers")
         table[name] = whole.astype(int)
     if unknown := sorted({*table["optype"]} - {*model.TYPES}):
-        raise ValueError(
+        raise InputError(
             f"{path} has operations {', '.join(unknown)}; known are {', '.join(model.TYPES)}"
         )
     return table
@@ -97,7 +98,7 @@ def _ordered(table: pd.DataFrame, step: int | None, path: Path) -> pd.DataFrame:
         there = sorted(table["step"].unique().tolist())
         if step not in there:
             some = ", ".join(map(str, there[:8])) + (", ..." if len(there) > 8 else "")
-            raise ValueError(f"{path} has no step {step}; there are {some}")
+            raise InputError(f"{path} has no step {step}; there are {some}")
         table = table[table["step"] == step]
     order = ["step", "rank", "start_ts", "seq_id", "optype"]
     table = table.sort_values(order, kind="stable", ignore_index=True)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from schedules._input_error import InputError
 from sim.graph import Graph
 from sim.timeline import Timeline
 from traces import cpu_steps, recorded
@@ -82,14 +83,14 @@ def validate(
 
     Never from itself, nor from another file with the same content; neighbours are the recordings
     in its folder, which are taken to be of the same machine, and others of ``paths`` that say they
-    are. Raises ValueError where none is left, or nothing is known of what a recording needs; with
+    are. Raises InputError where none is left, or nothing is known of what a recording needs; with
     ``skipped``, which is given the sentence, only if that is so for all of them.
     """
     wanted = {file: run for path in paths for file, run in _runs(path).items()}
     first = {file.resolve(): file for file in reversed([*wanted])}
     wanted = {file: run for file, run in wanted.items() if first[file.resolve()] == file}
     if not wanted:
-        raise ValueError(
+        raise InputError(
             f"{', '.join(map(str, paths))}: only recordings of {', '.join(MODES)} are predicted, "
             "and there is none"
         )
@@ -100,12 +101,12 @@ def validate(
         near = [path for of in calibration for path in files(of)] or _near(file, run, wanted)
         try:
             out.append(_compare(file, run, near, draws, seed))
-        except ValueError as error:
+        except InputError as error:
             if skipped is None or len(wanted) == 1:
                 raise
             skipped.append(str(error))
     if skipped and not out:
-        raise ValueError(skipped[0])
+        raise InputError(skipped[0])
     return out
 
 
@@ -140,13 +141,13 @@ def _compare(file: Path, run: CpuRun, near: Sequence[Path], draws: int, seed: in
     read = [_read(path) for path in near if not host.is_fake(path)]
     usable = [r for r in read if not _same(r, run) and mode_of(r.mode) in MODES]
     if not usable:
-        raise ValueError(
+        raise InputError(
             f"{file} cannot be predicted from itself; put other recordings of the same machine "
             "beside it, or name them by --calibrate"
         )
     costs, mode = fit(usable, known), mode_of(run.mode)
     if cores_of(run) != costs.cores:
-        raise ValueError(
+        raise InputError(
             f"{file} is of a machine with {cores_of(run)} cores, and costs are known of one with "
             f"{costs.cores}; --calibrate recordings of the same machine"
         )

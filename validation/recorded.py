@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from schedules._input_error import InputError
 from traces import recorded, recorded_run
 from traces.recorded_run import RecordedRun
 from validation.runtime import costs as frozen
@@ -84,7 +85,7 @@ def validate(
 ) -> Outcome:  # fmt: skip
     """Predict recorded runs, by frozen costs or by those that ``calibration`` shows.
 
-    Without either, our recordings, each class by its own run of 1F1B. Raises ValueError for what
+    Without either, our recordings, each class by its own run of 1F1B. Raises InputError for what
     is no recording, and for one to which the costs were fitted, unless it is one of a folder.
     """
     fitted = {name: frozen.load(frozen.FOLDER / f"{name}.toml") for name in frozen.names()}
@@ -99,11 +100,11 @@ def validate(
             elif path.is_dir():
                 left_out.append(run.name)
             else:
-                raise ValueError(
+                raise InputError(
                     f"costs were fitted to {path}, so it cannot show how good they are"
                 )
     if not runs:
-        raise ValueError(f"costs were fitted to all recordings there are: {', '.join(left_out)}")
+        raise InputError(f"costs were fitted to all recordings there are: {', '.join(left_out)}")
     compared = []
     for number, run in enumerate(runs):
         if progress:
@@ -119,12 +120,12 @@ def calibrate(
 
     Without one, what larger messages take more is ``usual``, by class.
 
-    Raises ValueError for a file that is neither, and for a sweep without recordings.
+    Raises InputError for a file that is neither, and for a sweep without recordings.
     """
     sweeps = [path for path in paths if path.is_file() and not recorded.recognises(path)]
     runs = [recorded_run.read(path) for path in paths if path not in sweeps]
     if len(sweeps) > 1 or (sweeps and not runs):
-        raise ValueError(
+        raise InputError(
             f"costs are fitted to recordings, and one sweep of messages at most: {sweeps[-1]}"
         )
     rows = sizes(sweeps[0]) if sweeps else ()
@@ -137,19 +138,19 @@ def calibrate(
 
 def _runs(path: Path) -> list[RecordedRun]:
     if not path.exists():
-        raise ValueError(f"no file or folder {path}")
+        raise InputError(f"no file or folder {path}")
     found = [file for file in _files(path) if recorded.recognises(file)]
     if not found:
-        raise ValueError(f"{path} holds no recorded pipeline; traincast record makes one")
+        raise InputError(f"{path} holds no recorded pipeline; traincast record makes one")
     return [recorded_run.read(file) for file in found]
 
 
 def _compare(run: RecordedRun, fitted: Mapping[str, Costs], draws: int, seed: int) -> Compared:
     name = kind(run)
     if name not in fitted:
-        raise ValueError(f"{run.path} is of class {name}, for which --calibrate names no recording")
+        raise InputError(f"{run.path} is of class {name}, for which --calibrate names no recording")
     if fitted[name].model != model(run):
-        raise ValueError(
+        raise InputError(
             f"{run.path} has stages of {model(run)}, and costs are known of {fitted[name].model}; "
             "--calibrate a recording of such stages"
         )

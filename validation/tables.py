@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from schedules._input_error import InputError
+
 FOLDER = Path(__file__).parent / "published"
 RECIPES = Path(__file__).parent / "recipes"
 
@@ -55,13 +57,13 @@ def names() -> list[str]:
 
 
 def read(name: str) -> Table:
-    """A table by its name; ValueError, naming those there are, for another.
+    """A table by its name; InputError, naming those there are, for another.
 
     >>> read("narayanan2021_table1").rows[0].measured
     24.8423
     """
     if name not in names():
-        raise ValueError(f"no table {name!r} of published figures; there are {', '.join(names())}")
+        raise InputError(f"no table {name!r} of published figures; there are {', '.join(names())}")
     data = tomllib.loads((FOLDER / f"{name}.toml").read_text())
     peer = Peer(**data["peer"]) if "peer" in data else None
     rows = tuple(_row(row, data) for row in data["rows"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from schedules._input_error import InputError
 from sim.cluster import Cluster
 from sim.collectives import all_to_all, direct, exchange, hierarchical, nvls, ring, tree
 from sim.collectives.base import EMPTY, Traffic, UnsuitableError, alone
@@ -49,7 +50,7 @@ def traffic(cluster: Cluster, communication: Communication) -> Traffic:
     """What a communication puts on the cluster's links.
 
     Its algorithm ``auto`` takes the one predicted fastest for that size and placement, as NCCL's
-    tuner does. Raises ValueError when there is no such collective or algorithm, a rank is named
+    tuner does. Raises InputError when there is no such collective or algorithm, a rank is named
     twice or is not in the cluster, or the algorithm does not suit the placement.
     """
     cluster, ranks = cluster.healthy or cluster, communication.ranks
@@ -82,7 +83,7 @@ def _algorithms(communication: Communication) -> list[Algorithm]:
     if algorithm == "auto":
         return [call for name, call in known.items() if name not in ASKED_FOR]
     if algorithm not in known:
-        raise ValueError(
+        raise InputError(
             f"no algorithm {algorithm!r} for {collective}; there are auto, {', '.join(known)}"
         )
     return [known[algorithm]]

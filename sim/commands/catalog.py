@@ -8,6 +8,7 @@ from typing import Any
 
 import schedules
 import topologies
+from schedules._input_error import InputError
 from sim import presets
 from sim.commands.values import TIMES
 
@@ -123,7 +124,7 @@ def entries(kind: str) -> list[dict[str, Any]]:
                 {"name": name, "key": key, "about": about}
                 for key, (name, about) in STRATEGIES.items()
             ]
-    raise ValueError(f"list {kind!r}: there are {', '.join(KINDS)}")
+    raise InputError(f"list {kind!r}: there are {', '.join(KINDS)}")
 
 
 def _model(name: str) -> dict[str, Any]:

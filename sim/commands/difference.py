@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.markup import escape
 
+from schedules._input_error import InputError
 from sim.analysis.difference import Difference, by_op
 from sim.commands import tables
 from sim.files import write_text
@@ -32,7 +33,7 @@ def read(path: Path) -> Timeline:
     if path.is_file():
         try:
             return perfetto.read(path)
-        except ValueError:
+        except InputError:
             pass  # of somebody else
     return reading.read([path]).timeline
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 import schedules
 from schedules import Plan
+from schedules._input_error import InputError
 from schedules._outside import is_path, said
 from schedules._times import Seconds
 from schedules.from_csv import from_csv, shape
@@ -47,32 +48,32 @@ def is_file(name: str) -> bool:
 def policy(name: str, p2p: str) -> Policy:
     """How the ranks of a schedule exchange messages, as they do in a recipe."""
     if p2p not in POLICIES:
-        raise ValueError(f"--p2p is {', '.join(POLICIES[:-1])} or {POLICIES[-1]}, not {brief(p2p)}")
+        raise InputError(f"--p2p is {', '.join(POLICIES[:-1])} or {POLICIES[-1]}, not {brief(p2p)}")
     return Policy(p2p, paired=name == "interleaved_1f1b")
 
 
 def pair(how: str) -> str:
     """How overlapped pairs run where there is no machine."""
     if how == "shared":
-        raise ValueError(
+        raise InputError(
             "--pair shared needs a machine, whose GPU the two of a pair share, and so a recipe; "
             "without one it is fused or serial"
         )
     if how not in PAIRS:
-        raise ValueError(f"--pair is {' or '.join(PAIRS)}, not {brief(how)}")
+        raise InputError(f"--pair is {' or '.join(PAIRS)}, not {brief(how)}")
     return how
 
 
 def from_file(path: Path, asked: Asked, options: Mapping[str, Any], p2p: str) -> Plan:
     """The order in a file, which has to have the shape that was asked for."""
     if options:
-        raise ValueError(f"--option {next(iter(options))}: the order in {path} has no options")
+        raise InputError(f"--option {next(iter(options))}: the order in {path} has no options")
     plan = from_csv(path, p2p)
     found = shape(plan)
     there = Asked(found.ranks, found.microbatches, found.stages // found.ranks)
     for what, wanted, is_there in zip(Asked._fields, asked, there, strict=True):
         if wanted not in (None, is_there):
-            raise ValueError(
+            raise InputError(
                 f"--{what} is {wanted}, but the order in {path} has {is_there}; leave it out"
             )
     return plan
@@ -83,7 +84,7 @@ def of_name(
 ) -> Plan:
     """The plan of a schedule, for which ranks and microbatches must be given."""
     if name == "from_csv":
-        raise ValueError(
+        raise InputError(
             "from_csv is an order from a file and no schedule of a shape; give the file's name, "
             "such as traincast schedule order.csv"
         )
@@ -92,7 +93,7 @@ def of_name(
     ranks, microbatches = asked.ranks, asked.microbatches
     if ranks is None or microbatches is None:
         missing = [f"--{what}" for what in Asked._fields[:2] if getattr(asked, what) is None]
-        raise ValueError(
+        raise InputError(
             f"the schedule {name} needs {' and '.join(missing)}, such as --ranks 4 "
             "--microbatches 8; only a file says them itself"
         )
@@ -112,7 +113,7 @@ def options(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         key, value = config.setting(text, "--option", "group=8")
         if key in out:
-            raise ValueError(f"--option gives {brief(key)} twice; leave one of them out")
+            raise InputError(f"--option gives {brief(key)} twice; leave one of them out")
         out[key] = value
     return out
 
@@ -127,10 +128,10 @@ def _typed(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         hints = get_type_hints(function)
     for key, value in options.items():
         if key in takes and key in elsewhere:
-            raise ValueError(f"--option {key} is given by {elsewhere[key]}")
+            raise InputError(f"--option {key} is given by {elsewhere[key]}")
         if key not in able:
             there = f"it has {', '.join(able) or 'none'}"
-            raise ValueError(f"the schedule {name} has no option {brief(key)}; {there}")
+            raise InputError(f"the schedule {name} has no option {brief(key)}; {there}")
         if key in hints:  # which a schedule outside of the package may leave out
             _one(key, value, get_args(hints[key]) or (hints[key],))
     return dict(options)
@@ -141,4 +142,4 @@ def _one(key: str, value: object, types: tuple[type, ...]) -> None:
     kind = types[0]
     fits = type(value) in (types if kind is not float else (float, int))
     if not fits or (isinstance(value, float) and not math.isfinite(value)):
-        raise ValueError(f"--option {key} = {brief(value)} must be {_TYPES[kind]}")
+        raise InputError(f"--option {key} = {brief(value)} must be {_TYPES[kind]}")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from schedules._input_error import InputError
 from sim.files import replaceable, replacing, writable, write_text
 
 __all__ = ["apart", "picture", "print_json", "replaceable", "replacing", "writable", "write_text"]
@@ -20,21 +21,21 @@ def picture(path: Path) -> Path:
     known = sorted({*FigureCanvasAgg.get_supported_filetypes()} - {"pgf"})  # which needs TeX
     ending = path.suffix.lstrip(".").lower()
     if ending not in known:
-        raise ValueError(
+        raise InputError(
             f"cannot draw {path}: no picture format {ending!r}; there are {', '.join(known)}"
         )
     return replaceable(path)
 
 
 def apart(written: Mapping[str, Path | None], read: Path | None = None) -> None:
-    """Raise ValueError when two options name one file, or one names the file that is read."""
+    """Raise InputError when two options name one file, or one names the file that is read."""
     files = {option: os.path.realpath(path) for option, path in written.items() if path}
     for option, path in files.items():
         if read and path == os.path.realpath(read):
-            raise ValueError(f"{option} would replace {read}, which is read; name another file")
+            raise InputError(f"{option} would replace {read}, which is read; name another file")
     if len({*files.values()}) < len(files):
         one = next(path for path in written.values() if path)
-        raise ValueError(f"{' and '.join(files)} both name {one}; give two files")
+        raise InputError(f"{' and '.join(files)} both name {one}; give two files")
 
 
 def print_json(data: object) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from schedules._input_error import InputError
 from sim.commands import output
 from sim.commands.figures import Figures
 from sim.commands.tables import say, show
@@ -52,7 +53,7 @@ def _draw(compared: Sequence[Compared], plot: Path) -> None:
     from validation.parallel import both
 
     if len(compared) != 1:
-        raise ValueError(f"--plot draws one run beside its prediction; {len(compared)} were named")
+        raise InputError(f"--plot draws one run beside its prediction; {len(compared)} were named")
     (of,) = compared
     title = (
         f"{of.run.name}: recorded {of.measured * 1e3:.1f} ms, predicted {of.error:+.1%}"

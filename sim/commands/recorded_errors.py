@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from schedules._input_error import InputError
 from sim.commands import output
 from sim.commands.figures import Figures
 from sim.commands.tables import say, show
@@ -36,14 +37,14 @@ def validate(
 
 
 def freeze(calibration: Sequence[Path], folder: Path) -> list[Path]:
-    """Fit costs to recordings and write a file per class of machine. Raises ValueError for none."""
+    """Fit costs to recordings and write a file per class of machine. Raises InputError for none."""
     from validation.recorded import calibrate
     from validation.runtime import costs
 
     if not calibration:
-        raise ValueError("--freeze writes what --calibrate fits; name recordings to fit to")
+        raise InputError("--freeze writes what --calibrate fits; name recordings to fit to")
     if not folder.is_dir():
-        raise ValueError(f"--freeze: no folder {folder}")
+        raise InputError(f"--freeze: no folder {folder}")
     command = "traincast validate recorded --calibrate " + " ".join(p.name for p in calibration)
     written = []
     for name, fitted in calibrate(calibration).items():
@@ -57,7 +58,7 @@ def _draw(outcome: Outcome, plot: Path) -> None:
     from validation.runtime.align import both
 
     if len(outcome.compared) != 1:
-        raise ValueError(
+        raise InputError(
             f"--plot draws one run beside its prediction; {len(outcome.compared)} were named"
         )
     (of,) = outcome.compared

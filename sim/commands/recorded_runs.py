@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from schedules._input_error import InputError
 from sim.commands import output, parallel_errors, recorded_errors
 
 MOST_DRAWS = 100_000  # each is a simulated step
@@ -26,9 +27,9 @@ def validate(
     from validation import parallel, recorded
 
     if not 1 <= draws <= MOST_DRAWS:
-        raise ValueError(f"--draws {draws} must be from 1 to {MOST_DRAWS}")
+        raise InputError(f"--draws {draws} must be from 1 to {MOST_DRAWS}")
     if seed < 0:
-        raise ValueError(f"--seed {seed} must not be negative")
+        raise InputError(f"--seed {seed} must not be negative")
     output.apart({"--plot": plot, "--out": out})
     if plot:
         output.picture(plot)
@@ -40,7 +41,7 @@ def validate(
     fitted = [path for path in calibration if parallel.files(path)]
     others = [path for path in calibration if path not in fitted]
     if plot and steps and pipelines:
-        raise ValueError("--plot draws one run; pipelines and parallel steps were named")
+        raise InputError("--plot draws one run; pipelines and parallel steps were named")
     _of_one_kind(calibration, fitted, bool(steps), bool(pipelines))
     found: dict[str, Any] = {}
     if pipelines:
@@ -58,16 +59,16 @@ def validate(
 def _of_one_kind(
     calibration: Sequence[Path], fitted: Sequence[Path], steps: bool, pipelines: bool
 ) -> None:
-    """Raises ValueError for a file to fit to that tells nothing of what is predicted."""
+    """Raises InputError for a file to fit to that tells nothing of what is predicted."""
     for path in calibration:
         if not path.exists():
-            raise ValueError(f"--calibrate: no file or folder {path}")
+            raise InputError(f"--calibrate: no file or folder {path}")
         if path in fitted and not steps:
-            raise ValueError(
+            raise InputError(
                 f"--calibrate {path} shows parallel steps, and only pipelines are predicted"
             )
         if path not in fitted and not pipelines:
-            raise ValueError(
+            raise InputError(
                 f"--calibrate {path} shows no parallel steps, which alone are predicted"
             )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from schedules._input_error import InputError
 from sim.commands.options import Json, target
 
 if TYPE_CHECKING:
@@ -124,10 +125,10 @@ def milliseconds(text: str) -> dict[str, float | list[float]]:
 
     try:
         found = values.times(text)
-    except ValueError as error:
-        raise ValueError(str(error).replace("--times", "--virtual")) from None
+    except InputError as error:
+        raise InputError(str(error).replace("--times", "--virtual")) from None
     if found.pop("p2p") or "FB" in found:
-        raise ValueError("--virtual takes F, I and W in milliseconds; messages are real")
+        raise InputError("--virtual takes F, I and W in milliseconds; messages are real")
     return {
         key: v / 1e3 if isinstance(v, float) else [one / 1e3 for one in v]
         for key, v in found.items()

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from schedules._input_error import InputError
 from sim.commands.options import Json, load, target
 from sim.commands.recorder import Out, command, milliseconds, plan_of, recorder, stem
 
@@ -114,7 +115,7 @@ def streams(
 
     times = milliseconds(virtual)
     if any(isinstance(one, list) for one in times.values()):
-        raise ValueError("--virtual takes one number each for F, I and W on streams")
+        raise InputError("--virtual takes one number each for F, I and W on streams")
     plans = {stem(name): plan_of(name, ranks, microbatches, None, times) for name in names}
     one: dict[str, float] = times  # type: ignore[assignment]
     _write(context, out, lambda: pipelines_on_streams.record(plans, one, timeout=timeout), json)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from schedules._input_error import InputError
 from sim.analysis.collectives import collectives
 from sim.analysis.hidden import SECONDS, by_dimension, transfers
 from sim.analysis.idle import bubble, idle
@@ -25,12 +26,12 @@ PAGE = "report.html"
 
 
 def writer(name: str) -> Writer:
-    """What writes a timeline in a format. Raises ValueError for one that there is not."""
+    """What writes a timeline in a format. Raises InputError for one that there is not."""
     from traces import chakra, perfetto
 
     writers: dict[str, Writer] = {"perfetto": perfetto.write, "chakra": chakra.write}
     if name not in writers:
-        raise ValueError(f"--to: cannot write {name!r}; there are {', '.join(writers)}")
+        raise InputError(f"--to: cannot write {name!r}; there are {', '.join(writers)}")
     return writers[name]
 
 

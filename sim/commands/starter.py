@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from schedules._input_error import InputError
 from sim import config, legality, presets, topology
 from sim.cluster import load
 from sim.recipe import MOST_SAMPLES, NOT_YET
@@ -26,7 +27,7 @@ def propose(model: Path, machine: str, gpus: int | None, folder: Path) -> dict[s
     """
     hugging_face = config.hugging_face(model)
     if "experts" in hugging_face:
-        raise ValueError(f"{model} has experts, whose split is not proposed yet; write the recipe")
+        raise InputError(f"{model} has experts, whose split is not proposed yet; write the recipe")
     longest = presets.longest(model) or USUAL_SEQUENCE
     numbers = presets.complete({**hugging_face, "sequence": min(longest, USUAL_SEQUENCE)})
     spec = topology.read(machine)

@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from rich.markup import escape
 
+from schedules._input_error import InputError
 from sim import units
 from sim.commands import tables
 
@@ -45,9 +46,9 @@ def axis(vary: Mapping[str, Sequence[object]], x: str | None) -> str:
     numbers = [key for key, of in vary.items() if all(_number(value) for value in of)]
     if x is not None and x not in numbers:
         some = ", ".join(numbers) or "none"
-        raise ValueError(f"--x takes a key of --vary with numbers; of these there is {some}")
+        raise InputError(f"--x takes a key of --vary with numbers; of these there is {some}")
     if not numbers:
-        raise ValueError("--plot draws step time against numbers, and no key of --vary has any")
+        raise InputError("--plot draws step time against numbers, and no key of --vary has any")
     return x or numbers[0]
 
 

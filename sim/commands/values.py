@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
+from schedules._input_error import InputError
 from schedules._times import Seconds
 from sim import config
 
@@ -28,24 +29,24 @@ def ranks(text: str, gpus: int = 2**31) -> list[int]:
     for part in text.split(","):
         found = _RANGE.fullmatch(part)
         if not found:
-            raise ValueError(f"--ranks takes ranks such as 0,4-7, and not {_brief(text)}")
+            raise InputError(f"--ranks takes ranks such as 0,4-7, and not {_brief(text)}")
         first = int(found[1])
         last = first if found[2] is None else int(found[2])
         if last < first:
-            raise ValueError(f"--ranks {first}-{last} runs backwards; {last}-{first} would do")
+            raise InputError(f"--ranks {first}-{last} runs backwards; {last}-{first} would do")
         if last >= gpus:
-            raise ValueError(f"--ranks: there is no rank {last}; the job has 0 to {gpus - 1}")
+            raise InputError(f"--ranks: there is no rank {last}; the job has 0 to {gpus - 1}")
         out.update(range(first, last + 1))
     return sorted(out)
 
 
 def simulated(ranks: Sequence[int] | None, there: Sequence[int]) -> None:
-    """Raise ValueError for a rank for which another one is simulated."""
+    """Raise InputError for a rank for which another one is simulated."""
     missing = next((rank for rank in ranks or () if rank not in there), None)
     if missing is not None:
         some = ", ".join(map(str, islice(there, 8)))
         more = f", ... {there[-1]}" if len(there) > 8 else ""
-        raise ValueError(
+        raise InputError(
             f"--ranks: rank {missing} is not simulated, another one stands for it; "
             f"there are {some}{more}, or all with --set simulation.fold=none"
         )
@@ -60,7 +61,7 @@ def window(text: str) -> tuple[float, float]:
     first, _, last = text.partition(":")
     begin, end = _seconds(first), _seconds(last)
     if not 0 <= begin < end < math.inf:
-        raise ValueError(
+        raise InputError(
             "--window takes FROM:TO in seconds, FROM before TO, such as 0.5:1.5, "
             f"and not {_brief(text)}"
         )
@@ -77,7 +78,7 @@ def vary(texts: Sequence[str]) -> dict[str, list[object]]:
     for text in texts:
         key, equals, some = text.partition("=")
         if not equals or not some or "." not in key:
-            raise ValueError(
+            raise InputError(
                 f"--vary takes KEY=V1,V2, such as parallelism.tp=4,8, not {_brief(text)}"
             )
         out[key] = [config.setting(f"{key}={value}")[1] for value in _values(some)]
@@ -118,24 +119,24 @@ def times(text: str) -> dict[str, Seconds]:
         key, _, value = (piece.strip() for piece in part.partition("="))
         seconds = [_seconds(one) for one in value.split("/")]
         if key not in (*TIMES, "FB") or not all(_is_time(key, one) for one in seconds):
-            raise ValueError(
+            raise InputError(
                 f"--times takes positive seconds such as F=5,I=4,W=3,p2p=0, or F=5/6/7 stage by "
                 f"stage, from {SHORTEST:g} to {LONGEST:g}, and not {_brief(part)}"
             )
         if key in given:
-            raise ValueError(f"--times gives {key} twice; leave one of them out")
+            raise InputError(f"--times gives {key} twice; leave one of them out")
         if len(seconds) > 1 and key not in "FIW":
-            raise ValueError(f"--times takes one number for {key}, and not {_brief(part)}")
+            raise InputError(f"--times takes one number for {key}, and not {_brief(part)}")
         given.add(key)
         out[key] = seconds[0] if len(seconds) == 1 else seconds
     return out
 
 
 def staged(times: Mapping[str, Seconds], stages: int) -> None:
-    """Raise ValueError for another count of times than of stages."""
+    """Raise InputError for another count of times than of stages."""
     for key, seconds in times.items():
         if isinstance(seconds, Sequence) and len(seconds) != stages:
-            raise ValueError(
+            raise InputError(
                 f"--times gives {len(seconds)} numbers for {key}, but the pipeline has {stages} "
                 f"stages; give one for all, or one for each"
             )

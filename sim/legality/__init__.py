@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 import schedules
+from schedules._input_error import InputError
 from sim.legality import alone, fp8, images, perturbations, saving, sharded
 from sim.recipe import Recipe
 
@@ -15,7 +16,7 @@ MOST_MICROBATCHES = 65_536
 
 
 def check(recipe: Recipe) -> None:
-    """Raise ValueError for the first thing in a complete recipe that cannot run as a job."""
+    """Raise InputError for the first thing in a complete recipe that cannot run as a job."""
     for agree in CHECKS:
         agree(recipe)
 
@@ -36,10 +37,10 @@ def _uneven(layers: int, stages: int) -> None:
     held = f"{layers} layer{'s' * (not one)} on {stages} stages (pp x chunks)"
     if layers < stages:
         leave = "leaves" if one else "leave"
-        raise ValueError(f"{held} {leave} some without a layer; at most {layers} would do")
+        raise InputError(f"{held} {leave} some without a layer; at most {layers} would do")
     if layers % stages:
         split = list(even(layers, stages))
-        raise ValueError(f"{held} do not come out even; write schedule.layers_per_stage = {split}")
+        raise InputError(f"{held} do not come out even; write schedule.layers_per_stage = {split}")
 
 
 def _gpus(recipe: Recipe) -> None:
@@ -49,13 +50,13 @@ def _gpus(recipe: Recipe) -> None:
         return
     product = f"tp {p.tp} x pp {p.pp} x cp {p.cp} x dp {p.dp} = {split * (p.dp or 1)}"
     advice = f"dp = {gpus // split}" if gpus % split == 0 else f"a multiple of {split} GPUs"
-    raise ValueError(f"{product}, but cluster.gpus = {gpus}; {advice} would do")
+    raise InputError(f"{product}, but cluster.gpus = {gpus}; {advice} would do")
 
 
 def _order(recipe: Recipe) -> None:
     order = recipe.parallelism.order
     if sorted(order.split("-")) != sorted(AXES.split("-")):
-        raise ValueError(
+        raise InputError(
             f'parallelism.order = "{order}" must name {", ".join(AXES.split("-"))} '
             f'once each, innermost first, such as "{AXES}"'
         )
@@ -64,7 +65,7 @@ def _order(recipe: Recipe) -> None:
 def _tensor(recipe: Recipe) -> None:
     model, p = recipe.model, recipe.parallelism
     if p.sp and p.tp == 1:
-        raise ValueError(
+        raise InputError(
             "parallelism.sp = true needs tp > 1, whose ranks share the sequence; with tp = 1 it "
             "must be false"
         )
@@ -75,7 +76,7 @@ def _tensor(recipe: Recipe) -> None:
         split["sequence"] = model.sequence
     for name, size in split.items():
         if (size or 0) % p.tp:
-            raise ValueError(
+            raise InputError(
                 f"model.{name} = {size} cannot be split over parallelism.tp = {p.tp}; "
                 f"tp must divide it{', or be a multiple of it' if name == 'kv_heads' else ''}"
             )
@@ -85,9 +86,9 @@ def _context(recipe: Recipe) -> None:
     """What cp needs of the heads, the sequence and the other keys."""
     p, kind = recipe.parallelism, f'parallelism.cp_kind = "{recipe.parallelism.cp_kind}"'
     if p.cp_kind != "usp" and p.ulysses > 1:
-        raise ValueError(f'parallelism.ulysses = {p.ulysses} needs cp_kind = "usp"')
+        raise InputError(f'parallelism.ulysses = {p.ulysses} needs cp_kind = "usp"')
     if p.cp % p.ulysses:
-        raise ValueError(
+        raise InputError(
             f"parallelism.cp = {p.cp} cannot be split over parallelism.ulysses = {p.ulysses}; "
             "ulysses must divide cp"
         )
@@ -95,14 +96,14 @@ def _context(recipe: Recipe) -> None:
         return
     degree = p.cp if p.cp_kind == "ulysses" else p.ulysses
     if degree < p.cp and recipe.model.attention == "unfused":
-        raise ValueError(f'{kind} needs model.attention = "flash", or cp_kind = "ulysses"')
+        raise InputError(f'{kind} needs model.attention = "flash", or cp_kind = "ulysses"')
     if p.cp_kind == "allgather" and p.cp_placement == "striped":
-        raise ValueError(f'parallelism.cp_placement = "striped" needs a ring; {kind} has none')
+        raise InputError(f'parallelism.cp_placement = "striped" needs a ring; {kind} has none')
     _exchanged_heads(recipe, degree)
     zigzag = p.cp_placement == "zigzag" and degree < p.cp
     least = p.cp * math.lcm(2 if zigzag else 1, p.tp if p.sp else 1)
     if (recipe.model.sequence or 0) % least:
-        raise ValueError(
+        raise InputError(
             f"model.sequence = {recipe.model.sequence} cannot be split over parallelism.cp = "
             f"{p.cp}{', in two runs each' * zigzag}{f' and sp over tp = {p.tp}' * p.sp}; "
             f"a multiple of {least} would do"
@@ -119,7 +120,7 @@ def _exchanged_heads(recipe: Recipe, degree: int) -> None:
     ):
         if not fits:
             also = ", or be a multiple of it" if name == "kv_heads" else ""
-            raise ValueError(
+            raise InputError(
                 f"model.{name} = {size} over tp = {tp} cannot be exchanged among {degree} GPUs; "
                 f"the degree of Ulysses must divide {name} / tp{also}"
             )
@@ -130,11 +131,11 @@ def _experts(recipe: Recipe) -> None:
     if not model.experts:
         for name, degree in (("ep", p.ep), ("etp", p.etp)):
             if degree > 1:
-                raise ValueError(f"parallelism.{name} = {degree} needs model.experts to split")
+                raise InputError(f"parallelism.{name} = {degree} needs model.experts to split")
         return
     group = p.tp * p.cp * (p.dp or 1)
     if group % (p.ep * p.etp):
-        raise ValueError(
+        raise InputError(
             f"parallelism.ep x etp = {p.ep} x {p.etp} must divide the ranks of a stage, "
             f"tp x cp x dp = {group}"
         )
@@ -142,23 +143,23 @@ def _experts(recipe: Recipe) -> None:
     for name, split in widths.items():
         size, degree = getattr(model, split), getattr(p, name)
         if size % degree:
-            raise ValueError(
+            raise InputError(
                 f"model.{split} = {size} cannot be split over parallelism.{name} = {degree}; "
                 f"{name} must divide it"
             )
     if p.tp > 1 and not p.sp:
-        raise ValueError(
+        raise InputError(
             "parallelism.sp must be true for model.experts with tp > 1: without it every "
             "tensor-parallel rank would route the same tokens"
         )
     if p.tp * p.ep * p.etp > 1 and not p.order.endswith("-pp"):
-        raise ValueError(
+        raise InputError(
             f'parallelism.order = "{p.order}" must end with pp for model.experts with tp, ep or '
             f'etp > 1, such as "{AXES}"'
         )
     shared = (model.shared_experts or 0) * (model.expert_ffn or 0)
     if shared % p.tp:
-        raise ValueError(
+        raise InputError(
             f"model.shared_experts x expert_ffn = {shared} cannot be split over "
             f"parallelism.tp = {p.tp}; tp must divide it"
         )
@@ -166,7 +167,7 @@ def _experts(recipe: Recipe) -> None:
 
 def _latent(recipe: Recipe) -> None:
     if recipe.model.mla and recipe.parallelism.cp > 1:
-        raise ValueError(
+        raise InputError(
             f"parallelism.cp = {recipe.parallelism.cp} is not simulated yet with model.mla; "
             "it must be 1"
         )
@@ -185,22 +186,22 @@ def _depths(recipe: Recipe) -> None:
         ("training.offload", recipe.training.offload),
     ):
         if found:
-            raise ValueError(f"model.mtp = {model.mtp} is not simulated with {what}")
+            raise InputError(f"model.mtp = {model.mtp} is not simulated with {what}")
 
 
 def _combinations(recipe: Recipe) -> None:
     p = recipe.parallelism
     if p.tp > 1 and p.tp_overlap and not p.sp:
-        raise ValueError("parallelism.tp_overlap = true needs sp = true, whose collectives it cuts")
+        raise InputError("parallelism.tp_overlap = true needs sp = true, whose collectives it cuts")
     if p.tp_overlap and p.etp > 1:
-        raise ValueError("parallelism.tp_overlap = true is not simulated with etp > 1")
+        raise InputError("parallelism.tp_overlap = true is not simulated with etp > 1")
     if p.sp and p.scatter_gather:
-        raise ValueError(
+        raise InputError(
             "parallelism.scatter_gather = true needs sp = false: with sp the activations that "
             "are sent are split over tp already"
         )
     if p.p2p == "batched" and p.overlap_p2p:
-        raise ValueError(
+        raise InputError(
             'parallelism.overlap_p2p = true needs p2p = "direction" or "pair": '
             "a batched kernel is waited for"
         )
@@ -212,7 +213,7 @@ def _schedule(recipe: Recipe) -> None:
     own = schedules.stages_per_rank(schedule.name)
     if (schedule.chunks or 1) != own and "chunks" not in options and not schedule.csv:
         able = [name for name in schedules.names() if "chunks" in schedules.options(name)]
-        raise ValueError(
+        raise InputError(
             f"schedule.chunks = {schedule.chunks} needs a schedule with chunks, such as "
             f"{able[0]}; {schedule.name} has {own} stage{'s' if own > 1 else ''} per rank"
         )
@@ -225,19 +226,19 @@ def _asynchronous(recipe: Recipe) -> None:
         return
     if 1 < m < pp:
         one = recipe.training.micro_batch * (recipe.parallelism.dp or 1)
-        raise ValueError(
+        raise InputError(
             f"{name} updates the weights after each microbatch, or after at least pp = {pp}; "
             f"training.global_batch = {recipe.training.global_batch} makes {m} per pipeline, "
             f"{one} or {one * pp} would do"
         )
     least = sum(recipe.ramps) + 1
     if (recipe.simulation.steps or least) < least:
-        raise ValueError(
+        raise InputError(
             f"simulation.steps = {recipe.simulation.steps} of {name} do not reach its steady "
             f"state; at least {least} would, or leave it out"
         )
     if recipe.parallelism.overlap_param_gather:
-        raise ValueError(
+        raise InputError(
             f"parallelism.overlap_param_gather = true needs a schedule that is flushed; in {name} "
             "no step begins when another has ended; false would do"
         )
@@ -249,12 +250,12 @@ def _stages(recipe: Recipe) -> None:
         _uneven(layers, stages)
     advice = f"schedule.layers_per_stage = {list(even(layers, stages))} would do"
     if len(given) != stages:
-        raise ValueError(
+        raise InputError(
             f"schedule.layers_per_stage has length {len(given)}, but pp x chunks = {stages} "
             f"stages; {advice}"
         )
     if sum(given) != layers:
-        raise ValueError(
+        raise InputError(
             f"schedule.layers_per_stage adds up to {sum(given)}, but model.layers = {layers}; "
             f"{advice}"
         )
@@ -266,14 +267,14 @@ def _batch(recipe: Recipe) -> None:
     if batch % (one * dp):
         below = batch // (one * dp) * one * dp
         near = f"{below} or {below + one * dp}" if below else f"{one * dp}"
-        raise ValueError(
+        raise InputError(
             f"training.global_batch = {batch} is not a multiple of "
             f"micro_batch x dp = {one} x {dp}; {near} would do"
         )
     name, given = recipe.schedule.name, recipe.schedule
     for key, value in (("group", given.group), ("overlap", given.overlap or None)):
         if value is not None and key not in schedules.options(name):
-            raise ValueError(f"the schedule {name} has no {key}; leave schedule.{key} out")
+            raise InputError(f"the schedule {name} has no {key}; leave schedule.{key} out")
     _size(recipe)
     _asynchronous(recipe)
     schedules.check(name, recipe.parallelism.pp, recipe.planned, **recipe.options)
@@ -287,12 +288,12 @@ def _size(recipe: Recipe) -> None:
     if steps > 1:
         fewer = f"fewer simulation.steps than {steps}, or {fewer}"
     if microbatches > MOST_MICROBATCHES:
-        raise ValueError(
+        raise InputError(
             f"{microbatches:,} microbatches per pipeline and run are more than the "
             f"{MOST_MICROBATCHES:,} that can be simulated; {fewer}"
         )
     if stages * microbatches > schedules.MOST_STEPS:
-        raise ValueError(
+        raise InputError(
             f"pp x chunks x microbatches = {stages} x {microbatches} are more than the "
             f"{schedules.MOST_STEPS:,} steps that can be simulated; {fewer}"
         )

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from schedules._input_error import InputError
 from sim.recipe import Recipe
 
 
 def check(recipe: Recipe) -> None:
-    """Raise ValueError for fp8 that does not go with the other keys."""
+    """Raise InputError for fp8 that does not go with the other keys."""
     fp8, training, p = recipe.training.fp8, recipe.training, recipe.parallelism
     if fp8 is None:
         return
     if recipe.model.blocks:
-        raise ValueError("training.fp8 is not simulated with model.blocks; leave it out")
+        raise InputError("training.fp8 is not simulated with model.blocks; leave it out")
     if training.dtype == "fp32":
-        raise ValueError('training.fp8 needs training.dtype = "bf16" or "fp16", and not "fp32"')
+        raise InputError('training.fp8 needs training.dtype = "bf16" or "fp16", and not "fp32"')
     if fp8.attention:
-        raise ValueError("training.fp8.attention = true is not simulated yet; it must be false")
+        raise InputError("training.fp8.attention = true is not simulated yet; it must be false")
     if fp8.amax != "all" and fp8.recipe != "delayed":
-        raise ValueError(
+        raise InputError(
             f'training.fp8.amax = "{fp8.amax}" needs recipe = "delayed", '
             f'as "{fp8.recipe}" reduces no maxima over replicas; leave it out'
         )
     if p.tp_overlap and p.tp > 1 and not fp8.gather:
-        raise ValueError(
+        raise InputError(
             "training.fp8.gather = false is not simulated with parallelism.tp_overlap = true, "
             "whose pieces are multiplied as they come; one of them must change"
         )
@@ -43,16 +44,16 @@ def _widths(recipe: Recipe, multiple: int) -> None:
     for name, (size, degree) in split.items():
         if (size or 0) // degree % multiple:
             over = f" over {degree} GPUs" * (degree > 1)
-            raise ValueError(
+            raise InputError(
                 f"model.{name} = {size}{over} is not a multiple of {multiple}, as "
                 "training.fp8 needs"
             )
 
 
 def able(recipe: Recipe, topology: str, peak: Mapping[str, float]) -> None:
-    """Raise ValueError for a GPU without fp8."""
+    """Raise InputError for a GPU without fp8."""
     if recipe.training.fp8 and "fp8" not in peak:
-        raise ValueError(
+        raise InputError(
             f"training.fp8 needs a GPU with an fp8 peak, which topology {topology!r} does not "
             "have; leave it out, or choose another, such as dgx_h100"
         )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from schedules._input_error import InputError
 from sim import units
 from sim.graph import Compute, Graph
 from sim.hardware import Machine
@@ -98,7 +99,7 @@ class Perturbed:
     def paused_at(self, timeline: Timeline) -> Graph:
         """The graph with the pauses at times of a run that does not have them.
 
-        What runs then is finished first. Raises ValueError for a time after the end of a stream.
+        What runs then is finished first. Raises InputError for a time after the end of a stream.
         """
         graph = timeline.graph
         lag = np.array(graph.lag)
@@ -110,7 +111,7 @@ class Perturbed:
                 behind = max(1, int(np.searchsorted(timeline.start[ops], time)))
                 if behind >= len(ops):
                     last = timeline.end[ops[-1]]
-                    raise ValueError(
+                    raise InputError(
                         f"perturbations[{k}].at = {table.at} is after the last op of rank "
                         f"{graph.rank[ops[0]]} on that stream begins; before {last:.6g} s would do"
                     )
@@ -180,7 +181,7 @@ class Perturbed:
                 found += 1
                 yield ops
         if not found:
-            raise ValueError(
+            raise InputError(
                 f"perturbations[{k}].stream = {wanted!r} is not a stream of those ranks; there "
                 f"are {', '.join(graph.streams)}"
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
+from schedules._input_error import InputError
 from sim.analysis.links import tier
 from sim.cluster import Cluster
 from sim.legality.perturbations import ranks
@@ -24,7 +25,7 @@ def slowed(cluster: Cluster, tables: Sequence[PerturbationSection]) -> Cluster:
     """The cluster with the bandwidth of the links that these tables slow, each way.
 
     Algorithms and latencies stay those of the healthy cluster: NCCL finds them before anything is
-    slow. Raises ValueError, in one sentence, for a link that there is not.
+    slow. Raises InputError, in one sentence, for a link that there is not.
     """
     of_links = [table for table in tables if table.bandwidth is not None]
     if not of_links:
@@ -47,7 +48,7 @@ def _found(cluster: Cluster, table: PerturbationSection) -> list[Link]:
     if not out:
         there = sorted({name for link in cluster.links for name in names(link)[:2]})
         where = f" of rank {', '.join(map(str, own))}" if own else ""
-        raise ValueError(
+        raise InputError(
             f"perturbations: no link {table.link!r}{where}; {cluster.name} has {', '.join(there)}, "
             "or one by its ends as in the names of links"
         )

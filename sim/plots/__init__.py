@@ -15,6 +15,7 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from schedules._input_error import InputError
 from sim.plots.causes import causes
 from sim.plots.compare import timelines
 from sim.plots.curves import curves
@@ -53,12 +54,12 @@ _COMMENTS = re.compile(rb"^%%(Title|CreationDate): .*\n", re.MULTILINE)
 def save(figure: Figure, path: Path | str, dpi: float = 150) -> None:
     """Write a figure to a file whose ending says the format; the same figure, the same bytes.
 
-    Raises ValueError for an ending that matplotlib does not know.
+    Raises InputError for an ending that matplotlib does not know.
     """
     ending = Path(path).suffix.lstrip(".").lower()
     known = FigureCanvasAgg.get_supported_filetypes()
     if ending not in known:
-        raise ValueError(f"no picture format {ending!r}; there are {', '.join(sorted(known))}")
+        raise InputError(f"no picture format {ending!r}; there are {', '.join(sorted(known))}")
     drawn, drawing = io.BytesIO(), "svg" if ending == "svgz" else ending
     with rc_context(SALT):  # type: ignore[arg-type]
         figure.savefig(drawn, dpi=dpi, format=drawing, metadata=STAMPS.get(drawing))

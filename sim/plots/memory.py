@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
+from schedules._input_error import InputError
 from sim.analysis.memory import Curve
 from sim.plots.style import UNITS, figure, unit_for
 
@@ -22,10 +23,10 @@ def memory(
 ) -> Figure:
     """Draw bytes held over time, of at most eight ranks spread over those there are.
 
-    ``capacity`` is the bytes that a GPU has. Raises ValueError for an unknown unit of time.
+    ``capacity`` is the bytes that a GPU has. Raises InputError for an unknown unit of time.
     """
     if unit != "auto" and unit not in UNITS:
-        raise ValueError(f"no unit {unit!r}; there are auto, {', '.join(UNITS)}")
+        raise InputError(f"no unit {unit!r}; there are auto, {', '.join(UNITS)}")
     first = min((float(curve.seconds[0]) for curve in curves.values()), default=0.0)
     last = max((float(curve.seconds[-1]) for curve in curves.values()), default=0.0)
     unit = unit_for(last - first) if unit == "auto" else unit

@@ -19,6 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from pandas import DataFrame
 
+from schedules._input_error import InputError
 from sim.analysis.activity import activities
 from sim.analysis.relations import meetings
 from sim.plots import critical
@@ -83,7 +84,7 @@ def _shown(of: Timeline, ranks: Sequence[int] | None, rows: int) -> list[int]:
     there = of.graph.ranks().tolist()
     shown = spread(there, rows) if ranks is None else list(ranks)
     if missing := [rank for rank in shown if rank not in there]:
-        raise ValueError(
+        raise InputError(
             f"rank {missing[0]} was not simulated; there are {there[0]} to {there[-1]}"
         )
     return shown
@@ -107,10 +108,10 @@ def _view(
     of: Timeline, window: tuple[float, float] | None, unit: str, shown: Sequence[int]
 ) -> View:
     if unit != "auto" and unit not in UNITS:
-        raise ValueError(f"no unit {unit!r}; there are auto, {', '.join(UNITS)}")
+        raise InputError(f"no unit {unit!r}; there are auto, {', '.join(UNITS)}")
     low, high = window or (float(of.start.min(initial=np.inf)), float(of.end.max(initial=0.0)))
     if window is not None and not low < high:
-        raise ValueError(f"the window {low:g} to {high:g} s is empty; give start < end")
+        raise InputError(f"the window {low:g} to {high:g} s is empty; give start < end")
     if not len(of.graph):
         low, high = 0.0, 1.0
     high = high if low < high else low + 1.0

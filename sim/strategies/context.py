@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from schedules._input_error import InputError
 from sim.model import Setting
 from sim.operators import Context, Share
 from sim.strategies.tensor import Edge
@@ -24,7 +25,7 @@ AXES = {"usp": ("cp_ulysses", "cp_ring")}
 def context(setting: Setting, cp_rank: int = 0) -> Context:
     """How a rank takes part in attention.
 
-    Raises ValueError where there is no such kind or rank, or the degree of Ulysses does not fit.
+    Raises InputError where there is no such kind or rank, or the degree of Ulysses does not fit.
     """
     n, kind = setting.cp, setting.cp_kind
     if kind not in ("ring", "ulysses", "allgather", "usp"):
@@ -33,7 +34,7 @@ def context(setting: Setting, cp_rank: int = 0) -> Context:
         raise ValueError(f"cp rank {cp_rank} is not among the {n} of its group")
     u = {"ulysses": n, "usp": setting.ulysses}.get(kind, 1)
     if n % u:
-        raise ValueError(f"cp = {n} cannot be split evenly by ulysses = {u}")
+        raise InputError(f"cp = {n} cannot be split evenly by ulysses = {u}")
     placed = setting.cp_placement if n > u else "contiguous"
     axes = AXES.get(kind, ("cp", "cp"))
     return Context(u, n // u, cp_rank // u, kind == "allgather" and n > 1, placed, axes)
@@ -42,7 +43,7 @@ def context(setting: Setting, cp_rank: int = 0) -> Context:
 def split(share: Share, setting: Setting, cp_rank: int) -> Share:
     """The share of one rank; ``share`` has been split over tp already.
 
-    Raises ValueError where the sequence or the heads cannot be divided evenly.
+    Raises InputError where the sequence or the heads cannot be divided evenly.
     """
     if setting.cp == 1:
         return share
@@ -55,7 +56,7 @@ def split(share: Share, setting: Setting, cp_rank: int) -> Share:
         ("the larger of kv_heads per rank and the degree of Ulysses", many, few),
     ):
         if size % by:
-            raise ValueError(f"{what} = {size} cannot be split evenly by {by}; choose another cp")
+            raise InputError(f"{what} = {size} cannot be split evenly by {by}; choose another cp")
     return replace(share, sequence=share.sequence // n, tokens=share.tokens // n, context=how)
 
 

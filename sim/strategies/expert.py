@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from schedules._input_error import InputError
 from sim.model import Model, Setting
 from sim.operators import Share
 from sim.routing import tokens
@@ -45,7 +46,7 @@ def split(share: Share, model: Model, setting: Setting, rank: int) -> Share:
         ("shared_experts x expert_ffn", model.shared_experts * model.expert_ffn, setting.tp),
     ):
         if size % degree:
-            raise ValueError(f"{what} = {size} cannot be split evenly by {degree}")
+            raise InputError(f"{what} = {size} cannot be split evenly by {degree}")
     local, copies = model.experts // ep, model.topk * share.tokens * ep * etp
     taken = tokens(model.load, model.experts, copies, model.capacity_factor)
     ranks = [sum(taken[i : i + local]) for i in range(0, model.experts, local)]

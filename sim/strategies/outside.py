@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from schedules._input_error import InputError
 from schedules._outside import function
 from sim.program import Collective, Kernel, Program
 
@@ -18,7 +19,7 @@ AXES = ("tp", "cp", "ep", "etp", "dp", "edp")  # whose group every rank of a sta
 def rewritten(programs: Mapping[str, Program], path: str) -> dict[str, Program]:
     """The programs as the file's function returns them.
 
-    Raises ValueError, in one sentence that names the file, for what is no program.
+    Raises InputError, in one sentence that names the file, for what is no program.
     """
     rewrite = function(path, "the strategy")
     return {kind: _whole(rewrite(kind, list(of)), kind, path) for kind, of in programs.items()}
@@ -26,23 +27,23 @@ def rewritten(programs: Mapping[str, Program], path: str) -> dict[str, Program]:
 
 def _whole(found: object, kind: str, path: str) -> Program:
     if not isinstance(found, Sequence) or isinstance(found, str) or not found:
-        raise ValueError(
+        raise InputError(
             f"{path} returns {str(found)[:80]!r} for {kind}; a program is a list of Kernel and "
             "Collective, not empty"
         )
     for i, item in enumerate(found):
         if not isinstance(item, Kernel | Collective):
-            raise ValueError(
+            raise InputError(
                 f"{path} returns {str(item)[:80]!r} at position {i} of {kind}; an item is a "
                 "Kernel or a Collective of sim.program"
             )
         if isinstance(item, Collective) and item.axis not in AXES:
-            raise ValueError(
+            raise InputError(
                 f"{path}: {item.name} of {kind} is over the axis {item.axis!r}; there are "
                 f"{', '.join(AXES)}"
             )
         if late := [need for need in item.needs if need >= i]:
-            raise ValueError(
+            raise InputError(
                 f"{path}: {item.name}, position {i} of {kind}, needs position {late[0]}, which "
                 "does not come before it"
             )

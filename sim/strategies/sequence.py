@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from schedules._input_error import InputError
 from sim.model import BYTES, Model, Setting, parameters
 from sim.operators import Share
 from sim.strategies.tensor import EDGES as TENSOR
@@ -27,7 +28,7 @@ EDGES: Mapping[str, Edge] = {
 def split(share: Share, degree: int) -> Share:
     """The share of one of ``degree`` ranks with its part of the sequence."""
     if share.sequence % degree:
-        raise ValueError(
+        raise InputError(
             f"sequence = {share.sequence} cannot be split evenly by tp = {degree}, "
             "as sequence parallelism needs; choose another sequence or sp = false"
         )

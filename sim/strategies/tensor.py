@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from schedules._input_error import InputError
 from sim.model import BYTES, Model, Setting
 from sim.operators import Share
 
@@ -50,7 +51,7 @@ def split(share: Share, degree: int) -> Share:
         ("the larger of kv_heads and tp", many, few),
     ):
         if size % by:
-            raise ValueError(f"{what} = {size} cannot be split evenly by {by}; choose another tp")
+            raise InputError(f"{what} = {size} cannot be split evenly by {by}; choose another tp")
     return replace(
         share,
         heads=share.heads // degree,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from schedules._input_error import InputError
 from sim.files import read_text
 from sim.refusals import brief
 from sim.translate import flags, megatron, shell, torchtitan, torchtitan_keys
@@ -28,13 +29,13 @@ NAMES = tuple(SCHEMA)
 def merge(data: Mapping[str, Any], folder: Path) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """The recipe's tables with what they name translated, and what of each file was ignored.
 
-    Raises ValueError, in one sentence, for what cannot be read or said.
+    Raises InputError, in one sentence, for what cannot be read or said.
     """
     named = [name for name in NAMES if name in data]
     if not named:
         return dict(data), {}
     if len(named) > 1:
-        raise ValueError("megatron and torchtitan are both given; leave one of them out")
+        raise InputError("megatron and torchtitan are both given; leave one of them out")
     translate = _megatron if named == ["megatron"] else _torchtitan
     translated, ignored = translate(data[named[0]], data, folder)
     own = {name: keys for name, keys in data.items() if name not in NAMES}
@@ -85,7 +86,7 @@ def _flags(value: object, folder: Path) -> tuple[flags.Flags, list[str]]:
 
 def _word(word: object) -> str:
     if isinstance(word, bool) or not isinstance(word, str | int | float):
-        raise ValueError(f"megatron has {brief(word)}, which must be a flag or a value")
+        raise InputError(f"megatron has {brief(word)}, which must be a flag or a value")
     return str(word)
 
 
@@ -102,7 +103,7 @@ def _torchtitan(value: object, data: Mapping[str, Any], folder: Path) -> tuple[A
 def _read(name: str, value: object, folder: Path) -> tuple[Path, str]:
     if not isinstance(value, str) or not value:
         other = " or a list of arguments" if name == "megatron" else ""
-        raise ValueError(f"{name} = {brief(value)} must be the name of a file{other}")
+        raise InputError(f"{name} = {brief(value)} must be the name of a file{other}")
     path = Path(os.path.normpath(folder / value))
     return path, read_text(path, f"{name} = ")
 

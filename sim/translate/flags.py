@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
+from schedules._input_error import InputError
 from sim.refusals import brief
 
 _YAML_LINE = re.compile(r"\s*[\"']?(--[\w-]+)[\"']?\s*:\s*(.*?)\s*")
@@ -20,8 +21,8 @@ class Flags:
     given: Mapping[str, tuple[str, ...]]
 
     def refuse(self, what: str) -> NoReturn:
-        """Raise ValueError about this file."""
-        raise ValueError(f"{self.where}: {what}")
+        """Raise InputError about this file."""
+        raise InputError(f"{self.where}: {what}")
 
     def on(self, *flags: str) -> bool:
         """Whether one of these switches is given."""
@@ -119,7 +120,7 @@ def of_yaml(text: str, where: str) -> Flags:
     """
     block = re.search(r"^MODEL_ARGS:[ \t]*(.*(?:\n(?:[ \t]+.*|[ \t]*#.*|[ \t]*$))*)", text, re.M)
     if block is None:
-        raise ValueError(f"{where} has no MODEL_ARGS")
+        raise InputError(f"{where} has no MODEL_ARGS")
     inside = block[1].strip()
     if inside.startswith("{"):
         inside = re.sub(r",(?=\s*[\"']?--)", "\n", inside.strip("{}"))
@@ -130,7 +131,7 @@ def of_yaml(text: str, where: str) -> Flags:
             continue
         found = _YAML_LINE.fullmatch(said)
         if found is None:
-            raise ValueError(f"{where}: {brief(line.strip())} is not a flag and its value")
+            raise InputError(f"{where}: {brief(line.strip())} is not a flag and its value")
         table[found[1]] = _yaml_value(found[2])
     return of_table(table, where)
 

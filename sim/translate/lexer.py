@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from schedules._input_error import InputError
+
 PIECE = (
     r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\$\(\([^()]*\)\)|\$\([^()]*(?:\([^()]*\)[^()]*)*\)"
     r"|\$\{[^{}]*(?:\$\{[^{}]*\}[^{}]*)*\}|`[^`]*`|\\.|[^\s'\"\\;&|()<>`$]|\$"
@@ -56,7 +58,7 @@ def statements(text: str, where: str) -> Iterator[Statement]:
             words, joint = [], said
         line += said.count("\n")
     if array:
-        raise ValueError(f"{where}: the array that begins on line {array} has no )")
+        raise InputError(f"{where}: the array that begins on line {array} has no )")
     if words:
         yield Statement(begin, words, joint)
 
@@ -67,7 +69,7 @@ def _tokens(text: str, where: str) -> Iterator[re.Match[str]]:
         found = _TOKEN.match(text, at)
         if found is None:
             line = text.count("\n", 0, at) + 1
-            raise ValueError(f"{where}: the quote or bracket on line {line} has no end")
+            raise InputError(f"{where}: the quote or bracket on line {line} has no end")
         yield found
         at = found.end()
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from schedules._input_error import InputError
 from sim.translate.expansion import expand
 from sim.translate.lexer import Statement, Words, statements
 
@@ -45,7 +46,7 @@ def arguments(text: str, where: str) -> tuple[Words, Words]:
     (['--bf16', '--seq-length', '2048', '--tp', '8'], [])
     """
     if len(text) > MOST_LETTERS:
-        raise ValueError(f"{where} is longer than a launch script, {MOST_LETTERS:,} letters")
+        raise InputError(f"{where} is longer than a launch script, {MOST_LETTERS:,} letters")
     script = _Script(where)
     _read_all(script, list(statements(text, where)))
     runs = [words for words in map(_behind_python, script.commands) if words]
@@ -154,7 +155,7 @@ def _do(script: _Script, words: Words) -> None:
             end, new = 0, " ".join(expand(script.variables, value))
         whole = _joined(script.variables.get(name, ""), new) if more else new
         if sum(map(len, whole)) > MOST_LETTERS // 8:  # it may double line by line
-            raise ValueError(f"{script.where}: the variable {name} becomes too long")
+            raise InputError(f"{script.where}: the variable {name} becomes too long")
         script.variables[name] = whole
         rest = rest[end + 1 :]
     if rest:

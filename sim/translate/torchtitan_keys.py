@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from schedules._input_error import InputError
 from sim.refusals import brief
 
 
@@ -18,8 +19,8 @@ class Keys:
     given: Mapping[str, Any]
 
     def refuse(self, what: str) -> NoReturn:
-        """Raise ValueError about this file."""
-        raise ValueError(f"{self.where}: {what}")
+        """Raise InputError about this file."""
+        raise InputError(f"{self.where}: {what}")
 
     def of(self, kind: type, key: str, default: Any) -> Any:
         """The value of a key, of a type."""
@@ -45,13 +46,13 @@ class Keys:
 
 
 def keys(text: str, where: str) -> Keys:
-    """The keys of a file's text. Raises ValueError, in one sentence, when it is not TOML."""
+    """The keys of a file's text. Raises InputError, in one sentence, when it is not TOML."""
     try:
         data = tomllib.loads(text)
     except RecursionError:
-        raise ValueError(f"{where} has tables in tables in tables, too deep to read") from None
+        raise InputError(f"{where} has tables in tables in tables, too deep to read") from None
     except ValueError as error:
-        raise ValueError(f"{where} is not TOML: {error}") from None
+        raise InputError(f"{where} is not TOML: {error}") from None
     return Keys(where, dict(_flat(data, "")))
 
 

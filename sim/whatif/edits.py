@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from schedules._input_error import InputError
 from sim.analysis.activity import COMPUTE, COPY, HOST, activities
 from sim.analysis.links import tier
 from sim.cluster import Cluster
@@ -29,7 +30,7 @@ def edited(
 ) -> tuple[Graph, Machine]:
     """The graph and machine after the edits of a text, in its order; see :func:`~.grammar.parse`.
 
-    ``links`` names each link of the machine, as :func:`link_names` does. Raises ValueError for what
+    ``links`` names each link of the machine, as :func:`link_names` does. Raises InputError for what
     is no edit, and for one that nothing in the graph is meant by.
     """
     for edit in parse(text):
@@ -61,7 +62,7 @@ def _apply(
             chosen = _targets(graph, target) & _where(graph, where)
             if not chosen.any():
                 said = " and ".join(f"{key}={','.join(map(str, of))}" for key, of in where)
-                raise ValueError(f"no op is {target}{f' where {said}' if said else ''}")
+                raise InputError(f"no op is {target}{f' where {said}' if said else ''}")
             return scaled(graph, machine, chosen, factor)
     raise TypeError(edit)
 
@@ -161,9 +162,9 @@ def _faster(machine: Machine, name: str, factor: float, links: Sequence[str]) ->
     """
     known = sorted({*links, "all", *(["ib"] if {*links} & {*IB} else [])}) if links else []
     if not links:
-        raise ValueError(f"no link {name!r}: the links of this run have no names")
+        raise InputError(f"no link {name!r}: the links of this run have no names")
     if name not in known:
-        raise ValueError(f"no link {name!r}; there are {', '.join(known)}")
+        raise InputError(f"no link {name!r}; there are {', '.join(known)}")
     meant = IB if name == "ib" else (name,)
     chosen = np.array([name == "all" or link in meant for link in links], bool)
     return with_capacity(machine, np.where(chosen, machine.capacity * factor, machine.capacity))

@@ -6,6 +6,8 @@ import re
 from difflib import get_close_matches
 from typing import NamedTuple
 
+from schedules._input_error import InputError
+
 TARGETS = ("compute", "communication", "copy", "launch", "lag")
 NUMBERS = ("rank", "stage", "microbatch", "layer", "step")
 WORDS = ("kind", "dimension", "name", "stream", "phase")
@@ -47,14 +49,14 @@ Edit = Scale | Link | Level
 
 
 def parse(text: str) -> list[Edit]:
-    """The edits that a text asks for. Raises ValueError for what is none.
+    """The edits that a text asks for. Raises InputError for what is none.
 
     >>> parse("compute * 0.8 where kind=attention and rank=0-2; link ib bandwidth * 2")[0].where[1]
     Condition(key='rank', values=(0, 1, 2))
     """
     edits = [_edit(" ".join(one.split())) for one in text.split(";") if one.strip()]
     if not edits:
-        raise ValueError(f"no edit in {text!r}; {FORM}")
+        raise InputError(f"no edit in {text!r}; {FORM}")
     return edits
 
 
@@ -64,13 +66,13 @@ def _edit(text: str) -> Edit:
     if found := _LINK.fullmatch(text):
         factor = _factor(found, text)
         if not factor:
-            raise ValueError(f"{text!r}: links without bandwidth never end; give more than 0")
+            raise InputError(f"{text!r}: links without bandwidth never end; give more than 0")
         return Link(found["name"], factor)
     found = _SCALE.fullmatch(text)
     if not found:
-        raise ValueError(f"{text!r} is no edit; {FORM}")
+        raise InputError(f"{text!r} is no edit; {FORM}")
     if found["target"] not in TARGETS:
-        raise ValueError(f"{text!r}: {_unknown('target', found['target'], TARGETS)}")
+        raise InputError(f"{text!r}: {_unknown('target', found['target'], TARGETS)}")
     conditions = re.split(r"\s+and\s+", found["where"]) if found["where"] else []
     return Scale(found["target"], _factor(found, text), tuple(_condition(c) for c in conditions))
 
@@ -86,16 +88,16 @@ def _factor(found: re.Match[str], text: str) -> float:
     except (ValueError, ZeroDivisionError):
         factor = -1.0
     if not 0.0 <= factor <= MOST:
-        raise ValueError(f"{text!r}: no factor {found['by']!r}; give a number such as 0.8")
+        raise InputError(f"{text!r}: no factor {found['by']!r}; give a number such as 0.8")
     return factor
 
 
 def _condition(text: str) -> Condition:
     key, equals, values = (part.strip() for part in text.partition("="))
     if not equals or not values:
-        raise ValueError(f"{text!r} is no condition; write KEY=VALUE, such as kind=gemm")
+        raise InputError(f"{text!r} is no condition; write KEY=VALUE, such as kind=gemm")
     if key not in NUMBERS + WORDS:
-        raise ValueError(_unknown("column", key, NUMBERS + WORDS))
+        raise InputError(_unknown("column", key, NUMBERS + WORDS))
     parts = [part.strip() for part in values.split(",")]
     if key in WORDS:
         return Condition(key, tuple(parts))
@@ -110,7 +112,7 @@ def _range(key: str, text: str) -> range:
     """
     found = re.fullmatch(r"(\d{1,9})(-(\d{1,9}))?", text)
     if not found:
-        raise ValueError(f"no {key} {text!r}; give a number, or first-last")
+        raise InputError(f"no {key} {text!r}; give a number, or first-last")
     return range(int(found[1]), int(found[3] or found[1]) + 1)
 
 

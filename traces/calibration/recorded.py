@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from schedules._input_error import InputError
 from sim.activations import layer_bytes
 from sim.cluster import Gpu
 from sim.files import read_text
@@ -49,7 +50,7 @@ class Pair(NamedTuple):
 def read(path: Path) -> Sweep:
     """The sweep in a file.
 
-    Raises ValueError, in one sentence, for a file that has none, or one of a CPU.
+    Raises InputError, in one sentence, for a file that has none, or one of a CPU.
     """
     try:
         content = json.loads(read_text(path))
@@ -57,12 +58,12 @@ def read(path: Path) -> Sweep:
         device, command = kernels["device"], content["command"]
         parts = {key: rows for key, rows in kernels.items() if isinstance(rows, list)}
     except (KeyError, TypeError, json.JSONDecodeError):
-        raise ValueError(
+        raise InputError(
             f"{path} has no measured kernels; give the result.json of traincast record all, or "
             "a file of traincast record sweep"
         ) from None
     if device == "cpu":
-        raise ValueError(f"{path} was recorded on a CPU; constants are fitted to a GPU's kernels")
+        raise InputError(f"{path} was recorded on a CPU; constants are fitted to a GPU's kernels")
     return Sweep(parts, str(kernels["gpu"]), command, str(content["machine"]["torch"]))
 
 

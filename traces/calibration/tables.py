@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from schedules._input_error import InputError
 from traces.calibration.collectives import CollectiveRows
 from traces.calibration.errors import Floats
 
@@ -33,7 +34,7 @@ def installed() -> Path:
     """The folder of tables of the installed package; ValueError when it is not installed."""
     spec = find_spec("aiconfigurator_core")
     if spec is None or spec.origin is None:
-        raise ValueError(
+        raise InputError(
             "aiconfigurator-core is not installed; install traincast[calibrate] or give --tables"
         )
     return Path(spec.origin).parent / "systems" / "data"
@@ -43,7 +44,7 @@ def read(directory: Path, pattern: str) -> pd.DataFrame:
     """All tables below ``directory`` that match, one behind another in order of their names."""
     files = sorted(directory.glob(pattern))
     if not files:
-        raise ValueError(f"no table {pattern} in {directory}")
+        raise InputError(f"no table {pattern} in {directory}")
     return pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from schedules._input_error import InputError
 from sim.timeline import Timeline
 from traces.cpu_steps import distilled, source
 from traces.cpu_steps.distilled import median
@@ -27,7 +28,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path) -> CpuRun:
-    """A run from either. Raises ValueError, in one sentence, for what is none."""
+    """A run from either. Raises InputError, in one sentence, for what is none."""
     run = source.read(path).run if source.recognises(path) else distilled.read(path)
     return checked(run, path)
 
@@ -35,15 +36,15 @@ def read(path: Path) -> CpuRun:
 def timeline(path: Path, step: int | None = None) -> Timeline:
     """One profiled step of all ranks; without a number the one of median length.
 
-    Raises ValueError for a step that there is not; our own file shows only that one.
+    Raises InputError for a step that there is not; our own file shows only that one.
     """
     if source.recognises(path):
         found = source.read(path)
         wanted = median(found.run.profiled_s) if step is None else step
         if not 0 <= wanted < len(found.parts):
-            raise ValueError(f"{path} has steps 0 to {len(found.parts) - 1}, and not {wanted}")
+            raise InputError(f"{path} has steps 0 to {len(found.parts) - 1}, and not {wanted}")
         return _timeline([*rows(found.parts[wanted])], found.run)
     kept, some = distilled.shown(path)
     if step not in (None, kept):
-        raise ValueError(f"{path} shows step {kept}, and not {step}")
+        raise InputError(f"{path} shows step {kept}, and not {step}")
     return _timeline(some, distilled.read(path))

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from schedules._input_error import InputError
 from sim.files import replacing
 from traces.cpu_steps.rows import Row, rows
 from traces.cpu_steps.run import CpuRun, Leaf, Moved, RankStep
@@ -65,7 +66,7 @@ def _columns(found: Sequence[Row]) -> dict[str, Any]:
 
 
 def read(path: Path) -> CpuRun:
-    """Read a run. Raises ValueError, in one sentence, for what is none."""
+    """Read a run. Raises InputError, in one sentence, for what is none."""
     file = _file(path)
     try:
         tables = {key: tuple(of(*_exact(row)) for row in file[key]) for key, of in _TABLES.items()}
@@ -76,7 +77,7 @@ def read(path: Path) -> CpuRun:
         digest = hashlib.sha256(own).hexdigest()  # of what it says, however it is written
         return CpuRun(**{**plain, **lists, **tables}, digest=digest)
     except (KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a whole run: {error!r} is missing or wrong") from error
+        raise InputError(f"{path} is not a whole run: {error!r} is missing or wrong") from error
 
 
 def shown(path: Path) -> tuple[int, list[Row]]:
@@ -91,7 +92,7 @@ def shown(path: Path) -> tuple[int, list[Row]]:
             found.append(row._replace(name=names[values[2]], start=at, end=at + row.end))
         return int(file["shown"]["step"]), found
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise ValueError(f"{path} shows no step: {error!r} is missing or wrong") from error
+        raise InputError(f"{path} shows no step: {error!r} is missing or wrong") from error
 
 
 def _file(path: Path) -> dict[str, Any]:
@@ -101,7 +102,7 @@ def _file(path: Path) -> dict[str, Any]:
             raise TypeError("format")
         return file
     except (OSError, orjson.JSONDecodeError, TypeError) as error:
-        raise ValueError(f"{path} is not a file of CPU steps: {error!r}") from error
+        raise InputError(f"{path} is not a file of CPU steps: {error!r}") from error
 
 
 def _exact(row: Any) -> list[Any]:

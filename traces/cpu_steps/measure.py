@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from schedules._input_error import InputError
 from sim.analysis.intervals import Intervals, covered_before, union
 from sim.graph import Floats
 from traces.cpu_steps.run import Leaf, Moved
@@ -102,11 +103,11 @@ def _leaf(key: tuple[str, Shapes, str], seen: Sequence[tuple[float, bool]], runs
 def moved(parts: Sequence[Part]) -> Iterator[Moved]:
     """The collectives of one step, over all ranks, in the order in which the first rank began them.
 
-    Raises ValueError where ranks did not take part in the same ones.
+    Raises InputError where ranks did not take part in the same ones.
     """
     members = [_numbered(part.collectives) for part in parts]
     if any(one.keys() != members[0].keys() for one in members):
-        raise ValueError(
+        raise InputError(
             f"ranks ran different collectives in step {parts[0].step}: "
             f"{', '.join(str(sum(1 for _ in one)) for one in members)} of them; "
             "give traces of all ranks of one group"

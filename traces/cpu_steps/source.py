@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from schedules._input_error import InputError
 from traces.cpu_steps import config, measure, steps, trace
 from traces.cpu_steps.run import CpuRun
 
@@ -33,7 +34,7 @@ def _of_rank(path: Path, rank: int) -> Path:
 
 
 def read(path: Path) -> Measured:
-    """Read a summary and its traces. Raises ValueError, in one sentence, for what is none."""
+    """Read a summary and its traces. Raises InputError, in one sentence, for what is none."""
     try:
         text = path.read_bytes()
         about = orjson.loads(text)
@@ -53,7 +54,7 @@ def read(path: Path) -> Measured:
         ValueError,
         AttributeError,
     ) as error:
-        raise ValueError(f"{path} is not a summary of a recorded training: {error!r}") from error
+        raise InputError(f"{path} is not a summary of a recorded training: {error!r}") from error
     read_ = [trace.read(_of_rank(path, rank)) for rank in range(len(ranks))]
     digest = hashlib.sha256(text)
     for _, content in read_:
@@ -93,7 +94,7 @@ def measured(
     """
     ranks = [one.rank for one in traces]
     if ranks != [*range(traces[0].world)]:
-        raise ValueError(
+        raise InputError(
             f"traces are of ranks {ranks} of {traces[0].world}; give those of all ranks"
         )
     found = steps.parts(traces, int(said.get("profiled_warm", 0)))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from schedules._input_error import InputError
 from sim.analysis.intervals import Intervals, union, within
 from traces.cpu_steps.run import RankStep
 from traces.cpu_steps.trace import Mark, RankTrace
@@ -36,16 +37,16 @@ class Part:
 def parts(traces: Sequence[RankTrace], skip: int = 0) -> list[list[Part]]:
     """Of each step behind the first ``skip`` ones the part of each rank, numbered from 0.
 
-    Raises ValueError where ranks saw different steps, or none that is left.
+    Raises InputError where ranks saw different steps, or none that is left.
     """
     counts = {len(trace.barriers) for trace in traces}
     if len(counts) != 1 or not max(counts):
-        raise ValueError(
+        raise InputError(
             f"traces of one run have {sorted(counts)} barriers; steps are cut by a barrier before "
             "each of them, on every rank"
         )
     if max(counts) <= skip:
-        raise ValueError(f"traces have {max(counts)} steps, of which the first {skip} are left out")
+        raise InputError(f"traces have {max(counts)} steps, of which the first {skip} are left out")
     begins = [max(t.barriers[k].end for t in traces) for k in range(max(counts))]
     return [
         [replace(_part(t, k, begin), step=k - skip) for t in traces]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
+from schedules._input_error import InputError
 from traces.kineto.cpu_waits import Ints
 from traces.packed import content
 
@@ -60,7 +61,7 @@ class RankTrace:
 
 
 def read(path: Path) -> tuple[RankTrace, bytes]:
-    """A trace, and the file's bytes. Raises ValueError for what is no trace of a rank on a CPU."""
+    """A trace, and the file's bytes. Raises InputError for what is no trace of a rank on a CPU."""
     try:
         text = content(path)
         file = orjson.loads(text)
@@ -71,7 +72,7 @@ def read(path: Path) -> tuple[RankTrace, bytes]:
         )
         return _trace(events, base, int(about["rank"]), int(about["world_size"])), text
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(
+        raise InputError(
             f"{path} is not a profiler trace of a distributed run: {error!r}; "
             "give one that was recorded with record_shapes after init_process_group"
         ) from error

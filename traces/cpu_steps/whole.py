@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from schedules._input_error import InputError
 from traces.cpu_steps.run import CpuRun
 
 _MOST = 1e15  # of seconds, and of bytes; squares and sums of such are finite
@@ -44,28 +45,28 @@ class _Run(BaseModel):
 
 
 def checked(run: CpuRun, path: Path) -> CpuRun:
-    """The run. Raises ValueError, in one sentence, where a value of it cannot be."""
+    """The run. Raises InputError, in one sentence, where a value of it cannot be."""
     try:
         _Run.model_validate(vars(run))
     except ValidationError as found:
         error = found.errors()[0]
         at = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error["loc"])[1:]
-        raise ValueError(
+        raise InputError(
             f"{path} is not a whole run: {at} is {_short(error['input'])}; {_lower(error['msg'])}"
         ) from None
     steps, ranks = range(len(run.profiled_s)), range(run.world)
     there = sorted((row.step, row.rank) for row in run.ranks)
     if len(there) != len(steps) * len(ranks) or there != [*product(steps, ranks)]:
-        raise ValueError(
+        raise InputError(
             f"{path} is not a whole run: its ranks are not those of {len(steps)} profiled steps "
             f"on {run.world} ranks, each once"
         )
     if any(row.math_s + row.host_s <= 0 for row in run.ranks):
-        raise ValueError(f"{path} is not a whole run: a rank of it did nothing")
+        raise InputError(f"{path} is not a whole run: a rank of it did nothing")
     if any(leaf.alone and not 0 <= leaf.alone_s <= _MOST for leaf in run.leaves):
-        raise ValueError(f"{path} is not a whole run: it does not say what an operator took alone")
+        raise InputError(f"{path} is not a whole run: it does not say what an operator took alone")
     if any(one.step not in steps or one.end_s < one.begin_s for one in run.moved):
-        raise ValueError(
+        raise InputError(
             f"{path} is not a whole run: a collective of it ends before it begins, or is of a "
             f"step beyond the {len(steps)} that were profiled"
         )

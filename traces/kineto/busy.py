@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from schedules._input_error import InputError
 from sim.analysis.intervals import Intervals, union
 from traces.kineto.build import Aligned
 from traces.recording import Selection
@@ -49,7 +50,7 @@ def bounds(one: Aligned, selection: Selection, first: float) -> tuple[float, flo
 def instance(one: Aligned, selection: Selection) -> tuple[int, int] | None:
     """Begin and end of the annotation that is selected, in nanoseconds; None: none is.
 
-    Raises ValueError where the rank has no such annotation.
+    Raises InputError where the rank has no such annotation.
     """
     name = selection.annotation
     if name is None:
@@ -57,11 +58,11 @@ def instance(one: Aligned, selection: Selection) -> tuple[int, int] | None:
     marks = [mark for mark in one.of.trace.marks if name in mark.name]
     if selection.instance >= len(marks):
         if marks:
-            raise ValueError(
+            raise InputError(
                 f"rank {one.rank} has {len(marks)} annotations {name!r}, counted from 0, and no "
                 f"{selection.instance}"
             )
         there = sorted({mark.name for mark in one.of.trace.marks})
         some = ", ".join(there[:6]) + (", ..." if len(there) > 6 else "") or "none"
-        raise ValueError(f"rank {one.rank} has no annotation {name!r}; there are {some}")
+        raise InputError(f"rank {one.rank} has no annotation {name!r}; there are {some}")
     return marks[selection.instance].start, marks[selection.instance].end

@@ -19,6 +19,7 @@ from typing import Any
 
 import ijson
 
+from schedules._input_error import InputError
 from traces.packed import opened
 from traces.recording import Report
 
@@ -63,7 +64,7 @@ class Source:
 
     def _cut(self, read: int, why: str) -> None:
         if not read:
-            raise ValueError(f"{self.path} holds no event that can be read: {why}")
+            raise InputError(f"{self.path} holds no event that can be read: {why}")
         self.warnings.append(
             f"{self.path.name} is cut off ({why}); the {read:,} events before are read"
         )

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from schedules._input_error import InputError
 from traces.kineto import names
 from traces.kineto.events import Event, Source
 from traces.kineto.message import Message, message
@@ -156,13 +157,13 @@ def _take(trace: RankTrace, event: Event) -> None:
 
 
 def _time(trace: RankTrace, event: Event, key: str) -> int:
-    """Nanoseconds of an event. Raises ValueError where they are no number or no clock's."""
+    """Nanoseconds of an event. Raises InputError where they are no number or no clock's."""
     try:
         found = nanoseconds(event.get(key, 0))
     except (ArithmeticError, TypeError, ValueError):
         found = LONGEST
     if abs(found) >= LONGEST:
-        raise ValueError(
+        raise InputError(
             f"{trace.path} has an event whose {key} is {event[key]!s:.40}; "
             f"a number of microseconds below {LONGEST / 1000:.2g} would do"
         )
@@ -203,7 +204,7 @@ def _settle(trace: RankTrace, facts: Event) -> None:
     said = _number(info.get("rank"))
     trace.rank = said if said >= 0 else _rank_in_name(trace.path)
     if trace.rank > MOST_RANK:
-        raise ValueError(
+        raise InputError(
             f"{trace.path}: rank {trace.rank:.4g} is above {MOST_RANK:,}; less would do"
         )
     trace.world_size = max(_number(info.get("world_size")), 0)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from schedules._input_error import InputError
 from traces.kineto.build import Aligned, Kept, aligned, build
 from traces.kineto.busy import busy, instance
 from traces.kineto.clocks import Clock, align, residual
@@ -36,7 +37,7 @@ def read(
     selection: Selection = Selection(),  # noqa: B008  (immutable)
     report: Report = no_report,
 ) -> Recording:
-    """Read files, or folders of them. Raises ValueError where there is nothing to read.
+    """Read files, or folders of them. Raises InputError where there is nothing to read.
 
     A file is read as a stream: memory is needed for GPU ops and calls that launch or wait, about
     1 kB each, and not for the rest.
@@ -54,7 +55,7 @@ def read(
     kept = {one.rank: _kept(one, selection, first) for one in placed}
     timeline = build(placed, kept, met)
     if selection.window and not len(timeline.graph):
-        raise ValueError("no op lies in the window; an earlier or longer one would do")
+        raise InputError("no op lies in the window; an earlier or longer one would do")
     began = _began(placed, kept)
     total, matched, warned = _counts(placed, kept, met)
     return Recording(
@@ -96,14 +97,14 @@ def _ranks(traces: list[RankTrace], selection: Selection) -> list[RankTrace]:
     for trace in traces:
         if trace.rank in by_rank:
             other = by_rank[trace.rank].path
-            raise ValueError(f"{other} and {trace.path} are both of rank {trace.rank}; give one")
+            raise InputError(f"{other} and {trace.path} are both of rank {trace.rank}; give one")
         by_rank[trace.rank] = trace
     if selection.ranks is None:
         return [by_rank[rank] for rank in sorted(by_rank)]
     for rank in selection.ranks:
         if rank not in by_rank:
             there = ", ".join(map(str, sorted(by_rank)))
-            raise ValueError(f"there is no file of rank {rank}; there are {there}")
+            raise InputError(f"there is no file of rank {rank}; there are {there}")
     return [by_rank[rank] for rank in sorted({*selection.ranks})]
 
 
@@ -160,7 +161,7 @@ def _step(one: Aligned, number: int | None) -> int | None:
         return None
     if number not in one.of.steps:
         there = ", ".join(map(str, one.of.steps)) or "none"
-        raise ValueError(f"rank {one.rank} has no step {number}; its steps are {there}")
+        raise InputError(f"rank {one.rank} has no step {number}; its steps are {there}")
     return one.of.steps.index(number)
 
 

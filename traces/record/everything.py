@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from schedules._input_error import InputError
 from sim.files import replacing, writable
 from traces.record import machine
 from traces.record.sections import Section, sections
@@ -67,7 +68,7 @@ def _one(section: Section, seconds: float, result: dict[str, Any]) -> None:
     skipped = result["skipped"]
     try:
         if seconds < LEAST:
-            raise ValueError(f"{max(seconds, 0.0):.0f} s of the budget are left for it")
+            raise InputError(f"{max(seconds, 0.0):.0f} s of the budget are left for it")
         made = section.make(seconds)
     except Exception as error:  # the other sections are worth having
         why = " ".join(f"{type(error).__name__}: {error}".split())

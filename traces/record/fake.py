@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from schedules._input_error import InputError
 from sim.graph import Communication, Graph
 from sim.job import Job
 from sim.model import padded_vocab
@@ -43,7 +44,7 @@ def task(job: Job) -> workers.Task:
         (setting.recompute != "none", 'recompute = "none"'),
     ]  # fmt: skip
     if needed := [what for is_wrong, what in wrong if is_wrong]:
-        raise ValueError(f"record fake takes FSDP2 with TP of a Llama; it needs {needed[0]}")
+        raise InputError(f"record fake takes FSDP2 with TP of a Llama; it needs {needed[0]}")
     assert sharding
     return {
         "task": "fake_run",

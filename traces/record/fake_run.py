@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
+from schedules._input_error import InputError
 from traces.record.fake_model import llama, tensor_parallel
 from traces.record.workers import Here, Task
 
@@ -178,4 +179,4 @@ def _ranks(args: Any) -> list[int]:
             return list(dist.get_process_group_ranks(arg))
         if isinstance(arg, str) and arg not in ("sum", "avg", "max", "min", "product"):
             return list(dist.get_process_group_ranks(_resolve_process_group(arg)))
-    raise ValueError("a collective without a group")
+    raise InputError("a collective without a group")

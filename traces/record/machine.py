@@ -14,11 +14,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from schedules._input_error import InputError
+
 
 def require_torch() -> None:
-    """Raise ValueError, in one sentence, where torch is not installed."""
+    """Raise InputError, in one sentence, where torch is not installed."""
     if importlib.util.find_spec("torch") is None:
-        raise ValueError("recording needs torch, which is not installed; install torch==2.13")
+        raise InputError("recording needs torch, which is not installed; install torch==2.13")
 
 
 def facts() -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import sim.files
+from schedules._input_error import InputError
 from traces.cpu_steps import distilled, source
 from traces.cpu_steps.run import CpuRun
 from traces.record import machine, workers
@@ -42,11 +43,11 @@ def record(
     With ``traces`` there are ``MODE_summary.json`` and ``MODE_rankR.json.gz`` too. Runs on GPUs,
     where there are, have only those.
 
-    Raises ValueError, in one sentence, for a mode that there is not, or a worker that failed.
+    Raises InputError, in one sentence, for a mode that there is not, or a worker that failed.
     """
     unknown = [mode for mode in modes if mode not in MODES]
     if unknown:
-        raise ValueError(f"record parallel knows {', '.join(MODES)}, and not {unknown[0]!r}")
+        raise InputError(f"record parallel knows {', '.join(MODES)}, and not {unknown[0]!r}")
     machine.require_torch()
     tasks = [
         task_of(mode, ask.sizes, ask.optimizer, ask.ranks)

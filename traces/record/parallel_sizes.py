@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from schedules._input_error import InputError
+
 SIZES = {"blocks": 8, "d": 256, "heads": 4, "ffn": 1024, "seq": 128, "mb": 4, "bucket_mb": 4}
 OPTIMIZERS = {"sgd": "SGD", "adamw": "AdamW"}
 
@@ -19,13 +21,13 @@ def parsed(text: str) -> dict[str, int]:
     for part in filter(None, text.split(",")):
         key, _, value = (piece.strip() for piece in part.partition("="))
         if key not in SIZES:
-            raise ValueError(f"--sizes takes {', '.join(SIZES)}, and not {key!r}")
+            raise InputError(f"--sizes takes {', '.join(SIZES)}, and not {key!r}")
         if not value.isdecimal() or not int(value):
-            raise ValueError(f"--sizes: {key} is a whole number from 1 on, and not {value!r}")
+            raise InputError(f"--sizes: {key} is a whole number from 1 on, and not {value!r}")
         if len(value) > 7:  # no process holds a model of tens of millions in any of these
-            raise ValueError(f"--sizes: {key}={value} is more than a process can hold")
+            raise InputError(f"--sizes: {key}={value} is more than a process can hold")
         if key in out:
-            raise ValueError(f"--sizes names {key} twice")
+            raise InputError(f"--sizes names {key} twice")
         out[key] = int(value)
     return out
 
@@ -33,17 +35,17 @@ def parsed(text: str) -> dict[str, int]:
 def task_of(mode: str, sizes: Mapping[str, int], optimizer: str, ranks: int) -> dict[str, Any]:
     """What a worker is told. An MLP is 4 times as wide as the model unless given.
 
-    Raises ValueError, in one sentence, for what no model has.
+    Raises InputError, in one sentence, for what no model has.
     """
     if optimizer.lower() not in OPTIMIZERS:
-        raise ValueError(f"--optimizer is {' or '.join(OPTIMIZERS)}, and not {optimizer!r}")
+        raise InputError(f"--optimizer is {' or '.join(OPTIMIZERS)}, and not {optimizer!r}")
     wide = {"ffn": 4 * sizes["d"]} if "d" in sizes else {}
     some = {**SIZES, **wide, **sizes}
     if some["d"] % some["heads"]:
-        raise ValueError(f"d={some['d']} is no multiple of heads={some['heads']}; change either")
+        raise InputError(f"d={some['d']} is no multiple of heads={some['heads']}; change either")
     for key in ("heads", "ffn") if mode == "tp" else ():
         if some[key] % ranks:
-            raise ValueError(f"{key}={some[key]} cannot be split over {ranks} ranks; change either")
+            raise InputError(f"{key}={some[key]} cannot be split over {ranks} ranks; change either")
     bucket = some.pop("bucket_mb") << 20
     buckets = mode in ("ddp", "ddp_hook", "zero1")
     return {

@@ -9,6 +9,7 @@ import numpy as np
 
 import schedules
 from schedules import Plan
+from schedules._input_error import InputError
 
 THREADS = {"compute": 0, "comm_post": 1, "comm_wait": 1, "action": 2, "step": 3}
 _NAMES = {0: "compute", 1: "p2p host calls", 2: "schedule action"}
@@ -22,7 +23,7 @@ Ranks = Sequence[Mapping[str, Any]]  # what each rank returned
 def content(task: Task, ranks: Ranks, plan: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The trace: configuration, machine, every step's time, orders, and events of the kept steps.
 
-    Microseconds from when the first rank left the first barrier. Raises ValueError unless every
+    Microseconds from when the first rank left the first barrier. Raises InputError unless every
     step of every rank ran as planned.
     """
     mode = "virtual" if task["virtual"] else "real"
@@ -59,7 +60,7 @@ def step_ms(ranks: Ranks) -> list[float]:
 
 
 def check(ranks: Ranks, plan: Plan) -> int:
-    """How many steps there are; ValueError, naming a difference, unless all ran the plan."""
+    """How many steps there are; InputError, naming a difference, unless all ran the plan."""
     for rank, (items, found) in enumerate(zip(schedules.flat(plan), ranks, strict=True)):
         wanted = [*map(str, items)]
         for number, step in enumerate(found["steps"]):
@@ -67,7 +68,7 @@ def check(ranks: Ranks, plan: Plan) -> int:
             if wanted != got:
                 pairs = zip([*wanted, "nothing"], [*got, "nothing"], strict=False)
                 a, b = next((a, b) for a, b in pairs if a != b)
-                raise ValueError(
+                raise InputError(
                     f"step {number}, rank {rank}: torch ran {b} where the plan has {a}"
                 )
     return len(ranks[0]["steps"])

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import schedules
 from schedules import Plan
+from schedules._input_error import InputError
 from sim.files import replacing, writable
 from traces import schedule_csv
 from traces.record import machine, pipeline_file, workers
@@ -54,7 +55,7 @@ _FLOAT = 4  # bytes
 def tasks(plans: dict[str, Plan], ask: Ask) -> list[workers.Task]:
     """What workers are told to do, one task per plan.
 
-    Raises ValueError, in one sentence, for what cannot be recorded.
+    Raises InputError, in one sentence, for what cannot be recorded.
     """
     return [_task(name, plan, ask) for name, plan in plans.items()]
 
@@ -68,9 +69,9 @@ def record(
     some = tasks(plans, ask)
     counts = {len(plan) for plan in plans.values()}
     if len(counts) != 1:
-        raise ValueError(f"plans of {sorted(counts)} ranks are recorded one after the other")
+        raise InputError(f"plans of {sorted(counts)} ranks are recorded one after the other")
     if ask.fifo and not ask.virtual:
-        raise ValueError("--fifo is for --virtual stages; real ones would starve gloo's threads")
+        raise InputError("--fifo is for --virtual stages; real ones would starve gloo's threads")
     before = machine.facts()
     folder.mkdir(parents=True, exist_ok=True)
     found = workers.run(some, counts.pop(), ask.timeout, folder, ask.device, ask.fifo)
@@ -91,12 +92,12 @@ def _task(name: str, plan: Plan, ask: Ask) -> workers.Task:
     microbatches = 1 + max(step.microbatch for steps in schedules.flat(plan) for step in steps)
     known = TORCH_NAMES.get(name)
     if ask.runtime not in ("csv", "class"):
-        raise ValueError(f"--runtime is csv or class, not {ask.runtime!r}")
+        raise InputError(f"--runtime is csv or class, not {ask.runtime!r}")
     if ask.runtime == "class" and not known:
-        raise ValueError(f"torch has no class for {name}; leave out --runtime class")
+        raise InputError(f"torch has no class for {name}; leave out --runtime class")
     row = VIRTUAL["d"] * _FLOAT
     if ask.virtual and (ask.message < row or ask.message % row):
-        raise ValueError(f"a message is a multiple of {row} bytes, not {ask.message}")
+        raise InputError(f"a message is a multiple of {row} bytes, not {ask.message}")
     sizes = VIRTUAL | {"seq": ask.message // row} if ask.virtual else REAL | (ask.sizes or {})
     stages = len(owner)
     shape = f"P{len(plan)}_M{microbatches}"

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from schedules._input_error import InputError
 from traces.record.workers import Task
 
 Run = Callable[[], Any]
@@ -114,7 +115,7 @@ def green(task: Task, spin: Callable[[float], None]) -> list[dict[str, Any]]:
     from torch.cuda import green_contexts
 
     if not green_contexts.SUPPORTED:
-        raise ValueError("this torch has no green contexts")
+        raise InputError("this torch has no green contexts")
     n = task["gemm"]
     a, b = (torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     source, target = (torch.randn(task["copy"] // 4, device="cuda") for _ in range(2))

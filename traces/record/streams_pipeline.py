@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from schedules import Plan, flat, stage_rank
+from schedules._input_error import InputError
 from traces.record.clock import StreamClock
 from traces.record.stages import PARTS
 from traces.record.workers import Task
@@ -121,5 +122,5 @@ def issued(plan: Plan) -> list[tuple[int, Any]]:
                 out.append((rank, step))
                 at[rank] += 1
         if len(out) == before:
-            raise ValueError("a plan whose steps wait for each other cannot be recorded")
+            raise InputError("a plan whose steps wait for each other cannot be recorded")
     return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from schedules._input_error import InputError
 from traces.record import machine, workers
 
 BETWEEN = ("p2p", "all_reduce")
@@ -19,16 +20,16 @@ def record(
 ) -> dict[str, Any]:
     """Rows of each part from rank 0, measured for about so many seconds together.
 
-    Raises ValueError, in one sentence, for a part that there is not, or a worker that failed.
+    Raises InputError, in one sentence, for a part that there is not, or a worker that failed.
     """
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
-        raise ValueError(f"record sweep knows {', '.join(PARTS)}, and not {unknown[0]!r}")
+        raise InputError(f"record sweep knows {', '.join(PARTS)}, and not {unknown[0]!r}")
     if ranks < 2 and (alone := [part for part in parts if part in BETWEEN]):
-        raise ValueError(f"{alone[0]} is measured between ranks; give --ranks 2, or more")
+        raise InputError(f"{alone[0]} is measured between ranks; give --ranks 2, or more")
     machine.require_torch()
     task = {"task": "sweep_run", "parts": list(parts), "seconds": seconds}
     if not 0 < seconds < float("inf"):
-        raise ValueError(f"--seconds {seconds:g} must be a time above 0")
+        raise InputError(f"--seconds {seconds:g} must be a time above 0")
     found: dict[str, Any] = workers.run([task], ranks, timeout)[0][0]
     return found

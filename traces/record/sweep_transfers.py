@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from schedules._input_error import InputError
 from traces.record.sweep_time import LEAST_RUNS, seconds, synchronize
 from traces.record.workers import Here
 
@@ -86,7 +87,7 @@ def p2p(here: Here, until: float) -> Rows:
     import torch.distributed as dist
 
     if here.ranks < 2:
-        raise ValueError("a message needs two ranks")
+        raise InputError("a message needs two ranks")
     for exponent in range(2, 25, 2):
         tensor = torch.zeros(1 << exponent, dtype=torch.uint8, device=here.device)
 
@@ -110,7 +111,7 @@ def all_reduce(here: Here, until: float) -> Rows:
     import torch.distributed as dist
 
     if here.ranks < 2:
-        raise ValueError("an all-reduce needs two ranks")
+        raise InputError("an all-reduce needs two ranks")
     for exponent in range(10, 25 if here.device == "cpu" else 31, 2):
         tensor = torch.rand(1 << (exponent - 2), device=here.device)
         dist.barrier()

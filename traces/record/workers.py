@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from schedules._input_error import InputError
+
 ROOT = Path(__file__).parents[2]
 
 Task = dict[str, Any]
@@ -46,7 +48,7 @@ def run(
 
     With ``fake`` each worker believes that it is one of so many, and nothing is sent.
 
-    Raises ValueError with the last line that a worker said, when one failed or ``timeout`` seconds
+    Raises InputError with the last line that a worker said, when one failed or ``timeout`` seconds
     have passed; the results of a task are those of all ranks, or an error.
     """
     with tempfile.TemporaryDirectory(prefix="traincast-record-") as name:
@@ -94,11 +96,11 @@ def _await(workers: Sequence[subprocess.Popen[bytes]], here: Path, timeout: floa
         if failed:
             break
         if time.monotonic() > deadline:
-            raise ValueError(f"recording was not done after {timeout:.0f} s; give it more time")
+            raise InputError(f"recording was not done after {timeout:.0f} s; give it more time")
         time.sleep(0.05)
     for rank, worker in enumerate(workers):
         if worker.poll():
-            raise ValueError(f"rank {rank} failed while recording: {_last(here, rank)}")
+            raise InputError(f"rank {rank} failed while recording: {_last(here, rank)}")
 
 
 def _end(workers: Sequence[subprocess.Popen[bytes]]) -> None:

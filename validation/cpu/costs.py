@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from schedules._input_error import InputError
 from sim.graph import Communication, Compute, Floats, Graph
 from validation.cpu.cores import Message
 from validation.cpu.groups import REST, amount, of_kernel
@@ -39,7 +40,7 @@ KINDS = {"all_reduce": "reduce", "reduce_scatter": "reduce", "all_gather": "gath
 def sent(work: Communication) -> float:
     """Bytes that each rank of a collective sends in a ring. ValueError for one not in KINDS."""
     if work.collective not in KINDS:
-        raise ValueError(f"gloo's {work.collective} is not known here")
+        raise InputError(f"gloo's {work.collective} is not known here")
     times = 1.0 if KINDS[work.collective] == "gather" else 2.0
     return times * (len(work.ranks) - 1) / len(work.ranks) * work.bytes
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
+from schedules._input_error import InputError
 from sim.graph import Communication, Graph
 from traces.cpu_steps import CpuRun
 from validation.cpu import host
@@ -23,11 +24,11 @@ SWEPT = 10  # repetitions that a row of a sweep is the mean of
 def fit(runs: Sequence[CpuRun], known: Mapping[str, float] | None = None) -> Costs:
     """Costs that these runs show; ``known`` are those of Python that none of them shows."""
     if not runs:
-        raise ValueError("costs are fitted to recordings, and there is none")
+        raise InputError("costs are fitted to recordings, and there is none")
     graphs = [graph(mode_of(run.mode), run.world, run.config) for run in runs]
     cores = {cores_of(run) for run in runs}
     if len(cores) > 1:
-        raise ValueError(f"recordings are of machines with {sorted(cores)} cores; of one would do")
+        raise InputError(f"recordings are of machines with {sorted(cores)} cores; of one would do")
     gloo, spread = _messages(runs, min(cores))
     return Costs(
         _rates(runs, graphs), _host(runs, graphs, known or {}), gloo, _busier(runs),
@@ -36,11 +37,11 @@ def fit(runs: Sequence[CpuRun], known: Mapping[str, float] | None = None) -> Cos
 
 
 def cores_of(run: CpuRun) -> int:
-    """Of its machine; two where it does not say. Raises ValueError for what is no number."""
+    """Of its machine; two where it does not say. Raises InputError for what is no number."""
     machine = run.facts.get("machine")
     cores = (machine.get("cores") if isinstance(machine, dict) else None) or CORES
     if not isinstance(cores, int) or cores < 1:
-        raise ValueError(f"recording {run.name} is of a machine with {cores!r} cores")
+        raise InputError(f"recording {run.name} is of a machine with {cores!r} cores")
     return cores
 
 
@@ -123,7 +124,7 @@ def _messages(runs: Sequence[CpuRun], cores: int) -> tuple[dict[str, Gloo], tupl
     """
     samples = [sample for run in runs for sample in _samples(run, cores)]
     if not samples:
-        raise ValueError("no recording has a collective, so nothing is known of gloo")
+        raise InputError("no recording has a collective, so nothing is known of gloo")
     rows = _usual(samples)
     gloo = {}
     for kind in {*KINDS.values()}:
@@ -153,7 +154,7 @@ def _usual(samples: Sequence[Sample]) -> list[Row]:
 def _least_squares(rows: Sequence[Row]) -> Gloo:
     """Of relative errors, weighted by how often a size was seen; no constant is negative."""
     if not any(row.seconds > 0 for row in rows):
-        raise ValueError("no collective of the recordings takes time that computing does not")
+        raise InputError("no collective of the recordings takes time that computing does not")
     size, seconds, count = np.array([row[2:] for row in rows if row.seconds > 0], float).T
     scale = np.sqrt(count) / seconds
     terms = np.stack([np.ones(len(size)), size, np.sqrt(size)], axis=1) * scale[:, None]

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
+from schedules._input_error import InputError
 from sim.graph import Compute
 from traces.cpu_steps import Leaf
 
@@ -54,7 +55,7 @@ def of_kernel(name: str, work: Compute) -> str:
             return group
     if work.kind in GROUPS:
         return work.kind
-    raise ValueError(f"no operator of torch is known for the kernel {name} ({work.kind})")
+    raise InputError(f"no operator of torch is known for the kernel {name} ({work.kind})")
 
 
 def amount(group: str, work: Compute) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from schedules._input_error import InputError
 from sim.analysis.intervals import Intervals, union, within
 from sim.graph import Compute, Graph
 from traces.cpu_steps import config, trace
@@ -60,11 +61,11 @@ def of_fake(path: Path) -> dict[str, float]:
 
 
 def per_kernel(costs: Mapping[str, float], mode: str, name: str) -> float:
-    """Seconds of the thread around a kernel. Raises ValueError where nothing is known of them."""
+    """Seconds of the thread around a kernel. Raises InputError where nothing is known of them."""
     needed = {"tp": [TENSOR], "fsdp2": [PLAIN, UNIT]}.get(mode, [PLAIN])
     lacking = [of for of in needed if of not in costs]
     if lacking:
-        raise ValueError(
+        raise InputError(
             f"nothing is known of what Python costs in {mode} ({', '.join(lacking)}); it takes "
             f"another recording of {mode}, of other sizes, or a step over torch's fake group, "
             "beside it or by --calibrate"

@@ -12,6 +12,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
+from schedules._input_error import InputError
 from sim import config
 from sim.build import training_step
 from sim.graph import Graph, offsets, owners
@@ -30,7 +31,7 @@ def recipe(mode: str, world: int, model: Mapping[str, Any]) -> dict[str, Any]:
     ``heads`` 0 is a stack of MLPs alone.
     """
     if mode not in MODES:
-        raise ValueError(f"a recording of {mode} cannot be predicted; {', '.join(MODES)} can")
+        raise InputError(f"a recording of {mode} cannot be predicted; {', '.join(MODES)} can")
     _said(model)
     split = {"tp": world} if mode == "tp" else {"dp": world}
     parallelism: dict[str, Any] = {**split, "tp_backward_overlap": False}
@@ -62,18 +63,18 @@ def recipe(mode: str, world: int, model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _said(model: Mapping[str, Any]) -> None:
-    """Raises ValueError for sizes that are missing, and for what no recording ran."""
+    """Raises InputError for sizes that are missing, and for what no recording ran."""
     for key in ("blocks", "d", "heads", "ffn", "seq", "mb", "bucket_bytes"):
         value, least = model.get(key), 0 if key in ("heads", "bucket_bytes") else 1
         numbers = (int, float) if key == "bucket_bytes" else int
         if not isinstance(value, numbers) or isinstance(value, bool) or value < least:
-            raise ValueError(
+            raise InputError(
                 f"a recording's config has {key} = {value!r}, where a number from {least} on "
                 "is needed to predict it"
             )
     optimizer = model.get("optimizer")
     if not isinstance(optimizer, str) or optimizer.lower() not in OPTIMIZERS:
-        raise ValueError(
+        raise InputError(
             f"a recording's optimizer is {optimizer!r}, and predictions know "
             f"{', '.join(OPTIMIZERS)}"
         )

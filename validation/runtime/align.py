@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from schedules._input_error import InputError
 from sim.analysis.shares import Shares, shares
 from sim.timeline import Timeline
 from traces import reading
@@ -45,7 +46,7 @@ class RankFigures(NamedTuple):
 
 
 def align(run: RecordedRun, predicted: Prediction) -> list[Aligned]:
-    """Every compute of the run beside its prediction. Raises ValueError where one has no other."""
+    """Every compute of the run beside its prediction. Raises InputError where one has no other."""
     starts: dict[tuple[int, str], list[float]] = {}
     lasts: dict[tuple[int, str], list[float]] = {}
     for step in run.steps:
@@ -57,7 +58,7 @@ def align(run: RecordedRun, predicted: Prediction) -> list[Aligned]:
     mean = predicted.timeline
     seconds = computes(mean, mean.end - mean.start)
     if other := {name for _, name in starts} ^ seconds.keys():
-        raise ValueError(f"{run.path}: {min(other)} was either only recorded or only predicted")
+        raise InputError(f"{run.path}: {min(other)} was either only recorded or only predicted")
     return [
         Aligned(
             name, rank, float(np.median(found)), predicted.starts[name],

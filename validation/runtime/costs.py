@@ -15,6 +15,7 @@ import numpy as np
 import tomli_w
 from numpy.typing import NDArray
 
+from schedules._input_error import InputError
 from sim.files import write_text
 
 Floats = NDArray[np.float64]
@@ -106,7 +107,7 @@ def names() -> list[str]:
 
 
 def load(path: Path) -> Costs:
-    """Read frozen costs. Raises ValueError for a file that holds none."""
+    """Read frozen costs. Raises InputError for a file that holds none."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
         return Costs(
@@ -120,7 +121,7 @@ def load(path: Path) -> Costs:
             dict(found["model"]),
         )
     except (KeyError, TypeError, ValueError, OSError) as error:
-        raise ValueError(f"{path} holds no costs of a process: {error}") from error
+        raise InputError(f"{path} holds no costs of a process: {error}") from error
 
 
 def save(costs: Costs, path: Path, command: str) -> None:

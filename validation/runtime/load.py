@@ -5,6 +5,7 @@ from __future__ import annotations
 import schedules
 from schedules import Plan, Step, flat
 from schedules._csv import plan_of
+from schedules._input_error import InputError
 from traces.recorded_run import RecordedRun
 from traces.schedule_csv import lowered
 from validation.runtime.calls import LOOPS, Program, loop, runtime
@@ -24,7 +25,7 @@ OURS = {
 def plan(run: RecordedRun) -> Plan:
     """The order that the run was given: of our schedule of its name, else as the file has it.
 
-    Raises ValueError where there is neither.
+    Raises InputError where there is neither.
     """
     name = str(run.settings.get("schedule"))
     if name in OURS:
@@ -34,7 +35,7 @@ def plan(run: RecordedRun) -> Plan:
         return schedules.load(ours)(run.ranks, int(run.settings["M"]), **given)
     if run.orders:
         return plan_of(run.orders)
-    raise ValueError(
+    raise InputError(
         f"{run.path} was run by {name!r} and holds no orders; there are {', '.join(OURS)}"
     )
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from schedules._csv import Move
+from schedules._input_error import InputError
 from traces.recorded_run import COMPUTE, POST, WAIT, RecordedRun, StepCalls
 from traces.recorded_run import Call as Recorded
 from validation.runtime.alone import Cores
@@ -36,9 +37,9 @@ class Posted(NamedTuple):
 
 
 def fit(runs: Sequence[RecordedRun], name: str, sizes: Sequence[Size] = ()) -> Costs:
-    """Costs that these runs show. Raises ValueError for runs whose calls are not torch's."""
+    """Costs that these runs show. Raises InputError for runs whose calls are not torch's."""
     if len({(run.message_bytes(), *model(run).items()) for run in runs}) > 1:
-        raise ValueError(
+        raise InputError(
             "costs are fitted to runs with messages of one size and stages of one kind"
         )
     found: Samples = defaultdict(list)
@@ -75,7 +76,7 @@ def _busier(runs: Sequence[RecordedRun]) -> float:
 
 
 def check(what: Load, step: StepCalls, where: str) -> None:
-    """Raise ValueError, in one sentence, unless the step's calls are those of torch's code."""
+    """Raise InputError, in one sentence, unless the step's calls are those of torch's code."""
     for rank, (calls, recorded) in enumerate(zip(what.program, step.calls, strict=True)):
         should, are = (
             [KINDS[type(call)] for call in calls],
@@ -85,7 +86,7 @@ def check(what: Load, step: StepCalls, where: str) -> None:
             pairs = enumerate(zip(should, are, strict=False))
             shorter = min(len(should), len(are))
             at = next((k for k, (a, b) in pairs if a != b), shorter)
-            raise ValueError(
+            raise InputError(
                 f"{where}, rank {rank}: call {at} is not the one that torch makes there "
                 f"({len(are)} calls, {len(should)} expected), so nothing is known of its costs"
             )

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
+from schedules._input_error import InputError
 from validation.runtime.costs import Size
 
 
 def sizes(path: Path) -> list[Size]:
     """How much longer messages take the larger they are, from a file of a p2p sweep.
 
-    Raises ValueError for a file that is none.
+    Raises InputError for a file that is none.
     """
     try:
         rows = sorted(json.loads(path.read_text(encoding="utf-8")), key=lambda row: row["bytes"])
@@ -25,4 +26,4 @@ def sizes(path: Path) -> list[Size]:
             for row, w, c in zip(rows, wire, copy, strict=True)
         ]
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise ValueError(f"{path} holds no sweep of messages: {error!r}") from error
+        raise InputError(f"{path} holds no sweep of messages: {error!r}") from error

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from schedules._input_error import InputError
 from sim.commands.options import Json
 
 EXAMPLE = "Example: traincast calibrate h100 --write"
@@ -31,7 +32,7 @@ def command(
     from sim.commands import output
 
     if recorded and write:
-        raise ValueError(
+        raise InputError(
             "--write is for public tables; copy what --recorded fits into a topology file of yours"
         )
     if recorded:

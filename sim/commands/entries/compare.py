@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from schedules._input_error import InputError
 from sim.commands.options import Json, RecipeFile, Settings, load, target
 
 EXAMPLE = "Example: traincast compare recipe.toml --schedules all --out out"
@@ -41,7 +42,7 @@ def command(
     base = load(recipe, set_)
     common = dict(config.setting(text) for text in set_ or ())
     if (names is None) == (not vary):
-        raise ValueError(
+        raise InputError(
             "compare takes either --schedules A,B or --vary KEY=V1,V2; "
             "--vary schedule.name=a,b goes with further --vary of other keys"
         )

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from schedules._input_error import InputError
 from sim.commands.options import Json, target
 
 EXAMPLE = "Example: traincast init config.json dgx_h100 --gpus 16 --out recipe.toml"
@@ -33,7 +34,7 @@ def command(
     if out:
         output.replaceable(out)
         if out.exists() and not force:
-            raise ValueError(f"{out} is there already; name another file, or give --force")
+            raise InputError(f"{out} is there already; name another file, or give --force")
     data = starter.propose(model, topology, gpus, folder)
     text = starter.text(data, folder)
     if out:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from schedules._input_error import InputError
 from sim.commands.options import Json, RecipeFile, Settings, target
 
 EXAMPLE = (
@@ -42,7 +43,7 @@ def command(
     chosen = values.vary(vary)
     along = sweeping.axis(chosen, x) if plot or x else ""
     if jobs == 0:
-        raise ValueError("--jobs takes a number of processes such as 4, or -1, and not 0")
+        raise InputError("--jobs takes a number of processes such as 4, or -1, and not 0")
     output.replaceable(out)
     if plot:
         output.picture(plot)

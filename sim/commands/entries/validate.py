@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from schedules._input_error import InputError
 from sim.commands.options import Json, target
 
 EXAMPLE = (
@@ -57,6 +58,6 @@ def command(
         output.print_json(found) if json else recorded_runs.show_both(found)
         return
     if calibrate or freeze or plot:
-        raise ValueError("--calibrate, --freeze and --plot go with: traincast validate recorded")
+        raise InputError("--calibrate, --freeze and --plot go with: traincast validate recorded")
     figures = errors.validate(tables or (), out)
     output.print_json(figures) if json else errors.show_errors(figures)
