@@ -47,6 +47,9 @@ class FsdpTable(Section):
     """ranks that share a copy of the parameters (HSDP); all of dp unless given"""
     reshard_after_forward: bool | Count | None = None
     """fsdp2: free parameters after the forward (true), keep them, or share them among so many"""
+    replicate: Literal["each", "once"] | None = None
+    """fsdp2 with shard: sum shards of gradients across copies in each microbatch, as unless given,
+    or once, in the last (set_requires_all_reduce)"""
     prefetch: Annotated[int, Field(ge=0, le=10_000)] | None = None
     """fsdp2: units gathered ahead; unless given 2 in the forward and 1 in the backward"""
     sharding: (
@@ -111,7 +114,7 @@ class OffloadTable(Section):
 
 OWN = {
     "fsdp1": ("sharding", "backward_prefetch", "forward_prefetch", "limit_all_gathers"),
-    "fsdp2": ("reshard_after_forward", "prefetch"),
+    "fsdp2": ("reshard_after_forward", "replicate", "prefetch"),
     "yafsdp": (),
 }
 """Keys that only one kind of FSDP has."""

@@ -130,6 +130,34 @@ def test_hybrid_sharding(small_job: Make, n: int, r: int) -> None:
         assert groups == {tuple(range(k, n * r, n)) for k in range(n)}
 
 
+@pytest.mark.parametrize(("n", "r", "m"), [(2, 4, 3), (4, 2, 1), (2, 3, 4)])
+@pytest.mark.parametrize("pp", [1, 2])
+def test_copies_are_summed_once(small_job: Make, n: int, r: int, m: int, pp: int) -> None:
+    """m scatters of G inside, one sum of G / n across: 2 (R - 1) G / (R n) whatever m is; and the
+    gradients that stay are a share."""
+    sharding = sharded.fsdp2(n * r, shard=n, replicate="once")
+    job = small_job(dp=n * r, pp=pp, microbatches=m, sharding=sharding, tied=False)
+    graph, each = training_step(job), training_step(_each(job))
+    whole = L // pp * LAYER + V * H + (32 if pp > 1 else 34) * H + (pp == 1) * V * H
+    g = 4 * whole
+    assert sent(graph)["replicate"] == same(2 * (r - 1) / (r * n) * g)
+    assert sent(graph)["replicate"] == same(sent(each)["replicate"] / m)
+    assert sent(graph)["shard"] == sent(each)["shard"]
+    assert graph.resident[0]["gradients"] == g / n
+    last = [graph.microbatch[i] for i in range(len(graph)) if _name(graph, i) == "grad_all_reduce"]
+    assert set(last) == {m - 1}
+
+
+def _each(job: Job) -> Job:
+    sharding = job.data.sharding
+    assert sharding is not None
+    return replace(job, data=replace(job.data, sharding=replace(sharding, once=False)))
+
+
+def _name(graph: Graph, i: int) -> str:
+    return graph.names[graph.name[i]]
+
+
 def test_resharding_to_a_smaller_group(small_job: Make) -> None:
     """FSDP2's reshard_after_forward = 4: the backward gathers among neighbours, (4 - 1) G / 4."""
     sharding = sharded.fsdp2(8, reshard_after_forward=4)

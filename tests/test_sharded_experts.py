@@ -109,6 +109,14 @@ def test_copies_of_all_are_copies_of_the_experts() -> None:
     assert ("edp_replicate", (0, 4)) in groups
 
 
+def test_copies_of_experts_are_summed_once_too() -> None:
+    """Of M microbatches the last sums a share across 2 copies, of experts as of the rest."""
+    result = simulated(2, fsdp={"shard": 4, "replicate": "once"})
+    assert sent(result, "edp_shard") == sent(simulated(2, fsdp={"shard": 4}), "edp_shard")
+    assert sent(result, "edp_replicate") == same(2 * 1 / 2 * 4 * EXPERTS / 2 / 2)
+    assert sent(result, "replicate") == same(2 * 1 / 2 * 4 * DENSE / 4)
+
+
 def test_a_layer_gathers_its_experts_apart() -> None:
     """Twice as many gathers, each of experts behind that of its layer and on its own stream."""
     graph = simulated(4, fsdp={}).timeline.graph

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +35,8 @@ MEANT: list[tuple[dict[str, Any], Sharding | None]] = [
     ({"zero": 3, "deepspeed": {}}, sharded.zero3(16, Fetch(5e7, 1e9, 1e9))),
     ({"fsdp": {}}, sharded.fsdp2(16)),
     ({"fsdp": {"shard": 8, "prefetch": 3, "wrap": 2}}, sharded.fsdp2(16, True, 8, 2, 3)),
+    ({"fsdp": {"shard": 8, "replicate": "once"}}, replace(sharded.fsdp2(16, shard=8), once=True)),
+    ({"fsdp": {"shard": 8, "replicate": "each"}}, sharded.fsdp2(16, shard=8)),
     ({"fsdp": {"reshard_after_forward": False}}, sharded.fsdp2(16, False)),
     ({"fsdp": {"reshard_after_forward": 4}}, replace(sharded.fsdp2(16), regroup=4)),
     (
@@ -91,6 +95,16 @@ REFUSED = [
     ({"fsdp": {"kind": "fsdp1", "sharding": "HYBRID_SHARD"}}, "needs shard, the ranks that share"),
     ({"fsdp": {"kind": "fsdp1", "shard": 8}}, 'shard needs sharding = "HYBRID_SHARD" in fsdp1'),
     ({"fsdp": {"shard": 3}}, "fsdp.shard = 3 does not divide parallelism.dp = 16"),
+    ({"fsdp": {"replicate": "once"}}, "fsdp.replicate needs shard below dp = 16"),
+    ({"fsdp": {"replicate": "twice"}}, "fsdp.replicate = \"twice\" must be 'each' or 'once'"),
+    (
+        {"fsdp": {"kind": "yafsdp", "shard": 8, "replicate": "once"}},
+        'fsdp.replicate is a key of kind = "fsdp2"',
+    ),
+    (
+        {"fsdp": {"shard": 8, "replicate": "once"}, "accumulate": True},
+        'replicate = "once" and accumulate = true are both given',
+    ),
     ({"fsdp": {"shard": 1}}, "fsdp.shard = 1 shares nothing; leave fsdp out"),
     ({"fsdp": {"reshard_after_forward": 3}}, "reshard_after_forward = 3 must be true, false, or"),
     ({"fsdp": {"shard": 4, "reshard_after_forward": 8}}, "a divisor of the 4 ranks that share"),
@@ -119,6 +133,7 @@ def test_pipelines_that_are_never_flushed_refuse() -> None:
         {"fsdp": {"reshard_after_forward": False}},
         {"fsdp": {"kind": "fsdp1", "sharding": "HYBRID_SHARD", "shard": 8}},
         {"fsdp": {"kind": "fsdp1", "limit_all_gathers": False}},
+        {"fsdp": {"shard": 4, "replicate": "once"}},
         {"fsdp": {"kind": "yafsdp"}},
         {"fsdp": {}, "accumulate": True},
         {"zero": 2, "bucket_mb": 1000.0},
@@ -142,3 +157,21 @@ def test_check_says_the_peak_of_the_simulation(keys: dict[str, Any]) -> None:
     late = 1.1e8 * (keys.get("fsdp", {}).get("reshard_after_forward") == 4)
     near = pytest.approx(found[0]["peak_bytes"], rel=1e-9, abs=late)
     assert not exact or said[0]["peak_bytes"] == near
+
+
+def test_accumulation_of_case_15(shared: Path) -> None:
+    """8 x 2 A100, 4 microbatches: 4 scatters of each unit and one sum across the copies, whose
+    bytes are those of one microbatch; gradients stay a share of 3.74 GiB."""
+    case = shared.parent / "cases/reports/15-hsdp-accumulation/recipe.toml"
+    table = {"kind": "fsdp2", "reshard_after_forward": True, "shard": 8, "replicate": "once"}
+    result, each = run(case, {"parallelism.fsdp": table}), run(case)
+    graph = result.timeline.graph
+    count = Counter(graph.names[name] for name in graph.name)
+    assert count["grad_reduce_scatter"] == 4 * count["grad_all_reduce"] == 4 * 33  # 32 layers, root
+    share = 4 * 8030261248 / 8
+    assert graph.resident[0]["gradients"] == share
+    assert round(share / 2**30, 2) == 3.74
+    assert result.summary["bytes_sent"]["replicate"]["0"] == pytest.approx(share, rel=1e-12)
+    assert each.summary["bytes_sent"]["replicate"]["0"] == pytest.approx(4 * share, rel=1e-12)
+    held = result.summary["memory"][0]["peak_bytes"]
+    assert check(result.recipe)["memory"][0]["peak_bytes"] == pytest.approx(held, rel=1e-9)

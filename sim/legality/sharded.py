@@ -111,6 +111,16 @@ def _fsdp(fsdp: FsdpTable, dp: int, accumulate: bool) -> None:
         raise InputError(f"parallelism.fsdp.shard = {group} does not divide parallelism.dp = {dp}")
     if group == 1:
         raise InputError("parallelism.fsdp.shard = 1 shares nothing; leave fsdp out")
+    if fsdp.replicate and group == dp:
+        raise InputError(
+            f"parallelism.fsdp.replicate needs shard below dp = {dp}: without copies of the "
+            "shards nothing is summed across them"
+        )
+    if fsdp.replicate == "once" and accumulate:
+        raise InputError(
+            'parallelism.fsdp.replicate = "once" and accumulate = true are both given: with '
+            "accumulate nothing is reduced before the last microbatch; leave one of them out"
+        )
     again = fsdp.reshard_after_forward
     if again is not None and not isinstance(again, bool) and (group % again or again == 1):
         raise InputError(

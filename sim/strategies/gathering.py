@@ -66,7 +66,8 @@ def shard(
         Gathers(draft, step, parts, shared, data, s).all()
     if step.kind in "BW" and data.reduces(step.place):
         by_unit = s is not None and not s.bucketed
-        reduce(draft, of_units(program, parts, used) if by_unit else of_buckets(buckets), data)
+        made = of_units(program, parts, used) if by_unit else of_buckets(buckets)
+        reduce(draft, made, data, last=step.place == "last")
     return draft.finish()
 
 

@@ -52,8 +52,11 @@ def of_buckets(buckets: Sequence[Bucket]) -> list[Part]:
     return out
 
 
-def reduce(draft: Draft, parts: Sequence[Part], data: DataParallel) -> None:
-    """Put each part's reduction behind what makes its last gradient."""
+def reduce(draft: Draft, parts: Sequence[Part], data: DataParallel, last: bool) -> None:
+    """Put each part's reduction behind what makes its last gradient.
+
+    ``last``: the sums over all microbatches are in this program's, so replicas need them.
+    """
     dense = data.sharding or Sharding(data.degree, reduce_stream="dp")
     experts = data.of_experts.sharding
     if experts is None:
@@ -68,17 +71,17 @@ def reduce(draft: Draft, parts: Sequence[Part], data: DataParallel) -> None:
             continue
         if s.copies or s.scale:
             _ready(draft, b, part, size, s)
-        last = _collectives(draft, b, part, size, s)
+        end = _collectives(draft, b, part, size, s, across=last or not s.once)
         if data.sharding and b and parts[b - 1].experts != part.experts:
             before = ("reduce" if (dense if part.experts else experts).group > 1 else "sum", b - 1)
-            draft.wait(last, *([before] if draft.has(before) else []))
+            draft.wait(end, *([before] if draft.has(before) else []))
         if s.buffers and part.buffered:
             if len(turns) >= s.buffers:  # made where the gradients of the one before were
                 draft.wait(part.first, ("reduce", turns[-s.buffers]))
             turns.append(b)
         else:
             of = data.of_experts if part.experts else data
-            _hold(draft, b, part, size, of, s, last)
+            _hold(draft, b, part, size, of, s, end)
 
 
 def _ready(draft: Draft, b: int, part: Part, size: float, s: Sharding) -> None:
@@ -102,8 +105,8 @@ def _hold(
         draft.remember(last, GRADIENTS, -size, "end")
 
 
-def _collectives(draft: Draft, b: int, part: Part, size: float, s: Sharding) -> Key:
-    """Scatter the sums inside a group, then sum the shards across the replicas.
+def _collectives(draft: Draft, b: int, part: Part, size: float, s: Sharding, across: bool) -> Key:
+    """Scatter the sums inside a group, then, where asked, sum the shards across the replicas.
 
     Returns the one behind which the whole gradients are needed no more.
     """
@@ -114,7 +117,7 @@ def _collectives(draft: Draft, b: int, part: Part, size: float, s: Sharding) -> 
                           stream=s.reduce_stream)  # fmt: skip
         key = ("reduce", b)
         draft.put(key, item, (ready,), after=part.after)
-    if s.replicas > 1:
+    if s.replicas > 1 and across:
         stream = s.sum_stream if s.group > 1 else s.reduce_stream
         shard = size / s.group
         sums = Collective("grad_all_reduce", s.across, "all_reduce", shard, "O", stream=stream)

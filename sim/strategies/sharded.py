@@ -48,6 +48,7 @@ class Sharding:
     reduce_stream: str = "fsdp nccl"  # its collectives one by one (pytorch/pytorch PR 186335)
     sum_stream: str = "fsdp all_reduce"
     experts: bool = False  # of experts, whose replicas are others
+    once: bool = False  # shards of gradients are summed across replicas in the last microbatch only
 
     @property
     def axis(self) -> str:
@@ -122,11 +123,13 @@ def fsdp2(
     shard: int | None = None,
     wrap: str | int = "layer",
     prefetch: int | None = None,
+    replicate: str = "each",
 ) -> Sharding:
     """FSDP2: a shard per parameter, copied into and out of the buffers that are gathered.
 
     Without explicit prefetch a forward's gather waits for the copy-out of the unit two before it
-    (``all_gather_state``), a backward's for that of the unit before it.
+    (``all_gather_state``), a backward's for that of the unit before it. ``replicate`` "once" is
+    ``set_requires_all_reduce(False)`` in all microbatches but the last.
     """
     group = shard or degree
     regroup = reshard_after_forward if not isinstance(reshard_after_forward, bool) else 0
@@ -140,6 +143,7 @@ def fsdp2(
         backward=1 if prefetch is None else prefetch,
         copies=True,
         scale=False,
+        once=replicate == "once",
     )
 
 
