@@ -222,9 +222,9 @@ def require_legal(plan: Plan, policy: str = "direction", pair: str = "serial") -
     ``policy`` (``direction``, ``pair`` or ``batched``) and run overlapped pairs as ``pair`` says
     (``serial``, one member after the other, or ``fused``).
 
-    >>> require_legal([[Step(0, "F", 0)]])
+    >>> require_legal([[Step(0, "F", 0)]])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: rank 0, position 0: 0F0 has no backward; 0B0, or 0I0 and 0W0, must follow it
+    schedules._input_error.InputError: rank 0, position 0: 0F0 has no backward; 0B0, or...
     """
     from schedules._legality import check_plan
 

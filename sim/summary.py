@@ -30,7 +30,7 @@ from sim.recomputation import hardware_flops
 from sim.resident import on_host
 from sim.timeline import Timeline
 
-SCHEMA = 1
+SCHEMA = 2
 """Of the keys: counted up when one changes its meaning."""
 
 

@@ -131,10 +131,10 @@ def test_shares_of_every_rank_equal_brute_force(graph):
         got = {f"exposed {d}": of.exposed[d][row] for d in of.exposed}
         got |= {f"total {d}": of.total[d][row] for d in of.total}
         got |= {f"waiting {d}": of.waiting[d][row] for d in of.waiting}
-        got |= {"compute": of.compute[row], "idle": of.idle[row]}
+        got |= {"compute": of.compute[row], "empty": of.empty[row]}
         got |= {"overlapped": of.overlapped[row]}
         assert {k: v for k, v in got.items() if v} == pytest.approx(expected, rel=1e-12)
-    total = of.compute + sum(of.exposed.values()) + of.idle
+    total = of.compute + sum(of.exposed.values()) + of.empty
     assert total == pytest.approx(timeline.seconds, rel=1e-12)
 
 
@@ -166,7 +166,7 @@ def brute_force(timeline: Timeline, rank: int) -> dict[str, float]:
         keys |= {"overlapped"} if computes and transfers else set()
         keys |= {f"exposed {dims[transfers[0]]}"} if transfers and not computes else set()
         keys |= {f"waiting {dims[i]}" for i in transfers if moves[i] > a}
-        for key in keys or {"idle"}:
+        for key in keys or {"empty"}:
             out[key] = out.get(key, 0.0) + float(b - a)
     return out
 
@@ -218,8 +218,10 @@ def test_breakdown_worked_by_hand():
     assert of.exposed["pp"].tolist() == [2.0, 7.0]
     assert of.exposed["dp"].tolist() == [6.0, 4.0]
     assert of.waiting["pp"].tolist() == [0.0, 5.0]
+    assert of.exposed_waiting["pp"].tolist() == [0.0, 5.0]
+    assert of.exposed_waiting["dp"].tolist() == [2.0, 0.0]
     assert of.waiting["dp"].tolist() == [2.0, 0.0]
-    assert of.idle.tolist() == [1.0, 1.0]
+    assert of.empty.tolist() == [1.0, 1.0]
     assert of.span.tolist() == [16.0, 17.0]
 
 
@@ -320,7 +322,7 @@ def test_copies_are_a_dimension_and_the_host_is_not_on_the_gpu():
     of = breakdown(Timeline(b.graph(), np.zeros(3), np.array([9.0, 4.0, 6.0])))
     assert of.exposed["copy"].tolist() == [2.0]
     assert of.hidden["copy"].tolist() == [4.0]
-    assert of.idle.tolist() == [3.0]
+    assert of.empty.tolist() == [3.0]
 
 
 def test_nothing_at_all():

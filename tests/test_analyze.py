@@ -77,7 +77,7 @@ def test_json_has_the_keys_of_the_design(traincast, kineto):
     first = found["per_rank"][0]
     assert first == pytest.approx(
         {
-            "rank": 0, "span_s": 100e-6, "idle_share": 0.1, "compute_share": 0.3,
+            "rank": 0, "span_s": 100e-6, "empty_share": 0.1, "compute_share": 0.3,
             "communication_share": 0.6, "overlap_share": 0.0,
         }
     )  # fmt: skip

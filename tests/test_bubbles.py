@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import schedules
 from sim import cluster, config
 from sim.analysis.breakdown import breakdown
 from sim.analysis.bubbles import bubbles, by_peer, normalised
-from sim.analysis.idle import CAUSES
+from sim.analysis.idle import CAUSES, idle
 from sim.engine import simulate
 from sim.graph import Builder, Communication, Fixed
 from sim.hardware import ideal
@@ -223,3 +224,48 @@ def test_a_gap_behind_a_collective_is_a_lag_and_nobodys_fault():
 def test_nothing_at_all():
     empty = Timeline(Builder().graph(), np.empty(0), np.empty(0))
     assert len(bubbles(empty)) == 0
+
+
+def test_waiting_for_a_straggler_is_no_drain() -> None:
+    """Data parallel, F = 5, a slow rank 7: the other waits 2 inside the all-reduce of 4, and in the
+    end 1 for the slow one's optimizer, with nothing left of its own."""
+    b = Builder()
+    members = []
+    for rank, (forward, update) in enumerate(((5.0, 3.0), (7.0, 4.0))):
+        first = b.add("F", rank, "compute", Fixed(forward), microbatch=0)
+        members.append(b.add("reduce", rank, "dp", Fixed(0.0, "communication", "dp"), [first]))
+        b.add("adam", rank, "compute", Fixed(update), members[-1:])
+    b.join(members, Fixed(4.0, "communication", "dp"))
+    causes = idle(simulate(graph := b.graph(), ideal(graph))).by_cause()
+    assert {name: seconds.tolist() for name, seconds in causes.items()} == {
+        "waiting": [2.0, 0.0],
+        "exposed_dp": [4.0, 4.0],
+        "drain": [1.0, 0.0],
+    }
+
+
+def test_a_gather_that_a_slow_rank_holds_up_is_no_warm_up() -> None:
+    """FSDP's first gather begins when the slow rank has cast its weights, 3 s after the other."""
+    b = Builder()
+    casts = [b.add("cast", rank, "copy", Fixed(s, "host")) for rank, s in enumerate((1.0, 4.0))]
+    gathers = [
+        b.add("gather", rank, "shard", Fixed(0.0, "communication", "shard"), [cast])
+        for rank, cast in enumerate(casts)
+    ]
+    for rank in range(2):
+        b.add("F", rank, "compute", Fixed(5.0), gathers[rank : rank + 1], microbatch=0)
+    b.join(gathers, Fixed(2.0, "communication", "shard"))
+    causes = idle(simulate(graph := b.graph(), ideal(graph))).by_cause()
+    assert causes["waiting"].tolist() == [3.0, 0.0]
+    assert causes["warm_up"].tolist() == [1.0, 4.0]
+    assert causes["exposed_shard"].tolist() == [2.0, 2.0]
+
+
+@pytest.mark.slow
+def test_fifteen_ranks_wait_in_an_all_reduce_for_a_slow_one(shared: Path) -> None:
+    """GPT 1.5B, DP 16: what is idle stays the same; only the slow rank's optimizer is drained for."""
+    case = shared.parent / "cases/reports/17-dp-straggler-drain/recipe.toml"
+    causes = run(case).summary["bubble"]["by_cause_s"]
+    assert sum(causes.values()) == pytest.approx(0.252, abs=1e-3)
+    assert causes["exposed_dp"] == pytest.approx(0.054, abs=1e-3)
+    assert causes["drain"] < 0.012 < 0.18 < causes["waiting"]

@@ -362,7 +362,8 @@ SUMMARY = {
         "exposed": {"tp": {"mean": 0.1, "max": 0.2}},
         "hidden": {"tp": {"mean": 0.3, "max": 0.4}},
         "waiting": {"tp": {"mean": 0.05, "max": 0.06}},
-        "idle": {"mean": 0.1, "max": 0.2},
+        "exposed_waiting": {"tp": {"mean": 0.01, "max": 0.02}},
+        "empty": {"mean": 0.1, "max": 0.2},
     },
     "memory": [
         {"rank": 0, "stands_for": 8, "peak_bytes": 2.0**36, "by_category": {"weights": 2.0**35}}
@@ -384,7 +385,7 @@ def test_no_cell_of_a_table_is_broken_at_80_columns(scale, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     names = ("embedding", "model", "pp", "tp")
     times = {name: {"mean": 0.4052 * scale, "max": 3.110 * scale} for name in names}
-    time = {**SUMMARY["time_s"], **dict.fromkeys(("exposed", "hidden", "waiting"), times)}
+    time = {**SUMMARY["time_s"], **dict.fromkeys(("exposed", "hidden", "exposed_waiting"), times)}
     causes = {"warm_up": 0.1, "exposed_tp": 0.3, "waiting": 0.2, "exposed_pp": -1e-17}
     bubble = {**SUMMARY["bubble"], "by_cause_s": causes}
     tables.show_summary({**SUMMARY, "time_s": time, "bubble": bubble}, capacity=2.0**40)
@@ -401,8 +402,8 @@ def test_no_cell_of_a_table_is_broken_at_80_columns(scale, capsys, monkeypatch):
 def test_what_is_equal_is_said_once(capsys):
     same = {"mean": 0.25, "max": 0.25}
     nothing = {"mean": -2.8e-17, "max": 0.0}
-    time = {"compute": same, "idle": nothing, "exposed": {"tp": same}}
-    time |= {"hidden": {"tp": nothing}, "waiting": {"tp": nothing}}
+    time = {"compute": same, "empty": nothing, "exposed": {"tp": same}}
+    time |= {"hidden": {"tp": nothing}, "exposed_waiting": {"tp": nothing}}
     tables.show_summary({**SUMMARY, "time_s": time}, capacity=2.0**40)
     out = capsys.readouterr().out
     assert "max" not in out

@@ -295,7 +295,7 @@ def check_time(timeline: Timeline) -> None:
     found, times = idle(timeline), breakdown(timeline)
     gaps = sum(found.by_cause().values(), np.zeros(len(found.ranks)))
     assert np.abs(gaps - (step - times.compute)).max() <= CLOSE * step
-    shown = times.compute + times.idle + sum(times.exposed.values(), np.zeros(len(times.ranks)))
+    shown = times.compute + times.empty + sum(times.exposed.values(), np.zeros(len(times.ranks)))
     assert np.abs(shown - step).max() <= CLOSE * step
     assert sum(critical_path(timeline).seconds.values()) == pytest.approx(step, rel=CLOSE)
 

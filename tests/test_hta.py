@@ -79,7 +79,7 @@ def test_hta_finds_our_shares(tmp_path, make):
     ours = breakdown(timeline)
     order = np.argsort(time["rank"])
     assert sorted(time["rank"]) == [0, 1, 2, 3]
-    inside = ours.idle - (ours.step - ours.span)  # HTA looks at a rank's own span
+    inside = ours.empty - (ours.step - ours.span)  # HTA looks at a rank's own span
     transfers = sum(ours.exposed.values())
     expected = {"idle": inside, "compute": ours.compute, "non_compute": transfers}
     for name, seconds in expected.items():

@@ -295,7 +295,7 @@ def stacked(figure: Figure) -> dict[str, list[tuple[float, float]]]:
 def times(compute: float, idle: float, **exposed: float) -> dict[str, object]:
     """``time_s`` of a summary, of what its picture reads."""
     named = {name: {"mean": seconds} for name, seconds in exposed.items()}
-    return {"compute": {"mean": compute}, "idle": {"mean": idle}, "exposed": named}
+    return {"compute": {"mean": compute}, "empty": {"mean": idle}, "exposed": named}
 
 
 def test_shares_are_stacked_to_the_step():
@@ -305,7 +305,7 @@ def test_shares_are_stacked_to_the_step():
         "computing": [(0.0, 5.0), (0.0, 7.0)],
         "exposed tp": [(5.0, 9.0), (7.0, 7.0)],
         "exposed odd": [(9.0, 9.0), (7.0, 9.0)],
-        "idle": [(9.0, 12.0), (9.0, 9.0)],
+        "nothing": [(9.0, 12.0), (9.0, 9.0)],
     }
     assert [word for word in words(figure) if word.isdigit()] == ["12", "9"]
     assert words(figure).count("computing") == 2  # in the bars, for grey print

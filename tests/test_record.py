@@ -206,7 +206,7 @@ def test_a_section_that_fails_leaves_the_others_and_the_result(
     why = {one["section"]: one["why"] for one in result["skipped"]}
     assert why["a"] == "RuntimeError: no such kernel"
     assert why["c"] == "no GPU"
-    assert why["d"].startswith("ValueError: 1 s of the budget are left")
+    assert why["d"].startswith("InputError: 1 s of the budget are left")
     assert [*path.parent.iterdir()] == [path]
 
 

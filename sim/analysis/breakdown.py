@@ -1,6 +1,6 @@
 """Where each rank's time goes: computing, exposed and hidden communication, nothing.
 
-compute + the exposed seconds of all dimensions + idle = the step, for every rank: each instant
+compute + the exposed seconds of all dimensions + empty = the step, for every rank: each instant
 counts once, for the dimension whose data moves (of several, that which began to move first), and
 only where none moves, for the one that has waited longest. A collective's wait for ranks that have
 not come yet is part of its communication time, as a profiler shows it, and given again by itself.
@@ -32,10 +32,11 @@ class Breakdown:
     compute: Floats  # at least one compute kernel runs
     communication: Floats  # at least one communication or copy runs
     overlapped: Floats  # both
-    idle: Floats  # neither
+    empty: Floats  # neither
     total: Mapping[str, Floats]  # at least one op of the dimension runs
     exposed: Mapping[str, Floats]  # no compute runs; see above for several dimensions at once
     waiting: Mapping[str, Floats]  # at least one op has started and a peer of it has not
+    exposed_waiting: Mapping[str, Floats]  # of exposed: no data moves, an op waits for its peers
 
     @property
     def hidden(self) -> Mapping[str, Floats]:
@@ -75,10 +76,11 @@ def breakdown(timeline: Timeline) -> Breakdown:
         compute=column("compute"),
         communication=column("communication"),
         overlapped=column("overlapped"),
-        idle=column("idle"),
+        empty=column("empty"),
         total=columns("total"),
         exposed=columns("exposed"),
         waiting=columns("waiting"),
+        exposed_waiting=columns("exposed_waiting"),
     )
 
 
@@ -96,7 +98,8 @@ def summary(of: Breakdown) -> dict[str, Spread | dict[str, Spread]]:
         "exposed": spreads(of.exposed),
         "hidden": spreads(of.hidden),
         "waiting": spreads(of.waiting),
-        "idle": spread(of.idle),
+        "exposed_waiting": spreads(of.exposed_waiting),
+        "empty": spread(of.empty),
     }
 
 
@@ -116,15 +119,16 @@ def _rank(timeline: Timeline, kinds: Activities, moves: Floats, ops: Rows) -> di
         "compute": compute.seconds(),
         "communication": communicates.seconds(),
         "overlapped": float(within(communicates, compute).sum()),
-        "idle": complement(busy, float(low), float(high)).seconds(),
+        "empty": complement(busy, float(low), float(high)).seconds(),
     }
     sizes = len(kinds.names)
     exposed = _first(moving, end, code, compute, sizes)
-    exposed += _first(start, moving, code, union(*_both(compute, moved)), sizes)
+    waits = _first(start, moving, code, union(*_both(compute, moved)), sizes)
     for k, name in enumerate(kinds.names[2:], 2):
         mine = code == k
         row[f"total {name}"] = union(start[mine], end[mine]).seconds()
-        row[f"exposed {name}"] = float(exposed[k])
+        row[f"exposed {name}"] = float(exposed[k] + waits[k])
+        row[f"exposed_waiting {name}"] = float(waits[k])
         row[f"waiting {name}"] = union(start[mine], moving[mine]).seconds()
     return row
 

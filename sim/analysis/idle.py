@@ -3,10 +3,11 @@
 Of the causes that hold at one instant the first of these counts:
 
 - ``exposed_<dimension>``: data of that dimension moves (of several, the first that started moving);
+- ``waiting``: a collective or transfer of the rank has started, and a peer has not;
 - ``warm_up``: the rank has not computed for any microbatch yet; ``drain``: it will not any more
   (where no op tells its microbatch, as in recordings: before and after all computing; of several
-  steps, each that ends before the next begins has both);
-- ``waiting``: a collective or transfer of the rank has started, and a peer has not;
+  steps, each that ends before the next begins has both). What waits for the pipeline then, a
+  message or a collective over its stages, does not count as waiting;
 - ``dependency``: nothing of the rank has started, and what it does next waits for another rank;
 - ``launch``: nothing of it has started, and the host has not launched what it does next;
 - ``lag``: neither: a recorded launch gap, or a lag of the graph.
@@ -30,6 +31,8 @@ from sim.timeline import Timeline
 
 WARM_UP, DRAIN, WAITING, DEPENDENCY, LAG, LAUNCH = range(6)
 CAUSES = ("warm_up", "drain", "waiting", "dependency", "lag", "launch")
+PIPELINE = {"pp", "embedding", "twin", "model"}
+"""Dimensions whose transfers cross the stages of a pipeline, where there is one ("pp")."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +110,9 @@ def _rank(
     idle = complement(compute, float(timeline.start.min()), float(timeline.end.max()))
     owner, moving = first_come(moves[transfers], timeline.end[transfers])
     waiting = union(timeline.start[transfers], moves[transfers])
-    cut = np.unique(np.concatenate([*idle, *moving, *waiting]))
+    others = transfers[~_of_pipeline(kinds)[kinds.code[transfers]]]
+    for_peers = union(timeline.start[others], moves[others])
+    cut = np.unique(np.concatenate([*idle, *moving, *waiting, *for_peers]))
     at, until = cut[:-1], cut[1:]
     inside = covering(idle, at) >= 0
     at, until = at[inside], until[inside]
@@ -117,11 +122,18 @@ def _rank(
     lap = np.minimum(np.searchsorted(end, at, side="right"), len(end) - 1)
     cause[at >= last[lap]] = DRAIN
     cause[at < first[lap]] = WARM_UP
+    cause[covering(for_peers, at) >= 0] = WAITING
     k = covering(moving, at)
     dimension = kinds.code[transfers][owner[k[k >= 0]]]
     cause[k >= 0] = dimension - 2 + len(CAUSES)
     pieces, cause = _merge(Intervals(at, until), cause)
     return pieces, cause, starting(timeline, computes, pieces.end)
+
+
+def _of_pipeline(kinds: Activities) -> NDArray[np.bool_]:
+    """Of each activity: whether it crosses the stages of a pipeline."""
+    across = PIPELINE if "pp" in kinds.names else set()
+    return np.isin(kinds.names, [*across])
 
 
 def _pipeline(timeline: Timeline, computes: Rows, end: Floats) -> tuple[Floats, Floats]:

@@ -21,7 +21,7 @@ class Shares(NamedTuple):
 
     rank: int
     span_s: float  # first start to last end on its GPU
-    idle_share: float  # nothing runs
+    empty_share: float  # nothing runs
     compute_share: float  # a compute kernel runs
     communication_share: float  # communication or a copy runs, and no compute kernel
     overlap_share: float  # of the time in which communication (no copy) runs: a kernel computes

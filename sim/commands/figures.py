@@ -31,10 +31,10 @@ def summary_rows(summary: Figures) -> list[tuple[str, str]]:
         ("TFLOP/s per GPU (model)", f"{summary['tflops_per_gpu']:.1f}"),
         ("MFU", f"{summary['mfu']:.1%}"),
         ("HFU", f"{summary['hfu']:.1%}"),
-        ("not computing, share of step", f"{bubble['idle_share_of_step']:.1%}"),
-        ("not computing over computing", f"{bubble['idle_over_ideal']:.1%}"),
+        ("idle (not computing), share of step", f"{bubble['idle_share_of_step']:.1%}"),
+        ("idle over computing", f"{bubble['idle_over_ideal']:.1%}"),
         _spread("computing", time["compute"]),
-        _spread("nothing runs", time["idle"]),
+        _spread("nothing runs", time["empty"]),
         ("simulated", f"{summary['simulation']['ops']:,} ops"),
         *_ranks(summary["memory"]),
     ]
@@ -78,6 +78,15 @@ def seconds(value: float) -> str:
     ('124.9 ms', '0 s')
     """
     return units.seconds(value if abs(value) >= NOTHING else 0.0)
+
+
+def rank_seconds(value: float) -> str:
+    """A duration summed over ranks, for people.
+
+    >>> rank_seconds(0.1249)
+    '124.9 rank-ms'
+    """
+    return seconds(value).replace(" ", " rank-")
 
 
 def same(figure: Figures) -> bool:

@@ -8,14 +8,15 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from sim.commands.figures import CAUSES, Figures, seconds
+from sim.commands.figures import CAUSES, Figures, rank_seconds, seconds
 from sim.commands.tables import say
 
 ROWS = 5
 """Rows of a table, unless all are asked for."""
 _SHARES = (
-    "idle, compute, transfer: shares of the span; overlap: of communication, beside computing; "
-    "waits: for ranks that come later; awaited: by others, for coming last"
+    "nothing, compute, transfer alone: shares of the span; overlap: of communication, beside "
+    "computing; waits: for ranks that come later; awaited: by others, for coming last, summed over "
+    "those who wait"
 )
 _HOST = {
     "host operators": "host: operators and calls",
@@ -44,7 +45,7 @@ def show_figures(found: Figures, everything: bool = False) -> None:
     if found["per_rank"]:
         _show_ranks(found["per_rank"], found["stragglers"]["per_rank"], most)
     _by_cause(found["critical_path"]["by_cause_s"], "critical path", _HOST, most)
-    _by_cause(found["bubble"]["by_cause_s"], "not computing, mean of ranks", _IDLE, most)
+    _by_cause(found["bubble"]["by_cause_s"], "idle (not computing), mean of ranks", _IDLE, most)
     _show_transfers(found["overlap"], most)
     if everything:
         _show_collectives(found["collective_groups"])
@@ -116,14 +117,14 @@ def _show_ranks(ranks: Sequence[Figures], late: Sequence[Figures], most: int) ->
             seconds(row["span_s"]),
             *(
                 f"{100 * row[f'{key}_share']:.1f}%"
-                for key in ("idle", "compute", "communication", "overlap")
+                for key in ("empty", "compute", "communication", "overlap")
             ),
             seconds(by_rank[row["rank"]]["waits_s"]),
-            seconds(by_rank[row["rank"]]["caused_s"]),
+            rank_seconds(by_rank[row["rank"]]["caused_s"]),
         )
         for row in order
     ]
-    columns = ("rank", "span", "idle", "compute", "transfer", "overlap", "waits", "awaited")
+    columns = ("rank", "span", "nothing", "compute", "transfer", "overlap", "waits", "awaited")
     _show(_some(rows, most), *columns)
     if len(ranks) > 1:
         say(_SHARES)

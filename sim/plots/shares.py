@@ -26,13 +26,13 @@ def shares(times: Mapping[str, Times], *, title: str = "") -> Figure:
 
 def _pieces(of: Times) -> dict[str, float]:
     exposed = {f"exposed {name}": spread["mean"] for name, spread in of["exposed"].items()}
-    return {"computing": of["compute"]["mean"], **exposed, "idle": of["idle"]["mean"]}
+    return {"computing": of["compute"]["mean"], **exposed, "nothing": of["empty"]["mean"]}
 
 
 def _known(rows: Mapping[str, Mapping[str, float]], least: float) -> dict[str, Look]:
     """The look of every piece of at least so many seconds, in the order of stacking."""
     there = {name for row in rows.values() for name, seconds in row.items() if seconds >= least}
     every = {"computing": COMPUTE} | {f"exposed {name}": one for name, one in TRANSFERS.items()}
-    every |= dict.fromkeys(sorted(there - {*every, "idle"}), OTHER) | {"idle": IDLE}
-    hatches = {"idle": "////"}
+    every |= dict.fromkeys(sorted(there - {*every, "nothing"}), OTHER) | {"nothing": IDLE}
+    hatches = {"nothing": "////"}
     return {k: Look(one, hatches.get(k, "")) for k, one in every.items() if k in there}

@@ -34,11 +34,12 @@ TIMES = {
     "exposed": "A communication of this dimension runs or waits while no kernel computes.",
     "hidden": "A communication of this dimension runs beside kernels of its rank.",
     "waiting": "An op of this dimension has started and a peer has not.",
-    "idle": "Neither a kernel nor a communication of the rank runs.",
+    "exposed_waiting": "Of the exposed: no data moves, an op of this dimension waits for a peer.",
+    "empty": "Neither a kernel nor a communication of the rank runs.",
 }
 CAUSES = {
-    "warm_up": "The rank has not computed yet.",
-    "drain": "The rank will not compute any more, optimizer apart.",
+    "warm_up": "The rank has not computed yet, and waits for none but the pipeline.",
+    "drain": "The rank will not compute any more (optimizer apart) nor waits but for the pipeline.",
     "waiting": "A collective or transfer of the rank has started and a peer has not.",
     "dependency": "Nothing has started: what comes next waits for another rank.",
     "launch": "Nothing has started: what comes next waits for the host to launch it.",

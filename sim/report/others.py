@@ -10,14 +10,18 @@ from sim.report.table import Cell, Table
 
 _SHARES = {
     "span_s": ("span", "s", "From the rank's first start to its last end."),
-    "idle_share": ("idle", "share", "Share of the span in which nothing runs."),
+    "empty_share": ("nothing runs", "share", "Share of the span in which nothing runs."),
     "compute_share": ("computing", "share", "Share of the span in which a kernel computes."),
     "communication_share": ("only transfers", "share", "Share in which transfers alone run."),
     "overlap_share": ("overlap", "share", "Share of communication that runs beside computing."),
 }
 _LATE = {
     "waits_s": ("waits", "s", "Seconds in which collectives wait for ranks that come later."),
-    "caused_s": ("awaited", "s", "Seconds for which others wait because this rank comes last."),
+    "caused_s": (
+        "awaited",
+        "rank-s",
+        "What others wait because this rank comes last, summed.",
+    ),
     "came_last": ("came last", "", "Collectives to which this rank came last."),
 }
 

@@ -77,11 +77,11 @@ def _cell(value: Cell, unit: str, definition: str) -> str:
 def number(value: float, unit: str = "") -> str:
     """A figure with its unit, in four digits.
 
-    >>> number(0.01234, "s"), number(3 * 2**30, "bytes"), number(0.1234, "share"), number(12345)
-    ('12.34 ms', '3 GiB', '12.34 %', '12,345')
+    >>> number(0.01234, "rank-s"), number(2**30, "bytes"), number(0.1234, "share"), number(12345)
+    ('12.34 rank-ms', '1 GiB', '12.34 %', '12,345')
     """
-    if unit == "s":
-        return _scaled(value, _UNITS, 1e-9)
+    if unit in ("s", "rank-s"):
+        return _scaled(value, _UNITS, 1e-9).replace(" ", f" {unit.removesuffix('s')}")
     if unit == "bytes":
         return _scaled(value, _SIZES, 1.0)
     if unit == "share":
