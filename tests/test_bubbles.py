@@ -263,7 +263,7 @@ def test_a_gather_that_a_slow_rank_holds_up_is_no_warm_up() -> None:
 
 @pytest.mark.slow
 def test_fifteen_ranks_wait_in_an_all_reduce_for_a_slow_one(shared: Path) -> None:
-    """GPT 1.5B, DP 16: what is idle stays the same; only the slow rank's optimizer is drained for."""
+    """GPT 1.5B, DP 16: idle time stays; only the slow optimizer is drained for."""
     case = shared.parent / "cases/reports/17-dp-straggler-drain/recipe.toml"
     causes = run(case).summary["bubble"]["by_cause_s"]
     assert sum(causes.values()) == pytest.approx(0.252, abs=1e-3)
