@@ -35,7 +35,10 @@ MOST_LAYERS = 10_000
 MOST_SAMPLES = 1_000_000
 Gpus = Annotated[int, Field(ge=1, le=MOST_GPUS)]
 Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
-Split = Annotated[tuple[Layers, ...], Field(strict=False, max_length=MOST_LAYERS)]
+Split = Annotated[
+    tuple[Annotated[int, Field(ge=0, le=MOST_LAYERS)], ...],
+    Field(strict=False, max_length=MOST_LAYERS),
+]
 Blocks = Annotated[
     tuple[Annotated[int, Field(ge=1, le=1000)], ...],
     Field(strict=False, min_length=1, max_length=8),
@@ -209,7 +212,8 @@ class ScheduleSection(Section):
     overlap: Switch = False
     """interleaved: a forward and the backward behind it overlap, a pair (Megatron's MoE overlap)"""
     layers_per_stage: Split | None = None
-    """layers of each of the pp x chunks stages, first to last; even unless given"""
+    """layers of each of the pp x chunks stages, first to last, even unless given; 0 leaves an end
+    with the embedding or the head alone"""
     csv: Name | None = None
     """file with the order in torch's CSV, relative to this file; name is then left out"""
     deferred_wgrad: Switch = False

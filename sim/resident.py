@@ -108,7 +108,8 @@ def _offload_buffers(job: Job, stages: Sequence[int]) -> float:
 
 def _activations(job: Job, stage: int) -> float:
     """Bytes that the layers of a stage keep of one microbatch."""
-    return stage_bytes(job.model, job.setting, job.layers(stage), False, False)["activations"]
+    kept = stage_bytes(job.model, job.setting, job.layers(stage), False, False)
+    return kept.get("activations", 0.0)
 
 
 def _buffers(job: Job, stages: Sequence[int], held: int) -> Mapping[str, float]:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from schedules._input_error import InputError
 from sim.activations import depths, stage_bytes
-from sim.graph import Compute
+from sim.graph import Compute, Fixed
 from sim.layer import layer
 from sim.model import BYTES, Model, Setting
 from sim.mtp import joined
@@ -89,7 +89,11 @@ def stage_programs(
         own = [b for b in blocks if b.layer >= 0 and any(op.weight for op in b.operators)]
         each = {b.layer: b.plan.kept for b in own}
         if setting.offload_stages:
-            return programs if last else offload.offloaded_whole(programs, each, setting.offload)
+            return (
+                programs
+                if last or not each
+                else offload.offloaded_whole(programs, each, setting.offload)
+            )
         return offload.offloaded(programs, each, setting.offload, last)
     return programs
 
@@ -187,6 +191,8 @@ def _backward(
             writer.remember(at, INPUT_GRADIENTS, -block.scratch, "end")
         left = block.kept * (1 if weights else 0.5) + block.logits[0] - block.logits[1]
         writer.remember(-1, block.category, -left, "end")
+    if not writer.items:  # an embedding alone has no input to give a gradient to
+        writer.items.append(Kernel("no_input_gradient", Fixed(0.0), "I"))
     _made_whole(writer, how)
     return writer.items
 

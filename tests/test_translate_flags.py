@@ -145,6 +145,14 @@ SCHEDULE = {
         "chunks": 2,
         "layers_per_stage": [3, 2, 2, 2, 2, 2, 2, 1],
     },
+    f"{PP4} --num-layers 8 --pipeline-model-parallel-layout Et*3|t*3|t*2|L": {
+        "layers_per_stage": [3, 3, 2, 0]
+    },
+    f"{PP4} --standalone-embedding-stage": {"layers_per_stage": [0, 8, 8, 8]},
+    f"{PP4} --num-layers 6 --account-for-embedding-in-pipeline-split "
+    "--account-for-loss-in-pipeline-split --num-virtual-stages-per-pipeline-rank 2": {
+        "layers_per_stage": [0, 1, 1, 1, 1, 1, 1, 0]
+    },
 }
 TRAINING = {
     "--grad-reduce-in-bf16": {"grad_dtype": "bf16"},

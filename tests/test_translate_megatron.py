@@ -155,6 +155,11 @@ REFUSED = {
     ),
     f"{PP4} --pipeline-model-parallel-layout Et|x": "megatron: --pipeline-model-parallel-layout = "
     '"Et|x" is not a layout such as Et*3|(tt|)*6L',
+    f"{PP4} --num-layers 4 --pipeline-model-parallel-layout Et|tt|tm|L": "megatron: "
+    '--pipeline-model-parallel-layout = "Et|tt|tm|L" is not simulated: E must begin the first '
+    "stage, and m and L must end the last",
+    f"{PP4} --num-layers 22 --standalone-embedding-stage": "megatron: 22 layers do not come out "
+    "even over 3 stages",
     f"{PP4} --pipeline-model-parallel-layout Et|t|t|tL": "megatron: "
     "--pipeline-model-parallel-layout has 4 layers in 4 stages, which does not fit "
     "--num-layers = 24 on 4 ranks",

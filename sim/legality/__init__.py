@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import schedules
 from schedules._input_error import InputError
@@ -259,6 +259,19 @@ def _stages(recipe: Recipe) -> None:
             f"schedule.layers_per_stage adds up to {sum(given)}, but model.layers = {layers}; "
             f"{advice}"
         )
+    _ends_alone(recipe, given)
+
+
+def _ends_alone(recipe: Recipe, split: Sequence[int]) -> None:
+    """Stages without layers hold the embedding, or the head."""
+    alone = {0: not recipe.model.blocks, len(split) - 1: True}
+    for stage, layers in enumerate(split):
+        if not layers and not (alone.get(stage) and recipe.model.vocab):
+            ends = "the last has a head" if recipe.model.blocks else "the ends have more"
+            raise InputError(
+                f"schedule.layers_per_stage[{stage}] = 0 is a stage with nothing in it; of "
+                f"{len(split)} stages only {ends}"
+            )
 
 
 def _batch(recipe: Recipe) -> None:

@@ -9,7 +9,7 @@ than the rest of their layer are units of their own inside it, as torchtitan wra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sim.model import Model, parameters
@@ -113,13 +113,14 @@ def _unit(owners: Sequence[int], held: dict[int, int], kept: bool = False) -> Un
     return Unit(frozenset(owners), sum(held[owner] for owner in owners), kept)
 
 
-def owners(program: Program, forward: bool) -> list[int]:
+def owners(program: Program, forward: bool, ends: Collection[int]) -> list[int]:
     """Whose parameters each item is about: what is no layer's belongs to the end it is at.
 
-    In a stage without an embedding all of that is the head's, and the other way round: no unit
-    owns the rest.
+    ``ends`` are those of the stage; in one without layers everything is its end's.
     """
     layers = [i for i, item in enumerate(program) if item.layer >= 0]
+    if not layers and len(ends) == 1:
+        return [*ends] * len(program)
     begin = layers[0] if layers else 0
     early, late = (EMBEDDING, HEAD) if forward else (HEAD, EMBEDDING)
     return [
@@ -132,7 +133,7 @@ def visits(program: Program, forward: bool, parts: Sequence[Unit]) -> list[Visit
     """Where a program uses each of these units, in order of the first kernel."""
     of = {owner: k for k, unit in enumerate(parts) for owner in unit.owners}
     found: dict[int, list[int]] = {}
-    for i, owner in enumerate(owners(program, forward)):
+    for i, owner in enumerate(owners(program, forward, of.keys() & {EMBEDDING, HEAD})):
         inner = experts_of(owner)
         mine = inner if inner in of and is_expert(program[i]) else owner
         if isinstance(program[i], Kernel) and mine in of:

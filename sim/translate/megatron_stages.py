@@ -13,6 +13,7 @@ _FLAGS = """
 --microbatch-group-size-per-virtual-pipeline-stage --decoder-first-pipeline-num-layers
 --decoder-last-pipeline-num-layers --account-for-embedding-in-pipeline-split
 --account-for-loss-in-pipeline-split --pipeline-model-parallel-layout
+--standalone-embedding-stage
 --no-overlap-p2p-communication --overlap-moe-expert-parallel-comm --delay-wgrad-compute
 """
 FLAGS = frozenset(_FLAGS.split())
@@ -22,11 +23,14 @@ LOSS = "--account-for-loss-in-pipeline-split"
 EACH = "--num-layers-per-virtual-pipeline-stage"
 CHUNKS = "--num-virtual-stages-per-pipeline-rank"
 LAYOUT = "--pipeline-model-parallel-layout"
+ALONE = "--standalone-embedding-stage"
 
 
 def schedule(flags: Flags) -> dict[str, Any]:
     """The section [schedule]: 1F1B, interleaved where ranks have several stages."""
     flags.one_of(EACH, CHUNKS, LAYOUT)
+    for other in (EACH, CHUNKS, LAYOUT, FIRST, LAST, EMBEDDING, LOSS):
+        flags.one_of(ALONE, other)
     for one in (FIRST, LAST):
         for other in (EMBEDDING, LOSS, EACH):
             flags.one_of(one, other)
@@ -93,6 +97,10 @@ def _uneven(flags: Flags, ranks: int, v: int) -> list[int] | None:
         return [stage.count("t") for stage in _layout(flags)]
     if flags.on(FIRST, LAST):
         return [_part(flags, layers, v) for layers in _ends(flags, ranks)] * v
+    if flags.on(ALONE):
+        if ranks < 2:
+            flags.refuse(f"{ALONE} needs --pipeline-model-parallel-size of at least 2")
+        return [0, *[_part(flags, flags.needed("--num-layers"), ranks - 1)] * (ranks - 1)]
     if not flags.on(EMBEDDING, LOSS):
         return None
     each = _part(flags, _counted(flags), ranks * v)
@@ -132,5 +140,11 @@ def _layout(flags: Flags) -> list[str]:
         flags.refuse(
             f"{LAYOUT} has {text.count('t')} layers in {len(stages)} stages, which does not fit "
             f"--num-layers = {flags.needed('--num-layers')} on {_ranks(flags)} ranks"
+        )
+    ends = re.fullmatch("E?t*m*L?", "".join(stages)), {*"mL"} & {*"".join(stages[:-1])}
+    if not ends[0] or ends[1] or "E" in "".join(stages[1:]):
+        flags.refuse(
+            f"{LAYOUT} = {brief(said)} is not simulated: E must begin the first stage, and m and L "
+            "must end the last"
         )
     return stages
