@@ -35,10 +35,8 @@ MOST_LAYERS = 10_000
 MOST_SAMPLES = 1_000_000
 Gpus = Annotated[int, Field(ge=1, le=MOST_GPUS)]
 Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
-Split = Annotated[
-    tuple[Annotated[int, Field(ge=0, le=MOST_LAYERS)], ...],
-    Field(strict=False, max_length=MOST_LAYERS),
-]
+AnyLayers = Annotated[int, Field(ge=0, le=MOST_LAYERS)]
+Split = Annotated[tuple[AnyLayers, ...], Field(strict=False, max_length=MOST_LAYERS)]
 Blocks = Annotated[
     tuple[Annotated[int, Field(ge=1, le=1000)], ...],
     Field(strict=False, min_length=1, max_length=8),

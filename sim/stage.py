@@ -89,11 +89,8 @@ def stage_programs(
         own = [b for b in blocks if b.layer >= 0 and any(op.weight for op in b.operators)]
         each = {b.layer: b.plan.kept for b in own}
         if setting.offload_stages:
-            return (
-                programs
-                if last or not each
-                else offload.offloaded_whole(programs, each, setting.offload)
-            )
+            stays = last or not each
+            return programs if stays else offload.offloaded_whole(programs, each, setting.offload)
         return offload.offloaded(programs, each, setting.offload, last)
     return programs
 

@@ -139,7 +139,10 @@ REFUSED = [
     ),
     ({"schedule.layers_per_stage": [24, 25]}, "adds up to 49, but model.layers = 48"),
     ({"schedule.layers_per_stage": [48]}, "schedule.layers_per_stage has length 1"),
-    ({"schedule.layers_per_stage": [48, 0]}, "schedule.layers_per_stage[1] = 0 must be at least 1"),
+    (
+        {"schedule.layers_per_stage": [48, -1]},
+        "schedule.layers_per_stage[1] = -1 must be at least 0",
+    ),
     ({"schedule.layers_per_stage": 24}, "must be a list of whole numbers"),
     ({"training.recompute": {"modules": "mlp"}}, 'must be a list, such as ["mlp"]'),
     ({"training.fp8.recipe": "delayed"}, "is given whole: training.fp8={recipe = ...}"),
