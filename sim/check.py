@@ -18,7 +18,7 @@ from sim.analysis.memory_causes import Decisions, figures
 from sim.decisions import decided
 from sim.held import Profile, most_held
 from sim.job import Job
-from sim.legality.fp8 import able as fp8_able
+from sim.legality.products import able
 from sim.outside import outside
 from sim.recipe import Recipe
 from sim.resident import resident
@@ -31,7 +31,7 @@ def check(recipe: Recipe) -> dict[str, Any]:
     Raises ValueError, in one sentence, for what cannot run.
     """
     spec = topology.room(topology.read(recipe.cluster.topology), recipe.cluster.gpus)
-    fp8_able(recipe, recipe.cluster.topology, spec["gpu"]["peak"])
+    able(recipe, recipe.cluster.topology, spec["gpu"]["peak"])
     job = job_of(recipe)
     each = job.mesh.tp * job.mesh.cp * job.mesh.dp
     known: dict[object, Profile] = {}

@@ -106,7 +106,7 @@ def _convolution(conv: Conv, share: Share, gradient: bool, keeps: bool) -> Opera
     w = float(weights * share.element)
 
     def product(name: str, moved: float, m: int, n: int, k: int) -> Launch:
-        work = Compute("gemm", 2.0 * m * n * k, moved, (1, m, n, k), share.dtype)
+        work = Compute("gemm", 2.0 * m * n * k, moved, (1, m, n, k), share.product)
         return Launch(name, work)
 
     forward = product(conv.name, x + w + y, rows, conv.outputs, conv.inputs * taps)

@@ -128,7 +128,7 @@ def _launched(
     share: Share, products: Sequence[Matrix], output: int | None = None
 ) -> tuple[Compute, ...]:
     """The kernel of many matrix products, one without work where all of them are of nothing."""
-    empty = Compute("grouped_gemm", 0.0, 0.0, (len(products), *products[0]), share.dtype)
+    empty = Compute("grouped_gemm", 0.0, 0.0, (len(products), *products[0]), share.product)
     return tuple(grouped(share, products, output)) or (empty,)
 
 
@@ -150,4 +150,4 @@ def grouped(
     elif runs:
         shape = tuple(size for run in runs for size in run.shape)
         flops, moved = sum(run.flops for run in runs), sum(run.bytes for run in runs)
-        yield Compute("grouped_gemm", flops, moved, shape, share.dtype)
+        yield Compute("grouped_gemm", flops, moved, shape, share.product)

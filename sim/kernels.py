@@ -175,7 +175,8 @@ def _products(work: Compute) -> list[tuple[float, ...]]:
 
 
 def gemm_constants(gpu: Gpu, dtype: str) -> Gemm:
-    """The constants of matrix products of a dtype, or else bf16's."""
+    """The constants of matrix products of a dtype, or else bf16's, the one table of 16 and 32 bits
+    that is measured: shares of the dtype's own peak."""
     by_dtype = table(gpu, "gemm")
     return constants(Gemm, by_dtype.get(dtype) or by_dtype.get("bf16") or {})
 
@@ -192,9 +193,20 @@ def _attention(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
     pairs = work.flops / ((10.0 if backward else 4.0) * batch * heads * dim)
     keys = min(pairs / s_q, s_k)  # that a query meets: s_k, or half of them under a causal mask
     share = c.backward if backward else c.forward
-    peak = gpu.peak[work.dtype] * share
+    peak = _attention_peak(gpu.peak, work.dtype) * share
     seconds = attention_seconds(c, peak, gpu.sms, work.flops, batch * heads, s_q, keys, dim)
     return float(seconds), work.bytes / (gpu.memory_bandwidth * c.memory), c.fixed
+
+
+def _attention_peak(peak: Mapping[str, float], dtype: str) -> float:
+    """FLOP/s of the units that fused attention uses.
+
+    PyTorch's kernel that takes fp32 makes three tf32 products of one, on GPUs that have tf32 and
+    whatever ``set_float32_matmul_precision`` says (CUTLASS's ``OpMultiplyAddFastF32``;
+    aten/src/ATen/native/transformers/cuda/mem_eff_attention/gemm_kernel_utils.h, DefaultGemmType).
+    """
+    thrice = peak.get("tf32", 0.0) / 3 if dtype == "fp32" else 0.0
+    return max(peak[dtype], thrice)
 
 
 def attention_seconds(

@@ -148,6 +148,7 @@ class Setting:
     micro_batch: int
     sequence: int
     dtype: str = "bf16"
+    matmul: str = ""  # of matrix products' numbers, where not dtype
     grad_dtype: str = "fp32"  # of the main gradients that weight-gradient GEMMs add to
     recompute: str | Recompute = "none"  # none | selective | full, or what a table says
     tp_overlap: bool = False

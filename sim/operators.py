@@ -63,6 +63,12 @@ class Share:
     copies: float = 0.0  # of this rank's own tokens, one for each expert that takes it
     exchanged: float = 0.0  # tokens in the buffer of an all-to-all, by the most loaded rank
     fp8: Fp8 | None = None  # linears of the layers
+    matmul: str = ""  # numbers of matrix products, where not those of ``dtype``
+
+    @property
+    def product(self) -> str:
+        """The dtype in which matrices are multiplied; they lie in memory as ``dtype`` says."""
+        return self.matmul or self.dtype
 
     @property
     def rows(self) -> int:
@@ -133,6 +139,7 @@ def whole(model: Model, setting: Setting) -> Share:
         gradient=BYTES[setting.grad_dtype],
         replicas=setting.dp if model.norm == "sync_batch" else 1,
         fp8=setting.fp8,
+        matmul=setting.matmul,
     )
 
 
@@ -143,7 +150,7 @@ def gemm(
     written = share.element if output is None else output
     moved = share.element * (m * k + k * n) + written * m * n
     return Compute(
-        "gemm", 2.0 * batch * m * n * k, float(batch * moved), (batch, m, n, k), share.dtype
+        "gemm", 2.0 * batch * m * n * k, float(batch * moved), (batch, m, n, k), share.product
     )
 
 

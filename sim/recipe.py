@@ -229,6 +229,8 @@ class TrainingSection(Section):
     """samples per step"""
     dtype: Dtype = "bf16"
     """of activations and weights: bf16, fp16 or fp32"""
+    matmul: Literal["tf32"] | None = None
+    """numbers that matrix products of fp32 take: tf32, as torch does when it is let; or dtype"""
     grad_dtype: Dtype = "fp32"
     """of gradients as they are kept and reduced"""
     weight_gradients: Literal["passing", "cached", "kept"] = "passing"

@@ -26,7 +26,7 @@ from sim.hardware import Machine
 from sim.host import launched, waited
 from sim.html import table
 from sim.job import Job
-from sim.legality.fp8 import able as fp8_able
+from sim.legality.products import able
 from sim.model import Setting
 from sim.perturbations import MOST_OPS, perturbed, slowed
 from sim.price import price
@@ -104,7 +104,7 @@ def run(
     begin = perf_counter()
     report("building the graph", 0, 0)
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
-    fp8_able(recipe, recipe.cluster.topology, cluster.gpu.peak)
+    able(recipe, recipe.cluster.topology, cluster.gpu.peak)
     job = job_of(recipe, cluster)
     cluster = slowed(cluster, recipe.perturbations)
     launch = recipe.simulation.launch_us * 1e-6 if recipe.simulation.host else None
@@ -196,6 +196,7 @@ def _without_plan(recipe: Recipe) -> Job:
             micro_batch=training.micro_batch,
             sequence=recipe.sequence,
             dtype=training.dtype,
+            matmul=training.matmul or "",
             grad_dtype=training.grad_dtype,
             recompute=_recompute(recipe),
             tp_overlap=p.tp_overlap,

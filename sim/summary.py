@@ -160,7 +160,7 @@ def _throughput(recipe: Recipe, job: Job, cluster: Cluster, step: float) -> dict
     gpus = recipe.cluster.gpus
     flops = model_flops(job.model, batch, s.sequence, s.tp)
     run = hardware_flops(job.model, batch, s.sequence, s.recompute, s.tp, job.layers_per_stage)
-    peak = cluster.gpu.peak[s.dtype]
+    peak = cluster.gpu.peak[s.matmul or s.dtype]
     return {
         "samples_per_s": batch / step,
         **({} if job.model.resnet else {"tokens_per_s": batch * s.sequence / step}),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import schedules
 from schedules._input_error import InputError
-from sim.legality import alone, fp8, images, perturbations, saving, sharded
+from sim.legality import alone, fp8, images, perturbations, products, saving, sharded
 from sim.recipe import Recipe
 
 AXES = "tp-cp-ep-dp-pp"
@@ -327,6 +327,7 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     _stages,
     _batch,
     sharded.check,
+    products.check,
     fp8.check,
     saving.check,
     perturbations.check,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from schedules._input_error import InputError
 from sim.recipe import Recipe
 
@@ -48,12 +46,3 @@ def _widths(recipe: Recipe, multiple: int) -> None:
                 f"model.{name} = {size}{over} is not a multiple of {multiple}, as "
                 "training.fp8 needs"
             )
-
-
-def able(recipe: Recipe, topology: str, peak: Mapping[str, float]) -> None:
-    """Raise InputError for a GPU without fp8."""
-    if recipe.training.fp8 and "fp8" not in peak:
-        raise InputError(
-            f"training.fp8 needs a GPU with an fp8 peak, which topology {topology!r} does not "
-            "have; leave it out, or choose another, such as dgx_h100"
-        )
