@@ -70,7 +70,7 @@ def square(side: int, dtype: str) -> float:
 
 
 def test_a_product_takes_what_pytorch_says() -> None:
-    """10240 x 10240 on an A100: 0.016 s with tf32 (PyTorch's notes, CUDA semantics, TensorFloat-32),
+    """10240 x 10240 on an A100: 0.016 s with tf32 (PyTorch's notes on TensorFloat-32),
     so the shares of the peak that bf16 was measured to reach hold."""
     assert 0.0155 < square(10240, "tf32") < 0.0165
     ratio = square(10240, "fp32") / square(10240, "tf32")
