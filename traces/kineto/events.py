@@ -8,11 +8,10 @@ since 1970 with three decimals have more digits than a float.
 
 from __future__ import annotations
 
-import json
+import gzip
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from decimal import Decimal
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import ijson
 
 from schedules._input_error import InputError
+from traces.kineto.fields import decoded
 from traces.packed import opened
 from traces.recording import Report
 
@@ -27,6 +27,11 @@ Event = dict[str, Any]
 _CHUNK = 1 << 16
 _EDGE = 1 << 20  # bytes at both ends of a file in which its facts are looked for
 _BEGIN = re.compile(rb'(?<=[\[,])\s*(?=\{\s*"(?:ph|name)"\s*:)')
+_LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
+_EVENT = re.compile(r"[\s,]*(\{)")
+_LARGEST = 1 << 24  # bytes, above which what holds no begin of an event is passed over
+LONG = 4000  # digits
+BROKEN = (EOFError, zlib.error, gzip.BadGzipFile)
 _FACTS = ("baseTimeNanoseconds", "distributedInfo", "deviceProperties", "traceName")
 
 
@@ -44,12 +49,13 @@ class Source:
         read = 0
         try:
             with opened(self.path) as raw:
-                for event in ijson.items(_Tee(raw, self._saw), "traceEvents.item", use_float=False):
-                    read += 1
+                tee = _Tee(raw, self._saw, LONG)
+                for event in ijson.items(tee, "traceEvents.item", use_float=False):
+                    read += isinstance(event, dict)
                     yield event
-        except (EOFError, zlib.error) as error:
+        except BROKEN as error:
             self._cut(read, str(error))
-        except ijson.JSONError as error:
+        except (ijson.JSONError, _LongNumber) as error:
             if "premature EOF" in str(error) or "ncomplete JSON" in str(error):
                 self._cut(read, "the JSON ends in the middle")
             else:
@@ -71,18 +77,14 @@ class Source:
 
     def _carefully(self, done: int) -> Iterator[Event]:
         """The events after the first ``done``, each by itself; what is no JSON is counted."""
-        parse = json.JSONDecoder(parse_float=Decimal, strict=False).raw_decode
         lost = read = 0
         with opened(self.path) as raw:
             for piece in _pieces(_Tee(raw, self._saw)):
-                try:
-                    event, _ = parse(piece.decode("utf-8", "replace"))
-                except json.JSONDecodeError:
-                    lost += 1
-                    continue
-                read += 1
-                if read > done:
-                    yield event
+                for event in _decoded(piece):
+                    lost += event is None
+                    read += event is not None
+                    if event is not None and read > done:
+                        yield event
         if lost:
             self.warnings.append(
                 f"{self.path.name}: {lost:,} event{'s are' if lost > 1 else ' is'} not JSON "
@@ -94,22 +96,39 @@ def facts(head: bytes, tail: bytes) -> Event:
     """What stands beside the events: before them, and in new files behind them."""
     head = head.partition(b'"traceEvents"')[0]
     text = (head + b"\n" + tail).decode("utf-8", "replace")
-    parse = json.JSONDecoder(strict=False).raw_decode
     out: Event = {}
     for key in _FACTS:
         for found in re.finditer(rf'"{key}"\s*:\s*', text):
-            try:
-                out[key] = parse(text, found.end())[0]
-            except json.JSONDecodeError:
-                continue
+            if (value := decoded(text, found.end())) is not None:
+                out[key] = value[0]
     return out
 
 
-class _Tee:
-    """Reads on behalf of a parser, and shows every piece to somebody else."""
+def _decoded(piece: bytes) -> Iterator[Event | None]:
+    """The events that follow one another in a text; None where the rest is no JSON."""
+    text, at = piece.decode("utf-8", "replace"), 0
+    while begin := _EVENT.match(text, at):
+        value = decoded(text, begin.start(1))
+        yield value[0] if value else None
+        at = value[1] if value else len(text)
 
-    def __init__(self, raw: BufferedReader, saw: Callable[[bytes, int], None]) -> None:
-        self._raw, self._saw = raw, saw
+
+class _LongNumber(Exception):  # noqa: N818  (it never leaves this module)
+    """A number of thousands of digits is coming."""
+
+
+class _Tee:
+    """Reads on behalf of a parser, and shows every piece to somebody else.
+
+    ijson 3.6 ends the process at an integer of over 4,300 digits, which Python refuses to make; so
+    no number of more than ``most`` digits is handed on: then it raises _LongNumber.
+    """
+
+    def __init__(
+        self, raw: BufferedReader, saw: Callable[[bytes, int], None], most: int = 0
+    ) -> None:
+        self._raw, self._saw, self._digits = raw, saw, b""
+        self._long = re.compile(rb"[0-9]{%d}" % most) if most else None
         packed = getattr(raw, "fileobj", None)  # of a gzip file: what is packed
         self._place = packed.tell if packed is not None else raw.tell
 
@@ -117,23 +136,28 @@ class _Tee:
         piece = self._raw.read1(size)  # what there is, before a file that was cut off fails
         if piece:
             self._saw(piece, self._place())
+        if self._long:
+            text = self._digits + piece
+            if self._long.search(text):
+                raise _LongNumber
+            self._digits = text[len(text.rstrip(b"0123456789")) :]
         return piece
 
 
 def _pieces(file: _Tee) -> Iterator[bytes]:
-    """Text that begins with an event and ends before the next one."""
+    """Text that begins with an event and ends before the next one that Kineto would write."""
     held, started = b"", False
     while True:
         try:
             piece = file.read(_CHUNK)
-        except (EOFError, zlib.error):
+        except BROKEN:
             piece = b""
         held += piece
+        if not started and (begin := _LIST.search(held)):
+            held, started = held[begin.end() :], True
         parts = _BEGIN.split(held)
-        if not started and len(parts) > 1:
-            parts, started = parts[1:], True
         yield from parts[:-1] if started else ()
-        held = parts[-1]
+        held = parts[-1] if len(parts[-1]) < _LARGEST else b""
         if not piece:
             if started and held:
                 yield held

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -11,6 +12,7 @@ from traces.kineto.message import COLLECTIVES, Message
 from traces.kineto.rank import GpuOp, Mark, Posted, RankTrace
 
 _NOTHING = Message("", "", "", (), 0, -1, -1, -1, -1)
+_RANK = re.compile("[0-9]{1,9}")
 _KERNELS = {
     "AllReduce": "all_reduce",
     "AllGather": "all_gather",
@@ -133,7 +135,7 @@ def _ends(mark: str) -> tuple[int, int]:
     text = mark.partition(" ")[2]
     for arrow, turned in (("->", False), ("<-", True)):
         one, found, two = text.partition(arrow)
-        if found and one.strip().isdigit() and two.strip().isdigit():
+        if found and _RANK.fullmatch(one.strip()) and _RANK.fullmatch(two.strip()):
             pair = int(one), int(two)
             return pair[::-1] if turned else pair
     return -1, -1

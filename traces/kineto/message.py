@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, NamedTuple
+
+from traces.kineto.fields import get
+
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 COLLECTIVES = {
     "allreduce": "all_reduce",
@@ -48,66 +51,42 @@ def message(args: dict[str, Any]) -> Message:
 
     A list of ranks that was cut ("[0, 1, ..., 63]") counts as unknown: the group's name says more.
     """
-    concrete = _list(args.get("Concrete Inputs"))
-    name = str(args.get("Collective name", ""))
-    group = args.get("Process Group Name")
-    sequence = args.get("Seq")
-    size = args.get("Group size", 0)
+    concrete = get(args, "Concrete Inputs")
+    name, group = get(args, "Collective name"), get(args, "Process Group Name")
+    sequence, size = get(args, "Seq"), max(get(args, "Group size"), 0)
     if concrete:
         sequence, group, name, size = _positions(concrete, sequence, group, name, size)
-    description = str(args.get("Process Group Description") or "")
+    description = get(args, "Process Group Description")
     return Message(
         COLLECTIVES.get(name, name),
-        str(group) if group is not None else "",
+        group,
         "" if description == "undefined" else description,
-        _ranks(args.get("Process Group Ranks")),
-        _int(size, 0),
-        _int(sequence, -1),
-        _int(args.get("Src Rank"), -1),
-        _int(args.get("Dst Rank"), -1),
-        _int(args.get("In msg nelems"), -1),
+        get(args, "Process Group Ranks"),
+        size,
+        sequence,
+        get(args, "Src Rank"),
+        get(args, "Dst Rank"),
+        get(args, "In msg nelems"),
     )
 
 
 def _positions(
-    concrete: list[Any], sequence: Any, group: Any, name: str, size: Any
-) -> tuple[Any, Any, str, Any]:
+    concrete: list[str], sequence: int, group: str, name: str, size: int
+) -> tuple[int, str, str, int]:
     """What only the order of arguments tells: (tensors, sequence, group, ...), or without tensors.
 
     Until PyTorch 2.2 nothing else names the collective. One without tensors is a wait.
     """
-    waits = len(concrete) in (7, 8) and str(concrete[0]).strip("-").isdigit()
+    waits = len(concrete) in (7, 8) and _WHOLE.fullmatch(concrete[0]) is not None
     first = 0 if waits else 1
     if len(concrete) <= first + 1:
         return sequence, group, name, size
-    sequence = concrete[first] if sequence is None else sequence
-    if group is None and not waits:
+    sequence = _int(concrete[first], -1) if sequence < 0 else sequence
+    if not group and not waits:
         group = concrete[first + 1]
-        size = size or concrete[-1]
+        size = size or max(_int(concrete[-1], 0), 0)
     return sequence, group, name or ("wait" if waits else ""), size
 
 
-def _ranks(of: Any) -> tuple[int, ...]:
-    """Ranks of a list or of the text of one; () when it was cut.
-
-    >>> _ranks("[0, 1, 2]"), _ranks([4, 5]), _ranks("[0, 1, ..., 63]")
-    ((0, 1, 2), (4, 5), ())
-    """
-    if isinstance(of, (list, tuple)):
-        return tuple(int(rank) for rank in of)
-    text = str(of or "")
-    return () if "..." in text else tuple(int(rank) for rank in re.findall(r"\d+", text))
-
-
-def _list(of: Any) -> list[Any]:
-    if isinstance(of, str):
-        try:
-            of = json.loads(of)
-        except json.JSONDecodeError:
-            return []
-    return of if isinstance(of, list) else []
-
-
-def _int(of: Any, unless: int) -> int:
-    text = str(of)
-    return int(text) if re.fullmatch(r"-?\d+", text) else unless
+def _int(of: str, unless: int) -> int:
+    return int(of) if _WHOLE.fullmatch(of) else unless

@@ -79,9 +79,9 @@ DIMENSIONS = {
 }
 """Whose traffic a process group carries, by the description its framework gives it."""
 
-_ACTION = re.compile(r"(?:PP:)?(\d+)(F|B|I|W|R)(\d+)")
-_PHASED = re.compile(r"(Forward|Backward|Weight) (\d+)")
-_STEP = re.compile(r"ProfilerStep\s*#\s*(\d+)")
+_ACTION = re.compile(r"(?:PP:)?(\d{1,4})(F|B|I|W|R)(\d{1,6})")
+_PHASED = re.compile(r"(Forward|Backward|Weight) (\d{1,6})")
+_STEP = re.compile(r"ProfilerStep\s*#\s*(\d{1,9})(?!\d)")
 
 
 class Action(NamedTuple):

@@ -14,8 +14,9 @@ from traces.kineto.busy import busy, instance
 from traces.kineto.clocks import Clock, align, residual
 from traces.kineto.collectives import Met, complete, meet
 from traces.kineto.linked import Linked, linked
-from traces.kineto.rank import RankTrace
 from traces.kineto.rank import read as read_rank
+from traces.kineto.ranks import one_per_rank
+from traces.kineto.sanity import sound
 from traces.packed import beginning
 from traces.recording import Recording, Report, Selection, no_report
 
@@ -43,7 +44,7 @@ def read(
     1 kB each, and not for the rest.
     """
     files = [file for path in paths for file in _files(path)]
-    traces = _ranks([read_rank(file, report) for file in files], selection)
+    traces = one_per_rank([sound(read_rank(file, report)) for file in files], selection)
     report("matching ranks", 0, 0)
     ranks = [linked(trace) for trace in traces]
     met = meet({one.trace.rank: one.kernels() for one in ranks})
@@ -54,8 +55,10 @@ def read(
     first = _first(placed)
     kept = {one.rank: _kept(one, selection, first) for one in placed}
     timeline = build(placed, kept, met)
-    if selection.window and not len(timeline.graph):
-        raise InputError("no op lies in the window; an earlier or longer one would do")
+    if not len(timeline.graph):
+        if selection.window:
+            raise InputError("no op lies in the window; an earlier or longer one would do")
+        raise InputError(f"{files[0]} holds no op of a GPU or CPU that can be read")
     began = _began(placed, kept)
     total, matched, warned = _counts(placed, kept, met)
     return Recording(
@@ -89,23 +92,6 @@ def _files(path: Path) -> list[Path]:
 def _is_kineto(path: Path) -> bool:
     head = beginning(path, 1 << 18)
     return b"traceEvents" in head and b'"traincast"' not in head and bool(_MARKS.search(head))
-
-
-def _ranks(traces: list[RankTrace], selection: Selection) -> list[RankTrace]:
-    """One trace per rank, ascending; those that were asked for."""
-    by_rank: dict[int, RankTrace] = {}
-    for trace in traces:
-        if trace.rank in by_rank:
-            other = by_rank[trace.rank].path
-            raise InputError(f"{other} and {trace.path} are both of rank {trace.rank}; give one")
-        by_rank[trace.rank] = trace
-    if selection.ranks is None:
-        return [by_rank[rank] for rank in sorted(by_rank)]
-    for rank in selection.ranks:
-        if rank not in by_rank:
-            there = ", ".join(map(str, sorted(by_rank)))
-            raise InputError(f"there is no file of rank {rank}; there are {there}")
-    return [by_rank[rank] for rank in sorted({*selection.ranks})]
 
 
 def _clocks(
