@@ -8,8 +8,9 @@ parallel, recomputation) → what the data-parallel dimension adds to them → t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -20,7 +21,8 @@ from sim.job import Job
 from sim.programs import Programs
 from sim.resident import resident as always
 from sim.strategies.exchange import exchange, exchange_phase
-from sim.strategies.messages import Longs, columns, messages, torch_order
+from sim.strategies.gathering import left_gathered
+from sim.strategies.messages import Longs, Steps, columns, messages, torch_order
 from sim.strategies.pipeline import Makers, Placement, Variant, lower, variants
 from sim.template import Stamp, Tables, Template, assemble, place
 from sim.template import exchange as exchange_template
@@ -44,7 +46,7 @@ class Build:
     tables: Tables = field(default_factory=Tables)
 
     def __post_init__(self) -> None:
-        self.steps = columns(self.job.plan, self.job.pair, self.job.batch)
+        self.steps = self._steps()
         self.sent = messages(self.steps)
         pair = self.job.policy.name == "pair"
         self.torch = (
@@ -53,6 +55,17 @@ class Build:
         self.programs = Programs(self.job, self.steps)
         self._teams: dict[tuple[object, ...], tuple[int, int]] = {}  # first part, and how many
         self._parts = len(self.sent.source) * len(self.lanes) * self.job.steps
+
+    def _steps(self) -> Steps:
+        job = self.job
+        steps = columns(job.plan, job.pair, job.batch)
+        if not (job.data.keeps_behind_backward and job.overlapping):
+            return steps
+        spans = pairwise(steps.begins.tolist())
+        left = [
+            left_gathered(steps.stage[a:b].tolist(), steps.kind[a:b].tolist()) for a, b in spans
+        ]
+        return replace(steps, gathered=np.concatenate(left))
 
     def graph(self) -> Graph:
         """All lanes of all pipeline ranks."""

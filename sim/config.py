@@ -19,7 +19,7 @@ from schedules._input_error import InputError
 from schedules._outside import is_path, module
 from sim import legality, order_file, presets, translate
 from sim.files import read_text, regular
-from sim.recipe import NOT_YET, ModelSection, Recipe
+from sim.recipe import NOT_YET, ModelSection, ParallelismSection, Recipe
 from sim.refusals import SECTIONS, brief, sentence, show, unknown
 from sim.sections import PerturbationSection
 
@@ -205,6 +205,7 @@ def _complete(recipe: Recipe, folder: Path) -> Recipe:
         "cluster": {"topology": _topology(recipe.cluster.topology, folder)},
         "parallelism": {
             "dp": parallelism.dp or max(1, recipe.cluster.gpus // split),
+            "accumulate": _accumulates(parallelism),
             "overlap_p2p": parallelism.p2p != "batched"
             if parallelism.overlap_p2p is None
             else parallelism.overlap_p2p,
@@ -217,6 +218,21 @@ def _complete(recipe: Recipe, folder: Path) -> Recipe:
     recipe = recipe.model_copy(update=filled)
     steps = {"steps": recipe.simulation.steps or _steps(recipe)}
     return recipe.model_copy(update={"simulation": recipe.simulation.model_copy(update=steps)})
+
+
+def _accumulates(parallelism: ParallelismSection) -> bool:
+    """Whether split gradients wait for the last microbatch: as torch's pipeline does with FSDP2.
+
+    It turns off the synchronisation of FSDP2 (and DDP) in all backwards but the last
+    (backward_maybe_with_nosync in torch/distributed/pipelining/stage.py, 2.13); of FSDP1, which it
+    does not know, and of others every backward reduces.
+    """
+    if parallelism.accumulate is not None:
+        return parallelism.accumulate
+    fsdp = parallelism.fsdp
+    if fsdp is None or fsdp.kind != "fsdp2" or fsdp.replicate == "once":  # which reduces shards
+        return False
+    return parallelism.pp > 1
 
 
 def _steps(recipe: Recipe) -> int:

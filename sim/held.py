@@ -61,8 +61,10 @@ def most_held(job: Job, steps: Sequence[Step], known: dict[object, Profile]) -> 
     """
     places = _places(steps) if job.data.split else [""] * len(steps)
     shapes = {stage: _shape(job, stage) for stage in {step.stage for step in steps}}
+    left = _left(job, steps)
     kinds = [
-        (shapes[step.stage], step.kind, place) for step, place in zip(steps, places, strict=True)
+        (shapes[step.stage], step.kind, place, there)
+        for step, place, there in zip(steps, places, left, strict=True)
     ]
     for kind, step in zip(kinds, steps, strict=True):
         if kind not in known:
@@ -101,12 +103,20 @@ def _places(steps: Sequence[Step]) -> list[str]:
     return places
 
 
-def _program(job: Job, stage: int, kind: str, place: str) -> Program:
+def _left(job: Job, steps: Sequence[Step]) -> list[bool]:
+    """Before which steps parameters are gathered already, left by a backward."""
+    if not (job.data.keeps_behind_backward and job.overlapping):
+        return [False] * len(steps)
+    stages, kinds = [step.stage for step in steps], [step.kind for step in steps]
+    return gathering.left_gathered(stages, kinds)
+
+
+def _program(job: Job, stage: int, kind: str, place: str, gathered: bool) -> Program:
     layers, first, last = job.layers(stage), stage == 0, stage == job.stages - 1
     program = stage_programs(job.model, job.setting, layers, first, last)[kind]
     if not job.data.split:
         return program
-    step = gathering.Step(kind, place, piped=job.overlapping)
+    step = gathering.Step(kind, place, job.overlapping, gathered)
     full = buckets(program, job.held(stage), job.data) if kind in "BW" else ()
     return gathering.shard(program, step, stage_units(job, stage), job.data, full)
 

@@ -89,7 +89,8 @@ class Programs:
         fp8, once = self.job.setting.fp8, variant.kind == "F" and variant.place == "first"
         if data.split:
             parts = self._buckets(variant.stage, q, lane, variant.kind)
-            step = Step(variant.kind, variant.place, piped=self.job.overlapping)
+            piped = self.job.overlapping
+            step = Step(variant.kind, variant.place, piped, variant.gathered)
             items = shard(items, step, self._units(variant.stage), data, parts)
         elif variant.place == "last" and data.overlap_grad_reduce:
             items = data_parallel.reduce_gradients(items, parts, data)

@@ -170,8 +170,9 @@ class ParallelismSection(Section):
     """fully sharded data parallel: { kind = "fsdp2", reshard_after_forward = true, ... }"""
     deepspeed: DeepSpeedTable | None = None
     """sizes of zero 2 and 3 as DeepSpeed has them: { stage3_prefetch_bucket_size = 5e7, ... }"""
-    accumulate: Switch = False
-    """zero 2, 3 and fsdp: keep whole gradients, reduce on the last microbatch only (no_sync)"""
+    accumulate: Switch | None = None
+    """zero 2, 3 and fsdp: keep whole gradients, reduce on the last microbatch only (no_sync); true
+    for fsdp2 in a pipeline unless given, else false"""
     overlap_grad_reduce: Switch = True
     """reduce gradients bucket by bucket while the backward goes on"""
     overlap_param_gather: Switch = False

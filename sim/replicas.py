@@ -32,7 +32,7 @@ def data_parallel(recipe: Recipe) -> DataParallel:
         bucket=bucket,
         first_bucket=p.first_bucket_mb and p.first_bucket_mb * 1e6,
         bucket_view=p.gradient_as_bucket_view,
-        accumulate=p.accumulate,
+        accumulate=bool(p.accumulate),
         dtype=training.dtype,
         grad_dtype=training.grad_dtype,
         sharding=_sharding(recipe),

@@ -72,7 +72,7 @@ STRATEGIES = {
     ),
     "parallelism.accumulate": (
         "no_sync",
-        "split gradients are kept whole until the last microbatch reduces them",
+        "split gradients are kept whole until the last microbatch; fsdp2 in a pipeline does so",
     ),
     "parallelism.strategy": (
         "a strategy of your own",

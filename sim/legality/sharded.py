@@ -31,7 +31,7 @@ def check(recipe: Recipe) -> None:
             "while other microbatches use them"
         )
     if p.fsdp:
-        _fsdp(p.fsdp, (p.dp or 1) * p.cp, p.accumulate)
+        _fsdp(p.fsdp, (p.dp or 1) * p.cp, bool(p.accumulate))
     if p.fsdp and recipe.model.experts and p.tp * p.ep * p.etp > 1:
         _experts(p, p.fsdp)
 

@@ -58,6 +58,12 @@ class DataParallel:
         return 1 if whole or self.accumulate else self.optimizer_split
 
     @property
+    def keeps_behind_backward(self) -> bool:
+        """Whether a pipeline's backwards leave parameters gathered, as torch's do under FSDP2."""
+        s = self.sharding
+        return s is not None and s.copies and self.accumulate and not s.regroup
+
+    @property
     def optimizer_split(self) -> int:
         """How many ranks share the optimizer's state and the update."""
         return self.sharding.group if self.sharding else self.degree if self.zero else 1

@@ -28,6 +28,7 @@ class Step(NamedTuple):
     kind: str  # F B I W
     place: str = ""  # "first" or "last" of its stage in the training step, or ""
     piped: bool = False  # microbatches overlap: what is kept stays for the whole step
+    gathered: bool = False  # parameters are there, left by the backward before it on its stage
 
     @property
     def phase(self) -> str:
@@ -76,6 +77,24 @@ def _sharding(unit: Unit, data: DataParallel, dense: Sharding) -> Sharding:
     return data.of_experts.sharding or dense if unit.experts else dense
 
 
+def left_gathered(stages: Sequence[int], kinds: Sequence[str]) -> list[bool]:
+    """Before which steps of a rank, given in order, the backward before has left parameters.
+
+    torch's pipeline turns resharding after the backward off (backward_maybe_with_nosync in
+    torch/distributed/pipelining/stage.py, 2.13), but not that after the forward, which so frees
+    what a backward has left; what comes behind a forward gathers again.
+
+    >>> left_gathered([0, 0, 0, 0, 0], ["F", "F", "B", "F", "B"])
+    [False, False, False, True, False]
+    """
+    now: dict[int, bool] = {}
+    out = []
+    for stage, kind in zip(stages, kinds, strict=True):
+        out.append(now.get(stage, False))
+        now[stage] = kind != "F"
+    return out
+
+
 def ahead_of_input(item: Item) -> bool:
     """Whether an item that leads a program needs nothing of what the stage is given."""
     return item.name in ("param_copy_in", "param_all_gather", "fetch_ahead") and item.phase != "O"
@@ -114,7 +133,7 @@ class Gathers:
         step = self.step
         if unit.kept:
             return step.kind == "F" and (step.place == "first" or not step.piped)
-        return step.kind != "W"
+        return step.kind != "W" and not step.gathered
 
     def _issued(self, turns: Sequence[int]) -> list[int]:
         """For each unit used the one at whose beginning it is gathered, -1 if earlier than all."""
@@ -184,9 +203,11 @@ class Gathers:
     def _release(self, visit: Visit) -> None:
         """Free a unit's parameters behind its last kernel, if they are not needed again."""
         unit, step, s = self.units[visit.unit], self.step, self.sharding
+        over = step.place == "last" and step.kind in "BW"
         if unit.kept:
-            over = step.place == "last" and step.kind in "BW"
             ends = over if step.piped else step.kind in unit.ends
+        elif step.piped and self.data.keeps_behind_backward:
+            ends = over or step.kind == "F"
         else:
             ends = step.kind != "W" and not s.buffers
         if ends:

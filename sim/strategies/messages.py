@@ -43,6 +43,7 @@ class Steps:
     begins: Longs  # p + 1: steps of rank r are begins[r]:begins[r + 1]
     source: Longs  # the step whose output is this step's input, or -1
     update: Longs  # how many updates of the weights come before the one that it is for
+    gathered: NDArray[np.bool_]  # whether sharded parameters of its stage are there when it starts
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -81,6 +82,7 @@ def columns(plan: Plan, pair: str = "serial", batch: int | None = None) -> Steps
         begins,
         _sources(stage, kind, microbatch),
         microbatch // (batch or int(microbatch.max()) + 1),
+        np.zeros(len(steps), np.bool_),
     )
 
 

@@ -34,6 +34,7 @@ class Variant(NamedTuple):
     inputs: int  # how many ops it waits for before it starts
     before: int = 1  # how many kernels come right before it: 2 after a shared pair
     pair: str = ""  # "fused" with the other member of its pair, or "beside" the forward of it
+    gathered: bool = False  # sharded parameters of its stage are there already
 
 
 Reference = tuple[Longs, Longs | int]  # per copy a unit; and which of its ops
@@ -95,7 +96,8 @@ def variants(steps: Steps, rank: int, gate: Longs) -> list[Variant]:
     pair = np.where(beside, "beside", pair)
     inputs = [len(row) for row in _awaited(steps, rank, gate)]
     before = [len(row) for row in _kernels_before(beside)]
-    columns = (stage.tolist(), kind.tolist(), place.tolist(), inputs, before, pair.tolist())
+    columns = (stage.tolist(), kind.tolist(), place.tolist(), inputs, before, pair.tolist(),
+               steps.gathered[mine].tolist())  # fmt: skip
     return [Variant(*row) for row in zip(*columns, strict=True)]
 
 
