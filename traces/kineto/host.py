@@ -2,18 +2,21 @@
 
 A launch counts as over when its kernel starts, if not before: what a call does after that keeps
 only the host. A call that waits begins, here, when what it waits for has ended; so the time that
-the host stands still is no work of its own and shrinks when the GPU gets faster.
+the host stands still is no work of its own and shrinks when the GPU gets faster. A call that does
+not return before what it launches has begun, or is done, is both, one behind the other.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from statistics import median_low
 from typing import NamedTuple
 
 from traces.kineto import names
-from traces.kineto.rank import Call, RankTrace, Sync
-from traces.kineto.waits import TOLERANCE, Launched
+from traces.kineto.awaited import Awaited
+from traces.kineto.rank import Call, RankTrace
+from traces.kineto.waits import TOLERANCE, Edge, Launched
 
 
 class HostOp(NamedTuple):
@@ -28,75 +31,71 @@ class HostOp(NamedTuple):
     begun: int  # when the host called it, before it waited
 
 
-def host_ops(trace: RankTrace, launch: Sequence[int], launched: Launched) -> list[HostOp]:
+def host_ops(
+    trace: RankTrace, launch: Sequence[int], launched: Launched, edges: Sequence[Edge]
+) -> list[HostOp]:
     """Launching and waiting calls of all threads by start; those of one thread do not overlap."""
     ops: dict[int, list[int]] = defaultdict(list)
     for op, row in enumerate(launch):
         if row >= 0:
             ops[row].append(op)
-    told = {sync.correlation: sync for sync in trace.syncs if sync.stream < 0 or _is_host(sync)}
-    last: dict[int, int] = {}  # thread -> what it launched last
-    recorded: dict[int, int] = {}  # thread -> and when it last recorded an event
+    needs: dict[int, list[int]] = defaultdict(list)
+    for later, earlier in edges:
+        needs[later].append(earlier)
+    awaited = Awaited(trace, launch, launched)
+    issue = _issue(trace, ops)
     out: list[HostOp] = []
     for row, call in enumerate(trace.calls):
         if row in ops:
-            out += _launch(trace, call, ops[row])
-            last[call.thread] = ops[row][-1]
+            before = [awaited.before(ops[row][0]), *needs[ops[row][0]]]
+            out += _launch(trace, call, ops[row], before, issue)
+            awaited.launch(call, ops[row])
         elif names.RECORDS.match(call.name):
-            recorded[call.thread] = last.get(call.thread, -1)
+            awaited.record(call)
         elif names.SYNCHRONISES.match(call.name):
-            on = _awaited(trace, call, told.get(call.correlation), launched, last, recorded)
-            out.append(_sync(trace, call.name, call.thread, call.start, call.end, on))
+            out.append(_sync(trace, call.name, call, call.start, awaited.of(call)))
+        elif names.FREES.match(call.name):
+            on = [op for op in awaited.device(call) if trace.gpu[op].end > call.start]
+            out += [_sync(trace, call.name, call, call.start, on)] if on else []
     return _apart(out)
 
 
-def _is_host(sync: Sync) -> bool:
-    return sync.kind != "Stream Wait Event"
+def _issue(trace: RankTrace, ops: dict[int, list[int]]) -> int:
+    """Nanoseconds that a launch takes: the median of calls over before what they launch begins."""
+    took = [
+        trace.calls[row].end - trace.calls[row].start
+        for row, launched in ops.items()
+        if trace.calls[row].end < trace.gpu[launched[0]].start
+    ]
+    return median_low(took) if took else 0
 
 
-def _launch(trace: RankTrace, call: Call, ops: list[int]) -> list[HostOp]:
-    """A launch, and behind it the wait of a copy that comes back when it is done (pageable)."""
-    begun = min(trace.gpu[op].start for op in ops)
-    done = max(trace.gpu[op].end for op in ops)
+def _launch(
+    trace: RankTrace, call: Call, ops: Sequence[int], before: Sequence[int], issue: int
+) -> Iterator[HostOp]:
+    """A launch, and behind it the wait of a call that returns only when the GPU has got so far.
+
+    ``before`` is what the first of ``ops`` waits for on the GPU. While that still ran, nobody can
+    see how long such a call took to launch: as long as others.
+    """
+    begun, done = min(trace.gpu[op].start for op in ops), max(trace.gpu[op].end for op in ops)
+    until = max((trace.gpu[op].end for op in before if op >= 0), default=call.start)
+    copies = bool(names.COPIES.search(call.name))
+    waits_for_all = call.end >= done and (copies or done - begun > issue)
+    waits_for_some = copies and call.end >= begun and until > call.start
     issued = max(min(call.end, begun), call.start)
-    out = [HostOp(call.name, call.thread, call.start, issued, (), tuple(ops), call.start)]
-    if "Memcpy" in call.name and call.end >= done:
-        name = f"{call.name} (wait)"
-        out.append(_sync(trace, name, call.thread, issued, call.end, tuple(ops)))
-    return out
+    if (waits_for_all or waits_for_some) and until > call.start:
+        issued = min(issued, call.start + issue)
+    yield HostOp(call.name, call.thread, call.start, issued, (), tuple(ops), call.start)
+    if waits_for_all or waits_for_some:
+        on = ops if waits_for_all else [op for op in before if op >= 0]
+        yield _sync(trace, f"{call.name} (wait)", call, issued, on)
 
 
-def _sync(
-    trace: RankTrace, name: str, thread: int, start: int, end: int, on: tuple[int, ...]
-) -> HostOp:
-    on = tuple(op for op in on if op >= 0 and trace.gpu[op].end <= end + TOLERANCE)
+def _sync(trace: RankTrace, name: str, call: Call, start: int, on: Sequence[int]) -> HostOp:
+    on = tuple(op for op in on if op >= 0 and trace.gpu[op].end <= call.end + TOLERANCE)
     done = max((trace.gpu[op].end for op in on), default=start)
-    return HostOp(name, thread, min(max(start, done), end), end, on, (), start)
-
-
-def _awaited(
-    trace: RankTrace,
-    call: Call,
-    told: Sync | None,
-    launched: Launched,
-    last: dict[int, int],
-    recorded: dict[int, int],
-) -> tuple[int, ...]:
-    """The GPU ops that a synchronising call waits for; those still running after it are no such."""
-    if told is not None and told.kind == "Stream Sync":
-        streams = [(d, s) for d, s in launched.streams if s == told.stream]
-    elif told is not None and told.kind == "Event Sync" and told.on_stream >= 0:
-        begun = launched.called.get(told.on_call, call.start)
-        streams = [(d, s) for d, s in launched.streams if s == told.on_stream]
-        return tuple(launched.last(stream, begun) for stream in streams)
-    elif "Event" in call.name:
-        return (recorded.get(call.thread, -1),)
-    elif "Stream" in call.name:
-        op = last.get(call.thread, -1)
-        streams = [(trace.gpu[op].device, trace.gpu[op].stream)] if op >= 0 else []
-    else:
-        streams = launched.streams
-    return tuple(launched.last(stream, call.start) for stream in streams)
+    return HostOp(name, call.thread, min(max(start, done), call.end), call.end, on, (), start)
 
 
 def _apart(ops: list[HostOp]) -> list[HostOp]:

@@ -52,7 +52,8 @@ def linked(trace: RankTrace) -> Linked:
     launch = launches(trace)
     said = messages(trace, launch)
     launched = Launched(trace, launch)
-    host = host_ops(trace, launch, launched)
+    relations = edges(trace) if cpu_only else waits(trace, launch, said, launched)
+    host = host_ops(trace, launch, launched, relations)
     begun = [
         trace.calls[row].start if row >= 0 else op.start
         for op, row in zip(trace.gpu, launch, strict=True)
@@ -63,7 +64,7 @@ def linked(trace: RankTrace) -> Linked:
         trace,
         launch,
         said,
-        edges(trace) if cpu_only else waits(trace, launch, said, launched),
+        relations,
         host,
         steps,
         step_starts,

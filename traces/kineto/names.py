@@ -59,7 +59,14 @@ SKIPPED = re.compile(
 """Host calls that neither launch nor wait, and are nothing but time between those that do."""
 WAITS = re.compile(r"(cuda|hip|cu)StreamWaitEvent")
 RECORDS = re.compile(r"(cuda|hip|cu)EventRecord")
-SYNCHRONISES = re.compile(r"(cuda|hip|cu)(Device|Ctx|Context|Stream|Event)Synchronize")
+SYNCHRONISES = re.compile(
+    r"[a-z]+(Device|Ctx|Context|Thread|Stream|Event|CommandQueue|CommandList|Queue|Fence)"
+    r"(Host)?(Synchronize|Finish)"
+)
+FREES = re.compile(r"(cuda|hip|cuMem)(Free|HostUnregister)(_|$)")
+"""Calls that wait until the whole device has nothing to do, as freeing memory does."""
+COPIES = re.compile(r"Memcpy|Memset")
+"""Calls that may return only when they have copied, as those to and from pageable memory do."""
 
 DIMENSIONS = {
     "TENSOR_MODEL_PARALLEL_GROUP": "tp",
