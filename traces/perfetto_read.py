@@ -4,22 +4,68 @@ from __future__ import annotations
 
 import gzip
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import numpy as np
 import orjson
 
 from schedules._input_error import InputError
-from sim.graph import Builder, Communication, Compute, Copy, Fixed, Graph, Host, Memory, Work
+from sim.graph import (
+    PHASES,
+    Builder,
+    Communication,
+    Compute,
+    Copy,
+    Fixed,
+    Graph,
+    Host,
+    Memory,
+    Work,
+)
 from sim.timeline import Timeline
 from traces import packed
+from traces.checked import (
+    COUNT,
+    NUMBER,
+    POSITIVE,
+    SHORT,
+    TABLE,
+    TEXT,
+    WHOLE,
+    check,
+    list_of,
+    numbered,
+    one_of,
+    row_of,
+)
 from traces.chrome import Event
 
-WORKS: dict[str, Callable[..., Work]] = {
-    of.__name__: of for of in (Compute, Communication, Copy, Host, Fixed)
+WORKS: dict[str, Any] = {of.__name__: of for of in (Compute, Communication, Copy, Host, Fixed)}
+TABLES = {
+    "works": list_of(TABLE), "parts": numbered(COUNT), "resident": numbered(TABLE),
+    "stands_for": numbered(COUNT),
+}  # fmt: skip
+THREAD = {"tid": WHOLE, "args": TABLE}
+SLICE = {"name": TEXT, "pid": COUNT, "tid": WHOLE, "args": TABLE}
+ARGS = {
+    "op": COUNT, "work": COUNT, "start_s": NUMBER, "end_s": NUMBER,
+    "phase": one_of(PHASES).or_none(), "stage": SHORT.or_none(), "layer": SHORT.or_none(),
+    "microbatch": WHOLE.or_none(), "step": COUNT.or_none(), "lag": NUMBER.or_none(),
+    "waits": list_of(COUNT).or_none(), "wait_lags": list_of(NUMBER).or_none(),
+    "parts": list_of(COUNT).or_none(), "part_tails": list_of(NUMBER).or_none(),
+    "memory": list_of(row_of(TEXT, NUMBER, one_of(("start", "end")))).or_none(),
+}  # fmt: skip
+"""What is read of the file's head, of its threads and ops, and of an op's args."""
+_KINDS = {str: TEXT, float: POSITIVE, tuple[int, ...]: list_of(WHOLE)}
+_FIELDS = {
+    name: {
+        field: _KINDS[kind] if field not in of._field_defaults else _KINDS[kind].or_none()
+        for field, kind in get_type_hints(of).items()
+    }
+    for name, of in WORKS.items()
 }
 
 
@@ -32,24 +78,43 @@ def read(path: Path | str) -> Timeline:
         raise InputError(f"{path} is not a timeline.json.gz that traincast wrote") from error
     try:
         timeline = _timeline(tables, events)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (InputError, LookupError) as error:
         raise InputError(
-            f"{path} has been changed since traincast wrote it: an op of it cannot be read"
+            f"{path} has been changed since traincast wrote it: {_words(error)}"
         ) from error
-    if not (np.isfinite(timeline.start) & (timeline.end >= timeline.start)).all():
+    if (timeline.end < timeline.start).any():
         raise InputError(f"{path} has an op whose end_s is before its start_s")
     return timeline
 
 
+def _words(error: InputError | LookupError) -> str:
+    missing = f"an op refers to what is not there ({error})"
+    return missing if isinstance(error, LookupError) else str(error)
+
+
 def _timeline(tables: Event, events: list[Event]) -> Timeline:
-    streams = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    slices = [
+    check(tables, TABLES, "its head")
+    check({"traceEvents": events}, {"traceEvents": list_of(TABLE)}, "it")
+    for rank, of in tables["resident"].items():
+        check(of, dict.fromkeys(of, NUMBER), f"resident of rank {rank}")
+    streams, slices = {}, []
+    for number, event in enumerate(events):
+        where = f"event {number}"
+        if event.get("name") == "thread_name":
+            check(event, THREAD, where)
+            check(event["args"], {"name": TEXT}, f"{where}, args")
+            streams[event["tid"]] = event["args"]["name"]
+        elif event.get("ph") == "X":
+            check(event, SLICE, where)
+            if "op" in event["args"]:  # not of the critical path's own track
+                check(event["args"], ARGS, f"{where}, args")
+                slices.append(event)
+    rows = [
         {**e["args"], "name": e["name"], "rank": e["pid"], "stream": streams[e["tid"]]}
-        for e in events
-        if e["ph"] == "X" and "op" in e["args"]  # not of the critical path's own track
+        for e in slices
     ]
-    graph = _graph(tables, slices)
-    start, end = (np.array([args[k] for args in slices], float) for k in ("start_s", "end_s"))
+    graph = _graph(tables, rows)
+    start, end = (np.array([args[k] for args in rows], float) for k in ("start_s", "end_s"))
     return Timeline(graph, start, end)
 
 
@@ -92,7 +157,10 @@ def _add(builder: Builder, args: Event, work: Work) -> None:
     )
 
 
-def work_of(of: Event) -> Work:
-    """The work that a written row says: its type and its fields."""
-    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in of.items() if k != "type"}
-    return WORKS[of["type"]](**fields)
+def work_of(of: Any) -> Work:
+    """The work that a written row says: its type and its fields. Raises InputError."""
+    check(of, {"type": one_of(WORKS)}, "a work")
+    cls = WORKS[of["type"]]
+    check(of, _FIELDS[of["type"]], f"a work {of['type']}")
+    found = {k: of[k] for k in cls._fields if k in of}
+    return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in found.items()})

@@ -21,12 +21,17 @@ from schedules._input_error import InputError
 from sim.graph import Builder, Fixed
 from sim.timeline import Timeline
 from traces import cut
+from traces.checked import COUNT, LIST, NUMBER, POSITIVE, TABLE, TEXT, check, list_of, row_of
 from traces.packed import beginning, content
 from traces.recorded_messages import Compute, Event, Message, messages
 from traces.recording import Recording, Report, Selection
 
 MARK = b'"otherData": {"cfg"'
-_STEP = re.compile("([0-9]+)([FBIW])([0-9]+)")
+_STEP = re.compile("([0-9]{1,4})([FBIW])([0-9]{1,6})")
+FIELDS = {"name": TEXT, "ts": NUMBER, "dur": POSITIVE, "pid": COUNT, "args": TABLE}
+ARGS = {"step": COUNT}
+POST = {"step": COUNT, "ops": list_of(row_of(TEXT, COUNT))}
+"""What is read of each event, and of its args."""
 
 
 def recognises(path: Path) -> bool:
@@ -62,16 +67,19 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
 def _events(path: Path) -> list[Event]:
     """Computes, posts and waits, in order of their start."""
     try:
-        events = [
-            event
-            for event in orjson.loads(content(path))["traceEvents"]
-            if event.get("cat") in ("compute", "comm_post", "comm_wait")
-        ]
-        events.sort(key=lambda event: (event["ts"], event["pid"]))
-        if not all("step" in event["args"] and event["dur"] >= 0 for event in events):
-            raise KeyError("step")
-    except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
+        file = orjson.loads(content(path))
+    except (OSError, orjson.JSONDecodeError) as error:
         raise InputError(f"{path} is not a trace that the recorder wrote: {error}") from error
+    check(file, {"traceEvents": LIST}, str(path))
+    events = []
+    for number, event in enumerate(file["traceEvents"]):
+        where = f"{path}, event {number}"
+        check(event, {"cat": TEXT.or_none()}, where)
+        if event.get("cat") in ("compute", "comm_post", "comm_wait"):
+            check(event, FIELDS, where)
+            check(event["args"], POST if event["cat"] == "comm_post" else ARGS, f"{where}, args")
+            events.append(event)
+    events.sort(key=lambda event: (event["ts"], event["pid"]))
     if not any(event["cat"] == "compute" for event in events):
         raise InputError(f"{path} holds no computes")
     return events

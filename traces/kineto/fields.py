@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
+from traces.checked import described
+
 LONGEST = 2**61
 """Nanoseconds, 73 years: sums of three such fit into 64 bits."""
 MOST = 2**62
@@ -112,15 +114,6 @@ def listed(of: Any) -> list[Any]:
     if not isinstance(of, list):
         raise TypeError("list")
     return of
-
-
-def described(of: Any) -> str:
-    """A value in words, at most 40 letters of it, as deep or long as it may be."""
-    if isinstance(of, dict | list | tuple):
-        return "a table" if isinstance(of, dict) else "a list"
-    if isinstance(of, int) and not isinstance(of, bool) and abs(of) >= 10**40:
-        return f"an integer of {len(str(Decimal(of))):,} digits"
-    return f"{of!r:.40}" if isinstance(of, str) else f"{of!s:.40}"
 
 
 def decoded(of: str, at: int = 0) -> tuple[Any, int] | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from schedules._input_error import InputError
+from traces.checked import described
 from traces.kineto import names
 from traces.kineto.about import settle
 from traces.kineto.events import Event, Source
-from traces.kineto.fields import Wrong, described, get
+from traces.kineto.fields import Wrong, get
 from traces.kineto.message import message
 from traces.kineto.rows import Call, GpuOp, Mark, Operators, Posted, RankTrace, Sync
 from traces.recording import Report
