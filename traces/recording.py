@@ -45,6 +45,8 @@ class Recording:
     """Sentences: what was missing or looked wrong, and what was done about it."""
     steps: tuple[int, ...] = ()
     """What the file calls the steps 0, 1, ... of the graph, where it numbers any."""
+    incomparable: str = ""
+    """A sentence, where what stragglers cost cannot be said, such as when a rank was not read."""
     operators: Mapping[tuple[int, str], Intervals] = field(default_factory=dict)
     """By rank and stream of the host: when that thread is inside an operator or a call of the GPU's
     driver, in seconds of the timeline (what was before its first op is negative)."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from sim.analysis.lateness import lateness
 from sim.analysis.stragglers import stragglers
 from traces.recording import Recording
@@ -19,7 +21,11 @@ def slowdown(recording: Recording) -> dict[str, Any]:
     ``method`` says how: "equal operations", the published analysis of pipeline jobs, which is split
     by replica, stage, kind and step too; or "equal ranks", two replays, as ``replay --what-if
     "remove stragglers"`` does. ``bound`` is the step over the step less mean waiting for others.
+    Where ranks cannot be compared all are None, and ``unknown`` is a sentence that says why.
     """
+    if recording.incomparable:
+        unknown = {"slowdown": None, "method": None, "bound": None}
+        return {**unknown, "unknown": recording.incomparable}
     late = lateness(recording.timeline)
     out: dict[str, Any] = {"slowdown": None, "method": None, "bound": late.slowdown}
     if recording.format == "stragglers":
@@ -28,8 +34,9 @@ def slowdown(recording: Recording) -> dict[str, Any]:
         hosts = usual(recording.format)
         before = replay(recording, hosts).steps()[1]
         after = replay(recording, hosts, what_if="remove stragglers").steps()[1]
-        if after.sum():
-            out |= {"slowdown": float(before.sum() / after.sum()), "method": "equal ranks"}
+        before, after = (float(np.nansum(of)) for of in (before, after))  # nan: steps not read
+        if after:
+            out |= {"slowdown": before / after, "method": "equal ranks"}
     return out
 
 

@@ -180,6 +180,8 @@ def _show_stragglers(late: Figures, everything: bool) -> None:
     Console().print()
     if late["worst"] is not None:
         say(straggler(late))
+    if late.get("unknown"):
+        say(late["unknown"])
     if late["slowdown"] is not None:
         how = "of a kind took equally long" if "by_kind" in late else "took the mean of all ranks"
         say(f"slowdown by stragglers: {late['slowdown']:.4f}, over the step in which all ops {how}")

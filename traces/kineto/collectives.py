@@ -27,13 +27,21 @@ class Met(NamedTuple):
 Kernels = list[tuple[int, Message]]
 
 
-def meet(found: Mapping[int, Sequence[tuple[int, Message]]]) -> list[Met]:
-    """Match kernels, given per rank as (row, message) in launch order."""
+def meet(
+    found: Mapping[int, Sequence[tuple[int, Message]]],
+    steps: Mapping[int, Sequence[int]] = {},
+) -> list[Met]:
+    """Match kernels, given per rank as (row, message) in launch order.
+
+    ``steps``: the number of the training step of each row, where all ranks know it.
+    """
     lists: dict[tuple[Hashable, ...], dict[int, Kernels]] = defaultdict(lambda: defaultdict(list))
     for rank, kernels in found.items():
         names = _Groups()
         for row, message in kernels:
-            lists[_key(rank, message, names)][rank].append((row, message))
+            numbered = message.sequence >= 0 and message.collective not in ("send", "recv")
+            step = steps[rank][row] if steps and not numbered else None
+            lists[*_key(rank, message, names), step][rank].append((row, message))
     out = []
     for by_rank in lists.values():
         table: dict[tuple[bool, int], Members] = defaultdict(dict)

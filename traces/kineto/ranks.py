@@ -14,8 +14,8 @@ from traces.recording import Selection
 _WORKER = re.compile(r"(?:\.[0-9]+)?(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$")
 
 
-def one_per_rank(traces: Sequence[RankTrace], selection: Selection) -> list[RankTrace]:
-    """One trace per rank, ascending; those that were asked for."""
+def one_per_rank(traces: Sequence[RankTrace]) -> list[RankTrace]:
+    """One trace per rank, ascending. Raises InputError where two are of one rank."""
     _number(found := [rank for trace in traces for rank in split(trace)])
     by_rank: dict[int, RankTrace] = {}
     for trace in found:
@@ -23,8 +23,14 @@ def one_per_rank(traces: Sequence[RankTrace], selection: Selection) -> list[Rank
             other = by_rank[trace.rank].path
             raise InputError(f"{other} and {trace.path} are both of rank {trace.rank}; give one")
         by_rank[trace.rank] = trace
+    return [by_rank[rank] for rank in sorted(by_rank)]
+
+
+def selected(traces: Sequence[RankTrace], selection: Selection) -> list[RankTrace]:
+    """Those that were asked for. Raises InputError for one that is not there."""
     if selection.ranks is None:
-        return [by_rank[rank] for rank in sorted(by_rank)]
+        return [*traces]
+    by_rank = {trace.rank: trace for trace in traces}
     for rank in selection.ranks:
         if rank not in by_rank:
             there = ", ".join(map(str, sorted(by_rank)))

@@ -9,13 +9,16 @@ from pathlib import Path
 import numpy as np
 
 from schedules._input_error import InputError
+from traces.kineto import steps
 from traces.kineto.build import Aligned, Kept, aligned, build
 from traces.kineto.busy import busy, instance
 from traces.kineto.clocks import Clock, align, residual
 from traces.kineto.collectives import Met, complete, meet
 from traces.kineto.linked import Linked, linked
+from traces.kineto.members import missing
+from traces.kineto.members import warning as lacking
 from traces.kineto.rank import read as read_rank
-from traces.kineto.ranks import one_per_rank
+from traces.kineto.ranks import one_per_rank, selected
 from traces.kineto.sanity import sound
 from traces.packed import beginning
 from traces.recording import Recording, Report, Selection, no_report
@@ -44,31 +47,43 @@ def read(
     1 kB each, and not for the rest.
     """
     files = [file for path in paths for file in _files(path)]
-    traces = one_per_rank([sound(read_rank(file, report)) for file in files], selection)
+    every = one_per_rank([sound(read_rank(file, report)) for file in files])
+    traces = selected(every, selection)
     report("matching ranks", 0, 0)
     ranks = [linked(trace) for trace in traces]
-    met = meet({one.trace.rank: one.kernels() for one in ranks})
+    said, shared = steps.warnings(ranks), steps.shared(ranks)
+    met = meet({one.trace.rank: one.kernels() for one in ranks}, steps.of_kernels(ranks))
     starts = [rows[k].start for t in traces for rows in (t.gpu, t.calls) for k in range(len(rows))]
     zero = min(starts, default=0)
     clocks, left = _clocks(ranks, met, zero)
+    ranks, numbers = steps.common(ranks, clocks, zero)
     placed = [aligned(one, zero, clocks[one.trace.rank]) for one in ranks]
     first = _first(placed)
-    kept = {one.rank: _kept(one, selection, first) for one in placed}
+    kept = {one.rank: _kept(one, selection, first, numbers) for one in placed}
     timeline = build(placed, kept, met)
     if not len(timeline.graph):
         if selection.window:
             raise InputError("no op lies in the window; an earlier or longer one would do")
         raise InputError(f"{files[0]} holds no op of a GPU or CPU that can be read")
     began = _began(placed, kept)
-    total, matched, warned = _counts(placed, kept, met)
+    there = _within(kept, met)
+    counts, warned = _counts(kept, there)
+    lost = missing(there, [one.rank for one in every], max(t.world_size for t in traces))
+    if lost:
+        said.append(lacking(there, {t.rank: t.gpu for t in traces}, lost))
     return Recording(
         timeline=timeline,
         format="kineto",
         files=tuple(files),
-        counts={**_ops(placed, kept), "collectives": total, "collectives_matched": matched},
+        counts={**_ops(placed, kept), **counts},
         warnings=tuple(
-            [w for trace in traces for w in trace.warnings] + warned + _warnings(placed, kept)
+            [w for trace in traces for w in trace.warnings]
+            + said
+            + warned
+            + _warnings(placed, kept)
         ),
+        steps=numbers,
+        incomparable=_incomparable(lost, shared, selection),
         operators={
             key: of
             for one in placed
@@ -113,10 +128,10 @@ def _first(ranks: Sequence[Aligned]) -> float:
     return min((float(start.min()) for start in starts), default=0.0)
 
 
-def _kept(one: Aligned, selection: Selection, first: float) -> Kept:
+def _kept(one: Aligned, selection: Selection, first: float, numbers: Sequence[int]) -> Kept:
     """The rows of the selected step that lie, in part, in the window."""
     low, high = (first + t for t in selection.window or (-np.inf, np.inf))
-    step = _step(one, selection.step)
+    step = _step(one, selection.step, numbers)
     within = instance(one, selection)
 
     def rows(
@@ -142,13 +157,13 @@ def _began(ranks: Sequence[Aligned], kept: Mapping[int, Kept]) -> float:
     return min((float(start.min()) for start in spans if len(start)), default=0.0)
 
 
-def _step(one: Aligned, number: int | None) -> int | None:
+def _step(one: Aligned, number: int | None, numbers: Sequence[int]) -> int | None:
     if number is None:
         return None
     if number not in one.of.steps:
         there = ", ".join(map(str, one.of.steps)) or "none"
         raise InputError(f"rank {one.rank} has no step {number}; its steps are {there}")
-    return one.of.steps.index(number)
+    return numbers.index(number)
 
 
 def _ops(ranks: Sequence[Aligned], kept: Mapping[int, Kept]) -> dict[str, int]:
@@ -159,20 +174,34 @@ def _ops(ranks: Sequence[Aligned], kept: Mapping[int, Kept]) -> dict[str, int]:
     return {"gpu_ops": len(rows), "gpu_ops_linked": linked}
 
 
-def _counts(
-    ranks: Sequence[Aligned], kept: Mapping[int, Kept], met: Sequence[Met]
-) -> tuple[int, int, list[str]]:
-    """Collectives that have a member in what is kept, how many are complete, and what to say."""
+def _within(kept: Mapping[int, Kept], met: Sequence[Met]) -> list[Met]:
+    """Collectives that have a member in what is kept."""
     there = {rank: {*rows.gpu} for rank, rows in kept.items()}
-    some = [one for one in met if any(row in there[rank] for rank, row in one.members.items())]
-    total, matched = complete(some, there)
+    return [one for one in met if any(row in there[rank] for rank, row in one.members.items())]
+
+
+def _counts(kept: Mapping[int, Kept], met: Sequence[Met]) -> tuple[dict[str, int], list[str]]:
+    """How many collectives there are, how many are complete, and what to say."""
+    total, matched = complete(met, kept)
     said = []
     if matched < total:
         said.append(
             f"{total - matched:,} of {total:,} collectives lack a rank that was read; "
             "they end with those that are there"
         )
-    return total, matched, said
+    return {"collectives": total, "collectives_matched": matched}, said
+
+
+def _incomparable(lost: Sequence[int], shared: tuple[int, ...] | None, selection: Selection) -> str:
+    """Why what stragglers cost cannot be said; ``shared`` are the steps that all ranks recorded."""
+    unknown = "what stragglers cost cannot be said: "
+    if lost:
+        all_ = f"all ranks that were read may have waited for {steps.named('rank', lost)}"
+        return f"{unknown}{all_}, of which there is no file"
+    if shared is not None and selection.step is None:
+        some = f"; --step {shared[0]} selects one that all recorded" if shared else ""
+        return f"{unknown}ranks recorded different steps{some}"
+    return ""
 
 
 def _warnings(ranks: Sequence[Aligned], kept: Mapping[int, Kept]) -> list[str]:

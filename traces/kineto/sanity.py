@@ -45,15 +45,13 @@ def sound(trace: RankTrace) -> RankTrace:
 
 def _not_negative(trace: RankTrace, said: list[str]) -> RankTrace:
     """Durations below 0 as 0."""
-    wrong = 0
+    start, end = trace.operators.spans()
+    wrong = int((end < start).sum())
     changed: dict[str, Any] = {}
     for key in ("gpu", *_HOST):
         rows = getattr(trace, key)
-        wrong += sum(row.end < row.start for row in rows)
+        wrong += sum(row.end < row.start for row in rows if key in ("gpu", "marks"))
         changed[key] = [row._replace(end=max(row.start, row.end)) for row in rows]
-    start, end = trace.operators.spans()
-    calls = sum(row.end < row.start for row in trace.calls)  # which are operators too
-    wrong += max(int((end < start).sum()) - calls, 0)
     if not wrong:
         return trace
     said.append(f"{_events(wrong)} with a duration below 0 taken to last no time")
@@ -76,7 +74,8 @@ def _inside(trace: RankTrace, said: list[str]) -> RankTrace:
             f"{lost:,} GPU op{'s' * (lost > 1)} with no time left out, outside of the profiler's "
             f"window (first: {first:.60})"
         )
-    if far := int(((host < low) | (host > high)).sum()):
+    once = np.concatenate([start, _times(trace, "marks")[0]])  # calls and posts are operators too
+    if far := int(((once < low) | (once > high)).sum()):
         said.append(f"{_events(far)} of the host left out, outside of the profiler's window")
         for key in _HOST:
             changed[key] = [row for row in getattr(trace, key) if low <= row.start <= high]
@@ -152,7 +151,7 @@ def _ended(trace: RankTrace, said: list[str]) -> RankTrace:
     for key in _HOST:
         rows = getattr(trace, key)
         if any(row.end > latest for row in rows):
-            wrong += sum(row.end > latest for row in rows if key != "calls")
+            wrong += sum(row.end > latest for row in rows if key == "marks")
             changed[key] = [row._replace(end=min(row.end, last)) for row in rows]
     if (end > latest).any():
         wrong += int((end > latest).sum())
