@@ -145,7 +145,7 @@ def test_causes_by_hand(traincast, kineto):
     )
     (overlap,) = found["overlap"]
     assert overlap["moving_s"] == overlap["exposed_s"] == pytest.approx(20e-6)
-    assert found["steps"] == [{"step": 0, "start_s": 0.0, "seconds": pytest.approx(110e-6)}]
+    assert found["steps"] == [{"step": 3, "start_s": 0.0, "seconds": pytest.approx(110e-6)}]
 
 
 def test_slowdown_is_that_over_equal_ranks(traincast, kineto):

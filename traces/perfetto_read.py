@@ -43,7 +43,9 @@ from traces.checked import (
 )
 from traces.chrome import Event
 
-WORKS: dict[str, Any] = {of.__name__: of for of in (Compute, Communication, Copy, Host, Fixed)}
+WORKS: dict[str, type[Compute | Communication | Copy | Host | Fixed]] = {
+    of.__name__: of for of in (Compute, Communication, Copy, Host, Fixed)
+}
 TABLES = {
     "works": list_of(TABLE), "parts": numbered(COUNT), "resident": numbered(TABLE),
     "stands_for": numbered(COUNT),

@@ -34,9 +34,9 @@ def slowdown(recording: Recording) -> dict[str, Any]:
         hosts = usual(recording.format)
         before = replay(recording, hosts).steps()[1]
         after = replay(recording, hosts, what_if="remove stragglers").steps()[1]
-        before, after = (float(np.nansum(of)) for of in (before, after))  # nan: steps not read
-        if after:
-            out |= {"slowdown": before / after, "method": "equal ranks"}
+        took, least = (float(np.nansum(of)) for of in (before, after))  # nan: steps not read
+        if least:
+            out |= {"slowdown": took / least, "method": "equal ranks"}
     return out
 
 

@@ -35,11 +35,11 @@ def warning(met: Sequence[Met], gpu: Mapping[int, Sequence[GpuOp]], lost: Sequen
         if len(rows) > 1:
             together += max(min(r.end for r in rows) - max(r.start for r in rows), 0)
             some += 1
-    said = f"{named('rank', lost)} {'was' if len(lost) == 1 else 'were'} not read, though process "
-    said += f"groups name {'it' if len(lost) == 1 else 'them'}: {len(lack):,} of {len(met):,} "
-    said += f"collectives lack{'s' * (len(lack) == 1)} a member"
-    if some:
+    was, it = ("was", "it") if len(lost) == 1 else ("were", "them")
+    said = f"{named('rank', lost)} {was} not read, though process groups name {it}: {len(lack):,} "
+    said += f"of {len(met):,} collectives lack{'s' * (len(lack) == 1)} a member"
+    if together:
         mean = units.seconds(together / some / 1e9)
         said += f"; all that were read are in these together, {mean} in the mean, of which waiting "
-        said += f"for {named('rank', lost)} may be a part"
+        said += f"for {it} may be a part"
     return said
