@@ -24,7 +24,7 @@ from sim.strategies.exchange import exchange, exchange_phase
 from sim.strategies.gathering import left_gathered
 from sim.strategies.messages import Longs, Steps, columns, messages, torch_order
 from sim.strategies.pipeline import Makers, Placement, Variant, lower, variants
-from sim.template import Stamp, Tables, Template, assemble, place
+from sim.template import OF_NORM, Stamp, Tables, Template, assemble, place
 from sim.template import exchange as exchange_template
 
 
@@ -108,7 +108,7 @@ class Build:
 
     def _team(self, q: int, lane: Lane, step: int, axis: str, count: int) -> int:
         """The first of the parts that the group of a rank on an axis has in a step."""
-        key = (axis, self._group(axis, lane, q), step)
+        key = (OF_NORM.get(axis, axis), self._group(axis, lane, q), step)
         if key not in self._teams:
             self._teams[key] = (self._parts, count)
             self._parts += count
@@ -159,6 +159,9 @@ class Build:
     def _group(self, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
         line = self.job.ranks[*lane]
         match axis:
+            case "norm_in" | "norm_out":  # from the pipeline rank before, or to the one behind
+                ends = (q - 1, q) if axis == "norm_in" else (q, q + 1)
+                return (int(line[ends[0]]), int(line[ends[1]]))
             case "twin":
                 return tuple(sorted(int(line[other]) for other in self.programs.twins(q)))
             case "embedding":

@@ -236,8 +236,9 @@ def _accumulates(parallelism: ParallelismSection) -> bool:
 
 
 def _steps(recipe: Recipe) -> int:
-    """One, or as many updates as show the steady state of a pipeline that is never flushed."""
-    return 1 if recipe.flushed else sum(recipe.ramps) + 2
+    """One, or as many updates as show the steady state where a step begins before others end."""
+    alone = recipe.flushed and recipe.training.clip != "post"
+    return 1 if alone else sum(recipe.ramps) + 2
 
 
 def _even(layers: int, stages: int) -> tuple[int, ...] | None:

@@ -67,6 +67,8 @@ def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
             return tuple(sorted(ranks[:, :, :, q].ravel().tolist()))
         case "model":
             return _norm(job, lane)
+        case "stage_norm":
+            return tuple(sorted({*_norm(job, lane)} & {*job.ranks[..., q].ravel().tolist()}))
     return job.mesh.group_of(int(ranks[*lane, q]), axis)
 
 

@@ -174,7 +174,7 @@ class Programs:
         embedding = max(h.embedding or h.head for h in held) * grad if tied else 0
         total, experts = sum(h.total for h in held), sum(h.expert for h in held)
         split = job.data.gradient_split
-        flushed = job.batch is None
+        flushed, post = job.batch is None, job.data.clip == "post"
         what = Tail(
             parameters=total,
             experts=experts,
@@ -185,9 +185,10 @@ class Programs:
             twin=job.data.share(total, experts) * grad if len(self.twins(q)) > 1 else 0,
             loss_scale=s.dtype == "fp16",
             norm_ranks=tp
-            * job.mesh.pp
+            * (1 if post else job.mesh.pp)
             * max(job.mesh.ep, job.data.optimizer_split)
-            * (flushed and job.data.clip),
+            * (flushed and bool(job.data.clip)),
+            chain=self._chain(q) if post else None,
             stashed=bool(job.stale) and job.batch == 1 and job.stale[q] > 0,
         )
         items = tail(what, [self._buckets(k, q, lane) for k in mine], job.data, inputs)
@@ -195,6 +196,10 @@ class Programs:
             return items
         zeroed = zero_gradients(total, job.data, experts)  # the next step is under way behind it
         return [*items, zeroed._replace(needs=(len(items) - 1,))]
+
+    def _chain(self, q: int) -> tuple[str, ...]:
+        """Whether the norm comes from the pipeline rank before, and goes to the one behind."""
+        return ("norm_in",) * (q > 0) + ("norm_out",) * (q < self.job.mesh.pp - 1)
 
     def twins(self, q: int) -> list[int]:
         """The pipeline ranks that hold the same stages: one, or two in a pipeline of two ways."""

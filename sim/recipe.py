@@ -246,8 +246,9 @@ class TrainingSection(Section):
     """what the host keeps: activations until their backward, or the optimizer, which runs there"""
     optimizer: str = "adam"
     """what updates the weights: adam, or sgd without momentum, which keeps no moments"""
-    clip: Switch = True
-    """gradients are clipped by their norm, which all ranks sum first"""
+    clip: Switch | Literal["post"] = True
+    """gradients are clipped by their norm, which all ranks sum first; post: it goes from stage to
+    stage and is checked when weights are updated, so that no stage waits for later ones"""
 
     @property
     def offloaded(self) -> OffloadTable:

@@ -19,6 +19,8 @@ Longs = NDArray[np.int64]
 
 COMPUTE = "compute"
 TO_HOST, FROM_HOST = "d2h", "h2d"  # the streams of the copy engines
+OF_NORM = {"stage_norm": "model", "norm_in": "model", "norm_out": "model"}
+"""Axes over which the norm of the gradients is summed stage by stage: their dimension."""
 BESIDE = " 2"
 """Ends the names of the streams of what runs beside something else on its rank."""
 
@@ -100,7 +102,8 @@ def place(program: Program, ranks: Ranks, tables: Tables, beside: bool = False) 
             refs.append(())
             continue
         group = ranks(item.axis)
-        work = Communication(item.collective, item.bytes, group, item.axis, item.algorithm)
+        whose = OF_NORM.get(item.axis, item.axis)
+        work = Communication(item.collective, item.bytes, group, whose, item.algorithm)
         works.append(work)
         reduces = item.phase == "O"  # over replicas: in the order in which gradients are made
         streams.append(item.stream or item.axis + second * (not reduces))

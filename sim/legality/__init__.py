@@ -262,6 +262,18 @@ def _stages(recipe: Recipe) -> None:
     _ends_alone(recipe, given)
 
 
+def _post_validation(recipe: Recipe) -> None:
+    if recipe.training.clip != "post":
+        return
+    if not recipe.flushed:
+        raise InputError(
+            f'training.clip = "post" needs a schedule that is flushed; {recipe.schedule.name} '
+            "finds no norm over all stages; leave it out"
+        )
+    if recipe.parallelism.pp == 1:
+        raise InputError('training.clip = "post" needs pp > 1; without stages true would do')
+
+
 def _ends_alone(recipe: Recipe, split: Sequence[int]) -> None:
     """Stages without layers hold the embedding, or the head."""
     alone = {0: not recipe.model.blocks, len(split) - 1: True}
@@ -326,6 +338,7 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     _schedule,
     _stages,
     _batch,
+    _post_validation,
     sharded.check,
     products.check,
     fp8.check,

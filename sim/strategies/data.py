@@ -44,7 +44,7 @@ class DataParallel:
     host_share: float = 0.0  # of the parameters those that the host updates
     host_overlap: bool = False  # its updates come back bucket by bucket
     optimizer: str = "adam"  # or sgd
-    clip: bool = True  # gradients, by their norm
+    clip: bool | str = True  # gradients, by their norm; post: it is checked behind the update
 
     @property
     def weight_split(self) -> int:

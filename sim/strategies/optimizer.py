@@ -3,6 +3,11 @@
 The order is Megatron-LM's: finish the data-parallel reduction, sum what tensor-parallel ranks and
 the two copies of a tied embedding hold in part, then the norm over all model-parallel ranks, then
 Adam.
+
+With optimizer post-validation (Qi et al. 2023, arXiv:2401.10241, section 4, and the authors'
+``pre_step``) a stage sums its part of the norm with what the stage before passes on, passes that on
+itself and updates; whether the whole norm passes the limit is checked in the warm-up of the next
+step. Here it never does, so nothing is clipped or rolled back.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from sim.program import Collective, Item, Kernel, Program
 from sim.strategies import host_optimizer
 from sim.strategies.data import Bucket, DataParallel, copies_back, gathers, reduction
 
+NORM = 4.0  # bytes of a norm
 MAIN = 4  # bytes of a gradient and of a parameter as Adam sees them
 ADAM = 3 * 4 + 3 * 4 + MAIN  # parameter, first and second moment, read and written; gradient read
 UPDATES = {"adam": ADAM, "sgd": 2 * 4 + MAIN}
@@ -35,6 +41,7 @@ class Tail:
     twin: float = 0.0  # bytes of gradients to sum with the rank that holds the same stages
     loss_scale: bool = False  # fp16: gradients are unscaled and checked first
     norm_ranks: int = 1  # over how many ranks the norm is summed; 0: no norm, nothing is clipped
+    chain: tuple[str, ...] | None = None  # norm_in, norm_out: passed on from stage to stage
     stashed: bool = False  # the weights are copied before they are updated
 
 
@@ -105,15 +112,15 @@ def _update(
         out.append(kernel("unscale", 2 * MAIN, part=share))
     if what.norm_ranks:
         out.append(kernel("grad_norm", MAIN, part=share))
-    met: tuple[int, ...] = ()
-    if what.norm_ranks > 1:
-        met = (begin + len(out),)
-        out.append(_sum("grad_norm_all_reduce", "model", 4.0, (met[0] - 1,)))
-    norm = begin + len(out) - 1
-    if what.norm_ranks and own:
+    summed = _summed(what, begin + len(out))
+    out += summed
+    met = tuple(begin + out.index(item) for item in summed if item.axis != "norm_out")
+    norm = met[-1] if met else begin + len(out) - 1 - len(summed)
+    if what.norm_ranks and own and what.chain is None:
         out.append(kernel("clip", 2 * MAIN, met))
+        met = ()
     if own:
-        out.append(kernel(data.optimizer, UPDATES[data.optimizer]))
+        out.append(kernel(data.optimizer, UPDATES[data.optimizer], met))
         if weight < MAIN:
             narrow = (what.linear / what.parameters) * (weight - 1) if what.linear else 0.0
             out.append(kernel("copy_weights", MAIN + weight - narrow))
@@ -121,6 +128,18 @@ def _update(
         host = share * data.host_share
         out += host_optimizer.update(host, ADAM, data, norm, begin + len(out))
     return [out[0]._replace(needs=needs), *out[1:]]
+
+
+def _summed(what: Tail, at: int) -> list[Collective]:
+    """What sums the norm, from position ``at`` of a program on, behind the kernel of its own."""
+    out = list[Collective]()
+    if what.norm_ranks > 1:
+        axis = "model" if what.chain is None else "stage_norm"
+        out.append(_sum("grad_norm_all_reduce", axis, NORM, (at - 1,)))
+    for axis in what.chain or ():
+        needs = (at + len(out) - 1,)
+        out.append(Collective(f"grad_{axis}", axis, "p2p", NORM, "O", needs=needs))
+    return out
 
 
 def zero_gradients(parameters: int, data: DataParallel, experts: int = 0) -> Kernel:
