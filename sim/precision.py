@@ -1,4 +1,5 @@
-"""Which numbers matrix products take in fp8, and how they are scaled: facts of a recipe's fp8.
+"""Which numbers matrix products take in fp8, and how they are scaled: facts of a recipe's fp8; and
+in which Adam keeps what it has of a parameter.
 
 Recipes are Transformer Engine's (github.com/NVIDIA/TransformerEngine, user guide, "Low precision
 training"): ``delayed`` scales a tensor by what its maximum was before, so it is read once;
@@ -11,6 +12,8 @@ scale per row.
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from sim.units import BYTES
 
 _SCALES = {"blockwise": 4 / 128, "mxfp8": 1 / 32}
 _WEIGHT_SCALES = {"blockwise": 4 / 128**2, "mxfp8": 1 / 32}
@@ -56,3 +59,39 @@ class Fp8(NamedTuple):
         """Whether weights travel in fp8; of mxfp8 16 bits do, and are cast where they arrive
         (Megatron-LM, ``reuse_grad_buf_for_mxfp8_param_ag``)."""
         return self.params and self.recipe != "mxfp8"
+
+
+class AdamState(NamedTuple):
+    """The numbers of a parameter's master copy and of its two moments.
+
+    ``master`` is "none" where the weights are the only copy, and "remainder" where the 16 bits are
+    kept that a weight of bf16 lacks of fp32 (Transformer Engine's ``store_param_remainders``).
+    Scales of fp8 and fp16, one for each tensor, are left out.
+    """
+
+    master: str = "fp32"
+    first: str = "fp32"
+    second: str = "fp32"
+
+    @property
+    def moments(self) -> int:
+        """Bytes of both moments."""
+        return BYTES[self.first] + BYTES[self.second]
+
+    def copy(self, weights: str) -> int:
+        """Bytes of the master copy of weights of that dtype: none where it would be the same."""
+        if self.master in ("none", weights):
+            return 0
+        return 2 if self.master == "remainder" else BYTES[self.master]
+
+    def widened(self, weights: str) -> tuple[str, ...]:
+        """The dtypes of what is copied to fp32 before an update, and back behind it.
+
+        Kernels take fp32 and bf16 as they lie in memory; fp16 and fp8 have a scale that follows
+        from what comes out.
+        """
+        own = (self.master,) if self.copy(weights) else ()
+        return tuple(dtype for dtype in (*own, self.first, self.second) if dtype in SCALED)
+
+
+SCALED = ("fp8", "fp16")

@@ -25,6 +25,7 @@ from sim.sections import (
     PerturbationSection,
     RecomputeTable,
     Section,
+    StateTable,
 )
 from sim.topology import MOST_GPUS
 
@@ -246,6 +247,8 @@ class TrainingSection(Section):
     """what the host keeps: activations until their backward, or the optimizer, which runs there"""
     optimizer: str = "adam"
     """what updates the weights: adam, or sgd without momentum, which keeps no moments"""
+    optimizer_state: StateTable | None = None
+    """numbers of Adam's state, { master = "none", first = "bf16", ... }, updated by one kernel"""
     clip: Switch | Literal["post"] = True
     """gradients are clipped by their norm, which all ranks sum first; post: it goes from stage to
     stage and is checked when weights are updated, so that no stage waits for later ones"""

@@ -40,6 +40,7 @@ def data_parallel(recipe: Recipe) -> DataParallel:
         host_share=training.offloaded.optimizer or 0.0,
         host_overlap=training.offloaded.overlap,
         optimizer=training.optimizer,
+        state=training.optimizer_state.state if training.optimizer_state else None,
         clip=training.clip,
     )
 

@@ -7,21 +7,21 @@ from collections.abc import Mapping, Sequence
 from sim.activations import stage_bytes
 from sim.job import Job
 from sim.model import BYTES, matrix_parameters, parameters
+from sim.precision import AdamState
 from sim.scratch import global_buffer, placeholders
 from sim.strategies import share
 from sim.strategies.offload import BUFFERS
 from sim.strategies.sharded import reused
 from sim.strategies.units import Unit, sizes, units
-
-ADAM, MASTER = 8, 4
-"""Bytes per parameter of Adam's two moments, and of the fp32 copy where weights are 16 bits."""
+from sim.strategies.update import MAIN, kept
 
 
 def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]:
     """Bytes by category on pipeline rank ``q``, which holds these stages.
 
     In mixed precision 2 + 2 + 12 per parameter (Rajbhandari et al. 2019, section 3.1), 2 + 4 + 12
-    with fp32 gradients; ZeRO-1 splits the 12 over the replicas, ZeRO-2 also the gradients, ZeRO-3
+    with fp32 gradients, less with another state of Adam's (:func:`sim.strategies.update.kept`);
+    ZeRO-1 splits the 12 over the replicas, ZeRO-2 also the gradients, ZeRO-3
     and FSDP all of it; experts are split over the ranks that hold the same. YaFSDP's buffers hold
     its largest unit twice. A pipeline that is not flushed keeps the weights of as many updates
     before (PipeDream's stash, 2BW's second buffer).
@@ -30,14 +30,13 @@ def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]
     held, experts = (sum(getattr(of, name) for of in parts) for name in ("total", "expert"))
     weight, fp8 = BYTES[job.data.dtype], job.setting.fp8
     linear = matrices(job, stages) if fp8 else 0
-    state = ADAM * (job.data.optimizer == "adam") + (MASTER if weight < 4 else 0)
     stale = job.stale[q] if job.stale else 0
     return {
         "weights": _weights(job, held, linear, experts),
         **_copies(job, linear),
         **({"stashed_weights": float(stale * held * weight)} if stale else {}),
         "gradients": job.data.gradients(held, experts) * BYTES[job.data.grad_dtype],
-        "optimizer": job.data.share(held, experts) * state * (1 - job.data.host_share),
+        "optimizer": job.data.share(held, experts) * kept(job.data) * (1 - job.data.host_share),
         **_buffers(job, stages, held),
         **_workspaces(job, stages),
     }
@@ -76,12 +75,14 @@ def _copies(job: Job, linear: int) -> Mapping[str, float]:
 def on_host(job: Job, stages: Sequence[int]) -> Mapping[str, float]:
     """Bytes that the host holds for a rank with these stages all the time, by category.
 
-    Of what it updates Adam's moments, the fp32 copy and a gradient in fp32.
+    Of what it updates Adam's moments, the master copy and a gradient in fp32.
     """
     parts = [job.held(s) for s in stages]
     held, experts = (sum(getattr(of, name) for of in parts) for name in ("total", "expert"))
     mine = job.data.share(held, experts) * job.data.host_share
-    return {"optimizer": mine * (ADAM + MASTER), "gradients": mine * MASTER} if mine else {}
+    state = job.data.state or AdamState()
+    whole = BYTES[state.master] + state.moments  # where weights are fp32, a copy too
+    return {"optimizer": mine * whole, "gradients": mine * MAIN} if mine else {}
 
 
 def _workspaces(job: Job, stages: Sequence[int]) -> Mapping[str, float]:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sim.precision import Fp8
+from sim.precision import AdamState, Fp8
 
 MOST_EXPERTS = 65_536
 Count = Annotated[int, Field(ge=1, le=2**31)]
@@ -110,6 +110,23 @@ class OffloadTable(Section):
     """share of the parameters whose optimizer state stays there, and that the CPU updates"""
     overlap: bool = False
     """copy updated parameters back bucket by bucket, beside the update of the next"""
+
+
+class StateTable(Section):
+    """The numbers in which Adam keeps what it has of a parameter."""
+
+    master: Literal["fp32", "fp16", "bf16", "remainder", "none"] = "fp32"
+    """of the copy that is updated; none, or dtype's own: the weights are; remainder: what bf16
+    lacks of fp32"""
+    first: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
+    """of the first moment"""
+    second: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
+    """of the second moment"""
+
+    @property
+    def state(self) -> AdamState:
+        """The same for :mod:`sim.precision`."""
+        return AdamState(self.master, self.first, self.second)
 
 
 OWN = {

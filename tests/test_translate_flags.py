@@ -16,6 +16,7 @@ SIZES = (
 )
 CLUSTER = {"topology": "dgx_h100", "gpus": 32}
 PP4 = "--pipeline-model-parallel-size 4"
+AWARE = "--use-distributed-optimizer --use-precision-aware-optimizer"
 
 
 def tables(more: str = "", **own: Any) -> dict[str, Any]:
@@ -157,6 +158,14 @@ SCHEDULE = {
 TRAINING = {
     "--grad-reduce-in-bf16": {"grad_dtype": "bf16"},
     "--main-grads-dtype bf16": {"grad_dtype": "bf16"},
+    f"{AWARE}": {"optimizer_state": {"master": "remainder", "first": "fp32", "second": "fp32"}},
+    f"{AWARE} --exp-avg-dtype bf16 --exp-avg-sq-dtype fp8 --main-params-dtype fp16": {
+        "optimizer_state": {"master": "fp16", "first": "bf16", "second": "fp8"}
+    },
+    f"{AWARE} --fp8-format hybrid --fp8-param-gather": {
+        "optimizer_state": {"master": "fp32", "first": "fp32", "second": "fp32"}
+    },
+    f"{AWARE} --optimizer-cpu-offload": {"offload": "optimizer", "optimizer_state": None},
     "--accumulate-allreduce-grads-in-fp32": {"grad_dtype": "fp32"},
     "--recompute-granularity selective": {"recompute": "selective"},
     "--recompute-activations --recompute-modules core_attn": {"recompute": "selective"},

@@ -144,6 +144,10 @@ REFUSED = {
     "--fp4-format e2m1": "megatron: --fp4-format is not simulated; leave it out, or write the "
     "recipe by hand",
     "--overlap-param-gather": "megatron: --overlap-param-gather needs --overlap-grad-reduce",
+    "--exp-avg-dtype bf16": "megatron: --exp-avg-dtype = bf16 needs "
+    "--use-precision-aware-optimizer",
+    "--use-precision-aware-optimizer": "megatron: --use-precision-aware-optimizer needs "
+    "--use-distributed-optimizer",
     "--tp-comm-overlap": "megatron: --tp-comm-overlap needs --sequence-parallel",
     "--num-experts 8 --moe-layer-freq ([1]*3+[0]*2)": 'megatron: --moe-layer-freq = "([1]*3+'
     '[0]*2)" is not simulated; only first layers can be dense, such as ([0]*3+[1]*58)',

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import schedules
 from schedules._input_error import InputError
-from sim.legality import alone, fp8, images, perturbations, products, saving, sharded
+from sim.legality import alone, fp8, images, perturbations, products, saving, sharded, state
 from sim.recipe import Recipe
 
 AXES = "tp-cp-ep-dp-pp"
@@ -343,5 +343,6 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     products.check,
     fp8.check,
     saving.check,
+    state.check,
     perturbations.check,
 )

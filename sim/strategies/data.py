@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from sim.graph import Compute
 from sim.model import BYTES, Parameters
+from sim.precision import AdamState
 from sim.program import Collective, Item, Kernel, Program
 from sim.strategies.sharded import Sharding
 
@@ -44,6 +45,7 @@ class DataParallel:
     host_share: float = 0.0  # of the parameters those that the host updates
     host_overlap: bool = False  # its updates come back bucket by bucket
     optimizer: str = "adam"  # or sgd
+    state: AdamState | None = None  # none: fp32, and copies from and to 16 bits
     clip: bool | str = True  # gradients, by their norm; post: it is checked behind the update
 
     @property

@@ -15,17 +15,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sim.graph import Compute
+from sim.graph import Compute, Memory
 from sim.model import BYTES
 from sim.program import Collective, Item, Kernel, Program
-from sim.strategies import host_optimizer
+from sim.strategies import host_optimizer, update
 from sim.strategies.data import Bucket, DataParallel, copies_back, gathers, reduction
 
 NORM = 4.0  # bytes of a norm
-MAIN = 4  # bytes of a gradient and of a parameter as Adam sees them
-ADAM = 3 * 4 + 3 * 4 + MAIN  # parameter, first and second moment, read and written; gradient read
-UPDATES = {"adam": ADAM, "sgd": 2 * 4 + MAIN}
-"""Bytes per parameter that an optimizer moves; SGD without momentum has the parameter alone."""
+COPIES = "optimizer_copies"
+"""Memory of what an update copies to fp32 for as long as it takes."""
 
 
 @dataclass(frozen=True)
@@ -90,15 +88,16 @@ def _sum(name: str, axis: str, size: float, needs: tuple[int, ...]) -> Collectiv
 def _update(
     what: Tail, data: DataParallel, needs: tuple[int, ...], begin: int
 ) -> list[Kernel | Collective]:
-    """The update of this rank's share of the parameters, in fp32.
+    """The update of this rank's share of the parameters.
 
-    16-bit gradients are copied first; unscale (fp16), norm, clip (as if the norm always passed the
-    limit), Adam, and the weights' 16-bit copy. Without a flush there is no norm over all stages,
-    so nothing is clipped.
+    16-bit gradients are copied to fp32 first, unless the optimizer takes them as they are; unscale
+    (fp16), norm, clip (as if the norm always passed the limit), Adam, and the weights' 16-bit copy,
+    unless Adam writes it (:mod:`sim.strategies.update`). Without a flush there is no norm over all
+    stages, so nothing is clipped.
     """
     share = data.share(what.parameters, what.experts)
     own = share * (1 - data.host_share)
-    grad, weight = BYTES[data.grad_dtype], BYTES[data.dtype]
+    grad, seen, weight = BYTES[data.grad_dtype], update.seen(data), BYTES[data.dtype]
 
     def kernel(name: str, size: float, needs: tuple[int, ...] = (), part: float = own) -> Kernel:
         return Kernel(name, Compute("optimizer", 0.0, part * size), "O", needs=needs)
@@ -106,27 +105,26 @@ def _update(
     out: list[Kernel | Collective] = []
     if what.stashed:
         out.append(kernel("stash_weights", 2 * weight))
-    if grad < MAIN:
-        out.append(kernel("copy_grads", grad + MAIN, part=share))
+    if grad < seen:
+        out.append(kernel("copy_grads", grad + seen, part=share))
     if what.loss_scale:
-        out.append(kernel("unscale", 2 * MAIN, part=share))
+        out.append(kernel("unscale", 2 * seen, part=share))
     if what.norm_ranks:
-        out.append(kernel("grad_norm", MAIN, part=share))
+        out.append(kernel("grad_norm", seen, part=share))
     summed = _summed(what, begin + len(out))
     out += summed
     met = tuple(begin + out.index(item) for item in summed if item.axis != "norm_out")
     norm = met[-1] if met else begin + len(out) - 1 - len(summed)
     if what.norm_ranks and own and what.chain is None:
-        out.append(kernel("clip", 2 * MAIN, met))
+        out.append(kernel("clip", 2 * seen, met))
         met = ()
     if own:
-        out.append(kernel(data.optimizer, UPDATES[data.optimizer], met))
-        if weight < MAIN:
-            narrow = (what.linear / what.parameters) * (weight - 1) if what.linear else 0.0
-            out.append(kernel("copy_weights", MAIN + weight - narrow))
+        narrow = (what.linear / what.parameters) * (weight - 1) if what.linear else 0.0
+        first, *others = (kernel(*one) for one in update.kernels(data, narrow))
+        out += _widened([first._replace(needs=met), *others], own * update.widened(data))
     if data.host_share:
         host = share * data.host_share
-        out += host_optimizer.update(host, ADAM, data, norm, begin + len(out))
+        out += host_optimizer.update(host, update.on_host(data), data, norm, begin + len(out))
     return [out[0]._replace(needs=needs), *out[1:]]
 
 
@@ -140,6 +138,15 @@ def _summed(what: Tail, at: int) -> list[Collective]:
         needs = (at + len(out) - 1,)
         out.append(Collective(f"grad_{axis}", axis, "p2p", NORM, "O", needs=needs))
     return out
+
+
+def _widened(kernels: Sequence[Kernel], size: float) -> list[Kernel]:
+    """The kernels of an update, which hold fp32 copies of so many bytes from first to last."""
+    if not size:
+        return list(kernels)
+    first, *others = kernels
+    *inner, last = [first._replace(memory=(Memory(COPIES, size, "start"),)), *others]
+    return [*inner, last._replace(memory=(*last.memory, Memory(COPIES, -size, "end")))]
 
 
 def zero_gradients(parameters: int, data: DataParallel, experts: int = 0) -> Kernel:

@@ -25,6 +25,7 @@ _FLAGS = """
 --recompute-num-layers --recompute-modules --accumulate-allreduce-grads-in-fp32
 --grad-reduce-in-bf16 --main-grads-dtype --cpu-offloading-num-layers --optimizer-cpu-offload
 --optimizer-offload-fraction --overlap-cpu-optimizer-d2h-h2d --optimizer
+--use-precision-aware-optimizer --main-params-dtype --exp-avg-dtype --exp-avg-sq-dtype
 --no-gradient-accumulation-fusion
 """
 FLAGS = frozenset(_FLAGS.split())
@@ -48,6 +49,12 @@ MODULES = (
     "shared_experts",
 )
 """What --recompute-modules may name (transformer_config.py)."""
+_STATE = {
+    "master": ("--main-params-dtype", ("fp32", "fp16")),
+    "first": ("--exp-avg-dtype", ("fp32", "fp16", "bf16", "fp8")),
+    "second": ("--exp-avg-sq-dtype", ("fp32", "fp16", "bf16", "fp8")),
+}
+"""Flags of the precision-aware optimizer by the keys of a recipe, and what they may be."""
 _CP = {"p2p": "ring", "all_gather": "allgather", "a2a": "ulysses", "a2a+p2p": "usp"}
 _ZERO = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_params": "3"}
 
@@ -156,9 +163,34 @@ def _training(flags: Flags) -> dict[str, Any]:
         out["offload"] = offload
     if optimizer := flags.text("--optimizer"):
         out["optimizer"] = optimizer if optimizer != "sgd" else "sgd with momentum"
+    if state := _state(flags):
+        out["optimizer_state"] = state
     if _adds_gradients(flags):
         out["weight_gradients"] = "cached"
     return out
+
+
+def _state(flags: Flags) -> dict[str, str]:
+    """In which numbers Adam keeps its state, where Transformer Engine's takes others than fp32.
+
+    Of an fp32 master copy it keeps what weights of bf16 lack (``store_param_remainders``). What the
+    host updates stays fp32.
+    """
+    said = {
+        key: flags.choice(flag, {kind: kind for kind in kinds}, "fp32")
+        for key, (flag, kinds) in _STATE.items()
+    }
+    aware, host = flags.on("--use-precision-aware-optimizer"), flags.on("--optimizer-cpu-offload")
+    if not aware:
+        for key in (key for key, kind in said.items() if kind != "fp32"):
+            flags.refuse(f"{_STATE[key][0]} = {said[key]} needs --use-precision-aware-optimizer")
+        return {}
+    if not flags.on("--use-distributed-optimizer"):
+        flags.refuse("--use-precision-aware-optimizer needs --use-distributed-optimizer")
+    if host and set(said.values()) == {"fp32"}:
+        return {}
+    whole = host or flags.on("--fp8-param-gather") or not flags.on("--bf16")
+    return said if whole or said["master"] != "fp32" else {**said, "master": "remainder"}
 
 
 def _adds_gradients(flags: Flags) -> bool:
