@@ -1,65 +1,42 @@
-"""Is a recipe a legal job, and what memory does it need? Answered without simulating it.
+"""Is a recipe a legal job, and what memory does it need? Simulated only where it must be.
 
-The peak of a rank is found by walking through its steps in order, and through the program of each
-item by item (:mod:`sim.held`). A job fits if that and what is outside of it (:mod:`sim.outside`)
-are no more than the GPU has.
+The order in which ops take and give back memory is as a rule that in which they are issued
+(:mod:`sim.untimed`); where it is not, as gathers and reductions run beside kernels, the step is
+simulated. A job fits if that and what is outside of it (:mod:`sim.outside`) are no more than the
+GPU has.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
-from schedules import Step, flat
-from sim import topology
-from sim.analysis.at_peak import AtPeak, nets
-from sim.analysis.memory_causes import Decisions, figures
-from sim.decisions import decided
-from sim.held import Profile, most_held
-from sim.job import Job
+from sim import cluster as clusters
+from sim.fold import candidates
 from sim.legality.products import able
-from sim.outside import outside
 from sim.recipe import Recipe
-from sim.resident import resident
-from sim.runs import job_of
+from sim.runs import Report, build, job_of, launch_seconds, run
+from sim.summary import memory
+from sim.untimed import untimed
 
 
-def check(recipe: Recipe) -> dict[str, Any]:
-    """The memory of every pipeline rank, in the form of ``summary.json``, and the GPU's capacity.
+def check(recipe: Recipe, report: Report = lambda *_: None) -> dict[str, Any]:
+    """The memory of every rank that may differ, in the form of ``summary.json``, and the GPU's.
 
-    Raises ValueError, in one sentence, for what cannot run.
+    ``simulated`` says whether it is that of a simulated step; ``report`` hears how far that is.
+    Raises InputError, in one sentence, for what cannot run.
     """
-    spec = topology.room(topology.read(recipe.cluster.topology), recipe.cluster.gpus)
-    able(recipe, recipe.cluster.topology, spec["gpu"]["peak"])
-    job = job_of(recipe)
-    each = job.mesh.tp * job.mesh.cp * job.mesh.dp
-    known: dict[object, Profile] = {}
-    besides = outside(job.mesh, spec["costs"].get("runtime"))
-    memory = []
-    ranks: list[int] = job.ranks[0, 0, 0].tolist()
-    of_ranks = zip(ranks, flat(job.plan), decided(recipe, job, ranks), strict=True)
-    for q, (rank, steps, decisions) in enumerate(of_ranks):
-        peak = _peak(job, q, steps, known, decisions)
-        whole = {"device_bytes": peak["peak_bytes"] + besides}
-        memory.append({"rank": rank, "stands_for": each, **peak, **whole})
-    capacity = float(spec["gpu"]["memory"])
-    fits = all(entry["device_bytes"] <= capacity for entry in memory)
-    return {"memory": memory, "capacity_bytes": capacity, "fits": fits}
-
-
-def _peak(
-    job: Job, q: int, steps: Sequence[Step], known: dict[object, Profile], decisions: Decisions
-) -> dict[str, Any]:
-    """What a rank holds during the step that needs most."""
-    found = most_held(job, steps, known)
-    held = Counter(resident(job, sorted({step.stage for step in steps}), q))
-    held.update(found.by_category())
-    categories = {name: float(amount) for name, amount in held.items() if amount}
-    step = f"{found.step.kind} of stage {found.step.stage}, microbatch {found.step.microbatch}"
-    live = AtPeak(q, step, nets(found.places), found.deferred)
+    cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
+    able(recipe, recipe.cluster.topology, cluster.gpu.peak)
+    job = job_of(recipe, cluster)
+    found = untimed(build(job, next(candidates(job)), launch_seconds(recipe)))
+    timeline = found or run(recipe, report=report).timeline
+    ranks, capacity = memory(recipe, job, cluster, timeline), cluster.gpu.memory
+    for entry in ranks:
+        del entry["seconds"]  # of the peak, which only a simulated step knows
+    fits = all(entry["device_bytes"] <= capacity for entry in ranks)
     return {
-        "peak_bytes": sum(categories.values()),
-        "by_category": categories,
-        "at_peak": figures(live, decisions),
+        "memory": ranks,
+        "capacity_bytes": capacity,
+        "fits": fits,
+        "simulated": found is None,
     }

@@ -107,7 +107,7 @@ def run(
     able(recipe, recipe.cluster.topology, cluster.gpu.peak)
     job = job_of(recipe, cluster)
     cluster = slowed(cluster, recipe.perturbations)
-    launch = recipe.simulation.launch_us * 1e-6 if recipe.simulation.host else None
+    launch = launch_seconds(recipe)
     what = perturbed(recipe, job)
     fold = recipe.simulation.fold == "auto"
     lanes, graph, machine = prepare(job, cluster, fold, launch, what.kinds())
@@ -140,14 +140,23 @@ def prepare(
     if kinds is not None:
         _few_enough(job, ways[0])
     for lanes in ways if fold else ways[-1:]:
-        graph = training_step(job, lanes.simulated)
-        if launch is not None:
-            graph = launched(graph, launch, waited(graph))
+        graph = build(job, lanes, launch)
         works = [work for work in graph.works if isinstance(work, Communication)]
         found = loads(cluster, job, lanes.atoms, works)
         if found is not None:
             return lanes, graph, price(graph, cluster, dict(zip(works, found, strict=True)))
     raise AssertionError("the last way folds nothing and needs no proof")
+
+
+def build(job: Job, lanes: Lanes, launch: float | None = None) -> Graph:
+    """The graph of a step on these lanes; with ``launch``, its kernels are launched by a host."""
+    graph = training_step(job, lanes.simulated)
+    return graph if launch is None else launched(graph, launch, waited(graph))
+
+
+def launch_seconds(recipe: Recipe) -> float | None:
+    """What a launch takes the host, where there is one."""
+    return recipe.simulation.launch_us * 1e-6 if recipe.simulation.host else None
 
 
 def _few_enough(job: Job, lanes: Lanes) -> None:

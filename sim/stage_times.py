@@ -142,6 +142,8 @@ def _communication(item: Collective, ranks: tuple[int, ...]) -> Communication:
 def _group(axis: str, setting: Setting, mesh: Mesh, rank: int) -> tuple[int, ...]:
     if axis in ("tp", "ep", "etp"):
         return mesh.group_of(rank, axis)
+    if axis == "amax":  # maxima of fp8, as far as ranks are here
+        return tuple(range(mesh.world))
     at = mesh.coordinates(rank)
     return tuple(mesh.rank(**{**at, "cp": k}) for k in members(setting, axis, at["cp"]))
 

@@ -85,7 +85,7 @@ def summary(
             "bubble": {**gaps, "by_cause_s": _each(gaps["by_cause_s"], steps)},
             "time_s": _each(times, steps),
             "bytes_sent": _each(sent, recipe.simulation.steps or 1),
-            "memory": _memory(recipe, job, cluster, timeline),
+            "memory": memory(recipe, job, cluster, timeline),
             **_host_memory(job),
             "critical_path_s": _each(critical_path(shown).seconds, steps),
             **_several(job, timeline, steps),
@@ -115,7 +115,7 @@ def _host_memory(job: Job) -> dict[str, Any]:
     return {"host_memory": ranks}
 
 
-def _memory(recipe: Recipe, job: Job, cluster: Cluster, timeline: Timeline) -> list[dict[str, Any]]:
+def memory(recipe: Recipe, job: Job, cluster: Cluster, timeline: Timeline) -> list[dict[str, Any]]:
     """The peak of every simulated rank and, if asked for, what the allocator reserves."""
     memory = [asdict(peak) for peak in peaks(timeline)]
     live = at_peak(timeline)

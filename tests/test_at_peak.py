@@ -148,15 +148,9 @@ def test_gathered_parameters_are_named_with_what_gathers_them() -> None:
     ids=str,
 )
 def test_check_says_what_run_says(keys: dict[str, Any]) -> None:
-    """One walks through the steps, the other through a timeline.
-
-    Of sharded parameters the walk says a little more: gathers come as early as they may.
-    """
-    ran, walked = of_memory(recipe(**keys)), check(recipe(**keys))["memory"]
-    for one, other in zip(ran, walked, strict=True):
-        assert one["at_peak"]["causes"] == other["at_peak"]["causes"]
-        if "fsdp" not in keys:
-            assert one["at_peak"]["live"] == other["at_peak"]["live"]
+    """One goes by the order of ops, the other by their times."""
+    ran, said = of_memory(recipe(**keys)), check(recipe(**keys))["memory"]
+    assert [entry["at_peak"] for entry in ran] == [entry["at_peak"] for entry in said]
 
 
 def test_folded_and_unfolded_agree() -> None:

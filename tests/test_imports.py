@@ -20,12 +20,12 @@ MAY_IMPORT = {
     "validation": {"traces", "sim", "schedules", "topologies"},
 }
 ORDER = (
-    "units html graph timeline longest mesh files "
+    "units html graph timeline untimed longest mesh files "
     "topology fabric cluster collectives symmetry network "
     "hardware kernels engine "
     "resnet routing precision model recomputation families mixtures presets operators blocks "
     "context attention mla mlp experts convolution quantise mtp layer scratch program template "
-    "writer strategies activations stage job groups pieces outside resident held programs build "
+    "writer strategies activations stage job groups pieces outside resident programs build "
     "host fold price stage_times analysis whatif plots report schedule_run forward_run "
     "sections recipe refusals translate legality order_file "
     "config replicas perturbations decisions summary runs compare sweep check balance"

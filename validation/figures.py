@@ -57,7 +57,7 @@ def activations(recipe: Recipe) -> float:
 
 
 def peak(recipe: Recipe) -> float:
-    """Bytes that the rank which needs most holds at its peak, walked and not simulated."""
+    """Bytes that the rank which needs most holds at its peak."""
     return float(max(entry["peak_bytes"] for entry in check(recipe)["memory"]))
 
 

@@ -15,6 +15,7 @@ import pandas as pd
 
 from sim.analysis.memory import Changes, changes
 from sim.graph import PHASES
+from sim.host import HOST
 from sim.timeline import Timeline
 
 Place = tuple[str, int, int, int]
@@ -39,11 +40,11 @@ class AtPeak:
 
     rank: int
     op: str
-    """The op with which the peak is reached, or the step where there are no ops."""
+    """The op with which the peak is reached."""
     live: tuple[Live, ...]
     """The largest first."""
     deferred: frozenset[tuple[int, int]] = frozenset()
-    """Stages and microbatches whose I has ended and whose W is a step of its own to come."""
+    """Stages and microbatches whose I's kernels have ended and whose W is a step to come."""
 
 
 def at_peak(timeline: Timeline) -> list[AtPeak]:
@@ -99,17 +100,22 @@ def _of_rank(timeline: Timeline, rank: int, rows: Changes) -> AtPeak:
     }
     live = nets(places)
     last = int(op[-1])
-    deferred = _deferred(timeline, rank, float(rows.seconds[k - 1]), live)
+    deferred = _deferred(timeline, rank, rows, float(rows.seconds[k - 1]), live)
     return AtPeak(rank, _called(timeline, last), live, deferred)
 
 
 def _deferred(
-    timeline: Timeline, rank: int, now: float, live: Iterable[Live]
+    timeline: Timeline, rank: int, rows: Changes, now: float, live: Iterable[Live]
 ) -> frozenset[tuple[int, int]]:
-    """Of the activations those that only a W to come needs, which begins when I is over."""
+    """Of the activations those that only a W to come needs, which begins when I is over.
+
+    Kernels say so, or their launches where these take memory and give it back.
+    """
     graph = timeline.graph
     held = {(row.stage, row.microbatch) for row in live if row.category == KEPT}
-    mine = np.flatnonzero(graph.rank == rank)
+    launched = HOST in graph.streams and np.all(graph.stream[rows.op] == graph.streams.index(HOST))
+    own = np.array([s == HOST if launched else s.startswith("compute") for s in graph.streams])
+    mine = np.flatnonzero((graph.rank == rank) & own[graph.stream])
     out = set()
     for stage, microbatch in held:
         ops = mine[(graph.stage[mine] == stage) & (graph.microbatch[mine] == microbatch)]

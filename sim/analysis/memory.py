@@ -1,7 +1,8 @@
 """How much memory each rank holds when, and what fills it at the peak.
 
 What is given back at an instant is counted before what is allocated at that instant: an allocator
-hands the same blocks on. Memory that stays for the whole step (``graph.resident``) is the base.
+hands the same blocks on. Ops that take no time do so one after the other, in issue order. Memory
+that stays for the whole step (``graph.resident``) is the base.
 """
 
 from __future__ import annotations
@@ -90,8 +91,9 @@ def changes(timeline: Timeline) -> Iterator[tuple[int, Changes]]:
     graph = timeline.graph
     op = owners(graph.memory_start)
     seconds = np.where(graph.memory_at_end, timeline.end[op], timeline.start[op])
-    rank = graph.rank[op]
-    order = np.lexsort((graph.memory_bytes > 0, seconds, rank))
+    rank, takes = graph.rank[op], graph.memory_bytes > 0
+    later = takes | (timeline.start[op] == timeline.end[op])
+    order = np.lexsort((takes, graph.memory_at_end, op, later, seconds, rank))
     ranks = graph.ranks()
     bounds = np.searchsorted(rank[order], np.append(ranks, ranks[-1:] + 1))
     for k, one in enumerate(ranks.tolist()):

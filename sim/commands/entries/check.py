@@ -9,6 +9,7 @@ import typer
 from sim.commands.options import Json, RecipeFile, Settings, load
 
 EXAMPLE = "Example: traincast check recipe.toml --set parallelism.pp=8"
+SIMULATED = "the step was simulated, as memory depends here on when transfers and kernels end"
 
 
 def command(
@@ -20,10 +21,15 @@ def command(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Say whether a recipe is a legal job, and what memory it needs, without simulating it."""
+    """Say whether a recipe is a legal job, and what memory it needs.
+
+    The step is simulated only where memory depends on when transfers and kernels end, and it says
+    so.
+    """
     job = load(recipe, set_)
     from sim.check import check as examine
     from sim.commands import ignored, output, tables
+    from sim.commands.progress import progress
 
     left_out = ignored.warn(recipe)
     if balance:
@@ -35,10 +41,13 @@ def command(
         else:
             tables.say(f"layers_per_stage = {layers}")
         return
-    found = examine(job)
+    with progress() as report:
+        found = examine(job, report)
     capacity = found["capacity_bytes"]
     if json:
         output.print_json({**found, **left_out})
         tables.warn_overflow(found["memory"], capacity)
         return
     tables.show_memory(found["memory"], capacity)
+    if found["simulated"]:
+        tables.say(SIMULATED)
