@@ -20,7 +20,7 @@ from sim.groups import Lane, lanes
 from sim.job import Job
 from sim.programs import Programs
 from sim.resident import resident as always
-from sim.strategies.exchange import exchange, exchange_phase
+from sim.strategies.exchange import exchange, exchange_phase, nothing
 from sim.strategies.gathering import left_gathered
 from sim.strategies.messages import Longs, Steps, columns, messages, torch_order
 from sim.strategies.pipeline import Makers, Placement, Variant, lower, variants
@@ -28,13 +28,14 @@ from sim.template import OF_NORM, Stamp, Tables, Template, assemble, place
 from sim.template import exchange as exchange_template
 
 
-def training_step(job: Job, simulated: Iterable[Lane] | None = None) -> Graph:
+def training_step(job: Job, simulated: Iterable[Lane] | None = None, sends: bool = True) -> Graph:
     """The graph of one step.
 
     ``simulated`` are the lanes whose ranks get ops, all unless given; the others are taken to do
-    exactly the same at the same time (see :mod:`sim.fold`).
+    exactly the same at the same time (see :mod:`sim.fold`). Without ``sends`` stages exchange
+    nothing, which holds no memory.
     """
-    return Build(job, sorted(simulated) if simulated is not None else lanes(job)).graph()
+    return Build(job, sorted(simulated) if simulated is not None else lanes(job), sends).graph()
 
 
 @dataclass
@@ -43,6 +44,7 @@ class Build:
 
     job: Job
     lanes: Sequence[Lane]
+    sends: bool = True
     tables: Tables = field(default_factory=Tables)
 
     def __post_init__(self) -> None:
@@ -89,13 +91,16 @@ class Build:
         line = job.ranks[*lane]
         make = self._makers(q, lane)
         source = self.steps.source[self.steps.begins[q] : self.steps.begins[q + 1]]
-        remote = (source >= 0) & (self.steps.rank[source] != q)
+        remote = (source >= 0) & (self.steps.rank[source] != q) & self.sends
         kinds = variants(self.steps, q, np.where(remote, 0, -1))
 
         def outputs(step: int) -> Sequence[int]:
             return make.step(kinds[step]).outputs
 
-        moves = exchange(job.policy, self.steps, self.sent, self.torch, q, line.tolist(), outputs)
+        moves = nothing(len(kinds))
+        if self.sends:
+            peers = line.tolist()
+            moves = exchange(job.policy, self.steps, self.sent, self.torch, q, peers, outputs)
         out, before = list[Stamp](), list[int]()
         for step in range(job.steps):
             parts = (k * job.steps + step) * n + np.arange(n)

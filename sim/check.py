@@ -28,7 +28,7 @@ def check(recipe: Recipe, report: Report = lambda *_: None) -> dict[str, Any]:
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
     able(recipe, recipe.cluster.topology, cluster.gpu.peak)
     job = job_of(recipe, cluster)
-    found = untimed(build(job, next(candidates(job)), launch_seconds(recipe)))
+    found = untimed(build(job, next(candidates(job)), launch_seconds(recipe), sends=False))
     timeline = found or run(recipe, report=report).timeline
     ranks, capacity = memory(recipe, job, cluster, timeline), cluster.gpu.memory
     for entry in ranks:

@@ -148,9 +148,9 @@ def prepare(
     raise AssertionError("the last way folds nothing and needs no proof")
 
 
-def build(job: Job, lanes: Lanes, launch: float | None = None) -> Graph:
+def build(job: Job, lanes: Lanes, launch: float | None = None, sends: bool = True) -> Graph:
     """The graph of a step on these lanes; with ``launch``, its kernels are launched by a host."""
-    graph = training_step(job, lanes.simulated)
+    graph = training_step(job, lanes.simulated, sends)
     return graph if launch is None else launched(graph, launch, waited(graph))
 
 

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,6 +25,7 @@ from sim.runs import Result, job_of, run
 from sim.summary import memory
 from tests.test_combinations import DEGREES, KEYS, recipe_of, settled
 
+Traincast = Callable[..., tuple[int, str, str]]
 FEW, MANY = 40, int(os.environ.get("TRAINCAST_MEMORY", "70"))
 CLOSE = 1e-9
 FIGURES = ("peak_bytes", "by_category", "device_bytes", "reserved_bytes", "allocated_bytes")
@@ -109,6 +112,19 @@ def test_check_and_run_say_the_same_of_what_is_drawn(seed: int) -> None:
     must_agree(legal(seed, small=seed < FEW))
 
 
+RECIPE = """
+[model]
+layers = 2
+hidden = 256
+heads = 4
+vocab = 512
+sequence = 256
+[cluster]
+topology = "dgx_h100"
+gpus = 2
+[training]
+global_batch = 4
+"""
 RAN = {
     "7002": [3750963200.0],
     "7066": [520290304.0, 524382208.0],
@@ -130,3 +146,13 @@ def test_cases_that_once_differed(shared: Path, name: str) -> None:
     said, _ = must_agree(config.load(file))
     assert [entry["peak_bytes"] for entry in said["memory"]] == RAN[name]
     assert said["simulated"]
+
+
+def test_the_command_says_whether_it_simulated(tmp_path: Path, traincast: Traincast) -> None:
+    """Split gradients come and go beside kernels, whole ones do not."""
+    file = tmp_path / "recipe.toml"
+    file.write_text(RECIPE)
+    for zero, simulated in ((1, False), (2, True)):
+        way = ("check", file, "--set", f"parallelism.zero={zero}")
+        assert json.loads(traincast(*way, "--json")[1])["simulated"] == simulated
+        assert ("the step was simulated" in traincast(*way)[1]) == simulated

@@ -366,6 +366,7 @@ FOUND: list[dict[str, Any]] = [
     {"model": "moe_unused", "dp": 4, "ep": 4, "fp8": "delayed"},  # fewer than no bytes
     {"model": "moe", "tp": 2, "dp": 2, "ep": 4, "sp": True, "sharded": "zero 3"},  # one copy each
     {"model": "mtp", "schedule": "zb_h1", "pp": 2},  # two heads, whose weight gradients come later
+    {"schedule": "zb_v", "pp": 2, "cp": 2, "fp8": "delayed"},  # maxima of a stage alone
     {"model": "moe_idle", "dp": 2, "ep": 2},  # an expert without tokens has parameters all the same
 ]
 """Combinations that once failed, or that once were refused."""

@@ -8,9 +8,23 @@ from sim.runs import job_of
 from validation import tables
 
 RECIPES = sorted(tables.RECIPES.glob("*.toml"))
+LARGE = {
+    "dgxc_175b_h100_n512",
+    "dgxc_70b_h100_n64",
+    "dgxc_grok1_h100",
+    "gpt_1t_3072",
+    "korthikanti_530b_full",
+    "kwai_65b_offload",
+}
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=[path.stem for path in RECIPES])
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem in LARGE))
+        for path in RECIPES
+    ],
+)
 def test_every_recipe_is_a_job_that_fits(path):
     found = check(config.load(path))
     assert found["fits"], found["memory"]

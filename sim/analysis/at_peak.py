@@ -113,9 +113,13 @@ def _deferred(
     """
     graph = timeline.graph
     held = {(row.stage, row.microbatch) for row in live if row.category == KEPT}
-    launched = HOST in graph.streams and np.all(graph.stream[rows.op] == graph.streams.index(HOST))
-    own = np.array([s == HOST if launched else s.startswith("compute") for s in graph.streams])
-    mine = np.flatnonzero((graph.rank == rank) & own[graph.stream])
+    host = graph.streams.index(HOST) if HOST in graph.streams else -1
+    launched = np.all(graph.stream[rows.op] == host)
+    own = np.array(
+        [k == host if launched else s.startswith("compute") for k, s in enumerate(graph.streams)]
+    )
+    mine = np.flatnonzero(graph.rank == rank)
+    mine = mine[own[graph.stream[mine]]]
     out = set()
     for stage, microbatch in held:
         ops = mine[(graph.stage[mine] == stage) & (graph.microbatch[mine] == microbatch)]

@@ -52,6 +52,12 @@ def exchange(
     return _streams(policy, steps, sent, torch, rank, peers, outputs)
 
 
+def nothing(steps: int) -> Exchange:
+    """No p2p ops, of a rank with so many steps."""
+    none = np.empty(0, np.int64)
+    return Exchange(none, [], [], none, none, none, [], [], np.full(steps, -1))
+
+
 def exchange_phase(name: str) -> str:
     """The phase of a p2p op of that name; "" where it moves activations and gradients."""
     what = {word.partition("_")[2] for word in name.split()}
