@@ -37,9 +37,8 @@ class Machine:
     coefficient: Floats
     capacity: Floats  # of each link, B/s
     gpu_sms: int  # of one GPU
-    factor: Floats | None = (
-        None  # of each op of the graph: its seconds are as many times its work's
-    )
+    factor: Floats | None = None
+    """Of each op of the graph: its seconds are as many times its work's; 1 for members of parts."""
 
     @property
     def transfer(self) -> Floats:

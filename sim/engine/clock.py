@@ -10,7 +10,7 @@ from typing import Any
 
 import simpy
 
-NORMAL = 1  # priority; equal times go by op
+NORMAL = 1  # priority; equal times go by turn
 
 
 class Due:
@@ -28,7 +28,7 @@ class Due:
         self._ok = True
 
     def __lt__(self, other: Due) -> bool:
-        """Two ends of one op at one time: the dropped one does nothing, in either order."""
+        """Of one time and turn are only events of which all but one are dropped, or all alike."""
         return False
 
     def drop(self) -> None:
@@ -37,11 +37,12 @@ class Due:
 
 
 class Clock(simpy.Environment):
-    """An environment whose events can be scheduled at an absolute time, ordered by op index.
+    """An environment whose events can be scheduled at an absolute time.
 
-    When all events of an instant have been applied and something has set ``unsettled``, ``settle``
-    is called, before time goes on. It may schedule events at that same instant, after which it is
-    asked again.
+    Those of one instant are applied in turn (:class:`~sim.engine.uses.Uses`: by op, then by part),
+    in whatever order they were scheduled. When all events of an instant have been applied and
+    something has set ``unsettled``, ``settle`` is called, before time goes on. It may schedule
+    events at that same instant, after which it is asked again.
     """
 
     def __init__(self) -> None:
@@ -49,9 +50,9 @@ class Clock(simpy.Environment):
         self.unsettled = False
         self.settle: Callable[[], None] = lambda: None
 
-    def at(self, time: float, order: int, event: Due) -> Due:
-        """Schedule ``event`` at ``time``; events of equal times are applied by ``order``."""
-        heappush(self._queue, (time, NORMAL, order, event))  # type: ignore[misc]
+    def at(self, time: float, turn: int, event: Due) -> Due:
+        """Schedule ``event`` at ``time``; events of equal times are applied by ``turn``."""
+        heappush(self._queue, (time, NORMAL, turn, event))  # type: ignore[misc]
         return event
 
     def run_all(self) -> None:

@@ -18,7 +18,7 @@ class Communication:
         leads = segs.order[segs.first[:-1]]
         self._kernels, self._stats = kernels, run.stats
         self._env, self._bounds, self._complete = run.env, run.bounds, run.complete
-        self._first, self._order = run.first, run.order
+        self._first, self._turn = run.first, run.turn
         self._flows = Flows(machine)
         self._flow: dict[int, tuple[Flow, Due]] = {}
         # of each segment:
@@ -33,7 +33,7 @@ class Communication:
         self._member_segment = segs.of[facts.row_op[facts.member]].tolist()
         self._member_tail = graph.part_tail[facts.member].tolist()
         self._part_work = graph.part_work.tolist()
-        self._part_order = facts.part_order.tolist()
+        self._part_turn = facts.part_turn.tolist()  # when it moves; one more when it ends
         self._uses_hbm = bytearray(facts.uses_hbm.tobytes())
         # of each work:
         self._on_links = bytearray(facts.on_links.tobytes())
@@ -57,10 +57,10 @@ class Communication:
         work, env = self._part_work[part], self._env
         moves = env._now + self._latency[work]
         if self._on_links[work] or self._uses_hbm[part]:
-            env.at(moves, self._part_order[part], Due(self._move, part))
+            env.at(moves, self._part_turn[part], Due(self._move, part))
         if not self._on_links[work]:
             end = moves + self._transfer[work]
-            env.at(end, self._part_order[part], Due(self._end_part, part))
+            env.at(end, self._part_turn[part] + 1, Due(self._end_part, part))
 
     def _move(self, due: Due) -> None:
         part: int = due.what
@@ -92,7 +92,7 @@ class Communication:
         for k in range(self._member_start[part], self._member_start[part + 1]):
             s, tail = self._member_segment[k], self._member_tail[k]
             if tail:
-                self._env.at(now + tail, self._order[s], Due(self._end_member, s))
+                self._env.at(now + tail, self._turn[s], Due(self._end_member, s))
             else:
                 self._end_member_now(s)
 
@@ -119,7 +119,7 @@ class Communication:
         """The flow has a new speed, so a new end."""
         self._flow[flow.number][1].drop()
         due = Due(self._end_part, flow.number)
-        self._env.at(flow.end, self._part_order[flow.number], due)
+        self._env.at(flow.end, self._part_turn[flow.number] + 1, due)
         self._flow[flow.number] = (flow, due)
         if self._uses_hbm[flow.number]:
             work = self._part_work[flow.number]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from math import fsum
 from typing import Any
 
 from sim.engine.clock import Due
@@ -49,13 +50,13 @@ class Gpu:
         self._table = None
 
     def move(self, part: int, share: float) -> None:
-        """A part takes this share of memory bandwidth. Added in order of part: same bits always."""
+        """A part takes this share of memory bandwidth; their sum has no order."""
         moving = self._moving
         if share:
             moving[part] = share
         else:
             moving.pop(part, None)
-        self.hbm = sum([moving[p] for p in sorted(moving)]) if moving else 0.0
+        self.hbm = fsum(moving.values()) if moving else 0.0
         self._table = None
 
     def seconds(self) -> array[float]:

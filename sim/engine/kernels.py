@@ -21,7 +21,7 @@ class Kernels:
         self._env, self._bounds, self._complete = run.env, run.bounds, run.complete
         self._queue: list[Any] = run.env._queue
         self._end_callbacks = (self._end_chain,)
-        self._first, self._order, self._work = run.first, run.order, run.work
+        self._first, self._turn, self._work = run.first, run.turn, run.work
         self._alone, self._stats = run.alone, run.stats
         factor = run.machine.factor  # of each position, if kernels differ in more than their work
         self._factor = None if factor is None else factor[run.segs.order].tolist()
@@ -45,7 +45,7 @@ class Kernels:
             each = self._alone[a:b]
         ends = array("d", accumulate(each, initial=now))
         self._bounds[a + s : b + s + 1] = ends
-        heappush(self._queue, (ends[-1], NORMAL, self._order[s], chain))
+        heappush(self._queue, (ends[-1], NORMAL, self._turn[s], chain))
 
     def _seconds(self, table: array[float], a: int, b: int) -> Iterable[float]:
         """What the kernels at positions from ``a`` to ``b`` take when works take ``table``."""
@@ -93,7 +93,7 @@ class Kernels:
             bounds[slot : b + 1] = array("d", accumulate(behind, initial=bounds[slot]))
         if bounds[b] != last:
             self._stats.kernels_slowed += 1
-            heappush(self._queue, (bounds[b], NORMAL, self._order[s], chain))
+            heappush(self._queue, (bounds[b], NORMAL, self._turn[s], chain))
 
     def hold(self, s: int, sms: int) -> None:
         """The communication of segment ``s`` takes so many SMs of its GPU, or gives them back."""

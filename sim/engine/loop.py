@@ -4,7 +4,8 @@ SimPy keeps the clock and the queue; an op starts when it heads its stream and a
 ended. Rules that make a run exact and reproducible to the bit, whatever engine follows them:
 
 - every end is an absolute time, computed once and scheduled at that time;
-- the events of one instant are applied in op order, and only then are shared rates solved again;
+- the events of one instant are applied by op, then by part, whatever scheduled them first, and
+  only then are shared rates solved again;
 - the remaining work of an activity advances only when its own rate changes.
 
 Consecutive kernels that nothing else meets run as one segment (:mod:`~sim.engine.segments`); when
@@ -85,7 +86,7 @@ def _run(
     waiter_start, waiter = segs.waiter_start.tolist(), segs.waiter.tolist()
     waiter_lag = segs.waiter_lag.tolist() if segs.waiter_lag.any() else None
     lag = segs.lag.tolist() if segs.lag.any() else None
-    order = segs.order[segs.first[1:] - 1].tolist()  # op index of a segment's last op
+    turn = facts.op_turn[segs.order[segs.first[1:] - 1]].tolist()  # of a segment's last op
     work_of = array("i", graph.work[segs.order].astype(np.int32).tobytes())
     seconds = machine.alone[graph.work[segs.order]]
     if machine.factor is not None:
@@ -112,7 +113,7 @@ def _run(
             for k in range(a, b):
                 w = waiter[k]
                 if waiter_lag is not None and waiter_lag[k]:
-                    env.at(env._now + waiter_lag[k], order[w], Due(met, w))
+                    env.at(env._now + waiter_lag[k], turn[w], Due(met, w))
                 elif needs[w] == 1:
                     needs[w] = 0
                     start[w](w)
@@ -120,7 +121,7 @@ def _run(
                     needs[w] -= 1
         if not heads[s1]:
             if lag is not None and lag[s1]:
-                env.at(env._now + lag[s1], order[s1], Due(met, s1))
+                env.at(env._now + lag[s1], turn[s1], Due(met, s1))
             elif needs[s1] == 1:
                 needs[s1] = 0
                 start[s1](s1)
@@ -144,10 +145,10 @@ def _run(
             ends = array("d", accumulate(alone[a:b], initial=now))
             bounds[a + s : b + s + 1] = ends
             end = ends[-1]
-        heappush(queue, (end, 1, order[s], Due(finish, s)))
+        heappush(queue, (end, 1, turn[s], Due(finish, s)))
 
     run = Run(
-        env, graph, segs, machine, facts, stats, complete, bounds, first, order, work_of, alone
+        env, graph, segs, machine, facts, stats, complete, bounds, first, turn, work_of, alone
     )
     kernels = Kernels(run)
     communication = Communication(run, kernels)
@@ -164,7 +165,7 @@ def _run(
     start = [starters[code] for code in how.tolist()]
     for s in np.flatnonzero(segs.heads & ((segs.needs == 0) | (segs.lag > 0))).tolist():
         needs[s] += 1  # the beginning of time, and for the first of a stream the lag after it
-        env.at(segs.lag[s].item(), order[s], Due(met, s))
+        env.at(segs.lag[s].item(), turn[s], Due(met, s))
     with no_garbage():
         env.run_all()
     if progress is not None:

@@ -22,7 +22,7 @@ def meetings(run: Run) -> Callable[[int], None]:
     bounds, first, complete = run.bounds, run.first, run.complete
     rows = np.append(segs.part_row, 0)  # a segment without parts is never asked for its own
     part_of = graph.part[rows[segs.part_start[:-1]]].tolist() if len(graph.part) else []
-    missing, order = facts.members.tolist(), facts.part_order.tolist()
+    missing, turn = facts.members.tolist(), facts.part_turn.tolist()
     seconds = (machine.latency + machine.fixed + machine.transfer)[graph.part_work].tolist()
     begins = facts.member_start.tolist()
     members = segs.of[facts.row_op[facts.member]].tolist()
@@ -33,7 +33,7 @@ def meetings(run: Run) -> Callable[[int], None]:
         part = part_of[s]
         left = missing[part] = missing[part] - 1
         if not left:
-            heappush(queue, (now + seconds[part], NORMAL, order[part], Due(end, part)))
+            heappush(queue, (now + seconds[part], NORMAL, turn[part], Due(end, part)))
 
     def end(due: Due) -> None:
         part, now = due.what, env._now

@@ -36,6 +36,6 @@ class Run:
     complete: Callable[[int], None]  # a segment has ended
     bounds: array[float]  # of segment s: its start and its ends, from slot first[s] + s on
     first: list[int]
-    order: list[int]  # op index that orders a segment's events
+    turn: list[int]  # of each segment: which of the events of an instant is its own
     work: array[int]  # of each position
     alone: array[float]  # of each position: seconds when nothing else runs

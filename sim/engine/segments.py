@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.between import Flags, Longs
-from sim.engine.uses import Uses
+from sim.engine.uses import CHAIN, Uses
 from sim.graph import Graph, Ints, offsets, owners
 
 Floats = NDArray[np.float64]
@@ -58,6 +58,8 @@ def segments(graph: Graph, facts: Uses) -> Segments:
     cut[begins] = cut[later] = cut[earlier + 1] = True
     cut[:-1] |= parts[order]
     cut[1:] |= parts[order]
+    counts = (facts.how == CHAIN) & facts.several  # beside others, unlike a copy on their stream
+    cut[1:-1] |= np.diff(counts[order])
     if graph.lag.strides[0]:
         cut[:-1] |= graph.lag[order] != 0
     first = np.flatnonzero(cut).astype(np.int32)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +29,15 @@ class Uses:
     in_line: Flags  # of each op: a communication for which its rank's kernels stand still
     low: Longs  # of each op, see sim.engine.between
     high: Longs
-    on_links: Flags  # of each work: uses links that another stream may use at the same time
+    on_links: Flags  # of each work: uses links that another part may use at the same time
     uses_hbm: Flags  # of each part: takes memory bandwidth that kernels beside it feel
     members: Longs  # of each part: how many
     member_start: Ints  # of each part: into
     member: Longs  # memberships (rows of graph.part), sorted by part, then by op
     row_op: Longs  # of each membership: its op
-    part_order: Longs  # of each part: its first op
+    op_turn: Longs  # of each op and part: whose event comes first of those of one instant; that of
+    part_turn: Longs  # a part when its data moves, and one more when it ends
+    several: Flags  # of each op: its rank runs kernels on several streams
 
 
 def uses(graph: Graph, machine: Machine) -> Uses:
@@ -45,8 +48,9 @@ def uses(graph: Graph, machine: Machine) -> Uses:
     member = np.lexsort((row_op, graph.part))
     members = np.bincount(graph.part, minlength=n_parts)
     member_start = offsets(members)
-    part_order = np.zeros(n_parts, np.int64)
-    part_order[members > 0] = row_op[member[member_start[:-1][members > 0]]]
+    first = np.zeros(n_parts, np.int64)
+    first[members > 0] = row_op[member[member_start[:-1][members > 0]]]
+    op_turn, part_turn = _turns(n, first)
     sms = np.zeros(n, np.int32)
     np.maximum.at(sms, row_op, machine.sms[row_work])
     felt = (machine.arithmetic > 0) | (machine.memory > 0)  # kernels that sharing can slow
@@ -62,7 +66,8 @@ def uses(graph: Graph, machine: Machine) -> Uses:
     quiet[row_op[graph.part_tail != 0]] = False
     lone = quiet & _lone(graph, members, row_op)
     meeting = quiet & ~lone & _whole(graph, quiet, row_op)
-    kernel = _mixed(graph, beside, felt, is_kernel)
+    several = _several(graph, is_kernel)
+    kernel = _mixed(graph, beside, felt, is_kernel, several)
     how = np.where(kernel, CHAIN, np.where(np.diff(graph.part_start) > 0, COMMUNICATION, PLAIN))
     how[lone], how[meeting] = PLAIN, MEETING
     return Uses(
@@ -78,8 +83,22 @@ def uses(graph: Graph, machine: Machine) -> Uses:
         member_start=member_start,
         member=member,
         row_op=row_op,
-        part_order=part_order,
+        op_turn=op_turn,
+        part_turn=part_turn,
+        several=several[graph.rank],
     )
+
+
+def _turns(n: int, first: Longs) -> tuple[Longs, Longs]:
+    """Numbers that order all events of an instant: by op, behind it its parts; ``first`` has each
+    part's first op. What moves and ends at one instant moves first.
+    """
+    order = np.argsort(first, kind="stable")
+    ahead = np.searchsorted(first[order], first[order])  # parts of earlier ops
+    among = np.empty(len(first), np.int64)
+    among[order] = np.arange(len(first)) - ahead
+    step = 2 * int(among.max(initial=-1)) + 3
+    return np.arange(n) * step, first * step + 1 + 2 * among
 
 
 def _fixed_kernel(work: Work) -> bool:
@@ -104,26 +123,33 @@ def _whole(graph: Graph, quiet: Flags, row_op: Longs) -> Flags:
     return _any(len(graph), row_op, ~loud[graph.part])
 
 
-def _mixed(graph: Graph, beside: Flags, felt: Flags, is_kernel: Flags) -> Flags:
-    """Kernels on GPUs where communication may run beside kernels, or kernels beside others."""
-    size, streams = int(graph.rank.max()) + 1, len(graph.streams)
-    used = np.zeros((size, streams), np.bool_)
+def _several(graph: Graph, is_kernel: Flags) -> Flags:
+    """Per rank number: its kernels are on more streams than one."""
+    used = np.zeros((int(graph.rank.max()) + 1, len(graph.streams)), np.bool_)
     used[graph.rank[is_kernel], graph.stream[is_kernel]] = True
-    busy = used.sum(axis=1) > 1
+    several: Flags = used.sum(axis=1) > 1
+    return several
+
+
+def _mixed(graph: Graph, beside: Flags, felt: Flags, is_kernel: Flags, several: Flags) -> Flags:
+    """Kernels that sharing slows, or that slow others, of their rank; all of such a rank count.
+
+    They share where communication may run beside kernels, or kernels beside kernels.
+    """
+    busy = several.copy()
     busy[graph.rank[beside]] = True
-    feels = np.zeros((size, streams), np.bool_)  # streams on which some kernel can be slowed
-    mine = is_kernel & felt[graph.work]
-    feels[graph.rank[mine], graph.stream[mine]] = True
-    mixed: Flags = is_kernel & busy[graph.rank] & feels[graph.rank, graph.stream]
+    feels = np.zeros(len(busy), np.bool_)  # ranks on which some kernel can be slowed
+    feels[graph.rank[is_kernel & felt[graph.work]]] = True
+    mixed: Flags = is_kernel & (busy & feels)[graph.rank]
     return mixed
 
 
 def _on_links(graph: Graph, machine: Machine, row_op: Longs, apart: Between) -> Flags:
     """Works that may meet another on a link.
 
-    Two works never meet if every part of either has a member on one common stream, since a stream
-    runs one op at a time; nor if they have members on a common rank between different kernels of
-    it, see :mod:`sim.engine.between`.
+    Two parts of one op move at the same time. Of different ops, two works never meet if every part
+    of either has a member on one common stream, since a stream runs one op at a time; nor if they
+    have members on a common rank between different kernels of it, see :mod:`sim.engine.between`.
     """
     users: dict[int, list[int]] = defaultdict(list)
     for w in np.flatnonzero(np.diff(machine.link_start)).tolist():
@@ -131,7 +157,7 @@ def _on_links(graph: Graph, machine: Machine, row_op: Longs, apart: Between) -> 
             users[link].append(w)
     always = _always_on(graph, row_op)
     out = np.zeros(len(graph.works), np.bool_)
-    met: dict[tuple[int, int], bool] = {}
+    met = dict.fromkeys(_batched(graph), True)
     for works in {tuple(works) for works in users.values()}:
         for u, v in combinations_with_replacement(works, 2):
             if out[u] and out[v]:
@@ -157,3 +183,13 @@ def _always_on(graph: Graph, row_op: Longs) -> defaultdict[int, set[int]]:
         if n == parts[w]:
             out[w].add(stream_key)
     return out
+
+
+def _batched(graph: Graph) -> Iterator[tuple[int, int]]:
+    """Works (u <= v) of which some op has a part each."""
+    count = np.diff(graph.part_start)
+    for k in np.unique(count[count > 1]).tolist():
+        begin = graph.part_start[:-1][count == k]
+        works = graph.part_work[graph.part[begin[:, None] + np.arange(k)]]
+        for row in np.unique(np.sort(works, axis=1), axis=0).tolist():
+            yield from combinations(row, 2)

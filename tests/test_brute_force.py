@@ -1,0 +1,156 @@
+"""The engine gives the times of a naive simulator that shares no code with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+
+from sim.engine import simulate
+from sim.graph import Builder, Communication, Compute, Copy, Fixed, Graph, Host, Work
+from sim.hardware import Machine, Traffic, table
+from tests.brute_force import times
+
+KERNELS = [
+    *(Compute("gemm", 6.0, 1.5), Compute("gemm", 2.75, 0.5), Compute("norm", 0.0, 4.0)),
+    *(Compute("norm", 0.25, 1.25), Compute("gemm", 3.0, 3.0)),
+]
+FIXED = [Fixed(1.3), Fixed(3.1), Fixed(0.0)]
+OTHERS = [Copy(2.25, "h2d"), Copy(0.6, "d2h"), Host(1.7), Fixed(0.9, "copy")]
+LINKS = 4
+
+
+def drawn(seed: int) -> tuple[Graph, Machine]:
+    """Kernels, copies and communication of several parts on 4 ranks, and a machine for them."""
+    random = Random(seed)
+    b = Builder()
+    works = [_communication(random, k) for k in range(random.randint(1, 5))]
+    fixed_streams = random.random() < 0.4  # a second stream of kernels that nothing slows
+    turns = random.random() < 0.35
+    if turns:
+        _turns(random, b)
+    for _ in range(random.randint(2, 5) if turns else random.randint(3, 9)):
+        if random.random() < 0.5:
+            _kernels(random, b, fixed_streams)
+        else:
+            _exchange(random, b, works)
+    graph = b.graph()
+    return graph, _machine(random, graph)
+
+
+def _kernels(random: Random, b: Builder, fixed_streams: bool) -> None:
+    rank = random.randrange(4)
+    stream = random.choice(["compute", "compute", "compute", "side", "copies"])
+    choose = KERNELS + FIXED
+    if stream == "copies":
+        choose = OTHERS
+    elif stream == "side" and fixed_streams:
+        choose = FIXED
+    for _ in range(random.randint(1, 3)):
+        work = random.choice(OTHERS if random.random() < 0.2 else choose)
+        b.add("kernel", rank, stream, work, _waits(random, b), lag=_seldom(random))
+
+
+def _turns(random: Random, b: Builder) -> None:
+    """Two communications on streams of their own by turns, mostly with a kernel between them."""
+    ranks = random.sample(range(4), random.randint(1, 2))
+    works = [Communication("p2p", size, (0, 1), "pp") for size in (20.0, 21.0)]
+    after = [b.add("kernel", r, "compute", random.choice(KERNELS)) for r in ranks]
+    turns, behind = list[list[int]](), random.choice([1, 2])
+    for k in range(random.randint(2, 5)):
+        waits = [[op] if random.random() < 0.95 else [] for op in after]
+        mine = zip(ranks, waits, strict=True)
+        ops = [b.add("turn", r, f"turn{k % 2}", works[k % 2], needs) for r, needs in mine]
+        b.join(ops)
+        turns.append(ops)
+        needs = zip(ranks, turns[-min(behind, len(turns))], strict=True)
+        after = [b.add("kernel", r, "compute", random.choice(KERNELS), [op]) for r, op in needs]
+
+
+def _exchange(random: Random, b: Builder, works: list[Work]) -> None:
+    """Ops of several ranks that share parts: a collective, or a batch of messages and more."""
+    ranks = random.sample(range(4), random.randint(1, 4))
+    stream = random.choice(["pp", "tp", "compute"])
+    waits = _waits(random, b)
+    ops = [
+        b.add("comm", r, stream, random.choice(works), waits, lag=_seldom(random)) for r in ranks
+    ]
+    for op in ops:
+        for earlier in _waits(random, b, before=ops[0]):
+            b.wait(op, earlier, _seldom(random))
+    groups = [ops] if random.random() < 0.4 else []
+    pair = min(2, len(ops))
+    groups += [random.sample(ops, random.randint(1, pair)) for _ in range(random.randint(0, 3))]
+    for group in groups:
+        tails = [_seldom(random) for _ in group] if random.random() < 0.2 else ()
+        b.join(group, random.choice(works) if random.random() < 0.7 else None, tails)
+
+
+def _waits(random: Random, b: Builder, before: int | None = None) -> list[int]:
+    n = len(b._ops) if before is None else before
+    return [random.randrange(n) for _ in range(random.choice([0, 0, 1, 2]))] if n else []
+
+
+def _seldom(random: Random) -> float:
+    return random.choice([0.35, 1.15]) if random.random() < 0.08 else 0.0
+
+
+def _communication(random: Random, k: int) -> Work:
+    if random.random() < 0.1:
+        return Fixed(1.9, "communication", "tp")
+    return Communication("p2p", 10.0 + k, (0, 1), "pp")
+
+
+def _machine(random: Random, graph: Graph) -> Machine:
+    """Links of unlike speed; communication of any latency, size, SMs and memory traffic."""
+
+    def kernel(work: Work) -> tuple[float, float, float]:
+        match work:
+            case Compute(flops=flops, bytes=size):
+                return (flops, size, 0.05)
+            case Fixed(seconds=seconds):
+                return (0.0, 0.0, seconds)
+        return (0.0, 0.0, work.bytes)  # type: ignore[union-attr]
+
+    def traffic(_: Communication) -> Traffic:
+        links = sorted(random.sample(range(LINKS), random.choice([0, 1, 2, 2, 3])))
+        loads = [random.choice([1.0, 0.5, 0.8]) for _ in links]
+        return Traffic(
+            latency=random.choice([0.0, 0.15, 1.0]),
+            size=random.choice([0.0, 1.0, 2.6, 4.3]) if links else 0.0,
+            links=tuple(links),
+            coefficients=tuple(x / max(loads) for x in loads),
+            sms=random.choice([0, 0, 40, 120]),
+            hbm=random.choice([0.0, 0.3, 0.75]),
+        )
+
+    capacity = np.array([random.choice([1.0, 0.7, 2.0]) for _ in range(LINKS)])
+    machine = table(graph.works, kernel, traffic, capacity, gpu_sms=132)
+    if random.random() < 0.3:
+        factor = np.array([random.choice([1.0, 1.3, 0.8]) for _ in range(len(graph))])
+        factor[np.diff(graph.part_start) > 0] = 1.0
+        machine = replace(machine, factor=factor)
+    return machine
+
+
+def apart(graph: Graph, machine: Machine) -> float:
+    """How far the engine's times lie from those of brute force, relative to the whole."""
+    timeline = simulate(graph, machine)
+    start, end = (np.array(column) for column in times(graph, machine))
+    gaps = [np.abs(timeline.start - start).max(), np.abs(timeline.end - end).max()]
+    return float(max(gaps)) / max(float(end.max()), 1e-300)
+
+
+@pytest.mark.parametrize("some", range(10))
+def test_drawn_graphs(some: int) -> None:
+    """30 of 300 graphs: several parts per op, shared links, SMs and memory, lags, tails."""
+    for seed in range(30 * some, 30 * some + 30):
+        assert apart(*drawn(seed)) <= 1e-9, f"seed {seed}"
+
+
+@pytest.mark.slow
+def test_three_thousand_graphs() -> None:
+    for seed in range(1000, 4000):
+        assert apart(*drawn(seed)) <= 1e-9, f"seed {seed}"
