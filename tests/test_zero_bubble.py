@@ -107,6 +107,7 @@ def test_less_memory_takes_no_longer_than_the_authors_order(
         assert span <= 1.005
         limit = {"v_half": 2 * ((run["P"] + 2) // 2), "v_min": 2 * ((run["P"] + 4) // 3)}[name]
         assert max(peaks(plan, 0.0)) <= limit
+        assert max(peaks(plan, 0.5)) <= max(run["peak_activation_chunks_half_at_I"])
 
 
 def test_search_over_building_blocks_is_not_shorter(shared: Path) -> None:
