@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schedules._input_error import InputError
+from sim import units
 from traces import recorded, recorded_run
 from traces.recorded_run import RecordedRun
 from validation.runtime import costs as frozen
@@ -22,7 +23,9 @@ from validation.runtime.align import (
     recorded_ranks,
     start_errors,
 )
+from validation.runtime.calls import Compute
 from validation.runtime.costs import Costs, Size
+from validation.runtime.halves import completed
 from validation.runtime.load import load, model, plan, violations
 from validation.runtime.measure import fit
 from validation.runtime.predict import DRAWS, Prediction, predict
@@ -43,6 +46,7 @@ class Compared(NamedTuple):
     violations: Sequence[str]
     causes: Mapping[str, float]
     unstretched: float  # seconds predicted without the factor ``Costs.busier``
+    notes: Sequence[str] = ()  # what was assumed
 
     @property
     def measured(self) -> float:
@@ -61,6 +65,7 @@ class Outcome(NamedTuple):
     compared: Sequence[Compared]
     costs: Mapping[str, Costs]
     left_out: Sequence[str]
+    skipped: Sequence[str] = ()  # why others of a folder were not predicted
 
 
 def holds(path: Path) -> bool:
@@ -86,7 +91,8 @@ def validate(
     """Predict recorded runs, by frozen costs or by those that ``calibration`` shows.
 
     Without either, our recordings, each class by its own run of 1F1B. Raises InputError for what
-    is no recording, and for one to which the costs were fitted, unless it is one of a folder.
+    is no recording, for one that cannot be predicted, and for one to which the costs were fitted,
+    unless others can be predicted.
     """
     fitted = {name: frozen.load(frozen.FOLDER / f"{name}.toml") for name in frozen.names()}
     calibration = calibration or ([] if paths else sorted(OURS.glob("*one_f_one_b_class*")))
@@ -105,12 +111,19 @@ def validate(
                 )
     if not runs:
         raise InputError(f"costs were fitted to all recordings there are: {', '.join(left_out)}")
-    compared = []
+    compared, skipped = list[Compared](), list[str]()
     for number, run in enumerate(runs):
         if progress:
             progress(run.name, number, len(runs))
-        compared.append(_compare(run, fitted, draws, seed))
-    return Outcome(compared, fitted, left_out)
+        try:
+            compared.append(_compare(run, fitted, draws, seed))
+        except InputError as error:
+            if len(runs) == 1:
+                raise
+            skipped.append(str(error))
+    if not compared:
+        raise InputError(skipped[0])
+    return Outcome(compared, fitted, left_out, skipped)
 
 
 def calibrate(
@@ -155,11 +168,32 @@ def _compare(run: RecordedRun, fitted: Mapping[str, Costs], draws: int, seed: in
             "--calibrate a recording of such stages"
         )
     what = load(run)
-    predicted = predict(what, fitted[name], draws, seed)
+    costs, halved = completed(fitted[name])
+    used = {call.step.kind for calls in what.program for call in calls if isinstance(call, Compute)}
+    if lacking := sorted(used - costs.spreads.keys()) if costs.model else []:
+        raise InputError(
+            f"{run.path} runs {', '.join(lacking)}, of which the costs of {name} know nothing; "
+            "--calibrate a recording that has them"
+        )
+    predicted = predict(what, costs, draws, seed)
     rows = align(run, predicted)
-    causes = waterfall(run, plan(run), what, fitted[name], predicted)
-    unstretched = predict(what, replace(fitted[name], busier=1.0), draws, seed).seconds
-    return Compared(run, name, predicted, rows, violations(run), causes, unstretched)
+    causes = waterfall(run, plan(run), what, costs, predicted)
+    unstretched = predict(what, replace(costs, busier=1.0), draws, seed).seconds
+    notes = [halved] * bool(halved and used & {"B", "I", "W"} - fitted[name].spreads.keys())
+    notes += beyond(run.message_bytes(), costs)
+    return Compared(run, name, predicted, rows, violations(run), causes, unstretched, notes)
+
+
+def beyond(size: float, costs: Costs) -> list[str]:
+    """A sentence for messages that are larger than any whose cost is known."""
+    known = max([costs.bytes, *(row.bytes for row in costs.sizes)])
+    if size <= known:
+        return []
+    how = "carried on in a line" if len(costs.sizes) > 1 else "taken to cost as much"
+    return [
+        f"its messages of {units.size(size)} are larger than those of up to {units.size(known)} "
+        f"that were measured, and {how}: starts and step are uncertain"
+    ]
 
 
 def summary(outcome: Outcome) -> dict[str, Any]:
@@ -168,6 +202,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
     return {
         "classes": [_total(name, outcome) for name in kinds],
         "left_out": list(outcome.left_out),
+        "not_predicted": list(outcome.skipped),
         "runs": [_run(of) for of in outcome.compared],
     }
 
@@ -209,6 +244,7 @@ def _run(of: Compared) -> dict[str, Any]:
         "recorded_ranks": _rows(recorded_ranks(run)),
         "predicted_ranks": _rows(predicted_ranks(of.predicted)),
         "order_violations": list(of.violations),
+        "notes": list(of.notes),
         "waterfall_s": dict(of.causes),
     }
 

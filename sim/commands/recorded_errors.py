@@ -133,6 +133,8 @@ def _sentences(found: Figures) -> list[str]:
     out += [
         f"{run['id']}: {sentence}" for run in found["runs"] for sentence in run["order_violations"]
     ]
+    out += [f"{run['id']}: {sentence}" for run in found["runs"] for sentence in run["notes"]]
+    out += [f"not predicted: {sentence}" for sentence in found["not_predicted"]]
     if found["left_out"]:
         out.append(f"left out, since costs were fitted to them: {', '.join(found['left_out'])}")
     return out

@@ -50,7 +50,7 @@ def validate(
     if steps:
         skipped: list[str] = []
         found["parallel"] = parallel_errors.validate(steps, fitted, plot, draws, seed, skipped)
-        found["not_predicted"] = skipped
+        found["not_predicted"] = [*found.get("not_predicted", ()), *skipped]
     if out:
         output.write_text(out, markdown(found, command(paths, calibration, draws, seed, out)))
     return found

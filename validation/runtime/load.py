@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 import schedules
 from schedules import Plan, Step, flat
 from schedules._csv import plan_of
@@ -40,8 +42,19 @@ def plan(run: RecordedRun) -> Plan:
     )
 
 
+KNOWN = {
+    "world", "schedule", "plan", "runtime", "M", "v", "mode", "rt", "nice", "T", "overlap", "d",
+    "seq", "mb", "layers", "heads", "dtype", "seed", "warm", "steps", "keep",
+}  # fmt: skip
+"""Settings that are read here, or that change no step."""
+
+
 def load(run: RecordedRun) -> Load:
-    """What the processes of a run do."""
+    """What the processes of a run do. Raises InputError for a setting that is not known here."""
+    for key in sorted(run.settings.keys() - KNOWN):
+        near = difflib.get_close_matches(key, KNOWN, 1)
+        hint = f"; did you mean {near[0]}?" if near else ", and what it changes is not either"
+        raise InputError(f"{run.path}: the setting {key} is not known{hint}")
     return Load(_program(run), _stages(run), run.message_bytes(), _cores(run))
 
 
