@@ -11,8 +11,9 @@ from sim.engine import simulate
 from sim.graph import Builder, Fixed, Graph
 from sim.hardware import ideal
 from sim.timeline import Timeline
+from traces.host_path import host_path
 from traces.hosts import anchored, modelled, ops_of, recorded
-from traces.lags import exact
+from traces.lags import exact, late
 from traces.recording import Recording
 
 
@@ -83,17 +84,46 @@ def test_an_anchored_host_launches_when_it_did():
     assert ran["c"] == pytest.approx((65, 70))
 
 
-def test_delays_that_nothing_explains_become_typical():
-    """Kernels start 1, 1 and 9 s after their launches; 9 was chance, the median is 1."""
+def delayed(*delays: float) -> Recording:
+    """Kernels that start so long after their launches, of 2 s, one every 20 s."""
     rows = []
-    for n, delay in enumerate((1, 1, 9)):
+    for n, delay in enumerate(delays):
         at = 20 * n
         rows.append((f"launch {n}", 0, "host 1", "host", at, at + 2))
         rows.append((f"k{n}", 0, "stream 7", "gemm", at + 2 + delay, at + 5 + delay))
-    made = recording(rows, [(1, 0), (3, 2), (5, 4)])
-    assert times(recorded(made))["k2"] == pytest.approx((51, 54))
+    return recording(rows, [(2 * n + 1, 2 * n) for n in range(len(delays))])
+
+
+def test_delays_that_nothing_explains_become_typical_where_the_host_is_modelled():
+    """9 was chance, the median is 1; anchored, it keeps what it had."""
+    made = delayed(1, 1, 9)
     assert times(modelled(made))["k2"] == pytest.approx((43, 46))
-    assert times(anchored(made))["k2"] == pytest.approx((43, 46))
+    for variant in (recorded, anchored):
+        assert times(variant(made))["k2"] == pytest.approx((51, 54))
+
+
+def test_a_late_start_is_no_chance():
+    """More than ten times the median: it is kept, and called so; 100 us are too few to be."""
+    made = delayed(1, 1, 11)
+    assert times(modelled(made))["k2"] == pytest.approx((53, 56))
+    assert late(made.timeline).tolist() == [False] * 5 + [True]
+    seconds = {"host other": 40, "launch": 2, "late start": 11, "compute gemm": 3}
+    assert host_path(made).seconds == seconds
+    assert not late(delayed(1e-6, 1e-6, 99e-6).timeline).any()
+    assert late(delayed(1e-6, 1e-6, 102e-6).timeline).any()
+
+
+def test_what_is_usual_for_a_name_is_so_for_its_kernels():
+    """Each third kernel has another name and comes 5 s after its launch, all others 1 s."""
+    rows, waits = [], []
+    for n in range(12):
+        name, delay = ("copy", 5 + n % 2) if n % 3 == 2 else ("gemm", 1)
+        rows.append((f"launch {n}", 0, "host 1", "host", 20 * n, 20 * n + 2))
+        rows.append((name, 0, "stream 7", "gemm", 20 * n + 2 + delay, 20 * n + 9 + delay))
+        waits.append((2 * n + 1, 2 * n))
+    graph = modelled(recording(rows, waits))
+    assert graph.wait_lag[2::3] == pytest.approx([5.5] * 4)
+    assert graph.wait_lag[0::3] == pytest.approx([1.0] * 4)
 
 
 def test_a_need_met_early_keeps_no_more_than_its_slack():

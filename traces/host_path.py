@@ -19,6 +19,7 @@ from sim.analysis.critical_path import walk
 from sim.analysis.intervals import Intervals, covered_before
 from sim.analysis.path import causes
 from traces.kineto.names import SYNCHRONISES
+from traces.lags import late
 from traces.recording import Recording
 
 OPERATORS = "host operators"  # inside operators and calls of the driver
@@ -26,6 +27,7 @@ PYTHON = "host other"  # between operators: Python, of which the file says nothi
 LAUNCH = "launch"  # from a launching call's begin to the begin of what it launches
 SYNC = "sync"  # in calls that wait for the GPU, when there is nothing left to wait for
 GAP = "gap"  # between two ops of the GPU that follow on each other
+LATE = "late start"  # either, where it is much longer than of others alike
 
 
 class HostPath(NamedTuple):
@@ -68,7 +70,7 @@ def _pieces(recording: Recording) -> Iterator[tuple[str, float, float]]:
         return
     kinds, of_work = activities(graph), causes(graph)
     host = kinds.code == kinds.names.index(HOST)
-    last = _last(recording, host)
+    last, delayed = _last(recording, host), late(timeline)
     after = -1  # the op of the path behind this one
     for op, ends, before in walk(timeline, last):
         start, end = float(timeline.start[op]), float(timeline.end[ends])
@@ -76,7 +78,8 @@ def _pieces(recording: Recording) -> Iterator[tuple[str, float, float]]:
         launched = after >= 0 and not host[after]
         if not host[op]:
             yield of_work[graph.work[op]], start, end
-            yield (LAUNCH if before >= 0 and host[before] else GAP), ready, start
+            cause = LAUNCH if before >= 0 and host[before] else GAP
+            yield LATE if delayed[op] else cause, ready, start
         else:
             returned = before >= 0 and not host[before]
             if after < 0:

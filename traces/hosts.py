@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from sim.analysis.activity import HOST, activities
+from sim.analysis.activity import HOST
 from sim.analysis.relations import previous
 from sim.graph import Fixed, Floats, Graph, offsets, owners
 from sim.timeline import Timeline
-from traces.lags import last_need
+from traces.lags import Bools, is_host, last_need, late, launched
 from traces.recording import Recording
 
 Rows = NDArray[np.int64]
 T = TypeVar("T", bound=Hashable)
+ENOUGH = 3  # delays of one name on one stream of which a median says what is usual
 CLOCK = "clock"  # stream of the op, of no length, that recorded host times count from
 
 
@@ -34,19 +36,20 @@ def modelled(recording: Recording) -> Graph:
     """The host by its gaps, the GPU by what it waits for.
 
     Host ops follow the one before them after the recorded gap, or the GPU ops that they wait for.
-    Ops of the GPU start a typical delay after what they waited for last: the median of their rank
-    and sort of need (stream order, launch, another stream), and never later than recorded where
-    another need came last. Ops without a launch in the file keep their recorded delay.
+    Ops of the GPU start a typical delay after what they waited for last: the median of their rank,
+    sort of need (stream order, launch, another stream), stream and name, and never later than
+    recorded where another need came last. Late starts (:func:`~traces.lags.late`) keep their own
+    delay, and so do ops without a launch in the file.
     """
-    graph = recording.timeline.graph
-    return _typical(recording.timeline, _is_host(graph))
+    timeline = recording.timeline
+    return _delayed(timeline, is_host(timeline.graph), kept=False)
 
 
 def anchored(recording: Recording) -> Graph:
-    """As :func:`modelled`, but every host op begins when it did, if its thread is free then."""
+    """Every host op begins when it did, if its thread is free then, and every delay is its own."""
     timeline = recording.timeline
-    host = _is_host(timeline.graph)
-    graph = _typical(timeline, host)
+    host = is_host(timeline.graph)
+    graph = _delayed(timeline, host, kept=True)
     lag = np.where(host, 0.0, graph.lag)
     counts = np.diff(graph.wait_start)
     kept = ~np.repeat(host, counts)
@@ -60,46 +63,67 @@ def anchored(recording: Recording) -> Graph:
     return _from_clock(graph, host, timeline.start)
 
 
-def _is_host(graph: Graph) -> NDArray[np.bool_]:
-    kinds = activities(graph)
-    return np.asarray(kinds.code == kinds.names.index(HOST))
+def _delayed(timeline: Timeline, host: Bools, kept: bool) -> Graph:
+    """Replace the lags of GPU ops that the host launched by typical ones.
 
-
-def _typical(timeline: Timeline, host: NDArray[np.bool_]) -> Graph:
-    """Replace the lags of GPU ops that the host launched by typical ones."""
+    Late ones keep their own; if ``kept``, all do, of what they waited for last.
+    """
     graph, start, end = timeline.graph, timeline.start, timeline.end
     later = owners(graph.wait_start)
-    launched = np.zeros(len(graph), np.bool_)
-    launched[later[host[graph.wait_on]]] = True
-    some = launched & ~host
+    some = launched(graph, host)
     before = previous(graph)
     last, _ = last_need(timeline)
+    own = late(timeline)
 
     in_order = np.flatnonzero(some & (before >= 0))
-    slack = start[in_order] - end[before[in_order]]
     lag = graph.lag.copy()
     lag[some] = 0.0
-    lag[in_order] = _medians(graph.rank[in_order], slack, last[in_order] < 0)
+    lag[in_order] = _typical(
+        _alike(graph, in_order, np.zeros(len(in_order), np.bool_)),
+        start[in_order] - end[before[in_order]],
+        last[in_order] < 0,
+        own[in_order],
+        kept,
+    )
 
     rows = np.flatnonzero(some[later])
-    slack = start[later[rows]] - end[graph.wait_on[rows]]
-    sort = 2 * graph.rank[later[rows]] + host[graph.wait_on[rows]]
     wait_lag = graph.wait_lag.copy()
-    wait_lag[rows] = _medians(sort, slack, last[later[rows]] == rows)
+    wait_lag[rows] = _typical(
+        _alike(graph, later[rows], host[graph.wait_on[rows]]),
+        start[later[rows]] - end[graph.wait_on[rows]],
+        last[later[rows]] == rows,
+        own[later[rows]],
+        kept,
+    )
     return replace(graph, lag=lag, wait_lag=wait_lag)
 
 
-def _medians(sort: NDArray[np.integer], slack: Floats, decided: NDArray[np.bool_]) -> Floats:
-    """Per need its typical delay: the median, over its sort, of those that decided a start.
+class _Alike(NamedTuple):
+    """Per need a number for what it is one of."""
 
-    A need that did not decide the start was met early enough: its delay is at most its slack.
+    sort: Rows  # its rank, and whether on stream order, a launch or an op of another stream
+    close: Rows  # that, and its stream and name
+
+
+def _alike(graph: Graph, ops: Rows, on_host: Bools) -> _Alike:
+    columns = [*(of[ops] for of in (graph.rank, graph.stream, graph.name)), on_host]
+    table = np.stack(columns, axis=1).astype(np.int64).reshape(-1, 4)
+    numbers = (np.unique(of, axis=0, return_inverse=True)[1] for of in (table[:, ::3], table))
+    return _Alike(*(np.asarray(of.ravel()) for of in numbers))
+
+
+def _typical(alike: _Alike, slack: Floats, decided: Bools, own: Bools, kept: bool) -> Floats:
+    """Per need its delay: its own, or the median of those alike that decided a start.
+
+    Alike are close ones, if there are enough of them, and none that keep their own. A need that did
+    not decide the start was met early enough: its delay is at most its slack.
     """
-    out = np.zeros(len(slack))
-    for of in np.unique(sort):
-        mine = sort == of
-        deciding = slack[mine & decided]
-        out[mine] = np.median(deciding) if len(deciding) else 0.0
-    return np.clip(np.where(decided, out, np.minimum(out, slack)), 0.0, None)
+    deciding = pd.Series(slack).where(decided & ~own)
+    sort, close = (deciding.groupby(of) for of in alike)
+    few = close.transform("count") < ENOUGH
+    typical = close.transform("median").mask(few, sort.transform("median")).fillna(0.0).to_numpy()
+    out = np.where(decided, np.where(own | kept, slack, typical), np.minimum(typical, slack))
+    return np.clip(out, 0.0, None)
 
 
 def _from_clock(graph: Graph, host: NDArray[np.bool_], start: Floats) -> Graph:
@@ -149,4 +173,4 @@ def _with(table: tuple[T, ...], value: T) -> tuple[tuple[T, ...], int]:
 def ops_of(timeline: Timeline, rank: int) -> Rows:
     """The GPU ops of a rank, in the graph's order: the same ones in every replay of a recording."""
     graph = timeline.graph
-    return np.flatnonzero((graph.rank == rank) & ~_is_host(graph))
+    return np.flatnonzero((graph.rank == rank) & ~is_host(graph))

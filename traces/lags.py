@@ -1,4 +1,9 @@
-"""Lags of a recording: what passed, at each op's start, since the last of its needs was met."""
+"""Lags of a recording: what passed, at each op's start, since the last of its needs was met.
+
+An op of a GPU starts some microseconds after what it waited for. One that starts much later than
+others of its rank and sort of need waited for something that the recording does not tell: its
+delay is its own, and is called a late start.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.analysis.activity import HOST, activities
 from sim.analysis.relations import previous
-from sim.graph import Floats
+from sim.graph import Floats, Graph, owners
 from sim.timeline import Timeline
+
+TIMES, LATE = 10.0, 100e-6
+"""An op is late by more than so many medians, and by so many seconds more than the median."""
+
+Bools = NDArray[np.bool_]
 
 
 def exact(timeline: Timeline) -> Timeline:
@@ -48,3 +59,39 @@ def last_need(timeline: Timeline) -> tuple[NDArray[np.int64], Floats]:
         later = (latest >= since[rows]) | first
         last[rows[later]], since[rows[later]] = which[rows[later]], latest[later]
     return last, since
+
+
+def late(timeline: Timeline) -> Bools:
+    """Which ops of a GPU start much later than others of their rank and sort of need.
+
+    A need is the op before on the stream, the launch, or an op of another stream. Ops whose launch
+    is not in the recording are none: nobody knows how late that was.
+    """
+    graph, start = timeline.graph, timeline.start
+    last, since = last_need(timeline)
+    host = is_host(graph)
+    ops = np.flatnonzero(launched(graph, host) & ((last >= 0) | (previous(graph) >= 0)))
+    waited = last[ops] >= 0
+    on_host = np.zeros(len(ops), np.bool_)
+    on_host[waited] = host[graph.wait_on[last[ops[waited]]]]
+    sort = 3 * graph.rank[ops].astype(np.int64) + waited + on_host
+    out = np.zeros(len(graph), np.bool_)
+    for of in np.unique(sort):
+        mine = ops[sort == of]
+        delay = start[mine] - since[mine]
+        typical = float(np.median(delay))
+        out[mine] = delay > max(TIMES * typical, typical + LATE)
+    return out
+
+
+def is_host(graph: Graph) -> Bools:
+    """Which ops are the host's."""
+    kinds = activities(graph)
+    return np.asarray(kinds.code == kinds.names.index(HOST))
+
+
+def launched(graph: Graph, host: Bools) -> Bools:
+    """Which ops of a GPU wait for an op of the host, which launches them."""
+    out = np.zeros(len(graph), np.bool_)
+    out[owners(graph.wait_start)[host[graph.wait_on]]] = True
+    return out & ~host

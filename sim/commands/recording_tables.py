@@ -24,6 +24,7 @@ _HOST = {
     "sync": "host: coming back from waits",
     "launch": "launch, until the op starts",
     "gap": "gap between two ops",
+    "late start": "late start: nobody says why",
     "lag": "gap before an op",
 }
 

@@ -71,7 +71,8 @@ class Awaited:
         mine = [*self._possible(call, guess)]
         if call.end - max(call.start, self._end(mine)) <= RETURN:
             return tuple(mine)
-        return tuple(max((mine, self._latest(call, others)), key=self._end))
+        other = self._latest(call, others)
+        return tuple(other if self._end(other) > self._end(mine) else mine)
 
     def _as_told(self, call: Call, told: Sync) -> list[int] | None:
         if told.kind == "Stream Sync":
