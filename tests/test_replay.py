@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -237,3 +238,52 @@ def test_all_of_a_timeline_is_itself() -> None:
     whole = cut.keep(timeline, np.ones(len(timeline.graph), bool)).graph
     again = simulate(whole, ideal(whole, p2p=3.0))
     assert again.end.tolist() == timeline.end.tolist()
+
+
+def unexplained(kineto: Any, late: int) -> Path:
+    """Twelve kernels of 1,000 us; every other one starts ``late`` us after the one before it."""
+    rows, at = [], 100
+    for n in range(12):
+        at += late if n % 2 else 10
+        rows += kineto.launched("gemm" if n % 4 < 2 else "norm", 6 * n, at, 1000, n + 1)
+        at += 1000
+    return kineto.write(rows)
+
+
+@pytest.mark.parametrize(("late", "says"), [(60, False), (700, True)])
+def test_a_replay_that_misses_its_recording_by_over_2_percent_says_so(
+    kineto: Any, traincast: Command, late: int, says: bool
+) -> None:
+    """Modelled, delays of 60 us or of 700 become the median of those and 10; anchored they stay."""
+    path = unexplained(kineto, late)
+    arguments = ["replay", path, "--hosts", "modelled", "--json", "--what-if", "compute * 0.5"]
+    code, out, _ = traincast(*arguments)
+    result = json.loads(out)
+    said = [one for one in result["warnings"] if "misses the recording" in one]
+    assert (code, bool(said), result["what_if"][0]["misses_recording"]) == (0, says, says)
+    if says:
+        share = abs(result["replayed_step_s"] / result["step_s"] - 1)
+        assert share > 0.02
+        assert f"by {share:.1%} of a step" in said[0]
+        assert "gains of edits are off too" in said[0]
+        assert "% ?" in traincast(*arguments[:4], *arguments[5:])[1]
+    _, out, _ = traincast("replay", path, "--json")
+    assert not [one for one in json.loads(out)["warnings"] if "misses" in one]
+
+
+def test_a_replay_without_host_says_why_it_misses(kineto: Any, traincast: Command) -> None:
+    rows = [row for n in range(3) for row in kineto.launched("gemm", 50 * n, 50 * n + 9, 20, n + 1)]
+    _, out, _ = traincast("replay", kineto.write(rows), "--hosts", "none", "--json")
+    assert "as calls of the host take no time in it" in json.loads(out)["warnings"][-1]
+
+
+def test_late_starts_of_graphs_are_kept(shared: Path, traincast: Command) -> None:
+    """Six graphs whose first node comes 60 ms after the kernel before it."""
+    path = shared.parent / "cases/traces/3_graph_starts_late.json"
+    for hosts in ("anchored", "modelled"):
+        _, out, _ = traincast("replay", path, "--hosts", hosts, "--json")
+        result = json.loads(out)
+        assert result["replayed_step_s"] == pytest.approx(result["step_s"], rel=1e-3)
+        assert result["warnings"] == []
+    _, out, _ = traincast("analyze", path, "--json")
+    assert json.loads(out)["critical_path"]["by_cause_s"]["late start"] == pytest.approx(0.36)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 SHOWN = 16
 """Rows of a table that are shown; JSON has them all."""
+MISSED = 0.02
+"""Share of its steps by which a replay may miss the recording before it says so."""
 
 
 def figures(found: Replay) -> dict[str, Any]:
@@ -34,8 +36,28 @@ def figures(found: Replay) -> dict[str, Any]:
         "per_rank": [_rank(found, rank) for rank in found.ranks()],
         "end_error_p95_s": float(np.percentile(found.end_errors(), 95)),
         "counts": dict(recording.counts),
-        "warnings": list(recording.warnings),
+        "warnings": [*recording.warnings, *missed(found)],
     }
+
+
+def missed(found: Replay) -> list[str]:
+    """A sentence where the replay misses the recording by over 2 %, and what that means for edits.
+
+    The share is the mean over steps of how far each is off, too long or too short.
+    """
+    recorded, replayed = (of[np.isfinite(of) & (of > 0)] for of in found.steps())
+    if len(recorded) != len(replayed) or not len(recorded):
+        return []
+    share = float(np.abs(replayed / recorded - 1).mean())
+    if share <= MISSED:
+        return []
+    mean = float(replayed.mean() / recorded.mean() - 1)
+    why = "the recording does not tell all that its ops waited for"
+    why = "calls of the host take no time in it" if found.hosts == "none" else why
+    return [
+        f"the replay (hosts {found.hosts}) misses the recording by {share:.1%} of a step, "
+        f"{mean:+.1%} in the mean, as {why}; gains of edits are off too"
+    ]
 
 
 def _rank(found: Replay, rank: int) -> dict[str, Any]:
@@ -54,6 +76,7 @@ def edits(before: Replay, after: Mapping[str, Replay]) -> list[dict[str, Any]]:
                 "edit": text,
                 "step_s": _mean_step(found),
                 "gain_s": step - _mean_step(found),
+                "misses_recording": bool(missed(before)),
                 "per_rank": [
                     {"rank": rank, "replayed_span_s": was, "span_s": now}
                     for rank, (was, now) in ranks.items()
@@ -69,12 +92,17 @@ def _mean_step(of: Replay) -> float:
 
 
 def _show_edits(replayed: float, found: Sequence[dict[str, Any]]) -> None:
-    """A row per edit, then for each rank its span before and after each."""
+    """A row per edit, then for each rank its span before and after each.
+
+    A "?" stands behind what is edited in a replay that misses its recording.
+    """
     rows: list[tuple[str, ...]] = [("as replayed", units.seconds(replayed), "", "")]
     for one in found:
         after = one["step_s"]
         fast = f"{replayed / after:.4f}" if after else ""
-        rows.append((one["edit"], units.seconds(after), f"{after / replayed - 1:+.2%}", fast))
+        doubt = " ?" if one["misses_recording"] else ""
+        change = f"{after / replayed - 1:+.2%}{doubt}"
+        rows.append((one["edit"], units.seconds(after), change, fast))
     tables.show(rows, "what if", "step", "change", "times as fast")
     columns = [{row["rank"]: row["span_s"] for row in one["per_rank"]} for one in found]
     spans = [
