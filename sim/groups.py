@@ -84,9 +84,13 @@ def _shards(job: Job, axis: str, replica: int) -> slice:
 
 
 def _norm(job: Job, lane: Lane) -> tuple[int, ...]:
-    """The ranks over which a norm is summed: whose shares of the optimizer make up the model."""
+    """The ranks over which a norm is summed: whose shares of the optimizer make up the model.
+
+    Those are one of several instances (Megatron-LM's ``grad_stats_parallel_group``).
+    """
     cells = [(int(job.ranks[lane.tp, c, d, 0]), c, d) for c, d in np.ndindex(job.ranks.shape[1:3])]
-    if job.mesh.ep > 1 or (job.mesh.etp != job.mesh.tp and job.model.experts):
+    apart = job.mesh.ep > 1 or (job.mesh.etp != job.mesh.tp and job.model.experts)
+    if apart and job.data.instances == 1:
         return tuple(sorted(job.ranks.ravel().tolist()))
     replicas = sorted(cells)
     mine = replicas.index((int(job.ranks[*lane, 0]), lane.cp, lane.dp))

@@ -167,6 +167,8 @@ class ParallelismSection(Section):
     """tensor parallel inside experts"""
     zero: Annotated[int, Field(ge=0, le=3)] = 0
     """ZeRO stage: 1 splits the optimizer state over dp, 2 also gradients, 3 also parameters"""
+    optimizer_instances: Gpus = 1
+    """zero 1: so many runs of replicas, each of which splits all of the optimizer state"""
     fsdp: FsdpTable | None = None
     """fully sharded data parallel: { kind = "fsdp2", reshard_after_forward = true, ... }"""
     deepspeed: DeepSpeedTable | None = None

@@ -27,6 +27,7 @@ def data_parallel(recipe: Recipe) -> DataParallel:
         degree=(p.dp or 1) * p.cp,
         experts=mesh_of(recipe).edp if recipe.model.experts and p.tp * p.ep * p.etp > 1 else None,
         zero=p.zero,
+        instances=p.optimizer_instances,
         overlap_grad_reduce=p.overlap_grad_reduce,
         overlap_param_gather=p.overlap_param_gather,
         bucket=bucket,

@@ -117,6 +117,11 @@ PARALLELISM = {
         "overlap_grad_reduce": True,
         "overlap_param_gather": True,
     },
+    "--use-distributed-optimizer --num-distributed-optimizer-instances 4": {
+        "zero": 1,
+        "optimizer_instances": 4,
+    },
+    "--num-distributed-optimizer-instances 1": {"zero": 0, "optimizer_instances": None},
     "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads": {"zero": 2},
     "--use-custom-fsdp --data-parallel-sharding-strategy optim_grads_params": {"zero": 3},
     "--use-torch-fsdp2": {"fsdp": {"kind": "fsdp2", "reshard_after_forward": True}},

@@ -11,6 +11,8 @@ def check(recipe: Recipe) -> None:
     """Raise InputError for what ZeRO-2, ZeRO-3 and FSDP cannot do, or not together."""
     p = recipe.parallelism
     _options(recipe)
+    if p.optimizer_instances > 1:
+        _instances(recipe)
     if p.fsdp and p.zero:
         raise InputError(
             f"parallelism.zero = {p.zero} and parallelism.fsdp are both given; "
@@ -63,6 +65,27 @@ def _options(recipe: Recipe) -> None:
         raise InputError(
             "parallelism.overlap_param_gather = true needs zero = 1 or 2, whose gathers it overlaps"
         )
+
+
+def _instances(recipe: Recipe) -> None:
+    """Runs of replicas, each with a whole optimizer state of its own."""
+    p = recipe.parallelism
+    n, replicas = p.optimizer_instances, (p.dp or 1) * p.cp
+    what = f"parallelism.optimizer_instances = {n}"
+    if p.zero != 1:
+        raise InputError(f"{what} needs zero = 1, whose optimizer state each of them splits")
+    if replicas % n or replicas == n:
+        raise InputError(
+            f"{what} must divide dp x cp = {replicas} into runs of two or more, which split the "
+            "state; with one rank each zero = 0 would do"
+        )
+    if not recipe.model.experts or p.tp * p.ep * p.etp == 1:
+        return
+    holders = replicas * p.tp // (p.ep * p.etp)
+    if holders % n:
+        raise InputError(f"{what} must divide the {holders} ranks that hold the same experts")
+    if not p.order.endswith("dp-pp"):
+        raise InputError(f'{what} with experts needs parallelism.order to end with "dp-pp"')
 
 
 def _experts(p: ParallelismSection, fsdp: FsdpTable) -> None:

@@ -32,6 +32,7 @@ class DataParallel:
     degree: int
     experts: int | None = None
     zero: int = 0  # stage; 3 has a sharding too
+    instances: int = 1  # of ZeRO-1: the state is split inside each, and gradients summed across
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = False
     bucket: float = 40e6
@@ -68,7 +69,9 @@ class DataParallel:
     @property
     def optimizer_split(self) -> int:
         """How many ranks share the optimizer's state and the update."""
-        return self.sharding.group if self.sharding else self.degree if self.zero else 1
+        if self.sharding:
+            return self.sharding.group
+        return self.degree // self.instances if self.zero else 1
 
     @cached_property
     def of_experts(self) -> DataParallel:
@@ -94,6 +97,10 @@ class DataParallel:
     def gradients(self, parameters: int, experts: int) -> float:
         """Of how many it holds the gradients, once they are reduced."""
         return _over(parameters, experts, self.gradient_split, self.of_experts.gradient_split)
+
+    def inside(self, axis: str) -> str:
+        """Along which gradients are scattered and parameters gathered, of all along dp or edp."""
+        return axis if self.instances == 1 else {"dp": "shard", "edp": "edp_shard"}[axis]
 
     @property
     def gathers_updated(self) -> bool:
@@ -261,22 +268,32 @@ def copies_back(items: Sequence[Item], data: DataParallel) -> list[Kernel]:
 
 def reduction(
     bucket: Bucket, data: DataParallel, at: int, needs: tuple[int, ...] = ()
-) -> tuple[Kernel, Collective]:
+) -> tuple[Kernel | Collective, ...]:
     """What averages a bucket's gradients over the replicas, from position ``at`` of a program on.
 
     A kernel divides them by the number of replicas, then they are summed (Megatron-LM does so
-    unless the collective averages).
+    unless the collective averages). Instances of ZeRO-1 then sum their shards, behind it on the
+    same stream (``start_grad_sync`` of megatron/core/distributed/param_and_grad_buffer.py).
     """
-    kind = "reduce_scatter" if data.zero else "all_reduce"
+    kind, axis = ("reduce_scatter" if data.zero else "all_reduce"), bucket.axis
     size = float(bucket.parameters * BYTES[data.grad_dtype])
     scale = Kernel("grad_scale", Compute("elementwise", 0.0, 2 * size), "O", needs=needs)
-    return scale, Collective(f"grad_{kind}", bucket.axis, kind, size, "O", needs=(at,))
+    inside = Collective(f"grad_{kind}", data.inside(axis), kind, size, "O", needs=(at,))
+    if data.instances == 1:
+        return scale, inside
+    across = {"dp": "replicate", "edp": "edp_replicate"}[axis]
+    shard = size / (data if axis == "dp" else data.of_experts).optimizer_split
+    summed = Collective("grad_all_reduce", across, "all_reduce", shard, "O", needs=(at + 1,))
+    return scale, inside._replace(stream=axis), summed._replace(stream=axis)
 
 
 def gathers(parts: Sequence[Bucket], data: DataParallel) -> list[Collective]:
     """All-gathers of the updated parameters, one per bucket, in the order of the forward."""
     sizes = [(b.axis, data.gathered(b.parameters, b.linear)) for b in reversed(parts)]
-    return [Collective("param_all_gather", axis, "all_gather", size, "O") for axis, size in sizes]
+    return [
+        Collective("param_all_gather", data.inside(axis), "all_gather", size, "O", stream=axis)
+        for axis, size in sizes
+    ]
 
 
 def wait_for_parameters(forward: Program, parts: Sequence[Bucket]) -> Program:

@@ -41,10 +41,11 @@ def sent(program: Program, data: DataParallel, left: Sequence[Bucket] = ()) -> P
     Positions of ``left`` are those of the program, whose end is what comes last.
     """
     draft, share = Draft(program), data.host_share
+    split = {"dp": data.optimizer_split, "edp": data.of_experts.optimizer_split}
+    split |= {"replicate": 1, "edp_replicate": 1}  # what instances sum is a shard
     for i, item in enumerate(program):
-        if isinstance(item, Collective) and item.phase == "O" and item.axis in ("dp", "edp"):
-            owners = data if item.axis == "dp" else data.of_experts
-            copy = _copy("grad_to_host", share * item.bytes / owners.optimizer_split, TO_HOST)
+        if isinstance(item, Collective) and item.phase == "O" and item.axis in split:
+            copy = _copy("grad_to_host", share * item.bytes / split[item.axis], TO_HOST)
             draft.put(("grad_to_host", i), copy, (i,), after=i)
     for k, bucket in enumerate(left):
         size = share * bucket.parameters * BYTES[data.grad_dtype]

@@ -25,7 +25,8 @@ _FLAGS = """
 --recompute-num-layers --recompute-modules --accumulate-allreduce-grads-in-fp32
 --grad-reduce-in-bf16 --main-grads-dtype --cpu-offloading-num-layers --optimizer-cpu-offload
 --optimizer-offload-fraction --overlap-cpu-optimizer-d2h-h2d --optimizer
---use-precision-aware-optimizer --main-params-dtype --exp-avg-dtype --exp-avg-sq-dtype
+--num-distributed-optimizer-instances --use-precision-aware-optimizer --main-params-dtype
+--exp-avg-dtype --exp-avg-sq-dtype
 --no-gradient-accumulation-fusion
 """
 FLAGS = frozenset(_FLAGS.split())
@@ -123,7 +124,8 @@ def _data_parallel(flags: Flags) -> dict[str, Any]:
     if flags.on("--use-megatron-fsdp", "--use-custom-fsdp"):
         stage = flags.choice("--data-parallel-sharding-strategy", _ZERO, "0")
         return {"zero": int(max(stage, least))}
-    return {"zero": int(least)}
+    instances = flags.whole("--num-distributed-optimizer-instances") or 1
+    return {"zero": int(least), **({"optimizer_instances": instances} if instances > 1 else {})}
 
 
 def _overlap(flags: Flags) -> dict[str, Any]:
