@@ -98,7 +98,12 @@ def _traces(
     )
     (folder / "traces").mkdir()
     hta.write_rank_files(
-        timeline, folder / "traces", ranks=ranks, window=window, progress=progress("traces")
+        timeline,
+        folder / "traces",
+        ranks=ranks,
+        window=window,
+        progress=progress("traces"),
+        machine=result.machine,
     )
     return traced
 
