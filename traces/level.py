@@ -1,82 +1,170 @@
-"""A recorded graph without stragglers: nothing takes longer on one rank than on its peers."""
+"""A recorded graph without stragglers: nothing takes longer on one rank than on its peers.
+
+This is what ``analyze`` divides by and what ``remove stragglers`` makes of a recording; the one
+definition that ``run --stragglers`` (:mod:`sim.whatif.stragglers`) has too: kernels take what is
+usual among those that are truly alike (:mod:`sim.analysis.alike`), the lower median of ranks, and
+so do transfers once all their members are there, and the host's gaps. Waiting is no gap: what an
+op waited for is an edge, so waits shrink with what they wait for. Kernels that ran beside longer
+waits of communication, which holds SMs, get that back (:mod:`sim.analysis.beside`).
+
+The measure follows "Understanding Stragglers in Large Model Training Using What-if Analysis"
+(OSDI '25), whose own definition, means and medians over all ops of a kind, stays for the tables of
+that study: :func:`across_kinds`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from sim.analysis.activity import HOST
+from sim.analysis.activity import HOST as HOSTS
+from sim.analysis.activity import activities
+from sim.analysis.alike import alike, parts_alike, usual
+from sim.analysis.beside import Beside
 from sim.analysis.stragglers import equal
 from sim.graph import Fixed, Floats, Graph, owners
-from sim.longest import Seconds
+from sim.longest import Paths, Seconds
 from sim.timeline import Timeline, dimension, kind
 
 Longs = NDArray[np.int64]
-KEYS = ["name", "stage", "phase", "microbatch", "layer", "step", "stream"]
+
+KERNELS, TRANSFERS, HOST = "kernels", "transfers", "host"
+SORTS = (KERNELS, TRANSFERS, HOST)
+"""What is levelled: kernels and copies, transfers, and the time that passes on the host."""
+MOST = 16
+"""Rounds after which kernels and what runs beside them are taken to agree."""
+CLOSE = 1e-5
+"""Of the whole time, by which the last round changed it."""
 
 
-def across_ranks(graph: Graph) -> Graph:
-    """Kernels, host calls and lags with the mean of those alike on all ranks.
+class Peers:
+    """A recorded graph of fixed works, and what its ops would take if all ranks were alike."""
 
-    Alike are ops of the same name, place and stream (threads count by their order on a rank) that
-    come as often before. So the ranks get to collectives together; what these take stays.
-    """
-    group = _alike(graph)
-    seconds = np.array([of.seconds if isinstance(of, Fixed) else 0.0 for of in graph.works])
-    alone = np.diff(graph.part_start) == 0
-    level = _means(group, seconds[graph.work])
-    owner = owners(graph.wait_start)
-    nth = np.arange(len(owner)) - graph.wait_start[owner]
-    waits = nth + (int(nth.max(initial=0)) + 1) * group[owner]
-    return replace(
-        with_seconds(graph, np.where(alone, level, seconds[graph.work])),
-        lag=_means(group, graph.lag),
-        wait_lag=_means(waits, graph.wait_lag),
-    )
+    def __init__(
+        self, graph: Graph, recorded: Timeline, sms: Floats | None = None, apart: bool = False
+    ) -> None:
+        self.graph, self._apart = graph, apart
+        fixed = np.array([of.seconds if isinstance(of, Fixed) else 0.0 for of in graph.works])
+        self.seconds = Seconds(fixed[graph.work], fixed[graph.part_work][graph.part])
+        self.like = alike(graph)
+        self.parts = parts_alike(graph, self.like)
+        kinds = activities(graph)
+        self._member = np.diff(graph.part_start) > 0
+        self._host = kinds.code == kinds.names.index(HOSTS)
+        self._clock = clock(recorded)
+        self._beside = None
+        if sms is not None and sms.any() and not apart:
+            self._beside = Beside(recorded, self.seconds.op, sms, self.like)
+
+    @cached_property
+    def base(self) -> Timeline:
+        """The graph run as it is."""
+        return self._paths.run(self.seconds)
+
+    @cached_property
+    def _paths(self) -> Paths:
+        return Paths(self.graph, self._apart)
+
+    def without(self, sorts: Collection[str] = SORTS) -> tuple[Graph, Seconds, Timeline]:
+        """The graph with gaps levelled, seconds levelled of these sorts, and when it all runs."""
+        gaps = HOST in sorts and (self.graph.lag.any() or self.graph.wait_lag.any())
+        graph = self._with_gaps() if gaps else self.graph
+        op, member = self.seconds
+        if HOST in sorts:
+            op = np.where(self._host, self._of_ops(self.seconds.op, self._host), op)
+        if TRANSFERS in sorts:
+            member = self._transfers()[graph.part]
+        own = ~self._member & ~self._host
+        alone = self.seconds.op if self._beside is None else self._beside.alone
+        level = self._of_ops(alone, own) if KERNELS in sorts else alone
+        op = np.where(own, op + (level - alone), op)
+        paths = Paths(graph, self._apart) if gaps else self._paths
+        return (graph, *self._agreed(paths, op, member))
+
+    def _agreed(self, paths: Paths, op: Floats, member: Floats) -> tuple[Seconds, Timeline]:
+        """Seconds of kernels that fit to what runs beside them then, and when all runs."""
+        seconds = Seconds(op, member)
+        ran = paths.run(seconds)
+        if self._beside is None:
+            return seconds, ran
+        before = self._beside.lost(self.base)
+        for k in range(MOST):
+            now = op + (self._beside.lost(ran) - before)
+            now = now if k < MOST // 3 else (now + seconds.op) / 2
+            seconds, last = Seconds(np.maximum(now, 0.0), member), ran
+            ran = paths.run(seconds)
+            if np.abs(ran.end - last.end).max(initial=0.0) <= CLOSE * ran.end.max(initial=0.0):
+                break
+        return seconds, ran
+
+    def _of_ops(self, seconds: Floats, ops: NDArray[np.bool_]) -> Floats:
+        """Seconds of all ops, of these what is usual."""
+        rows, out = np.flatnonzero(ops), seconds.copy()
+        if len(rows):
+            graph, like = self.graph, self.like[rows]
+            out[rows] = usual(seconds[rows], like, self._kinds[rows], graph.rank[rows], self._clock)
+        return out
+
+    @cached_property
+    def _kinds(self) -> Longs:
+        """A number for ops of one name on ranks of one place."""
+        first = np.full(int(self.like.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(first, self.like, self.graph.rank)  # the least rank with an op alike
+        return first[self.like] * len(self.graph.names) + self.graph.name
+
+    def _transfers(self) -> Floats:
+        """Per part what is usual among parts that are alike."""
+        graph = self.graph
+        owner = owners(graph.part_start)
+        seconds, rank, name = (np.zeros(len(graph.part_work), np.float64) for _ in range(3))
+        seconds[graph.part] = self.seconds.member
+        rank[:] = np.inf
+        np.minimum.at(rank, graph.part, graph.rank[owner])
+        name[graph.part[::-1]] = graph.name[owner[::-1]]
+        if not len(seconds):
+            return seconds
+        return usual(seconds, self.parts, name.astype(np.int64), rank.astype(np.int64), self._clock)
+
+    def _with_gaps(self) -> Graph:
+        """The graph whose lags are what is usual."""
+        graph, owner = self.graph, owners(self.graph.wait_start)
+        lag, wait_lag = graph.lag, graph.wait_lag
+        if lag.any():
+            lag = usual(lag, self.like, self._kinds, graph.rank, self._clock)
+        if wait_lag.any():
+            nth = np.arange(len(owner)) - graph.wait_start[owner]
+            like = nth + (int(nth.max(initial=0)) + 1) * self.like[owner]
+            wait_lag = usual(wait_lag, like, self._kinds[owner], graph.rank[owner], self._clock)
+        return replace(graph, lag=lag, wait_lag=wait_lag)
+
+
+def clock(timeline: Timeline) -> float:
+    """Seconds of the clock's tick where it shows whole microseconds, else 0."""
+    seconds = (timeline.end - timeline.start) * 1e6
+    whole = np.abs(seconds - np.rint(seconds)) < 1e-3
+    return 1.001e-6 if whole.all() else 0.0
+
+
+def across_ranks(graph: Graph, recorded: Timeline, sms: Floats | None, apart: bool) -> Graph:
+    """The graph with everything levelled, seconds in its works."""
+    levelled, seconds, _ = Peers(graph, recorded, sms, apart).without()
+    return with_members(levelled, seconds, graph.part_tail)
 
 
 def across_kinds(graph: Graph, timeline: Timeline) -> Graph:
     """What the OSDI '25 study calls ideal: see :func:`sim.analysis.stragglers.equal`."""
-    return with_members(graph, equal(timeline))
+    seconds = equal(timeline)
+    least = np.full(len(graph.part_work), np.inf)
+    np.minimum.at(least, graph.part, seconds.member)
+    return with_members(graph, seconds, seconds.member - least[graph.part])
 
 
-def _means(group: Longs, values: Floats) -> Floats:
-    return np.asarray(pd.Series(values).groupby(group).transform("mean"), np.float64)
-
-
-def _alike(graph: Graph) -> Longs:
-    """A number for each set of ops that are alike."""
-    frame = pd.DataFrame({key: getattr(graph, key) for key in [*KEYS, "rank"]})
-    host = np.array([name.startswith((HOST, "thread")) for name in graph.streams])[graph.stream]
-    threads = frame[host].groupby(["rank", "stream"], sort=False).ngroup()
-    first = threads.groupby(frame["rank"][host]).transform("min")
-    frame["stream"] = frame["stream"].astype(np.int64)
-    frame.loc[host, "stream"] = (-1 - (threads - first)).astype(np.int64)
-    nth = frame.groupby([*KEYS, "rank"], sort=False).cumcount()
-    numbers = frame.assign(nth=nth).groupby([*KEYS, "nth"], sort=False).ngroup()
-    return np.asarray(numbers, np.int64)
-
-
-def with_seconds(graph: Graph, seconds: Floats) -> Graph:
-    """The graph whose ops take these seconds; what parts take stays."""
-    table: dict[Fixed, int] = {}
-    work = _rows(graph, graph.work.tolist(), seconds, table)
-    part = [graph.works[row] for row in graph.part_work.tolist()]
-    fixed = [of if isinstance(of, Fixed) else Fixed(0.0) for of in part]
-    part_work = [table.setdefault(of, len(table)) for of in fixed]
-    return replace(
-        graph,
-        works=tuple(table),
-        work=np.array(work, np.int32),
-        part_work=np.array(part_work, np.int32),
-    )
-
-
-def with_members(graph: Graph, seconds: Seconds) -> Graph:
-    """The graph with seconds of ops and of each membership, once all members are there."""
+def with_members(graph: Graph, seconds: Seconds, tail: Floats) -> Graph:
+    """The graph with seconds of ops and of parts, the least of their members', and these tails."""
     table: dict[Fixed, int] = {}
     least = np.full(len(graph.part_work), np.inf)
     np.minimum.at(least, graph.part, seconds.member)
@@ -87,7 +175,7 @@ def with_members(graph: Graph, seconds: Seconds) -> Graph:
         works=tuple(table),
         work=np.array(work, np.int32),
         part_work=np.array(part_work, np.int32),
-        part_tail=seconds.member - least[graph.part],
+        part_tail=tail,
     )
 
 

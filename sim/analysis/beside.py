@@ -1,0 +1,141 @@
+"""How much slower kernels run beside communication, read off a recording.
+
+A collective's kernel holds an SM for each of its blocks from its start, also while it waits for
+another rank, and takes memory bandwidth while data moves. A kernel that multiplies matrices loses
+the share of the SMs, one that is bound by memory loses bandwidth. So a kernel's seconds are those
+that it takes alone, plus a share ``held`` of the SM time held beside it, plus a share ``moved`` of
+the time in which data moved beside it. Both shares are fitted for each kernel's name, on how ranks
+and layers differ, around what is expected: 1 of the SMs for matrix products, 0 else.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import lsq_linear
+
+from sim.analysis.activity import COMPUTE, activities, by_rank
+from sim.analysis.relations import meetings
+from sim.graph import Floats, Graph
+from sim.timeline import Timeline, kind
+
+Longs = NDArray[np.int64]
+
+BOUND_BY_MEMORY = frozenset(
+    {"copy", "cross_entropy", "dropout", "elementwise", "embedding", "index", "norm", "optimizer"}
+) | {"reduction", "softmax"}
+"""Kinds of kernels that lose nothing with an SM less."""
+STRENGTH = 0.15
+"""How surely a share is as expected: as if a whole difference changed each kernel by so much."""
+MOST_MOVED = 0.5
+"""Of memory bandwidth that communication takes."""
+
+
+class Beside:
+    """The kernels of a recording, what each takes alone, and what it loses beside communication."""
+
+    def __init__(self, timeline: Timeline, seconds: Floats, sms: Floats, like: Longs) -> None:
+        graph = timeline.graph
+        kinds = activities(graph)
+        member = np.diff(graph.part_start) > 0
+        self._held = sms
+        self._communication = np.flatnonzero(member)
+        self.kernels = np.flatnonzero((kinds.code == kinds.names.index(COMPUTE)) & ~member)
+        around = self._around(timeline)
+        self._shares = _fit(graph, seconds, around, like, self.kernels)
+        self.alone = seconds - (around * self._shares).sum(axis=1)
+
+    def lost(self, timeline: Timeline) -> Floats:
+        """Per op the seconds that it loses beside the communication of a timeline of the graph."""
+        return np.asarray((self._around(timeline) * self._shares).sum(axis=1), np.float64)
+
+    def _around(self, timeline: Timeline) -> Floats:
+        """Per op: SM time held beside it (of all SMs), and time in which data moved beside it."""
+        graph, start, end = timeline.graph, timeline.start, timeline.end
+        moves = meetings(timeline)[1]
+        out = np.zeros((len(graph), 2))
+        there = np.zeros(len(graph), np.int8)
+        there[self.kernels], there[self._communication] = 1, 2
+        for _, ops in by_rank(graph):
+            k, of = ops[there[ops] == 1], ops[there[ops] == 2]
+            if len(k) and len(of):
+                spans = start[k], end[k]
+                out[k, 0] = _overlap(start[of], end[of], self._held[of], *spans)
+                out[k, 1] = _overlap(moves[of], end[of], np.ones(len(of)), *spans)
+        return np.maximum(out, 0.0)
+
+
+def _overlap(begin: Floats, end: Floats, weight: Floats, low: Floats, high: Floats) -> Floats:
+    """The weighted seconds of these stretches inside each of those from ``low`` to ``high``."""
+
+    def until(times: Floats, edges: Floats) -> Floats:
+        order = np.argsort(edges, kind="stable")
+        edges, held = edges[order], weight[order]
+        row = np.searchsorted(edges, times)
+        sums = np.append(0.0, np.cumsum(held))[row], np.append(0.0, np.cumsum(held * edges))[row]
+        return np.asarray(sums[0] * times - sums[1], np.float64)
+
+    return np.asarray(
+        until(high, begin) - until(high, end) - until(low, begin) + until(low, end), np.float64
+    )
+
+
+def _fit(graph: Graph, seconds: Floats, around: Floats, like: Longs, kernels: Longs) -> Floats:
+    """Both shares of each op, by its name."""
+    kinds = [kind(work).removesuffix("_backward") in BOUND_BY_MEMORY for work in graph.works]
+    light = np.array(kinds, bool)[graph.work]
+    by_name = np.zeros((len(graph.names), 2))
+    order = kernels[np.argsort(graph.name[kernels], kind="stable")]
+    bounds = np.flatnonzero(np.diff(graph.name[order], prepend=-1, append=-2))
+    for a, b in pairwise(bounds.tolist()):
+        ops = order[a:b]
+        expected = 0.0 if light[ops[0]] else 1.0
+        by_name[graph.name[ops[0]]] = _shares(
+            seconds[ops], around[ops], like[ops], graph.rank[ops], expected
+        )
+    out = np.zeros((len(graph), 2))
+    out[kernels] = by_name[graph.name[kernels]]
+    return out
+
+
+def _shares(
+    seconds: Floats, around: Floats, like: Longs, rank: NDArray[np.integer], expected: float
+) -> Floats:
+    """The shares of one name: least squares over how much ranks differ in ops that are alike.
+
+    The other unknowns are how much slower each rank is, of the mean seconds alone of its like.
+    """
+    row = np.unique(like, return_inverse=True)[1]
+    of_rank = np.unique(rank, return_inverse=True)[1]
+    size, ranks = np.bincount(row), int(of_rank.max()) + 1
+    shares = np.array([expected, 0.0])
+    if ranks < 2 or not around.any():
+        return shares
+
+    def apart(values: Floats) -> Floats:
+        return np.asarray(values - (np.bincount(row, values) / size)[row], np.float64)
+
+    n, whole = len(seconds), float(seconds.mean())
+    prior = np.zeros((ranks + 2, ranks + 2))
+    aim, high = np.zeros(ranks + 2), np.full(ranks + 2, np.inf)
+    aim[ranks], high[ranks:] = expected, (1.0, MOST_MOVED)
+    low = np.where(np.isinf(high), -np.inf, 0.0)
+    for _ in range(6):
+        alone = seconds - around @ shares
+        usual = (np.bincount(row, alone) / size)[row]
+        slow = np.zeros((n, ranks))
+        slow[np.arange(n), of_rank] = usual
+        matrix = np.stack([apart(column) for column in (*slow.T, *around.T)], axis=1)
+        weak = 1e-3 * np.abs(usual).mean() / ranks
+        np.fill_diagonal(
+            prior, np.sqrt(n) * np.append(np.full(ranks, weak), [STRENGTH * whole] * 2)
+        )
+        found = lsq_linear(
+            np.vstack([matrix, prior]), np.append(apart(seconds), prior @ aim), (low, high)
+        ).x[ranks:]
+        if np.abs(found - shares).max() < 1e-6:
+            break
+        shares = found
+    return np.asarray(shares, np.float64)
