@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from sim.analysis.intervals import Intervals
+from sim.graph import Floats
 from sim.timeline import Timeline
 
 
@@ -56,6 +57,8 @@ class Recording:
     """Seconds more that were added per second of each rank's clock."""
     clock_residual: float = 0.0
     """Seconds by which collectives still end apart after alignment (median)."""
+    sms: Floats | None = None
+    """Of each op the share of its GPU's SMs that its communication holds; 0 where unknown."""
 
 
 def no_report(what: str, done: int, total: int) -> None:

@@ -15,7 +15,7 @@ def settle(trace: RankTrace, facts: Event) -> None:
 
     A fact of the wrong type counts as not said, and a warning says so.
     """
-    for part in (_groups, _rank, _clock):
+    for part in (_groups, _rank, _device, _clock):
         try:
             part(trace, facts)
         except Wrong as error:
@@ -28,6 +28,11 @@ def _rank(trace: RankTrace, facts: Event) -> None:
     info = get(facts, "distributedInfo")
     trace.rank = max(get(info, "rank"), -1)
     trace.world_size = max(get(info, "world_size"), 0)
+
+
+def _device(trace: RankTrace, facts: Event) -> None:
+    devices = [of for of in get(facts, "deviceProperties") if isinstance(of, dict)]
+    trace.sms = max([get(of, "numSms") for of in devices], default=0)
 
 
 def _groups(trace: RankTrace, facts: Event) -> None:

@@ -23,6 +23,9 @@ from traces.lags import exact
 LANE = 1e-6
 """Seconds by which ops of a stream may overlap (clocks in whole us) before they are put apart."""
 
+MOST_HELD = 0.5
+"""Of a GPU's SMs that a kernel of communication can be taken to hold: more are not all at once."""
+
 Spans = tuple[Floats, Floats]  # start and end of each row, seconds
 
 
@@ -64,20 +67,33 @@ def aligned(of: Linked, zero: int, clock: Clock) -> Aligned:
     return Aligned(of, spans(of.trace.gpu), spans(of.host), zero, clock)
 
 
-def build(ranks: Sequence[Aligned], kept: Mapping[int, Kept], met: Sequence[Met]) -> Timeline:
+class Built(NamedTuple):
+    """The timeline, and of each op the share of the SMs that its communication holds, if known."""
+
+    timeline: Timeline
+    sms: Floats
+
+
+def build(ranks: Sequence[Aligned], kept: Mapping[int, Kept], met: Sequence[Met]) -> Built:
     """All kept rows as ops from second 0 on, with lags such that a simulation repeats them."""
     builder = Builder()
     start: list[float] = []
     end: list[float] = []
+    sms: dict[int, float] = {}
     index: dict[int, dict[int, int]] = {}
     for one in ranks:
         index[one.rank] = _rank(builder, one, kept[one.rank], start, end)
+        ops, held = one.of.trace.gpu, max(one.of.trace.sms, 1)
+        blocks = {i: ops[k].blocks for k, i in index[one.rank].items() if one.of.trace.sms}
+        sms |= {i: min(of / held, MOST_HELD) for i, of in blocks.items() if of}
     starts, ends = np.array(start, np.float64), np.array(end, np.float64)
     for group in met:
         _join(builder, group, index, starts, ends)
     zero = starts.min(initial=np.inf)
     timeline = Timeline(builder.graph(), starts - zero, ends - zero)
-    return exact(timeline) if len(starts) else timeline
+    held_of = np.zeros(len(starts))
+    held_of[[*sms]] = [*sms.values()]
+    return Built(exact(timeline) if len(starts) else timeline, held_of)
 
 
 def _rank(

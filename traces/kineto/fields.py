@@ -7,6 +7,7 @@ a number that no clock or counter has, is :class:`Wrong`; its event is left out 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -100,6 +101,15 @@ def ranks(of: Any) -> tuple[int, ...]:
     return found
 
 
+def blocks(of: Any) -> int:
+    """How many blocks a grid has; 0 where it is not said.
+
+    >>> blocks([24, 1, 1]), blocks(None)
+    (24, 0)
+    """
+    return math.prod(max(whole(size), 0) for size in listed(of)[:3]) if of else 0
+
+
 def inputs(of: Any) -> list[str]:
     """The texts of a list, or of the text of one; nothing where it is neither."""
     if isinstance(of, str):
@@ -140,11 +150,12 @@ _OF_ARGS: dict[str, Callable[[Any], Any]] = {
     "cuda_sync_kind": text, "wait_on_stream": whole, "wait_on_cuda_event_record_corr_id": whole,
     "Collective name": text, "Process Group Name": text, "Process Group Description": text,
     "Process Group Ranks": ranks, "Group size": whole, "Seq": whole, "Src Rank": whole,
-    "Dst Rank": whole, "In msg nelems": whole, "Concrete Inputs": inputs,
+    "Dst Rank": whole, "In msg nelems": whole, "Concrete Inputs": inputs, "grid": blocks,
 }  # fmt: skip
 _OF_FILES: dict[str, Callable[[Any], Any]] = {
     "baseTimeNanoseconds": whole, "distributedInfo": table, "rank": whole, "world_size": whole,
-    "pg_config": listed, "pg_name": text, "ranks": ranks,
+    "pg_config": listed, "pg_name": text, "ranks": ranks, "deviceProperties": listed,
+    "numSms": whole,
 }  # fmt: skip
 FIELDS = {**_OF_EVENTS, **_OF_ARGS, **_OF_FILES}
 """What each field is, by its name: in an event, in its args, beside the events."""
@@ -155,6 +166,7 @@ WANTED = {
     table: "a table",
     ranks: f"a list of ranks below {MOST_RANKS:,}",
     inputs: "a list of texts",
+    blocks: "a list of whole numbers",
     listed: "a list",
 }
 """What would do, in words."""

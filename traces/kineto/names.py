@@ -52,6 +52,8 @@ KINDS: tuple[tuple[str, str], ...] = (
 )
 """Kind of kernel and what its name holds; the first that fits, else "compute"."""
 _KINDS = [(kind, re.compile(pattern)) for kind, pattern in KINDS]
+KNOWN = frozenset(kind for kind, _ in KINDS) | {"attention_backward"}
+"""Kinds that a file may give its kernels itself, as ours do."""
 
 SKIPPED = re.compile(
     r"Query|Get|IsCapturing|Occupancy|Attribute|PeekAt|ElapsedTime|Destroy|Create|PointerSet"

@@ -80,15 +80,18 @@ def _take(trace: RankTrace, event: Event) -> None:
 
 
 def _gpu_op(event: Event, what: str, name: str, start: int, end: int, args: Event) -> GpuOp:
+    kind = names.kind_of(name, what)
+    said = args.get("kind")
     return GpuOp(
         name,
-        names.kind_of(name, what),
+        said if said in names.KNOWN and kind != "communication" else kind,
         start,
         end,
         get(args, "device") if "device" in args else get(event, "pid"),
         get(args, "stream") if "stream" in args else get(event, "tid"),
         get(args, "correlation"),
         message(args) if "Collective name" in args else None,
+        get(args, "grid") if kind == "communication" else 0,
     )
 
 

@@ -60,7 +60,7 @@ def read(
     placed = [aligned(one, zero, clocks[one.trace.rank]) for one in ranks]
     first = _first(placed)
     kept = {one.rank: _kept(one, selection, first, numbers) for one in placed}
-    timeline = build(placed, kept, met)
+    timeline, sms = build(placed, kept, met)
     if not len(timeline.graph):
         if selection.window:
             raise InputError("no op lies in the window; an earlier or longer one would do")
@@ -93,6 +93,7 @@ def read(
         clock_offsets={rank: clock.offset for rank, clock in clocks.items()},
         clock_drifts={rank: clock.drift for rank, clock in clocks.items()},
         clock_residual=left,
+        sms=sms,
     )
 
 

@@ -31,6 +31,7 @@ class GpuOp(NamedTuple):
     stream: int
     correlation: int  # of the call that launched it; -1: unknown
     message: Message | None
+    blocks: int = 0  # of a communication kernel, each on an SM; 0: unknown
 
 
 class Call(NamedTuple):
@@ -135,6 +136,7 @@ class RankTrace:
     path: Path
     rank: int = -1  # -1: neither the file nor its name says it
     world_size: int = 0
+    sms: int = 0  # of a GPU; 0: unknown
     gpu: list[GpuOp] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     syncs: list[Sync] = field(default_factory=list)
