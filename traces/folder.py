@@ -19,6 +19,7 @@ from sim.files import replaceable, staging, writable, write_text
 from sim.runs import Result
 from traces import hta, perfetto
 from traces.chrome import Written
+from traces.priced import Priced
 
 Report = Callable[[str, int, int], object]
 """Called with what is being written, and how much of it is done of how much."""
@@ -93,8 +94,14 @@ def _traces(
         return lambda done, of: report(what, done, of)
 
     path, timeline = folder / "timeline.json.gz", result.timeline
+    healthy = (result.cluster.healthy or result.cluster).capacity
     traced = perfetto.write(
-        timeline, path, ranks=ranks, window=window, progress=progress(path.name)
+        timeline,
+        path,
+        ranks=ranks,
+        window=window,
+        progress=progress(path.name),
+        of=Priced(result.machine, healthy),
     )
     (folder / "traces").mkdir()
     hta.write_rank_files(

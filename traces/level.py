@@ -14,11 +14,14 @@ that study: :func:`across_kinds`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from sim.analysis.activity import HOST as HOSTS
@@ -37,8 +40,17 @@ SORTS = (KERNELS, TRANSFERS, HOST)
 """What is levelled: kernels and copies, transfers, and the time that passes on the host."""
 MOST = 16
 """Rounds after which kernels and what runs beside them are taken to agree."""
+LITTLE = 0.01
+"""Of the whole time, below which transfers are too few to speak of."""
 CLOSE = 1e-5
 """Of the whole time, by which the last round changed it."""
+
+
+class Compared(NamedTuple):
+    """How far ops of a recording have others that are alike."""
+
+    kernels: float  # share of their time
+    transfers: tuple[str, ...]  # dimensions of which some transfers, no few, have none
 
 
 class Peers:
@@ -54,6 +66,7 @@ class Peers:
         self.parts = parts_alike(graph, self.like)
         kinds = activities(graph)
         self._member = np.diff(graph.part_start) > 0
+        self._rank = graph.rank.astype(np.int64)
         self._host = kinds.code == kinds.names.index(HOSTS)
         self._clock = clock(recorded)
         self._beside = None
@@ -68,6 +81,24 @@ class Peers:
     @cached_property
     def _paths(self) -> Paths:
         return Paths(self.graph, self._apart)
+
+    def compared(self) -> Compared:
+        """What has a like on another rank."""
+        own = np.flatnonzero(~self._member & ~self._host)
+        seconds, like = self.seconds.op[own], self.like[own]
+        size = np.bincount(like)
+        whole = math.fsum(seconds.tolist())
+        share = math.fsum(seconds[size[like] > 1].tolist()) / whole if whole else 1.0
+        graph = self.graph
+        size = np.bincount(self.parts[self.parts >= 0])
+        several = np.bincount(graph.part, minlength=len(graph.part_work)) > 1
+        lone = several & (self.parts >= 0) & (size[self.parts] == 1)
+        took = np.zeros(len(graph.part_work))
+        took[graph.part] = self.seconds.member
+        names = np.array([dimension(of) or "communication" for of in graph.works], object)
+        by_name = pd.Series(took[lone]).groupby(names[graph.part_work[lone]]).sum()
+        much = by_name[by_name > LITTLE * self.base.seconds]
+        return Compared(share, tuple(sorted(much.index)))
 
     def without(self, sorts: Collection[str] = SORTS) -> tuple[Graph, Seconds, Timeline]:
         """The graph with gaps levelled, seconds levelled of these sorts, and when it all runs."""
@@ -105,8 +136,8 @@ class Peers:
         """Seconds of all ops, of these what is usual."""
         rows, out = np.flatnonzero(ops), seconds.copy()
         if len(rows):
-            graph, like = self.graph, self.like[rows]
-            out[rows] = usual(seconds[rows], like, self._kinds[rows], graph.rank[rows], self._clock)
+            like = self.like[rows]
+            out[rows] = usual(seconds[rows], like, self._kinds[rows], self._rank[rows], self._clock)
         return out
 
     @cached_property
@@ -114,7 +145,7 @@ class Peers:
         """A number for ops of one name on ranks of one place."""
         first = np.full(int(self.like.max(initial=-1)) + 1, np.iinfo(np.int64).max)
         np.minimum.at(first, self.like, self.graph.rank)  # the least rank with an op alike
-        return first[self.like] * len(self.graph.names) + self.graph.name
+        return np.asarray(first[self.like] * len(self.graph.names) + self.graph.name, np.int64)
 
     def _transfers(self) -> Floats:
         """Per part what is usual among parts that are alike."""
@@ -134,11 +165,11 @@ class Peers:
         graph, owner = self.graph, owners(self.graph.wait_start)
         lag, wait_lag = graph.lag, graph.wait_lag
         if lag.any():
-            lag = usual(lag, self.like, self._kinds, graph.rank, self._clock)
+            lag = usual(lag, self.like, self._kinds, self._rank, self._clock)
         if wait_lag.any():
             nth = np.arange(len(owner)) - graph.wait_start[owner]
             like = nth + (int(nth.max(initial=0)) + 1) * self.like[owner]
-            wait_lag = usual(wait_lag, like, self._kinds[owner], graph.rank[owner], self._clock)
+            wait_lag = usual(wait_lag, like, self._kinds[owner], self._rank[owner], self._clock)
         return replace(graph, lag=lag, wait_lag=wait_lag)
 
 
@@ -150,8 +181,14 @@ def clock(timeline: Timeline) -> float:
 
 
 def across_ranks(graph: Graph, recorded: Timeline, sms: Floats | None, apart: bool) -> Graph:
-    """The graph with everything levelled, seconds in its works."""
-    levelled, seconds, _ = Peers(graph, recorded, sms, apart).without()
+    """The graph with everything levelled, seconds in its works.
+
+    It may have ops of its own, which are no time, before the recorded ones.
+    """
+    more = np.zeros(len(graph) - len(recorded.graph))
+    start, end = (np.append(more, of) for of in (recorded.start, recorded.end))
+    sms = None if sms is None else np.append(more, sms)
+    levelled, seconds, _ = Peers(graph, Timeline(graph, start, end), sms, apart).without()
     return with_members(levelled, seconds, graph.part_tail)
 
 

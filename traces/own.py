@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from schedules._input_error import InputError
-from sim.graph import Fixed, Graph
+from sim.graph import Fixed, Floats, Graph, owners
+from sim.hardware import Machine
 from sim.longest import taken
 from sim.timeline import dimension, kind
 from traces import cut, perfetto_read
@@ -29,13 +30,24 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
     if len(paths) != 1:
         raise InputError(f"one timeline of traincast is read at a time, and not {len(paths)}")
     report("reading", 0, 0)
-    timeline = perfetto_read.read(paths[0])
+    timeline, priced = perfetto_read.read_priced(paths[0])
+    whole = len(timeline.graph)
     if not len(timeline.graph):
         raise InputError(f"{paths[0]} holds no ops")
     if selection.step is not None:
         timeline = cut.of_step(timeline, selection.step, paths[0])
     timeline = cut.select(timeline, selection)
-    return Recording(timeline, "traincast", tuple(paths), cut.counts(timeline.graph))
+    priced = priced if len(timeline.graph) == whole else None
+    counts = cut.counts(timeline.graph)
+    sms = None if priced is None else held(timeline.graph, priced.machine)
+    return Recording(timeline, "traincast", tuple(paths), counts, priced=priced, sms=sms)
+
+
+def held(graph: Graph, machine: Machine) -> Floats:
+    """Of each op the share of its GPU's SMs that its communication holds."""
+    sms = np.zeros(len(graph))
+    np.maximum.at(sms, owners(graph.part_start), machine.sms[graph.part_work[graph.part]])
+    return np.asarray(sms / machine.gpu_sms, np.float64)
 
 
 def as_recorded(recording: Recording) -> Graph:

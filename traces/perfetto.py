@@ -19,7 +19,7 @@ import numpy as np
 from sim.analysis.relations import binding, meetings
 from sim.graph import PHASES, Communication, Floats, Graph, Work
 from sim.timeline import Timeline, dimension, kind
-from traces import perfetto_path
+from traces import perfetto_path, priced
 from traces.chrome import (
     Event,
     Progress,
@@ -32,6 +32,7 @@ from traces.chrome import (
     write_events,
 )
 from traces.perfetto_read import read
+from traces.priced import Priced
 
 __all__ = ["read", "write"]
 
@@ -46,15 +47,21 @@ def write(
     ranks: Sequence[int] | None = None,
     window: tuple[float, float] | None = None,
     progress: Progress | None = None,
+    of: Priced | None = None,
 ) -> Written:
     """Write a gzipped trace; returns what went into it.
+
+    ``of`` is the machine that it was simulated on; with it a file of the whole timeline can be
+    simulated again.
 
     ``ranks`` and ``window`` (seconds) select; above 300,000 ops the first, middle and last pipeline
     stage are written unless ``ranks`` says otherwise. Raises ValueError for a rank that was not
     simulated.
     """
     ops, written = select(timeline, ranks, window)
-    head = {"displayTimeUnit": "ms", "traincast": _tables(timeline.graph, ops)}
+    head: Event = {"displayTimeUnit": "ms", "traincast": _tables(timeline.graph, ops)}
+    if of is not None and written.complete:
+        head["traincast"] |= priced.table(timeline.graph, of)
     write_events(Path(path), head, _events(timeline, ops, progress))
     return written
 

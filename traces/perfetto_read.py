@@ -26,7 +26,7 @@ from sim.graph import (
     Work,
 )
 from sim.timeline import Timeline
-from traces import packed
+from traces import packed, priced
 from traces.checked import (
     COUNT,
     NUMBER,
@@ -42,6 +42,7 @@ from traces.checked import (
     row_of,
 )
 from traces.chrome import Event
+from traces.priced import Priced
 
 WORKS: dict[str, type[Compute | Communication | Copy | Host | Fixed]] = {
     of.__name__: of for of in (Compute, Communication, Copy, Host, Fixed)
@@ -73,6 +74,11 @@ _FIELDS = {
 
 def read(path: Path | str) -> Timeline:
     """Read a file of :func:`traces.perfetto.write`. Raises InputError for any other file."""
+    return read_priced(path)[0]
+
+
+def read_priced(path: Path | str) -> tuple[Timeline, Priced | None]:
+    """The same, with the machine that it was simulated on, if the file has it."""
     try:
         content = orjson.loads(packed.content(Path(path)))
         tables, events = content["traincast"], content["traceEvents"]
@@ -80,13 +86,15 @@ def read(path: Path | str) -> Timeline:
         raise InputError(f"{path} is not a timeline.json.gz that traincast wrote") from error
     try:
         timeline = _timeline(tables, events)
+        works = [work_of(of) for of in tables["works"]]
+        machine = priced.read(tables, works, timeline.graph)
     except (InputError, LookupError) as error:
         raise InputError(
             f"{path} has been changed since traincast wrote it: {_words(error)}"
         ) from error
     if (timeline.end < timeline.start).any():
         raise InputError(f"{path} has an op whose end_s is before its start_s")
-    return timeline
+    return timeline, machine
 
 
 def _words(error: InputError | LookupError) -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 from sim.analysis.intervals import Intervals
 from sim.graph import Floats
 from sim.timeline import Timeline
+from traces.priced import Priced
 
 
 class Selection(NamedTuple):
@@ -57,6 +58,8 @@ class Recording:
     """Seconds more that were added per second of each rank's clock."""
     clock_residual: float = 0.0
     """Seconds by which collectives still end apart after alignment (median)."""
+    priced: Priced | None = None
+    """The machine of a timeline that was simulated, if its file has it and was read whole."""
     sms: Floats | None = None
     """Of each op the share of its GPU's SMs that its communication holds; 0 where unknown."""
 

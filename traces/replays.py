@@ -18,6 +18,7 @@ from sim.hardware import ideal
 from sim.timeline import Timeline
 from sim.whatif.grammar import Level, parse
 from traces import cut, gaps, hosts, level, own
+from traces.priced import repeats
 from traces.recording import Recording, Report, no_report
 
 Way = Callable[[Recording], Graph]
@@ -100,9 +101,30 @@ def ways(format_: str) -> tuple[str, ...]:
     return (*WAYS.get(format_, {}), "none")
 
 
-def usual(format_: str) -> str:
-    """The way in which an edit shows: a host anchored to its recorded times never gets faster."""
-    return "modelled" if format_ == "kineto" else ways(format_)[0]
+def usual(recording: Recording, text: str) -> str:
+    """The way in which an edit shows: a host anchored to its recorded times never gets faster.
+
+    Without stragglers, it takes the gaps of other steps, or none where there is one: kept, its
+    times would keep the waits for peers too. Timelines of ours have no such times.
+    """
+    known = ways(recording.format)
+    levels = Level() in [edit for piece in _pieces(text) for edit in parse(piece)]
+    if not levels or recording.format == "traincast":
+        return "modelled" if recording.format == "kineto" else known[0]
+    several = bool(recording.timeline.graph.step.any())
+    return "modelled" if several and "modelled" in known else "none"
+
+
+def repeated(recording: Recording) -> Graph:
+    """The recorded graph with fixed works and every unexplained delay as a lag."""
+    if recording.format == "kineto":
+        return recording.timeline.graph
+    way = WAYS.get(recording.format, {}).get("anchored", without_host)
+    return way(recording)
+
+
+def _pieces(text: str) -> list[str]:
+    return [*filter(str.strip, text.split(";"))]
 
 
 def together(texts: Sequence[str]) -> list[str]:
@@ -117,16 +139,25 @@ def together(texts: Sequence[str]) -> list[str]:
 def edited(recording: Recording, graph: Graph, text: str) -> Graph:
     """The graph after edits. ``remove stragglers`` levels whole ranks, the host included.
 
-    Where steps are apart, as in pipeline jobs, it is the ideal of the OSDI '25 study.
+    Of tables of pipeline jobs it is the ideal of the OSDI '25 study; of a timeline of ours that
+    names its machine, the step that ``run --stragglers`` divides by.
     """
-    for piece in filter(str.strip, text.split(";")):
+    for k, piece in enumerate(_pieces(text)):
         if parse(piece) == [Level()]:
-            apart = recording.format == "stragglers"
-            whole = recording.timeline
-            graph = level.across_kinds(graph, whole) if apart else level.across_ranks(graph)
+            graph = _levelled(recording, graph, edited=k > 0)
         else:
             graph, _ = whatif.edited(graph, ideal(graph), piece)
     return graph
+
+
+def _levelled(recording: Recording, graph: Graph, edited: bool) -> Graph:
+    timeline, of = recording.timeline, recording.priced
+    if recording.format == "stragglers":
+        return level.across_kinds(graph, timeline)
+    if of and not edited and repeats(timeline, of):
+        best = whatif.healed(timeline.graph, of.machine, of.healthy)
+        return own.as_recorded(replace(recording, timeline=best))
+    return level.across_ranks(graph, timeline, recording.sms, recording.format in APART)
 
 
 def replay(
@@ -137,12 +168,12 @@ def replay(
 ) -> Replay:
     """Simulate the recording again, as it was or with edits (:mod:`sim.whatif.grammar`).
 
-    With edits the host's gaps are kept rather than its times, unless said otherwise. Raises
+    With edits the host's gaps are kept rather than its times (:func:`usual`). Raises
     ValueError for a way that its format does not have, for what is no edit, or when its operations
     wait for each other in a circle.
     """
     known = ways(recording.format)
-    chosen = hosts or (usual(recording.format) if what_if else known[0])
+    chosen = hosts or (usual(recording, what_if) if what_if else known[0])
     if chosen not in known:
         raise InputError(
             f"a recording of the format {recording.format} is replayed with hosts "

@@ -35,6 +35,12 @@ def figures(result: Result, report: Callable[[str, int, int], object]) -> dict[s
 def show(found: Mapping[str, Any]) -> None:
     """Print the slowdown, and of each table the labels that cost most."""
     slow = found["slowdown"]
+    if slow < 1.0 - 1e-9:
+        tables.say(
+            "what stragglers cost cannot be said: the step in which all ranks are alike is longer, "
+            f"by {1 / slow - 1:.2%}"
+        )
+        return
     rows = [("the step", f"{slow:.4f}", f"{slow - 1:+.2%}")]
     for table in TABLES:
         if table == "step" and len(found["by_step"]) == 1:

@@ -174,7 +174,8 @@ def _show_collectives(groups: Sequence[Figures]) -> None:
 def _show_stragglers(late: Figures, everything: bool) -> None:
     for key, name in (("by_stage", "stage"), ("by_replica", "replica"), ("by_kind", "operations")):
         rows = [(label, f"{of:.4f}") for label, of in late.get(key, {}).items()]
-        if len(rows) > 1 and (everything or key == "by_stage"):
+        of_study = late["method"] == "equal operations"  # else the sentence below has kinds
+        if of_study and len(rows) > 1 and (everything or key == "by_stage"):
             _show(
                 _some(rows, 1 << 30 if everything else 4), f"{name} alone as recorded", "slowdown"
             )
@@ -184,8 +185,7 @@ def _show_stragglers(late: Figures, everything: bool) -> None:
     if late.get("unknown"):
         say(late["unknown"])
     if late["slowdown"] is not None:
-        how = "of a kind took equally long" if "by_kind" in late else "took the mean of all ranks"
-        say(f"slowdown by stragglers: {late['slowdown']:.4f}, over the step in which all ops {how}")
+        say(_slowdown(late))
     if late.get("worst_ranks"):
         ranks = ", ".join(map(str, late["worst_ranks"][:8]))
         say(
@@ -193,6 +193,22 @@ def _show_stragglers(late: Figures, everything: bool) -> None:
             f"{late['worst_ranks_share']:.1%} of the slowdown goes, without the last stage "
             f"{late['last_stage_share']:.1%}"
         )
+
+
+def _slowdown(late: Figures) -> str:
+    """What stragglers cost, and by which sort of time, in a sentence.
+
+    >>> _slowdown({"slowdown": 1.25, "method": "equal ranks", "by_kind": {"host": 1.25}})[:66]
+    'slowdown by stragglers: 1.2500, over the step in which all ops tak'
+    """
+    how = "of a kind took equally long"
+    if late["method"] != "equal operations":
+        how = "take what is usual among those alike"
+    said = f"slowdown by stragglers: {late['slowdown']:.4f}, over the step in which all ops {how}"
+    if late["method"] == "equal operations":
+        return said
+    by = [f"{of:.4f} by {name} alone" for name, of in late["by_kind"].items() if of > 1.00005]
+    return f"{said}{'; ' if by else ''}{', '.join(by)}"
 
 
 def straggler(late: Figures) -> str:

@@ -10,11 +10,12 @@ from sim.whatif.edits import edited, link_names
 from sim.whatif.grammar import parse
 from sim.whatif.perfect import perfect_overlap
 from sim.whatif.profile import causal_profile
-from sim.whatif.stragglers import rank_matrix, stragglers
+from sim.whatif.stragglers import healed, rank_matrix, stragglers
 
 __all__ = [
     "causal_profile",
     "edited",
+    "healed",
     "link_names",
     "parse",
     "perfect_overlap",

@@ -85,7 +85,7 @@ def stragglers(
     its own way to the core. Takes a simulation for each label that is not as in the ideal step.
     """
     graph = timeline.graph
-    ideal = _ideal(graph, machine, cluster)
+    ideal = _ideal(graph, machine, (cluster.healthy or cluster).capacity)
     none = np.zeros(len(graph), bool)
     nothing = Kept(none, none, np.zeros(len(machine.capacity), bool))
     best, base = _steps(simulate(*_mixed(ideal, nothing))), _steps(timeline)
@@ -126,9 +126,29 @@ def rank_matrix(of: Blame, job: Job) -> tuple[list[int], list[int], Floats]:
     )
 
 
-def _ideal(graph: Graph, machine: Machine, cluster: Cluster) -> Ideal:
+def healed(
+    graph: Graph,
+    machine: Machine,
+    healthy: Floats,
+    *,
+    kernels: bool = True,
+    links: bool = True,
+    pauses: bool = True,
+) -> Timeline:
+    """The step that :func:`stragglers` divides by, simulated; what is not to be healed stays.
+
+    ``healthy`` are the capacities of links that are as they should be, B/s.
+    """
+    kept = Kept(
+        np.full(len(graph), not kernels),
+        np.full(len(graph), not pauses),
+        np.full(len(machine.capacity), not links),
+    )
+    return simulate(*_mixed(_ideal(graph, machine, healthy), kept))
+
+
+def _ideal(graph: Graph, machine: Machine, healthy: Floats) -> Ideal:
     own = np.ones(len(graph)) if machine.factor is None else machine.factor
-    healthy = (cluster.healthy or cluster).capacity
     return Ideal(graph, machine, own, equal_factor(graph, machine), healthy)
 
 

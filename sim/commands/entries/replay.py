@@ -40,7 +40,8 @@ def command(
         typer.Option(
             metavar="EDIT",
             help="'compute * 0.8 where kind=gemm', 'launch * 0.5', 'remove stragglers'; repeat for "
-            "more. The host then keeps its gaps, not its times (modelled).",
+            "more. The host then keeps its gaps, not its times (modelled); without stragglers the "
+            "gaps of other steps, or none.",
         ),
     ] = None,
     json: Json = False,
@@ -63,7 +64,7 @@ def command(
         selection = Selection(read_step, some_ranks, some_time)
         recording = reading.read(traces, selection, report)
         if what_if and hosts is None:
-            hosts = replays.usual(recording.format)
+            hosts = replays.usual(recording, "; ".join(what_if))
         found = replays.replay(recording, hosts, report)
         edited = {
             edit: replays.replay(recording, hosts, report, edit)
