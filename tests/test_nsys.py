@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sim.analysis.path import by_cause, path
 from traces import replays
 from traces.reading import read
 from traces.recording import Selection
@@ -141,3 +142,170 @@ def test_rows_without_numbers_are_refused(column: str, value: str | None, tmp_pa
     database.close()
     with pytest.raises(ValueError, match="kernels or copies without a start, an end or a device"):
         read([path])
+
+
+SYNC = f"{TIMES}, deviceId INT, contextId INT, streamId INT, correlationId INT, globalPid INT, " \
+       "syncType INT, eventId INT"  # fmt: skip
+RECORD = "deviceId INT, contextId INT, streamId INT, correlationId INT, globalPid INT, eventId INT"
+CALLED = [*NAMES, "cudaDeviceSynchronize_v3020", "cudaStreamSynchronize_v3020",
+          "cudaEventSynchronize_v3020", "cudaEventRecord_v3020", "cudaStreamWaitEvent_v3020",
+          "long", "short"]  # fmt: skip
+NONE = 0xFFFFFFFF
+
+
+def waiting(
+    path: Path, call: int, type_: int, stream: int = NONE, event: int = NONE, recorded: bool = True
+) -> Path:
+    """Kernels "long", of stream 13, from 20 to 920 us, and "short", of stream 7, from 30 to 80,
+    launched at 0 and 10; an event recorded on stream 13 at 6, and a call from 100 to 930."""
+    rows: dict[str, list[tuple[Any, ...]]] = {
+        "CUPTI_ACTIVITY_KIND_RUNTIME": [
+            launch(0, 5, 1), launch(6, 7, 2, 9), launch(10, 15, 3), launch(100, 930, 4, call),
+        ],
+        "CUPTI_ACTIVITY_KIND_KERNEL": [
+            (20, 920, 0, 1, 13, 1, PID, 11, 11), (30, 80, 0, 1, 7, 3, PID, 12, 12),
+        ],
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": [
+            (101, 929, 0, 1, stream, 4, PID, type_, event),
+        ],
+    }  # fmt: skip
+    tables = {**TABLES, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": SYNC}
+    with sqlite3.connect(path) as database:
+        for name, columns in tables.items():
+            database.execute(f"CREATE TABLE {name} ({columns})")
+        database.executemany("INSERT INTO StringIds VALUES (?, ?)", [*enumerate(CALLED)])
+        for name, some in rows.items():
+            for a, b, *rest in some:
+                marks = ", ".join("?" * (2 + len(rest)))
+                database.execute(
+                    f"INSERT INTO {name} VALUES ({marks})", (1000 * a, 1000 * b, *rest)
+                )
+        if recorded:
+            database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT ({RECORD})")
+            database.execute(
+                "INSERT INTO CUPTI_ACTIVITY_KIND_CUDA_EVENT VALUES (0, 1, 13, 2, ?, 5)", (PID,)
+            )
+    database.close()
+    return path
+
+
+def needs(path: Path) -> dict[str, tuple[float, float, list[str]]]:
+    """Begin and end in us, and what it waits for, of each op by name (of two the later)."""
+    timeline = read([path]).timeline
+    graph = timeline.graph
+    names = [graph.op(i).name for i in range(len(graph))]
+    return {
+        name: (
+            round(float(timeline.start[i]) * 1e6, 3), round(float(timeline.end[i]) * 1e6, 3),
+            sorted(names[k] for k in graph.waits(i).tolist()),
+        )
+        for i, name in enumerate(names)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("call", "type_", "where", "waits"),
+    [
+        (6, 4, {}, ["long", "short"]),
+        (7, 3, {"stream": 13}, ["long"]),
+        (8, 1, {"event": 5}, ["long"]),
+        (8, 1, {"event": 5, "recorded": False}, ["long"]),  # the op that ended last before it
+    ],
+)
+def test_a_synchronising_call_ends_when_what_it_waits_for_does(
+    tmp_path: Path, call: int, type_: int, where: dict[str, Any], waits: list[str]
+) -> None:
+    found = needs(waiting(tmp_path / "r.sqlite", call, type_, **where))
+    assert found[CALLED[call]] == (920, 930, waits)
+
+
+def test_the_path_runs_through_what_a_call_waited_for(tmp_path: Path) -> None:
+    recording = read([waiting(tmp_path / "r.sqlite", 7, 3, stream=13)])
+    causes = by_cause(path(recording.timeline), stragglers=False)
+    assert causes["compute"] == pytest.approx(900e-6)
+    assert causes["launch"] == pytest.approx(30e-6)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_streams_wait_for_events_whose_records_are_there(tmp_path: Path, recorded: bool) -> None:
+    """A kernel of stream 7 that is launched behind the wait comes when stream 13 is done."""
+    path = waiting(tmp_path / "r.sqlite", 10, 2, stream=7, event=5, recorded=recorded)
+    with sqlite3.connect(path) as database:
+        database.execute(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (940000, 945000, ?, 9, 3)", (PID + 42,)
+        )
+        database.execute(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES "
+            "(950000, 960000, 0, 1, 7, 9, ?, 0, 0)", (PID,),
+        )  # fmt: skip
+    database.close()
+    waits = ["cudaLaunchKernel", *(["long"] if recorded else [])]
+    assert needs(path)["gemm"] == (950, 960, waits)
+    assert any("does not say" in one for one in read([path]).warnings) is not recorded
+
+
+def test_a_blocking_copy_waits_for_its_stream(tmp_path: Path) -> None:
+    """It was called at 100 and copied from 921 to 925: launched in 5 us, then a wait."""
+    path = waiting(tmp_path / "r.sqlite", 4, 0)
+    with sqlite3.connect(path) as database:
+        database.execute(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES "
+            "(921000, 925000, 0, 1, 13, 4, ?, 4096, 2)", (PID,),
+        )  # fmt: skip
+    database.close()
+    found = needs(path)
+    assert found["cudaMemcpyAsync"] == (100, 105, [])
+    assert found["cudaMemcpyAsync (wait)"] == (925, 930, ["Memcpy DtoH"])
+
+
+def test_a_report_of_kernels_alone(tmp_path: Path) -> None:
+    path = report(tmp_path / "r.sqlite")
+    with sqlite3.connect(path) as database:
+        database.execute("DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME")
+    database.close()
+    assert read([path]).counts["gpu_ops_linked"] == 0
+
+
+def test_the_case_of_three_kernels_that_the_host_waits_for(shared: Path) -> None:
+    recording = read([shared.parent / "cases/traces/5_nsys_sync.sqlite"])
+    causes = by_cause(path(recording.timeline), stragglers=False)
+    assert causes["compute"] == pytest.approx(30e-3)
+    before = replays.replay(recording, what_if=None).steps()[1].sum()
+    after = replays.replay(recording, what_if="compute * 0.5").steps()[1].sum()
+    assert after / before == pytest.approx(0.5, abs=0.001)
+
+
+@pytest.mark.parametrize("column", ["start", "end", "globalTid", "correlationId", "nameId"])
+@pytest.mark.parametrize("value", ["NULL", "'x'", "-5"])
+def test_calls_of_which_something_is_missing(tmp_path: Path, column: str, value: str) -> None:
+    """They are left out, or launched nothing; what ran on the GPU is all there."""
+    path = report(tmp_path / "x.sqlite")
+    with sqlite3.connect(path) as database:
+        database.execute(f"UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET {column} = {value}")
+    database.close()
+    assert read([path]).counts["gpu_ops"] == 4
+
+
+@pytest.mark.parametrize("column", ["streamId", "correlationId", "globalPid", "shortName"])
+@pytest.mark.parametrize("value", ["NULL", "'x'", "-5"])
+def test_kernels_of_which_something_is_missing(tmp_path: Path, column: str, value: str) -> None:
+    path = report(tmp_path / "x.sqlite")
+    with sqlite3.connect(path) as database:
+        database.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {column} = {value}")
+    database.close()
+    assert read([path]).counts["gpu_ops"] == 4
+
+
+@pytest.mark.parametrize("column", ["start", "syncType", "streamId", "eventId", "correlationId"])
+@pytest.mark.parametrize("value", ["NULL", "'x'", "-5"])
+def test_synchronisations_of_which_something_is_missing(
+    tmp_path: Path, column: str, value: str
+) -> None:
+    """Then launches and ends tell what was waited for."""
+    path = waiting(tmp_path / "x.sqlite", 7, 3, stream=13)
+    with sqlite3.connect(path) as database:
+        database.execute(f"UPDATE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION SET {column} = {value}")
+    database.close()
+    found = needs(path)[CALLED[7]]
+    assert found[:2] == (920, 930)
+    assert "long" in found[2]

@@ -2,8 +2,8 @@
 
 Kernels, copies and memory sets stand on the streams of their GPU, calls of the CUDA runtime on a
 stream of their thread. A call and what it launched have the same correlation number within a
-process. The file has no relation between GPU streams (events that are recorded and waited for
-carry no partner), so those are left out; the recording warns of it.
+process; what calls and streams wait for, :mod:`traces.nsys_waits` finds. Streams that wait for each
+other are known only where the report says which event was recorded when; else the recording warns.
 
 A rank is a process on a GPU, numbered over files in the order given. Tables and columns are those
 of NVIDIA's "SQLite Export Schema Reference"; tables that a report lacks are taken to be empty.
@@ -20,11 +20,12 @@ import numpy as np
 import pandas as pd
 
 from schedules._input_error import InputError
-from sim.analysis.activity import HOST, activities
 from sim.graph import Builder, Fixed, Graph
 from sim.timeline import Timeline
 from traces import cut
-from traces.nsys_tables import STEP_RANGE, calls, gpu_ops, step_ranges
+from traces.lags import is_host, launched
+from traces.nsys_tables import STEP_RANGE, calls, gpu_ops, step_ranges, syncs
+from traces.nsys_waits import STREAM_WAIT, with_waits
 from traces.recording import Recording, Report, Selection
 
 MAGIC = b"SQLite format 3\0"
@@ -44,11 +45,14 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
 
     Raises InputError for other databases, or for a step that no NVTX range is called after.
     """
-    tables = []
+    tables, waits = [], []
     for number, path in enumerate(paths):
         report("reading", number, len(paths))
-        tables.append(_table(path, selection.step).assign(file=number))
-    table = _ranked(pd.concat(tables, ignore_index=True))
+        rows, told = _table(path, selection.step)
+        tables.append(rows.assign(file=number))
+        waits.append(told.assign(file=number))
+    said = pd.concat([of for of in waits if len(of)] or waits[:1], ignore_index=True)
+    table = with_waits(_ranked(pd.concat(tables, ignore_index=True)), said)
     found = _collectives(table)
     offsets = _offsets(table, found)
     seconds = table["rank"].map(offsets).to_numpy(float)
@@ -61,18 +65,18 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
         "nsys",
         tuple(paths),
         _counts(timeline.graph),
-        warnings=_warnings(table, found),
+        warnings=_warnings(table, found, said),
         steps=() if selection.step is None else (selection.step,),
         clock_offsets=offsets,
     )
 
 
-def _table(path: Path, step: int | None) -> pd.DataFrame:
-    """What ran on GPUs and what the host called, ordered by start."""
+def _table(path: Path, step: int | None) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What ran on GPUs and what the host called, ordered by start; and what waited."""
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
             gpu, host = gpu_ops(database), calls(database)
-            ranges = step_ranges(database)
+            ranges, waits = step_ranges(database), syncs(database)
     except (sqlite3.Error, pd.errors.DatabaseError) as error:
         raise InputError(f"{path} is not a report that nsys exported: {error}") from error
     if not len(gpu):
@@ -83,7 +87,11 @@ def _table(path: Path, step: int | None) -> pd.DataFrame:
     times = gpu[["start", "end", "device"]].apply(pd.to_numeric, errors="coerce")
     if times.isna().any(axis=None):
         raise InputError(f"{path} has kernels or copies without a start, an end or a device")
-    table = pd.concat([gpu.assign(host=False), host.assign(host=True)], ignore_index=True)
+    gpu, host = gpu.assign(**times.to_dict("series")), _whole(host)
+    parts = [gpu.assign(host=False), *([host.assign(host=True)] if len(host) else [])]
+    table = pd.concat(parts, ignore_index=True)
+    for key in ("correlation", "process"):
+        table[key] = pd.to_numeric(table[key], errors="coerce").fillna(-1).astype("int64")
     # a call belongs to the GPU on which what it launched ran; else to its process's first
     keys = ["process", "correlation"]
     where = gpu.drop_duplicates(keys).set_index(keys)["device"]
@@ -93,7 +101,15 @@ def _table(path: Path, step: int | None) -> pd.DataFrame:
     table = table.assign(device=device)[~np.isnan(device)]
     if step is not None:
         table = _of_step(table, ranges, step, path)
-    return table.sort_values(["start", "host", "end"], ascending=[True, False, True])
+    return table.sort_values(["start", "host", "end"], ascending=[True, False, True]), waits
+
+
+def _whole(host: pd.DataFrame) -> pd.DataFrame:
+    """Calls that have a begin and an end."""
+    times: pd.DataFrame = host[["start", "end"]].apply(pd.to_numeric, errors="coerce")
+    there = times.notna().all(axis=1)
+    out: pd.DataFrame = host[there]
+    return out.assign(start=times["start"][there], end=times["end"][there])
 
 
 def _of_step(
@@ -113,23 +129,9 @@ def _of_step(
 
 
 def _ranked(table: pd.DataFrame) -> pd.DataFrame:
-    """With rank, launch (the row of the call, or -1) and times in order; calls last no longer than
-    until what they launched began, so that a kernel starts after its call."""
-    table = table.assign(
-        rank=table.groupby(["file", "process", "device"], sort=True).ngroup()
-    ).reset_index(drop=True)
-    keys = ["file", "process", "correlation"]
-    of_call = pd.Series(
-        table.index[table["host"]], pd.MultiIndex.from_frame(table[table["host"]][keys])
-    )
-    of_call = of_call[~of_call.index.duplicated()]
-    launch = of_call.reindex(pd.MultiIndex.from_frame(table[keys])).to_numpy(float)
-    table["launch"] = np.where(table["host"] | np.isnan(launch), -1, launch).astype(int)
-    begun = table[table["launch"] >= 0].groupby("launch")["start"].min()
-    ends = table["end"].astype(float)
-    limit = table.index.to_series().map(begun).fillna(np.inf)
-    table["end"] = np.maximum(np.minimum(ends, limit), table["start"]).astype("int64")
-    return table
+    """With the number of each row's rank: a process on a GPU."""
+    ranks = table.groupby(["file", "process", "device"], sort=True).ngroup()
+    return table.assign(rank=ranks).reset_index(drop=True)
 
 
 def _collectives(table: pd.DataFrame) -> list[list[int]]:
@@ -161,30 +163,32 @@ def _graph(
     for members in found:
         seconds[members] = seconds[members].min()
     builder = Builder()
-    columns = (table[key].tolist() for key in ("name", "rank", "stream", "kind", "launch"))
-    for name, rank, stream, kind, launch, took in zip(*columns, seconds.tolist(), strict=True):
+    columns = (table[key].tolist() for key in ("name", "rank", "stream", "kind"))
+    for name, rank, stream, kind, took in zip(*columns, seconds.tolist(), strict=True):
         communication = kind == "kernel" and name.startswith(COLLECTIVE)
         sort = "communication" if communication else "compute" if kind == "kernel" else kind
-        waits = [launch] if launch >= 0 else []
-        builder.add(name, rank, stream, Fixed(took, sort), waits)
+        builder.add(name, rank, stream, Fixed(took, sort))
+    for row, needs in enumerate(table["needs"]):
+        for need in needs:
+            builder.wait(row, need)
     for members in found:
         builder.join(members)
     return builder
 
 
 def _counts(graph: Graph) -> dict[str, int]:
-    """Of what was selected; an op of a GPU waits for nothing but its launch."""
-    kinds = activities(graph)
-    gpu = kinds.code != kinds.names.index(HOST)
-    linked = gpu & (np.diff(graph.wait_start) > 0)
-    return cut.counts(graph) | {"gpu_ops": int(gpu.sum()), "gpu_ops_linked": int(linked.sum())}
+    """Of what was selected."""
+    host = is_host(graph)
+    linked = launched(graph, host)
+    return cut.counts(graph) | {"gpu_ops": int((~host).sum()), "gpu_ops_linked": int(linked.sum())}
 
 
-def _warnings(table: pd.DataFrame, found: list[list[int]]) -> tuple[str, ...]:
+def _warnings(table: pd.DataFrame, found: list[list[int]], syncs: pd.DataFrame) -> tuple[str, ...]:
     out = []
     matched = sum(len(members) > 1 for members in found)
     streams = table[~table["host"]].groupby("rank")["stream"].nunique()
-    if (streams > 1).any():
+    told = (syncs["type"] == STREAM_WAIT) & (syncs["on_call"] >= 0)
+    if (streams > 1).any() and not told.any():
         out.append(
             "nsys does not say which stream waited for which; no waits between streams were read"
         )

@@ -14,6 +14,7 @@ _STEP = re.compile(
     r"(?:ProfilerStep#|(?:train[ _]?)?step[ _:#]*|iter(?:ation)?[ _:#]*)([0-9]+)", re.I
 )
 _PROCESS = ~0xFFFFFF  # a globalTid is a globalPid and, in its last 24 bits, a thread
+_SYNCS = ["start", "process", "type", "stream", "correlation", "on_stream", "on_call"]
 _COLUMNS = ["start", "end", "device", "stream", "correlation", "process", "name", "kind"]
 
 
@@ -48,10 +49,47 @@ def calls(database: sqlite3.Connection) -> pd.DataFrame:
         "SELECT start, end, -1 AS device, globalTid, correlationId AS correlation, value AS name "
         "FROM CUPTI_ACTIVITY_KIND_RUNTIME LEFT JOIN StringIds ON id = nameId",
     )
-    thread = table.pop("globalTid")
+    thread = pd.to_numeric(table.pop("globalTid"), errors="coerce").fillna(0).astype("int64")
     return _joined(
         [table.assign(process=thread & _PROCESS, stream="host " + thread.astype(str), kind="host")]
     )
+
+
+def syncs(database: sqlite3.Connection) -> pd.DataFrame:
+    """Synchronisations: type, stream, correlation and start; of events also who recorded them.
+
+    That is the stream and the call of the last record before it, -1 where the report has none.
+    """
+    if not _has(database, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"):
+        return pd.DataFrame({name: [] for name in _SYNCS})
+    table = _select(
+        database,
+        "SELECT start, globalPid AS process, syncType AS type, streamId AS stream, "
+        "eventId AS event, correlationId AS correlation FROM CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+    )
+    table = table.apply(pd.to_numeric, errors="coerce").dropna(subset=["start", "type"]).fillna(-1)
+    table = table.assign(on_stream=-1, on_call=-1).astype("int64").sort_values("start")
+    if _has(database, "CUPTI_ACTIVITY_KIND_CUDA_EVENT"):
+        of_event = table["type"].isin([1, 2])
+        found = pd.merge_asof(
+            table[of_event].drop(columns=["on_stream", "on_call"]), _records(database),
+            on="start", by=["process", "event"],
+        )  # fmt: skip
+        table = pd.concat([table[~of_event], found.fillna(-1)], ignore_index=True)
+    return pd.DataFrame(table[_SYNCS].astype("int64"))
+
+
+def _records(database: sqlite3.Connection) -> pd.DataFrame:
+    """When, on which stream and by which call each event was recorded."""
+    table = _select(
+        database,
+        "SELECT r.start AS start, e.globalPid AS process, e.eventId AS event, "
+        "e.streamId AS on_stream, e.correlationId AS on_call "
+        "FROM CUPTI_ACTIVITY_KIND_CUDA_EVENT e JOIN CUPTI_ACTIVITY_KIND_RUNTIME r "
+        f"ON r.correlationId = e.correlationId AND r.globalTid & {_PROCESS} = e.globalPid",
+    )
+    numbers = pd.DataFrame(table.apply(pd.to_numeric, errors="coerce"))
+    return numbers.dropna().astype("int64").sort_values("start")
 
 
 def step_ranges(database: sqlite3.Connection) -> dict[int, list[tuple[int, int]]]:

@@ -75,7 +75,7 @@ class Awaited:
         return tuple(other if self._end(other) > self._end(mine) else mine)
 
     def _as_told(self, call: Call, told: Sync) -> list[int] | None:
-        if told.kind == "Stream Sync":
+        if told.kind == "Stream Sync" and told.stream >= 0:
             return [*self._of_streams((s for s in self._rows if s[1] == told.stream), call)]
         if told.kind == "Event Sync" and told.on_stream >= 0:
             begun = self._launched.called.get(told.on_call, call.start)
