@@ -19,13 +19,12 @@ from sim.collectives import alone, traffic
 from sim.engine import simulate
 from sim.fold import loads
 from sim.graph import Builder, Communication, Graph
+from sim.groups import Lane, group
 from sim.job import Job
 from sim.mesh import Mesh
-from sim.model import Setting
 from sim.price import price
 from sim.program import Collective, Program
 from sim.stage import stage_programs
-from sim.strategies.context import members
 from sim.timeline import Timeline
 
 
@@ -42,7 +41,7 @@ def stage_timelines(
     job = replace(job, setting=replace(job.setting, offload=0.0))
     if job.setting.cp * job.setting.ep * job.setting.etp > 1:
         return _shared(job, cluster, layers, first, last)
-    single = _single(job)
+    single = _alone(job, 1)  # its tensor-parallel group
     programs = stage_programs(job.model, single.setting, layers, first, last)
     return {kind: _run(items, single, cluster) for kind, items in programs.items()}
 
@@ -79,33 +78,37 @@ def _hop(job: Job, cluster: Cluster) -> float:
     return alone(cluster, traffic(cluster, Communication("p2p", job.boundary_bytes, ends, "pp")))
 
 
-def _single(job: Job) -> Job:
-    """The same job without pipeline and replicas: its tensor-parallel group."""
+def _alone(job: Job, dp: int) -> Job:
+    """The same job without pipeline, on so many replicas."""
+    of = job.setting
+    order = job.mesh.order
+    mesh = Mesh(tp=of.tp, cp=of.cp, ep=of.ep, dp=dp, pp=1, etp=of.etp, order=order)
+    setting, data = replace(of, dp=dp), replace(job.data, degree=dp * of.cp)
     plan: Plan = load("one_f_one_b")(1, 1)
-    mesh = Mesh(tp=job.mesh.tp, dp=1, pp=1, order=job.mesh.order)
-    alone, data = replace(job.setting, dp=1), replace(job.data, degree=1)
-    return replace(job, setting=alone, mesh=mesh, plan=plan, data=data)
+    return replace(job, setting=setting, mesh=mesh, plan=plan, data=data)
 
 
 def _shared(
     job: Job, cluster: Cluster, layers: Sequence[int], first: bool, last: bool
 ) -> Mapping[str, Timeline]:
     """The same on all ranks of as many replicas as share a sequence, or experts."""
-    of, order = job.setting, job.mesh.order
-    dp = math.lcm(of.ep * of.etp, of.tp * of.cp) // (of.tp * of.cp)
-    mesh = Mesh(tp=of.tp, cp=of.cp, ep=of.ep, dp=dp, pp=1, etp=of.etp, order=order)
+    of = job.setting
+    job = _alone(job, math.lcm(of.ep * of.etp, of.tp * of.cp) // (of.tp * of.cp))
+    mesh = job.mesh
     places = [
         (mesh.coordinates(rank)["cp"], mesh.group_of(rank, "ep").index(rank))
         for rank in range(mesh.world)
     ]
     made = {
-        (cp, ep): stage_programs(job.model, of, layers, first, last, cp_rank=cp, ep_rank=ep)
+        (cp, ep): stage_programs(
+            job.model, job.setting, layers, first, last, cp_rank=cp, ep_rank=ep
+        )
         for cp, ep in dict.fromkeys(places)
     }
     of_rank = [made[place] for place in places]
     out = {}
     for kind in of_rank[0]:
-        graph = _whole_graph([programs[kind] for programs in of_rank], job.setting, mesh)
+        graph = _whole_graph([programs[kind] for programs in of_rank], job)
         works = [work for work in graph.works if isinstance(work, Communication)]
         found = loads(cluster, job, (), works)
         assert found is not None  # nothing is folded
@@ -113,10 +116,12 @@ def _shared(
     return out
 
 
-def _whole_graph(programs: Sequence[Program], setting: Setting, mesh: Mesh) -> Graph:
+def _whole_graph(programs: Sequence[Program], job: Job) -> Graph:
     """The program of each rank; the n-th collectives of a group meet."""
     builder, meetings = Builder(), dict[tuple[str, tuple[int, ...], int], list[int]]()
-    for rank in range(mesh.world):
+    for rank in range(job.mesh.world):
+        at = job.mesh.coordinates(rank)
+        lane = Lane(at["tp"], at["cp"], at["dp"])
         count, ops = Counter[str](), list[int]()
         for item in programs[rank]:
             waits = [ops[need] for need in item.needs if need >= 0]
@@ -125,7 +130,7 @@ def _whole_graph(programs: Sequence[Program], setting: Setting, mesh: Mesh) -> G
                     builder.add(item.name, rank, "compute", item.work, waits, phase=item.phase)
                 )
                 continue
-            work = _communication(item, _group(item.axis, setting, mesh, rank))
+            work = _communication(item, group(job, item.axis, lane, 0))
             stream = item.stream or item.axis
             ops.append(builder.add(item.name, rank, stream, work, waits, phase=item.phase))
             count[item.axis] += 1
@@ -139,17 +144,8 @@ def _communication(item: Collective, ranks: tuple[int, ...]) -> Communication:
     return Communication(item.collective, item.bytes, ranks, item.axis, item.algorithm)
 
 
-def _group(axis: str, setting: Setting, mesh: Mesh, rank: int) -> tuple[int, ...]:
-    if axis in ("tp", "ep", "etp"):
-        return mesh.group_of(rank, axis)
-    if axis == "amax":  # maxima of fp8, as far as ranks are here
-        return tuple(range(mesh.world))
-    at = mesh.coordinates(rank)
-    return tuple(mesh.rank(**{**at, "cp": k}) for k in members(setting, axis, at["cp"]))
-
-
 def _run(program: Program, job: Job, cluster: Cluster) -> Timeline:
-    graph = _graph(program, tuple(range(job.mesh.tp)))
+    graph = _graph(program, job)
     works = [work for work in graph.works if isinstance(work, Communication)]
     found = loads(cluster, job, ("tp",) if job.mesh.tp > 1 else (), works)
     if found is None:
@@ -157,13 +153,14 @@ def _run(program: Program, job: Job, cluster: Cluster) -> Timeline:
     return simulate(graph, price(graph, cluster, dict(zip(works, found, strict=True))))
 
 
-def _graph(program: Program, ranks: tuple[int, ...]) -> Graph:
+def _graph(program: Program, job: Job) -> Graph:
     """A program on rank 0, which stands for all; its inputs are there from the start."""
     builder = Builder()
     for item in program:
         waits = [need for need in item.needs if need >= 0]
         if isinstance(item, Collective):
-            work, stream = _communication(item, ranks), item.stream or item.axis
+            work = _communication(item, group(job, item.axis, Lane(0, 0, 0), 0))
+            stream = item.stream or item.axis
             builder.join([builder.add(item.name, 0, stream, work, waits, phase=item.phase)])
         else:
             builder.add(item.name, 0, "compute", item.work, waits, phase=item.phase)
