@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schedules._input_error import InputError
 from sim.graph import Floats, Graph
 from sim.timeline import Timeline
 
@@ -131,7 +132,7 @@ def _levels(source: Longs, target: Longs, nodes: int) -> list[tuple[Longs, Longs
         missing[reached] -= times
         ready, depth = reached[missing[reached] == 0], depth + 1
     if seen < nodes:
-        raise ValueError("the graph has a circle of waits; simulate it to see which")
+        raise InputError("the ops wait for each other in a circle; simulate them to see which")
     out = []
     order = edges[np.lexsort((target[edges], level[target[edges]]))]
     bounds = np.searchsorted(level[target[order]], np.arange(depth + 1))

@@ -74,5 +74,5 @@ def test_a_circle_is_refused() -> None:
     b.add("a", 0, "x", Fixed(1.0))
     b.add("b", 0, "y", Fixed(1.0), waits=[0])
     b.wait(0, 1)
-    with pytest.raises(ValueError, match="circle of waits"):
+    with pytest.raises(ValueError, match="wait for each other in a circle"):
         Paths(b.graph())

@@ -16,7 +16,6 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
-import orjson
 
 from schedules._input_error import InputError
 from sim.graph import Builder, Communication, Compute, Copy, Fixed, Work
@@ -24,7 +23,6 @@ from sim.timeline import Timeline
 from traces import cut
 from traces.chakra_nodes import Op, by_rank, files_of, ops_of, recognises
 from traces.chakra_schema import COLLECTIVES
-from traces.perfetto_read import work_of
 from traces.recording import Recording, Report, Selection
 
 __all__ = ["read", "recognises"]
@@ -130,7 +128,8 @@ def _work(op: Op) -> Work:
     """What the op does: as we wrote it, or as attributes and duration say."""
     has, seconds = op.has, op.end - op.start
     if "work" in has:
-        return work_of(orjson.loads(has["work"]))
+        work: Work = has["work"]
+        return work
     if op.type.startswith("COMM"):
         return _part_work(op, has)
     if seconds > 0:
@@ -149,7 +148,7 @@ def _part(op: Op, has: dict[str, Any]) -> Any:
         return ("group", str(has.get("pg_name", "")), int(has.get("comm_type", 0)))
     if op.type in ("COMM_SEND", "COMM_RECV"):
         source, target = _ends(op, has)
-        return ("p2p", source, target, int(has.get("comm_tag", 0)))
+        return ("p2p", source, target, str(has.get("comm_tag", 0)))
     return None
 
 
@@ -169,7 +168,8 @@ def _ends(op: Op, has: dict[str, Any]) -> tuple[int, int]:
 
 def _part_work(op: Op, has: dict[str, Any]) -> Work:
     if "part_work" in has:
-        return work_of(orjson.loads(has["part_work"]))
+        work: Work = has["part_work"]
+        return work
     if op.end > op.start:
         return Fixed(op.end - op.start, "communication", str(has.get("pg_name", "")))
     size = float(has.get("comm_size", 0))

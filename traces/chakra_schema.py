@@ -117,7 +117,7 @@ def write_messages(file: BinaryIO, metadata: Any, nodes: Iterator[Any]) -> None:
 
 
 def read_nodes(file: BinaryIO) -> Iterator[Any]:
-    """The nodes of a file. Raises an error of protobuf's, or ValueError, for a broken one."""
+    """The nodes of a file. Raises InputError or an error of protobuf's for a broken one."""
     if _next(GlobalMetadata, file) is None:
         raise InputError("it is empty")
     while (node := _next(Node, file)) is not None:
@@ -127,5 +127,5 @@ def read_nodes(file: BinaryIO) -> Iterator[Any]:
 def _next(of: Any, file: BinaryIO) -> Any:
     try:
         return proto.parse_length_prefixed(of, cast(BytesIO, file))
-    except (OverflowError, MemoryError) as error:  # a length that no message has
-        raise InputError("it is damaged") from error
+    except (OverflowError, MemoryError, ValueError) as error:  # a length that no message has
+        raise InputError(f"it is damaged: {error}") from error

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from schedules._input_error import InputError
 
 _NUMBERED = re.compile("[0-9]{1,9}")
-LARGEST = 1e15
-"""A number above it is no time, size or count: that many seconds are 30 million years."""
+LARGEST = 1e18
+"""A number above it is no time, size or count of anything on one GPU; many of them stay finite."""
 
 
 class Kind(NamedTuple):
@@ -39,6 +39,8 @@ POSITIVE = Kind(f"a number from 0 to {LARGEST:g}", lambda of: _is_number(of) and
 WHOLE = Kind("a whole number below 2^31", _is_whole)
 COUNT = Kind("a whole number from 0 to 2^31", lambda of: _is_whole(of) and of >= 0)
 SHORT = Kind("a whole number from -1 to 32,767", lambda of: _is_whole(of) and -1 <= of < 2**15)
+FLAG = Kind("true or false", lambda of: isinstance(of, bool) or of in (0, 1))
+LABEL = Kind("a text or a whole number", lambda of: isinstance(of, str | int))
 TEXT = Kind("a text", lambda of: isinstance(of, str))
 TABLE = Kind("a table", lambda of: isinstance(of, dict))
 LIST = Kind("a list", lambda of: isinstance(of, list))

@@ -44,9 +44,7 @@ from traces.checked import (
 from traces.chrome import Event
 from traces.priced import Priced
 
-WORKS: dict[str, type[Compute | Communication | Copy | Host | Fixed]] = {
-    of.__name__: of for of in (Compute, Communication, Copy, Host, Fixed)
-}
+WORKS: dict[str, Any] = {of.__name__: of for of in (Compute, Communication, Copy, Host, Fixed)}
 TABLES = {
     "works": list_of(TABLE), "parts": numbered(COUNT), "resident": numbered(TABLE),
     "stands_for": numbered(COUNT),
@@ -173,4 +171,5 @@ def work_of(of: Any) -> Work:
     cls = WORKS[of["type"]]
     check(of, _FIELDS[of["type"]], f"a work {of['type']}")
     found = {k: of[k] for k in cls._fields if k in of}
-    return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in found.items()})
+    work: Work = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in found.items()})
+    return work

@@ -67,6 +67,13 @@ def whole(of: Any) -> int:
     return int(of)
 
 
+def below_most_ranks(of: Any) -> int:
+    """A rank, or a number of them."""
+    if not (found := whole(of)) < MOST_RANKS:
+        raise ValueError("ranks")
+    return found
+
+
 def text(of: Any) -> str:
     """A text; a number as one."""
     if of is None:
@@ -153,15 +160,16 @@ _OF_ARGS: dict[str, Callable[[Any], Any]] = {
     "Dst Rank": whole, "In msg nelems": whole, "Concrete Inputs": inputs, "grid": blocks,
 }  # fmt: skip
 _OF_FILES: dict[str, Callable[[Any], Any]] = {
-    "baseTimeNanoseconds": whole, "distributedInfo": table, "rank": whole, "world_size": whole,
-    "pg_config": listed, "pg_name": text, "ranks": ranks, "deviceProperties": listed,
-    "numSms": whole,
+    "baseTimeNanoseconds": whole, "distributedInfo": table, "rank": below_most_ranks,
+    "world_size": below_most_ranks, "pg_config": listed, "pg_name": text, "ranks": ranks,
+    "deviceProperties": listed, "numSms": whole,
 }  # fmt: skip
 FIELDS = {**_OF_EVENTS, **_OF_ARGS, **_OF_FILES}
 """What each field is, by its name: in an event, in its args, beside the events."""
 WANTED = {
     nanoseconds: f"a number of microseconds below {LONGEST / 1000:.2g}",
     whole: f"a whole number below {MOST:.2g}",
+    below_most_ranks: f"a whole number below {MOST_RANKS:,}",
     text: "a text",
     table: "a table",
     ranks: f"a list of ranks below {MOST_RANKS:,}",
