@@ -22,6 +22,7 @@ from sim.files import read_text, regular
 from sim.recipe import NOT_YET, ModelSection, ParallelismSection, Recipe
 from sim.refusals import SECTIONS, brief, sentence, show, unknown
 from sim.sections import PerturbationSection
+from sim.translate.fates import Ignored
 
 _ROW = re.compile(r"perturbations\[([0-9]{1,3})\]\.(\w+)")
 
@@ -34,9 +35,9 @@ def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Rec
     return parse(_read(Path(path)), Path(path).parent, overrides)
 
 
-def ignored(path: str | Path) -> dict[str, list[str]]:
-    """What was not understood of the arguments that a recipe names, by the file they are in."""
-    data = _read(Path(path))
+def ignored(path: str | Path, overrides: Mapping[str, object] | None = None) -> dict[str, Ignored]:
+    """What a recipe does not have of the arguments that it names, by the file they are in."""
+    data = _put(_read(Path(path)), overrides or {})
     return translate.merge(data, Path(path).parent)[1]
 
 
@@ -64,7 +65,8 @@ def parse(
     (16, 2, 24576)
     """
     named, _ = translate.merge(_put(data, overrides or {}), folder)
-    written = _validate(_put(named, overrides or {}))
+    over = {key: value for key, value in (overrides or {}).items() if key != translate.ALLOW}
+    written = _validate(_put(named, over))
     _simulated(written)
     recipe = _complete(written, folder)
     legality.check(recipe)
@@ -130,6 +132,9 @@ def _put(data: Mapping[str, Any], overrides: Mapping[str, object]) -> dict[str, 
         section, _, key = path.partition(".")
         if section.startswith("perturbations["):
             _put_row(out, path, value)
+            continue
+        if path == translate.ALLOW:
+            out[path] = value
             continue
         if key not in SECTIONS.get(section, ()):
             raise InputError(unknown(path))

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from sim import config
 from sim.cli import app
 from sim.runs import run
+from sim.translate.fates import Ignored
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -93,7 +94,7 @@ def test_the_script_and_the_recipe_that_names_it_are_a_job(tmp_path: Path) -> No
     assert job.architecture == like.architecture
     assert (job.parallelism.tp, job.parallelism.dp, job.parallelism.zero) == (4, 4, 1)
     assert job.training.recompute == "selective"
-    assert config.ignored(recipe) == {"train.sh": ["--lr"]}
+    assert config.ignored(recipe) == {"train.sh": Ignored(["--lr"])}
 
 
 def test_the_topology_runs_a_job(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sim import run
+from sim import config, run
 
 GIB = 2**30
 
@@ -21,3 +21,22 @@ def test_a_pipeline_of_torchtitan_with_fsdp_keeps_whole_gradients(shared: Path) 
         33.95, abs=0.01
     )
     assert result.summary["step_time_s"] == pytest.approx(0.9440, rel=5e-3)
+
+
+@pytest.mark.slow
+def test_a_configuration_of_2024_is_as_parallel_as_it_says(shared: Path) -> None:
+    """Degrees in [training] and [experimental], split before layer 16, four microbatches of 2."""
+    job = config.load(shared.parent / "cases/reports/10-torchtitan-old-keys/recipe.toml")
+    split, training = job.parallelism, job.training
+    assert (split.tp, split.pp, split.dp, split.sp) == (4, 2, 1, True)
+    assert job.schedule.layers_per_stage == (16, 16)
+    assert (job.microbatches, training.micro_batch, training.global_batch) == (4, 2, 8)
+    assert run(job).summary["step_time_s"] == run(config.parse(NEW)).summary["step_time_s"]
+
+
+NEW = {
+    "model": {"preset": "llama3-8b", "sequence": 2048},
+    "cluster": {"topology": "dgx_a100", "gpus": 8},
+    "parallelism": {"tp": 4, "pp": 2, "sp": True, "p2p": "batched", "bucket_mb": 104.8576},
+    "training": {"micro_batch": 2, "global_batch": 8, "recompute": {"every": 2}},
+}

@@ -9,6 +9,7 @@ import pytest
 
 from sim import config, translate
 from sim.recipe import Recipe
+from sim.translate.fates import Ignored
 
 SIZES = (
     "--num-layers 24 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 "
@@ -29,9 +30,9 @@ def parse(more: str = "", **own: Any) -> Recipe:
     return config.parse({"megatron": f"{SIZES} {more}".split(), "cluster": CLUSTER, **own})
 
 
-def ignored(more: str) -> list[str]:
+def ignored(more: str) -> Ignored:
     data = {"megatron": f"{SIZES} {more}".split(), "cluster": CLUSTER}
-    return translate.merge(data, Path())[1].get("megatron", [])
+    return translate.merge(data, Path())[1].get("megatron", Ignored())
 
 
 def test_nothing_given_is_what_megatron_takes() -> None:
@@ -106,6 +107,10 @@ PARALLELISM = {
     "--context-parallel-size 2": {"cp": 2, "cp_kind": "ring"},
     "--context-parallel-size 2 --cp-comm-type all_gather": {"cp_kind": "allgather"},
     "--context-parallel-size 2 --cp-comm-type a2a": {"cp_kind": "ulysses"},
+    "--context-parallel-size 8 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 4": {
+        "cp_kind": "usp",
+        "ulysses": 2,
+    },
     "--num-experts 8 --expert-model-parallel-size 4 --tensor-model-parallel-size 2": {
         "ep": 4,
         "etp": 2,
@@ -201,6 +206,8 @@ TRAINING = {
         "offload": {"optimizer": 0.4, "overlap": True}
     },
     "--optimizer muon": {"optimizer": "muon"},
+    "--clip-grad 0.0": {"clip": False},
+    "--clip-grad 1.0": {"clip": None},
     "": {"weight_gradients": "cached"},
     "--transformer-impl local": {"weight_gradients": None},
     "--no-gradient-accumulation-fusion": {"weight_gradients": None},
@@ -219,7 +226,7 @@ CASES = [(section, more, said) for section, cases in GROUPS.items() for more, sa
 def test_each_flag_is_its_key(section: str, more: str, said: dict[str, Any]) -> None:
     found = tables(more)[section]
     assert {key: found.get(key) for key in said} == said
-    assert ignored(more) == []
+    assert ignored(more) == Ignored()
 
 
 def test_fp16_keeps_gradients_as_they_are_made_unless_told() -> None:
@@ -245,8 +252,24 @@ def test_buckets_grow_with_many_replicas() -> None:
     assert job.parallelism.bucket_mb == 64 * 4
 
 
-def test_what_is_not_understood_is_ignored_and_named() -> None:
-    more = "--lr 1e-4 --data-path a b c --no-such-flag --overlap-moe-expert-parallel-comm"
-    named = ["--lr", "--data-path", "--no-such-flag", "--overlap-moe-expert-parallel-comm"]
-    assert ignored(more) == named
-    assert ignored("--attention-dropout 0.0") == ["--attention-dropout"]  # unlike --hidden-dropout
+def test_what_is_not_said_is_ignored_and_named() -> None:
+    more = "--lr 1e-4 --data-path a b c --qk-layernorm --overlap-moe-expert-parallel-comm"
+    found = ignored(more)
+    assert found.harmless == ["--lr", "--data-path"]
+    assert found.left_out == {
+        "--qk-layernorm": "norms of queries and keys",
+        "--overlap-moe-expert-parallel-comm": "needs several stages per pipeline rank",
+    }
+    apart = ignored("--attention-dropout 0.0")
+    assert list(apart.left_out) == ["--attention-dropout"]  # unlike --hidden-dropout
+
+
+def test_what_is_not_known_is_ignored_by_those_who_insist() -> None:
+    data = {"megatron": f"{SIZES} --no-such-flag 1".split(), "cluster": CLUSTER}
+    found = translate.merge({**data, "allow_unknown": True}, Path())[1]["megatron"]
+    assert found == Ignored(unknown=["--no-such-flag"])
+    assert config.parse(data, overrides={"allow_unknown": True}) == parse()
+    with pytest.raises(ValueError, match=r"^megatron: Megatron-LM has no --no-such-flag;"):
+        config.parse(data)
+    with pytest.raises(ValueError, match=r"^allow_unknown = 1 must be true or false$"):
+        config.parse({**data, "allow_unknown": 1})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from sim import config
 from sim.cli import app, main
 from sim.recipe import Recipe
+from sim.translate.fates import Ignored
 
 SIZES = (
     "--num-layers 24 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 "
@@ -101,7 +103,7 @@ def recipe(tmp_path: Path) -> Path:
 def test_a_script_is_the_recipe_that_one_would_write(recipe: Path) -> None:
     by_hand = config.parse(tomllib.loads(BY_HAND))
     assert config.dump(config.load(recipe)) == config.dump(by_hand)
-    assert config.ignored(recipe) == {"train.sh": ["--lr", "--save"]}
+    assert config.ignored(recipe) == {"train.sh": Ignored(["--lr", "--save"])}
 
 
 def test_a_test_case_and_a_table_say_the_same_as_a_list(tmp_path: Path) -> None:
@@ -141,8 +143,14 @@ REFUSED = {
     "leave one of them out",
     "--normalization X": "megatron: --normalization = X is not simulated; there are LayerNorm, "
     "RMSNorm",
-    "--fp4-format e2m1": "megatron: --fp4-format is not simulated; leave it out, or write the "
-    "recipe by hand",
+    "--fp4-format e2m1": "megatron: --fp4-format makes another job (products in fp4 are not "
+    "simulated), which is not translated; leave it out, or write the recipe by hand",
+    "--tensor-model-paralel-size 4": "megatron: Megatron-LM has no --tensor-model-paralel-size; "
+    "did you mean --tensor-model-parallel-size? --allow-unknown ignores what is not known",
+    "--xyz --tp=4": "megatron: Megatron-LM has no --xyz (and 1 more); --allow-unknown ignores "
+    "what is not known",
+    "--no-position-embedding": "megatron: --no-position-embedding is --position-embedding-type "
+    "none now",
     "--overlap-param-gather": "megatron: --overlap-param-gather needs --overlap-grad-reduce",
     "--exp-avg-dtype bf16": "megatron: --exp-avg-dtype = bf16 needs "
     "--use-precision-aware-optimizer",
@@ -232,3 +240,45 @@ def test_the_command_line_says_what_was_ignored(command: str, recipe: Path) -> N
     plain = CliRunner().invoke(app, [command, str(recipe), "--json"])
     assert "ignored" not in json.loads(plain.stdout)
     assert "ignored" not in plain.stderr
+
+
+def test_many_harmless_arguments_are_counted_and_others_named(
+    recipe: Path, traincast: Callable[..., tuple[int, str, str]]
+) -> None:
+    more = " --min-lr 0 --seed 1 --log-interval 9 --qk-layernorm --qk-l2-norm --xyz"
+    script = recipe.parent / "train.sh"
+    script.write_text(script.read_text().replace("--lr", f"{more} --lr"))
+    code, _, said = traincast("check", recipe)
+    assert (code, said.count("\n")) == (2, 1)
+    assert "train.sh: Megatron-LM has no --xyz; --allow-unknown ignores what is not known" in said
+    code, out, said = traincast("check", recipe, "--allow-unknown", "--json")
+    assert code == 0
+    assert said.splitlines() == [
+        "ignored of train.sh: 5 arguments that change no step (--json names them)",
+        "not simulated of train.sh: norms of queries and keys (--qk-layernorm --qk-l2-norm)",
+        "not known, ignored of train.sh: --xyz",
+    ]
+    found = json.loads(out)
+    assert len(found["ignored"]["train.sh"]) == 6
+    assert list(found["not_simulated"]["train.sh"]) == ["--qk-layernorm", "--qk-l2-norm"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run"],
+        ["check"],
+        ["compare", "--vary", "training.recompute=none"],
+        ["sweep", "--vary=training.recompute=none", "--jobs=1", "--out={folder}/s.parquet"],
+        ["diff", "{recipe}"],
+    ],
+)
+def test_every_command_that_reads_recipes_allows_unknown_arguments(
+    command: list[str], recipe: Path, traincast: Callable[..., tuple[int, str, str]]
+) -> None:
+    script = recipe.parent / "train.sh"
+    script.write_text(script.read_text().replace("--lr", "--xyz 1 --lr"))
+    recipe.write_text(RECIPE + "[model]\nlayers = 8\n")
+    name, *more = [word.format(folder=recipe.parent, recipe=recipe) for word in command]
+    assert traincast(name, recipe, *more)[0] == 2
+    assert traincast(name, recipe, *more, "--allow-unknown")[0] == 0

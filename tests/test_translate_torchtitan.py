@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sim import config, translate
+from sim.translate.fates import Ignored
 
 CLUSTER = {"topology": "dgx_h100", "gpus": 16}
 TITAN = """
@@ -71,7 +72,7 @@ def test_a_configuration_is_the_recipe_that_one_would_write(tmp_path: Path) -> N
     recipe = tmp_path / "recipe.toml"
     recipe.write_text('torchtitan = "titan.toml"\n[cluster]\ntopology = "dgx_h100"\ngpus = 16\n')
     assert config.dump(config.load(recipe)) == config.dump(config.parse(tomllib.loads(BY_HAND)))
-    assert config.ignored(recipe) == {"titan.toml": ["job.dump_folder", "optimizer.lr"]}
+    assert config.ignored(recipe) == {"titan.toml": Ignored(["job.dump_folder", "optimizer.lr"])}
 
 
 def test_nothing_given_is_what_torchtitan_takes(tmp_path: Path) -> None:
@@ -202,7 +203,87 @@ def test_a_sharded_job_meets_the_ordinary_check(tmp_path: Path) -> None:
     assert (job.parallelism.zero, job.parallelism.dp, job.parallelism.fsdp) == (1, 4, None)
 
 
+OLD = """
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+batch_size = 8
+tensor_parallel_degree = 4
+data_parallel_shard_degree = 1
+[experimental]
+pipeline_parallel_degree = 2
+"""
+NEW = """
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 8
+[parallelism]
+data_parallel_shard_degree = 1
+tensor_parallel_degree = 4
+pipeline_parallel_degree = 2
+pipeline_parallel_microbatch_size = SIZE
+pipeline_parallel_split_points = ["layers.16"]
+"""
+
+
+@pytest.mark.parametrize(("more", "size"), [("", 4), ("pipeline_parallel_microbatches = 4\n", 2)])
+def test_a_configuration_of_2024_is_the_same_job(more: str, size: int, tmp_path: Path) -> None:
+    """Degrees in [training] and [experimental]; as many microbatches as ranks unless given."""
+    old, new = tables(OLD + more, tmp_path), tables(NEW.replace("SIZE", str(size)), tmp_path)
+    assert old == new
+    assert (old["parallelism"]["tp"], old["parallelism"]["pp"]) == (4, 2)
+    assert old["training"]["micro_batch"] == size
+
+
+def test_a_configuration_of_2026_counts_tokens(tmp_path: Path) -> None:
+    text = PP4 + "parallelism.num_pp_microbatches = 8\ntraining.max_context_length = 4096\n"
+    found = tables(text + "training.num_tokens_per_microbatch_per_dp_rank = 8192\n", tmp_path)
+    assert found["model"]["sequence"] == 4096
+    assert (found["training"]["micro_batch"], found["training"]["global_batch"]) == (2, 2 * 8 * 4)
+
+
+def test_stages_of_2024_are_even_and_the_rest_is_in_the_middle(tmp_path: Path) -> None:
+    """generate_split_points of December 2024: 30 layers on 4 ranks are 7, 8, 8 and 7."""
+    own = {"preset": "llama3-8b", "layers": 30}
+    text = "experimental.pipeline_parallel_degree = 4\ntraining.batch_size = 8\n"
+    assert tables(text, tmp_path, model=own)["schedule"]["layers_per_stage"] == [7, 8, 8, 7]
+
+
+def test_replicas_of_2024_are_ddp(tmp_path: Path) -> None:
+    for degree, dp in (("-1", 16), ("16", 16)):
+        text = f'training.data_parallel_type = "ddp"\ntraining.data_parallel_degree = {degree}\n'
+        found = tables(text, tmp_path)
+        assert "fsdp" not in found["parallelism"]
+        assert found["training"]["global_batch"] == 8 * dp
+
+
+def test_a_fsdp_pipeline_reduces_once_a_step(tmp_path: Path) -> None:
+    """torch's stages turn the synchronisation of FSDP2 off until the last microbatch."""
+    text = TITAN.replace("replicate_degree = 2", "replicate_degree = 1")
+    (tmp_path / "titan.toml").write_text(text.replace("shard_degree = 1", "shard_degree = 2"))
+    job = config.parse({"torchtitan": "titan.toml", "cluster": CLUSTER}, tmp_path)
+    assert job.parallelism.accumulate is True
+
+
 REFUSED = {
+    "parallelism.tensor_paralel_degree = 4": "titan.toml: torchtitan has no "
+    "parallelism.tensor_paralel_degree; did you mean parallelism.tensor_parallel_degree? "
+    "--allow-unknown ignores what is not known",
+    "parallelism.tensor_parallel_degree = 4\ntraining.tensor_parallel_degree = 2": "titan.toml: "
+    "parallelism.tensor_parallel_degree and training.tensor_parallel_degree say different things; "
+    "leave one out",
+    "experimental.pipeline_parallel_degree = 3": "titan.toml: "
+    "parallelism.pipeline_parallel_microbatches = 3 does not divide the batch of 8 samples per "
+    "replica",
+    "training.num_tokens_per_microbatch_per_dp_rank = 4095": "titan.toml: "
+    "training.num_tokens_per_microbatch_per_dp_rank = 4095 is no whole number of sequences of 2048 "
+    "tokens",
+    PP4 + 'parallelism.module_fqns_per_model_part = [["layers.0"]]': "titan.toml: "
+    "parallelism.module_fqns_per_model_part must list layers.0 to layers.31 in order, for a "
+    "multiple of 4 stages",
     "[model]": "titan.toml: there are no numbers for the model llama3 debugmodel; there are llama3 "
     "8B, 70B, 405B, or write [model] with a preset, hf or the numbers",
     "training.seq_len = true": "titan.toml: training.seq_len = true must be a whole number",

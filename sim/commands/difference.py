@@ -22,12 +22,12 @@ WORDS = {"lag": "gap before an op"}
 """Causes by the words of ``traincast analyze``."""
 
 
-def read(path: Path) -> Timeline:
+def read(path: Path, allow_unknown: bool = False) -> Timeline:
     """A timeline: of a recipe (.toml) simulated, of a timeline.json.gz of ours, or of a trace."""
     if path.suffix == ".toml":
         from sim.runs import run
 
-        return run(path).timeline
+        return run(path, {"allow_unknown": True} if allow_unknown else None).timeline
     from traces import perfetto, reading
 
     if path.is_file():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,11 +33,26 @@ Settings = Annotated[
         help="Put a value over the recipe's; may be given several times. KEY= leaves it out.",
     ),
 ]
+AllowUnknown = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unknown",
+        help="Ignore arguments of Megatron-LM or torchtitan that a recipe names and nobody knows.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
-def load(path: Path, settings: list[str] | None) -> Recipe:
-    """The recipe with the values of ``--set`` over it."""
+def overrides(settings: list[str] | None, allow_unknown: bool) -> dict[str, object]:
+    """What is put over the recipe: the values of ``--set``, and ``--allow-unknown``."""
     from sim import config
 
-    return config.load(path, dict(config.setting(text) for text in settings or ()))
+    found = dict(config.setting(text) for text in settings or ())
+    return {**found, "allow_unknown": True} if allow_unknown else found
+
+
+def load(path: Path, over: Mapping[str, object] | None = None) -> Recipe:
+    """The recipe with values over it."""
+    from sim import config
+
+    return config.load(path, over)

@@ -33,7 +33,7 @@ def fake(
 
     if out:
         output.replaceable(out)
-    ran = runs.run(load(recipe, None))
+    ran = runs.run(load(recipe))
     before = machine.facts()
     events = workload.record(ran.job, timeout)
     torchs = workload.rows(events)

@@ -113,7 +113,8 @@ def _lines(name: str, section: Any, given: dict[str, Any]) -> Iterator[str]:
             written = f"# {written}"
         only = NOT_YET.get(f"{name}.{key}")
         limit = f" (only {' or '.join(map(show, only))} so far)" if only and not only[2:] else ""
-        yield f"{written:<28}  # {fields[key].description}{limit}"
+        about = " ".join((fields[key].description or "").split())
+        yield f"{written:<28}  # {about}{limit}"
 
 
 def _relative(path: Path, folder: Path) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from schedules._input_error import InputError
 from sim.files import read_text
 from sim.refusals import brief
 from sim.translate import flags, megatron, shell, torchtitan, torchtitan_keys
+from sim.translate.fates import Ignored, fates, judge
 
 SCHEMA: dict[str, Any] = {
     "megatron": {
@@ -21,24 +23,29 @@ SCHEMA: dict[str, Any] = {
         "description": "Megatron-LM's arguments: a script, a test case in YAML, a list or a table",
     },
     "torchtitan": {"type": "string", "description": "job configuration of torchtitan, TOML"},
+    "allow_unknown": {"type": "boolean", "description": "ignore arguments that nobody knows"},
 }
-"""The keys of a recipe that name arguments, for its JSON schema."""
-NAMES = tuple(SCHEMA)
+"""The keys of a recipe about other programs' arguments, for its JSON schema."""
+NAMES = ("megatron", "torchtitan")
+ALLOW = "allow_unknown"
 
 
-def merge(data: Mapping[str, Any], folder: Path) -> tuple[dict[str, Any], dict[str, list[str]]]:
+def merge(data: Mapping[str, Any], folder: Path) -> tuple[dict[str, Any], dict[str, Ignored]]:
     """The recipe's tables with what they name translated, and what of each file was ignored.
 
-    Raises InputError, in one sentence, for what cannot be read or said.
+    Raises InputError, in one sentence, for what cannot be read or said, makes another job, or is
+    not known and not allowed.
     """
+    if not isinstance(data.get(ALLOW, False), bool):
+        raise InputError(f"{ALLOW} = {brief(data[ALLOW])} must be true or false")
     named = [name for name in NAMES if name in data]
     if not named:
-        return dict(data), {}
+        return {name: keys for name, keys in data.items() if name != ALLOW}, {}
     if len(named) > 1:
         raise InputError("megatron and torchtitan are both given; leave one of them out")
     translate = _megatron if named == ["megatron"] else _torchtitan
     translated, ignored = translate(data[named[0]], data, folder)
-    own = {name: keys for name, keys in data.items() if name not in NAMES}
+    own = {name: keys for name, keys in data.items() if name not in SCHEMA}
     return {**translated, **_over(translated, own)}, {k: v for k, v in ignored.items() if v}
 
 
@@ -62,12 +69,17 @@ _EITHER = (("name", "csv"), ("csv", "name"), ("zero", "fsdp"), ("fsdp", "zero"))
 """Keys of a section: the recipe's own second one takes the place of the first."""
 
 
-def _megatron(value: object, data: Mapping[str, Any], folder: Path) -> tuple[Any, Any]:
-    found, left_out = _flags(value, folder)
+Translated = tuple[dict[str, Any], dict[str, Ignored]]
+
+
+def _megatron(value: object, data: Mapping[str, Any], folder: Path) -> Translated:
+    found, unread = _flags(value, folder)
+    ignored = judge(fates("megatron"), found, allow_unknown=data.get(ALLOW, False))
     own = data.get("model")
     has_model = isinstance(own, dict) and bool(own.keys() & {"preset", "hf"})
     out = megatron.translate(found, _gpus(data), model=not has_model)
-    return out, {found.where: megatron.ignored(found) + left_out}
+    left_out = {**ignored.left_out, **megatron.left_out(found)}
+    return out, {found.where: replace(ignored, left_out=left_out, unread=unread)}
 
 
 def _flags(value: object, folder: Path) -> tuple[flags.Flags, list[str]]:
@@ -90,14 +102,15 @@ def _word(word: object) -> str:
     return str(word)
 
 
-def _torchtitan(value: object, data: Mapping[str, Any], folder: Path) -> tuple[Any, Any]:
+def _torchtitan(value: object, data: Mapping[str, Any], folder: Path) -> Translated:
     path, text = _read("torchtitan", value, folder)
     own = data.get("model")
-    titan = torchtitan_keys.keys(text, path.name)
+    table = fates("torchtitan")
+    titan = torchtitan_keys.keys(text, path.name, table.renamed)
+    ignored = judge(table, titan, allow_unknown=data.get(ALLOW, False))
     beside = os.path.dirname(str(value))  # noqa: PTH120  as the recipe writes it
     model = own if isinstance(own, dict) else None
-    out = torchtitan.translate(titan, _gpus(data), model, beside)
-    return out, {titan.where: torchtitan.ignored(titan)}
+    return torchtitan.translate(titan, _gpus(data), model, beside), {titan.where: ignored}
 
 
 def _read(name: str, value: object, folder: Path) -> tuple[Path, str]:

@@ -1,44 +1,18 @@
 """What do Megatron-LM's arguments say in the words of a recipe?
 
 Meanings and defaults are those of ``megatron/training/arguments.py`` (2025;
-github.com/NVIDIA/Megatron-LM), where nothing else is said. A flag that is in no table is ignored.
+github.com/NVIDIA/Megatron-LM), where nothing else is said. ``megatron_fates.toml`` says what
+becomes of every flag.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from sim.refusals import brief
 from sim.translate import megatron_model, megatron_stages
 from sim.translate.flags import Flags
-
-_FLAGS = """
---tensor-model-parallel-size --pipeline-model-parallel-size --sequence-parallel
---context-parallel-size --cp-comm-type --expert-model-parallel-size
---expert-tensor-parallel-size --use-distributed-optimizer --overlap-grad-reduce
---overlap-param-gather --tp-comm-overlap --use-torch-fsdp2
---torch-fsdp2-no-reshard-after-forward --use-custom-fsdp --use-megatron-fsdp
---data-parallel-sharding-strategy --ddp-bucket-size --use-tp-pp-dp-mapping
---micro-batch-size --global-batch-size --bf16 --fp16 --fp8-format --fp8-recipe
---fp8-param-gather --tp-only-amax-red --first-last-layers-bf16 --no-fp8-wgrad
---recompute-activations --recompute-granularity --recompute-method
---recompute-num-layers --recompute-modules --accumulate-allreduce-grads-in-fp32
---grad-reduce-in-bf16 --main-grads-dtype --cpu-offloading-num-layers --optimizer-cpu-offload
---optimizer-offload-fraction --overlap-cpu-optimizer-d2h-h2d --optimizer
---num-distributed-optimizer-instances --use-precision-aware-optimizer --main-params-dtype
---exp-avg-dtype --exp-avg-sq-dtype
---no-gradient-accumulation-fusion
-"""
-FLAGS = frozenset(_FLAGS.split())
-"""Flags of the split and of the training that are understood."""
-
-_REFUSED = """
---fp4-format --hybrid-override-pattern --hybrid-layer-pattern --is-hybrid-model --yaml-cfg
---heterogeneous-layers-config-path --heterogeneous-layers-config-encoded-json
---encoder-num-layers --decoder-num-layers --retro-add-retriever --window-size
-"""
-REFUSED = frozenset(_REFUSED.split())
-"""Flags that make another model or step of it, for which a recipe has no words."""
 
 MODULES = (
     "core_attn",
@@ -66,8 +40,6 @@ def translate(flags: Flags, gpus: int | None, *, model: bool) -> dict[str, Any]:
     ``gpus`` is what the default of --global-batch-size and of --ddp-bucket-size follow from.
     Raises ValueError, in one sentence, for what is contradictory, missing or cannot be said.
     """
-    for flag in sorted(REFUSED & flags.given.keys()):
-        flags.refuse(f"{flag} is not simulated; leave it out, or write the recipe by hand")
     training = _training(flags)
     split = {**_sizes(flags), **_data_parallel(flags), **_overlap(flags)}
     replicas = (gpus or 0) // (split["tp"] * split["pp"] * split["cp"])
@@ -84,13 +56,9 @@ def translate(flags: Flags, gpus: int | None, *, model: bool) -> dict[str, Any]:
     return {**sections, "training": training}
 
 
-def ignored(flags: Flags) -> list[str]:
-    """The flags that have no meaning for a step, or none that could be said."""
-    known = FLAGS | megatron_model.FLAGS | megatron_stages.FLAGS
-    return [flag for flag in flags.given if flag not in known] + [
-        *megatron_model.ignored(flags),
-        *megatron_stages.ignored(flags),
-    ]
+def left_out(flags: Flags) -> dict[str, str]:
+    """Flags that are understood but whose value could not be said, and what they are about."""
+    return {**megatron_model.left_out(flags), **megatron_stages.left_out(flags)}
 
 
 def _sizes(flags: Flags) -> dict[str, Any]:
@@ -108,15 +76,33 @@ def _sizes(flags: Flags) -> dict[str, Any]:
     }
     if cp > 1:
         out["cp_kind"] = flags.choice("--cp-comm-type", _CP, "ring")
+    if out.get("cp_kind") == "usp":
+        out["ulysses"] = _inner(flags, cp)
     if flags.whole("--num-experts", least=0):
         out["ep"] = flags.whole("--expert-model-parallel-size") or 1
         out["etp"] = flags.whole("--expert-tensor-parallel-size") or tp
     return out
 
 
+def _inner(flags: Flags, cp: int) -> int:
+    """Of a2a+p2p the ranks that exchange heads: the first of two sizes (transformer_config.py)."""
+    flag = "--hierarchical-context-parallel-sizes"
+    said = " ".join(flags.given.get(flag, ())).strip("[] ")
+    sizes = re.fullmatch(r"\s*(\d{1,9})\s+(\d{1,9})\s*", said)
+    if sizes is None or int(sizes[1]) * int(sizes[2]) != cp:
+        flags.refuse(f"--cp-comm-type a2a+p2p needs two sizes in {flag} whose product is {cp}")
+    return int(sizes[1])
+
+
 def _data_parallel(flags: Flags) -> dict[str, Any]:
     flags.one_of("--use-torch-fsdp2", "--use-distributed-optimizer")
     flags.one_of("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
+    sharded = flags.on("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
+    instances = flags.whole("--num-distributed-optimizer-instances") or 1
+    if sharded and instances > 1:
+        flags.refuse(
+            "--num-distributed-optimizer-instances is not translated with FSDP; write fsdp"
+        )
     if flags.on("--use-torch-fsdp2"):
         reshard = not flags.on("--torch-fsdp2-no-reshard-after-forward")
         return {"fsdp": {"kind": "fsdp2", "reshard_after_forward": reshard}}
@@ -124,7 +110,6 @@ def _data_parallel(flags: Flags) -> dict[str, Any]:
     if flags.on("--use-megatron-fsdp", "--use-custom-fsdp"):
         stage = flags.choice("--data-parallel-sharding-strategy", _ZERO, "0")
         return {"zero": int(max(stage, least))}
-    instances = flags.whole("--num-distributed-optimizer-instances") or 1
     return {"zero": int(least), **({"optimizer_instances": instances} if instances > 1 else {})}
 
 
@@ -165,6 +150,8 @@ def _training(flags: Flags) -> dict[str, Any]:
         out["offload"] = offload
     if optimizer := flags.text("--optimizer"):
         out["optimizer"] = optimizer if optimizer != "sgd" else "sgd with momentum"
+    if flags.number("--clip-grad") == 0:
+        out["clip"] = False
     if state := _state(flags):
         out["optimizer_state"] = state
     if _adds_gradients(flags):
@@ -208,7 +195,7 @@ def _adds_gradients(flags: Flags) -> bool:
 def _fp8(flags: Flags) -> dict[str, Any]:
     """Which linears' numbers are fp8; Transformer Engine gathers activations in fp8."""
     kinds = {kind: kind for kind in ("delayed", "tensorwise", "blockwise", "mxfp8")}
-    for flag in ("--first-last-layers-bf16", "--no-fp8-wgrad"):
+    for flag in ("--first-last-layers-bf16", "--no-fp8-wgrad", "--disable-fp8-wgrad"):
         if flags.on(flag):
             flags.refuse(f"{flag} is not simulated; all linears of the layers run in fp8")
     out: dict[str, Any] = {

@@ -8,20 +8,6 @@ from typing import Any
 from sim.refusals import brief
 from sim.translate.flags import Flags
 
-_FLAGS = """
---num-layers --hidden-size --ffn-hidden-size --num-attention-heads --group-query-attention
---num-query-groups --kv-channels --seq-length --max-position-embeddings --swiglu
---squared-relu --quick-geglu --normalization --disable-bias-linear --add-qkv-bias
---position-embedding-type --use-rotary-position-embeddings
---untie-embeddings-and-output-weights --vocab-size --padded-vocab-size
---make-vocab-size-divisible-by --tokenizer-type --attention-dropout --hidden-dropout
---use-flash-attn --attention-backend --transformer-impl --multi-latent-attention
---q-lora-rank --kv-lora-rank --qk-head-dim --qk-pos-emb-head-dim --v-head-dim --num-experts
---moe-router-topk --moe-ffn-hidden-size --moe-shared-expert-intermediate-size
---moe-layer-freq --moe-expert-capacity-factor --mtp-num-layers --no-bias-swiglu-fusion
-"""
-FLAGS = frozenset(_FLAGS.split())
-
 _POSITION = {"learned_absolute": "learned", "rope": "rope", "none": "none"}
 _POSITION |= dict.fromkeys(("yarn", "mrope"), "rope")
 _BACKEND = {"auto": "flash", "flash": "flash", "fused": "flash"}
@@ -50,16 +36,17 @@ def model(flags: Flags) -> dict[str, Any]:
 
 def sequence(flags: Flags) -> dict[str, Any]:
     """Tokens per sample, and predicted tokens beyond the next."""
-    out = {"sequence": flags.needed("--seq-length")}
+    flags.one_of("--seq-length", "--encoder-seq-length")
+    out = {"sequence": flags.whole("--encoder-seq-length") or flags.needed("--seq-length")}
     if mtp := flags.whole("--mtp-num-layers", least=0):
         out["mtp"] = mtp
     return out
 
 
-def ignored(flags: Flags) -> list[str]:
+def left_out(flags: Flags) -> dict[str, str]:
     """Flags whose value could not be said: one dropout stands for both."""
     apart = _dropout(flags, "--attention-dropout") != _dropout(flags, "--hidden-dropout")
-    return ["--attention-dropout"] * apart
+    return {"--attention-dropout": "another share than --hidden-dropout"} if apart else {}
 
 
 def _dropout(flags: Flags, flag: str) -> float:
@@ -78,6 +65,8 @@ def _attention(flags: Flags) -> dict[str, Any]:
         out["head_dim"] = width
     position = flags.choice("--position-embedding-type", _POSITION, "learned")
     out["position"] = "rope" if flags.on("--use-rotary-position-embeddings") else position
+    if flags.on("--no-position-embedding") and out["position"] == "learned":
+        flags.refuse("--no-position-embedding is --position-embedding-type none now")
     if out["position"] == "learned" and (rows := flags.whole("--max-position-embeddings")):
         out["positions"] = rows
     if latent:

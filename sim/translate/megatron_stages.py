@@ -8,15 +8,6 @@ from typing import Any
 from sim.refusals import brief
 from sim.translate.flags import Flags
 
-_FLAGS = """
---num-layers-per-virtual-pipeline-stage --num-virtual-stages-per-pipeline-rank
---microbatch-group-size-per-virtual-pipeline-stage --decoder-first-pipeline-num-layers
---decoder-last-pipeline-num-layers --account-for-embedding-in-pipeline-split
---account-for-loss-in-pipeline-split --pipeline-model-parallel-layout
---standalone-embedding-stage
---no-overlap-p2p-communication --overlap-moe-expert-parallel-comm --delay-wgrad-compute
-"""
-FLAGS = frozenset(_FLAGS.split())
 FIRST, LAST = "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"
 EMBEDDING = "--account-for-embedding-in-pipeline-split"
 LOSS = "--account-for-loss-in-pipeline-split"
@@ -49,13 +40,14 @@ def schedule(flags: Flags) -> dict[str, Any]:
     return out
 
 
-def ignored(flags: Flags) -> list[str]:
+def left_out(flags: Flags) -> dict[str, str]:
     """Flags that an order without several stages per rank does not ask for."""
     without = (
         "--microbatch-group-size-per-virtual-pipeline-stage",
         "--overlap-moe-expert-parallel-comm",
     )
-    return [flag for flag in without if flags.on(flag) and chunks(flags) == 1]
+    given = [flag for flag in without if flags.on(flag) and chunks(flags) == 1]
+    return dict.fromkeys(given, "needs several stages per pipeline rank")
 
 
 def overlaps_p2p(flags: Flags) -> bool:

@@ -1,7 +1,8 @@
 """What does a torchtitan job configuration say in the words of a recipe?
 
 Keys and defaults are those of ``torchtitan/config/job_config.py`` (github.com/pytorch/torchtitan,
-2025; ``training.batch_size`` as in 2024 too). Relative paths in it start at the file.
+2025); ``torchtitan_fates.toml`` has the names of 2024 and 2026 too, and says what becomes of every
+key. Relative paths in it start at the file.
 """
 
 from __future__ import annotations
@@ -13,27 +14,8 @@ from typing import Any
 
 from sim import presets
 from sim.refusals import brief
-from sim.translate import torchtitan_stages
+from sim.translate import torchtitan_batch, torchtitan_stages
 from sim.translate.torchtitan_keys import Keys
-
-_READ = """
-model.name model.flavor model.converters training.local_batch_size training.batch_size
-training.global_batch_size training.seq_len training.mixed_precision_param
-training.mixed_precision_reduce training.enable_cpu_offload optimizer.name
-parallelism.data_parallel_replicate_degree parallelism.data_parallel_shard_degree
-parallelism.fsdp_reshard_after_forward parallelism.tensor_parallel_degree
-parallelism.enable_async_tensor_parallel parallelism.pipeline_parallel_degree
-parallelism.pipeline_parallel_schedule parallelism.pipeline_parallel_schedule_csv
-parallelism.pipeline_parallel_microbatch_size parallelism.pipeline_parallel_layers_per_stage
-parallelism.pipeline_parallel_split_points parallelism.context_parallel_degree
-parallelism.context_parallel_rotate_method parallelism.expert_parallel_degree
-parallelism.expert_tensor_parallel_degree activation_checkpoint.mode
-activation_checkpoint.selective_ac_option float8.recipe_name
-float8.enable_fsdp_float8_all_gather
-quantize.linear.float8.recipe_name quantize.linear.float8.enable_fsdp_float8_all_gather
-"""
-READ = frozenset(_READ.split())
-"""Keys that are understood; all others are ignored."""
 
 _PRESETS = {"8B": "llama3-8b", "70B": "llama3-70b", "405B": "llama3-405b"}
 _DTYPE = {"bfloat16": "bf16", "float32": "fp32"}
@@ -50,10 +32,7 @@ def translate(
     model = _model(titan, own or {})
     layers = (own or {}).get("layers") or _layers(model)
     split = _split(titan)
-    shards = titan.of(int, "parallelism.data_parallel_shard_degree", -1)
-    replicas = titan.degree("data_parallel_replicate_degree")
-    if shards < 1:
-        shards = max(1, (gpus or 1) // (replicas * split["tp"] * split["pp"] * split["cp"]))
+    shards, replicas = _degrees(titan, (gpus or 1) // (split["tp"] * split["pp"] * split["cp"]))
     return {
         "model": model,
         "parallelism": {**split, **_data_parallel(titan, shards, replicas, split)},
@@ -62,9 +41,16 @@ def translate(
     }
 
 
-def ignored(titan: Keys) -> list[str]:
-    """The keys of a file that have no meaning for a step, or none that could be said."""
-    return [key for key in titan.given if key not in READ]
+def _degrees(titan: Keys, ranks: int) -> tuple[int, int]:
+    """Ranks that share a copy, and copies; what is left open is filled from ``ranks``."""
+    replicas = titan.degree("data_parallel_replicate_degree")
+    shards: int = titan.of(int, "parallelism.data_parallel_shard_degree", -1)
+    if shards < 1:
+        shards = max(1, ranks // replicas)
+    kinds = {"fsdp": "fsdp", "ddp": "ddp"}  # 2024
+    if titan.choice("training.data_parallel_type", kinds, "fsdp") == "ddp":
+        return 1, shards
+    return shards, replicas
 
 
 def _model(titan: Keys, own: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,7 +78,7 @@ def _split(titan: Keys) -> dict[str, Any]:
     out: dict[str, Any] = {
         "tp": tp,
         "pp": titan.degree("pipeline_parallel_degree"),
-        "sp": tp > 1,
+        "sp": tp > 1 and titan.of(bool, "parallelism.enable_sequence_parallel", default=True),
         "tp_overlap": tp > 1 and overlap,
         "cp": cp,
         "p2p": "batched",  # torch's schedules batch the messages of a step
@@ -126,10 +112,7 @@ def _data_parallel(
 
 
 def _training(titan: Keys, dp: int) -> dict[str, Any]:
-    local = titan.of(int, "training.local_batch_size", titan.given.get("training.batch_size", 8))
-    batch = titan.of(int, "training.global_batch_size", -1)
-    batch = batch if batch > 0 else local * dp
-    micro = torchtitan_stages.micro_batch(titan, local, batch // dp)
+    micro, batch = torchtitan_batch.batches(titan, dp)
     adam = {"AdamW": "adam", "Adam": "adam"}
     name = titan.of(str, "optimizer.name", "AdamW")
     out: dict[str, Any] = {
@@ -150,6 +133,8 @@ def _training(titan: Keys, dp: int) -> dict[str, Any]:
 def _fp8(titan: Keys) -> dict[str, Any] | None:
     """What the converter of the linears asks for; its table is [quantize.linear.…] in 2026."""
     converters = " ".join(map(str, titan.of(list, "model.converters", [])))
+    if titan.of(bool, "float8.enable_float8_linear", default=False):  # 2024
+        converters += " float8"
     if not re.search("float8|mx", converters):
         return None
     if "float8" not in converters:

@@ -17,6 +17,7 @@ class Keys:
 
     where: str  # what the file is called in errors
     given: Mapping[str, Any]
+    old: bool = False  # whether a pipeline's keys stand in [experimental], as in 2024
 
     def refuse(self, what: str) -> NoReturn:
         """Raise InputError about this file."""
@@ -45,15 +46,26 @@ class Keys:
         return meanings[found]
 
 
-def keys(text: str, where: str) -> Keys:
-    """The keys of a file's text. Raises InputError, in one sentence, when it is not TOML."""
+def keys(text: str, where: str, renamed: Mapping[str, str]) -> Keys:
+    """The keys of a file's text, ``renamed`` ones under the name of 2025.
+
+    Raises InputError, in one sentence, when it is not TOML, or says a key twice.
+    """
     try:
         data = tomllib.loads(text)
     except RecursionError:
         raise InputError(f"{where} has tables in tables in tables, too deep to read") from None
     except ValueError as error:
         raise InputError(f"{where} is not TOML: {error}") from None
-    return Keys(where, dict(_flat(data, "")))
+    said = dict(_flat(data, ""))
+    given: dict[str, Any] = {}
+    by: dict[str, str] = {}
+    for key, value in said.items():
+        name = renamed.get(key, key)
+        if name in given and given[name] != value:
+            raise InputError(f"{where}: {by[name]} and {key} say different things; leave one out")
+        given[name], by[name] = value, key
+    return Keys(where, given, any(key.startswith("experimental.pipeline") for key in said))
 
 
 def _flat(table: Mapping[str, Any], above: str) -> Iterable[tuple[str, Any]]:

@@ -49,34 +49,50 @@ def schedule(titan: Keys, layers: int | None, folder: Path) -> dict[str, Any]:
     return out
 
 
-def micro_batch(titan: Keys, local: int, per_replica: int) -> int:
-    """Samples of a microbatch: of a pipeline's, or all that a rank takes at once."""
-    if titan.degree("pipeline_parallel_degree") == 1:
-        return local
-    if per_replica != local:
-        titan.refuse(
-            f"training.global_batch_size makes {per_replica} samples per replica, of which "
-            f"the pipeline takes {local} and is flushed; that is not simulated, leave it out"
-        )
-    found: int = titan.of(int, "parallelism.pipeline_parallel_microbatch_size", 1)
-    return found
-
-
 def _cut(titan: Keys, layers: int, ranks: int, chunks: int) -> list[int]:
-    """Layers of each stage; embedding and head count as one layer each."""
+    """Layers of each stage, as the file says or as torchtitan cuts them."""
     if points := titan.of(list, "parallelism.pipeline_parallel_split_points", []):
         return _at(titan, points, layers, ranks)
+    if parts := titan.of(list, "parallelism.module_fqns_per_model_part", []):
+        return _named(titan, parts, layers, ranks)
+    if titan.old:
+        return _of_2024(titan, layers, ranks * chunks)
+    first = titan.of(int, "parallelism.pipeline_parallel_first_stage_less_layers", 1)
+    last = titan.of(int, "parallelism.pipeline_parallel_last_stage_less_layers", 1)
     each = titan.of(int, "parallelism.pipeline_parallel_layers_per_stage", 0)
-    stages = -(-(layers + 2) // each) if each > 0 else ranks * chunks
+    whole = layers + first + last
+    stages = -(-whole // each) if each > 0 else ranks * chunks
     if stages % ranks or stages > layers:
         titan.refuse(f"{layers} layers in {stages} stages do not fit {ranks} pipeline ranks")
-    least, more = divmod(layers + 2, stages)
+    least, more = divmod(whole, stages)
     split = [least + (stage < more) for stage in range(stages)]
-    split[0] -= 1
-    split[-1] -= 1
+    split[0] -= first
+    split[-1] -= last
     if min(split) < 1:
         titan.refuse(f"{layers} layers leave one of {stages} stages without a layer")
     return split
+
+
+def _of_2024(titan: Keys, layers: int, stages: int) -> list[int]:
+    """Even stages, the rest one by one in the middle (generate_split_points, December 2024)."""
+    each, rest = divmod(layers, stages)
+    if not each:
+        titan.refuse(f"{layers} layers leave one of {stages} stages without a layer")
+    middle = [each + (stage < rest) for stage in range(stages - 2)]
+    return [each, *middle, layers - each - sum(middle)]
+
+
+def _named(titan: Keys, parts: list[Any], layers: int, ranks: int) -> list[int]:
+    """Stages whose modules are listed, such as ``["tok_embeddings", "layers.0"]``."""
+    names = [[str(name) for name in part] for part in parts if isinstance(part, list)]
+    found = [[name for name in part if re.fullmatch(r"layers\.\d{1,6}", name)] for part in names]
+    in_order = [name for part in found for name in part]
+    if in_order != [f"layers.{k}" for k in range(layers)] or len(found) % ranks:
+        titan.refuse(
+            f"parallelism.module_fqns_per_model_part must list layers.0 to layers.{layers - 1} in "
+            f"order, for a multiple of {ranks} stages"
+        )
+    return [len(part) for part in found]
 
 
 def _at(titan: Keys, points: list[Any], layers: int, ranks: int) -> list[int]:

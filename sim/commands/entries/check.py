@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.options import Json, RecipeFile, Settings, load
+from sim.commands.options import AllowUnknown, Json, RecipeFile, Settings, load, overrides
 
 EXAMPLE = "Example: traincast check recipe.toml --set parallelism.pp=8"
 SIMULATED = "the step was simulated, as memory depends here on when transfers and kernels end"
@@ -15,6 +15,7 @@ SIMULATED = "the step was simulated, as memory depends here on when transfers an
 def command(
     recipe: RecipeFile,
     set_: Settings = None,
+    allow_unknown: AllowUnknown = False,
     balance: Annotated[
         bool,
         typer.Option("--balance", help="Print the layers_per_stage that suit all ranks best."),
@@ -26,12 +27,13 @@ def command(
     The step is simulated only where memory depends on when transfers and kernels end, and it says
     so.
     """
-    job = load(recipe, set_)
+    over = overrides(set_, allow_unknown)
+    job = load(recipe, over)
     from sim.check import check as examine
     from sim.commands import ignored, output, tables
     from sim.commands.progress import progress
 
-    left_out = ignored.warn(recipe)
+    left_out = ignored.warn(recipe, over)
     if balance:
         from sim.balance import balance as best
 

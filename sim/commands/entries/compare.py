@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from schedules._input_error import InputError
-from sim.commands.options import Json, RecipeFile, Settings, load, target
+from sim.commands.options import AllowUnknown, Json, RecipeFile, Settings, load, overrides, target
 
 EXAMPLE = "Example: traincast compare recipe.toml --schedules all --out out"
 
@@ -28,6 +28,7 @@ def command(
         ),
     ] = None,
     set_: Settings = None,
+    allow_unknown: AllowUnknown = False,
     out: Annotated[
         Path | None, target("DIR", "Write compare.html, compare.png and frontier.png here.")
     ] = None,
@@ -35,12 +36,11 @@ def command(
 ) -> None:
     """Run a recipe in several ways: a table, timelines on one axis, time against memory."""
     from sim import compare as ways
-    from sim import config
-    from sim.commands import comparison, output, tables, values
+    from sim.commands import comparison, ignored, output, tables, values
     from sim.commands.progress import progress
 
-    base = load(recipe, set_)
-    common = dict(config.setting(text) for text in set_ or ())
+    common = overrides(set_, allow_unknown)
+    base = load(recipe, common)
     if (names is None) == (not vary):
         raise InputError(
             "compare takes either --schedules A,B or --vary KEY=V1,V2; "
@@ -55,6 +55,7 @@ def command(
         if names is not None
         else ways.by_value(values.vary(vary or []), common)
     )
+    ignored.warn(recipe, common)
     with progress() as report:
         found = ways.compare(recipe, chosen, report)
     files = comparison.draw(found, out) if out else []

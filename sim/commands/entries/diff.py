@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sim.commands.options import Json, target
+from sim.commands.options import AllowUnknown, Json, target
 
 EXAMPLE = "Example: traincast diff out/timeline.json.gz recipe.toml --plot diff.png"
 
@@ -19,6 +19,7 @@ def command(
     after: Annotated[Path, typer.Argument(help="Likewise.", metavar="B")],
     plot: Annotated[Path | None, target("FILE", "Draw the waterfall, such as a .png.")] = None,
     out: Annotated[Path | None, target("DIR", "Write diff.html, both timelines, here.")] = None,
+    allow_unknown: AllowUnknown = False,
     json: Json = False,
 ) -> None:
     """Compare two timelines: which causes make the step longer, and which ops changed."""
@@ -33,7 +34,7 @@ def command(
     if out:
         output.replaceable(output.writable(out) / shown.PAGE)
     names = (str(before), str(after))
-    timelines = shown.read(before), shown.read(after)
+    timelines = shown.read(before, allow_unknown), shown.read(after, allow_unknown)
     found = difference(*timelines)
     if plot:
         from sim import plots

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sim.commands.options import Json, RecipeFile, Settings, load, target
+from sim.commands.options import AllowUnknown, Json, RecipeFile, Settings, load, overrides, target
 
 EXAMPLE = "Example: traincast run recipe.toml --set parallelism.tp=4 --out out"
 
@@ -15,6 +15,7 @@ EXAMPLE = "Example: traincast run recipe.toml --set parallelism.tp=4 --out out"
 def command(
     recipe: RecipeFile,
     set_: Settings = None,
+    allow_unknown: AllowUnknown = False,
     out: Annotated[
         Path | None, target("DIR", "Write summary, page, trace, pictures and complete recipe here.")
     ] = None,
@@ -53,8 +54,9 @@ def command(
             parse(text)
 
     some_time = None if window is None else values.window(window)
-    job = load(recipe, set_)
-    left_out = ignored.warn(recipe)
+    over = overrides(set_, allow_unknown)
+    job = load(recipe, over)
+    left_out = ignored.warn(recipe, over)
     some_ranks = None if ranks is None else values.ranks(ranks, job.cluster.gpus)
     from sim.commands import blame, tables, what_ifs
     from sim.commands.progress import progress

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from schedules._input_error import InputError
-from sim.commands.options import Json, RecipeFile, Settings, target
+from sim.commands.options import AllowUnknown, Json, RecipeFile, Settings, overrides, target
 
 EXAMPLE = (
     "Example: traincast sweep recipe.toml --vary perturbations[0].compute=1.0,1.1,1.3"
@@ -26,6 +26,7 @@ def command(
     ],
     out: Annotated[Path, target("FILE", "Parquet file; rows that it has are kept.")],
     set_: Settings = None,
+    allow_unknown: AllowUnknown = False,
     jobs: Annotated[int, typer.Option(metavar="N", help="Processes; -1 is one for each CPU.")] = -1,
     plot: Annotated[Path | None, target("FILE", "Draw step time against a key.")] = None,
     x: Annotated[
@@ -35,9 +36,8 @@ def command(
     json: Json = False,
 ) -> None:
     """Simulate many configurations into a Parquet file; run again, an interrupted one goes on."""
-    from sim import config
     from sim import sweep as sweeps
-    from sim.commands import output, sweeping, tables, values
+    from sim.commands import ignored, output, sweeping, tables, values
     from sim.commands.progress import progress
 
     chosen = values.vary(vary)
@@ -48,7 +48,8 @@ def command(
     if plot:
         output.picture(plot)
     output.apart({"--out": out, "--plot": plot}, recipe)
-    common = dict(config.setting(text) for text in set_ or ())
+    common = overrides(set_, allow_unknown)
+    ignored.warn(recipe, common)
     with progress() as report:
         rows = sweeps.sweep(recipe, chosen, out, common, jobs, report)
     if plot:
