@@ -174,7 +174,7 @@ class ParallelismSection(Section):
     deepspeed: DeepSpeedTable | None = None
     """sizes of zero 2 and 3 as DeepSpeed has them: { stage3_prefetch_bucket_size = 5e7, ... }"""
     accumulate: Switch | None = None
-    """keep whole gradients until the last microbatch (no_sync); true for fsdp2 with pp unless given"""
+    """keep whole gradients until the last microbatch (no_sync); usual for fsdp2 with pp"""
     overlap_grad_reduce: Switch = True
     """reduce gradients bucket by bucket while the backward goes on"""
     overlap_param_gather: Switch = False
