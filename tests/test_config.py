@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from sim import config, legality, refusals
+from sim import config, legality, refusals, translate
 from sim.recipe import Recipe
 
 TEXT = """
@@ -269,7 +269,7 @@ def test_a_missing_file_is_refused(tmp_path):
 def test_the_schema_knows_every_key_and_says_what_it_means():
     schema = config.json_schema()
     sections = schema["$defs"]
-    assert set(schema["properties"]) == set(Recipe.model_fields) | {"megatron", "torchtitan"}
+    assert set(schema["properties"]) == set(Recipe.model_fields) | set(translate.SCHEMA)
     assert schema["required"] == ["cluster"]  # the rest may come from what those two name
     keys = [key for section in sections.values() for key in section["properties"].values()]
     assert all("description" in key for key in keys)
