@@ -65,12 +65,12 @@ def test_one_report(tmp_path: Path) -> None:
     assert micro[["name", "stream", "kind", "start", "end"]].to_numpy().tolist() == [
         ["cudaLaunchKernel", f"host {PID + 42}", "host", 0, 10],
         ["cudaLaunchKernel", f"host {PID + 42}", "host", 12, 20],
-        ["gemm", "stream 7", "compute", 15, 65],
+        ["gemm", "stream 7", "gemm", 15, 65],
         ["cudaMemcpyAsync", f"host {PID + 42}", "host", 22, 35],
         ["Memcpy HtoD", "stream 8", "copy", 35, 60],
         ["ncclDevKernel_AllReduce_Sum", "stream 7", "communication", 65, 90],
         ["cudaLaunchKernel", f"host {PID + 42}", "host", 100, 105],
-        ["gemm", "stream 7", "compute", 105, 155],
+        ["gemm", "stream 7", "gemm", 105, 155],
     ]
     graph = recording.timeline.graph
     assert [graph.waits(i).tolist() for i in (2, 4, 5, 7)] == [[0], [3], [1], [6]]
@@ -269,7 +269,7 @@ def test_a_report_of_kernels_alone(tmp_path: Path) -> None:
 def test_the_case_of_three_kernels_that_the_host_waits_for(shared: Path) -> None:
     recording = read([shared.parent / "cases/traces/5_nsys_sync.sqlite"])
     causes = by_cause(path(recording.timeline), stragglers=False)
-    assert causes["compute"] == pytest.approx(30e-3)
+    assert causes["compute gemm"] == pytest.approx(30e-3)
     before = replays.replay(recording, what_if=None).steps()[1].sum()
     after = replays.replay(recording, what_if="compute * 0.5").steps()[1].sum()
     assert after / before == pytest.approx(0.5, abs=0.001)

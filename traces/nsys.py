@@ -22,7 +22,7 @@ import pandas as pd
 from schedules._input_error import InputError
 from sim.graph import Builder, Fixed, Graph
 from sim.timeline import Timeline
-from traces import cut
+from traces import cut, kernel_names
 from traces.lags import is_host, launched
 from traces.nsys_tables import STEP_RANGE, calls, gpu_ops, step_ranges, syncs
 from traces.nsys_waits import STREAM_WAIT, with_waits
@@ -58,7 +58,8 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
     seconds = table["rank"].map(offsets).to_numpy(float)
     zero = float((table["start"] / 1e9 + seconds).min())
     start, end = (table[key].to_numpy() / 1e9 + seconds - zero for key in ("start", "end"))
-    whole = Timeline(_graph(table, found, start, end).graph(), start, end)
+    rules = kernel_names.rules(selection.names)
+    whole = Timeline(_graph(table, found, start, end, rules).graph(), start, end)
     timeline = cut.select(whole, selection)
     return Recording(
         timeline,
@@ -157,7 +158,11 @@ def _offsets(table: pd.DataFrame, found: list[list[int]]) -> dict[int, float]:
 
 
 def _graph(
-    table: pd.DataFrame, found: list[list[int]], start: cut.Floats, end: cut.Floats
+    table: pd.DataFrame,
+    found: list[list[int]],
+    start: cut.Floats,
+    end: cut.Floats,
+    rules: kernel_names.Rules,
 ) -> Builder:
     seconds = end - start
     for members in found:
@@ -165,9 +170,8 @@ def _graph(
     builder = Builder()
     columns = (table[key].tolist() for key in ("name", "rank", "stream", "kind"))
     for name, rank, stream, kind, took in zip(*columns, seconds.tolist(), strict=True):
-        communication = kind == "kernel" and name.startswith(COLLECTIVE)
-        sort = "communication" if communication else "compute" if kind == "kernel" else kind
-        builder.add(name, rank, stream, Fixed(took, sort))
+        sort = rules.of(name) if kind == "kernel" else kernel_names.Sort(kind)
+        builder.add(name, rank, stream, Fixed(took, *sort))
     for row, needs in enumerate(table["needs"]):
         for need in needs:
             builder.wait(row, need)

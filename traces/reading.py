@@ -28,6 +28,8 @@ FORMATS: tuple[Format, ...] = (
     Format("stragglers", stragglers.recognises, stragglers.read),
 )
 """Asked in this order; the first that recognises every path reads them all."""
+NAMED = ("kineto", "nsys")
+"""Formats that have names of kernels, which rules sort."""
 
 
 def read(
@@ -60,4 +62,8 @@ def _selectable(format_: str, selection: Selection) -> None:
         raise InputError(
             f"annotations are selected in traces of PyTorch's profiler, and this is {format_}; "
             "select by step, ranks or window"
+        )
+    if selection.names is not None and format_ not in NAMED:
+        raise InputError(
+            f"names of kernels are read from traces of {' and '.join(NAMED)}, and this is {format_}"
         )

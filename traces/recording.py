@@ -21,6 +21,7 @@ class Selection(NamedTuple):
     window: tuple[float, float] | None = None  # seconds from the recording's first op
     annotation: str | None = None  # only what was launched inside an annotation of this name
     instance: int = 0  # the how manieth of that name on each rank, from 0
+    names: Path | None = None  # a file of rules for names of kernels, asked before ours
 
 
 class Report(Protocol):

@@ -16,6 +16,7 @@ from traces.kineto.clocks import Clock
 from traces.kineto.collectives import Met
 from traces.kineto.host import HostOp
 from traces.kineto.linked import Linked
+from traces.kineto.message import Message
 from traces.kineto.names import DIMENSIONS
 from traces.kineto.rank import GpuOp
 from traces.lags import exact
@@ -136,21 +137,20 @@ def _gpu_op(builder: Builder, one: Aligned, k: int, stream: str) -> int:
     seconds = float(one.gpu[1][k] - one.gpu[0][k])
     work = Fixed(seconds, op.kind)
     if said:
-        work = Fixed(seconds, "communication", dimension(said[0].description, said[0].collective))
+        work = Fixed(seconds, "communication", dimension(said[0]))
     return builder.add(
         op.name, one.rank, stream, work,
         phase=action.phase, stage=action.stage, microbatch=action.microbatch, step=of.gpu_step[k],
     )  # fmt: skip
 
 
-def dimension(description: str, collective: str) -> str:
-    """Whose traffic it is, by what its group is called, or "pp" for a message; else unknown.
+def dimension(of: Message) -> str:
+    """Whose traffic it is: by what its group is called, "pp" for a message, by its kernel's name.
 
-    >>> dimension("mesh_tp", "all_reduce"), dimension("default_pg", "send")
-    ('tp', 'pp')
+    "" is unknown.
     """
-    unless = "pp" if collective in ("send", "recv") else ""
-    return DIMENSIONS.get(description, unless)
+    unless = "pp" if of.collective in ("send", "recv") else of.dimension
+    return DIMENSIONS.get(of.description, unless)
 
 
 def _hand_over(builder: Builder, of: Linked, index: Mapping[int, int]) -> None:
@@ -231,5 +231,5 @@ def _join(
     tails = (end[ops] - first_end).tolist()
     if moved < shortest / 2:
         moved, tails = shortest, [0.0] * len(ops)
-    of = dimension(met.message.description, met.message.collective)
+    of = dimension(met.message)
     builder.join(ops, Fixed(float(moved), "communication", of), tails)

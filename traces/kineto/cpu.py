@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sim.analysis.intervals import Intervals, complement, union
-from traces.kineto import cpu_waits, names
+from traces.kernel_names import COMMUNICATION, COMPUTE, shipped
+from traces.kineto import cpu_waits
 from traces.kineto.cpu_waits import Ints
 from traces.kineto.message import COLLECTIVES, Message
 from traces.kineto.rank import GpuOp, RankTrace
@@ -41,8 +42,10 @@ def on_cpu(trace: RankTrace) -> bool:
 
 
 def _op(name: str, start: int, end: int, stream: int, of: Message | None = None) -> GpuOp:
-    kind = "gemm" if _GEMM.search(name) else names.kind_of(name, names.KERNEL)
-    return GpuOp(name, "communication" if of else kind, start, end, 0, stream, -1, of)
+    kind = "gemm" if _GEMM.search(name) else shipped().of(name).kind
+    if kind == COMMUNICATION:  # an operator that calls for one
+        kind = COMPUTE
+    return GpuOp(name, COMMUNICATION if of else kind, start, end, 0, stream, -1, of)
 
 
 def _collectives(trace: RankTrace) -> Iterator[GpuOp]:

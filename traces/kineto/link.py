@@ -119,7 +119,10 @@ def _resolved(trace: RankTrace, op: GpuOp, host: Message, mark: str) -> Message:
     source, target = both.source, both.target
     if called in ("send", "recv") and source < 0:
         source, target = _ends(mark)
-    return both._replace(collective=called, ranks=ranks, size=size, source=source, target=target)
+    return both._replace(
+        collective=called, ranks=ranks, size=size, source=source, target=target,
+        dimension=op.dimension,
+    )  # fmt: skip
 
 
 def _collective(kernel: str, mark: str) -> str:

@@ -44,6 +44,7 @@ class Message(NamedTuple):
     source: int  # rank that sends, -1 unless it is a message
     target: int
     elements: int  # that each rank gives; -1 unknown
+    dimension: str = ""  # whose traffic it is, as the kernel's name tells; "" if it does not
 
 
 def message(args: dict[str, Any]) -> Message:

@@ -1,58 +1,33 @@
-"""What names say: categories old and new, kinds of kernels, host calls, pipeline actions."""
+"""What names say: categories old and new, host calls, pipeline actions, process groups."""
 
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import NamedTuple
+
+from traces.kernel_names import shipped
 
 KERNEL, COPY, CALL, SYNC, MARK, OPERATOR = "kernel", "copy", "call", "sync", "mark", "operator"
 
 CATEGORIES = {
     "kernel": KERNEL,
+    "concurrent_kernel": KERNEL,
+    "mtia_ccp_events": KERNEL,
     "gpu_memcpy": COPY,
     "gpu_memset": COPY,
     "memcpy": COPY,
     "memset": COPY,
-    "cuda_runtime": CALL,
-    "cuda_driver": CALL,
-    "runtime": CALL,
-    "hip_runtime": CALL,
-    "hip_driver": CALL,
     "cuda_sync": SYNC,
+    "runtime": CALL,
+    "driver": CALL,
+    "hpu_op": CALL,
     "user_annotation": MARK,
     "cpu_op": OPERATOR,
     "operator": OPERATOR,
 }
-"""Lower-case category of an event -> what it is. PyTorch 1.8 wrote Kernel, Runtime, Operator."""
+"""Lower-case category of an event -> what it is."""
 
-KINDS: tuple[tuple[str, str], ...] = (
-    (
-        "communication",
-        r"^nccl|^rccl|^mscclKernel|nvshmem|deep_ep::|_all_reduce_",
-    ),
-    ("attention", r"flash|fmha|attention|sdpa|attn_|_attn|mha_"),
-    ("optimizer", r"multi_tensor_apply|MultiTensorApply|[Aa]dam|_sgd_|fused_sgd|[Ll]amb_"),
-    (
-        "convolution",
-        r"conv|wgrad|dgrad|fprop|implicit_gemm|winograd|[Ii]m2[Cc]ol|[Cc]ol2[Ii]m",
-    ),
-    ("gemm", r"gemm|gemv|cutlass|cublas|Cijk_|matmul|nvjet|splitK|_mm_|wmma"),
-    (
-        "norm",
-        r"[Ll]ayer_?[Nn]orm|[Rr][Mm][Ss]_?[Nn]orm|[Bb]atch_?[Nn]orm|bn_[fb]w|group_?norm",
-    ),
-    ("softmax", r"[Ss]oft_?[Mm]ax"),
-    ("cross_entropy", r"nll_loss|cross_?entropy"),
-    ("embedding", r"[Ee]mbedding|embedding"),
-    ("dropout", r"[Dd]ropout"),
-    ("reduction", r"reduce_kernel|[Rr]eduction|cub::Device(Reduce|Scan|Segmented)"),
-    ("index", r"index|gather|scatter|CatArray|sort|Sort|topk|radix"),
-    ("elementwise", r"elementwise|triton_|fused|Functor|vectorized|fill|copy|add|mul|pointwise"),
-)
-"""Kind of kernel and what its name holds; the first that fits, else "compute"."""
-_KINDS = [(kind, re.compile(pattern)) for kind, pattern in KINDS]
-KNOWN = frozenset(kind for kind, _ in KINDS) | {"attention_backward"}
+KNOWN = shipped().kinds | {"attention_backward"}
 """Kinds that a file may give its kernels itself, as ours do."""
 
 SKIPPED = re.compile(
@@ -101,18 +76,17 @@ class Action(NamedTuple):
     microbatch: int
 
 
-@cache
-def kind_of(name: str, category: str) -> str:
-    """The kind of work of something on the GPU.
+def category(of: str) -> str | None:
+    """What an event of a category is, None for what is not read.
 
-    >>> kind_of("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x4_nn", KERNEL)
-    'gemm'
-    >>> kind_of("Memset (Device)", COPY)
-    'copy'
+    PyTorch 1.8 wrote Kernel, Runtime, Operator. Kineto counts device events and runtimes of all
+    accelerators as kernels and runtimes: ``mtia_ccp_events``, ``xpu_driver``, ``glow_runtime``.
+
+    >>> category("Kernel"), category("mtia_runtime"), category("python_function")
+    ('kernel', 'call', None)
     """
-    if category == COPY:
-        return "copy"
-    return next((kind for kind, pattern in _KINDS if pattern.search(name)), "compute")
+    of = of.lower()
+    return CATEGORIES.get(of) or (CALL if of.endswith(("_runtime", "_driver")) else None)
 
 
 def action(name: str) -> Action | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from schedules._input_error import InputError
 from traces.checked import described
+from traces.kernel_names import Rules, Sort, shipped
 from traces.kineto import names
 from traces.kineto.about import settle
 from traces.kineto.events import Event, Source
@@ -21,15 +22,16 @@ MANY = 100_000
 _ROWS = ("gpu", "calls", "syncs", "marks")
 
 
-def read(path: Path, report: Report) -> RankTrace:
-    """Read one file. Raises InputError where no event of it can be read."""
+def read(path: Path, report: Report, rules: Rules | None = None) -> RankTrace:
+    """Read one file, kernels by these rules. Raises InputError where no event can be read."""
+    rules = rules or shipped()
     source = Source(path, report)
     trace = RankTrace(path)
     wrong, first, number = 0, "", -1
     copies = _Copies(trace)
     for number, event in enumerate(source.events()):
         try:
-            _take(trace, event)
+            _take(trace, event, rules)
         except Wrong as error:
             wrong, first = wrong + 1, first or f"in event {number}, {error}"
         copies.many()
@@ -49,20 +51,21 @@ def read(path: Path, report: Report) -> RankTrace:
     return trace
 
 
-def _take(trace: RankTrace, event: Event) -> None:
+def _take(trace: RankTrace, event: Event, rules: Rules) -> None:
     """Keep what is needed of an event. Raises Wrong for a field that is not of its type."""
     if not isinstance(event, dict):
         raise Wrong(f"it is {described(event)}, where a table would do")
     category = event.get("cat")
     if event.get("ph") != "X" or "ts" not in event or not isinstance(category, str):
         return
-    what = names.CATEGORIES.get(category.lower())
+    what = names.category(category)
     if what is None:
         return
     start, name, args = get(event, "ts"), get(event, "name"), get(event, "args")
     end = start + get(event, "dur")
     if what in (names.KERNEL, names.COPY):
-        trace.gpu.append(_gpu_op(event, what, name, start, end, args))
+        sort = Sort("copy") if what == names.COPY else rules.of(name)
+        trace.gpu.append(_gpu_op(event, sort, name, start, end, args))
         return
     thread = get(event, "tid")
     trace.processes.setdefault(thread, get(event, "pid"))
@@ -79,9 +82,8 @@ def _take(trace: RankTrace, event: Event) -> None:
         trace.marks.append(Mark(name, thread, start, end))
 
 
-def _gpu_op(event: Event, what: str, name: str, start: int, end: int, args: Event) -> GpuOp:
-    kind = names.kind_of(name, what)
-    said = args.get("kind")
+def _gpu_op(event: Event, sort: Sort, name: str, start: int, end: int, args: Event) -> GpuOp:
+    kind, said = sort.kind, args.get("kind")
     return GpuOp(
         name,
         said if said in names.KNOWN and kind != "communication" else kind,
@@ -92,6 +94,7 @@ def _gpu_op(event: Event, what: str, name: str, start: int, end: int, args: Even
         get(args, "correlation"),
         message(args) if "Collective name" in args else None,
         get(args, "grid") if kind == "communication" else 0,
+        sort.dimension,
     )
 
 

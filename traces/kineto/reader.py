@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from schedules._input_error import InputError
+from traces import kernel_names
 from traces.kineto import steps
 from traces.kineto.build import Aligned, Kept, aligned, build
 from traces.kineto.busy import busy, instance
@@ -47,7 +48,8 @@ def read(
     1 kB each, and not for the rest.
     """
     files = [file for path in paths for file in _files(path)]
-    every = one_per_rank([sound(read_rank(file, report)) for file in files])
+    rules = kernel_names.rules(selection.names)
+    every = one_per_rank([sound(read_rank(file, report, rules)) for file in files])
     traces = selected(every, selection)
     report("matching ranks", 0, 0)
     ranks = [linked(trace) for trace in traces]

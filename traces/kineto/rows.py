@@ -32,6 +32,7 @@ class GpuOp(NamedTuple):
     correlation: int  # of the call that launched it; -1: unknown
     message: Message | None
     blocks: int = 0  # of a communication kernel, each on an SM; 0: unknown
+    dimension: str = ""  # of a communication, as its name tells; "" if it does not
 
 
 class Call(NamedTuple):

@@ -41,6 +41,12 @@ def command(
     instance: Annotated[
         int, typer.Option(metavar="N", min=0, help="Which one of that name, from 0.")
     ] = 0,
+    names: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Your own rules for names of kernels, as traces/kernel_names.toml."
+        ),
+    ] = None,
     plot: Annotated[Path | None, target("FILE", "Draw the timeline and critical path.")] = None,
     out: Annotated[Path | None, target("DIR", "Write report.html, to look around, here.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Show all rows of all tables.")] = False,
@@ -64,7 +70,7 @@ def command(
         output.picture(plot)
     if out:
         output.replaceable(output.writable(out) / recordings.PAGE)
-    selection = Selection(step, some_ranks, some_time, annotation, instance)
+    selection = Selection(step, some_ranks, some_time, annotation, instance, names)
     with progress() as report:
         recording = reading.read(traces, selection, report)
         report("analysis", 0, 0)

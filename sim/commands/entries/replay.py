@@ -34,6 +34,12 @@ def command(
     window: Annotated[
         str | None, typer.Option(metavar="A:B", help="Seconds of the recording.")
     ] = None,
+    names: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Your own rules for names of kernels, as traces/kernel_names.toml."
+        ),
+    ] = None,
     out: Annotated[Path | None, target("FILE", "Write the replayed timeline here.")] = None,
     what_if: Annotated[
         list[str] | None,
@@ -61,7 +67,7 @@ def command(
     with progress() as report:
         # gaps of a step are learnt from the others, so these are read too
         read_step = None if hosts == "modelled" and not what_if else step
-        selection = Selection(read_step, some_ranks, some_time)
+        selection = Selection(read_step, some_ranks, some_time, names=names)
         recording = reading.read(traces, selection, report)
         if what_if and hosts is None:
             hosts = replays.usual(recording, "; ".join(what_if))
