@@ -78,6 +78,7 @@ SHARDED: dict[str, dict[str, Any]] = {
     "zero 0": {},
     "zero 1": {"zero": 1},
     "zero 1 gather": {"zero": 1, "overlap_param_gather": True},
+    "zero 1 instances": {"zero": 1, "optimizer_instances": 2},
     "zero 2": {"zero": 2},
     "zero 2 gather": {"zero": 2, "overlap_param_gather": True},
     "zero 2 accumulate": {"zero": 2, "accumulate": True},
@@ -89,6 +90,7 @@ SHARDED: dict[str, dict[str, Any]] = {
     "fsdp1 hybrid": {"fsdp": {"kind": "fsdp1", "sharding": "HYBRID_SHARD", "shard": 2}},
     "fsdp2": {"fsdp": {"kind": "fsdp2"}},
     "fsdp2 keep": {"fsdp": {"kind": "fsdp2", "reshard_after_forward": False, "shard": 2}},
+    "fsdp2 once": {"fsdp": {"kind": "fsdp2", "shard": 2, "replicate": "once"}},
     "fsdp2 accumulate": {"fsdp": {"kind": "fsdp2", "wrap": "model"}, "accumulate": True},
     "yafsdp": {"fsdp": {"kind": "yafsdp"}},
     "ddp": {"first_bucket_mb": 1.0, "bucket_mb": 2.0, "gradient_as_bucket_view": False},
@@ -110,6 +112,12 @@ RERUN: dict[str, dict[str, Any]] = {
     "block": {"method": "block", "layers": 1},
     "uniform": {"method": "uniform", "layers": 2},
     "op": {"modules": ["op"]},
+}
+NUMBERS: dict[str, dict[str, Any]] = {
+    "tf32": {"dtype": "fp32", "matmul": "tf32"},
+    "bf16 state": {"optimizer_state": {"master": "none", "first": "bf16", "second": "bf16"}},
+    "fp8 state": {"optimizer_state": {"master": "fp16", "first": "fp8", "second": "fp16"}},
+    "remainder": {"optimizer_state": {"master": "remainder"}, "grad_dtype": "bf16"},
 }
 PERTURBED: dict[str, dict[str, Any]] = {
     "slow rank": {"rank": 0, "compute": 1.4},
@@ -139,6 +147,7 @@ KEYS: dict[str, list[Any]] = {
     "recompute": ["none", "selective", "full", *RERUN],
     "fp8": [None, None, None, "delayed", "tensorwise", "mxfp8"],
     "params": [False, True],
+    "numbers": ["", "", "", *NUMBERS],
     "batch": [1, 2, 3],  # microbatches, as a multiple of pp
     "steps": [1, 1, 2],
     "host": [False, False, True],
@@ -165,6 +174,10 @@ def settled(c: Choice) -> Choice:
     if c["model"] == "mtp" and {"fsdp", "zero"} & SHARDED[c["sharded"]].keys():
         c["sharded"] = "zero 2" if c["sharded"] < "zero" else "zero 1"
     replicas = c["dp"] * c["cp"]
+    if replicas < 4:  # nothing to split in two instances, and no copies of shards
+        c["sharded"] = {"zero 1 instances": "zero 1", "fsdp2 once": "fsdp2 keep"}.get(
+            c["sharded"], c["sharded"]
+        )
     sharded = SHARDED[c["sharded"]]
     if "fsdp" in sharded or sharded.get("zero", 0) > 1:
         if replicas == 1 or c["schedule"] == "pipedream":
@@ -174,7 +187,8 @@ def settled(c: Choice) -> Choice:
     if "moe" in c["model"] or c["model"] == "shared":
         c["sp"], c["order"] = c["tp"] > 1, KEYS["order"][0]
         c["etp"] = min(c["etp"], c["tp"])
-        copy = SHARDED[c["sharded"]].get("fsdp", {}).get("shard", replicas)
+        runs = replicas // SHARDED[c["sharded"]].get("optimizer_instances", 1)
+        copy = SHARDED[c["sharded"]].get("fsdp", {}).get("shard", runs)
         c["ep"] = min(c["ep"], c["tp"] * copy // c["etp"])
         if c["sharded"] == "yafsdp" and c["tp"] * c["ep"] > 1:
             c["sharded"] = "fsdp2"
@@ -185,6 +199,8 @@ def settled(c: Choice) -> Choice:
         c["recompute"] = "every"
     if c["recompute"] == "uniform" and ("fsdp" in split or split.get("zero", 0) > 1):
         c["recompute"] = "block"
+    if c["numbers"] == "tf32" or (c["fp8"] and c["params"] and c["numbers"] != "fp8 state"):
+        c["fp8"] = None if c["numbers"] else c["fp8"]
     c["sp"] = c["sp"] and c["tp"] > 1
     c["tp_overlap"] = c["tp_overlap"] and c["sp"] and c["etp"] == 1
     c["scatter_gather"] = c["scatter_gather"] and not c["sp"]
@@ -210,6 +226,7 @@ def recipe_of(c: Choice) -> dict[str, Any]:
         "training": {
             "global_batch": c["dp"] * c["pp"] * c["batch"],
             "recompute": RERUN.get(c["recompute"], c["recompute"]),
+            **NUMBERS.get(c["numbers"], {}),
             **({"fp8": {"recipe": c["fp8"], "params": c["params"]}} if c["fp8"] else {}),
         },
         "perturbations": [PERTURBED[c["perturbed"]]] if c["perturbed"] else [],
@@ -367,6 +384,23 @@ FOUND: list[dict[str, Any]] = [
     {"model": "moe", "tp": 2, "dp": 2, "ep": 4, "sp": True, "sharded": "zero 3"},  # one copy each
     {"model": "mtp", "schedule": "zb_h1", "pp": 2},  # two heads, whose weight gradients come later
     {"schedule": "zb_v", "pp": 2, "cp": 2, "fp8": "delayed"},  # maxima of a stage alone
+    {"dp": 4, "sharded": "zero 1 instances", "numbers": "fp8 state", "batch": 2},  # both at once
+    {"dp": 4, "sharded": "fsdp2 once", "numbers": "bf16 state", "batch": 3},
+    {"model": "moe", "dp": 4, "ep": 2, "sharded": "zero 1 instances", "numbers": "tf32"},
+    # seconds below 0 by rounding
+    {
+        "model": "shared",
+        "cp": 2,
+        "dp": 2,
+        "ep": 2,
+        "context": "ulysses",
+        "sharded": "fsdp2 once",
+        "schedule": "looped_bfs",
+        "tp_backward_overlap": False,
+        "recompute": "mixture",
+        "numbers": "bf16 state",
+        "perturbed": "noise",
+    },
     {"model": "moe_idle", "dp": 2, "ep": 2},  # an expert without tokens has parameters all the same
 ]
 """Combinations that once failed, or that once were refused."""

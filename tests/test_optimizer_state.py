@@ -127,8 +127,6 @@ def test_memory_of_a_recipe(
         ("optimizer", optimizer),
     ):
         assert held[category] == pytest.approx(each * PARAMETERS, rel=1e-12), category
-    if state is FP8:
-        return
     said = check(job)["memory"][0]["peak_bytes"]
     assert said == pytest.approx(result.summary["memory"][0]["peak_bytes"], rel=1e-9)
 

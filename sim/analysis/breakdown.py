@@ -136,7 +136,7 @@ def _rank(timeline: Timeline, kinds: Activities, moves: Floats, ops: Rows) -> di
 def _first(start: Floats, end: Floats, code: Rows, behind: Intervals, sizes: int) -> Floats:
     """Seconds by code that are not behind something else, each instant to whoever began first."""
     owner, pieces = first_come(start, end)
-    bare = pieces.end - pieces.start - within(pieces, behind)
+    bare = np.maximum(pieces.end - pieces.start - within(pieces, behind), 0.0)  # but for rounding
     return np.bincount(code[owner], bare, sizes).astype(np.float64)
 
 
