@@ -71,6 +71,7 @@ CHANGES = {  # what it changes: what is there before | the flag
     "--moe-expert-capacity-factor": f"{MOE} | 1.5",
     "--moe-ffn-hidden-size": f"{MOE} | 1024",
     "--moe-layer-freq": f"{MOE} | ([0]*3+[1]*21)",
+    "--moe-layer-recompute": f"{MOE} |",
     "--moe-router-topk": f"{MOE} | 1",
     "--moe-shared-expert-intermediate-size": f"{MOE} --moe-ffn-hidden-size 1024 | 2048",
     "--mtp-num-layers": "| 1",

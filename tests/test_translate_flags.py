@@ -129,6 +129,8 @@ PARALLELISM = {
     "--num-distributed-optimizer-instances 1": {"zero": 0, "optimizer_instances": None},
     "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads": {"zero": 2},
     "--use-custom-fsdp --data-parallel-sharding-strategy optim_grads_params": {"zero": 3},
+    "--use-megatron-fsdp": {"zero": 3},
+    "--use-custom-fsdp": {"zero": 0},
     "--use-torch-fsdp2": {"fsdp": {"kind": "fsdp2", "reshard_after_forward": True}},
     "--ddp-bucket-size 10000000": {"bucket_mb": 40.0},
     "--ddp-bucket-size 10000000 --grad-reduce-in-bf16": {"bucket_mb": 20.0},

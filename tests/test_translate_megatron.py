@@ -149,6 +149,8 @@ REFUSED = {
     "did you mean --tensor-model-parallel-size? --allow-unknown ignores what is not known",
     "--xyz --tp=4": "megatron: Megatron-LM has no --xyz (and 1 more); --allow-unknown ignores "
     "what is not known",
+    f"{PP4} --use-torch-fsdp2": "megatron: --use-torch-fsdp2 does not go with "
+    "--pipeline-model-parallel-size above 1",
     "--no-position-embedding": "megatron: --no-position-embedding is --position-embedding-type "
     "none now",
     "--overlap-param-gather": "megatron: --overlap-param-gather needs --overlap-grad-reduce",
@@ -282,3 +284,11 @@ def test_every_command_that_reads_recipes_allows_unknown_arguments(
     name, *more = [word.format(folder=recipe.parent, recipe=recipe) for word in command]
     assert traincast(name, recipe, *more)[0] == 2
     assert traincast(name, recipe, *more, "--allow-unknown")[0] == 0
+
+
+def test_a_script_for_another_model_is_refused(recipe: Path) -> None:
+    script = recipe.parent / "train.sh"
+    script.write_text(script.read_text().replace("pretrain_gpt.py", "tools/pretrain_bert.py"))
+    said = "train.sh: pretrain_bert.py trains another model than a decoder, which is not simulated"
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+        config.load(recipe)

@@ -90,6 +90,7 @@ def test_nothing_given_is_what_torchtitan_takes(tmp_path: Path) -> None:
     }
 
 
+FLOAT8 = {"format": "hybrid", "recipe": "tensorwise", "params": False, "gather": True}
 PP4 = "parallelism.pipeline_parallel_degree = 4\n"
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("parallelism", "parallelism.tensor_parallel_degree = 4", {"tp": 4, "sp": True}),
@@ -160,6 +161,9 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
         'model.converters = ["float8"]\nfloat8.recipe_name = "rowwise"',
         {"fp8": {"format": "hybrid", "recipe": "rowwise", "params": False, "gather": False}},
     ),
+    ("training", 'model.converters = "float8"', {"fp8": FLOAT8}),
+    ("training", "training.enable_float8_linear = true", {"fp8": FLOAT8}),
+    ("model", '[model]\nflavor = "7B"\nname = "llama2"', {"preset": "llama2-7b"}),
     (
         "training",
         'model.converters = ["mx"]',
@@ -285,7 +289,8 @@ REFUSED = {
     "parallelism.module_fqns_per_model_part must list layers.0 to layers.31 in order, for a "
     "multiple of 4 stages",
     "[model]": "titan.toml: there are no numbers for the model llama3 debugmodel; there are llama3 "
-    "8B, 70B, 405B, or write [model] with a preset, hf or the numbers",
+    "8B, llama3 70B, llama3 405B, llama2 7B, llama2 70B, or write [model] with a preset, hf or the "
+    "numbers",
     "training.seq_len = true": "titan.toml: training.seq_len = true must be a whole number",
     "parallelism.tensor_parallel_degree = 0": "titan.toml: parallelism.tensor_parallel_degree = 0 "
     "must be at least 1",

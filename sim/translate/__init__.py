@@ -106,7 +106,7 @@ def _torchtitan(value: object, data: Mapping[str, Any], folder: Path) -> Transla
     path, text = _read("torchtitan", value, folder)
     own = data.get("model")
     table = fates("torchtitan")
-    titan = torchtitan_keys.keys(text, path.name, table.renamed)
+    titan = torchtitan_keys.keys(text, path.name, table)
     ignored = judge(table, titan, allow_unknown=data.get(ALLOW, False))
     beside = os.path.dirname(str(value))  # noqa: PTH120  as the recipe writes it
     model = own if isinstance(own, dict) else None

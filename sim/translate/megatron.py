@@ -103,12 +103,15 @@ def _data_parallel(flags: Flags) -> dict[str, Any]:
         flags.refuse(
             "--num-distributed-optimizer-instances is not translated with FSDP; write fsdp"
         )
+    if flags.on("--use-torch-fsdp2") and (flags.whole("--pipeline-model-parallel-size") or 1) > 1:
+        flags.refuse("--use-torch-fsdp2 does not go with --pipeline-model-parallel-size above 1")
     if flags.on("--use-torch-fsdp2"):
         reshard = not flags.on("--torch-fsdp2-no-reshard-after-forward")
         return {"fsdp": {"kind": "fsdp2", "reshard_after_forward": reshard}}
     least = "1" if flags.on("--use-distributed-optimizer") else "0"
     if flags.on("--use-megatron-fsdp", "--use-custom-fsdp"):
-        stage = flags.choice("--data-parallel-sharding-strategy", _ZERO, "0")
+        usual = "3" if flags.on("--use-megatron-fsdp") else "0"  # 0 until April 2026
+        stage = flags.choice("--data-parallel-sharding-strategy", _ZERO, usual)
         return {"zero": int(max(stage, least))}
     return {"zero": int(least), **({"optimizer_instances": instances} if instances > 1 else {})}
 
@@ -233,9 +236,11 @@ def _gradients(flags: Flags) -> str:
 def _recompute(flags: Flags) -> str | dict[str, Any]:
     kinds = {"selective": "selective", "full": "full"}
     kind = flags.choice("--recompute-granularity", kinds, "none")
-    if flags.on("--recompute-activations"):
+    if flags.on("--recompute-activations", "--moe-layer-recompute"):
         kind = "selective"
     modules = list(flags.given.get("--recompute-modules", ()))
+    if flags.on("--moe-layer-recompute") and "moe" not in modules:
+        modules = [*(modules or ["core_attn"]), "moe"]
     if kind == "selective":
         return kind if modules in ([], ["core_attn"]) else {"modules": _modules(flags, modules)}
     method, layers = flags.text("--recompute-method"), flags.whole("--recompute-num-layers") or 1

@@ -17,6 +17,8 @@ from sim.translate.expansion import expand
 from sim.translate.lexer import Statement, Words, statements
 
 _ASSIGNMENT = re.compile(r"(\w+)(\+?)=(.*)", re.DOTALL)
+_OTHERS = re.compile(r"pretrain_(bert|t5|ict|retro|mamba|hybrid|vlm|vision\w*)\.py")
+"""Megatron's scripts for other models."""
 _BLOCKS = {"for": "done", "while": "done", "until": "done", "case": "esac", "function": "}"}
 
 
@@ -49,19 +51,25 @@ def arguments(text: str, where: str) -> tuple[Words, Words]:
         raise InputError(f"{where} is longer than a launch script, {MOST_LETTERS:,} letters")
     script = _Script(where)
     _read_all(script, list(statements(text, where)))
-    runs = [words for words in map(_behind_python, script.commands) if words]
+    runs = [words for words in map(_from_python, script.commands) if words[1:]]
     runs = [words for words in runs if "--num-layers" in words] or runs[-1:]
     if runs:
-        return runs[-1], script.left_out
+        program, *words = runs[-1]
+        if found := _OTHERS.search(program):
+            raise InputError(
+                f"{where}: {found[0]} trains another model than a decoder, which is not simulated"
+            )
+        return words, script.left_out
     parts = [v.split() if isinstance(v, str) else v for v in script.variables.values()]
     return [word for part in parts if part and part[0][:2] == "--" for word in part], (
         script.left_out
     )
 
 
-def _behind_python(words: Sequence[str]) -> Words:
+def _from_python(words: Sequence[str]) -> Words:
+    """The script that a command runs, and its words."""
     at = [k for k, word in enumerate(words) if word.endswith(".py")]
-    return list(words[at[0] + 1 :]) if at else []
+    return list(words[at[0] :]) if at else []
 
 
 def _read_all(script: _Script, statements: Sequence[Statement]) -> None:

@@ -17,7 +17,8 @@ from sim.refusals import brief
 from sim.translate import torchtitan_batch, torchtitan_stages
 from sim.translate.torchtitan_keys import Keys
 
-_PRESETS = {"8B": "llama3-8b", "70B": "llama3-70b", "405B": "llama3-405b"}
+_PRESETS = {("llama3", size): f"llama3-{size.lower()}" for size in ("8B", "70B", "405B")}
+_PRESETS |= {("llama2", size): f"llama2-{size.lower()}" for size in ("7B", "70B")}  # until 2024
 _DTYPE = {"bfloat16": "bf16", "float32": "fp32"}
 
 
@@ -59,12 +60,13 @@ def _model(titan: Keys, own: Mapping[str, Any]) -> dict[str, Any]:
         return sequence
     name = titan.of(str, "model.name", "llama3")
     flavor = titan.of(str, "model.flavor", "debugmodel")
-    if name != "llama3" or flavor not in _PRESETS:
+    if (name, flavor) not in _PRESETS:
         titan.refuse(
-            f"there are no numbers for the model {name} {flavor}; there are llama3 "
-            f"{', '.join(_PRESETS)}, or write [model] with a preset, hf or the numbers"
+            f"there are no numbers for the model {name} {flavor}; there are "
+            f"{', '.join(map(' '.join, _PRESETS))}, or write [model] with a preset, hf or the "
+            "numbers"
         )
-    return {"preset": _PRESETS[flavor], **sequence}
+    return {"preset": _PRESETS[name, flavor], **sequence}
 
 
 def _layers(model: Mapping[str, Any]) -> int | None:
@@ -132,7 +134,9 @@ def _training(titan: Keys, dp: int) -> dict[str, Any]:
 
 def _fp8(titan: Keys) -> dict[str, Any] | None:
     """What the converter of the linears asks for; its table is [quantize.linear.…] in 2026."""
-    converters = " ".join(map(str, titan.of(list, "model.converters", [])))
+    said = titan.given.get("model.converters", [])
+    listed = said.split(",") if isinstance(said, str) else titan.of(list, "model.converters", [])
+    converters = " ".join(map(str, listed))
     if titan.of(bool, "float8.enable_float8_linear", default=False):  # 2024
         converters += " float8"
     if not re.search("float8|mx", converters):

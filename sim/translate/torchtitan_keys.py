@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from schedules._input_error import InputError
 from sim.refusals import brief
+from sim.translate.fates import Fates
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,10 @@ class Keys:
         return meanings[found]
 
 
-def keys(text: str, where: str, renamed: Mapping[str, str]) -> Keys:
-    """The keys of a file's text, ``renamed`` ones under the name of 2025.
+def keys(text: str, where: str, table: Fates) -> Keys:
+    """The keys of a file's text, renamed ones under the name of 2025.
 
-    Raises InputError, in one sentence, when it is not TOML, or says a key twice.
+    Raises InputError, in one sentence, when it is not TOML, or says twice what matters.
     """
     try:
         data = tomllib.loads(text)
@@ -61,8 +62,8 @@ def keys(text: str, where: str, renamed: Mapping[str, str]) -> Keys:
     given: dict[str, Any] = {}
     by: dict[str, str] = {}
     for key, value in said.items():
-        name = renamed.get(key, key)
-        if name in given and given[name] != value:
+        name = table.renamed.get(key, key)
+        if name in table.translated and name in given and given[name] != value:
             raise InputError(f"{where}: {by[name]} and {key} say different things; leave one out")
         given[name], by[name] = value, key
     return Keys(where, given, any(key.startswith("experimental.pipeline") for key in said))
