@@ -65,6 +65,10 @@ STRATEGIES = {
         "ZeRO",
         "1 splits the optimizer state over the replicas, 2 also gradients, 3 also parameters",
     ),
+    "parallelism.optimizer_instances": (
+        "optimizer instances",
+        "ZeRO 1 inside runs of replicas; gradients are summed across them too",
+    ),
     "parallelism.deepspeed": ("DeepSpeed's sizes", "of ZeRO's buckets, prefetch and reuse"),
     "parallelism.fsdp": (
         "fully sharded data parallel",
