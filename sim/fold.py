@@ -21,10 +21,7 @@ from sim.collectives import Traffic, traffic
 from sim.graph import Communication
 from sim.groups import Lane, alike, atoms, folded, shifted, simulated
 from sim.job import Job
-from sim.symmetry import fold_loads
-
-LATENCY_SPREAD = 20e-6
-"""How far latencies of clones may differ (s): some cross one switch more. The longest counts."""
+from sim.symmetry import apart, fold_loads
 
 
 @dataclass(frozen=True)
@@ -34,8 +31,9 @@ class Load:
     links: tuple[int, ...]
     bytes: tuple[float, ...]
     most: float  # bytes of itself alone on its own most loaded link
-    latency: float
+    latency: float  # the longest of all clones'
     algorithm: str
+    apart: float = 0.0  # seconds by which those differ: some clones cross one switch more
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,7 @@ class Lanes:
     simulated: Sequence[Lane]
     axes: tuple[str, ...]  # folded: axes, and parts of axes
     atoms: tuple[str, ...]
+    later: float = 0.0  # s: the step is at most so much too long, as latencies of clones differ
 
 
 def candidates(job: Job, kinds: NDArray[np.int64] | None = None) -> Iterator[Lanes]:
@@ -66,17 +65,40 @@ def loads(
     """What each work loads with its clones along ``axes``, or None if they are not alike."""
     if not axes:
         return [_single(cluster, traffic(cluster, work)) for work in works]
-    over = atoms(job)
-    orbits = [
-        [traffic(cluster, work._replace(ranks=r)) for r in shifted(job, axes, work.ranks, over)]
-        for work in works
-    ]
-    folded = fold_loads(cluster, orbits, LATENCY_SPREAD)
+    folded = fold_loads(cluster, _orbits(cluster, job, axes, works))
     if folded is None:
         return None
     return [
-        Load(tuple(f.links.tolist()), tuple(f.bytes.tolist()), f.most, f.latency, f.algorithm)
+        Load(
+            tuple(f.links.tolist()),
+            tuple(f.bytes.tolist()),
+            f.most,
+            f.latency,
+            f.algorithm,
+            f.apart,
+        )
         for f in folded
+    ]
+
+
+def parting(
+    cluster: Cluster, job: Job, names: Sequence[str], works: Sequence[Communication]
+) -> set[str]:
+    """The atoms among these along which latencies of one of the works' clones differ."""
+    return {
+        name
+        for name in names
+        if any(apart(orbit) for orbit in _orbits(cluster, job, (name,), works))
+    }
+
+
+def _orbits(
+    cluster: Cluster, job: Job, axes: Sequence[str], works: Sequence[Communication]
+) -> list[list[Traffic]]:
+    over = atoms(job)
+    return [
+        [traffic(cluster, work._replace(ranks=r)) for r in shifted(job, axes, work.ranks, over)]
+        for work in works
     ]
 
 

@@ -20,15 +20,16 @@ from sim import config, units
 from sim.build import training_step
 from sim.cluster import Cluster
 from sim.engine import simulate
-from sim.fold import Lanes, candidates, loads
+from sim.fold import Lanes, candidates, loads, parting
 from sim.graph import Communication, Graph
 from sim.hardware import Machine
 from sim.host import launched, waited
 from sim.html import table
 from sim.job import Job
+from sim.latencies import MOST_OPS, good_enough, later
 from sim.legality.products import able
 from sim.model import Setting
-from sim.perturbations import MOST_OPS, perturbed, slowed
+from sim.perturbations import perturbed, slowed
 from sim.price import price
 from sim.recipe import Recipe
 from sim.recomputation import Recompute
@@ -76,7 +77,7 @@ class Result:
     @cached_property
     def summary(self) -> Summary:
         """The numbers of ``summary.json``; see the README for each key."""
-        folded = self.lanes.axes
+        folded = self.lanes.axes, self.lanes.later
         return summary(self.recipe, self.job, self.cluster, folded, self.timeline, self.wall)
 
 
@@ -133,19 +134,31 @@ def prepare(
 ) -> tuple[Lanes, Graph, Machine]:
     """The graph of a job, folded as far as that is proven exact, and its prices on a cluster.
 
+    Where it is exact but for latencies, see :mod:`sim.latencies`.
+
     With ``launch``, the seconds of one, its kernels are launched by a host. ``kinds`` tells ranks
     apart (see :func:`sim.fold.candidates`). Raises InputError where too many would be simulated.
     """
     ways = list(candidates(job, kinds))
     if kinds is not None:
         _few_enough(job, ways[0])
-    for lanes in ways if fold else ways[-1:]:
+    ways = ways if fold else ways[-1:]
+    while True:
+        lanes, *ways = ways
         graph = build(job, lanes, launch)
         works = [work for work in graph.works if isinstance(work, Communication)]
         found = loads(cluster, job, lanes.atoms, works)
-        if found is not None:
-            return lanes, graph, price(graph, cluster, dict(zip(works, found, strict=True)))
-    raise AssertionError("the last way folds nothing and needs no proof")
+        if found is None:
+            continue  # the last way folds nothing and needs no proof
+        of = dict(zip(works, found, strict=True))
+        machine = price(graph, cluster, of)
+        lanes = replace(lanes, later=later(graph, machine, of))
+        if lanes.later:
+            some = [work for work in works if of[work].apart]
+            apart = parting(cluster, job, lanes.atoms, some)
+            ways = [way for way in ways if apart.isdisjoint(way.atoms)]
+        if not lanes.later or good_enough(lanes, ways, graph, machine):
+            return lanes, graph, machine
 
 
 def build(job: Job, lanes: Lanes, launch: float | None = None, sends: bool = True) -> Graph:

@@ -63,15 +63,17 @@ def summary(
     recipe: Recipe,
     job: Job,
     cluster: Cluster,
-    folded: Sequence[str],
+    folded: tuple[Sequence[str], float],
     timeline: Timeline,
     wall: float,
 ) -> Summary:
     """Every figure in SI units. FLOPs are the model's by Megatron's formula, or the hardware's.
 
-    ``folded`` names the axes of which one rank stands for all, ``wall`` the seconds it all took.
+    ``folded`` names the axes of which one rank stands for all, and by how many seconds that may
+    make the step too long; ``wall`` is the seconds it all took.
     Of several steps, those of the steady state count, and seconds and bytes are those of one.
     """
+    axes, later = folded
     found = steady(timeline, *recipe.ramps)
     shown, steps = found.timeline, found.steps
     step = found.seconds / steps
@@ -92,7 +94,8 @@ def summary(
             "simulation": {
                 "ops": len(timeline.graph),
                 "ranks_simulated": len(timeline.graph.ranks()),
-                "folded": list(folded),
+                "folded": list(axes),
+                **({"folded_later_s": later / steps} if later else {}),
                 "engine": "simpy",
                 "seed": recipe.simulation.seed,
                 "version": version("traincast"),

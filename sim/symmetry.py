@@ -23,13 +23,17 @@ from sim.collectives import Traffic
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+ROUNDING = 1e-12
+"""Share of a latency by which the sums of it along two routes may differ."""
+
 
 class Folded(NamedTuple):
     """A :class:`Traffic` for a whole orbit: on one link of each class, all members' bytes."""
 
     links: NDArray[np.int32]  # the first of each class, ascending
     bytes: Floats  # on each, of all members together
-    latency: float
+    latency: float  # the longest of its members'
+    apart: float  # seconds by which those of its members differ
     algorithm: str
     most: float
     """Bytes of one member on its own most loaded link: ``bytes / most`` are its coefficients."""
@@ -44,21 +48,18 @@ class _Loads(NamedTuple):
     size: Integers  # class of bytes over the member's most
 
 
-def fold_loads(
-    cluster: Cluster, orbits: Sequence[Sequence[Traffic]], latency_spread: float = 0.0
-) -> list[Folded] | None:
+def fold_loads(cluster: Cluster, orbits: Sequence[Sequence[Traffic]]) -> list[Folded] | None:
     """What each orbit's representative carries, or None where folding is not proven exact.
 
     ``orbits`` must hold every communication that the network may see, each orbit all its members.
-    Only links that can limit count. ``latency_spread`` (s) is how far latencies within an orbit may
-    differ; the longest counts then, and folding is exact but for that. Bytes of members on a link
-    are multiplied, not added one by one.
+    Only links that can limit count. Where latencies within an orbit are ``apart``, folding is exact
+    but for that. Bytes of members on a link are multiplied, not added one by one.
     """
     members = [member for orbit in orbits for member in orbit]
     orbit_of = np.repeat(np.arange(len(orbits)), [len(orbit) for orbit in orbits])
     most = [max(member.bytes, default=0.0) for member in members]
     firsts = np.flatnonzero(np.diff(orbit_of, prepend=-1))
-    if not _alike(members, orbit_of, firsts, np.array(most), latency_spread):
+    if not _alike(orbit_of, firsts, np.array(most)):
         return None
     loads, links = _loads(cluster, members, np.array(most))
     colour = _refine(loads, orbit_of, cluster.capacity[links])
@@ -68,19 +69,17 @@ def fold_loads(
     return _fold(orbits, orbit_of, loads, links, canonical, [most[i] for i in firsts])
 
 
-def _alike(
-    members: Sequence[Traffic],
-    orbit_of: Integers,
-    firsts: Integers,
-    most: Floats,
-    spread: float,
-) -> bool:
-    """Whether in each orbit all have the same bytes and, up to the spread, the same latency."""
-    latency = np.array([member.latency for member in members])
-    first = firsts[orbit_of]
-    same_bytes = np.isclose(most, most[first], rtol=1e-12, atol=0.0)
-    apart = np.abs(latency - latency[first])
-    return bool(np.all(same_bytes & (apart <= spread + 1e-12 * latency[first])))
+def _alike(orbit_of: Integers, firsts: Integers, most: Floats) -> bool:
+    """Whether in each orbit all have the same bytes."""
+    return bool(np.all(np.isclose(most, most[firsts[orbit_of]], rtol=1e-12, atol=0.0)))
+
+
+def apart(members: Sequence[Traffic]) -> float:
+    """Seconds by which latencies differ, but for rounding."""
+    latencies = [member.latency for member in members]
+    most = max(latencies)
+    found = most - min(latencies)
+    return found if found > ROUNDING * most else 0.0
 
 
 def _loads(
@@ -163,6 +162,7 @@ def _fold(
             links[places[1, a:b]],
             total[a:b],
             max(member.latency for member in members),
+            apart(members),
             members[0].algorithm,
             float(most[i]),
         )

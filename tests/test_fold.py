@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sim import cluster as clusters
+from sim import latencies
 from sim.cluster import Cluster
 from sim.engine import simulate
 from sim.fold import Lanes, candidates
@@ -107,3 +108,64 @@ def test_ways_to_fold_start_with_the_fewest_ranks(small_job: Make) -> None:
     assert [len(way.simulated) for way in ways] == [1, 2, 3, 6]
     assert [way.axes for way in candidates(small_job(dp=3))] == [("dp",), ()]
     assert [way.axes for way in candidates(small_job())] == [()]
+
+
+THREE_TIERS = """
+base = "dgx_h100"
+name = "three_tiers"
+[node]
+gpus = 1
+source = "a test's own, as what follows"
+[node.nic]
+count = 1
+source = "as above"
+[fabric]
+kind = "{kind}"
+latency = "{hop} us"
+nodes_per_leaf = 1
+nodes_per_spine = 2
+max_nodes = 64
+source = "as above"
+"""
+LONG = {"pp": 3, "dp": 4, "microbatches": 12, "layers": 6, "order": "tp-cp-ep-pp-dp"}
+
+
+def three_tiers(tmp_path: Path, kind: str = "rail", hop: float = 4.9) -> Cluster:
+    path = tmp_path / f"{kind}_{hop}.toml"
+    path.write_text(THREE_TIERS.format(kind=kind, hop=hop))
+    return clusters.load(str(path), 12)
+
+
+@pytest.mark.parametrize("kind", ["fat_tree", "rail"])
+@pytest.mark.parametrize("hop", [0.3, 4.9])
+def test_replicas_of_unlike_latency_are_all_simulated(
+    small_job: Make, tmp_path: Path, kind: str, hop: float
+) -> None:
+    """Some messages between stages cross the core, others not, and that adds up along the pipeline.
+
+    A dp of which each replica's stages are as far apart folds as ever.
+    """
+    cluster, one = three_tiers(tmp_path, kind, hop), small_job(**LONG)
+    lanes, auto = run(one, cluster)
+    assert (lanes.axes, lanes.later) == ((), 0.0)
+    assert auto.end.tobytes() == run(one, cluster, fold=False)[1].end.tobytes()
+    apart = small_job(**{**LONG, "order": "tp-cp-ep-dp-pp"})
+    assert run(apart, cluster)[0].axes == ("dp",)
+
+
+@pytest.mark.parametrize("microbatches", [1, 5, 12])
+def test_large_steps_are_folded_and_say_how_much_too_long(
+    small_job: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, microbatches: int
+) -> None:
+    """As long as that is little of the step; it is never less than what folding adds."""
+    job, cluster = small_job(**(LONG | {"microbatches": microbatches})), three_tiers(tmp_path)
+    whole = run(job, cluster)[1].seconds
+    monkeypatch.setattr(latencies, "FEW_OPS", 0)
+    assert run(job, cluster)[0].axes == ()
+    monkeypatch.setattr(latencies, "SHARE", 1.0)
+    lanes, folded = run(job, cluster)
+    assert lanes.axes == ("dp",)
+    assert 0.0 < folded.seconds - whole <= lanes.later
+    hops = 2 * 4.9e-6  # up to the core and down again
+    chain = 2 * (microbatches + 1)  # messages, one behind another: down and up by turns
+    assert lanes.later <= 2 * chain * hops

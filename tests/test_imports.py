@@ -26,7 +26,7 @@ ORDER = (
     "resnet routing precision model recomputation families mixtures presets operators blocks "
     "context attention mla mlp experts convolution quantise mtp layer scratch program template "
     "writer strategies activations stage job groups pieces outside resident programs build "
-    "host fold price stage_times analysis whatif plots report schedule_run forward_run "
+    "host fold price latencies stage_times analysis whatif plots report schedule_run forward_run "
     "sections recipe refusals translate legality order_file "
     "config replicas perturbations decisions summary runs compare sweep check balance"
 )

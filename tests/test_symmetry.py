@@ -115,16 +115,21 @@ def test_traffic_of_its_own_on_one_replica_breaks_the_symmetry():
     assert fold_loads(cluster, [*orbits, extra]) is None
 
 
-def test_members_of_unlike_size_or_latency_are_refused():
-    """On Selene stage 0 to 1 crosses a leaf for one replica alone: 0.6 us more."""
+def test_members_of_unlike_size_are_refused():
     cluster, orbits = job(8, 2, 2)
     big = orbits[0][0]._replace(bytes=orbits[0][0].bytes * 2)
     assert fold_loads(cluster, [[big, *orbits[0][1:]], *orbits[1:]]) is None
+
+
+def test_latencies_apart_are_said_and_the_longest_counts():
+    """On Selene stage 0 to 1 crosses a leaf for one replica alone: 0.6 us more."""
     cluster, orbits = job(8, 12, 2, "selene")
-    assert fold_loads(cluster, orbits) is None
-    spread = fold_loads(cluster, orbits, latency_spread=0.7e-6)
-    assert spread is not None
-    assert spread[2].latency == max(member.latency for member in orbits[2])
+    folded = fold_loads(cluster, orbits)
+    assert folded is not None
+    assert folded[2].latency == max(member.latency for member in orbits[2])
+    assert folded[2].apart == pytest.approx(0.6e-6, rel=1e-9)
+    cluster, orbits = job(8, 2, 2)
+    assert [one.apart for one in fold_loads(cluster, orbits)] == [0.0] * len(orbits)
 
 
 def test_a_job_of_3072_gpus_folds_to_one_link_per_class():

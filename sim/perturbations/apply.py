@@ -29,9 +29,6 @@ from sim.timeline import Timeline
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-MOST_OPS = 5_000_000
-"""So many ops are simulated at most where perturbations keep ranks from being folded."""
-
 
 @dataclass(frozen=True)
 class Perturbed:
