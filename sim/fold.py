@@ -43,7 +43,6 @@ class Lanes:
     simulated: Sequence[Lane]
     axes: tuple[str, ...]  # folded: axes, and parts of axes
     atoms: tuple[str, ...]
-    later: float = 0.0  # s: the step is at most so much too long, as latencies of clones differ
 
 
 def candidates(job: Job, kinds: NDArray[np.int64] | None = None) -> Iterator[Lanes]:

@@ -39,6 +39,8 @@ class Machine:
     gpu_sms: int  # of one GPU
     factor: Floats | None = None
     """Of each op of the graph: its seconds are as many times its work's; 1 for members of parts."""
+    apart: Floats | None = None
+    """Seconds by which latencies differ among communications for which this one stands."""
 
     @property
     def transfer(self) -> Floats:
@@ -90,6 +92,7 @@ def table(
         coefficient=np.array([c for load in loads for c in load.coefficients], np.float64),
         capacity=capacity,
         gpu_sms=gpu_sms,
+        apart=np.array([load.apart for load in loads], np.float64),
     )
 
 
@@ -103,6 +106,7 @@ class Traffic:
     coefficients: tuple[float, ...] = ()
     sms: int = 0
     hbm: float = 0.0
+    apart: float = 0.0
 
 
 NOTHING = Traffic(0.0)

@@ -8,14 +8,14 @@ where that could matter every clone is simulated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from sim.engine import simulate
-from sim.fold import Lanes, Load
-from sim.graph import Communication, Graph
+from sim.fold import Lanes
+from sim.graph import Graph, zeros
 from sim.hardware import Machine
 
 FEW_OPS = 200_000
@@ -26,37 +26,44 @@ SHARE = 1e-4
 """Of a step that would have more ops than are few: how much longer folding may make it."""
 
 
-def later(graph: Graph, machine: Machine, loads: Mapping[Communication, Load]) -> float:
+def exact(machine: Machine) -> bool:
+    """Whether no communication stands for one of another latency."""
+    return machine.apart is None or not machine.apart.any()
+
+
+def later(graph: Graph, machine: Machine) -> float:
     """Seconds by which the step is too long at most, but for other sharing: the longest chain.
 
-    Of two machines whose latencies differ by ``apart``, no chain of ops takes longer on the slower
-    one by more than the sum of that along it, and of these sums this is the largest: the time of
-    the step when nothing else takes any.
+    Of two machines whose latencies are ``apart``, no chain of ops takes longer on the slower one by
+    more than the sum of that along it. The largest of these sums is the time of the step when
+    nothing else takes any.
     """
-    apart = np.zeros(len(graph.works))
-    for row, work in enumerate(graph.works):
-        if isinstance(work, Communication):
-            apart[row] = loads[work].apart
-    return simulate(graph, _latencies(machine, apart)).seconds if apart.any() else 0.0
-
-
-def _latencies(machine: Machine, latency: np.ndarray) -> Machine:
-    """A machine on which communication takes these latencies, and nothing else takes any time."""
-    none, nobody = np.zeros(len(latency)), np.zeros(len(latency), np.int32)
-    return replace(
+    if machine.apart is None or exact(machine):
+        return 0.0
+    none, nobody = np.zeros(len(machine.apart)), np.zeros(len(machine.apart), np.int32)
+    only = replace(
         machine,
         arithmetic=none,
         memory=none,
         fixed=none,
         size=none,
         hbm=none,
-        latency=latency,
+        latency=machine.apart,
         sms=nobody,
         link_start=np.append(nobody, nobody[:1]),
         link=nobody[:0],
         coefficient=none[:0],
         factor=None,
     )
+    return simulate(replace(graph, lag=zeros(len(graph))), only).seconds
+
+
+def good_enough(lanes: Lanes, others: Sequence[Lanes], graph: Graph, machine: Machine) -> bool:
+    """Whether to stay with these lanes, rather than simulate the first of the others."""
+    ops = len(graph) * len(others[0].simulated) / len(lanes.simulated)
+    if ops <= FEW_OPS:
+        return False
+    return ops > MOST_OPS or later(graph, machine) <= SHARE * shortest(graph, machine)
 
 
 def shortest(graph: Graph, machine: Machine) -> float:
@@ -65,11 +72,3 @@ def shortest(graph: Graph, machine: Machine) -> float:
     kernel = np.diff(graph.part_start) == 0
     busy = np.bincount(stream[kernel], machine.alone[graph.work[kernel]])
     return float(busy.max(initial=0.0))
-
-
-def good_enough(lanes: Lanes, others: Sequence[Lanes], graph: Graph, machine: Machine) -> bool:
-    """Whether to stay with these lanes, rather than simulate the first of the others."""
-    ops = len(graph) * len(others[0].simulated) / len(lanes.simulated)
-    if ops <= FEW_OPS:
-        return False
-    return ops > MOST_OPS or lanes.later <= SHARE * shortest(graph, machine)

@@ -108,6 +108,7 @@ def _traffic(cluster: Cluster, work: Communication, load: Load) -> Traffic:
         coefficients=coefficients,
         sms=_sms(cluster, work, load.algorithm, constants.get("sms", {})),
         hbm=min(1.0, per_byte * speed / cluster.gpu.memory_bandwidth),
+        apart=load.apart,
     )
 
 

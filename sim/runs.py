@@ -26,7 +26,7 @@ from sim.hardware import Machine
 from sim.host import launched, waited
 from sim.html import table
 from sim.job import Job
-from sim.latencies import MOST_OPS, good_enough, later
+from sim.latencies import MOST_OPS, exact, good_enough, later
 from sim.legality.products import able
 from sim.model import Setting
 from sim.perturbations import perturbed, slowed
@@ -77,7 +77,7 @@ class Result:
     @cached_property
     def summary(self) -> Summary:
         """The numbers of ``summary.json``; see the README for each key."""
-        folded = self.lanes.axes, self.lanes.later
+        folded = self.lanes.axes, later(self.timeline.graph, self.machine)
         return summary(self.recipe, self.job, self.cluster, folded, self.timeline, self.wall)
 
 
@@ -152,12 +152,12 @@ def prepare(
             continue  # the last way folds nothing and needs no proof
         of = dict(zip(works, found, strict=True))
         machine = price(graph, cluster, of)
-        lanes = replace(lanes, later=later(graph, machine, of))
-        if lanes.later:
-            some = [work for work in works if of[work].apart]
-            apart = parting(cluster, job, lanes.atoms, some)
-            ways = [way for way in ways if apart.isdisjoint(way.atoms)]
-        if not lanes.later or good_enough(lanes, ways, graph, machine):
+        if exact(machine):
+            return lanes, graph, machine
+        some = [work for work in works if of[work].apart]
+        apart = parting(cluster, job, lanes.atoms, some)
+        ways = [way for way in ways if apart.isdisjoint(way.atoms)]
+        if good_enough(lanes, ways, graph, machine):
             return lanes, graph, machine
 
 

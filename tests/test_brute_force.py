@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
+from sim import config, run
 from sim.engine import simulate
 from sim.graph import Builder, Communication, Compute, Copy, Fixed, Graph, Host, Work
 from sim.hardware import Machine, Traffic, table
@@ -154,3 +157,81 @@ def test_drawn_graphs(some: int) -> None:
 def test_three_thousand_graphs() -> None:
     for seed in range(1000, 4000):
         assert apart(*drawn(seed)) <= 1e-9, f"seed {seed}"
+
+
+MODEL = {
+    "layers": 4, "hidden": 512, "heads": 8, "kv_heads": 4, "ffn": 1024, "vocab": 512,
+    "attention": "flash", "position": "rope", "norm": "rms", "dropout": 0.0,
+}  # fmt: skip
+SCHEDULES = {
+    "gpipe": 1, "one_f_one_b": 1, "zb_h1": 1, "interleaved_1f1b": 2, "zb_v": 2, "dualpipe_v": 2,
+}  # fmt: skip
+
+
+def drawn_recipe(random: Random, folder: Path, fold: str) -> dict[str, Any]:
+    """A small job of 4 or 8 ranks on a fabric of its own; every rank of it may be simulated."""
+    fabric = folder / "fabric.toml"
+    fabric.write_text(
+        FABRIC.format(
+            gpus=random.choice([1, 2, 4]),
+            kind=random.choice(["fat_tree", "rail"]),
+            hop=random.choice([0.3, 2.9]),
+            over=random.choice([1.0, 2.0]),
+            port=random.choice([4, 25]),
+        )
+    )
+    name = random.choice(list(SCHEDULES))
+    tp, dp = random.choice([(1, 2), (2, 1), (2, 2), (1, 1)])
+    parallelism = {
+        "tp": tp, "dp": dp, "pp": 2, "sp": tp > 1 and random.random() < 0.5,
+        "p2p": random.choice(["direction", "pair", "batched"]),
+        "zero": random.choice([0, 1]), "bucket_mb": 1.0,
+        "order": random.choice(["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]),
+    }  # fmt: skip
+    pair = random.choice(["fused", "shared"]) if name == "dualpipe_v" else None
+    return {
+        "model": MODEL | {"sequence": random.choice([512, 2048])},
+        "cluster": {"topology": str(fabric), "gpus": 2 * tp * dp},
+        "parallelism": parallelism,
+        "schedule": {"name": name} | ({"pair": pair} if pair else {}),
+        "training": {"micro_batch": 1, "global_batch": 4 * dp, "dtype": "bf16"},
+        "simulation": {"fold": fold},
+    }
+
+
+FABRIC = """
+base = "dgx_a100"
+name = "drawn"
+[node]
+gpus = {gpus}
+source = "a test's own, as what follows"
+[node.nic]
+count = 1
+bandwidth = "{port} GB/s"
+source = "as above"
+[fabric]
+kind = "{kind}"
+latency = "{hop} us"
+nodes_per_leaf = 1
+nodes_per_spine = 2
+oversubscription = {over}
+max_nodes = 64
+source = "as above"
+"""
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_drawn_recipes(tmp_path: Path, seed: int) -> None:
+    """Folded and not, the engine is brute force, and one is the other for every op in both."""
+    whole, folded = (
+        run(config.parse(drawn_recipe(Random(seed), tmp_path, fold))) for fold in ("none", "auto")
+    )
+    start, end = (np.array(column) for column in times(whole.timeline.graph, whole.machine))
+    seconds = whole.timeline.seconds
+    assert np.abs(whole.timeline.end - end).max() <= 1e-9 * seconds
+    assert np.abs(whole.timeline.start - start).max() <= 1e-9 * seconds
+    if folded.lanes.axes:
+        assert apart(folded.timeline.graph, folded.machine) <= 1e-9
+    for rank in folded.timeline.graph.ranks().tolist():
+        mine, theirs = (np.flatnonzero(t.timeline.graph.rank == rank) for t in (folded, whole))
+        assert np.abs(folded.timeline.end[mine] - end[theirs]).max() <= 1e-9 * seconds
