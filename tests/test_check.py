@@ -50,6 +50,7 @@ WAYS: dict[str, list[Any]] = {
     "grad_dtype": ["fp32", "bf16"],
     "dtype": ["bf16", "bf16", "fp16", "fp32"],
     "micro_batch": [1, 1, 2],
+    "clip": [True, True, False, "post"],
 }
 """Of the training, besides what :data:`tests.test_combinations.KEYS` draws."""
 
