@@ -52,6 +52,11 @@ def launched(graph: Graph, launch: float, waited: NDArray[np.bool_]) -> Graph:
     )
 
 
+def launches(graph: Graph, ops: NDArray[np.int64]) -> NDArray[np.int32]:
+    """The op of the host that launches each of some ops of a launched graph."""
+    return graph.wait_on[graph.wait_start[ops + 1] - 1]
+
+
 def waited(graph: Graph) -> NDArray[np.bool_]:
     """Per op: Megatron-LM's host waits for it: batched exchanges, and the norm of the gradients.
 

@@ -29,7 +29,12 @@ MODEL = {
 
 
 def recipe(
-    schedule: str = "one_f_one_b", gpus: int = 4, m: int = 8, fold: str = "auto", **parallelism: Any
+    schedule: str = "one_f_one_b",
+    gpus: int = 4,
+    m: int = 8,
+    fold: str = "auto",
+    host: bool = False,
+    **parallelism: Any,
 ) -> Any:
     dp = parallelism.get("dp", gpus // parallelism.get("pp", 1))
     return config.parse(
@@ -39,7 +44,7 @@ def recipe(
             "parallelism": parallelism,
             "schedule": {"name": schedule},
             "training": {"global_batch": m * dp},
-            "simulation": {"fold": fold},
+            "simulation": {"fold": fold, "host": host},
         }
     )
 
@@ -142,6 +147,13 @@ def test_gathered_parameters_are_named_with_what_gathers_them() -> None:
         {"pp": 4},
         {"pp": 4, "schedule": "gpipe"},
         {"pp": 4, "schedule": "zb_h1"},
+        {
+            "pp": 4,
+            "schedule": "zb_h1",
+            "m": 4,
+            "host": True,
+            "p2p": "batched",
+        },  # sends launched late
         {"pp": 2, "tp": 2},
         {"fsdp": {"kind": "fsdp2", "prefetch": 2}, "m": 1},
     ],

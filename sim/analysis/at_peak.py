@@ -15,7 +15,7 @@ import pandas as pd
 
 from sim.analysis.memory import Changes, changes
 from sim.graph import PHASES
-from sim.host import HOST
+from sim.host import HOST, launches
 from sim.timeline import Timeline
 
 Place = tuple[str, int, int, int]
@@ -113,13 +113,11 @@ def _deferred(
     """
     graph = timeline.graph
     held = {(row.stage, row.microbatch) for row in live if row.category == KEPT}
-    host = graph.streams.index(HOST) if HOST in graph.streams else -1
-    launched = np.all(graph.stream[rows.op] == host)
-    own = np.array(
-        [k == host if launched else s.startswith("compute") for k, s in enumerate(graph.streams)]
-    )
+    compute = np.array([name.startswith("compute") for name in graph.streams])
     mine = np.flatnonzero(graph.rank == rank)
-    mine = mine[own[graph.stream[mine]]]
+    mine = mine[compute[graph.stream[mine]]]
+    if HOST in graph.streams and np.all(graph.stream[rows.op] == graph.streams.index(HOST)):
+        mine = launches(graph, mine)
     out = set()
     for stage, microbatch in held:
         ops = mine[(graph.stage[mine] == stage) & (graph.microbatch[mine] == microbatch)]
