@@ -52,9 +52,9 @@ def launched(graph: Graph, launch: float, waited: NDArray[np.bool_]) -> Graph:
     )
 
 
-def launches(graph: Graph, ops: NDArray[np.int64]) -> NDArray[np.int32]:
+def launches(graph: Graph, ops: NDArray[np.int64]) -> NDArray[np.int64]:
     """The op of the host that launches each of some ops of a launched graph."""
-    return graph.wait_on[graph.wait_start[ops + 1] - 1]
+    return graph.wait_on[graph.wait_start[ops + 1] - 1].astype(np.int64)
 
 
 def waited(graph: Graph) -> NDArray[np.bool_]:
