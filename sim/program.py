@@ -65,6 +65,11 @@ INPUT_GRADIENTS = "input_gradients"
 """Memory of gradients of activations while a layer's backward runs."""
 
 
+def computes(item: Item) -> bool:
+    """Whether an item is a kernel on the compute stream, not a copy beside it."""
+    return isinstance(item, Kernel) and not item.stream
+
+
 def without(item: Item, category: str) -> Item:
     """The item without what it allocates and frees of a category."""
     return item._replace(memory=tuple(m for m in item.memory if m.category != category))

@@ -11,7 +11,7 @@ from sim import cluster as clusters
 from sim.activations import stage_bytes
 from sim.analysis.memory import peaks
 from sim.check import check
-from sim.graph import Copy
+from sim.graph import Copy, owners
 from sim.runs import job_of, load, run
 from sim.stage_times import stage_seconds
 
@@ -191,3 +191,29 @@ def test_a_stage_is_fetched_during_the_backward_before(recipe: Path, bandwidth: 
         for k, key in enumerate(forwards.index[:-2]):
             if key in sent.index:
                 assert forwards.start.iloc[k + 2] >= sent.end[key]
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"fsdp": {"kind": "yafsdp"}},  # once a deadlock
+        {"fsdp": {"kind": "fsdp1"}},
+        {"fsdp": {"kind": "fsdp2"}},
+        {"zero": 3},
+    ],
+    ids=str,
+)
+def test_copies_use_no_parameters(recipe: Path, way: dict[str, object]) -> None:
+    """Where parameters are gathered kernels wait for them and free them; copies do neither."""
+    split: dict[str, object] = {"tp": 1, "pp": 1, "sp": False, "dp": 8, **way}
+    of_split = {f"parallelism.{key}": value for key, value in split.items()}
+    graph = run(recipe, OFFLOAD | {"training.global_batch": 16} | of_split).timeline.graph
+    copies = np.flatnonzero([isinstance(work, Copy) for work in graph.works])
+    moves = np.isin(graph.work, copies)
+    gathers = np.array([name == "param_all_gather" for name in graph.names])[graph.name]
+    assert moves.any()
+    assert gathers.any()
+    assert not np.any(gathers[graph.wait_on] & moves[owners(graph.wait_start)])
+    assert not np.any(moves[graph.wait_on] & gathers[owners(graph.wait_start)])
+    of = np.array([name == "gathered_parameters" for name in graph.categories])
+    assert not np.any(moves[owners(graph.memory_start)[of[graph.memory_category]]])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sim.graph import Compute
-from sim.program import WEIGHT_GRADIENT, Collective, Item, Kernel, Program, without
+from sim.program import WEIGHT_GRADIENT, Collective, Item, Kernel, Program, computes, without
 from sim.strategies.data import Bucket, DataParallel, is_expert
 from sim.strategies.draft import Draft, Key
 from sim.strategies.scattering import of_buckets, of_units, reduce
@@ -161,7 +161,7 @@ class Gathers:
 
     def _kernel_before(self, at: int) -> int | None:
         rows = range(at - 1, -1, -1)
-        return next((i for i in rows if isinstance(self.draft.program[i], Kernel)), None)
+        return next((i for i in rows if computes(self.draft.program[i])), None)
 
     def _put(self, j: int, place: Place) -> None:
         """The gather of the j-th unit used, for which its first kernel waits."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sim.graph import Copy
-from sim.program import AHEAD, GONE, SENT, Item, Kernel, Program, without
+from sim.program import AHEAD, GONE, SENT, Kernel, Program, computes, without
 from sim.strategies.draft import Draft
 from sim.template import FROM_HOST, TO_HOST
 
@@ -46,7 +46,7 @@ def offloaded_whole(
     """The same of a stage, not the last, that is copied at once. Buffers are counted apart."""
     whole, layer = share * sum(kept.values()), max(kept, default=-1)
     draft = Draft(programs["F"])
-    end = max(i for i, item in enumerate(programs["F"]) if _computes(item))
+    end = max(i for i, item in enumerate(programs["F"]) if computes(item))
     draft.put(("offload", layer), _copy("offload", TO_HOST, whole, layer, "F"), (end,), after=end)
     draft.remember(("offload", layer), KEPT, -whole, "start")
     draft.wait(_first(programs["F"]), GONE)
@@ -67,7 +67,7 @@ def offloaded_whole(
 
 def _first(program: Program) -> int:
     """The first kernel on the compute stream."""
-    return next(i for i, item in enumerate(program) if _computes(item))
+    return next(i for i, item in enumerate(program) if computes(item))
 
 
 def _sent(
@@ -119,11 +119,7 @@ def _without(program: Program) -> Program:
 
 def _positions(program: Program, layer: int) -> list[int]:
     """Kernels of a layer on the compute stream, in order."""
-    return [i for i, item in enumerate(program) if _computes(item) and item.layer == layer]
-
-
-def _computes(item: Item) -> bool:
-    return isinstance(item, Kernel) and not item.stream
+    return [i for i, item in enumerate(program) if computes(item) and item.layer == layer]
 
 
 def _copy(name: str, stream: str, size: float, layer: int, phase: str) -> Kernel:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sim.model import Model, parameters
-from sim.program import Kernel, Program
+from sim.program import Program, computes
 from sim.strategies.data import HEAD, is_expert
 
 EMBEDDING = -1
@@ -136,6 +136,6 @@ def visits(program: Program, forward: bool, parts: Sequence[Unit]) -> list[Visit
     for i, owner in enumerate(owners(program, forward, of.keys() & {EMBEDDING, HEAD})):
         inner = experts_of(owner)
         mine = inner if inner in of and is_expert(program[i]) else owner
-        if isinstance(program[i], Kernel) and mine in of:
+        if computes(program[i]) and mine in of:
             found.setdefault(of[mine], []).append(i)
     return sorted((Visit(k, at[0], at[-1]) for k, at in found.items()), key=lambda v: v.first)
