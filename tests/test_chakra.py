@@ -189,12 +189,26 @@ def test_workloads_without_times(tmp_path: Path) -> None:
     ]
     for rank in (0, 1):
         foreign(tmp_path / f"w.{rank}.et", nodes)
-    graph = read([tmp_path]).timeline.graph
+    recording = read([tmp_path])
+    assert "times are missing: no node has a duration, only sizes" in recording.warnings[0]
+    graph = recording.timeline.graph
     assert graph.op(0).work == Compute("gemm", 50.0, 8.0)
     assert graph.op(2).work == Copy(16.0, "h2d")
     assert graph.works[graph.part_work[0]] == Communication(
         "reduce_scatter", 64.0, (0, 1), "communication"
     )
+
+
+def test_workloads_of_which_some_times_are_missing(tmp_path: Path) -> None:
+    """A call of the host of less than a microsecond lacks nothing."""
+    nodes = [
+        node(0, "COMP", [], 0, 5, num_ops=50),
+        node(1, "COMM_COLL", [0], 5, 0, comm_size=64),
+        node(2, "COMP", [], 5, 0, is_cpu_op=True),
+    ]
+    (said,) = read([foreign(tmp_path / "w.0.et", nodes)]).warnings
+    assert "1 of 2 nodes with sizes have no duration" in said
+    assert read([foreign(tmp_path / "v.0.et", nodes[::2])]).warnings == ()
 
 
 def test_what_cannot_be_read_or_written_is_refused(tmp_path: Path) -> None:

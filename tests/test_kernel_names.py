@@ -237,3 +237,15 @@ def test_device_events_of_other_accelerators(kineto, runtime: str) -> None:
     assert (made.counts["gpu_ops"], made.counts["gpu_ops_linked"]) == (1, 1)
     graph = made.timeline.graph
     assert graph.op(1).work.kind == "gemm"
+
+
+def test_events_of_unknown_categories_are_named(kineto) -> None:
+    """As those of a device that Kineto has learnt since; what only repeats others is not."""
+    rows = [
+        *kineto.launched("gemm", 0, 10, 20, 1),
+        *(kineto.event("npu_workload", f"w{n}", n, 1) for n in range(3)),
+        kineto.event("python_function", "f", 0, 9),
+        kineto.event("gpu_user_annotation", "ProfilerStep#1", 0, 9),
+    ]
+    (said,) = read([kineto.write(rows)]).warnings
+    assert "3 events of other categories than are known left out: 'npu_workload' (3)" in said

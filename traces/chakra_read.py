@@ -38,11 +38,33 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
         found |= {(rank, node): op for node, op in ops_of(file, rank).items()}
     if not found:
         raise InputError(f"{paths[0]} holds no nodes")
+    said = _without_times(found)
     timeline = _timeline(found)
     if selection.step is not None:
         timeline = cut.of_step(timeline, selection.step, paths[0])
     timeline = cut.select(timeline, selection)
-    return Recording(timeline, "chakra", tuple(files), cut.counts(timeline.graph))
+    return Recording(timeline, "chakra", tuple(files), cut.counts(timeline.graph), said)
+
+
+def _without_times(found: dict[tuple[int, int], Op]) -> tuple[str, ...]:
+    """A sentence where nodes have sizes and no duration, as those of generated workloads do."""
+    some = [op for op in found.values() if "op" not in op.has and _sized(op)]
+    lacking = [op for op in some if op.end <= op.start]
+    if not lacking:
+        return ()
+    if all(op.end <= op.start for op in found.values()):
+        return (
+            "times are missing: no node has a duration, only sizes, so nothing here takes time; a "
+            "trace that was recorded, or a recipe that simulates the sizes, would do",
+        )
+    return (
+        f"times are missing: {len(lacking):,} of {len(some):,} nodes with sizes have no duration, "
+        "and take no time here",
+    )
+
+
+def _sized(op: Op) -> bool:
+    return any(op.has.get(key) for key in ("num_ops", "tensor_size", "comm_size"))
 
 
 def _timeline(found: dict[tuple[int, int], Op]) -> Timeline:

@@ -63,6 +63,16 @@ DIMENSIONS = {
 }
 """Whose traffic a process group carries, by the description its framework gives it."""
 
+UNREAD = frozenset(
+    {
+        "ac2g", "async_cpu_to_gpu", "fwdbwd", "trace", "overhead", "python_function",
+        "gpu_user_annotation", "user_annotation_gpu", "cuda_profiler_range", "cpu_instant_event",
+        "external_correlation", "cuda_event", "gpu_pm_counter", "mtia_counters",
+        "mtia_insight", "collective_comm", "python",
+    }
+)  # fmt: skip
+"""Categories that say nothing of what ran, or say it again."""
+
 _ACTION = re.compile(r"(?:PP:)?(\d{1,4})(F|B|I|W|R)(\d{1,6})")
 _PHASED = re.compile(r"(Forward|Backward|Weight) (\d{1,6})")
 _STEP = re.compile(r"ProfilerStep\s*#\s*(\d{1,9})(?!\d)")

@@ -44,11 +44,25 @@ def read(path: Path, report: Report, rules: Rules | None = None) -> RankTrace:
             f"{path.name}: {wrong:,} event{'s' * (wrong > 1)} left out, whose fields are not what "
             f"they should be: {first}"
         )
+    trace.warnings += _unread(trace)
     settle(trace, source.facts)
     trace.gpu.sort(key=lambda op: (op.device, op.stream, op.start, op.end))
     for rows in (trace.calls, trace.marks, trace.posted):
         rows.sort(key=lambda row: (row.start, -row.end))
     return trace
+
+
+def _unread(trace: RankTrace) -> list[str]:
+    """A sentence on categories of events that nobody knows: a device of another sort, perhaps."""
+    if not trace.unread:
+        return []
+    most = sorted(trace.unread.items(), key=lambda item: (-item[1], item[0]))[:4]
+    count = sum(trace.unread.values())
+    named = ", ".join(f"{name[:40]!r} ({number:,})" for name, number in most)
+    return [
+        f"{trace.path.name}: {count:,} event{'s' * (count > 1)} of other categories than are known "
+        f"left out: {named}"
+    ]
 
 
 def _take(trace: RankTrace, event: Event, rules: Rules) -> None:
@@ -60,6 +74,8 @@ def _take(trace: RankTrace, event: Event, rules: Rules) -> None:
         return
     what = names.category(category)
     if what is None:
+        if category.lower() not in names.UNREAD:
+            trace.unread[category] = trace.unread.get(category, 0) + 1
         return
     start, name, args = get(event, "ts"), get(event, "name"), get(event, "args")
     end = start + get(event, "dur")

@@ -146,4 +146,5 @@ class RankTrace:
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by name of process group
     operators: Operators = field(default_factory=Operators)
     processes: dict[int, int] = field(default_factory=dict)  # host thread -> its process
+    unread: dict[str, int] = field(default_factory=dict)  # events by category that nobody knows
     warnings: list[str] = field(default_factory=list)
