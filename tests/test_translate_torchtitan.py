@@ -273,6 +273,10 @@ def test_a_fsdp_pipeline_reduces_once_a_step(tmp_path: Path) -> None:
 
 
 REFUSED = {
+    "parallelism.data_parallel_shard_degree = 1\nparallelism.data_parallel_replicate_degree = 16\n"
+    "training.global_batch_size = 256": "titan.toml: the batch is 2 microbatches per replica, "
+    "after each of which torchtitan's DDP sums gradients; that is not simulated, raise "
+    "training.local_batch_size",
     "parallelism.tensor_paralel_degree = 4": "titan.toml: torchtitan has no "
     "parallelism.tensor_paralel_degree; did you mean parallelism.tensor_parallel_degree? "
     "--allow-unknown ignores what is not known",

@@ -34,11 +34,19 @@ def translate(
     layers = (own or {}).get("layers") or _layers(model)
     split = _split(titan)
     shards, replicas = _degrees(titan, (gpus or 1) // (split["tp"] * split["pp"] * split["cp"]))
+    split |= _data_parallel(titan, shards, replicas, split)
+    training = _training(titan, shards * replicas)
+    count = training["global_batch"] // (training["micro_batch"] * shards * replicas)
+    if "fsdp" not in split and replicas > 1 and split["pp"] == 1 and count > 1:  # without no_sync
+        titan.refuse(
+            f"the batch is {count} microbatches per replica, after each of which torchtitan's DDP "
+            "sums gradients; that is not simulated, raise training.local_batch_size"
+        )
     return {
         "model": model,
-        "parallelism": {**split, **_data_parallel(titan, shards, replicas, split)},
+        "parallelism": split,
         "schedule": torchtitan_stages.schedule(titan, layers, Path(folder)),
-        "training": _training(titan, shards * replicas),
+        "training": training,
     }
 
 
