@@ -248,6 +248,7 @@ KEYS = {  # what it changes: lines before, its value
     "quantize.linear.float8.enable_fsdp_float8_all_gather": (LINEAR, "true"),
     "quantize.linear.float8.recipe_name": (LINEAR, '"rowwise"'),
     "training.data_parallel_type": ("", '"ddp"'),
+    "training.dtype": ('training.mixed_precision_reduce = "bfloat16"\n', '"bfloat16"'),
     "training.enable_cpu_offload": ("", "true"),
     "training.global_batch_size": ("", "512"),
     "training.local_batch_size": ("", "4"),

@@ -91,6 +91,7 @@ def test_nothing_given_is_what_torchtitan_takes(tmp_path: Path) -> None:
 
 
 FLOAT8 = {"format": "hybrid", "recipe": "tensorwise", "params": False, "gather": True}
+BFLOAT16 = {"master": "none", "first": "bf16", "second": "bf16"}
 PP4 = "parallelism.pipeline_parallel_degree = 4\n"
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("parallelism", "parallelism.tensor_parallel_degree = 4", {"tp": 4, "sp": True}),
@@ -147,6 +148,12 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("training", "training.batch_size = 2", {"micro_batch": 2, "global_batch": 32}),
     ("training", "training.global_batch_size = 256", {"micro_batch": 8, "global_batch": 256}),
     ("training", 'training.mixed_precision_param = "float32"', {"dtype": "fp32"}),
+    (
+        "training",
+        'training.dtype = "bfloat16"\ntraining.mixed_precision_reduce = "bfloat16"',
+        {"grad_dtype": "bf16", "optimizer_state": BFLOAT16},
+    ),
+    ("training", 'training.dtype = "float32"', {"optimizer_state": None}),
     ("training", "training.enable_cpu_offload = true", {"offload": "parameters"}),
     ("training", 'activation_checkpoint.mode = "none"', {"recompute": "none"}),
     (
@@ -277,6 +284,8 @@ REFUSED = {
     "training.global_batch_size = 256": "titan.toml: the batch is 2 microbatches per replica, "
     "after each of which torchtitan's DDP sums gradients; that is not simulated, raise "
     "training.local_batch_size",
+    'training.dtype = "bfloat16"': 'titan.toml: training.dtype = "bfloat16" is simulated with '
+    'training.mixed_precision_reduce = "bfloat16" alone; that would do',
     "parallelism.tensor_paralel_degree = 4": "titan.toml: torchtitan has no "
     "parallelism.tensor_paralel_degree; did you mean parallelism.tensor_parallel_degree? "
     "--allow-unknown ignores what is not known",

@@ -133,11 +133,24 @@ def _training(titan: Keys, dp: int) -> dict[str, Any]:
         "recompute": _recompute(titan),
         "optimizer": adam.get(name, name),
     }
+    if titan.choice("training.dtype", _DTYPE, "float32") == "bf16":
+        out["optimizer_state"] = _state(titan, out)
     if fp8 := _fp8(titan):
         out["fp8"] = fp8
     if titan.of(bool, "training.enable_cpu_offload", default=False):
         out["offload"] = "parameters"
     return out
+
+
+def _state(titan: Keys, training: Mapping[str, Any]) -> dict[str, str]:
+    """Of parameters, gradients and moments that are all bf16, without a copy of the weights."""
+    for key, of in (("dtype", "param"), ("grad_dtype", "reduce")):
+        if training[key] != "bf16":
+            titan.refuse(
+                f'training.dtype = "bfloat16" is simulated with training.mixed_precision_{of} = '
+                '"bfloat16" alone; that would do'
+            )
+    return {"master": "none", "first": "bf16", "second": "bf16"}
 
 
 def _fp8(titan: Keys) -> dict[str, Any] | None:
