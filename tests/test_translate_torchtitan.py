@@ -280,6 +280,7 @@ def test_a_fsdp_pipeline_reduces_once_a_step(tmp_path: Path) -> None:
 
 
 REFUSED = {
+    "training.local_batch_size = 0": "titan.toml: training.local_batch_size = 0 must be at least 1",
     "parallelism.data_parallel_shard_degree = 1\nparallelism.data_parallel_replicate_degree = 16\n"
     "training.global_batch_size = 256": "titan.toml: the batch is 2 microbatches per replica, "
     "after each of which torchtitan's DDP sums gradients; that is not simulated, raise "

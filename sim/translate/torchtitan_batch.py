@@ -12,7 +12,7 @@ def batches(titan: Keys, dp: int) -> tuple[int, int]:
     piped = titan.degree("pipeline_parallel_degree") > 1
     if TOKENS in titan.given:
         return _of_tokens(titan, dp, piped)
-    local = titan.of(int, "training.local_batch_size", 8)
+    local = titan.count("training.local_batch_size", 8)
     said = titan.of(int, "training.global_batch_size", -1)
     batch = said if said > 0 else local * dp
     if not piped:
@@ -36,22 +36,21 @@ def _of_pipeline(titan: Keys, local: int) -> int:
         "parallelism.pipeline_parallel_microbatches",
     )
     if size in titan.given or not (titan.old or count in titan.given):
-        found: int = titan.of(int, size, 1)
-        return found
-    parts = titan.of(int, count, titan.degree("pipeline_parallel_degree"))
-    if parts < 1 or local % parts:
+        return titan.count(size, 1)
+    parts = titan.count(count, titan.degree("pipeline_parallel_degree"))
+    if local % parts:
         titan.refuse(f"{count} = {parts} does not divide the batch of {local} samples per replica")
-    return int(local // parts)
+    return local // parts
 
 
 def _of_tokens(titan: Keys, dp: int, piped: bool) -> tuple[int, int]:
     """The same where tokens are counted (2026): full sequences of max_context_length."""
-    sequence = titan.of(int, "training.seq_len", 2048)
-    tokens = titan.of(int, TOKENS, 16384)
-    if tokens % sequence or tokens < 1:
+    sequence = titan.count("training.seq_len", 2048)
+    tokens = titan.count(TOKENS, 16384)
+    if tokens % sequence:
         titan.refuse(f"{TOKENS} = {tokens} is no whole number of sequences of {sequence} tokens")
     each = tokens // sequence
-    count = titan.of(int, "parallelism.num_pp_microbatches", 1) if piped else 1
+    count = titan.count("parallelism.num_pp_microbatches", 1) if piped else 1
     step = titan.of(int, "training.num_tokens_per_train_step", -1)
     batch = step // sequence if step > 0 else each * count * dp
     if piped and batch != each * count * dp:

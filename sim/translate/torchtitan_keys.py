@@ -34,9 +34,13 @@ class Keys:
 
     def degree(self, key: str) -> int:
         """A number of ranks; 1 unless given."""
-        found: int = self.of(int, f"parallelism.{key}", 1)
+        return self.count(f"parallelism.{key}", 1)
+
+    def count(self, key: str, default: int) -> int:
+        """A whole number from 1."""
+        found: int = self.of(int, key, default)
         if found < 1:
-            self.refuse(f"parallelism.{key} = {found} must be at least 1")
+            self.refuse(f"{key} = {brief(found)} must be at least 1")
         return found
 
     def choice(self, key: str, meanings: Mapping[str, str], default: str) -> str:
