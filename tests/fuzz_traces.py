@@ -1,7 +1,8 @@
 """Good traces of every format, damaged at random, and what the command line makes of them.
 
 `python -m tests.fuzz_traces 1000` damages so many and prints what is wrong; each has a number, and
-`python -m tests.fuzz_traces 1 137` makes number 137 alone, again the same.
+`python -m tests.fuzz_traces 1 137` makes number 137 alone, again the same, and `500 0 nsys` those
+of one format.
 """
 
 from __future__ import annotations
@@ -367,14 +368,16 @@ def attempt(number: int, whole: dict[str, Path], folder: Path) -> tuple[str, str
     return f"{number} {words} {name} {ended[0]}", complaint(*ended)
 
 
-def main(count: int, first: int = 0) -> int:
-    """Try so many, print what is wrong and figures; returns how many are wrong."""
+def main(count: int, first: int = 0, name: str = "") -> int:
+    """Try so many, of one format or all; print what is wrong and figures; returns how many are."""
     wrong, codes, slowest, said = 0, {0: 0, 2: 0}, 0.0, {}
-    with tempfile.TemporaryDirectory() as name:
-        whole = good(Path(name))
-        for number in range(first, first + count):
+    with tempfile.TemporaryDirectory() as folder:
+        whole = good(Path(folder))
+        every = len(whole) if name else 1
+        first += ([*whole].index(name) - first) % every if name else 0
+        for number in range(first, first + every * count, every):
             began = time.perf_counter()
-            what, bad = attempt(number, whole, Path(name))
+            what, bad = attempt(number, whole, Path(folder))
             slowest = max(slowest, time.perf_counter() - began)
             code = int(what.split()[-1]) if what.split()[-1].isdigit() else -1
             codes[code] = codes.get(code, 0) + 1
@@ -392,4 +395,4 @@ def main(count: int, first: int = 0) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(bool(main(*map(int, sys.argv[1:]))))
+    sys.exit(bool(main(*map(int, sys.argv[1:3]), *sys.argv[3:])))

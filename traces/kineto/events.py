@@ -121,14 +121,14 @@ class _Tee:
     """Reads on behalf of a parser, and shows every piece to somebody else.
 
     ijson 3.6 ends the process at an integer of over 4,300 digits, which Python refuses to make; so
-    no number of more than ``most`` digits is handed on: then it raises _LongNumber.
+    no number of ``most`` digits is handed on: then, or with half as many, it raises _LongNumber.
     """
 
     def __init__(
         self, raw: BufferedReader, saw: Callable[[bytes, int], None], most: int = 0
     ) -> None:
         self._raw, self._saw, self._digits = raw, saw, b""
-        self._long = re.compile(rb"[0-9]{%d}" % most) if most else None
+        self._part = most // 2
         packed = getattr(raw, "fileobj", None)  # of a gzip file: what is packed
         self._place = packed.tell if packed is not None else raw.tell
 
@@ -136,9 +136,10 @@ class _Tee:
         piece = self._raw.read1(size)  # what there is, before a file that was cut off fails
         if piece:
             self._saw(piece, self._place())
-        if self._long:
+        if self._part:
             text = self._digits + piece
-            if self._long.search(text):
+            places = range(0, len(text) - self._part + 1, self._part)
+            if any(text[k : k + self._part].isdigit() for k in places):
                 raise _LongNumber
             self._digits = text[len(text.rstrip(b"0123456789")) :]
         return piece

@@ -19,6 +19,8 @@ __all__ = ["Call", "GpuOp", "Mark", "Operators", "Posted", "RankTrace", "Sync", 
 
 MANY = 100_000
 """Rows of a sort above which those that are the same are left out while more are read."""
+OFTEN = 4096
+"""Events after which it is looked whether there are as many."""
 _ROWS = ("gpu", "calls", "syncs", "marks")
 
 
@@ -29,12 +31,18 @@ def read(path: Path, report: Report, rules: Rules | None = None) -> RankTrace:
     trace = RankTrace(path)
     wrong, first, number = 0, "", -1
     copies = _Copies(trace)
+    before: Event = {}
     for number, event in enumerate(source.events()):
+        if event == before and event.get("ph") == "X":
+            copies.lost += 1
+            continue
+        before = event if isinstance(event, dict) else {}
         try:
             _take(trace, event, rules)
         except Wrong as error:
             wrong, first = wrong + 1, first or f"in event {number}, {error}"
-        copies.many()
+        if number % OFTEN == 0:
+            copies.many()
     copies.left_out()
     trace.warnings += source.warnings
     if number < 0 or wrong == number + 1:
@@ -134,7 +142,7 @@ class _Copies:
     """Leaves out events that a file holds more than once, before they fill the memory."""
 
     def __init__(self, trace: RankTrace) -> None:
-        self._trace, self._lost = trace, 0
+        self._trace, self.lost = trace, 0
         self._most = dict.fromkeys(_ROWS, MANY)
         self._most_operators = MANY
 
@@ -144,21 +152,25 @@ class _Copies:
             if len(getattr(self._trace, key)) > most:
                 self._once(key)
         if len(self._trace.operators.start) > self._most_operators:
-            self._lost += self._trace.operators.once()
+            self.lost += self._trace.operators.once()
             self._most_operators = max(MANY, 2 * len(self._trace.operators.start))
 
     def _once(self, key: str) -> None:
         rows = getattr(self._trace, key)
         was = len(rows)
         rows[:] = dict.fromkeys(rows)
-        self._lost += was - len(rows)
+        self.lost += was - len(rows)
         self._most[key] = max(MANY, 2 * len(rows))
 
     def left_out(self) -> None:
-        """Look through all rows of the GPU, and say what was left out."""
+        """Look through all rows of the GPU, and others of which there are many; say how many."""
         self._once("gpu")
-        if self._lost:
+        if self.lost >= OFTEN:
+            self.lost += self._trace.operators.once()
+            for key in _ROWS[1:]:
+                self._once(key)
+        if self.lost:
             self._trace.warnings.append(
-                f"{self._trace.path.name}: {self._lost:,} event{'s' * (self._lost > 1)} left out, "
+                f"{self._trace.path.name}: {self.lost:,} event{'s' * (self.lost > 1)} left out, "
                 "as the file holds the same event before"
             )
