@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from schedules._input_error import InputError
 from sim.analysis.path import by_cause, path
 from traces import replays
 from traces.reading import read
@@ -309,3 +310,37 @@ def test_synchronisations_of_which_something_is_missing(
     found = needs(path)[CALLED[7]]
     assert found[:2] == (920, 930)
     assert "long" in found[2]
+
+
+def test_durations_below_0_are_nothing(tmp_path: Path) -> None:
+    path = report(tmp_path / "x.sqlite")
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET end = start - 5000")
+    database.close()
+    recording = read([path])
+    assert (recording.timeline.end >= recording.timeline.start).all()
+    assert recording.warnings[0] == "1 event with a duration below 0 taken to last no time"
+
+
+@pytest.mark.parametrize("value", ["x'00ff'", "1e308", str(2**62)])
+@pytest.mark.parametrize(
+    ("table", "column", "read_"),
+    [
+        ("StringIds", "value", True), ("NVTX_EVENTS", "text", True), ("NVTX_EVENTS", "start", True),
+        ("CUPTI_ACTIVITY_KIND_RUNTIME", "end", True), ("CUPTI_ACTIVITY_KIND_MEMCPY", "end", False),
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "deviceId", False),
+    ],
+)  # fmt: skip
+def test_entries_of_another_type_are_empty(
+    table: str, column: str, read_: bool, value: str, tmp_path: Path
+) -> None:
+    """Without its begin, end or device an op of a GPU cannot be read, and nothing of its report."""
+    path = report(tmp_path / "x.sqlite")
+    with sqlite3.connect(path) as database:
+        database.execute(f"UPDATE {table} SET {column} = {value}")
+    database.close()
+    if read_:
+        assert read([path]).counts["gpu_ops"] == 4
+        return
+    with pytest.raises(InputError, match="without a start, an end or a device"):
+        read([path])

@@ -52,7 +52,10 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
         tables.append(rows.assign(file=number))
         waits.append(told.assign(file=number))
     said = pd.concat([of for of in waits if len(of)] or waits[:1], ignore_index=True)
-    table = with_waits(_ranked(pd.concat(tables, ignore_index=True)), said)
+    rows = pd.concat(tables, ignore_index=True)
+    negative = int((rows["end"] < rows["start"]).sum())
+    rows["end"] = np.maximum(rows["start"], rows["end"])
+    table = with_waits(_ranked(rows), said)
     found = _collectives(table)
     offsets = _offsets(table, found)
     seconds = table["rank"].map(offsets).to_numpy(float)
@@ -66,7 +69,7 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
         "nsys",
         tuple(paths),
         _counts(timeline.graph),
-        warnings=_warnings(table, found, said),
+        warnings=(*_negative(negative), *_warnings(table, found, said)),
         steps=() if selection.step is None else (selection.step,),
         clock_offsets=offsets,
     )
@@ -185,6 +188,12 @@ def _counts(graph: Graph) -> dict[str, int]:
     host = is_host(graph)
     linked = launched(graph, host)
     return cut.counts(graph) | {"gpu_ops": int((~host).sum()), "gpu_ops_linked": int(linked.sum())}
+
+
+def _negative(number: int) -> tuple[str, ...]:
+    """What to say of so many durations below 0, as of profiler files."""
+    events = f"{number:,} event{'s' * (number != 1)}"
+    return (f"{events} with a duration below 0 taken to last no time",) if number else ()
 
 
 def _warnings(table: pd.DataFrame, found: list[list[int]], syncs: pd.DataFrame) -> tuple[str, ...]:

@@ -11,9 +11,12 @@ COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}
 """CUPTI's kinds of copies by number; names as PyTorch's profiler and HTA have them."""
 STEP_RANGE = "ProfilerStep#3, step 3 or iteration 3"
 _STEP = re.compile(
-    r"(?:ProfilerStep#|(?:train[ _]?)?step[ _:#]*|iter(?:ation)?[ _:#]*)([0-9]+)", re.I
+    r"(?:ProfilerStep#|(?:train[ _]?)?step[ _:#]*|iter(?:ation)?[ _:#]*)([0-9]{1,9})", re.I
 )
 _PROCESS = ~0xFFFFFF  # a globalTid is a globalPid and, in its last 24 bits, a thread
+MOST = 2**61  # nanoseconds; no number of a device, stream or call is above it
+_NAMES = {"name", "copyKind", "stream"}  # all other columns are whole numbers
+_IDS = {"process", "globalTid"}  # of all 64 bits
 _SYNCS = ["start", "process", "type", "stream", "correlation", "on_stream", "on_call"]
 _COLUMNS = ["start", "end", "device", "stream", "correlation", "process", "name", "kind"]
 
@@ -102,7 +105,9 @@ def step_ranges(database: sqlite3.Connection) -> dict[int, list[tuple[int, int]]
     out: dict[int, list[tuple[int, int]]] = {}
     query = f"SELECT start, end, {text} FROM NVTX_EVENTS {join} WHERE end IS NOT NULL"
     for start, end, name in database.execute(query):
-        if name and (found := _STEP.fullmatch(name.strip())):
+        if not (_is_whole(start) and _is_whole(end) and isinstance(name, str)):
+            continue
+        if found := _STEP.fullmatch(name.strip()):
             out.setdefault(int(found[1]), []).append((start, end))
     return out
 
@@ -113,11 +118,33 @@ def _has(database: sqlite3.Connection, name: str) -> bool:
 
 
 def _select(database: sqlite3.Connection, query: str) -> pd.DataFrame:
-    return pd.read_sql_query(query, database)
+    """The rows of a query; an entry that is not of its column's type is taken to be empty."""
+    database.text_factory = lambda text: text.decode("utf-8", "replace")
+    table = pd.read_sql_query(query, database, dtype=object)
+    for column in table:
+        fits = _is_name if column in _NAMES else _is_id if column in _IDS else _is_whole
+        right = table[column].map(fits).astype(bool)
+        table[column] = table[column].where(right, None)
+        if column not in _NAMES and len(table):
+            table[column] = table[column].astype("int64" if right.all() else "float64")
+    return table
+
+
+def _is_whole(of: object) -> bool:
+    return isinstance(of, int) and abs(of) < MOST
+
+
+def _is_id(of: object) -> bool:
+    return isinstance(of, int)
+
+
+def _is_name(of: object) -> bool:
+    return isinstance(of, str) or _is_whole(of)
 
 
 def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
     if not any(len(part) for part in parts):
         return pd.DataFrame({name: [] for name in _COLUMNS})
     table = pd.concat([part for part in parts if len(part)], ignore_index=True)[_COLUMNS]
-    return table.assign(name=table["name"].fillna("unknown").astype(str))
+    texts = {key: table[key].fillna("unknown").astype(str) for key in ("name", "stream")}
+    return table.assign(**texts)

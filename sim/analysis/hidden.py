@@ -24,7 +24,7 @@ def transfers(timeline: Timeline) -> pd.DataFrame:
     before data moves) and ``moving_s`` = ``hidden_s`` (a kernel of the rank runs) + ``exposed_s``.
     """
     graph, kinds = timeline.graph, activities(timeline.graph)
-    _, moves = meetings(timeline)
+    moves = np.minimum(meetings(timeline)[1], timeline.end)  # who had left moved nothing
     hidden = np.zeros(len(graph))
     for _, ops in by_rank(graph):
         kernels = ops[kinds.code[ops] == kinds.names.index(COMPUTE)]
