@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from traces.host_path import host_path
-from traces.kineto import awaited
+from traces.kineto import awaited, launch_queue
 from traces.reading import read
 from traces.replays import replay
 
@@ -101,6 +101,44 @@ def test_a_kernel_that_its_call_waits_for(kineto):
     assert row(made, "cudaLaunchKernel (wait)") == (530, 533, ["gemm"])
     graph = made.timeline.graph
     assert sum(graph.op(i).name.endswith("(wait)") for i in range(len(graph))) == 1
+
+
+def test_a_launch_into_a_full_stream_waits_for_a_place(kineto, monkeypatch):
+    """Of three places: the fourth call, from 30 to 118, returns 8 us after the first kernel, and
+    the fifth after the second; they took 5 us, as the others did, and the GPU is the limit."""
+    monkeypatch.setattr(launch_queue, "FULL", 3)
+    times = [(0, 5), (10, 5), (20, 5), (30, 88), (120, 98), (221, 5)]
+    rows = [kineto.call("cudaLaunchKernel", at, us, n) for n, (at, us) in enumerate(times, 1)]
+    rows += [kineto.kernel(f"gemm_{n}", 10 + 100 * n, 100, n + 1) for n in range(6)]
+    made = read([kineto.write(rows)])
+    graph = made.timeline.graph
+    at = {
+        (round(float(made.timeline.start[i]) * 1e6), round(float(made.timeline.end[i]) * 1e6)): i
+        for i in range(len(graph))
+        if graph.op(i).name.startswith("cuda")
+    }
+    assert {span: graph.op(i).name for span, i in at.items()} == {
+        (0, 5): "cudaLaunchKernel", (10, 15): "cudaLaunchKernel", (20, 25): "cudaLaunchKernel",
+        (110, 113): "cudaLaunchKernel (wait)", (113, 118): "cudaLaunchKernel",
+        (210, 213): "cudaLaunchKernel (wait)", (213, 218): "cudaLaunchKernel",
+        (221, 226): "cudaLaunchKernel",
+    }  # fmt: skip
+    waited = [
+        graph.op(int(k)).name for span in ((110, 113), (210, 213)) for k in graph.waits(at[span])
+    ]
+    assert waited == ["gemm_0", "gemm_1"]
+    before = replay(made, "modelled").steps()[1].sum()
+    after = replay(made, what_if="compute * 0.5").steps()[1].sum()
+    assert (before, after) == (pytest.approx(600e-6), pytest.approx(300e-6))
+
+
+@pytest.mark.slow
+def test_faster_kernels_shorten_a_step_that_the_gpu_limits(shared: Path):
+    """HTA's trace of a V100 that is 96.75 % busy, with 1,022 launches ahead of it."""
+    made = read([next(shared.glob("kineto/hta/ns_resolution_trace/*"))])
+    before = replay(made, "modelled").steps()[1].mean()
+    after = replay(made, what_if="compute * 0.5").steps()[1].mean()
+    assert 0.5 < after / before < 0.53
 
 
 def test_a_stream_that_its_thread_did_not_launch_on_last(kineto):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from traces.kineto import names
 from traces.kineto.awaited import Awaited
+from traces.kineto.launch_queue import LaunchQueue
 from traces.kineto.rank import Call, RankTrace
 from traces.kineto.waits import TOLERANCE, Edge, Launched
 
@@ -43,12 +44,16 @@ def host_ops(
     for later, earlier in edges:
         needs[later].append(earlier)
     awaited = Awaited(trace, launch, launched)
-    issue = _issue(trace, ops)
+    issue, queue = _issue(trace, ops), LaunchQueue(trace, ops)
     out: list[HostOp] = []
     for row, call in enumerate(trace.calls):
         if row in ops:
             before = [awaited.before(ops[row][0]), *needs[ops[row][0]]]
-            out += _launch(trace, call, ops[row], before, issue)
+            let = queue.awaited(call, ops[row][0])
+            if let >= 0:
+                out.append(_queued(trace, call, let, issue))
+            at = max(call.start, out[-1].end) if let >= 0 else call.start
+            out += _launch(trace, call, ops[row], before, issue, at)
             awaited.launch(call, ops[row])
         elif names.RECORDS.match(call.name):
             awaited.record(call)
@@ -71,25 +76,33 @@ def _issue(trace: RankTrace, ops: dict[int, list[int]]) -> int:
 
 
 def _launch(
-    trace: RankTrace, call: Call, ops: Sequence[int], before: Sequence[int], issue: int
+    trace: RankTrace, call: Call, ops: Sequence[int], before: Sequence[int], issue: int, at: int
 ) -> Iterator[HostOp]:
     """A launch, and behind it the wait of a call that returns only when the GPU has got so far.
 
-    ``before`` is what the first of ``ops`` waits for on the GPU. While that still ran, nobody can
-    see how long such a call took to launch: as long as others.
+    It begins ``at``, when there is a place for it. ``before`` is what the first of ``ops`` waits
+    for on the GPU. While that still ran, nobody can see how long such a call took to launch: as
+    long as others.
     """
     begun, done = min(trace.gpu[op].start for op in ops), max(trace.gpu[op].end for op in ops)
-    until = max((trace.gpu[op].end for op in before if op >= 0), default=call.start)
+    until = max((trace.gpu[op].end for op in before if op >= 0), default=at)
     copies = bool(names.COPIES.search(call.name))
     waits_for_all = call.end >= done and (copies or done - begun > issue)
-    waits_for_some = copies and call.end >= begun and until > call.start
-    issued = max(min(call.end, begun), call.start)
-    if (waits_for_all or waits_for_some) and until > call.start:
-        issued = min(issued, call.start + issue)
-    yield HostOp(call.name, call.thread, call.start, issued, (), tuple(ops), call.start)
+    waits_for_some = copies and call.end >= begun and until > at
+    issued = max(min(call.end, begun), at)
+    if (waits_for_all or waits_for_some) and until > at:
+        issued = min(issued, at + issue)
+    yield HostOp(call.name, call.thread, at, issued, (), tuple(ops), call.start)
     if waits_for_all or waits_for_some:
         on = ops if waits_for_all else [op for op in before if op >= 0]
         yield _sync(trace, f"{call.name} (wait)", call, issued, on)
+
+
+def _queued(trace: RankTrace, call: Call, on: int, issue: int) -> HostOp:
+    """The wait of a launch for a place in its stream, before it takes as long as others."""
+    done = min(max(trace.gpu[on].end, call.start), call.end)
+    end = max(done, call.end - issue)
+    return HostOp(f"{call.name} (wait)", call.thread, done, end, (on,), (), call.start)
 
 
 def _sync(trace: RankTrace, name: str, call: Call, start: int, on: Sequence[int]) -> HostOp:
