@@ -265,6 +265,7 @@ def test_many_harmless_arguments_are_counted_and_others_named(
     assert list(found["not_simulated"]["train.sh"]) == ["--qk-layernorm", "--qk-l2-norm"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
