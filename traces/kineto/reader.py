@@ -10,7 +10,7 @@ import numpy as np
 
 from schedules._input_error import InputError
 from traces import kernel_names
-from traces.kineto import steps
+from traces.kineto import meets, steps
 from traces.kineto.build import Aligned, Kept, aligned, build
 from traces.kineto.busy import busy, instance
 from traces.kineto.clocks import Clock, align, residual
@@ -67,6 +67,9 @@ def read(
         if selection.window:
             raise InputError("no op lies in the window; an earlier or longer one would do")
         raise InputError(f"{files[0]} holds no op of a GPU or CPU that can be read")
+    if meets.lack(ranks):
+        timeline = meets.inferred(timeline)
+        said.append(meets.SAID)
     began = _began(placed, kept)
     there = _within(kept, met)
     counts, warned = _counts(kept, there)

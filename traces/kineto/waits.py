@@ -83,6 +83,8 @@ def _told(syncs: Sequence[Sync], launched: Launched) -> Iterator[Edge]:
     for sync in syncs:
         device = next((d for d, s in launched.streams if s == sync.stream), -1)
         begun = launched.called.get(sync.correlation, sync.start)
+        if sync.on_call >= 0 and sync.on_call not in launched.called:
+            continue  # the file lacks the record's call: what it stood behind is not known
         recorded = launched.called.get(sync.on_call, begun)
         yield (
             launched.next((device, sync.stream), begun),
