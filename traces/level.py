@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from sim.analysis.activity import HOST as HOSTS
 from sim.analysis.activity import activities
 from sim.analysis.alike import alike, parts_alike, usual
-from sim.analysis.beside import Beside
+from sim.analysis.beside import Beside, overlap
 from sim.analysis.stragglers import equal
 from sim.graph import Fixed, Floats, Graph, owners
 from sim.longest import Paths, Seconds
@@ -42,6 +42,8 @@ MOST = 16
 """Rounds after which kernels and what runs beside them are taken to agree."""
 LITTLE = 0.01
 """Of the whole time, below which transfers are too few to speak of."""
+SLOW = 0.02
+"""How much slower transfers of a name are on some ranks if their links are."""
 CLOSE = 1e-5
 """Of the whole time, by which the last round changed it."""
 
@@ -69,6 +71,7 @@ class Peers:
         self._rank = graph.rank.astype(np.int64)
         self._host = kinds.code == kinds.names.index(HOSTS)
         self._clock = clock(recorded)
+        self._shared = shared(recorded)
         self._beside = None
         if sms is not None and sms.any() and not apart:
             self._beside = Beside(recorded, self.seconds.op, sms, self.like)
@@ -148,17 +151,29 @@ class Peers:
         return np.asarray(first[self.like] * len(self.graph.names) + self.graph.name, np.int64)
 
     def _transfers(self) -> Floats:
-        """Per part what is usual among parts that are alike."""
-        graph = self.graph
-        owner = owners(graph.part_start)
-        seconds, rank, name = (np.zeros(len(graph.part_work), np.float64) for _ in range(3))
+        """Per part what is usual among parts that are alike.
+
+        Those beside which other transfers of a rank move share its links. They are levelled where
+        the others of their name are slow on those ranks, and else take what they took.
+        """
+        graph, owner = self.graph, owners(self.graph.part_start)
+        n = len(graph.part_work)
+        seconds, rank, name = np.zeros(n), np.full(n, np.iinfo(np.int32).max), np.zeros(n, np.int64)
         seconds[graph.part] = self.seconds.member
-        rank[:] = np.inf
-        np.minimum.at(rank, graph.part, graph.rank[owner])
+        np.minimum.at(rank, graph.part, self._rank[owner])
         name[graph.part[::-1]] = graph.name[owner[::-1]]
-        if not len(seconds):
+        if not n:
             return seconds
-        return usual(seconds, self.parts, name.astype(np.int64), rank.astype(np.int64), self._clock)
+        free = ~np.isin(self.parts, self.parts[self._shared])  # it and its like
+        free |= ~np.isin(name, name[free])
+        rank = rank.astype(np.int64)
+        out = usual(seconds, self.parts, name, rank, self._clock)
+        out[free] = usual(seconds[free], self.parts[free], name[free], rank[free], self._clock)
+        rows = pd.DataFrame({"name": name, "rank": rank, "was": seconds, "now": out})
+        sums = rows[free].groupby(["name", "rank"])[["was", "now"]].sum()
+        slow = sums["now"] < (1 - SLOW) * sums["was"]
+        of_part = slow.reindex(pd.MultiIndex.from_frame(rows[["name", "rank"]]), fill_value=False)
+        return np.where(free | of_part.to_numpy(bool), out, seconds)
 
     def _with_gaps(self) -> Graph:
         """The graph whose lags are what is usual."""
@@ -171,6 +186,23 @@ class Peers:
             like = nth + (int(nth.max(initial=0)) + 1) * self.like[owner]
             wait_lag = usual(wait_lag, like, self._kinds[owner], self._rank[owner], self._clock)
         return replace(graph, lag=lag, wait_lag=wait_lag)
+
+
+def shared(timeline: Timeline) -> NDArray[np.bool_]:
+    """Of each part whether other transfers of a member move while it does."""
+    graph, part = timeline.graph, timeline.graph.part
+    owner = owners(graph.part_start)
+    n = len(graph.part_work)
+    begin, end, beside = np.full(n, -np.inf), np.full(n, np.inf), np.zeros(n)
+    np.maximum.at(begin, part, timeline.start[owner])
+    np.minimum.at(end, part, timeline.end[owner])
+    end = np.maximum(begin, end)
+    for rank in graph.ranks().tolist():
+        mine = np.unique(part[graph.rank[owner] == rank])
+        low, high = begin[mine], end[mine]
+        most = overlap(low, high, np.ones(len(mine)), low, high) - (high - low)
+        beside[mine] = np.maximum(beside[mine], most)
+    return np.asarray(beside > LITTLE * (end - begin) + 2 * clock(timeline), np.bool_)
 
 
 def clock(timeline: Timeline) -> float:

@@ -62,12 +62,12 @@ class Beside:
             k, of = ops[there[ops] == 1], ops[there[ops] == 2]
             if len(k) and len(of):
                 spans = start[k], end[k]
-                out[k, 0] = _overlap(start[of], end[of], self._held[of], *spans)
-                out[k, 1] = _overlap(moves[of], end[of], np.ones(len(of)), *spans)
+                out[k, 0] = overlap(start[of], end[of], self._held[of], *spans)
+                out[k, 1] = overlap(moves[of], end[of], np.ones(len(of)), *spans)
         return np.maximum(out, 0.0)
 
 
-def _overlap(begin: Floats, end: Floats, weight: Floats, low: Floats, high: Floats) -> Floats:
+def overlap(begin: Floats, end: Floats, weight: Floats, low: Floats, high: Floats) -> Floats:
     """The weighted seconds of these stretches inside each of those from ``low`` to ``high``."""
 
     def until(times: Floats, edges: Floats) -> Floats:
