@@ -13,6 +13,7 @@ from sim.commands import tables
 if TYPE_CHECKING:
     from traces.replays import Replay
 
+LEVELLED = "remove stragglers"
 SHOWN = 16
 """Rows of a table that are shown; JSON has them all."""
 MISSED = 0.02
@@ -99,6 +100,13 @@ def _show_edits(replayed: float, found: Sequence[dict[str, Any]]) -> None:
     rows: list[tuple[str, ...]] = [("as replayed", units.seconds(replayed), "", "")]
     for one in found:
         after = one["step_s"]
+        if one["edit"].strip() == LEVELLED and after > replayed:
+            tables.say(
+                "what stragglers cost cannot be said: the step in which all ranks are alike is "
+                f"longer, by {after / replayed - 1:.2%}"
+            )
+            rows.append((one["edit"], "-", "-", "-"))
+            continue
         fast = f"{replayed / after:.4f}" if after else ""
         doubt = " ?" if one["misses_recording"] else ""
         change = f"{after / replayed - 1:+.2%}{doubt}"

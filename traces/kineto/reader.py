@@ -68,8 +68,8 @@ def read(
             raise InputError("no op lies in the window; an earlier or longer one would do")
         raise InputError(f"{files[0]} holds no op of a GPU or CPU that can be read")
     if meets.lack(ranks):
-        timeline = meets.inferred(timeline)
-        said.append(meets.SAID)
+        known, timeline = len(timeline.graph.wait_on), meets.inferred(timeline)
+        said += [meets.SAID] * (len(timeline.graph.wait_on) > known)
     began = _began(placed, kept)
     there = _within(kept, met)
     counts, warned = _counts(kept, there)
