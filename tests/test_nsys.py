@@ -344,3 +344,15 @@ def test_entries_of_another_type_are_empty(
         return
     with pytest.raises(InputError, match="without a start, an end or a device"):
         read([path])
+
+
+def test_full_names_say_what_short_ones_do_not(tmp_path: Path) -> None:
+    path = report(tmp_path / "r.sqlite")
+    full = "void deep_ep::internode::dispatch<true>(int)"
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE StringIds SET value = 'dispatch' WHERE value = 'gemm'")
+        database.execute(f"UPDATE StringIds SET value = '{full}' WHERE value LIKE 'void gemm%'")
+    database.close()
+    graph = read([path]).timeline.graph
+    works = [graph.op(i).work for i in range(len(graph)) if graph.op(i).name == "dispatch"]
+    assert [(of.kind, of.dimension) for of in works] == [("communication", "ep")] * 2

@@ -171,9 +171,9 @@ def _graph(
     for members in found:
         seconds[members] = seconds[members].min()
     builder = Builder()
-    columns = (table[key].tolist() for key in ("name", "rank", "stream", "kind"))
-    for name, rank, stream, kind, took in zip(*columns, seconds.tolist(), strict=True):
-        sort = rules.of(name) if kind == "kernel" else kernel_names.Sort(kind)
+    columns = (table[key].tolist() for key in ("name", "full", "rank", "stream", "kind"))
+    for name, full, rank, stream, kind, took in zip(*columns, seconds.tolist(), strict=True):
+        sort = rules.of(full) if kind == "kernel" else kernel_names.Sort(kind)
         builder.add(name, rank, stream, Fixed(took, *sort))
     for row, needs in enumerate(table["needs"]):
         for need in needs:

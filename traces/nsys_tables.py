@@ -15,22 +15,26 @@ _STEP = re.compile(
 )
 _PROCESS = ~0xFFFFFF  # a globalTid is a globalPid and, in its last 24 bits, a thread
 MOST = 2**61  # nanoseconds; no number of a device, stream or call is above it
-_NAMES = {"name", "copyKind", "stream"}  # all other columns are whole numbers
+_NAMES = {"name", "full", "copyKind", "stream"}  # all other columns are whole numbers
 _IDS = {"process", "globalTid"}  # of all 64 bits
 _SYNCS = ["start", "process", "type", "stream", "correlation", "on_stream", "on_call"]
-_COLUMNS = ["start", "end", "device", "stream", "correlation", "process", "name", "kind"]
+_COLUMNS = ["start", "end", "device", "stream", "correlation", "process", "name", "full", "kind"]
 
 
 def gpu_ops(database: sqlite3.Connection) -> pd.DataFrame:
-    """Kernels, copies and memory sets: nanoseconds, device, stream, correlation, process, name."""
+    """Kernels, copies and memory sets: nanoseconds, device, stream, correlation, process, name.
+
+    A kernel's full name has what its short one lacks, such as ``deep_ep::internode::`` dispatch.
+    """
     common = "start, end, deviceId AS device, 'stream ' || streamId AS stream, "
     common += "correlationId AS correlation, globalPid AS process"
     parts = []
     if _has(database, "CUPTI_ACTIVITY_KIND_KERNEL"):
         kernels = _select(
             database,
-            f"SELECT {common}, value AS name FROM CUPTI_ACTIVITY_KIND_KERNEL "
-            "LEFT JOIN StringIds ON id = shortName",
+            f"SELECT {common}, short.value AS name, whole.value AS full "
+            "FROM CUPTI_ACTIVITY_KIND_KERNEL LEFT JOIN StringIds short ON short.id = shortName "
+            "LEFT JOIN StringIds whole ON whole.id = demangledName",
         )
         parts.append(kernels.assign(kind="kernel"))
     if _has(database, "CUPTI_ACTIVITY_KIND_MEMCPY"):
@@ -145,6 +149,7 @@ def _is_name(of: object) -> bool:
 def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
     if not any(len(part) for part in parts):
         return pd.DataFrame({name: [] for name in _COLUMNS})
-    table = pd.concat([part for part in parts if len(part)], ignore_index=True)[_COLUMNS]
+    some = [part if "full" in part else part.assign(full=part["name"]) for part in parts]
+    table = pd.concat([part for part in some if len(part)], ignore_index=True)[_COLUMNS]
     texts = {key: table[key].fillna("unknown").astype(str) for key in ("name", "stream")}
-    return table.assign(**texts)
+    return table.assign(**texts, full=table["full"].fillna(texts["name"]).astype(str))
