@@ -476,8 +476,8 @@ def test_schedule_gives_the_closed_form(traincast):
     assert "makespan 132 s" in traincast("schedule", "one_f_one_b", *shape)[1]
 
 
+@pytest.mark.slow
 def test_run_and_check_a_real_recipe(recipe, tmp_path, traincast):
-    pytest.importorskip("sim.run")
     code, out, _ = traincast("run", recipe, "--json", "--out", tmp_path / "out")
     assert code == 0
     assert json.loads(out)["step_time_s"] > 0
