@@ -128,7 +128,7 @@ def _select(database: sqlite3.Connection, query: str) -> pd.DataFrame:
     for column in table:
         fits = _is_name if column in _NAMES else _is_id if column in _IDS else _is_whole
         right = table[column].map(fits).astype(bool)
-        table[column] = table[column].where(right, None)
+        table.loc[~right, column] = None
         if column not in _NAMES and len(table):
             table[column] = table[column].astype("int64" if right.all() else "float64")
     return table
