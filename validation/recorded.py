@@ -54,6 +54,12 @@ class Compared(NamedTuple):
         return float(np.median(self.run.seconds))
 
     @property
+    def inside(self) -> float:
+        """Of the measured steps the share that lies in the interval of 80 %."""
+        low, high = self.predicted.low, self.predicted.high
+        return sum(low <= one <= high for one in self.run.seconds) / len(self.run.seconds)
+
+    @property
     def error(self) -> float:
         """Signed, as a share of the measured."""
         return self.predicted.seconds / self.measured - 1.0
@@ -95,7 +101,7 @@ def validate(
     unless others can be predicted.
     """
     fitted = {name: frozen.load(frozen.FOLDER / f"{name}.toml") for name in frozen.names()}
-    calibration = calibration or ([] if paths else sorted(OURS.glob("*one_f_one_b_class*")))
+    calibration = calibration or ([] if paths else sorted(OURS.glob("*one_f_one_b_*")))
     fitted |= calibrate(calibration, {name: of.sizes for name, of in fitted.items()})
     known = {digest for of in fitted.values() for digest in of.sources.values()}
     runs, left_out = [], []
@@ -219,6 +225,7 @@ def _total(name: str, outcome: Outcome) -> dict[str, Any]:
         "sources": sorted(outcome.costs[name].sources),
         "mean": sum(errors) / len(errors),
         "max": max(errors),
+        "inside": sum(of.inside for of in ours) / len(ours),
         "count": len(errors),
     }
 
@@ -233,6 +240,7 @@ def _run(of: Compared) -> dict[str, Any]:
         "predicted": of.predicted.seconds,
         "measured": step,
         "error": of.error,
+        "inside": of.inside,
         "interval_s": [of.predicted.low, of.predicted.high],
         "mean_costs_s": float(of.predicted.timeline.end.max()),
         "steps": len(run.seconds),

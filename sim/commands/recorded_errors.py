@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from validation.recorded import Outcome
 
 _COLUMNS = (
-    "run", "steps", "recorded, ms", "traced, ms", "spread", "predicted, ms", "5 to 95 %, ms",
-    "error", "starts, max", "in own step", "order",
+    "run", "steps", "recorded, ms", "traced, ms", "spread", "predicted, ms", "80 % in, ms",
+    "steps in", "error", "starts, max", "in own step", "order",
 )  # fmt: skip
 
 
@@ -70,14 +70,14 @@ def _draw(outcome: Outcome, plot: Path) -> None:
 
 def show_recorded(found: Figures) -> None:
     """Print a row per run and each class of machine; of a single run what explains it, too."""
-    shown = (0, 2, 5, 7, 8)
+    shown = (0, 2, 5, 8, 9)
     rows = (tuple(row[k] for k in shown) for row in map(_cells, found["runs"]))
     names = [_COLUMNS[k] for k in shown]
     show(rows, *names, title="steps of recorded pipelines")
     if len(found["runs"]) == 1:
         (run,) = found["runs"]
         low, high = map(_ms, run["interval_s"])
-        say(f"90 % of the predicted steps take {low} to {high} ms")
+        say(f"80 % of the predicted steps take {low} to {high} ms")
         causes = [(name, _ms(seconds)) for name, seconds in run["waterfall_s"].items()]
         show([*causes, ("recorded", _ms(run["measured"]))], "the step consists of", "ms")
         _show_ranks(run)
@@ -109,6 +109,7 @@ def _cells(run: Figures) -> tuple[str, ...]:
         f"{run['spread']:.1%}",
         _ms(run["predicted"]),
         f"{_ms(low)} to {_ms(high)}",
+        f"{run['inside']:.0%}",
         f"{run['error']:+.2%}",
         f"{run['start_error']['max']:.2%}",
         f"{run['start_error_in_step']['max']:.2%}",
@@ -123,6 +124,7 @@ def _ms(seconds: float) -> str:
 def _sentences(found: Figures) -> list[str]:
     out = [
         f"{of['name']}: mean error {of['mean']:.2%}, largest {of['max']:.2%} of {of['count']}; "
+        f"{of['inside']:.0%} of the measured steps lie in the intervals of 80 %; "
         f"costs from {', '.join(of['sources'])}, stretched by {of['busier']:.3f} "
         f"from traced steps to all (without: mean "
         f"error {of['mean_unstretched']:.2%}, largest {of['max_unstretched']:.2%})"
@@ -148,7 +150,7 @@ def markdown(found: Figures) -> list[str]:
         "",
         "Recorded: the median of all timed steps, and their spread",
         "(standard deviation). Predicted: the median of steps with costs drawn from distributions",
-        "that other recordings gave (the sources below), and the interval that holds 90 % of them.",
+        "that other recordings gave (the sources below), and the interval that holds 80 % of them.",
         "Starts: the largest |error| of any compute's start against its median over the steps that",
         "were traced call by call (some of those timed; `traced` is their median), as a share of",
         "the step. Where those traced were not as long as all, it is not the model's alone;",

@@ -82,6 +82,8 @@ class Costs:
     busier: float = 1.0
     """By how much all spreads are stretched: steps of the sources that were timed, over those that
     were traced too. That other runs differ from the traced steps likewise is assumed."""
+    stretches: tuple[float, ...] = ()
+    """What each timed step of the sources cost beyond its stages, over the mean of its run."""
     work: float = 0.0  # seconds of a core that a timed compute takes before it sleeps
     model: Mapping[str, int] = field(default_factory=dict)
     """Of real layers: width, sequence, microbatch, heads."""
@@ -117,6 +119,7 @@ def load(path: Path) -> Costs:
             float(found["messages"]["bytes"]),
             dict(found["sources"]),
             float(found["busier"]),
+            tuple(map(float, found["stretches"])),
             float(found["work_us"]) * 1e-6,
             dict(found["model"]),
         )
@@ -130,6 +133,7 @@ def save(costs: Costs, path: Path, command: str) -> None:
     content: dict[str, Any] = {
         "name": costs.name,
         "busier": round(costs.busier, 4),
+        "stretches": [round(one, 4) for one in costs.stretches],
         "work_us": _us(costs.work),
         "sources": dict(costs.sources),
         "model": dict(costs.model),
@@ -140,6 +144,7 @@ def save(costs: Costs, path: Path, command: str) -> None:
         f"# Costs of a process that runs a pipeline, fitted by {command}",
         "# spreads_us: means of equal shares of the ordered samples, microseconds",
         "# busier: all spreads are stretched by that, from traced steps to all that were timed",
+        "# stretches: what each timed step cost beyond its stages, over the mean of its run",
         "# work_us: of a core, that a timed compute takes before it sleeps",
         "# messages.sizes: bytes; microseconds more until it is there; of the sender's call",
     ]

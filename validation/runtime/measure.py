@@ -18,7 +18,7 @@ from validation.runtime.calls import Call, Compute, Post, Wait
 from validation.runtime.costs import Costs, Size, Spread, spread
 from validation.runtime.gaps import ENTER, FINISH, HEAD, LOSS, NEXT, ONWARD, RESUME, gaps
 from validation.runtime.load import load, model
-from validation.runtime.predict import timeline
+from validation.runtime.predict import bare
 from validation.runtime.priced import Load
 
 Samples = defaultdict[str, list[float]]
@@ -51,7 +51,8 @@ def fit(runs: Sequence[RecordedRun], name: str, sizes: Sequence[Size] = ()) -> C
             _collect(what, step, Cores(what, step, work), found)
     return Costs(
         name, _spreads(found), tuple(sizes), runs[0].message_bytes(),
-        {run.path.name: run.digest for run in runs}, _busier(runs), work, model(runs[0]),
+        {run.path.name: run.digest for run in runs}, _busier(runs), _stretches(runs), work,
+        model(runs[0]),
     )  # fmt: skip
 
 
@@ -67,12 +68,20 @@ def _busier(runs: Sequence[RecordedRun]) -> float:
     """What all timed steps cost beyond their stages' own time, over what the traced ones did."""
     timed = traced = 0.0
     for run in runs:
-        free = Costs("none", defaultdict(Spread))
-        bare = float(timeline(load(run), free).end.max())
-        hung = HUNG * float(np.median(run.seconds))
-        timed += float(np.mean([one for one in run.seconds if one < hung])) - bare
-        traced += float(np.mean([one.seconds for one in run.steps if one.seconds < hung])) - bare
+        alone, hung = bare(load(run)), HUNG * float(np.median(run.seconds))
+        timed += float(np.mean([one for one in run.seconds if one < hung])) - alone
+        traced += float(np.mean([one.seconds for one in run.steps if one.seconds < hung])) - alone
     return timed / traced if min(timed, traced) > 0 else 1.0
+
+
+def _stretches(runs: Sequence[RecordedRun]) -> tuple[float, ...]:
+    """What each timed step, but one that hung, cost beyond its stages, over its run's mean."""
+    out = list[float]()
+    for run in runs:
+        hung = HUNG * float(np.median(run.seconds))
+        own = np.array([one for one in run.seconds if one < hung]) - bare(load(run))
+        out += (own / own.mean()).tolist() if own.min() > 0 else []
+    return tuple(out)
 
 
 def check(what: Load, step: StepCalls, where: str) -> None:
