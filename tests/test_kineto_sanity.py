@@ -11,6 +11,7 @@ import pytest
 
 from schedules._input_error import InputError
 from sim.commands import recordings
+from traces import replays
 from traces.kineto import sanity
 from traces.kineto.rank import read as read_rank
 from traces.reading import read
@@ -265,3 +266,15 @@ def test_damaged_files_end_in_a_sentence_or_a_count(shared: Path, traincast, nam
         assert len(error.splitlines()) == 1
     else:
         assert any("left out" in sentence for sentence in json.loads(out)["warnings"])
+
+
+def test_a_circle_of_waits_costs_the_figure_of_stragglers_alone(shared: Path):
+    """Sends and receives lack partners, so what is left waits in a circle."""
+    path = shared.parent / "cases/traces_damaged/trace_137_analyze"
+    found = figures(path)
+    assert (
+        "cannot be said: the ops wait for each other in a circle" in found["stragglers"]["unknown"]
+    )
+    assert found["per_rank"]
+    with pytest.raises(InputError, match="deadlock"):
+        replays.replay(read([path]))

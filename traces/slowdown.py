@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from schedules._input_error import InputError
 from sim.analysis.activity import HOST as HOSTS
 from sim.analysis.activity import activities
 from sim.analysis.lateness import lateness
@@ -43,13 +44,20 @@ def slowdown(recording: Recording) -> dict[str, Any]:
     graph = recording.timeline.graph
     late = lateness(recording.timeline)
     out: dict[str, Any] = {"slowdown": None, "method": None, "bound": late.slowdown}
-    if recording.format == "stragglers":
-        return {**out, **_of_pipeline(recording)}
-    if len(graph) > MOST:
+    if recording.format != "stragglers" and len(graph) > MOST:
         return {**out, "unknown": f"what stragglers cost is not said of more than {MOST:,} ops"}
+    try:
+        return {**out, **_cost(recording)}
+    except InputError as error:  # ops that wait for each other in a circle cannot be simulated
+        return {**out, "unknown": f"what stragglers cost cannot be said: {error}"}
+
+
+def _cost(recording: Recording) -> dict[str, Any]:
+    if recording.format == "stragglers":
+        return _of_pipeline(recording)
     if recording.priced and repeats(recording.timeline, recording.priced):
-        return {**out, **_simulated(recording.timeline, recording.priced)}
-    return {**out, **_of_ranks(recording)} if len(graph.ranks()) > 1 else out
+        return _simulated(recording.timeline, recording.priced)
+    return _of_ranks(recording) if len(recording.timeline.graph.ranks()) > 1 else {}
 
 
 def _simulated(timeline: Timeline, of: Priced) -> dict[str, Any]:
