@@ -35,7 +35,12 @@ class _State:
 
     def __init__(self, graph: Graph, machine: Machine) -> None:
         n = len(graph)
-        self.graph, self.machine = graph, machine
+        self.machine, self.capacity = machine, machine.capacity.tolist()
+        self.lag, lags, waits = graph.lag.tolist(), graph.wait_lag.tolist(), graph.wait_on.tolist()
+        self.waits = [
+            [(waits[k], lags[k]) for k in range(graph.wait_start[i], graph.wait_start[i + 1])]
+            for i in range(n)
+        ]
         self.now, self.start, self.end = 0.0, [nan] * n, [nan] * n
         self.rank, self.work = graph.rank.tolist(), graph.work.tolist()
         self.part_work = graph.part_work.tolist()
@@ -100,29 +105,24 @@ class _State:
 
     def change(self) -> bool:
         """Apply what is due now; whether anything was."""
-        for i in [i for of in (self.alone, self.kernels) for i, left in of.items() if left <= 0.0]:
-            self.alone.pop(i, None)
-            self.kernels.pop(i, None)
-            self.end[i] = self.now
-            return True
-        for part in [part for part, left in self.moving.items() if left <= 0.0]:
+        ended = [i for of in (self.alone, self.kernels) for i, left in of.items() if left <= 0.0]
+        moved = [part for part, left in self.moving.items() if left <= 0.0]
+        moving = [part for part, time in self.begins.items() if time <= self.now]
+        for part in moved:
             del self.moving[part]
             self.part_end[part] = self.now
-            return True
-        for part in [part for part, time in self.begins.items() if time <= self.now]:
+        for part in moving:
             del self.begins[part]
             self.moving[part] = float(self.machine.size[self.part_work[part]])
-            return True
-        for i in list(self.spinning):
-            if self.over(i) <= self.now:
-                del self.spinning[i]
-                self.end[i] = self.now
-                return True
-        for i in self.heads():
-            if self.release(i) <= self.now:
-                self.begin(i)
-                return True
-        return False
+        over = [i for i in self.spinning if self.over(i) <= self.now]
+        for i in ended + over:
+            for running in (self.alone, self.kernels, self.spinning):
+                running.pop(i, None)
+            self.end[i] = self.now
+        heads = [i for i in self.heads() if self.release(i) <= self.now]
+        for i in heads:
+            self.begin(i)
+        return bool(ended or moved or moving or over or heads)
 
     def heads(self) -> list[int]:
         """The next op of each stream."""
@@ -133,10 +133,9 @@ class _State:
 
     def release(self, i: int) -> float:
         """When the op at the head of a stream starts, as far as that is known; else never."""
-        graph, before = self.graph, self.before[i]
-        needs = [float(graph.lag[i]) + (0.0 if before is None else self.end[before])]
-        waits = range(graph.wait_start[i], graph.wait_start[i + 1])
-        needs += [self.end[graph.wait_on[k]] + float(graph.wait_lag[k]) for k in waits]
+        before = self.before[i]
+        needs = [self.lag[i] + (0.0 if before is None else self.end[before])]
+        needs += [self.end[j] + lag for j, lag in self.waits[i]]
         return max(needs) if all(need == need for need in needs) else inf
 
     def releases(self) -> list[float]:
@@ -168,12 +167,14 @@ class _State:
         """Of each part whose data moves, in B/s on its most loaded link."""
         flows = {part: self.links[self.part_work[part]] for part in self.moving}
         out = {p: float(self.machine.speed[self.part_work[p]]) for p in flows if not flows[p]}
-        out |= fair({p: links for p, links in flows.items() if links}, self.machine.capacity)
+        out |= fair({p: links for p, links in flows.items() if links}, self.capacity)
         return out
 
     def kernel_rates(self, speeds: dict[int, float]) -> dict[int, float]:
         """Of each kernel that runs, in shares of it per second."""
         machine = self.machine
+        if not self.kernels:
+            return {}
         beside = Counter(self.rank[i] for i in self.kernels)
         sms, hbm = Counter[int](), dict.fromkeys(beside, 0.0)
         for i, held in self.spinning.items():
@@ -195,7 +196,7 @@ class _State:
         return out
 
 
-def fair(flows: dict[int, dict[int, float]], capacity: object) -> dict[int, float]:
+def fair(flows: dict[int, dict[int, float]], capacity: list[float]) -> dict[int, float]:
     """Max-min fair speeds by filling with water: all rise until a link is full, whose flows stay.
 
     ``flows`` has the coefficient of each on each of its links.
@@ -207,7 +208,7 @@ def fair(flows: dict[int, dict[int, float]], capacity: object) -> dict[int, floa
         for link in {link for links in rising.values() for link in links}:
             taken = sum(speed[f] * flows[f].get(link, 0.0) for f in speed)
             wanted = sum(links.get(link, 0.0) for links in rising.values())
-            levels[link] = max(0.0, float(capacity[link]) - taken) / wanted  # type: ignore[index]
+            levels[link] = max(0.0, capacity[link] - taken) / wanted
         lowest = min(levels.values())
         full = {link for link, level in levels.items() if level <= lowest * (1 + 1e-12)}
         speed |= {flow: lowest for flow, links in rising.items() if full & set(links)}

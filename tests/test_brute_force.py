@@ -160,16 +160,15 @@ def test_three_thousand_graphs() -> None:
 
 
 MODEL = {
-    "layers": 4, "hidden": 512, "heads": 8, "kv_heads": 4, "ffn": 1024, "vocab": 512,
+    "hidden": 512, "heads": 8, "kv_heads": 4, "ffn": 1024, "vocab": 512,
     "attention": "flash", "position": "rope", "norm": "rms", "dropout": 0.0,
 }  # fmt: skip
-SCHEDULES = {
-    "gpipe": 1, "one_f_one_b": 1, "zb_h1": 1, "interleaved_1f1b": 2, "zb_v": 2, "dualpipe_v": 2,
-}  # fmt: skip
+ANY_P2P = ["gpipe", "one_f_one_b", "interleaved_1f1b"]
+SCHEDULES = [*ANY_P2P, *["interleaved_1f1b"] * 3, "zb_h1", "zb_v", "dualpipe_v"]
 
 
 def drawn_recipe(random: Random, folder: Path, fold: str) -> dict[str, Any]:
-    """A small job of 4 or 8 ranks on a fabric of its own; every rank of it may be simulated."""
+    """A small job of 4 ranks with a layer per stage, on a fabric of its own."""
     fabric = folder / "fabric.toml"
     fabric.write_text(
         FABRIC.format(
@@ -180,21 +179,27 @@ def drawn_recipe(random: Random, folder: Path, fold: str) -> dict[str, Any]:
             port=random.choice([4, 25]),
         )
     )
-    name = random.choice(list(SCHEDULES))
-    tp, dp = random.choice([(1, 2), (2, 1), (2, 2), (1, 1)])
+    name = random.choice(SCHEDULES)
+    p2p = ["direction", "pair", "batched", "batched"] if name in ANY_P2P else ["direction"]
+    tp, dp, pp = random.choice([(1, 2, 2), (2, 1, 2), (1, 1, 4)])
+    chunks = 1 if name in ("gpipe", "one_f_one_b", "zb_h1") else 2
     parallelism = {
-        "tp": tp, "dp": dp, "pp": 2, "sp": tp > 1 and random.random() < 0.5,
-        "p2p": random.choice(["direction", "pair", "batched"]),
+        "tp": tp, "dp": dp, "pp": pp, "sp": tp > 1 and random.random() < 0.5,
+        "p2p": random.choice(p2p),
         "zero": random.choice([0, 1]), "bucket_mb": 1.0,
         "order": random.choice(["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]),
     }  # fmt: skip
     pair = random.choice(["fused", "shared"]) if name == "dualpipe_v" else None
     return {
-        "model": MODEL | {"sequence": random.choice([512, 2048])},
-        "cluster": {"topology": str(fabric), "gpus": 2 * tp * dp},
+        "model": MODEL | {"layers": pp * chunks, "sequence": random.choice([512, 2048])},
+        "cluster": {"topology": str(fabric), "gpus": pp * tp * dp},
         "parallelism": parallelism,
         "schedule": {"name": name} | ({"pair": pair} if pair else {}),
-        "training": {"micro_batch": 1, "global_batch": 4 * dp, "dtype": "bf16"},
+        "training": {
+            "micro_batch": 1,
+            "global_batch": dp * (pp if chunks == 1 else 2 * pp),
+            "dtype": "bf16",
+        },
         "simulation": {"fold": fold},
     }
 
