@@ -135,8 +135,8 @@ def test_a_clock_off_by_3_ms_and_50_ppm_is_brought_back(data, megatron, monkeypa
     """Rank 5's events as its host would have written them with such a clock."""
     from traces.kineto import reader
 
-    def shifted(path, report):
-        trace = read_rank(path, report)
+    def shifted(path, report, rules):
+        trace = read_rank(path, report, rules)
         if trace.rank == 5:
             zero = trace.calls[0].start
 

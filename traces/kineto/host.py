@@ -49,7 +49,8 @@ def host_ops(
     for row, call in enumerate(trace.calls):
         if row in ops:
             before = [awaited.before(ops[row][0]), *needs[ops[row][0]]]
-            let = queue.awaited(call, ops[row][0])
+            longer = call.end - call.start > 2 * issue
+            let = queue.awaited(call, ops[row][0]) if longer else -1
             if let >= 0:
                 out.append(_queued(trace, call, let, issue))
             at = max(call.start, out[-1].end) if let >= 0 else call.start
