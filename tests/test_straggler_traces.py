@@ -152,6 +152,8 @@ def test_a_gap_in_which_the_worker_ran_something_is_not_the_hosts(tmp_path: Path
         (lambda rows: rows.assign(stage="first"), "entries of stage that are no whole numbers"),
         (lambda rows: rows.assign(gmc=None), "entries of gmc that are no whole numbers"),
         (lambda rows: rows.assign(rank=2.0**40), "entries of rank that are no whole numbers"),
+        (lambda rows: rows.assign(rank=-1), "entries of rank that are no whole numbers from 0 on"),
+        (lambda rows: rows.assign(mb_id=-2), "of mb_id that are no whole numbers from -1 on"),
         (lambda rows: rows[:0], "has no rows"),
         (lambda rows: rows[rows["optype"] != "backward-compute"], "for 0 computes"),
     ],
@@ -291,3 +293,12 @@ def test_ranks_of_a_pipeline_are_one_replica(shared: Path) -> None:
     rows = pd.read_parquet(path, columns=["rank", "dp_rank"]).drop_duplicates()
     found = replicas(read([path], Selection(step=23)).timeline.graph)
     assert found[rows["rank"]].tolist() == rows["dp_rank"].tolist()
+
+
+def test_a_worker_may_have_recorded_nothing_of_a_step(tmp_path: Path) -> None:
+    """Its next step then waits for no step of its own."""
+    rows = table({1: 0.0, 2: 0.5, 3: 0.0})
+    recording = read([written(rows[(rows["step"] != 2) | (rows["rank"] != 4)], tmp_path)])
+    assert recording.steps == (1, 2, 3)
+    graph = recording.timeline.graph
+    assert (np.unique(graph.step[graph.rank == 4]) == [0, 2]).all()

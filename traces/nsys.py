@@ -81,7 +81,7 @@ def _table(path: Path, step: int | None) -> tuple[pd.DataFrame, pd.DataFrame]:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
             gpu, host = gpu_ops(database), calls(database)
             ranges, waits = step_ranges(database), syncs(database)
-    except (sqlite3.Error, pd.errors.DatabaseError) as error:
+    except (sqlite3.Error, UnicodeDecodeError, pd.errors.DatabaseError) as error:
         raise InputError(f"{path} is not a report that nsys exported: {error}") from error
     if not len(gpu):
         raise InputError(

@@ -80,5 +80,5 @@ def _next_steps(table: pd.DataFrame) -> Iterator[tuple[int, int]]:
     ends = table["start_ts"] + table["duration"]
     last: dict[Any, Any] = ends.groupby([table["rank"], table["number"]]).idxmax().to_dict()
     for op, rank, number in zip(firsts.index, firsts["rank"], firsts["number"], strict=True):
-        if number:
+        if (rank, number - 1) in last:  # it may have recorded nothing of it
             yield op, last[rank, number - 1]

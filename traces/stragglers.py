@@ -28,6 +28,7 @@ COLUMNS = (
     "gmc",
 )  # fmt: skip
 WHOLE = ("dp_rank", "stage", "rank", "step", "mc", "mb_id", "gmc")
+PERHAPS = {"mc", "mb_id", "gmc"}  # -1: none
 PHASES = {"forward": "F", "backward": "B", "optimizer": "O", "gc": "O", "grads": "O"}
 DIMENSIONS = {"forward": "pp", "backward": "pp", "params": "dp", "grads": "dp", "separate": "dp",
               "embedding": "embedding", "layernorm": "tp", "optimizer": "model"}  # fmt: skip
@@ -82,8 +83,11 @@ def _table(path: Path) -> pd.DataFrame:
         raise InputError(f"{path} has times that are negative or no numbers")
     for name in WHOLE:
         whole = pd.to_numeric(table[name], errors="coerce").to_numpy(float)
-        if not (np.abs(whole) < 2**31).all() or (whole % 1).any():
-            raise InputError(f"{path} has entries of {name} that are no whole numbers")
+        least = -1 if name in PERHAPS else 0
+        if not ((whole >= least) & (whole < 2**31)).all() or (whole % 1).any():
+            raise InputError(
+                f"{path} has entries of {name} that are no whole numbers from {least} on"
+            )
         table[name] = whole.astype(int)
     if unknown := sorted({*table["optype"]} - {*model.TYPES}):
         raise InputError(
