@@ -21,6 +21,15 @@ SHARED = Path(__file__).parents[2] / "shared"
 collect_ignore = ["cuda_double"]  # to import it is to put it into torch
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave benchmarks out unless ``-m`` speaks of them, which an ``-m`` of addopts could not."""
+    if "benchmarks" in str(config.getoption("-m")):
+        return
+    apart = [item for item in items if item.get_closest_marker("benchmarks")]
+    items[:] = [item for item in items if not item.get_closest_marker("benchmarks")]
+    config.hook.pytest_deselected(items=apart)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of measured data beside the project; a test that needs it skips without it."""
