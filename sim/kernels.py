@@ -73,6 +73,16 @@ class Gemm(NamedTuple):
     fixed: float  # seconds
 
 
+class Tiling(NamedTuple):
+    """A way to multiply: a tile of the result for each SM, and k over so many of them."""
+
+    rows: Array
+    columns: Array
+    split: Array
+    share: Array  # of the peak, of a full wave of such tiles
+    longer: Array  # a factor, for the split
+
+
 class Attention(NamedTuple):
     """Constants of fused attention (FlashAttention and cuDNN's)."""
 
@@ -127,19 +137,39 @@ def _gemm(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
 def gemm_seconds(
     c: Gemm, peak: float, sms: int, batch: Array, m: Array, n: Array, k: Array
 ) -> Array:
-    """Arithmetic seconds of ``batch`` products (m, k) · (k, n), with the best tile and split of k.
+    """Arithmetic seconds of ``batch`` products (m, k) · (k, n), by the best of :func:`tilings`."""
+    best: Array = np.inf
+    for tiling in tilings(c):
+        best = np.minimum(best, tiling_seconds(c, tiling, peak, sms, batch, m, n, k))
+    return best * derated(c, 2.0 * batch * m * n * k)
+
+
+def tiling_seconds(
+    c: Gemm, tiling: Tiling, peak: float, sms: int, batch: Array, m: Array, n: Array, k: Array
+) -> Array:
+    """The same with a given tile and split, at full clock.
 
     Tiles run in waves of one per SM; a tile costs k + ramp columns.
     """
+    rows, columns, split, share, longer = tiling
+    tiles = batch * np.ceil(m / rows) * np.ceil(n / columns) * split
+    flops = 2.0 * rows * columns * (k / split + c.ramp) * longer
+    per_wave = flops * sms / (peak * share)
+    return _waves(tiles / sms, c.quantisation) * per_wave
+
+
+def tilings(c: Gemm) -> list[Tiling]:
+    """Those between which a library chooses."""
     sizes = {32768: c.tile_256x128, 16384: c.tile_128x128, 8192: c.tile_128x64, 4096: c.tile_64x64}
-    best: Array = np.inf
-    for (rows, columns), split in product(TILES, SPLITS):
-        tiles = batch * np.ceil(m / rows) * np.ceil(n / columns) * split
-        flops = 2.0 * rows * columns * (k / split + c.ramp) * (1.0 if split == 1 else c.split)
-        per_wave = flops * sms / (peak * sizes[rows * columns])
-        best = np.minimum(best, _waves(tiles / sms, c.quantisation) * per_wave)
-    flops = 2.0 * batch * m * n * k
-    return best * (1.0 + c.derating * flops / (flops + c.derating_flops))
+    return [
+        Tiling(rows, columns, split, sizes[rows * columns], 1.0 if split == 1 else c.split)
+        for (rows, columns), split in product(TILES, SPLITS)
+    ]
+
+
+def derated(c: Gemm, flops: Array) -> Array:
+    """How much longer a multiplication of so many FLOPs takes for its lower clock."""
+    return 1.0 + c.derating * flops / (flops + c.derating_flops)
 
 
 def grouped_gemm_seconds(
@@ -151,16 +181,15 @@ def grouped_gemm_seconds(
     one batch this is :func:`gemm_seconds`.
     """
     batch, m, n, k = np.array(products, np.float64).T
-    sizes = {32768: c.tile_256x128, 16384: c.tile_128x128, 8192: c.tile_128x64, 4096: c.tile_64x64}
     best = np.inf
-    for (rows, columns), split in product(TILES, SPLITS):
+    for rows, columns, split, share, longer in tilings(c):
         tiles = batch * np.ceil(m / rows) * np.ceil(n / columns) * split
-        flops = 2.0 * rows * columns * (k / split + c.ramp) * (1.0 if split == 1 else c.split)
-        per_wave = flops * sms / (peak * sizes[rows * columns])
+        flops = 2.0 * rows * columns * (k / split + c.ramp) * longer
+        per_wave = flops * sms / (peak * share)
         mean = float(tiles @ per_wave) / float(tiles.sum())
         best = min(best, float(_waves(float(tiles.sum()) / sms, c.quantisation)) * mean)
     total = float((2.0 * batch * m * n * k).sum())
-    return best * (1.0 + c.derating * total / (total + c.derating_flops))
+    return best * derated(c, total)
 
 
 def _products(work: Compute) -> list[tuple[float, ...]]:

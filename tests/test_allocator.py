@@ -167,6 +167,7 @@ def test_a_timeline_is_walked_in_its_order_of_time():
     assert small.reserved_bytes == (20 + 20) * MIB  # rows of three tensors find room
 
 
+@pytest.mark.slow
 def test_a_run_says_what_is_reserved():
     recipe = "validation/recipes/zero_bubble_14.6b_1f1b.toml"
     small = {"training.global_batch": 16}

@@ -171,6 +171,7 @@ def brute_force(timeline: Timeline, rank: int) -> dict[str, float]:
     return out
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(graphs())
 def test_causes_of_idling_sum_to_it(graph):

@@ -13,7 +13,7 @@ from sim import cluster
 from sim.kernels import Gemm
 from traces import calibrate
 from traces.calibration import attention, collectives, gemm, network, tables
-from traces.calibration.errors import fit_error
+from traces.calibration.errors import differences, fit_error, solve
 from traces.calibration.report import report
 
 REPORT = Path(__file__).parents[1] / "validation" / "calibration.md"
@@ -84,6 +84,7 @@ def test_a_fit_to_prefill_finds_share_and_keys_and_keeps_the_rest():
     assert fit.constants["head_dim"] == 20.0
 
 
+@pytest.mark.slow
 def test_trees_bring_small_all_reduces_nearer_to_what_was_measured():
     """Over up to 512 nodes of Alps an error of several times becomes one of half; 10 nodes stay."""
     errors = {error.family: error for error in network.check()}
@@ -160,10 +161,16 @@ def test_what_cannot_be_calibrated_is_said(tmp_path):
         calibrate.calibrate("a100", tmp_path)
 
 
-@pytest.fixture(scope="module", params=calibrate.KINDS)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(kind, marks=pytest.mark.slow) for kind in calibrate.KINDS],
+)
 def calibration(request):
-    pytest.importorskip("aiconfigurator_core", reason="its tables of measured times are needed")
-    return calibrate.calibrate(request.param)
+    """By a search from one start, which may end in a worse minimum than what is committed."""
+    pytest.importorskip("aiconfigurator_core", reason="needs its tables (traincast[oracles])")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gemm, "STARTS", 1)
+        return calibrate.calibrate(request.param)
 
 
 def test_fit_errors_are_within_bounds(calibration):
@@ -185,26 +192,80 @@ def test_fit_errors_are_within_bounds(calibration):
     assert all(e.mean < best for name, e in errors.items() if name.startswith("check, gemm"))
 
 
-def test_the_topology_file_holds_these_constants(calibration, tmp_path):
-    """What is committed is what the command writes."""
-    name = calibrate.KINDS[calibration.gpu].topology
-    committed = cluster.load(name, 8).gpu.costs
-    path = tmp_path / f"{name}.toml"
-    path.write_text((Path(calibrate.topologies.__file__).parent / path.name).read_text())
-    fresh = cluster.load(calibration.write(path), 8).gpu.costs
+def test_the_topology_file_predicts_what_these_constants_do(calibration):
+    """Which minimum a search ends in depends on the processor; what is predicted hardly does."""
+    kind = calibrate.KINDS[calibration.gpu]
+    gpu = cluster.load(kind.topology, 8).gpu
     for family in ("attention", "memory_kernels"):
-        assert fresh[family] == pytest.approx(committed[family], rel=0.02)
-    for dtype in calibrate.KINDS[calibration.gpu].dtypes:
-        assert fresh["gemm"][dtype] == pytest.approx(committed["gemm"][dtype], rel=0.02)
+        found = {k: v for k, v in calibration.constants[family].items() if k != "source"}
+        assert found == pytest.approx({k: gpu.costs[family][k] for k in found}, rel=0.02)
+    axes = np.meshgrid(*[2.0 ** np.arange(9, 15)] * 2, [1024.0, 2560.0, 4096.0, 16384.0])
+    n, k, m = (axis.ravel() for axis in axes)
+    for dtype in kind.dtypes:
+        found, there = calibration.constants[f"gemm.{dtype}"], gpu.costs["gemm"][dtype]
+        found, there = (Gemm(*(table[key] for key in Gemm._fields)) for table in (found, there))
+        fresh, committed = (gemm.predict(gpu, dtype, c, 1.0, m, n, k) for c in (found, there))
+        apart = fresh / committed - 1
+        assert np.abs(apart).mean() < 0.03
+        assert abs(apart.mean()) < 0.015
+
+
+def test_no_single_search_finds_a_better_minimum_than_is_committed(calibration):
+    """Of bf16, whose constants tell every row's time; of fp8 rows hold kernels beside it too."""
+    kind = calibrate.KINDS[calibration.gpu]
+    gpu = cluster.load(kind.topology, 8).gpu
+    rows = gemm.training_sized(tables.gemm_rows(tables.installed() / kind.folder, "bfloat16"))
+
+    def off(table):
+        c = Gemm(*(table[key] for key in Gemm._fields))
+        return np.square(np.log(gemm.predict(gpu, "bf16", c, 1.0, *rows[:3]) / rows.seconds)).mean()
+
+    assert off(gpu.costs["gemm"]["bf16"]) < 1.005 * off(calibration.constants["gemm.bf16"])
 
 
 def test_the_committed_report_is_of_these_fits(calibration):
+    """The same rows; the errors of a fit from one start are at least those of the best of several.
+
+    Checks of a single row, which no fit minimises, come out apart by more.
+    """
     lines = REPORT.read_text().splitlines()
     fresh = report([calibration]).splitlines()
     families = [line.split(" | ")[:3] for line in fresh if line.startswith(f"| {calibration.gpu}")]
     committed = [line.split(" | ")[:3] for line in lines if line.startswith(f"| {calibration.gpu}")]
-    assert [row[:2] for row in families] == [row[:2] for row in committed]
+    assert families == committed
     for error in calibration.errors:
         row = next(x for x in lines if x.startswith(f"| {calibration.gpu} | {error.family} | "))
-        assert row.split(" | ")[2] == str(error.rows)
-        assert float(row.split(" | ")[3].split()[0]) == pytest.approx(100 * error.mean, abs=0.3)
+        near = 8 if error.family.startswith("check, gemm") else 0.3
+        assert float(row.split(" | ")[3].split()[0]) == pytest.approx(100 * error.mean, abs=near)
+
+
+def test_of_several_starts_the_best_minimum_is_kept():
+    """Two minima of a sum of squares with a kink: from the first start alone the worse is found."""
+
+    def off(x):
+        return np.minimum(np.abs(x - 1.0) + 0.5, 3.0 * np.abs(x - 1.35))
+
+    one = solve(off, [1.0], [0.0], [2.0])
+    assert (float(one[0]), off(one)[0]) == pytest.approx((1.0, 0.5), abs=1e-3)
+    assert float(solve(off, [1.0], [0.0], [2.0], starts=8)[0]) == pytest.approx(1.35, abs=1e-3)
+
+
+def test_slopes_of_a_fit_are_those_of_the_times():
+    """By hand: a share of its own tile takes time in inverse proportion, of another's none."""
+    x = np.array([0.8, 0.5])
+    rows = np.array([2.0, 3.0])
+    found = differences(lambda x: np.log(rows / x[0]), x)
+    assert found == pytest.approx(np.array([[-1.25, 0.0], [-1.25, 0.0]]), abs=1e-6)
+
+
+def test_what_no_row_tells_stays_as_near_to_its_start_as_goes():
+    """A second way that would take 3 / x: at 0.6 it would be taken, so it settles just below."""
+
+    def times(x):
+        return np.minimum(np.array([5.0, 6.0]) * x[0], 3.0 / x[1])
+
+    found = gemm.settled(times, np.array([1.0, 0.2]), (2.0, 0.9))
+    assert found[0] == 1.0
+    assert found[1] == pytest.approx(0.5, abs=1e-5)
+    assert (times(found) == times(np.array([1.0, 0.2]))).all()
+    assert gemm.settled(times, np.array([1.0, 0.2]), (2.0, 0.4))[1] == 0.4

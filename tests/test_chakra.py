@@ -62,6 +62,7 @@ def test_a_pipeline_comes_back(policy: Policy, tmp_path: Path) -> None:
     assert replays.replay(recording).end_errors().max() < 1e-9
 
 
+@pytest.mark.slow
 def test_a_training_step_comes_back(small_job: Callable[..., Job], tmp_path: Path) -> None:
     """Kernels, collectives of several dimensions, messages; of several ranks."""
     graph = training_step(small_job(tp=2, pp=2, dp=2, microbatches=2))

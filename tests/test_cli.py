@@ -173,6 +173,7 @@ def test_a_bug_is_exit_1_with_its_trace(traincast, monkeypatch):
     assert "please report" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["models", "topologies", "schedules"])
 def test_list_names_the_files_there_are(kind, traincast):
     folder = ROOT / ("sim/" * (kind == "models") + kind)
@@ -205,6 +206,7 @@ def test_list_says_what_a_choice_means(traincast):
     assert "batch" in line
 
 
+@pytest.mark.slow
 def test_strategies_are_keys_of_a_recipe_that_are_simulated(recipe, traincast):
     """All of its parallelism but for the numbering of ranks and what is not simulated yet."""
     code, out, _ = traincast("list", "strategies", "--json")
@@ -436,6 +438,7 @@ def test_schedule_writes_torchs_csv(tmp_path, traincast):
     assert rows == [[cell for cell in row if cell] for row in theirs]
 
 
+@pytest.mark.slow
 def test_schedule_writes_both_files_or_none(tmp_path, traincast, monkeypatch):
     files = ("--csv", tmp_path / "deep/a.csv", "--plot", tmp_path / "deep/a.png")
     with monkeypatch.context() as patched:
@@ -446,10 +449,12 @@ def test_schedule_writes_both_files_or_none(tmp_path, traincast, monkeypatch):
     assert {file.name for file in (tmp_path / "deep").iterdir()} == {"a.csv", "a.png"}
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_leaves_nothing(recipe, tmp_path):
     """Ctrl-C while files are written, in a process of its own, as the keyboard sends it."""
     code = (
         "import os, signal, traces.perfetto as p, sim.cli\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job\n"
         "p.write = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)\n"
         f"sim.cli.main(['run', {str(recipe)!r}, '--out', {str(tmp_path / 'out')!r}])"
     )

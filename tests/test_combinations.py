@@ -460,6 +460,7 @@ CHOICES = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=MANY, deadline=None, derandomize=True)
 @given(c=CHOICES)
 def test_what_must_hold_holds_in_any_combination(c: Choice) -> None:

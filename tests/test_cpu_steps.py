@@ -227,6 +227,7 @@ SHARED_RUNS = {  # collectives of a step: of 8 blocks, 789,760 parameters each; 
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", SHARED_RUNS)
 def test_real_runs(shared, mode):
     """Parts add up, sizes are found, every operator is there in each step and on each rank."""

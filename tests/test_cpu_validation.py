@@ -335,6 +335,7 @@ def test_the_fake_group_shows_python_of_units_and_tensors(shared: Path):
 OURS = parallel.OURS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "step_within", "exposed_within"),
     [
@@ -375,6 +376,7 @@ def test_both_timelines_begin_together():
     assert lines["recorded"].end.max() == pytest.approx(found.measured, rel=0.1)
 
 
+@pytest.mark.slow
 def test_the_command_predicts_a_recorded_step(traincast, tmp_path):
     picture, table = tmp_path / "one.png", tmp_path / "one.md"
     code, out, err = traincast(

@@ -72,6 +72,7 @@ def delayed(timeline: Timeline, op: int, seconds: float) -> Graph:
     return replace(graph, lag=lag)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(graphs(), st.data())
 def test_path_and_slack_say_what_a_second_simulation_finds(graph, data):

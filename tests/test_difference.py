@@ -45,6 +45,7 @@ def test_the_waterfall_worked_by_hand():
 SECONDS = st.floats(1e-6, 1e3)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(*[st.tuples(SECONDS, SECONDS, SECONDS, st.integers(1, 4))] * 2)
 def test_parts_sum_to_the_difference_to_the_last_bit(a, b):

@@ -60,6 +60,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     return b.graph()
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(graphs())
 def test_makespan_is_the_longest_path(graph: Graph) -> None:
@@ -218,6 +219,7 @@ def mixtures(draw: st.DrawFn) -> tuple[Graph, Graph]:
     return out[0], out[1]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(mixtures())
 def test_a_fused_segment_ends_where_single_kernels_do_to_the_bit(pair: tuple[Graph, Graph]) -> None:

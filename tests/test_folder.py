@@ -101,6 +101,7 @@ def test_a_name_is_no_formula(result, tmp_path, monkeypatch):
     assert titles[0].startswith(r"\$x^\$ 模: one step of")
 
 
+@pytest.mark.slow
 def test_a_picture_says_how_many_steps_it_shows(result, tmp_path, monkeypatch, traincast):
     """And how long one takes, not all; so does the table."""
     (tmp_path / "recipe.toml").write_text(RECIPE)

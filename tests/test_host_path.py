@@ -119,6 +119,7 @@ print("RESULT" + json.dumps([float(of[k]) for k in keys]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("hta") is None, reason="HolisticTraceAnalysis absent")
 def test_hta_still_says_so(data):
     run = subprocess.run(

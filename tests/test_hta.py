@@ -63,6 +63,7 @@ def simulated() -> Timeline:
     return simulate(recipe, small | more | {"parallelism.sp": True}).timeline
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("hta") is None, reason="HolisticTraceAnalysis absent")
 @pytest.mark.parametrize("make", [four_ranks, simulated])
 def test_hta_finds_our_shares(tmp_path, make):

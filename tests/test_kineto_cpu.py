@@ -117,6 +117,7 @@ def hidden(made: Recording) -> float:
     return float(np.mean(shares))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "low", "high"), [("fsdp2", 0.0, 0.08), ("ddpnohook", 0.8, 1.0)])
 def test_what_is_hidden_of_real_collectives(shared, mode, low, high):
     """FSDP2 on gloo waits for each of its collectives; DDP's run beside the backward."""

@@ -138,6 +138,7 @@ def shaken(plan: Plan, rng: random.Random) -> Plan:
     return plan
 
 
+@pytest.mark.slow
 def test_the_engine_stops_exactly_where_a_deadlock_is_foretold() -> None:
     """Orders shaken at random, under each policy, pairs serial and fused."""
     rng = random.Random(3)

@@ -47,6 +47,7 @@ def by_peer(graph: Graph) -> dict[tuple[int, int], list[str]]:
     return out
 
 
+@pytest.mark.slow
 def test_pairs_carry_messages_in_the_order_that_torch_lowers_to(shared: Path) -> None:
     """All sends and receives of each pair of ranks, against torch's own CSV with communication."""
     seen = 0

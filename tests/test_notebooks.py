@@ -8,8 +8,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
+
+pytest.importorskip("nbclient", reason="needs nbclient (traincast[docs])")
+pytest.importorskip("ipykernel", reason="needs ipykernel (traincast[docs])")
+
+import nbformat
 
 from notebooks.refresh import executed, notebooks
 
@@ -44,6 +48,7 @@ def shown(notebook: Any) -> list[str]:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # of kernels and sockets, not of this project
 @each
 def test_it_runs_and_shows_what_is_written_in_it(path: Path) -> None:

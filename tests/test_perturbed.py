@@ -119,6 +119,7 @@ def test_one_f_one_b_with_a_slow_stage(slow: int, m: int) -> None:
     assert timeline.end[last].max() - before == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_only_the_axes_that_a_slow_rank_breaks_unfold() -> None:
     """And what is left folded is what all ranks simulated give."""
     way = {"gpus": 8, "tp": 2, "dp": 2, "pp": 2, "sp": True}

@@ -69,6 +69,7 @@ def test_kernels_of_one_microbatch_are_one_bar_and_gaps_stay():
     assert spans(figure, PHASES["F"][1]) == [(0.0, 500.0), (600.0, 1000.0)]
 
 
+@pytest.mark.slow
 def test_a_dot_shows_what_fills_most_of_it():
     """A hundred thousand kernels in turn: forward has 3 of 5 parts of each dot, no dot is empty."""
     turn = [("F", 3e-5), ("I", 1e-5), ("W", 1e-5)]
@@ -260,7 +261,7 @@ def test_a_step_says_its_stage_where_there_is_room(microbatches: int) -> None:
     assert all(one.x1 < other.x0 or other.x1 < one.x0 for one, other in rows)
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 16, 40])
+@pytest.mark.parametrize("count", [0, 1, 3, 16, pytest.param(40, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("spread", [1.0, 1e-3, 0.0])
 def test_no_text_of_the_frontier_is_over_another(count, spread):
     """However many ways there are and however near they are; points are numbered by time."""
@@ -326,6 +327,7 @@ def test_curves_go_through_their_points():
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("GPUs", "step, s")
 
 
+@pytest.mark.slow
 def test_notebooks_show_a_picture_by_itself_and_always_the_same():
     pictures = [
         plots.curves({"one": {1.0: 5.0, 8.0: 3.0}}, x="x", y="y")._repr_png_() for _ in range(2)

@@ -31,7 +31,14 @@ def commands() -> list[str]:
     return [line for line in lines if line.startswith("traincast ")]
 
 
-@pytest.mark.parametrize("line", commands())
+SLOW = ("traincast sweep", "traincast compare recipe.toml --schedules all")
+"""Commands that simulate often, by how they begin."""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [pytest.param(line, marks=[pytest.mark.slow] * line.startswith(SLOW)) for line in commands()],
+)
 def test_every_command_of_the_section_use_works(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +115,7 @@ def test_the_topology_runs_a_job(tmp_path: Path) -> None:
     assert 0 < result.summary["mfu"] < 0.5
 
 
+@pytest.mark.slow
 def test_the_python_examples_run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -89,6 +89,7 @@ def policy(seen: Counter[bool], context: Any, func: Any, *_: Any, **__: Any) -> 
     )
 
 
+@pytest.mark.slow
 def test_the_per_operator_policy_multiplies_again_what_torch_does() -> None:
     """FLOPs of torch's products with its selective checkpointing, less those without."""
 

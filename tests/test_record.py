@@ -141,6 +141,7 @@ def test_a_sleeper_wakes_when_it_asked_to() -> None:
     pace.sleep_until(begin)  # has passed
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's signal is Linux's")
 def test_no_worker_outlives_its_parent() -> None:
     child = "import os, time; from traces.record import pace; pace.die_with({}); time.sleep(60)"
@@ -302,6 +303,7 @@ def test_what_cannot_be_measured_is_one_sentence(
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.slow
 @needs_torch
 def test_a_block_keeps_what_its_operators_say(
     traincast: Callable[..., tuple[int, str, str]], tmp_path: Path
@@ -342,6 +344,7 @@ def test_what_no_parallel_training_is_refused() -> None:
     assert said.items() <= found.items()
 
 
+@pytest.mark.slow
 @needs_torch
 def test_two_ranks_record_a_small_training(
     traincast: Callable[..., tuple[int, str, str]], tmp_path: Path
@@ -372,6 +375,7 @@ def test_two_ranks_record_a_small_training(
     assert forward == {(16, 24): 2, (8, 16): 2, (16, 32): 2, (32, 16): 2}
 
 
+@pytest.mark.slow
 @needs_torch
 def test_two_ranks_record_what_was_planned(
     traincast: Callable[..., tuple[int, str, str]], tmp_path: Path
@@ -403,6 +407,7 @@ def test_two_ranks_record_what_was_planned(
         assert os.sep + "tmp" not in json.dumps(facts["machine"])
 
 
+@pytest.mark.slow
 @needs_torch
 def test_a_worker_that_fails_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"rank 0 failed while recording: .*no_such_task"):

@@ -19,6 +19,7 @@ from traces.record import machine, pipelines, streams, sweep, workers
 if importlib.util.find_spec("torch") is None:
     pytest.skip("torch is not installed", allow_module_level=True)
 
+pytestmark = pytest.mark.slow  # workers load torch
 DOUBLE = Path(__file__).parent / "cuda_double"
 PEAK, MEMORY, LINK, SMS = 400e12, 2e12, 50e9, 132  # what the double takes its times from
 VIRTUAL = {"F": 0.005, "I": 0.004, "W": 0.003}

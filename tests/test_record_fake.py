@@ -140,6 +140,7 @@ def test_other_jobs_are_refused(recipe: Path, key: str, value: object, needs: st
         fake.task(ran.job)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_torch_sends_what_we_say_at_world_size_64(
     traincast: Callable[..., tuple[int, str, str]], recipe: Path, tmp_path: Path

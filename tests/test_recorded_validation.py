@@ -291,6 +291,7 @@ def test_calls_that_torch_does_not_make_are_refused(recordings: tuple[Path, Path
         fit([recorded_run.read(recordings[0])], "made")
 
 
+@pytest.mark.slow
 def test_predictions_are_told_without_the_factor_too(recordings: tuple[Path, Path]) -> None:
     """Timed steps a tenth longer than traced ones stretch costs; without, the second is exact."""
     first, second = recordings
@@ -322,6 +323,7 @@ def test_what_costs_were_fitted_to_is_never_predicted(
     assert [run["id"] for run in found["runs"]] == ["b"]
 
 
+@pytest.mark.slow
 def test_the_printed_row_says_recorded_predicted_error_and_starts(
     recordings: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -384,6 +386,7 @@ def test_recorded_calls_are_those_of_torch() -> None:
         assert given == kinds
 
 
+@pytest.mark.slow
 @needs_shared
 def test_recorded_steps_are_predicted_by_frozen_costs() -> None:
     """The bars: FIFO runs 1.5 % in the mean, 4 % at most, starts within 3 %; real layers 8 %."""
@@ -406,6 +409,7 @@ OURS = recorded.OURS
 OWN = OURS / "virtual_one_f_one_b_class_P4_M8.json.gz"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["interleaved_zero_bubble_class_P2_M8", "gpipe_class_P8_M16", "gpipe_P4_M8", "v_half_P4_M8"],
@@ -419,6 +423,7 @@ def test_other_numbers_of_ranks_are_predicted_from_our_1f1b(name: str) -> None:
     assert run["order_violations"] == []
 
 
+@pytest.mark.slow
 def test_eight_ranks_on_two_cores_are_not_predicted_without_a_queue() -> None:
     """What the queue for cores explains: else the step comes out more than 2.5 % short."""
     run = recorded_run.read(OURS / "virtual_gpipe_class_P8_M16.json.gz")

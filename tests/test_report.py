@@ -188,6 +188,7 @@ def test_a_page_names_nothing_to_load(result: Result) -> None:
     assert not re.findall(r"https?://|url\(|@import|\bfetch\(|\bimport\(", text)
 
 
+@pytest.mark.slow
 def test_commands_write_their_pages(tmp_path: Path, traincast: Any) -> None:
     """run, analyze and diff: what one writes the others read, and each page holds its timelines."""
     recipe = tmp_path / "recipe.toml"

@@ -21,6 +21,7 @@ TIMES = [  # seconds of F, I, W
     (5.0, 5.0, 5.0),
 ]
 SHAPES = [(1, 3), (2, 1), (2, 4), (3, 3), (3, 6), (4, 2), (4, 4), (4, 7), (4, 8), (5, 10), (6, 12)]
+LARGE = 96  # ranks times microbatches times chunks, from which on a case takes its time
 
 
 def runs(name: str, ranks: int, microbatches: int) -> bool:
@@ -32,7 +33,12 @@ def runs(name: str, ranks: int, microbatches: int) -> bool:
     return True
 
 
-CASES = [(name, p, m) for name in NAMES for p, m in SHAPES if runs(name, p, m)]
+def case(*values: Any, size: int) -> Any:
+    """The values of a parametrised test; a large one is slow."""
+    return pytest.param(*values, marks=[pytest.mark.slow] * (size >= LARGE))
+
+
+CASES = [case(name, p, m, size=3 * p * m) for name in NAMES for p, m in SHAPES if runs(name, p, m)]
 
 
 def claims(name: str) -> Any:
@@ -84,8 +90,8 @@ def test_a_larger_group_keeps_the_bubble_and_holds_more(group: int) -> None:
 
 
 OVERLAPPED = [  # ranks, microbatches, chunks, group
-    *((p, m, v, None) for p, m in SHAPES for v in (1, 2, 3)),
-    *((4, m, 2, g) for m, g in ((8, 8), (12, 6), (14, 5), (14, 10))),
+    *(case(p, m, v, None, size=p * m * v) for p, m in SHAPES for v in (1, 2, 3)),
+    *(case(4, m, 2, g, size=8 * m) for m, g in ((8, 8), (12, 6), (14, 5), (14, 10))),
     (4, 2, 3, 2),
 ]
 

@@ -20,6 +20,7 @@ OURS = {
 }
 
 
+@pytest.mark.slow
 def test_what_torch_writes_is_read_and_written_again(shared: Path) -> None:
     """With messages and FSDP's actions to the byte, in torch's order of both ends; without, but for
     idle slots and torch's own mark of reductions."""

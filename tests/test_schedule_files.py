@@ -226,6 +226,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {file: file.read_bytes() for file in files}
 
 
+@pytest.mark.slow
 def test_a_large_order_is_read(tmp_path: Path) -> None:
     """Of 64 ranks, 512 microbatches and two chunks, 0.7 MiB."""
     plan = schedules.load("interleaved_1f1b")(64, 512)

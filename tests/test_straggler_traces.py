@@ -240,6 +240,7 @@ def recorded(recording: Recording) -> np.ndarray:
     return (ends.max() - starts.min()).to_numpy()
 
 
+@pytest.mark.slow
 def test_production_jobs_replay(job: tuple[str, Recording, dict[str, Any]]) -> None:
     """Recorded steps from durations and waits alone; the authors are off by 1.9 % and 0.5 %."""
     name, recording, result = job
@@ -251,6 +252,7 @@ def test_production_jobs_replay(job: tuple[str, Recording, dict[str, Any]]) -> N
     assert replayed == pytest.approx([*result["step_t_nodelay"].values()], rel=5e-4)
 
 
+@pytest.mark.slow
 def test_production_jobs_replay_with_gaps(job: tuple[str, Recording, dict[str, Any]]) -> None:
     """Gaps of the host, learnt on every second step, explain the others to half a per cent."""
     _, recording, _ = job
@@ -268,6 +270,7 @@ def test_the_engine_replays_as_longest_paths(job: tuple[str, Recording, dict[str
     assert [seconds(recording, graph, k) for k in (0, 5)] == [*expected[[0, 5]]]
 
 
+@pytest.mark.slow
 def test_stragglers_of_production_jobs(
     job: tuple[str, Recording, dict[str, Any]], traincast: Callable[..., Any], shared: Path
 ) -> None:

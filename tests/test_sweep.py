@@ -85,6 +85,7 @@ def test_what_is_interrupted_goes_on_to_the_same_bytes(
     assert halves.read_bytes() == whole.read_bytes()
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_bytes(recipe: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one.parquet", tmp_path / "two.parquet"
     vary: dict[str, list[object]] = {SEVERITY: [1.0, 1.2, 1.5]}

@@ -15,6 +15,7 @@ def bubble(p: int, v: int, whole: float, hops: int, hop: float) -> float:
     return (p - 1) * whole / v + hops * hop
 
 
+@pytest.mark.slow
 def test_interleaved_rates_of_table_5(shared: Path) -> None:
     """Qi et al. 2023: 2 (p v - 1) - p hops in the closed form give every digit printed.
 

@@ -49,6 +49,7 @@ def calls(job: Job, cluster: Cluster) -> int:
     return sum(count[code] for code in ours)
 
 
+@pytest.mark.slow
 def test_no_builder_loops_over_ops(small_job: Make) -> None:
     """Four times the micro-batches cost a few calls per step and message of the plan, with two
     layers per stage as with six: nothing is called for every op."""

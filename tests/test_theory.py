@@ -91,6 +91,7 @@ def parsed(rows: list[list[str]]) -> Plan:
     return [[Step(int(c[1]), c[2], int(c[3])) for c in row if c] for row in cells]
 
 
+@pytest.mark.slow
 def test_runs_of_the_zero_bubble_authors(shared: Path) -> None:
     """1F1B, interleaved, ZB1P, ZB2P and the V forms, some with hop cost: all that they report."""
     seen = Counter[str]()
@@ -113,6 +114,7 @@ def test_runs_of_the_zero_bubble_authors(shared: Path) -> None:
 OURS = {"GPipe": "gpipe", "1F1B-executed": "one_f_one_b", "Interleaved1F1B": "interleaved_1f1b"}
 
 
+@pytest.mark.slow
 def test_torch_schedules_at_unit_cost(shared: Path) -> None:
     """Torch's own orders and ours: F = I = W = 1, hops free or of a tenth of it."""
     folder = shared / "orders/torch"

@@ -33,6 +33,7 @@ def plans() -> dict[str, Plan]:
     return out
 
 
+@pytest.mark.slow
 def test_torch_runs_exactly_the_steps_in_our_files(tmp_path: Path) -> None:
     """Every schedule; and with its gradients: those of plain autograd."""
     files = {}

@@ -232,6 +232,7 @@ def test_a_malformed_file_is_one_sentence_and_exit_2(
     assert "train.sh" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["check", "run"])
 def test_the_command_line_says_what_was_ignored(command: str, recipe: Path) -> None:
     recipe.write_text(RECIPE + "[model]\nlayers = 8\n")

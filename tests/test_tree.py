@@ -92,6 +92,7 @@ def test_constants_of_its_own_table_enter():
     assert alone(cluster, run(cluster, 4.0, range(3072))) == pytest.approx(seconds, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_small_buffers_over_many_nodes_take_trees_and_large_ones_over_few_rings():
     """Rings need 6,142 rounds among 3,072 GPUs, two levels 780 and trees 32."""
     many, few = load("selene", 3072), load("dgx_h100", 16)

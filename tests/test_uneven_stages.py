@@ -41,6 +41,7 @@ def cases(draw: st.DrawFn) -> tuple[str, int, int, tuple[list[float], ...], floa
     return name, p, draw(st.integers(1, 12)), times, draw(st.sampled_from([0.0, 0.5, 1.0]))
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(case=cases())
 def test_an_order_for_uneven_stages_is_whole_legal_in_memory_and_takes_what_it_should(

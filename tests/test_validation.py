@@ -111,6 +111,7 @@ def test_layer_and_stage_times_are_the_published_ones(published):
             assert rows[f"{mine}_{phase}"].measured == pytest.approx(milliseconds * 1e-3, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_memory_is_the_papers():
     """Activations exactly; weights, gradients and optimizer but for biases and norms."""
     table = tables.read("korthikanti2022_figure1")
@@ -168,6 +169,7 @@ def test_progress_names_each_figure_before_it_is_predicted(monkeypatch):
     assert total(outcome.rows).rows == 3
 
 
+@pytest.mark.slow
 def test_the_command_prints_writes_and_refuses(capsys, tmp_path):
     def traincast(*arguments: str) -> tuple[object, str, str]:
         with pytest.raises(SystemExit) as end:
@@ -190,6 +192,7 @@ def test_the_command_prints_writes_and_refuses(capsys, tmp_path):
     assert err.startswith("error: no table 'table9' of published figures; there are dgxc_fp8,")
 
 
+@pytest.mark.slow
 def test_the_committed_results_are_of_this_code():
     """All rows stand in it; those that are predicted in an instant, with the same figures."""
     from sim.commands import errors

@@ -66,6 +66,7 @@ def test_a_row_of_the_sweep_by_hand():
     assert memory.share([a.states_fit for a in both], both) == (1, 0, 1)
 
 
+@pytest.mark.slow
 def test_some_rows_of_the_sweep_fit_as_they_did(shared):
     """One in a hundred; most are right."""
     found = [a for a in map(memory.answer, memory.rows(shared / "published")[::100]) if a]

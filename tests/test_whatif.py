@@ -167,6 +167,7 @@ def test_lags_belong_to_no_op():
     assert of.loc[("launch", 50.0), ["path_s", "gain_s"]].tolist() == [1.0, 0.5]
 
 
+@pytest.mark.slow
 def test_run_answers_what_if(traincast):
     recipe = RECIPES / "megatron_ci_7b_tp4_pp1.toml"
     edits = ["--what-if", "compute * 0.5", "--what-if", "link nvlink * 2"]

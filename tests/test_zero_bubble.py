@@ -92,6 +92,7 @@ def test_one_f_one_b_v_is_the_authors_order(shared: Path) -> None:
         assert text(plan_for("one_f_one_b_v", run["P"], run["M"])) == rows(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "family"), [("v_half", "V-Half"), ("v_min", "V-Min")])
 def test_less_memory_takes_no_longer_than_the_authors_order(
     name: str, family: str, shared: Path
@@ -144,6 +145,7 @@ def test_torch_runs_these_orders(shared: Path) -> None:
 RATES = {"1f1b": "one_f_one_b", "zb-h1": "zb_h1", "zb-h2": "zb_h2"}
 
 
+@pytest.mark.slow
 def test_bubble_rates_of_table_5(shared: Path) -> None:
     """Qi et al. 2023, Table 5: four digits, by longest own span; rows that give the times."""
     file = shared / "published/zero_bubble_bubble_rates.json"
@@ -163,6 +165,7 @@ def test_bubble_rates_of_table_5(shared: Path) -> None:
     assert seen.total() >= 18
 
 
+@pytest.mark.slow
 def test_exact_orders_are_the_optima_of_the_authors_program(shared: Path) -> None:
     for run in runs(shared, "ZB-ILP"):
         memory = run["mem_limit"] / 2
@@ -206,6 +209,7 @@ def test_exact_order_is_the_best_of_all(memory: float, times: tuple[Any, ...]) -
     assert longest_span(found, *times) == best
 
 
+@pytest.mark.slow
 def test_exact_beats_the_heuristic_where_memory_is_short() -> None:
     """Four ranks in memory for three: the heuristic loses a fourth."""
     times = (5.0, 4.0, 3.0, 0.5)
@@ -221,6 +225,7 @@ DURATION = st.integers(1, 12).map(float)
 SHAPE = {"p": st.integers(1, 6), "m": st.integers(1, 14)}
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(f=DURATION, i=DURATION, w=DURATION, hop=st.integers(0, 3), **SHAPE)
 def test_splitting_the_backward_never_costs_time(
@@ -242,6 +247,7 @@ def test_more_warm_up_costs_time_where_microbatches_are_few() -> None:
     assert made == [118, 116]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(f=DURATION, i=DURATION, w=DURATION, hop=st.integers(0, 3), **SHAPE)
 def test_searched_orders_are_whole_and_in_their_memory(
@@ -263,6 +269,7 @@ def test_searched_orders_are_whole_and_in_their_memory(
     assert held["v_min"] <= held["v_half"] <= held["zb_v"]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(f=DURATION, i=DURATION, w=DURATION, hop=st.integers(0, 3), **SHAPE)
 def test_no_rank_waits_for_ever(f: float, i: float, w: float, hop: int, p: int, m: int) -> None:

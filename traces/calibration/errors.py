@@ -9,6 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+NEAR = 0.6, 1.4  # times the first start: between these lie the others
+MARGIN = 0.02  # of the bounds, which no start touches
+STEP = 1e-6  # of an argument, over which slopes are taken
+TOLERANCE = 1e-6  # of the sum of squares, relative: less gained by a step ends a search
 
 
 class FitError(NamedTuple):
@@ -31,13 +35,34 @@ class Fit(NamedTuple):
 
 def solve(
     off: Callable[[Floats], Floats], start: Sequence[float], low: Sequence[float] | float,
-    high: Sequence[float],
+    high: Sequence[float], slopes: Callable[[Floats], Floats] | None = None, starts: int = 1,
 ) -> Floats:  # fmt: skip
-    """The arguments within bounds whose residuals have the least sum of squares."""
+    """The arguments within bounds whose residuals have the least sum of squares.
+
+    Where residuals have kinks there are many minima, and which one a search ends in depends on the
+    last bit of its steps, so on the machine: of several starts near the first the best is kept.
+    """
     from scipy.optimize import least_squares
 
-    x: Floats = least_squares(off, start, bounds=(low, high), x_scale=np.array(start)).x
+    first, lowest, highest = np.array(start), np.broadcast_to(low, len(start)), np.array(high)
+    drawn = first * np.random.default_rng(0).uniform(*NEAR, (starts, len(start)))
+    drawn[0] = first
+    margin = MARGIN * (highest - lowest)
+    found = [
+        least_squares(
+            off, x, slopes or "2-point", bounds=(lowest, highest), x_scale=first, ftol=TOLERANCE
+        )
+        for x in np.clip(drawn, lowest + margin, highest - margin)
+    ]
+    x: Floats = min(found, key=lambda one: float(one.cost)).x
     return x
+
+
+def differences(times: Callable[[Floats], Floats], x: Floats) -> Floats:
+    """Slopes of the times by each argument, a column each, from a step both ways."""
+    steps = STEP * np.maximum(np.abs(x), 1e-3)
+    both = [(times(x + way), times(x - way)) for way in np.diag(steps)]
+    return np.stack([after - before for after, before in both], axis=1) / (2.0 * steps)
 
 
 def fit_error(family: str, predicted: Floats, measured: Floats) -> FitError:

@@ -8,15 +8,17 @@ a search for the best sustained rate compare is reported beside the fit, not fit
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.cluster import Gpu
-from sim.kernels import Gemm, gemm_seconds
+from sim.kernels import Gemm, Tiling, derated, gemm_seconds, tiling_seconds, tilings
 from sim.units import BYTES
 from traces.calibration import accumulate
-from traces.calibration.errors import Fit, FitError, Floats, fit_error, solve
+from traces.calibration.errors import Fit, FitError, Floats, differences, fit_error, solve
 from traces.calibration.tables import GemmRows, take
 
 APART = ("accumulate", "memory")  # fitted by themselves
@@ -24,6 +26,9 @@ ORDER = tuple(name for name in Gemm._fields if name not in APART)
 START = (0.9, 0.85, 0.75, 0.65, 200.0, 0.6, 1.1, 0.1, 1.0, 3.0)  # TFLOP and microseconds last
 LOW = (0.3, 0.3, 0.2, 0.1, 0.0, 0.0, 1.0, 0.0, 0.01, 0.0)
 HIGH = (1.0, 1.0, 1.0, 1.0, 2000.0, 1.0, 2.0, 0.6, 50.0, 20.0)
+STARTS = 8  # of the search; a GPU's minima differ by a tenth in the sum of squares
+HALVINGS = 20
+Chosen = NDArray[np.intp]  # of each row, the place of its tiling among all
 
 
 class Recorded(NamedTuple):
@@ -76,15 +81,22 @@ def fit(gpu: Gpu, dtype: str, rows: GemmRows, like: Gemm | None = None) -> Fit:
         si["fixed"] *= 1e-6
         return Gemm(memory=memory, **added.constants, **si)
 
-    def times(x: Floats) -> Floats:
+    def times(x: Floats, chosen: Chosen | None = None) -> Floats:
         quantised: Floats = x[len(ORDER) :].sum() * rows.m * rows.k / gpu.memory_bandwidth
-        return predict(gpu, dtype, constants(x[: len(ORDER)]), 1.0, *rows[:3]) + quantised
+        c = constants(x[: len(ORDER)])
+        return predict(gpu, dtype, c, 1.0, *rows[:3], chosen) + quantised
+
+    def slopes(x: Floats) -> Floats:
+        """Of the logarithm, every row with the tiling that is best now."""
+        chosen = best_tilings(gpu, dtype, constants(x[: len(ORDER)]), rows)
+        return differences(lambda x: np.log(times(x, chosen)), x)
 
     start, low, high = (
         (*bounds, *([extra] if like else []))
         for bounds, extra in zip((START, LOW, HIGH), QUANTISE, strict=True)
     )
-    x = solve(lambda x: np.log(times(x) / rows.seconds), start, low, high)
+    x = solve(lambda x: np.log(times(x) / rows.seconds), start, low, high, slopes, STARTS)
+    x = settled(times, x, start)
     best = constants(x[: len(ORDER)])
     family = f"gemm {dtype}"
     errors: tuple[FitError, ...] = (
@@ -119,11 +131,42 @@ def check(gpu: Gpu, kind: str, dtype: str, constants: Gemm) -> tuple[FitError, .
     return tuple(out)
 
 
+def settled(times: Callable[[Floats], Floats], x: Floats, start: Sequence[float]) -> Floats:
+    """Constants that no row tells, such as a tile's that none takes, as near to ``start`` as goes.
+
+    Halved until no row's time is another than at ``x``.
+    """
+    x, known = x.copy(), times(x)
+    for i, wanted in enumerate(start):
+        kept = x[i]
+        for share in (1.0, *[0.5] * HALVINGS):
+            x[i] = kept + share * (wanted - kept)
+            if (times(x) == known).all():
+                kept = x[i]
+            else:
+                wanted = x[i]
+        x[i] = kept
+    return x
+
+
+def best_tilings(gpu: Gpu, dtype: str, c: Gemm, rows: GemmRows) -> Chosen:
+    """The place of each row's best tiling among all."""
+    rate, sizes = (gpu.peak[dtype], gpu.sms), (1.0, *rows[:3])
+    return np.argmin([tiling_seconds(c, tiling, *rate, *sizes) for tiling in tilings(c)], axis=0)
+
+
 def predict(
-    gpu: Gpu, dtype: str, c: Gemm, batch: Floats | float, m: Floats, n: Floats, k: Floats
-) -> Floats:
-    """Seconds alone; the result has 16 bits, whatever the operands have."""
-    arithmetic = gemm_seconds(c, gpu.peak[dtype], gpu.sms, batch, m, n, k)
+    gpu: Gpu, dtype: str, c: Gemm, batch: Floats | float, m: Floats, n: Floats, k: Floats,
+    chosen: Chosen | None = None,
+) -> Floats:  # fmt: skip
+    """Seconds alone, by the best tiling or a given one; the result has 16 bits in any case."""
+    peak, sms = gpu.peak[dtype], gpu.sms
+    if chosen is None:
+        arithmetic = gemm_seconds(c, peak, sms, batch, m, n, k)
+    else:
+        tiling = Tiling(*np.array(tilings(c))[chosen].T)
+        arithmetic = tiling_seconds(c, tiling, peak, sms, batch, m, n, k)
+        arithmetic = arithmetic * derated(c, 2.0 * batch * m * n * k)
     moved = batch * (BYTES[dtype] * (m * k + k * n) + 2.0 * m * n)
     memory = moved / (gpu.memory_bandwidth * c.memory)
     return np.asarray(np.maximum(arithmetic, memory) + c.fixed)
