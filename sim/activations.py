@@ -9,6 +9,7 @@ logits) and, only while a layer's backward runs, ``recompute`` (what is rebuilt 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import fsum
 
 from sim.layer import layer
 from sim.model import Model, Setting
@@ -50,11 +51,11 @@ def stage_bytes(
     for i in depths(model, last):
         each.append(recompute.kept(layer(model, part, i), setting.recompute, part))
         each += [op.saved for op in joined(model, part, embedding(model, part)[0])]
-    sizes = {"activations": sum(each)}
+    sizes = {"activations": fsum(each)}
     if first:
-        sizes["embedding"] = sum(op.saved for op in embedding(model, part))
+        sizes["embedding"] = fsum(op.saved for op in embedding(model, part))
     if last:
-        sizes["logits"] = (1 + model.mtp) * sum(op.saved for op in head(model, part))
+        sizes["logits"] = (1 + model.mtp) * fsum(op.saved for op in head(model, part))
     return {category: size for category, size in sizes.items() if size}
 
 

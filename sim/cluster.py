@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import fsum
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ class Cluster:
 
     def latency(self, route: Sequence[int]) -> float:
         """Seconds that the first byte takes along a route."""
-        return sum(self._delays[link] for link in route)
+        return fsum(self._delays[link] for link in route)
 
     @cached_property
     def limiting(self) -> NDArray[np.bool_]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from math import fsum
 
 from sim.graph import Compute
 from sim.mlp import activation, mlp
@@ -149,5 +150,5 @@ def grouped(
         yield runs[0]
     elif runs:
         shape = tuple(size for run in runs for size in run.shape)
-        flops, moved = sum(run.flops for run in runs), sum(run.bytes for run in runs)
+        flops, moved = fsum(run.flops for run in runs), fsum(run.bytes for run in runs)
         yield Compute("grouped_gemm", flops, moved, shape, share.product)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
+from math import fsum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -124,11 +125,11 @@ def _gemm(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
     else:
         products = _products(work)
         seconds = grouped_gemm_seconds(c, gpu.peak[work.dtype], gpu.sms, products)
-    whole = sum(2 * batch * m * n * k for batch, m, n, k in products)
+    whole = fsum(2 * batch * m * n * k for batch, m, n, k in products)
     done = work.flops / whole  # less than 1 when part of the result is skipped
     width = BYTES.get(work.dtype, 2)
     written = max(width, 2)  # no result of 8 bits
-    once = sum(batch * (width * (m * k + k * n) + written * m * n) for batch, m, n, k in products)
+    once = fsum(batch * (width * (m * k + k * n) + written * m * n) for batch, m, n, k in products)
     added = c.accumulate * max(work.bytes - once, 0.0) / gpu.memory_bandwidth
     memory = work.bytes / (gpu.memory_bandwidth * c.memory)
     return float(seconds) * done + added, memory, c.fixed

@@ -321,7 +321,7 @@ def model_flops(model: Model, batch: int, sequence: int, tp: int = 1) -> float:
     if model.resnet:
         return float(batch * resnet.step_flops(model.resnet))
     head = 2.0 * batch * sequence * model.hidden * padded_vocab(model, tp)
-    layers = sum(count * layer_flops(model, batch, sequence, i) for i, count in model.kinds)
+    layers = math.fsum(count * layer_flops(model, batch, sequence, i) for i, count in model.kinds)
     depth = layer_flops(model, batch, sequence, model.layers) + head
     depth += 2.0 * batch * sequence * projection(model)
     return 3 * (layers + head + model.mtp * depth)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import fsum
 
 from sim.activations import depths
 from sim.job import Job
@@ -41,6 +42,6 @@ def _stage(job: Job, part: Share, stage: int) -> Iterator[list[float]]:
 
 def _tensors(operators: Sequence[Operator], kept: float) -> list[float]:
     for each in ([o.saved for o in operators], [o.saved for o in operators if not o.core]):
-        if sum(each) == kept:
+        if fsum(each) == kept:
             return each
     return [kept]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from math import fsum
 
 import numpy as np
 
@@ -162,7 +163,7 @@ class Programs:
         held = [self.job.held(s) for s in mine]
         grad = BYTES[job.data.grad_dtype]
         tp, s = job.setting.tp, job.setting
-        partial = sum(
+        partial = fsum(
             replicated_gradient_bytes(job.model, s, job.layers(k), k == 0, k == job.stages - 1)
             for k in mine
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import floor
+from math import floor, fsum
 
 from sim.model import Model, attention_flops, layer_flops, model_flops
 
@@ -82,7 +82,7 @@ def hardware_flops(
     stages = layers_per_stage or (model.layers,)
     picked = [pick for count in stages for pick in chosen(rule, count)]
     again = [layer for layer, pick in enumerate(picked) if pick] + [model.layers] * model.mtp
-    return done + sum(_again(model, batch, sequence, layer, rule, tp) for layer in again)
+    return done + fsum(_again(model, batch, sequence, layer, rule, tp) for layer in again)
 
 
 def _again(model: Model, batch: int, sequence: int, layer: int, rule: Recompute, tp: int) -> float:

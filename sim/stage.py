@@ -14,6 +14,7 @@ core/tensor_parallel/layers.py.)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import fsum
 from typing import NamedTuple
 
 from schedules._input_error import InputError
@@ -133,7 +134,7 @@ def _depth(model: Model, setting: Setting, part: Share, number: int) -> list[Blo
     """One depth of multi-token prediction: what joins its two inputs, and its layer."""
     start, ops = joined(model, part, embedding(model, part)[0]), layer(model, part, number)
     plan = recompute.plan(ops, setting.recompute, part)
-    size = sum(op.saved for op in start)
+    size = fsum(op.saved for op in start)
     return [Block(start, number, NOTHING, KEPT, size), Block(ops, number, plan, KEPT, plan.kept)]
 
 
@@ -257,7 +258,7 @@ def _weight_gradients(blocks: Sequence[Block], around: Edges, overlap: bool, how
             writer.kernel(launch, "W", block.layer, needs=() if i else gathered[j])
         if j + 1 == len(jobs) or jobs[j + 1][0] != k:
             writer.remember(-1, block.category, -block.kept / 2, "end")
-            later = sum(region.later for region in block.plan.regions)
+            later = fsum(region.later for region in block.plan.regions)
             writer.remember(-1, "recompute", -later, "end")
     _made_whole(writer, how)
     return writer.items

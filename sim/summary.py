@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
+from math import fsum
 from typing import Any
 
 from schedules import flat
@@ -114,7 +115,7 @@ def _host_memory(job: Job) -> dict[str, Any]:
     for q, steps in enumerate(flat(job.plan)):
         held = dict(on_host(job, sorted({step.stage for step in steps})))
         rank = int(job.ranks[0, 0, 0, q])
-        ranks.append({"rank": rank, "bytes": sum(held.values()), "by_category": held})
+        ranks.append({"rank": rank, "bytes": fsum(held.values()), "by_category": held})
     return {"host_memory": ranks}
 
 

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from itertools import product
+from math import fsum
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -114,7 +115,7 @@ def figures(recipe: Path, overrides: Overrides) -> Row:
         "tokens_per_s": of.get("tokens_per_s"),
         "mfu": of["mfu"],
         "idle_share_of_step": of["bubble"]["idle_share_of_step"],
-        "exposed_s": sum(spread["mean"] for spread in of["time_s"]["exposed"].values()),
+        "exposed_s": fsum(spread["mean"] for spread in of["time_s"]["exposed"].values()),
         "peak_bytes": max(entry["peak_bytes"] for entry in of["memory"]),
         "fits": all(e["device_bytes"] <= result.cluster.gpu.memory for e in of["memory"]),
         "ops": of["simulation"]["ops"],

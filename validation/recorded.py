@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import fsum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -220,10 +221,10 @@ def _total(name: str, outcome: Outcome) -> dict[str, Any]:
     return {
         "name": name,
         "busier": outcome.costs[name].busier,
-        "mean_unstretched": sum(unstretched) / len(unstretched),
+        "mean_unstretched": fsum(unstretched) / len(unstretched),
         "max_unstretched": max(unstretched),
         "sources": sorted(outcome.costs[name].sources),
-        "mean": sum(errors) / len(errors),
+        "mean": fsum(errors) / len(errors),
         "max": max(errors),
         "inside": sum(of.inside for of in ours) / len(ours),
         "count": len(errors),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import fsum
 from typing import Any, NamedTuple
 
 from sim import config
@@ -79,7 +80,7 @@ def total(rows: Iterable[Compared]) -> Total:
     Total(mean=0.2, max=0.3, rows=2)
     """
     errors = [abs(row.error) for row in rows]
-    return Total(round(sum(errors) / len(errors), 12), round(max(errors), 12), len(errors))
+    return Total(round(fsum(errors) / len(errors), 12), round(max(errors), 12), len(errors))
 
 
 def steps(outcomes: Iterable[Outcome]) -> list[Compared]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import NamedTuple
 
 import numpy as np
@@ -59,7 +60,7 @@ def nets(sums: Mapping[Place, float]) -> tuple[Live, ...]:
     [(0, 1, 1, 5.0), (0, 0, -1, 3.0)]
     """
     rows = dict(sums)
-    least = NOTHING * sum(map(abs, rows.values()))
+    least = NOTHING * fsum(map(abs, rows.values()))
     for k in (3, 2, 1):  # over layers, microbatches, stages
         taken = {place[:k] for place, size in rows.items() if size < -least}
         joined: dict[Place, float] = {}

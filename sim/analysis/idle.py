@@ -18,6 +18,7 @@ So the causes of a rank sum to step - compute, which is what "bubble" means here
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import fsum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +71,7 @@ def bubble(of: Idle) -> Bubble:
     """Both usual normalisations, and the seconds by cause."""
     share = of.stands_for / of.stands_for.sum() if len(of.ranks) else of.stands_for
     causes = {name: float(seconds @ share) for name, seconds in of.by_cause().items()}
-    idle = sum(causes.values())
+    idle = fsum(causes.values())
     busy = of.step - idle
     return Bubble(
         idle_share_of_step=idle / of.step if of.step else 0.0,

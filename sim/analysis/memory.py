@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import fsum
 from typing import NamedTuple
 
 import numpy as np
@@ -59,7 +60,7 @@ def curves(timeline: Timeline) -> dict[int, Curve]:
 
 
 def _curve(timeline: Timeline, rank: int, rows: Changes) -> Curve:
-    base = sum(timeline.graph.resident.get(rank, {}).values())
+    base = fsum(timeline.graph.resident.get(rank, {}).values())
     zero, last = float(timeline.start.min()), float(timeline.end.max())
     seconds = np.concatenate([[zero], rows.seconds, [last]])
     sums = np.cumsum(rows.bytes)
@@ -80,7 +81,7 @@ def _peak(timeline: Timeline, rank: int, rows: Changes) -> Peak:
     return Peak(
         rank=rank,
         stands_for=graph.stands_for.get(rank, 1),
-        peak_bytes=float(held[k]) + sum(graph.resident.get(rank, {}).values()),
+        peak_bytes=float(held[k]) + fsum(graph.resident.get(rank, {}).values()),
         seconds=float(rows.seconds[k - 1] if k else timeline.start.min()),
         by_category=by_category,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import fsum
 from typing import Any
 
 from sim import units
@@ -38,7 +39,7 @@ def figures(of: AtPeak, decided: Decisions) -> dict[str, Any]:
             "stage": stage,
             "microbatch": microbatch,
             "layers": listed(sorted({one.layer for one in some} - {-1})),
-            "bytes": sum(one.bytes for one in some),
+            "bytes": fsum(one.bytes for one in some),
         }
         for (category, stage, microbatch), some in rows.items()
     ]
@@ -89,7 +90,7 @@ def _gathered(of: AtPeak, decided: Decisions) -> Iterator[str]:
     root = any(row.layer < 0 for row in rows)
     what = [f"layer{'s' * (len(layers) != 1)} {listed(layers)}"] * bool(layers)
     what += ["the root unit"] * root
-    size = units.size(sum(row.bytes for row in rows))
+    size = units.size(fsum(row.bytes for row in rows))
     how = f", by {decided.gathering}" if decided.gathering and len(layers) > 1 else ""
     yield f"gathered parameters of {' and '.join(what)} ({size}){how}"
 
@@ -116,7 +117,7 @@ def _others(of: AtPeak) -> Iterator[str]:
 
 def _size(of: AtPeak, category: str, stage: int, microbatches: set[int]) -> str:
     return units.size(
-        sum(
+        fsum(
             row.bytes
             for row in of.live
             if row.category == category and row.stage == stage and row.microbatch in microbatches

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 
 from sim.analysis.allocator import Allocator, Block
 from sim.analysis.memory import Changes, changes
@@ -72,7 +73,7 @@ class _Walk:
     def take(self, key: Key, size: float) -> None:
         """Allocate a row, tensor by tensor."""
         tensors = self.pieces.get((key[1], key[0]), (size,))
-        scale = size / sum(tensors)
+        scale = size / fsum(tensors)
         blocks = self._blocks.setdefault(key, [])
         for each in tensors:
             blocks.append((each * scale, self.allocator.allocate(round(each * scale))))

@@ -8,6 +8,7 @@ m·k: few rounds, which pays for small buffers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import fsum
 
 import numpy as np
 
@@ -87,5 +88,5 @@ def together(parts: Sequence[Traffic], algorithm: str = NAME) -> Traffic:
 def sequence(cluster: Cluster, algorithm: str, *parts: Traffic) -> Traffic:
     """One after another: the time alone is the sum of theirs."""
     whole = together(parts, algorithm) if parts else EMPTY
-    seconds = sum(alone(cluster, part) for part in parts)
+    seconds = fsum(alone(cluster, part) for part in parts)
     return whole._replace(latency=seconds - wire_seconds(cluster, whole))

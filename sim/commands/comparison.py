@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import fsum
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ def row(summary: Figures, between: str = ", ") -> tuple[str, ...]:
     """Step time, share and main causes of not computing, memory of the rank that needs most, what a
     rank sends along the pipeline at most, and exposed communication."""
     sent = summary["bytes_sent"].get("pp", {}).values()
-    exposed = sum(spread["mean"] for spread in summary["time_s"]["exposed"].values())
+    exposed = fsum(spread["mean"] for spread in summary["time_s"]["exposed"].values())
     return (
         f"{summary['step_time_s']:.4g}",
         f"{summary['bubble']['idle_share_of_step']:.1%}",

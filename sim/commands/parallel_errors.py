@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import fsum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,8 +145,8 @@ def markdown(found: Sequence[Figures]) -> list[str]:
         "",
         *table(_COLUMNS, [_cells(run) for run in found]),
         "",
-        f"- steps: mean error {sum(errors) / len(errors):.1%}, largest {max(errors):.1%} of "
-        f"{len(errors)}; exposed communication: mean {sum(of_step) / len(of_step):.1%} of the "
+        f"- steps: mean error {fsum(errors) / len(errors):.1%}, largest {max(errors):.1%} of "
+        f"{len(errors)}; exposed communication: mean {fsum(of_step) / len(of_step):.1%} of the "
         f"step, largest {max(of_step):.1%}",
         *(f"- {run['id']}: {sentence}" for run in found for sentence in run["order_violations"]),
         "",

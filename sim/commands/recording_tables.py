@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import fsum
 
 from rich import box
 from rich.console import Console
@@ -102,7 +103,7 @@ def _show_steps(steps: Sequence[Figures], everything: bool) -> None:
         return
     took = [step["seconds"] for step in steps]
     say(
-        f"{len(took)} steps: {seconds(sum(took) / len(took))} on average, "
+        f"{len(took)} steps: {seconds(fsum(took) / len(took))} on average, "
         f"{seconds(min(took))} to {seconds(max(took))}"
     )
 
@@ -132,7 +133,7 @@ def _show_ranks(ranks: Sequence[Figures], late: Sequence[Figures], most: int) ->
 
 
 def _by_cause(of: Mapping[str, float], title: str, words: Mapping[str, str], most: int) -> None:
-    total = sum(of.values())
+    total = fsum(of.values())
     rows = [
         (words.get(name, name.replace("_", " ")), seconds(s), f"{s / total:.1%}")
         for name, s in sorted(of.items(), key=lambda item: -item[1])
@@ -218,7 +219,7 @@ def straggler(late: Figures) -> str:
     >>> straggler({"worst": 0, "per_rank": rows})
     'rank 0 comes last most: 75.0% of all waiting for other ranks is for it'
     """
-    total = sum(row["caused_s"] for row in late["per_rank"])
+    total = fsum(row["caused_s"] for row in late["per_rank"])
     worst = next(row for row in late["per_rank"] if row["rank"] == late["worst"])
     share = worst["caused_s"] / total
     rank = late["worst"]

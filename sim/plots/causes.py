@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import fsum
 
 from matplotlib.figure import Figure
 
@@ -24,7 +25,7 @@ def causes(
     At its end stands what ``ends`` says of a row, or its seconds.
     """
     rows = {name: _brief(row) for name, row in rows.items()}
-    longest = max((sum(row.values()) for row in rows.values()), default=1.0)
+    longest = max((fsum(row.values()) for row in rows.values()), default=1.0)
     there = {
         name for row in rows.values() for name, value in row.items() if value >= THIN * longest
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import fsum
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -20,7 +21,7 @@ def shares(times: Mapping[str, Times], *, title: str = "") -> Figure:
     A bar is as long as the step, and its end says how long that is.
     """
     rows = {name: _pieces(of) for name, of in times.items()}
-    longest = max((sum(row.values()) for row in rows.values()), default=1.0)
+    longest = max((fsum(row.values()) for row in rows.values()), default=1.0)
     return stacked(rows, _known(rows, THIN * longest), title=title)
 
 

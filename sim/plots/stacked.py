@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import fsum
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ def stacked(
 
     At its end stands how long a bar is, or what ``ends`` says. Pieces without a look are left out.
     """
-    longest = max((sum(row.values()) for row in rows.values()), default=1.0) or 1.0
+    longest = max((fsum(row.values()) for row in rows.values()), default=1.0) or 1.0
     unit = unit_for(longest)
     made = figure(10.0, 1.3 + ROW * max(len(rows), 1))
     axes = made.add_subplot()
@@ -51,7 +52,7 @@ def stacked(
         _named(axes, said, look, left, wide, UNITS[unit] * longest)
         left = [start + more for start, more in zip(left, wide, strict=True)]
     for row, (name, pieces) in enumerate(rows.items()):
-        said = (ends or {}).get(name, f"{UNITS[unit] * sum(pieces.values()):.4g}")
+        said = (ends or {}).get(name, f"{UNITS[unit] * fsum(pieces.values()):.4g}")
         at = (left[row], row)
         axes.annotate(said, at, (4, 0), textcoords="offset points", va="center", parse_math=False)
     axes.invert_yaxis()

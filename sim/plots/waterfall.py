@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import accumulate
+from math import fsum
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -26,7 +27,7 @@ def waterfall(
     scale_name = unit_for(max(before, after))
     scale = UNITS[scale_name]
     shown = {k: v for k, v in parts.items() if abs(v) >= LEAST * max(before, after)}
-    if rest := sum(v for k, v in parts.items() if k not in shown):
+    if rest := fsum(v for k, v in parts.items() if k not in shown):
         shown["all else"] = rest
     made = figure(max(6.0, 1.6 + 0.95 * (len(shown) + 2)), 4.6)
     axes, level = made.add_subplot(), before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import fsum
 from typing import Any
 
 from sim.report.definitions import FIGURES, MEMORY, TIMES
@@ -30,7 +31,7 @@ def of_ways(ways: Mapping[str, Mapping[str, Any]]) -> Table:
     """A row per way of running a job, from its summary."""
     rows = []
     for name, summary in ways.items():
-        exposed = sum(of["mean"] for of in summary["time_s"]["exposed"].values())
+        exposed = fsum(of["mean"] for of in summary["time_s"]["exposed"].values())
         most = max(float(entry["peak_bytes"]) for entry in summary["memory"])
         idle = summary["bubble"]["idle_share_of_step"]
         rows.append((name, summary["step_time_s"], summary["mfu"], idle, exposed, most))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def _memory(ranks: Sequence[Mapping[str, Any]]) -> Table:
 
 def _sent(sent: Mapping[str, Mapping[str, float]]) -> Table:
     rows = [
-        (name, max(of.values(), default=0.0), sum(of.values()) / max(len(of), 1))
+        (name, max(of.values(), default=0.0), fsum(of.values()) / max(len(of), 1))
         for name, of in sent.items()
     ]
     heads = ("dimension", "most by a rank", "mean of ranks")

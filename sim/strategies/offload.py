@@ -16,6 +16,7 @@ with what is computed four stages' shares are there at once. The last stage keep
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import fsum
 
 from sim.graph import Copy
 from sim.program import AHEAD, GONE, SENT, Kernel, Program, computes, without
@@ -44,7 +45,7 @@ def offloaded_whole(
     programs: Mapping[str, Program], kept: Mapping[int, float], share: float
 ) -> dict[str, Program]:
     """The same of a stage, not the last, that is copied at once. Buffers are counted apart."""
-    whole, layer = share * sum(kept.values()), max(kept, default=-1)
+    whole, layer = share * fsum(kept.values()), max(kept, default=-1)
     draft = Draft(programs["F"])
     end = max(i for i, item in enumerate(programs["F"]) if computes(item))
     draft.put(("offload", layer), _copy("offload", TO_HOST, whole, layer, "F"), (end,), after=end)

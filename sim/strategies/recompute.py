@@ -20,6 +20,7 @@ that no backward reads are not kept, as under torch.compile.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import fsum
 from typing import NamedTuple
 
 from sim.operators import Launch, Operator, Share, gemm
@@ -94,7 +95,7 @@ def backward(operators: Operators, regions: Sequence[Region]) -> Iterator[Backwa
 
 def _plan(operators: Operators, rule: Recompute, share: Share) -> Plan:
     found = _regions(operators, rule, share)
-    return Plan(_saved(operators) - sum(region.size for region in found), found)
+    return Plan(_saved(operators) - fsum(region.size for region in found), found)
 
 
 def _together(group: Sequence[tuple[int, Operators]]) -> Iterator[Plan]:
@@ -110,7 +111,7 @@ def _together(group: Sequence[tuple[int, Operators]]) -> Iterator[Plan]:
 
 
 def _saved(operators: Operators) -> float:
-    return sum(op.saved for op in operators)
+    return fsum(op.saved for op in operators)
 
 
 def _regions(operators: Operators, rule: Recompute, share: Share) -> list[Region]:
@@ -166,7 +167,7 @@ def _checkpointed(ops: Operators, span: Sequence[int], inputs: float) -> Region:
 
 def _norm(ops: Operators, norm: int, last: int) -> Region:
     """A norm, made again when the gradient of its submodule's output arrives."""
-    size = sum(op.saved for op in ops[norm : last + 1] if op.name in INPUTS)
+    size = fsum(op.saved for op in ops[norm : last + 1] if op.name in INPUTS)
     return Region((ops[norm],), last, norm + 1, size, size)
 
 
@@ -181,7 +182,7 @@ def _activation(ops: Operators, last: int) -> Region:
 def _up_projection(ops: Operators, at: dict[str, int]) -> Region:
     """Queries, keys and values out of their latents, which stay."""
     span = [i for i in range(at["rotary"] + 1) if ops[i].name in LATENT]
-    products = sum(ops[i].saved for i in span if ops[i].name in ("q_up", "kv_up"))
+    products = fsum(ops[i].saved for i in span if ops[i].name in ("q_up", "kv_up"))
     again = tuple(ops[i] for i in span)
     core = max(i for i, op in enumerate(ops) if op.core)
     return Region(again, core, span[0], products + ops[at["rotary"]].saved, products)
@@ -195,7 +196,7 @@ def _per_operator(ops: Operators, share: Share) -> Region:
     activation = ops[at["fc2"] - 1]
     gated = activation.saved > ops[at["fc2"]].saved
     stays = ops[0].saved + ops[at["projection"]].saved + (share.residual if scattered else 0.0)
-    stays += sum(op.saved for op in ops if op.core) + float(rows * columns * share.element)
+    stays += fsum(op.saved for op in ops if op.core) + float(rows * columns * share.element)
     stays += float(rows * share.ffn * share.element)  # the first product of the MLP
     size = _saved(ops) - stays
     parts = {

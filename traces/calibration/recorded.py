@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import fsum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -133,7 +134,7 @@ def _block(gpu: Gpu, row: Row) -> Iterator[Pair]:
     model, setting = block(row)
     operators = layer(model, share(model, setting))
     forward, backward, weight = (
-        sum(seconds(gpu, launch.work) for op in operators for launch in getattr(op, kind))
+        fsum(seconds(gpu, launch.work) for op in operators for launch in getattr(op, kind))
         for kind in ("forward", "backward", "weight")
     )
     times = {"F": forward, "B": backward + weight, "I": backward, "W": weight}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from math import fsum
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ def owns(part: Part) -> Iterator[Own]:
     for owner, *span in zip(owners, part.math.start.tolist(), part.math.end.tolist(), strict=True):
         pieces[owner].append((span[0], span[1]))
     for owner, spans in sorted(pieces.items()):
-        own, start = sum(b - a for a, b in spans), spans[0][0]
+        own, start = fsum(b - a for a, b in spans), spans[0][0]
         inside = _inside(part, start)
         yield Own(part.rows[owner], part.names[owner], inside, own, start, spans[-1][1])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from math import fsum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,6 +99,6 @@ def _said(run: CpuRun) -> dict[str, Any]:
     """A step by its parts, mean of ranks and profiled steps."""
     keys = ("math_s", "host_s", "wait_s", "moving_s", "exposed_s")
     means = {
-        key: sum(getattr(one, key) for one in run.ranks) / len(run.ranks) * 1e3 for key in keys
+        key: fsum(getattr(one, key) for one in run.ranks) / len(run.ranks) * 1e3 for key in keys
     }
     return {key.replace("_s", "_ms"): value for key, value in means.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ def _nominal(task: Task, event: Mapping[str, Any]) -> float:
     """Seconds that a virtual step should take outside blocks of two."""
     kind, stage = event["args"]["kind"], event["args"]["stage"]
     given = [task["virtual"][part] for part in ("IW" if kind == "B" else kind)]
-    return float(sum(v[stage] if isinstance(v, list) else v for v in given))
+    return float(fsum(v[stage] if isinstance(v, list) else v for v in given))
 
 
 def _rank(at: int, rank: Mapping[str, Any], task: Task, origin: int) -> Iterator[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from math import fsum
 from typing import Any
 
 from traces.record import pace
@@ -67,7 +68,7 @@ def recorded(task: dict[str, Any], stage: int, stages: int, device: str, log: Lo
                 out = real()
                 if seconds:
                     scale = task["overlap"] if log.overlapping else 1.0
-                    take(begin, sum(seconds[k] for k in PARTS[kind]) * scale)
+                    take(begin, fsum(seconds[k] for k in PARTS[kind]) * scale)
                 return out
 
         def forward_one_chunk(self, m: int, *args: Any, **kwargs: Any) -> Any:

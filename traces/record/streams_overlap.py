@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from math import fsum
 from typing import Any
 
 from schedules._input_error import InputError
@@ -96,7 +97,7 @@ def effects(alone: Sequence[float], both: Sequence[float]) -> dict[str, Any]:
     >>> effects([20.0, 10.0], [25.0, 20.0])  # while both ran, 15 of the one's 20 were done
     {'overlap': 0.5, 'slowdown': [1.3333, 2.0]}
     """
-    hidden = (sum(alone) - max(both)) / min(alone)
+    hidden = (fsum(alone) - max(both)) / min(alone)
     first = min(range(2), key=lambda i: both[i])
     ended, last = both[first], 1 - first
     done = alone[last] - (both[last] - ended)

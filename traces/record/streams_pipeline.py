@@ -7,6 +7,7 @@ and events are what waits for what.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import fsum
 from typing import Any
 
 from schedules import Plan, flat, stage_rank
@@ -56,7 +57,7 @@ def _issue(
             if need := needed(step, len(owner)):
                 computing[rank].wait_event(done[need])
             begin = clock.now()
-            spin(sum(task["virtual"][part] for part in PARTS[step.kind]))
+            spin(fsum(task["virtual"][part] for part in PARTS[step.kind]))
             end = clock.now()
         computes.append((str(step), rank, begin, end))
         to = step.stage + (1 if step.kind == "F" else -1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from math import fsum
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +43,7 @@ def thread_rows(run: CpuRun, costs: Costs, mode: str, predicted: Timeline) -> li
     math = work_seconds(graph, costs).sum() / len(ours)
     busy = float(np.mean([row.busy_s for row in ours]))
     step = float(predicted.end.max())
-    own = sum(leaf.count * (leaf.alone_s if leaf.alone else leaf.mean_s) for leaf in run.leaves)
+    own = fsum(leaf.count * (leaf.alone_s if leaf.alone else leaf.mean_s) for leaf in run.leaves)
     there = {
         name: float(np.mean([getattr(row, name) for row in run.ranks]))
         for name in ("math_s", "host_s", "wait_s", "moving_s", "exposed_s")
@@ -81,7 +82,7 @@ def message_rows(run: CpuRun, predicted: Timeline) -> list[Row]:
         a, b = there.get(kind, []), here.get(kind, [])
         out += [
             Row(f"{kind}: count", len(a) / steps, len(b)),
-            Row(f"{kind}: bytes", sum(x for x, _ in a) / steps, sum(x for x, _ in b)),
+            Row(f"{kind}: bytes", fsum(x for x, _ in a) / steps, fsum(x for x, _ in b)),
             Row(f"{kind}: seconds each", _mean(a), _mean(b)),
         ]
     return out
@@ -117,8 +118,8 @@ def causes(
     ours = {row.name: row.predicted for row in rows}
     out = {"predicted": predicted}
     out |= {cause: recorded[name] - ours[name] for cause, name in CAUSES.items()}
-    out["noise"] = measured - sum(recorded[name] for name in CAUSES.values())
-    out["rest"] = measured - sum(out.values())
+    out["noise"] = measured - fsum(recorded[name] for name in CAUSES.values())
+    out["rest"] = measured - fsum(out.values())
     return out
 
 

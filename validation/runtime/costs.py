@@ -8,6 +8,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import fsum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +37,7 @@ class Spread:
     @property
     def mean(self) -> float:
         """The expectation."""
-        return sum(self.bins) / len(self.bins)
+        return fsum(self.bins) / len(self.bins)
 
     def at(self, quantile: float) -> float:
         """The bin in which a quantile lies."""

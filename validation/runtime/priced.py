@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import fsum
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ class Stages(NamedTuple):
         """Seconds that a timed compute is meant to take."""
         assert self.seconds is not None
         kinds = "IW" if call.step.kind == "B" else call.step.kind
-        return sum(self.seconds[kind] for kind in kinds) * (self.overlap if call.paired else 1.0)
+        return fsum(self.seconds[kind] for kind in kinds) * (self.overlap if call.paired else 1.0)
 
 
 class Load(NamedTuple):
@@ -84,7 +85,7 @@ def priced(load: Load, costs: Costs, seed: int | None = None) -> Priced:
     draw = Draw(costs, seed)
     rows = [
         [
-            _row(call, sum(draw(cost)[0] for cost in before), load.stages, draw)
+            _row(call, fsum(draw(cost)[0] for cost in before), load.stages, draw)
             for call, before in zip([*calls, None], gaps(calls), strict=True)
         ]
         for calls in load.program
