@@ -190,7 +190,7 @@ def grouped_gemm_seconds(
         mean = float(tiles @ per_wave) / float(tiles.sum())
         best = min(best, float(_waves(float(tiles.sum()) / sms, c.quantisation)) * mean)
     total = float((2.0 * batch * m * n * k).sum())
-    return best * derated(c, total)
+    return float(best * derated(c, total))
 
 
 def _products(work: Compute) -> list[tuple[float, ...]]:

@@ -216,9 +216,7 @@ def test_commands_write_their_pages(tmp_path: Path, traincast: Any) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    api = pytest.importorskip(
-        "playwright.sync_api", reason="playwright (traincast[browser]) is not here"
-    )
+    api = pytest.importorskip("playwright.sync_api", reason="needs traincast[browser]")
     if not shutil.which(CHROMIUM):
         pytest.skip(f"no browser at {CHROMIUM}")
     with api.sync_playwright() as p:

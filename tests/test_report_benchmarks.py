@@ -46,9 +46,7 @@ def large() -> Timeline:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Any]]:
-    api = pytest.importorskip(
-        "playwright.sync_api", reason="playwright (traincast[browser]) is not here"
-    )
+    api = pytest.importorskip("playwright.sync_api", reason="needs traincast[browser]")
     if not shutil.which(CHROMIUM):
         pytest.skip(f"no browser at {CHROMIUM}")
     file = tmp_path_factory.mktemp("page") / "report.html"
