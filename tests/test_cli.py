@@ -424,7 +424,6 @@ def test_ranks_that_stand_for_others_are_named(capsys):
 
 
 def test_schedule_writes_torchs_csv(tmp_path, traincast):
-    pytest.importorskip("sim.schedule_run")
     file = tmp_path / "order.csv"
     shape = ("--ranks", 4, "--microbatches", 8, "--chunks", 2)
     code, out, _ = traincast("schedule", "interleaved_1f1b", *shape, "--csv", file, "--json")
@@ -473,7 +472,6 @@ def test_schedule_takes_times_stage_by_stage(traincast):
 
 
 def test_schedule_gives_the_closed_form(traincast):
-    pytest.importorskip("sim.schedule_run")
     shape = ("--ranks", 4, "--microbatches", 8, "--times", "F=5,I=4,W=3")
     code, out, _ = traincast("schedule", "one_f_one_b", *shape, "--json")
     assert code == 0

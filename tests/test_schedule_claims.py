@@ -74,7 +74,7 @@ def test_claims_hold(name: str, ranks: int, microbatches: int) -> None:
 
 def test_every_schedule_is_held_to_its_claims_in_several_shapes() -> None:
     """No file is left out because its ``check`` refuses the shapes tried here."""
-    tried = {name: sum(name == case[0] for case in CASES) for name in NAMES}
+    tried = {name: sum(name == one.values[0] for one in CASES) for name in NAMES}
     assert min(tried.values()) >= 3, tried
 
 

@@ -27,9 +27,9 @@ def record(
         raise InputError(f"record sweep knows {', '.join(PARTS)}, and not {unknown[0]!r}")
     if ranks < 2 and (alone := [part for part in parts if part in BETWEEN]):
         raise InputError(f"{alone[0]} is measured between ranks; give --ranks 2, or more")
-    machine.require_torch()
-    task = {"task": "sweep_run", "parts": list(parts), "seconds": seconds}
     if not 0 < seconds < float("inf"):
         raise InputError(f"--seconds {seconds:g} must be a time above 0")
+    machine.require_torch()
+    task = {"task": "sweep_run", "parts": list(parts), "seconds": seconds}
     found: dict[str, Any] = workers.run([task], ranks, timeout)[0][0]
     return found
