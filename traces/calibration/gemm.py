@@ -152,7 +152,8 @@ def settled(times: Callable[[Floats], Floats], x: Floats, start: Sequence[float]
 def best_tilings(gpu: Gpu, dtype: str, c: Gemm, rows: GemmRows) -> Chosen:
     """The place of each row's best tiling among all."""
     rate, sizes = (gpu.peak[dtype], gpu.sms), (1.0, *rows[:3])
-    return np.argmin([tiling_seconds(c, tiling, *rate, *sizes) for tiling in tilings(c)], axis=0)
+    each = np.array([tiling_seconds(c, tiling, *rate, *sizes) for tiling in tilings(c)])
+    return np.asarray(each.argmin(axis=0), np.intp)
 
 
 def predict(
