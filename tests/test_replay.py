@@ -16,7 +16,7 @@ from sim.graph import Builder, Communication, Fixed, Graph, Memory
 from sim.hardware import ideal
 from sim.schedule_run import plan_of, run_plan
 from sim.timeline import Timeline
-from traces import cut, own, perfetto, replays
+from traces import cut, own, perfetto, replays, ways
 from traces.reading import read
 from traces.recording import Recording, Selection
 
@@ -102,7 +102,7 @@ def test_ops_that_a_replay_needs_beside_the_recorded_ones_are_not_compared(
             b.join(members, graph.works[graph.part_work[part]])
         return b.graph()
 
-    monkeypatch.setattr(replays, "WAYS", {"traincast": {"late": late}})
+    monkeypatch.setattr(ways, "WAYS", {"traincast": {"late": late}})
     found = replays.replay(read([pipeline[0]]), "late")
     assert found.timeline.start.min() == 2
     assert found.timeline.end.tolist() == pytest.approx((pipeline[1].end + 2).tolist())

@@ -114,11 +114,11 @@ def held_to_the_truth(name: str, folder: Path, tables: Any, keys: dict[str, Any]
     own = slowdown(read([own_file(result, folder)]))
     assert (own["slowdown"], own["method"]) == (pytest.approx(truth, rel=1e-3), "simulated again")
     told = slowdown(read([profiler_files(result, folder)]))
-    assert (told["slowdown"], told["method"]) == (pytest.approx(truth, rel=0.01), "equal ranks")
+    assert (told["slowdown"], told["method"]) == (pytest.approx(truth, rel=0.02), "equal ranks")
     sort = "host" if "pause" in name else "transfers" if "link" in name else "kernels"
     for found in (own, told):
         assert next(iter(found["by_kind"])) == sort
-        assert found["by_kind"][sort] == pytest.approx(truth, rel=0.01)
+        assert found["by_kind"][sort] == pytest.approx(truth, rel=0.02)
     recording = read([profiler_files(result, folder, events=False)])
     assert any("no event calls" in sentence for sentence in recording.warnings)
     assert slowdown(recording)["slowdown"] == pytest.approx(truth, rel=0.02)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,44 +13,14 @@ from schedules._input_error import InputError
 from sim import whatif
 from sim.analysis.activity import HOST, activities
 from sim.engine import DeadlockError, simulate
-from sim.graph import Fixed, Floats, Graph
+from sim.graph import Floats, Graph
 from sim.hardware import ideal
 from sim.timeline import Timeline
 from sim.whatif.grammar import Level, parse
-from traces import cut, gaps, hosts, level, own
+from traces import cut, level, own, ways
 from traces.priced import repeats
 from traces.recording import Recording, Report, no_report
-
-Way = Callable[[Recording], Graph]
-
-
-def without_host(recording: Recording) -> Graph:
-    """The graph from durations and waits alone: no lags, and calls of the host take no time."""
-    graph = recording.timeline.graph
-    if not all(isinstance(work, Fixed) for work in graph.works):
-        graph = own.as_recorded(recording)
-    works = [replaced(work) for work in graph.works]
-    none = np.zeros(len(graph))
-    return replace(graph, works=tuple(works), lag=none, wait_lag=np.zeros(len(graph.wait_on)))
-
-
-def replaced(work: object) -> Fixed:
-    """The fixed work; of no length if it is the host's."""
-    assert isinstance(work, Fixed)
-    return work._replace(seconds=0.0) if work.kind == "host" else work
-
-
-WAYS: Mapping[str, Mapping[str, Way]] = {
-    "kineto": {"anchored": hosts.anchored, "modelled": hosts.modelled},
-    "stragglers": {"anchored": gaps.anchored, "modelled": gaps.modelled},
-    "recorded": {"anchored": gaps.anchored, "modelled": gaps.modelled},
-    "chakra": {"anchored": own.as_recorded},
-    "nsys": {"anchored": gaps.anchored},
-    "traincast": {"anchored": own.as_recorded},
-}
-"""By format, what ``--hosts`` may be besides none."""
-APART = frozenset({"stragglers", "recorded"})
-"""Formats whose steps were sampled out of many: each is replayed by itself."""
+from traces.ways import APART, pieces, usual
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,37 +66,6 @@ class Replay:
         return np.abs(_from_step(recorded) - _from_step(replayed))
 
 
-def ways(format_: str) -> tuple[str, ...]:
-    """What ``--hosts`` may be for a format; the first is meant unless something is said."""
-    return (*WAYS.get(format_, {}), "none")
-
-
-def usual(recording: Recording, text: str) -> str:
-    """The way in which an edit shows: a host anchored to its recorded times never gets faster.
-
-    Without stragglers, it takes the gaps of other steps, or none where there is one: kept, its
-    times would keep the waits for peers too. Timelines of ours have no such times.
-    """
-    known = ways(recording.format)
-    levels = Level() in [edit for piece in _pieces(text) for edit in parse(piece)]
-    if not levels or recording.format == "traincast":
-        return "modelled" if recording.format == "kineto" else known[0]
-    several = bool(recording.timeline.graph.step.any())
-    return "modelled" if several and "modelled" in known else "none"
-
-
-def repeated(recording: Recording) -> Graph:
-    """The recorded graph with fixed works and every unexplained delay as a lag."""
-    if recording.format == "kineto":
-        return recording.timeline.graph
-    way = WAYS.get(recording.format, {}).get("anchored", without_host)
-    return way(recording)
-
-
-def _pieces(text: str) -> list[str]:
-    return [*filter(str.strip, text.split(";"))]
-
-
 def together(texts: Sequence[str]) -> list[str]:
     """Each edit alone, and where there are several, all of them.
 
@@ -142,7 +81,7 @@ def edited(recording: Recording, graph: Graph, text: str) -> Graph:
     Of tables of pipeline jobs it is the ideal of the OSDI '25 study; of a timeline of ours that
     names its machine, the step that ``run --stragglers`` divides by.
     """
-    for k, piece in enumerate(_pieces(text)):
+    for k, piece in enumerate(pieces(text)):
         if parse(piece) == [Level()]:
             graph = _levelled(recording, graph, edited=k > 0)
         else:
@@ -172,14 +111,14 @@ def replay(
     ValueError for a way that its format does not have, for what is no edit, or when its operations
     wait for each other in a circle.
     """
-    known = ways(recording.format)
+    known = ways.ways(recording.format)
     chosen = hosts or (usual(recording, what_if) if what_if else known[0])
     if chosen not in known:
         raise InputError(
             f"a recording of the format {recording.format} is replayed with hosts "
             f"{' or '.join(known)}, and not {chosen}"
         )
-    graph = WAYS.get(recording.format, {}).get(chosen, without_host)(recording)
+    graph = ways.WAYS.get(recording.format, {}).get(chosen, ways.without_host)(recording)
     if what_if:
         graph = edited(recording, graph, what_if)
     try:

@@ -15,7 +15,7 @@ from sim.analysis.stragglers import falling, stragglers
 from sim.graph import Graph
 from sim.timeline import Timeline
 from sim.whatif import healed
-from traces import cut, level, replays
+from traces import cut, level, ways
 from traces.level import HOST, KERNELS, SORTS, TRANSFERS
 from traces.priced import Priced, repeats
 from traces.recording import Recording
@@ -74,8 +74,8 @@ def _simulated(timeline: Timeline, of: Priced) -> dict[str, Any]:
 
 def _of_ranks(recording: Recording) -> dict[str, Any]:
     """All ranks levelled, and of each sort of time what it costs by itself."""
-    apart = recording.format in replays.APART
-    peers = level.Peers(replays.repeated(recording), recording.timeline, recording.sms, apart)
+    apart = recording.format in ways.APART
+    peers = level.Peers(ways.repeated(recording), recording.timeline, recording.sms, apart)
     base, recorded = _seconds(peers.base, apart), _seconds(recording.timeline, apart)
     if recorded and abs(base / recorded - 1) > OFF:
         return {

@@ -132,9 +132,13 @@ def _shares(
         np.fill_diagonal(
             prior, np.sqrt(n) * np.append(np.full(ranks, weak), [STRENGTH * whole] * 2)
         )
-        found = lsq_linear(
-            np.vstack([matrix, prior]), np.append(apart(seconds), prior @ aim), (low, high)
-        ).x[ranks:]
+        square = matrix.T @ matrix + prior @ prior
+        try:
+            root = np.linalg.cholesky(square)  # so few rows do for as many equations
+        except np.linalg.LinAlgError:  # of nothing that differs
+            return np.array([expected, 0.0])
+        right = np.linalg.solve(root, matrix.T @ apart(seconds) + prior @ prior @ aim)
+        found = lsq_linear(root.T, right, (low, high)).x[ranks:]
         if np.abs(found - shares).max() < 1e-6:
             break
         shares = found

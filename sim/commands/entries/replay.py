@@ -55,7 +55,7 @@ def command(
     """Simulate a recorded run again from its operations: how far off that is, or what if."""
     from sim.commands import output, replaying, values
     from sim.commands.progress import progress
-    from traces import perfetto, reading, replays
+    from traces import perfetto, reading, replays, ways
     from traces.recording import Selection
 
     if out:
@@ -70,7 +70,7 @@ def command(
         selection = Selection(read_step, some_ranks, some_time, names=names)
         recording = reading.read(traces, selection, report)
         if what_if and hosts is None:
-            hosts = replays.usual(recording, "; ".join(what_if))
+            hosts = ways.usual(recording, "; ".join(what_if))
         found = replays.replay(recording, hosts, report)
         edited = {
             edit: replays.replay(recording, hosts, report, edit)
