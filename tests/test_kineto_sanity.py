@@ -12,6 +12,7 @@ import pytest
 from schedules._input_error import InputError
 from sim.commands import recordings
 from traces import replays
+from traces.kineto import rank as ranks_file
 from traces.kineto import sanity
 from traces.kineto.rank import read as read_rank
 from traces.reading import read
@@ -278,3 +279,35 @@ def test_a_circle_of_waits_costs_the_figure_of_stragglers_alone(shared: Path):
     assert found["per_rank"]
     with pytest.raises(InputError, match="deadlock"):
         replays.replay(read([path]))
+
+
+def test_a_file_of_the_same_event_again_and_again_is_read_once(kineto, monkeypatch):
+    """Neither one event over and over nor all events over and over fill the memory."""
+    most = []
+    monkeypatch.setattr(ranks_file, "MANY", 1000)
+    monkeypatch.setattr(ranks_file, "OFTEN", 64)
+    once = ranks_file._Copies.many
+
+    def many(copies) -> None:
+        most.append(len(copies._trace.gpu))
+        once(copies)
+
+    monkeypatch.setattr(ranks_file._Copies, "many", many)
+    events = step(kineto, 3, 1000)
+    path = kineto.write([*5000 * events[2:3], *2000 * events])
+    found = figures(path)
+    assert (found["gpu_ops"], found["gpu_ops_linked"]) == (2, 2)
+    assert max(most) <= 1000 + 64
+    assert "14,995 events left out, as the file holds the same" in found["warnings"][0]
+
+
+@pytest.mark.parametrize("digits", [3999, 4299, 5000, 70_000, 200_000])
+def test_integers_of_any_length_cost_their_event(kineto, digits):
+    """One of over 4,300 digits ended the process inside of the parser."""
+    events = [*kineto.launched("gemm", 10, 20, 13, 1), *kineto.launched("gemm", 20, 40, 13, 2)]
+    events[1]["ts"] = "LONG"
+    path = kineto.write(events)
+    path.write_text(path.read_text().replace('"LONG"', "9" * digits))
+    found = figures(path)
+    assert found["gpu_ops"] == 1
+    assert "1 event left out, whose fields" in found["warnings"][0]
