@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from sim.analysis.activity import HOST as HOSTS
 from sim.analysis.activity import activities
-from sim.analysis.alike import alike, parts_alike, usual
-from sim.analysis.beside import Beside, overlap
+from sim.analysis.alike import alike, clock, parts_alike, usual
+from sim.analysis.beside import Beside, shared
 from sim.analysis.stragglers import equal
 from sim.graph import Fixed, Floats, Graph, owners
 from sim.longest import Paths, Seconds
@@ -72,7 +72,7 @@ class Peers:
         self._rank = graph.rank.astype(np.int64)
         self._host = kinds.code == kinds.names.index(HOSTS)
         self._clock = clock(recorded)
-        self._shared = shared(recorded)
+        self._shared = shared(recorded, 2 * self._clock)
         self._beside = None
         if sms is not None and sms.any() and not apart:
             self._beside = Beside(recorded, self.seconds.op, sms, self.like)
@@ -187,30 +187,6 @@ class Peers:
             like = nth + (int(nth.max(initial=0)) + 1) * self.like[owner]
             wait_lag = usual(wait_lag, like, self._kinds[owner], self._rank[owner], self._clock)
         return replace(graph, lag=lag, wait_lag=wait_lag)
-
-
-def shared(timeline: Timeline) -> NDArray[np.bool_]:
-    """Of each part whether other transfers of a member move while it does."""
-    graph, part = timeline.graph, timeline.graph.part
-    owner = owners(graph.part_start)
-    n = len(graph.part_work)
-    begin, end, beside = np.full(n, -np.inf), np.full(n, np.inf), np.zeros(n)
-    np.maximum.at(begin, part, timeline.start[owner])
-    np.minimum.at(end, part, timeline.end[owner])
-    end = np.maximum(begin, end)
-    for rank in graph.ranks().tolist():
-        mine = np.unique(part[graph.rank[owner] == rank])
-        low, high = begin[mine], end[mine]
-        most = overlap(low, high, np.ones(len(mine)), low, high) - (high - low)
-        beside[mine] = np.maximum(beside[mine], most)
-    return np.asarray(beside > LITTLE * (end - begin) + 2 * clock(timeline), np.bool_)
-
-
-def clock(timeline: Timeline) -> float:
-    """Seconds of the clock's tick where it shows whole microseconds, else 0."""
-    seconds = (timeline.end - timeline.start) * 1e6
-    whole = np.abs(seconds - np.rint(seconds)) < 1e-3
-    return 1.001e-6 if whole.all() else 0.0
 
 
 def across_ranks(graph: Graph, recorded: Timeline, sms: Floats | None, apart: bool) -> Graph:

@@ -47,7 +47,7 @@ def held(graph: Graph, machine: Machine) -> Floats:
     """Of each op the share of its GPU's SMs that its communication holds."""
     sms = np.zeros(len(graph))
     np.maximum.at(sms, owners(graph.part_start), machine.sms[graph.part_work[graph.part]])
-    return np.asarray(sms / machine.gpu_sms, np.float64)
+    return np.asarray(sms / max(machine.gpu_sms, 1), np.float64)
 
 
 def as_recorded(recording: Recording) -> Graph:

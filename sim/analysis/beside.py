@@ -18,7 +18,7 @@ from scipy.optimize import lsq_linear
 
 from sim.analysis.activity import COMPUTE, activities, by_rank
 from sim.analysis.relations import meetings
-from sim.graph import Floats, Graph
+from sim.graph import Floats, Graph, owners
 from sim.timeline import Timeline, kind
 
 Longs = NDArray[np.int64]
@@ -80,6 +80,26 @@ def overlap(begin: Floats, end: Floats, weight: Floats, low: Floats, high: Float
     return np.asarray(
         until(high, begin) - until(high, end) - until(low, begin) + until(low, end), np.float64
     )
+
+
+def shared(timeline: Timeline, least: float) -> NDArray[np.bool_]:
+    """Of each part whether other transfers of a member move while it does.
+
+    For more than ``least`` seconds and a hundredth of its own.
+    """
+    graph, part = timeline.graph, timeline.graph.part
+    owner = owners(graph.part_start)
+    n = len(graph.part_work)
+    begin, end, beside = np.full(n, -np.inf), np.full(n, np.inf), np.zeros(n)
+    np.maximum.at(begin, part, timeline.start[owner])
+    np.minimum.at(end, part, timeline.end[owner])
+    end = np.maximum(begin, end)
+    for rank in graph.ranks().tolist():
+        mine = np.unique(part[graph.rank[owner] == rank])
+        low, high = begin[mine], end[mine]
+        most = overlap(low, high, np.ones(len(mine)), low, high) - (high - low)
+        beside[mine] = np.maximum(beside[mine], most)
+    return np.asarray(beside > 0.01 * (end - begin) + least, np.bool_)
 
 
 def _fit(graph: Graph, seconds: Floats, around: Floats, like: Longs, kernels: Longs) -> Floats:
