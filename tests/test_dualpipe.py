@@ -13,8 +13,8 @@ from schedules import Pair, Plan, Step, dualpipe, members
 from sim.schedule_run import plan_graph, plan_of, run_plan, simulate_schedule
 from sim.strategies.exchange import Policy
 
-SHAPES = [(2, 4), (2, 10), (4, 8), (4, 20), (6, 12), (8, 16)]
-LARGE = (8, 32)
+SHAPES = [(2, 4), (2, 10), (4, 8), (4, 20), (6, 12)]
+LARGE = [pytest.param(8, m, marks=pytest.mark.slow) for m in (16, 32)]
 TIMES = [
     {"F": 5.0, "I": 5.0, "W": 3.0},  # I = F: DeepSeek's formula for fused pairs
     {"F": 4.0, "I": 4.0, "W": 7.0},
@@ -101,7 +101,7 @@ def test_torchs_dual_pipe_v_is_ours_and_runs_its_pairs_one_member_after_the_othe
 
 
 @pytest.mark.parametrize("times", TIMES, ids=str)
-@pytest.mark.parametrize(("p", "m"), [*SHAPES, pytest.param(*LARGE, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("p", "m"), [*SHAPES, *LARGE])
 @pytest.mark.parametrize("name", ["dualpipe", "dualpipe_v"])
 def test_bubble_and_activations_are_those_claimed(
     name: str, p: int, m: int, times: dict[str, float]

@@ -30,6 +30,7 @@ def contents(out: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_files_of_the_user_stay_and_stale_ranks_go(result, tmp_path):
     (tmp_path / "traces").mkdir()
     mine = {"notes.txt": b"a", "traces/notes.txt": b"b", "traces/rank_mine.json.gz": b"c"}
@@ -46,6 +47,7 @@ def test_files_of_the_user_stay_and_stale_ranks_go(result, tmp_path):
     assert files.paths == tuple(tmp_path / name for name in folder.NAMES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [True, False])
 def test_a_failure_changes_nothing(before, result, tmp_path, monkeypatch):
     out = tmp_path / "deep/out"

@@ -95,6 +95,7 @@ def test_all_of_megatrons_ranks_are_linked_and_matched(megatron):
     assert megatron.warnings == ()
 
 
+@pytest.mark.slow
 def test_compute_waits_for_every_all_reduce_of_megatron(megatron):
     """The edge is not in the file; where it binds, compute starts 1 to 2 us after the end."""
     timeline, graph = megatron.timeline, megatron.timeline.graph

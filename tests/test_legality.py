@@ -189,6 +189,7 @@ DEFERRED = {  # whose receives are put off by torch, and then do not stand as th
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["direction", "pair"])
 def test_receives_in_another_order_than_sends_are_reported(shared: Path, policy: str) -> None:
     """Of all orders with messages that torch wrote, these and no others."""

@@ -225,6 +225,7 @@ def test_the_queue_for_cores_and_the_engine_agree(cores: int, seed: int | None) 
         assert (max(queued.calls.values()) > 1e-5) == (cores > 0)
 
 
+@pytest.mark.slow
 def test_costs_are_found_where_processes_queue_for_cores(tmp_path: Path) -> None:
     """A recording on two cores gives the costs without the queue, and predicts another with it."""
     made = Costs("made", COSTS.spreads, work=0.3e-3)
@@ -305,6 +306,7 @@ def test_predictions_are_told_without_the_factor_too(recordings: tuple[Path, Pat
     assert found["max_unstretched"] == pytest.approx(0.0, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_what_costs_were_fitted_to_is_never_predicted(
     recordings: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -433,6 +435,7 @@ def test_eight_ranks_on_two_cores_are_not_predicted_without_a_queue() -> None:
     assert without < -0.025
 
 
+@pytest.mark.slow
 @needs_shared
 def test_messages_of_a_mebibyte_are_predicted_from_4_kib_and_a_sweep() -> None:
     path = OURS / "virtual_interleaved_zero_bubble_class_P4_M8_1MiB.json.gz"

@@ -21,7 +21,7 @@ TIMES = [  # seconds of F, I, W
     (5.0, 5.0, 5.0),
 ]
 SHAPES = [(1, 3), (2, 1), (2, 4), (3, 3), (3, 6), (4, 2), (4, 4), (4, 7), (4, 8), (5, 10), (6, 12)]
-LARGE = 96  # ranks times microbatches times chunks, from which on a case takes its time
+LARGE = 48  # ranks times microbatches times chunks, from which on a case takes its time
 
 
 def runs(name: str, ranks: int, microbatches: int) -> bool:

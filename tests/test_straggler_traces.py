@@ -263,6 +263,7 @@ def test_production_jobs_replay_with_gaps(job: tuple[str, Recording, dict[str, A
     assert np.abs(error).max() <= 0.0005
 
 
+@pytest.mark.slow
 def test_the_engine_replays_as_longest_paths(job: tuple[str, Recording, dict[str, Any]]) -> None:
     _, recording, _ = job
     graph = recording.timeline.graph

@@ -61,6 +61,7 @@ def test_rows_are_those_of_single_runs(recipe: Path, tmp_path: Path) -> None:
     assert table["row"].to_pylist() == [*range(6)]
 
 
+@pytest.mark.slow
 def test_what_is_interrupted_goes_on_to_the_same_bytes(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
