@@ -253,6 +253,11 @@ def test_one_slow_rank_by_hand() -> None:
     assert "transfers of dp cannot be compared" in found["unknown"]
 
 
+def test_of_two_ranks_the_slower_is_the_straggler() -> None:
+    """Kernels of 5 and 8 s, an all-reduce of 3 s and 0.25 s behind it."""
+    assert of(replicas(np.array([[5.0], [8.0]]), 3.0))["slowdown"] == pytest.approx(11.25 / 8.25)
+
+
 def test_a_pause_is_the_hosts_time() -> None:
     found = of(replicas(np.array([[5.0, 4.0]] * 3), 3.0, {1: 7.0}))
     assert found["slowdown"] == pytest.approx(22.5 / 15.5)
