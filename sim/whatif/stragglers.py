@@ -2,7 +2,9 @@
 
 The what-if analysis of "Understanding Stragglers in Large Model Training" (OSDI '25), where each
 question is a second simulation, so that sharing of links and GPUs is right.
-:mod:`sim.analysis.stragglers` asks the same of recordings, whose ops are all that is known.
+Of recordings, whose ops are all that is known, ``analyze`` asks the same by the same measure, the
+lower median of ranks among what is alike (:mod:`sim.analysis.alike`); the study's own, means of all
+ops of a kind, is :mod:`sim.analysis.stragglers`, for its tables.
 """
 
 from __future__ import annotations
