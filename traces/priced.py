@@ -7,7 +7,7 @@ should be. Without it durations are all that is known.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ MOST = 200_000
 CLOSE = 1e-9
 """Of the whole time, by which the machine's run may differ from what the file says."""
 _WHOLE = {"sms", "link_start", "link"}
-_COLUMNS = [of.name for of in fields(Machine) if of.name not in ("gpu_sms", "factor")]
+_COLUMNS = [of.name for of in fields(Machine) if of.name != "gpu_sms" and of.default is MISSING]
 _FIELDS = {
     **{name: list_of(WHOLE if name in _WHOLE else NUMBER) for name in _COLUMNS},
     "gpu_sms": WHOLE,
@@ -71,6 +71,8 @@ def read(tables: Event, works: Sequence[Work], graph: Graph) -> Priced | None:
     if found is None:
         return None
     check(tables, {"machine": TABLE}, "its head")
+    if not _FIELDS.keys() <= found.keys():
+        return None  # of another version
     check(found, _FIELDS, "its machine")
     _fits(found, len(works), len(graph))
     row = {work: k for k, work in reversed([*enumerate(works)])}
