@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         said = getattr(error, "format_message", None)  # typer's own: usage
         if said:
-            code = _refuse(said()) if said() else 2
+            code = _refuse(f"{said()}{_example(error)}") if said() else 2
         else:
             traceback.print_exc()
             print(
@@ -84,6 +84,13 @@ def main(arguments: list[str] | None = None) -> None:
     if code == INTERRUPTED:  # which typer may have said itself
         print("interrupted", file=sys.stderr)
     sys.exit(code or 0)
+
+
+def _example(error: Exception) -> str:
+    """How the command is called, where something that it needs was left out."""
+    missing = type(error).__name__ == "MissingParameter"
+    context = getattr(error, "ctx", None) if missing else None
+    return f" {context.command.epilog}" if context and context.command.epilog else ""
 
 
 def _refuse(sentence: str) -> int:

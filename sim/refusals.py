@@ -19,8 +19,8 @@ SECTIONS: dict[str, list[str]] = {
     if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
 }
 """The keys of each section."""
-FORMS = ("literal[", "RecomputeTable", "OffloadTable")
-"""What pydantic's names of forms begin with, where a value may be a word or a table."""
+FORMS = ("literal[", "bool", "RecomputeTable", "OffloadTable")
+"""What pydantic's names of forms begin with, where a value may be a word, a switch or a table."""
 TABLES = {
     f"{name}.{key}": sorted(table.model_fields)
     for name, section in Recipe.model_fields.items()
@@ -82,8 +82,8 @@ def sentence(
     if spelling is not None:
         name = spelling.get(where[-1], name)
     choices = [p for p in problems if [section] * bool(section) + list(p["loc"][:3]) == where[:3]]
-    if inner and len(choices) > 1:
-        return f"{name} = {brief(problem['input'])} must be {' or '.join(map(_choice, choices))}"
+    if len(words := dict.fromkeys(map(_choice, choices))) > 1:
+        return f"{name} = {brief(problem['input'])} must be {' or '.join(words)}"
     index = f"[{where[2]}]" if len(where) > 2 and where[2].isdigit() else ""
     found = f"{name}{index} = {brief(problem['input'])}"
     match problem["type"]:

@@ -83,7 +83,8 @@ def test_starting_up_loads_nothing_heavy():
     ("arguments", "sentence"),
     [
         (["rum"], "No such command 'rum'"),
-        (["run"], "Missing argument 'RECIPE'"),
+        (["run"], "Missing argument 'RECIPE'. Example: traincast run recipe.toml --set"),
+        (["list"], "Missing argument 'kind'. Example: traincast list models"),
         (["run", "no.toml"], "cannot read the recipe no.toml"),
         (["run", "RECIPE", "--set", "parallelism.tp"], "--set takes KEY=VALUE"),
         (["run", "RECIPE", "--set", "parallelism.tpp=4"], "did you mean parallelism.tp?"),

@@ -99,6 +99,8 @@ REFUSED = [
     ({"parallelism.tp": 4.0}, "parallelism.tp = 4.0 must be a whole number"),
     ({"parallelism.tp": True}, "parallelism.tp = true must be a whole number"),
     ({"parallelism.sp": 1}, "parallelism.sp = 1 must be true or false"),
+    ({"training.clip": "later"}, "training.clip = \"later\" must be true or false or 'post'"),
+    ({"model.fused": -1}, "model.fused = -1 must be true or false or 'except_gate'"),
     ({"parallelism.tp": 0}, "parallelism.tp = 0 must be at least 1"),
     ({"parallelism.bucket_mb": -3.0}, "parallelism.bucket_mb = -3.0 must be greater than 0"),
     ({"parallelism.bucket_mb": float("nan")}, "must be a finite number"),

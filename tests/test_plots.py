@@ -276,7 +276,7 @@ def test_no_text_of_the_frontier_is_over_another(count, spread):
     assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
     assert all(made.bbox.x0 <= box.x0 and box.x1 <= made.bbox.x1 for box in boxes)
     said = [text.get_text() for text in made.axes[0].texts]
-    assert "80 GB GPU" in said
+    assert "GPU: 74.51 GiB" in said  # the unit of the axis
     numbers = {text: k for k, text in enumerate(said)}
     for k, point in enumerate(sorted(points, key=lambda point: point.seconds), 1):
         (line,) = [text for text in said if text.split()[0] == str(k) and text != str(k)]
@@ -335,3 +335,20 @@ def test_notebooks_show_a_picture_by_itself_and_always_the_same():
     assert pictures[0] == pictures[1]
     assert pictures[0].startswith(b"\x89PNG")
     assert len(pictures[0]) < 20_000
+
+
+def test_a_small_matrix_has_room_for_its_title():
+    title = "llama3-8b: what each rank costs, of 1.087 in all"
+    made = plots.heat(np.ones((1, 2)), [0], [0, 1], row="r", column="c", says="s", title=title)
+    made.canvas.draw()
+    said = made.axes[0]._left_title.get_window_extent()
+    assert made.axes[0].get_title("left") == title
+    assert said.x1 < made.bbox.x1
+
+
+def test_names_under_the_bars_of_a_waterfall_stand_apart():
+    names = ("compute cross_entropy", "compute attention_backward", "communication embedding")
+    made = plots.waterfall(1.0, 1.6, dict.fromkeys(names, 0.2))
+    made.canvas.draw()
+    boxes = [label.get_window_extent() for label in made.axes[0].get_xticklabels()]
+    assert not [pair for pair in pairwise(boxes) if pair[0].overlaps(pair[1])]

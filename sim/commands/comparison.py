@@ -15,6 +15,7 @@ from rich.table import Table
 from sim import units
 from sim.analysis.steps import one
 from sim.commands import tables
+from sim.commands.figures import needed
 from sim.compare import Way
 from sim.files import replacing, write_text
 from sim.runs import Result
@@ -74,7 +75,7 @@ def warn_overflow(ran: Mapping[str, Result]) -> None:
     over = [
         f"{name} ({units.size(need)} of {units.size(result.cluster.gpu.memory)})"
         for name, result in ran.items()
-        if (need := max(tables.needed(entry) for entry in result.summary["memory"]))
+        if (need := max(needed(entry) for entry in result.summary["memory"]))
         > result.cluster.gpu.memory
     ]
     if over:

@@ -80,15 +80,6 @@ def seconds(value: float) -> str:
     return units.seconds(value if abs(value) >= NOTHING else 0.0)
 
 
-def rank_seconds(value: float) -> str:
-    """A duration summed over ranks, for people.
-
-    >>> rank_seconds(0.1249)
-    '124.9 rank-ms'
-    """
-    return seconds(value).replace(" ", " rank-")
-
-
 def same(figure: Figures) -> bool:
     """Whether mean and maximum read the same."""
     return seconds(figure["mean"]) == seconds(figure["max"])
@@ -136,3 +127,19 @@ def _ranks(memory: Sequence[Figures]) -> list[tuple[str, str]]:
     which = [str(entry["rank"]) for entry in memory]
     some = which if len(which) <= 8 else [*which[:4], "...", *which[-2:]]
     return [("", f"{count}, {stands} {many}"), ("", f"rank {', '.join(some)}")]
+
+
+def needed(entry: Figures) -> float:
+    """Bytes that a rank needs of its GPU, those of the context and NCCL included where known."""
+    return float(entry.get("device_bytes", entry["peak_bytes"]))
+
+
+def fitting(memory: Sequence[Figures], capacity: float) -> str:
+    """That the job can run, and what the rank that needs most leaves free.
+
+    >>> fitting([{"rank": 2, "peak_bytes": 3.0 * 2**30}], 4.0 * 2**30)
+    'a legal job that fits: rank 2 needs most, 3.00 GiB of 4.00 GiB'
+    """
+    most = max(memory, key=needed)
+    need, of = units.size(needed(most)), units.size(capacity)
+    return f"a legal job that fits: rank {most['rank']} needs most, {need} of {of}"

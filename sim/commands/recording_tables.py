@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from sim.commands.figures import CAUSES, Figures, rank_seconds, seconds
+from sim.commands.figures import CAUSES, Figures, seconds
 from sim.commands.tables import say
 
 ROWS = 5
@@ -122,7 +122,7 @@ def _show_ranks(ranks: Sequence[Figures], late: Sequence[Figures], most: int) ->
                 for key in ("empty", "compute", "communication", "overlap")
             ),
             seconds(by_rank[row["rank"]]["waits_s"]),
-            rank_seconds(by_rank[row["rank"]]["caused_s"]),
+            seconds(by_rank[row["rank"]]["caused_s"]),
         )
         for row in order
     ]

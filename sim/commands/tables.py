@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from sim import units
-from sim.commands.figures import Figures, cause_rows, same, seconds, summary_rows
+from sim.commands.figures import Figures, cause_rows, needed, same, seconds, summary_rows
 
 if TYPE_CHECKING:
     from traces.chrome import Written
@@ -186,15 +186,11 @@ def show_files(files: Iterable[Path]) -> None:
 def show_traced(traced: Written, ops: int) -> None:
     """Say which ranks the trace files hold, where that is not all."""
     if not traced.complete:
-        shown = ", ".join(map(str, traced.ranks[:6])) + (", ..." if traced.ranks[6:] else "")
+        some = ", ".join(map(str, traced.ranks[:6])) + (", ..." if traced.ranks[6:] else "")
+        shown = f"rank{'s' * (len(traced.ranks) != 1)} {some}"
         Console().print(
-            f"the traces hold {traced.ops:,} of {ops:,} ops, of rank {shown}; "
+            f"the traces hold {traced.ops:,} of {ops:,} ops, those of {shown}; "
             "--ranks and --window choose others",
             highlight=False,
             soft_wrap=True,
         )
-
-
-def needed(entry: Figures) -> float:
-    """Bytes that a rank needs of its GPU, those of the context and NCCL included where known."""
-    return float(entry.get("device_bytes", entry["peak_bytes"]))

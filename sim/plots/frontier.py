@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from sim import units
 from sim.plots.style import figure
 
 _PLANE = 6.5, 5.0  # inches of the picture beside the list
@@ -117,7 +118,7 @@ def _page(lines: Sequence[str]) -> tuple[Figure, Axes]:
 
 def _limit(axes: Axes, capacity: float) -> Box:
     """Draw what a GPU has; returns where that is said."""
-    said = f"{capacity / 1e9:.3g} GB GPU"
+    said = f"GPU: {units.size(capacity)}"
     axes.axhline(capacity / 2**30, color="black", ls="--", lw=1.0)
     axes.autoscale_view()
     axes.annotate(

@@ -13,6 +13,7 @@ from sim.plots.style import figure
 
 _COLOURS = LinearSegmentedColormap.from_list("slow", ["#f2f4f6", "#e8853d", "#7d1f3a"])
 _WRITTEN = 200  # cells at most into which their number is written
+_LETTER = 0.09  # inches that a letter of the title takes
 _TICKS = 16  # labels of an axis at most
 
 
@@ -31,7 +32,8 @@ def heat(
 
     Colours begin at ``least``, so that where all are alike no cell stands out.
     """
-    made = figure(2.8 + 0.55 * min(len(columns), 32), 1.6 + 0.34 * min(len(rows), 40))
+    width = max(2.8 + 0.55 * min(len(columns), 32), 0.8 + _LETTER * len(title))
+    made = figure(width, 1.6 + 0.34 * min(len(rows), 40))
     axes = made.add_subplot()
     top = max(float(values.max(initial=least)), least * 1.01)
     drawn = axes.imshow(values, cmap=_COLOURS, vmin=least, vmax=top, aspect="auto")

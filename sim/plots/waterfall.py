@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import accumulate
 from math import fsum
@@ -51,7 +52,7 @@ def waterfall(
             f"{value * scale:.4g}", (at, value * scale), (0, 2), textcoords="offset points",
             ha="center", fontsize=8,
         )  # fmt: skip
-    labels = [names[0], *(name.replace(" ", "\n", 1) for name in shown), names[1]]
+    labels = [names[0], *(re.sub("[ _]", "\n", name) for name in shown), names[1]]
     axes.set_xticks(range(last + 1), labels, fontsize=8, parse_math=False)
     axes.set_ylabel(scale_name)
     axes.spines[["top", "right"]].set_visible(False)

@@ -24,13 +24,12 @@ def command(
 ) -> None:
     """Say whether a recipe is a legal job, and what memory it needs.
 
-    The step is simulated only where memory depends on when transfers and kernels end, and it says
-    so.
+    Only where memory depends on when transfers and kernels end is the step simulated; it says so.
     """
     over = overrides(set_, allow_unknown)
     job = load(recipe, over)
     from sim.check import check as examine
-    from sim.commands import ignored, output, tables
+    from sim.commands import figures, ignored, output, tables
     from sim.commands.progress import progress
 
     left_out = ignored.warn(recipe, over)
@@ -51,5 +50,7 @@ def command(
         tables.warn_overflow(found["memory"], capacity)
         return
     tables.show_memory(found["memory"], capacity)
+    if found["fits"]:
+        tables.say(figures.fitting(found["memory"], capacity))
     if found["simulated"]:
         tables.say(SIMULATED)
