@@ -31,13 +31,14 @@ MODEL = {
 
 def simulated(*tables: dict[str, Any], gpus: int = 4, steps: int = 1, **parallelism: Any) -> Result:
     fold, model = parallelism.pop("fold", "auto"), parallelism.pop("model", {})
+    training = parallelism.pop("training", {})
     return run(
         config.parse(
             {
                 "model": MODEL | model,
                 "cluster": {"topology": "dgx_h100", "gpus": gpus},
                 "parallelism": parallelism,
-                "training": {"global_batch": 4 * parallelism.get("dp", 1)},
+                "training": {"global_batch": 4 * parallelism.get("dp", 1)} | training,
                 "perturbations": list(tables),
                 "simulation": {"steps": steps, "fold": fold},
             }
@@ -46,7 +47,8 @@ def simulated(*tables: dict[str, Any], gpus: int = 4, steps: int = 1, **parallel
 
 
 def blame(of: Result) -> Blame:
-    return stragglers(of.timeline, of.machine, of.cluster, of.job)
+    ramps = of.recipe.ramps
+    return stragglers(of.timeline, of.machine, of.cluster, of.job, ramps=ramps)
 
 
 ALIKE = {
@@ -113,6 +115,18 @@ def test_a_pause_of_one_step_is_blamed_on_that_step() -> None:
     assert next(iter(found.by_step)) == 1
     assert found.by_step[0] == pytest.approx(1.0, rel=1e-9)
     assert found.by_step[2] == pytest.approx(1.0, rel=1e-9)
+
+
+def test_of_several_steps_the_figures_are_those_of_the_steady_state() -> None:
+    """Steps that overlap are shorter than the first, from which the step time leaves it out."""
+    keys = {"pp": 4, "training": {"global_batch": 8, "clip": "post"}, "steps": 4}
+    healthy, slow = simulated(**keys), simulated({"rank": 2, "compute": 1.3}, **keys)
+    step, usual = (of.summary["step_time_s"] for of in (slow, healthy))
+    assert healthy.summary["steps"]["ends_s"][0] > 1.001 * usual
+    found = blame(slow)
+    assert found.ideal_s == pytest.approx(usual, rel=1e-9)
+    assert found.slowdown == pytest.approx(step / usual, rel=1e-9)
+    assert found.by_rank[2] == pytest.approx(step / usual, rel=1e-9)
 
 
 def test_experts_of_an_uneven_load_are_stragglers() -> None:

@@ -51,12 +51,21 @@ def steady(timeline: Timeline, lead: int = 1, drain: int = 0) -> Steady:
     Of a timeline of one step all of it.
     """
     end = ends(timeline)
-    first = min(lead, len(end) - 1)
-    last = max(first, len(end) - 1 - drain)
+    first, after = kept(len(end), lead, drain)
     if first < 1:
         return Steady(timeline, timeline.seconds, max(len(end), 1))
-    clipped = _clipped(timeline, end[first - 1], end[last])
-    return Steady(clipped, clipped.seconds, last - first + 1)
+    clipped = _clipped(timeline, end[first - 1], end[after - 1])
+    return Steady(clipped, clipped.seconds, after - first)
+
+
+def kept(steps: int, lead: int = 1, drain: int = 0) -> tuple[int, int]:
+    """The first step of the steady state, and the one behind its last.
+
+    >>> kept(4, 1, 1), kept(2, 1, 1), kept(1, 1, 1)
+    ((1, 3), (1, 2), (0, 1))
+    """
+    first = min(lead, steps - 1)
+    return (first, max(first + 1, steps - drain)) if first > 0 else (0, steps)
 
 
 def one(timeline: Timeline, lead: int = 1) -> Timeline:

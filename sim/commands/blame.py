@@ -20,7 +20,8 @@ def figures(result: Result, report: Callable[[str, int, int], object]) -> dict[s
     """Slowdowns as JSON holds them, and the matrix of ranks."""
     from sim.whatif import rank_matrix, stragglers
 
-    found = stragglers(result.timeline, result.machine, result.cluster, result.job, report)
+    of = result.timeline, result.machine, result.cluster, result.job
+    found = stragglers(*of, report, result.recipe.ramps)
     rows, columns, values = rank_matrix(found, result.job)
     plain = {
         key: {str(label): slow for label, slow in value.items()}

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.analysis.steps import ends
+from sim.analysis.steps import ends, kept
 from sim.analysis.stragglers import falling, lesser
 from sim.cluster import Cluster
 from sim.engine import simulate
@@ -78,26 +78,30 @@ def stragglers(
     cluster: Cluster,
     job: Job,
     report: Callable[[str, int, int], object] = lambda *_: None,
+    ramps: tuple[int, int] = (1, 0),
 ) -> Blame:
     """Slowdowns of a simulated step by rank, stage, replica, kind and step.
 
     In the ideal step kernels take what is usual among ranks (:mod:`.equal`), links carry what they
     should and nothing pauses. Stages of unlike work are nobody's fault, so a job in which no rank
     is slow has slowdowns of exactly 1. To a rank count its kernels, its pauses, and the links on
-    its own way to the core. Takes a simulation for each label that is not as in the ideal step.
+    its own way to the core. Of several steps those between the ``ramps`` count, as for the step
+    time. Takes a simulation for each label that is not as in the ideal step.
     """
     graph = timeline.graph
     ideal = _ideal(graph, machine, (cluster.healthy or cluster).capacity)
     none = np.zeros(len(graph), bool)
     nothing = Kept(none, none, np.zeros(len(machine.capacity), bool))
     best, base = _steps(simulate(*_mixed(ideal, nothing))), _steps(timeline)
+    count = slice(*kept(len(best), *ramps))
+    least = best[count].sum()
     asked = list(_questions(ideal, cluster, job))
     found: dict[str, dict[int | str, float]] = {}
-    for k, (table, label, kept) in enumerate(asked):
+    for k, (table, label, left) in enumerate(asked):
         report("stragglers", k, len(asked))
         slow = 1.0
-        if _differs(ideal, kept):
-            slow = float(_steps(simulate(*_mixed(ideal, kept))).sum() / best.sum())
+        if _differs(ideal, left):
+            slow = float(_steps(simulate(*_mixed(ideal, left)))[count].sum() / least)
         if slow != 1.0 or label not in (LINKS, PAUSES):
             found.setdefault(table, {})[label] = slow
     by_stage, by_replica = _ints(found, "stage"), _ints(found, "replica")
@@ -105,8 +109,8 @@ def stragglers(
         graph.rank, stages(graph), _coordinate(job, 2), by_stage, by_replica
     )
     return Blame(
-        slowdown=float(base.sum() / best.sum()),
-        ideal_s=float(best.mean()),
+        slowdown=float(base[count].sum() / least),
+        ideal_s=float(best[count].mean()),
         by_rank=falling(by_rank),
         by_stage=falling(by_stage),
         by_replica=falling(by_replica),
