@@ -109,8 +109,8 @@ def _limits(compared: level.Compared) -> str:
     if not said:
         return ""
     return (
-        f"the slowdown is at least this: {' and '.join(said)} cannot be compared with others at "
-        "the same place and count as usual"
+        f"{' and '.join(said)} cannot be compared with others at the same place: what is slow of "
+        "them is not in the slowdown"
     )
 
 
