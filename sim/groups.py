@@ -162,6 +162,17 @@ def simulated(job: Job, over: Sequence[Atom], names: Collection[str]) -> list[La
     return [lane for lane in lanes(job) if int(job.ranks[*lane, 0]) in kept]
 
 
+def stand_ins(job: Job, names: Collection[str]) -> NDArray[np.int64]:
+    """Of each rank the one that is simulated for it when those atoms are folded."""
+    over = atoms(job)[::-1]
+    sizes = [atom.size for atom in over]
+    lane_of, stage_of = _places(job)
+    at = np.array(np.unravel_index(lane_of, sizes)) if over else lane_of[None]
+    at[[k for k, atom in enumerate(over) if atom.name in names]] = 0
+    lane = np.ravel_multi_index(tuple(at), sizes) if over else lane_of
+    return np.asarray(_rank_at(job)[lane, stage_of], np.int64)
+
+
 def _able(job: Job, axis: str, at: int, begin: int) -> bool:
     """Whether lanes that differ in an atom run the same programs.
 

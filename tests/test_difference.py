@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.analysis.difference import aligned, by_op, difference
-from sim.commands.difference import show
+from sim.commands.difference import figures, read, show
 from sim.engine import simulate
 from sim.graph import Builder, Communication, Fixed
 from sim.hardware import ideal
@@ -121,10 +121,68 @@ def test_long_names_of_kernels_leave_room_for_the_figures(columns, monkeypatch, 
     row = {"name": name, "before": 0, "after": 640, "before_s": 0.0, "after_s": 0.235}
     ops = {"matched": 0, "only_before": 3, "only_after": 640}
     found = {"before_s": 1.0, "after_s": 1.235, "difference_s": 0.235, "waterfall_s": {}}
-    found |= {"changed": [{**row, "change_s": 0.235}], "ops": ops}
+    found |= {
+        "ranks": {"before": 1, "after": 1},
+        "changed": [{**row, "change_s": 0.235}],
+        "ops": ops,
+    }
     show(found, ("a", "b"))
     said = capsys.readouterr().out
     assert "0 / 640" in said
-    assert "+0.235" in said.split("ops, all", 1)[-1]
+    assert "+0.235" in said.split("ops of 1 rank", 1)[-1]
     assert max(map(len, said.splitlines()[:-1])) <= columns
     assert "none has its name in both" in said
+
+
+JOB = """
+[model]
+layers = 4
+hidden = 256
+heads = 4
+vocab = 512
+sequence = 128
+[cluster]
+topology = "dgx_a100"
+gpus = 8
+[parallelism]
+tp = 2
+pp = 2
+[training]
+global_batch = 4
+[simulation]
+fold = "FOLD"
+"""
+
+
+def test_a_folded_recipe_is_compared_rank_by_rank(tmp_path):
+    """Two ranks are simulated of one, all eight of the others, in the last of which one is slow."""
+    texts = {way: JOB.replace("FOLD", way) for way in ("auto", "none")}
+    texts["slow"] = texts["auto"] + "[[perturbations]]\nrank = 3\ncompute = 1.3\n"
+    sides = {}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.toml").write_text(text)
+        sides[name] = read(tmp_path / f"{name}.toml")
+    assert [len(side.timeline.graph.ranks()) for side in sides.values()] == [2, 8, 8]
+
+    def found(before, after):
+        of = [sides[before], sides[after]]
+        return figures(difference(*(one.timeline for one in of), [one.stand_ins for one in of]))
+
+    same, slow, unfolded = found("auto", "none"), found("auto", "slow"), found("none", "slow")
+    assert max(abs(row["change_s"]) for row in same["changed"]) < 1e-9
+    assert same["ranks"] == {"before": 8, "after": 8}
+    assert slow["ops"] == unfolded["ops"]
+    assert slow["ops"]["only_before"] == slow["ops"]["only_after"] == 0
+    for ours, theirs in zip(slow["changed"], unfolded["changed"], strict=True):
+        assert ours["name"] == theirs["name"]
+        assert ours["change_s"] == pytest.approx(theirs["change_s"], rel=1e-9, abs=1e-12)
+
+
+def test_files_of_unlike_many_ranks_are_said_to_be(traincast, tmp_path):
+    one = pipeline()
+    perfetto.write(one, tmp_path / "a.json.gz")
+    perfetto.write(one, tmp_path / "b.json.gz", ranks=[0])
+    code, out, _ = traincast("diff", tmp_path / "a.json.gz", tmp_path / "b.json.gz")
+    assert code == 0
+    assert "ops of 2 / 1 ranks" in out
+    assert "sums over unlike many ranks" in out

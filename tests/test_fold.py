@@ -13,6 +13,7 @@ from sim import latencies
 from sim.cluster import Cluster
 from sim.engine import simulate
 from sim.fold import Lanes, candidates
+from sim.groups import stand_ins
 from sim.job import Job
 from sim.runs import prepare
 from sim.timeline import Timeline
@@ -43,9 +44,13 @@ def check(job: Job, cluster: Cluster, axes: tuple[str, ...]) -> None:
     stands_for = int(np.prod([job.mesh.degree(axis) for axis in axes]))
     assert len(folded.graph) * stands_for == len(whole.graph)
     assert folded.seconds == pytest.approx(whole.seconds, rel=1e-9)
+    of = stand_ins(job, lanes.atoms)
     for rank in folded.graph.ranks().tolist():
-        assert folded.graph.stands_for[rank] == stands_for
-        mine, theirs = (np.flatnonzero(t.graph.rank == rank) for t in (folded, whole))
+        assert folded.graph.stands_for[rank] == stands_for == (of == rank).sum()
+    assert stand_ins(job, ()).tolist() == [*range(job.mesh.world)]
+    for rank in range(job.mesh.world):
+        mine = np.flatnonzero(folded.graph.rank == of[rank])
+        theirs = np.flatnonzero(whole.graph.rank == rank)
         for ours, all_ranks in ((folded.start, whole.start), (folded.end, whole.end)):
             gap = np.abs(ours[mine] - all_ranks[theirs]).max()
             assert gap <= 1e-9 * whole.seconds, (rank, gap)

@@ -7,14 +7,20 @@ step, so the differences by cause sum to the difference of the steps, whatever t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from sim.analysis.path import by_cause, causes, path
 from sim.timeline import Timeline
 
+StandIns = NDArray[np.int64] | None
+"""Of each rank the one that was simulated for it, where that is known."""
+_PEER = r"( [→←]|(?<=pair) )\d+$"
+"""Of a stream's name the peer, by which ranks that are alike differ."""
 KEY = ["name", "stage", "microbatch", "phase", "layer", "rank", "stream", "step", "nth"]
 
 
@@ -31,14 +37,16 @@ class Difference:
     """A row for every op of either; see :func:`aligned`."""
 
 
-def difference(before: Timeline, after: Timeline) -> Difference:
-    """Compare two timelines, simulated or recorded."""
+def difference(
+    before: Timeline, after: Timeline, stand_ins: Sequence[StandIns] = (None, None)
+) -> Difference:
+    """Compare two timelines, simulated or recorded; ``stand_ins`` as :func:`aligned` takes them."""
     shares = [by_cause(path(one)) for one in (before, after)]
     names = sorted({*shares[0], *shares[1]})
     parts = {name: shares[1].get(name, 0.0) - shares[0].get(name, 0.0) for name in names}
     parts = _exact({k: v for k, v in parts.items() if v}, after.seconds - before.seconds)
     ordered = dict(sorted(parts.items(), key=lambda item: (-abs(item[1]), item[0])))
-    return Difference(before.seconds, after.seconds, ordered, aligned(before, after))
+    return Difference(before.seconds, after.seconds, ordered, aligned(before, after, stand_ins))
 
 
 def _exact(parts: dict[str, float], total: float) -> dict[str, float]:
@@ -58,14 +66,20 @@ def _exact(parts: dict[str, float], total: float) -> dict[str, float]:
     return out
 
 
-def aligned(before: Timeline, after: Timeline) -> pd.DataFrame:
+def aligned(
+    before: Timeline, after: Timeline, stand_ins: Sequence[StandIns] = (None, None)
+) -> pd.DataFrame:
     """Ops of both by name, stage, microbatch, phase, layer, rank, stream and step.
 
     Ops alike in all of these go by their order, ``nth``. Columns ``start``, ``seconds`` and ``op``
     of each side end in ``_before`` and ``_after`` and are empty where a side has no such op (``op``
     is -1); ``change_s`` is the difference of the seconds.
+
+    A rank that only one side simulated meets, on the other, the ops of the rank that stands for it.
     """
     sides = [_keyed(one) for one in (before, after)]
+    ranks = np.union1d(*(side["rank"] for side in sides))
+    sides = [_on(ranks, *side) for side in zip(sides, stand_ins, strict=True)]
     out = sides[0].merge(sides[1], "outer", on=KEY, suffixes=("_before", "_after"))
     for side in ("_before", "_after"):
         out[f"op{side}"] = out[f"op{side}"].fillna(-1).astype(np.int64)
@@ -74,10 +88,20 @@ def aligned(before: Timeline, after: Timeline) -> pd.DataFrame:
     return out.assign(change_s=out["seconds_after"] - out["seconds_before"])
 
 
+def _on(ranks: NDArray[np.int64], keyed: pd.DataFrame, stand_ins: StandIns) -> pd.DataFrame:
+    """The ops of those ranks, where they were not simulated those of the ranks for them."""
+    if stand_ins is None:
+        return keyed
+    there = ranks[ranks < len(stand_ins)]
+    stand_in = pd.DataFrame({"rank": stand_ins[there], "on": there})
+    return stand_in.merge(keyed, on="rank").assign(rank=lambda of: of["on"]).drop(columns="on")
+
+
 def _keyed(timeline: Timeline) -> pd.DataFrame:
     graph, frame = timeline.graph, timeline.to_pandas()
     for name in ("name", "stream", "phase"):
         frame[name] = frame[name].astype(str)
+    frame["stream"] = frame["stream"].str.replace(_PEER, "", regex=True)
     frame["step"] = graph.step
     frame["nth"] = frame.groupby(KEY[:-1], sort=False).cumcount()
     of_work = np.array(causes(graph), object)
@@ -87,7 +111,7 @@ def _keyed(timeline: Timeline) -> pd.DataFrame:
 
 
 def by_op(of: pd.DataFrame, most: int = 12) -> pd.DataFrame:
-    """What ops of one name and cause take together, over all ranks; the largest changes first.
+    """What ops of one name and cause take together, over the ranks; the largest changes first.
 
     ``before`` and ``after`` count the ops, ``before_s`` and ``after_s`` are their seconds.
     """

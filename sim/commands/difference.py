@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.markup import escape
 
 from schedules._input_error import InputError
-from sim.analysis.difference import Difference, by_op
+from sim.analysis.difference import Difference, StandIns, by_op
 from sim.commands import tables
 from sim.files import write_text
 from sim.timeline import Timeline
@@ -22,25 +22,35 @@ WORDS = {"lag": "gap before an op"}
 """Causes by the words of ``traincast analyze``."""
 
 
-def read(path: Path, allow_unknown: bool = False) -> Timeline:
+class Side(NamedTuple):
+    """A timeline, and of each rank the one that was simulated for it, where that is known."""
+
+    timeline: Timeline
+    stand_ins: StandIns = None
+
+
+def read(path: Path, allow_unknown: bool = False) -> Side:
     """A timeline: of a recipe (.toml) simulated, of a timeline.json.gz of ours, or of a trace."""
     if path.suffix == ".toml":
+        from sim.groups import stand_ins
         from sim.runs import run
 
-        return run(path, {"allow_unknown": True} if allow_unknown else None).timeline
+        result = run(path, {"allow_unknown": True} if allow_unknown else None)
+        return Side(result.timeline, stand_ins(result.job, result.lanes.atoms))
     from traces import perfetto, reading
 
     if path.is_file():
         try:
-            return perfetto.read(path)
+            return Side(perfetto.read(path))
         except InputError:
             pass  # of somebody else
-    return reading.read([path]).timeline
+    return Side(reading.read([path]).timeline)
 
 
 def figures(of: Difference) -> dict[str, Any]:
     """The difference as JSON holds it."""
-    matched = (of.ops["op_before"] >= 0) & (of.ops["op_after"] >= 0)
+    there = [of.ops[f"op_{side}"] >= 0 for side in ("before", "after")]
+    matched = there[0] & there[1]
     return {
         "before_s": of.before_s,
         "after_s": of.after_s,
@@ -48,8 +58,12 @@ def figures(of: Difference) -> dict[str, Any]:
         "waterfall_s": of.waterfall,
         "ops": {
             "matched": int(matched.sum()),
-            "only_before": int((of.ops["op_after"] < 0).sum()),
-            "only_after": int((of.ops["op_before"] < 0).sum()),
+            "only_before": int((~there[1]).sum()),
+            "only_after": int((~there[0]).sum()),
+        },
+        "ranks": {
+            side: of.ops["rank"][one].nunique()
+            for side, one in zip(("before", "after"), there, strict=True)
         },
         "changed": by_op(of.ops, MOST).to_dict("records"),
     }
@@ -75,6 +89,15 @@ def cut(name: str) -> str:
     return name if len(name) <= LETTERS else name[: LETTERS - 1] + "…"
 
 
+def _number(before: int, after: int) -> str:
+    """How many there are before and after, once where it is the same.
+
+    >>> _number(8, 8), _number(1024, 8)
+    ('8', '1,024 / 8')
+    """
+    return f"{before:,}" if before == after else f"{before:,} / {after:,}"
+
+
 def show(found: dict[str, Any], names: tuple[str, str]) -> None:
     """Print the waterfall, and which ops changed most."""
     before, difference = found["before_s"], found["difference_s"]
@@ -90,7 +113,7 @@ def show(found: dict[str, Any], names: tuple[str, str]) -> None:
     cells = [
         (
             escape(cut(str(row["name"]))),
-            f"{row['before']:,} / {row['after']:,}",
+            _number(row["before"], row["after"]),
             f"{row['before_s']:.4g}",
             f"{row['after_s']:.4g}",
             f"{row['change_s']:+.4g}",
@@ -98,9 +121,15 @@ def show(found: dict[str, Any], names: tuple[str, str]) -> None:
         for row in found["changed"]
         if row["change_s"]
     ]
-    heads = ("ops, all ranks", "before / after", "before, s", "after, s", "change, s")
+    ranks = (found["ranks"]["before"], found["ranks"]["after"])
+    alike, number = ranks[0] == ranks[1], _number(*ranks)
+    ops_of = f"ops of {number} rank{'s' * (number != '1')}"
+    heads = (ops_of, "before / after", "before, s", "after, s", "change, s")
     if cells:
         tables.show(cells, *heads)
+    if not alike:
+        tables.say("seconds of ops are sums over unlike many ranks; runs with --set "
+                   "simulation.fold=none simulate all")  # fmt: skip
     ops = found["ops"]
     tables.say(
         f"{ops['matched']:,} ops are in both, {ops['only_before']:,} only before, "

@@ -34,8 +34,9 @@ def command(
     if out:
         output.replaceable(output.writable(out) / shown.PAGE)
     names = (str(before), str(after))
-    timelines = shown.read(before, allow_unknown), shown.read(after, allow_unknown)
-    found = difference(*timelines)
+    sides = shown.read(before, allow_unknown), shown.read(after, allow_unknown)
+    timelines = sides[0].timeline, sides[1].timeline
+    found = difference(*timelines, [side.stand_ins for side in sides])
     if plot:
         from sim import plots
 
