@@ -179,7 +179,7 @@ def test_what_if_tables_and_refusals(traincast, kineto):
     assert code == 0
     assert "launch*0.5; lag * 0" in out
     assert "what if 3" in out
-    for edit, sentence in (("tea * 2", "no target 'tea'"), ("link ib * 2", "have no names")):
+    for edit, sentence in (("tea * 2", "launch, lag, link NAME"), ("link ib * 2", "have no names")):
         code, _, err = traincast("replay", *paths, "--what-if", edit)
         assert code == 2
         assert sentence in " ".join(err.split())

@@ -72,7 +72,9 @@ def _edit(text: str) -> Edit:
     if not found:
         raise InputError(f"{text!r} is no edit; {FORM}")
     if found["target"] not in TARGETS:
-        raise InputError(f"{text!r}: {_unknown('target', found['target'], TARGETS)}")
+        raise InputError(
+            f"{text!r}: {_unknown('target', found['target'], (*TARGETS, 'link NAME'))}"
+        )
     conditions = re.split(r"\s+and\s+", found["where"]) if found["where"] else []
     return Scale(found["target"], _factor(found, text), tuple(_condition(c) for c in conditions))
 
