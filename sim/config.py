@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from schedules._input_error import InputError
 from schedules._outside import is_path, module
 from sim import legality, order_file, presets, translate
-from sim.files import read_text, regular
+from sim.files import read_text, regular, toml
 from sim.recipe import NOT_YET, ModelSection, ParallelismSection, Recipe
 from sim.refusals import SECTIONS, brief, sentence, show, unknown
 from sim.sections import PerturbationSection
@@ -42,13 +42,7 @@ def ignored(path: str | Path, overrides: Mapping[str, object] | None = None) -> 
 
 
 def _read(path: Path) -> dict[str, Any]:
-    text = read_text(path, "the recipe ")
-    try:
-        return tomllib.loads(text)
-    except RecursionError:
-        raise InputError(f"{path} has tables in tables in tables, too deep to read") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path} is not TOML: {error}") from None
+    return toml(read_text(path, "the recipe "), path)
 
 
 def parse(

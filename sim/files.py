@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from schedules._input_error import InputError
 from schedules._text import read_text
@@ -19,9 +21,22 @@ __all__ = [
     "replacing",
     "staging",
     "target",
+    "toml",
     "writable",
     "write_text",
 ]
+
+
+def toml(text: str, where: object) -> dict[str, Any]:
+    """The tables of a text; InputError, naming ``where`` it is from, for one that is not TOML."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise InputError(f"{where} has tables in tables in tables, too deep to read") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{where} is not TOML: {error}") from None
+    except ValueError:
+        raise InputError(f"{where} has a number of too many digits") from None
 
 
 def regular(path: Path, key: str) -> Path:

@@ -74,7 +74,7 @@ def sentence(
     """
     problems = _meant(error)  # a misspelt key also makes another one missing
     problem = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
-    where = [section] * bool(section) + [str(part) for part in problem["loc"]]
+    where = [section] * bool(section) + [str(part) or '""' for part in problem["loc"]]
     if where[0] == "perturbations" and len(where) > 2:
         return _of_perturbation(problem, where)
     inner, bound = ".".join(where[:2]) in TABLES, problem.get("ctx", {})
@@ -122,7 +122,7 @@ def _meant(error: ValidationError) -> list[ErrorDetails]:
     meant = [p for p in found if not _form(p) or _is_table(p) == (p["loc"][:2] in tables)]
     for problem in meant:
         form = _form(problem)
-        problem["loc"] = tuple(part for part in problem["loc"] if part != form)
+        problem["loc"] = tuple(part for part in problem["loc"] if not form or part != form)
     return meant
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import tomllib
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import topologies
 from schedules._input_error import InputError
-from sim.files import read_text
+from sim.files import read_text, toml
 from sim.units import parse
 
 Table = dict[str, Any]
@@ -132,10 +131,7 @@ def _with_base(name: str, folder: Path, seen: tuple[str, ...]) -> Table:
     if found in seen or len(seen) > _BASES:
         raise InputError(f"topology {name!r} is its own base, or has more than {_BASES} of them")
     text = _shipped(name) if path is None else read_text(path, "the topology file ")
-    try:
-        raw = tomllib.loads(text)
-    except ValueError as error:
-        raise InputError(f"topology {name!r} is not TOML: {error}") from None
+    raw = toml(text, f"topology {name!r}")
     base = raw.pop("base", None)
     if base is None:
         return raw

@@ -9,30 +9,25 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import io
 import json
-import math
 import random
-import resource
 import shutil
-import signal
 import sqlite3
 import sys
 import tempfile
-import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from google.protobuf.message import DecodeError
 
-from sim import cli
 from sim.schedule_run import plan_of, run_plan
 from sim.strategies.exchange import Policy
 from tests import test_kineto_cpu, test_nsys, test_recorded, test_straggler_traces
 from tests.conftest import Kineto
+from tests.fuzzing import HUGE, LIMIT, VALUES, Hang, command, complaint, report
 from traces import chakra, hta, perfetto
 from traces.chakra_schema import (
     NODE_TYPES,
@@ -45,13 +40,6 @@ from traces.chakra_schema import (
 
 DAMAGED_BEFORE = (ValueError, LookupError, TypeError, AttributeError, RecursionError, OSError,
                   EOFError, sqlite3.Error, zlib.error, DecodeError)  # fmt: skip
-LIMIT = 10  # seconds for a command
-HUGE = "<an integer of 5,000 digits>"  # which no json writes
-VALUES: tuple[Any, ...] = (
-    None, "", "abc", "-5", "💥" * 50, "9" * 5000, [], [1], [[]], {}, {"a": 1}, True, False,
-    float("nan"), float("inf"), -float("inf"), 1e308, -1e308, 1e18, 1e-300, 0, -1, 1.5, 2**31,
-    -(2**31), 2**62, 2**63, 2**64, 10**40, HUGE, "\ud83d", "\x00", "ProfilerStep#" + "9" * 5000,
-)  # fmt: skip
 
 
 def good(folder: Path) -> dict[str, Path]:
@@ -301,57 +289,6 @@ DAMAGES: dict[str, Callable[[Path, random.Random], None]] = {
 }  # fmt: skip
 
 
-class Hang(Exception):  # noqa: N818
-    """A command took too long."""
-
-
-def command(*arguments: object) -> tuple[int, str, str]:
-    """Run a command in this process; raises Hang after LIMIT seconds."""
-
-    def stop(*_: object) -> None:
-        raise Hang
-
-    out, error = io.StringIO(), io.StringIO()
-    signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, LIMIT)
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
-            cli.main([str(argument) for argument in arguments])
-    except SystemExit as end:
-        return int(str(end.code)), out.getvalue(), error.getvalue()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    raise AssertionError("main always exits")
-
-
-def complaint(code: int, out: str, error: str) -> str:
-    """What is wrong with the end of a command; nothing where it is right."""
-    if code == 2:
-        lines = error.strip().splitlines()
-        return "" if len(lines) == 1 and lines[0].startswith("error: ") and not out else error
-    if code != 0 or error.strip():
-        return error or f"exit {code}"
-    try:
-        found = json.loads(out, parse_constant=float)
-    except ValueError:
-        return f"no JSON: {out[:200]}"
-    return "; ".join(_wrong(found, ""))
-
-
-def _wrong(of: Any, where: str) -> Iterator[str]:
-    """Figures that are no number, or below 0 where nothing but clocks and gains may be."""
-    if isinstance(of, dict):
-        for key, one in of.items():
-            yield from _wrong(one, f"{where}.{key}")
-    elif isinstance(of, list):
-        for one in of:
-            yield from _wrong(one, where)
-    elif (isinstance(of, float) and not math.isfinite(of)) or (
-        isinstance(of, int | float) and of < 0 and not where.startswith(".clocks")
-    ):
-        yield f"{where} is {of}"
-
-
 def attempt(number: int, whole: dict[str, Path], folder: Path) -> tuple[str, str]:
     """Damage number so and so: what it was, and what is wrong with what came of it."""
     rng = random.Random(number)
@@ -370,28 +307,12 @@ def attempt(number: int, whole: dict[str, Path], folder: Path) -> tuple[str, str
 
 def main(count: int, first: int = 0, name: str = "") -> int:
     """Try so many, of one format or all; print what is wrong and figures; returns how many are."""
-    wrong, codes, slowest, said = 0, {0: 0, 2: 0}, 0.0, {}
     with tempfile.TemporaryDirectory() as folder:
         whole = good(Path(folder))
         every = len(whole) if name else 1
         first += ([*whole].index(name) - first) % every if name else 0
-        for number in range(first, first + every * count, every):
-            began = time.perf_counter()
-            what, bad = attempt(number, whole, Path(folder))
-            slowest = max(slowest, time.perf_counter() - began)
-            code = int(what.split()[-1]) if what.split()[-1].isdigit() else -1
-            codes[code] = codes.get(code, 0) + 1
-            if bad:
-                wrong += 1
-                key = [line for line in bad.splitlines() if line.strip()][-2:][0][-160:]
-                said.setdefault(key, []).append(what)
-                if count == 1:
-                    print(what, bad)
-    for key, which in sorted(said.items(), key=lambda item: -len(item[1])):
-        print(len(which), key, which[:4])
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"{count} damaged, {wrong} wrong, exits {codes}, slowest {slowest:.1f} s, {most:.2f} GiB")
-    return wrong
+        numbers = range(first, first + every * count, every)
+        return report(numbers, lambda n: attempt(n, whole, Path(folder)), count == 1)
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ def test_rules_of_a_users_file_come_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("rule = [", "is no TOML"),
+        ("rule = [", "is not TOML"),
         ("", "holds nothing; tables .*rule.* would do"),
         ("rule = 3", "holds 'rule'; tables"),
         ("rule = [1, 2]", "holds 'rule'; tables"),
@@ -153,7 +153,7 @@ def test_files_that_are_none(tmp_path: Path, kineto, traincast: Callable[..., tu
     for path in (binary, tmp_path, tmp_path / "none.toml"):
         code, _, said = traincast("analyze", trace, "--names", path)
         assert code == 2
-        assert "cannot be read" in said
+        assert "cannot read the rules" in said
 
 
 def test_commands_take_a_file(tmp_path: Path, kineto, traincast: Callable[..., tuple]) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from schedules._input_error import InputError
+from sim.files import read_text, toml
 
 COMMUNICATION, COMPUTE = "communication", "compute"
 TABLE = "rule"
@@ -74,11 +74,7 @@ def rules(own: Path | None) -> Rules:
     """The shipped rules, behind those of a user's file. Raises InputError for a wrong file."""
     if own is None:
         return shipped()
-    try:
-        text = own.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{own} cannot be read: {error}") from None
-    return Rules([*_rules(text, str(own)), *_shipped()])
+    return Rules([*_rules(read_text(own, "the rules "), str(own)), *_shipped()])
 
 
 def _shipped() -> Iterator[Rule]:
@@ -87,10 +83,7 @@ def _shipped() -> Iterator[Rule]:
 
 
 def _rules(text: str, file: str) -> Iterator[Rule]:
-    try:
-        found = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{file} is no TOML: {error}") from None
+    found = toml(text, file)
     rows = found.get(TABLE)
     if (
         [*found] != [TABLE]

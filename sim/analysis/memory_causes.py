@@ -28,7 +28,8 @@ class Decisions:
 def figures(of: AtPeak, decided: Decisions) -> dict[str, Any]:
     """What is live, as ``at_peak`` holds it in JSON: op, the largest rows, causes.
 
-    A row is one for all layers of a category, stage and microbatch.
+    A row is one for all layers of a category, stage and microbatch, which are None where it is of
+    none or of several.
     """
     rows: dict[tuple[str, int, int], list[Live]] = {}
     for one in of.live:
@@ -36,8 +37,8 @@ def figures(of: AtPeak, decided: Decisions) -> dict[str, Any]:
     live: list[dict[str, Any]] = [
         {
             "category": category,
-            "stage": stage,
-            "microbatch": microbatch,
+            "stage": stage if stage >= 0 else None,
+            "microbatch": microbatch if microbatch >= 0 else None,
             "layers": listed(sorted({one.layer for one in some} - {-1})),
             "bytes": fsum(one.bytes for one in some),
         }

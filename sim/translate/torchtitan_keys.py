@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from schedules._input_error import InputError
+from sim.files import toml
 from sim.refusals import brief
 from sim.translate.fates import Fates
 
@@ -56,13 +56,7 @@ def keys(text: str, where: str, table: Fates) -> Keys:
 
     Raises InputError, in one sentence, when it is not TOML, or says twice what matters.
     """
-    try:
-        data = tomllib.loads(text)
-    except RecursionError:
-        raise InputError(f"{where} has tables in tables in tables, too deep to read") from None
-    except ValueError as error:
-        raise InputError(f"{where} is not TOML: {error}") from None
-    said = dict(_flat(data, ""))
+    said = dict(_flat(toml(text, where), ""))
     given: dict[str, Any] = {}
     by: dict[str, str] = {}
     for key, value in said.items():

@@ -53,12 +53,13 @@ def read(path: Path) -> Sweep:
 
     Raises InputError, in one sentence, for a file that has none, or one of a CPU.
     """
+    text = read_text(path)
     try:
-        content = json.loads(read_text(path))
+        content = json.loads(text)
         kernels = content["sections"]["kernels"] if "sections" in content else content
         device, command = kernels["device"], content["command"]
         parts = {key: rows for key, rows in kernels.items() if isinstance(rows, list)}
-    except (KeyError, TypeError, json.JSONDecodeError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         raise InputError(
             f"{path} has no measured kernels; give the result.json of traincast record all, or "
             "a file of traincast record sweep"
