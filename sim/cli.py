@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from contextlib import suppress
 
 import typer
 
@@ -64,11 +65,17 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: bad input is one sentence, a bug of ours a trace to report."""
     try:
         code = app(args=arguments, standalone_mode=False, obj=arguments)
+        sys.stdout.flush()  # while a full disk can still be said
     except BrokenPipeError:  # the reader of our output has left, such as head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         code = 0
-    except (InputError, OSError) as error:
+    except InputError as error:
         code = _refuse(str(error))
+    except OSError as error:
+        if error.filename is None:  # else Python writes once more what cannot be written
+            _drop_output()
+        where = error.filename or "the output"
+        code = _refuse(f"cannot read or write {where}: {error.strerror or error}")
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except Exception as error:
@@ -91,6 +98,11 @@ def _example(error: Exception) -> str:
     missing = type(error).__name__ == "MissingParameter"
     context = getattr(error, "ctx", None) if missing else None
     return f" {context.command.epilog}" if context and context.command.epilog else ""
+
+
+def _drop_output() -> None:
+    with suppress(OSError):  # no file, as in a notebook
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse(sentence: str) -> int:

@@ -7,20 +7,24 @@ import os
 import tempfile
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from schedules._input_error import InputError
 from schedules._text import read_text
+from sim import locks
 
 __all__ = [
+    "alone",
     "read_text",
+    "reason",
     "regular",
     "replaceable",
     "replacing",
     "staging",
     "target",
+    "together",
     "toml",
     "writable",
     "write_text",
@@ -113,21 +117,79 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Raises InputError when that cannot be. If writing fails, nothing is left, no folder either.
     """
-    replaceable(path)
-    file = target(path)
-    with staging(file.parent) as folder:
-        temporary = folder / path.name
-        yield temporary
-        file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.replace(file)
+    with together(path) as made:
+        yield made[0]
+
+
+@contextmanager
+def together(*paths: Path) -> Iterator[list[Path]]:
+    """Temporary files that take the places of ``paths`` in the end, all of them or none.
+
+    Raises InputError as :func:`replacing` does.
+    """
+    files = [target(replaceable(path)) for path in paths]
+    named = " and ".join(map(str, paths))
+    with _told(named), ExitStack() as stack:
+        folders = [stack.enter_context(staging(file.parent)) for file in files]
+        made = [folder / path.name for folder, path in zip(folders, paths, strict=True)]
+        with _told(named):  # before staging names a folder
+            yield made
+        with locks.uninterrupted():
+            for temporary, file in zip(made, files, strict=True):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                temporary.replace(file)
 
 
 @contextmanager
 def staging(folder: Path) -> Iterator[Path]:
-    """An empty temporary folder on the disk of ``folder``, which need not be there yet."""
+    """An empty temporary folder on the disk of ``folder``, which need not be there yet.
+
+    What processes that were killed have left there goes. Raises InputError where something inside
+    cannot be written, as on a full disk.
+    """
     writable(folder)
-    with tempfile.TemporaryDirectory(dir=_existing(folder), prefix=".traincast-") as made:
-        yield Path(made)
+    with _told(f"to {folder}"), locks.temporary(_existing(folder)) as made:
+        yield made
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """While only this process writes to ``path``, again and again; its folder is made.
+
+    Raises InputError where another one does.
+    """
+    folder = target(replaceable(path)).parent
+    there = _existing(folder)
+    try:
+        with _told(path):
+            folder.mkdir(parents=True, exist_ok=True)
+        with locks.of(target(path)) as free:
+            if not free:
+                raise InputError(
+                    f"another process writes {path} just now; wait for it, or name another file"
+                )
+            yield
+    finally:
+        while folder != there:
+            with suppress(OSError):  # it holds what was written
+                folder.rmdir()
+            folder = folder.parent
+
+
+@contextmanager
+def _told(what: object) -> Iterator[None]:
+    """What the system refuses to write is an InputError that names it."""
+    try:
+        yield
+    except BrokenPipeError:  # of the standard output
+        raise
+    except OSError as error:
+        raise InputError(f"cannot write {what}: {reason(error)}") from None
+
+
+def reason(error: OSError) -> str:
+    """Why it failed, in the words of the system."""
+    return os.strerror(error.errno) if error.errno else str(error)
 
 
 def _existing(path: Path) -> Path:

@@ -25,7 +25,7 @@ from schedules._input_error import InputError
 from sim import config
 from sim.compare import Overrides, own_of
 from sim.engine import DeadlockError
-from sim.files import replacing
+from sim.files import alone, replacing
 from sim.runs import run
 
 Row = dict[str, Any]
@@ -61,17 +61,35 @@ def sweep(
     The rows of a file that is there already are kept, if it is of the same recipe, values and
     version; a sweep that is interrupted leaves what it has. Rows are in the order of the
     combinations. On another backend of joblib (Dask, Ray) inside ``joblib.parallel_config``.
-    Raises InputError for a recipe that is none, and for a file that is another's.
+    Raises InputError for a recipe that is none, and for a file that is another's or that another
+    process writes.
     """
-    chosen = combinations(vary)
     job = _identity(recipe, vary, overrides or {})
+    schema = _schema(vary, job)
+    with alone(out):
+        rows = _all(recipe, vary, out, overrides or {}, jobs, report, job)
+    return [
+        {k: v for k, v in row.items() if k != "row"} for row in _table(rows, schema).to_pylist()
+    ]
+
+
+def _all(
+    recipe: Path,
+    vary: Mapping[str, Sequence[object]],
+    out: Path,
+    common: Overrides,
+    jobs: int,
+    report: Report,
+    job: str,
+) -> dict[int, Row]:
+    """All rows by their number, as they come written to the file."""
+    chosen, schema = combinations(vary), _schema(vary, job)
     rows = _read(out, job)
     left = [k for k in range(len(chosen)) if k not in rows]
-    schema = _schema(vary, job)
     written = monotonic()
     report("sweep", len(rows), len(chosen))
     try:
-        for k, figures in _simulated(recipe, chosen, left, overrides or {}, jobs):
+        for k, figures in _simulated(recipe, chosen, left, common, jobs):
             rows[k] = {**_keys(vary, chosen[k]), **figures}
             report("sweep", len(rows), len(chosen))
             if monotonic() - written > EVERY:
@@ -80,9 +98,7 @@ def sweep(
     finally:
         if rows:
             _write(out, rows, schema)
-    return [
-        {k: v for k, v in row.items() if k != "row"} for row in _table(rows, schema).to_pylist()
-    ]
+    return rows
 
 
 def combinations(vary: Mapping[str, Sequence[object]]) -> list[dict[str, object]]:
@@ -191,6 +207,8 @@ def _read(out: Path, job: str) -> dict[int, Row]:
         return {}
     try:
         table = pq.read_table(out)
+    except PermissionError as error:
+        raise InputError(f"cannot read {out}: {error.strerror}") from None
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"{out} is no Parquet file: name another file ({error})") from None
     if (table.schema.metadata or {}).get(b"traincast.sweep") != job.encode():

@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "validation": {"traces", "sim", "schedules", "topologies"},
 }
 ORDER = (
-    "units html graph timeline untimed longest mesh files "
+    "units html graph timeline untimed longest mesh locks files "
     "topology fabric cluster collectives symmetry network "
     "hardware kernels engine "
     "resnet routing precision model recomputation families mixtures presets operators blocks "

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from schedules._input_error import InputError
-from sim import config, plots
+from sim import config, locks, plots
 from sim import report as pages
 from sim.analysis.memory import curves
 from sim.files import replaceable, staging, writable, write_text
@@ -72,7 +72,8 @@ def write(
         report("report.html", 0, 0)
         _page(result, folder)
         out.mkdir(parents=True, exist_ok=True)
-        _move(folder, out)
+        with locks.turn(out), locks.uninterrupted():
+            _move(folder, out)
     return Files(tuple(out / name for name in NAMES), traced)
 
 

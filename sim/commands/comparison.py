@@ -17,7 +17,7 @@ from sim.analysis.steps import one
 from sim.commands import tables
 from sim.commands.figures import needed
 from sim.compare import Way
-from sim.files import replacing, write_text
+from sim.files import together
 from sim.runs import Result
 
 Figures = Mapping[str, Any]
@@ -168,10 +168,12 @@ def draw(ways: Sequence[Way], out: Path) -> list[Path]:
         plots.timelines(timelines, title=title),
         plots.frontier(points, capacity=first.cluster.gpu.memory, title=title),
     )
-    for name, picture in zip(PICTURES, drawn, strict=True):
-        with replacing(out / name) as temporary:
-            plots.save(picture, temporary)
     refused = [f"{way.name}: {shortened(way.refused)}" for way in ways if way.result is None]
     shown = {name: (of, ran[name].summary) for name, of in timelines.items()}
     text = report.of_comparison(title, shown, first.cluster.gpu.memory, refused)
-    return [write_text(out / PAGE, text), *(out / name for name in PICTURES)]
+    files = [out / name for name in (PAGE, *PICTURES)]
+    with together(*files) as (page, *pictures):
+        page.write_text(text, encoding="utf-8", newline="")
+        for picture, temporary in zip(drawn, pictures, strict=True):
+            plots.save(picture, temporary)
+    return files

@@ -9,9 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from schedules._input_error import InputError
-from sim.files import replaceable, replacing, writable, write_text
+from sim.files import replaceable, replacing, together, writable, write_text
 
-__all__ = ["apart", "picture", "print_json", "replaceable", "replacing", "writable", "write_text"]
+__all__ = [
+    "apart",
+    "picture",
+    "print_json",
+    "replaceable",
+    "replacing",
+    "together",
+    "writable",
+    "write_text",
+]
 
 
 def picture(path: Path) -> Path:

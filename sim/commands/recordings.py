@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from schedules._input_error import InputError
+from sim import locks
 from sim.analysis.collectives import collectives
 from sim.analysis.hidden import SECONDS, by_dimension, transfers
 from sim.analysis.idle import bubble, idle
@@ -18,6 +19,7 @@ from sim.analysis.path import by_cause, by_straggler, path
 from sim.analysis.shares import shares
 from sim.commands import output
 from sim.commands.figures import Figures
+from sim.files import staging, target
 from sim.timeline import Timeline
 from traces.recording import Recording
 
@@ -39,8 +41,12 @@ def convert(recording: Recording, name: str, path: Path) -> list[Path]:
     """Write the recording's timeline; of Chakra's format a file per rank into a folder."""
     write = writer(name)
     if name == "chakra":
-        path.mkdir(parents=True, exist_ok=True)
-        write(recording.timeline, path)
+        with staging(path) as made:
+            write(recording.timeline, made)
+            path.mkdir(parents=True, exist_ok=True)
+            with locks.turn(path), locks.uninterrupted():
+                for file in sorted(made.iterdir()):
+                    file.replace(target(path / file.name))
         return [path]
     with output.replacing(path) as temporary:
         write(recording.timeline, temporary)

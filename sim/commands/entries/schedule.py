@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -74,17 +73,15 @@ def command(
         plan = orders.of_name(name, asked, options, seconds)
     ran = legal_timeline(plan, seconds, policy, how)
     result = figures(plan, ran)
-    with ExitStack() as files:  # both or none
+    with output.together(*filter(None, (csv, plot))) as temporaries:
         if csv:
             from traces import schedule_csv
 
-            temporary = files.enter_context(output.replacing(csv))
-            temporary.write_text(schedule_csv.text(plan), encoding="utf-8", newline="")
+            temporaries[0].write_text(schedule_csv.text(plan), encoding="utf-8", newline="")
         if plot:
             from sim import plots
 
-            temporary = files.enter_context(output.replacing(plot))
-            plots.save(plots.timeline(ran, title=name), temporary)
+            plots.save(plots.timeline(ran, title=name), temporaries[-1])
     if json:
         output.print_json(result)
         return
