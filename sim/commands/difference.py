@@ -10,6 +10,7 @@ from rich.markup import escape
 from schedules._input_error import InputError
 from sim.analysis.difference import Difference, StandIns, by_op
 from sim.commands import tables
+from sim.commands.progress import Report
 from sim.files import write_text
 from sim.timeline import Timeline
 
@@ -29,13 +30,13 @@ class Side(NamedTuple):
     stand_ins: StandIns = None
 
 
-def read(path: Path, allow_unknown: bool = False) -> Side:
+def read(path: Path, allow_unknown: bool = False, report: Report = lambda *_: None) -> Side:
     """A timeline: of a recipe (.toml) simulated, of a timeline.json.gz of ours, or of a trace."""
     if path.suffix == ".toml":
         from sim.groups import stand_ins
         from sim.runs import run
 
-        result = run(path, {"allow_unknown": True} if allow_unknown else None)
+        result = run(path, {"allow_unknown": True} if allow_unknown else None, report)
         return Side(result.timeline, stand_ins(result.job, result.lanes.atoms))
     from traces import perfetto, reading
 
@@ -44,7 +45,7 @@ def read(path: Path, allow_unknown: bool = False) -> Side:
             return Side(perfetto.read(path))
         except InputError:
             pass  # of somebody else
-    return Side(reading.read([path]).timeline)
+    return Side(reading.read([path], report=report).timeline)
 
 
 def figures(of: Difference) -> dict[str, Any]:

@@ -26,6 +26,7 @@ def command(
     from sim.analysis.difference import difference
     from sim.commands import difference as shown
     from sim.commands import output, tables
+    from sim.commands.progress import progress
 
     if plot:
         output.picture(plot)
@@ -34,9 +35,11 @@ def command(
     if out:
         output.replaceable(output.writable(out) / shown.PAGE)
     names = (str(before), str(after))
-    sides = shown.read(before, allow_unknown), shown.read(after, allow_unknown)
-    timelines = sides[0].timeline, sides[1].timeline
-    found = difference(*timelines, [side.stand_ins for side in sides])
+    with progress() as report:
+        sides = [shown.read(one, allow_unknown, report) for one in (before, after)]
+        report("comparing", 0, 0)
+        timelines = sides[0].timeline, sides[1].timeline
+        found = difference(*timelines, [side.stand_ins for side in sides])
     if plot:
         from sim import plots
 
