@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from sim import config, sweep
+from schedules._input_error import InputError
+from sim import config, files, sweep
 from sim.cli import main
 from sim.commands import sweeping
 from sim.runs import run
@@ -84,6 +90,50 @@ def test_what_is_interrupted_goes_on_to_the_same_bytes(
     assert sweep.sweep(recipe, VARY, halves, jobs=1) == rows
     assert count == 10 + 3  # the other three
     assert halves.read_bytes() == whole.read_bytes()
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from sim import sweep
+figures, sweep.EVERY, count = sweep.figures, -1.0, []
+def once(*given):
+    count.append(1)
+    time.sleep(600 * (len(count) > 1))  # after one more row it is killed
+    return figures(*given)
+sweep.figures = once
+vary = {"perturbations[0].compute": [1 + k / 10 for k in range(12)]}
+sweep.sweep(Path(sys.argv[1]), vary, Path(sys.argv[2]), jobs=1)
+"""
+
+
+@pytest.mark.slow
+def test_what_is_killed_ten_times_ends_in_the_same_bytes(recipe: Path, tmp_path: Path) -> None:
+    """By SIGKILL, each time after further rows have been written."""
+    vary: dict[str, list[object]] = {SEVERITY: [1 + k / 10 for k in range(12)]}
+    whole, out = tmp_path / "whole.parquet", tmp_path / "killed/s.parquet"
+    rows = sweep.sweep(recipe, vary, whole, jobs=1)
+    for had in range(10):
+        run_ = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(recipe), str(out)],
+            cwd=Path(__file__).parents[1],
+            start_new_session=True,
+        )
+        while run_.poll() is None and (not out.exists() or pq.read_table(out).num_rows <= had):
+            time.sleep(0.01)
+        os.killpg(run_.pid, signal.SIGKILL)
+        assert run_.wait() == -signal.SIGKILL
+        assert pq.read_table(out).num_rows == had + 1
+    assert sweep.sweep(recipe, vary, out, jobs=1) == rows
+    assert out.read_bytes() == whole.read_bytes()
+    assert [path.name for path in out.parent.iterdir()] == ["s.parquet"]
+
+
+def test_a_sweep_has_its_file_to_itself(recipe: Path, tmp_path: Path) -> None:
+    out = tmp_path / "s.parquet"
+    with files.alone(out), pytest.raises(InputError, match="another process writes"):
+        sweep.sweep(recipe, {SEVERITY: [1.0]}, out, jobs=1)
+    assert not out.exists()
 
 
 @pytest.mark.slow
