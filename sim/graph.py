@@ -147,6 +147,10 @@ class Graph:
     def __len__(self) -> int:
         return len(self.work)
 
+    def __repr__(self) -> str:
+        """What a prompt shows."""
+        return f"Graph: {len(self):,} ops on {len(self.ranks()):,} ranks"
+
     def _repr_html_(self) -> str:
         """What a notebook shows: how much of everything there is."""
         rows = [

@@ -59,20 +59,36 @@ class Result:
         """What one may ask of it, for completion."""
         return [*(one.name for one in fields(self)), "summary"]
 
+    def __repr__(self) -> str:
+        """What a prompt shows."""
+        return f"{self._title()}, {self._model()}, {self._split()}, {self.timeline!r}"
+
+    def _title(self) -> str:
+        return f"Result: {self.recipe.cluster.gpus:,} {self.cluster.gpu.name}"
+
+    def _model(self) -> str:
+        return self.recipe.model.preset or self.recipe.model.name or "a model of its own"
+
+    def _split(self) -> str:
+        axes = ("tp", "cp", "ep", "pp", "dp")
+        split = {axis: getattr(self.recipe.parallelism, axis) for axis in axes}
+        return ", ".join(f"{axis} {n}" for axis, n in split.items() if n and n > 1) or "one GPU"
+
     def _repr_html_(self) -> str:
         """What a notebook shows: the job, and the first of its figures."""
-        recipe, gpu = self.recipe, self.cluster.gpu.name
-        split = {axis: getattr(recipe.parallelism, axis) for axis in ("tp", "cp", "ep", "pp", "dp")}
-        said = ", ".join(f"{axis} {n}" for axis, n in split.items() if n and n > 1) or "one GPU"
+        recipe = self.recipe
         ops = f"{len(self.timeline.graph):,} on {len(self.timeline.graph.ranks()):,} ranks"
         rows = [
-            ("model", recipe.model.preset or recipe.model.name or "of its own"),
-            ("split", f"{said}; {recipe.schedule.name}, {recipe.microbatches} microbatches"),
+            ("model", self._model()),
+            (
+                "split",
+                f"{self._split()}; {recipe.schedule.name}, {recipe.microbatches} microbatches",
+            ),
             ("step", units.seconds(self.summary["step_time_s"])),
             *self.summary.lines(),
             ("simulated ops", f"{ops} in {units.seconds(self.wall)}"),
         ]
-        return table(f"Result: {recipe.cluster.gpus:,} {gpu}", rows)
+        return table(self._title(), rows)
 
     @cached_property
     def summary(self) -> Summary:

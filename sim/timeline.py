@@ -29,12 +29,15 @@ class Timeline:
         """From the first start to the last end."""
         return float(self.end.max() - self.start.min()) if len(self.graph) else 0.0
 
+    def __repr__(self) -> str:
+        """What a prompt shows."""
+        return f"Timeline: {len(self.graph):,} ops in {units.seconds(self.seconds)}"
+
     def _repr_html_(self) -> str:
         """What a notebook shows: a row per rank and stream, its ops and their seconds."""
         streams = self.graph.by_stream()
         rows = ((rank, of, f"{len(ops):,}", _seconds(self, ops)) for rank, of, ops in streams)
-        title = f"Timeline: {len(self.graph):,} ops in {units.seconds(self.seconds)}"
-        return table(title, rows, ("rank", "stream", "ops", "running or waiting"))
+        return table(repr(self), rows, ("rank", "stream", "ops", "running or waiting"))
 
     def on(self, rank: int, stream: str) -> NDArray[np.int64]:
         """The ops of one stream, in the order in which they ran."""

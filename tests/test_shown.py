@@ -67,6 +67,15 @@ def test_a_timeline_shows_streams_and_a_graph_its_sizes(result: Result) -> None:
     assert f"{len(result.timeline.graph):,}" in Cells(result.timeline.graph._repr_html_()).text
 
 
+def test_a_prompt_shows_one_line(result: Result) -> None:
+    graph = result.timeline.graph
+    assert repr(graph) == f"Graph: {len(graph):,} ops on {len(graph.ranks())} ranks"
+    said = repr(result)
+    assert said.startswith("Result: 8 H100-SXM5-80GB, llama3-8b, tp 2, pp 2, dp 2, Timeline: ")
+    assert said.endswith(repr(result.timeline))
+    assert len(said) < 150
+
+
 def test_all_are_whole_tables(result: Result) -> None:
     for one in (result, result.summary, result.timeline, result.timeline.graph):
         assert Cells(one._repr_html_()).open == []

@@ -25,6 +25,18 @@ class FitError(NamedTuple):
     p90: float
     max: float
 
+    def __str__(self) -> str:
+        """A sentence for people.
+
+        >>> str(FitError("copy", 2, 0.061, -0.0032, 0.1, 0.2))
+        'copy: mean |error| 6.1 %, bias -0.3 %, nine of ten within 10.0 %, largest 20.0 %, 2 rows'
+        """
+        return (
+            f"{self.family}: mean |error| {100 * self.mean:.1f} %, bias {100 * self.bias:+.1f} %, "
+            f"nine of ten within {100 * self.p90:.1f} %, largest {100 * self.max:.1f} %, "
+            f"{self.rows:,} rows"
+        )
+
 
 class Fit(NamedTuple):
     """Constants of one or more tables of a topology file, and how well they fit."""
