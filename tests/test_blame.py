@@ -55,6 +55,8 @@ ALIKE = {
     "uneven stages": {"pp": 4},
     "replicas": {"gpus": 8, "pp": 4, "dp": 2, "fold": "none"},
     "tensor parallel": {"tp": 2, "dp": 2, "fold": "none"},
+    "ring attention": {"cp": 2, "dp": 1, "gpus": 2, "fold": "none"},
+    "ring attention in pipelines": {"cp": 4, "pp": 2, "gpus": 8, "fold": "none"},
     "all as slow": {"tables": ({"compute": 1.3},), "pp": 4},
 }
 
@@ -74,6 +76,7 @@ SLOW = {
     "gpu": ({"rank": 2, "compute": 1.3}, {"gpus": 8, "pp": 4, "dp": 2}, (2, 1, 0)),
     "pipeline": ({"rank": 2, "compute": 1.3}, {"pp": 4}, (2, 2, 0)),
     "tp": ({"rank": 5, "compute": 1.5}, {"gpus": 8, "tp": 2, "dp": 2, "pp": 2}, (5, 1, 0)),
+    "ring": ({"rank": 1, "compute": 1.5}, {"gpus": 4, "cp": 2, "pp": 2}, (1, 0, 0)),
     "stall": ({"rank": 3, "stall": "5 ms"}, {"gpus": 8, "pp": 4, "dp": 2}, (3, 1, 1)),
     "link": ({"rank": 8, "link": "ib", "bandwidth": 0.1}, {"gpus": 16, "dp": 16}, (8, 0, 8)),
 }

@@ -22,12 +22,15 @@ def equal_factor(graph: Graph, machine: Machine) -> Floats:
 
     Where ranks of a stage have other work for the same op (experts of an uneven load), each is
     given the mean of their seconds; times how slow such kernels usually are (:func:`usual`). Where
-    all are alike it is what they have, to the bit.
+    all are alike it is what they have, to the bit. Blocks of attention are unlike by their place in
+    the sequence (ring attention), which no rank is to blame for, and keep what they take.
     """
     alone = machine.alone[graph.work]
     kernels = np.flatnonzero((np.diff(graph.part_start) == 0) & (alone > 0))
     seconds, out = alone[kernels], np.ones(len(graph))
-    out[kernels] = _mean(seconds, _peers(graph, kernels)) / seconds
+    by_place = np.array([name.startswith("attention") for name in graph.names], np.bool_)
+    even = _mean(seconds, _peers(graph, kernels)) / seconds
+    out[kernels] = np.where(by_place[graph.name[kernels]], 1.0, even)
     if machine.factor is not None:
         out[kernels] *= usual(graph, machine.factor, kernels)
     return out
