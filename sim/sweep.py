@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from itertools import product
@@ -150,10 +153,14 @@ def _simulated(
     if not left:
         return
     parallel = joblib.Parallel(n_jobs=min(jobs, len(left)), return_as="generator_unordered")
-    yield from parallel(joblib.delayed(_numbered)(k, recipe, {**common, **chosen[k]}) for k in left)
+    own, run = os.getpid(), joblib.delayed(_numbered)
+    yield from parallel(run(k, recipe, {**common, **chosen[k]}, own) for k in left)
 
 
-def _numbered(k: int, recipe: Path, overrides: Overrides) -> tuple[int, Row]:
+def _numbered(k: int, recipe: Path, overrides: Overrides, asker: int) -> tuple[int, Row]:
+    """In a worker Ctrl-C, which reaches all processes, is left to the one that asked."""
+    if os.getpid() != asker and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     return k, figures(recipe, overrides)
 
 
