@@ -41,6 +41,7 @@ CHANGES = {  # what it changes: what is there before | the flag
     "--delay-wgrad-compute": "|",
     "--disable-bias-linear": "|",
     "--disable-fp8-wgrad": "--fp8-format hybrid | refused",
+    "--enable-optimizer-post-validation": f"{PP4} |",
     "--encoder-seq-length": "no --seq-length | 1024",
     "--exp-avg-dtype": f"{AWARE} | bf16",
     "--exp-avg-sq-dtype": f"{AWARE} | fp8",

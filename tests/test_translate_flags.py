@@ -209,6 +209,7 @@ TRAINING = {
     },
     "--optimizer muon": {"optimizer": "muon"},
     "--clip-grad 0.0": {"clip": False},
+    "--enable-optimizer-post-validation": {"clip": "post"},
     "--clip-grad 1.0": {"clip": None},
     "": {"weight_gradients": "cached"},
     "--transformer-impl local": {"weight_gradients": None},

@@ -48,6 +48,8 @@ def training(flags: Flags) -> dict[str, Any]:
         out["optimizer"] = optimizer if optimizer != "sgd" else "sgd with momentum"
     if flags.number("--clip-grad") == 0:
         out["clip"] = False
+    elif flags.on("--enable-optimizer-post-validation"):
+        out["clip"] = "post"
     if state := _state(flags):
         out["optimizer_state"] = state
     if _adds_gradients(flags):
