@@ -26,7 +26,7 @@ from sim.summary import memory
 from tests.test_combinations import DEGREES, KEYS, recipe_of, settled
 
 Traincast = Callable[..., tuple[int, str, str]]
-FEW, MANY = 40, int(os.environ.get("TRAINCAST_MEMORY", "70"))
+FEW, MANY = 40, int(os.environ.get("TRAINCAST_MEMORY", "48"))
 CLOSE = 1e-9
 FIGURES = ("peak_bytes", "by_category", "device_bytes", "reserved_bytes", "allocated_bytes")
 SMALL = [of for of in DEGREES if np.prod([*of.values()]) <= 4]

@@ -12,7 +12,7 @@ import pytest
 
 from tests import fuzz_traces as fuzz
 
-FAST, SLOW = 63, 300
+FAST, SLOW = 63, 40
 
 
 @pytest.fixture(scope="module")

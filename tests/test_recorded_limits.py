@@ -92,7 +92,7 @@ def test_an_interval_is_that_of_sittings_and_of_steps() -> None:
     names = ("head", "resume", "onward", "next", "enter", "loss", "finish", "over", "isend",
              "irecv", "early", "late")  # fmt: skip
     costs = Costs("made", {name: Spread((2e-4,)) for name in names}, sources={"a": "1"})
-    found, alone = predict(what, costs, draws=200), bare(what)
+    found, alone = predict(what, costs, draws=100), bare(what)
     width = np.log((found.high - alone) / (found.low - alone))
     assert width == pytest.approx(2 * 1.2816 * BETWEEN * np.sqrt(2), rel=0.15)
 
