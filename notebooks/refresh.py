@@ -10,9 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import nbformat
-from nbclient import NotebookClient
-
 HERE = Path(__file__).parent
 SECONDS = 120  # of one cell; more is a cell that hangs
 
@@ -31,6 +28,9 @@ def executed(path: Path) -> Any:
 
     Raises nbclient's CellExecutionError where a cell fails.
     """
+    import nbformat  # seconds to load, and to list notebooks needs neither
+    from nbclient import NotebookClient
+
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
         notebook,
@@ -51,6 +51,8 @@ def executed(path: Path) -> Any:
 
 def main(names: list[str]) -> None:
     """Refresh those named, or all; nothing is written of one that fails."""
+    import nbformat
+
     for path in notebooks(*names):
         text = nbformat.writes(executed(path)) + "\n"
         part = path.with_suffix(".part")

@@ -20,6 +20,8 @@ from sim.graph import Builder, Communication, Compute, Copy, Fixed, Graph
 from sim.hardware import ideal
 from sim.timeline import Timeline, dimension
 
+pytestmark = pytest.mark.slow
+
 SECONDS = st.integers(0, 40).map(lambda k: k / 4)  # exact in binary: sums can be compared with ==
 STREAMS = {"compute": "", "tp": "tp", "dp": "dp"}
 
@@ -171,7 +173,6 @@ def brute_force(timeline: Timeline, rank: int) -> dict[str, float]:
     return out
 
 
-@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(graphs())
 def test_causes_of_idling_sum_to_it(graph):

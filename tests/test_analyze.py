@@ -103,6 +103,7 @@ def test_to_perfetto_and_back(traincast, kineto, tmp_path):
     assert len(perfetto.read(file).graph) == 8
 
 
+@pytest.mark.slow
 def test_refusals(traincast, kineto, tmp_path):
     paths = files(kineto)
     for arguments, sentence in (
@@ -185,6 +186,7 @@ def test_what_if_tables_and_refusals(traincast, kineto):
         assert sentence in " ".join(err.split())
 
 
+@pytest.mark.slow
 def test_chakra_and_a_picture(traincast, kineto, tmp_path):
     folder, picture = tmp_path / "chakra", tmp_path / "run.png"
     code, out, _ = traincast(
@@ -198,6 +200,7 @@ def test_chakra_and_a_picture(traincast, kineto, tmp_path):
     assert (found["format"], found["ranks"]) == ("chakra", [0, 1])
 
 
+@pytest.mark.slow
 def test_our_own_timeline_and_annotations(traincast, kineto, tmp_path):
     """A file that was simulated is analysed too; it has no annotations to select."""
     file = tmp_path / "timeline.json.gz"

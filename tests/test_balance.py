@@ -18,6 +18,8 @@ from sim.runs import load, run
 from sim.stage_times import stage_timelines
 from traces import schedule_csv
 
+pytestmark = pytest.mark.slow
+
 RECIPES = Path(__file__).parents[1] / "validation/recipes"
 
 

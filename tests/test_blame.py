@@ -18,6 +18,8 @@ from sim.runs import Result, run
 from sim.whatif import edited, rank_matrix, stragglers
 from sim.whatif.stragglers import Blame
 
+pytestmark = pytest.mark.slow
+
 MODEL = {
     "layers": 4,
     "hidden": 512,
@@ -180,7 +182,6 @@ def test_of_many_ranks_each_is_blamed_as_its_replica_and_stage_are(
     assert next(iter(found.by_rank)) == 2
 
 
-@pytest.mark.slow
 def test_the_command_prints_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "recipe.toml"
     path.write_text(

@@ -16,6 +16,8 @@ from sim.graph import Builder, Communication, Compute, Copy, Fixed, Graph, Host,
 from sim.hardware import Machine, Traffic, table
 from tests.brute_force import times
 
+pytestmark = pytest.mark.slow
+
 KERNELS = [
     *(Compute("gemm", 6.0, 1.5), Compute("gemm", 2.75, 0.5), Compute("norm", 0.0, 4.0)),
     *(Compute("norm", 0.25, 1.25), Compute("gemm", 3.0, 3.0)),
@@ -153,7 +155,6 @@ def test_drawn_graphs(some: int) -> None:
         assert apart(*drawn(seed)) <= 1e-9, f"seed {seed}"
 
 
-@pytest.mark.slow
 def test_three_thousand_graphs() -> None:
     for seed in range(1000, 4000):
         assert apart(*drawn(seed)) <= 1e-9, f"seed {seed}"

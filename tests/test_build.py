@@ -197,6 +197,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_stamping_is_placing_ops_one_at_a_time(small_job: Make, case: dict[str, object]) -> None:
     """Same ops per stream, same waits and groups: the same timeline, sharing of the network on."""

@@ -17,6 +17,8 @@ from sim.graph import Communication, Graph
 from sim.groups import Lane
 from sim.job import Job
 
+pytestmark = pytest.mark.slow
+
 B, S, H, L, V = 3, 32, 64, 8, 512  # micro-batch, sequence, hidden, layers, padded vocabulary
 A = 2 * B * S * H  # bytes of one residual activation
 Make = Callable[..., Job]

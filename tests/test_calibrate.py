@@ -16,6 +16,8 @@ from traces.calibration import attention, collectives, gemm, network, tables
 from traces.calibration.errors import differences, fit_error, solve
 from traces.calibration.report import report
 
+pytestmark = pytest.mark.slow
+
 REPORT = Path(__file__).parents[1] / "validation" / "calibration.md"
 A100 = cluster.load("dgx_a100", 8).gpu
 KNOWN = Gemm(
@@ -84,7 +86,6 @@ def test_a_fit_to_prefill_finds_share_and_keys_and_keeps_the_rest():
     assert fit.constants["head_dim"] == 20.0
 
 
-@pytest.mark.slow
 def test_trees_bring_small_all_reduces_nearer_to_what_was_measured():
     """Over up to 512 nodes of Alps an error of several times becomes one of half; 10 nodes stay."""
     errors = {error.family: error for error in network.check()}

@@ -17,6 +17,8 @@ from sim.graph import Compute
 from traces.calibration import recorded
 from traces.record import sweep_block, sweep_kernels
 
+pytestmark = pytest.mark.slow
+
 GPU = cluster.load("dgx_a100", 1).gpu
 
 

@@ -25,6 +25,8 @@ from sim.runs import Result, job_of, run
 from sim.summary import memory
 from tests.test_combinations import DEGREES, KEYS, recipe_of, settled
 
+pytestmark = pytest.mark.slow
+
 Traincast = Callable[..., tuple[int, str, str]]
 FEW, MANY = 40, int(os.environ.get("TRAINCAST_MEMORY", "48"))
 CLOSE = 1e-9

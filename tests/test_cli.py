@@ -17,6 +17,8 @@ from sim.cli import app
 from sim.commands import output, starter, tables
 from sim.recipe import NOT_YET
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 LLAMA3_8B = {
     "model_type": "llama",
@@ -174,7 +176,6 @@ def test_a_bug_is_exit_1_with_its_trace(traincast, monkeypatch):
     assert "please report" in err
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["models", "topologies", "schedules"])
 def test_list_names_the_files_there_are(kind, traincast):
     folder = ROOT / ("sim/" * (kind == "models") + kind)
@@ -207,7 +208,6 @@ def test_list_says_what_a_choice_means(traincast):
     assert "batch" in line
 
 
-@pytest.mark.slow
 def test_strategies_are_keys_of_a_recipe_that_are_simulated(recipe, traincast):
     """All of its parallelism but for the numbering of ranks and what is not simulated yet."""
     code, out, _ = traincast("list", "strategies", "--json")
@@ -438,7 +438,6 @@ def test_schedule_writes_torchs_csv(tmp_path, traincast):
     assert rows == [[cell for cell in row if cell] for row in theirs]
 
 
-@pytest.mark.slow
 def test_schedule_writes_both_files_or_none(tmp_path, traincast, monkeypatch):
     files = ("--csv", tmp_path / "deep/a.csv", "--plot", tmp_path / "deep/a.png")
     with monkeypatch.context() as patched:
@@ -449,7 +448,6 @@ def test_schedule_writes_both_files_or_none(tmp_path, traincast, monkeypatch):
     assert {file.name for file in (tmp_path / "deep").iterdir()} == {"a.csv", "a.png"}
 
 
-@pytest.mark.slow
 def test_an_interrupted_run_leaves_nothing(recipe, tmp_path):
     """Ctrl-C while files are written, in a process of its own, as the keyboard sends it."""
     code = (
@@ -480,7 +478,6 @@ def test_schedule_gives_the_closed_form(traincast):
     assert "makespan 132 s" in traincast("schedule", "one_f_one_b", *shape)[1]
 
 
-@pytest.mark.slow
 def test_run_and_check_a_real_recipe(recipe, tmp_path, traincast):
     code, out, _ = traincast("run", recipe, "--json", "--out", tmp_path / "out")
     assert code == 0

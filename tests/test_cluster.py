@@ -68,6 +68,7 @@ def test_inside_a_node_one_switch_between_nodes_of_a_rail_one_leaf():
     ]
 
 
+@pytest.mark.slow
 def test_selene_has_three_tiers():
     """Within 20 nodes a leaf, within 140 a spine, beyond a core: 1, 3 and 5 switches."""
     cluster = load("selene", 4480)

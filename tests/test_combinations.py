@@ -27,6 +27,8 @@ from sim.runs import Result, run
 from sim.stage_times import stage_timelines
 from sim.timeline import Timeline
 
+pytestmark = pytest.mark.slow
+
 Choice = Mapping[str, Any]
 
 DENSE = {
@@ -460,7 +462,6 @@ CHOICES = st.builds(
 )
 
 
-@pytest.mark.slow
 @settings(max_examples=MANY, deadline=None, derandomize=True)
 @given(c=CHOICES)
 def test_what_must_hold_holds_in_any_combination(c: Choice) -> None:

@@ -21,6 +21,8 @@ from sim.runs import job_of, load, run
 from sim.stage_times import stage_seconds
 from traces import schedule_csv
 
+pytestmark = pytest.mark.slow
+
 RECIPE = Path(__file__).parents[1] / "validation/recipes/zero_bubble_14.6b_1f1b.toml"
 SMALL = {
     "model.layers": 8, "cluster.gpus": 4, "parallelism.pp": 4, "training.global_batch": 8,
@@ -34,7 +36,6 @@ def ways() -> dict[str, object]:
     return {way.name: way for way in compare(RECIPE, by_schedule(["all"], base, SMALL))}
 
 
-@pytest.mark.slow
 def test_every_schedule_runs_the_recipe(ways) -> None:  # type: ignore[no-untyped-def]
     assert set(ways) == set(schedules.names())
     assert [way.refused for way in ways.values() if way.result is None] == []
@@ -122,7 +123,6 @@ def test_no_point_of_the_frontier_is_beaten() -> None:
     assert [point.name for point in best_of(points)] == ["b", "d", "a"]
 
 
-@pytest.mark.slow
 def test_the_command_prints_writes_and_gives_reasons(tmp_path: Path) -> None:
     settings = [f"--set={key}={'' if value is None else value}" for key, value in SMALL.items()]
     line = ["compare", str(RECIPE), "--schedules", "gpipe,dualpipe", *settings]
@@ -193,7 +193,6 @@ def tiny(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.slow
 def test_files_are_not_named_among_json(tiny: Path, tmp_path: Path, traincast) -> None:  # type: ignore[no-untyped-def]
     """What is printed is JSON alone, and in the order that was asked for."""
     line = ["compare", tiny, "--schedules", "gpipe,one_f_one_b,from_csv", "--out", tmp_path / "d"]

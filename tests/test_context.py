@@ -128,6 +128,7 @@ def test_usp_exchanges_inside_and_hops_across() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_usp_ends_are_ulysses_and_the_ring() -> None:
     """But for the names of the axes."""
     for degree, kind in ((4, "ulysses"), (1, "ring")):

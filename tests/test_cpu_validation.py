@@ -22,6 +22,8 @@ from validation.cpu.groups import GROUPS, REST, of_kernel, of_leaf
 from validation.cpu.job import graph, one_by_one
 from validation.cpu.predict import figures, predict, step
 
+pytestmark = pytest.mark.slow
+
 SIZES = {
     "blocks": 3, "d": 64, "heads": 4, "ffn": 256, "seq": 32, "mb": 3, "vocab": 0,
     "activation": "gelu", "optimizer": "SGD", "bucket_bytes": 2**20,
@@ -335,7 +337,6 @@ def test_the_fake_group_shows_python_of_units_and_tensors(shared: Path):
 OURS = parallel.OURS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "step_within", "exposed_within"),
     [
@@ -376,7 +377,6 @@ def test_both_timelines_begin_together():
     assert lines["recorded"].end.max() == pytest.approx(found.measured, rel=0.1)
 
 
-@pytest.mark.slow
 def test_the_command_predicts_a_recorded_step(traincast, tmp_path):
     picture, table = tmp_path / "one.png", tmp_path / "one.md"
     code, out, err = traincast(

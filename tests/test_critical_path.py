@@ -101,6 +101,7 @@ def delaying_any_op_by_its_slack_changes_nothing(timeline, data):
     assert run(delayed(timeline, op, least + 0.25)).end.max() == timeline.end.max() + 0.25
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(graphs())
 def test_near_critical_chains_are_those_of_least_slack(graph):

@@ -59,6 +59,7 @@ def test_without_overlap_there_is_no_valley(tmp_path: Path) -> None:
     assert all(more <= less * (1 + 1e-9) for less, more in pairwise(curve))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fsdp", [None, {"kind": "fsdp2"}])
 def test_every_doubling_costs_little_up_to_256(tmp_path: Path, fsdp: object) -> None:
     """On a fast network, data parallel or sharded: 90 % of the speed of 8 GPUs is left."""

@@ -111,6 +111,7 @@ def test_a_ring_has_two_neighbours_or_one(degrees, connections):
     assert outside(mesh, None) == 0
 
 
+@pytest.mark.slow
 def test_a_job_fits_by_what_the_device_holds():
     """Peak and all besides it: an H100 of 79.65 GiB is full before its 80 GB are counted."""
     data = {

@@ -88,6 +88,7 @@ def test_ops_alike_go_by_their_order():
     assert of["change_s"][of["name"] == "same"].tolist() == [0.0, 0.5]
 
 
+@pytest.mark.slow
 def test_diff_reads_timelines_and_recipes_and_draws(traincast, tmp_path):
     files = [tmp_path / f"{name}.json.gz" for name in "ab"]
     perfetto.write(pipeline(), files[0])
@@ -154,6 +155,7 @@ fold = "FOLD"
 """
 
 
+@pytest.mark.slow
 def test_a_folded_recipe_is_compared_rank_by_rank(tmp_path):
     """Two ranks are simulated of one, all eight of the others, in the last of which one is slow."""
     texts = {way: JOB.replace("FOLD", way) for way in ("auto", "none")}

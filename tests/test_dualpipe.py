@@ -13,6 +13,8 @@ from schedules import Pair, Plan, Step, dualpipe, members
 from sim.schedule_run import plan_graph, plan_of, run_plan, simulate_schedule
 from sim.strategies.exchange import Policy
 
+pytestmark = pytest.mark.slow
+
 SHAPES = [(2, 4), (2, 10), (4, 8), (4, 20), (6, 12)]
 LARGE = [pytest.param(8, m, marks=pytest.mark.slow) for m in (16, 32)]
 TIMES = [
@@ -52,7 +54,6 @@ def test_orders_are_deepseeks(shared: Path) -> None:
         assert ours == list(run["order_compute"].values()), file.name
 
 
-@pytest.mark.slow
 def test_fused_pairs_take_deepseeks_times(shared: Path) -> None:
     """Makespan, idle seconds and activations, with hops that cost and pairs that save time."""
     seen = 0

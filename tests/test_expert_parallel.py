@@ -14,6 +14,8 @@ from sim.analysis.traffic import bytes_sent
 from sim.runs import Result, job_of, load, run
 from sim.stage_times import stage_timelines
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """
 [model]
 layers = 8

@@ -18,6 +18,8 @@ from sim.job import Job
 from sim.runs import prepare
 from sim.timeline import Timeline
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Job]
 SHARED_NICS = """
 name = "a100_4_nics"

@@ -93,6 +93,7 @@ def test_a_file_where_the_traces_belong_is_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["traces"]
 
 
+@pytest.mark.slow
 def test_a_name_is_no_formula(result, tmp_path, monkeypatch):
     titles = []
     draw = plots.timeline

@@ -28,6 +28,8 @@ from sim.strategies.sharded import Sharding
 from sim.strategies.units import Unit, sizes, units
 from sim.timeline import Timeline
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Job]
 THREE = [Unit(frozenset([layer]), parameters) for layer, parameters in enumerate((4, 2, 9))]
 

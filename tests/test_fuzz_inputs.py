@@ -14,6 +14,8 @@ import pytest
 from tests import fuzz_inputs as fuzz
 from tests.fuzzing import command, complaint
 
+pytestmark = pytest.mark.slow
+
 FAST, SLOW = 30, 20
 COUNT = int(os.environ.get("TRAINCAST_FUZZ", SLOW))
 
@@ -30,14 +32,12 @@ def test_some_changed_inputs(kind: str, first: int, tmp_path: Path) -> None:
     assert wrong(kind, range(first, first + 6), tmp_path) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*fuzz.KINDS])
 def test_many_changed_inputs(kind: str, tmp_path: Path) -> None:
     count = COUNT if kind == "recipes" else COUNT * 3 // 10
     assert wrong(kind, range(FAST, FAST + count), tmp_path) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*fuzz.KINDS])
 def test_the_same_number_is_the_same_text_and_enough_of_them_run(kind: str, tmp_path: Path) -> None:
     """A fuzzer of which all is refused at once would find nothing behind the refusals."""

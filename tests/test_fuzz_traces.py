@@ -12,6 +12,8 @@ import pytest
 
 from tests import fuzz_traces as fuzz
 
+pytestmark = pytest.mark.slow
+
 FAST, SLOW = 63, 40
 
 
@@ -39,13 +41,11 @@ def test_one_damaged_file_of_each_format(
     assert wrong(range(number, number + 1), whole, tmp_path) == []
 
 
-@pytest.mark.slow
 def test_some_damaged_files(whole: dict[str, Path], tmp_path: Path) -> None:
     """Of each format seven; a few seconds."""
     assert wrong(range(FAST), whole, tmp_path) == []
 
 
-@pytest.mark.slow
 def test_many_damaged_files(whole: dict[str, Path], tmp_path: Path) -> None:
     count = int(os.environ.get("TRAINCAST_FUZZ", SLOW))
     assert wrong(range(FAST, FAST + count), whole, tmp_path) == []

@@ -13,6 +13,8 @@ from sim.cli import app
 from sim.collectives import ALGORITHMS
 from traces import reading
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 GUIDES = sorted((ROOT / "docs/extending").glob("*.md"))
 PAGES = [path for path in GUIDES if path.name != "README.md"]

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
@@ -79,14 +80,18 @@ def imported(text: str, package: str) -> set[str]:
     return out
 
 
-def edges() -> Iterator[tuple[str, str]]:
-    for name, path in MODULES.items():
-        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        for other in imported(path.read_text(), package):
-            yield name, other
+def imports_of(name: str, path: Path) -> set[str]:
+    return imported(
+        path.read_text(), name if path.name == "__init__.py" else name.rpartition(".")[0]
+    )
 
 
-EDGES = sorted(edges())
+@cache
+def edges() -> list[tuple[str, str]]:
+    """Who imports whom, from the text of every module; read when a test first asks."""
+    return sorted(
+        (name, other) for name, path in MODULES.items() for other in imports_of(name, path)
+    )
 
 
 def is_front_door(name: str) -> bool:
@@ -114,7 +119,7 @@ def late():
 def test_packages_import_one_way() -> None:
     wrong = [
         (a, b)
-        for a, b in EDGES
+        for a, b in edges()
         for mine, other in [(a.split(".")[0], b.split(".")[0])]
         if other in MAY_IMPORT and other != mine and other not in MAY_IMPORT[mine]
         if not is_front_door(a)
@@ -128,7 +133,7 @@ def test_modules_of_sim_import_only_those_before_them() -> None:
     units = {name.split(".")[1] for name in MODULES if name.startswith("sim.")}
     assert units - {"cli", "commands"} == place.keys()
     wrong = []
-    for a, b in EDGES:
+    for a, b in edges():
         if not a.startswith("sim.") or not b.startswith("sim.") or is_front_door(a):
             continue
         mine, other = a.split(".")[1], b.split(".")[1]
@@ -138,17 +143,18 @@ def test_modules_of_sim_import_only_those_before_them() -> None:
 
 
 def test_no_module_needs_itself() -> None:
-    within = nx.DiGraph((a, b) for a, b in EDGES if b in MODULES and a != "sim" and b != "sim")
+    within = nx.DiGraph((a, b) for a, b in edges() if b in MODULES and a != "sim" and b != "sim")
     packages = [(a, b) for a, b in within.edges if a.startswith(f"{b}.")]  # a package's own face
     within.remove_edges_from(packages)
     assert list(nx.simple_cycles(within)) == []
 
 
 def test_only_the_recorder_imports_torch() -> None:
-    users = {a for a, b in EDGES if b.split(".")[0] == "torch"}
+    users = {a for a, b in edges() if b.split(".")[0] == "torch"}
     assert {name for name in users if not name.startswith("traces.record")} == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["sim", "sim.cli", "sim.config"])
 def test_reading_a_recipe_loads_nothing_heavy(module: str) -> None:
     """Neither the command line nor the recipe waits for arrays, pictures or the engine to load."""

@@ -15,6 +15,8 @@ from sim.hardware import ideal
 from traces.reading import read
 from traces.recording import Recording, Selection
 
+pytestmark = pytest.mark.slow
+
 
 def trace(kineto, rank: int, late: int) -> Path:
     """Linear 0 to 40 (on rank 1 longer), then an all-reduce that its thread waits for, then add."""
@@ -117,7 +119,6 @@ def hidden(made: Recording) -> float:
     return float(np.mean(shares))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "low", "high"), [("fsdp2", 0.0, 0.08), ("ddpnohook", 0.8, 1.0)])
 def test_what_is_hidden_of_real_collectives(shared, mode, low, high):
     """FSDP2 on gloo waits for each of its collectives; DDP's run beside the backward."""

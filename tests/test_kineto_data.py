@@ -26,6 +26,8 @@ from traces.kineto.rank import read as read_rank
 from traces.reading import read
 from traces.recording import Recording, no_report
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def data(shared: Path) -> Path:
@@ -74,7 +76,6 @@ def test_every_small_file_is_read_whole(data, name):
     assert again.end == pytest.approx(made.timeline.end, abs=3e-6)
 
 
-@pytest.mark.slow
 def test_the_oldest_format_is_read_whole(data):
     """PyTorch 1.8: other categories, threads as texts, 9,096 GPU ops in six steps."""
     made = read([data / "tb_plugin"])
@@ -82,7 +83,6 @@ def test_the_oldest_format_is_read_whole(data):
     assert np.unique(made.timeline.graph.step).tolist() == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.slow
 def test_all_of_megatrons_ranks_are_linked_and_matched(megatron):
     """8 ranks of 777 GPU ops and 84 all-reduces, as the file's own numbers say."""
     graph = megatron.timeline.graph
@@ -95,7 +95,6 @@ def test_all_of_megatrons_ranks_are_linked_and_matched(megatron):
     assert megatron.warnings == ()
 
 
-@pytest.mark.slow
 def test_compute_waits_for_every_all_reduce_of_megatron(megatron):
     """The edge is not in the file; where it binds, compute starts 1 to 2 us after the end."""
     timeline, graph = megatron.timeline, megatron.timeline.graph
@@ -134,7 +133,6 @@ def test_megatron_replays(megatron, replay, most, p95):
         assert np.percentile(apart, 95) <= p95
 
 
-@pytest.mark.slow
 def test_a_clock_off_by_3_ms_and_50_ppm_is_brought_back(data, megatron, monkeypatch):
     """Rank 5's events as its host would have written them with such a clock."""
     from traces.kineto import reader
@@ -224,7 +222,6 @@ def before_the_last_step(timeline: Timeline) -> np.ndarray:
     return launched(timeline) & (timeline.graph.step < timeline.graph.step.max())
 
 
-@pytest.mark.slow
 def test_in_whole_microseconds_shares_are_those_of_hta(control, megatron):
     """To its two digits, on files whose times it does not round."""
     mine = ours(control.timeline, before_the_last_step(control.timeline))
@@ -252,7 +249,6 @@ def rounded_inwards(path: Path, timeline: Timeline) -> Timeline:
     return Timeline(timeline.graph, *(np.array(pairs, float).T / 1e6))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", list(HTA)[:2])
 def test_in_nanoseconds_they_are_those_of_hta_once_rounded_as_it_rounds(data, name):
     """Unrounded we find less idle time: 77.23 for 77.78 %, 1.68 for 2.63 %."""
@@ -264,7 +260,6 @@ def test_in_nanoseconds_they_are_those_of_hta_once_rounded_as_it_rounds(data, na
     assert ours(timeline, among)[0][0] < HTA[name][0] - 0.5
 
 
-@pytest.mark.slow
 def test_where_hta_is_wrong_on_mi300(data):
     """It means to leave the last step out, but takes the GPU's copies of ``ProfilerStep``, which
     begin later, for the host's, and keeps all. And rounding turns kernels below a microsecond
@@ -284,7 +279,6 @@ def test_where_hta_is_wrong_on_mi300(data):
     assert corrected == pytest.approx(HTA[name], abs=DIGITS)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("hta") is None, reason="HolisticTraceAnalysis absent")
 def test_hta_still_says_so(data):
     name = next(iter(HTA))

@@ -208,6 +208,7 @@ def test_ranks_that_share_nothing_are_aligned_through_others():
     assert offsets == pytest.approx([0, 2e-3, 7e-3, 0])
 
 
+@pytest.mark.slow
 def test_a_simulated_step_comes_back_from_the_files_written_for_hta(tmp_path):
     """All ops but for half a microsecond, every collective and message of 4 ranks matched."""
     recipe = Path(__file__).parents[1] / "validation/recipes/korthikanti_22b_full.toml"

@@ -18,6 +18,8 @@ from traces.kineto.rank import read as read_rank
 from traces.reading import read
 from traces.recording import Selection, no_report
 
+pytestmark = pytest.mark.slow
+
 DAMAGED = (
     "05_segfault_huge_int.json", "trace_137_analyze", "trace_233_replay", "trace_248_replay",
     "trace_258_analyze", "trace_266_replay", "trace_293_replay", "trace_321_replay",

@@ -9,6 +9,8 @@ import pytest
 
 from sim.runs import run
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """
 [model]
 preset = "llama3-8b"

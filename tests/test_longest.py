@@ -39,6 +39,7 @@ def seconds_of(graph: Graph) -> Seconds:
     return Seconds(works[graph.work], works[graph.part_work[graph.part]])
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(graphs())
 def test_as_the_engine(graph: Graph) -> None:

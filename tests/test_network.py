@@ -25,6 +25,7 @@ def coefficients(flow):
     return {link: load / most for link, load in flow.items()}
 
 
+@pytest.mark.slow
 @given(flows, rooms)
 def test_no_link_carries_more_than_it_can(flows, capacity):
     speeds = rates(flows, capacity)
@@ -33,6 +34,7 @@ def test_no_link_carries_more_than_it_can(flows, capacity):
         assert used <= room * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @given(flows, rooms)
 def test_every_flow_has_a_full_link_on_which_none_is_faster(flows, capacity):
     """The definition of max-min fairness: Bertsekas and Gallager, Data Networks, 6.5.2."""
@@ -48,6 +50,7 @@ def test_every_flow_has_a_full_link_on_which_none_is_faster(flows, capacity):
         assert any(speed >= other * (1 - 1e-9) for other in fastest)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(flows, rooms, flows, rooms, st.randoms(use_true_random=False))
 def test_a_component_does_not_feel_the_others(ones, room, others, other_room, random):
@@ -61,6 +64,7 @@ def test_a_component_does_not_feel_the_others(ones, room, others, other_room, ra
     assert together == rates([ones[i] for i in mine], room)
 
 
+@pytest.mark.slow
 @given(flows, rooms)
 def test_arrays_give_the_same_bits_as_lists(flows, capacity):
     start = np.cumsum([0] + [len(flow) for flow in flows])

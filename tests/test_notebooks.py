@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import ast
 import base64
+import importlib.util
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("nbclient", reason="needs nbclient (traincast[docs])")
-pytest.importorskip("ipykernel", reason="needs ipykernel (traincast[docs])")
-
-import nbformat
-
 from notebooks.refresh import executed, notebooks
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not all(map(importlib.util.find_spec, ("nbclient", "ipykernel"))),
+        reason="needs nbclient and ipykernel (traincast[docs])",
+    ),
+]
 
 PATHS = notebooks()
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
@@ -23,6 +27,8 @@ each = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 
 
 def read(path: Path) -> Any:
+    import nbformat  # takes seconds, which only those who run these tests should wait
+
     return nbformat.read(path, as_version=4)
 
 
@@ -48,7 +54,6 @@ def shown(notebook: Any) -> list[str]:
     return out
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # of kernels and sockets, not of this project
 @each
 def test_it_runs_and_shows_what_is_written_in_it(path: Path) -> None:

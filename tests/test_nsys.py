@@ -14,6 +14,8 @@ from traces import replays
 from traces.reading import read
 from traces.recording import Selection
 
+pytestmark = pytest.mark.slow
+
 TIMES = "start INT, end INT"
 GPU = f"{TIMES}, deviceId INT, contextId INT, streamId INT, correlationId INT, globalPid INT"
 TABLES = {

@@ -15,6 +15,8 @@ from sim.graph import Copy, owners
 from sim.runs import job_of, load, run
 from sim.stage_times import stage_seconds
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """
 [model]
 preset = "llama3-8b"

@@ -23,6 +23,8 @@ from sim.strategies import host_optimizer
 from sim.strategies.data import Bucket, DataParallel
 from sim.strategies.optimizer import Tail, tail
 
+pytestmark = pytest.mark.slow
+
 H, L, V = 64, 8, 512
 ALL = L * (12 * H * H + 13 * H) + V * H + 32 * H + 2 * H
 Make = Callable[..., Job]

@@ -17,6 +17,8 @@ from sim.strategies.data import Bucket, DataParallel
 from sim.strategies.optimizer import Tail, tail
 from sim.strategies.update import kept
 
+pytestmark = pytest.mark.slow
+
 N = 1200  # parameters of a tail
 BUCKETS = [[Bucket(N, 9, frozenset({0}))]]
 NONE = {"master": "none", "first": "bf16", "second": "bf16"}

@@ -87,6 +87,7 @@ def test_the_complete_recipe_loads_again_from_anywhere(
     assert job_of(load(elsewhere)) == job_of(job)
 
 
+@pytest.mark.slow
 def test_other_schedules_can_be_compared_with_it(recipe: Path) -> None:
     """A name takes the place of the file; another file does too."""
     ways = by_schedule(["gpipe", "zb_v"], load(recipe)) | {"own": {}}

@@ -63,6 +63,7 @@ def paired(result, rank: int) -> list[tuple[tuple[float, float], tuple[float, fl
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_members_of_a_shared_pair_start_together_and_are_joined(ran, name: str) -> None:  # type: ignore[no-untyped-def]
     """Serial and fused ones run one after the other; what follows waits for both."""
@@ -150,6 +151,7 @@ def test_zero_1_sums_shares_of_gradients() -> None:
         assert bytes_sent(graph)["twin"][rank] == of["gradients"] / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["zb_v", "dualpipe"])
 def test_a_rank_with_both_ends_holds_a_tied_matrix_once(name: str) -> None:
     """Untied it holds V h / t parameters more, 2 + 4 + 12 bytes of each (fp32 gradients)."""

@@ -19,6 +19,8 @@ from sim.plots.style import OTHER, PHASES, TRANSFERS, pale
 from sim.schedule_run import plan_of, run_plan
 from sim.timeline import Timeline
 
+pytestmark = pytest.mark.slow
+
 
 def timeline(*ops: tuple[int, str, int, float, float], stage: int = 0) -> Timeline:
     """Ops (rank, phase or dimension, microbatch, start, end) as a timeline."""
@@ -69,7 +71,6 @@ def test_kernels_of_one_microbatch_are_one_bar_and_gaps_stay():
     assert spans(figure, PHASES["F"][1]) == [(0.0, 500.0), (600.0, 1000.0)]
 
 
-@pytest.mark.slow
 def test_a_dot_shows_what_fills_most_of_it():
     """A hundred thousand kernels in turn: forward has 3 of 5 parts of each dot, no dot is empty."""
     turn = [("F", 3e-5), ("I", 1e-5), ("W", 1e-5)]
@@ -327,7 +328,6 @@ def test_curves_go_through_their_points():
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("GPUs", "step, s")
 
 
-@pytest.mark.slow
 def test_notebooks_show_a_picture_by_itself_and_always_the_same():
     pictures = [
         plots.curves({"one": {1.0: 5.0, 8.0: 3.0}}, x="x", y="y")._repr_png_() for _ in range(2)

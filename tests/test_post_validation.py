@@ -77,6 +77,7 @@ def test_a_stage_sums_its_own_part_first(tmp_path: Path) -> None:
     assert groups == {tuple(range(4 * q, 4 * q + 4)) for q in range(4)}
 
 
+@pytest.mark.slow
 def test_a_parallelogram_of_zero_bubbles_takes_its_work_alone(tmp_path: Path) -> None:
     """The step is the longest span of one rank, not from first begin to last end; 1F1B, whose
     first stage ends last, gains nothing but the all-reduce."""

@@ -17,6 +17,8 @@ from sim.cli import app
 from sim.runs import run
 from sim.translate.fates import Ignored
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
@@ -115,7 +117,6 @@ def test_the_topology_runs_a_job(tmp_path: Path) -> None:
     assert 0 < result.summary["mfu"] < 0.5
 
 
-@pytest.mark.slow
 def test_the_python_examples_run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -7,6 +7,8 @@ from sim.check import check
 from sim.runs import job_of
 from validation import tables
 
+pytestmark = pytest.mark.slow
+
 RECIPES = sorted(tables.RECIPES.glob("*.toml"))
 LARGE = {
     "dgxc_175b_h100_n512",

@@ -11,6 +11,8 @@ import pytest
 from sim.model import Model, model_flops
 from sim.recomputation import Recompute, hardware_flops
 
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch", reason="torch is not installed")
 nn = torch.nn
 checkpoints = pytest.importorskip("torch.utils.checkpoint")
@@ -89,7 +91,6 @@ def policy(seen: Counter[bool], context: Any, func: Any, *_: Any, **__: Any) -> 
     )
 
 
-@pytest.mark.slow
 def test_the_per_operator_policy_multiplies_again_what_torch_does() -> None:
     """FLOPs of torch's products with its selective checkpointing, less those without."""
 

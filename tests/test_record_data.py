@@ -16,6 +16,8 @@ from traces import cpu_steps, replays
 from traces.reading import read
 from traces.recording import Selection
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).parents[1] / "traces/data"
 SAID = (DATA / "README.md").read_text()
 ALL = sorted(DATA.glob("*.json.gz"))

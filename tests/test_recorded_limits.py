@@ -84,6 +84,7 @@ def test_messages_beyond_those_measured_are_said(
     assert [said in sentence for sentence in found] == [True] * bool(said)
 
 
+@pytest.mark.slow
 def test_an_interval_is_that_of_sittings_and_of_steps() -> None:
     """With costs that never vary, ln(beyond the stages) is normal: 80 % within 1.2816 sigma."""
     run = recorded_run.read(OURS / "virtual_gpipe_class_P4_M8.json.gz")

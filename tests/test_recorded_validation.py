@@ -34,6 +34,8 @@ from validation.runtime.predict import predict, timeline
 from validation.runtime.priced import Load, Stages, priced
 from validation.runtime.sizes import sizes
 
+pytestmark = pytest.mark.slow
+
 SHARED = Path(__file__).parents[2] / "shared/data/recorded"
 needs_shared = pytest.mark.skipif(
     not SHARED.exists(), reason="the recordings of ../shared are not there"
@@ -225,7 +227,6 @@ def test_the_queue_for_cores_and_the_engine_agree(cores: int, seed: int | None) 
         assert (max(queued.calls.values()) > 1e-5) == (cores > 0)
 
 
-@pytest.mark.slow
 def test_costs_are_found_where_processes_queue_for_cores(tmp_path: Path) -> None:
     """A recording on two cores gives the costs without the queue, and predicts another with it."""
     made = Costs("made", COSTS.spreads, work=0.3e-3)
@@ -292,7 +293,6 @@ def test_calls_that_torch_does_not_make_are_refused(recordings: tuple[Path, Path
         fit([recorded_run.read(recordings[0])], "made")
 
 
-@pytest.mark.slow
 def test_predictions_are_told_without_the_factor_too(recordings: tuple[Path, Path]) -> None:
     """Timed steps a tenth longer than traced ones stretch costs; without, the second is exact."""
     first, second = recordings
@@ -306,7 +306,6 @@ def test_predictions_are_told_without_the_factor_too(recordings: tuple[Path, Pat
     assert found["max_unstretched"] == pytest.approx(0.0, abs=1e-6)
 
 
-@pytest.mark.slow
 def test_what_costs_were_fitted_to_is_never_predicted(
     recordings: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -325,7 +324,6 @@ def test_what_costs_were_fitted_to_is_never_predicted(
     assert [run["id"] for run in found["runs"]] == ["b"]
 
 
-@pytest.mark.slow
 def test_the_printed_row_says_recorded_predicted_error_and_starts(
     recordings: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -388,7 +386,6 @@ def test_recorded_calls_are_those_of_torch() -> None:
         assert given == kinds
 
 
-@pytest.mark.slow
 @needs_shared
 def test_recorded_steps_are_predicted_by_frozen_costs() -> None:
     """The bars: FIFO runs 1.5 % in the mean, 4 % at most, starts within 3 %; real layers 8 %."""
@@ -411,7 +408,6 @@ OURS = recorded.OURS
 OWN = OURS / "virtual_one_f_one_b_class_P4_M8.json.gz"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["interleaved_zero_bubble_class_P2_M8", "gpipe_class_P8_M16", "gpipe_P4_M8", "v_half_P4_M8"],
@@ -425,7 +421,6 @@ def test_other_numbers_of_ranks_are_predicted_from_our_1f1b(name: str) -> None:
     assert run["order_violations"] == []
 
 
-@pytest.mark.slow
 def test_eight_ranks_on_two_cores_are_not_predicted_without_a_queue() -> None:
     """What the queue for cores explains: else the step comes out more than 2.5 % short."""
     run = recorded_run.read(OURS / "virtual_gpipe_class_P8_M16.json.gz")
@@ -435,7 +430,6 @@ def test_eight_ranks_on_two_cores_are_not_predicted_without_a_queue() -> None:
     assert without < -0.025
 
 
-@pytest.mark.slow
 @needs_shared
 def test_messages_of_a_mebibyte_are_predicted_from_4_kib_and_a_sweep() -> None:
     path = OURS / "virtual_interleaved_zero_bubble_class_P4_M8_1MiB.json.gz"

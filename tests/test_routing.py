@@ -50,6 +50,7 @@ LOADS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(LOADS, st.integers(1, 300), st.integers(1, 10**6))
 def test_every_copy_has_an_expert(load: Load, experts: int, copies: int) -> None:
     """Whole tokens, none lost, each expert within one of its share."""

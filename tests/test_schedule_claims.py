@@ -11,6 +11,8 @@ import schedules
 from sim.schedule_run import figures, plan_of, run_plan
 from sim.strategies.exchange import Policy
 
+pytestmark = pytest.mark.slow
+
 NAMES = schedules.names()
 AT_MOST = {"zb_1p", "zb_2p", "zb_v", "v_half", "v_min", "one_f_one_b_v"}  # memory: not over
 TIMES = [  # seconds of F, I, W

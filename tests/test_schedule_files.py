@@ -16,6 +16,8 @@ from sim.schedule_run import simulate_plan
 from sim.strategies.exchange import Policy
 from traces import schedule_csv
 
+pytestmark = pytest.mark.slow
+
 Call = Callable[..., tuple[int, str, str]]
 SHAPE = ("--ranks", 4, "--microbatches", 8)
 TIMES = ("--times", "F=5,I=4,W=3,p2p=0.25")
@@ -226,7 +228,6 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {file: file.read_bytes() for file in files}
 
 
-@pytest.mark.slow
 def test_a_large_order_is_read(tmp_path: Path) -> None:
     """Of 64 ranks, 512 microbatches and two chunks, 0.7 MiB."""
     plan = schedules.load("interleaved_1f1b")(64, 512)

@@ -149,6 +149,7 @@ def test_overlap_is_yes_or_no():
         schedules.check("gpipe", 4, 8, overlap=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", range(1, 9))
 @pytest.mark.parametrize("microbatches", range(1, 25))
 def test_interleaved_takes_what_megatron_or_torch_takes(ranks, microbatches):

@@ -74,6 +74,7 @@ def watched(graph: Graph, machine: Machine) -> tuple[Graph, Machine]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fold", [False, True])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_cuts_change_no_time(small_job: Make, case: dict[str, object], fold: bool) -> None:

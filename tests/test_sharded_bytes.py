@@ -19,6 +19,8 @@ from sim.job import Job
 from sim.strategies import sharded
 from sim.strategies.sharded import Fetch, Sharding
 
+pytestmark = pytest.mark.slow
+
 H, L, V = 64, 8, 512
 LAYER = 12 * H * H + 13 * H  # matrices, biases and two norms
 ROOT = V * H + 32 * H + 2 * H  # tied embedding, positions, final norm

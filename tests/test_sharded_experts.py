@@ -13,6 +13,8 @@ from sim.check import check
 from sim.graph import Communication
 from sim.runs import Result, run
 
+pytestmark = pytest.mark.slow
+
 H, FFN, L, V, E = 256, 384, 4, 1024, 8
 GPUS, M = 8, 3
 EXPERTS = L * E * 3 * H * FFN  # all of them, gated

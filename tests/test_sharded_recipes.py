@@ -17,6 +17,8 @@ from sim.runs import run
 from sim.strategies import sharded
 from sim.strategies.sharded import Fetch, Sharding
 
+pytestmark = pytest.mark.slow
+
 BASE: dict[str, Any] = {
     "model": {"preset": "llama3-8b", "layers": 4, "sequence": 2048},
     "cluster": {"topology": "dgx_h100", "gpus": 16},

@@ -17,6 +17,8 @@ from sim.graph import Builder, Fixed
 from sim.hardware import ideal
 from sim.runs import load, run
 
+pytestmark = pytest.mark.slow
+
 RECIPE = Path(__file__).parents[1] / "validation/recipes/zero_bubble_14.6b_1f1b.toml"
 SMALL = {
     "model.layers": 8,

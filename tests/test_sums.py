@@ -42,6 +42,7 @@ def counts(of: ast.expr) -> bool:
     return isinstance(of, ast.GeneratorExp) and "isinstance" in ast.unparse(of.elt)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tp", [1, 2])
 def test_no_sum_of_a_run_rounds_otherwise_on_another_python(
     monkeypatch: pytest.MonkeyPatch, tp: int

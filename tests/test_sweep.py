@@ -52,6 +52,7 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_single_runs(recipe: Path, tmp_path: Path) -> None:
     """Severity times schedule; a row for each, in order, with figures of its own run."""
     out = tmp_path / "s.parquet"
@@ -215,6 +216,7 @@ def test_curves_of_step_time_by_severity() -> None:
         sweeping.axis({"schedule.name": ["a"]}, None)
 
 
+@pytest.mark.slow
 def test_the_command(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, plot = tmp_path / "s.parquet", tmp_path / "s.png"
     given = ["sweep", str(recipe), "--out", str(out), "--jobs", "1", "--vary", f"{SEVERITY}=1.0,2"]

@@ -132,6 +132,7 @@ def test_latencies_apart_are_said_and_the_longest_counts():
     assert [one.apart for one in fold_loads(cluster, orbits)] == [0.0] * len(orbits)
 
 
+@pytest.mark.slow
 def test_a_job_of_3072_gpus_folds_to_one_link_per_class():
     """TP 8, DP 6, PP 64: a stage's TP uses one class; DP and messages NICs up and down."""
     cluster = load("dgx_a100", 3072)

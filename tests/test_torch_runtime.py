@@ -18,9 +18,10 @@ SCRIPT = Path(__file__).with_name("run_in_torch.py")
 RANKS, MICROBATCHES = 4, 8
 COMMUNICATING = ("one_f_one_b", "interleaved_1f1b", "dualpipe_v")  # also written with messages
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="torch is not installed"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
+]
 
 
 def plans() -> dict[str, Plan]:
@@ -33,7 +34,6 @@ def plans() -> dict[str, Plan]:
     return out
 
 
-@pytest.mark.slow
 def test_torch_runs_exactly_the_steps_in_our_files(tmp_path: Path) -> None:
     """Every schedule; and with its gradients: those of plain autograd."""
     files = {}

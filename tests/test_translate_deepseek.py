@@ -61,6 +61,7 @@ def test_all_of_it_is_said() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_it_is_legal_and_what_is_switched_on_shows_in_memory() -> None:
     """But for the optimizer on the host, which multi-token prediction does not go with yet.
 

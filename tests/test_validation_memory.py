@@ -32,11 +32,13 @@ def test_peaks_are_the_published_ones(shared):
         assert row.measured == of[f"zb_{row.id}"]["peak_memory_gb"] * 2**30
 
 
+@pytest.mark.slow
 def test_peaks_of_transformer_engine_with_its_placeholders_are_within_one_percent():
     rows = [r for r in tables.read("simumax_b200_memory").rows if "cp4" not in r.id]
     assert total(map(compare, rows)).max < 0.01
 
 
+@pytest.mark.slow
 def test_peaks_of_megatrons_own_tests_are_within_three_percent():
     rows = [compare(row) for row in tables.read("megatron_ci_memory").rows]
     assert total(rows).max < 0.03

@@ -77,6 +77,7 @@ def test_one_stage_per_rank_is_the_authors_order(shared: Path) -> None:
             assert text(plan_for(name, run["P"], run["M"], **seconds(run))) == rows(run)
 
 
+@pytest.mark.slow
 def test_greedy_v_is_the_authors_order(shared: Path) -> None:
     """ZBV: every step of every run; and zb_v, which may take torch's order, is no longer."""
     for run in runs(shared, "ZBV"):
