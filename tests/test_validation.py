@@ -201,9 +201,9 @@ def test_the_committed_results_are_of_this_code():
     for name, row in ROWS:
         assert f"| {row.id} | " in text, name
     slow = {"step", "fsdp_time_saved"}
-    searched = {"zero_bubble_memory"}  # schedules that take long to find
+    long = {"zero_bubble_memory", "kwai_atc24_memory"}  # searched orders; steps whose copies decide
     quick = [name for name in tables.names() if tables.read(name).rows[0].figure not in slow]
-    some = [name for name in quick if name not in searched]
+    some = [name for name in quick if name not in long]
     for table in summary(runner.validate(some))["tables"]:
         for row in errors.rows(table):
             assert f"| {' | '.join(row)} |" in text
