@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from sim import cli
-from sim.job import Job
-from sim.mesh import Mesh
-from sim.model import Model, Setting
-from sim.schedule_run import plan_of
-from sim.strategies.data import DataParallel
-from sim.strategies.exchange import Policy
+from sim.builder.job import Job
+from sim.builder.mesh import Mesh
+from sim.builder.strategies.data import DataParallel
+from sim.builder.strategies.exchange import Policy
+from sim.model.sizes import Model, Setting
+from sim.runs.schedule_run import plan_of
+from traincast import main as cli
 
 SHARED = Path(__file__).parents[2] / "shared"
-collect_ignore = ["cuda_double"]  # to import it is to put it into torch
+collect_ignore = ["traces/record/cuda_double"]  # to import it is to put it into torch
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

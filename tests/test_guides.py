@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sim.cli import app
-from sim.collectives import ALGORITHMS
+from sim.machine.collectives import ALGORITHMS
 from traces import reading
+from traincast.main import app
 
 pytestmark = pytest.mark.slow
 

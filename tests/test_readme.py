@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from sim import config
-from sim.cli import app
-from sim.runs import run
-from sim.translate.fates import Ignored
+from sim.recipe import load as config
+from sim.recipe.translate.fates import Ignored
+from sim.runs.run import run
+from traincast.main import app
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""Machines and fabrics, one TOML file each; :func:`sim.cluster.load` reads them by name.
+"""Machines and fabrics, one TOML file each; :func:`sim.machine.cluster.load` reads them by name.
 
 Adding a machine is adding a file: values carry their units as text, and every table that holds
 numbers says in ``source`` where they come from. A file may name another as its ``base`` and then

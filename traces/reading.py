@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from schedules._input_error import InputError
-from traces import chakra, kineto, nsys, own, recorded, stragglers
+from traces import kineto
+from traces.chakra import write as chakra
+from traces.nsys import reader as nsys
+from traces.own import recording as own
+from traces.recorded import reader as recorded
 from traces.recording import Recording, Report, Selection, no_report
+from traces.timed_tables import reader as stragglers
 
 
 class Format(NamedTuple):

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from sim.analysis.intervals import Intervals
 from sim.graph import Floats
 from sim.timeline import Timeline
-from traces.priced import Priced
+from traces.own.priced import Priced
 
 
 class Selection(NamedTuple):

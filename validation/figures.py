@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sim.activations import first_stage_bytes
-from sim.check import check
-from sim.model import BYTES, parameters
-from sim.recipe import Recipe
-from sim.runs import job_of, run
-from sim.sections import FsdpTable
+from sim.builder.activations import first_stage_bytes
+from sim.model.sizes import BYTES, parameters
+from sim.recipe.recipe import Recipe
+from sim.recipe.sections import FsdpTable
+from sim.runs.check import check
+from sim.runs.run import job_of, run
 from validation.layer import layer_timelines
 
 ADAM = 12  # bytes per parameter: fp32 master weight, first and second moment

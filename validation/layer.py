@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sim import cluster as clusters
-from sim.recipe import Recipe
-from sim.runs import job_of
-from sim.stage_times import stage_timelines
+from sim.machine import cluster as clusters
+from sim.recipe.recipe import Recipe
+from sim.runs.run import job_of
+from sim.runs.stage_times import stage_timelines
 from sim.timeline import Timeline
 
 

@@ -15,9 +15,9 @@ from math import fsum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sim import config
-from sim.check import check
-from sim.legality import even
+from sim.recipe import load as config
+from sim.recipe.legality import even
+from sim.runs.check import check
 
 SWEEP = Path(__file__).parents[2] / "shared" / "data" / "published"
 SAMPLE, SEED = 300, 0

@@ -9,7 +9,7 @@ import json
 import re
 from pathlib import Path
 
-from sim.runs import run
+from sim.runs.run import run
 from validation.run import Compared, steps, total, validate
 
 ROOT = Path(__file__).parents[1]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import fsum
 from typing import Any, NamedTuple
 
-from sim import config
+from sim.recipe import load as config
 from validation import tables
 from validation.figures import FIGURES
 from validation.tables import Row, Table

@@ -17,15 +17,15 @@ from time import process_time
 import numpy as np
 
 from schedules.one_f_one_b import one_f_one_b
-from sim import cluster as clusters
-from sim.build import training_step
+from sim.builder.strategies.exchange import Policy
+from sim.builder.training_step import training_step
 from sim.engine import Stats, simulate
-from sim.fold import candidates
 from sim.graph import Graph
-from sim.hardware import Machine, Traffic, ideal, table
-from sim.runs import job_of, load, prepare
-from sim.schedule_run import plan_graph
-from sim.strategies.exchange import Policy
+from sim.machine import cluster as clusters
+from sim.machine.hardware import Machine, Traffic, ideal, table
+from sim.runs.fold import candidates
+from sim.runs.run import job_of, load, prepare
+from sim.runs.schedule_run import plan_graph
 from validation.yardstick import replay
 
 RECIPE = Path(__file__).parent / "recipes" / "gpt_1t_3072.toml"

@@ -7,7 +7,7 @@ import pandas as pd
 
 from sim.analysis.activity import COMPUTE, activities
 from sim.analysis.path import causes
-from sim.hardware import Machine
+from sim.machine.hardware import Machine
 from sim.timeline import Timeline
 
 

@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sim.analysis.longest import Paths, Seconds, taken
 from sim.graph import Floats, Graph, owners
-from sim.longest import Paths, Seconds, taken
 from sim.timeline import Timeline, dimension
 
 WORST_SHARE = 0.03

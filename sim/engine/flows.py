@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sim.hardware import Machine
-from sim.network import fair_rates
+from sim.machine.hardware import Machine
+from sim.machine.network import fair_rates
 
 
 class Flow:

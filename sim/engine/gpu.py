@@ -8,7 +8,7 @@ from math import fsum
 from typing import Any
 
 from sim.engine.clock import Due
-from sim.hardware import Machine
+from sim.machine.hardware import Machine
 
 
 class KernelSeconds:

@@ -31,7 +31,7 @@ from sim.engine.run import Run, Stats
 from sim.engine.segments import Segments, segments
 from sim.engine.uses import Uses, uses
 from sim.graph import Graph
-from sim.hardware import Machine
+from sim.machine.hardware import Machine
 from sim.timeline import Timeline
 
 Progress = Callable[[int, int], None]  # (ops done, ops in all)

@@ -10,7 +10,7 @@ from sim.engine.clock import Clock
 from sim.engine.segments import Segments
 from sim.engine.uses import Uses
 from sim.graph import Graph
-from sim.hardware import Machine
+from sim.machine.hardware import Machine
 
 
 @dataclass

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sim.engine.between import Between, Flags, Longs, beside_compute, single_compute_stream
 from sim.graph import Fixed, Graph, Ints, Work, offsets, owners
-from sim.hardware import Machine
+from sim.machine.hardware import Machine
 
 PLAIN, CHAIN, COMMUNICATION, MEETING = range(4)
 """How an op starts: nothing is beside it; a kernel that may be slowed; communication that shares or

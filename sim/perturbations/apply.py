@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from schedules._input_error import InputError
 from sim import units
+from sim.builder.host import HOST
+from sim.builder.job import Job
 from sim.graph import Compute, Graph
-from sim.hardware import Machine
-from sim.host import HOST
-from sim.job import Job
-from sim.legality.perturbations import ranks
+from sim.machine.hardware import Machine
 from sim.perturbations.lengths import drawn, longer, of_tokens
-from sim.recipe import Recipe
-from sim.sections import PerturbationSection
+from sim.recipe.legality.perturbations import ranks
+from sim.recipe.recipe import Recipe
+from sim.recipe.sections import PerturbationSection
 from sim.timeline import Timeline
 
 Floats = NDArray[np.float64]

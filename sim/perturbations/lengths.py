@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.graph import PHASES, Graph
-from sim.hardware import Machine
+from sim.machine.hardware import Machine
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from schedules._input_error import InputError
 from sim.analysis.links import tier
-from sim.cluster import Cluster
-from sim.legality.perturbations import ranks
-from sim.sections import PerturbationSection
+from sim.machine.cluster import Cluster
+from sim.recipe.legality.perturbations import ranks
+from sim.recipe.sections import PerturbationSection
 
 Link = tuple[Hashable, Hashable]
 SHORT = {

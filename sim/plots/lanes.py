@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from sim import graph as graphs
 from sim.analysis.activity import Activities
 from sim.analysis.intervals import covered_before, union
+from sim.builder.template import BESIDE
 from sim.graph import Floats
 from sim.plots.bars import Bars, bars, in_turn, rasterise, rectangles
 from sim.plots.style import DARK, PHASES, pale
-from sim.template import BESIDE
 from sim.timeline import Timeline
 
 TALL, THIN = 0.62, 0.15  # heights of the lane of computing and of each transfer's

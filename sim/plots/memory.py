@@ -8,7 +8,7 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from schedules._input_error import InputError
-from sim.analysis.memory import Curve
+from sim.memory.curve import Curve
 from sim.plots.style import UNITS, figure, unit_for
 
 _LINES = 8  # more would not be told apart

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 
 from sim import units
 from sim.analysis.links import WORDS, Cable, Kind, Node, by_kind, tier
-from sim.cluster import Cluster
+from sim.machine.cluster import Cluster
 from sim.plots.memory import spread
 from sim.plots.style import figure
 

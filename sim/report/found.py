@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sim.analysis.memory import Curve
+from sim.memory.curve import Curve
 from sim.report.pack import Ticks
 
 _ROWS = 100_000  # of idle intervals and of the critical path, the longest

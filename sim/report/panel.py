@@ -11,9 +11,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sim.analysis.activity import COMPUTE, activities
-from sim.analysis.memory import Curve
 from sim.analysis.relations import binding, meetings
 from sim.graph import Floats, Graph, owners
+from sim.memory.curve import Curve
 from sim.report.found import categories, of_bubbles, of_memory, of_path
 from sim.report.looks import looks
 from sim.report.merge import MOST, Blocks, blocks, some_ranks

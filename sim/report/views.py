@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.analysis.bubbles import bubbles
-from sim.analysis.memory import curves
 from sim.analysis.path import path
+from sim.memory.curve import curves
 from sim.report.others import of_changes, of_ranks, of_ways
 from sim.report.page import page
 from sim.report.panel import Panel

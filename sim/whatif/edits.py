@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from schedules._input_error import InputError
 from sim.analysis.activity import COMPUTE, COPY, HOST, activities
 from sim.analysis.links import tier
-from sim.cluster import Cluster
 from sim.graph import PHASES, Fixed, Graph, Ints, offsets, owners
-from sim.hardware import Machine
+from sim.machine.cluster import Cluster
+from sim.machine.hardware import Machine
 from sim.timeline import dimension, kind
 from sim.whatif.equal import levelled
 from sim.whatif.grammar import Condition, Edit, Level, Link, Scale, parse

@@ -10,9 +10,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sim.analysis.activity import COMPUTE, activities
-from sim.cluster import Cluster
 from sim.graph import Floats, Graph
-from sim.hardware import Machine
+from sim.machine.cluster import Cluster
+from sim.machine.hardware import Machine
 
 PLACE = ["name", "stage", "phase", "microbatch", "layer", "step", "stream"]
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from sim.engine import simulate
 from sim.graph import Graph
-from sim.hardware import Machine
+from sim.machine.hardware import Machine
 from sim.timeline import Timeline, dimension
 from sim.whatif.edits import scaled
 

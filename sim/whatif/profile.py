@@ -15,7 +15,7 @@ from sim.analysis.activity import HOST, activities
 from sim.analysis.path import LAUNCH, causes, path
 from sim.engine import simulate
 from sim.graph import Graph
-from sim.hardware import Machine
+from sim.machine.hardware import Machine
 from sim.timeline import Timeline
 from sim.whatif.edits import scaled
 

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from sim.analysis.steps import ends, kept
 from sim.analysis.stragglers import falling, lesser
-from sim.cluster import Cluster
+from sim.builder.job import Job
 from sim.engine import simulate
 from sim.graph import Floats, Graph
-from sim.hardware import Machine
-from sim.job import Job
+from sim.machine.cluster import Cluster
+from sim.machine.hardware import Machine
 from sim.timeline import Timeline, kind
 from sim.whatif.edits import with_capacity
 from sim.whatif.equal import equal_factor, near, stages

@@ -1,4 +1,4 @@
-"""What fraction of the peak does fused attention reach? The constants of `sim.kernels.Attention`.
+"""What fraction of the peak does fused attention reach? Constants of `machine.kernels.Attention`.
 
 A100: FlashAttention-2, forward and backward together, as published; how they divide is taken from
 the paper: up to 73 % of the peak forward, 63 % backward. H100: the forward of cuDNN's kernel (what
@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.cluster import Gpu
-from sim.kernels import QUERY_TILE, Attention, attention_seconds
+from sim.machine.cluster import Gpu
+from sim.machine.kernels import QUERY_TILE, Attention, attention_seconds
 from traces.calibration.errors import Fit, FitError, Floats, fit_error, solve
 
 BACKWARD = 0.63 / 0.73  # FlashAttention-2, arXiv 2307.08691

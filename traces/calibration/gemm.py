@@ -1,4 +1,4 @@
-"""What fraction of the peak do matrix multiplications reach? The constants of `sim.kernels.Gemm`.
+"""What fraction of the peak do matrix multiplications reach? Constants of `machine.kernels.Gemm`.
 
 Fitted by least squares on the log of time over rows of the sizes that training multiplies: m
 (tokens) from 1,024, n and k from 512, m in whole tiles. Thin rows (m ≤ 64, memory-bound) give the
@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cluster import Gpu
-from sim.kernels import Gemm, Tiling, derated, gemm_seconds, tiling_seconds, tilings
+from sim.machine.cluster import Gpu
+from sim.machine.kernels import Gemm, Tiling, derated, gemm_seconds, tiling_seconds, tilings
 from sim.units import BYTES
 from traces.calibration import accumulate
 from traces.calibration.errors import Fit, FitError, Floats, differences, fit_error, solve

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from sim import fabric, topology
-from sim.cluster import Cluster, Gpu, load
-from sim.collectives import alone, traffic
 from sim.graph import Communication
+from sim.machine import fabric, topology
+from sim.machine.cluster import Cluster, Gpu, load
+from sim.machine.collectives import alone, traffic
 from traces.calibration.errors import FitError, fit_error
 
 MIB = 2**20

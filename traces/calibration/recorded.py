@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schedules._input_error import InputError
-from sim.activations import layer_bytes
-from sim.cluster import Gpu
+from sim.builder.activations import layer_bytes
+from sim.builder.strategies import share
 from sim.files import read_text
 from sim.graph import Compute
-from sim.kernels import compute_seconds
-from sim.layer import layer
-from sim.model import Model, Setting
-from sim.strategies import share
+from sim.machine.cluster import Gpu
+from sim.machine.kernels import compute_seconds
+from sim.model.layer import layer
+from sim.model.sizes import Model, Setting
 from traces.calibration.errors import FitError, fit_error
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}

@@ -19,7 +19,7 @@ from traces.kineto.linked import Linked
 from traces.kineto.message import Message
 from traces.kineto.names import DIMENSIONS
 from traces.kineto.rank import GpuOp
-from traces.lags import exact
+from traces.replay.lags import exact
 
 LANE = 1e-6
 """Seconds by which ops of a stream may overlap (clocks in whole us) before they are put apart."""

@@ -19,7 +19,7 @@ from sim.graph import Graph, offsets, owners
 from sim.timeline import Timeline
 from traces.kineto import names
 from traces.kineto.linked import Linked
-from traces.lags import exact, last_need
+from traces.replay.lags import exact, last_need
 
 Longs = NDArray[np.int64]
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from schedules._input_error import InputError
+from sim.builder.job import Job
 from sim.graph import Communication, Graph
-from sim.job import Job
-from sim.model import padded_vocab
+from sim.model.sizes import padded_vocab
 from traces.record import machine, workers
 
 Event = Mapping[str, Any]

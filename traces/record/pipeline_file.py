@@ -1,4 +1,4 @@
-"""The file of a recorded pipeline: a Chrome trace that :mod:`traces.recorded` reads."""
+"""The file of a recorded pipeline: a Chrome trace that :mod:`traces.recorded.reader` reads."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from schedules import Plan
-from sim.schedule_run import simulate_plan
+from sim.runs.schedule_run import simulate_plan
 from traces import schedule_csv
 from traces.record import machine, workers
 

@@ -1,0 +1,1 @@
+"""A job becomes a graph: which ops each rank runs, and what each of them waits for."""

@@ -1,0 +1,245 @@
+"""Which ranks of a job form the group of an axis, and which lanes of ranks repeat each other.
+
+A *lane* is one rank of every pipeline stage: a coordinate on each of the axes tp, cp and dp. Groups
+are products of *atoms*, the factors into which all groups cut the lanes: with tp = 4, 2 KV heads
+and dp = 6 the lanes are 2 x 2 x 6, since ranks with the same KV heads are a group of 2 inside tp.
+Shifting all lanes along an atom maps every group onto a group.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.builder.job import Job
+from sim.builder.strategies import context
+
+DENSE = ("tp", "cp", "dp")
+
+
+class Lane(NamedTuple):
+    """Coordinates of a lane."""
+
+    tp: int
+    cp: int
+    dp: int
+
+
+class Atom(NamedTuple):
+    """A factor of the lanes."""
+
+    name: str  # the axis that it is all or part of; where part, with a number, innermost 0
+    axis: str
+    size: int
+    able: bool  # lanes that differ in it alone run the same programs
+
+
+def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
+    """The ranks that the rank of that lane and pipeline rank ``q`` meets on an axis."""
+    ranks = job.ranks
+    match axis:
+        case "tp":
+            return tuple(ranks[:, lane.cp, lane.dp, q].tolist())
+        case "cp" | "cp_ulysses" | "cp_ring":
+            mine = list(context.members(job.setting, axis, lane.cp))
+            return tuple(ranks[lane.tp, mine, lane.dp, q].tolist())
+        case "dp":  # of dense gradients: ranks of one sequence have the same weights
+            return tuple(sorted(ranks[lane.tp, :, :, q].ravel().tolist()))
+        case "kv":  # ranks that hold the same heads
+            same = kv_copies(job)
+            begin = lane.tp - lane.tp % same
+            return tuple(ranks[begin : begin + same, lane.cp, lane.dp, q].tolist())
+        case "shard" | "reshard" | "replicate":
+            replicas = group(job, "dp", lane, q)
+            return replicas[_shards(job, axis, replicas.index(int(ranks[*lane, q])))]
+        case "edp_shard" | "edp_replicate":
+            rank = int(ranks[*lane, q])
+            copies, n = job.mesh.group_of(rank, "edp"), job.data.of_experts.optimizer_split
+            at = copies.index(rank)
+            begin = at - at % n
+            return copies[at % n :: n] if axis == "edp_replicate" else copies[begin : begin + n]
+        case "amax":  # of a stage's maxima
+            return tuple(sorted(ranks[:, :, :, q].ravel().tolist()))
+        case "model":
+            return _norm(job, lane)
+        case "stage_norm":
+            return tuple(sorted({*_norm(job, lane)} & {*job.ranks[..., q].ravel().tolist()}))
+    return job.mesh.group_of(int(ranks[*lane, q]), axis)
+
+
+def _shards(job: Job, axis: str, replica: int) -> slice:
+    """The replicas that share one's shards: runs of them; or those that hold the same shard."""
+    n = job.data.optimizer_split
+    if axis == "replicate":
+        return slice(replica % n, None, n)
+    sharding = job.data.sharding
+    size = sharding.regroup if axis == "reshard" and sharding else n
+    begin = replica - replica % size
+    return slice(begin, begin + size)
+
+
+def _norm(job: Job, lane: Lane) -> tuple[int, ...]:
+    """The ranks over which a norm is summed: whose shares of the optimizer make up the model.
+
+    Those are one of several instances (Megatron-LM's ``grad_stats_parallel_group``).
+    """
+    cells = [(int(job.ranks[lane.tp, c, d, 0]), c, d) for c, d in np.ndindex(job.ranks.shape[1:3])]
+    apart = job.mesh.ep > 1 or (job.mesh.etp != job.mesh.tp and job.model.experts)
+    if apart and job.data.instances == 1:
+        return tuple(sorted(job.ranks.ravel().tolist()))
+    replicas = sorted(cells)
+    mine = replicas.index((int(job.ranks[*lane, 0]), lane.cp, lane.dp))
+    some = replicas[_shards(job, "shard", mine)]
+    return tuple(sorted(rank for _, c, d in some for rank in job.ranks[:, c, d].ravel().tolist()))
+
+
+def twin(job: Job, lane: Lane) -> tuple[int, int]:
+    """The first coordinates along cp and ep with the same programs."""
+    along = job.mesh.group_of(int(job.ranks[*lane, 0]), "ep")
+    ep = 0 if job.experts_alike else along.index(int(job.ranks[*lane, 0]))
+    return context.twin(job.setting, lane.cp), ep
+
+
+def kv_copies(job: Job) -> int:
+    """How many tensor-parallel ranks hold the same KV heads."""
+    return max(1, job.mesh.tp // job.model.kv_heads)
+
+
+def lanes(job: Job) -> list[Lane]:
+    """All lanes; the last axis counts up first."""
+    return [Lane(*index) for index in np.ndindex(*job.ranks.shape[:3])]
+
+
+def atoms(job: Job) -> list[Atom]:
+    """Innermost first; without any where groups do not cut the lanes into factors."""
+    stride, size = _strides(job)
+    cuts = sorted({1, size, *stride.values(), *_inside(job, stride)})
+    if any(b % a for a, b in pairwise(cuts)):
+        return []
+    owner = {cut: axis for axis in stride for cut in cuts if cut >= stride[axis]}
+    parts = Counter(owner[cut] for cut in cuts[:-1])
+    seen, out = Counter[str](), list[Atom]()
+    for a, b in pairwise(cuts):
+        axis = owner[a]
+        name = axis if parts[axis] == 1 else f"{axis}.{seen[axis]}"
+        seen[axis] += 1
+        out.append(Atom(name, axis, b // a, _able(job, axis, a // stride[axis], a)))
+    return out
+
+
+def folded(over: Sequence[Atom], names: Collection[str]) -> tuple[str, ...]:
+    """The axes all of whose atoms are among these, and the atoms that are parts of others."""
+    whole = [axis for axis in DENSE if all(a.name in names for a in over if a.axis == axis)]
+    there = {atom.axis for atom in over}
+    parts = [a.name for a in over if a.name in names and a.axis not in whole]
+    return (*(axis for axis in whole if axis in there), *parts)
+
+
+def alike(job: Job, over: Sequence[Atom], kinds: NDArray[np.int64] | None) -> frozenset[str]:
+    """The atoms along which all ranks are of one kind; ``kinds`` has that of each rank."""
+    if kinds is None:
+        return frozenset(atom.name for atom in over)
+    grid = kinds[_rank_at(job)]
+    cells = grid.reshape(*(atom.size for atom in over[::-1]), grid.shape[1])
+    axes = {atom.name: len(over) - 1 - k for k, atom in enumerate(over)}
+    same = (name for name, at in axes.items() if np.all(cells == cells.take([0], axis=at)))
+    return frozenset(same)
+
+
+def simulated(job: Job, over: Sequence[Atom], names: Collection[str]) -> list[Lane]:
+    """The lanes that are left when those atoms are folded."""
+    if not names:
+        return lanes(job)
+    sizes = [atom.size for atom in over][::-1]
+    at = np.array(np.unravel_index(np.arange(int(np.prod(sizes))), sizes))[::-1]
+    zero = [at[k] == 0 for k, atom in enumerate(over) if atom.name in names]
+    kept = set(_rank_at(job)[np.logical_and.reduce(zero), 0].tolist())
+    return [lane for lane in lanes(job) if int(job.ranks[*lane, 0]) in kept]
+
+
+def stand_ins(job: Job, names: Collection[str]) -> NDArray[np.int64]:
+    """Of each rank the one that is simulated for it when those atoms are folded."""
+    over = atoms(job)[::-1]
+    sizes = [atom.size for atom in over]
+    lane_of, stage_of = _places(job)
+    at = np.array(np.unravel_index(lane_of, sizes)) if over else lane_of[None]
+    at[[k for k, atom in enumerate(over) if atom.name in names]] = 0
+    lane = np.ravel_multi_index(tuple(at), sizes) if over else lane_of
+    return np.asarray(_rank_at(job)[lane, stage_of], np.int64)
+
+
+def _able(job: Job, axis: str, at: int, begin: int) -> bool:
+    """Whether lanes that differ in an atom run the same programs.
+
+    It begins at ``at`` within its axis, and at ``begin`` among all lanes.
+    """
+    mesh = job.mesh
+    along = mesh.etp <= begin < mesh.etp * mesh.ep
+    if along and not job.experts_alike:
+        return False
+    return axis != "cp" or context.alike(job.setting) or at < job.setting.ulysses
+
+
+def _strides(job: Job) -> tuple[dict[str, int], int]:
+    """Of each axis, innermost first, how far apart its lanes are; and how many lanes there are."""
+    stride, size = dict[str, int](), 1
+    for axis in job.mesh.order.split("-"):
+        if axis in DENSE:
+            stride[axis], size = size, size * job.mesh.degree(axis)
+    return stride, size
+
+
+def _inside(job: Job, stride: Mapping[str, int]) -> list[int]:
+    """Where groups end that are less than an axis, or more."""
+    mesh, setting = job.mesh, job.setting
+    out = [stride["tp"] * kv_copies(job)]
+    if setting.cp_kind == "usp":
+        out.append(stride["cp"] * setting.ulysses)
+    data, least = job.data, min(stride["cp"], stride["dp"])
+    runs = {data.optimizer_split, data.sharding.regroup if data.sharding else 1}
+    out += [least * n for n in runs if n > 1]
+    if mesh.ep * mesh.etp > 1:
+        own = data.of_experts.optimizer_split if data.sharding else 1
+        out += [mesh.etp, mesh.etp * mesh.ep, mesh.etp * mesh.ep * own]
+    return out
+
+
+def shifted(
+    job: Job, names: Collection[str], ranks: tuple[int, ...], over: Sequence[Atom]
+) -> list[tuple[int, ...]]:
+    """The images of a group under all shifts along some atoms, each once, itself first.
+
+    ``names`` are those of the atoms, or of axes; ``over`` are all atoms of the job.
+    """
+    sizes = [atom.size for atom in over][::-1]
+    moves = [a.size if a.name in names or a.axis in names else 1 for a in over][::-1]
+    lane_of, stage_of = _places(job)
+    at = np.array(np.unravel_index(lane_of[list(ranks)], sizes))
+    steps = np.array(list(np.ndindex(*moves)))
+    moved = (at[None] + steps[:, :, None]) % np.array(sizes)[None, :, None]
+    lane = np.ravel_multi_index(tuple(np.moveaxis(moved, 1, 0)), sizes)
+    images = _rank_at(job)[lane, stage_of[list(ranks)]]
+    unique: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for image in images.tolist():
+        unique.setdefault(tuple(sorted(image)), tuple(image))
+    return list(unique.values())
+
+
+def _rank_at(job: Job) -> np.ndarray:
+    """The rank of each lane, numbered innermost axis first, and pipeline rank."""
+    inner_first = [axis for axis in job.mesh.order.split("-") if axis in DENSE]
+    by_order = np.transpose(job.ranks, [*(DENSE.index(a) for a in inner_first[::-1]), 3])
+    return by_order.reshape(-1, job.ranks.shape[3])
+
+
+def _places(job: Job) -> tuple[np.ndarray, np.ndarray]:
+    """Of each rank its lane, numbered so, and its pipeline rank."""
+    grid = _rank_at(job)
+    lane, stage = np.empty(grid.size, np.int64), np.empty(grid.size, np.int64)
+    lane[grid], stage[grid] = np.indices(grid.shape)
+    return lane, stage

@@ -1,0 +1,75 @@
+"""What one stage does for one microbatch: kernels and collectives in issue order, not yet placed.
+
+Strategies rewrite programs; :mod:`sim.builder.training_step` turns each into a template of graph
+columns and stamps it once per microbatch and rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sim.graph import Compute, Copy, Fixed, Host, Memory
+
+SENT = -1_000_000
+"""A need: the last copy to the host by the forward of the same stage and microbatch."""
+AHEAD = SENT - 1
+"""A need of a backward: what ran on the rank before its last backward."""
+GONE = SENT - 2
+"""A need: the last copy to the host by the last forward but one of the rank."""
+
+
+class Kernel(NamedTuple):
+    """A compute kernel on the compute stream.
+
+    ``needs`` are positions in the program of items on *other* streams that must have ended; what
+    comes earlier on the compute stream has ended anyway. A negative position -1 - k is something
+    that the stage is given, number k: 0 its input from another stage.
+    """
+
+    name: str
+    work: Compute | Fixed | Copy | Host
+    phase: str  # F forward, R recomputed forward, I input gradient, W weight gradient
+    layer: int = -1
+    needs: tuple[int, ...] = ()
+    memory: tuple[Memory, ...] = ()
+    stream: str = ""  # where not the compute stream
+
+
+class Collective(NamedTuple):
+    """A communication over one axis of the mesh, on the stream named after that axis.
+
+    ``bytes`` is the whole buffer, as in :class:`sim.graph.Communication`. ``needs`` are positions
+    of the items on other streams (as a rule the kernel just before it) that must have ended.
+    """
+
+    name: str
+    axis: str  # of the mesh, and the dimension its seconds count for
+    collective: str
+    bytes: float
+    phase: str
+    layer: int = -1
+    needs: tuple[int, ...] = ()
+    memory: tuple[Memory, ...] = ()
+    stream: str = ""  # where not the axis's name
+    algorithm: str = "auto"  # see sim.machine.collectives
+
+
+Item = Kernel | Collective
+Program = Sequence[Item]
+
+WEIGHT_GRADIENT = "weight_gradient"
+"""Memory of a weight gradient that is still to be added to the main gradient."""
+
+INPUT_GRADIENTS = "input_gradients"
+"""Memory of gradients of activations while a layer's backward runs."""
+
+
+def computes(item: Item) -> bool:
+    """Whether an item is a kernel on the compute stream, not a copy beside it."""
+    return isinstance(item, Kernel) and not item.stream
+
+
+def without(item: Item, category: str) -> Item:
+    """The item without what it allocates and frees of a category."""
+    return item._replace(memory=tuple(m for m in item.memory if m.category != category))

@@ -1,0 +1,243 @@
+"""What the rank of a lane runs: programs of its steps, the head and the tail of a training step.
+
+A stage's programs (layers, tensor, context and expert parallelism, recomputation) get what the
+data-parallel dimension adds to them, and number what they are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import fsum
+
+import numpy as np
+
+from sim.builder import groups
+from sim.builder.groups import Lane
+from sim.builder.job import Job
+from sim.builder.program import AHEAD, GONE, SENT, Collective, Item, Program
+from sim.builder.resident import matrices, stage_units
+from sim.builder.stage import stage_programs
+from sim.builder.strategies import data as data_parallel
+from sim.builder.strategies import host_optimizer
+from sim.builder.strategies.data import Bucket
+from sim.builder.strategies.fp8 import cast_weights
+from sim.builder.strategies.fsdp_units import Unit
+from sim.builder.strategies.gathering import Step, ahead_of_input, shard
+from sim.builder.strategies.messages import Steps
+from sim.builder.strategies.optimizer import Tail, tail, zero_gradients
+from sim.builder.strategies.pipeline import Variant
+from sim.builder.strategies.sequence import replicated_gradient_bytes
+from sim.builder.strategies.tensor import replicated_kv_bytes
+from sim.graph import Copy
+from sim.model.sizes import BYTES
+
+
+@dataclass
+class Programs:
+    """The programs of one job, each made once."""
+
+    job: Job
+    steps: Steps
+
+    def __post_init__(self) -> None:
+        self._made: dict[tuple[int, tuple[int, int]], Mapping[str, Program]] = {}
+        self._cut: dict[tuple[int, str, int], list[Bucket]] = {}
+        self._wrapped: dict[int, Sequence[Unit]] = {}
+
+    def _programs(self, stage: int, lane: Lane) -> Mapping[str, Program]:
+        """What the rank of a lane runs of a stage; several lanes run the same."""
+        job, like = self.job, groups.twin(self.job, lane)
+        if (stage, like) not in self._made:
+            ends = {"first": stage == 0, "last": stage == job.stages - 1}
+            cp, ep = like
+            made = stage_programs(
+                job.model, job.setting, job.layers(stage), **ends, cp_rank=cp, ep_rank=ep
+            )
+            if (fp8 := job.setting.fp8) and job.data.sharding:
+                element = BYTES[job.data.dtype]
+                made = {k: cast_weights(p, fp8, element, sharded=True) for k, p in made.items()}
+            self._made[stage, like] = made
+        return self._made[stage, like]
+
+    def _buckets(self, stage: int, q: int, lane: Lane, kind: str = "") -> list[Bucket]:
+        """The gradient buckets of a stage on a pipeline rank, as steps of that kind make them.
+
+        Unless given, it is that of the last gradients: B or W.
+        """
+        if kind not in ("B", "W"):
+            mine = slice(int(self.steps.begins[q]), int(self.steps.begins[q + 1]))
+            kinds = self.steps.kind[mine][self.steps.stage[mine] == stage]
+            kind = str(kinds[np.isin(kinds, ["B", "W"])][-1])
+        made = self._programs(stage, lane)[kind]
+        key = (stage, kind, id(made))
+        if key not in self._cut:
+            self._cut[key] = data_parallel.buckets(made, self.job.held(stage), self.job.data)
+        return self._cut[key]
+
+    def _units(self, stage: int) -> Sequence[Unit]:
+        """What sharded data parallelism gathers of a stage at a time."""
+        if stage not in self._wrapped:
+            self._wrapped[stage] = stage_units(self.job, stage)
+        return self._wrapped[stage]
+
+    def step(self, variant: Variant, q: int, lane: Lane) -> Program:
+        """One step of a stage on the rank of a lane and pipeline rank."""
+        items = self._programs(variant.stage, lane)[variant.kind]
+        data, parts = self.job.data, self._buckets(variant.stage, q, lane)
+        fp8, once = self.job.setting.fp8, variant.kind == "F" and variant.place == "first"
+        if data.split:
+            parts = self._buckets(variant.stage, q, lane, variant.kind)
+            piped = self.job.overlapping
+            step = Step(variant.kind, variant.place, piped, variant.gathered)
+            items = shard(items, step, self._units(variant.stage), data, parts)
+        elif variant.place == "last" and data.overlap_grad_reduce:
+            items = data_parallel.reduce_gradients(items, parts, data)
+        if fp8 and once and not data.sharding:
+            items = cast_weights(items, fp8, BYTES[data.dtype], sharded=False)
+        if variant.place == "last" and data.host_share:
+            whole = self._programs(variant.stage, lane)[variant.kind]
+            left = host_optimizer.unreduced(whole, self.job.held(variant.stage), data, parts)
+            end = len(items) - 1
+            moved = [b._replace(after=end) if parts else b for b in left]
+            items = host_optimizer.sent(items, data, moved)
+        if variant.place == "first" and self._gathers_ahead:
+            items = data_parallel.wait_for_parameters(items, parts)
+        scattered = self.job.scatter_gather and self.job.setting.tp > 1
+        if scattered and variant.inputs and variant.kind != "W" and self._remote(variant):
+            items = self._gathered_input(items, variant)
+        return _given(items, variant, self._head_row(variant.stage, q, lane))
+
+    def _remote(self, variant: Variant) -> bool:
+        """Whether the input of such steps comes from another rank."""
+        steps = self.steps
+        mine = (steps.stage == variant.stage) & (steps.kind == variant.kind)
+        source = steps.source[np.argmax(mine)]
+        return bool(source >= 0 and steps.rank[source] != steps.rank[np.argmax(mine)])
+
+    def _gathered_input(self, items: Program, variant: Variant) -> Program:
+        """Scatter-gather: what arrives is a share, gathered over tp inside the node first."""
+        whole = self.job.boundary_bytes * self.job.setting.tp
+        phase = "F" if variant.kind == "F" else "I"
+        gather = Collective("input_all_gather", "tp", "all_gather", whole, phase, needs=(-1,))
+        moved = [
+            item._replace(needs=tuple(n + 1 if n >= 0 else n for n in item.needs)) for item in items
+        ]
+        moved[0] = moved[0]._replace(needs=(*moved[0].needs, 0))
+        return [gather, *moved]
+
+    @property
+    def _gathers_ahead(self) -> bool:
+        data = self.job.data
+        return data.gathers_updated and data.overlap_param_gather
+
+    def on(self, q: int) -> list[int]:
+        """The stages of a pipeline rank, ascending."""
+        return self._held[q]
+
+    @cached_property
+    def _held(self) -> list[list[int]]:
+        spans = pairwise(self.steps.begins.tolist())
+        return [np.unique(self.steps.stage[a:b]).tolist() for a, b in spans]
+
+    def head(self, q: int, lane: Lane, inputs: int) -> Program:
+        """What a step begins with: gathers of parameters beside zeroed gradients."""
+        items: list[Item] = []
+        for s in self.on(q) if self._gathers_ahead else ():
+            items += data_parallel.gathers(self._buckets(s, q, lane), self.job.data)
+        held = [self.job.held(s) for s in self.on(q)]
+        total, experts = sum(h.total for h in held), sum(h.expert for h in held)
+        items.append(zero_gradients(total, self.job.data, experts))
+        before = tuple(-1 - k for k in range(inputs))
+        return [item._replace(needs=before) for item in items]
+
+    def _head_row(self, stage: int, q: int, lane: Lane) -> int:
+        """Where the gathers of a stage begin in its rank's head."""
+        return sum(len(self._buckets(s, q, lane)) for s in self.on(q) if s < stage)
+
+    def tail(self, q: int, lane: Lane, inputs: int) -> Program:
+        """What a step, or an update, ends with, once ``inputs`` ops have ended."""
+        job, mine = self.job, self.on(q)
+        held = [self.job.held(s) for s in mine]
+        grad = BYTES[job.data.grad_dtype]
+        tp, s = job.setting.tp, job.setting
+        partial = fsum(
+            replicated_gradient_bytes(job.model, s, job.layers(k), k == 0, k == job.stages - 1)
+            for k in mine
+        )
+        layers = sum(len(job.layers(k)) for k in mine) + job.model.mtp * (job.stages - 1 in mine)
+        kv = layers * replicated_kv_bytes(job.model, s)
+        ends = {self.owner(0), self.owner(job.stages - 1)}
+        shared = job.model.tied or job.model.mtp
+        tied = shared and len(ends) > 1 and q in ends
+        embedding = max(h.embedding or h.head for h in held) * grad if tied else 0
+        total, experts = sum(h.total for h in held), sum(h.expert for h in held)
+        split = job.data.gradient_split
+        flushed, post = job.batch is None, job.data.clip == "post"
+        what = Tail(
+            parameters=total,
+            experts=experts,
+            linear=matrices(job, mine) if s.fp8 and s.fp8.params else 0,
+            partial=partial / split,
+            kv=kv / split,
+            embedding=embedding / split,
+            twin=job.data.share(total, experts) * grad if len(self.twins(q)) > 1 else 0,
+            loss_scale=s.dtype == "fp16",
+            norm_ranks=tp
+            * (1 if post else job.mesh.pp)
+            * max(job.mesh.ep, job.data.optimizer_split)
+            * (flushed and bool(job.data.clip)),
+            chain=self._chain(q) if post else None,
+            stashed=bool(job.stale) and job.batch == 1 and job.stale[q] > 0,
+        )
+        items = tail(what, [self._buckets(k, q, lane) for k in mine], job.data, inputs)
+        if flushed:
+            return items
+        zeroed = zero_gradients(total, job.data, experts)  # the next step is under way behind it
+        return [*items, zeroed._replace(needs=(len(items) - 1,))]
+
+    def _chain(self, q: int) -> tuple[str, ...]:
+        """Whether the norm comes from the pipeline rank before, and goes to the one behind."""
+        return ("norm_in",) * (q > 0) + ("norm_out",) * (q < self.job.mesh.pp - 1)
+
+    def twins(self, q: int) -> list[int]:
+        """The pipeline ranks that hold the same stages: one, or two in a pipeline of two ways."""
+        return [other for other in range(len(self.job.plan)) if self.on(other) == self.on(q)]
+
+    def owner(self, stage: int) -> int:
+        """The first pipeline rank that runs a stage."""
+        return int(self.steps.rank[np.argmax(self.steps.stage == stage)])
+
+
+def _given(items: Program, variant: Variant, head_row: int) -> Program:
+    """Number the slots: the stage's inputs, the kernels before it, the last copy to the host of the
+    last forward but one, then the ops of the head or, of a backward, what its copies wait for.
+
+    The input is waited for by the first kernel, and by a collective before it. Such a collective
+    also waits for the kernel before it on its rank, behind which it is issued; so do all of them
+    where kernels run on two streams. A copy that stands before the first kernel waits as that does.
+    """
+    inputs, ahead = variant.inputs, variant.inputs + variant.before
+
+    def slot(need: int) -> int:
+        if need in (GONE, SENT, AHEAD):  # a backward is given nothing of the head
+            return -1 - (ahead + (GONE, SENT, AHEAD).index(need))
+        return need if need >= -1 else -1 - (ahead + 1 + head_row + (-2 - need))
+
+    out = [item._replace(needs=tuple(slot(n) for n in item.needs)) for item in items]
+    given = tuple(-1 - k for k in range(inputs))
+    previous = tuple(-1 - k for k in range(inputs, ahead))
+    apart = variant.pair == "beside" or variant.before > 1
+    for i, item in enumerate(out):
+        leads = isinstance(item, Collective)
+        missing = tuple(n for n in given if n not in item.needs)
+        if ahead_of_input(item):
+            leads, missing = True, ()
+        if (leads and not item.needs) or not leads:
+            before = previous if leads or apart else ()
+            out[i] = item._replace(needs=(*item.needs, *missing, *before))
+        if not leads and not isinstance(getattr(item, "work", None), Copy):
+            break
+    return out

@@ -1,0 +1,164 @@
+"""What a rank holds during the whole step: weights, gradients and the optimizer's state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sim.builder.activations import stage_bytes
+from sim.builder.job import Job
+from sim.builder.scratch import global_buffer, placeholders
+from sim.builder.strategies import share
+from sim.builder.strategies.fsdp_units import Unit, sizes, units
+from sim.builder.strategies.offload import BUFFERS
+from sim.builder.strategies.sharded import reused
+from sim.builder.strategies.update import MAIN, kept
+from sim.model.precision import AdamState
+from sim.model.sizes import BYTES, matrix_parameters, parameters
+
+
+def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]:
+    """Bytes by category on pipeline rank ``q``, which holds these stages.
+
+    In mixed precision 2 + 2 + 12 per parameter (Rajbhandari et al. 2019, section 3.1), 2 + 4 + 12
+    with fp32 gradients, less with another state of Adam's
+    (:func:`sim.builder.strategies.update.kept`); ZeRO-1 splits the 12 over the replicas, ZeRO-2
+    also the gradients, ZeRO-3 and FSDP all of it; experts are split over the ranks that hold the
+    same. YaFSDP's buffers hold its largest unit twice. A pipeline that is not flushed keeps the
+    weights of as many updates before (PipeDream's stash, 2BW's second buffer).
+    """
+    parts = [job.held(s) for s in stages]
+    held, experts = (sum(getattr(of, name) for of in parts) for name in ("total", "expert"))
+    weight, fp8 = BYTES[job.data.dtype], job.setting.fp8
+    linear = matrices(job, stages) if fp8 else 0
+    stale = job.stale[q] if job.stale else 0
+    return {
+        "weights": _weights(job, held, linear, experts),
+        **_copies(job, linear),
+        **({"stashed_weights": float(stale * held * weight)} if stale else {}),
+        "gradients": job.data.gradients(held, experts) * BYTES[job.data.grad_dtype],
+        "optimizer": job.data.share(held, experts) * kept(job.data) * (1 - job.data.host_share),
+        **_buffers(job, stages, held),
+        **_workspaces(job, stages),
+    }
+
+
+def matrices(job: Job, stages: Sequence[int]) -> int:
+    """Elements of a rank's matrices that multiply in fp8."""
+    s, model = job.setting, job.model
+    return sum(
+        matrix_parameters(model, s.tp, job.layers(k), k == job.stages - 1, s.ep, s.etp)
+        for k in stages
+    )
+
+
+def _weights(job: Job, held: int, linear: int, experts: int) -> float:
+    """Bytes of the weights: in fp8, with ``params``, matrices of the layers, so all of experts."""
+    fp8, weight = job.setting.fp8, BYTES[job.data.dtype]
+    if not (fp8 and fp8.params):
+        return job.data.weights(held, experts) * weight
+    narrow = job.data.weights(linear, experts) * (weight - fp8.weight)
+    return job.data.weights(held, experts) * weight - narrow
+
+
+def _copies(job: Job, linear: int) -> Mapping[str, float]:
+    """What else there is of the weights in fp8 for all microbatches of a step.
+
+    Of sharded parameters copies come and go with the gathered ones.
+    """
+    fp8 = job.setting.fp8
+    if not fp8 or job.data.sharding:
+        return {}
+    more = fp8.copies - fp8.params
+    return {"fp8_weights": more * linear * fp8.weight} if more else {}
+
+
+def on_host(job: Job, stages: Sequence[int]) -> Mapping[str, float]:
+    """Bytes that the host holds for a rank with these stages all the time, by category.
+
+    Of what it updates Adam's moments, the master copy and a gradient in fp32.
+    """
+    parts = [job.held(s) for s in stages]
+    held, experts = (sum(getattr(of, name) for of in parts) for name in ("total", "expert"))
+    mine = job.data.share(held, experts) * job.data.host_share
+    state = job.data.state or AdamState()
+    whole = BYTES[state.master] + state.moments  # where weights are fp32, a copy too
+    return {"optimizer": mine * whole, "gradients": mine * MAIN} if mine else {}
+
+
+def _workspaces(job: Job, stages: Sequence[int]) -> Mapping[str, float]:
+    """What kernels were given once and is kept for the next time."""
+    part = share(job.model, job.setting)
+    layers = [number for s in stages for number in job.layers(s)]
+    cached = job.setting.weight_gradients == "cached"
+    sizes = {
+        "placeholders": placeholders(job.model, part, layers) if cached else 0.0,
+        "global_buffer": 0.0 if job.model.resnet else global_buffer(job.model, part),
+        "offload_buffers": _offload_buffers(job, stages),
+    }
+    return {category: size for category, size in sizes.items() if size}
+
+
+def _offload_buffers(job: Job, stages: Sequence[int]) -> float:
+    """Bytes of the buffers through which whole stages' activations go; the last stage's stay."""
+    s, moved = job.setting, [k for k in stages if k < job.stages - 1]
+    if not s.offload_stages:
+        return 0.0
+    most = max((_activations(job, k) for k in moved), default=0.0)
+    return BUFFERS * s.offload * most
+
+
+def _activations(job: Job, stage: int) -> float:
+    """Bytes that the layers of a stage keep of one microbatch."""
+    kept = stage_bytes(job.model, job.setting, job.layers(stage), False, False)
+    return kept.get("activations", 0.0)
+
+
+def _buffers(job: Job, stages: Sequence[int], held: int) -> Mapping[str, float]:
+    """What stays of communication: YaFSDP's buffers, DDP's buckets that are not the gradients."""
+    data = job.data
+    whole = job.setting.weight_gradients == "kept"  # DDP's buckets are of autograd's gradients
+    grad = BYTES[data.dtype if whole else data.grad_dtype]
+    if data.degree > 1 and not (data.bucket_view or data.split):
+        return {"gradient_buffers": float(held * grad)}
+    if not data.sharding or not data.sharding.buffers:
+        return {}
+    units = [unit for s in stages for unit in stage_units(job, s) if not unit.kept]
+    most = max((unit.parameters for unit in units), default=0)
+    each = most * (BYTES[data.dtype] + grad)
+    return {"communication_buffers": float(data.sharding.buffers * each)}
+
+
+def stage_units(job: Job, stage: int) -> list[Unit]:
+    """The units of a stage, with those marked that stay from the forward to the backward."""
+    s, first, last = job.data.sharding, stage == 0, stage == job.stages - 1
+    if s is None:
+        return []
+    apart = None if job.data.experts is None else (job.setting.ep, job.setting.etp)
+    held = sizes(job.model, job.setting.tp, job.layers(stage), first, last, apart)
+    found = units(held, s.wrap, s.root, job.model.tied and first and last)
+    kept = [unit.kept or s.keep for unit in found]
+    if s.fetch:
+        order = sorted(range(len(found)), key=lambda k: _position(found[k], list(held)))
+        soon = reused([found[k].parameters for k in order], s.fetch.max_reuse_distance)
+        kept = [soon[order.index(k)] for k in range(len(found))]
+    return [
+        unit._replace(kept=keep, linear=_linear(job, unit))
+        for unit, keep in zip(found, kept, strict=True)
+    ]
+
+
+def _linear(job: Job, unit: Unit) -> int:
+    """Of a unit's parameters, those that multiply in fp8."""
+    if not job.setting.fp8:
+        return 0
+    if unit.experts:
+        return unit.parameters
+    layers, s = [owner for owner in sorted(unit.owners) if owner >= 0], job.setting
+    if job.data.experts is None:
+        return matrix_parameters(job.model, s.tp, layers)
+    whole = matrix_parameters(job.model, s.tp, layers, False, s.ep, s.etp)
+    return whole - parameters(job.model, s.tp, layers, False, False, s.ep, s.etp).expert
+
+
+def _position(unit: Unit, owners: Sequence[int]) -> int:
+    return min(owners.index(owner) for owner in unit.owners)

@@ -1,0 +1,293 @@
+"""What one stage runs for one microbatch: its operators written down in issue order.
+
+Forward, whole backward, and backward in two halves (input gradients, weight gradients). The order
+is Megatron-LM's: layers in reverse, per linear the input-gradient GEMM, then its collective beside
+the weight-gradient GEMM.
+
+Besides what is kept there is what a moment needs: the copy of the logits in the other precision,
+the gradients of inputs on their way down (:mod:`sim.builder.scratch`), and a weight gradient of 16
+bits before it is added to the main gradient. (Where the GEMM adds it itself, Megatron-LM hands
+autograd an empty tensor of that size all the same, for the hooks of its DistributedDataParallel:
+core/tensor_parallel/layers.py.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import fsum
+from typing import NamedTuple
+
+from schedules._input_error import InputError
+from sim.builder.activations import depths, stage_bytes
+from sim.builder.program import INPUT_GRADIENTS, WEIGHT_GRADIENT, Item, Kernel, Program
+from sim.builder.scratch import matrices, scratch
+from sim.builder.strategies import edges, fp8, offload, recompute, share, tp_overlap
+from sim.builder.strategies import user_file as outside
+from sim.builder.strategies.embedding import LOGIT, embedding, head, logits
+from sim.builder.strategies.tensor import Edge
+from sim.builder.writer import Writer
+from sim.graph import Compute, Fixed
+from sim.model.layer import layer
+from sim.model.mtp import joined
+from sim.model.operators import Operator, Share
+from sim.model.quantise import is_linear
+from sim.model.sizes import BYTES, Model, Setting
+
+Edges = Mapping[str, Edge]
+KEPT = "activations"  # the category of what layers keep
+LOSS = "loss"  # the operator whose backward starts from fp32 logits
+
+
+NOTHING = recompute.Plan(0.0)
+
+
+class Block(NamedTuple):
+    """Operators in forward order that allocate and free together."""
+
+    operators: Sequence[Operator]
+    layer: int = -1
+    plan: recompute.Plan = NOTHING
+    category: str = ""  # of memory kept from its forward to its backward, if not the stage's
+    kept: float = 0.0  # bytes of that
+    logits: tuple[float, float] = (0.0, 0.0)  # bytes of 16-bit ones, and of the fp32 copy
+    copied: float = 0.0  # bytes of logits in the forward besides those that the loss keeps
+    scratch: float = 0.0  # bytes of input gradients that its backward has at once
+
+
+def stage_programs(
+    model: Model,
+    setting: Setting,
+    layers: Sequence[int],
+    first: bool,
+    last: bool,
+    *,
+    cp_rank: int = 0,
+    ep_rank: int = 0,
+) -> dict[str, Program]:
+    """Programs of a stage with these layers (their numbers): F, B, I and W; B is I and W merged.
+
+    ``cp_rank`` and ``ep_rank`` are the rank's coordinates in its context- and expert-parallel
+    groups. What the stage keeps is allocated by F and freed by B, or half by I and half by W.
+    Raises InputError for a stage with nothing in it, and where the model cannot be split so.
+    """
+    if not (layers or first or last):
+        raise InputError("a stage has no layer, no embedding and no head; use fewer stages")
+    kept = stage_bytes(model, setting, layers, first, last, ep_rank)
+    part = share(model, setting, cp_rank=cp_rank, ep_rank=ep_rank)
+    blocks = _blocks(model, setting, part, layers, kept, first, last)
+    around, overlap = edges(setting), setting.tp_backward_overlap or setting.tp_overlap
+    how = setting.weight_gradients
+    programs: dict[str, Program] = {
+        "F": _forward(blocks, around),
+        "B": _backward(blocks, around, overlap, how, weights=True),
+        "I": _backward(blocks, around, overlap, how, weights=False),
+        "W": _weight_gradients(blocks, around, overlap, how),
+    }
+    if setting.tp_overlap:
+        programs = {name: tp_overlap.cut(items, setting.tp) for name, items in programs.items()}
+    if setting.strategy:
+        programs = outside.rewritten(programs, setting.strategy)
+    if setting.offload:
+        own = [b for b in blocks if b.layer >= 0 and any(op.weight for op in b.operators)]
+        each = {b.layer: b.plan.kept for b in own}
+        if setting.offload_stages:
+            stays = last or not each
+            return programs if stays else offload.offloaded_whole(programs, each, setting.offload)
+        return offload.offloaded(programs, each, setting.offload, last)
+    return programs
+
+
+def _blocks(
+    model: Model,
+    setting: Setting,
+    part: Share,
+    layers: Sequence[int],
+    kept: Mapping[str, float],
+    first: bool,
+    last: bool,
+) -> list[Block]:
+    parts = [(i, layer(model, part, i)) for i in layers]
+    plans = recompute.plans(setting.recompute, parts, part)
+    blocks = [
+        Block(ops, i, plan, KEPT, plan.kept) for (i, ops), plan in zip(parts, plans, strict=True)
+    ]
+    for i in depths(model, last):
+        blocks += _depth(model, setting, part, i)
+    if blocks:  # the gradients of its inputs come when most is kept: the first in the backward
+        blocks[-1] = blocks[-1]._replace(scratch=scratch(model, part, blocks[-1].layer))
+    linears = sum(is_linear(op) for block in blocks for op in block.operators)
+    if found := fp8.maxima(part, linears, forward=True):
+        blocks.append(Block(found, blocks[-1].layer))
+        blocks.insert(0, Block(fp8.maxima(part, linears, forward=False), blocks[0].layer))
+    if first:
+        size = kept.get("embedding", 0.0)
+        blocks.insert(0, Block(embedding(model, part), category="embedding", kept=size))
+    if last:
+        both = logits(part) if part.element < LOGIT else (0.0, 0.0)
+        copied = both[0] if model.fused else both[1]  # of 16 bits, or fp32 ones less their maximum
+        ops, size = head(model, part), kept.get("logits", 0.0) / (1 + model.mtp)
+        one = Block(ops, category="logits", kept=size, logits=both, copied=copied)
+        blocks += [one] * (1 + model.mtp)  # the main one behind the depths'
+    return blocks
+
+
+def _depth(model: Model, setting: Setting, part: Share, number: int) -> list[Block]:
+    """One depth of multi-token prediction: what joins its two inputs, and its layer."""
+    start, ops = joined(model, part, embedding(model, part)[0]), layer(model, part, number)
+    plan = recompute.plan(ops, setting.recompute, part)
+    size = fsum(op.saved for op in start)
+    return [Block(start, number, NOTHING, KEPT, size), Block(ops, number, plan, KEPT, plan.kept)]
+
+
+def _forward(blocks: Sequence[Block], around: Edges) -> Program:
+    writer = Writer()
+    for block in blocks:
+        begin = len(writer.items)
+        _forward_operators(writer, block.operators, around, "F", block.layer)
+        writer.remember(begin, block.category, block.kept, "start")
+        writer.remember(begin, block.category, block.copied, "start")
+        writer.remember(-1, block.category, -block.copied, "end")
+    return writer.items
+
+
+def _forward_operators(
+    writer: Writer, operators: Sequence[Operator], around: Edges, phase: str, number: int
+) -> None:
+    for op in operators:
+        edge = around.get(op.edge, Edge())
+        if edge.before:
+            name = f"{op.name}_{edge.before}"
+            writer.collective(name, edge.axis, edge.before, op.crossing(edge.before), phase, number)
+        for launch in op.forward:
+            writer.kernel(launch, phase, number)
+        if edge.after:
+            name = f"{op.name}_{edge.after}"
+            writer.collective(name, edge.axis, edge.after, op.buffer, phase, number)
+
+
+def _backward(
+    blocks: Sequence[Block], around: Edges, overlap: bool, how: str, weights: bool
+) -> Program:
+    """Input gradients of every operator in turn, with ``weights`` each followed by the weight's."""
+    writer = Writer()
+    for block in reversed(blocks):
+        at: int | None = None  # where input gradients begin
+        _again(writer, block.plan.ahead, around, block.plan.ahead_size)
+        for step in recompute.backward(block.operators, block.plan.regions):
+            for region in step.begins:
+                _again(writer, [(block.layer, region.again)], around, region.size)
+            begin = len(writer.items)
+            at = begin if at is None else at
+            _gradients(writer, step.operator, around, block.layer, overlap, weights)
+            if step.operator.name == LOSS:
+                writer.remember(begin, block.category, block.logits[0], "start")
+                writer.remember(-1, block.category, -block.logits[1], "end")
+            for region in step.ends:
+                left = 0.0 if weights else region.later
+                writer.remember(-1, "recompute", left - region.size, "end")
+        if at is not None and block.scratch:
+            writer.remember(at, INPUT_GRADIENTS, block.scratch, "start")
+            writer.remember(at, INPUT_GRADIENTS, -block.scratch, "end")
+        left = block.kept * (1 if weights else 0.5) + block.logits[0] - block.logits[1]
+        writer.remember(-1, block.category, -left, "end")
+    if not writer.items:  # an embedding alone has no input to give a gradient to
+        writer.items.append(Kernel("no_input_gradient", Fixed(0.0), "I"))
+    _made_whole(writer, how)
+    return writer.items
+
+
+def _again(
+    writer: Writer, layers: Sequence[tuple[int, Sequence[Operator]]], around: Edges, size: float
+) -> None:
+    """Operators of some layers (by their numbers) whose forward runs again, bringing back bytes."""
+    begin = len(writer.items)
+    for number, operators in layers:
+        _forward_operators(writer, operators, around, "R", number)
+    if len(writer.items) > begin:
+        writer.remember(begin, "recompute", size, "start")
+
+
+def _gradients(
+    writer: Writer, op: Operator, around: Edges, number: int, overlap: bool, weights: bool
+) -> None:
+    """One operator's backward.
+
+    With ``overlap`` the gather of the saved input runs beside the input-gradient GEMM and the
+    reduction of the input gradient beside the weight-gradient GEMM, as in Megatron-LM.
+    """
+    edge = around.get(op.edge, Edge())
+    again: tuple[int, ...] = ()
+    if edge.before_backward and op.backward:
+        name, size = f"{op.name}_grad_{edge.before_backward}", op.crossing(edge.before_backward)
+        writer.collective(name, edge.axis, edge.before_backward, size, "I", number)
+    if weights and overlap:
+        again = _gather_again(writer, op, around, number)
+    for launch in op.backward:
+        writer.kernel(launch, "I", number)
+    if edge.after_backward:
+        name = f"{op.name}_grad_{edge.after_backward}"
+        writer.collective(name, edge.axis, edge.after_backward, op.buffer, "I", number)
+    if weights and not overlap:
+        again = _gather_again(writer, op, around, number)
+    for k, launch in enumerate(op.weight if weights else ()):
+        beside = overlap and edge.after_backward != ""
+        writer.kernel(launch, "W", number, needs=() if k else again, wait=not beside)
+
+
+def _gather_again(writer: Writer, op: Operator, around: Edges, number: int) -> tuple[int, ...]:
+    """Gather what only the weight gradient needs whole, if anything; its position."""
+    edge = around.get(op.edge, Edge())
+    kind = edge.again or ("" if op.backward else edge.before_backward)
+    if not kind:
+        return ()
+    name = f"{op.name}_{'input' if edge.again else 'grad'}_{kind}"
+    size = op.crossing(kind)
+    return (writer.collective(name, edge.axis, kind, size, "W", number, exposed=False),)
+
+
+def _weight_gradients(blocks: Sequence[Block], around: Edges, overlap: bool, how: str) -> Program:
+    """All weight gradients alone; what has to be gathered arrives beside the GEMM before."""
+    writer = Writer()
+    back = list(reversed(blocks))  # heads of several depths are equal
+    jobs = [(k, op) for k, b in enumerate(back) for op in reversed(b.operators) if op.weight]
+    gathered: list[tuple[int, ...]] = []
+    for j, (k, op) in enumerate(jobs):
+        block = back[k]
+        for ahead, following in jobs[len(gathered) : j + 1 + overlap]:
+            gathered.append(_gather_again(writer, following, around, back[ahead].layer))
+        for i, launch in enumerate(op.weight):
+            writer.kernel(launch, "W", block.layer, needs=() if i else gathered[j])
+        if j + 1 == len(jobs) or jobs[j + 1][0] != k:
+            writer.remember(-1, block.category, -block.kept / 2, "end")
+            later = fsum(region.later for region in block.plan.regions)
+            writer.remember(-1, "recompute", -later, "end")
+    _made_whole(writer, how)
+    return writer.items
+
+
+def _made_whole(writer: Writer, how: str) -> None:
+    """Let weight gradients take their bytes: in passing, kept to the end, or only the ends'.
+
+    In passing the layers' largest is enough, at the first kernel that makes it: what a layer keeps
+    goes with it. Cached ones of layers stay (:mod:`sim.builder.resident`).
+    """
+    sizes = {i: _weight_bytes(item) for i, item in enumerate(writer.items) if item.phase == "W"}
+    inner = [i for i in sizes if writer.items[i].layer >= 0]
+    ends = [i for i in sizes if writer.items[i].layer < 0]
+    largest = sorted(inner, key=lambda i: -sizes[i])[:1]
+    taken = {"passing": [*largest, *ends], "cached": ends, "kept": list(sizes)}[how]
+    for i in taken:
+        writer.remember(i, WEIGHT_GRADIENT, sizes[i], "start")
+        writer.remember(-1 if how == "kept" else i, WEIGHT_GRADIENT, -sizes[i], "end")
+
+
+def _weight_bytes(item: Item) -> float:
+    """Bytes of the weight gradient that a kernel makes; of experts', one after the other, the
+    largest."""
+    match item:
+        case Kernel(work=Compute(kind="gemm" | "grouped_gemm", dtype=dtype) as work):
+            width = max(BYTES[dtype], 2)  # no gradient of 8 bits
+            return float(max(m * n for m, n in matrices(work)) * width)
+        case Kernel(work=Compute(kind="elementwise", shape=(rows, columns), dtype=dtype)):
+            return float(rows * columns * BYTES[dtype])
+    return 0.0

@@ -1,0 +1,109 @@
+"""Context parallelism: the ranks of a group share each sequence, and attend together.
+
+Everything but attention sees a rank's own tokens alone. Attention is shared as ``cp_kind`` says:
+``ulysses`` (heads for sequence, by all-to-alls), ``ring`` (keys and values go round), ``allgather``
+(keys and values gathered), or ``usp`` (arXiv:2405.07719), Ulysses inside runs of ``ulysses`` ranks
+and a ring across them. The collectives are those of the axis ``cp``; ``usp`` has two, whose groups
+:func:`members` gives. Parameters are whole on every rank, so their gradients are reduced over
+cp and dp together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from schedules._input_error import InputError
+from sim.builder.strategies.tensor import Edge
+from sim.model.operators import Context, Share
+from sim.model.sizes import Setting
+
+AXES = {"usp": ("cp_ulysses", "cp_ring")}
+"""Of the exchange of heads and of the ring, where they are not both ``cp``."""
+
+
+def context(setting: Setting, cp_rank: int = 0) -> Context:
+    """How a rank takes part in attention.
+
+    Raises InputError where there is no such kind or rank, or the degree of Ulysses does not fit.
+    """
+    n, kind = setting.cp, setting.cp_kind
+    if kind not in ("ring", "ulysses", "allgather", "usp"):
+        raise ValueError(f"no cp_kind {kind!r}; there are ring, ulysses, allgather, usp")
+    if not 0 <= cp_rank < n:
+        raise ValueError(f"cp rank {cp_rank} is not among the {n} of its group")
+    u = {"ulysses": n, "usp": setting.ulysses}.get(kind, 1)
+    if n % u:
+        raise InputError(f"cp = {n} cannot be split evenly by ulysses = {u}")
+    placed = setting.cp_placement if n > u else "contiguous"
+    axes = AXES.get(kind, ("cp", "cp"))
+    return Context(u, n // u, cp_rank // u, kind == "allgather" and n > 1, placed, axes)
+
+
+def split(share: Share, setting: Setting, cp_rank: int) -> Share:
+    """The share of one rank; ``share`` has been split over tp already.
+
+    Raises InputError where the sequence or the heads cannot be divided evenly.
+    """
+    if setting.cp == 1:
+        return share
+    how, n = context(setting, cp_rank), setting.cp
+    runs = n * (2 if how.placement == "zigzag" else 1)
+    few, many = sorted((share.kv_heads, how.ulysses))
+    for what, size, by in (
+        ("sequence", share.sequence, runs),
+        ("heads per rank", share.heads, how.ulysses),
+        ("the larger of kv_heads per rank and the degree of Ulysses", many, few),
+    ):
+        if size % by:
+            raise InputError(f"{what} = {size} cannot be split evenly by {by}; choose another cp")
+    return replace(share, sequence=share.sequence // n, tokens=share.tokens // n, context=how)
+
+
+def edges(setting: Setting) -> Mapping[str, Edge]:
+    """The collectives around attention: where heads are exchanged, and where keys are gathered."""
+    if setting.cp == 1:
+        return {}
+    inside, across = AXES.get(setting.cp_kind, ("cp", "cp"))
+    return {
+        "heads": Edge(after="all_to_all", after_backward="all_to_all", axis=inside),
+        "keys": Edge(after="all_gather", after_backward="reduce_scatter", axis=across),
+    }
+
+
+def members(setting: Setting, axis: str, cp_rank: int) -> tuple[int, ...]:
+    """The cp coordinates of a rank's group of one of the axes, in the order of its ring.
+
+    >>> usp = Setting(1, False, 1, 8, cp=4, cp_kind="usp", ulysses=2)
+    >>> members(usp, "cp_ulysses", 2), members(usp, "cp_ring", 2), members(usp, "cp", 2)
+    ((2, 3), (0, 2), (0, 1, 2, 3))
+    """
+    u, n = context(setting, cp_rank).ulysses, setting.cp
+    match axis:
+        case "cp":
+            return tuple(range(n))
+        case "cp_ulysses":
+            begin = cp_rank - cp_rank % u
+            return tuple(range(begin, begin + u))
+        case "cp_ring":
+            return tuple(range(cp_rank % u, n, u))
+    raise ValueError(f"no axis {axis!r} of context parallelism; there are cp, cp_ulysses, cp_ring")
+
+
+def twin(setting: Setting, cp_rank: int) -> int:
+    """The first cp rank with the same programs: those of one run of Ulysses have the same.
+
+    >>> usp = Setting(1, False, 1, 8, cp=4, cp_kind="usp", ulysses=2)
+    >>> [twin(usp, rank) for rank in range(4)]
+    [0, 0, 2, 2]
+    """
+    u = context(setting, cp_rank).ulysses
+    return cp_rank - cp_rank % u
+
+
+def alike(setting: Setting) -> bool:
+    """Whether all cp ranks have the very same programs: under Ulysses alone.
+
+    Zigzag gives all as many FLOPs, but not kernels of the same shapes.
+    """
+    return twin(setting, setting.cp - 1) == 0

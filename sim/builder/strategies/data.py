@@ -1,0 +1,312 @@
+"""Data parallelism: gradients reduced in buckets beside the backward that makes them.
+
+A bucket collects gradients in the order in which the backward of the last microbatch makes them and
+is reduced as soon as it is full (Li et al. 2020, arXiv:2006.15704; Megatron-LM's
+DistributedDataParallel). With ZeRO-1 (Rajbhandari et al. 2019, arXiv:1910.02054) the reduction is a
+reduce-scatter, and the updated parameters are gathered bucket by bucket.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from sim.builder.program import Collective, Item, Kernel, Program
+from sim.builder.strategies.sharded import Sharding
+from sim.graph import Compute
+from sim.model.precision import AdamState
+from sim.model.sizes import BYTES, Parameters
+
+
+@dataclass(frozen=True)
+class DataParallel:
+    """How replicas agree. Sizes in bytes.
+
+    ``experts`` is how many ranks hold the same experts, where those are not the replicas of the
+    rest: their gradients are reduced over an axis of their own, ``edp``.
+    """
+
+    degree: int
+    experts: int | None = None
+    zero: int = 0  # stage; 3 has a sharding too
+    instances: int = 1  # of ZeRO-1: the state is split inside each, and gradients summed across
+    overlap_grad_reduce: bool = True
+    overlap_param_gather: bool = False
+    bucket: float = 40e6
+    first_bucket: float | None = None  # as the others unless given
+    bucket_view: bool = True  # gradients are made in their bucket, and not copied there and back
+    accumulate: bool = False  # split gradients wait whole for a step's last microbatch
+    dtype: str = "bf16"
+    grad_dtype: str = "fp32"
+    sharding: Sharding | None = None
+    fp8: bool = False  # matrices of the layers are gathered in fp8
+    host_share: float = 0.0  # of the parameters those that the host updates
+    host_overlap: bool = False  # its updates come back bucket by bucket
+    optimizer: str = "adam"  # or sgd
+    state: AdamState | None = None  # none: fp32, and copies from and to 16 bits
+    clip: bool | str = True  # gradients, by their norm; post: it is checked behind the update
+
+    @property
+    def weight_split(self) -> int:
+        """How many ranks share the parameters."""
+        return self.sharding.group if self.sharding else 1
+
+    @property
+    def gradient_split(self) -> int:
+        """How many ranks share the gradients, once they are reduced."""
+        whole = self.zero < 2 and not self.sharding
+        return 1 if whole or self.accumulate else self.optimizer_split
+
+    @property
+    def keeps_behind_backward(self) -> bool:
+        """Whether a pipeline's backwards leave parameters gathered, as torch's do under FSDP2."""
+        s = self.sharding
+        return s is not None and s.copies and self.accumulate and not s.regroup
+
+    @property
+    def optimizer_split(self) -> int:
+        """How many ranks share the optimizer's state and the update."""
+        if self.sharding:
+            return self.sharding.group
+        return self.degree // self.instances if self.zero else 1
+
+    @cached_property
+    def of_experts(self) -> DataParallel:
+        """How those ranks agree that hold the same experts."""
+        if self.experts is None:
+            return self
+        sharding = self.sharding and self.sharding.of_experts(self.experts)
+        return replace(self, degree=self.experts, experts=None, sharding=sharding)
+
+    def gathered(self, parameters: int, linear: int) -> float:
+        """Bytes of so many parameters as they are gathered, so many of them matrices of layers."""
+        return float(parameters * BYTES[self.dtype] - linear * (BYTES[self.dtype] - 1) * self.fp8)
+
+    def share(self, parameters: int, experts: int) -> float:
+        """How many parameters a rank updates, of so many, some of them in experts."""
+        dense = (parameters - experts) / self.optimizer_split
+        return dense + experts / self.of_experts.optimizer_split
+
+    def weights(self, parameters: int, experts: int) -> float:
+        """How many of them a rank holds."""
+        return _over(parameters, experts, self.weight_split, self.of_experts.weight_split)
+
+    def gradients(self, parameters: int, experts: int) -> float:
+        """Of how many it holds the gradients, once they are reduced."""
+        return _over(parameters, experts, self.gradient_split, self.of_experts.gradient_split)
+
+    def inside(self, axis: str) -> str:
+        """Along which gradients are scattered and parameters gathered, of all along dp or edp."""
+        return axis if self.instances == 1 else {"dp": "shard", "edp": "edp_shard"}[axis]
+
+    @property
+    def gathers_updated(self) -> bool:
+        """Whether updated parameters are gathered, as each rank holds all of them."""
+        replicas = max(self.degree, self.experts or 1)
+        return replicas > 1 and self.zero > 0 and not self.sharding
+
+    @property
+    def split(self) -> bool:
+        """Whether backwards reduce gradients as they come: ZeRO-2 and all that shards more."""
+        return self.degree > 1 and (self.zero > 1 or self.sharding is not None)
+
+    def reduces(self, place: str) -> bool:
+        """Whether a backward reduces: each one where gradients are split, else the last."""
+        return place == "last" or (self.split and not self.accumulate)
+
+
+def _over(parameters: int, experts: int, ranks: int, ranks_of_experts: int) -> float:
+    if ranks == ranks_of_experts:
+        return parameters / ranks
+    return (parameters - experts) / ranks + experts / ranks_of_experts
+
+
+HEAD = -2
+
+
+class Bucket(NamedTuple):
+    """Parameters whose gradients are reduced together."""
+
+    parameters: int
+    after: int  # position in the backward of the item that makes its last gradient
+    layers: frozenset[int]  # of its parameters; -1 for the embedding, HEAD for the output matrix
+    axis: str = "dp"  # edp: experts
+    linear: int = 0  # of its parameters, those that multiply in fp8
+
+
+def buckets(backward: Program, held: Parameters, data: DataParallel) -> list[Bucket]:
+    """Cut a stage's parameters into buckets in the order in which ``backward`` makes gradients.
+
+    Those of experts that are reduced apart have buckets of their own. What has no replicas is in
+    none.
+    """
+    made = _made(backward, held)
+    apart = [(i, size) for i, size in made if data.experts and is_expert(backward[i])]
+    parts = {"dp": (data.degree, [of for of in made if of not in apart])}
+    parts["edp"] = (data.experts or 1, apart)
+    out = [
+        bucket
+        for axis, (degree, some) in parts.items()
+        if degree > 1
+        for bucket in _cut(backward, some, data, axis)
+    ]
+    return sorted(out, key=lambda bucket: bucket.after)
+
+
+def _cut(
+    backward: Program, made: Sequence[tuple[int, int]], data: DataParallel, axis: str
+) -> list[Bucket]:
+    whole = not data.overlap_grad_reduce
+    limits = [math.inf if whole else data.bucket / BYTES[data.grad_dtype]]
+    if data.first_bucket is not None and not whole:
+        limits.append(data.first_bucket / BYTES[data.grad_dtype])
+    out: list[Bucket] = []
+    count, linear, layers = 0, 0, set[int]()
+    for i, size in made:
+        count += size
+        linear += _linear(backward[i], size)
+        layers.add(_owner(backward[i]))
+        if count >= limits[-1]:
+            limits = limits[:1]
+            out.append(Bucket(count, i, frozenset(layers), axis, linear))
+            count, linear, layers = 0, 0, set()
+    if count:
+        out.append(Bucket(count, len(backward) - 1, frozenset(layers), axis, linear))
+    return out
+
+
+def _linear(item: Item, size: int) -> int:
+    """Of ``size`` parameters whose gradients an item makes, those that multiply in fp8.
+
+    Experts without tokens have none in the item; what else is added to it, norms, is not a matrix.
+    """
+    match item:
+        case Kernel(work=Compute(dtype="fp8", shape=shape)):
+            return size if is_expert(item) else min(size, _elements(shape))
+    return 0
+
+
+def is_expert(item: Item) -> bool:
+    """Whether an item is about experts' parameters."""
+    return item.name.startswith("expert_")
+
+
+def _made(backward: Program, held: Parameters) -> list[tuple[int, int]]:
+    """(item, parameters whose gradient it makes): what no matrix product makes comes at the end.
+
+    A tied matrix held once is whole only with the embedding's share, which comes last. Experts
+    without tokens are in no product; their gradients are zeros beside those of the others.
+    """
+    made: dict[int, int] = {}
+    for i, item in enumerate(backward):
+        if item.phase == "W" and (shape := _matrix(item)):
+            made[i] = _elements(shape) if _owner(item) != HEAD else 0
+    if heads := [i for i in made if _owner(backward[i]) == HEAD]:
+        made[heads[-1]] = held.head  # used by each depth of multi-token prediction
+    experts = {
+        i: shape[1] * shape[2]
+        for i in made
+        if is_expert(backward[i]) and (shape := _matrix(backward[i]))
+    }
+    local = held.expert // sum(experts.values()) if experts else 0
+    made |= {i: local * one for i, one in experts.items()}
+    last = len(backward) - 1 if held.embedding else max(made, default=len(backward) - 1)
+    made[last] = made.get(last, 0) + held.total - sum(made.values())
+    return sorted((i, size) for i, size in made.items() if size)
+
+
+def _matrix(item: Item) -> tuple[int, ...]:
+    """Batch, m, n and k of matrix products, () for anything else."""
+    match item:
+        case Kernel(work=Compute(kind="gemm" | "grouped_gemm", shape=shape)):
+            return shape
+    return ()
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    """Elements of the results: of one matrix, or of one for each expert."""
+    runs = zip(shape[::4], shape[1::4], shape[2::4], strict=True)
+    return sum(batch * m * n for batch, m, n in runs)
+
+
+def _owner(item: Item) -> int:
+    """The layer whose parameters an item uses, or HEAD, or -1 at the embedding."""
+    return HEAD if item.layer < 0 and _matrix(item) else item.layer
+
+
+def reduce_gradients(backward: Program, parts: Sequence[Bucket], data: DataParallel) -> Program:
+    """``backward`` with each bucket's reduction issued behind the item that fills it."""
+    out: list[Item] = []
+    moved: list[int] = []  # old position -> new
+    for i, item in enumerate(backward):
+        needs = tuple(moved[n] if n >= 0 else n for n in item.needs)
+        moved.append(len(out))
+        out.append(item._replace(needs=needs))
+        for bucket in parts:
+            if bucket.after == i:
+                out += reduction(bucket, data, len(out))
+    return [*out, *copies_back(out, data)]
+
+
+def copies_back(items: Sequence[Item], data: DataParallel) -> list[Kernel]:
+    """Where buckets are copies (DDP without ``gradient_as_bucket_view``): sums go back from them.
+
+    The kernels that scale gradients then write them into the buckets.
+    """
+    if data.bucket_view or data.zero:
+        return []
+    sums = [(i, item) for i, item in enumerate(items) if item.name == "grad_all_reduce"]
+    return [
+        Kernel("grad_copy_back", Compute("elementwise", 0.0, 2 * item.bytes), "O", needs=(i,))
+        for i, item in sums
+        if isinstance(item, Collective)
+    ]
+
+
+def reduction(
+    bucket: Bucket, data: DataParallel, at: int, needs: tuple[int, ...] = ()
+) -> tuple[Kernel | Collective, ...]:
+    """What averages a bucket's gradients over the replicas, from position ``at`` of a program on.
+
+    A kernel divides them by the number of replicas, then they are summed (Megatron-LM does so
+    unless the collective averages). Instances of ZeRO-1 then sum their shards, behind it on the
+    same stream (``start_grad_sync`` of megatron/core/distributed/param_and_grad_buffer.py).
+    """
+    kind, axis = ("reduce_scatter" if data.zero else "all_reduce"), bucket.axis
+    size = float(bucket.parameters * BYTES[data.grad_dtype])
+    scale = Kernel("grad_scale", Compute("elementwise", 0.0, 2 * size), "O", needs=needs)
+    inside = Collective(f"grad_{kind}", data.inside(axis), kind, size, "O", needs=(at,))
+    if data.instances == 1:
+        return scale, inside
+    across = {"dp": "replicate", "edp": "edp_replicate"}[axis]
+    shard = size / (data if axis == "dp" else data.of_experts).optimizer_split
+    summed = Collective("grad_all_reduce", across, "all_reduce", shard, "O", needs=(at + 1,))
+    return scale, inside._replace(stream=axis), summed._replace(stream=axis)
+
+
+def gathers(parts: Sequence[Bucket], data: DataParallel) -> list[Collective]:
+    """All-gathers of the updated parameters, one per bucket, in the order of the forward."""
+    sizes = [(b.axis, data.gathered(b.parameters, b.linear)) for b in reversed(parts)]
+    return [
+        Collective("param_all_gather", data.inside(axis), "all_gather", size, "O", stream=axis)
+        for axis, size in sizes
+    ]
+
+
+def wait_for_parameters(forward: Program, parts: Sequence[Bucket]) -> Program:
+    """``forward`` whose items wait for the gathers of their layer's buckets.
+
+    Slot 1 + b (see :mod:`sim.builder.program`) is the b-th of :func:`gathers`.
+    """
+    out = list(forward)
+    for b, bucket in enumerate(reversed(parts)):
+        first = min((i for i, item in enumerate(out) if _uses(item, bucket)), default=0)
+        out[first] = out[first]._replace(needs=(*out[first].needs, -2 - b))
+    return out
+
+
+def _uses(item: Item, bucket: Bucket) -> bool:
+    return isinstance(item, Kernel) and _owner(item) in bucket.layers

@@ -1,0 +1,82 @@
+"""A program being rewritten: items put in between, all needs kept right."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from sim.builder.program import Item, Program
+from sim.graph import Memory
+
+Key = int | tuple[str, int]
+"""An item of the old program by its position, a new one by its name; below 0: a slot."""
+
+
+@dataclass
+class Draft:
+    """Old items keep their order; new ones stand before or after one of them, or lead.
+
+    >>> from sim.graph import Fixed
+    >>> from sim.builder.program import Kernel
+    >>> a, b = (Kernel(name, Fixed(1.0), "F") for name in "ab")
+    >>> draft = Draft([a, b._replace(needs=(0,))])
+    >>> draft.put(("new", 0), a._replace(name="new"), after=0)
+    >>> draft.wait(1, ("new", 0))
+    >>> [(item.name, item.needs) for item in draft.finish()]
+    [('a', ()), ('new', ()), ('b', (0, 1))]
+    """
+
+    program: Program
+    _new: dict[Key, Item] = field(default_factory=dict)
+    _lead: list[Key] = field(default_factory=list)
+    _before: dict[int, list[Key]] = field(default_factory=lambda: defaultdict(list))
+    _after: dict[int, list[Key]] = field(default_factory=lambda: defaultdict(list))
+    _needs: dict[Key, list[Key]] = field(default_factory=lambda: defaultdict(list))
+    _memory: dict[Key, list[Memory]] = field(default_factory=lambda: defaultdict(list))
+
+    def put(
+        self,
+        key: tuple[str, int],
+        item: Item,
+        needs: Iterable[Key] = (),
+        before: int | None = None,
+        after: int | None = None,
+    ) -> None:
+        """A new item beside an old one, behind what was put there; without either it leads."""
+        self._new[key] = item
+        self._needs[key] += needs
+        if before is not None:
+            self._before[before].append(key)
+        elif after is not None:
+            self._after[after].append(key)
+        else:
+            self._lead.append(key)
+
+    def has(self, key: Key) -> bool:
+        """Whether there is such a new item."""
+        return key in self._new
+
+    def wait(self, key: Key, *needs: Key) -> None:
+        """Let an item wait for more."""
+        self._needs[key] += needs
+
+    def remember(self, key: Key, category: str, size: float, at: str) -> None:
+        """Let an item allocate (or free, when negative) bytes of a category, if any."""
+        if size:
+            self._memory[key].append(Memory(category, size, at))
+
+    def finish(self) -> Program:
+        """The new program."""
+        order: list[Key] = list(self._lead)
+        for i in range(len(self.program)):
+            order += [*self._before.get(i, ()), i, *self._after.get(i, ())]
+        place = {key: at for at, key in enumerate(order)}
+        return [self._item(key, place) for key in order]
+
+    def _item(self, key: Key, place: dict[Key, int]) -> Item:
+        item = self.program[key] if isinstance(key, int) else self._new[key]
+        keys: Sequence[Key] = (*item.needs, *self._needs.get(key, ()))
+        needs = (k if isinstance(k, int) and k < 0 else place[k] for k in keys)
+        memory = (*item.memory, *self._memory.get(key, ()))
+        return item._replace(needs=tuple(dict.fromkeys(needs)), memory=memory)

@@ -1,0 +1,60 @@
+"""Expert parallelism (GShard, arXiv:2006.16668): each rank of a group holds some of the experts.
+
+Every rank routes its own tokens. An all-to-all sends a copy of each to the ranks of its experts and
+another one brings the outputs back; backward mirrors both. Ranks hold experts in blocks. An expert
+may be split over ``etp`` ranks besides, which gather each other's tokens before it and
+reduce-scatter its partial outputs after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from schedules._input_error import InputError
+from sim.builder.strategies.tensor import Edge
+from sim.model.operators import Share
+from sim.model.routing import tokens
+from sim.model.sizes import Model, Setting
+
+EDGES: Mapping[str, Edge] = {
+    "dispatch": Edge(after="all_to_all", before_backward="all_to_all", axis="ep"),
+    "combine": Edge(before="all_to_all", after_backward="all_to_all", axis="ep"),
+}
+INSIDE: Mapping[str, Edge] = {
+    "expert_column": Edge(before="all_gather", after_backward="reduce_scatter", axis="etp"),
+    "expert_row": Edge(after="reduce_scatter", before_backward="all_gather", axis="etp"),
+}
+"""Around experts that are split themselves; what was gathered is kept for the weight gradient."""
+
+
+def edges(setting: Setting) -> Mapping[str, Edge]:
+    """The collectives around experts; none for a degree of 1."""
+    return {**(EDGES if setting.ep > 1 else {}), **(INSIDE if setting.etp > 1 else {})}
+
+
+def split(share: Share, model: Model, setting: Setting, rank: int) -> Share:
+    """The share of the rank of that number in its group, all ranks of which route as many tokens.
+
+    An all-to-all is over when its most loaded rank has all that it is sent. Its buffer is as large
+    as if all ranks were sent as much: k T for a balanced load, T tokens on each rank.
+    """
+    ep, etp = setting.ep, setting.etp
+    for what, size, degree in (
+        ("experts", model.experts, ep),
+        ("expert_ffn", model.expert_ffn, etp),
+        ("shared_experts x expert_ffn", model.shared_experts * model.expert_ffn, setting.tp),
+    ):
+        if size % degree:
+            raise InputError(f"{what} = {size} cannot be split evenly by {degree}")
+    local, copies = model.experts // ep, model.topk * share.tokens * ep * etp
+    taken = tokens(model.load, model.experts, copies, model.capacity_factor)
+    ranks = [sum(taken[i : i + local]) for i in range(0, model.experts, local)]
+    return replace(
+        share,
+        shared_ffn=model.shared_experts * model.expert_ffn // setting.tp,
+        expert_ffn=model.expert_ffn // etp,
+        routed=taken[rank * local : (rank + 1) * local],
+        copies=sum(taken) / (ep * etp),
+        exchanged=max(ranks) / etp,
+    )

@@ -1,0 +1,127 @@
+"""Activations in host memory from their forward until their backward, by the copy engines.
+
+When a layer's forward has ended, what it keeps goes to the host; it comes back while the backward
+of the layer behind runs (ZeRO-Infinity, arXiv:2104.07857; Megatron-LM's ``cpu_offloading``), but
+not before all of that microbatch has gone. Of a stage that others follow, the last layer comes
+back ahead of the gradient that its backward begins with; that of the last stage stays, as its
+backward is next. Copies to the host and back have a stream each and share nothing with kernels.
+Memory is counted layer by layer here, and not stage by stage.
+
+Or whole stages go, as in Megatron-Kwai (core/pipeline_parallel/offload.py and schedules.py): one
+copy behind the forward, one to fetch it during the backward before, into one of two buffers that
+stay on the GPU. What goes keeps its memory until the step after the next, which waits for it; so
+with what is computed four stages' shares are there at once. The last stage keeps all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import fsum
+
+from sim.builder.program import AHEAD, GONE, SENT, Kernel, Program, computes, without
+from sim.builder.strategies.draft import Draft
+from sim.builder.template import FROM_HOST, TO_HOST
+from sim.graph import Copy
+
+KEPT = "activations"
+BUFFERS = 3  # whole stages: two that are fetched into, and what is on its way to the host
+FREED = {"B": 1.0, "I": 0.5, "W": 0.5}  # of what a layer keeps, by kind of step
+
+
+def offloaded(
+    programs: Mapping[str, Program], kept: Mapping[int, float], share: float, last: bool
+) -> dict[str, Program]:
+    """The programs of a stage whose layers keep so many bytes (by their numbers, in order), and
+    send a share of them; ``last`` is whether it is the last stage."""
+    moved = list(kept)[:-1] if last else list(kept)
+    out = {"F": _sent(programs["F"], moved, kept, share)}
+    for kind, part in FREED.items():
+        fetched = moved if kind != "W" else []
+        out[kind] = _fetched(programs[kind], fetched, kept, part, share)
+    return out
+
+
+def offloaded_whole(
+    programs: Mapping[str, Program], kept: Mapping[int, float], share: float
+) -> dict[str, Program]:
+    """The same of a stage, not the last, that is copied at once. Buffers are counted apart."""
+    whole, layer = share * fsum(kept.values()), max(kept, default=-1)
+    draft = Draft(programs["F"])
+    end = max(i for i, item in enumerate(programs["F"]) if computes(item))
+    draft.put(("offload", layer), _copy("offload", TO_HOST, whole, layer, "F"), (end,), after=end)
+    draft.remember(("offload", layer), KEPT, -whole, "start")
+    draft.wait(_first(programs["F"]), GONE)
+    out = {"F": draft.finish()}
+    for kind, part in FREED.items():
+        draft = Draft(_without(programs[kind]))
+        for number, size in kept.items():
+            if mine := _positions(programs[kind], number):
+                draft.remember(mine[-1], KEPT, -part * (1 - share) * size, "end")
+        if kind != "W":
+            key = ("fetch", layer)
+            copy = _copy("fetch_ahead", FROM_HOST, whole, layer, "I")
+            draft.put(key, copy, (SENT, AHEAD))
+            draft.wait(_first(programs[kind]), key, GONE)
+        out[kind] = draft.finish()
+    return out
+
+
+def _first(program: Program) -> int:
+    """The first kernel on the compute stream."""
+    return next(i for i, item in enumerate(program) if computes(item))
+
+
+def _sent(
+    forward: Program, moved: Sequence[int], kept: Mapping[int, float], share: float
+) -> Program:
+    draft = Draft(_without(forward))
+    for layer, size in kept.items():
+        first, *_, last = _positions(forward, layer)
+        draft.remember(first, KEPT, size, "start")
+        if layer in moved:
+            key = ("offload", layer)
+            copy = _copy("offload", TO_HOST, share * size, layer, "F")
+            draft.put(key, copy, (last,), after=last)
+            draft.remember(key, KEPT, -share * size, "end")
+    return draft.finish()
+
+
+def _fetched(
+    backward: Program,
+    moved: Sequence[int],
+    kept: Mapping[int, float],
+    part: float,
+    share: float,
+) -> Program:
+    """Each layer's copy is issued with the backward of the layer behind, after what precedes it."""
+    draft = Draft(_without(backward))
+    for layer, size in kept.items():
+        mine = _positions(backward, layer)
+        if mine:
+            draft.remember(mine[-1], KEPT, -part * size, "end")
+        if layer in moved:
+            key = ("fetch", layer)
+            copy = _copy("fetch", FROM_HOST, share * size, layer, "I")
+            if layer + 1 in kept:
+                behind = _positions(backward, layer + 1)[0]
+                needs = (SENT, *backward[behind].needs, *([behind - 1] if behind else []))
+                draft.put(key, copy, needs, before=behind)
+            else:  # ahead of the input, as soon as the copies of the step before have ended
+                draft.put(key, copy._replace(name="fetch_ahead"), (SENT,))
+            draft.remember(key, KEPT, share * size, "start")
+            draft.wait(mine[0], key)
+    return draft.finish()
+
+
+def _without(program: Program) -> Program:
+    """The program without what it remembers of the whole stage's activations."""
+    return [without(item, KEPT) for item in program]
+
+
+def _positions(program: Program, layer: int) -> list[int]:
+    """Kernels of a layer on the compute stream, in order."""
+    return [i for i, item in enumerate(program) if computes(item) and item.layer == layer]
+
+
+def _copy(name: str, stream: str, size: float, layer: int, phase: str) -> Kernel:
+    return Kernel(name, Copy(size, stream), phase, layer, stream=stream)

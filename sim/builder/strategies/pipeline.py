@@ -1,0 +1,331 @@
+"""Pipeline parallelism: the steps of a plan on each rank, and the exchanges between stages.
+
+One rank is lowered at a time. It issues *units* (a step, a send, a receive, a batched exchange, the
+head and the tail of the training step); each copy of a template is one unit, and what a unit waits
+for is an op of another unit of the rank. Units are numbered: the steps in plan order, then the
+exchanges, then the head and the tails, one per update of the weights. The slots of a step (see
+:mod:`sim.builder.program`) are its inputs, the last kernels before it on its rank (two after a
+shared pair, one of each member), and, for the first of a stage, the ops of the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.builder.strategies.messages import Longs, Steps
+from sim.builder.template import Stamp, Template
+
+HEAD = -10  # issue key before every step's
+BEFORE = -1  # stands for a unit of the training step before, whose ops are numbered from 0
+
+
+class Variant(NamedTuple):
+    """Which template a step uses."""
+
+    stage: int
+    kind: str  # F B I W
+    place: str  # "first" of its stage on its rank, "last" of it for an update, or ""
+    inputs: int  # how many ops it waits for before it starts
+    before: int = 1  # how many kernels come right before it: 2 after a shared pair
+    pair: str = ""  # "fused" with the other member of its pair, or "beside" the forward of it
+    gathered: bool = False  # sharded parameters of its stage are there already
+
+
+Reference = tuple[Longs, Longs | int]  # per copy a unit; and which of its ops
+
+
+@dataclass
+class Group:
+    """Units of one template; arrays have a row per unit."""
+
+    template: Template
+    stage: int
+    units: Longs
+    microbatch: Longs
+    update: Longs
+    waits: Sequence[Reference] = ()
+    parts: Sequence[Longs] = ()
+    key: int | None = None  # where its unit is issued, unless that is known from its kind
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """The p2p ops of one rank, a row each. Lists are ragged: what differs from op to op."""
+
+    key: Longs  # where it is issued: 3 k before step k, 3 k + 2 after it
+    name: list[str]
+    stream: list[str]
+    stage: Longs
+    microbatch: Longs
+    update: Longs
+    waits: list[tuple[tuple[int, int], ...]]  # (step of the rank, row of its outputs)
+    messages: list[tuple[int, ...]]  # one part each
+    gate: Longs  # of each step of the rank: the op here that brings its input, or -1
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+
+@dataclass(frozen=True, eq=False)
+class Makers:
+    """Templates on demand, for one rank; see :mod:`sim.builder.training_step`."""
+
+    step: Callable[[Variant], Template]
+    exchange: Callable[[str, str, int, int, int], Template]  # name, stream, message, waits, parts
+    head: Callable[[int], Template]  # of how many ops it waits for
+    tail: Callable[[int], Template]  # likewise
+
+
+def variants(steps: Steps, rank: int, gate: Longs) -> list[Variant]:
+    """The variant of each step of a rank; ``gate`` says which inputs an exchange brings."""
+    mine = slice(int(steps.begins[rank]), int(steps.begins[rank + 1]))
+    stage, kind, update = steps.stage[mine], steps.kind[mine], steps.update[mine]
+    place = np.full(len(stage), "", "U5")
+    for s in np.unique(stage):
+        place[np.flatnonzero((stage == s) & (kind == "F"))[:1]] = "first"
+        gradient = np.flatnonzero((stage == s) & ((kind == "W") | (kind == "B")))
+        place[gradient[np.append(np.diff(update[gradient]) != 0, True)]] = "last"
+    beside = steps.beside[mine]
+    pair = np.where(steps.first != steps.done, "fused", "")[mine]
+    pair = np.where(beside, "beside", pair)
+    inputs = [len(row) for row in _awaited(steps, rank, gate)]
+    before = [len(row) for row in _kernels_before(beside)]
+    columns = (stage.tolist(), kind.tolist(), place.tolist(), inputs, before, pair.tolist(),
+               steps.gathered[mine].tolist())  # fmt: skip
+    return [Variant(*row) for row in zip(*columns, strict=True)]
+
+
+def _kernels_before(beside: NDArray[np.bool_]) -> list[list[int]]:
+    """The steps whose last kernels each step of a rank comes after; -1 is the head.
+
+    The members of a shared pair come both after what is before the pair, and what follows them
+    after both.
+    """
+    out: list[list[int]] = []
+    flags = beside.tolist()
+    for k in range(len(flags)):
+        last = k - 1 - flags[k]  # the step before, of a pair
+        out.append([last - 1, last] if last >= 0 and flags[last] else [last])
+    return out
+
+
+Awaited = tuple[int, int]  # an exchange and -1, or a step of the rank and one of its outputs
+
+
+def _awaited(steps: Steps, rank: int, gate: Longs) -> list[list[Awaited]]:
+    """What each step of a rank waits for: its own input first, then those of its block."""
+    begin, end = steps.begins[rank : rank + 2].tolist()
+    source = steps.source[begin:end]
+    local = np.where((source >= 0) & (steps.rank[source] == rank), source - begin, -1)
+    own = [
+        [(exchange, -1)] if exchange >= 0 else [(step, 0), (step, 1)] if step >= 0 else []
+        for exchange, step in zip(gate.tolist(), local.tolist(), strict=True)
+    ]
+    first, last = steps.first[begin:end].tolist(), steps.last[begin:end].tolist()
+    return [
+        own[k] if a == b else [*own[k], *chain(*own[a:k], *own[k + 1 : b + 1])]
+        for k, (a, b) in enumerate(zip(first, last, strict=True))
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Where the ops of one rank and training step go."""
+
+    base: int  # the first op
+    team: Callable[[str, int], int]
+    """The first part of the rank's group on an axis, of so many that it takes part in."""
+    message_part: Longs  # of each message
+    rank: int  # of the job
+    step: int = 0  # training steps before
+    before: Sequence[int] = ()  # the ops that end the step before
+
+
+def lower(
+    steps: Steps, rank: int, exchange: Exchange, make: Makers, to: Placement
+) -> tuple[list[Stamp], int]:
+    """Stamps of one rank, and the next free op."""
+    kinds = variants(steps, rank, exchange.gate)
+    groups = [
+        *_steps(steps, rank, exchange, make, kinds),
+        *_exchanges(exchange, make, len(kinds), to.message_part, to.before),
+        *_ends(steps, rank, exchange, make, kinds, to.before),
+    ]
+    count = sum(len(group.units) for group in groups)
+    key, length = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    key[: len(kinds)] = 3 * np.arange(len(kinds)) + 1
+    key[len(kinds) : len(kinds) + len(exchange)] = exchange.key
+    for group in groups:
+        length[group.units] = len(group.template)
+        if group.key is not None:
+            key[group.units] = group.key
+    order = np.argsort(key, kind="stable")
+    at: Longs = np.append(_begins(length, order, to.base), 0)  # the last stands for BEFORE
+    first = _first_parts(groups, order, to)
+    stamps = [
+        Stamp(
+            group.template,
+            to.rank,
+            group.stage,
+            at[group.units],
+            group.microbatch.astype(np.int32),
+            [first[axis][group.units] for axis in group.template.axes],
+            [at[units] + local for units, local in group.waits],
+            group.parts,
+            group.update + to.step,
+        )
+        for group in groups
+    ]
+    return stamps, to.base + int(length.sum())
+
+
+def _first_parts(groups: Sequence[Group], order: Longs, to: Placement) -> dict[str, Longs]:
+    """By axis, the first part of every unit; members of a group issue the same ones in order."""
+    counts: dict[str, Longs] = {}
+    for group in groups:
+        for axis, works in zip(group.template.axes, group.template.part_works, strict=True):
+            of_axis = counts.setdefault(axis, np.zeros(len(order), np.int64))
+            of_axis[group.units] = len(works)
+    return {
+        axis: _begins(count, order, to.team(axis, int(count.sum())))
+        for axis, count in counts.items()
+    }
+
+
+def _begins(length: Longs, order: Longs, base: int) -> Longs:
+    out = np.empty_like(length)
+    out[order] = base + np.cumsum(length[order]) - length[order]
+    return out
+
+
+def _steps(
+    steps: Steps, rank: int, exchange: Exchange, make: Makers, kinds: list[Variant]
+) -> Iterator[Group]:
+    mine = slice(int(steps.begins[rank]), int(steps.begins[rank + 1]))
+    microbatch, update = steps.microbatch[mine], steps.update[mine]
+    rows: dict[Variant, list[int]] = {}
+    for k, variant in enumerate(kinds):
+        rows.setdefault(variant, []).append(k)
+    awaited, before = _awaited(steps, rank, exchange.gate), _kernels_before(steps.beside[mine])
+    head = len(kinds) + len(exchange)
+    forward = {(v.stage, microbatch[k]): k for k, v in enumerate(kinds) if v.kind == "F"}
+    gone, ahead = _earlier(kinds, "F", 2), [k - 1 for k in _earlier(kinds, "BI", 1)]
+    ends = _Ends.of(kinds, make, head)
+    for variant, members in rows.items():
+        units = np.array(members, np.int64)
+        waits = [
+            _reference([awaited[k][j] for k in members], kinds, make) for j in range(variant.inputs)
+        ]
+        waits += [ends.kernel([before[k][j] for k in members]) for j in range(variant.before)]
+        waits.append(ends.copied([gone[k] for k in members]))
+        if variant.place == "first":
+            waits += [(np.full(len(units), head), k) for k in range(len(make.head(0)))]
+        if variant.kind in "BI":
+            sent = [forward[variant.stage, m] for m in microbatch[units]]
+            waits.append(ends.copied(sent))
+            waits.append(ends.kernel([ahead[k] for k in members]))
+        yield Group(
+            make.step(variant), variant.stage, units, microbatch[units], update[units], waits
+        )
+
+
+def _reference(awaited: Sequence[Awaited], kinds: Sequence[Variant], make: Makers) -> Reference:
+    """As units and their ops: an exchange has one, a step's outputs may be fewer than asked for."""
+    units = [unit + len(kinds) if which < 0 else unit for unit, which in awaited]
+    ops = []
+    for unit, which in awaited:
+        outputs = (0,) if which < 0 else make.step(kinds[unit]).outputs
+        ops.append(outputs[which % len(outputs)])
+    return np.array(units, np.int64), np.array(ops, np.int64)
+
+
+class _Ends(NamedTuple):
+    """The last kernel and the last copy to the host of every step of a rank, and of the head."""
+
+    head: int
+    kernels: Longs  # one more than steps: the head's is the last
+    copies: Longs  # of steps without copies, and of the head, the kernel
+
+    @classmethod
+    def of(cls, kinds: Sequence[Variant], make: Makers, head: int) -> _Ends:
+        """Those of a rank's steps; every template is asked once."""
+        made = {variant: make.step(variant) for variant in dict.fromkeys(kinds)}
+        first = make.head(0).lasts[0] if len(make.head(0)) else 0
+        kernels = np.array([*(made[v].lasts[0] for v in kinds), first], np.int64)
+        sent = np.array([*(made[v].sent for v in kinds), -1], np.int64)
+        return cls(head, kernels, np.where(sent >= 0, sent, kernels))
+
+    def kernel(self, steps: Sequence[int]) -> Reference:
+        """The last kernel of each of these steps; -1 or less: of the head."""
+        units = np.maximum(np.array(steps, np.int64), -1)
+        return np.where(units >= 0, units, self.head), self.kernels[units]
+
+    def copied(self, steps: Sequence[int]) -> Reference:
+        """The last copy to the host of each of these steps, or their last kernel."""
+        units, _ = self.kernel(steps)
+        return units, self.copies[np.maximum(np.array(steps, np.int64), -1)]
+
+
+def _earlier(kinds: Sequence[Variant], which: str, back: int) -> list[int]:
+    """For each step, the last but so many of the steps of these kinds before it; -1: the head."""
+    out, found = list[int](), [-1] * back
+    for k, variant in enumerate(kinds):
+        out.append(found[-back])
+        if variant.kind in which:
+            found.append(k)
+    return out
+
+
+def _exchanges(
+    exchange: Exchange, make: Makers, first: int, message_parts: Longs, before: Sequence[int]
+) -> Iterator[Group]:
+    """One unit each; nothing is posted before the training step before has ended on the rank."""
+    alike: dict[tuple[str, str, int, int, int], list[int]] = {}
+    stages = exchange.stage.tolist()
+    earlier = ((BEFORE, before[0]),) if before else ()
+    awaited = [waits or earlier for waits in exchange.waits]
+    for k in range(len(exchange)):
+        shape = (len(awaited[k]), len(exchange.messages[k]))
+        kind = (exchange.name[k], exchange.stream[k], stages[k], *shape)
+        alike.setdefault(kind, []).append(k)
+    for (name, stream, stage, n_waits, n_parts), rows in alike.items():
+        template = make.exchange(name, stream, exchange.messages[rows[0]][0], n_waits, n_parts)
+        units = np.array(rows, np.int64)
+        waits = np.array([awaited[k] for k in rows], np.int64).reshape(len(rows), n_waits, 2)
+        messages = np.array([exchange.messages[k] for k in rows], np.int64)
+        yield Group(
+            template,
+            stage,
+            first + units,
+            exchange.microbatch[units],
+            exchange.update[units],
+            [(waits[:, w, 0], waits[:, w, 1]) for w in range(n_waits)],
+            [message_parts[messages[:, m]] for m in range(n_parts)],
+        )
+
+
+def _ends(
+    steps: Steps,
+    rank: int,
+    exchange: Exchange,
+    make: Makers,
+    kinds: list[Variant],
+    before: Sequence[int],
+) -> Iterator[Group]:
+    """The head, and a tail behind the last gradients of each update."""
+    head, none = len(kinds) + len(exchange), np.array([-1], np.int64)
+    earlier = [(np.array([BEFORE]), op) for op in before]
+    yield Group(make.head(len(before)), -1, np.array([head]), none, none + 1, earlier, key=HEAD)
+    updates = steps.update[int(steps.begins[rank]) : int(steps.begins[rank + 1])]
+    last = np.array([variant.place == "last" for variant in kinds])
+    for u in range(int(updates.max()) + 1):
+        made = np.flatnonzero(last & (updates == u)).tolist()
+        waits = [(np.array([k]), op) for k in made for op in make.step(kinds[k]).lasts]
+        unit, key = np.array([head + 1 + u]), 3 * made[-1] + 3
+        yield Group(make.tail(len(waits)), -1, unit, none, np.array([u]), waits, key=key)

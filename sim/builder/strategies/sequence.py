@@ -1,0 +1,50 @@
+"""Megatron's sequence parallelism (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
+
+Inside the tensor-parallel group, norms, dropouts and residuals are split over the sequence too. An
+all-reduce becomes the all-gather and the reduce-scatter that it consists of. Column-parallel
+linears keep only their part of the input and gather it again for the weight gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from schedules._input_error import InputError
+from sim.builder.strategies.tensor import EDGES as TENSOR
+from sim.builder.strategies.tensor import Edge
+from sim.model.operators import Share
+from sim.model.sizes import BYTES, Model, Setting, parameters
+
+EDGES: Mapping[str, Edge] = {
+    **TENSOR,
+    "column": Edge(before="all_gather", after_backward="reduce_scatter", again="all_gather"),
+    "row": Edge(after="reduce_scatter", before_backward="all_gather"),
+    "projected": Edge(after="all_gather", after_backward="all_gather"),
+}
+"""g and its conjugate of the paper's figure 5."""
+
+
+def split(share: Share, degree: int) -> Share:
+    """The share of one of ``degree`` ranks with its part of the sequence."""
+    if share.sequence % degree:
+        raise InputError(
+            f"sequence = {share.sequence} cannot be split evenly by tp = {degree}, "
+            "as sequence parallelism needs; choose another sequence or sp = false"
+        )
+    return replace(share, tokens=share.tokens // degree)
+
+
+def replicated_gradient_bytes(
+    model: Model, setting: Setting, layers: Sequence[int], first: bool, last: bool
+) -> float:
+    """Bytes of gradients that a stage all-reduces over tp before the optimizer.
+
+    Each rank has seen only its tokens of the gradients of norms, row-parallel biases, routers and
+    MLA's matrices into latents. Without
+    sequence parallelism every rank has seen them all, and there is nothing to reduce.
+    """
+    if not setting.sp or setting.tp == 1:
+        return 0.0
+    held = parameters(model, setting.tp, layers, first, last)
+    return float((held.norm + held.row_bias + held.replicated) * BYTES[setting.grad_dtype])

@@ -1,0 +1,73 @@
+"""Tensor parallelism (Megatron-LM, arXiv:1909.08053): a layer's matrices split over a group.
+
+Heads, MLP columns and vocabulary rows are divided; norms, dropouts and residuals are repeated on
+every rank. Each pair of a column- and a row-parallel linear costs one all-reduce each way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from schedules._input_error import InputError
+from sim.model.operators import Share
+from sim.model.sizes import BYTES, Model, Setting
+
+
+class Edge(NamedTuple):
+    """The collectives where an operator's tensor enters or leaves a split region; "" for none."""
+
+    before: str = ""  # its forward, on the input
+    after: str = ""  # its forward, on the output
+    before_backward: str = ""  # on the gradient of the output
+    after_backward: str = ""  # on the gradient of the input
+    again: str = ""  # on the saved input, for the weight gradient
+    axis: str = "tp"  # among whom
+
+
+EDGES: Mapping[str, Edge] = {
+    "column": Edge(after_backward="all_reduce"),
+    "row": Edge(after="all_reduce"),
+    "vocabulary": Edge(after="all_reduce"),
+    "projected": Edge(after="all_gather"),
+}
+"""f and g of Megatron-LM's figure 3; partial maxima and sums over a split vocabulary."""
+
+
+def split(share: Share, degree: int) -> Share:
+    """The share of one of ``degree`` ranks; KV heads are replicated where there are too few.
+
+    >>> from sim.model.operators import Share
+    >>> one = Share(1, 8, 64, 8, 8, 2, 8, 256, 512, "bf16", 2, 4)
+    >>> four = split(one, 4)
+    >>> four.heads, four.kv_heads, four.ffn, four.vocab, four.tokens
+    (2, 1, 64, 128, 8)
+    """
+    few, many = sorted((share.kv_heads, degree))
+    for what, size, by in (
+        ("heads", share.heads, degree),
+        ("ffn", share.ffn, degree),
+        ("the larger of kv_heads and tp", many, few),
+    ):
+        if size % by:
+            raise InputError(f"{what} = {size} cannot be split evenly by {by}; choose another tp")
+    return replace(
+        share,
+        heads=share.heads // degree,
+        kv_heads=max(1, share.kv_heads // degree),
+        ffn=share.ffn // degree,
+        vocab=share.vocab // degree,
+    )
+
+
+def replicated_kv_bytes(model: Model, setting: Setting) -> float:
+    """Bytes of one layer's K and V gradients that ranks with the same KV heads all-reduce.
+
+    With more ranks than KV heads each head is held by several, of which every one has seen the
+    gradient of its own query heads alone.
+    """
+    if setting.tp <= model.kv_heads:
+        return 0.0
+    width = 2 * model.head_dim
+    return float(width * (model.hidden + model.qkv_bias) * BYTES[setting.grad_dtype])

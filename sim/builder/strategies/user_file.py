@@ -1,0 +1,50 @@
+"""A strategy that lives outside of the package: a file's function rewrites a stage's programs.
+
+``NAME.py`` defines ``NAME(kind, program)``, which is called with each of a stage's programs (F, B,
+I and W) and returns the one to run: kernels and collectives of :mod:`sim.builder.program`. It comes
+behind tensor, context and expert parallelism and before offload and what data parallelism adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from schedules._input_error import InputError
+from schedules._outside import function
+from sim.builder.program import Collective, Kernel, Program
+
+AXES = ("tp", "cp", "ep", "etp", "dp", "edp")  # whose group every rank of a stage has
+
+
+def rewritten(programs: Mapping[str, Program], path: str) -> dict[str, Program]:
+    """The programs as the file's function returns them.
+
+    Raises InputError, in one sentence that names the file, for what is no program.
+    """
+    rewrite = function(path, "the strategy")
+    return {kind: _whole(rewrite(kind, list(of)), kind, path) for kind, of in programs.items()}
+
+
+def _whole(found: object, kind: str, path: str) -> Program:
+    if not isinstance(found, Sequence) or isinstance(found, str) or not found:
+        raise InputError(
+            f"{path} returns {str(found)[:80]!r} for {kind}; a program is a list of Kernel and "
+            "Collective, not empty"
+        )
+    for i, item in enumerate(found):
+        if not isinstance(item, Kernel | Collective):
+            raise InputError(
+                f"{path} returns {str(item)[:80]!r} at position {i} of {kind}; an item is a "
+                "Kernel or a Collective of sim.builder.program"
+            )
+        if isinstance(item, Collective) and item.axis not in AXES:
+            raise InputError(
+                f"{path}: {item.name} of {kind} is over the axis {item.axis!r}; there are "
+                f"{', '.join(AXES)}"
+            )
+        if late := [need for need in item.needs if need >= i]:
+            raise InputError(
+                f"{path}: {item.name}, position {i} of {kind}, needs position {late[0]}, which "
+                "does not come before it"
+            )
+    return found

@@ -1,0 +1,282 @@
+"""Templates: one program lowered to columns once, then stamped for every microbatch and rank.
+
+No function here loops over the ops of a graph: only over the items of a program and over templates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.builder.program import Collective, Program
+from sim.graph import PHASES, Communication, Copy, Graph, Ints, Work, offsets, zeros
+
+Longs = NDArray[np.int64]
+
+COMPUTE = "compute"
+TO_HOST, FROM_HOST = "d2h", "h2d"  # the streams of the copy engines
+OF_NORM = {"stage_norm": "model", "norm_in": "model", "norm_out": "model"}
+"""Axes over which the norm of the gradients is summed stage by stage: their dimension."""
+BESIDE = " 2"
+"""Ends the names of the streams of what runs beside something else on its rank."""
+
+
+class Table:
+    """Distinct values, numbered as they come."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Hashable, int] = {}
+
+    def __call__(self, value: Hashable) -> int:
+        """The number of ``value``, new or not."""
+        return self.rows.setdefault(value, len(self.rows))
+
+    def values(self) -> tuple[Hashable, ...]:
+        """The values in order of their numbers."""
+        return tuple(self.rows)
+
+
+@dataclass
+class Tables:
+    """The tables of the graph under construction."""
+
+    names: Table = field(default_factory=Table)
+    works: Table = field(default_factory=Table)
+    streams: Table = field(default_factory=Table)
+    categories: Table = field(default_factory=Table)
+
+
+@dataclass(frozen=True, eq=False)
+class Template:
+    """Columns of a program's ops. A wait refers to a local row when ≥ 0; -1 - k is slot k, which
+    every stamp fills with an op of its own. A part is the k-th of the template's on an axis; where
+    it is on none, slot k, which every stamp fills with a part."""
+
+    name: Ints
+    work: Ints
+    stream: Ints
+    phase: NDArray[np.int8]
+    layer: NDArray[np.int16]
+    wait_count: Ints
+    wait_ref: Longs
+    part_count: Ints
+    part_axis: Ints  # row of axes, or -1
+    part_ref: Longs
+    axes: tuple[str, ...]
+    part_works: tuple[Ints, ...]  # of each axis: the work of each of the template's parts on it
+    memory_count: Ints
+    memory_category: NDArray[np.int8]
+    memory_bytes: NDArray[np.float64]
+    memory_at_end: NDArray[np.bool_]
+    lasts: tuple[int, ...]  # the last op of each stream that nothing in it waits for
+    outputs: tuple[int, ...]  # of those, what another stage waits for: not reductions over replicas
+    sent: int  # the last copy to the host, or -1
+
+    def __len__(self) -> int:
+        return len(self.work)
+
+
+Ranks = Callable[[str], tuple[int, ...]]  # the group of an axis, as ranks of the job
+Ref = tuple[int, int]  # a part: the row of its axis, or -1, and which of it, or which slot
+
+
+def place(program: Program, ranks: Ranks, tables: Tables, beside: bool = False) -> Template:
+    """Lower ``program`` for one rank: its collectives are communication among ``ranks(axis)``.
+
+    What runs ``beside`` another program has streams of its own, a second one for kernels and for
+    each axis of the model.
+    """
+    second = BESIDE if beside else ""
+    works: list[Work] = []
+    streams: list[str] = []
+    refs: list[tuple[Ref, ...]] = []
+    parts: dict[str, list[int]] = {}
+    for item in program:
+        if not isinstance(item, Collective):
+            works.append(item.work)
+            streams.append((item.stream or COMPUTE) + second)
+            refs.append(())
+            continue
+        group = ranks(item.axis)
+        whose = OF_NORM.get(item.axis, item.axis)
+        work = Communication(item.collective, item.bytes, group, whose, item.algorithm)
+        works.append(work)
+        reduces = item.phase == "O"  # over replicas: in the order in which gradients are made
+        streams.append(item.stream or item.axis + second * (not reduces))
+        mine = parts.setdefault(item.axis, [])
+        refs.append(((list(parts).index(item.axis), len(mine)),))
+        mine.append(tables.works(work))
+    return _columns(program, works, streams, refs, parts, tables)
+
+
+def exchange(
+    name: str, stream: str, phase: str, work: Communication, waits: int, parts: int, tables: Tables
+) -> Template:
+    """One p2p op that waits for ``waits`` slots and takes part in ``parts`` messages."""
+    needs = tuple(-1 - k for k in range(waits))
+    item = Collective(name, "pp", "p2p", work.bytes, phase, needs=needs)
+    refs = [tuple((-1, k) for k in range(parts))]
+    return _columns([item], [work], [stream], refs, {}, tables)
+
+
+def _columns(
+    program: Program,
+    works: Sequence[Work],
+    streams: Sequence[str],
+    refs: Sequence[tuple[Ref, ...]],
+    parts: Mapping[str, Sequence[int]],
+    tables: Tables,
+) -> Template:
+    memory = [change for item in program for change in item.memory]
+    lasts = _lasts(streams, {need for item in program for need in item.needs})
+    flat = [ref for row in refs for ref in row]
+    return Template(
+        name=np.array([tables.names(item.name) for item in program], np.int32),
+        work=np.array([tables.works(work) for work in works], np.int32),
+        stream=np.array([tables.streams(stream) for stream in streams], np.int32),
+        phase=np.array([PHASES.index(item.phase) for item in program], np.int8),
+        layer=np.array([item.layer for item in program], np.int16),
+        wait_count=np.array([len(item.needs) for item in program], np.int32),
+        wait_ref=np.array([need for item in program for need in item.needs], np.int64),
+        part_count=np.array([len(row) for row in refs], np.int32),
+        part_axis=np.array([axis for axis, _ in flat], np.int32),
+        part_ref=np.array([k for _, k in flat], np.int64),
+        axes=tuple(parts),
+        part_works=tuple(np.array(of, np.int32) for of in parts.values()),
+        memory_count=np.array([len(item.memory) for item in program], np.int32),
+        memory_category=np.array([tables.categories(c.category) for c in memory], np.int8),
+        memory_bytes=np.array([c.bytes for c in memory], np.float64),
+        memory_at_end=np.array([c.at == "end" for c in memory], np.bool_),
+        lasts=lasts,
+        outputs=_outputs(lasts, streams, program),
+        sent=max((i for i, stream in enumerate(streams) if stream == TO_HOST), default=-1),
+    )
+
+
+def _lasts(streams: Sequence[str], needed: set[int]) -> tuple[int, ...]:
+    """The last op of each stream, unless something waits for it; the compute stream's always."""
+    last = {stream: i for i, stream in enumerate(streams)}
+    return tuple(i for s, i in sorted(last.items()) if s.startswith(COMPUTE) or i not in needed)
+
+
+def _outputs(lasts: tuple[int, ...], streams: Sequence[str], program: Program) -> tuple[int, ...]:
+    kept = (i for i in lasts if streams[i].startswith(COMPUTE) or program[i].phase != "O")
+    return tuple(i for i in kept if not isinstance(getattr(program[i], "work", None), Copy))
+
+
+@dataclass(frozen=True, eq=False)
+class Stamp:
+    """Copies of one template on one rank; arrays have one row per copy unless said otherwise."""
+
+    template: Template
+    rank: int
+    stage: int
+    base: Longs  # index of the copy's first op
+    microbatch: Ints
+    parts: Sequence[Longs]  # of each axis of the template: the first part of a copy
+    wait_slots: Sequence[Longs] = ()  # of each slot: an op per copy
+    part_slots: Sequence[Longs] = ()  # likewise: a part per copy
+    step: Longs | int = 0  # training step, or update of the weights, that the copy is part of
+
+
+def assemble(
+    stamps: Sequence[Stamp],
+    tables: Tables,
+    part_work: Ints,
+    resident: dict[int, dict[str, float]],
+    stands_for: dict[int, int],
+) -> Graph:
+    """All stamps as one graph; their copies must tile 0 .. n - 1.
+
+    ``part_work`` has the works of messages; those of an axis are filled in here.
+    """
+    n = sum(len(s.template) * len(s.base) for s in stamps)
+    counts = {key: np.zeros(n, np.int32) for key in ("wait", "part", "memory")}
+    columns: dict[str, NDArray[Any]] = {
+        "name": np.empty(n, np.int32),
+        "work": np.empty(n, np.int32),
+        "stream": np.empty(n, np.int32),
+        "phase": np.empty(n, np.int8),
+        "layer": np.empty(n, np.int16),
+    }
+    rank, stage = np.empty(n, np.int32), np.empty(n, np.int16)
+    microbatch, step = np.empty(n, np.int32), np.empty(n, np.int32)
+    for s in stamps:
+        rows = s.base[:, None] + np.arange(len(s.template))
+        for key, column in columns.items():
+            column[rows] = getattr(s.template, key)
+        for key, count in counts.items():
+            count[rows] = getattr(s.template, f"{key}_count")
+        rank[rows], stage[rows] = s.rank, s.stage
+        microbatch[rows] = s.microbatch[:, None]
+        step[rows] = np.reshape(s.step, (-1, 1))
+    wait_start, part_start = offsets(counts["wait"]), offsets(counts["part"])
+    memory_start = offsets(counts["memory"])
+    wait_on, part = np.empty(wait_start[-1], np.int32), np.empty(part_start[-1], np.int32)
+    category = np.empty(memory_start[-1], np.int8)
+    size, at_end = np.empty(memory_start[-1]), np.empty(memory_start[-1], np.bool_)
+    part_work = part_work.copy()
+    for s in stamps:
+        t = s.template
+        wait_on[_rows(wait_start, s.base, t.wait_ref)] = _resolve(t.wait_ref, s.base, s.wait_slots)
+        part[_rows(part_start, s.base, t.part_ref)] = _parts(s)
+        for first, of_axis in zip(s.parts, t.part_works, strict=True):
+            part_work[first[:, None] + np.arange(len(of_axis))] = of_axis
+        rows = _rows(memory_start, s.base, t.memory_bytes)
+        category[rows], size[rows], at_end[rows] = (
+            t.memory_category,
+            t.memory_bytes,
+            t.memory_at_end,
+        )
+    return Graph(
+        names=tables.names.values(),  # type: ignore[arg-type]
+        works=tables.works.values(),  # type: ignore[arg-type]
+        streams=tables.streams.values(),  # type: ignore[arg-type]
+        categories=tables.categories.values(),  # type: ignore[arg-type]
+        rank=rank,
+        stage=stage,
+        microbatch=microbatch,
+        step=step,
+        lag=zeros(n),
+        wait_start=wait_start,
+        wait_on=wait_on,
+        wait_lag=zeros(len(wait_on)),
+        part_start=part_start,
+        part=part,
+        part_tail=zeros(len(part)),
+        part_work=part_work,
+        memory_start=memory_start,
+        memory_category=category,
+        memory_bytes=size,
+        memory_at_end=at_end,
+        resident=resident,
+        stands_for=stands_for,
+        **columns,
+    )
+
+
+def _rows(start: Ints, base: Longs, like: NDArray[np.generic]) -> Longs:
+    return start[base].astype(np.int64)[:, None] + np.arange(len(like))
+
+
+def _resolve(ref: Longs, base: Longs, slots: Sequence[Longs]) -> Longs:
+    """Local references to absolute ones, a row per copy."""
+    out = base[:, None] + ref
+    for column in np.flatnonzero(ref < 0):
+        out[:, column] = slots[-1 - ref[column]]
+    return out
+
+
+def _parts(of: Stamp) -> Longs:
+    """The parts of every copy, a row per copy."""
+    t = of.template
+    out = np.broadcast_to(t.part_ref, (len(of.base), len(t.part_ref))).copy()
+    for axis, first in enumerate(of.parts):
+        out[:, t.part_axis == axis] += first[:, None]
+    for column in np.flatnonzero(t.part_axis < 0):
+        out[:, column] = of.part_slots[t.part_ref[column]]
+    return out

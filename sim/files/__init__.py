@@ -1,0 +1,197 @@
+"""Files that are whole or not there, folders that can be written to, and text that can be read."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from schedules._input_error import InputError
+from schedules._text import read_text
+from sim.files import locks
+
+__all__ = [
+    "alone",
+    "read_text",
+    "reason",
+    "regular",
+    "replaceable",
+    "replacing",
+    "staging",
+    "target",
+    "together",
+    "toml",
+    "writable",
+    "write_text",
+]
+
+
+def toml(text: str, where: object) -> dict[str, Any]:
+    """The tables of a text; InputError, naming ``where`` it is from, for one that is not TOML."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise InputError(f"{where} has tables in tables in tables, too deep to read") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{where} is not TOML: {error}") from None
+    except ValueError:
+        raise InputError(f"{where} has a number of too many digits") from None
+
+
+def regular(path: Path, key: str) -> Path:
+    """The path of a file that is there; InputError, naming the ``key`` that gives it, otherwise."""
+    try:
+        if path.is_dir():
+            raise InputError(f"{key}: {path} is a folder, not a file")
+        if not path.is_file():
+            raise InputError(f"{key}: there is no file {path}")
+    except OSError as error:
+        raise InputError(f"{key}: cannot read {path}: {error.strerror}") from None
+    return path
+
+
+def writable(folder: Path) -> Path:
+    """The folder; ValueError when it could not be made, or files in it. Nothing is made yet."""
+    try:
+        os.lstat(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
+    except ValueError:  # a character that no path can have
+        raise InputError(f"cannot write to {str(folder)!r}: no path is written so") from None
+    there = _existing(folder)
+    if not there.is_dir():
+        which = "it" if there == folder else there
+        raise InputError(f"cannot write to {folder}: {which} is a file")
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            return folder
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
+
+
+def replaceable(path: Path) -> Path:
+    """The path; ValueError when no file could be written there. Nothing is made yet."""
+    if os.path.isdir(path):  # noqa: PTH112  which answers for every path
+        raise InputError(f"cannot write {path}: it is a folder")
+    file = target(path)
+    writable(file.parent)
+    if not os.path.lexists(file):
+        writable(file)  # its name may be too long
+    elif not file.is_file():
+        raise InputError(f"cannot write {path}: it is a pipe or a device, not a file")
+    return path
+
+
+def target(path: Path) -> Path:
+    """The file that is written by writing to ``path``: where a symbolic link leads.
+
+    Raises InputError for a link that leads back to itself.
+    """
+    try:
+        os.stat(path)  # noqa: PTH116  which answers for every path
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise InputError(f"cannot write {path}: the link leads back to itself") from None
+    except ValueError:  # which :func:`writable` refuses
+        return path
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a file, or the one that a link leads to; nobody sees half of it."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
+    return path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file, with the ending of ``path``, that takes its place in the end.
+
+    Raises InputError when that cannot be. If writing fails, nothing is left, no folder either.
+    """
+    with together(path) as made:
+        yield made[0]
+
+
+@contextmanager
+def together(*paths: Path) -> Iterator[list[Path]]:
+    """Temporary files that take the places of ``paths`` in the end, all of them or none.
+
+    Raises InputError as :func:`replacing` does.
+    """
+    files = [target(replaceable(path)) for path in paths]
+    named = " and ".join(map(str, paths))
+    with _told(named), ExitStack() as stack:
+        folders = [stack.enter_context(staging(file.parent)) for file in files]
+        made = [folder / path.name for folder, path in zip(folders, paths, strict=True)]
+        with _told(named):  # before staging names a folder
+            yield made
+        with locks.uninterrupted():
+            for temporary, file in zip(made, files, strict=True):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                temporary.replace(file)
+
+
+@contextmanager
+def staging(folder: Path) -> Iterator[Path]:
+    """An empty temporary folder on the disk of ``folder``, which need not be there yet.
+
+    What processes that were killed have left there goes. Raises InputError where something inside
+    cannot be written, as on a full disk.
+    """
+    writable(folder)
+    with _told(f"to {folder}"), locks.temporary(_existing(folder)) as made:
+        yield made
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """While only this process writes to ``path``, again and again; its folder is made.
+
+    Raises InputError where another one does.
+    """
+    folder = target(replaceable(path)).parent
+    there = _existing(folder)
+    try:
+        with _told(path):
+            folder.mkdir(parents=True, exist_ok=True)
+        with locks.of(target(path)) as free:
+            if not free:
+                raise InputError(
+                    f"another process writes {path} just now; wait for it, or name another file"
+                )
+            yield
+    finally:
+        while folder != there:
+            with suppress(OSError):  # it holds what was written
+                folder.rmdir()
+            folder = folder.parent
+
+
+@contextmanager
+def _told(what: object) -> Iterator[None]:
+    """What the system refuses to write is an InputError that names it."""
+    try:
+        yield
+    except BrokenPipeError:  # of the standard output
+        raise
+    except OSError as error:
+        raise InputError(f"cannot write {what}: {reason(error)}") from None
+
+
+def reason(error: OSError) -> str:
+    """Why it failed, in the words of the system."""
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+def _existing(path: Path) -> Path:
+    """The path itself, or the nearest one above it that is there."""
+    return next(p for p in (path, *path.parents, Path()) if os.path.lexists(p))

@@ -1,0 +1,1 @@
+"""What a job runs on, and what each work takes there: GPUs, links, collectives, prices."""

@@ -1,0 +1,204 @@
+"""The cluster: what its GPUs can do, the links between them, and the routes over those links.
+
+The network is a graph whose nodes are the GPUs 0, 1, ... and named switches; a full-duplex cable is
+two edges. Links are known by their index, so capacities and loads are plain arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import fsum
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from schedules._input_error import InputError
+from sim.machine import fabric
+from sim.machine.topology import read, room
+
+Node = Hashable
+Link = tuple[Node, Node]  # from one end to the other
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One kind of GPU."""
+
+    name: str
+    sms: int
+    memory: float  # bytes
+    memory_bandwidth: float  # B/s
+    peak: Mapping[str, float]  # FLOP/s by dtype, dense
+    host_bandwidth: float | None = None  # B/s to the host's memory, each way
+    host_memory_bandwidth: float | None = None  # B/s of the host's memory, this GPU's share of it
+    costs: Mapping[str, Any] = field(default_factory=dict)
+    """The fitted tables of the topology file, in SI units."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cluster:
+    """GPUs 0 .. n-1 and switches, joined by links.
+
+    Edges of ``network`` carry ``bandwidth`` (B/s, effective: nominal times efficiency), ``latency``
+    (s) and optionally ``efficiency``. Ranks of one node are neighbours: node k holds the GPUs from
+    k times ``gpus_per_node`` on.
+    """
+
+    name: str
+    gpu: Gpu
+    network: nx.DiGraph[Any]
+    gpus_per_node: int
+    collectives: Mapping[str, Any] = field(default_factory=dict)
+    """Fitted constants of collectives, in SI units; see :mod:`sim.machine.collectives`."""
+    uplink: Mapping[Node, Node] = field(default_factory=dict)
+    """One step from each GPU or switch towards the core, where the fabric is a tree: routes are
+    then read off instead of searched for."""
+    healthy: Cluster | None = None
+    """The cluster whose slow links these are: algorithms are chosen, and latencies known, there."""
+
+    @cached_property
+    def gpus(self) -> int:
+        """How many GPUs there are."""
+        return sum(isinstance(node, int) for node in self.network)
+
+    @cached_property
+    def links(self) -> list[Link]:
+        """Both ends of each link, by link index."""
+        return list(self.network.edges)
+
+    @cached_property
+    def index(self) -> dict[Link, int]:
+        """The index of each link."""
+        return {link: i for i, link in enumerate(self.links)}
+
+    @cached_property
+    def capacity(self) -> Floats:
+        """B/s that each link carries at most."""
+        return self._column("bandwidth", 0.0)
+
+    @cached_property
+    def efficiency(self) -> Floats:
+        """What share of its nominal bandwidth each link's capacity is."""
+        return self._column("efficiency", 1.0)
+
+    @cached_property
+    def delay(self) -> Floats:
+        """Seconds that each link adds."""
+        return self._column("latency", 0.0)
+
+    @cached_property
+    def kinds(self) -> list[int]:
+        """A number for each link, the same for links of equal capacity and efficiency."""
+        rows = np.stack([self.capacity, self.efficiency], axis=1)
+        _, row = np.unique(rows, axis=0, return_inverse=True)
+        return [int(k) for k in row.ravel()]
+
+    @cached_property
+    def memory(self) -> dict[object, float]:
+        """What algorithms remember of this cluster: latencies of alike communications."""
+        return {}
+
+    @cached_property
+    def protocols(self) -> dict[tuple[str, int], list[dict[str, float]]]:
+        """What algorithms remember of this cluster: constants of a collective by GPUs per node."""
+        return {}
+
+    def _column(self, key: str, default: float) -> Floats:
+        return np.array([v for _, _, v in self.network.edges(data=key, default=default)], float)
+
+    def node(self, gpu: int) -> int:
+        """The node that holds a GPU."""
+        return gpu // self.gpus_per_node
+
+    def route(self, source: int, target: int) -> tuple[int, ...]:
+        """The links from one GPU to another, in order: the path of least latency.
+
+        A path never leads through a third GPU. Inside a node that is the node's own switch.
+        Raises InputError when the cluster has no such GPU or no path.
+        """
+        known = self._routes.get((source, target))
+        if known is None:
+            known = self._routes[source, target] = self._find(source, target)
+        return known
+
+    def latency(self, route: Sequence[int]) -> float:
+        """Seconds that the first byte takes along a route."""
+        return fsum(self._delays[link] for link in route)
+
+    @cached_property
+    def limiting(self) -> NDArray[np.bool_]:
+        """Per link, whether it can ever hold a communication back.
+
+        False where that is excluded by the routes: whatever crosses the link has come over other
+        links whose capacities together do not exceed its own, or goes on over such links. Links
+        are left out one after another, each for the sake of links still in, so that all that are
+        left out together follow from those that stay.
+        """
+        return fabric.limiting(self.network, self.uplink)
+
+    @cached_property
+    def _routes(self) -> dict[tuple[int, int], tuple[int, ...]]:
+        return {}
+
+    @cached_property
+    def _delays(self) -> list[float]:
+        return [float(v) for v in self.delay]
+
+    @cached_property
+    def _ascents(self) -> dict[Node, list[Node]]:
+        return {}
+
+    def _find(self, source: int, target: int) -> tuple[int, ...]:
+        for gpu in (source, target):
+            if not 0 <= gpu < self.gpus:
+                raise ValueError(f"rank {gpu} is not among the {self.gpus} GPUs of {self.name}")
+        if source == target:
+            return ()
+        path = self._climb(source, target) if self.uplink else self._search(source, target)
+        return tuple(self.index[link] for link in nx.utils.pairwise(path))
+
+    def _climb(self, source: int, target: int) -> list[Node]:
+        if self.node(source) == self.node(target):
+            return [source, f"nvswitch {self.node(source)}", target]
+        up, down = self._ascent(source), self._ascent(target)
+        meeting = next(node for node in up if node in down)
+        return up[: up.index(meeting)] + down[down.index(meeting) :: -1]
+
+    def _ascent(self, gpu: int) -> list[Node]:
+        if gpu not in self._ascents:
+            steps: list[Node] = [gpu]
+            while steps[-1] in self.uplink:
+                steps.append(self.uplink[steps[-1]])
+            self._ascents[gpu] = steps
+        return self._ascents[gpu]
+
+    def _search(self, source: int, target: int) -> list[Node]:
+        def latency(_: Node, v: Node, edge: dict[str, float]) -> float | None:
+            return None if isinstance(v, int) and v != target else edge["latency"]
+
+        try:
+            return list(nx.dijkstra_path(self.network, source, target, weight=latency))
+        except nx.NetworkXNoPath:
+            raise InputError(f"{self.name} has no path from GPU {source} to {target}") from None
+
+
+def load(name_or_path: str | Path, gpus: int) -> Cluster:
+    """So many GPUs of the machine and fabric in ``topologies/<name>.toml``, or in a file.
+
+    Raises InputError, in one sentence, when there is no such topology (naming those there are), the
+    file is not a topology, or it cannot hold so many GPUs.
+
+    >>> cluster = load("dgx_a100", gpus=16)
+    >>> [cluster.links[link] for link in cluster.route(0, 7)]
+    [(0, 'nvswitch 0'), ('nvswitch 0', 7)]
+    """
+    spec = room(read(name_or_path), gpus)
+    network, uplink = fabric.build(spec, gpus)
+    gpu = Gpu(**spec["gpu"], costs=spec["costs"])
+    return Cluster(spec["name"], gpu, network, spec["node"]["gpus"], spec["collectives"], uplink)

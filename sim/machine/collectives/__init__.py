@@ -1,0 +1,89 @@
+"""What each collective puts on the network: bytes on every link, and latency.
+
+Sharing, time and events are not its business. Each module here is one algorithm, with a function
+for every collective that it can do, (cluster, ranks, bytes) to :class:`Traffic`; a new algorithm is
+a new module and its line in ``ALGORITHMS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from schedules._input_error import InputError
+from sim.graph import Communication
+from sim.machine.cluster import Cluster
+from sim.machine.collectives import all_to_all, direct, exchange, hierarchical, nvls, ring, tree
+from sim.machine.collectives.base import EMPTY, Traffic, UnsuitableError, alone
+
+__all__ = ["ALGORITHMS", "Traffic", "alone", "traffic"]
+
+Algorithm = Callable[[Cluster, tuple[int, ...], float], Traffic]
+
+ALGORITHMS: dict[str, dict[str, Algorithm]] = {
+    "all_reduce": {
+        "ring": ring.all_reduce,
+        "hierarchical": hierarchical.all_reduce,
+        "nvls": nvls.all_reduce,
+        "tree": tree.all_reduce,
+    },
+    "all_gather": {
+        "ring": ring.all_gather,
+        "hierarchical": hierarchical.all_gather,
+        "exchange": exchange.step,
+    },
+    "reduce_scatter": {
+        "ring": ring.reduce_scatter,
+        "hierarchical": hierarchical.reduce_scatter,
+        "exchange": exchange.step,
+    },
+    "broadcast": {"ring": ring.broadcast},
+    "all_to_all": {"pairwise": all_to_all.pairwise, "two_level": all_to_all.two_level},
+    "ring_exchange": {"ring": exchange.hop},
+    "p2p": {"direct": direct.p2p},
+}
+"""By collective and algorithm; of equally fast ones ``auto`` takes the first."""
+ASKED_FOR = ("exchange",)
+"""Never taken by ``auto``: a step of a collective, not the whole."""
+
+
+def traffic(cluster: Cluster, communication: Communication) -> Traffic:
+    """What a communication puts on the cluster's links.
+
+    Its algorithm ``auto`` takes the one predicted fastest for that size and placement, as NCCL's
+    tuner does. Raises InputError when there is no such collective or algorithm, a rank is named
+    twice or is not in the cluster, or the algorithm does not suit the placement.
+    """
+    cluster, ranks = cluster.healthy or cluster, communication.ranks
+    if len(set(ranks)) != len(ranks) or not ranks:
+        raise ValueError(f"a {communication.collective} needs distinct ranks, not {ranks}")
+    candidates = _algorithms(communication)
+    if len(ranks) == 1 or communication.bytes <= 0:
+        return EMPTY
+    if len(candidates) == 1:
+        return candidates[0](cluster, ranks, communication.bytes)
+    found = _suitable(candidates, cluster, ranks, communication.bytes)
+    return min(found, key=lambda traffic: alone(cluster, traffic))
+
+
+def _suitable(
+    candidates: list[Algorithm], cluster: Cluster, ranks: tuple[int, ...], size: float
+) -> Iterator[Traffic]:
+    for algorithm in candidates:
+        try:
+            yield algorithm(cluster, ranks, size)
+        except UnsuitableError:
+            continue
+
+
+def _algorithms(communication: Communication) -> list[Algorithm]:
+    collective, algorithm = communication.collective, communication.algorithm
+    if collective not in ALGORITHMS:
+        raise ValueError(f"no collective {collective!r}; there are {', '.join(ALGORITHMS)}")
+    known = ALGORITHMS[collective]
+    if algorithm == "auto":
+        return [call for name, call in known.items() if name not in ASKED_FOR]
+    if algorithm not in known:
+        raise InputError(
+            f"no algorithm {algorithm!r} for {collective}; there are auto, {', '.join(known)}"
+        )
+    return [known[algorithm]]

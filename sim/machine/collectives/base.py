@@ -1,0 +1,169 @@
+"""What all algorithms share: where the ranks sit, adding up loads, and what a round costs.
+
+The time of a collective alone is that of the alpha-beta model with the constants of the topology's
+[collectives] tables, one table per protocol; the fastest protocol counts, as in NCCL's tuner:
+
+    base + rounds · (route latency + hop) + wire bytes / (nominal bandwidth · share)
+
+``base`` is launch and set-up; ``hop`` is what a round inside a node adds to the latency of its
+route, ``inner`` the same where the ring also leaves the node, ``fabric`` between nodes; ``share``
+and ``fabric_share`` say what part of a link's nominal bandwidth the protocol reaches. Each may be a
+table by the group's GPUs per node. Links themselves are faster than one collective can drive them,
+so what a protocol wastes is latency here: seconds in which the links are free for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.machine.cluster import Cluster
+
+Floats = NDArray[np.float64]
+Pairs = list[tuple[int, int]]
+
+
+class Traffic(NamedTuple):
+    """One communication on the network."""
+
+    links: NDArray[np.int32]  # indices of the links it uses, ascending
+    bytes: Floats  # on each of those links
+    latency: float  # seconds that no bandwidth shortens
+    algorithm: str
+
+
+class Hops(NamedTuple):
+    """Transfers between pairs of GPUs, each of the same number of bytes."""
+
+    pairs: Pairs
+    load: float  # bytes
+    across: bool = False  # between nodes
+
+
+class Placement(NamedTuple):
+    """A group's ranks by node; ``each`` is how many a node has, 0 where nodes differ."""
+
+    nodes: list[list[int]]
+    each: int
+
+
+class UnsuitableError(ValueError):
+    """The algorithm cannot serve ranks that are placed like this."""
+
+
+EMPTY = Traffic(np.empty(0, np.int32), np.empty(0, np.float64), 0.0, "none")
+
+
+def alone(cluster: Cluster, traffic: Traffic) -> float:
+    """Seconds when nothing else is on the network: latency, then the slowest link's bytes."""
+    return traffic.latency + wire_seconds(cluster, traffic)
+
+
+def wire_seconds(cluster: Cluster, traffic: Traffic) -> float:
+    """Seconds that the slowest link takes for its bytes when nothing else is on it."""
+    if not len(traffic.links):
+        return 0.0
+    return float((traffic.bytes / cluster.capacity[traffic.links]).max())
+
+
+def place(cluster: Cluster, ranks: Iterable[int]) -> Placement:
+    """The ranks by node, both ascending."""
+    nodes: dict[int, list[int]] = {}
+    for rank in sorted(ranks):
+        nodes.setdefault(cluster.node(rank), []).append(rank)
+    sizes = {len(node) for node in nodes.values()}
+    return Placement(list(nodes.values()), sizes.pop() if len(sizes) == 1 else 0)
+
+
+def cycle(ranks: Sequence[int]) -> Pairs:
+    """Each rank with the next, the last with the first; nothing for one rank alone."""
+    return list(zip(ranks, [*ranks[1:], ranks[0]], strict=True)) if len(ranks) > 1 else []
+
+
+def put(
+    cluster: Cluster,
+    constants: str,
+    algorithm: str,
+    hops: Sequence[Hops],
+    rounds: tuple[int, int],
+    each: int,
+) -> Traffic:
+    """All hops as one communication whose longest chain has so many rounds (inside nodes, across).
+
+    ``constants`` names the tables of fitted constants and ``each`` the group's GPUs per node, for
+    which their shares are looked up. Raises ValueError when a rank is not in the cluster.
+    """
+    links, load, across = _loads(cluster, hops)
+    delays = tuple(_delay(cluster, hops, across) for across in (False, True))
+    wire = load / cluster.capacity[links]
+    protocols = [
+        _latency(table, rounds, delays) + _waste(table, wire, cluster.efficiency[links], across)
+        for table in _protocols(cluster, constants, each)
+    ]
+    return Traffic(links, load, min(protocols), algorithm)
+
+
+def _loads(
+    cluster: Cluster, hops: Sequence[Hops]
+) -> tuple[NDArray[np.int32], Floats, NDArray[np.bool_]]:
+    """Links, bytes on each, and whether they lie between nodes.
+
+    Loads are counted, then multiplied, so that links alike in their use have the very same float.
+    """
+    used = [
+        np.array([link for pair in hop.pairs for link in cluster.route(*pair)], np.int32)
+        for hop in hops
+    ]
+    links = np.unique(np.concatenate(used))
+    load, across = np.zeros(len(links)), np.zeros(len(links), bool)
+    for hop, of in zip(hops, used, strict=True):
+        count = np.bincount(np.searchsorted(links, of), minlength=len(links))
+        load += count * hop.load
+        across |= (count > 0) & hop.across
+    return links, load, across
+
+
+def _delay(cluster: Cluster, hops: Sequence[Hops], across: bool) -> float:
+    """The longest latency of a route of this sort."""
+    pairs = (pair for hop in hops if hop.across == across for pair in hop.pairs)
+    return max((cluster.latency(cluster.route(*pair)) for pair in pairs), default=0.0)
+
+
+def _protocols(cluster: Cluster, constants: str, each: int) -> list[dict[str, float]]:
+    """The constants of each protocol for so many GPUs per node."""
+    known = cluster.protocols.get((constants, each))
+    if known is None:
+        tables = cluster.collectives.get(constants, {}).values()
+        known = [{key: _at(value, each) for key, value in table.items()} for table in tables]
+        known = cluster.protocols[constants, each] = known or [{}]
+    return known
+
+
+def _at(value: Mapping[str, float] | float, each: int) -> float:
+    """The value for so many GPUs: between two sizes along a line, beyond them the nearest."""
+    if not isinstance(value, Mapping):
+        return value
+    sizes = sorted((int(size), of) for size, of in value.items())
+    return float(np.interp(each, [size for size, _ in sizes], [of for _, of in sizes]))
+
+
+def _latency(
+    table: Mapping[str, float], rounds: tuple[int, int], delays: tuple[float, ...]
+) -> float:
+    inside, across = rounds
+    hop = table.get("hop", 0.0)
+    inner = table.get("inner", hop) if across else hop
+    seconds = table.get("base", 0.0) + inside * (inner + delays[0])
+    return seconds + across * (table.get("fabric", hop) + delays[1])
+
+
+def _waste(
+    table: Mapping[str, float], wire: Floats, efficiency: Floats, across: NDArray[np.bool_]
+) -> float:
+    """Seconds that the protocol needs for the bytes beyond what the links themselves need."""
+    inside, between = table.get("share", efficiency), table.get("fabric_share", efficiency)
+    share = np.where(across, between, inside)
+    return max(0.0, float((wire * efficiency / share).max() - wire.max()))

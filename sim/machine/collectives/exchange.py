@@ -1,0 +1,33 @@
+"""One step of a ring: each rank sends something to the next one.
+
+Transformer Engine's user buffers move the pieces of a tensor-parallel all-gather or reduce-scatter
+so, by copy engines, beside the GEMM that uses or makes them; the buffer of such a step is
+n / (n - 1) pieces. Ring attention passes blocks of keys and values on so, by sends and receives.
+"""
+
+from __future__ import annotations
+
+from sim.machine.cluster import Cluster
+from sim.machine.collectives.base import Hops, Traffic, cycle, place, put
+
+
+def step(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
+    """(n - 1) / n of the bytes from each rank to the next, with the constants of p2p."""
+    return _shift(cluster, "exchange", ranks, size * (len(ranks) - 1) / len(ranks))
+
+
+def hop(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
+    """The whole buffer from each rank to the next, by NCCL's sends and receives: ring attention.
+
+    All ranks hop together, as they do where each waits for a block before it sends it on.
+    """
+    return _shift(cluster, "ring", ranks, size)
+
+
+def _shift(cluster: Cluster, algorithm: str, ranks: tuple[int, ...], size: float) -> Traffic:
+    pairs = cycle(ranks)
+    inside = [pair for pair in pairs if cluster.node(pair[0]) == cluster.node(pair[1])]
+    across = [pair for pair in pairs if pair not in inside]
+    hops = [Hops(some, size, far) for some, far in ((inside, False), (across, True)) if some]
+    rounds = (0, 1) if across else (1, 0)
+    return put(cluster, "p2p", algorithm, hops, rounds, place(cluster, ranks).each or 1)

@@ -1,0 +1,89 @@
+"""NCCL's double binary trees: few hops between nodes, so small all-reduces over many are fast.
+
+Two binary trees over the nodes reduce and broadcast half of the buffer each; a node that has
+children in one is a leaf of the other, but for a few, so both directions of every port are used
+(Sanders, Speck and Träff 2009, "Two-tree algorithms for full bandwidth broadcast, reduction and
+scan"; NCCL 2.4). Inside a node a chain joins the GPUs. Where each node has k of them there are k
+such pairs, each with 1/k of the buffer and its own place in the nodes as the chain's head.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+from sim.machine.cluster import Cluster
+from sim.machine.collectives.base import Hops, Traffic, UnsuitableError, cycle, place, put
+
+
+def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
+    """Up the trees and down again: 2 (k - 1) hops inside nodes, 2 log2 of the nodes across.
+
+    Latency as in NCCL's src/graph/tuning.cc. Every port carries what the busiest node sends, 2 / k
+    of the buffer in all but tiny groups: roots and a ragged edge send less, but then nodes would
+    not be alike, and replicas of a job could not stand for one another.
+    Raises ValueError when the topology gives no constants for it, or the ranks lie in one node or
+    unevenly.
+    """
+    nodes, each = place(cluster, ranks)
+    if (cluster.collectives and "tree" not in cluster.collectives) or len(nodes) < 2 or not each:
+        raise UnsuitableError(
+            "a tree needs two or more nodes with equally many of its ranks, and [collectives.tree] "
+            f"in the topology; {cluster.name} with {[len(node) for node in nodes]} lacks one"
+        )
+    inside = [pair for node in nodes for pair in cycle(node)]
+    across = [pair for rail in zip(*nodes, strict=True) for pair in cycle(rail)]
+    hops = [
+        Hops(inside, 2 * size * (each - 1) / each),
+        Hops(across, busiest(len(nodes)) * size / 2 / each, True),
+    ]
+    return put(cluster, "tree", "tree", hops, (2 * (each - 1), 2 * depth(len(nodes))), each)
+
+
+def parents(nodes: int) -> list[int | None]:
+    """Each node's parent in the first tree, None for the root: NCCL's src/graph/trees.cc.
+
+    A node's lowest set bit is its height; its parent has the next bit set instead, or where there
+    is no such node, none.
+
+    >>> parents(6)
+    [None, 2, 4, 2, 0, 4]
+    """
+    out: list[int | None] = [None]
+    for node in range(1, nodes):
+        bit = node & -node
+        above = (node ^ bit) | (bit << 1)
+        out.append(above if above < nodes else node ^ bit)
+    return out
+
+
+def mirrored(nodes: int) -> list[int | None]:
+    """Each node's parent in the second tree: the first one read backwards, or shifted by one node.
+
+    >>> mirrored(6), mirrored(3)
+    ([1, 5, 3, 1, 3, None], [1, None, 0])
+    """
+    role = [(node - 1) % nodes if nodes % 2 else nodes - 1 - node for node in range(nodes)]
+    player = {played: node for node, played in enumerate(role)}
+    first = parents(nodes)
+    above = [first[played] for played in role]
+    return [None if parent is None else player[parent] for parent in above]
+
+
+def depth(nodes: int) -> int:
+    """Hops from the farthest leaf to the root: log2 of the nodes, rounded up."""
+    return (nodes - 1).bit_length()
+
+
+@cache
+def busiest(nodes: int) -> int:
+    """How many halves of the buffer the node with most neighbours sends, over both trees.
+
+    To its parent once on the way up, to each child once on the way down.
+
+    >>> busiest(2), busiest(3), busiest(100)
+    (2, 3, 4)
+    """
+    edges = [edge for tree in (parents(nodes), mirrored(nodes)) for edge in enumerate(tree)]
+    ends = [end for edge in edges if edge[1] is not None for end in edge]
+    return max(Counter(ends).values())

@@ -1,0 +1,137 @@
+"""The prices of a graph's works on a cluster, and whether they can be simulated at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from schedules._input_error import InputError
+from sim.graph import Communication, Compute, Copy, Fixed, Graph, Host, Work
+from sim.machine.cluster import Cluster, Gpu
+from sim.machine.hardware import NOTHING, Machine, Traffic, table
+from sim.machine.kernels import ADVICE, compute_seconds
+from sim.machine.kernels import table as fitted
+
+MOST_SECONDS = 1e12
+"""A step whose ops take longer, one after the other, is refused: its times would lose meaning."""
+
+CONSTANTS = {"broadcast": "all_gather", "all_to_all": "p2p", "ring_exchange": "p2p"}
+"""Whose fitted constants a collective has where it has none of its own: NCCL runs the last two as
+sends and receives."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one communication puts on links: bytes of itself and all its clones, link by link."""
+
+    links: tuple[int, ...]
+    bytes: tuple[float, ...]
+    most: float  # bytes of itself alone on its own most loaded link
+    latency: float  # the longest of all clones'
+    algorithm: str
+    apart: float = 0.0  # seconds by which those differ: some clones cross one switch more
+
+
+def price(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]) -> Machine:
+    """What every work of ``graph`` takes from ``cluster``; ``loads`` has each communication's.
+
+    Raises InputError, in one sentence, for work that the topology gives no price for, and for a
+    step that takes longer than can be simulated.
+    """
+    try:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # refused below
+            machine = _machine(graph, cluster, loads)
+            seconds = machine.alone
+    except InputError as error:
+        raise InputError(f"topology {cluster.name!r}: {error}") from None
+    ops = np.bincount(graph.work, minlength=len(seconds))
+    total = float(seconds[ops > 0] @ ops[ops > 0])
+    if not total <= MOST_SECONDS:
+        raise InputError(
+            f"the step's ops take {total:.3g} s together, and at most {MOST_SECONDS:g} s can be "
+            "simulated; a smaller model or batch, or faster GPUs and links, would do"
+        )
+    return machine
+
+
+HOST_SHARE = 0.43
+"""Of the host's memory bandwidth that Adam on the CPU reaches: ZeRO-Offload's CPU-Adam updates 10e9
+parameters in 2.57 s (Ren et al. 2021, arXiv:2101.06840, Table 4) at 28 bytes each, on the two Xeon
+8168 of a DGX-2, with 12 channels of DDR4-2666 (256 GB/s)."""
+
+
+def _machine(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]) -> Machine:
+    gpu = cluster.gpu
+
+    def kernel(work: Work) -> tuple[float, float, float]:
+        match work:
+            case Compute():
+                return compute_seconds(gpu, work)
+            case Fixed(seconds=seconds):
+                return (0.0, 0.0, seconds)
+            case Copy(bytes=size):
+                return (0.0, 0.0, size / _host(gpu))
+            case Host(bytes=size):
+                return (0.0, 0.0, size / _host_memory(gpu))
+        raise TypeError(work)
+
+    def communication(work: Communication) -> Traffic:
+        load = loads[work]
+        if not load.most:
+            return NOTHING
+        constants = work.collective
+        if constants not in cluster.collectives:
+            constants = CONSTANTS.get(constants, constants)
+        if constants not in cluster.collectives:
+            raise InputError(f"there is no table [collectives.{constants}]; {ADVICE}")
+        return _traffic(cluster, work, load)
+
+    return table(graph.works, kernel, communication, cluster.capacity, gpu.sms)
+
+
+def _host(gpu: Gpu) -> float:
+    """B/s between a GPU and its host."""
+    if gpu.host_bandwidth is None:
+        raise InputError(f"gpu.host_bandwidth is missing, for copies to the host; {ADVICE}")
+    return gpu.host_bandwidth
+
+
+def _host_memory(gpu: Gpu) -> float:
+    """B/s that the CPU's share for one GPU moves in an update."""
+    if gpu.host_memory_bandwidth is None:
+        raise InputError(f"gpu.host_memory_bandwidth is missing, for updates by the host; {ADVICE}")
+    return HOST_SHARE * gpu.host_memory_bandwidth
+
+
+def _traffic(cluster: Cluster, work: Communication, load: Load) -> Traffic:
+    coefficients = tuple(size / load.most for size in load.bytes)
+    speeds = (cluster.capacity[link] / c for link, c in zip(load.links, coefficients, strict=True))
+    speed = float(min(speeds))
+    constants = fitted(cluster.gpu, "communication")
+    kind = CONSTANTS.get(work.collective, work.collective)
+    hbm = constants.get("hbm", {})
+    per_byte = hbm.get(work.collective, hbm.get(kind, 0.0))
+    return Traffic(
+        latency=load.latency,
+        size=load.most,
+        links=load.links,
+        coefficients=coefficients,
+        sms=_sms(cluster, work, load.algorithm, constants.get("sms", {})),
+        hbm=min(1.0, per_byte * speed / cluster.gpu.memory_bandwidth),
+        apart=load.apart,
+    )
+
+
+def _sms(cluster: Cluster, work: Communication, algorithm: str, sms: Mapping[str, int]) -> int:
+    """SMs of the kernel on each rank; between nodes it has channels for its share of the NICs."""
+    nodes = {cluster.node(rank) for rank in work.ranks}
+    kind = CONSTANTS.get(work.collective, work.collective)
+    named = (name for name in (algorithm, work.collective, kind) if name in sms)
+    inside = int(sms.get(next(named, ""), 0))
+    if len(nodes) == 1:
+        return inside
+    if work.collective in ("p2p", "ring_exchange"):
+        return int(sms.get("fabric_p2p", 0))
+    return min(inside, int(sms.get("fabric", 0)) * -(-len(work.ranks) // len(nodes)))

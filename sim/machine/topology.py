@@ -1,0 +1,346 @@
+"""Reading a topology file: what it says, checked, with numbers in SI units."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import topologies
+from schedules._input_error import InputError
+from sim.files import read_text, toml
+from sim.units import parse
+
+Table = dict[str, Any]
+
+MOST_GPUS = 131_072
+"""So many GPUs are simulated at most."""
+_BASES = 16  # one on top of the other
+_CABLE = {"bandwidth": "B/s", "efficiency": "share", "latency": "delay"}
+_TABLES: dict[str, dict[str, str]] = {
+    "gpu": {
+        "name": "text",
+        "sms": "count",
+        "memory": "B",
+        "memory_bandwidth": "B/s",
+        "host_bandwidth": "B/s",
+        "host_memory_bandwidth": "B/s",
+    },
+    "gpu.peak": dict.fromkeys(("bf16", "fp16", "tf32", "fp32", "fp8", "fp64"), "FLOP/s"),
+    "node": {"gpus": "count"},
+    "node.link": _CABLE,
+    "node.nic": {"count": "count", **_CABLE},
+    "fabric": {
+        "kind": "kind",
+        "nodes_per_leaf": "count",
+        "nodes_per_spine": "count",
+        "oversubscription": "ratio",
+        "latency": "delay",
+        "max_nodes": "count",
+    },
+}
+_OPTIONAL = {"gpu.peak.fp8", "gpu.peak.fp64", "gpu.peak.tf32", "gpu.peak.fp16"}
+_OPTIONAL |= {"gpu.host_bandwidth", "gpu.host_memory_bandwidth"}
+_OPTIONAL |= {"fabric.nodes_per_leaf", "fabric.nodes_per_spine", "fabric.max_nodes"}
+_OPTIONAL |= {"fabric.oversubscription", "node.link.efficiency", "node.nic.efficiency"}
+_PROTOCOL = dict.fromkeys(("base", "hop", "inner", "fabric"), "delay")
+_PROTOCOL |= {"share": "share", "fabric_share": "share"}
+_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "p2p", "nvls", "tree")
+_KERNELS = ("norm", "elementwise", "softmax", "embedding", "cross_entropy", "optimizer")
+_SENT = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "p2p")
+_TILES = ("tile_256x128", "tile_128x128", "tile_128x64", "tile_64x64")
+FITTED: dict[str, dict[str, str]] = {
+    "gemm": {
+        **dict.fromkeys(_TILES, "share"),
+        "ramp": "amount",
+        "quantisation": "part",
+        "split": "factor",
+        "derating": "amount",
+        "derating_flops": "factor",
+        "accumulate": "amount",
+        "memory": "share",
+        "fixed": "delay",
+    },
+    "attention": {
+        "forward": "share",
+        "backward": "share",
+        "keys": "amount",
+        "head_dim": "amount",
+        "quantisation": "part",
+        "memory": "share",
+        "fixed": "delay",
+    },
+    "memory_kernels": {"fixed": "delay", **dict.fromkeys(_KERNELS, "share")},
+}
+"""The tables of fitted constants in [gpu], all keys required; gemm has one of them per dtype."""
+_RUNTIME = {"context": "B", "workspace": "B", "channels": "count", "connection": "B"}
+_COMMUNICATION = {
+    "sms": dict.fromkeys((*_SENT, "exchange", "fabric", "fabric_p2p", "nvls"), "sms"),
+    "hbm": dict.fromkeys(_SENT, "amount"),
+}
+KINDS = ("switch", "rail", "fat_tree")
+
+
+def read(name_or_path: str | Path) -> Table:
+    """The topology of that name, or in that file, as nested tables of floats, ints and text.
+
+    Raises InputError with one sentence when there is no such topology, it is not TOML, a table is
+    missing, a key is unknown, or a value has the wrong unit or is not positive.
+    """
+    where = f"topology {str(name_or_path)!r}"
+    try:
+        return _read(_with_base(str(name_or_path), Path(), ()), where, Path(name_or_path).stem)
+    except RecursionError:
+        raise InputError(f"{where} has tables in tables in tables, too deep to read") from None
+
+
+def _read(raw: Table, where: str, name: str) -> Table:
+    _refuse_unknown(raw, where)
+    out: Table = {"name": _value(raw.get("name", name), "text", f"{where}: name")}
+    for table, keys in _TABLES.items():
+        outer, _, inner = table.partition(".")
+        checked = dict(_checked(_find(raw, table, where), keys, f"{where}: {table}"))
+        if inner:
+            out[outer][inner] = checked
+        else:
+            out[outer] = checked
+    out["costs"] = _costs(raw["gpu"], out["gpu"], where)
+    out["collectives"] = _collectives(raw.get("collectives", {}), f"{where}: collectives")
+    _check_fabric(out["fabric"], where)
+    return out
+
+
+def room(spec: Table, gpus: int) -> Table:
+    """The same topology, if it can hold so many GPUs; ValueError if not."""
+    nodes = -(-gpus // spec["node"]["gpus"])
+    most = spec["fabric"].get("max_nodes", nodes)
+    if gpus <= 0 or nodes > most or gpus > MOST_GPUS:
+        known = "max_nodes" in spec["fabric"]
+        limit = min(most * spec["node"]["gpus"], MOST_GPUS) if known else MOST_GPUS
+        raise InputError(f"topology {spec['name']!r} holds 1 to {limit:,} GPUs, not {gpus:,}")
+    return spec
+
+
+def _with_base(name: str, folder: Path, seen: tuple[str, ...]) -> Table:
+    """The tables of a topology over those of its base, whose path starts at the file's folder."""
+    path = folder / name if name.endswith(".toml") or "/" in name else None
+    found = name if path is None else os.path.realpath(path)
+    if found in seen or len(seen) > _BASES:
+        raise InputError(f"topology {name!r} is its own base, or has more than {_BASES} of them")
+    text = _shipped(name) if path is None else read_text(path, "the topology file ")
+    raw = toml(text, f"topology {name!r}")
+    base = raw.pop("base", None)
+    if base is None:
+        return raw
+    _value(base, "text", f"topology {name!r}: base")
+    return _merged(_with_base(base, path.parent if path else Path(), (*seen, found)), raw)
+
+
+def _shipped(name: str) -> str:
+    near = get_close_matches(name.lower(), topologies.names(), 1)
+    if near and near != [name]:
+        there = ", ".join(topologies.names())
+        raise InputError(f"no topology {name!r}; did you mean {near[0]}? There are {there}")
+    return topologies.text(name)
+
+
+def _merged(below: Table, above: Table) -> Table:
+    """The base's tables, with what the file itself says in place of what the base says."""
+    out = dict(below)
+    for key, value in above.items():
+        old = out.get(key)
+        both = isinstance(old, dict) and isinstance(value, dict)
+        out[key] = _merged(old, value) if both and old is not None else value
+    return out
+
+
+def _refuse_unknown(raw: Table, where: str) -> None:
+    tops = [table for table in _TABLES if "." not in table]
+    _refuse(raw, [*tops, "collectives", "name", "source"], where)
+    for table, keys in _TABLES.items():
+        found = _find(raw, table, where)
+        inner = [t.partition(".")[2] for t in _TABLES if t.startswith(f"{table}.")]
+        inner += [*FITTED, "communication", "runtime"] if table == "gpu" else []
+        _refuse(found, [*keys, *inner, "source"], f"{where}: {table}")
+
+
+def _refuse(found: Mapping[str, object], known: list[str], where: str) -> None:
+    for key in found:
+        if key not in known:
+            near = get_close_matches(key, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            raise InputError(f"{where} has no key {_shown(key)}; {hint}")
+
+
+def _find(raw: Table, table: str, where: str) -> Table:
+    found: Any = raw
+    for key in table.split("."):
+        found = found.get(key) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        raise InputError(f"{where} lacks the table [{table}]; {_ADVICE}")
+    return found
+
+
+def _checked(table: Table, keys: Mapping[str, str], where: str) -> list[tuple[str, Any]]:
+    for key in keys:
+        if key not in table and f"{where.rpartition(': ')[2]}.{key}" not in _OPTIONAL:
+            raise InputError(f"{where} lacks {key!r}; {_ADVICE}")
+    return [(k, _value(table[k], unit, f"{where}.{k}")) for k, unit in keys.items() if k in table]
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _shown(value: object) -> str:
+    try:
+        said = repr(value)
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__} too long to show"
+    return said if len(said) <= 60 else f"{said[:57]}..."
+
+
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "text": (lambda v: isinstance(v, str) and v != "", "text"),
+    "kind": (lambda v: v in KINDS, f"one of {', '.join(KINDS)}"),
+    "count": (
+        lambda v: isinstance(v, int) and 0 < _number(v) <= 1e6,
+        "a whole number above 0 and at most 1,000,000",
+    ),
+    "share": (lambda v: 1e-6 <= _number(v) <= 1, "a number above 0 (from 1e-6) and at most 1"),
+    "part": (lambda v: 0 <= _number(v) <= 1, "a number of at least 0 and at most 1"),
+    "ratio": (lambda v: 1 <= _number(v) <= 1e6, "a number of at least 1 and at most 1e6"),
+    "amount": (lambda v: 0 <= _number(v) <= 1e6, "a number of at least 0 and at most 1e6"),
+    "factor": (lambda v: 1e-6 <= _number(v) <= 1e24, "a number above 0 (1e-6 to 1e24)"),
+}
+_RANGES = {"FLOP/s": (1e6, 1e21), "B/s": (1e3, 1e18), "B": (1e6, 1e18), "s": (0.0, 1e3)}
+_ADVICE = 'base = "dgx_a100", or another topology that has it, or a copy of its table would do'
+
+
+def _value(value: object, unit: str, where: str) -> Any:
+    if unit not in _RULES:
+        return _quantity(value, "s" if unit == "delay" else unit, where)
+    holds, wanted = _RULES[unit]
+    if not holds(value):
+        raise InputError(f"{where} is {_shown(value)}; it must be {wanted}")
+    return value
+
+
+def _quantity(value: object, unit: str, where: str) -> float:
+    low, high = _RANGES[unit]
+    try:
+        number = parse(value, unit) if isinstance(value, str) else math.nan
+    except ValueError:
+        number = math.nan
+    if not low <= number <= high:
+        least = f"above 0 (from {low:g})" if low else "of at least 0"
+        raise InputError(
+            f"{where} is {_shown(value)}; it must be a number {least} and at most {high:g} "
+            f"of {unit}, as text such as '2 {'us' if unit == 's' else f'T{unit}'}'"
+        )
+    return number
+
+
+def _within(value: object, keys: Mapping[str, object], where: str) -> Table:
+    """A table that has no other keys, its source left out."""
+    if not isinstance(value, dict):
+        raise InputError(f"{where} is {_shown(value)}; it must be a table of {', '.join(keys)}")
+    _refuse(value, [*keys, "source"], where)
+    return {key: item for key, item in value.items() if key != "source"}
+
+
+def _costs(raw: Table, gpu: Table, where: str) -> Table:
+    """The fitted tables of [gpu] that are there, each of them whole."""
+    out: Table = {}
+    for name, keys in FITTED.items():
+        if name not in raw:
+            continue
+        place = f"{where}: gpu.{name}"
+        if name == "gemm":
+            by_dtype = _within(raw[name], gpu["peak"], place)
+            if "bf16" not in by_dtype:
+                raise InputError(f"{place} lacks the table 'bf16'; {_ADVICE}")
+            out[name] = {d: _fitted(t, keys, f"{place}.{d}") for d, t in by_dtype.items()}
+        else:
+            out[name] = _fitted(raw[name], keys, place)
+    if "runtime" in raw:
+        out["runtime"] = _fitted(raw["runtime"], _RUNTIME, f"{where}: gpu.runtime")
+    if "communication" in raw:
+        out["communication"] = _communication(raw["communication"], gpu["sms"], where)
+    return out
+
+
+def _fitted(table: object, keys: Mapping[str, str], where: str) -> Table:
+    return dict(_checked(_within(table, keys, where), keys, where))
+
+
+def _communication(table: object, sms: int, where: str) -> Table:
+    """SMs that kernels hold, and bytes of memory traffic per byte sent."""
+    place = f"{where}: gpu.communication"
+    out: Table = {}
+    for name, found in _within(table, _COMMUNICATION, place).items():
+        keys = _COMMUNICATION[name]
+        out[name] = _within(found, keys, f"{place}.{name}")
+        for key, value in out[name].items():
+            if keys[key] != "sms":
+                _value(value, keys[key], f"{place}.{name}.{key}")
+            elif not isinstance(value, int) or not 0 <= _number(value) <= sms:
+                raise InputError(
+                    f"{place}.{name}.{key} is {_shown(value)}; "
+                    f"it must be a whole number from 0 to gpu.sms = {sms}"
+                )
+    for name, keys in _COMMUNICATION.items():
+        lacking = [key for key in keys if key not in out.get(name, {}) and key != "nvls"]
+        if lacking:
+            raise InputError(f"{place} lacks {name}.{lacking[0]}; {_ADVICE}")
+    return out
+
+
+def _collectives(raw: Any, where: str) -> Table:
+    """Per collective and protocol its constants; each may be a table by GPUs per node."""
+    names = dict.fromkeys(_COLLECTIVES)
+    protocols = dict.fromkeys(("simple", "ll", "ll128"))
+    return {
+        name: {
+            protocol: _protocol(table, f"{where}.{name}.{protocol}")
+            for protocol, table in _within(tables, protocols, f"{where}.{name}").items()
+        }
+        for name, tables in _within(raw, names, where).items()
+    }
+
+
+def _protocol(raw: Any, where: str) -> Table:
+    table = _within(raw, _PROTOCOL, where)
+    for key in ("base", "share"):  # the others have defaults, see sim/machine/collectives/base.py
+        if key not in table:
+            raise InputError(f"{where} lacks {key!r}; {_ADVICE}")
+    return {key: _by_size(value, _PROTOCOL[key], f"{where}.{key}") for key, value in table.items()}
+
+
+def _by_size(value: object, unit: str, where: str) -> Any:
+    if not isinstance(value, dict):
+        return _value(value, unit, where)
+    if not value:
+        raise InputError(f"{where} is an empty table; give a value per number of GPUs per node")
+    for size in value:
+        if not (size.isascii() and size.isdecimal() and size.strip("0") and len(size) <= 6):
+            raise InputError(
+                f"{where} has the key {_shown(size)}; it must be a number of GPUs per node"
+            )
+    return {size: _value(item, unit, f"{where}.{size}") for size, item in value.items()}
+
+
+def _check_fabric(fabric: Table, where: str) -> None:
+    tiers = {"nodes_per_leaf", "nodes_per_spine", "oversubscription"} & fabric.keys()
+    if fabric["kind"] == "switch" and tiers:
+        raise InputError(f"{where}: fabric of kind 'switch' takes no {', '.join(sorted(tiers))}")
+    if fabric["kind"] != "switch" and "nodes_per_leaf" not in fabric:
+        raise InputError(f"{where}: fabric of kind {fabric['kind']!r} needs 'nodes_per_leaf'")

@@ -1,0 +1,160 @@
+"""What a rank holds at its peak besides what stays, and which decision put it there.
+
+Rows are nets: what ops of a category, stage, microbatch and layer have allocated and not yet given
+back. Where another layer, microbatch or stage gives back what one took, these are one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from sim.builder.host import HOST, launches
+from sim.graph import PHASES
+from sim.memory.curve import Changes, changes
+from sim.timeline import Timeline
+
+Place = tuple[str, int, int, int]
+"""Category, stage, microbatch and layer; -1 where it is no single one."""
+KEPT = "activations"
+NOTHING = 1e-9  # of the peak: what rounding leaves of a net
+
+
+class Live(NamedTuple):
+    """Bytes of one category, and of which stage, microbatch and layer (-1: of none, or several)."""
+
+    category: str
+    stage: int
+    microbatch: int
+    layer: int
+    bytes: float
+
+
+@dataclass(frozen=True)
+class AtPeak:
+    """What is live at a rank's peak."""
+
+    rank: int
+    op: str
+    """The op with which the peak is reached."""
+    live: tuple[Live, ...]
+    """The largest first."""
+    deferred: frozenset[tuple[int, int]] = frozenset()
+    """Stages and microbatches whose I's kernels have ended and whose W is a step to come."""
+
+
+def at_peak(timeline: Timeline) -> list[AtPeak]:
+    """What is live at the peak of every simulated rank, ascending."""
+    return [_of_rank(timeline, rank, rows) for rank, rows in changes(timeline)]
+
+
+def nets(sums: Mapping[Place, float]) -> tuple[Live, ...]:
+    """Rows of what is live, the largest first; places that give back what others took are joined.
+
+    >>> [row[1:] for row in nets({("a", 0, 0, 1): 4.0, ("a", 0, 0, 2): -1.0, ("a", 0, 1, 1): 5.0})]
+    [(0, 1, 1, 5.0), (0, 0, -1, 3.0)]
+    """
+    rows = dict(sums)
+    least = NOTHING * fsum(map(abs, rows.values()))
+    for k in (3, 2, 1):  # over layers, microbatches, stages
+        taken = {place[:k] for place, size in rows.items() if size < -least}
+        joined: dict[Place, float] = {}
+        for place, size in rows.items():
+            wide = _wide(place, k) if place[:k] in taken else place
+            joined[wide] = joined.get(wide, 0.0) + size
+        rows = joined
+    live = [Live(*place, size) for place, size in rows.items() if size > least]
+    return tuple(sorted(live, key=lambda row: (-row.bytes, row[:4])))
+
+
+def _wide(place: Place, kept: int) -> Place:
+    """The place with only its first columns."""
+    category, *rest = place
+    stage, microbatch, layer = (one if k < kept else -1 for k, one in enumerate(rest, 1))
+    return category, stage, microbatch, layer
+
+
+def _of_rank(timeline: Timeline, rank: int, rows: Changes) -> AtPeak:
+    graph = timeline.graph
+    k = int(np.argmax(np.append(0.0, np.cumsum(rows.bytes))))
+    if not k:
+        return AtPeak(rank, "", ())
+    op = rows.op[:k]
+    keys = {
+        "category": rows.category[:k],
+        "stage": graph.stage[op],
+        "microbatch": graph.microbatch[op],
+        "layer": graph.layer[op],
+    }
+    frame = pd.DataFrame({**keys, "bytes": rows.bytes[:k]})
+    sums = frame.groupby([*keys], as_index=False)["bytes"].sum()
+    columns = (sums[name].tolist() for name in [*keys, "bytes"])
+    places: dict[Place, float] = {
+        (graph.categories[category], stage, microbatch, layer): size
+        for category, stage, microbatch, layer, size in zip(*columns, strict=True)
+        if size
+    }
+    live = nets(places)
+    last = int(op[-1])
+    deferred = _deferred(timeline, rank, rows, float(rows.seconds[k - 1]), live)
+    return AtPeak(rank, _called(timeline, last), live, deferred)
+
+
+def _deferred(
+    timeline: Timeline, rank: int, rows: Changes, now: float, live: Iterable[Live]
+) -> frozenset[tuple[int, int]]:
+    """Of the activations those that only a W to come needs, which begins when I is over.
+
+    Kernels say so, or their launches where these take memory and give it back.
+    """
+    graph = timeline.graph
+    held = {(row.stage, row.microbatch) for row in live if row.category == KEPT}
+    compute = np.array([name.startswith("compute") for name in graph.streams])
+    mine = np.flatnonzero(graph.rank == rank)
+    mine = mine[compute[graph.stream[mine]]]
+    if HOST in graph.streams and np.all(graph.stream[rows.op] == graph.streams.index(HOST)):
+        mine = launches(graph, mine)
+    out = set()
+    for stage, microbatch in held:
+        ops = mine[(graph.stage[mine] == stage) & (graph.microbatch[mine] == microbatch)]
+        inputs, weights = (ops[graph.phase[ops] == PHASES.index(phase)] for phase in "IW")
+        if len(inputs) and len(weights):
+            over = timeline.end[inputs].max()
+            if over <= now and timeline.start[weights].min() >= over:
+                out.add((stage, microbatch))
+    return frozenset(out)
+
+
+def _called(timeline: Timeline, i: int) -> str:
+    op = timeline.graph.op(i)
+    where = [f"phase {op.phase}"] * bool(op.phase)
+    where += [f"stage {op.stage}"] * (op.stage >= 0)
+    where += [f"layer {op.layer}"] * (op.layer >= 0)
+    where += [f"microbatch {op.microbatch}"] * (op.microbatch >= 0)
+    return f"{op.name} ({', '.join(where)})" if where else op.name
+
+
+def in_flight(of: AtPeak) -> dict[int, list[int]]:
+    """By stage, the microbatches whose activations are held for a backward to come."""
+    out: dict[int, list[int]] = {}
+    for row in of.live:
+        place = (row.stage, row.microbatch)
+        if row.category == KEPT and row.microbatch >= 0 and place not in of.deferred:
+            out.setdefault(row.stage, []).append(row.microbatch)
+    return {stage: sorted({*found}) for stage, found in sorted(out.items())}
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Numbers as people write them.
+
+    >>> listed([3]), listed([0, 1, 2, 3]), listed([1, 4])
+    ('3', '0 to 3', '1, 4')
+    """
+    if len(numbers) > 2 and list(numbers) == [*range(numbers[0], numbers[-1] + 1)]:
+        return f"{numbers[0]} to {numbers[-1]}"
+    return ", ".join(map(str, numbers))

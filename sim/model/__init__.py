@@ -1,0 +1,1 @@
+"""What is trained, kernel by kernel: sizes, layers, operators; nothing here knows of ranks."""

@@ -1,0 +1,142 @@
+"""Which kernels attention runs between its two linears: as one flash kernel, or unfused.
+
+What the core keeps follows Korthikanti et al. 2022, section 4.1: queries, keys and values, and,
+unfused, the softmax's output, its dropout's mask and its dropout's output. Where ranks share a
+sequence, :mod:`sim.model.context` has the core, or what stands around it.
+"""
+
+from __future__ import annotations
+
+from schedules._input_error import InputError
+from sim.graph import Compute
+from sim.model import blocks, context
+from sim.model.operators import Launch, Operator, Share, gemm, memory
+from sim.model.sizes import Model
+
+
+def attention(model: Model, share: Share) -> tuple[Operator, ...]:
+    """From the output of the QKV linear to the input of the projection."""
+    rotated = (rotary(share),) if model.position == "rope" else ()
+    own = context.inner(share)
+    within = (inputs(model, own), *_core(model, own))
+    if share.context.ulysses > 1:
+        kept = model.attention == "flash"  # whose backward reads its output, as it left the kernel
+        within = (*context.to_heads(share), *within, *context.to_sequence(share, kept))
+    return (*rotated, *within)
+
+
+def _core(model: Model, share: Share) -> tuple[Operator, ...]:
+    if model.attention == "flash":
+        if share.context.gather:
+            return context.gathered(share)
+        return context.ring(share) if share.context.ring > 1 else flash(share)
+    if share.context.ring > 1:
+        raise InputError("unfused attention sees a whole sequence; ring and allgather need flash")
+    return unfused(model, share)
+
+
+def rotary(share: Share) -> Operator:
+    """Rotary embedding of queries and keys, which needs nothing kept."""
+    moved = 2 * share.rows * (share.heads + share.kv_heads) * share.head_dim * share.element
+    work = memory(share, "elementwise", moved)
+    return Operator("rotary", (Launch("rotary", work),), (Launch("rotary_backward", work),))
+
+
+def inputs(model: Model, share: Share) -> Operator:
+    """Queries, keys and values, which the core keeps; unfused, their gradients are put together.
+
+    Kernels that are not fused want keys and values by themselves: a copy, while the queries, where
+    there are as many heads of each, are a view that keeps all three.
+    """
+    q, kv = _sizes(share)
+    joined = Launch("qkv_grad_join", memory(share, "elementwise", 2 * (q + 2 * kv)))
+    backward = (joined,) if model.attention == "unfused" else ()
+    again = 0.0 if model.fused or share.kv_heads < share.heads else 2 * kv
+    return Operator("attention_inputs", backward=backward, saved=q + 2 * kv + again)
+
+
+def flash(share: Share) -> tuple[Operator, ...]:
+    """One kernel each way, half of it masked away; backward computes the scores again."""
+    whole = blocks.causal(share.sequence)
+    return (
+        Operator(
+            "attention",
+            (Launch("attention", blocks.forward(share, whole)),),
+            (Launch("attention_backward", blocks.backward(share, whole)),),
+            saved=float(blocks.STATISTICS * share.rows * share.heads),
+            core=True,
+        ),
+    )
+
+
+def unfused(model: Model, share: Share) -> tuple[Operator, ...]:
+    """Scores, masked softmax, dropout and context, each a kernel over the whole square."""
+    core = square(share, model.dropout, share.head_dim, share.head_dim)
+    return (*_repeated(share), *core)
+
+
+def square(share: Share, dropout: float, keys: int, values: int) -> tuple[Operator, ...]:
+    """The same, of heads with so wide keys and values, which are already one per query head."""
+    s, batch = share.sequence, share.batch * share.heads
+    size = float(batch * s * s * share.element)
+    softmax = memory(share, "softmax", 2 * size)
+    to_keys, to_values = (gemm(share, s, width, s, batch=batch) for width in (keys, values))
+    scores = Operator(
+        "scores",
+        (Launch("scores", gemm(share, s, s, keys, batch=batch)),),
+        (Launch("scores_query_grad", to_keys), Launch("scores_key_grad", to_keys)),
+        core=True,
+    )
+    weights = Operator(
+        "softmax",
+        (Launch("softmax", softmax),),
+        (Launch("softmax_backward", memory(share, "softmax", 3 * size)),),
+        saved=size,
+        core=True,
+    )
+    dropped = (_dropout(share, size),) if dropout > 0 else ()
+    return (scores, weights, *dropped, _context(share, values, to_values))
+
+
+def _context(share: Share, values: int, to_values: Compute) -> Operator:
+    """The weights times the values, and the result put in the order of the tokens."""
+    s, batch = share.sequence, share.batch * share.heads
+    rows = 2 * float(share.rows * share.heads * values * share.element)
+    to_square = gemm(share, s, s, values, batch=batch)
+    return Operator(
+        "context",
+        (
+            Launch("context", to_values),
+            Launch("context_layout", memory(share, "elementwise", rows)),
+        ),
+        (Launch("context_weight_grad", to_square), Launch("context_value_grad", to_values)),
+        core=True,
+    )
+
+
+def _dropout(share: Share, square: float) -> Operator:
+    mask = square / share.element
+    work = memory(share, "elementwise", 2 * square + mask)
+    return Operator(
+        "attention_dropout",
+        (Launch("attention_dropout", work),),
+        (Launch("attention_dropout_backward", work),),
+        saved=mask + square,
+        core=True,
+    )
+
+
+def _repeated(share: Share) -> tuple[Operator, ...]:
+    """Grouped keys and values are copied once per query head; backward sums the copies."""
+    if share.kv_heads == share.heads:
+        return ()
+    q, kv = _sizes(share)
+    work = memory(share, "elementwise", 2 * (q + kv))
+    launches = (Launch("repeat_kv", work),), (Launch("repeat_kv_backward", work),)
+    return (Operator("repeat_kv", *launches, saved=2 * (q - kv), core=True),)
+
+
+def _sizes(share: Share) -> tuple[float, float]:
+    """Bytes of the queries, and of the keys (or values)."""
+    row = float(share.rows * share.head_dim * share.element)
+    return row * share.heads, row * share.kv_heads

@@ -1,0 +1,154 @@
+"""Which kernels a layer's experts run on one rank, as in Megatron-Core (all-to-all dispatcher).
+
+Shared experts are a plain MLP before the others. The router scores all experts per token; tokens
+are copied once per chosen expert, in the experts' order (permute), sent to the experts' ranks
+(dispatch), multiplied expert by expert (one grouped GEMM), sent back (combine) and summed. Each
+copy's probability is multiplied in the activation, so that nothing is kept for the sum, as in
+Megatron-Core since its version 0.12. Losses that balance the load are too small to count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from math import fsum
+
+from sim.graph import Compute
+from sim.model.mlp import activation, mlp
+from sim.model.operators import Launch, Operator, Share, gemm, grad_add, linear, memory
+from sim.model.sizes import Model
+
+SCORE = 4  # bytes: scores and probabilities are fp32
+Matrix = tuple[int, int, int]
+
+
+def experts(model: Model, share: Share) -> tuple[Operator, ...]:
+    """From the output of the layer's second norm to what the residual adds."""
+    width = share.expert_ffn * (2 if model.gated else 1)
+    local = len(share.routed)
+    spread = local < model.experts or share.expert_ffn < model.expert_ffn
+    several = spread and local > 1
+    inward, outward = ("", "") if several else ("expert_column", "expert_row")
+    rows = sum(share.routed)
+    return (
+        *_shared(model, share),
+        *_router(model, share),
+        _dispatch(share),
+        *((_sort(share, "sort", "expert_column"),) if several else ()),
+        _grouped(share, "expert_fc1", share.hidden, width, inward),
+        activation(model, share, rows, share.expert_ffn, "expert_"),
+        _grouped(share, "expert_fc2", share.expert_ffn, share.hidden, outward),
+        *((_sort(share, "unsort", "expert_row"),) if several else ()),
+        _combine(share),
+        *((_sum(share),) if share.shared_ffn else ()),
+    )
+
+
+def _shared(model: Model, share: Share) -> tuple[Operator, ...]:
+    """The shared experts, as one MLP; what they keep of their input the router keeps already."""
+    if not share.shared_ffn:
+        return ()
+    first, *rest = mlp(model, share, share.shared_ffn, "shared_")
+    return (grad_add(share, "shared"), first._replace(saved=0.0), *rest)
+
+
+def _sum(share: Share) -> Operator:
+    """Shared and routed experts' outputs are added."""
+    work = memory(share, "elementwise", 3 * share.residual)
+    return Operator("shared_sum", (Launch("shared_sum", work),))
+
+
+def _router(model: Model, share: Share) -> tuple[Operator, ...]:
+    """Scores by a linear that no rank splits, softmax over all experts, the best k of them.
+
+    Kept are the softmax's output and a byte per expert that says whether it is among them.
+    """
+    scores = float(share.tokens * model.experts)
+    softmax = memory(share, "softmax", scores * (share.element + SCORE))
+    chosen = memory(share, "softmax", scores * (2 * SCORE + 1))  # probabilities and map written
+    back = memory(share, "softmax", scores * (2 * SCORE + share.element))
+    return (
+        grad_add(share, "router"),
+        linear(share, "router", share.hidden, model.experts, ""),
+        Operator(
+            "topk",
+            (Launch("router_softmax", softmax), Launch("router_topk", chosen)),
+            (Launch("router_softmax_backward", back),),
+            saved=scores * (SCORE + 1),
+        ),
+    )
+
+
+def _dispatch(share: Share) -> Operator:
+    """Tokens copied in the order of their experts, then sent; backward sums the copies."""
+    return _moved(share, "dispatch", "permute")
+
+
+def _combine(share: Share) -> Operator:
+    """Copies sent back, then summed token by token; backward copies the gradient."""
+    return _moved(share, "combine", "unpermute")
+
+
+def _moved(share: Share, edge: str, name: str) -> Operator:
+    row = share.hidden * share.element
+    work = memory(share, "elementwise", (share.tokens + share.copies) * row)
+    launches = (Launch(name, work),), (Launch(f"{name}_backward", work),)
+    return Operator(edge, *launches, edge=edge, buffer=share.exchanged * row)
+
+
+def _sort(share: Share, name: str, edge: str) -> Operator:
+    """Copies from several ranks for several experts, put in the experts' order or back."""
+    x = float(sum(share.routed) * share.hidden * share.element)
+    work = memory(share, "elementwise", 2 * x)
+    launches = (Launch(name, work),), (Launch(f"{name}_backward", work),)
+    return Operator(name, *launches, edge=edge, buffer=x)
+
+
+def _grouped(share: Share, name: str, inputs: int, outputs: int, edge: str) -> Operator:
+    """A linear of every expert of this rank over its own tokens.
+
+    Where no token comes to any of them its kernels are launched all the same, and find no work.
+    """
+    rows = sum(share.routed)
+    forward = _launched(share, [(m, outputs, inputs) for m in share.routed])
+    backward = _launched(share, [(m, inputs, outputs) for m in share.routed])
+    added = 2 * share.gradient
+    weight = _launched(share, [(outputs, inputs, m) for m in share.routed], added)
+    return Operator(
+        name,
+        tuple(Launch(name, work) for work in forward),
+        tuple(Launch(f"{name}_dgrad", work) for work in backward),
+        tuple(Launch(f"{name}_wgrad", work) for work in weight),
+        saved=float(inputs * rows * share.element),
+        edge=edge,
+        buffer=float(rows * share.hidden * share.element),
+    )
+
+
+def _launched(
+    share: Share, products: Sequence[Matrix], output: int | None = None
+) -> tuple[Compute, ...]:
+    """The kernel of many matrix products, one without work where all of them are of nothing."""
+    empty = Compute("grouped_gemm", 0.0, 0.0, (len(products), *products[0]), share.product)
+    return tuple(grouped(share, products, output)) or (empty,)
+
+
+def grouped(
+    share: Share, products: Sequence[Matrix], output: int | None = None
+) -> Iterator[Compute]:
+    """One kernel of many matrix products (m, n, k), those of nothing left out; none if all are.
+
+    Equal ones are a batched GEMM. A ``grouped_gemm`` has a shape of (batch, m, n, k) for each run
+    of equal ones, one after the other.
+    """
+    runs = [
+        gemm(share, *matrix, batch=len(list(same)), output=output)
+        for matrix, same in groupby(sorted(products, reverse=True))
+        if min(matrix) > 0
+    ]
+    if len(runs) == 1:
+        yield runs[0]
+    elif runs:
+        shape = tuple(size for run in runs for size in run.shape)
+        flops, moved = fsum(run.flops for run in runs), fsum(run.bytes for run in runs)
+        yield Compute("grouped_gemm", flops, moved, shape, share.product)

@@ -1,0 +1,91 @@
+"""Which kernels multi-head latent attention runs (DeepSeek-V2, arXiv:2405.04434, section 2.1).
+
+Queries, and keys with values, come from latents: a matrix into the latent, which no rank splits, a
+norm, and a matrix out of it, split over heads. Under sequence parallelism ranks gather latents,
+which are narrow, and not the residual stream. As in Megatron-LM every head's keys and values are
+written out in training; the rotated part of the keys, one for all heads, travels with their latent
+(Megatron-LM gathers it by itself) and is copied to every head.
+"""
+
+from __future__ import annotations
+
+from sim.graph import Compute
+from sim.model.attention import square
+from sim.model.blocks import STATISTICS
+from sim.model.operators import Launch, Operator, Share, grad_add, linear, memory, norm
+from sim.model.sizes import Mla, Model
+
+
+def latent_attention(model: Model, mla: Mla, share: Share) -> tuple[Operator, ...]:
+    """From the output of the layer's first norm to the output of the projection."""
+    widths = mla.qk_head_dim, mla.v_head_dim
+    unfused = model.attention == "unfused"
+    core = square(share, model.dropout, *widths) if unfused else (_core(mla, share),)
+    return (
+        grad_add(share, "latents"),
+        *_queries(mla, share),
+        *_keys(mla, share),
+        _rotary(mla, share),
+        *core,
+        linear(share, "projection", share.heads * mla.v_head_dim, share.hidden, "row"),
+    )
+
+
+def _queries(mla: Mla, share: Share) -> tuple[Operator, ...]:
+    """Through their latent, if they have one. The norm's output is kept here for the keys too."""
+    rank, width = mla.q_lora_rank, share.heads * mla.qk_head_dim
+    if not rank:
+        return (linear(share, "q", share.hidden, width, "column"),)
+    return (
+        linear(share, "q_down", share.hidden, rank, ""),
+        norm(share, "q_norm", branch=False, width=rank),
+        linear(share, "q_up", rank, width, "column"),
+    )
+
+
+def _keys(mla: Mla, share: Share) -> tuple[Operator, ...]:
+    """Keys without position and values, and the gather of the keys' rotated part."""
+    rank, rope = mla.kv_lora_rank, mla.qk_rope_head_dim
+    width = share.heads * (mla.qk_nope_head_dim + mla.v_head_dim)
+    up = linear(share, "kv_up", rank, width, "column")
+    down = linear(share, "kv_down", share.hidden, rank + rope, "")
+    return (
+        down._replace(saved=0.0),
+        norm(share, "kv_norm", branch=False, width=rank),
+        up._replace(buffer=float(share.rows * (rank + rope) * share.element)),
+    )
+
+
+def _rotary(mla: Mla, share: Share) -> Operator:
+    """Queries and keys rotated, every head's key put together; what the core needs is kept."""
+    heads = float(share.rows * share.heads * share.element)
+    q = k = heads * mla.qk_head_dim
+    parts = heads * mla.qk_nope_head_dim + share.rows * mla.qk_rope_head_dim * share.element
+    work = memory(share, "elementwise", 2 * q + parts + k)
+    launches = (Launch("rotary", work),), (Launch("rotary_backward", work),)
+    return Operator("rotary", *launches, saved=q + k + heads * mla.v_head_dim)
+
+
+def _core(mla: Mla, share: Share) -> Operator:
+    """FlashAttention as in :func:`sim.model.attention.flash`, queries and keys wider than values.
+
+    Forward is one product of either width; backward three of the queries' and two of the values'.
+    A price knows one head dimension: the mean over the products.
+    """
+    qk, v, s = mla.qk_head_dim, mla.v_head_dim, share.sequence
+    heads = float(share.rows * share.heads * share.element)
+    statistics = float(STATISTICS * share.rows * share.heads)
+    pairs = share.batch * share.heads * s**2 / 2  # that the causal mask leaves
+
+    def kernel(name: str, width: int, products: int, moved: float) -> Launch:
+        shape = (share.batch, share.heads, s, s, round(width / products))
+        return Launch(name, Compute(name, 2.0 * pairs * width, moved, shape, share.dtype))
+
+    moved = 2 * heads * (qk + v)  # queries, keys, values and output
+    return Operator(
+        "attention",
+        (kernel("attention", qk + v, 2, moved + statistics),),
+        (kernel("attention_backward", 3 * qk + 2 * v, 5, 2 * moved + statistics),),
+        saved=statistics,
+        core=True,
+    )

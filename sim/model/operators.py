@@ -1,0 +1,205 @@
+"""What an operator of the model is: its kernels each way, their sizes on one rank, what it keeps.
+
+Operators are data, without streams or time; :mod:`sim.model.layer` lists those of a layer. Every
+kernel takes its sizes from a :class:`Share`, and that is how it splits: over ``heads`` or ``ffn``
+(tensor parallel) or over ``tokens`` (sequence parallel); strategies rewrite the share, not the
+kernels. An operator whose input or output crosses into or out of a tensor-parallel region says so
+(``edge``), and the strategy in use says which collectives that takes.
+
+The kernels are those of Megatron-LM: bias, dropout and residual fused, bias and activation fused,
+weight gradients added to main gradients by their GEMM. ``flops`` counts matrix arithmetic only, as
+the published formulas do; everything else is as fast as its bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sim.graph import Compute
+from sim.model.precision import Fp8
+from sim.model.sizes import BYTES, Model, Setting, padded_vocab
+
+
+class Context(NamedTuple):
+    """How a rank shares attention with others that hold other parts of the sequence.
+
+    Runs of ``ulysses`` ranks exchange sequence for heads; ``ring`` such runs each hold a block of
+    the sequence, whose keys and values go round between them or are gathered.
+    """
+
+    ulysses: int = 1
+    ring: int = 1
+    rank: int = 0  # which of the blocks
+    gather: bool = False
+    placement: str = "contiguous"  # of the blocks: contiguous | zigzag | striped
+    axes: tuple[str, str] = ("cp", "cp")  # of the exchange, and of the ring
+
+
+ALONE = Context()
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one rank computes: a size along every axis that a strategy may split."""
+
+    batch: int
+    sequence: int
+    hidden: int
+    tokens: int  # rows of norms, dropouts and residuals; elsewhere there are all ``rows``
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    dtype: str
+    element: int  # bytes of an activation or weight
+    gradient: int  # bytes of a main gradient
+    context: Context = ALONE
+    replicas: int = 1  # ranks that share the statistics of a batch norm
+    shared_ffn: int = 0  # inner width of the shared experts together
+    expert_ffn: int = 0  # of a routed one
+    routed: tuple[int, ...] = ()  # tokens for each expert of this rank, from all its group
+    copies: float = 0.0  # of this rank's own tokens, one for each expert that takes it
+    exchanged: float = 0.0  # tokens in the buffer of an all-to-all, by the most loaded rank
+    fp8: Fp8 | None = None  # linears of the layers
+    matmul: str = ""  # numbers of matrix products, where not those of ``dtype``
+
+    @property
+    def product(self) -> str:
+        """The dtype in which matrices are multiplied; they lie in memory as ``dtype`` says."""
+        return self.matmul or self.dtype
+
+    @property
+    def rows(self) -> int:
+        """Rows of a GEMM: all tokens of the microbatch."""
+        return self.batch * self.sequence
+
+    @property
+    def residual(self) -> float:
+        """Bytes of this rank's part of the residual stream."""
+        return float(self.tokens * self.hidden * self.element)
+
+    @property
+    def whole_residual(self) -> float:
+        """Bytes of the whole residual stream (A of the formulas)."""
+        return float(self.rows * self.hidden * self.element)
+
+
+class Transfer(NamedTuple):
+    """A collective that starts beside a kernel."""
+
+    name: str
+    axis: str
+    collective: str
+    bytes: float
+
+
+class Launch(NamedTuple):
+    """A kernel and its name; ``sends`` start beside it, those that it ``needs`` have ended."""
+
+    name: str
+    work: Compute
+    sends: tuple[Transfer, ...] = ()
+    needs: tuple[str, ...] = ()  # names of transfers
+
+
+class Operator(NamedTuple):
+    """Kernels that belong together: forward, input gradient, weight gradient."""
+
+    name: str
+    forward: tuple[Launch, ...] = ()
+    backward: tuple[Launch, ...] = ()
+    weight: tuple[Launch, ...] = ()
+    saved: float = 0.0  # bytes kept from forward until backward
+    edge: str = ""  # column (into a split region), row (out of it), vocabulary; see strategies
+    buffer: float = 0.0  # bytes of the whole tensor that crosses the edge
+    core: bool = False  # attention core: what selective recomputation runs again
+    gathered: float = 0.0  # bytes that all-gathers at the edge carry, if not those of the buffer
+
+    def crossing(self, collective: str) -> float:
+        """Bytes of a collective of that kind at the edge."""
+        return self.gathered if self.gathered and collective == "all_gather" else self.buffer
+
+
+def whole(model: Model, setting: Setting) -> Share:
+    """The share of a rank that splits nothing with others."""
+    return Share(
+        batch=setting.micro_batch,
+        sequence=setting.sequence,
+        hidden=model.hidden,
+        tokens=setting.micro_batch * setting.sequence,
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        head_dim=model.head_dim,
+        ffn=model.ffn,
+        vocab=padded_vocab(model, setting.tp),
+        dtype=setting.dtype,
+        element=BYTES[setting.dtype],
+        gradient=BYTES[setting.grad_dtype],
+        replicas=setting.dp if model.norm == "sync_batch" else 1,
+        fp8=setting.fp8,
+        matmul=setting.matmul,
+    )
+
+
+def gemm(
+    share: Share, m: int, n: int, k: int, *, batch: int = 1, output: int | None = None
+) -> Compute:
+    """A matrix product; ``output`` are the bytes of traffic per element of the result."""
+    written = share.element if output is None else output
+    moved = share.element * (m * k + k * n) + written * m * n
+    return Compute(
+        "gemm", 2.0 * batch * m * n * k, float(batch * moved), (batch, m, n, k), share.product
+    )
+
+
+def memory(share: Share, kind: str, moved: float) -> Compute:
+    """A kernel as fast as the ``moved`` bytes that it reads and writes."""
+    return Compute(kind, 0.0, float(moved), (), share.dtype)
+
+
+def linear(
+    share: Share, name: str, inputs: int, outputs: int, edge: str, bias: bool = False
+) -> Operator:
+    """A linear with its bias, if not fused into what follows: column, row or (without edge) whole.
+
+    The weight gradient is added to the main gradient, which is read and written. A column-parallel
+    linear keeps its input as the residual stream has it, so split with sequence parallelism; one
+    that is not split at all has that part of the tokens alone.
+    """
+    rows = share.rows if edge else share.tokens
+    out = outputs * rows * share.element
+    forward = [Launch(name, gemm(share, rows, outputs, inputs))]
+    added = gemm(share, outputs, inputs, rows, output=2 * share.gradient)
+    weight = [Launch(f"{name}_wgrad", added)]
+    if bias:
+        forward.append(Launch(f"{name}_bias", memory(share, "elementwise", 2 * out)))
+        weight.append(Launch(f"{name}_bias_grad", memory(share, "elementwise", out)))
+    kept = rows if edge == "row" else share.tokens
+    crossing = inputs if edge == "column" else outputs
+    return Operator(
+        name,
+        tuple(forward),
+        (Launch(f"{name}_dgrad", gemm(share, rows, inputs, outputs)),),
+        tuple(weight),
+        saved=float(inputs * kept * share.element),
+        edge=edge,
+        buffer=float(rows * crossing * share.element) if edge else 0.0,
+    )
+
+
+def norm(share: Share, name: str, branch: bool = True, width: int = 0) -> Operator:
+    """A layer or RMS norm, of ``width`` columns if not all; where a residual branches off,
+    gradients of both are added."""
+    x = float(share.tokens * (width or share.hidden) * share.element)
+    backward = [Launch(f"{name}_backward", memory(share, "norm", 3 * x))]
+    if branch:
+        backward.append(Launch(f"{name}_grad_add", memory(share, "elementwise", 3 * x)))
+    return Operator(name, (Launch(name, memory(share, "norm", 2 * x)),), tuple(backward), saved=x)
+
+
+def grad_add(share: Share, name: str) -> Operator:
+    """Where a tensor of the residual stream's size is used twice: two gradients are added."""
+    work = memory(share, "elementwise", 3 * share.residual)
+    return Operator(name, backward=(Launch(f"{name}_grad_add", work),))

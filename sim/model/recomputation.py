@@ -1,0 +1,122 @@
+"""What runs again in the backward: as a recipe says it, for which layers, and how many FLOPs.
+
+``Recompute`` is one answer to three questions: what of a layer runs again (the whole of it, modules
+by Megatron-Core's names, or what torchtitan's per-operator policy does not save), in which layers
+of a stage, and how many layers share one kept input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor, fsum
+
+from sim.model.sizes import Model, attention_flops, layer_flops, model_flops
+
+OP = "op"
+"""Stands alone among the modules: torchtitan's policy, which saves outputs operator by operator."""
+
+
+@dataclass(frozen=True)
+class Recompute:
+    """What runs again: ``modules`` (None: whole layers), and in which layers of each stage.
+
+    Those are every ``every``-th (torchtitan), or a ``fraction`` of them, evenly spread (fms-fsdp),
+    or the ``first`` so many (Megatron-LM's method block). ``together`` layers share one kept input
+    and run again at once (its method uniform).
+    """
+
+    modules: tuple[str, ...] | None = None
+    every: int = 1
+    fraction: float = 1.0
+    first: int | None = None
+    together: int = 1
+
+
+NAMED = {
+    "none": Recompute(()),
+    "selective": Recompute(("core_attn",)),
+    "full": Recompute(),
+}
+"""What a recipe says in a word. Selective is that of Korthikanti et al. 2022, section 5."""
+
+
+def of(said: str | Recompute) -> Recompute:
+    """What a word stands for; anything else as it is."""
+    return NAMED[said] if isinstance(said, str) else said
+
+
+def chosen(rule: Recompute, count: int) -> list[bool]:
+    """Whether each of a stage's ``count`` layers runs again what the rule says.
+
+    A fraction is rounded as fms-fsdp does: after k layers, k fraction of them, halves up.
+
+    >>> chosen(Recompute(every=2), 4), chosen(Recompute(fraction=0.4), 5)
+    ([False, True, False, True], [False, True, False, True, False])
+    """
+    part = Fraction(str(rule.fraction))
+    after = [floor(part * k + Fraction(1, 2)) for k in range(count + 1)]
+    first = count if rule.first is None else rule.first
+    return [
+        (k + 1) % rule.every == 0 and after[k + 1] > after[k] and k < first for k in range(count)
+    ]
+
+
+def hardware_flops(
+    model: Model,
+    batch: int,
+    sequence: int,
+    said: str | Recompute = "none",
+    tp: int = 1,
+    layers_per_stage: Sequence[int] = (),
+) -> float:
+    """FLOPs of one step with those that run again; the head's never do.
+
+    ``layers_per_stage`` is needed for what differs by a layer's place; one stage unless given.
+    """
+    rule = of(said)
+    done = model_flops(model, batch, sequence, tp)
+    if model.resnet or rule.modules == ():
+        return done
+    stages = layers_per_stage or (model.layers,)
+    picked = [pick for count in stages for pick in chosen(rule, count)]
+    again = [layer for layer, pick in enumerate(picked) if pick] + [model.layers] * model.mtp
+    return done + fsum(_again(model, batch, sequence, layer, rule, tp) for layer in again)
+
+
+def _again(model: Model, batch: int, sequence: int, layer: int, rule: Recompute, tp: int) -> float:
+    """FLOPs of one layer that run again."""
+    if rule.modules is None:
+        return layer_flops(model, batch, sequence, layer)
+    token, again = 2.0 * batch * sequence, set(rule.modules)
+    if OP in again:
+        projection = model.heads * model.head_dim * (tp == 1)
+        columns = model.kv_heads * model.head_dim + projection + model.ffn * model.gated
+        return token * model.hidden * columns
+    routed = model.routed(layer)
+    core = attention_flops(model, batch, sequence) if "core_attn" in again else 0.0
+    matrices = 0
+    if "mla_up_proj" in again:
+        matrices += _up_projections(model)
+    if "mlp" in again and not routed:
+        matrices += _mlp(model, model.ffn)
+    if "moe" in again and routed:
+        used = (model.topk + model.shared_experts) * model.expert_ffn
+        matrices += model.hidden * model.experts + _mlp(model, used)
+    elif "shared_experts" in again and routed:
+        matrices += _mlp(model, model.shared_experts * model.expert_ffn)
+    return core + token * matrices
+
+
+def _mlp(model: Model, width: int) -> int:
+    return model.hidden * width * (3 if model.gated else 2)
+
+
+def _up_projections(model: Model) -> int:
+    """Elements of the matrices out of the latents."""
+    mla = model.mla
+    if mla is None:
+        return 0
+    keys = mla.kv_lora_rank * (mla.qk_nope_head_dim + mla.v_head_dim)
+    return model.heads * ((mla.q_lora_rank or model.hidden) * mla.qk_head_dim + keys)

@@ -1,0 +1,358 @@
+"""What is trained: the sizes of a model, its parameters and its floating-point operations.
+
+Nothing here knows of kernels or of time. The kernels of one layer are in :mod:`sim.model.layer`;
+their sums must agree with the formulas here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sim.model import resnet
+from sim.model.precision import Fp8
+from sim.model.resnet import Resnet
+from sim.model.routing import BALANCED, Load
+from sim.units import BYTES as BYTES
+
+if TYPE_CHECKING:
+    from sim.model.recomputation import Recompute
+
+
+class Mla(NamedTuple):
+    """Widths of multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
+
+    q_lora_rank: int  # of the queries' latent; 0: queries come straight from the residual stream
+    kv_lora_rank: int  # of the latent of keys and values
+    qk_nope_head_dim: int  # of a query or key head, what has no position
+    qk_rope_head_dim: int  # and what is rotated; that of the keys is one for all heads
+    v_head_dim: int
+
+    @property
+    def qk_head_dim(self) -> int:
+        """Width of a query or key head."""
+        return self.qk_nope_head_dim + self.qk_rope_head_dim
+
+
+@dataclass(frozen=True)
+class Model:
+    """A decoder-only transformer, or with ``resnet`` a residual network, which has no other sizes.
+
+    ``ffn`` is the width of the MLP (of each of its two halves when gated), ``positions`` the rows
+    of a learned position table. The vocabulary is padded to a multiple of ``vocab_padding`` × tp;
+    with none there are the layers alone, without embedding, final norm, head and loss.
+    With ``experts`` every layer but the first ``dense_layers`` sends each token to ``topk`` of them
+    and to all ``shared_experts``, all gated MLPs (or not) of width ``expert_ffn`` without biases.
+    """
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    gated: bool
+    vocab: int
+    tied: bool
+    norm: str  # layer | rms; batch | sync_batch of a residual network
+    attention: str  # flash | unfused
+    activation: str  # gelu | silu | relu2; gated silu is SwiGLU
+    qkv_bias: bool
+    bias: bool  # of the other linears
+    position: str  # learned | rope | none
+    dropout: float
+    vocab_padding: int
+    positions: int
+    fused: bool | str = (
+        True  # activation and gate one kernel, the loss in place; "except_gate": the loss
+    )
+    experts: int = 0
+    topk: int = 0
+    expert_ffn: int = 0
+    shared_experts: int = 0
+    dense_layers: int = 0
+    capacity_factor: float | None = None  # none: nothing is dropped
+    load: Load = BALANCED
+    mla: Mla | None = None
+    mtp: int = 0  # depths of multi-token prediction, each with a layer like the last
+    resnet: Resnet | None = None
+
+    def routed(self, layer: int) -> bool:
+        """Whether that layer has experts."""
+        return self.experts > 0 and layer >= self.dense_layers
+
+    def with_depths(self, layers: Sequence[int], last: bool) -> tuple[int, ...]:
+        """The numbers of a stage's layers, those of multi-token prediction behind the last one."""
+        depths = range(self.layers, self.layers + self.mtp) if last else ()
+        return (*layers, *depths)
+
+    @property
+    def kinds(self) -> tuple[tuple[int, int], ...]:
+        """The number of the first layer of each kind, and how many there are of it."""
+        dense = min(self.dense_layers, self.layers) if self.experts else self.layers
+        both = ((0, dense), (dense, self.layers - dense))
+        return tuple((first, count) for first, count in both if count)
+
+
+def model_of(numbers: Mapping[str, Any], seed: int = 0) -> Model:
+    """A model from the complete numbers of a recipe; ``seed`` is of what is random in its load."""
+    if numbers.get("blocks"):
+        return _residual(numbers)
+    known = {key: numbers[key] for key in Model.__dataclass_fields__ if key in numbers}
+    if "mla" in known:
+        known["mla"] = Mla(**known["mla"])
+    if "load" in known:
+        known["load"] = Load(**{"seed": seed, **known["load"]})
+    return Model(**known)
+
+
+def _residual(numbers: Mapping[str, Any]) -> Model:
+    """A residual network: stem and blocks are its layers, an image is a token of its head."""
+    net = Resnet(tuple(numbers["blocks"]), numbers["image"], numbers["classes"])
+    unused: dict[str, Any] = {
+        **dict.fromkeys(("heads", "kv_heads", "head_dim", "ffn", "vocab_padding"), 1),
+        **dict.fromkeys(("gated", "tied", "qkv_bias", "bias"), False),
+        **dict.fromkeys(("attention", "position"), "none"),
+    }
+    return Model(
+        **unused,
+        name=numbers["name"],
+        layers=net.layers,
+        hidden=net.features,
+        vocab=net.classes,
+        norm=numbers["norm"],
+        activation="relu",
+        dropout=0.0,
+        positions=0,
+        resnet=net,
+    )
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How one rank runs its stage: what is split, how often, and what may overlap.
+
+    ``tp_overlap`` cuts the sequence-parallel collectives into pieces beside the GEMM that feeds or
+    uses them; ``tp_backward_overlap`` runs those of a column-parallel backward beside its GEMMs.
+    ``cp`` ranks share each sequence, as ``cp_kind`` says, and hold parts of it as ``cp_placement``
+    says; with usp, runs of ``ulysses`` ranks exchange heads. ``ep`` ranks share the experts, each
+    of which is split over ``etp``. ``dp`` replicas concern synchronised batch norms, and maxima of
+    ``fp8`` linears.
+    """
+
+    tp: int
+    sp: bool
+    micro_batch: int
+    sequence: int
+    dtype: str = "bf16"
+    matmul: str = ""  # of matrix products' numbers, where not dtype
+    grad_dtype: str = "fp32"  # of the main gradients that weight-gradient GEMMs add to
+    recompute: str | Recompute = "none"  # none | selective | full, or what a table says
+    tp_overlap: bool = False
+    tp_backward_overlap: bool = True
+    cp: int = 1
+    cp_kind: str = "ring"  # ring | ulysses | allgather | usp
+    cp_placement: str = "zigzag"  # contiguous | zigzag | striped
+    ulysses: int = 1
+    ep: int = 1
+    etp: int = 1
+    offload: float = 0.0  # share of the activations that goes to host memory
+    offload_stages: bool = False  # a stage's at once, not a layer's
+    dp: int = 1
+    fp8: Fp8 | None = None
+    weight_gradients: str = "passing"  # passing | cached | kept
+    strategy: str = ""  # the file of a strategy outside of the package
+
+
+class Parameters(NamedTuple):
+    """Parameters that one rank of a stage holds."""
+
+    linear: int  # matrices of the layers and the biases that are split with them
+    row_bias: int  # biases of row-parallel linears: a whole copy on each tensor-parallel rank
+    norm: int  # likewise a whole copy, the final norm included
+    embedding: int  # this rank's rows of the word embedding
+    positions: int  # the learned position table, a whole copy
+    head: int  # this rank's rows of the output matrix; a second copy of the embedding when tied
+    replicated: int = 0  # routers and MLA's matrices into latents, a whole copy
+    expert: int = 0  # this rank's experts, whose gradients are reduced over edp and not over dp
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self)
+
+
+def padded_vocab(model: Model, tp: int = 1) -> int:
+    """Rows of the word embedding as Megatron pads them, over all tensor-parallel ranks."""
+    multiple = model.vocab_padding * tp
+    return math.ceil(model.vocab / multiple) * multiple
+
+
+def parameters(
+    model: Model,
+    tp: int,
+    layers: Sequence[int],
+    first: bool,
+    last: bool,
+    ep: int = 1,
+    etp: int = 1,
+) -> Parameters:
+    """What one of ``tp`` ranks holds of a stage with these layers (their numbers).
+
+    Each of ``ep`` ranks holds as many experts, each split over ``etp``. KV heads are replicated
+    where tp exceeds them. Tied matrices are held once by a stage that is both first and last, and
+    otherwise by the first and by the last stage. Depths of multi-token prediction are the last
+    stage's, with the embedding that they need, which is the head if that is tied.
+    """
+    if model.resnet:
+        return _residual_parameters(model.resnet, layers, last)
+    last = last and model.vocab > 0
+    layers, h, depths = model.with_depths(layers, last), model.hidden, model.mtp * last
+    count, routed = len(layers), sum(map(model.routed, layers))
+    split, latent = _attention_matrices(model, tp)
+    width = (model.heads // tp + 2 * max(1, model.kv_heads // tp)) * model.head_dim
+    attention = split + width * model.qkv_bias
+    fc1 = model.ffn // tp * (2 if model.gated else 1)
+    mlp = _mlp_matrices(model, model.ffn // tp) + fc1 * model.bias
+    shared = _mlp_matrices(model, model.shared_experts * model.expert_ffn // tp)
+    norms = 2 * count + last + 3 * depths
+    rows = padded_vocab(model, tp) // tp
+    return Parameters(
+        linear=count * attention
+        + (count - routed) * mlp
+        + routed * shared
+        + depths * projection(model, tp),
+        row_bias=count * 2 * h * model.bias,
+        norm=norms * norm_parameters(model) + count * _latent_norms(model),
+        embedding=rows * h * (first or (depths > 0 and not model.tied)),
+        positions=model.positions * h * (first and model.position == "learned"),
+        head=rows * h * (last and not (first and model.tied)),
+        replicated=count * latent + routed * h * model.experts,
+        expert=routed * model.experts // ep * _mlp_matrices(model, model.expert_ffn // etp),
+    )
+
+
+def projection(model: Model, tp: int = 1) -> int:
+    """Elements of the matrix that brings hidden state and embedding of a depth together."""
+    return 2 * model.hidden * model.hidden // tp
+
+
+def matrix_parameters(
+    model: Model, tp: int, layers: Sequence[int], last: bool = False, ep: int = 1, etp: int = 1
+) -> int:
+    """Of those, elements of the layers' matrices but for the router's: what fp8 multiplies."""
+    if model.resnet:
+        return 0
+    layers = model.with_depths(layers, last)
+    count, routed = len(layers), sum(map(model.routed, layers))
+    dense, shared, expert = (
+        _mlp_matrices(model, width)
+        for width in (
+            model.ffn // tp,
+            model.shared_experts * model.expert_ffn // tp,
+            model.expert_ffn // etp,
+        )
+    )
+    own = count * sum(_attention_matrices(model, tp)) + (count - routed) * dense
+    joined = model.mtp * last * projection(model, tp)
+    return own + joined + routed * (shared + model.experts // ep * expert)
+
+
+def _residual_parameters(net: Resnet, layers: Sequence[int], last: bool) -> Parameters:
+    """Those of a residual network, which is not split."""
+    each = sum(resnet.layer_parameters(net, i) for i in layers)
+    norms = sum(2 * conv.outputs for i in layers for conv in net.convolutions(i))
+    head = resnet.head_parameters(net) if last else 0
+    return Parameters(each - norms, row_bias=0, norm=norms, embedding=0, positions=0, head=head)
+
+
+def norm_parameters(model: Model) -> int:
+    """Parameters of one normalisation: a scale, and for a layer norm a shift."""
+    return model.hidden * (2 if model.norm == "layer" else 1)
+
+
+def total_parameters(model: Model) -> int:
+    """Parameters of the whole model, its vocabulary without padding.
+
+    For GPT 12 L h² (1 + 13 / 12h + (V + s) / 12hL) (Narayanan et al. 2021, equation 2) and the
+    final norm.
+    """
+    whole = parameters(model, 1, range(model.layers), first=True, last=True)
+    copies = 1 if model.tied else 2
+    return whole.total - (padded_vocab(model) - model.vocab) * model.hidden * copies
+
+
+def active_parameters(model: Model) -> int:
+    """Parameters that a token meets: all but those of the experts that it is not sent to."""
+    expert = _mlp_matrices(model, model.expert_ffn)
+    routed = sum(map(model.routed, model.with_depths(range(model.layers), last=True)))
+    return total_parameters(model) - routed * (model.experts - model.topk) * expert
+
+
+def layer_flops(model: Model, batch: int, sequence: int, layer: int = 0) -> float:
+    """Forward FLOPs of a layer: matrix products, attention over the full sequence squared.
+
+    Of experts, those that a token is sent to, and the router; none counts as dropped.
+    """
+    linear = 2.0 * (batch * sequence) * _matrices(model, layer)
+    return linear + attention_flops(model, batch, sequence)
+
+
+def attention_flops(model: Model, batch: int, sequence: int) -> float:
+    """Forward FLOPs of scores and context of one layer, without use of the causal mask."""
+    if model.mla:
+        width = model.mla.qk_head_dim + model.mla.v_head_dim
+        return 2.0 * batch * sequence**2 * model.heads * width
+    return 4.0 * batch * sequence**2 * model.heads * model.head_dim
+
+
+def model_flops(model: Model, batch: int, sequence: int, tp: int = 1) -> float:
+    """FLOPs of one step over ``batch`` sequences, recomputation not counted.
+
+    For GPT 72 B L s h² (1 + s / 6h + V / 12hL) (Narayanan et al. 2021, equation 3, less its
+    recomputation; Korthikanti et al. 2022, equation 8), V padded for ``tp``; here also for grouped
+    queries, latent attention, gated MLPs, experts and any head size, and for depths of multi-token
+    prediction, each with a layer, a projection and a head. Of a residual network those of ``batch``
+    images.
+    """
+    if model.resnet:
+        return float(batch * resnet.step_flops(model.resnet))
+    head = 2.0 * batch * sequence * model.hidden * padded_vocab(model, tp)
+    layers = math.fsum(count * layer_flops(model, batch, sequence, i) for i, count in model.kinds)
+    depth = layer_flops(model, batch, sequence, model.layers) + head
+    depth += 2.0 * batch * sequence * projection(model)
+    return 3 * (layers + head + model.mtp * depth)
+
+
+def _matrices(model: Model, layer: int) -> int:
+    """Elements of a layer's matrices that a token is multiplied with."""
+    attention = sum(_attention_matrices(model, 1))
+    if not model.routed(layer):
+        return attention + _mlp_matrices(model, model.ffn)
+    used = _mlp_matrices(model, (model.topk + model.shared_experts) * model.expert_ffn)
+    return attention + model.hidden * model.experts + used
+
+
+def _mlp_matrices(model: Model, width: int) -> int:
+    """Elements of the matrices of an MLP of that inner width."""
+    return model.hidden * width * (3 if model.gated else 2)
+
+
+def _attention_matrices(model: Model, tp: int) -> tuple[int, int]:
+    """Elements of attention's matrices on one of tp ranks: those that are split, and the others."""
+    heads, h, mla = model.heads // tp, model.hidden, model.mla
+    if mla is None:
+        width = (heads + 2 * max(1, model.kv_heads // tp)) * model.head_dim
+        return h * width + heads * model.head_dim * h, 0
+    queries = (mla.q_lora_rank or h) * heads * mla.qk_head_dim
+    keys = mla.kv_lora_rank * heads * (mla.qk_nope_head_dim + mla.v_head_dim)
+    latent = h * (mla.q_lora_rank + mla.kv_lora_rank + mla.qk_rope_head_dim)
+    return queries + keys + heads * mla.v_head_dim * h, latent
+
+
+def _latent_norms(model: Model) -> int:
+    """Scales of the norms of one layer's latents, which are RMS norms."""
+    return model.mla.q_lora_rank + model.mla.kv_lora_rank if model.mla else 0

@@ -1,0 +1,348 @@
+"""Do the numbers of a recipe agree with each other? Each check says in one sentence why not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import schedules
+from schedules._input_error import InputError
+from sim.recipe.legality import alone, fp8, images, perturbations, products, saving, sharded, state
+from sim.recipe.recipe import Recipe
+
+AXES = "tp-cp-ep-dp-pp"
+MOST_MICROBATCHES = 65_536
+"""So many microbatches per pipeline are simulated at most."""
+
+
+def check(recipe: Recipe) -> None:
+    """Raise InputError for the first thing in a complete recipe that cannot run as a job."""
+    for agree in CHECKS:
+        agree(recipe)
+
+
+def even(layers: int, stages: int) -> tuple[int, ...]:
+    """Layers spread over stages; the middle ones take what is left, the ends have more to do.
+
+    >>> even(10, 4)
+    (2, 3, 3, 2)
+    """
+    each, rest = divmod(layers, stages)
+    first = (stages - rest) // 2
+    return tuple(each + (first <= stage < first + rest) for stage in range(stages))
+
+
+def _uneven(layers: int, stages: int) -> None:
+    one = layers == 1
+    held = f"{layers} layer{'s' * (not one)} on {stages} stages (pp x chunks)"
+    if layers < stages:
+        leave = "leaves" if one else "leave"
+        raise InputError(f"{held} {leave} some without a layer; at most {layers} would do")
+    if layers % stages:
+        split = list(even(layers, stages))
+        raise InputError(f"{held} do not come out even; write schedule.layers_per_stage = {split}")
+
+
+def _gpus(recipe: Recipe) -> None:
+    p, gpus = recipe.parallelism, recipe.cluster.gpus
+    split = p.tp * p.pp * p.cp
+    if split * (p.dp or 1) == gpus:
+        return
+    product = f"tp {p.tp} x pp {p.pp} x cp {p.cp} x dp {p.dp} = {split * (p.dp or 1)}"
+    advice = f"dp = {gpus // split}" if gpus % split == 0 else f"a multiple of {split} GPUs"
+    raise InputError(f"{product}, but cluster.gpus = {gpus}; {advice} would do")
+
+
+def _order(recipe: Recipe) -> None:
+    order = recipe.parallelism.order
+    if sorted(order.split("-")) != sorted(AXES.split("-")):
+        raise InputError(
+            f'parallelism.order = "{order}" must name {", ".join(AXES.split("-"))} '
+            f'once each, innermost first, such as "{AXES}"'
+        )
+
+
+def _tensor(recipe: Recipe) -> None:
+    model, p = recipe.model, recipe.parallelism
+    if p.sp and p.tp == 1:
+        raise InputError(
+            "parallelism.sp = true needs tp > 1, whose ranks share the sequence; with tp = 1 it "
+            "must be false"
+        )
+    split = {"heads": model.heads, "ffn": model.ffn}
+    if (model.kv_heads or 1) > p.tp or p.tp % (model.kv_heads or 1):
+        split["kv_heads"] = model.kv_heads  # fewer than tp are replicated, evenly
+    if p.sp:
+        split["sequence"] = model.sequence
+    for name, size in split.items():
+        if (size or 0) % p.tp:
+            raise InputError(
+                f"model.{name} = {size} cannot be split over parallelism.tp = {p.tp}; "
+                f"tp must divide it{', or be a multiple of it' if name == 'kv_heads' else ''}"
+            )
+
+
+def _context(recipe: Recipe) -> None:
+    """What cp needs of the heads, the sequence and the other keys."""
+    p, kind = recipe.parallelism, f'parallelism.cp_kind = "{recipe.parallelism.cp_kind}"'
+    if p.cp_kind != "usp" and p.ulysses > 1:
+        raise InputError(f'parallelism.ulysses = {p.ulysses} needs cp_kind = "usp"')
+    if p.cp % p.ulysses:
+        raise InputError(
+            f"parallelism.cp = {p.cp} cannot be split over parallelism.ulysses = {p.ulysses}; "
+            "ulysses must divide cp"
+        )
+    if p.cp == 1:
+        return
+    degree = p.cp if p.cp_kind == "ulysses" else p.ulysses
+    if degree < p.cp and recipe.model.attention == "unfused":
+        raise InputError(f'{kind} needs model.attention = "flash", or cp_kind = "ulysses"')
+    if p.cp_kind == "allgather" and p.cp_placement == "striped":
+        raise InputError(f'parallelism.cp_placement = "striped" needs a ring; {kind} has none')
+    _exchanged_heads(recipe, degree)
+    zigzag = p.cp_placement == "zigzag" and degree < p.cp
+    least = p.cp * math.lcm(2 if zigzag else 1, p.tp if p.sp else 1)
+    if (recipe.model.sequence or 0) % least:
+        raise InputError(
+            f"model.sequence = {recipe.model.sequence} cannot be split over parallelism.cp = "
+            f"{p.cp}{', in two runs each' * zigzag}{f' and sp over tp = {p.tp}' * p.sp}; "
+            f"a multiple of {least} would do"
+        )
+
+
+def _exchanged_heads(recipe: Recipe, degree: int) -> None:
+    model, tp = recipe.model, recipe.parallelism.tp
+    heads, kv_heads = (model.heads or 0) // tp, max(1, (model.kv_heads or 1) // tp)
+    few, many = sorted((kv_heads, degree))
+    for name, size, fits in (
+        ("heads", model.heads, heads % degree == 0),
+        ("kv_heads", model.kv_heads, many % few == 0),
+    ):
+        if not fits:
+            also = ", or be a multiple of it" if name == "kv_heads" else ""
+            raise InputError(
+                f"model.{name} = {size} over tp = {tp} cannot be exchanged among {degree} GPUs; "
+                f"the degree of Ulysses must divide {name} / tp{also}"
+            )
+
+
+def _experts(recipe: Recipe) -> None:
+    model, p = recipe.model, recipe.parallelism
+    if not model.experts:
+        for name, degree in (("ep", p.ep), ("etp", p.etp)):
+            if degree > 1:
+                raise InputError(f"parallelism.{name} = {degree} needs model.experts to split")
+        return
+    group = p.tp * p.cp * (p.dp or 1)
+    if group % (p.ep * p.etp):
+        raise InputError(
+            f"parallelism.ep x etp = {p.ep} x {p.etp} must divide the ranks of a stage, "
+            f"tp x cp x dp = {group}"
+        )
+    widths = {"ep": "experts", "etp": "expert_ffn"}
+    for name, split in widths.items():
+        size, degree = getattr(model, split), getattr(p, name)
+        if size % degree:
+            raise InputError(
+                f"model.{split} = {size} cannot be split over parallelism.{name} = {degree}; "
+                f"{name} must divide it"
+            )
+    if p.tp > 1 and not p.sp:
+        raise InputError(
+            "parallelism.sp must be true for model.experts with tp > 1: without it every "
+            "tensor-parallel rank would route the same tokens"
+        )
+    if p.tp * p.ep * p.etp > 1 and not p.order.endswith("-pp"):
+        raise InputError(
+            f'parallelism.order = "{p.order}" must end with pp for model.experts with tp, ep or '
+            f'etp > 1, such as "{AXES}"'
+        )
+    shared = (model.shared_experts or 0) * (model.expert_ffn or 0)
+    if shared % p.tp:
+        raise InputError(
+            f"model.shared_experts x expert_ffn = {shared} cannot be split over "
+            f"parallelism.tp = {p.tp}; tp must divide it"
+        )
+
+
+def _latent(recipe: Recipe) -> None:
+    if recipe.model.mla and recipe.parallelism.cp > 1:
+        raise InputError(
+            f"parallelism.cp = {recipe.parallelism.cp} is not simulated yet with model.mla; "
+            "it must be 1"
+        )
+
+
+def _depths(recipe: Recipe) -> None:
+    """What depths of multi-token prediction go with."""
+    model, p = recipe.model, recipe.parallelism
+    if not model.mtp:
+        return
+    for what, found in (
+        ("model.blocks", model.blocks),
+        ('model.position = "learned"', model.position == "learned"),
+        ("parallelism.fsdp", p.fsdp),
+        ("parallelism.zero = 3", p.zero == 3),
+        ("training.offload", recipe.training.offload),
+    ):
+        if found:
+            raise InputError(f"model.mtp = {model.mtp} is not simulated with {what}")
+
+
+def _combinations(recipe: Recipe) -> None:
+    p = recipe.parallelism
+    if p.tp > 1 and p.tp_overlap and not p.sp:
+        raise InputError("parallelism.tp_overlap = true needs sp = true, whose collectives it cuts")
+    if p.tp_overlap and p.etp > 1:
+        raise InputError("parallelism.tp_overlap = true is not simulated with etp > 1")
+    if p.sp and p.scatter_gather:
+        raise InputError(
+            "parallelism.scatter_gather = true needs sp = false: with sp the activations that "
+            "are sent are split over tp already"
+        )
+    if p.p2p == "batched" and p.overlap_p2p:
+        raise InputError(
+            'parallelism.overlap_p2p = true needs p2p = "direction" or "pair": '
+            "a batched kernel is waited for"
+        )
+
+
+def _schedule(recipe: Recipe) -> None:
+    schedule = recipe.schedule
+    options = schedules.options(schedule.name)
+    own = schedules.stages_per_rank(schedule.name)
+    if (schedule.chunks or 1) != own and "chunks" not in options and not schedule.csv:
+        able = [name for name in schedules.names() if "chunks" in schedules.options(name)]
+        raise InputError(
+            f"schedule.chunks = {schedule.chunks} needs a schedule with chunks, such as "
+            f"{able[0]}; {schedule.name} has {own} stage{'s' if own > 1 else ''} per rank"
+        )
+
+
+def _asynchronous(recipe: Recipe) -> None:
+    """What a pipeline without a flush cannot do."""
+    name, m, pp = recipe.schedule.name, recipe.microbatches, recipe.parallelism.pp
+    if recipe.flushed:
+        return
+    if 1 < m < pp:
+        one = recipe.training.micro_batch * (recipe.parallelism.dp or 1)
+        raise InputError(
+            f"{name} updates the weights after each microbatch, or after at least pp = {pp}; "
+            f"training.global_batch = {recipe.training.global_batch} makes {m} per pipeline, "
+            f"{one} or {one * pp} would do"
+        )
+    least = sum(recipe.ramps) + 1
+    if (recipe.simulation.steps or least) < least:
+        raise InputError(
+            f"simulation.steps = {recipe.simulation.steps} of {name} do not reach its steady "
+            f"state; at least {least} would, or leave it out"
+        )
+    if recipe.parallelism.overlap_param_gather:
+        raise InputError(
+            f"parallelism.overlap_param_gather = true needs a schedule that is flushed; in {name} "
+            "no step begins when another has ended; false would do"
+        )
+
+
+def _stages(recipe: Recipe) -> None:
+    layers, stages, given = recipe.model.layers or 0, recipe.stages, recipe.layers_per_stage
+    if not given:
+        _uneven(layers, stages)
+    advice = f"schedule.layers_per_stage = {list(even(layers, stages))} would do"
+    if len(given) != stages:
+        raise InputError(
+            f"schedule.layers_per_stage has length {len(given)}, but pp x chunks = {stages} "
+            f"stages; {advice}"
+        )
+    if sum(given) != layers:
+        raise InputError(
+            f"schedule.layers_per_stage adds up to {sum(given)}, but model.layers = {layers}; "
+            f"{advice}"
+        )
+    _ends_alone(recipe, given)
+
+
+def _post_validation(recipe: Recipe) -> None:
+    if recipe.training.clip != "post":
+        return
+    if not recipe.flushed:
+        raise InputError(
+            f'training.clip = "post" needs a schedule that is flushed; {recipe.schedule.name} '
+            "finds no norm over all stages; leave it out"
+        )
+    if recipe.parallelism.pp == 1:
+        raise InputError('training.clip = "post" needs pp > 1; without stages true would do')
+
+
+def _ends_alone(recipe: Recipe, split: Sequence[int]) -> None:
+    """Stages without layers hold the embedding, or the head."""
+    alone = {0: not recipe.model.blocks, len(split) - 1: True}
+    for stage, layers in enumerate(split):
+        if not layers and not (alone.get(stage) and recipe.model.vocab):
+            ends = "the last has a head" if recipe.model.blocks else "the ends have more"
+            raise InputError(
+                f"schedule.layers_per_stage[{stage}] = 0 is a stage with nothing in it; of "
+                f"{len(split)} stages only {ends}"
+            )
+
+
+def _batch(recipe: Recipe) -> None:
+    batch, one = recipe.training.global_batch, recipe.training.micro_batch
+    dp = recipe.parallelism.dp or 1
+    if batch % (one * dp):
+        below = batch // (one * dp) * one * dp
+        near = f"{below} or {below + one * dp}" if below else f"{one * dp}"
+        raise InputError(
+            f"training.global_batch = {batch} is not a multiple of "
+            f"micro_batch x dp = {one} x {dp}; {near} would do"
+        )
+    name, given = recipe.schedule.name, recipe.schedule
+    for key, value in (("group", given.group), ("overlap", given.overlap or None)):
+        if value is not None and key not in schedules.options(name):
+            raise InputError(f"the schedule {name} has no {key}; leave schedule.{key} out")
+    _size(recipe)
+    _asynchronous(recipe)
+    schedules.check(name, recipe.parallelism.pp, recipe.planned, **recipe.options)
+
+
+def _size(recipe: Recipe) -> None:
+    """No more than can be simulated in reasonable time and memory."""
+    steps = recipe.simulation.steps or 1
+    microbatches, stages = recipe.microbatches * steps, recipe.stages
+    fewer = "a smaller training.global_batch, or a larger micro_batch, would do"
+    if steps > 1:
+        fewer = f"fewer simulation.steps than {steps}, or {fewer}"
+    if microbatches > MOST_MICROBATCHES:
+        raise InputError(
+            f"{microbatches:,} microbatches per pipeline and run are more than the "
+            f"{MOST_MICROBATCHES:,} that can be simulated; {fewer}"
+        )
+    if stages * microbatches > schedules.MOST_STEPS:
+        raise InputError(
+            f"pp x chunks x microbatches = {stages} x {microbatches} are more than the "
+            f"{schedules.MOST_STEPS:,} steps that can be simulated; {fewer}"
+        )
+
+
+CHECKS: tuple[Callable[[Recipe], None], ...] = (
+    images.check,
+    alone.check,
+    _gpus,
+    _order,
+    _tensor,
+    _context,
+    _experts,
+    _latent,
+    _depths,
+    _combinations,
+    _schedule,
+    _stages,
+    _batch,
+    _post_validation,
+    sharded.check,
+    products.check,
+    fp8.check,
+    saving.check,
+    state.check,
+    perturbations.check,
+)

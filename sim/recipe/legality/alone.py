@@ -1,0 +1,18 @@
+"""A model of layers alone: what it cannot have without a vocabulary."""
+
+from __future__ import annotations
+
+from schedules._input_error import InputError
+from sim.recipe.recipe import Recipe
+
+
+def check(recipe: Recipe) -> None:
+    """Raise InputError for what needs an embedding, a head or a loss where there is none."""
+    model = recipe.model
+    if model.vocab != 0:
+        return
+    what = "model.vocab = 0 is the layers alone, without embedding, head and loss"
+    if model.position == "learned":
+        raise InputError(f'{what}, so model.position must be "rope" or "none"')
+    if model.mtp:
+        raise InputError(f"{what}, so model.mtp must be 0")

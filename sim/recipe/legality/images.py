@@ -1,0 +1,31 @@
+"""How may a residual network be trained? On replicas alone; each check says in one sentence why."""
+
+from __future__ import annotations
+
+from schedules._input_error import InputError
+from sim.recipe.recipe import Recipe
+from sim.recipe.refusals import show
+
+ALONE = "is not simulated with model.blocks, which run data parallel only"
+
+
+def check(recipe: Recipe) -> None:
+    """Raise InputError for what splits a residual network or runs it again."""
+    if not recipe.model.blocks:
+        return
+    p = recipe.parallelism
+    for name in ("tp", "pp", "cp", "ep", "etp"):
+        if getattr(p, name) > 1:
+            raise InputError(f"parallelism.{name} = {getattr(p, name)} {ALONE}; it must be 1")
+    if p.fsdp:
+        raise InputError(f"parallelism.fsdp {ALONE}; leave it out")
+    if p.zero > 1:
+        raise InputError(f"parallelism.zero = {p.zero} {ALONE}; it must be 0 or 1")
+    if recipe.stages > 1:
+        name = f"{recipe.schedule.name} with {recipe.stages} stages"
+        raise InputError(f"the schedule {name} {ALONE}; one_f_one_b would do")
+    if recipe.training.recompute != "none":
+        said = show(recipe.training.model_dump(exclude_none=True)["recompute"])
+        raise InputError(
+            f'training.recompute = {said} is not simulated with model.blocks; it must be "none"'
+        )

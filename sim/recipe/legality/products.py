@@ -1,0 +1,31 @@
+"""May matrices be multiplied in these numbers? Each check says in one sentence why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from schedules._input_error import InputError
+from sim.recipe.recipe import Recipe
+
+
+def check(recipe: Recipe) -> None:
+    """Raise InputError for a number format of products that does not go with that of storage."""
+    training = recipe.training
+    if training.matmul and training.dtype != "fp32":
+        raise InputError(
+            f'training.matmul = "{training.matmul}" needs training.dtype = "fp32", whose products '
+            f'it is about, and not "{training.dtype}"; leave it out'
+        )
+
+
+def able(recipe: Recipe, topology: str, peak: Mapping[str, float]) -> None:
+    """Raise InputError for a GPU that lacks what the recipe's products take."""
+    training = recipe.training
+    needs = {"training.fp8": training.fp8 and "fp8", "training.matmul": training.matmul}
+    for key, dtype in needs.items():
+        if dtype and dtype not in peak:
+            raise InputError(
+                f"{key} needs a GPU with {'an' if dtype == 'fp8' else 'a'} {dtype} peak, which "
+                f"topology {topology!r} does not have; leave it out, or choose another, such as "
+                "dgx_h100"
+            )

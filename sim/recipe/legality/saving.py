@@ -1,0 +1,98 @@
+"""Can a job save memory as a recipe says, by running again or by the host? Each check says why."""
+
+from __future__ import annotations
+
+from schedules._input_error import InputError
+from sim.recipe.recipe import ModelSection, Recipe
+from sim.recipe.sections import RecomputeTable
+
+KEY = "training.recompute"
+OP = "op"
+
+
+def check(recipe: Recipe) -> None:
+    """Raise InputError for a table that contradicts itself, or that the job has nothing for."""
+    _host(recipe)
+    table = recipe.training.recompute
+    if isinstance(table, str):
+        return
+    _layers(table)
+    for name in table.modules or ():
+        needs = _missing(name, recipe.model)
+        if needs:
+            raise InputError(f'{KEY}.modules has "{name}", which needs {needs}; leave it out')
+    if OP in (table.modules or ()):
+        _per_operator(recipe, table)
+    if table.method == "uniform" and (table.layers or 1) > 1:
+        _together(recipe)
+
+
+def _layers(table: RecomputeTable) -> None:
+    ways = [key for key in ("every", "fraction", "method") if getattr(table, key) is not None]
+    if len(ways) > 1:
+        raise InputError(f"{KEY}.{ways[0]} and {KEY}.{ways[1]} both choose layers; leave one out")
+    if table.method is not None and table.modules is not None:
+        raise InputError(f"{KEY}.method is for whole layers; leave {KEY}.modules out, or use every")
+    if table.method == "block" and table.layers is None:
+        raise InputError(f'{KEY}.method = "block" needs layers, how many of each stage')
+    if table.layers is not None and table.method is None:
+        raise InputError(f'{KEY}.layers needs method = "uniform" or "block", or use every')
+
+
+def _missing(name: str, model: ModelSection) -> str:
+    """What a model lacks that has no such module."""
+    if name in ("moe", "moe_act") and not model.experts:
+        return "model.experts"
+    if name == "shared_experts" and not model.shared_experts:
+        return "model.shared_experts"
+    return "model.mla" if name == "mla_up_proj" and not model.mla else ""
+
+
+def _per_operator(recipe: Recipe, table: RecomputeTable) -> None:
+    what, model = f'{KEY}.modules = ["{OP}"]', recipe.model
+    if len(table.modules or ()) > 1:
+        raise InputError(f"{what} says what every operator does; leave the other modules out")
+    reasons = {
+        "model.experts": model.experts,
+        "model.mla": model.mla,
+        "model.bias or model.qkv_bias": model.bias or model.qkv_bias,
+        'model.attention = "unfused"': model.attention == "unfused",
+        "parallelism.cp": recipe.parallelism.cp > 1,
+    }
+    for name, given in reasons.items():
+        if given:
+            raise InputError(f"{what} is not simulated with {name}; use every, or full")
+
+
+def _host(recipe: Recipe) -> None:
+    """What of the optimizer the host can keep."""
+    said, p = recipe.training.offloaded, recipe.parallelism
+    if recipe.training.offload and said.optimizer is None and said.activations is None:
+        raise InputError("training.offload is empty; give activations or optimizer")
+    if said.overlap and said.optimizer is None:
+        raise InputError("training.offload.overlap is for training.offload.optimizer")
+    if said.by == "stage" and said.activations is None:
+        raise InputError('training.offload.by = "stage" is for training.offload.activations')
+    if not said.optimizer:
+        return
+    what = "training.offload of the optimizer is not simulated with"
+    if p.fsdp or p.zero > 1:
+        which = "fsdp" if p.fsdp else f"zero = {p.zero}"
+        raise InputError(f"{what} parallelism.{which}; zero must be 0 or 1, without fsdp")
+    if not recipe.flushed:
+        raise InputError(f"{what} {recipe.schedule.name}, which updates while others compute")
+    if recipe.training.optimizer != "adam":
+        raise InputError(
+            f"{what} training.optimizer = {recipe.training.optimizer!r}; adam would do"
+        )
+    if not p.gradient_as_bucket_view:
+        raise InputError(f"{what} parallelism.gradient_as_bucket_view = false; leave it out")
+
+
+def _together(recipe: Recipe) -> None:
+    p = recipe.parallelism
+    what = f"{KEY} of several layers at once (uniform)"
+    if recipe.training.offloaded.activations:
+        raise InputError(f"{what} is not simulated with offloaded activations; layers must be 1")
+    if p.fsdp or p.zero > 1:
+        raise InputError(f"{what} is not simulated with sharded parameters; layers must be 1")

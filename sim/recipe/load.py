@@ -1,0 +1,290 @@
+"""What job does this recipe describe? Reads the file, fills in defaults, refuses what is wrong.
+
+Every refusal is a ValueError of one sentence that names the key, what was found and what would do.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import ValidationError
+
+from schedules._input_error import InputError
+from schedules._outside import is_path, module
+from sim.files import read_text, regular, toml
+from sim.recipe import legality, order_file, presets, translate
+from sim.recipe.recipe import NOT_YET, ModelSection, ParallelismSection, Recipe
+from sim.recipe.refusals import SECTIONS, brief, sentence, show, unknown
+from sim.recipe.sections import PerturbationSection
+from sim.recipe.translate.fates import Ignored
+
+_ROW = re.compile(r"perturbations\[([0-9]{1,3})\]\.(\w+)")
+
+
+def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Recipe:
+    """The complete job of a recipe file, with ``{"parallelism.tp": 4}`` put over what it says.
+
+    An override of None leaves the key out. Paths in the recipe are relative to the file.
+    """
+    return parse(_read(Path(path)), Path(path).parent, overrides)
+
+
+def ignored(path: str | Path, overrides: Mapping[str, object] | None = None) -> dict[str, Ignored]:
+    """What a recipe does not have of the arguments that it names, by the file they are in."""
+    data = _put(_read(Path(path)), overrides or {})
+    return translate.merge(data, Path(path).parent)[1]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return toml(read_text(path, "the recipe "), path)
+
+
+def parse(
+    data: Mapping[str, Any],
+    folder: Path = Path(),
+    overrides: Mapping[str, object] | None = None,
+) -> Recipe:
+    """The complete job of a recipe that has been read already; ``folder`` is what paths start at.
+
+    >>> model = {"preset": "gpt-22b"}
+    >>> cluster = {"topology": "dgx_a100", "gpus": 16}
+    >>> recipe = parse({"model": model, "cluster": cluster, "training": {"global_batch": 32}})
+    >>> recipe.parallelism.dp, recipe.microbatches, recipe.model.ffn
+    (16, 2, 24576)
+    """
+    named, _ = translate.merge(_put(data, overrides or {}), folder)
+    over = {key: value for key, value in (overrides or {}).items() if key != translate.ALLOW}
+    written = _validate(_put(named, over))
+    _simulated(written)
+    recipe = _complete(written, folder)
+    legality.check(recipe)
+    order_file.check(recipe)
+    return recipe
+
+
+def dump(recipe: Recipe) -> str:
+    """The recipe as TOML, complete: loading it gives an equal recipe."""
+    sections = recipe.model_dump(mode="json", exclude_none=True)
+    return tomli_w.dumps({name: keys for name, keys in sections.items() if keys})
+
+
+def hugging_face(path: Path) -> dict[str, Any]:
+    """The numbers of a Hugging Face config.json, which can be a model's, in words of a recipe.
+
+    Raises InputError, naming file and key, for those that cannot.
+    """
+    numbers = presets.hugging_face(path)
+    try:
+        ModelSection.model_validate(numbers)
+    except ValidationError as error:
+        said = sentence(error, "model", presets.spelling(path))
+        file = presets.config_file(path)
+        raise InputError(f"{file}: {said}") from None
+    return numbers
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of recipes, for editors."""
+    schema = Recipe.model_json_schema()
+    schema["properties"] |= translate.SCHEMA
+    of_its_own = {"required": [name for name in schema["required"] if name != "cluster"]}
+    schema["anyOf"] = [of_its_own, *({"required": [name]} for name in translate.NAMES)]
+    return schema | {"required": ["cluster"]}
+
+
+def setting(
+    text: str, option: str = "--set", example: str = "parallelism.tp=4"
+) -> tuple[str, object]:
+    """Key and typed value of a ``--set``, or of another ``option``; no TOML value is text.
+
+    >>> setting("parallelism.tp=4"), setting("model.preset=gpt-22b"), setting("parallelism.dp=")
+    (('parallelism.tp', 4), ('model.preset', 'gpt-22b'), ('parallelism.dp', None))
+    """
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not key or not equals:
+        raise InputError(f"{option} takes KEY=VALUE, such as {example}, and not {brief(text)}")
+    if len(value.splitlines()) > 1:
+        raise InputError(f"{option} {key} takes a value of one line, and not {brief(value)}")
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"] if value else None
+    except RecursionError:
+        raise InputError(f"{option} {key} has lists in lists in lists, too deep to read") from None
+    except ValueError:
+        return key, value
+
+
+def _put(data: Mapping[str, Any], overrides: Mapping[str, object]) -> dict[str, Any]:
+    """The recipe as written, with the overrides in their sections."""
+    out = {name: dict(keys) if isinstance(keys, dict) else keys for name, keys in data.items()}
+    for path, value in overrides.items():
+        section, _, key = path.partition(".")
+        if section.startswith("perturbations["):
+            _put_row(out, path, value)
+            continue
+        if path == translate.ALLOW:
+            out[path] = value
+            continue
+        if key not in SECTIONS.get(section, ()):
+            raise InputError(unknown(path))
+        table = out.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise InputError(f"{section} = {brief(table)} must be a table, [{section}]")
+        if value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value
+    return out
+
+
+def _put_row(out: dict[str, Any], path: str, value: object) -> None:
+    """Put ``perturbations[0].compute`` into the first of these tables, or into one more behind."""
+    found = _ROW.fullmatch(path)
+    if not found or found[2] not in PerturbationSection.model_fields:
+        keys = ", ".join(PerturbationSection.model_fields)
+        raise InputError(f"unknown key {path}; perturbations[0] and so on have {keys}")
+    tables = out.get("perturbations", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise InputError("perturbations must be a list of tables, [[perturbations]]")
+    tables = [dict(table) for table in tables]
+    k = int(found[1])
+    if k > len(tables):
+        raise InputError(
+            f"{path}: the recipe has {len(tables)} [[perturbations]]; the next is perturbations"
+            f"[{len(tables)}]"
+        )
+    tables += [{}] * (k == len(tables))
+    tables[k] = {key: old for key, old in tables[k].items() if key != found[2]}
+    if value is not None:
+        tables[k][found[2]] = value
+    out["perturbations"] = tables
+
+
+def _validate(data: Mapping[str, Any]) -> Recipe:
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        raise InputError(sentence(error)) from None
+
+
+def _simulated(recipe: Recipe) -> None:
+    """Refuse what is understood but not simulated yet."""
+    for name, values in NOT_YET.items():
+        section, key = name.split(".")
+        value = getattr(getattr(recipe, section), key)
+        if value not in values:
+            instead = " or ".join(show(v) for v in values)
+            advice = "leave it out" if values == (None,) else f"it must be {instead}"
+            raise InputError(f"{name} = {brief(value)} is not simulated yet; {advice}")
+    gathered = recipe.training.param_gather_dtype
+    if gathered not in (None, recipe.training.dtype):
+        raise InputError(
+            f"training.param_gather_dtype = {show(gathered)} is not simulated yet; "
+            f"it must be training.dtype, {show(recipe.training.dtype)}"
+        )
+
+
+def _complete(recipe: Recipe, folder: Path) -> Recipe:
+    """Everything that was left out, filled in."""
+    parallelism, training = recipe.parallelism, recipe.training
+    own = {
+        "model": _model(recipe.model, folder),
+        "schedule": order_file.complete(recipe.schedule, parallelism.pp, folder),
+    }
+    recipe = recipe.model_copy(update=own)
+    split = parallelism.tp * parallelism.pp * parallelism.cp
+    stages = parallelism.pp * (recipe.schedule.chunks or 1)
+    given = recipe.schedule.layers_per_stage
+    update = {
+        "cluster": {"topology": _topology(recipe.cluster.topology, folder)},
+        "parallelism": {
+            "dp": parallelism.dp or max(1, recipe.cluster.gpus // split),
+            "accumulate": _accumulates(parallelism),
+            "overlap_p2p": parallelism.p2p != "batched"
+            if parallelism.overlap_p2p is None
+            else parallelism.overlap_p2p,
+            "strategy": _strategy(parallelism.strategy, folder),
+        },
+        "schedule": {"layers_per_stage": given or _even(recipe.model.layers or 0, stages)},
+        "training": {"param_gather_dtype": training.dtype},
+    }
+    filled = {name: getattr(recipe, name).model_copy(update=new) for name, new in update.items()}
+    recipe = recipe.model_copy(update=filled)
+    steps = {"steps": recipe.simulation.steps or _steps(recipe)}
+    return recipe.model_copy(update={"simulation": recipe.simulation.model_copy(update=steps)})
+
+
+def _accumulates(parallelism: ParallelismSection) -> bool:
+    """Whether split gradients wait for the last microbatch: as torch's pipeline does with FSDP2.
+
+    It turns off the synchronisation of FSDP2 (and DDP) in all backwards but the last
+    (backward_maybe_with_nosync in torch/distributed/pipelining/stage.py, 2.13); of FSDP1, which it
+    does not know, and of others every backward reduces.
+    """
+    if parallelism.accumulate is not None:
+        return parallelism.accumulate
+    fsdp = parallelism.fsdp
+    if fsdp is None or fsdp.kind != "fsdp2" or fsdp.replicate == "once":  # which reduces shards
+        return False
+    return parallelism.pp > 1
+
+
+def _steps(recipe: Recipe) -> int:
+    """One, or as many updates as show the steady state where a step begins before others end."""
+    alone = recipe.flushed and recipe.training.clip != "post"
+    return 1 if alone else sum(recipe.ramps) + 2
+
+
+def _even(layers: int, stages: int) -> tuple[int, ...] | None:
+    return None if layers % stages else (layers // stages,) * stages
+
+
+def _model(section: ModelSection, folder: Path) -> ModelSection:
+    """The model's section with every number in it."""
+    given = section.model_dump(exclude_none=True, exclude={"hf"})
+    if section.preset and section.hf:
+        raise InputError("model.preset and model.hf are both given; leave one of them out")
+    stated: dict[str, Any] = {}
+    if section.preset:
+        stated = presets.preset(section.preset)
+    elif section.hf:
+        file = Path(os.path.normpath(folder / section.hf))
+        stated, limit = hugging_face(file), presets.window(file)
+        if limit and (section.sequence or 0) > limit:
+            raise InputError(
+                f"model.sequence = {section.sequence} is longer than the model's sliding window, "
+                f"which is not simulated yet; it must be at most {limit}"
+            )
+    try:
+        said = ModelSection.model_validate({**stated, **given})
+    except ValidationError as error:
+        raise InputError(sentence(error, "model")) from None
+    full = presets.complete(said.model_dump(exclude_none=True))
+    return said.model_copy(update={**full, "mla": said.mla, "load": said.load})
+
+
+def _strategy(name: str | None, folder: Path) -> str | None:
+    """A strategy of the user's own, taken from the recipe's folder and run once."""
+    if name is None:
+        return None
+    if not is_path(name):
+        raise InputError(
+            f"parallelism.strategy = {show(name)} is no file of Python, such as ./mine.py; "
+            "strategies that come along have keys of their own"
+        )
+    path = regular(Path(os.path.normpath(folder / name)), "parallelism.strategy").resolve()
+    module(path, "the strategy")
+    return str(path)
+
+
+def _topology(name: str, folder: Path) -> str:
+    """A name stays a name; a file's path is taken from the recipe's folder."""
+    if "/" not in name and not name.endswith(".toml"):
+        return name
+    path = regular(Path(os.path.normpath(folder / name)), "cluster.topology")
+    return str(path.resolve())

@@ -1,0 +1,99 @@
+"""The schedule of a recipe from a file: code, or with ``schedule.csv`` an order. Does it fit?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import schedules
+from schedules._input_error import InputError
+from schedules._outside import is_path
+from schedules.from_csv import Shape, file_shape, from_csv
+from sim.files import regular
+from sim.recipe.recipe import Recipe, ScheduleSection
+from sim.recipe.refusals import show
+
+NAME = "from_csv"
+"""What such an order is called in a complete recipe."""
+
+
+def complete(section: ScheduleSection, pp: int, folder: Path) -> ScheduleSection:
+    """The section with its number of chunks; where it has a file, with its whole path and name.
+
+    Raises InputError, in one sentence, for an order that is not for ``pp`` ranks.
+    """
+    if section.csv is None:
+        if section.name == NAME:
+            raise InputError(f'schedule.name = "{NAME}" needs schedule.csv, the file of the order')
+        name = section.name
+        if is_path(name):  # a schedule outside of the package
+            found = regular(Path(os.path.normpath(folder / name)), "schedule.name")
+            name = str(found.resolve())
+        chunks = section.chunks or schedules.stages_per_rank(name)
+        return section.model_copy(update={"name": name, "chunks": chunks})
+    if "name" in section.model_fields_set and section.name != NAME:
+        raise InputError(
+            f"schedule.name = {show(section.name)} and schedule.csv are both given; "
+            "leave one of them out"
+        )
+    path = regular(Path(os.path.normpath(folder / section.csv)), "schedule.csv")
+    chunks = _chunks(path, file_shape(path), pp, section.chunks)
+    return section.model_copy(update={"name": NAME, "csv": str(path.resolve()), "chunks": chunks})
+
+
+def check(recipe: Recipe) -> None:
+    """Raise InputError, in one sentence, for an order of another number of microbatches."""
+    if recipe.schedule.csv is None:
+        return
+    path, training = recipe.schedule.csv, recipe.training
+    found = file_shape(path).microbatches
+    dp = recipe.parallelism.dp or 1
+    if found != recipe.microbatches:
+        raise _unfit(
+            path,
+            f"has {_count(found, 'microbatch', 'microbatches')}, but a pipeline has "
+            f"{recipe.microbatches} (global_batch ÷ micro_batch ÷ dp); training.global_batch = "
+            f"{found * training.micro_batch * dp} would do",
+        )
+
+
+def _chunks(path: Path, found: Shape, pp: int, given: int | None) -> int:
+    """Stages per rank of an order that is for ``pp`` ranks."""
+    ranks, stages = found.ranks, _count(found.stages, "stage", "stages")
+    held = f"has {stages} on {_count(ranks, 'rank', 'ranks')}"
+    if ranks != pp:
+        rows = _count(ranks, "row", "rows")
+        raise _unfit(
+            path,
+            f"has {rows}, one per rank, but parallelism.pp = {pp}; pp = {ranks} would do",
+        )
+    chunks, rest = divmod(found.stages, ranks)
+    if rest or not chunks:
+        raise _unfit(
+            path,
+            f"{held}; {max(1, chunks) * ranks} or another multiple of the ranks would do",
+        )
+    if given not in (None, chunks):
+        raise _unfit(
+            path,
+            f"{held}, but schedule.chunks = {given}; chunks = {chunks} would do, or none",
+        )
+    return chunks
+
+
+def _unfit(path: str | Path, why: str) -> InputError:
+    """What is wrong with the order itself, or else why it does not fit the recipe."""
+    try:
+        from_csv(path)
+    except InputError as error:
+        return error
+    return InputError(f"the order in {path} {why}")
+
+
+def _count(number: int, one: str, several: str) -> str:
+    """A number of things.
+
+    >>> _count(1, "row", "rows"), _count(2, "row", "rows")
+    ('1 row', '2 rows')
+    """
+    return f"{number} {one if number == 1 else several}"

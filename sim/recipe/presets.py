@@ -1,0 +1,237 @@
+"""What a model's name or its Hugging Face config.json says, in the words of a recipe.
+
+Both give only what they state. What follows from it (``head_dim`` from ``hidden`` and ``heads``) is
+filled in by :func:`complete`, after the recipe's own numbers have been put over it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from schedules._input_error import InputError
+from sim.files import read_text
+from sim.model import resnet
+from sim.recipe.families import (
+    ACTIVATION,
+    FAMILIES,
+    GPT2_IS,
+    KEYS,
+    LLAMA_IS,
+    LLAMA_KEYS,
+    MAY_BE_NULL,
+    MLA_KEYS,
+    ONLY,
+)
+from sim.recipe.mixtures import check_experts, check_latent
+
+MODELS = Path(__file__).parent / "models"
+
+
+def names() -> list[str]:
+    """The presets there are.
+
+    >>> "gpt3-175b" in names()
+    True
+    """
+    return sorted(file.stem for file in MODELS.glob("*.toml"))
+
+
+def preset(name: str) -> dict[str, Any]:
+    """The numbers of a preset, its source left out.
+
+    Raises InputError, with the near match, when there is none of that name.
+    """
+    if name not in names():
+        near = difflib.get_close_matches(name.lower(), names(), 1)
+        hint = f"did you mean {near[0]}? There" if near else "there"
+        raise InputError(f"no model preset {name!r}; {hint} are {', '.join(names())}")
+    numbers = tomllib.loads((MODELS / f"{name}.toml").read_text())
+    numbers.pop("source")
+    return {"name": name, **numbers}
+
+
+def hugging_face(path: Path) -> dict[str, Any]:
+    """The numbers of a config.json, or of the folder that holds one, as it states them.
+
+    Whether they can be a model's is for the recipe to say, which calls them :func:`spelling`.
+    Query and key norms of Qwen3 (2 ``head_dim`` parameters a layer) are left out; of DeepSeek-V3
+    its router's bias, which has no gradient.
+    """
+    stated, file = _stated(path)
+    family = stated["model_type"]
+    keys, fixed = KEYS.get(family, LLAMA_KEYS), GPT2_IS if family == "gpt2" else LLAMA_IS
+    for key, values in ONLY.get(family, {}).items():
+        if stated[key] not in values:
+            raise InputError(
+                f"{file}: {key} = {_shown(stated[key])} is not simulated; it must be "
+                f"{_shown(values[-1])}"
+            )
+    for key in keys.values():
+        if stated[key] is None and key not in MAY_BE_NULL:
+            raise InputError(f"{file}: {key} is null; give its value, or leave it out")
+    numbers = {k: stated[key] for k, key in keys.items() if stated[key] is not None}
+    if family == "qwen2":
+        numbers["qkv_bias"] = True
+    if family == "deepseek_v3":
+        numbers["mla"] = {key: stated[key] for key in MLA_KEYS if stated[key] is not None}
+    name = stated.get("_name_or_path")
+    name = (Path(name).name if isinstance(name, str) else "") or family
+    return {"name": name, **numbers, **fixed, "activation": _activation(stated, file)}
+
+
+def spelling(path: Path) -> dict[str, str]:
+    """How a config.json spells the keys of a recipe's model."""
+    stated, _ = _stated(path)
+    keys = KEYS.get(stated["model_type"], LLAMA_KEYS)
+    return {**keys, **{key: key for key in MLA_KEYS}, "name": "_name_or_path"}
+
+
+def longest(path: Path) -> int | None:
+    """The most tokens per sample that a config.json allows and that can be simulated.
+
+    It is bounded by the positions and, where one is in use, by the sliding attention window.
+    """
+    stated, file = _stated(path)
+    positions = [_count(stated, key, file) for key in ("max_position_embeddings", "n_positions")]
+    return min(filter(None, [*positions, window(path)]), default=None)
+
+
+def window(path: Path) -> int | None:
+    """The sliding attention window of a config.json in tokens, if it has one in use."""
+    stated, file = _stated(path)
+    used = stated.get("use_sliding_window")
+    if used is not None and not isinstance(used, bool):
+        raise InputError(f"{file}: use_sliding_window = {_shown(used)} must be true or false")
+    size = _count(stated, "sliding_window", file)
+    return size if used else None
+
+
+def complete(given: Mapping[str, Any]) -> dict[str, Any]:
+    """All numbers of a model, from those that are given and what follows from them.
+
+    >>> full = complete({"layers": 2, "hidden": 8, "heads": 2, "vocab": 99, "sequence": 16})
+    >>> full["head_dim"], full["ffn"], full["positions"]
+    (4, 32, 16)
+    """
+    if given.get("blocks"):
+        return resnet.complete(given)
+    resnet.refuse_without_blocks(given)
+    missing = [
+        key for key in ("layers", "hidden", "heads", "vocab", "sequence") if key not in given
+    ]
+    if missing:
+        raise InputError(
+            f"model.{missing[0]} is missing; give it, or a preset, or hf = 'path/config.json'"
+        )
+    hidden, heads = given["hidden"], given["heads"]
+    kv_heads = given.get("kv_heads", heads)
+    gated = given.get("gated", given.get("activation") == "silu")
+    usual = "rope" if given.get("mla") else "learned" if given["vocab"] else "none"
+    position = given.get("position", usual)
+    plain = given.get("experts") or given.get("mla")
+    bias = given.get("bias", given.get("norm", "layer") == "layer" and not plain)
+    mla, experts = given.get("mla"), given.get("experts", 0)
+    if "head_dim" not in given and not mla and hidden % heads:
+        raise InputError(f"model.hidden = {hidden} is not a multiple of model.heads = {heads}")
+    if heads % kv_heads:
+        raise InputError(f"model.heads = {heads} is not a multiple of model.kv_heads = {kv_heads}")
+    if mla:
+        check_latent(given, heads, kv_heads)
+    check_experts({**given, "gated": gated}, experts)
+    if gated and "ffn" not in given and (not experts or given.get("dense_layers")):
+        raise InputError("model.ffn is missing; a gated MLP has no usual width")
+    follows = {
+        "name": "model",
+        "kv_heads": kv_heads,
+        "head_dim": mla["qk_nope_head_dim"] + mla["qk_rope_head_dim"] if mla else hidden // heads,
+        "ffn": given.get("expert_ffn", 4 * hidden) if experts else 4 * hidden,
+        "gated": gated,
+        "tied": True,
+        "norm": "layer",
+        "attention": "flash",
+        "activation": "silu" if gated else "gelu",
+        "qkv_bias": bias and not mla,
+        "bias": bias,
+        "position": position,
+        "positions": given["sequence"] if position == "learned" else 0,
+        "dropout": 0.0,
+        "vocab_padding": 128,
+    }
+    full = {**follows, **given}
+    if experts:
+        own = {"expert_ffn": full["ffn"], "shared_experts": 0, "dense_layers": 0}
+        full = {**own, "load": {"kind": "balanced"}, **full}
+    if position == "learned" and full["positions"] < given["sequence"]:
+        raise InputError(
+            f"model.sequence = {given['sequence']} is longer than the "
+            f"{full['positions']} positions that the model has learned"
+        )
+    return full
+
+
+def _stated(path: Path) -> tuple[dict[str, Any], Path]:
+    """All that a config.json says, its family's defaults filled in, and the file itself."""
+    file = config_file(path)
+    config = _read(file)
+    family = config.get("model_type")
+    if not isinstance(family, str) or family not in FAMILIES:
+        raise InputError(
+            f"{file}: model_type {_shown(family)} is not simulated yet; "
+            f"there are {', '.join(FAMILIES)}"
+        )
+    return {**FAMILIES[family], **config}, file
+
+
+def config_file(path: Path) -> Path:
+    """The config.json itself, which the folder of a model may stand for."""
+    return path / "config.json" if os.path.isdir(path) else path  # noqa: PTH112  for every path
+
+
+def _read(file: Path) -> dict[str, Any]:
+    text = read_text(file)
+    try:
+        config = json.loads(text)
+    except RecursionError:
+        raise InputError(f"{file} has tables in tables in tables, too deep to read") from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"{file} is not JSON: {error}") from None
+    except ValueError:
+        raise InputError(f"{file} has a number of too many digits") from None
+    if not isinstance(config, dict):
+        raise InputError(f"{file} is not a model's config.json: it holds no table")
+    return config
+
+
+def _activation(stated: Mapping[str, Any], file: Path) -> str:
+    key = "activation_function" if stated["model_type"] == "gpt2" else "hidden_act"
+    found = stated[key]
+    if not isinstance(found, str) or found not in ACTIVATION:
+        known = ", ".join(ACTIVATION)
+        raise InputError(f"{file}: {key} {_shown(found)} is not simulated; there are {known}")
+    return ACTIVATION[found]
+
+
+def _count(stated: Mapping[str, Any], key: str, file: Path) -> int | None:
+    """A number of tokens, if there is one."""
+    found = stated.get(key)
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= 2**31:
+        raise InputError(
+            f"{file}: {key} = {_shown(found)} must be a whole number from 1 to {2**31:,}"
+        )
+    return found
+
+
+def _shown(value: object) -> str:
+    try:
+        said = json.dumps(value)
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__} too long to show"
+    return said if len(said) <= 60 else f"{said[:57]}..."

@@ -1,0 +1,216 @@
+"""What is wrong with a recipe, in a sentence for the person who wrote it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from sim.recipe.recipe import Recipe
+from sim.recipe.sections import PerturbationSection
+
+SECTIONS: dict[str, list[str]] = {
+    name: sorted(field.annotation.model_fields)
+    for name, field in Recipe.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+}
+"""The keys of each section."""
+FORMS = ("literal[", "bool", "RecomputeTable", "OffloadTable")
+"""What pydantic's names of forms begin with, where a value may be a word, a switch or a table."""
+TABLES = {
+    f"{name}.{key}": sorted(table.model_fields)
+    for name, section in Recipe.model_fields.items()
+    for key, field in getattr(section.annotation, "model_fields", {}).items()
+    for table in get_args(field.annotation)
+    if isinstance(table, type) and issubclass(table, BaseModel)
+}
+"""The keys of each table inside a section."""
+
+_TYPES = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list of whole numbers",
+    "list_type": "a list of tables, [[perturbations]]",
+    "dict_type": "a table",
+}
+
+
+def show(value: object) -> str:
+    """A value as a recipe writes it.
+
+    >>> show(True), show("bf16")
+    ('true', '"bf16"')
+    """
+    return json.dumps(value, default=str, ensure_ascii=False).replace("\x7f", r"\u007f")
+
+
+def brief(value: object) -> str:
+    """The same, cut where it is long.
+
+    >>> brief(10**99)
+    '100000000000000000000000000000000000000000000000000000000...'
+    """
+    try:
+        said = show(value)
+    except (ValueError, RecursionError):  # too many digits, or lists in lists in lists
+        return f"a {type(value).__name__} too long to show"
+    return said if len(said) <= 60 else f"{said[:57]}..."
+
+
+def sentence(
+    error: ValidationError, section: str = "", spelling: Mapping[str, str] | None = None
+) -> str:
+    """The first thing that pydantic found wrong with a recipe, or with one section of it.
+
+    ``spelling`` is how the file that was read calls the keys of that section.
+    """
+    problems = _meant(error)  # a misspelt key also makes another one missing
+    problem = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
+    where = [section] * bool(section) + [str(part) or '""' for part in problem["loc"]]
+    if where[0] == "perturbations" and len(where) > 2:
+        return _of_perturbation(problem, where)
+    inner, bound = ".".join(where[:2]) in TABLES, problem.get("ctx", {})
+    name = ".".join(where[: 2 + inner])
+    if spelling is not None:
+        name = spelling.get(where[-1], name)
+    choices = [p for p in problems if [section] * bool(section) + list(p["loc"][:3]) == where[:3]]
+    if len(words := dict.fromkeys(map(_choice, choices))) > 1:
+        return f"{name} = {brief(problem['input'])} must be {' or '.join(words)}"
+    index = f"[{where[2]}]" if len(where) > 2 and where[2].isdigit() else ""
+    found = f"{name}{index} = {brief(problem['input'])}"
+    match problem["type"]:
+        case "extra_forbidden":
+            return unknown(name)
+        case "missing":
+            return f"{name} is missing" if len(where) > 1 else f"the section [{name}] is missing"
+        case "greater_than_equal":
+            return f"{found} must be at least {_limit(bound['ge'])}"
+        case "greater_than":
+            return f"{found} must be greater than {bound['gt']:g}"
+        case "less_than":
+            return f"{found} must be less than {bound['lt']:g}"
+        case "less_than_equal":
+            return f"{found} must be at most {_limit(bound['le'])}"
+        case "string_too_short":
+            return f"{name} is empty; give it, or leave it out"
+        case "string_too_long":
+            return f"{name} is longer than {bound['max_length']:,} letters"
+        case "too_long":
+            return f"{name} has over {bound['max_length']:,} entries; at most so many would do"
+        case "literal_error":
+            return f"{found} must be {bound['expected']}"
+        case "tuple_type" if name == "training.recompute.modules":
+            return f'{found} must be a list, such as ["mlp"]'
+        case "model_type" | "model_attributes_type":
+            return f"{found} must be a table, [{name}]"
+        case kind:
+            return f"{found} must be {_TYPES.get(kind, problem['msg'].lower())}"
+
+
+def _meant(error: ValidationError) -> list[ErrorDetails]:
+    """What pydantic found; of a value that may be a word or a table, of the form it has."""
+    found = error.errors(include_url=False)
+    tables = {p["loc"][:2] for p in found if _is_table(p) and p["type"] != "model_type"}
+    meant = [p for p in found if not _form(p) or _is_table(p) == (p["loc"][:2] in tables)]
+    for problem in meant:
+        form = _form(problem)
+        problem["loc"] = tuple(part for part in problem["loc"] if not form or part != form)
+    return meant
+
+
+def _form(problem: ErrorDetails) -> str:
+    return next((str(part) for part in problem["loc"] if str(part).startswith(FORMS)), "")
+
+
+def _is_table(problem: ErrorDetails) -> bool:
+    return _form(problem).endswith("Table")
+
+
+def _of_perturbation(problem: Mapping[str, Any], where: list[str]) -> str:
+    """What is wrong with a key of one of the tables [[perturbations]]."""
+    name, bound = f"perturbations[{where[1]}].{where[2]}", problem.get("ctx", {})
+    known = sorted(PerturbationSection.model_fields)
+    found = f"{name} = {brief(problem['input'])}"
+    match problem["type"]:
+        case "extra_forbidden":
+            near = _near(where[2], known)
+            return f"unknown key {name}; " + (
+                f"did you mean {near}?" if near else f"it has {', '.join(known)}"
+            )
+        case "greater_than":
+            return f"{found} must be greater than {bound['gt']:g}"
+        case "greater_than_equal":
+            return f"{found} must be at least {bound['ge']}"
+        case "less_than_equal":
+            return f"{found} must be at most {bound['le']:g}"
+        case "string_too_short":
+            return f"{name} is empty; give it, or leave it out"
+        case kind:
+            numbers = where[2] in ("rank", "noise", "lengths")
+            above = "" if where[2] == "rank" else " above 0"
+            fits = f"a number or a list of numbers{above}" if numbers else problem["msg"].lower()
+            return f"{found} must be {fits if numbers else _TYPES.get(kind, fits)}"
+
+
+def _choice(problem: Mapping[str, Any]) -> str:
+    """One of several forms that a value may have."""
+    bound = problem.get("ctx", {})
+    if "ge" in bound:
+        return f"at least {bound['ge']}"
+    return str(bound.get("expected") or _TYPES.get(problem["type"], problem["msg"].lower()))
+
+
+def _limit(bound: float) -> str:
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
+
+
+def unknown(path: str) -> str:
+    """What is said of a key that no recipe has, and which was probably meant.
+
+    >>> unknown("parallelism.bucket")
+    'unknown key parallelism.bucket; did you mean parallelism.bucket_mb?'
+    >>> unknown("parallelism.fsdp.prefetched")
+    'unknown key parallelism.fsdp.prefetched; did you mean parallelism.fsdp.prefetch?'
+    """
+    table, _, last = path.rpartition(".")
+    if table in TABLES:
+        if last in TABLES[table]:
+            return f"{path} is a key of a table that is given whole: {table}={{{last} = ...}}"
+        near = _near(last, TABLES[table])
+        have = f"did you mean {table}.{near}?" if near else f"it has {', '.join(TABLES[table])}"
+        return f"unknown key {path}; {have}"
+    section, _, key = path.partition(".")
+    meant = section if section in SECTIONS else _near(section, SECTIONS, 0.6)
+    if section == "perturbations":
+        return (
+            "[[perturbations]] are a list of tables; perturbations[0].compute is a key of the first"
+        )
+    near = _elsewhere(key or section, 1.0)
+    if meant and key and not near:
+        close = key if key in SECTIONS[meant] else _near(key, SECTIONS[meant])
+        near = close and f"{meant}.{close}"
+    near = near or _elsewhere(key or section) or (meant if meant != section else None)
+    if near:
+        return f"unknown key {path}; did you mean {near}?"
+    if section in SECTIONS:
+        return f"unknown key {path}; [{section}] has {', '.join(SECTIONS[section])}"
+    return f"unknown key {path}; the sections are {', '.join(Recipe.model_fields)}"
+
+
+def _elsewhere(key: str, cutoff: float = 0.75) -> str | None:
+    """The key of any section that is nearest."""
+    sections = {k: name for name, keys in SECTIONS.items() for k in keys}
+    close = _near(key, sections, cutoff)
+    return close and f"{sections[close]}.{close}"
+
+
+def _near(word: str, words: Iterable[str], cutoff: float = 0.5) -> str | None:
+    return next(iter(difflib.get_close_matches(word, list(words), 1, cutoff)), None)

@@ -1,0 +1,144 @@
+"""Flags and their values, from a launch script, a list, or a test case in YAML; typed access."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from schedules._input_error import InputError
+from sim.recipe.refusals import brief
+
+_YAML_LINE = re.compile(r"\s*[\"']?(--[\w-]+)[\"']?\s*:\s*(.*?)\s*")
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What a file gives: each flag with the words behind it, the last time it is given."""
+
+    where: str  # what the file is called in errors
+    given: Mapping[str, tuple[str, ...]]
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raise InputError about this file."""
+        raise InputError(f"{self.where}: {what}")
+
+    def on(self, *flags: str) -> bool:
+        """Whether one of these switches is given."""
+        return any(flag in self.given for flag in flags)
+
+    def text(self, flag: str) -> str | None:
+        """The one value of a flag, if it is given."""
+        words = self.given.get(flag)
+        if words is None:
+            return None
+        if not words:
+            self.refuse(f"{flag} takes a value, and none follows")
+        if unknown := re.search(r"\$[\w{(][^ ]*|`[^`]*`", words[0]):
+            self.refuse(
+                f"{flag} = {brief(words[0])}: the file does not say what {unknown.group()} is; "
+                f"write the number"
+            )
+        return words[0]
+
+    def choice(self, flag: str, meanings: Mapping[str, str], default: str) -> str:
+        """What a flag's value means in a recipe."""
+        found = self.text(flag)
+        if found is None:
+            return default
+        if found not in meanings:
+            self.refuse(f"{flag} = {found} is not simulated; there are {', '.join(meanings)}")
+        return meanings[found]
+
+    def whole(self, flag: str, least: int = 1) -> int | None:
+        """The whole number of a flag, if it is given."""
+        found = self.text(flag)
+        if found is None:
+            return None
+        if not re.fullmatch(r"[+-]?\d{1,18}", found) or int(found) < least:
+            self.refuse(f"{flag} = {brief(found)} must be a whole number from {least}")
+        return int(found)
+
+    def number(self, flag: str) -> float | None:
+        """The number of a flag, if it is given."""
+        found = self.text(flag)
+        try:
+            return None if found is None else float(found)
+        except ValueError:
+            self.refuse(f"{flag} = {brief(found)} must be a number")
+
+    def needed(self, flag: str) -> int:
+        """The whole number of a flag that a job cannot do without."""
+        found = self.whole(flag)
+        if found is None:
+            self.refuse(f"{flag} is not given")
+        return found
+
+    def one_of(self, *flags: str) -> None:
+        """Refuse contradictory flags: at most one of these may be given."""
+        both = [flag for flag in flags if flag in self.given]
+        if len(both) > 1:
+            self.refuse(f"{both[0]} and {both[1]} are both given; leave one of them out")
+
+
+def of_words(words: Iterable[str], where: str) -> tuple[Flags, list[str]]:
+    """Flags with the words behind them, and the words that stand before any flag.
+
+    >>> of_words(["--bf16", "--lr", "1e-4", "--seq-length=8"], "a.sh")[0].given
+    {'--bf16': (), '--lr': ('1e-4',), '--seq-length': ('8',)}
+    """
+    given: dict[str, tuple[str, ...]] = {}
+    last, stray = "", []
+    for word in words:
+        if word.startswith("--") and len(word) > 2:
+            last, equals, value = word.partition("=")
+            given.pop(last, None)
+            given[last] = (value,) if equals else ()
+        elif last:
+            given[last] += (word,)
+        else:
+            stray.append(word)
+    return Flags(where, given), stray
+
+
+def of_table(table: Mapping[str, object], where: str) -> Flags:
+    """Flags from a table, as Megatron's test cases have: true is a switch, false leaves it out."""
+    given: dict[str, tuple[str, ...]] = {}
+    for flag, value in table.items():
+        if value is not False:
+            words = value if isinstance(value, list) else () if value is True else (value,)
+            given[flag] = tuple(map(str, words))
+    return Flags(where, given)
+
+
+def of_yaml(text: str, where: str) -> Flags:
+    """The flags under MODEL_ARGS of a test case, one a line or in braces; no other YAML is read.
+
+    >>> of_yaml("MODEL_ARGS:\\n  --bf16: true\\n  --num-layers: 12  # few\\n", "a.yaml").given
+    {'--bf16': (), '--num-layers': ('12',)}
+    """
+    block = re.search(r"^MODEL_ARGS:[ \t]*(.*(?:\n(?:[ \t]+.*|[ \t]*#.*|[ \t]*$))*)", text, re.M)
+    if block is None:
+        raise InputError(f"{where} has no MODEL_ARGS")
+    inside = block[1].strip()
+    if inside.startswith("{"):
+        inside = re.sub(r",(?=\s*[\"']?--)", "\n", inside.strip("{}"))
+    table: dict[str, object] = {}
+    for line in inside.splitlines():
+        said = re.sub(r"(^|\s)#.*", "", line)
+        if not said.strip():
+            continue
+        found = _YAML_LINE.fullmatch(said)
+        if found is None:
+            raise InputError(f"{where}: {brief(line.strip())} is not a flag and its value")
+        table[found[1]] = _yaml_value(found[2])
+    return of_table(table, where)
+
+
+def _yaml_value(said: str) -> object:
+    if said.lower() in ("true", "false"):
+        return said.lower() == "true"
+    if said.startswith("[") and said.endswith("]"):
+        return re.split(r"[,\s]+", said[1:-1].strip())
+    return said[1:-1] if said[:1] in ("'", '"') and said[-1:] == said[0] and len(said) > 1 else said

@@ -1,0 +1,120 @@
+"""What do Megatron-LM's arguments say in the words of a recipe?
+
+Meanings and defaults are those of ``megatron/training/arguments.py`` (2025;
+github.com/NVIDIA/Megatron-LM), where nothing else is said. ``megatron_fates.toml`` says what
+becomes of every flag.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sim.recipe.translate import megatron_model, megatron_stages, megatron_training
+from sim.recipe.translate.flags import Flags
+
+_CP = {"p2p": "ring", "all_gather": "allgather", "a2a": "ulysses", "a2a+p2p": "usp"}
+_ZERO = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_params": "3"}
+
+
+def translate(flags: Flags, gpus: int | None, *, model: bool) -> dict[str, Any]:
+    """The tables of a recipe, without [cluster]; without all but the sequence if not ``model``.
+
+    ``gpus`` is what the default of --global-batch-size and of --ddp-bucket-size follow from.
+    Raises ValueError, in one sentence, for what is contradictory, missing or cannot be said.
+    """
+    training = megatron_training.training(flags)
+    split = {**_sizes(flags), **_data_parallel(flags), **_overlap(flags)}
+    replicas = (gpus or 0) // (split["tp"] * split["pp"] * split["cp"])
+    if replicas:
+        training.setdefault("global_batch", training["micro_batch"] * replicas)
+        bytes_each = {"fp32": 4, "bf16": 2, "fp16": 2}[training["grad_dtype"]]
+        if "fsdp" not in split:
+            split["bucket_mb"] = _bucket(flags, replicas * split["cp"]) * bytes_each / 1e6
+    sections: dict[str, Any] = {
+        "model": megatron_model.model(flags) if model else megatron_model.sequence(flags),
+        "parallelism": split,
+        "schedule": megatron_stages.schedule(flags),
+    }
+    return {**sections, "training": training}
+
+
+def left_out(flags: Flags) -> dict[str, str]:
+    """Flags that are understood but whose value could not be said, and what they are about."""
+    return {**megatron_model.left_out(flags), **megatron_stages.left_out(flags)}
+
+
+def _sizes(flags: Flags) -> dict[str, Any]:
+    tp = flags.whole("--tensor-model-parallel-size") or 1
+    cp = flags.whole("--context-parallel-size") or 1
+    kinds = flags.given.get("--cp-comm-type", ())
+    if len(set(kinds)) > 1:
+        flags.refuse(f"--cp-comm-type {' '.join(kinds)} differs by layer, which is not simulated")
+    out: dict[str, Any] = {
+        "tp": tp,
+        "pp": flags.whole("--pipeline-model-parallel-size") or 1,
+        "sp": tp > 1 and flags.on("--sequence-parallel"),  # switched off where tp is 1
+        "cp": cp,
+        "order": "tp-cp-ep-pp-dp" if flags.on("--use-tp-pp-dp-mapping") else "tp-cp-ep-dp-pp",
+    }
+    if cp > 1:
+        out["cp_kind"] = flags.choice("--cp-comm-type", _CP, "ring")
+    if out.get("cp_kind") == "usp":
+        out["ulysses"] = _inner(flags, cp)
+    if flags.whole("--num-experts", least=0):
+        out["ep"] = flags.whole("--expert-model-parallel-size") or 1
+        out["etp"] = flags.whole("--expert-tensor-parallel-size") or tp
+    return out
+
+
+def _inner(flags: Flags, cp: int) -> int:
+    """Of a2a+p2p the ranks that exchange heads: the first of two sizes (transformer_config.py)."""
+    flag = "--hierarchical-context-parallel-sizes"
+    said = " ".join(flags.given.get(flag, ())).strip("[] ")
+    sizes = re.fullmatch(r"\s*(\d{1,9})\s+(\d{1,9})\s*", said)
+    if sizes is None or int(sizes[1]) * int(sizes[2]) != cp:
+        flags.refuse(f"--cp-comm-type a2a+p2p needs two sizes in {flag} whose product is {cp}")
+    return int(sizes[1])
+
+
+def _data_parallel(flags: Flags) -> dict[str, Any]:
+    flags.one_of("--use-torch-fsdp2", "--use-distributed-optimizer")
+    flags.one_of("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
+    sharded = flags.on("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
+    instances = flags.whole("--num-distributed-optimizer-instances") or 1
+    if sharded and instances > 1:
+        flags.refuse(
+            "--num-distributed-optimizer-instances is not translated with FSDP; write fsdp"
+        )
+    if flags.on("--use-torch-fsdp2") and (flags.whole("--pipeline-model-parallel-size") or 1) > 1:
+        flags.refuse("--use-torch-fsdp2 does not go with --pipeline-model-parallel-size above 1")
+    if flags.on("--use-torch-fsdp2"):
+        reshard = not flags.on("--torch-fsdp2-no-reshard-after-forward")
+        return {"fsdp": {"kind": "fsdp2", "reshard_after_forward": reshard}}
+    least = "1" if flags.on("--use-distributed-optimizer") else "0"
+    if flags.on("--use-megatron-fsdp", "--use-custom-fsdp"):
+        usual = "3" if flags.on("--use-megatron-fsdp") else "0"  # 0 until April 2026
+        stage = flags.choice("--data-parallel-sharding-strategy", _ZERO, usual)
+        return {"zero": int(max(stage, least))}
+    return {"zero": int(least), **({"optimizer_instances": instances} if instances > 1 else {})}
+
+
+def _overlap(flags: Flags) -> dict[str, Any]:
+    gather, reduce = flags.on("--overlap-param-gather"), flags.on("--overlap-grad-reduce")
+    if gather and not reduce:
+        flags.refuse("--overlap-param-gather needs --overlap-grad-reduce")
+    if flags.on("--tp-comm-overlap") and not flags.on("--sequence-parallel"):
+        flags.refuse("--tp-comm-overlap needs --sequence-parallel")
+    # what is overlapped is posted as isend and irecv, a stream per pair of ranks; else batched
+    tp = flags.whole("--tensor-model-parallel-size") or 1
+    own = {"overlap_grad_reduce": reduce, "overlap_param_gather": gather}
+    return {
+        **({} if flags.on("--use-torch-fsdp2") else own),
+        "tp_overlap": tp > 1 and flags.on("--tp-comm-overlap"),
+        "p2p": "pair" if megatron_stages.overlaps_p2p(flags) else "batched",
+    }
+
+
+def _bucket(flags: Flags, replicas: int) -> int:
+    """Parameters in one bucket: max(40e6, 1e6 dp) unless given (core/distributed)."""
+    return flags.whole("--ddp-bucket-size") or max(40_000_000, 1_000_000 * replicas)

@@ -1,0 +1,149 @@
+"""The model that Megatron-LM's arguments describe; see :mod:`sim.recipe.translate.megatron`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sim.recipe.refusals import brief
+from sim.recipe.translate.flags import Flags
+
+_POSITION = {"learned_absolute": "learned", "rope": "rope", "none": "none"}
+_POSITION |= dict.fromkeys(("yarn", "mrope"), "rope")
+_BACKEND = {"auto": "flash", "flash": "flash", "fused": "flash"}
+_BACKEND |= dict.fromkeys(("unfused", "local"), "unfused")
+
+
+def model(flags: Flags) -> dict[str, Any]:
+    """The section [model]. Raises ValueError, in one sentence, for what is missing."""
+    out = {
+        "layers": flags.needed("--num-layers"),
+        "hidden": flags.needed("--hidden-size"),
+        "heads": flags.needed("--num-attention-heads"),
+        "tied": not flags.on("--untie-embeddings-and-output-weights"),
+        **sequence(flags),
+        **_attention(flags),
+        **_mlp(flags),
+        **_vocabulary(flags),
+    }
+    kind = {"LayerNorm": "layer", "RMSNorm": "rms"}
+    out["norm"] = flags.choice("--normalization", kind, "layer")
+    out["bias"] = not flags.on("--disable-bias-linear")
+    out["qkv_bias"] = out["bias"] or flags.on("--add-qkv-bias")
+    out["dropout"] = _dropout(flags, "--hidden-dropout")
+    return {**out, **(_experts(flags) if flags.whole("--num-experts", least=0) else {})}
+
+
+def sequence(flags: Flags) -> dict[str, Any]:
+    """Tokens per sample, and predicted tokens beyond the next."""
+    flags.one_of("--seq-length", "--encoder-seq-length")
+    out = {"sequence": flags.whole("--encoder-seq-length") or flags.needed("--seq-length")}
+    if mtp := flags.whole("--mtp-num-layers", least=0):
+        out["mtp"] = mtp
+    return out
+
+
+def left_out(flags: Flags) -> dict[str, str]:
+    """Flags whose value could not be said: one dropout stands for both."""
+    apart = _dropout(flags, "--attention-dropout") != _dropout(flags, "--hidden-dropout")
+    return {"--attention-dropout": "another share than --hidden-dropout"} if apart else {}
+
+
+def _dropout(flags: Flags, flag: str) -> float:
+    found = flags.number(flag)
+    return 0.1 if found is None else found
+
+
+def _attention(flags: Flags) -> dict[str, Any]:
+    local = flags.text("--transformer-impl") == "local" and not flags.on("--use-flash-attn")
+    default = "unfused" if local else "flash"
+    out: dict[str, Any] = {"attention": flags.choice("--attention-backend", _BACKEND, default)}
+    if flags.on("--group-query-attention"):
+        out["kv_heads"] = flags.whole("--num-query-groups") or 1
+    latent = flags.on("--multi-latent-attention")  # which has widths of its own
+    if (width := flags.whole("--kv-channels")) and not latent:
+        out["head_dim"] = width
+    position = flags.choice("--position-embedding-type", _POSITION, "learned")
+    out["position"] = "rope" if flags.on("--use-rotary-position-embeddings") else position
+    if flags.on("--no-position-embedding") and out["position"] == "learned":
+        flags.refuse("--no-position-embedding is --position-embedding-type none now")
+    if out["position"] == "learned" and (rows := flags.whole("--max-position-embeddings")):
+        out["positions"] = rows
+    if latent:
+        out["mla"] = _latent(flags)
+    return out
+
+
+def _latent(flags: Flags) -> dict[str, Any]:
+    """Widths of latent attention, named as in DeepSeek's config.json."""
+    out = {
+        "kv_lora_rank": flags.whole("--kv-lora-rank") or 32,
+        "qk_nope_head_dim": flags.whole("--qk-head-dim") or 128,
+        "qk_rope_head_dim": flags.whole("--qk-pos-emb-head-dim") or 64,
+        "v_head_dim": flags.whole("--v-head-dim") or 128,
+    }
+    rank = flags.whole("--q-lora-rank")
+    return {**out, "q_lora_rank": rank} if rank else out
+
+
+def _width(flags: Flags) -> int:
+    """Inner width of the MLP; of SwiGLU's two halves 8/3 of hidden, cut to a multiple of 64."""
+    hidden = flags.needed("--hidden-size")
+    usual = int(4 * hidden * 2 / 3 / 64) * 64 if flags.on("--swiglu") else 4 * hidden
+    return flags.whole("--ffn-hidden-size") or usual
+
+
+def _mlp(flags: Flags) -> dict[str, Any]:
+    flags.one_of("--swiglu", "--squared-relu", "--quick-geglu")
+    kind = "silu" if flags.on("--swiglu") else "relu2" if flags.on("--squared-relu") else "gelu"
+    gated = flags.on("--swiglu", "--quick-geglu")
+    out: dict[str, Any] = {"ffn": _width(flags), "gated": gated, "activation": kind}
+    apart = flags.on("--swiglu") and flags.on("--no-bias-swiglu-fusion")
+    return {**out, "fused": "except_gate"} if apart else out
+
+
+def _vocabulary(flags: Flags) -> dict[str, Any]:
+    """Tokens; a NullTokenizer has one more than it is told, the end of a document."""
+    if padded := flags.whole("--padded-vocab-size"):
+        return {"vocab": padded, "vocab_padding": 1}
+    padding = {"vocab_padding": flags.whole("--make-vocab-size-divisible-by") or 128}
+    if vocab := flags.whole("--vocab-size"):
+        return {"vocab": vocab + (flags.text("--tokenizer-type") == "NullTokenizer"), **padding}
+    return padding  # the tokenizer's, which only the recipe can say
+
+
+def _experts(flags: Flags) -> dict[str, Any]:
+    width = flags.whole("--moe-ffn-hidden-size") or _width(flags)
+    out: dict[str, Any] = {
+        "experts": flags.needed("--num-experts"),
+        "topk": flags.whole("--moe-router-topk") or 2,
+        "expert_ffn": width,
+    }
+    shared = flags.whole("--moe-shared-expert-intermediate-size", least=0) or 0
+    if shared % width:
+        flags.refuse(
+            f"--moe-shared-expert-intermediate-size = {shared} is not a multiple of "
+            f"--moe-ffn-hidden-size = {width}, which is not simulated"
+        )
+    if shared:
+        out["shared_experts"] = shared // width
+    if capacity := flags.number("--moe-expert-capacity-factor"):
+        out["capacity_factor"] = capacity
+    if dense := _dense(flags):
+        out["dense_layers"] = dense
+    return out
+
+
+def _dense(flags: Flags) -> int:
+    """How many layers without experts come first, such as 3 of ``([0]*3+[1]*58)``."""
+    said = flags.text("--moe-layer-freq") or "1"
+    pattern = re.sub(r"\s", "", said).strip("()")
+    found = re.fullmatch(r"\[0\](?:\*(\d+))?\+\[1\](?:\*(\d+))?", pattern)
+    if re.fullmatch(r"1|\[1\](\*\d+)?", pattern):
+        return 0
+    if found is None:
+        flags.refuse(
+            f"--moe-layer-freq = {brief(said)} is not simulated; only first layers can be dense, "
+            "such as ([0]*3+[1]*58)"
+        )
+    return int(found[1] or 1)

@@ -1,0 +1,155 @@
+"""The batch, number formats and recomputation that Megatron-LM's arguments say.
+
+See :mod:`sim.recipe.translate.megatron`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sim.recipe.refusals import brief
+from sim.recipe.translate import megatron_stages
+from sim.recipe.translate.flags import Flags
+
+MODULES = (
+    "core_attn",
+    "moe_act",
+    "layernorm",
+    "mla_up_proj",
+    "mlp",
+    "moe",
+    "shared_experts",
+)
+"""What --recompute-modules may name (transformer_config.py)."""
+_STATE = {
+    "master": ("--main-params-dtype", ("fp32", "fp16")),
+    "first": ("--exp-avg-dtype", ("fp32", "fp16", "bf16", "fp8")),
+    "second": ("--exp-avg-sq-dtype", ("fp32", "fp16", "bf16", "fp8")),
+}
+"""Flags of the precision-aware optimizer by the keys of a recipe, and what they may be."""
+
+
+def training(flags: Flags) -> dict[str, Any]:
+    """The section [training]. Raises InputError for what is missing or cannot be said."""
+    flags.one_of("--bf16", "--fp16")
+    out: dict[str, Any] = {
+        "micro_batch": flags.needed("--micro-batch-size"),
+        "dtype": "bf16" if flags.on("--bf16") else "fp16" if flags.on("--fp16") else "fp32",
+        "grad_dtype": _gradients(flags),
+        "recompute": _recompute(flags),
+    }
+    if batch := flags.whole("--global-batch-size"):
+        out["global_batch"] = batch
+    if flags.text("--fp8-format"):
+        out["fp8"] = _fp8(flags)
+    if offload := _offload(flags):
+        out["offload"] = offload
+    if optimizer := flags.text("--optimizer"):
+        out["optimizer"] = optimizer if optimizer != "sgd" else "sgd with momentum"
+    if flags.number("--clip-grad") == 0:
+        out["clip"] = False
+    elif flags.on("--enable-optimizer-post-validation"):
+        out["clip"] = "post"
+    if state := _state(flags):
+        out["optimizer_state"] = state
+    if _adds_gradients(flags):
+        out["weight_gradients"] = "cached"
+    return out
+
+
+def _state(flags: Flags) -> dict[str, str]:
+    """In which numbers Adam keeps its state, where Transformer Engine's takes others than fp32.
+
+    Of an fp32 master copy it keeps what weights of bf16 lack (``store_param_remainders``). What the
+    host updates stays fp32.
+    """
+    said = {
+        key: flags.choice(flag, {kind: kind for kind in kinds}, "fp32")
+        for key, (flag, kinds) in _STATE.items()
+    }
+    aware, host = flags.on("--use-precision-aware-optimizer"), flags.on("--optimizer-cpu-offload")
+    if not aware:
+        for key in (key for key, kind in said.items() if kind != "fp32"):
+            flags.refuse(f"{_STATE[key][0]} = {said[key]} needs --use-precision-aware-optimizer")
+        return {}
+    if not flags.on("--use-distributed-optimizer"):
+        flags.refuse("--use-precision-aware-optimizer needs --use-distributed-optimizer")
+    if host and set(said.values()) == {"fp32"}:
+        return {}
+    whole = host or flags.on("--fp8-param-gather") or not flags.on("--bf16")
+    return said if whole or said["master"] != "fp32" else {**said, "master": "remainder"}
+
+
+def _adds_gradients(flags: Flags) -> bool:
+    """Whether Transformer Engine's GEMMs add to main gradients, as they do unless told not to.
+
+    Sharded gradients have none of their own to add to.
+    """
+    sharded = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
+    own = flags.text("--transformer-impl") in (None, "transformer_engine")
+    return own and not flags.on("--no-gradient-accumulation-fusion", *sharded)
+
+
+def _fp8(flags: Flags) -> dict[str, Any]:
+    """Which linears' numbers are fp8; Transformer Engine gathers activations in fp8."""
+    kinds = {kind: kind for kind in ("delayed", "tensorwise", "blockwise", "mxfp8")}
+    for flag in ("--first-last-layers-bf16", "--no-fp8-wgrad", "--disable-fp8-wgrad"):
+        if flags.on(flag):
+            flags.refuse(f"{flag} is not simulated; all linears of the layers run in fp8")
+    out: dict[str, Any] = {
+        "format": flags.choice("--fp8-format", {"hybrid": "hybrid", "e4m3": "e4m3"}, "hybrid"),
+        "recipe": flags.choice("--fp8-recipe", kinds, "delayed"),
+        "params": flags.on("--fp8-param-gather"),
+    }
+    return {**out, "amax": "tp"} if flags.on("--tp-only-amax-red") else out
+
+
+def _offload(flags: Flags) -> str | dict[str, Any]:
+    """What goes to the host: activations, of all layers; and of the optimizer a share."""
+    activations = bool(flags.whole("--cpu-offloading-num-layers", least=0))
+    if not flags.on("--optimizer-cpu-offload"):
+        return "activations" if activations else ""
+    share = flags.number("--optimizer-offload-fraction")
+    overlap = flags.on("--overlap-cpu-optimizer-d2h-h2d")
+    table = {"optimizer": 1.0 if share is None else share, "overlap": overlap}
+    if activations:
+        table["activations"] = 1.0
+    return "optimizer" if table == {"optimizer": 1.0, "overlap": False} else table
+
+
+def _gradients(flags: Flags) -> str:
+    """Of which type gradients are summed and reduced: fp32 but for what asks for less."""
+    flags.one_of("--accumulate-allreduce-grads-in-fp32", "--grad-reduce-in-bf16")
+    main = flags.choice("--main-grads-dtype", {"fp32": "fp32", "bf16": "bf16"}, "fp32")
+    if flags.on("--accumulate-allreduce-grads-in-fp32"):
+        return "fp32"
+    if flags.on("--fp16"):
+        return "fp16"
+    return "bf16" if flags.on("--bf16") and flags.on("--grad-reduce-in-bf16") else main
+
+
+def _recompute(flags: Flags) -> str | dict[str, Any]:
+    kinds = {"selective": "selective", "full": "full"}
+    kind = flags.choice("--recompute-granularity", kinds, "none")
+    if flags.on("--recompute-activations", "--moe-layer-recompute"):
+        kind = "selective"
+    modules = list(flags.given.get("--recompute-modules", ()))
+    if flags.on("--moe-layer-recompute") and "moe" not in modules:
+        modules = [*(modules or ["core_attn"]), "moe"]
+    if kind == "selective":
+        return kind if modules in ([], ["core_attn"]) else {"modules": _modules(flags, modules)}
+    method, layers = flags.text("--recompute-method"), flags.whole("--recompute-num-layers") or 1
+    if kind == "full" and method == "block" and layers < megatron_stages.most_layers(flags):
+        return {"method": "block", "layers": layers}  # the first so many layers of each stage
+    if kind == "full" and method == "uniform" and layers > 1:
+        return {"method": "uniform", "layers": layers}  # the input of every so many layers is kept
+    return kind
+
+
+def _modules(flags: Flags, modules: list[str]) -> list[str]:
+    """Megatron's names; without Transformer Engine every norm stands by itself."""
+    for name in modules:
+        if name not in MODULES:
+            flags.refuse(f"--recompute-modules has {brief(name)}; there are {', '.join(MODULES)}")
+    local = flags.text("--transformer-impl") == "local"
+    return ["norm" if local and name == "layernorm" else name for name in modules]

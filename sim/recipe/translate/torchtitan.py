@@ -1,0 +1,188 @@
+"""What does a torchtitan job configuration say in the words of a recipe?
+
+Keys and defaults are those of ``torchtitan/config/job_config.py`` (github.com/pytorch/torchtitan,
+2025); ``torchtitan_fates.toml`` has the names of 2024 and 2026 too, and says what becomes of every
+key. Relative paths in it start at the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sim.recipe import presets
+from sim.recipe.refusals import brief
+from sim.recipe.translate import torchtitan_batch, torchtitan_stages
+from sim.recipe.translate.torchtitan_keys import Keys
+
+_PRESETS = {("llama3", size): f"llama3-{size.lower()}" for size in ("8B", "70B", "405B")}
+_PRESETS |= {("llama2", size): f"llama2-{size.lower()}" for size in ("7B", "70B")}  # until 2024
+_DTYPE = {"bfloat16": "bf16", "float32": "fp32"}
+
+
+def translate(
+    titan: Keys, gpus: int | None, own: Mapping[str, Any] | None, folder: str
+) -> dict[str, Any]:
+    """The tables of a recipe, without [cluster]; ``own`` is the model that the recipe has itself.
+
+    ``gpus`` is what degrees left open follow from; ``folder`` leads from the recipe to the file.
+    Raises ValueError, in one sentence, for what cannot be said or simulated.
+    """
+    model = _model(titan, own or {})
+    layers = (own or {}).get("layers") or _layers(model)
+    split = _split(titan)
+    shards, replicas = _degrees(titan, (gpus or 1) // (split["tp"] * split["pp"] * split["cp"]))
+    split |= _data_parallel(titan, shards, replicas, split)
+    training = _training(titan, shards * replicas)
+    count = training["global_batch"] // (training["micro_batch"] * shards * replicas)
+    if "fsdp" not in split and replicas > 1 and split["pp"] == 1 and count > 1:  # without no_sync
+        titan.refuse(
+            f"the batch is {count} microbatches per replica, after each of which torchtitan's DDP "
+            "sums gradients; that is not simulated, raise training.local_batch_size"
+        )
+    return {
+        "model": model,
+        "parallelism": split,
+        "schedule": torchtitan_stages.schedule(titan, layers, Path(folder)),
+        "training": training,
+    }
+
+
+def _degrees(titan: Keys, ranks: int) -> tuple[int, int]:
+    """Ranks that share a copy, and copies; what is left open is filled from ``ranks``."""
+    replicas = titan.degree("data_parallel_replicate_degree")
+    shards: int = titan.of(int, "parallelism.data_parallel_shard_degree", -1)
+    if shards < 1:
+        shards = max(1, ranks // replicas)
+    kinds = {"fsdp": "fsdp", "ddp": "ddp"}  # 2024
+    if titan.choice("training.data_parallel_type", kinds, "fsdp") == "ddp":
+        return 1, shards
+    return shards, replicas
+
+
+def _model(titan: Keys, own: Mapping[str, Any]) -> dict[str, Any]:
+    sequence = {"sequence": titan.of(int, "training.seq_len", 2048)}
+    if own.keys() & {"preset", "hf"} or {"layers", "hidden", "heads"} <= own.keys():
+        return sequence
+    name = titan.of(str, "model.name", "llama3")
+    flavor = titan.of(str, "model.flavor", "debugmodel")
+    if (name, flavor) not in _PRESETS:
+        titan.refuse(
+            f"there are no numbers for the model {name} {flavor}; there are "
+            f"{', '.join(map(' '.join, _PRESETS))}, or write [model] with a preset, hf or the "
+            "numbers"
+        )
+    return {"preset": _PRESETS[name, flavor], **sequence}
+
+
+def _layers(model: Mapping[str, Any]) -> int | None:
+    return presets.preset(model["preset"])["layers"] if "preset" in model else None
+
+
+def _split(titan: Keys) -> dict[str, Any]:
+    tp, cp = titan.degree("tensor_parallel_degree"), titan.degree("context_parallel_degree")
+    rotate = {"allgather": "allgather", "alltoall": "ring"}
+    overlap = titan.of(bool, "parallelism.enable_async_tensor_parallel", default=False)
+    out: dict[str, Any] = {
+        "tp": tp,
+        "pp": titan.degree("pipeline_parallel_degree"),
+        "sp": tp > 1 and titan.of(bool, "parallelism.enable_sequence_parallel", default=True),
+        "tp_overlap": tp > 1 and overlap,
+        "cp": cp,
+        "p2p": "batched",  # torch's schedules batch the messages of a step
+    }
+    if cp > 1:
+        out["cp_kind"] = titan.choice(
+            "parallelism.context_parallel_rotate_method", rotate, "allgather"
+        )
+    if (ep := titan.degree("expert_parallel_degree")) > 1:
+        out["ep"], out["etp"] = ep, titan.degree("expert_tensor_parallel_degree")
+    return out
+
+
+def _data_parallel(
+    titan: Keys, shards: int, replicas: int, split: Mapping[str, Any]
+) -> dict[str, Any]:
+    """FSDP2 where something is sharded (HSDP with replicas), DDP of 100 MiB buckets elsewhere."""
+    given = titan.given.get("parallelism.data_parallel_shard_degree", -1)
+    dp = {"dp": shards * replicas} if given > 0 else {}  # else what is left over
+    if shards * split["cp"] == 1:
+        return {**dp, "zero": 0, "overlap_grad_reduce": True, "bucket_mb": 100 * 2**20 / 1e6}
+    policy = titan.choice(
+        "parallelism.fsdp_reshard_after_forward",
+        {"default": "default", "always": "always", "never": "never"},
+        "default",
+    )
+    reshard = policy == "always" or (policy == "default" and split["pp"] == 1)
+    fsdp = {"kind": "fsdp2", "reshard_after_forward": reshard}
+    copy = shards * int(split["cp"])  # ranks of one sequence share a copy too
+    return {**dp, "fsdp": {**fsdp, "shard": copy} if replicas > 1 else fsdp}
+
+
+def _training(titan: Keys, dp: int) -> dict[str, Any]:
+    micro, batch = torchtitan_batch.batches(titan, dp)
+    adam = {"AdamW": "adam", "Adam": "adam"}
+    name = titan.of(str, "optimizer.name", "AdamW")
+    out: dict[str, Any] = {
+        "micro_batch": micro,
+        "global_batch": batch,
+        "dtype": titan.choice("training.mixed_precision_param", _DTYPE, "bfloat16"),
+        "grad_dtype": titan.choice("training.mixed_precision_reduce", _DTYPE, "float32"),
+        "recompute": _recompute(titan),
+        "optimizer": adam.get(name, name),
+    }
+    if titan.choice("training.dtype", _DTYPE, "float32") == "bf16":
+        out["optimizer_state"] = _state(titan, out)
+    if fp8 := _fp8(titan):
+        out["fp8"] = fp8
+    if titan.of(bool, "training.enable_cpu_offload", default=False):
+        out["offload"] = "parameters"
+    return out
+
+
+def _state(titan: Keys, training: Mapping[str, Any]) -> dict[str, str]:
+    """Of parameters, gradients and moments that are all bf16, without a copy of the weights."""
+    for key, of in (("dtype", "param"), ("grad_dtype", "reduce")):
+        if training[key] != "bf16":
+            titan.refuse(
+                f'training.dtype = "bfloat16" is simulated with training.mixed_precision_{of} = '
+                '"bfloat16" alone; that would do'
+            )
+    return {"master": "none", "first": "bf16", "second": "bf16"}
+
+
+def _fp8(titan: Keys) -> dict[str, Any] | None:
+    """What the converter of the linears asks for; its table is [quantize.linear.…] in 2026."""
+    said = titan.given.get("model.converters", [])
+    listed = said.split(",") if isinstance(said, str) else titan.of(list, "model.converters", [])
+    converters = " ".join(map(str, listed))
+    if titan.of(bool, "float8.enable_float8_linear", default=False):  # 2024
+        converters += " float8"
+    if not re.search("float8|mx", converters):
+        return None
+    if "float8" not in converters:
+        return {"format": "e4m3", "recipe": "mxfp8"}
+    table = "quantize.linear.float8" if "quantize.linear" in converters else "float8"
+    kinds = {"tensorwise": "tensorwise", "rowwise": "rowwise"}
+    kind = titan.choice(f"{table}.recipe_name", kinds, "tensorwise")
+    params = titan.of(bool, f"{table}.enable_fsdp_float8_all_gather", default=False)
+    by_tensor = kind == "tensorwise"  # torchao gathers 16 bits of what has a scale per row
+    return {"format": "hybrid", "recipe": kind, "params": params and by_tensor, "gather": by_tensor}
+
+
+def _recompute(titan: Keys) -> str | dict[str, Any]:
+    """Every nth layer, or torchtitan's list of operators, is a table, not our ``selective``."""
+    modes = {"none": "none", "full": "full", "selective": "selective"}
+    mode = titan.choice("activation_checkpoint.mode", modes, "selective")
+    if mode != "selective":
+        return mode
+    option = str(titan.given.get("activation_checkpoint.selective_ac_option", "2"))
+    if option == "op":
+        return {"modules": ["op"]}
+    if not option.isdecimal() or not 1 <= int(option) < 1000:
+        titan.refuse(
+            f"activation_checkpoint.selective_ac_option = {brief(option)} must be a number or op"
+        )
+    return "full" if option == "1" else {"every": int(option)}

@@ -1,0 +1,75 @@
+"""The keys of a torchtitan job configuration, as ``section.key``; typed access."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from schedules._input_error import InputError
+from sim.files import toml
+from sim.recipe.refusals import brief
+from sim.recipe.translate.fates import Fates
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of a file, as ``section.key``."""
+
+    where: str  # what the file is called in errors
+    given: Mapping[str, Any]
+    old: bool = False  # whether a pipeline's keys stand in [experimental], as in 2024
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raise InputError about this file."""
+        raise InputError(f"{self.where}: {what}")
+
+    def of(self, kind: type, key: str, default: Any) -> Any:
+        """The value of a key, of a type."""
+        found = self.given.get(key, default)
+        if not isinstance(found, kind) or isinstance(found, bool) != (kind is bool):
+            name = {int: "a whole number", bool: "true or false", str: "text", list: "a list"}
+            self.refuse(f"{key} = {brief(found)} must be {name[kind]}")
+        return found
+
+    def degree(self, key: str) -> int:
+        """A number of ranks; 1 unless given."""
+        return self.count(f"parallelism.{key}", 1)
+
+    def count(self, key: str, default: int) -> int:
+        """A whole number from 1."""
+        found: int = self.of(int, key, default)
+        if found < 1:
+            self.refuse(f"{key} = {brief(found)} must be at least 1")
+        return found
+
+    def choice(self, key: str, meanings: Mapping[str, str], default: str) -> str:
+        """What a key's value means in a recipe."""
+        found = self.of(str, key, default)
+        if found not in meanings:
+            self.refuse(f"{key} = {brief(found)} is not simulated; there are {', '.join(meanings)}")
+        return meanings[found]
+
+
+def keys(text: str, where: str, table: Fates) -> Keys:
+    """The keys of a file's text, renamed ones under the name of 2025.
+
+    Raises InputError, in one sentence, when it is not TOML, or says twice what matters.
+    """
+    said = dict(_flat(toml(text, where), ""))
+    given: dict[str, Any] = {}
+    by: dict[str, str] = {}
+    for key, value in said.items():
+        name = table.renamed.get(key, key)
+        if name in table.translated and name in given and given[name] != value:
+            raise InputError(f"{where}: {by[name]} and {key} say different things; leave one out")
+        given[name], by[name] = value, key
+    return Keys(where, given, any(key.startswith("experimental.pipeline") for key in said))
+
+
+def _flat(table: Mapping[str, Any], above: str) -> Iterable[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield above + name, value

@@ -1,0 +1,105 @@
+"""How many layers should each stage hold so that no rank of the pipeline is slower than it must?
+
+The first stage has the embedding besides its layers and the last one the head, so stages of equal
+layers are not equally fast, and the slowest rank sets the pace of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import fsum
+from typing import NamedTuple
+
+from schedules import Plan, flat
+from schedules._input_error import InputError
+from sim.builder.job import Job
+from sim.machine import cluster as clusters
+from sim.machine.cluster import Cluster
+from sim.recipe.recipe import Recipe
+from sim.runs.run import job_of
+from sim.runs.stage_times import stage_timelines
+
+
+class Cost(NamedTuple):
+    """Seconds of one microbatch, forward and backward, in a stage: linear in its layers."""
+
+    fixed: float
+    layer: float
+
+    def seconds(self, layers: int) -> float:
+        """Of a stage with so many layers.
+
+        >>> Cost(fixed=2.0, layer=3.0).seconds(4)
+        14.0
+        """
+        return self.fixed + self.layer * layers
+
+
+def balance(recipe: Recipe) -> list[int]:
+    """Layers of each stage, first to last: those with which the slowest rank is fastest.
+
+    Counted is what a rank needs for one microbatch in all its stages, as the machine runs them by
+    themselves. Every stage gets a layer. Raises InputError, in one sentence, for what cannot run.
+    """
+    if recipe.model.dense_layers:
+        raise InputError(
+            f"model.dense_layers = {recipe.model.dense_layers} makes layers that differ, which are "
+            "not balanced yet; write schedule.layers_per_stage"
+        )
+    cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
+    job = job_of(recipe, cluster)
+    return split(sum(job.layers_per_stage), costs(job, cluster), stage_ranks(job.plan))
+
+
+def stage_ranks(plan: Plan) -> dict[int, tuple[int, ...]]:
+    """Which ranks run each stage: one, or the two of a pipeline of two directions.
+
+    >>> from schedules import load
+    >>> stage_ranks(load("dualpipe")(2, 4))
+    {0: (0, 1), 1: (0, 1)}
+    """
+    mine = [{step.stage for step in steps} for steps in flat(plan)]
+    stages = sorted(set().union(*mine))
+    return {s: tuple(rank for rank, own in enumerate(mine) if s in own) for s in stages}
+
+
+def costs(job: Job, cluster: Cluster) -> list[Cost]:
+    """What each stage of a job costs, from runs with one layer and with two."""
+    ends = [(s == 0, s == job.stages - 1) for s in range(job.stages)]
+    known = {end: _cost(job, cluster, *end) for end in dict.fromkeys(ends)}
+    return [known[end] for end in ends]
+
+
+def split(layers: int, costs: Sequence[Cost], ranks: Mapping[int, Sequence[int]]) -> list[int]:
+    """Layers of each stage, at least one, such that the slowest rank is as fast as it can be.
+
+    ``ranks`` says which run each stage; two each run it for half of the microbatches. Each layer in
+    turn goes to the rank that is fastest with it, which is exact as more layers never make a rank
+    faster; there to the shortest stage; and among equals to the one nearest the middle, where the
+    pipeline's ends wait for least.
+
+    >>> split(8, [Cost(1, 4), Cost(0, 4), Cost(6, 4)], {0: [0], 1: [1], 2: [2]})
+    [3, 3, 2]
+    """
+    counts = [1] * len(costs)
+    mates = [[t for t in ranks if ranks[t] == ranks[s]] for s in range(len(costs))]
+
+    def after(s: int) -> tuple[float, float, int]:
+        busy = fsum(costs[t].seconds(counts[t] + (t == s)) for t in mates[s])
+        return busy / len(ranks[s]), costs[s].seconds(counts[s] + 1), abs(2 * s + 1 - len(costs))
+
+    for _ in range(layers - len(costs)):
+        counts[min(range(len(costs)), key=after)] += 1
+    return counts
+
+
+def _cost(job: Job, cluster: Cluster, first: bool, last: bool) -> Cost:
+    one, two = (_seconds(job, cluster, range(n), first, last) for n in (1, 2))
+    return Cost(2 * one - two, two - one)
+
+
+def _seconds(job: Job, cluster: Cluster, layers: range, first: bool, last: bool) -> float:
+    """Forward and backward of a stage, the backward whole or in halves as the schedule runs it."""
+    ran = stage_timelines(job, cluster, layers, first, last)
+    whole = any(step.kind == "B" for steps in flat(job.plan) for step in steps)
+    return fsum(ran[kind].seconds for kind in ("FB" if whole else "FIW"))

@@ -1,0 +1,42 @@
+"""Is a recipe a legal job, and what memory does it need? Simulated only where it must be.
+
+The order in which ops take and give back memory is as a rule that in which they are issued
+(:mod:`sim.memory.untimed`); where it is not, as gathers and reductions run beside kernels, the step
+is simulated. A job fits if that and what is outside of it (:mod:`sim.memory.runtime`) are no more
+than the GPU has.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sim.machine import cluster as clusters
+from sim.memory.untimed import untimed
+from sim.recipe.legality.products import able
+from sim.recipe.recipe import Recipe
+from sim.runs.fold import candidates
+from sim.runs.run import Report, build, job_of, launch_seconds, run
+from sim.runs.summary import memory
+
+
+def check(recipe: Recipe, report: Report = lambda *_: None) -> dict[str, Any]:
+    """The memory of every rank that may differ, in the form of ``summary.json``, and the GPU's.
+
+    ``simulated`` says whether it is that of a simulated step; ``report`` hears how far that is.
+    Raises InputError, in one sentence, for what cannot run.
+    """
+    cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
+    able(recipe, recipe.cluster.topology, cluster.gpu.peak)
+    job = job_of(recipe, cluster)
+    found = untimed(build(job, next(candidates(job)), launch_seconds(recipe), sends=False))
+    timeline = found or run(recipe, report=report).timeline
+    ranks, capacity = memory(recipe, job, cluster, timeline), cluster.gpu.memory
+    for entry in ranks:
+        del entry["seconds"]  # of the peak, which only a simulated step knows
+    fits = all(entry["device_bytes"] <= capacity for entry in ranks)
+    return {
+        "memory": ranks,
+        "capacity_bytes": capacity,
+        "fits": fits,
+        "simulated": found is None,
+    }

@@ -1,0 +1,112 @@
+"""The same job in several ways: other schedules, or other values of a key, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import schedules
+from schedules._input_error import InputError
+from schedules._outside import is_path
+from sim.engine import DeadlockError
+from sim.recipe.legality import even
+from sim.recipe.order_file import NAME
+from sim.recipe.recipe import Recipe
+from sim.runs.run import Result, run
+
+Overrides = Mapping[str, object]
+Report = Callable[[str, int, int], object]
+"""Called with what is being simulated, and how many are done of how many."""
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """One way of running the job: its result, or why it cannot run."""
+
+    name: str
+    result: Result | None
+    refused: str = ""
+
+
+def compare(
+    recipe: str | Path, ways: Mapping[str, Overrides], report: Report = lambda *_: None
+) -> list[Way]:
+    """Run a recipe once with each of the overrides; what cannot run is a row with its reason."""
+    out = []
+    for k, (name, overrides) in enumerate(ways.items()):
+        report(name, k, len(ways))
+        try:
+            out.append(Way(name, run(recipe, overrides)))
+        except (InputError, DeadlockError) as error:
+            out.append(Way(name, None, str(error).splitlines()[0]))
+    return out
+
+
+def by_schedule(
+    names: Sequence[str], base: Recipe, overrides: Overrides | None = None
+) -> dict[str, Overrides]:
+    """A way for each schedule (``["all"]``: each that there is, and the recipe's own).
+
+    The order of a recipe with ``schedule.csv`` is from_csv; a file is a schedule too. Layers stay
+    on stages as ``base`` has them where their number fits, and are spread evenly elsewhere. Raises
+    ValueError for a name that is none of a schedule.
+    """
+    own = base.schedule.name
+    known = schedules.names() + [own] * (own == NAME or is_path(own))
+    chosen = known if list(names) == ["all"] else list(names)
+    for name in chosen:
+        if name == NAME and name not in known:
+            raise InputError(f"{NAME} is the order of a recipe with schedule.csv, which has none")
+        if name not in known and not is_path(name):
+            raise InputError(f"{schedules.unknown(name)}, a file of your own, ./NAME.py, or all")
+    paths = {name: str(Path(name).resolve()) for name in chosen if is_path(name)}
+    named = {Path(name).name if name in paths else name: paths.get(name, name) for name in chosen}
+    return {shown: {**(overrides or {}), **own_of(name, base)} for shown, name in named.items()}
+
+
+def spread(ways: Mapping[str, Overrides], base: Recipe) -> list[str]:
+    """Schedules of another number of stages than ``base`` has layers for, which are not alike."""
+    before = base.layers_per_stage
+    splits = {name: own["schedule.layers_per_stage"] for name, own in ways.items()}
+    return [
+        name
+        for name, after in splits.items()
+        if isinstance(after, list) and len(after) != len(before)
+        if len({*before}) > 1 or len({*after}) > 1
+    ]
+
+
+def own_of(name: str, base: Recipe) -> Overrides:
+    """What a schedule needs over the recipe: its own chunks, and as many stages."""
+    same = name == base.schedule.name
+    takes = "chunks" in schedules.options(name)
+    chunks = base.schedule.chunks if same else schedules.stages_per_rank(name)
+    stages, layers = base.parallelism.pp * (chunks or 1), base.model.layers or 0
+    fits = len(base.layers_per_stage) == stages
+    split = list(base.layers_per_stage if fits else even(layers, stages))
+    return {
+        "schedule.name": name,
+        "schedule.csv": base.schedule.csv if same else None,
+        "schedule.group": base.schedule.group if same else None,
+        "schedule.overlap": base.schedule.overlap if same else None,
+        "schedule.chunks": chunks if takes else None,
+        "schedule.layers_per_stage": split,
+    }
+
+
+def by_value(
+    vary: Mapping[str, Sequence[object]], overrides: Overrides | None = None
+) -> dict[str, Overrides]:
+    """A way for each combination of values: ``{"parallelism.tp": [4, 8]}``.
+
+    >>> list(by_value({"parallelism.tp": [4, 8], "parallelism.sp": [True]}))
+    ['tp=4 sp=True', 'tp=8 sp=True']
+    """
+    out: dict[str, Overrides] = {}
+    for values in product(*vary.values()):
+        chosen = dict(zip(vary, values, strict=True))
+        name = " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in chosen.items())
+        out[name] = {**(overrides or {}), **chosen}
+    return out

@@ -1,0 +1,221 @@
+"""From a recipe to its timeline and its numbers: the main job, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+import schedules
+from schedules._input_error import InputError
+from schedules._times import Seconds
+from sim import units
+from sim.builder.from_recipe import without_plan
+from sim.builder.host import launched, waited
+from sim.builder.job import Job
+from sim.builder.training_step import training_step
+from sim.engine import simulate
+from sim.graph import Communication, Graph
+from sim.html import table
+from sim.machine import cluster as clusters
+from sim.machine.cluster import Cluster
+from sim.machine.hardware import Machine
+from sim.machine.price import price
+from sim.perturbations import perturbed, slowed
+from sim.recipe import load as config
+from sim.recipe.legality.products import able
+from sim.recipe.recipe import Recipe
+from sim.runs.fold import Lanes, candidates, loads, parting
+from sim.runs.latencies import MOST_OPS, exact, good_enough, later
+from sim.runs.stage_times import stage_seconds
+from sim.runs.summary import Summary, summary
+from sim.timeline import Timeline
+
+Report = Callable[[str, int, int], object]
+"""Called with what is being done, and how much of it is done of how much (0 of 0: unknown)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a run gives: the timeline, and everything that it came from."""
+
+    recipe: Recipe
+    job: Job
+    cluster: Cluster
+    lanes: Lanes
+    machine: Machine
+    timeline: Timeline
+    wall: float  # seconds that building and simulating took
+
+    def __dir__(self) -> list[str]:
+        """What one may ask of it, for completion."""
+        return [*(one.name for one in fields(self)), "summary"]
+
+    def __repr__(self) -> str:
+        """What a prompt shows."""
+        return f"{self._title()}, {self._model()}, {self._split()}, {self.timeline!r}"
+
+    def _title(self) -> str:
+        return f"Result: {self.recipe.cluster.gpus:,} {self.cluster.gpu.name}"
+
+    def _model(self) -> str:
+        return self.recipe.model.preset or self.recipe.model.name or "a model of its own"
+
+    def _split(self) -> str:
+        axes = ("tp", "cp", "ep", "pp", "dp")
+        split = {axis: getattr(self.recipe.parallelism, axis) for axis in axes}
+        return ", ".join(f"{axis} {n}" for axis, n in split.items() if n and n > 1) or "one GPU"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the job, and the first of its figures."""
+        recipe = self.recipe
+        ops = f"{len(self.timeline.graph):,} on {len(self.timeline.graph.ranks()):,} ranks"
+        rows = [
+            ("model", self._model()),
+            (
+                "split",
+                f"{self._split()}; {recipe.schedule.name}, {recipe.microbatches} microbatches",
+            ),
+            ("step", units.seconds(self.summary["step_time_s"])),
+            *self.summary.lines(),
+            ("simulated ops", f"{ops} in {units.seconds(self.wall)}"),
+        ]
+        return table(self._title(), rows)
+
+    @cached_property
+    def summary(self) -> Summary:
+        """The numbers of ``summary.json``; see the README for each key."""
+        folded = self.lanes.axes, later(self.timeline.graph, self.machine)
+        return summary(self.recipe, self.job, self.cluster, folded, self.timeline, self.wall)
+
+
+def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Recipe:
+    """The complete recipe of a file; see :func:`sim.recipe.load.load`."""
+    return config.load(path, overrides)
+
+
+def run(
+    recipe: Recipe | str | Path,
+    overrides: Mapping[str, object] | None = None,
+    report: Report = lambda *_: None,
+    prepared: Callable[[Graph], object] = lambda _: None,
+) -> Result:
+    """Simulate one training step.
+
+    ``overrides`` are put over the recipe file: ``{"parallelism.pp": 4}``; ``report`` hears how far
+    it is, and ``prepared`` sees the graph before it is simulated, and may refuse it. Raises
+    ValueError, in one sentence, for what cannot run, and DeadlockError for an order that stops.
+    """
+    if not isinstance(recipe, Recipe):
+        recipe = load(recipe, overrides)
+    elif overrides:
+        raise InputError("overrides go over a recipe file; give run() the path of one")
+    begin = perf_counter()
+    report("building the graph", 0, 0)
+    cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
+    able(recipe, recipe.cluster.topology, cluster.gpu.peak)
+    job = job_of(recipe, cluster)
+    cluster = slowed(cluster, recipe.perturbations)
+    launch = launch_seconds(recipe)
+    what = perturbed(recipe, job)
+    fold = recipe.simulation.fold == "auto"
+    lanes, graph, machine = prepare(job, cluster, fold, launch, what.kinds())
+    if what:
+        graph, machine = what.paused(graph), what.machine(graph, machine)
+    prepared(graph)
+
+    def progress(done: int, of: int) -> None:
+        report("simulating", done, of)
+
+    timeline = simulate(graph, machine, progress)
+    if what.timed:
+        timeline = simulate(what.paused_at(timeline), machine, progress)
+    return Result(recipe, job, cluster, lanes, machine, timeline, perf_counter() - begin)
+
+
+def prepare(
+    job: Job,
+    cluster: Cluster,
+    fold: bool = True,
+    launch: float | None = None,
+    kinds: NDArray[np.int64] | None = None,
+) -> tuple[Lanes, Graph, Machine]:
+    """The graph of a job, folded as far as that is proven exact, and its prices on a cluster.
+
+    Where it is exact but for latencies, see :mod:`sim.runs.latencies`.
+
+    With ``launch``, the seconds of one, its kernels are launched by a host. ``kinds`` tells ranks
+    apart (see :func:`sim.runs.fold.candidates`). Raises InputError where too many would be
+    simulated.
+    """
+    ways = list(candidates(job, kinds))
+    if kinds is not None:
+        _few_enough(job, ways[0])
+    ways = ways if fold else ways[-1:]
+    while True:
+        lanes, *ways = ways
+        graph = build(job, lanes, launch)
+        works = [work for work in graph.works if isinstance(work, Communication)]
+        found = loads(cluster, job, lanes.atoms, works)
+        if found is None:
+            continue  # the last way folds nothing and needs no proof
+        of = dict(zip(works, found, strict=True))
+        machine = price(graph, cluster, of)
+        if exact(machine):
+            return lanes, graph, machine
+        some = [work for work in works if of[work].apart]
+        apart = parting(cluster, job, lanes.atoms, some)
+        ways = [way for way in ways if apart.isdisjoint(way.atoms)]
+        if good_enough(lanes, ways, graph, machine):
+            return lanes, graph, machine
+
+
+def build(job: Job, lanes: Lanes, launch: float | None = None, sends: bool = True) -> Graph:
+    """The graph of a step on these lanes; with ``launch``, its kernels are launched by a host."""
+    graph = training_step(job, lanes.simulated, sends)
+    return graph if launch is None else launched(graph, launch, waited(graph))
+
+
+def launch_seconds(recipe: Recipe) -> float | None:
+    """What a launch takes the host, where there is one."""
+    return recipe.simulation.launch_us * 1e-6 if recipe.simulation.host else None
+
+
+def _few_enough(job: Job, lanes: Lanes) -> None:
+    """Refuse to simulate more ranks than can be, which perturbations keep from being folded."""
+    one = next(candidates(job)).simulated
+    each = len(training_step(job, one)) / len(one)
+    ops = round(each * len(lanes.simulated))
+    if ops > MOST_OPS:
+        raise InputError(
+            f"perturbations make {len(lanes.simulated) * job.mesh.pp:,} ranks differ, whose "
+            f"{ops:,} ops are more than the {MOST_OPS:,} that can be simulated; perturb fewer "
+            "ranks, or all alike"
+        )
+
+
+def job_of(recipe: Recipe, cluster: Cluster | None = None) -> Job:
+    """The job that a recipe describes.
+
+    A searched schedule needs the times of the stages on the recipe's cluster, which is loaded
+    unless given. Raises InputError for an order that cannot run under the recipe's p2p.
+    """
+    job = without_plan(recipe)
+    times: Mapping[str, Seconds] = {}
+    if schedules.takes_times(recipe.schedule.name):
+        machine = cluster or clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
+        times = stage_seconds(job, machine)
+    plan = recipe.plan(times)
+    if recipe.schedule.name not in NEVER_STOP:
+        pair = "serial" if job.pair == "serial" else "fused"  # which asks for more than shared
+        schedules.require_legal(plan, job.policy.name, pair)
+    return replace(job, plan=plan)
+
+
+NEVER_STOP = ("gpipe", "one_f_one_b", "interleaved_1f1b")
+"""Schedules whose orders run under every p2p policy, as tests prove."""

@@ -1,0 +1,209 @@
+"""A pipeline schedule by itself: fixed seconds per stage, one rank per pipeline rank, no machine.
+
+The graph comes from the same lowering as that of a training step, and runs on the ideal machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import schedules
+from schedules import Plan
+from schedules._input_error import InputError
+from schedules._times import Seconds, of_each, of_stage
+from sim.builder.program import Kernel, Program
+from sim.builder.strategies.exchange import Policy, exchange, exchange_phase
+from sim.builder.strategies.messages import Messages, Steps, columns, messages, torch_order
+from sim.builder.strategies.pipeline import Makers, Placement, Variant, lower
+from sim.builder.template import Stamp, Tables, Template, assemble, place
+from sim.builder.template import exchange as exchange_template
+from sim.engine import DeadlockError, simulate
+from sim.graph import Communication, Fixed, Graph, Memory
+from sim.machine.hardware import ideal
+from sim.memory.curve import peaks
+from sim.timeline import Timeline
+
+DIRECTION = Policy("direction")
+Times = Mapping[str, Seconds]
+"""Seconds of F, I and W, one for all stages or one for each; of a transfer, p2p; of a fused pair,
+FB, else F + I + W."""
+
+
+def simulate_schedule(
+    name: str, ranks: int, microbatches: int, chunks: int, times: Times, pair: str = "fused"
+) -> dict[str, Any]:
+    """Run a schedule; the keys are those of ``traincast schedule --json`` (see the README).
+
+    ``pair`` says how overlapped pairs run: ``fused``, as one block of FB seconds whose outputs are
+    there at its end, or ``serial``, one member after the other, each output sent when it is ready.
+
+    Raises InputError when there is no such schedule or it does not take such numbers.
+
+    >>> times = {"F": 5.0, "I": 4.0, "W": 3.0, "p2p": 0.0}
+    >>> simulate_schedule("one_f_one_b", 4, 8, 1, times)["makespan_s"]  # (m + p - 1)(F + I + W)
+    132.0
+    """
+    return simulate_plan(plan_of(name, ranks, microbatches, chunks, times), times, pair=pair)
+
+
+def simulate_plan(
+    plan: Plan, times: Times, policy: Policy = DIRECTION, pair: str = "fused"
+) -> dict[str, Any]:
+    """The same for any plan, checked before it runs."""
+    return figures(plan, legal_timeline(plan, times, policy, pair))
+
+
+def legal_timeline(
+    plan: Plan, times: Times, policy: Policy = DIRECTION, pair: str = "fused"
+) -> Timeline:
+    """Run a plan if it can run.
+
+    Raises InputError, in one sentence, for one that cannot (see :func:`schedules.require_legal`).
+    """
+    # Megatron-LM's exchanges meet in its own schedules; the engine tells where they do not
+    schedules.require_legal(plan, "direction" if policy.paired else policy.name, pair)
+    try:
+        return run_plan(plan, times, policy, pair)
+    except DeadlockError as error:
+        raise InputError(" ".join(str(error).split())) from None
+
+
+def plan_of(
+    name: str,
+    ranks: int,
+    microbatches: int,
+    chunks: int,
+    times: Times | None = None,
+    **options: Any,
+) -> Plan:
+    """The plan of a schedule, which gets the number of chunks if it takes one, and its options.
+
+    One that is searched gets ``times``, or takes all stages' F, I and W to be equal without them.
+    """
+    given = options | ({"chunks": chunks} if "chunks" in schedules.options(name) else {})
+    schedules.check(name, ranks, microbatches, **given)
+    if times and schedules.takes_times(name):
+        given |= {key: times[key] for key in ("F", "I", "W", "p2p")}
+    return schedules.load(name)(ranks, microbatches, **given)
+
+
+def run_plan(plan: Plan, times: Times, policy: Policy = DIRECTION, pair: str = "fused") -> Timeline:
+    """Run any legal plan; a stage's whole backward takes I + W seconds."""
+    graph = plan_graph(plan, times, policy, pair)
+    return simulate(graph, ideal(graph, _one(times, "p2p", 0.0)))
+
+
+def figures(plan: Plan, timeline: Timeline) -> dict[str, Any]:
+    """Makespan, and per rank its busy and idle seconds, activations at the peak and order.
+
+    The bubble's rate is the share (S - busy) / S of S seconds: of the makespan, for the rank that
+    idles most, and of the longest own span, for the (first) rank that has it.
+    """
+    graph = timeline.graph
+    first, last, busy = (np.zeros(len(plan)) for _ in range(3))
+    for rank, stream, ops in graph.by_stream():
+        if stream == "compute":
+            first[rank], last[rank] = timeline.start[ops[0]], timeline.end[ops[-1]]
+            busy[rank] = (timeline.end[ops] - timeline.start[ops]).sum()
+    span = last - first
+    longest = int(span.argmax())
+    return {
+        "makespan_s": timeline.seconds,
+        "longest_span_s": float(span[longest]),
+        "bubble_rate_makespan": _rate(timeline.seconds, float(busy.min())),
+        "bubble_rate_longest_span": _rate(float(span[longest]), float(busy[longest])),
+        "busy_s": busy.tolist(),
+        "idle_s": (timeline.seconds - busy).tolist(),
+        "idle_in_span_s": (span - busy).tolist(),
+        "peak_activations": [peak.peak_bytes for peak in peaks(timeline)],
+        "orders": [[str(step) for step in steps] for steps in plan],
+    }
+
+
+def _rate(seconds: float, busy: float) -> float:
+    """The share of the seconds that is not busy.
+
+    >>> _rate(8.0, 6.0)
+    0.25
+    """
+    return (seconds - busy) / seconds if seconds else 0.0
+
+
+def plan_graph(plan: Plan, times: Times, policy: Policy, pair: str = "fused") -> Graph:
+    """One op per step, one per end of a message; an activation counts as one byte.
+
+    The two ops of a fused pair run without a pause, the forward's for F seconds of FB at most.
+    """
+    steps, tables = columns(plan, pair), Tables()
+    for kind in "FIW":
+        of_each(kind, times.get(kind, 0.0), int(steps.stage.max()) + 1)  # raises for another count
+    sent = messages(steps)
+    torch = torch_order(steps, sent)
+    stamps: list[Stamp] = []
+    base = 0
+    for rank in range(len(plan)):
+        make = _makers(times, steps, sent, tables)
+        peers = list(range(len(plan)))
+        moves = exchange(policy, steps, sent, torch, rank, peers, lambda _: (0,))
+        parts = np.arange(len(sent.source))
+        at = Placement(base, lambda *_: 0, parts, rank)
+        more, base = lower(steps, rank, moves, make, at)
+        stamps += more
+    ends = zip(steps.rank[sent.source].tolist(), steps.rank[sent.target].tolist(), strict=True)
+    work = np.array([tables.works(_message(a, b)) for a, b in ends], np.int32)
+    return assemble(stamps, tables, work, {}, {})
+
+
+def _message(source: int, target: int) -> Communication:
+    return Communication("p2p", 1.0, (source, target), "pp")
+
+
+def _makers(times: Times, steps: Steps, sent: Messages, tables: Tables) -> Makers:
+    made: dict[object, Template] = {}
+    empty = place([], lambda _: (), tables)
+
+    def step(variant: Variant) -> Template:
+        if variant not in made:
+            made[variant] = place(_program(variant, times), lambda _: (), tables)
+        return made[variant]
+
+    def move(name: str, stream: str, message: int, waits: int, parts: int) -> Template:
+        ends = (steps.rank[sent.source[message]], steps.rank[sent.target[message]])
+        phase = exchange_phase(name)
+        work = _message(int(ends[0]), int(ends[1]))
+        return exchange_template(name, stream, phase, work, waits, parts, tables)
+
+    return Makers(step, move, lambda _: empty, lambda _: empty)
+
+
+def _program(variant: Variant, times: Times) -> Program:
+    seconds = _seconds(variant, times)
+    change = {"F": 1.0, "B": -1.0, "I": -0.5, "W": -0.5}[variant.kind]
+    memory = (Memory("activations", change, "start" if change > 0 else "end"),)
+    needs = tuple(-1 - k for k in range(variant.inputs))
+    return [Kernel(variant.kind, Fixed(seconds), variant.kind, needs=needs, memory=memory)]
+
+
+def _seconds(variant: Variant, times: Times) -> float:
+    f, i, w = (of_stage(times.get(kind, 0.0), variant.stage) for kind in "FIW")
+    forward, backward = f, i + w
+    if variant.pair and "FB" in times:
+        both = _one(times, "FB", 0.0)
+        forward = min(_least(times.get("F", 0.0)), both)  # the same whatever the other's stage
+        backward = both - forward
+    return {"F": forward, "B": backward, "I": i, "W": w}[variant.kind]
+
+
+def _least(seconds: Seconds) -> float:
+    return min(seconds) if isinstance(seconds, Sequence) else seconds
+
+
+def _one(times: Times, key: str, default: float) -> float:
+    """The number of what does not differ by stage."""
+    value = times.get(key, default)
+    if isinstance(value, Sequence):
+        raise InputError(f"{key} is one number for all stages, not {len(value)}")
+    return value

@@ -1,0 +1,167 @@
+"""How long does one microbatch of a stage take by itself: forward, backward, and its two halves?
+
+Searched schedules need these times before there is a step to simulate; papers publish them beside
+step times, where they say which kernels an error of the step comes from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from schedules import Plan, load
+from schedules._input_error import InputError
+from schedules._times import Seconds
+from sim.builder.groups import Lane, group
+from sim.builder.job import Job
+from sim.builder.mesh import Mesh
+from sim.builder.program import Collective, Program
+from sim.builder.stage import stage_programs
+from sim.engine import simulate
+from sim.graph import Builder, Communication, Graph
+from sim.machine.cluster import Cluster
+from sim.machine.collectives import alone, traffic
+from sim.machine.price import price
+from sim.runs.fold import loads
+from sim.timeline import Timeline
+
+
+def stage_timelines(
+    job: Job, cluster: Cluster, layers: Sequence[int], first: bool = False, last: bool = False
+) -> Mapping[str, Timeline]:
+    """F, B, I and W of a stage with these layers, each by itself on one rank.
+
+    Tensor-parallel peers do the same at the same time; groups that share a sequence or experts,
+    whose ranks may differ, are simulated whole. B is the whole backward, with what it recomputes; I
+    and W are its halves, as zero-bubble schedules run them. Copies of offloaded activations run
+    beside all of it, and are left out.
+    """
+    job = replace(job, setting=replace(job.setting, offload=0.0))
+    if job.setting.cp * job.setting.ep * job.setting.etp > 1:
+        return _shared(job, cluster, layers, first, last)
+    single = _alone(job, 1)  # its tensor-parallel group
+    programs = stage_programs(job.model, single.setting, layers, first, last)
+    return {kind: _run(items, single, cluster) for kind, items in programs.items()}
+
+
+def stage_seconds(job: Job, cluster: Cluster) -> Mapping[str, Seconds]:
+    """F, I, W and p2p in seconds: one number for all stages if they are alike, else one for each.
+
+    The first stage has the embedding and the last one the head; stages with the same layers and
+    ends are simulated once.
+    """
+    kinds = [
+        (tuple(map(job.model.routed, job.layers(s))), s == 0, s == job.stages - 1)
+        for s in range(job.stages)
+    ]
+    first = {kind: kinds.index(kind) for kind in dict.fromkeys(kinds)}
+    known = {kind: _of_stage(job, cluster, s) for kind, s in first.items()}
+    seconds: dict[str, Seconds] = {**known[kinds[0]]}
+    if len(known) > 1:
+        seconds = {phase: [known[kind][phase] for kind in kinds] for phase in "FIW"}
+    return {**seconds, "p2p": _hop(job, cluster)}
+
+
+def _of_stage(job: Job, cluster: Cluster, s: int) -> dict[str, float]:
+    ran = stage_timelines(job, cluster, job.layers(s), s == 0, s == job.stages - 1)
+    return {kind: ran[kind].seconds for kind in "FIW"}
+
+
+def _hop(job: Job, cluster: Cluster) -> float:
+    """Seconds of a message between the first two ranks of the pipeline."""
+    line = job.ranks[0, 0, 0]
+    if len(line) == 1:
+        return 0.0
+    ends = (int(line[0]), int(line[1]))
+    return alone(cluster, traffic(cluster, Communication("p2p", job.boundary_bytes, ends, "pp")))
+
+
+def _alone(job: Job, dp: int) -> Job:
+    """The same job without pipeline, on so many replicas."""
+    of = job.setting
+    order = job.mesh.order
+    mesh = Mesh(tp=of.tp, cp=of.cp, ep=of.ep, dp=dp, pp=1, etp=of.etp, order=order)
+    setting, data = replace(of, dp=dp), replace(job.data, degree=dp * of.cp)
+    plan: Plan = load("one_f_one_b")(1, 1)
+    return replace(job, setting=setting, mesh=mesh, plan=plan, data=data)
+
+
+def _shared(
+    job: Job, cluster: Cluster, layers: Sequence[int], first: bool, last: bool
+) -> Mapping[str, Timeline]:
+    """The same on all ranks of as many replicas as share a sequence, or experts."""
+    of = job.setting
+    job = _alone(job, math.lcm(of.ep * of.etp, of.tp * of.cp) // (of.tp * of.cp))
+    mesh = job.mesh
+    places = [
+        (mesh.coordinates(rank)["cp"], mesh.group_of(rank, "ep").index(rank))
+        for rank in range(mesh.world)
+    ]
+    made = {
+        (cp, ep): stage_programs(
+            job.model, job.setting, layers, first, last, cp_rank=cp, ep_rank=ep
+        )
+        for cp, ep in dict.fromkeys(places)
+    }
+    of_rank = [made[place] for place in places]
+    out = {}
+    for kind in of_rank[0]:
+        graph = _whole_graph([programs[kind] for programs in of_rank], job)
+        works = [work for work in graph.works if isinstance(work, Communication)]
+        found = loads(cluster, job, (), works)
+        assert found is not None  # nothing is folded
+        out[kind] = simulate(graph, price(graph, cluster, dict(zip(works, found, strict=True))))
+    return out
+
+
+def _whole_graph(programs: Sequence[Program], job: Job) -> Graph:
+    """The program of each rank; the n-th collectives of a group meet."""
+    builder, meetings = Builder(), dict[tuple[str, tuple[int, ...], int], list[int]]()
+    for rank in range(job.mesh.world):
+        at = job.mesh.coordinates(rank)
+        lane = Lane(at["tp"], at["cp"], at["dp"])
+        count, ops = Counter[str](), list[int]()
+        for item in programs[rank]:
+            waits = [ops[need] for need in item.needs if need >= 0]
+            if not isinstance(item, Collective):
+                ops.append(
+                    builder.add(item.name, rank, "compute", item.work, waits, phase=item.phase)
+                )
+                continue
+            work = _communication(item, group(job, item.axis, lane, 0))
+            stream = item.stream or item.axis
+            ops.append(builder.add(item.name, rank, stream, work, waits, phase=item.phase))
+            count[item.axis] += 1
+            meetings.setdefault((item.axis, work.ranks, count[item.axis]), []).append(ops[-1])
+    for same in meetings.values():
+        builder.join(same)
+    return builder.graph()
+
+
+def _communication(item: Collective, ranks: tuple[int, ...]) -> Communication:
+    return Communication(item.collective, item.bytes, ranks, item.axis, item.algorithm)
+
+
+def _run(program: Program, job: Job, cluster: Cluster) -> Timeline:
+    graph = _graph(program, job)
+    works = [work for work in graph.works if isinstance(work, Communication)]
+    found = loads(cluster, job, ("tp",) if job.mesh.tp > 1 else (), works)
+    if found is None:
+        raise InputError("the ranks of the tensor-parallel group are not alike; use a uniform node")
+    return simulate(graph, price(graph, cluster, dict(zip(works, found, strict=True))))
+
+
+def _graph(program: Program, job: Job) -> Graph:
+    """A program on rank 0, which stands for all; its inputs are there from the start."""
+    builder = Builder()
+    for item in program:
+        waits = [need for need in item.needs if need >= 0]
+        if isinstance(item, Collective):
+            work = _communication(item, group(job, item.axis, Lane(0, 0, 0), 0))
+            stream = item.stream or item.axis
+            builder.join([builder.add(item.name, 0, stream, work, waits, phase=item.phase)])
+        else:
+            builder.add(item.name, 0, "compute", item.work, waits, phase=item.phase)
+    return builder.graph()

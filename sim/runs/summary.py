@@ -1,0 +1,178 @@
+"""The numbers of a run, as ``summary.json`` and ``--json`` hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from math import fsum
+from typing import Any
+
+from schedules import flat
+from sim import units
+from sim.analysis import breakdown as breakdowns
+from sim.analysis.critical_path import critical_path
+from sim.analysis.idle import bubble, idle
+from sim.analysis.steps import ends, steady
+from sim.analysis.traffic import bytes_sent
+from sim.builder.job import Job
+from sim.builder.resident import on_host
+from sim.html import table
+from sim.machine.cluster import Cluster
+from sim.memory import causes as memory_causes
+from sim.memory.at_peak import at_peak
+from sim.memory.curve import peaks
+from sim.memory.decisions import decided
+from sim.memory.pieces import pieces
+from sim.memory.reserved import reserved
+from sim.memory.runtime import outside
+from sim.model.recomputation import hardware_flops
+from sim.model.sizes import model_flops
+from sim.recipe.recipe import Recipe
+from sim.timeline import Timeline
+
+SCHEMA = 2
+"""Of the keys: counted up when one changes its meaning."""
+
+
+class Summary(dict[str, Any]):
+    """The figures by their keys, and a table of the first of them in notebooks."""
+
+    def _repr_html_(self) -> str:
+        return table(f"One step: {units.seconds(self['step_time_s'])}", self.lines())
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What one asks first, as text."""
+        rate = "samples" if "tokens_per_s" not in self else "tokens"
+        memory = max(self["memory"], key=lambda one: one["peak_bytes"], default=None)
+        exposed = {k: v["mean"] for k, v in self["time_s"]["exposed"].items() if v["mean"]}
+        said = [f"{name} {units.seconds(s)}" for name, s in exposed.items()]
+        idle = self["bubble"]["idle_share_of_step"]
+        out = [
+            (f"{rate} per second", f"{self[f'{rate}_per_s']:,.0f}"),
+            ("model FLOPs", f"{self['tflops_per_gpu']:.1f} TFLOP/s per GPU, MFU {self['mfu']:.1%}"),
+            ("without computing", f"{idle:.1%} of the step"),
+            ("exposed communication, mean", ", ".join(said) or "none"),
+        ]
+        if memory:
+            peak = f"{memory['peak_bytes'] / 2**30:.1f} GiB, rank {memory['rank']}"
+            out.append(("peak memory", peak))
+        return out
+
+
+def summary(
+    recipe: Recipe,
+    job: Job,
+    cluster: Cluster,
+    folded: tuple[Sequence[str], float],
+    timeline: Timeline,
+    wall: float,
+) -> Summary:
+    """Every figure in SI units. FLOPs are the model's by Megatron's formula, or the hardware's.
+
+    ``folded`` names the axes of which one rank stands for all, and by how many seconds that may
+    make the step too long; ``wall`` is the seconds it all took.
+    Of several steps, those of the steady state count, and seconds and bytes are those of one.
+    """
+    axes, later = folded
+    found = steady(timeline, *recipe.ramps)
+    shown, steps = found.timeline, found.steps
+    step = found.seconds / steps
+    gaps = asdict(bubble(idle(shown)))
+    times = breakdowns.summary(breakdowns.breakdown(shown))
+    sent = _by_rank(bytes_sent(timeline.graph))
+    return Summary(
+        {
+            "step_time_s": step,
+            **_throughput(recipe, job, cluster, step),
+            "bubble": {**gaps, "by_cause_s": _each(gaps["by_cause_s"], steps)},
+            "time_s": _each(times, steps),
+            "bytes_sent": _each(sent, recipe.simulation.steps or 1),
+            "memory": memory(recipe, job, cluster, timeline),
+            **_host_memory(job),
+            "critical_path_s": _each(critical_path(shown).seconds, steps),
+            **_several(job, timeline, steps),
+            "simulation": {
+                "ops": len(timeline.graph),
+                "ranks_simulated": len(timeline.graph.ranks()),
+                "folded": list(axes),
+                **({"folded_later_s": later / steps} if later else {}),
+                "engine": "simpy",
+                "seed": recipe.simulation.seed,
+                "version": version("traincast"),
+                "schema": SCHEMA,
+                "wall_s": wall,
+            },
+        }
+    )
+
+
+def _host_memory(job: Job) -> dict[str, Any]:
+    """What the host holds for each pipeline rank, if it holds anything."""
+    if not job.data.host_share:
+        return {}
+    ranks = []
+    for q, steps in enumerate(flat(job.plan)):
+        held = dict(on_host(job, sorted({step.stage for step in steps})))
+        rank = int(job.ranks[0, 0, 0, q])
+        ranks.append({"rank": rank, "bytes": fsum(held.values()), "by_category": held})
+    return {"host_memory": ranks}
+
+
+def memory(recipe: Recipe, job: Job, cluster: Cluster, timeline: Timeline) -> list[dict[str, Any]]:
+    """The peak of every simulated rank and, if asked for, what the allocator reserves."""
+    memory = [asdict(peak) for peak in peaks(timeline)]
+    live = at_peak(timeline)
+    for entry, of, decisions in zip(
+        memory, live, decided(recipe, job, [of.rank for of in live]), strict=True
+    ):
+        entry["at_peak"] = memory_causes.figures(of, decisions)
+    way = recipe.simulation.allocator
+    if way != "exact":
+        held = reserved(timeline, way == "expandable", pieces(job))
+        memory = [entry | asdict(of) for entry, of in zip(memory, held, strict=True)]
+    besides = outside(job.mesh, cluster.gpu.costs.get("runtime"))
+    for entry in memory:
+        entry["device_bytes"] = entry.get("reserved_bytes", entry["peak_bytes"]) + besides
+    return memory
+
+
+def _several(job: Job, timeline: Timeline, steady_steps: int) -> dict[str, Any]:
+    """What only a run of several steps says."""
+    end = ends(timeline)
+    if len(end) == 1:
+        return {}
+    stale = {str(q): updates for q, updates in enumerate(job.stale)}
+    return {
+        "steps": {
+            "ends_s": (end - timeline.start.min()).tolist(),
+            "steady": steady_steps,
+            **({"staleness": stale} if stale else {}),
+        }
+    }
+
+
+def _each(figures: Any, steps: int) -> Any:
+    """Per step: every number in tables of tables over ``steps``."""
+    if isinstance(figures, Mapping):
+        return {name: _each(value, steps) for name, value in figures.items()}
+    return figures / steps
+
+
+def _throughput(recipe: Recipe, job: Job, cluster: Cluster, step: float) -> dict[str, float]:
+    batch, s = recipe.training.global_batch, job.setting
+    gpus = recipe.cluster.gpus
+    flops = model_flops(job.model, batch, s.sequence, s.tp)
+    run = hardware_flops(job.model, batch, s.sequence, s.recompute, s.tp, job.layers_per_stage)
+    peak = cluster.gpu.peak[s.matmul or s.dtype]
+    return {
+        "samples_per_s": batch / step,
+        **({} if job.model.resnet else {"tokens_per_s": batch * s.sequence / step}),
+        "tflops_per_gpu": flops / step / gpus / 1e12,
+        "mfu": flops / step / gpus / peak,
+        "hfu": run / step / gpus / peak,
+    }
+
+
+def _by_rank(sent: Mapping[str, Mapping[int, float]]) -> dict[str, dict[str, float]]:
+    return {name: {str(r): size for r, size in rows.items()} for name, rows in sent.items()}

@@ -1,0 +1,227 @@
+"""Many configurations of one job: a row of figures each, in a Parquet file that grows.
+
+Rows are put into the file as they come, in the order of the configurations, so that what has been
+interrupted goes on where it was and ends in the same bytes. What cannot run is a row with its
+reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from itertools import product
+from math import fsum
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import joblib
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from schedules._input_error import InputError
+from sim.engine import DeadlockError
+from sim.files import alone, replacing
+from sim.recipe import load as config
+from sim.runs.compare import Overrides, own_of
+from sim.runs.run import run
+
+Row = dict[str, Any]
+Report = Callable[[str, int, int], object]
+FIGURES = {
+    "step_time_s": pa.float64(),
+    "tokens_per_s": pa.float64(),
+    "mfu": pa.float64(),
+    "idle_share_of_step": pa.float64(),
+    "exposed_s": pa.float64(),
+    "peak_bytes": pa.float64(),
+    "fits": pa.bool_(),
+    "ops": pa.int64(),
+    "refused": pa.string(),
+}
+"""Columns behind those of the keys: SI units; ``refused`` is why a row has no figures."""
+EVERY = 1.0  # seconds between two writings of the file
+NAME = "schedule.name"
+BUG = "a bug in traincast: "
+"""How the reason of a row begins that is none of the recipe's, and is tried again."""
+
+
+def sweep(
+    recipe: Path,
+    vary: Mapping[str, Sequence[object]],
+    out: Path,
+    overrides: Overrides | None = None,
+    jobs: int = -1,
+    report: Report = lambda *_: None,
+) -> list[Row]:
+    """Simulate every combination of values, on ``jobs`` processes (-1: as many as there are CPUs).
+
+    The rows of a file that is there already are kept, if it is of the same recipe, values and
+    version; a sweep that is interrupted leaves what it has. Rows are in the order of the
+    combinations. On another backend of joblib (Dask, Ray) inside ``joblib.parallel_config``.
+    Raises InputError for a recipe that is none, and for a file that is another's or that another
+    process writes.
+    """
+    job = _identity(recipe, vary, overrides or {})
+    schema = _schema(vary, job)
+    with alone(out):
+        rows = _all(recipe, vary, out, overrides or {}, jobs, report, job)
+    return [
+        {k: v for k, v in row.items() if k != "row"} for row in _table(rows, schema).to_pylist()
+    ]
+
+
+def _all(
+    recipe: Path,
+    vary: Mapping[str, Sequence[object]],
+    out: Path,
+    common: Overrides,
+    jobs: int,
+    report: Report,
+    job: str,
+) -> dict[int, Row]:
+    """All rows by their number, as they come written to the file."""
+    chosen, schema = combinations(vary), _schema(vary, job)
+    rows = _read(out, job)
+    left = [k for k in range(len(chosen)) if k not in rows]
+    written = monotonic()
+    report("sweep", len(rows), len(chosen))
+    try:
+        for k, figures in _simulated(recipe, chosen, left, common, jobs):
+            rows[k] = {**_keys(vary, chosen[k]), **figures}
+            report("sweep", len(rows), len(chosen))
+            if monotonic() - written > EVERY:
+                _write(out, rows, schema)
+                written = monotonic()
+    finally:
+        if rows:
+            _write(out, rows, schema)
+    return rows
+
+
+def combinations(vary: Mapping[str, Sequence[object]]) -> list[dict[str, object]]:
+    """Every combination of values, the last key's changing fastest.
+
+    >>> combinations({"a.b": [1, 2], "c.d": [3]})
+    [{'a.b': 1, 'c.d': 3}, {'a.b': 2, 'c.d': 3}]
+    """
+    return [dict(zip(vary, values, strict=True)) for values in product(*vary.values())]
+
+
+def figures(recipe: Path, overrides: Overrides) -> Row:
+    """The figures of one configuration, or why it has none.
+
+    A schedule that is varied gets what it needs of its own, as ``traincast compare`` gives it.
+    """
+    try:
+        if NAME in overrides:
+            base = config.load(recipe, {k: v for k, v in overrides.items() if k != NAME})
+            overrides = {**own_of(str(overrides[NAME]), base), **overrides}
+        result = run(recipe, overrides)
+        of = result.summary
+    except (InputError, DeadlockError) as error:
+        return {**dict.fromkeys(FIGURES), "refused": " ".join(str(error).splitlines()[0].split())}
+    except Exception as error:  # a bug of one configuration should not end the others
+        said = f"{BUG}{type(error).__name__}: {error}"
+        return {**dict.fromkeys(FIGURES), "refused": said}
+    return {
+        "step_time_s": of["step_time_s"],
+        "tokens_per_s": of.get("tokens_per_s"),
+        "mfu": of["mfu"],
+        "idle_share_of_step": of["bubble"]["idle_share_of_step"],
+        "exposed_s": fsum(spread["mean"] for spread in of["time_s"]["exposed"].values()),
+        "peak_bytes": max(entry["peak_bytes"] for entry in of["memory"]),
+        "fits": all(e["device_bytes"] <= result.cluster.gpu.memory for e in of["memory"]),
+        "ops": of["simulation"]["ops"],
+        "refused": None,
+    }
+
+
+def _simulated(
+    recipe: Path,
+    chosen: Sequence[Overrides],
+    left: Sequence[int],
+    common: Overrides,
+    jobs: int,
+) -> Iterator[tuple[int, Row]]:
+    """Configurations and their figures, as they are ready."""
+    if not left:
+        return
+    parallel = joblib.Parallel(n_jobs=min(jobs, len(left)), return_as="generator_unordered")
+    own, run = os.getpid(), joblib.delayed(_numbered)
+    yield from parallel(run(k, recipe, {**common, **chosen[k]}, own) for k in left)
+
+
+def _numbered(k: int, recipe: Path, overrides: Overrides, asker: int) -> tuple[int, Row]:
+    """In a worker Ctrl-C, which reaches all processes, is left to the one that asked."""
+    if os.getpid() != asker and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return k, figures(recipe, overrides)
+
+
+def _identity(recipe: Path, vary: Mapping[str, Sequence[object]], common: Overrides) -> str:
+    """What rows of one sweep have in common: the job as it is understood, the values, the version.
+
+    Raises InputError for a recipe that cannot be read, before anything runs.
+    """
+    full = config.load(recipe, common)
+    order = Path(recipe).parent / full.schedule.csv if full.schedule.csv else None
+    said = [config.dump(full), {k: [*v] for k, v in vary.items()}, version("traincast")]
+    said += [order.read_text(encoding="utf-8")] if order else []
+    return hashlib.sha256(json.dumps(said, default=str).encode()).hexdigest()
+
+
+def _keys(vary: Mapping[str, Sequence[object]], values: Overrides) -> Row:
+    return {key: _plain(vary[key], values[key]) for key in vary}
+
+
+def _plain(column: Sequence[object], value: object) -> object:
+    """The value as a cell of its column: of unlike values or lists, JSON."""
+    return value if _type(column) != pa.string() or isinstance(value, str) else json.dumps(value)
+
+
+def _type(column: Sequence[object]) -> pa.DataType:
+    kinds = {type(value) for value in column if value is not None}
+    for kind, name in ((bool, pa.bool_()), (int, pa.int64()), (float, pa.float64())):
+        if kinds == {kind}:
+            return name
+    return pa.float64() if kinds == {int, float} else pa.string()
+
+
+def _schema(vary: Mapping[str, Sequence[object]], job: str) -> pa.Schema:
+    fields = [("row", pa.int64()), *((key, _type(values)) for key, values in vary.items())]
+    return pa.schema([*fields, *FIGURES.items()], metadata={"traincast.sweep": job})
+
+
+def _write(out: Path, rows: Mapping[int, Row], schema: pa.Schema) -> None:
+    """Put all rows into the file, which is whole at every moment."""
+    with replacing(out) as temporary:
+        pq.write_table(_table(rows, schema), temporary)
+
+
+def _table(rows: Mapping[int, Row], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_pylist([{"row": k, **rows[k]} for k in sorted(rows)], schema=schema)
+
+
+def _read(out: Path, job: str) -> dict[int, Row]:
+    """The rows of a sweep that was interrupted. Raises InputError for a file that is another's."""
+    if not out.exists():
+        return {}
+    try:
+        table = pq.read_table(out)
+    except PermissionError as error:
+        raise InputError(f"cannot read {out}: {error.strerror}") from None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{out} is no Parquet file: name another file ({error})") from None
+    if (table.schema.metadata or {}).get(b"traincast.sweep") != job.encode():
+        raise InputError(
+            f"{out} holds rows of another recipe, other values or another version; name another "
+            "file, or delete it"
+        )
+    rows = {row.pop("row"): row for row in table.to_pylist()}
+    return {k: row for k, row in rows.items() if not (row["refused"] or "").startswith(BUG)}

@@ -1,0 +1,88 @@
+"""No result hangs on how ``sum`` rounds: from Python 3.12 on it compensates, before it does not."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import math
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from sim.analysis.bubbles import bubbles
+from sim.analysis.path import by_cause, path
+from sim.runs.run import run
+
+ROOT = Path(__file__).parents[2]
+EXACT = (
+    "sim/engine",
+    "sim/analysis",
+    "sim/machine/collectives",
+    "sim/machine/cluster.py",
+    "sim/machine/kernels.py",
+)
+"""What times and their causes are made of: nothing here adds up by ``sum``."""
+
+
+def test_nothing_that_makes_times_adds_up_by_sum() -> None:
+    files = [
+        file
+        for name in EXACT
+        for file in ([ROOT / name] if name.endswith(".py") else sorted((ROOT / name).rglob("*.py")))
+    ]
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "sum"
+        if not counts(node.args[0])
+    ]
+    assert len(files) > 20
+    assert found == []
+
+
+def counts(of: ast.expr) -> bool:
+    """Whether the sum is of truths or of lengths, which are whole."""
+    if isinstance(of, ast.Subscript):
+        return ast.unparse(of.value) == "sizes"
+    return isinstance(of, ast.GeneratorExp) and "isinstance" in ast.unparse(of.elt)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tp", [1, 2])
+def test_no_sum_of_a_run_rounds_otherwise_on_another_python(
+    monkeypatch: pytest.MonkeyPatch, tp: int
+) -> None:
+    """Every ``sum`` of a run and its analyses, wherever in the project, is exact or of one term."""
+    wrong, seen = [], []
+
+    def checked(values: Iterable[float], start: float = 0) -> float:
+        some, where = list(values), sys._getframe(1).f_code
+        total = start
+        for value in some:
+            total = total + value
+        if str(ROOT) in where.co_filename and any(isinstance(value, float) for value in some):
+            seen.append(where.co_qualname)
+            if total != math.fsum([start, *some]):
+                wrong.append((where.co_filename, where.co_qualname))
+        return total
+
+    recipe = {
+        "model": {"preset": "llama3-8b", "layers": 5},
+        "cluster": {"topology": "dgx_h100", "gpus": 16},
+        "parallelism": {"tp": tp, "pp": 2, "sp": tp > 1},
+        "schedule": {"layers_per_stage": [3, 2]},
+        "training": {"global_batch": 24, "recompute": "selective"},
+        "perturbations": [{"rank": 3, "compute": 1.3}],
+    }
+    from sim.recipe import load as config
+
+    monkeypatch.setattr(builtins, "sum", checked)
+    result = run(config.parse(recipe))
+    assert result.summary["step_time_s"] > 0
+    by_cause(path(result.timeline))
+    bubbles(result.timeline)
+    monkeypatch.undo()
+    assert wrong == []

@@ -1,0 +1,308 @@
+"""The machines we ship: they load, hang together, name their sources; bad files say why."""
+
+import functools
+import tomllib
+
+import networkx as nx
+import pytest
+import tomli_w
+
+import topologies
+from sim.machine import kernels, topology
+from sim.machine.cluster import load
+from sim.recipe import load as config
+from sim.runs.run import run
+
+GOOD = """
+base = "dgx_a100"
+name = "mine"
+[fabric]
+kind = "fat_tree"
+nodes_per_leaf = 2
+oversubscription = 2.0
+latency = "0.3 us"
+max_nodes = 4
+source = "mine"
+"""
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(text):
+        path = tmp_path / "mine.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("gpus", [1, 8, 12, 256])
+@pytest.mark.parametrize("name", topologies.names())
+def test_every_gpu_reaches_every_other(name, gpus):
+    cluster = load(name, gpus)
+    assert cluster.gpus == gpus
+    assert nx.is_strongly_connected(cluster.network)
+
+
+def sourced(table, within=False):
+    """Whether each table that holds numbers, or text that begins with one, has a source."""
+    within = within or bool(str(table.get("source", "")).strip())
+    values = [value for key, value in table.items() if not isinstance(value, dict)]
+    numbers = [v for v in values if str(v)[:1].isdigit()]
+    inner = [sourced(v, within) for v in table.values() if isinstance(v, dict)]
+    return (within or not numbers) and all(inner)
+
+
+@pytest.mark.parametrize("name", topologies.names())
+def test_every_number_has_a_source(name):
+    raw = tomllib.loads(topologies.text(name))
+    tables = [(key, table) for key, table in raw.items() if isinstance(table, dict)]
+    tables += [
+        (f"{key}.{inner}", below)
+        for key, table in tables
+        if key in ("gpu", "node")
+        for inner, below in table.items()
+        if isinstance(below, dict)
+    ]
+    assert [key for key, table in tables if not sourced(table)] == []
+    assert not sourced({"bandwidth": "3 GB/s", "deep": {"x": 1}})
+
+
+def test_selene_is_dgx_a100_in_another_fabric():
+    assert load("selene", 64).gpu == load("dgx_a100", 64).gpu
+    assert load("selene", 64).collectives == load("dgx_a100", 64).collectives
+
+
+def test_published_figures():
+    """A100 and H100 datasheets: 5 GEMM FLOP/s figures and the bytes per second of their memory."""
+    a100, h100 = load("dgx_a100", 8).gpu, load("dgx_h100", 8).gpu
+    assert (a100.peak["bf16"], a100.peak["tf32"], a100.memory_bandwidth) == (312e12, 156e12, 2039e9)
+    assert (h100.peak["bf16"], h100.peak["fp8"], h100.sms) == (989.4e12, 1978.9e12, 132)
+    assert (a100.memory, h100.memory) == (80 * 2**30, 79.65 * 2**30)
+
+
+SHIPPED = {  # GB/s of memory, GiB of it, TFLOP/s in bf16, GB/s of NVLink and network each way
+    "dgx_a100": (2039, 80, 312, 300, 25),
+    "dgx_a100_40gb": (1555, 40, 312, 300, 25),
+    "dgx_a800": (2039, 80, 312, 200, 25),
+    "dgx_b200": (8000, 179, 2250, 900, 50),
+    "dgx_h100": (3352, 79.65, 989.4, 450, 50),
+    "dgx_h200": (4800, 140.4, 989.4, 450, 50),
+    "dgx_h800": (3352, 79.65, 989.4, 200, 50),
+    "h100_96gb": (2400, 96, 989.4, 450, 50),
+    "selene": (2039, 80, 312, 300, 25),
+}
+
+
+@pytest.mark.parametrize("name", topologies.names())
+def test_datasheet_figures_of_every_machine(name):
+    memory, gib, bf16, link, port = SHIPPED[name]
+    cluster = load(name, 16)
+    assert cluster.gpu.memory_bandwidth == memory * 1e9
+    assert cluster.gpu.memory == pytest.approx(gib * 2**30)
+    assert cluster.gpu.peak["bf16"] == bf16 * 1e12
+    nominal = cluster.capacity / cluster.efficiency
+    assert nominal[cluster.index[0, "nvswitch 0"]] == pytest.approx(link * 1e9)
+    assert nominal[cluster.index[0, cluster.uplink[0]]] == pytest.approx(port * 1e9)
+
+
+def test_an_h800_moves_what_deepseek_says():
+    """160 GB/s over NVLink, 3.2 times the 50 GB/s of a port."""
+    cluster = load("dgx_h800", 16)
+    assert cluster.capacity[cluster.index[0, "nvswitch 0"]] == pytest.approx(160e9)
+
+
+@pytest.mark.parametrize("name", topologies.names())
+def test_a_small_job_runs_on_every_machine(name):
+    recipe = {
+        "model": {"preset": "gpt-22b", "layers": 1, "attention": "flash"},
+        "cluster": {"topology": name, "gpus": 16},
+        "parallelism": {"tp": 8, "dp": 2},
+        "training": {"global_batch": 2},
+    }
+    assert run(config.parse(recipe)).summary["step_time_s"] > 0
+
+
+def test_plain_dgx_a100_gives_each_gpu_a_port_of_its_own():
+    cluster = load("dgx_a100", 16)
+    ports = [i for i, (u, _) in enumerate(cluster.links) if str(u).startswith("nic 0")]
+    nominal = cluster.capacity[ports] / cluster.efficiency[ports]
+    assert nominal.tolist() == pytest.approx([25e9] * 16)
+
+
+def test_a_file_anywhere_on_top_of_a_shipped_one(written):
+    cluster = load(written(GOOD), 32)
+    assert cluster.name == "mine"
+    assert cluster.gpu.name == "A100-SXM4-80GB"
+    trunk = cluster.index["leaf 0", "spine 0"]
+    assert cluster.capacity[trunk] == pytest.approx(2 * 8 * 25e9 * 0.96 / 2)
+
+
+BAD = {
+    "lack of a table": (lambda s: 'name = "x"', "lacks the table [gpu]"),
+    "not TOML": (lambda s: "name = = 3", "is not TOML"),
+    "unknown key": (lambda s: s.replace("oversubscription", "oversubscriptoin"), "did you mean"),
+    "unknown table": (lambda s: s + "[fabrik]\nx = 1\n", "did you mean 'fabric'"),
+    "unknown kind": (lambda s: s.replace("fat_tree", "torus"), "must be one of switch, rail"),
+    "wrong unit": (lambda s: s.replace('"0.3 us"', '"0.3 GB"'), "of s, as text"),
+    "bare number": (lambda s: s.replace('"0.3 us"', "0.3"), "of s, as text"),
+    "zero": (lambda s: s.replace("nodes_per_leaf = 2", "nodes_per_leaf = 0"), "above 0"),
+    "negative": (lambda s: s + '[node.link]\nbandwidth = "-300 GB/s"\n', "above 0"),
+    "zero bandwidth": (lambda s: s + '[node.link]\nbandwidth = "0 GB/s"\n', "above 0"),
+    "share above 1": (lambda s: s + "[node.nic]\nefficiency = 1.2\n", "at most 1"),
+    "below 1:1": (lambda s: s.replace("= 2.0", "= 0.5"), "at least 1"),
+    "odd NICs": (lambda s: s + "[node.nic]\ncount = 3\n", "must divide node.gpus"),
+    "no leaf size": (lambda s: s.replace("nodes_per_leaf = 2", ""), "needs 'nodes_per_leaf'"),
+    "tiers of one switch": (lambda s: s.replace("fat_tree", "switch"), "takes no"),
+    "own base": (lambda s: s.replace('"dgx_a100"', '"./mine.toml"'), "own base"),
+    "unknown base": (lambda s: s.replace('"dgx_a100"', '"dgx_a101"'), "did you mean dgx_a100?"),
+    "collective": (lambda s: s + '[collectives.p2p.simple]\nbase = "1 B"\n', "of s, as text"),
+    "collective key": (lambda s: s + '[collectives.p2p.simple]\nbas = "1 s"\n', "'base'"),
+    "group size": (lambda s: s + "[collectives.p2p.simple.share]\nall = 0.5\n", "GPUs per node"),
+    "no collectives": (lambda s: "collectives = 3\n" + s, "it must be a table of all_reduce"),
+    "no protocols": (lambda s: s + "[collectives]\np2p = 3\n", "it must be a table of simple"),
+    "half a protocol": (lambda s: s + '[collectives.p2p.ll]\nbase = "1 s"\n', "lacks 'share'"),
+    "no sizes": (lambda s: s + "[collectives.p2p.simple]\nshare = {}\n", "is an empty table"),
+    "odd size": (
+        lambda s: s + "[collectives.p2p.simple]\nshare = { ² = 1 }\n".replace("²", '"²"'),
+        "GPUs per node",
+    ),
+    "negative delay": (lambda s: s.replace('"0.3 us"', '"-3 us"'), "a number of at least 0"),
+    "tiny bandwidth": (lambda s: s + '[node.link]\nbandwidth = "1e-300 B/s"\n', "(from 1000)"),
+    "huge peak": (lambda s: s + '[gpu.peak]\nbf16 = "1e300 FLOP/s"\n', "at most 1e+21"),
+    "tiny share": (lambda s: s + "[node.link]\nefficiency = 1e-300\n", "(from 1e-6)"),
+    "huge count": (lambda s: s + f"[node]\ngpus = {10**30}\n", "at most 1,000,000"),
+    "no text": (lambda s: s.replace('"mine"\n[', "3\n["), "name is 3; it must be text"),
+    "number as base": (lambda s: s.replace('"dgx_a100"', "3"), "base is 3; it must be text"),
+    "deep": (lambda s: "x = " + "[" * 99999, "too deep to read"),
+    "gemm share": (
+        lambda s: s + "[gpu.gemm.bf16]\nmemory = 0\n",
+        "gpu.gemm.bf16.memory is 0; it must be a number above 0",
+    ),
+    "gemm text": (
+        lambda s: s + '[gpu.gemm.bf16]\nramp = "x"\n',
+        "ramp is 'x'; it must be",
+    ),
+    "gemm nan": (lambda s: s + "[gpu.gemm.bf16]\nsplit = nan\n", "split is nan; it must be"),
+    "gemm delay": (
+        lambda s: s + "[gpu.gemm.bf16]\nfixed = 3\n",
+        "fixed is 3; it must be",
+    ),
+    "gemm key": (lambda s: s + "[gpu.gemm.bf16]\nrampe = 3\n", "did you mean 'ramp'?"),
+    "gemm dtype": (lambda s: s + "[gpu.gemm.bf17]\nramp = 3\n", "did you mean 'bf16'?"),
+    "gemm lacks": (
+        lambda s: s + "[gpu.gemm.fp32]\nramp = 3\n",
+        "gpu.gemm.fp32 lacks 'tile_256x128'; base = \"dgx_a100\"",
+    ),
+    "gemm no table": (lambda s: s + "[gpu]\ngemm = 3\n", "it must be a table of bf16"),
+    "attention": (lambda s: s + "[gpu.attention]\nforward = 1.5\n", "at most 1"),
+    "attention part": (lambda s: s + "[gpu.attention]\nquantisation = -1\n", "at least 0"),
+    "memory kernel": (lambda s: s + "[gpu.memory_kernels]\nnorm = true\n", "norm is True; it must"),
+    "fitted table": (lambda s: s + "[gpu.gemms]\nx = 1\n", "did you mean 'gemm'?"),
+    "SMs": (lambda s: s + "[gpu.communication.sms]\np2p = 109\n", "from 0 to gpu.sms = 108"),
+    "part of an SM": (lambda s: s + "[gpu.communication.sms]\np2p = 1.5\n", "from 0 to gpu.sms"),
+    "HBM": (lambda s: s + "[gpu.communication.hbm]\np2p = inf\n", "hbm.p2p is inf; it must be"),
+    "no HBM": (lambda s: s + "[gpu.communication]\nhbm = 3\n", "it must be a table of all_reduce"),
+    "no table": (lambda s: s + "[collectives.p2p]\nsimple = 1\n", "must be a table"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_files_are_refused_in_one_sentence(case, written, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    change, says = BAD[case]
+    path = written(change(GOOD))
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  the message is checked below
+        load("./mine.toml" if case == "own base" else path, 32)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value).strip()
+
+
+@pytest.mark.parametrize("gpus", [0, -8, 33])
+def test_a_topology_that_cannot_hold_so_many_says_how_many_it_can(written, gpus):
+    with pytest.raises(ValueError, match=f"'mine' holds 1 to 32 GPUs, not {gpus}"):
+        load(written(GOOD), gpus)
+
+
+def alone(*left_out: str) -> str:
+    """The text of dgx_a100 without some of its tables."""
+    raw = tomllib.loads(topologies.text("dgx_a100"))
+    for path in left_out:
+        *outer, last = path.split(".")
+        functools.reduce(dict.__getitem__, outer, raw).pop(last)
+    return tomli_w.dumps(raw)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "gpu.gemm",
+        "gpu.attention",
+        "gpu.memory_kernels",
+        "gpu.communication",
+        "collectives.all_reduce",
+        "collectives",
+    ],
+)
+def test_a_job_on_a_topology_without_constants_says_what_would_do(table, written):
+    path = written(alone(table))
+    assert load(path, 2).gpus == 2
+    recipe = {
+        "model": {"preset": "gpt-22b", "layers": 1, "attention": "flash"},
+        "cluster": {"topology": str(path), "gpus": 2},
+        "parallelism": {"tp": 2},
+        "training": {"global_batch": 1},
+    }
+    with pytest.raises(ValueError, match=rf'no table \[{table}.*base = "dgx_a100", or'):
+        run(config.parse(recipe))
+
+
+@pytest.mark.parametrize("key", ["sms.p2p", "hbm.all_gather", "sms"])
+def test_a_part_of_a_table_that_is_missing_is_named(key, written):
+    with pytest.raises(ValueError, match=rf'gpu.communication lacks {key}.*; base = "dgx_a100"'):
+        load(written(alone(f"gpu.communication.{key}")), 2)
+
+
+def test_fitted_tables_are_those_that_kernels_read():
+    assert tuple(topology.FITTED["gemm"]) == kernels.Gemm._fields
+    assert tuple(topology.FITTED["attention"]) == kernels.Attention._fields
+    assert set(topology.FITTED["memory_kernels"]) == {"fixed", *kernels.MEMORY_KINDS}
+
+
+def test_a_base_is_relative_to_the_file_that_names_it(written, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = written(GOOD)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep/one.toml").write_text('base = "two.toml"\nname = "one"\n')
+    (tmp_path / "deep/two.toml").write_text('base = "../mine.toml"\n')
+    assert load("deep/one.toml", 32).capacity.tolist() == load(path, 32).capacity.tolist()
+    (tmp_path / "deep/two.toml").write_text('base = "../deep/./one.toml"\n')
+    with pytest.raises(ValueError, match="is its own base"):
+        load(tmp_path / "deep/one.toml", 8)
+
+
+def test_more_gpus_than_can_be_simulated_are_refused():
+    with pytest.raises(ValueError, match=r"holds 1 to 131,072 GPUs, not 131,073"):
+        load("dgx_a100", 131_073)
+
+
+def test_unknown_names_and_missing_files():
+    with pytest.raises(ValueError, match="no topology 'dgx'; there are dgx_a100"):
+        load("dgx", 8)
+    with pytest.raises(ValueError, match="cannot read the topology file"):
+        load("nowhere/dgx.toml", 8)
+    with pytest.raises(ValueError, match="no topology 'DGX_A10'; did you mean dgx_a100"):
+        load("DGX_A10", 8)
+
+
+def test_a_step_too_long_to_simulate_is_refused_before_it_is(written):
+    """A terabyte per collective over the slowest link that a file may give, 1e-3 B/s."""
+    slow = '[node.link]\nbandwidth = "1 kB/s"\nefficiency = 1e-6\n'
+    recipe = {
+        "model": {"preset": "gpt-22b", "layers": 1, "hidden": 2**20, "ffn": 2**30},
+        "cluster": {"topology": str(written(GOOD + slow)), "gpus": 2},
+        "parallelism": {"tp": 2},
+        "training": {"global_batch": 512, "micro_batch": 512},
+    }
+    with pytest.raises(ValueError, match=r"the step's ops take .* s together, and at most 1e\+12"):
+        run(config.parse(recipe))

@@ -1,0 +1,211 @@
+"""Validation: figures as published, predictions of the parts that a paper gives, errors as told."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sim.builder.strategies import share
+from sim.graph import Communication
+from sim.machine import cluster
+from sim.machine.collectives import alone, traffic
+from sim.machine.kernels import compute_seconds
+from sim.model.layer import layer
+from sim.recipe import load as config
+from sim.runs.run import job_of
+from traincast import main as cli
+from validation import figures, tables
+from validation import run as runner
+from validation.figures import FIGURES
+from validation.layer import layer_timelines
+from validation.run import Compared, Outcome, summary, total
+
+RESULTS = Path(__file__).parents[2] / "validation" / "results.md"
+ROWS = [(name, row) for name in tables.names() for row in tables.read(name).rows]
+LAYER = tables.RECIPES / "korthikanti_22b_full.toml"
+NO_RECOMPUTE = {"training.recompute": "none"}
+
+STEPS = {  # our row: its row in the shared data, where that has another name
+    "22B_full": "korthikanti22_t5_22B_full",
+    "175B_selective": "korthikanti22_t5_175B_seqsel",
+    "530B_full": "korthikanti22_t5_530B_full",
+    "145B": "narayanan21_t1_145B",
+    "15b_h100_n16_bf16": "dgxc_v24.11.1_15b_h100_n16_bf16",
+    "175b_h100_n512_bf16": "dgxc_v24.11.1_175b_h100_n512_bf16",
+    "14.6B_m48_1f1b": "zb_t4_14.6B_m48_1f1b",
+}
+LAYERS = {
+    "baseline": "baseline_no_recompute",
+    "sequence_parallel": "sequence_parallel",
+    "full_recompute": "baseline_with_recompute",
+    "selective_recompute": "selective_recompute",
+    "selective_and_sequence": "selective_and_sequence",
+}
+STAGES = {"1.5b": "1.5B_m32", "6.2b": "6.2B_m24", "14.6b": "14.6B_m48", "28.3b": "28.3B_m96"}
+
+
+@pytest.fixture(scope="session")
+def published(shared):
+    """Every row of the shared files of published runs, by id."""
+    names = ["korthikanti2022", "narayanan2021_mtnlg", "dgxc_benchmarking", "zero_bubble"]
+    names += ["mosaicml_llmfoundry_fsdp", "torchtitan", "yafsdp", "fms_fsdp", "kwai_atc24"]
+    files = [json.loads((shared / "published" / f"{name}.json").read_text()) for name in names]
+    return {row["id"]: row for rows in files for row in rows}
+
+
+@pytest.mark.parametrize(("name", "row"), ROWS, ids=[f"{n}-{row.id}" for n, row in ROWS])
+def test_every_row_has_a_recipe_and_a_way_to_predict_it(name, row):
+    assert config.load(row.recipe, row.overrides).cluster.gpus >= 1
+    assert row.figure in FIGURES
+    assert row.measured > 0
+
+
+def test_step_times_are_the_published_ones(published):
+    """And the jobs have the published number of GPUs, batch and, where it says, sequence."""
+    steps = {row.id: row for _, row in ROWS if row.figure == "step"}
+    assert steps.keys() >= STEPS.keys()
+    for mine, row in steps.items():
+        theirs = published[STEPS.get(mine, mine)]
+        assert row.measured == pytest.approx(_seconds(theirs), rel=1e-4)
+        recipe = config.load(row.recipe, row.overrides)
+        assert recipe.cluster.gpus == theirs["hardware"]["num_gpus"]
+        assert recipe.training.global_batch == theirs["global_batch"]
+        assert recipe.sequence == theirs["model"]["seq"]
+
+
+def _seconds(row):
+    """Seconds of a step, from tokens/s per GPU where no time is given."""
+    known = row["measured"] | row.get("derived", {})
+    if "iteration_time_s" in known:
+        return known["iteration_time_s"]
+    tokens = row["global_batch"] * row["model"]["seq"]
+    return tokens / (row["hardware"]["num_gpus"] * known["tokens_per_s_per_gpu"])
+
+
+def test_what_yafsdp_saves_is_the_published(published):
+    for row in tables.read("yafsdp_speedup").rows:
+        percent = published[row.id.removesuffix("_speedup")]["measured"]
+        assert row.measured == pytest.approx(percent["speedup_yafsdp_vs_fsdp_pct"] / 100, rel=1e-12)
+
+
+def test_the_share_saved_is_of_the_time_of_fsdp(monkeypatch):
+    """6 s with YaFSDP where FSDP1 takes 8 s: a quarter; measured a fifth, 5 points off."""
+    table = tables.read("yafsdp_speedup")
+    one = table._replace(rows=(table.rows[0]._replace(measured=0.2),))
+    monkeypatch.setattr(tables, "read", lambda name: one)
+    seconds = {"yafsdp": 6.0, "fsdp1": 8.0}
+    monkeypatch.setattr(figures, "step", lambda recipe: seconds[recipe.parallelism.fsdp.kind])
+    (outcome,) = runner.validate(["yafsdp_speedup"])
+    assert outcome.rows[0].predicted == 0.25
+    assert outcome.rows[0].error == pytest.approx(0.05)
+
+
+def test_layer_and_stage_times_are_the_published_ones(published):
+    rows = {row.id: row for _, row in ROWS}
+    for mine, theirs in LAYERS.items():
+        for way in ("forward", "backward"):
+            measured = published[f"korthikanti22_t4_layer_{theirs}"]["measured"]
+            milliseconds = measured[f"layer_{way}_ms"]
+            assert rows[f"{mine}_{way}"].measured == pytest.approx(milliseconds * 1e-3, rel=1e-12)
+    for mine, theirs in STAGES.items():
+        for phase in "FBW":
+            milliseconds = published[f"zb_t4_{theirs}_1f1b"]["profile_ms"][f"T_{phase}"]
+            assert rows[f"{mine}_{phase}"].measured == pytest.approx(milliseconds * 1e-3, rel=1e-12)
+
+
+@pytest.mark.slow
+def test_memory_is_the_papers():
+    """Activations exactly; weights, gradients and optimizer but for biases and norms."""
+    table = tables.read("korthikanti2022_figure1")
+    for row in table.rows:
+        within = {"activations": 1e-9, "state": 1e-3}[row.figure]
+        assert abs(runner.compare(row).error) < within, row.id
+
+
+def test_a_forward_without_overlap_is_the_sum_of_its_parts():
+    """Kernel by kernel from the cost model, and two all-reduces of s b h 16-bit numbers."""
+    recipe = config.load(LAYER, NO_RECOMPUTE)
+    job = job_of(recipe)
+    machine = cluster.load("selene", 8)
+    expected = 0.0
+    for operator in layer(job.model, share(job.model, job.setting)):
+        for launch in operator.forward:
+            arithmetic, memory, fixed = compute_seconds(machine.gpu, launch.work)
+            expected += max(arithmetic, memory) + fixed
+    residual = 2048 * 4 * 6144 * 2.0
+    reduced = Communication("all_reduce", residual, tuple(range(8)), "tp")
+    expected += 2 * alone(machine, traffic(machine, reduced))
+    assert layer_timelines(recipe)["F"].seconds == pytest.approx(expected, rel=1e-9)
+
+
+def test_several_layers_and_both_halves_of_a_backward_add_up():
+    """On one GPU nothing overlaps: three layers take thrice as long, and B is I and W."""
+    one_gpu = {**NO_RECOMPUTE, "parallelism.tp": 1, "cluster.gpus": 1}
+    recipe = config.load(LAYER, one_gpu)
+    one, three = layer_timelines(recipe), layer_timelines(recipe, 3)
+    for phase in "FBIW":
+        assert three[phase].seconds == pytest.approx(3 * one[phase].seconds, rel=1e-9)
+    assert one["B"].seconds == pytest.approx(one["I"].seconds + one["W"].seconds, rel=1e-9)
+
+
+def test_errors_are_signed_and_summed_as_documented():
+    """8 for 10 is a fifth too little, 33 for 30 a tenth too much; only the first is a step time."""
+    table = tables.read("korthikanti2022_table5")
+    row = table.rows[0]
+    table = table._replace(rows=(row, row._replace(id="part", figure="state")))
+    outcome = Outcome(table, [Compared(row.id, 8.0, 10.0), Compared("part", 33.0, 30.0)])
+    found = summary([outcome])
+    (made,) = found["tables"]
+    assert [r["error"] for r in made["rows"]] == pytest.approx([-0.2, 0.1])
+    assert (made["mean"], made["max"], made["count"]) == (pytest.approx(0.15), 0.2, 2)
+    assert made["peer"]["name"] == "Calculon"
+    assert found["steps"] == {"mean": 0.2, "max": 0.2, "count": 1}
+
+
+def test_progress_names_each_figure_before_it_is_predicted(monkeypatch):
+    said = []
+    monkeypatch.setitem(FIGURES, "step", lambda recipe: 2.0 * recipe.cluster.gpus)
+    (outcome,) = runner.validate(["korthikanti2022_table5"], lambda *what: said.append(what))
+    assert [row.predicted for row in outcome.rows] == [16.0, 128.0, 560.0]
+    assert said[2] == ("korthikanti2022_table5 530B_full", 2, 3)
+    assert total(outcome.rows).rows == 3
+
+
+@pytest.mark.slow
+def test_the_command_prints_writes_and_refuses(capsys, tmp_path):
+    def traincast(*arguments: str) -> tuple[object, str, str]:
+        with pytest.raises(SystemExit) as end:
+            cli.main(["validate", *arguments])
+        return (end.value.code, *capsys.readouterr())
+
+    page = tmp_path / "page.md"
+    code, out, _ = traincast("korthikanti2022_figure1", "--json", "--out", str(page))
+    (table,) = json.loads(out)["tables"]
+    assert code == 0
+    assert table["rows"][0].keys() == {"id", "predicted", "measured", "error"}
+    assert table.keys() >= {"mean", "max", "count", "peer"}
+    assert "| 22b_none_activations | 59.250 | 59.250 | +0.0 % |" in page.read_text()
+    code, out, _ = traincast("korthikanti2022_figure1")
+    assert code == 0
+    assert "22b_none_state" in out
+    assert "10 rows" in out
+    code, _, err = traincast("table9")
+    assert code == 2
+    assert err.startswith("error: no table 'table9' of published figures; there are dgxc_fp8,")
+
+
+@pytest.mark.slow
+def test_the_committed_results_are_of_this_code():
+    """All rows stand in it; those that are predicted in an instant, with the same figures."""
+    from traincast.commands.parts import errors
+
+    text = RESULTS.read_text()
+    for name, row in ROWS:
+        assert f"| {row.id} | " in text, name
+    slow = {"step", "fsdp_time_saved"}
+    long = {"zero_bubble_memory", "kwai_atc24_memory"}  # searched orders; steps whose copies decide
+    quick = [name for name in tables.names() if tables.read(name).rows[0].figure not in slow]
+    some = [name for name in quick if name not in long]
+    for table in summary(runner.validate(some))["tables"]:
+        for row in errors.rows(table):
+            assert f"| {' | '.join(row)} |" in text

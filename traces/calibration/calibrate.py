@@ -1,0 +1,188 @@
+"""Measured kernels and collectives in, constants of a topology file out: never step times.
+
+:func:`calibrate` is what ``traincast calibrate GPU`` runs. GEMM and NCCL rows are those of the PyPI
+package aiconfigurator-core; attention and memory-bound kernels are figures written down, with their
+sources, in ``traces/calibration``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import topologies
+from schedules._input_error import InputError
+from sim.machine import topology
+from sim.machine.cluster import Gpu
+from sim.machine.kernels import Attention, Gemm
+from traces.calibration import attention, collectives, gemm, memory, network
+from traces.calibration import tables as measured
+from traces.calibration.errors import Fit, FitError
+
+SIMPLE, LOW_LATENCY = 4 * 2**20, 2**20  # bytes: NCCL's protocols are fitted above and below these
+
+
+SOURCES = {
+    "gemm": "traincast calibrate; gemm_perf of {package}, {folder}, all frameworks; accumulate: "
+    "A100 pairs in traces/calibration/accumulate.py",
+    "fp8": "traincast calibrate; gemm_perf of {package}, {folder}, all frameworks, less the "
+    "quantisation that its rows include; accumulate, memory, fixed: as bf16",
+    "attention": "traincast calibrate; published figures in traces/calibration/attention.py",
+    "prefill": "traincast calibrate; forward and keys: prefill rows of {package}, {folder}; "
+    "backward and head_dim: as the A100's, traces/calibration/attention.py",
+    "memory_kernels": "traincast calibrate; recorded A100 kernels in traces/calibration/memory.py",
+}
+
+
+class Kind(NamedTuple):
+    """Where a kind of GPU is found: topology, folder of tables, dtypes by the tables' names."""
+
+    topology: str
+    folder: str
+    dtypes: Mapping[str, str]
+    curves: str  # of attention: the kind that the published figures are of, "" where none are
+    in_switch: bool  # whether NVSwitch adds up the all-reduces of 8 GPUs
+
+
+BF16 = {"bf16": "bfloat16"}
+BOTH = {**BF16, "fp8": "fp8"}
+KINDS = {
+    "a100": Kind("dgx_a100", "a100_sxm", BF16, "a100", in_switch=False),
+    "h100": Kind("dgx_h100", "h100_sxm", BOTH, "h100", in_switch=True),
+    "h200": Kind("dgx_h200", "h200_sxm", BOTH, "h100", in_switch=True),
+    "b200": Kind("dgx_b200", "b200_sxm", BOTH, "", in_switch=True),
+}
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Fitted tables of ``[gpu]``, fits of collectives that a person copies, and all errors."""
+
+    gpu: str
+    constants: Mapping[str, Mapping[str, Any]]
+    collectives: Mapping[str, Mapping[str, float]]
+    errors: tuple[FitError, ...]
+
+    def toml(self) -> str:
+        """The fitted tables as they stand in the topology file."""
+        out = []
+        for name, values in self.constants.items():
+            out.append(f"[gpu.{name}]")
+            out += [f"{key} = {_written(key, value)}" for key, value in values.items()]
+            out.append("")
+        return "\n".join(out)
+
+    def write(self, path: Path | None = None) -> Path:
+        """Put the fitted tables into a topology file, in place of those it has; return its path."""
+        if path is None:
+            path = Path(topologies.__file__).parent / f"{KINDS[self.gpu].topology}.toml"
+        text = replace(path.read_text(encoding="utf-8"), self.toml())
+        path.write_text(text, encoding="utf-8")
+        return path
+
+
+def calibrate(gpu: str, tables: Path | None = None) -> Calibration:
+    """Fit everything for one kind of GPU from the installed tables, or those in a folder.
+
+    ValueError when the kind is not known or its tables are not there.
+    """
+    if gpu not in KINDS:
+        raise InputError(f"no calibration for GPU {gpu!r}; there are {', '.join(KINDS)}")
+    kind = KINDS[gpu]
+    folder = (tables or measured.installed()) / kind.folder
+    if not folder.is_dir():
+        raise InputError(f"no folder {kind.folder} of tables in {folder.parent}")
+    machine = topology.read(kind.topology)
+    target = Gpu(**machine["gpu"])
+    fits = _gemms(target, gpu, folder)
+    fits["attention"] = _attention(target, kind, folder)
+    fits["memory_kernels"] = memory.fit()
+    wires = _collectives(folder, machine["node"]["link"]["bandwidth"], kind.in_switch)
+    errors = [error for fit in (*fits.values(), *wires.values()) for error in fit.errors]
+    errors += network.check() if gpu == "h100" else ()
+    constants = {
+        name: {**fit.constants, "source": _source(name, kind)} for name, fit in fits.items()
+    }
+    return Calibration(gpu, constants, {k: f.constants for k, f in wires.items()}, tuple(errors))
+
+
+def _source(name: str, kind: Kind) -> str:
+    family = "fp8" if name == "gemm.fp8" else name.partition(".")[0]
+    if family == "attention" and not kind.curves:
+        family = "prefill"
+    return SOURCES[family].format(package=measured.PACKAGE, folder=kind.folder)
+
+
+def _gemms(target: Gpu, gpu: str, folder: Path) -> dict[str, Fit]:
+    """By dtype; those after the first take from it what their rows do not tell."""
+    out: dict[str, Fit] = {}
+    for dtype, name in KINDS[gpu].dtypes.items():
+        first = next(iter(out.values()), None)
+        rows = measured.gemm_rows(folder, name)
+        fit = gemm.fit(target, dtype, rows, Gemm(**first.constants) if first else None)
+        seen = gemm.check(target, gpu, dtype, Gemm(**fit.constants))
+        out[f"gemm.{dtype}"] = Fit(fit.constants, (*fit.errors, *seen))
+    return out
+
+
+def _attention(target: Gpu, kind: Kind, folder: Path) -> Fit:
+    rows = measured.attention_rows(folder)
+    if not kind.curves:
+        ampere = attention.fit(Gpu(**topology.read("dgx_a100")["gpu"]), "a100")
+        return attention.fit_prefill(target, Attention(**ampere.constants), *rows)
+    fit = attention.fit(target, kind.curves)
+    seen = attention.check(target, Attention(**fit.constants), *rows)
+    return Fit(fit.constants, (*fit.errors, seen))
+
+
+def _collectives(folder: Path, nominal: float, in_switch: bool) -> dict[str, Fit]:
+    """Fits by "collective protocol"; an all-reduce of 8 GPUs that NVSwitch adds up stands apart."""
+    out = {}
+    for name, called in collectives.FITTED.items():
+        rows = measured.nccl_rows(folder, called)
+        apart = in_switch and name == "all_reduce"
+        parts = {name: (rows.gpus < 8) | (not apart)}
+        if apart:
+            parts[f"{name} in-switch"] = rows.gpus == 8
+        for label, mask in parts.items():
+            for protocol, sizes in (
+                ("simple", rows.bytes >= SIMPLE),
+                ("low latency", rows.bytes <= LOW_LATENCY),
+            ):
+                part = collectives.CollectiveRows(*(c[mask & sizes] for c in rows))
+                fit = collectives.fit_collective(name, part, nominal)
+                errors = tuple(e._replace(family=f"{label}, {protocol}") for e in fit.errors)
+                out[f"{label}, {protocol}"] = Fit(fit.constants, errors)
+    return out
+
+
+def replace(text: str, fitted: str) -> str:
+    """A topology file with these fitted tables; they go where its first fitted table stood.
+
+    A file that has none gets them before ``[node]``.
+
+    >>> print(replace("[gpu.gemm.bf16]\\nfixed = 1\\n[node]\\n", "[gpu.attention]\\nx = 2"))
+    [gpu.attention]
+    x = 2
+    <BLANKLINE>
+    [node]
+    <BLANKLINE>
+    """
+    ours = re.compile(r"\[gpu\.(gemm|attention|memory_kernels)\b")
+    blocks = re.split(r"(?m)^(?=\[)", text)
+    first = next((i for i, block in enumerate(blocks) if ours.match(block)), None)
+    if first is None:
+        first = next((i for i, b in enumerate(blocks) if b.startswith("[node]")), len(blocks))
+    before = [block for block in blocks[:first] if not ours.match(block)]
+    after = [block for block in blocks[first:] if not ours.match(block)]
+    return "".join([*before, fitted.rstrip("\n") + "\n\n", *after])
+
+
+def _written(key: str, value: float | str) -> str:
+    """A constant to four digits, seconds with their unit, a source in quotes."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    return f'"{value * 1e6:.4g} us"' if key == "fixed" else f"{value:.4g}"

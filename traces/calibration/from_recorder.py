@@ -1,0 +1,113 @@
+"""Constants of a GPU from what `traincast record` measured there: ``calibrate GPU --recorded``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from schedules._input_error import InputError
+from sim.machine import cluster
+from sim.machine.cluster import Gpu
+from sim.machine.kernels import Attention, compute_seconds, constants, table
+from traces.calibration import attention, gemm, memory, recorded
+from traces.calibration.calibrate import KINDS, Calibration
+from traces.calibration.errors import Fit, FitError, fit_error
+from traces.calibration.recorded import Sweep
+from traces.calibration.tables import GemmRows
+
+LEAST = 20  # products of training's sizes, for ten constants
+BEFORE = "check, constants of the topology: "
+
+
+def calibrate(name: str, path: Path) -> Calibration:
+    """Fit what was measured enough of; the topology's own constants are held against it too.
+
+    ``name`` is a kind of GPU (h200), a topology, or a topology file: peak and bandwidth are taken
+    from there. Raises InputError, in one sentence, where nothing can be fitted.
+    """
+    sweep = recorded.read(path)
+    gpu = cluster.load(KINDS[name].topology if name in KINDS else name, 1).gpu
+    before = recorded.errors(recorded.pairs(gpu, sweep), BEFORE)
+    fits = {key: fit for key, fit in _fits(gpu, sweep).items() if fit}
+    if not fits:
+        raise InputError(
+            f"{path} has too few kernels to fit constants to; record sweep gemm attention "
+            "elementwise launch measures them"
+        )
+    source = f"traincast calibrate {name} --recorded; {sweep.command}, {sweep.gpu}, {sweep.torch}"
+    tables = {key: {**fit.constants, "source": source} for key, fit in fits.items()}
+    errors = [error for fit in fits.values() for error in fit.errors]
+    return Calibration(name, tables, {}, (*errors, *before))
+
+
+def _fits(gpu: Gpu, sweep: Sweep) -> Mapping[str, Fit | None]:
+    return {
+        "gemm.bf16": _gemm(gpu, sweep),
+        "attention": _attention(gpu, sweep),
+        "memory_kernels": _memory(gpu, sweep),
+    }
+
+
+def _gemm(gpu: Gpu, sweep: Sweep) -> Fit | None:
+    products = [row for row in sweep.parts.get("gemm", ()) if row["dtype"] == "bfloat16"]
+    if not products:
+        return None
+    m, n, k, seconds = np.array([[row[key] for key in ("m", "n", "k", "s")] for row in products]).T
+    rows = GemmRows(m, n, k, seconds, np.zeros_like(m))
+    if len(gemm.training_sized(rows).m) < LEAST or not ((m >= 16) & (m <= 64)).any():
+        return None
+    fit = gemm.fit(gpu, "bf16", rows)
+    return Fit(fit.constants, fit.errors[:1])  # the others are of frameworks, and of other GPUs
+
+
+def _attention(gpu: Gpu, sweep: Sweep) -> Fit | None:
+    """Forward and keys from causal rows of head dimension 128, then backward's share."""
+    rows = [
+        row
+        for row in sweep.parts.get("attention", ())
+        if row["causal"] and row["dim"] == 128 and row["dtype"] == "bfloat16"
+    ]
+    forward = [row for row in rows if row["what"] == "forward"]
+    if len(forward) < 3 or len(rows) == len(forward):
+        return None
+    heads, s, seconds = np.array(
+        [[row["batch"] * row["heads"], row["sequence"], row["s"]] for row in forward], np.float64
+    ).T
+    like = constants(Attention, table(gpu, "attention"))
+    fit = attention.fit_prefill(gpu, like, heads, s, seconds)
+    found = Attention(**fit.constants)
+    backward = [row for row in rows if row["what"] == "backward"]
+    share, error = _backward(gpu, found, backward)
+    return Fit(found._replace(backward=share)._asdict(), (*fit.errors, error))
+
+
+def _backward(gpu: Gpu, found: Attention, rows: list[Any]) -> tuple[float, FitError]:
+    """The share of the peak at which the median backward takes what it took."""
+    measured = np.array([row["s"] for row in rows])
+    at_peak = _with(gpu, found._replace(backward=1.0))
+    alone = np.array([compute_seconds(at_peak, recorded.attention(row))[0] for row in rows])
+    share = min(float(np.median(alone / (measured - found.fixed))), 1.0)
+    predicted = alone / share + found.fixed
+    return share, fit_error("attention, backward", predicted, measured)
+
+
+def _with(gpu: Gpu, found: Attention) -> Gpu:
+    """The GPU with these constants of attention."""
+    from dataclasses import replace
+
+    return replace(gpu, costs={**gpu.costs, "attention": found._asdict()})
+
+
+def _memory(gpu: Gpu, sweep: Sweep) -> Fit | None:
+    """Shares of the bandwidth; what every kernel costs is what a small one takes."""
+    rows = [
+        memory.Recorded(row["kind"], row["name"], row["bytes"], row["s"], gpu.memory_bandwidth)
+        for row in sweep.parts.get("elementwise", ())
+    ]
+    if {row.kind for row in rows} != {*table(gpu, "memory_kernels")} - {"fixed", "source"}:
+        return None
+    small = [row["s"] for row in sweep.parts.get("launch", ()) if row["what"] == "kernel"]
+    return memory.fit(rows, small[0] if small else memory.FIXED)

@@ -1,0 +1,1 @@
+"""One file per rank as PyTorch's profiler writes them."""

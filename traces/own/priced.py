@@ -1,0 +1,129 @@
+"""The machine of a simulated timeline in its own file: what each work costs there and shares.
+
+With it the file is simulated again exactly, contention included: as it was, and with links as they
+should be. Without it durations are all that is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schedules._input_error import InputError
+from sim.engine import DeadlockError, simulate
+from sim.graph import Floats, Graph, Work, offsets
+from sim.machine.hardware import Machine
+from sim.timeline import Timeline
+from traces.checked import NUMBER, TABLE, WHOLE, check, list_of
+from traces.chrome import Event
+
+MOST = 200_000
+"""Loads of works on links, and ops with a factor of their own, above which none is written."""
+CLOSE = 1e-9
+"""Of the whole time, by which the machine's run may differ from what the file says."""
+_WHOLE = {"sms", "link_start", "link"}
+_COLUMNS = [of.name for of in fields(Machine) if of.name != "gpu_sms" and of.default is MISSING]
+_FIELDS = {
+    **{name: list_of(WHOLE if name in _WHOLE else NUMBER) for name in _COLUMNS},
+    "gpu_sms": WHOLE,
+    "factor": list_of(NUMBER),
+    "healthy": list_of(NUMBER),
+}
+
+
+class Priced(NamedTuple):
+    """A machine for a graph."""
+
+    machine: Machine
+    healthy: Floats  # B/s of each link of the machine if none is slower than it should be
+
+
+def table(graph: Graph, of: Priced) -> Event:
+    """What the file says of the machine; nothing of one with very many links.
+
+    A speed without bound, of what loads no link, is written as -1: JSON has no infinity.
+    """
+    machine = of.machine
+    changed = machine.factor is not None and bool((machine.factor != 1.0).any())
+    if len(machine.link) > MOST or (changed and len(graph) > MOST):
+        return {}
+    out: Event = {"gpu_sms": machine.gpu_sms, "healthy": _finite(of.healthy)}
+    out |= {name: _finite(getattr(machine, name)) for name in _COLUMNS}
+    out["factor"] = machine.factor.tolist() if changed and machine.factor is not None else []
+    return {"machine": out}
+
+
+def _finite(column: Any) -> list[float]:
+    values: list[float] = np.where(np.isinf(column), -1, column).tolist()
+    return values
+
+
+def read(tables: Event, works: Sequence[Work], graph: Graph) -> Priced | None:
+    """The machine that a file's head holds, for the graph that was read; None where it has none.
+
+    ``works`` are the file's, a row of the machine each. Raises InputError for what is no machine.
+    """
+    found = tables.get("machine")
+    if found is None:
+        return None
+    check(tables, {"machine": TABLE}, "its head")
+    if not _FIELDS.keys() <= found.keys():
+        return None  # of another version
+    check(found, _FIELDS, "its machine")
+    _fits(found, len(works), len(graph))
+    row = {work: k for k, work in reversed([*enumerate(works)])}
+    machine = _machine(found, np.array([row[work] for work in graph.works], np.int64))
+    return Priced(machine, _endless(found["healthy"]))
+
+
+def repeats(timeline: Timeline, of: Priced) -> bool:
+    """Whether the machine gives the times of the timeline; not, if either was edited."""
+    try:
+        ran = simulate(timeline.graph, of.machine)
+    except DeadlockError:
+        return False
+    off = np.abs(ran.end - timeline.end).max(initial=0.0)
+    return bool(off <= CLOSE * max(timeline.seconds, 1e-9))
+
+
+def _fits(found: Event, works: int, ops: int) -> None:
+    """Raises InputError where columns have not the rows that they need."""
+    begins, links = found["link_start"], len(found["link"])
+    rows = {len(found[name]) for name in _COLUMNS} - {len(begins), links, len(found["capacity"])}
+    right = rows <= {works} and len(begins) == works + 1 and begins == sorted(begins)
+    right &= begins[0] == 0 and begins[-1] == links == len(found["coefficient"])
+    right &= all(0 <= link < len(found["capacity"]) for link in found["link"])
+    right &= len(found["healthy"]) == len(found["capacity"])
+    if not right or len(found["factor"]) not in (0, ops):
+        raise InputError("its machine has not a row for each work, link or op")
+
+
+def _machine(found: Event, rows: NDArray[np.int64]) -> Machine:
+    """The machine with these rows of the file's, one for each work of the graph."""
+    start = np.array(found["link_start"], np.int64)
+    at = [np.arange(start[w], start[w + 1]) for w in rows.tolist()]
+    links = np.concatenate([*at, np.empty(0, np.int64)])
+    column: dict[str, Any] = {
+        name: _endless(found[name])[rows]
+        for name in _COLUMNS
+        if name not in ("link_start", "link", "coefficient", "capacity")
+    }
+    column["sms"] = column["sms"].astype(np.int32)
+    return Machine(
+        **column,
+        link_start=offsets(np.diff(start)[rows]),
+        link=np.array(found["link"], np.int32)[links],
+        coefficient=np.array(found["coefficient"], np.float64)[links],
+        capacity=_endless(found["capacity"]),
+        gpu_sms=found["gpu_sms"],
+        factor=np.array(found["factor"], np.float64) if found["factor"] else None,
+    )
+
+
+def _endless(column: Sequence[float]) -> Floats:
+    values = np.array(column, np.float64)
+    return np.where(values < 0, np.inf, values)

@@ -1,0 +1,1 @@
+"""Files of the recorder: pipelines that ran as processes of torch."""

@@ -1,0 +1,1 @@
+"""Recordings simulated again: as they were, with other hosts, without stragglers."""

@@ -1,0 +1,176 @@
+"""Recorded runs as graphs to simulate again: with the host as it was, or as a host behaves.
+
+All need only a recording's timeline, so they work for every format. Simulate them with
+:func:`sim.engine.simulate` on :func:`sim.machine.hardware.ideal`: their works are ``Fixed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sim.analysis.activity import HOST
+from sim.analysis.relations import previous
+from sim.graph import Fixed, Floats, Graph, offsets, owners
+from sim.timeline import Timeline
+from traces.recording import Recording
+from traces.replay.lags import Bools, is_host, last_need, late, launched
+
+Rows = NDArray[np.int64]
+T = TypeVar("T", bound=Hashable)
+ENOUGH = 3  # delays of one name on one stream of which a median says what is usual
+CLOCK = "clock"  # stream of the op, of no length, that recorded host times count from
+
+
+def recorded(recording: Recording) -> Graph:
+    """The graph that repeats the recording to the float: every unexplained delay is a lag."""
+    return recording.timeline.graph
+
+
+def modelled(recording: Recording) -> Graph:
+    """The host by its gaps, the GPU by what it waits for.
+
+    Host ops follow the one before them after the recorded gap, or the GPU ops that they wait for.
+    Ops of the GPU start a typical delay after what they waited for last: the median of their rank,
+    sort of need (stream order, launch, another stream), stream and name, and never later than
+    recorded where another need came last. Late starts (:func:`~traces.replay.lags.late`) keep their
+    own delay, and so do ops without a launch in the file.
+    """
+    timeline = recording.timeline
+    return _delayed(timeline, is_host(timeline.graph), kept=False)
+
+
+def anchored(recording: Recording) -> Graph:
+    """Every host op begins when it did, if its thread is free then, and every delay is its own."""
+    timeline = recording.timeline
+    host = is_host(timeline.graph)
+    graph = _delayed(timeline, host, kept=True)
+    lag = np.where(host, 0.0, graph.lag)
+    counts = np.diff(graph.wait_start)
+    kept = ~np.repeat(host, counts)
+    graph = replace(
+        graph,
+        lag=lag,
+        wait_start=offsets(np.where(host, 0, counts)),
+        wait_on=graph.wait_on[kept],
+        wait_lag=graph.wait_lag[kept],
+    )
+    return _from_clock(graph, host, timeline.start)
+
+
+def _delayed(timeline: Timeline, host: Bools, kept: bool) -> Graph:
+    """Replace the lags of GPU ops that the host launched by typical ones.
+
+    Late ones keep their own; if ``kept``, all do, of what they waited for last.
+    """
+    graph, start, end = timeline.graph, timeline.start, timeline.end
+    later = owners(graph.wait_start)
+    some = launched(graph, host)
+    before = previous(graph)
+    last, _ = last_need(timeline)
+    own = late(timeline)
+
+    in_order = np.flatnonzero(some & (before >= 0))
+    lag = graph.lag.copy()
+    lag[some] = 0.0
+    lag[in_order] = _typical(
+        _alike(graph, in_order, np.zeros(len(in_order), np.bool_)),
+        start[in_order] - end[before[in_order]],
+        last[in_order] < 0,
+        own[in_order],
+        kept,
+    )
+
+    rows = np.flatnonzero(some[later])
+    wait_lag = graph.wait_lag.copy()
+    wait_lag[rows] = _typical(
+        _alike(graph, later[rows], host[graph.wait_on[rows]]),
+        start[later[rows]] - end[graph.wait_on[rows]],
+        last[later[rows]] == rows,
+        own[later[rows]],
+        kept,
+    )
+    return replace(graph, lag=lag, wait_lag=wait_lag)
+
+
+class _Alike(NamedTuple):
+    """Per need a number for what it is one of."""
+
+    sort: Rows  # its rank, and whether on stream order, a launch or an op of another stream
+    close: Rows  # that, and its stream and name
+
+
+def _alike(graph: Graph, ops: Rows, on_host: Bools) -> _Alike:
+    columns = [*(of[ops] for of in (graph.rank, graph.stream, graph.name)), on_host]
+    table = np.stack(columns, axis=1).astype(np.int64).reshape(-1, 4)
+    numbers = (np.unique(of, axis=0, return_inverse=True)[1] for of in (table[:, ::3], table))
+    return _Alike(*(np.asarray(of.ravel()) for of in numbers))
+
+
+def _typical(alike: _Alike, slack: Floats, decided: Bools, own: Bools, kept: bool) -> Floats:
+    """Per need its delay: its own, or the median of those alike that decided a start.
+
+    Alike are close ones, if there are enough of them, and none that keep their own. A need that did
+    not decide the start was met early enough: its delay is at most its slack.
+    """
+    deciding = pd.Series(slack).where(decided & ~own)
+    sort, close = (deciding.groupby(of) for of in alike)
+    few = close.transform("count") < ENOUGH
+    typical = close.transform("median").mask(few, sort.transform("median")).fillna(0.0).to_numpy()
+    out = np.where(decided, np.where(own | kept, slack, typical), np.minimum(typical, slack))
+    return np.clip(out, 0.0, None)
+
+
+def _from_clock(graph: Graph, host: NDArray[np.bool_], start: Floats) -> Graph:
+    """Add an op of no length in front, for which every host op waits as long as it was recorded."""
+    first = graph.ranks()[:1]
+    counts = np.where(host, 1, np.diff(graph.wait_start))
+    wait_start = offsets(np.append(0, counts))
+    on_clock = np.repeat(host, counts)
+    wait_on, wait_lag = np.zeros(len(on_clock), np.int32), np.zeros(len(on_clock))
+    wait_on[~on_clock], wait_lag[~on_clock] = graph.wait_on + 1, graph.wait_lag
+    wait_lag[on_clock] = start[host]
+
+    def front(column: NDArray[Any], value: float) -> NDArray[Any]:
+        return np.append(np.array([value], column.dtype), column)
+
+    names, name = _with(graph.names, CLOCK)
+    works, work = _with(graph.works, Fixed(0.0, HOST))
+    streams, stream = _with(graph.streams, CLOCK)
+    return replace(
+        graph,
+        names=names,
+        works=works,
+        streams=streams,
+        name=front(graph.name, name),
+        work=front(graph.work, work),
+        stream=front(graph.stream, stream),
+        rank=front(graph.rank, int(first[0]) if len(first) else 0),
+        phase=front(graph.phase, 0),
+        stage=front(graph.stage, -1),
+        microbatch=front(graph.microbatch, -1),
+        layer=front(graph.layer, -1),
+        step=front(graph.step, 0),
+        lag=front(graph.lag, 0.0),
+        wait_start=wait_start,
+        wait_on=wait_on,
+        wait_lag=wait_lag,
+        part_start=front(graph.part_start, 0),
+        memory_start=front(graph.memory_start, 0),
+    )
+
+
+def _with(table: tuple[T, ...], value: T) -> tuple[tuple[T, ...], int]:
+    """The table with the value in it, and its row."""
+    return (table, table.index(value)) if value in table else ((*table, value), len(table))
+
+
+def ops_of(timeline: Timeline, rank: int) -> Rows:
+    """The GPU ops of a rank, in the graph's order: the same ones in every replay of a recording."""
+    graph = timeline.graph
+    return np.flatnonzero((graph.rank == rank) & ~is_host(graph))

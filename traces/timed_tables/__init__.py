@@ -1,0 +1,1 @@
+"""Tables of timed operations of pipeline jobs (ByteDance's straggler study)."""

@@ -1,0 +1,63 @@
+"""``traincast calibrate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from schedules._input_error import InputError
+from traincast.commands.parts.options import Json
+
+EXAMPLE = "Example: traincast calibrate h100 --write"
+
+
+def command(
+    gpu: Annotated[str, typer.Argument(help="Kind of GPU, such as a100 or h100.")],
+    write: Annotated[
+        bool, typer.Option("--write", help="Put the constants into the topology file.")
+    ] = False,
+    recorded: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Fit to what traincast record all (its result.json) or record sweep measured; "
+            "GPU may then be any topology.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Fit a GPU's constants to measured kernels and collectives, never to step times."""
+    from traincast.commands.parts import output
+
+    if recorded and write:
+        raise InputError(
+            "--write is for public tables; copy what --recorded fits into a topology file of yours"
+        )
+    if recorded:
+        from traces.calibration import from_recorder as calibrate_recorded
+
+        fitted = calibrate_recorded.calibrate(gpu, recorded)
+    else:
+        from traces.calibration import calibrate as calibration
+
+        fitted = calibration.calibrate(gpu)
+    file = fitted.write() if write else None
+    if json:
+        output.print_json(_calibration(fitted))
+        return
+    print(fitted.toml())
+    for error in fitted.errors:
+        print(f"# {error}")
+    if file:
+        print(f"# wrote {file}")
+
+
+def _calibration(fitted: Any) -> dict[str, Any]:
+    return {
+        "gpu": fitted.gpu,
+        "constants": fitted.constants,
+        "collectives": fitted.collectives,
+        "errors": [error._asdict() for error in fitted.errors],
+    }

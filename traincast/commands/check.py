@@ -1,0 +1,63 @@
+"""``traincast check``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from traincast.commands.parts.options import (
+    AllowUnknown,
+    Json,
+    RecipeFile,
+    Settings,
+    load,
+    overrides,
+)
+
+EXAMPLE = "Example: traincast check recipe.toml --set parallelism.pp=8"
+SIMULATED = "the step was simulated, as memory depends here on when transfers and kernels end"
+
+
+def command(
+    recipe: RecipeFile,
+    set_: Settings = None,
+    allow_unknown: AllowUnknown = False,
+    balance: Annotated[
+        bool,
+        typer.Option("--balance", help="Print the layers_per_stage that suit all ranks best."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Say whether a recipe is a legal job, and what memory it needs.
+
+    Only where memory depends on when transfers and kernels end is the step simulated; it says so.
+    """
+    over = overrides(set_, allow_unknown)
+    job = load(recipe, over)
+    from sim.runs.check import check as examine
+    from traincast.commands.parts import figures, ignored, output, tables
+    from traincast.commands.parts.progress import progress
+
+    left_out = ignored.warn(recipe, over)
+    if balance:
+        from sim.runs.balance import balance as best
+
+        layers = best(job)
+        if json:
+            output.print_json({"layers_per_stage": layers, **left_out})
+        else:
+            tables.say(f"layers_per_stage = {layers}")
+        return
+    with progress() as report:
+        found = examine(job, report)
+    capacity = found["capacity_bytes"]
+    if json:
+        output.print_json({**found, **left_out})
+        tables.warn_overflow(found["memory"], capacity)
+        return
+    tables.show_memory(found["memory"], capacity)
+    if found["fits"]:
+        tables.say(figures.fitting(found["memory"], capacity))
+    if found["simulated"]:
+        tables.say(SIMULATED)

@@ -1,0 +1,47 @@
+"""``traincast init``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from schedules._input_error import InputError
+from traincast.commands.parts.options import Json, target
+
+EXAMPLE = "Example: traincast init config.json dgx_h100 --gpus 16 --out recipe.toml"
+
+
+def command(
+    model: Annotated[
+        Path, typer.Argument(help="config.json of a Hugging Face model.", metavar="HF_CONFIG")
+    ],
+    topology: Annotated[
+        str, typer.Argument(help="Name or file of a topology.", metavar="TOPOLOGY")
+    ],
+    gpus: Annotated[
+        int | None, typer.Option(min=1, help="GPUs of the job; as many as it needs unless given.")
+    ] = None,
+    out: Annotated[Path | None, target("FILE", "Where to write the recipe.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    json: Json = False,
+) -> None:
+    """Write a recipe to edit, for a model on a machine."""
+    from traincast.commands.parts import output, starter
+
+    folder = out.parent if out else Path()
+    if out:
+        output.replaceable(out)
+        if out.exists() and not force:
+            raise InputError(f"{out} is there already; name another file, or give --force")
+    data = starter.propose(model, topology, gpus, folder)
+    text = starter.text(data, folder)
+    if out:
+        output.write_text(out, text)
+    if json:
+        output.print_json(data)
+    elif not out:
+        print(text)
+    else:
+        print(f"wrote {out}; next: traincast run {out}")

@@ -1,0 +1,27 @@
+"""``traincast list``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from traincast.commands.parts.options import Json
+
+EXAMPLE = "Example: traincast list models"
+
+
+def command(
+    kind: Annotated[str, typer.Argument(help="models, topologies, schedules or strategies.")],
+    json: Json = False,
+) -> None:
+    """Name what comes along: models, topologies, schedules or strategies."""
+    from traincast.commands.parts import catalog, output
+
+    entries = catalog.entries(kind)
+    if json:
+        output.print_json(entries)
+        return
+    from traincast.commands.parts import tables
+
+    tables.show_list(*catalog.rows(kind, entries))

@@ -1,0 +1,74 @@
+"""What ``traincast run --stragglers`` computes, shows and draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sim.files import replacing
+from sim.runs.run import Result
+from traincast.commands.parts import tables
+
+TABLES = ("rank", "stage", "replica", "kind", "step")
+MOST = 4  # rows of each table
+PICTURE = "stragglers.png"
+
+
+def figures(result: Result, report: Callable[[str, int, int], object]) -> dict[str, Any]:
+    """Slowdowns as JSON holds them, and the matrix of ranks."""
+    from sim.whatif import rank_matrix, stragglers
+
+    of = result.timeline, result.machine, result.cluster, result.job
+    found = stragglers(*of, report, result.recipe.ramps)
+    rows, columns, values = rank_matrix(found, result.job)
+    plain = {
+        key: {str(label): slow for label, slow in value.items()}
+        if isinstance(value, Mapping)
+        else value
+        for key, value in asdict(found).items()
+    }
+    ranks = {"replicas": rows, "pipeline_ranks": columns, "slowdown": values.tolist()}
+    return {**plain, "matrix": ranks}
+
+
+def show(found: Mapping[str, Any]) -> None:
+    """Print the slowdown, and of each table the labels that cost most."""
+    slow = found["slowdown"]
+    if slow < 1.0 - 1e-9:
+        tables.say(
+            "what stragglers cost cannot be said: the step in which all ranks are alike is longer, "
+            f"by {1 / slow - 1:.2%}"
+        )
+        return
+    rows = [("the step", f"{slow:.4f}", f"{slow - 1:+.2%}")]
+    for table in TABLES:
+        if table == "step" and len(found["by_step"]) == 1:
+            continue  # it is the first row
+        worst = [(of, s) for of, s in found[f"by_{table}"].items() if s > 1.0 + 1e-9][:MOST]
+        rows += [(f"{table} {of}", f"{s:.4f}", f"{s - 1:+.2%}") for of, s in worst]
+    tables.show(rows, "stragglers", "slowdown", "of a step without")
+    if len(rows) == 1:
+        tables.say("no rank, link or pause makes this step longer than usual ones would")
+
+
+def draw(found: Mapping[str, Any], out: Path, title: str) -> Path:
+    """Write the matrix of ranks, a row per replica and a column per pipeline rank."""
+    import numpy as np
+
+    from sim import plots
+
+    of = found["matrix"]
+    picture = plots.heat(
+        np.array(of["slowdown"]),
+        of["replicas"],
+        of["pipeline_ranks"],
+        row="replica (dp)",
+        column="pipeline rank",
+        says="slowdown of the step",
+        title=f"{title}: what each rank costs, of {found['slowdown']:.3f} in all",
+    )
+    with replacing(out / PICTURE) as temporary:
+        plots.save(picture, temporary)
+    return out / PICTURE

@@ -1,0 +1,224 @@
+"""What there is to choose from: names, each with what it is."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import schedules
+import topologies
+from schedules._input_error import InputError
+from sim.recipe import presets
+from traincast.commands.parts.values import TIMES
+
+KINDS = ("models", "topologies", "schedules", "strategies")
+
+STRATEGIES = {
+    "parallelism.tp": ("tensor parallel", "so many GPUs share the matrices of each layer"),
+    "parallelism.sp": (
+        "sequence parallel",
+        "the tensor-parallel GPUs split activations along the sequence too (Megatron)",
+    ),
+    "parallelism.tp_overlap": (
+        "tensor-parallel overlap",
+        "pieces of a collective run beside pieces of the GEMM next to it; needs sp",
+    ),
+    "parallelism.tp_backward_overlap": (
+        "overlap in the backward",
+        "collectives run beside the weight-gradient GEMM",
+    ),
+    "parallelism.cp": ("context parallel", "so many GPUs share each sequence"),
+    "parallelism.cp_kind": (
+        "attention over context parallel GPUs",
+        "keys and values go round a ring, heads are exchanged for sequence, or keys are gathered",
+    ),
+    "parallelism.cp_placement": (
+        "placement of the sequence",
+        "which parts of it each GPU has, so that causal attention is even",
+    ),
+    "parallelism.ulysses": ("Ulysses in a ring", "so many GPUs exchange heads, with a ring across"),
+    "parallelism.ep": ("expert parallel", "so many GPUs share the experts of a mixture"),
+    "parallelism.etp": ("tensor parallel in experts", "so many GPUs share each expert"),
+    "parallelism.pp": ("pipeline parallel", "so many ranks hold the layers one after another"),
+    "schedule.name": (
+        "pipeline schedule",
+        "the order of forwards and backwards; see traincast list schedules",
+    ),
+    "schedule.csv": ("an order of your own", "read from a file in torch's CSV"),
+    "schedule.chunks": ("interleaving", "each pipeline rank holds several stages"),
+    "schedule.layers_per_stage": ("uneven stages", "how many layers each stage holds"),
+    "parallelism.p2p": (
+        "pipeline streams",
+        "whether sends and receives have a stream per direction, per pair, or run in batches",
+    ),
+    "parallelism.overlap_p2p": (
+        "pipeline overlap",
+        "sends and receives run beside kernels",
+    ),
+    "parallelism.scatter_gather": (
+        "scatter-gather",
+        "each tensor-parallel GPU sends its part to the next stage, which gathers them",
+    ),
+    "parallelism.dp": ("data parallel", "so many replicas share the batch and sum gradients"),
+    "parallelism.zero": (
+        "ZeRO",
+        "1 splits the optimizer state over the replicas, 2 also gradients, 3 also parameters",
+    ),
+    "parallelism.optimizer_instances": (
+        "optimizer instances",
+        "ZeRO 1 inside runs of replicas; gradients are summed across them too",
+    ),
+    "parallelism.deepspeed": ("DeepSpeed's sizes", "of ZeRO's buckets, prefetch and reuse"),
+    "parallelism.fsdp": (
+        "fully sharded data parallel",
+        "parameters are gathered unit by unit: FSDP1, FSDP2, HSDP (shard) and YaFSDP",
+    ),
+    "parallelism.accumulate": (
+        "no_sync",
+        "split gradients are kept whole until the last microbatch; fsdp2 in a pipeline does so",
+    ),
+    "parallelism.strategy": (
+        "a strategy of your own",
+        "a file whose function rewrites what stages run; see docs/extending",
+    ),
+    "parallelism.overlap_grad_reduce": (
+        "gradient overlap",
+        "gradients are reduced bucket by bucket while the backward goes on",
+    ),
+    "parallelism.bucket_mb": ("gradient buckets", "how many MB of gradients are reduced at once"),
+    "parallelism.first_bucket_mb": ("first bucket", "of another size, as torch's DDP has it"),
+    "parallelism.gradient_as_bucket_view": (
+        "bucket views",
+        "false: gradients are copied into their bucket and back",
+    ),
+    "parallelism.overlap_param_gather": (
+        "parameter overlap",
+        "ZeRO's parameters are gathered beside the first forwards",
+    ),
+    "training.offload": (
+        "offload",
+        "what layers keep waits in host memory, or the optimizer's state stays and runs there",
+    ),
+    "training.recompute": (
+        "recomputation",
+        "the backward rebuilds the attention core, modules, or whole layers, in all or some layers",
+    ),
+}
+"""Keys of a recipe that say how a job is split or overlapped: what that is called and does."""
+HEADINGS = {"gpu": "GPU", "gpus_per_node": "per node", "network_per_gpu": "network/GPU"}
+HEADINGS |= {"most_gpus": "most GPUs", "vocab": "vocabulary"}
+
+
+def entries(kind: str) -> list[dict[str, Any]]:
+    """A row for each of the models, topologies, schedules or strategies; all have a ``name``.
+
+    >>> [row["name"] for row in entries("schedules")][:3]
+    ['dualpipe', 'dualpipe_v', 'gpipe']
+    """
+    match kind:
+        case "models":
+            return [_model(name) for name in presets.names()]
+        case "topologies":
+            return [_topology(name) for name in topologies.names()]
+        case "schedules":
+            return _schedules()
+        case "strategies":
+            return [
+                {"name": name, "key": key, "about": about}
+                for key, (name, about) in STRATEGIES.items()
+            ]
+    raise InputError(f"list {kind!r}: there are {', '.join(KINDS)}")
+
+
+def _model(name: str) -> dict[str, Any]:
+    from sim.model.sizes import model_of, total_parameters
+
+    numbers = presets.complete(presets.preset(name))
+    sizes = {key: numbers.get(key) for key in ("layers", "hidden", "heads", "vocab")}
+    return {"name": name, **sizes, "parameters": total_parameters(model_of(numbers))}
+
+
+def _topology(name: str) -> dict[str, Any]:
+    from sim.machine import topology
+
+    spec = topology.read(name)
+    node, fabric = spec["node"], spec["fabric"]
+    most = fabric.get("max_nodes")
+    return {
+        "name": name,
+        "gpu": spec["gpu"]["name"],
+        "gpus_per_node": node["gpus"],
+        "network_per_gpu": node["nic"]["bandwidth"] * node["nic"]["count"] / node["gpus"],
+        "fabric": fabric["kind"],
+        "most_gpus": most and most * node["gpus"],
+    }
+
+
+def _schedules() -> list[dict[str, Any]]:
+    """Of each schedule, what it takes: its options, and times for which its order is searched."""
+    folder = Path(schedules.__file__ or "").parent
+    return [
+        {
+            "name": name,
+            "stages": schedules.stages_per_rank(name),
+            "chunks": "chunks" in schedules.options(name),
+            "group": "group" in schedules.options(name),
+            "searched": schedules.takes_times(name),
+            "options": _options(name),
+            "about": _sentence(folder / f"{name}.py"),
+        }
+        for name in schedules.names()
+    ]
+
+
+def _options(name: str) -> list[str]:
+    """What a schedule takes; seconds of F, I, W and p2p are times.
+
+    >>> _options("zb_1p"), _options("pipedream")
+    (['memory', 'exact', 'times'], ['batch'])
+    """
+    takes = ("times" if key in TIMES else key for key in schedules.options(name))
+    return list(dict.fromkeys(sorted(takes, key=lambda key: key == "times")))
+
+
+def rows(kind: str, found: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """The same for people: headings and cells."""
+    if kind == "strategies":
+        return ["recipe key", "strategy"], [
+            [row["key"], f"{row['name']}: {row['about']}"] for row in found
+        ]
+    if kind == "schedules":
+        return ["schedule", "takes", "about"], [
+            [
+                row["name"],
+                ", ".join(row["options"]) or "-",
+                row["about"].partition(" (")[0].rstrip("."),
+            ]
+            for row in found
+        ]
+    headings = [HEADINGS.get(key, key) for key in found[0]] if found else []
+    return headings, [[_cell(*item) for item in row.items()] for row in found]
+
+
+def _cell(key: str, value: object) -> str:
+    match key, value:
+        case _, bool():
+            return "yes" if value else "-"
+        case "parameters", int():
+            return f"{value / 1e9:,.1f} billion" if value >= 5e7 else f"{value / 1e6:.1f} million"
+        case "network_per_gpu", float():
+            return f"{value / 1e9:g} GB/s"
+        case _, int():
+            return f"{value:,}"
+        case "hidden" | "heads" | "vocab", None:
+            return "-"
+        case _, None:
+            return "any"
+    return str(value)
+
+
+def _sentence(file: Path) -> str:
+    """The first line of a module's docstring; the module is not imported."""
+    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return text.partition("\n")[0]

@@ -1,0 +1,179 @@
+"""What ``traincast compare`` shows: a row for each way, the timelines, time against memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import fsum
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from sim import units
+from sim.analysis.steps import one
+from sim.files import together
+from sim.runs.compare import Way
+from sim.runs.run import Result
+from traincast.commands.parts import tables
+from traincast.commands.parts.figures import needed
+
+Figures = Mapping[str, Any]
+FIGURES = 39  # letters that the other columns take with the gaps between them
+COLUMNS = (
+    "way",
+    "step, s",
+    "idle",
+    "most of it",
+    "memory,\nGiB",
+    "sent,\npp,\nGiB",
+    "exposed,\ns",
+)
+WIDE = 130  # columns of a terminal in which all causes stand in one line
+LEAST = 0.0005  # of the step: a smaller share of a cause is no figure to show
+
+
+def summaries(ways: Sequence[Way]) -> list[dict[str, Any]]:
+    """The summary of each way with its name, or its name and why it cannot run."""
+    return [
+        {"name": way.name, **(way.result.summary if way.result else {"refused": way.refused})}
+        for way in ways
+    ]
+
+
+def show(ways: Sequence[Way]) -> None:
+    """Print a row for each way that ran, the fastest first, and why each other did not."""
+    console = Console()
+    wide = console.width >= WIDE
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, int(wide)))
+    longest = min(max((len(way.name) for way in ways), default=0), 23)
+    for name in COLUMNS:
+        table.add_column(
+            name,
+            justify="left" if name in ("way", "most of it") else "right",
+            no_wrap=name not in ("way", "most of it"),
+            overflow="fold",
+            min_width=longest if name == "way" else 0,
+            max_width=max(console.width - longest - FIGURES, 15) if name == "most of it" else None,
+        )
+    between = ", " if wide else "\n"
+    ran = fastest(ways)
+    for name, result in ran.items():
+        table.add_row(escape(name), *row(result.summary, between))
+    if ran:
+        console.print(table)
+        warn_overflow(ran)
+    for way in ways:
+        if way.result is None:
+            tables.say(f"{way.name}: {shortened(way.refused)}")
+
+
+def warn_overflow(ran: Mapping[str, Result]) -> None:
+    """Say in red which ways need more memory than their GPU has, CUDA's context included."""
+    over = [
+        f"{name} ({units.size(need)} of {units.size(result.cluster.gpu.memory)})"
+        for name, result in ran.items()
+        if (need := max(needed(entry) for entry in result.summary["memory"]))
+        > result.cluster.gpu.memory
+    ]
+    if over:
+        tables.say(f"out of memory with context and NCCL: {', '.join(over)}", style="bold red")
+
+
+def fastest(ways: Sequence[Way]) -> dict[str, Result]:
+    """The results of those that ran, by step time."""
+    ran = {way.name: way.result for way in ways if way.result}
+    return dict(sorted(ran.items(), key=lambda item: float(item[1].summary["step_time_s"])))
+
+
+def shortened(reason: str) -> str:
+    """The reason, of a deadlock the first wait and what would run.
+
+    >>> shortened("deadlock: a waits for b, which comes after c, which waits for a; d runs it")
+    'deadlock: a waits for b, and so on in a circle; d runs it'
+    """
+    first, which, rest = reason.partition(", which ")
+    if "deadlock: " not in first or not which:
+        return reason
+    advice = rest.rpartition("; ")
+    return f"{first}, and so on in a circle{''.join(advice[1:]) if advice[1] else ''}"
+
+
+def note(spread: Sequence[str]) -> None:
+    """Say for which schedules the recipe's layers per stage had to be spread anew, if for any."""
+    if spread:
+        tables.say(
+            f"layers are spread evenly for {', '.join(spread)}, whose stages are more or fewer "
+            "than the recipe's"
+        )
+
+
+def row(summary: Figures, between: str = ", ") -> tuple[str, ...]:
+    """Step time, share and main causes of not computing, memory of the rank that needs most, what a
+    rank sends along the pipeline at most, and exposed communication."""
+    sent = summary["bytes_sent"].get("pp", {}).values()
+    exposed = fsum(spread["mean"] for spread in summary["time_s"]["exposed"].values())
+    return (
+        f"{summary['step_time_s']:.4g}",
+        f"{summary['bubble']['idle_share_of_step']:.1%}",
+        between.join(causes(summary)),
+        f"{peak(summary) / 2**30:.2f}",
+        f"{max(sent, default=0.0) / 2**30:.2f}",
+        f"{exposed:.2g}",
+    )
+
+
+def causes(summary: Figures) -> list[str]:
+    """Up to three causes of not computing that count, the largest first, with share of the step.
+
+    >>> by_cause = {"drain": 0.25, "exposed_tp": 0.5, "warm_up": 1e-9}
+    >>> causes({"step_time_s": 4.0, "bubble": {"by_cause_s": by_cause}})
+    ['exposed tp 12.5%', 'drain 6.2%']
+    """
+    share = {
+        cause.replace("_", " "): seconds / summary["step_time_s"]
+        for cause, seconds in summary["bubble"]["by_cause_s"].items()
+    }
+    most = sorted(share, key=lambda cause: -share[cause])[:3]
+    return [f"{cause} {share[cause]:.1%}" for cause in most if share[cause] >= LEAST]
+
+
+def peak(summary: Figures) -> float:
+    """Bytes at the peak of the rank that holds most."""
+    return max(float(entry["peak_bytes"]) for entry in summary["memory"])
+
+
+PICTURES = ("compare.png", "frontier.png")
+PAGE = "compare.html"
+
+
+def draw(ways: Sequence[Way], out: Path) -> list[Path]:
+    """Write the timelines of a step under each other, as a page and a picture, and step time
+    against memory."""
+    from sim import plots, report
+
+    ran = fastest(ways)
+    if not ran:
+        return []
+    first = next(iter(ran.values()))
+    points = [
+        plots.Point(name, result.summary["step_time_s"], peak(result.summary))
+        for name, result in ran.items()
+    ]
+    title = str(first.recipe.model.name)
+    timelines = {name: one(result.timeline, result.recipe.ramps[0]) for name, result in ran.items()}
+    drawn = (
+        plots.timelines(timelines, title=title),
+        plots.frontier(points, capacity=first.cluster.gpu.memory, title=title),
+    )
+    refused = [f"{way.name}: {shortened(way.refused)}" for way in ways if way.result is None]
+    shown = {name: (of, ran[name].summary) for name, of in timelines.items()}
+    text = report.of_comparison(title, shown, first.cluster.gpu.memory, refused)
+    files = [out / name for name in (PAGE, *PICTURES)]
+    with together(*files) as (page, *pictures):
+        page.write_text(text, encoding="utf-8", newline="")
+        for picture, temporary in zip(drawn, pictures, strict=True):
+            plots.save(picture, temporary)
+    return files

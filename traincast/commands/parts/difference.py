@@ -1,0 +1,140 @@
+"""What ``traincast diff`` reads and shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.markup import escape
+
+from schedules._input_error import InputError
+from sim.analysis.difference import Difference, StandIns, by_op
+from sim.files import write_text
+from sim.timeline import Timeline
+from traincast.commands.parts import tables
+from traincast.commands.parts.progress import Report
+
+MOST = 12  # rows of ops
+LETTERS = 48  # of an op's name
+PAGE = "diff.html"
+
+
+WORDS = {"lag": "gap before an op"}
+"""Causes by the words of ``traincast analyze``."""
+
+
+class Side(NamedTuple):
+    """A timeline, and of each rank the one that was simulated for it, where that is known."""
+
+    timeline: Timeline
+    stand_ins: StandIns = None
+
+
+def read(path: Path, allow_unknown: bool = False, report: Report = lambda *_: None) -> Side:
+    """A timeline: of a recipe (.toml) simulated, of a timeline.json.gz of ours, or of a trace."""
+    if path.suffix == ".toml":
+        from sim.builder.groups import stand_ins
+        from sim.runs.run import run
+
+        result = run(path, {"allow_unknown": True} if allow_unknown else None, report)
+        return Side(result.timeline, stand_ins(result.job, result.lanes.atoms))
+    from traces import reading
+    from traces.own import perfetto
+
+    if path.is_file():
+        try:
+            return Side(perfetto.read(path))
+        except InputError:
+            pass  # of somebody else
+    return Side(reading.read([path], report=report).timeline)
+
+
+def figures(of: Difference) -> dict[str, Any]:
+    """The difference as JSON holds it."""
+    there = [of.ops[f"op_{side}"] >= 0 for side in ("before", "after")]
+    matched = there[0] & there[1]
+    return {
+        "before_s": of.before_s,
+        "after_s": of.after_s,
+        "difference_s": of.after_s - of.before_s,
+        "waterfall_s": of.waterfall,
+        "ops": {
+            "matched": int(matched.sum()),
+            "only_before": int((~there[1]).sum()),
+            "only_after": int((~there[0]).sum()),
+        },
+        "ranks": {
+            side: of.ops["rank"][one].nunique()
+            for side, one in zip(("before", "after"), there, strict=True)
+        },
+        "changed": by_op(of.ops, MOST).to_dict("records"),
+    }
+
+
+def write_page(
+    out: Path, names: tuple[str, str], timelines: tuple[Timeline, Timeline], found: dict[str, Any]
+) -> Path:
+    """Write both timelines on one axis, with the waterfall and the ops that changed."""
+    from sim import report
+
+    short = (Path(names[0]).name, Path(names[1]).name)
+    shown = short if short[0] != short[1] else names
+    return write_text(out / PAGE, report.of_difference(shown, timelines, found))
+
+
+def cut(name: str) -> str:
+    """The beginning of a kernel's name that says all its types.
+
+    >>> len(cut("void " + "half, " * 40))
+    48
+    """
+    return name if len(name) <= LETTERS else name[: LETTERS - 1] + "…"
+
+
+def _number(before: int, after: int) -> str:
+    """How many there are before and after, once where it is the same.
+
+    >>> _number(8, 8), _number(1024, 8)
+    ('8', '1,024 / 8')
+    """
+    return f"{before:,}" if before == after else f"{before:,} / {after:,}"
+
+
+def show(found: dict[str, Any], names: tuple[str, str]) -> None:
+    """Print the waterfall, and which ops changed most."""
+    before, difference = found["before_s"], found["difference_s"]
+
+    def share(seconds: float) -> str:
+        return f"{seconds / before:+.2%}".replace("%", " %") if before else ""
+
+    rows = [(escape(names[0]), f"{before:.6g}", "")]
+    parts = found["waterfall_s"].items()
+    rows += [(WORDS.get(name, name), f"{s:+.4g}", share(s)) for name, s in parts]
+    rows += [(escape(names[1]), f"{found['after_s']:.6g}", share(difference))]
+    tables.show(rows, "critical path", "seconds", "of before")
+    cells = [
+        (
+            escape(cut(str(row["name"]))),
+            _number(row["before"], row["after"]),
+            f"{row['before_s']:.4g}",
+            f"{row['after_s']:.4g}",
+            f"{row['change_s']:+.4g}",
+        )
+        for row in found["changed"]
+        if row["change_s"]
+    ]
+    ranks = (found["ranks"]["before"], found["ranks"]["after"])
+    alike, number = ranks[0] == ranks[1], _number(*ranks)
+    ops_of = f"ops of {number} rank{'s' * (number != '1')}"
+    heads = (ops_of, "before / after", "before, s", "after, s", "change, s")
+    if cells:
+        tables.show(cells, *heads)
+    if not alike:
+        tables.say("seconds of ops are sums over unlike many ranks; runs with --set "
+                   "simulation.fold=none simulate all")  # fmt: skip
+    ops = found["ops"]
+    tables.say(
+        f"{ops['matched']:,} ops are in both, {ops['only_before']:,} only before, "
+        f"{ops['only_after']:,} only after"
+        + ("" if ops["matched"] else "; none has its name in both, so compare causes, not ops")
+    )

@@ -1,0 +1,123 @@
+"""A first recipe for a model on a machine: complete, commented, and one that runs.
+
+The split is the smallest that fits by a rough count of bytes; it is a start to edit, not a search.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from schedules._input_error import InputError
+from sim.machine import topology
+from sim.machine.cluster import load
+from sim.recipe import legality, presets
+from sim.recipe import load as config
+from sim.recipe.recipe import MOST_SAMPLES, NOT_YET
+from sim.recipe.refusals import SECTIONS, show
+
+USUAL_SEQUENCE = 4096
+FILL = 0.8  # share of a GPU's memory that the rough count may take
+
+
+def propose(model: Path, machine: str, gpus: int | None, folder: Path) -> dict[str, Any]:
+    """A recipe's tables for a Hugging Face model on a topology, paths relative to ``folder``.
+
+    Without ``gpus``, as many nodes as the model needs.
+    """
+    hugging_face = config.hugging_face(model)
+    if "experts" in hugging_face:
+        raise InputError(f"{model} has experts, whose split is not proposed yet; write the recipe")
+    longest = presets.longest(model) or USUAL_SEQUENCE
+    numbers = presets.complete({**hugging_face, "sequence": min(longest, USUAL_SEQUENCE)})
+    spec = topology.read(machine)
+    node, memory = int(spec["node"]["gpus"]), float(spec["gpu"]["memory"])
+    most = min(topology.MOST_GPUS, node * spec["fabric"].get("max_nodes", topology.MOST_GPUS))
+    sizes = [gpus] if gpus else [n for k in range(11) if (n := node * 2**k) <= most] or [most]
+    topology.room(spec, sizes[0])  # before all splits of too many are tried
+    splits = (split for size in sizes for split in _splits(numbers, size, node))
+    fits = (split for split in splits if _bytes(numbers, *split) <= FILL * memory)
+    tp, pp, dp = next(fits, None) or list(_splits(numbers, sizes[-1], node))[-1]
+    load(machine, tp * pp * dp)  # refuses a fabric that cannot be built
+    is_file = "/" in machine or machine.endswith(".toml")
+    layers = {"layers_per_stage": list(legality.even(numbers["layers"], pp))}
+    return {
+        "model": {"hf": _relative(model, folder), "sequence": numbers["sequence"]},
+        "cluster": {
+            "topology": _relative(Path(machine), folder) if is_file else machine,
+            "gpus": tp * pp * dp,
+        },
+        "parallelism": {
+            "tp": tp,
+            "pp": pp,
+            "sp": tp > 1 and numbers["sequence"] % tp == 0,
+            "zero": int(dp > 1),
+            "overlap_param_gather": dp > 1,
+        },
+        "schedule": layers if numbers["layers"] % pp else {},
+        "training": {"global_batch": dp * min(max(8, 4 * pp), MOST_SAMPLES // dp)},
+    }
+
+
+def _splits(numbers: dict[str, Any], gpus: int, node: int) -> Iterator[tuple[int, int, int]]:
+    """Legal (tp, pp, dp), the least split first, tensor parallel inside a node."""
+    sizes = [numbers["heads"], numbers["kv_heads"], numbers["ffn"], gpus]
+    tensor = [t for t in range(1, node + 1) if node % t == 0 and not any(s % t for s in sizes)]
+    split = [
+        (tp * pp, pp, tp)
+        for tp in tensor
+        for pp in range(1, min(numbers["layers"], gpus // tp) + 1)
+        if gpus % (tp * pp) == 0
+    ]
+    for share, pp, tp in sorted(split):
+        yield tp, pp, gpus // share
+
+
+def _bytes(numbers: dict[str, Any], tp: int, pp: int, dp: int) -> float:
+    """Roughly the most that a rank holds: 6 + 12/dp bytes per parameter, as Megatron with ZeRO-1.
+
+    Activations are 34 bytes per token, hidden unit and layer (Korthikanti et al. 2022, Equation 2
+    without its attention term), and the first stage holds those of pp microbatches; 8 bytes per
+    token and vocabulary entry are the logits.
+    """
+    hidden, heads = numbers["hidden"], numbers["heads"] + 2 * numbers["kv_heads"]
+    attention = (heads + numbers["heads"]) * numbers["head_dim"] * hidden
+    layer = attention + (3 if numbers["gated"] else 2) * hidden * numbers["ffn"]
+    tables = numbers["vocab"] * hidden * (1 if numbers["tied"] or pp > 1 else 2)
+    held = -(-numbers["layers"] // pp)
+    parameters: float = (held * layer + tables) / tp
+    tokens = numbers["sequence"]
+    activations: float = (34 * hidden * held * pp + 8 * numbers["vocab"]) * tokens / tp
+    return parameters * (6 + 12 / dp) + activations
+
+
+def text(data: dict[str, Any], folder: Path) -> str:
+    """The recipe as TOML with every key, what it means, and the model's numbers as comments."""
+    recipe = config.parse(data, folder)
+    out = ["# A recipe for traincast; change what you like.", ""]
+    for name in SECTIONS:
+        section = getattr(recipe, name)
+        out += [f"# {section.__doc__}", f"[{name}]", *_lines(name, section, data.get(name, {})), ""]
+    return "\n".join(out)
+
+
+def _lines(name: str, section: Any, given: dict[str, Any]) -> Iterator[str]:
+    """One key a line; what follows from the model's file or from other keys is commented out."""
+    fields = type(section).model_fields
+    pairs = {key: given.get(key, getattr(section, key)) for key in fields}
+    for key, value in pairs.items():
+        if value is None:
+            continue
+        written = f"{key} = {show(value)}"
+        if key not in given and fields[key].default is None:  # follows from the others
+            written = f"# {written}"
+        only = NOT_YET.get(f"{name}.{key}")
+        limit = f" (only {' or '.join(map(show, only))} so far)" if only and not only[2:] else ""
+        about = " ".join((fields[key].description or "").split())
+        yield f"{written:<28}  # {about}{limit}"
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()

@@ -1,0 +1,203 @@
+"""Tables for people: a run's summary, a job's memory, a schedule's figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from sim import units
+from traincast.commands.parts.figures import (
+    Figures,
+    cause_rows,
+    needed,
+    same,
+    seconds,
+    summary_rows,
+)
+
+if TYPE_CHECKING:
+    from traces.chrome import Written
+
+LEAST = 16  # letters of a first column that is folded
+
+
+def show(rows: Iterable[Sequence[str]], *columns: str, title: str | None = None) -> None:
+    """Print a table; every column but the first is aligned right."""
+    console = Console()
+    table = Table(title=title and escape(title), title_justify="left", title_style="bold")
+    cells = [tuple(row) for row in rows]
+    # Figures stay whole: where a line is too narrow, headings and the first column are folded.
+    widths = [_figures(name, [row[k] for row in cells]) for k, name in enumerate(columns)]
+    left = max(console.width - 4 - sum(width + 3 for width in widths[1:]), LEAST)
+    fits = max((cell_len(row[0]) for row in cells), default=0) <= left
+    table.add_column(columns[0], no_wrap=fits, overflow="fold", max_width=left)
+    for name, width in zip(columns[1:], widths[1:], strict=True):
+        table.add_column(name, justify="right", min_width=width)
+    for row in cells:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _figures(heading: str, cells: Sequence[str]) -> int:
+    """Letters of the widest cell, or of the widest word over it."""
+    texts = [*heading.split(), *(line for cell in cells for line in cell.splitlines())]
+    return max(map(cell_len, texts), default=0)
+
+
+def say(sentence: str, style: str | None = None) -> None:
+    """Print a sentence as it is, however long."""
+    Console().print(sentence, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def show_list(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print names and what each is; what is a number is aligned right."""
+    table = Table()
+    cells = [list(row) for row in rows]
+    for k, name in enumerate(headings):
+        number = all(row[k][:1].isdigit() or row[k] == "any" for row in cells)
+        table.add_column(name, justify="right" if number else "left", no_wrap=k == 0)
+    for row in cells:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def show_machine(machine: Figures) -> None:
+    """Print a machine: its GPUs, then which links it has."""
+    from traincast.commands.parts.machine import gpu_rows, link_rows
+
+    show(gpu_rows(machine), "machine", "value", title=str(machine["name"]))
+    show(link_rows(machine), "links", "number", "bandwidth each way", "latency")
+
+
+def show_summary(summary: Figures, capacity: float) -> None:
+    """Print the figures of ``summary.json``; in red what does not fit into ``capacity`` bytes."""
+    show(summary_rows(summary), "figure", "value")
+    if causes := cause_rows(summary):
+        show(causes, "why ranks do not compute", "mean", "share of step")
+    if summary["time_s"]["exposed"]:
+        show_communication(summary["time_s"])
+    show_memory(summary["memory"], capacity)
+
+
+def show_communication(time: Figures) -> None:
+    """Print seconds by dimension: exposed, of it waiting, and hidden; the maximum where it differs.
+
+    Waiting behind kernels costs nothing, as of a receive that is posted early, and is not shown.
+    """
+    kinds = ("exposed", "exposed_waiting", "hidden")
+    heads = ("exposed", "of it waiting", "hidden")
+    rows = {name: [time[kind][name] for kind in kinds] for name in time["exposed"]}
+    one = all(same(figure) for figures in rows.values() for figure in figures)
+    parts = ("mean",) if one else ("mean", "max")
+    cells = [
+        (name, *(seconds(figure[part]) for figure in figures for part in parts))
+        for name, figures in rows.items()
+    ]
+    names = [head if one else f"{head}\n{part}" for head in heads for part in parts]
+    show(cells, "transfers", *names)
+
+
+def show_memory(memory: Sequence[Figures], capacity: float) -> None:
+    """Print the least and the most that a rank holds at its peak, and what that consists of."""
+    low, high = (pick(memory, key=needed) for pick in (min, max))
+    ends = [high] if needed(low) == needed(high) else [low, high]
+    categories = sorted({name for end in ends for name in end["by_category"]})
+    rows = [
+        ("peak", *(units.size(end["peak_bytes"]) for end in ends)),
+        *(
+            (name, *(units.size(end["by_category"].get(name, 0.0)) for end in ends))
+            for name in categories
+        ),
+        ("with context and NCCL", *(units.size(needed(end)) for end in ends)),
+    ]
+    names = [
+        f"{word}: rank {end['rank']}" for word, end in zip(("least", "most"), ends, strict=False)
+    ]
+    if len(ends) == 1:
+        alike = all(entry["by_category"] == high["by_category"] for entry in memory)
+        several = sum(int(entry.get("stands_for", 1)) for entry in memory) > 1
+        names = ["every rank" if alike and several else f"rank {high['rank']}"]
+    show(rows, f"memory of {units.size(capacity)}", *names)
+    show_atneeded(high)
+    warn_overflow(memory, capacity, stderr=False)
+
+
+def show_atneeded(entry: Figures) -> None:
+    """Print which decisions put at the peak of a rank what comes and goes, a line each."""
+    of = entry.get("at_peak")
+    if of and of["causes"]:
+        say(f"at the peak of rank {entry['rank']}, in {of['op']}:")
+        for cause in of["causes"]:
+            say(f"  {cause}")
+
+
+def warn_overflow(memory: Sequence[Figures], capacity: float, *, stderr: bool = True) -> None:
+    """Say in red which ranks need more than ``capacity`` bytes, if any do."""
+    if sentence := overflow(memory, capacity):
+        Console(stderr=stderr).print(sentence, style="bold red", highlight=False, soft_wrap=True)
+
+
+def overflow(memory: Sequence[Figures], capacity: float) -> str | None:
+    """Which ranks need more bytes than a GPU has, in one sentence; None when all fit.
+
+    >>> overflow([{"rank": 0, "stands_for": 4, "peak_bytes": 90.0}], 80.0)
+    'does not fit: rank 0 (stands for 4) needs 90 B of 80 B (90 of 80 bytes)'
+    """
+    over = [entry for entry in memory if needed(entry) > capacity]
+    if not over:
+        return None
+    worst = max(over, key=needed)
+    ranks = ", ".join(str(entry["rank"]) for entry in over[:8]) + (", ..." if over[8:] else "")
+    many = sum(int(entry.get("stands_for", 1)) for entry in over)
+    who = (
+        f"rank {ranks} (stands for {many}) needs"
+        if len(over) == 1
+        else (f"ranks {ranks} ({many} in the job) need up to")
+    )
+    need = needed(worst)
+    return (
+        f"does not fit: {who} {units.size(need)} of {units.size(capacity)} "
+        f"({need:.0f} of {capacity:.0f} bytes)"
+    )
+
+
+def show_schedule(name: str, result: Figures) -> None:
+    """Print a schedule's makespan, its bubble in both counts, and each rank's figures."""
+    keys = ("busy_s", "idle_s", "idle_in_span_s", "peak_activations")
+    rows = [
+        (str(rank), *(f"{result[key][rank]:g}" for key in keys))
+        for rank in range(len(result["orders"]))
+    ]
+    title = (
+        f"{name}: makespan {result['makespan_s']:g} s, "
+        f"longest span of a rank {result['longest_span_s']:g} s\n"
+        f"bubble: {result['bubble_rate_makespan']:.2%} of the makespan (most idle rank), "
+        f"{result['bubble_rate_longest_span']:.2%} of the longest span"
+    )
+    columns = ("rank", "busy, s", "idle, s", "idle in own span, s", "peak activations, stages")
+    show(rows, *columns, title=title)
+
+
+def show_files(files: Iterable[Path]) -> None:
+    """Print what was written, one path a line."""
+    for file in files:
+        Console().print(f"wrote {file}", highlight=False, markup=False, soft_wrap=True)
+
+
+def show_traced(traced: Written, ops: int) -> None:
+    """Say which ranks the trace files hold, where that is not all."""
+    if not traced.complete:
+        some = ", ".join(map(str, traced.ranks[:6])) + (", ..." if traced.ranks[6:] else "")
+        shown = f"rank{'s' * (len(traced.ranks) != 1)} {some}"
+        Console().print(
+            f"the traces hold {traced.ops:,} of {ops:,} ops, those of {shown}; "
+            "--ranks and --window choose others",
+            highlight=False,
+            soft_wrap=True,
+        )

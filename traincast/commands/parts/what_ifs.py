@@ -1,0 +1,38 @@
+"""What ``traincast run --what-if`` computes and shows: the step before, and after each edit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.markup import escape
+
+from sim.analysis.steps import steady
+from sim.runs.run import Result
+from traincast.commands.parts import tables
+
+
+def figures(result: Result, texts: Sequence[str]) -> list[dict[str, Any]]:
+    """The step time under each edit alone, and where there are several, under all of them."""
+    from sim.engine import simulate
+    from sim.whatif import edited, link_names
+
+    links = link_names(result.cluster)
+    before = result.summary["step_time_s"]
+    out = []
+    for text in [*texts, *(["; ".join(texts)] if len(texts) > 1 else [])]:
+        changed = edited(result.timeline.graph, result.machine, text, links)
+        found = steady(simulate(*changed), *result.recipe.ramps)
+        after = found.seconds / found.steps
+        out.append({"edit": text, "step_time_s": after, "gain_s": before - after})
+    return out
+
+
+def show(before: float, found: Sequence[dict[str, Any]]) -> None:
+    """Print a row for each edit: step time, and how much that is less or more."""
+    rows = [("as it is", f"{before:.6g}", "", "")]
+    for one in found:
+        after = one["step_time_s"]
+        speedup = f"{before / after:.4f}" if after else ""
+        rows.append((escape(one["edit"]), f"{after:.6g}", f"{after / before - 1:+.2%}", speedup))
+    tables.show(rows, "what if", "step, s", "change", "times as fast")

@@ -1,0 +1,98 @@
+"""``traincast replay``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from traincast.commands.parts.options import Json, target
+
+EXAMPLE = 'Example: traincast replay traces/ --what-if "remove stragglers"'
+
+
+def command(
+    traces: Annotated[
+        list[Path], typer.Argument(help="Recorded traces: files, or a folder.", metavar="TRACE...")
+    ],
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            help="Time of the host between ops: anchored (as recorded), modelled (its gaps and "
+            "waits, or as it usually is), or none: calls in the same order that take no time, so "
+            "the least that a faster host could give. The first that the format has unless given.",
+        ),
+    ] = None,
+    step: Annotated[
+        int | None, typer.Option(metavar="N", help="One training step, as the file numbers it.")
+    ] = None,
+    ranks: Annotated[
+        str | None, typer.Option(metavar="0,4-7", help="Ranks that are replayed.")
+    ] = None,
+    window: Annotated[
+        str | None, typer.Option(metavar="A:B", help="Seconds of the recording.")
+    ] = None,
+    names: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Your own rules for names of kernels, as traces/kernel_names.toml."
+        ),
+    ] = None,
+    out: Annotated[Path | None, target("FILE", "Write the replayed timeline here.")] = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="EDIT",
+            help="'compute * 0.8 where kind=gemm', 'launch * 0.5', 'remove stragglers'; repeat for "
+            "more. The host then keeps its gaps, not its times (modelled); without stragglers the "
+            "gaps of other steps, or none.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Simulate a recorded run again from its operations: how far off that is, or what if."""
+    from traces import reading
+    from traces.own import perfetto
+    from traces.recording import Selection
+    from traces.replay import replays, ways
+    from traincast.commands.parts import output, replaying, values
+    from traincast.commands.parts.progress import progress
+
+    if out:
+        output.replaceable(out)
+        for path in traces:
+            output.apart({"--out": out}, path)
+    some_ranks = None if ranks is None else values.ranks(ranks)
+    some_time = None if window is None else values.window(window)
+    with progress() as report:
+        # gaps of a step are learnt from the others, so these are read too
+        read_step = None if hosts == "modelled" and not what_if else step
+        selection = Selection(read_step, some_ranks, some_time, names=names)
+        recording = reading.read(traces, selection, report)
+        if what_if and hosts is None:
+            hosts = ways.usual(recording, "; ".join(what_if))
+        found = replays.replay(recording, hosts, report)
+        edited = {
+            edit: replays.replay(recording, hosts, report, edit)
+            for edit in replays.together(what_if or ())
+        }
+        if step != read_step and step is not None:
+            found = replays.only(found, step)
+        if out:
+            with output.replacing(out) as temporary:
+                perfetto.write(
+                    found.timeline, temporary, ranks=found.timeline.graph.ranks().tolist()
+                )
+    result = replaying.figures(found)
+    if edited:
+        result["what_if"] = replaying.edits(found, edited)
+    if json:
+        output.print_json(result)
+        return
+    replaying.show(result)
+    if out:
+        from traincast.commands.parts import tables
+
+        tables.show_files([out])

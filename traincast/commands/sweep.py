@@ -1,0 +1,73 @@
+"""``traincast sweep``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from schedules._input_error import InputError
+from traincast.commands.parts.options import (
+    AllowUnknown,
+    Json,
+    RecipeFile,
+    Settings,
+    overrides,
+    target,
+)
+
+EXAMPLE = (
+    "Example: traincast sweep recipe.toml --vary perturbations[0].compute=1.0,1.1,1.3"
+    " --vary schedule.name=one_f_one_b,zb_1p --out sweep.parquet --plot sweep.png"
+)
+
+
+def command(
+    recipe: RecipeFile,
+    vary: Annotated[
+        list[str],
+        typer.Option(
+            metavar="KEY=V1,V2", help="Values of a key; several times for all combinations."
+        ),
+    ],
+    out: Annotated[Path, target("FILE", "Parquet file; rows that it has are kept.")],
+    set_: Settings = None,
+    allow_unknown: AllowUnknown = False,
+    jobs: Annotated[int, typer.Option(metavar="N", help="Processes; -1 is one for each CPU.")] = -1,
+    plot: Annotated[Path | None, target("FILE", "Draw step time against a key.")] = None,
+    x: Annotated[
+        str | None,
+        typer.Option("--x", metavar="KEY", help="That key; the first with numbers unless given."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Simulate many configurations into a Parquet file; run again, an interrupted one goes on."""
+    from sim.runs import sweep as sweeps
+    from traincast.commands.parts import ignored, output, sweeping, tables, values
+    from traincast.commands.parts.progress import progress
+
+    chosen = values.vary(vary)
+    along = sweeping.axis(chosen, x) if plot or x else ""
+    if jobs == 0:
+        raise InputError("--jobs takes a number of processes such as 4, or -1, and not 0")
+    output.replaceable(out)
+    if plot:
+        output.picture(plot)
+    output.apart({"--out": out, "--plot": plot}, recipe)
+    common = overrides(set_, allow_unknown)
+    ignored.warn(recipe, common)
+    with progress() as report:
+        rows = sweeps.sweep(recipe, chosen, out, common, jobs, report)
+    if plot:
+        from sim import plots
+
+        with output.replacing(plot) as temporary:
+            plots.save(sweeping.draw(rows, [*chosen], along), temporary)
+    if json:
+        output.print_json(rows)
+    else:
+        sweeping.show(rows, [*chosen])
+        tables.show_files(filter(None, (out, plot)))
+    if all(row["refused"] for row in rows):
+        raise typer.Exit(2)

@@ -1,0 +1,63 @@
+"""``traincast validate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from schedules._input_error import InputError
+from traincast.commands.parts.options import Json, target
+
+EXAMPLE = (
+    "Example: traincast validate korthikanti2022_table4;"
+    " traincast validate recorded runs/ --calibrate runs/1F1B.json.gz"
+)
+
+
+def command(
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Tables of published figures, all unless given; or the word recorded, and files "
+            "or folders of recorded pipelines and parallel steps (ours unless given).",
+            metavar="[SET]...",
+        ),
+    ] = None,
+    out: Annotated[Path | None, target("FILE", "Write the tables as Markdown.")] = None,
+    calibrate: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Recorded: fit costs to this run and predict the others; also the JSON of a p2p "
+            "sweep. May be given several times.",
+        ),
+    ] = None,
+    freeze: Annotated[
+        Path | None, target("FOLDER", "Recorded: write the fitted costs there, and stop.")
+    ] = None,
+    plot: Annotated[
+        Path | None, target("FILE", "Recorded: draw one run above its prediction.")
+    ] = None,
+    draws: Annotated[
+        int, typer.Option(metavar="N", help="Recorded: steps with costs drawn at random.")
+    ] = 40,
+    seed: Annotated[int, typer.Option(metavar="N", help="Recorded: of the draws.")] = 0,
+    json: Json = False,
+) -> None:
+    """Predict published figures of real runs, or recorded runs, and say how far off that is."""
+    from traincast.commands.parts import errors, output, recorded_errors, recorded_runs
+    from traincast.commands.parts.tables import show_files
+
+    if tables and tables[0] == "recorded":
+        if freeze:
+            show_files(recorded_errors.freeze(calibrate or [], freeze))
+            return
+        found = recorded_runs.validate(tables[1:], calibrate or [], plot, out, draws, seed)
+        output.print_json(found) if json else recorded_runs.show_both(found)
+        return
+    if calibrate or freeze or plot:
+        raise InputError("--calibrate, --freeze and --plot go with: traincast validate recorded")
+    figures = errors.validate(tables or (), out)
+    output.print_json(figures) if json else errors.show_errors(figures)

@@ -1,0 +1,1 @@
+"""Predictions of runs on CPU processes, from costs of other recordings."""

@@ -1,0 +1,123 @@
+"""A recorded run beside its prediction: per compute, per rank, and both timelines on one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from schedules._input_error import InputError
+from sim.analysis.shares import Shares, shares
+from sim.timeline import Timeline
+from traces import reading
+from traces.recorded.run import COMPUTE, RecordedRun
+from traces.recording import Selection
+from validation.processes.pipelines.predict import Prediction, computes
+
+
+class Aligned(NamedTuple):
+    """One compute: medians over the traced steps, seconds from the step's begin."""
+
+    name: str
+    rank: int
+    recorded_start: float
+    predicted_start: float
+    recorded_seconds: float
+    predicted_seconds: float
+
+
+class Errors(NamedTuple):
+    """How far off: the median, 95 of 100, the largest |error|, as shares of the step."""
+
+    median: float
+    p95: float
+    max: float
+
+
+class RankFigures(NamedTuple):
+    """One rank: of the step, which share it does not compute; of its transfers, which is hidden."""
+
+    rank: int
+    busy_s: float
+    idle_s: float
+    bubble: float
+    overlap: float
+
+
+def align(run: RecordedRun, predicted: Prediction) -> list[Aligned]:
+    """Every compute of the run beside its prediction. Raises InputError where one has no other."""
+    starts: dict[tuple[int, str], list[float]] = {}
+    lasts: dict[tuple[int, str], list[float]] = {}
+    for step in run.steps:
+        for rank, calls in enumerate(step.calls):
+            for call in calls:
+                if call.kind == COMPUTE:
+                    starts.setdefault((rank, call.name), []).append(call.start - step.begin)
+                    lasts.setdefault((rank, call.name), []).append(call.end - call.start)
+    mean = predicted.timeline
+    seconds = computes(mean, mean.end - mean.start)
+    if other := {name for _, name in starts} ^ seconds.keys():
+        raise InputError(f"{run.path}: {min(other)} was either only recorded or only predicted")
+    return [
+        Aligned(
+            name, rank, float(np.median(found)), predicted.starts[name],
+            float(np.median(lasts[rank, name])), seconds[name],
+        )
+        for (rank, name), found in sorted(starts.items(), key=lambda item: item[1][0])
+    ]  # fmt: skip
+
+
+def start_errors(rows: Iterable[Aligned], step: float) -> Errors:
+    """Of the starts."""
+    return _errors([row.predicted_start - row.recorded_start for row in rows], step)
+
+
+def errors_in_step(rows: Iterable[Aligned], recorded: float, predicted: float) -> Errors:
+    """Of the starts as shares of their own step, which take so many seconds."""
+    shares = [row.predicted_start / predicted - row.recorded_start / recorded for row in rows]
+    return _errors(shares, 1.0)
+
+
+def duration_errors(rows: Iterable[Aligned], step: float) -> Errors:
+    """Of what each compute took."""
+    return _errors([row.predicted_seconds - row.recorded_seconds for row in rows], step)
+
+
+def _errors(seconds: Sequence[float], step: float) -> Errors:
+    found = np.abs(np.array(seconds)) / step
+    return Errors(float(np.median(found)), float(np.quantile(found, 0.95)), float(found.max()))
+
+
+def recorded_ranks(run: RecordedRun) -> list[RankFigures]:
+    """Medians over the traced steps."""
+    rows = []
+    for number, step in enumerate(run.steps):
+        of = reading.read([run.path], Selection(step=run.numbers[number])).timeline
+        rows.append([figures(one, step.seconds) for one in shares(of)])
+    return [
+        RankFigures(found[0].rank, *np.median([row[1:] for row in found], axis=0).tolist())
+        for found in zip(*rows, strict=True)
+    ]
+
+
+def predicted_ranks(predicted: Prediction) -> list[RankFigures]:
+    """With mean costs."""
+    timeline = predicted.timeline
+    return [figures(one, float(timeline.end.max())) for one in shares(timeline)]
+
+
+def figures(of: Shares, step: float) -> RankFigures:
+    """A rank's figures in a step of so many seconds."""
+    busy = of.compute_share * of.span_s
+    return RankFigures(of.rank, busy, step - busy, 1.0 - busy / step, of.overlap_share)
+
+
+def both(run: RecordedRun, predicted: Prediction) -> dict[str, Timeline]:
+    """The traced step of median length, and the prediction with mean costs, from second 0."""
+    order = np.argsort([step.seconds for step in run.steps])
+    number = int(order[len(order) // 2])
+    of = reading.read([run.path], Selection(step=run.numbers[number])).timeline
+    begin = run.steps[number].begin
+    recorded = Timeline(of.graph, of.start - begin, of.end - begin)
+    return {"recorded": recorded, "predicted": predicted.timeline}

@@ -1,0 +1,187 @@
+"""Processes that share a machine's cores: who waits for one, and for how long.
+
+A process takes a core when it wakes, behind those that woke before, and keeps it until it sleeps
+or waits: what real-time priority does, and nearly so without. A timed compute works a little, then
+sleeps for the rest of its time. A message that is there has to be taken in by a thread of its
+receiver, on a core too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from typing import NamedTuple
+
+from schedules._csv import Move
+from validation.processes.pipelines.calls import Compute, Post, Wait
+from validation.processes.pipelines.priced import Priced
+
+Then = Callable[[float], None]
+
+
+class Delays(NamedTuple):
+    """Seconds behind others on the cores, and which sends found no receive."""
+
+    calls: dict[tuple[int, int], float]  # by rank and call: after a compute's time, or a wait
+    messages: dict[Move, float]  # by the end that sends
+    late: frozenset[Move]  # sends that were posted before their receives
+    ends: dict[int, float]  # by rank: when its last call is over
+
+
+class _Cores:
+    """So many cores, first come first served."""
+
+    def __init__(self, cores: int) -> None:
+        self._free, self._queue = cores, deque[Then]()
+
+    def take(self, now: float, then: Then) -> None:
+        """Go on, now or as soon as a core is free."""
+        if self._free > 0:
+            self._free -= 1
+            then(now)
+        else:
+            self._queue.append(then)
+
+    def leave(self, now: float) -> None:
+        """Give the core to who waits longest."""
+        self._free += 1
+        while self._queue and self._free > 0:
+            self._free -= 1
+            self._queue.popleft()(now)
+
+
+class _Machine:
+    """One step, event by event."""
+
+    def __init__(self, priced: Priced, cores: int) -> None:
+        self.priced, self.cores = priced, _Cores(cores - len(priced.rows))
+        self.events: list[tuple[float, int, Then]] = []
+        self.number = count()
+        self.posted: dict[Move, float] = {}
+        self.done: set[Move] = set()
+        self.awaits: dict[Move, Then] = {}
+        self.calls: dict[tuple[int, int], float] = {}
+        self.messages: dict[Move, float] = {}
+        self.late: set[Move] = set()
+        self.ends: dict[int, float] = {}
+
+    def at(self, time: float, then: Then) -> None:
+        """Do something then; what is due at the same time, in the order in which it was asked."""
+        heappush(self.events, (time, next(self.number), then))
+
+    def run(self) -> Delays:
+        """All events; behind the barrier every thread has a core, more of them than there are."""
+        for rank in range(len(self.priced.rows)):
+            self.next(rank, 0, 0.0)
+        while self.events:
+            time, _, then = heappop(self.events)
+            then(time)
+        return Delays(self.calls, self.messages, frozenset(self.late), self.ends)
+
+    def next(self, rank: int, k: int, now: float) -> None:
+        """The thread of a rank, on a core, goes on to its call ``k``."""
+        row = self.priced.rows[rank][k]
+        self.at(now + row.lag, lambda time: self.begin(rank, k, time))
+
+    def begin(self, rank: int, k: int, now: float) -> None:
+        """A call, or the end."""
+        call = self.priced.rows[rank][k].call
+        if isinstance(call, Compute):
+            self.compute(rank, k, now)
+        elif isinstance(call, Post):
+            self.post(rank, k, 0, now)
+        elif isinstance(call, Wait):
+            self.wait(rank, k, now)
+        else:
+            self.ends[rank] = now
+            self.cores.leave(now)
+
+    def compute(self, rank: int, k: int, now: float) -> None:
+        """Work and sleep, wake up on a core; a real layer computes all the time."""
+        row = self.priced.rows[rank][k]
+        if not row.sleeps:
+            self.at(now + row.seconds[0], lambda time: self.next(rank, k + 1, time))
+            return
+        rest = row.seconds[0] - row.sleeps
+
+        def on(time: float) -> None:
+            self.calls[rank, k] = time - (now + row.sleeps)
+            self.at(time + rest, lambda end: self.next(rank, k + 1, end))
+
+        self.at(now + min(self.priced.work, row.sleeps), self.cores.leave)
+        self.at(now + row.sleeps, lambda time: self.cores.take(time, on))
+
+    def post(self, rank: int, k: int, part: int, now: float) -> None:
+        """Post the ends of a call from number ``part`` on."""
+        row = self.priced.rows[rank][k]
+        assert isinstance(row.call, Post)
+        if part == len(row.call.ends):
+            self.next(rank, k + 1, now)
+            return
+        end, seconds = row.call.ends[part], row.seconds[part]
+        self.posted[end] = now
+        met = end.other in self.posted
+        if end.end == "SEND":
+            seconds += self.priced.copy if met else 0.0
+            self.late |= set() if met else {end}
+        if met:
+            self.meet(end if end.end == "SEND" else end.other)
+        self.at(now + seconds, lambda time: self.post(rank, k, part + 1, time))
+
+    def meet(self, send: Move) -> None:
+        """Both ends are posted: the message goes over, and is taken in on a core.
+
+        The first part of its latency is the call that posted it, which has a core.
+        """
+        early, late = self.priced.messages[send]
+        call = min(self.priced.call, late)
+        rest = late + self.priced.wire - call
+        sent, asked = self.posted[send], self.posted[send.other]
+        ready = max(sent + max(early - late, 0.0), asked) + call
+
+        def on(time: float) -> None:
+            self.messages[send] = waited = time - ready
+            self.at(time + rest, self.cores.leave)
+            self.at(time + rest, partial(self.finish, send.other))
+            if send in self.late:
+                self.at(asked + call + waited + rest, partial(self.finish, send))
+
+        self.at(ready, lambda time: self.cores.take(time, on))
+        if send not in self.late:
+            self.at(max(asked + call + rest, sent), partial(self.finish, send))
+
+    def finish(self, end: Move, now: float) -> None:
+        """What an end was waited for is there."""
+        self.done.add(end)
+        if then := self.awaits.pop(end, None):
+            then(now)
+
+    def wait(self, rank: int, k: int, now: float) -> None:
+        """Go on, or leave the core until the last of the ends is done."""
+        call = self.priced.rows[rank][k].call
+        assert isinstance(call, Wait)
+        missing = {end for end in call.ends if end not in self.done}
+        if not missing:
+            self.next(rank, k + 1, now)
+            return
+
+        def one(end: Move, time: float) -> None:
+            missing.discard(end)
+            if not missing:
+                self.cores.take(time, lambda taken: on(time, taken))
+
+        def on(woke: float, taken: float) -> None:
+            self.calls[rank, k] = taken - woke
+            self.next(rank, k + 1, taken)
+
+        for end in missing:
+            self.awaits[end] = partial(one, end)
+        self.cores.leave(now)
+
+
+def delays(priced: Priced) -> Delays:
+    """How long who waits for a core in one step."""
+    return _Machine(priced, priced.cores or len(priced.messages) + 2 * len(priced.rows)).run()

@@ -1,0 +1,264 @@
+"""How far off are predictions of recorded pipelines, from costs fitted to other recordings?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import fsum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import traces
+from schedules._input_error import InputError
+from sim import units
+from traces.recorded import reader as recorded
+from traces.recorded import run as recorded_run
+from traces.recorded.run import RecordedRun
+from validation.processes.pipelines import costs as frozen
+from validation.processes.pipelines.align import (
+    Aligned,
+    align,
+    duration_errors,
+    errors_in_step,
+    predicted_ranks,
+    recorded_ranks,
+    start_errors,
+)
+from validation.processes.pipelines.calls import Compute
+from validation.processes.pipelines.costs import Costs, Size
+from validation.processes.pipelines.halves import completed
+from validation.processes.pipelines.load import load, model, plan, violations
+from validation.processes.pipelines.measure import fit
+from validation.processes.pipelines.predict import DRAWS, Prediction, predict
+from validation.processes.pipelines.sizes import sizes
+from validation.processes.pipelines.waterfall import waterfall
+
+OURS = Path(traces.__file__).parent / "data"
+Progress = Callable[[str, int, int], None]
+
+
+class Compared(NamedTuple):
+    """One run, predicted and recorded."""
+
+    run: RecordedRun
+    kind: str
+    predicted: Prediction
+    rows: Sequence[Aligned]
+    violations: Sequence[str]
+    causes: Mapping[str, float]
+    unstretched: float  # seconds predicted without the factor ``Costs.busier``
+    notes: Sequence[str] = ()  # what was assumed
+
+    @property
+    def measured(self) -> float:
+        """The median of all timed steps, seconds."""
+        return float(np.median(self.run.seconds))
+
+    @property
+    def inside(self) -> float:
+        """Of the measured steps the share that lies in the interval of 80 %."""
+        low, high = self.predicted.low, self.predicted.high
+        return sum(low <= one <= high for one in self.run.seconds) / len(self.run.seconds)
+
+    @property
+    def error(self) -> float:
+        """Signed, as a share of the measured."""
+        return self.predicted.seconds / self.measured - 1.0
+
+
+class Outcome(NamedTuple):
+    """All runs, and those left out since costs were fitted to them."""
+
+    compared: Sequence[Compared]
+    costs: Mapping[str, Costs]
+    left_out: Sequence[str]
+    skipped: Sequence[str] = ()  # why others of a folder were not predicted
+
+
+def holds(path: Path) -> bool:
+    """Whether a folder holds a recorded pipeline, or a path is not there at all."""
+    return not path.exists() or any(map(recorded.recognises, _files(path)))
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(path.rglob("*.json*")) if path.is_dir() else [path]
+
+
+def kind(run: RecordedRun) -> str:
+    """The class of machine: timed stages with real-time priority or without, or real layers."""
+    if run.settings.get("mode") != "virtual":
+        return "real"
+    return "fifo" if run.settings.get("rt") else "plain"
+
+
+def validate(
+    paths: Sequence[Path], calibration: Sequence[Path] = (), draws: int = DRAWS, seed: int = 0,
+    progress: Progress | None = None,
+) -> Outcome:  # fmt: skip
+    """Predict recorded runs, by frozen costs or by those that ``calibration`` shows.
+
+    Without either, our recordings, each class by its own run of 1F1B. Raises InputError for what
+    is no recording, for one that cannot be predicted, and for one to which the costs were fitted,
+    unless others can be predicted.
+    """
+    fitted = {name: frozen.load(frozen.FOLDER / f"{name}.toml") for name in frozen.names()}
+    calibration = calibration or ([] if paths else sorted(OURS.glob("*one_f_one_b_*")))
+    fitted |= calibrate(calibration, {name: of.sizes for name, of in fitted.items()})
+    known = {digest for of in fitted.values() for digest in of.sources.values()}
+    runs, left_out = [], []
+    for path in paths or [OURS]:
+        for run in _runs(path):
+            if run.digest not in known:
+                runs.append(run)
+            elif path.is_dir():
+                left_out.append(run.name)
+            else:
+                raise InputError(
+                    f"costs were fitted to {path}, so it cannot show how good they are"
+                )
+    if not runs:
+        raise InputError(f"costs were fitted to all recordings there are: {', '.join(left_out)}")
+    compared, skipped = list[Compared](), list[str]()
+    for number, run in enumerate(runs):
+        if progress:
+            progress(run.name, number, len(runs))
+        try:
+            compared.append(_compare(run, fitted, draws, seed))
+        except InputError as error:
+            if len(runs) == 1:
+                raise
+            skipped.append(str(error))
+    if not compared:
+        raise InputError(skipped[0])
+    return Outcome(compared, fitted, left_out, skipped)
+
+
+def calibrate(
+    paths: Sequence[Path], usual: Mapping[str, Sequence[Size]] | None = None
+) -> dict[str, Costs]:
+    """Costs by class of machine, from recordings and perhaps one sweep of messages' sizes.
+
+    Without one, what larger messages take more is ``usual``, by class.
+
+    Raises InputError for a file that is neither, and for a sweep without recordings.
+    """
+    sweeps = [path for path in paths if path.is_file() and not recorded.recognises(path)]
+    runs = [recorded_run.read(path) for path in paths if path not in sweeps]
+    if len(sweeps) > 1 or (sweeps and not runs):
+        raise InputError(
+            f"costs are fitted to recordings, and one sweep of messages at most: {sweeps[-1]}"
+        )
+    rows = sizes(sweeps[0]) if sweeps else ()
+    kinds = sorted({kind(run) for run in runs})
+    more = {name: rows or (usual or {}).get(name, ()) for name in kinds}
+    return {
+        name: fit([run for run in runs if kind(run) == name], name, more[name]) for name in kinds
+    }
+
+
+def _runs(path: Path) -> list[RecordedRun]:
+    if not path.exists():
+        raise InputError(f"no file or folder {path}")
+    found = [file for file in _files(path) if recorded.recognises(file)]
+    if not found:
+        raise InputError(f"{path} holds no recorded pipeline; traincast record makes one")
+    return [recorded_run.read(file) for file in found]
+
+
+def _compare(run: RecordedRun, fitted: Mapping[str, Costs], draws: int, seed: int) -> Compared:
+    name = kind(run)
+    if name not in fitted:
+        raise InputError(f"{run.path} is of class {name}, for which --calibrate names no recording")
+    if fitted[name].model != model(run):
+        raise InputError(
+            f"{run.path} has stages of {model(run)}, and costs are known of {fitted[name].model}; "
+            "--calibrate a recording of such stages"
+        )
+    what = load(run)
+    costs, halved = completed(fitted[name])
+    used = {call.step.kind for calls in what.program for call in calls if isinstance(call, Compute)}
+    if lacking := sorted(used - costs.spreads.keys()) if costs.model else []:
+        raise InputError(
+            f"{run.path} runs {', '.join(lacking)}, of which the costs of {name} know nothing; "
+            "--calibrate a recording that has them"
+        )
+    predicted = predict(what, costs, draws, seed)
+    rows = align(run, predicted)
+    causes = waterfall(run, plan(run), what, costs, predicted)
+    unstretched = predict(what, replace(costs, busier=1.0), draws, seed).seconds
+    notes = [halved] * bool(halved and used & {"B", "I", "W"} - fitted[name].spreads.keys())
+    notes += beyond(run.message_bytes(), costs)
+    return Compared(run, name, predicted, rows, violations(run), causes, unstretched, notes)
+
+
+def beyond(size: float, costs: Costs) -> list[str]:
+    """A sentence for messages that are larger than any whose cost is known."""
+    known = max([costs.bytes, *(row.bytes for row in costs.sizes)])
+    if size <= known:
+        return []
+    how = "carried on in a line" if len(costs.sizes) > 1 else "taken to cost as much"
+    return [
+        f"its messages of {units.size(size)} are larger than those of up to {units.size(known)} "
+        f"that were measured, and {how}: starts and step are uncertain"
+    ]
+
+
+def summary(outcome: Outcome) -> dict[str, Any]:
+    """Plain data, as ``validate recorded --json`` prints it; seconds and shares."""
+    kinds = sorted({of.kind for of in outcome.compared})
+    return {
+        "classes": [_total(name, outcome) for name in kinds],
+        "left_out": list(outcome.left_out),
+        "not_predicted": list(outcome.skipped),
+        "runs": [_run(of) for of in outcome.compared],
+    }
+
+
+def _total(name: str, outcome: Outcome) -> dict[str, Any]:
+    ours = [of for of in outcome.compared if of.kind == name]
+    errors = [abs(of.error) for of in ours]
+    unstretched = [abs(of.unstretched / of.measured - 1.0) for of in ours]
+    return {
+        "name": name,
+        "busier": outcome.costs[name].busier,
+        "mean_unstretched": fsum(unstretched) / len(unstretched),
+        "max_unstretched": max(unstretched),
+        "sources": sorted(outcome.costs[name].sources),
+        "mean": fsum(errors) / len(errors),
+        "max": max(errors),
+        "inside": sum(of.inside for of in ours) / len(ours),
+        "count": len(errors),
+    }
+
+
+def _run(of: Compared) -> dict[str, Any]:
+    run, step = of.run, of.measured
+    traced = float(np.median([one.seconds for one in run.steps]))
+    in_step = errors_in_step(of.rows, traced, of.predicted.seconds)
+    return {
+        "id": run.name,
+        "class": of.kind,
+        "predicted": of.predicted.seconds,
+        "measured": step,
+        "error": of.error,
+        "inside": of.inside,
+        "interval_s": [of.predicted.low, of.predicted.high],
+        "mean_costs_s": float(of.predicted.timeline.end.max()),
+        "steps": len(run.seconds),
+        "spread": float(np.std(run.seconds) / np.mean(run.seconds)),
+        "traced_s": traced,
+        "start_error": start_errors(of.rows, step)._asdict(),
+        "start_error_in_step": in_step._asdict(),
+        "duration_error": duration_errors(of.rows, step)._asdict(),
+        "recorded_ranks": _rows(recorded_ranks(run)),
+        "predicted_ranks": _rows(predicted_ranks(of.predicted)),
+        "order_violations": list(of.violations),
+        "notes": list(of.notes),
+        "waterfall_s": dict(of.causes),
+    }
+
+
+def _rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
+    return [row._asdict() for row in rows]

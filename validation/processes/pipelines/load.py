@@ -1,0 +1,106 @@
+"""The configuration of a recorded run, as the calls that it makes: nothing of what it measured."""
+
+from __future__ import annotations
+
+import difflib
+
+import schedules
+from schedules import Plan, Step, flat
+from schedules._csv import plan_of
+from schedules._input_error import InputError
+from traces.recorded.run import RecordedRun
+from traces.schedule_csv import lowered
+from validation.processes.pipelines.calls import LOOPS, Program, loop, runtime
+from validation.processes.pipelines.priced import Load, Stages
+
+CORES = 2  # of the machine of recordings that do not say it (see :mod:`.costs` for their names)
+OURS = {
+    "GPipe": "gpipe",
+    "1F1B": "one_f_one_b",
+    "LoopedBFS": "looped_bfs",
+    "Interleaved1F1B": "interleaved_1f1b",
+    "InterleavedZeroBubble": "interleaved_zero_bubble",
+}
+"""torch's names of the schedules that have the same order here."""
+
+
+def plan(run: RecordedRun) -> Plan:
+    """The order that the run was given: of our schedule of its name, else as the file has it.
+
+    Raises InputError where there is neither.
+    """
+    name = str(run.settings.get("schedule"))
+    if name in OURS:
+        options = {"chunks": int(run.settings["v"])}
+        ours = OURS[name]
+        given = {key: of for key, of in options.items() if key in schedules.options(ours)}
+        return schedules.load(ours)(run.ranks, int(run.settings["M"]), **given)
+    if run.orders:
+        return plan_of(run.orders)
+    raise InputError(
+        f"{run.path} was run by {name!r} and holds no orders; there are {', '.join(OURS)}"
+    )
+
+
+KNOWN = {
+    "world", "schedule", "plan", "runtime", "M", "v", "mode", "rt", "nice", "T", "overlap", "d",
+    "seq", "mb", "layers", "heads", "dtype", "seed", "warm", "steps", "keep",
+}  # fmt: skip
+"""Settings that are read here, or that change no step."""
+
+
+def load(run: RecordedRun) -> Load:
+    """What the processes of a run do. Raises InputError for a setting that is not known here."""
+    for key in sorted(run.settings.keys() - KNOWN):
+        near = difflib.get_close_matches(key, KNOWN, 1)
+        hint = f"; did you mean {near[0]}?" if near else ", and what it changes is not either"
+        raise InputError(f"{run.path}: the setting {key} is not known{hint}")
+    return Load(_program(run), _stages(run), run.message_bytes(), _cores(run))
+
+
+def _cores(run: RecordedRun) -> int:
+    """Cores that timed stages share, who come first are served first; real layers are sliced."""
+    return (run.cores or CORES) if run.settings.get("mode") == "virtual" else 0
+
+
+def _program(run: RecordedRun) -> Program:
+    name = str(run.settings.get("schedule"))
+    if run.orders:
+        return runtime(run.orders)
+    return loop(name, plan(run)) if name in LOOPS else runtime(lowered(plan(run)))
+
+
+def _stages(run: RecordedRun) -> Stages:
+    if run.settings.get("mode") == "virtual":
+        seconds = {kind: float(run.settings["T"][kind]) for kind in "FIW"}
+        return Stages(seconds, overlap=float(run.settings.get("overlap", 1.0)))
+    return Stages(None, int(run.settings.get("layers", 1)))
+
+
+def model(run: RecordedRun) -> dict[str, int]:
+    """What decides how long a real layer takes; nothing for timed stages."""
+    if run.settings.get("mode") == "virtual":
+        return {}
+    return {key: int(run.settings[key]) for key in ("d", "seq", "mb", "heads")}
+
+
+def violations(run: RecordedRun) -> list[str]:
+    """Where the order that ran is not the plan: of each step and rank the first place."""
+    planned = flat(plan(run))
+    out = []
+    for number, step in enumerate(run.steps):
+        for rank, calls in enumerate(step.calls):
+            ran = [call.name for call in calls if call.kind == "compute"]
+            if found := _first_other(planned[rank], ran):
+                out.append(f"step {number}, rank {rank}, position {found}")
+    return out
+
+
+def _first_other(planned: list[Step], ran: list[str]) -> str:
+    should = [str(step) for step in planned]
+    if should == ran:
+        return ""
+    at = next((k for k, pair in enumerate(zip(should, ran, strict=False)) if pair[0] != pair[1]),
+              min(len(should), len(ran)))  # fmt: skip
+    names = [order[at] if at < len(order) else "nothing" for order in (ran, should)]
+    return f"{at}: {names[0]} ran where the plan has {names[1]}"

@@ -1,0 +1,85 @@
+"""What steps on CPU processes cost: operators by group, Python between them, gloo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from schedules._input_error import InputError
+from sim.graph import Communication, Compute, Floats, Graph
+from validation.processes.steps.cores import Message
+from validation.processes.steps.groups import REST, amount, of_kernel
+from validation.processes.steps.host import per_kernel
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Fitted to recordings; ``sources`` has their digests."""
+
+    rates: Mapping[str, float]  # by group: seconds per FLOP or byte
+    host: Mapping[str, float]  # see validation.processes.steps.host
+    gloo: Mapping[str, tuple[float, float, float]]
+    """By kind (:data:`KINDS`): seconds in which nothing runs, then seconds of a thread of each rank
+    per byte that it sends, and per square root of that: larger ones move faster."""
+    busier: float  # timed steps of the sources over profiled ones
+    cores: int
+    sources: Mapping[str, str]
+    spread: tuple[float, ...] = (1.0,)  # kernels' seconds over their mean, equally likely
+    rank_spread: Mapping[bool, tuple[float, ...]] = field(default_factory=dict)
+    """Likewise of all kernels of a rank in a step: where calls block (True), so that ranks wait for
+    each other all along, and where collectives run beside kernels of ranks that drift apart."""
+    message_spread: tuple[float, ...] = (1.0,)  # likewise of collectives
+
+
+KINDS = {"all_reduce": "reduce", "reduce_scatter": "reduce", "all_gather": "gather"}
+"""What gloo does for a collective: it reduces and scatters by an all-reduce."""
+
+
+def sent(work: Communication) -> float:
+    """Bytes that each rank of a collective sends in a ring. ValueError for one not in KINDS."""
+    if work.collective not in KINDS:
+        raise InputError(f"gloo's {work.collective} is not known here")
+    times = 1.0 if KINDS[work.collective] == "gather" else 2.0
+    return times * (len(work.ranks) - 1) / len(work.ranks) * work.bytes
+
+
+def work_seconds(graph: Graph, costs: Costs) -> Floats:
+    """Of each op what its operator takes alone; of communication zero."""
+
+    def seconds(_: str, group: str, work: Compute) -> float:
+        rest = costs.rates[REST] * work.bytes if group == "gemm" else 0.0
+        return costs.rates[group] * amount(group, work) + rest
+
+    return _of_kernels(graph, seconds) * costs.busier
+
+
+def kernel_seconds(graph: Graph, costs: Costs, mode: str) -> Floats:
+    """That and what Python takes around it."""
+    around = _of_kernels(graph, lambda name, *_: per_kernel(costs.host, mode, name))
+    return work_seconds(graph, costs) + around * costs.busier
+
+
+def _of_kernels(graph: Graph, seconds: Callable[[str, str, Compute], float]) -> Floats:
+    """Seconds by name, group and work of each kernel that takes something; once per distinct."""
+    pairs, row = np.unique(np.stack([graph.name, graph.work]), axis=1, return_inverse=True)
+    out = np.zeros(pairs.shape[1])
+    for k, (name, w) in enumerate(pairs.T.tolist()):
+        work = graph.works[w]
+        if isinstance(work, Compute) and (group := of_kernel(graph.names[name], work)):
+            out[k] = seconds(graph.names[name], group, work)
+    return out[row.ravel()]
+
+
+def messages(graph: Graph, costs: Costs) -> list[Message]:
+    """Of each part."""
+    works = [graph.works[w] for w in graph.part_work.tolist()]
+    return [_message(work, costs) for work in works if isinstance(work, Communication)]
+
+
+def _message(work: Communication, costs: Costs) -> Message:
+    size = sent(work)
+    latency, per_byte, per_root = costs.gloo[KINDS[work.collective]]
+    busy = per_byte * size + per_root * size**0.5
+    return Message(latency * costs.busier, busy * costs.busier)

@@ -1,0 +1,213 @@
+"""How far off are predictions of recorded parallel steps, from costs fitted to other recordings?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import traces
+from schedules._input_error import InputError
+from sim.graph import Graph
+from sim.timeline import Timeline
+from traces import cpu_steps
+from traces.cpu_steps import CpuRun
+from validation.processes.steps import host
+from validation.processes.steps.align import (
+    Row,
+    causes,
+    group_rows,
+    message_rows,
+    order_violations,
+    thread_rows,
+)
+from validation.processes.steps.costs import Costs
+from validation.processes.steps.fit import cores_of, fit
+from validation.processes.steps.job import MODES, graph, mode_of
+from validation.processes.steps.predict import DRAWS, Prediction, predict
+
+OURS = Path(traces.__file__).parent / "data"
+Progress = Callable[[str, int, int], None]
+
+
+class Compared(NamedTuple):
+    """One run, predicted and recorded."""
+
+    run: CpuRun
+    path: Path
+    costs: Costs
+    predicted: Prediction
+
+    @property
+    def measured(self) -> float:
+        """The median of all timed steps, seconds."""
+        return float(np.median(self.run.step_s))
+
+    @property
+    def error(self) -> float:
+        """Signed, as a share of the measured."""
+        return self.predicted.seconds / self.measured - 1.0
+
+    @property
+    def exposed(self) -> float:
+        """Exposed communication: the median over profiled steps of the mean of ranks, seconds."""
+        return float(np.median(self.exposed_steps))
+
+    @property
+    def exposed_steps(self) -> list[float]:
+        """Of each profiled step, the mean of ranks."""
+        of: dict[int, list[float]] = {}
+        for row in self.run.ranks:
+            of.setdefault(row.step, []).append(row.exposed_s)
+        return [float(np.mean(found)) for _, found in sorted(of.items())]
+
+
+def recognises(path: Path) -> bool:
+    """Whether a file is a recorded parallel training, or a step over the fake process group."""
+    return path.is_file() and (cpu_steps.recognises(path) or host.is_fake(path))
+
+
+def files(path: Path) -> list[Path]:
+    """The recordings at a path: itself, or those of a folder."""
+    found = sorted(path.rglob("*.json*")) if path.is_dir() else [path]
+    return [file for file in found if recognises(file)]
+
+
+def validate(
+    paths: Sequence[Path], calibration: Sequence[Path] = (), draws: int = DRAWS, seed: int = 0,
+    progress: Progress | None = None, skipped: list[str] | None = None,
+) -> list[Compared]:  # fmt: skip
+    """Predict each recording of DDP, FSDP2 and TP from ``calibration``, or from its neighbours.
+
+    Never from itself, nor from another file with the same content; neighbours are the recordings
+    in its folder, which are taken to be of the same machine, and others of ``paths`` that say they
+    are. Raises InputError where none is left, or nothing is known of what a recording needs; with
+    ``skipped``, which is given the sentence, only if that is so for all of them.
+    """
+    wanted = {file: run for path in paths for file, run in _runs(path).items()}
+    first = {file.resolve(): file for file in reversed([*wanted])}
+    wanted = {file: run for file, run in wanted.items() if first[file.resolve()] == file}
+    if not wanted:
+        raise InputError(
+            f"{', '.join(map(str, paths))}: only recordings of {', '.join(MODES)} are predicted, "
+            "and there is none"
+        )
+    out = []
+    for number, (file, run) in enumerate(wanted.items()):
+        if progress:
+            progress(run.name, number, len(wanted))
+        near = [path for of in calibration for path in files(of)] or _near(file, run, wanted)
+        try:
+            out.append(_compare(file, run, near, draws, seed))
+        except InputError as error:
+            if skipped is None or len(wanted) == 1:
+                raise
+            skipped.append(str(error))
+    if skipped and not out:
+        raise InputError(skipped[0])
+    return out
+
+
+def _near(file: Path, run: CpuRun, named: Mapping[Path, CpuRun]) -> list[Path]:
+    beside = files(file.parent)
+    others = [path for path, one in named.items() if path not in beside]
+    return [*beside, *(path for path in others if _machine(named[path]) == _machine(run) != {})]
+
+
+def _machine(run: CpuRun) -> dict[str, Any]:
+    """What a recording says of its machine, but for the load."""
+    said = run.facts.get("machine")
+    if not isinstance(said, dict):
+        return {}
+    return {key: value for key, value in said.items() if not key.startswith("load")}
+
+
+def _runs(path: Path) -> dict[Path, CpuRun]:
+    found = {file: _read(file) for file in files(path) if not host.is_fake(file)}
+    return {file: run for file, run in found.items() if mode_of(run.mode) in MODES}
+
+
+@cache
+def _read(path: Path) -> CpuRun:
+    return cpu_steps.read(path)
+
+
+def _compare(file: Path, run: CpuRun, near: Sequence[Path], draws: int, seed: int) -> Compared:
+    known: dict[str, float] = {}
+    for path in near:
+        known |= host.of_fake(path) if host.is_fake(path) else {}
+    read = [_read(path) for path in near if not host.is_fake(path)]
+    usable = [r for r in read if not _same(r, run) and mode_of(r.mode) in MODES]
+    if not usable:
+        raise InputError(
+            f"{file} cannot be predicted from itself; put other recordings of the same machine "
+            "beside it, or name them by --calibrate"
+        )
+    costs, mode = fit(usable, known), mode_of(run.mode)
+    if cores_of(run) != costs.cores:
+        raise InputError(
+            f"{file} is of a machine with {cores_of(run)} cores, and costs are known of one with "
+            f"{costs.cores}; --calibrate recordings of the same machine"
+        )
+    return Compared(run, file, costs, predict(_graph(run), costs, mode, draws, seed))
+
+
+def _same(one: CpuRun, other: CpuRun) -> bool:
+    """Whether two files are of one run: the same content, or steps alike to the nanosecond."""
+    timed = (one.mode, one.step_s, one.profiled_s) == (other.mode, other.step_s, other.profiled_s)
+    return timed or one.digest == other.digest
+
+
+def _graph(run: CpuRun) -> Graph:
+    return graph(mode_of(run.mode), run.world, run.config)
+
+
+def both(of: Compared) -> dict[str, Timeline]:
+    """The profiled step of median length, and the prediction with mean costs, from second 0."""
+    there = cpu_steps.timeline(of.path)
+    begin = float(there.start.min())
+    recorded = Timeline(there.graph, there.start - begin, there.end - begin)
+    return {"recorded": recorded, "predicted": of.predicted.timeline}
+
+
+def summary(compared: Sequence[Compared]) -> list[dict[str, Any]]:
+    """Plain data, as ``validate recorded --json`` prints it under ``parallel``; seconds, shares."""
+    return [_run(of) for of in compared]
+
+
+def _run(of: Compared) -> dict[str, Any]:
+    run, predicted, steps = of.run, of.predicted, of.exposed_steps
+    threads = thread_rows(run, of.costs, mode_of(run.mode), predicted.timeline)
+    return {
+        "id": run.name,
+        "mode": run.mode,
+        "sources": sorted(of.costs.sources),
+        "steps": len(run.step_s),
+        "spread": float(np.std(run.step_s) / np.mean(run.step_s)),
+        "measured": of.measured,
+        "predicted": predicted.seconds,
+        "interval_s": [predicted.low, predicted.high],
+        "error": of.error,
+        "profiled": len(steps),
+        "profiled_s": float(np.median(run.profiled_s)),
+        "exposed": {
+            "measured": of.exposed,
+            "quartiles_s": np.quantile(steps, [0.25, 0.75]).tolist(),
+            "predicted": predicted.exposed,
+            "interval_s": [predicted.exposed_low, predicted.exposed_high],
+            "error": predicted.exposed / of.exposed - 1.0 if of.exposed else None,
+            "error_of_step": (predicted.exposed - of.exposed) / of.measured,
+        },
+        "causes_s": causes(threads, of.measured, predicted.seconds, of.costs.busier),
+        "threads": _rows(threads),
+        "operators": _rows(group_rows(run, of.costs, predicted.timeline)),
+        "collectives": _rows(message_rows(run, predicted.timeline)),
+        "order_violations": order_violations(run, predicted.timeline),
+    }
+
+
+def _rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    return [row._asdict() for row in rows]

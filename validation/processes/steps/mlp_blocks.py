@@ -1,0 +1,32 @@
+"""A strategy by path: of every layer the MLP and its residual alone, as some recordings ran it."""
+
+from __future__ import annotations
+
+from sim.builder.program import Item, Program
+
+PARTS = ("fc1", "gelu", "fc2", "mlp_residual")
+
+
+def mlp_blocks(kind: str, program: Program) -> Program:
+    """The program without attention and norms; what waited for them waits for what is before.
+
+    No gradient of the model's input is made, which nothing before the first linear needs.
+    """
+    kept = [i for i, item in enumerate(program) if _runs(item)]
+    place = {i: k for k, i in enumerate(kept)}
+    out = []
+    for i in kept:
+        needs = (_latest(n, place) if n >= 0 else n for n in program[i].needs)
+        out.append(program[i]._replace(needs=tuple(n for n in needs if n is not None), memory=()))
+    return out
+
+
+def _runs(item: Item) -> bool:
+    first = item.layer == 0 and item.name.startswith(("fc1_dgrad", "fc1_grad_all_reduce"))
+    return item.name.startswith(PARTS) and not first
+
+
+def _latest(need: int, place: dict[int, int]) -> int | None:
+    """Where the last item up to an old position stands now, if any does."""
+    left = [i for i in place if i <= need]
+    return place[max(left)] if left else None
