@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sim.analysis.contention import contention
+from sim.analysis.exposed import explained, exposed
 from sim.analysis.hidden import by_dimension, transfers
-from sim.analysis.overlap import explained, exposed
 from sim.engine import simulate
 from sim.graph import Builder, Communication, Compute, Fixed, Graph
 from sim.machine import cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sim.analysis.overlap import by_cause, exposed
+from sim.analysis.exposed import by_cause, exposed
 from sim.runs.forward_run import sharded_forward
 from sim.timeline import Timeline
 

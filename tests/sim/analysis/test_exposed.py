@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.analysis.overlap import by_cause, exposed, sentences
+from sim.analysis.exposed import by_cause, exposed, sentences
 from sim.engine import simulate
 from sim.graph import Builder, Fixed
 from sim.machine.hardware import ideal
