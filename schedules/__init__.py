@@ -9,8 +9,8 @@ adding a file: ``load`` finds it and the schedule tests check it. A file may als
 with the same arguments, which refuses shapes that the schedule cannot run, and say what it costs:
 ``bubble(ranks, microbatches, chunks, F, I, W)`` in seconds, and ``peak_activations(ranks,
 microbatches, chunks)`` of stages; ``STAGES_PER_RANK`` where that is not 1; ``ASYNCHRONOUS`` where
-the pipeline is never flushed. Files whose names
-begin with an underscore are no schedules.
+the pipeline is never flushed. A file whose function of that name does not take ``ranks`` and
+``microbatches`` first, or that has none, is no schedule but helps others.
 
 In place of a name stands the path of such a file elsewhere, ``./mine.py``, which is run; what its
 function returns is checked.
@@ -99,12 +99,21 @@ def flat(plan: Plan) -> list[list[Step]]:
 
 
 def names() -> list[str]:
-    """The schedules there are: one per file in this folder.
+    """Return the schedules there are: one per file in this folder that defines one.
 
     ``from_csv`` is not among them, since it makes a plan from a file and not from a shape.
     """
-    found = (module.name for module in pkgutil.iter_modules(__path__))
-    return sorted(name for name in found if name != "from_csv" and not name.startswith("_"))
+    return sorted(filter(_is_schedule, _files()))
+
+
+def _files() -> list[str]:
+    return [module.name for module in pkgutil.iter_modules(__path__)]
+
+
+def _is_schedule(name: str) -> bool:
+    """Return whether the module's function of its own name makes a plan from a shape."""
+    own = getattr(importlib.import_module(f"schedules.{name}"), name, None)
+    return callable(own) and [*inspect.signature(own).parameters][:2] == ["ranks", "microbatches"]
 
 
 def load(name: str) -> Callable[..., Plan]:
@@ -234,7 +243,7 @@ def require_legal(plan: Plan, policy: str = "direction", pair: str = "serial") -
 def _module(name: str) -> ModuleType:
     if is_path(name):
         return outside_module(name, "the schedule")
-    if name == "from_csv" or name in names():
+    if name == "from_csv" or (name in _files() and _is_schedule(name)):
         return importlib.import_module(f"schedules.{name}")
     raise InputError(f"{unknown(name)}, or a file of your own, ./NAME.py")
 

@@ -157,9 +157,24 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_what_takes_a_file_is_no_schedule_of_a_shape() -> None:
-    """It is found by its name, but not listed, nor are files that begin with an underscore."""
+    """It is found by its name, but not listed."""
     assert schedules.load("from_csv") is from_csv
     assert "from_csv" not in schedules.names()
-    assert not [name for name in schedules.names() if name.startswith("_")]
-    with pytest.raises(ValueError, match="no schedule '_csv'"):
-        schedules.load("_csv")
+
+
+def test_a_file_that_defines_no_schedule_is_none(tmp_path, monkeypatch) -> None:
+    """Helpers, functions of something else and folders are no schedules; one file is one."""
+    files = {
+        "helper": "def order(ranks, microbatches): ...",
+        "a_cost": "def a_cost(seconds, ranks): ...",
+        "folder/__init__": "def other(ranks, microbatches): ...",
+        "mine": "def mine(ranks, microbatches, ahead=1): ...",
+    }
+    (tmp_path / "folder").mkdir()
+    for name, text in files.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    before = schedules.names()
+    monkeypatch.setattr(schedules, "__path__", [*schedules.__path__, str(tmp_path)])
+    assert schedules.names() == sorted([*before, "mine"])
+    with pytest.raises(ValueError, match="no schedule 'helper'"):
+        schedules.load("helper")
