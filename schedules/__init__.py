@@ -28,10 +28,10 @@ from contextlib import nullcontext
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from schedules._input_error import InputError
-from schedules._outside import function as outside
-from schedules._outside import is_path, said
-from schedules._outside import module as outside_module
+from schedules.input_error import InputError
+from schedules.user_code import function as outside
+from schedules.user_code import is_path, said
+from schedules.user_code import module as outside_module
 
 MOST_RANKS = 10_000
 MOST_STEPS = 5_000_000
@@ -130,7 +130,7 @@ def load(name: str) -> Callable[..., Plan]:
 
 def _checked(path: str) -> Callable[..., Plan]:
     """A schedule outside of this package, which may return anything."""
-    from schedules._whole import require_plan
+    from schedules.legality.shape import require_plan
 
     own = outside(path, "the schedule")
 
@@ -233,9 +233,9 @@ def require_legal(plan: Plan, policy: str = "direction", pair: str = "serial") -
 
     >>> require_legal([[Step(0, "F", 0)]])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    schedules._input_error.InputError: rank 0, position 0: 0F0 has no backward; 0B0, or...
+    schedules.input_error.InputError: rank 0, position 0: 0F0 has no backward; 0B0, or...
     """
-    from schedules._legality import check_plan
+    from schedules.legality import check_plan
 
     check_plan(plan, policy, pair)
 

@@ -6,8 +6,8 @@ Forwards of one direction overlap with backwards of the other (:class:`schedules
 """
 
 from schedules import Plan
-from schedules._dualpipe import order
-from schedules._input_error import InputError
+from schedules.input_error import InputError
+from schedules.patterns.two_directions import order
 
 
 def dualpipe(ranks: int, microbatches: int) -> Plan:

@@ -6,8 +6,8 @@ holds stages r and 2 p - 1 - r: the way down the ranks and the way back play the
 
 from schedules import Plan
 from schedules import dualpipe as both_ways
-from schedules._dualpipe import order
-from schedules._input_error import InputError
+from schedules.input_error import InputError
+from schedules.patterns.two_directions import order
 
 STAGES_PER_RANK = 2
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from schedules import Plan, flat
-from schedules._csv import Move, Rows, parse, plan_of
-from schedules._input_error import InputError
-from schedules._legality import check_plan
-from schedules._messages import check_messages
-from schedules._text import read_text
+from schedules.csv import Move, Rows, parse, plan_of
+from schedules.input_error import InputError
+from schedules.legality import check_plan
+from schedules.legality.messages import check_messages
+from schedules.text_file import read_text
 
 MOST_BYTES = 64 * 2**20
 """No order is longer: as many steps as a schedule may have, in letters."""

@@ -10,7 +10,7 @@ of a pair runs beside the kernels of the other.
 from collections.abc import Iterator
 
 from schedules import Pair, Plan, Step
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 
 def interleaved_1f1b(

@@ -8,7 +8,7 @@ runs W of a microbatch r steps behind its I.
 from collections.abc import Iterator
 
 from schedules import Plan, Step
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 POLICIES = ("direction", "pair")  # of p2p, under which no order stops; batched may
 

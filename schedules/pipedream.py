@@ -7,7 +7,7 @@ minibatch with an update of its own; 2BW updates once per ``batch`` and keeps tw
 
 from schedules import Plan
 from schedules import one_f_one_b as flushed
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 ASYNCHRONOUS = True
 

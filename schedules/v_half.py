@@ -7,10 +7,10 @@ on the way up.
 from functools import partial
 
 from schedules import Plan
-from schedules._times import Seconds
-from schedules._timing import shortest
-from schedules._v_pattern import run_pattern
-from schedules._v_pattern import v_half as pattern
+from schedules.search.timing import shortest
+from schedules.search.v_pattern import run_pattern
+from schedules.search.v_pattern import v_half as pattern
+from schedules.times import Seconds
 
 POLICIES = ("direction", "pair")  # of p2p, under which no order stops; batched may
 

@@ -7,10 +7,10 @@ few.
 from functools import partial
 
 from schedules import Plan
-from schedules._integer import best_order
-from schedules._times import Seconds
-from schedules._timing import shortest
-from schedules._zero_bubble import zero_bubble
+from schedules.search.integer import best_order
+from schedules.search.timing import shortest
+from schedules.search.zero_bubble import zero_bubble
+from schedules.times import Seconds
 
 POLICIES = ("direction", "pair")  # of p2p, under which no order stops; batched may
 

@@ -4,7 +4,7 @@ The weight gradients fill what 1F1B leaves idle after its last backwards, at 1F1
 """
 
 from schedules import Plan
-from schedules._hand import hand, peak
+from schedules.patterns.zb_h import hand, peak
 
 POLICIES = ("direction", "pair", "batched")  # of p2p, under which no order stops
 

@@ -5,7 +5,7 @@ at least 2 · ranks microbatches is it never slower than ZB-H1.
 """
 
 from schedules import Plan
-from schedules._hand import hand, peak
+from schedules.patterns.zb_h import hand, peak
 
 POLICIES = ("direction", "pair")  # of p2p, under which no order stops; batched may
 

@@ -7,12 +7,12 @@ equal times of F, I and W there is an order by hand, which torch runs; for other
 from functools import partial
 
 from schedules import Plan
-from schedules._input_error import InputError
-from schedules._times import Given, Seconds
-from schedules._timing import longest_span, shortest
-from schedules._torch_zb_v import torch_zb_v
-from schedules._v_pattern import run_pattern, v_half, v_min
-from schedules._zb_v_search import zero_bubble_v
+from schedules.input_error import InputError
+from schedules.patterns.torch_zb_v import torch_zb_v
+from schedules.search.timing import longest_span, shortest
+from schedules.search.v_pattern import run_pattern, v_half, v_min
+from schedules.search.zb_v import zero_bubble_v
+from schedules.times import Given, Seconds
 from schedules.v_half import peak_activations as half
 from schedules.v_min import peak_activations as least
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 BYTES = {"fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
 """Bytes of one element as it lies in memory."""

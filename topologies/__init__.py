@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 
 def names() -> list[str]:

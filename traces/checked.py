@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 _NUMBERED = re.compile("[0-9]{1,9}")
 LARGEST = 1e18

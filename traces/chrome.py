@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.graph import Floats
 from sim.timeline import Timeline
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.graph import Floats, Graph, Ints, offsets, owners
 from sim.timeline import Timeline
 from traces.recording import Selection

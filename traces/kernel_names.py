@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.files import read_text, toml
 
 COMMUNICATION, COMPUTE = "communication", "compute"

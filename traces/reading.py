@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traces import kineto
 from traces.chakra import write as chakra
 from traces.nsys import reader as nsys

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import schedules
 from schedules import Pair, Plan, Step, members
-from schedules._csv import Move, parse, plan_of
+from schedules.csv import Move, parse, plan_of
 
 GATHERED = 3  # stages whose parameters a rank gathers at a time, unless more run at once
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import typer
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traincast.commands import (
     analyze,
     calibrate,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 FOLDER = Path(__file__).parent / "published"
 RECIPES = Path(__file__).parent / "recipes"

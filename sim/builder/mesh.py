@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 ORDER = "tp-cp-ep-dp-pp"
 _DENSE, _EXPERT = ("tp", "cp", "dp", "pp"), ("etp", "ep", "edp", "pp")

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from math import fsum
 from typing import NamedTuple
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.builder.activations import depths, stage_bytes
 from sim.builder.program import INPUT_GRADIENTS, WEIGHT_GRADIENT, Item, Kernel, Program
 from sim.builder.scratch import matrices, scratch

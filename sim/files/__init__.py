@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from schedules._input_error import InputError
-from schedules._text import read_text
+from schedules.input_error import InputError
+from schedules.text_file import read_text
 from sim.files import locks
 
 __all__ = [

@@ -17,7 +17,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.machine import fabric
 from sim.machine.topology import read, room
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.graph import Compute
 from sim.units import BYTES
 

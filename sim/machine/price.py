@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.graph import Communication, Compute, Copy, Fixed, Graph, Host, Work
 from sim.machine.cluster import Cluster, Gpu
 from sim.machine.hardware import NOTHING, Machine, Traffic, table

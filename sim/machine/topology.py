@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import topologies
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.files import read_text, toml
 from sim.units import parse
 

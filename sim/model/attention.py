@@ -7,7 +7,7 @@ sequence, :mod:`sim.model.context` has the core, or what stands around it.
 
 from __future__ import annotations
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.graph import Compute
 from sim.model import blocks, context
 from sim.model.operators import Launch, Operator, Share, gemm, memory

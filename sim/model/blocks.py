@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.graph import Compute
 from sim.model.operators import Share
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 STEM, EXPANSION, COLOURS = 64, 4, 3
 KEYS = ("name", "blocks", "image", "classes", "norm", "layers")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.analysis.links import tier
 from sim.machine.cluster import Cluster
 from sim.recipe.legality.perturbations import ranks

@@ -15,7 +15,7 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.plots.causes import causes
 from sim.plots.compare import timelines
 from sim.plots.curves import curves

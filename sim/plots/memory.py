@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.memory.curve import Curve
 from sim.plots.style import UNITS, figure, unit_for
 

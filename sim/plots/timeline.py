@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from pandas import DataFrame
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.analysis.activity import activities
 from sim.analysis.relations import meetings
 from sim.plots import critical

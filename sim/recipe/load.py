@@ -15,8 +15,8 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
-from schedules._input_error import InputError
-from schedules._outside import is_path, module
+from schedules.input_error import InputError
+from schedules.user_code import is_path, module
 from sim.files import read_text, regular, toml
 from sim.recipe import legality, order_file, presets, translate
 from sim.recipe.recipe import NOT_YET, ModelSection, ParallelismSection, Recipe

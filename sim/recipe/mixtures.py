@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 EXPERT_KEYS = ("topk", "expert_ffn", "shared_experts", "dense_layers", "capacity_factor", "load")
 

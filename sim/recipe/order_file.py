@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import schedules
-from schedules._input_error import InputError
-from schedules._outside import is_path
 from schedules.from_csv import Shape, file_shape, from_csv
+from schedules.input_error import InputError
+from schedules.user_code import is_path
 from sim.files import regular
 from sim.recipe.recipe import Recipe, ScheduleSection
 from sim.recipe.refusals import show

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.files import read_text
 from sim.model import resnet
 from sim.recipe.families import (

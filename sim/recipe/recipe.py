@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 import schedules
-from schedules._times import Seconds
+from schedules.times import Seconds
 from sim.machine.topology import MOST_GPUS
 from sim.recipe.sections import (
     MOST_EXPERTS,

@@ -11,7 +11,7 @@ from math import fsum
 from typing import NamedTuple
 
 from schedules import Plan, flat
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.builder.job import Job
 from sim.machine import cluster as clusters
 from sim.machine.cluster import Cluster

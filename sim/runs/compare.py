@@ -8,8 +8,8 @@ from itertools import product
 from pathlib import Path
 
 import schedules
-from schedules._input_error import InputError
-from schedules._outside import is_path
+from schedules.input_error import InputError
+from schedules.user_code import is_path
 from sim.engine import DeadlockError
 from sim.recipe.legality import even
 from sim.recipe.order_file import NAME

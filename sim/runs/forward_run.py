@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.engine import simulate
 from sim.graph import Builder, Fixed
 from sim.machine.hardware import ideal

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import schedules
-from schedules._input_error import InputError
-from schedules._times import Seconds
+from schedules.input_error import InputError
+from schedules.times import Seconds
 from sim import units
 from sim.builder.from_recipe import without_plan
 from sim.builder.host import launched, waited

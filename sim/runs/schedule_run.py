@@ -12,8 +12,8 @@ import numpy as np
 
 import schedules
 from schedules import Plan
-from schedules._input_error import InputError
-from schedules._times import Seconds, of_each, of_stage
+from schedules.input_error import InputError
+from schedules.times import Seconds, of_each, of_stage
 from sim.builder.program import Kernel, Program
 from sim.builder.strategies.exchange import Policy, exchange, exchange_phase
 from sim.builder.strategies.messages import Messages, Steps, columns, messages, torch_order

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from schedules import Plan, load
-from schedules._input_error import InputError
-from schedules._times import Seconds
+from schedules.input_error import InputError
+from schedules.times import Seconds
 from sim.builder.groups import Lane, group
 from sim.builder.job import Job
 from sim.builder.mesh import Mesh

@@ -24,7 +24,7 @@ import joblib
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.engine import DeadlockError
 from sim.files import alone, replacing
 from sim.recipe import load as config

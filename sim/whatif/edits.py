@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.analysis.activity import COMPUTE, COPY, HOST, activities
 from sim.analysis.links import tier
 from sim.graph import PHASES, Fixed, Graph, Ints, offsets, owners

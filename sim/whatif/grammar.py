@@ -6,7 +6,7 @@ import re
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 TARGETS = ("compute", "communication", "copy", "launch", "lag")
 NUMBERS = ("rank", "stage", "microbatch", "layer", "step")

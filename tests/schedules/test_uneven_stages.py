@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import schedules
 from schedules import Pair, Plan
-from schedules._times import mean
-from schedules._timing import ends, longest_span
-from schedules._zb_v_search import zero_bubble_v
-from schedules._zero_bubble import zero_bubble
+from schedules.search.timing import ends, longest_span
+from schedules.search.zb_v import zero_bubble_v
+from schedules.search.zero_bubble import zero_bubble
+from schedules.times import mean
 from sim.runs.schedule_run import figures, plan_of, run_plan, simulate_schedule
 
 SEARCHED = ["zb_1p", "zb_2p", "zb_v", "v_half", "v_min"]
@@ -95,7 +95,7 @@ def test_the_authors_heuristic_is_met_and_bettered_where_ranks_are_unequal(
     Ours also counts a rank's work, so that one with less of it may wait.
     """
     assert longest_span(zero_bubble(p, m, p, (*times, hop)), *times, hop) <= span
-    monkeypatch.setattr("schedules._zero_bubble.counts", lambda rank_of, *_: [[0] * p])
+    monkeypatch.setattr("schedules.search.zero_bubble.counts", lambda rank_of, *_: [[0] * p])
     assert longest_span(zero_bubble(p, m, p, (*times, hop)), *times, hop) == span
 
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import schedules
 from schedules import Plan, Step
-from schedules._draft import Draft
-from schedules._times import Times
-from schedules._timing import ends, longest_span
-from schedules._zb_v_search import zero_bubble_v
+from schedules.search.draft import Draft
+from schedules.search.timing import ends, longest_span
+from schedules.search.zb_v import zero_bubble_v
+from schedules.times import Times
 from sim.runs.schedule_run import figures, run_plan, simulate_plan
 
 SEARCHED = ["zb_1p", "zb_2p", "zb_v", "v_half", "v_min"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim import files
 from sim.files import locks
 from tests.sim.test_files import inside

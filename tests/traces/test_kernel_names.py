@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traces.kernel_names import Sort, _shipped, rules, shipped
 from traces.reading import read
 from traces.recording import Selection

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.analysis.path import by_cause, path
 from traces.reading import read
 from traces.recording import Selection

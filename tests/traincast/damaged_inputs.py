@@ -23,7 +23,7 @@ import tomli_w
 
 import schedules
 from schedules import Plan
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.recipe import load as config
 from sim.runs.schedule_run import plan_of
 from tests.traincast.fuzzing import HUGE, LIMIT, VALUES, Hang, command, complaint, report

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from schedules import Pair, Step, load
-from schedules._csv import Move
+from schedules.csv import Move
 from sim.engine import simulate
 from sim.graph import Graph
 from sim.machine.hardware import ideal

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import topologies
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.machine import topology
 from sim.machine.cluster import Gpu
 from sim.machine.kernels import Attention, Gemm

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.machine import cluster
 from sim.machine.cluster import Gpu
 from sim.machine.kernels import Attention, compute_seconds, constants, table

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.builder.activations import layer_bytes
 from sim.builder.strategies import share
 from sim.files import read_text

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traces.calibration.collectives import CollectiveRows
 from traces.calibration.errors import Floats
 

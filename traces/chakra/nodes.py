@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from google.protobuf.message import DecodeError
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.graph import PHASES, Work
 from traces.chakra.schema import COLLECTIVES, NODE_TYPES, attributes, read_nodes
 from traces.checked import (

@@ -17,7 +17,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.graph import Builder, Communication, Compute, Copy, Fixed, Work
 from sim.timeline import Timeline
 from traces import cut

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, proto
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 PACKAGE = "ChakraProtoMsg"
 NODE_TYPES = ("INVALID", "METADATA", "MEM_LOAD", "MEM_STORE", "COMP", "COMM_SEND", "COMM_RECV",

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.analysis.relations import previous
 from sim.files import replacing
 from sim.graph import PHASES, Communication, Compute, Copy, Graph, Work, owners

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.timeline import Timeline
 from traces.cpu_steps import distilled, source
 from traces.cpu_steps.distilled import median

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.files import replacing
 from traces.cpu_steps.rows import Row, rows
 from traces.cpu_steps.run import CpuRun, Leaf, Moved, RankStep

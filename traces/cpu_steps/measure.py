@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.analysis.intervals import Intervals, covered_before, union
 from sim.graph import Floats
 from traces.cpu_steps.run import Leaf, Moved

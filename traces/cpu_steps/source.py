@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traces.cpu_steps import config, measure, steps, trace
 from traces.cpu_steps.run import CpuRun
 

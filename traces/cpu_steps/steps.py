@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.analysis.intervals import Intervals, union, within
 from traces.cpu_steps.run import RankStep
 from traces.cpu_steps.trace import Mark, RankTrace

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traces.kineto.cpu_waits import Ints
 from traces.packed import content
 

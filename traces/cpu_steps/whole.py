@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traces.cpu_steps.run import CpuRun
 
 _MOST = 1e15  # of seconds, and of bytes; squares and sums of such are finite

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.analysis.intervals import Intervals, union
 from traces.kineto.build import Aligned
 from traces.recording import Selection

@@ -18,7 +18,7 @@ from typing import Any
 
 import ijson
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traces.kineto.fields import decoded
 from traces.packed import opened
 from traces.recording import Report

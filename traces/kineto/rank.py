@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traces.checked import described
 from traces.kernel_names import Rules, Sort, shipped
 from traces.kineto import names

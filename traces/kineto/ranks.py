@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traces.kineto.rows import RankTrace
 from traces.recording import Selection
 

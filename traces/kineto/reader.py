@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traces import kernel_names
 from traces.kineto import meets, steps
 from traces.kineto.build import Aligned, Kept, aligned, build

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.graph import Builder, Fixed, Graph
 from sim.timeline import Timeline
 from traces import cut, kernel_names

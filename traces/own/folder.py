@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim import plots
 from sim import report as pages
 from sim.files import locks, replaceable, staging, writable, write_text

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.engine import DeadlockError, simulate
 from sim.graph import Floats, Graph, Work, offsets
 from sim.machine.hardware import Machine

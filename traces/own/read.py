@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 import numpy as np
 import orjson
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.graph import (
     PHASES,
     Builder,

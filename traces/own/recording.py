@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.analysis.longest import taken
 from sim.graph import Fixed, Floats, Graph, owners
 from sim.machine.hardware import Machine

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.files import replacing, writable
 from traces.record import machine
 from traces.record.sections import Section, sections

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.builder.job import Job
 from sim.graph import Communication, Graph
 from sim.model.sizes import padded_vocab

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traces.record.fake_model import llama, tensor_parallel
 from traces.record.workers import Here, Task
 

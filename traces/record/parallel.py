@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import sim.files
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traces.cpu_steps import distilled, source
 from traces.cpu_steps.run import CpuRun
 from traces.record import machine, workers

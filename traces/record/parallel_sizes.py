@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 SIZES = {"blocks": 8, "d": 256, "heads": 4, "ffn": 1024, "seq": 128, "mb": 4, "bucket_mb": 4}
 OPTIMIZERS = {"sgd": "SGD", "adamw": "AdamW"}

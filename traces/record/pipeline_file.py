@@ -10,7 +10,7 @@ import numpy as np
 
 import schedules
 from schedules import Plan
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 THREADS = {"compute": 0, "comm_post": 1, "comm_wait": 1, "action": 2, "step": 3}
 _NAMES = {0: "compute", 1: "p2p host calls", 2: "schedule action"}

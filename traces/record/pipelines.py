@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import schedules
 from schedules import Plan
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.files import replacing, writable
 from traces import schedule_csv
 from traces.record import machine, pipeline_file, workers

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from math import fsum
 from typing import Any
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traces.record.workers import Task
 
 Run = Callable[[], Any]

@@ -11,7 +11,7 @@ from math import fsum
 from typing import Any
 
 from schedules import Plan, flat, stage_rank
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traces.record.clock import StreamClock
 from traces.record.stages import PARTS
 from traces.record.workers import Task

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traces.record import machine, workers
 
 BETWEEN = ("p2p", "all_reduce")

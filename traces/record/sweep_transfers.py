@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traces.record.sweep_time import LEAST_RUNS, seconds, synchronize
 from traces.record.workers import Here
 

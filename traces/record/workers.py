@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schedules import Step
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 Event = dict[str, Any]
 

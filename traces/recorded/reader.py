@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 
 from schedules import Step
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.graph import Builder, Fixed
 from sim.timeline import Timeline
 from traces import cut

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from schedules._csv import Rows, parse
-from schedules._input_error import InputError
+from schedules.csv import Rows, parse
+from schedules.input_error import InputError
 from traces.packed import content
 
 COMPUTE, POST, WAIT = "compute", "comm_post", "comm_wait"

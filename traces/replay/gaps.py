@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.analysis.relations import previous
 from sim.graph import Floats, Graph, owners
 from sim.timeline import Timeline

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim import whatif
 from sim.analysis.activity import HOST, activities
 from sim.engine import DeadlockError, simulate

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.analysis.activity import HOST as HOSTS
 from sim.analysis.activity import activities
 from sim.analysis.lateness import lateness

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traces.recording import Report
 from traces.timed_tables import waits as model
 from traces.timed_tables.waits import Row, Worker

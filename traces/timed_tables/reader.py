@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.graph import Builder, Fixed
 from sim.timeline import Timeline
 from traces import cut

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
 GATHER, SCATTER = "params-all-gather", "grads-reduce-scatter"

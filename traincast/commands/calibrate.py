@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traincast.commands.parts.options import Json
 
 EXAMPLE = "Example: traincast calibrate h100 --write"

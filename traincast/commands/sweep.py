@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traincast.commands.parts.options import (
     AllowUnknown,
     Json,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.builder.strategies.tensor import Edge
 from sim.model.operators import Context, Share
 from sim.model.sizes import Setting

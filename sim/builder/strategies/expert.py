@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.builder.strategies.tensor import Edge
 from sim.model.operators import Share
 from sim.model.routing import tokens

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.builder.strategies.tensor import EDGES as TENSOR
 from sim.builder.strategies.tensor import Edge
 from sim.model.operators import Share

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.model.operators import Share
 from sim.model.sizes import BYTES, Model, Setting
 

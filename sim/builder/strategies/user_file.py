@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from schedules._input_error import InputError
-from schedules._outside import function
+from schedules.input_error import InputError
+from schedules.user_code import function
 from sim.builder.program import Collective, Kernel, Program
 
 AXES = ("tp", "cp", "ep", "etp", "dp", "edp")  # whose group every rank of a stage has

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.graph import Communication
 from sim.machine.cluster import Cluster
 from sim.machine.collectives import all_to_all, direct, exchange, hierarchical, nvls, ring, tree

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import schedules
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.recipe.legality import alone, fp8, images, perturbations, products, saving, sharded, state
 from sim.recipe.recipe import Recipe
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim import units
 from sim.recipe.recipe import Recipe
 from sim.recipe.sections import PerturbationSection

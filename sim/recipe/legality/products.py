@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.recipe.recipe import Recipe
 
 

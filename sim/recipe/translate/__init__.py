@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.files import read_text
 from sim.recipe.refusals import brief
 from sim.recipe.translate import flags, megatron, shell, torchtitan, torchtitan_keys

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.recipe.refusals import brief
 
 _YAML_LINE = re.compile(r"\s*[\"']?(--[\w-]+)[\"']?\s*:\s*(.*?)\s*")

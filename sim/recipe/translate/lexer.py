@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 PIECE = (
     r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\$\(\([^()]*\)\)|\$\([^()]*(?:\([^()]*\)[^()]*)*\)"

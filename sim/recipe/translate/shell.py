@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.recipe.translate.expansion import expand
 from sim.recipe.translate.lexer import Statement, Words, statements
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.files import toml
 from sim.recipe.refusals import brief
 from sim.recipe.translate.fates import Fates

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.builder.groups import Lane, twin
 from sim.builder.job import Job
 from sim.recipe import load as config

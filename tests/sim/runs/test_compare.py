@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import schedules
-from schedules._timing import longest_span
+from schedules.search.timing import longest_span
 from sim.machine import cluster as clusters
 from sim.plots.frontier import Point, best_of
 from sim.runs.compare import by_schedule, by_value, compare

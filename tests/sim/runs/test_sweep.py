@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim import files
 from sim.recipe import load as config
 from sim.runs import sweep

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.engine import simulate
 from sim.machine.hardware import ideal
 from traces.reading import read

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traces.kineto import rank as ranks_file
 from traces.kineto import sanity
 from traces.kineto.rank import read as read_rank

@@ -8,7 +8,7 @@ from typing import Any
 
 import schedules
 import topologies
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.recipe import presets
 from traincast.commands.parts.values import TIMES
 

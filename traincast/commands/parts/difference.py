@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from rich.markup import escape
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.analysis.difference import Difference, StandIns, by_op
 from sim.files import write_text
 from sim.timeline import Timeline

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 import schedules
 from schedules import Plan
-from schedules._input_error import InputError
-from schedules._outside import is_path, said
-from schedules._times import Seconds
 from schedules.from_csv import from_csv, shape
+from schedules.input_error import InputError
+from schedules.times import Seconds
+from schedules.user_code import is_path, said
 from sim.builder.strategies.exchange import Policy
 from sim.recipe import load as config
 from sim.recipe.refusals import brief

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.files import replaceable, replacing, together, writable, write_text
 
 __all__ = [

@@ -7,7 +7,7 @@ from math import fsum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traincast.commands.parts import output
 from traincast.commands.parts.figures import Figures
 from traincast.commands.parts.tables import say, show

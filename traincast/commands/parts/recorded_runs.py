@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traincast.commands.parts import output, parallel_errors, recorded_errors
 
 MOST_DRAWS = 100_000  # each is a simulated step

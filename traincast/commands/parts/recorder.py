@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traincast.commands.parts.options import Json, target
 
 if TYPE_CHECKING:
     from schedules import Plan
-    from schedules._times import Seconds
+    from schedules.times import Seconds
 
 recorder = typer.Typer(
     help="Record real runs with torch: pipelines, parallel steps, kernels and transfers.",

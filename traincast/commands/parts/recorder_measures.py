@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from traincast.commands.parts.options import Json, load, target
 from traincast.commands.parts.recorder import Out, command, milliseconds, plan_of, recorder, stem
 

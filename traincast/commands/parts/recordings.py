@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.analysis.collectives import collectives
 from sim.analysis.hidden import SECONDS, by_dimension, transfers
 from sim.analysis.idle import bubble, idle

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.machine import topology
 from sim.machine.cluster import load
 from sim.recipe import legality, presets

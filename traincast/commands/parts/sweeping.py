@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from rich.markup import escape
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim import units
 from traincast.commands.parts import tables
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from schedules._input_error import InputError
-from schedules._times import Seconds
+from schedules.input_error import InputError
+from schedules.times import Seconds
 from sim.recipe import load as config
 
 TIMES = {"F": 1.0, "I": 1.0, "W": 1.0, "p2p": 0.0}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.analysis.shares import Shares, shares
 from sim.timeline import Timeline
 from traces import reading

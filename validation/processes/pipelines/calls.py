@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from schedules import Pair, Plan, Step, flat, members
-from schedules._csv import Move
+from schedules.csv import Move
 
 
 class Compute(NamedTuple):

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
-from schedules._csv import Move
+from schedules.csv import Move
 from validation.processes.pipelines.calls import Compute, Post, Wait
 from validation.processes.pipelines.priced import Priced
 

@@ -16,7 +16,7 @@ import numpy as np
 import tomli_w
 from numpy.typing import NDArray
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.files import write_text
 
 Floats = NDArray[np.float64]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import traces
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim import units
 from traces.recorded import reader as recorded
 from traces.recorded import run as recorded_run

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from schedules._csv import Move
+from schedules.csv import Move
 from sim.graph import Builder, Fixed, Graph
 from validation.processes.pipelines.calls import Call, Compute, Post, Wait
 from validation.processes.pipelines.cores import Delays

@@ -6,8 +6,8 @@ import difflib
 
 import schedules
 from schedules import Plan, Step, flat
-from schedules._csv import plan_of
-from schedules._input_error import InputError
+from schedules.csv import plan_of
+from schedules.input_error import InputError
 from traces.recorded.run import RecordedRun
 from traces.schedule_csv import lowered
 from validation.processes.pipelines.calls import LOOPS, Program, loop, runtime

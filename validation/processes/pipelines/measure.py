@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schedules._csv import Move
-from schedules._input_error import InputError
+from schedules.csv import Move
+from schedules.input_error import InputError
 from traces.recorded.run import COMPUTE, POST, WAIT, RecordedRun, StepCalls
 from traces.recorded.run import Call as Recorded
 from validation.processes.pipelines.alone import Cores

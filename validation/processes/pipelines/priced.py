@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schedules._csv import Move
+from schedules.csv import Move
 from validation.processes.pipelines.calls import Call, Compute, Post, Program, Wait
 from validation.processes.pipelines.costs import Costs
 from validation.processes.pipelines.gaps import gaps

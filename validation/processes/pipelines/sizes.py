@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from validation.processes.pipelines.costs import Size
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.graph import Communication, Compute, Floats, Graph
 from validation.processes.steps.cores import Message
 from validation.processes.steps.groups import REST, amount, of_kernel

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import traces
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.graph import Graph
 from sim.timeline import Timeline
 from traces import cpu_steps

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.graph import Communication, Graph
 from traces.cpu_steps import CpuRun
 from validation.processes.steps import host

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.graph import Compute
 from traces.cpu_steps import Leaf
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.analysis.intervals import Intervals, union, within
 from sim.graph import Compute, Graph
 from traces.cpu_steps import config, trace

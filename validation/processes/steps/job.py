@@ -12,7 +12,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.builder.training_step import training_step
 from sim.graph import Graph, offsets, owners
 from sim.recipe import load as config

@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import product
 
 from schedules import Plan
-from schedules._draft import Draft, Line, StuckError, counts
-from schedules._input_error import InputError
-from schedules._times import Given, exact
+from schedules.input_error import InputError
+from schedules.search.draft import Draft, Line, StuckError, counts
+from schedules.times import Given, exact
 
 
 def zero_bubble(ranks: int, microbatches: int, limit: float, times: Given) -> Plan:

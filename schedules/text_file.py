@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 MOST_BYTES = 4 * 2**20
 """No recipe, topology or config.json is longer."""

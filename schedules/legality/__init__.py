@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 from schedules import Plan, Step
-from schedules._input_error import InputError
-from schedules._places import Chains, Place, chains_of
-from schedules._waits import no_deadlock
+from schedules.input_error import InputError
+from schedules.legality.places import Chains, Place, chains_of
+from schedules.legality.waits import no_deadlock
 
 POLICIES = ("direction", "pair", "batched")
 PAIRS = ("serial", "fused")

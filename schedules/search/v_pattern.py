@@ -14,9 +14,9 @@ from itertools import islice
 from operator import attrgetter
 
 from schedules import Plan
-from schedules._draft import ALL_AT_WEIGHTS, Draft, Line
-from schedules._times import Given, exact
-from schedules._timing import longest_span
+from schedules.search.draft import ALL_AT_WEIGHTS, Draft, Line
+from schedules.search.timing import longest_span
+from schedules.times import Given, exact
 
 PERIOD = 6  # slots: F, I and W of two stages
 Pattern = Sequence[Sequence[int]]  # per rank, the slots of: F down, F up, I up, I down

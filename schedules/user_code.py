@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from schedules._input_error import InputError
-from schedules._text import read_text
+from schedules.input_error import InputError
+from schedules.text_file import read_text
 
 MOST_LETTERS = 300  # of what an exception says
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from itertools import product
 
 from schedules import Plan
-from schedules._draft import Draft, Line, StuckError, counts
-from schedules._times import Given, exact
+from schedules.search.draft import Draft, Line, StuckError, counts
+from schedules.times import Given, exact
 
 
 def zero_bubble_v(ranks: int, microbatches: int, limit: float, times: Given) -> Plan | None:

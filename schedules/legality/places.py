@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from schedules import Pair, Plan, members
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 
 class Place(NamedTuple):

@@ -11,10 +11,10 @@ from itertools import accumulate, product
 from math import gcd
 
 from schedules import Plan, Step
-from schedules._input_error import InputError
-from schedules._times import Given, Times, exact
-from schedules._timing import longest_span
-from schedules._zero_bubble import zero_bubble
+from schedules.input_error import InputError
+from schedules.search.timing import longest_span
+from schedules.search.zero_bubble import zero_bubble
+from schedules.times import Given, Times, exact
 
 RANKS, MICROBATCHES = 4, 6  # beyond these HiGHS takes longer than anybody waits
 SECONDS = 120.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from schedules import Pair, Plan, Step, flat, members
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 
 def require_plan(found: object, name: str, ranks: int, stages: int, microbatches: int) -> Plan:

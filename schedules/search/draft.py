@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from schedules import Plan, Step
-from schedules._times import Times
+from schedules.times import Times
 
 # What a step adds to its rank's memory, in halves of a stage activation
 HALF_AT_INPUTS = {"F": 2, "I": -1, "W": -1}

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from schedules import Plan, flat, members, stage_rank
-from schedules._input_error import InputError
-from schedules._times import Given, Seconds, is_even, mean, of_each, of_stage
+from schedules.input_error import InputError
+from schedules.times import Given, Seconds, is_even, mean, of_each, of_stage
 
 _Output = tuple[int, bool, int]  # stage, whether of a forward, microbatch
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from schedules import Pair, Plan, Step
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 _STEP = re.compile(r"(\d{1,9})([FBIW])(\d{1,9})", re.ASCII)
 _MOVE = re.compile(r"(\d{1,9})(SEND|RECV)_([FB])(\d{1,9})", re.ASCII)

@@ -8,7 +8,7 @@ from math import lcm
 from statistics import fmean
 from typing import NamedTuple
 
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 
 Seconds = float | Sequence[float]
 """Of every stage, or of each, first to last."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from schedules import Pair, Step, members
-from schedules._csv import Move, Rows
-from schedules._deadlock import Graph, sentence
-from schedules._input_error import InputError
+from schedules.csv import Move, Rows
+from schedules.input_error import InputError
+from schedules.legality.deadlock import Graph, sentence
 
 Stream = tuple[int, ...]  # sender and receiver, or the two ranks of a pair, ascending
 At = dict[Step | Move, tuple[int, int]]  # rank and position

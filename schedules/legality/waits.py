@@ -1,13 +1,13 @@
-"""What waits for what when the ranks exchange messages; see :mod:`schedules._deadlock`."""
+"""What waits for what when the ranks exchange messages; see :mod:`schedules.legality.deadlock`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from schedules import Pair, Plan, Step, members
-from schedules._deadlock import Graph, sentence
-from schedules._input_error import InputError
-from schedules._places import Chains, Place
+from schedules.input_error import InputError
+from schedules.legality.deadlock import Graph, sentence
+from schedules.legality.places import Chains, Place
 
 Unit = tuple[int, tuple[Step, ...]]  # a position, and what is run there without a pause
 Edge = tuple[int, int]  # a node of the graph, and one that it waits for

@@ -1,0 +1,1 @@
+"""Orders given by a rule, each shared by several schedules or by several parts of one."""
