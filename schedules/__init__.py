@@ -1,4 +1,4 @@
-"""Pipeline schedules: in what order each rank runs its share of the microbatches.
+"""Pipeline schedules: the order in which each rank runs its share of the microbatches.
 
 A schedule is a function of the pipeline's shape that returns a :data:`Plan`, one list of steps per
 pipeline rank. It knows nothing of time, hardware or tensors, so the same plan can be simulated,
@@ -6,14 +6,15 @@ drawn, or compared with the order that torch itself runs.
 
 Each file here is one schedule and defines a function of the file's own name. Adding a schedule is
 adding a file: ``load`` finds it and the schedule tests check it. A file may also define ``check``,
-with the same arguments, which refuses shapes that the schedule cannot run, and say what it costs:
-``bubble(ranks, microbatches, chunks, F, I, W)`` in seconds, and ``peak_activations(ranks,
-microbatches, chunks)`` of stages; ``STAGES_PER_RANK`` where that is not 1; ``ASYNCHRONOUS`` where
-the pipeline is never flushed. A file whose function of that name does not take ``ranks`` and
-``microbatches`` first, or that has none, is no schedule but helps others.
+with the same arguments, which refuses shapes that the schedule cannot run. It may say what the
+schedule costs: ``bubble(ranks, microbatches, chunks, F, I, W)`` in seconds, and
+``peak_activations(ranks, microbatches, chunks)``, a list with the activations, in those of one
+stage, that each rank holds at most. It sets ``STAGES_PER_RANK`` where that is not 1, and
+``ASYNCHRONOUS`` where the pipeline is never flushed. A file whose function of that name does not
+take ``ranks`` and ``microbatches`` first, or that has none, is no schedule but helps others.
 
-In place of a name stands the path of such a file elsewhere, ``./mine.py``, which is run; what its
-function returns is checked.
+Instead of a name, users may give the path of such a file elsewhere, ``./mine.py``. It is run, and
+what its function returns is checked.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ from schedules.user_code import module as outside_module
 
 MOST_RANKS = 10_000
 MOST_STEPS = 5_000_000
-"""Ranks x microbatches x chunks of a schedule are at most so many."""
+"""The largest product of ranks, microbatches and chunks of a schedule."""
 
 
 class Step(NamedTuple):
     """One stage's work on one microbatch.
 
     ``kind`` is a letter, as in ``torch.distributed.pipelining``: F forward, B whole backward,
-    I backward for inputs only, W backward for weights only. So B is I and W at once. A stage is one
+    I backward for inputs only, W backward for weights only; B is I and W at once. A stage is one
     model chunk: with v chunks on each of p ranks there are p·v stages.
 
     >>> str(Step(2, "F", 0))
@@ -76,7 +77,7 @@ Plan = list[list[Step | Pair]]
 
 
 def members(item: Step | Pair) -> tuple[Step, ...]:
-    """The steps of one item of a plan: itself, or the two of a pair, forward first.
+    """Return the steps of one item of a plan: itself, or both of a pair, the forward first.
 
     >>> members(Step(2, "F", 0))
     (Step(stage=2, kind='F', microbatch=0),)
@@ -85,7 +86,7 @@ def members(item: Step | Pair) -> tuple[Step, ...]:
 
 
 def flat(plan: Plan) -> list[list[Step]]:
-    """The steps of each rank one after the other, the members of a pair too.
+    """Return the steps of each rank in order, with each pair as two steps, the forward first.
 
     >>> flat([[Pair(Step(0, "F", 7), Step(7, "B", 3))]]) == [[Step(0, "F", 7), Step(7, "B", 3)]]
     True
@@ -99,7 +100,7 @@ def flat(plan: Plan) -> list[list[Step]]:
 
 
 def names() -> list[str]:
-    """Return the schedules there are: one per file in this folder that defines one.
+    """List the schedules there are: one per file in this folder that defines one.
 
     ``from_csv`` is not among them, since it makes a plan from a file and not from a shape.
     """
@@ -117,10 +118,10 @@ def _is_schedule(name: str) -> bool:
 
 
 def load(name: str) -> Callable[..., Plan]:
-    """The schedule of that name: a function of (ranks, microbatches, ...).
+    """Return the schedule of that name: a function of (ranks, microbatches, ...).
 
-    Raises InputError, naming those there are, when there is none of that name, and in one sentence
-    for a file that is no schedule.
+    Raises InputError when there is no schedule of that name (the message lists those there are), or
+    when the file named is no schedule.
     """
     if is_path(name):
         return _checked(name)
@@ -129,7 +130,7 @@ def load(name: str) -> Callable[..., Plan]:
 
 
 def _checked(path: str) -> Callable[..., Plan]:
-    """A schedule outside of this package, which may return anything."""
+    """Return a schedule from outside of this package, whose plans are checked when made."""
     from schedules.legality.shape import require_plan
 
     own = outside(path, "the schedule")
@@ -143,7 +144,7 @@ def _checked(path: str) -> Callable[..., Plan]:
 
 
 def options(name: str) -> tuple[str, ...]:
-    """What the schedule takes besides ranks and microbatches.
+    """Return what the schedule takes besides ranks and microbatches.
 
     >>> options("gpipe"), options("interleaved_1f1b")
     ((), ('chunks', 'group', 'overlap'))
@@ -152,7 +153,7 @@ def options(name: str) -> tuple[str, ...]:
 
 
 def stages_per_rank(name: str, chunks: int | None = None) -> int:
-    """How many stages each rank runs: ``chunks`` where the schedule takes them, 2 unless given.
+    """Return how many stages each rank runs: ``chunks`` (2 unless given) where it takes them.
 
     >>> [stages_per_rank(name) for name in ("gpipe", "interleaved_1f1b", "zb_v")]
     [1, 2, 2]
@@ -163,12 +164,12 @@ def stages_per_rank(name: str, chunks: int | None = None) -> int:
 
 
 def takes_times(name: str) -> bool:
-    """Whether the order is searched for given times of F, I, W and p2p, in seconds."""
+    """Return whether the order is searched for given times of F, I, W and p2p, in seconds."""
     return "p2p" in options(name)
 
 
 def asynchronous(name: str) -> bool:
-    """Whether the pipeline is never flushed: each rank updates its weights when it can.
+    """Return whether the pipeline is never flushed: each rank updates its weights when it can.
 
     >>> asynchronous("one_f_one_b"), asynchronous("pipedream")
     (False, True)
@@ -177,7 +178,7 @@ def asynchronous(name: str) -> bool:
 
 
 def staleness(name: str, ranks: int, batch: int | None = None) -> list[int]:
-    """How many updates old the weights are that each rank uses; none where pipelines are flushed.
+    """Return, per rank, how many updates old its weights are; 0 where pipelines are flushed.
 
     >>> staleness("gpipe", 4), staleness("pipedream", 4)
     ([0, 0, 0, 0], [3, 2, 1, 0])
@@ -187,7 +188,7 @@ def staleness(name: str, ranks: int, batch: int | None = None) -> list[int]:
 
 
 def check(name: str, ranks: int, microbatches: int, **given: float | None) -> None:
-    """Raise InputError, in one sentence, for a shape that the schedule cannot run."""
+    """Raise InputError for a shape that the schedule cannot run."""
     for what, value in {"ranks": ranks, "microbatches": microbatches, **given}.items():
         if not isinstance(value, bool | None) and value < 1:
             raise InputError(f"{what} = {value} must be at least 1")
@@ -208,7 +209,7 @@ def check(name: str, ranks: int, microbatches: int, **given: float | None) -> No
 
 
 def stage_rank(plan: Plan) -> dict[int, int]:
-    """Which rank runs each stage.
+    """Return which rank runs each stage.
 
     >>> stage_rank(load("interleaved_1f1b")(2, 2))
     {0: 0, 1: 1, 2: 0, 3: 1}
@@ -224,12 +225,12 @@ def stage_rank(plan: Plan) -> dict[int, int]:
 
 
 def require_legal(plan: Plan, policy: str = "direction", pair: str = "serial") -> None:
-    """Raise InputError, in one sentence, for a plan that cannot run.
+    """Raise InputError for a plan that cannot run.
 
     Each stage runs each microbatch once, forward and backward (B, or I and then W), on one rank;
     what a step needs is run before it; and no rank waits for ever when ranks exchange messages by
-    ``policy`` (``direction``, ``pair`` or ``batched``) and run overlapped pairs as ``pair`` says
-    (``serial``, one member after the other, or ``fused``).
+    ``policy`` (``direction``, ``pair`` or ``batched``) and run overlapped pairs as ``pair`` says:
+    ``serial``, one member after the other, or ``fused``.
 
     >>> require_legal([[Step(0, "F", 0)]])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -249,7 +250,7 @@ def _module(name: str) -> ModuleType:
 
 
 def unknown(name: str) -> str:
-    """That there is no schedule of this name, which one is near, and which there are.
+    """Return a sentence: no schedule has this name, which one is near, and which there are.
 
     >>> unknown("1F1B")[:56]
     "no schedule '1F1B'; did you mean one_f_one_b? There are "

@@ -1,6 +1,6 @@
 """Orders in torch's CSV: a line per rank, a cell per action, such as ``2F0`` or ``1SEND_F0``.
 
-The formats ``compute_only`` and ``compute_comms`` of ``torch.distributed.pipelining``.
+These are the formats ``compute_only`` and ``compute_comms`` of ``torch.distributed.pipelining``.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ class Move(NamedTuple):
 
 
 Rows = list[list[Step | Pair | Move]]
-"""What each rank does, in order: a plan, and perhaps the messages between its steps."""
+"""What each rank does, in order: the steps of a plan, with or without the messages between them."""
 
 
 def parse(text: str) -> Rows:
-    r"""The actions of every rank; empty cells and what FSDP adds are left out.
+    r"""Return the actions of every rank, without empty cells and what FSDP adds.
 
     >>> [[str(action) for action in row] for row in parse("0F0,0SEND_F0,,0B0\r\n1RECV_F0,1F0,1B0")]
     [['0F0', '0SEND_F0', '0B0'], ['1RECV_F0', '1F0', '1B0']]
 
-    Raises InputError, in one sentence, for a cell that is none of this.
+    Raises InputError for a cell that is no action.
     """
     return [
         [
@@ -67,7 +67,7 @@ def parse(text: str) -> Rows:
 
 
 def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
-    """The number, from 0, at which each line of cells begins, and the cells."""
+    """Yield each line of cells: the number, from 0, of its first line of text, and the cells."""
     reader = csv.reader(text.rstrip().splitlines(), strict=True)
     begin = 0
     try:
@@ -81,7 +81,7 @@ def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def plan_of(rows: Rows) -> Plan:
-    """The steps alone."""
+    """Return the steps alone, without the messages."""
     return [[action for action in row if not isinstance(action, Move)] for row in rows]
 
 
@@ -109,7 +109,7 @@ def _pair(found: list[re.Match[str] | None], cell: str, where: str) -> Pair:
     steps = [_step(*member.groups()) for member in found if member]
     if [step.kind for step in steps] != ["F", "B"]:
         raise InputError(
-            f"{where}: {cell!r} overlaps something else than a forward and a whole backward, "
-            "as (0F7;7B3)OVERLAP_F_B does"
+            f"{where}: {cell!r} overlaps something other than a forward and a whole backward; "
+            "a pair is written as (0F7;7B3)OVERLAP_F_B"
         )
     return Pair(*steps)

@@ -1,6 +1,6 @@
 """DualPipe: microbatches enter at both ends of the pipeline (DeepSeek-V3, arXiv:2412.19437).
 
-Every rank holds two stages, its own and that of the rank opposite, so parameters are held twice.
+Every rank holds two stages, its own and that of the opposite rank, so parameters are held twice.
 Microbatches of the first half run stage s on rank s, those of the second half on rank p - 1 - s.
 Forwards of one direction overlap with backwards of the other (:class:`schedules.Pair`).
 """
@@ -11,7 +11,7 @@ from schedules.patterns.two_directions import order
 
 
 def dualpipe(ranks: int, microbatches: int) -> Plan:
-    """DeepSeek's own order, https://github.com/deepseek-ai/DualPipe.
+    """Make DeepSeek's own order, https://github.com/deepseek-ai/DualPipe.
 
     >>> " ".join(map(str, dualpipe(2, 4)[0]))
     '0F0 1F2 0F1 1B2 (1F3;0B0)OVERLAP_F_B 1B3 0I1 0W1'
@@ -27,14 +27,14 @@ def dualpipe(ranks: int, microbatches: int) -> Plan:
 
 
 def check(ranks: int, microbatches: int) -> None:
-    """Refuse what has no two equal directions, or too few microbatches to fill them."""
+    """Raise InputError for shapes without two equal directions that are full."""
     if ranks % 2:
         raise InputError(f"dualpipe needs an even number of ranks; {ranks + 1} would do")
     if microbatches % 2 or microbatches < 2 * ranks:
         near = max(2 * ranks, microbatches + 1)
         raise InputError(
             f"dualpipe needs an even number of microbatches, at least two per rank; "
-            f"{microbatches} on {ranks} ranks are not, {near} would do"
+            f"{microbatches} on {ranks} ranks are not; {near} would do"
         )
 
 
@@ -48,11 +48,13 @@ def bubble(
     pair: str = "serial",
     FB: float | None = None,
 ) -> float:
-    """Idle seconds of the rank that idles most.
+    """Return the idle seconds of the rank that idles most.
 
-    Serial: (p / 2 - 1)(F + I - W) where W <= I <= F <= I + W. Fused pairs of FB seconds (F + I + W
-    unless given): DeepSeek's (p / 2 - 1)(FB + I - 2 W) where W <= I = F; there is no closed form
-    where I and F differ. The other terms here were found by simulation, and hold there exactly.
+    With serial pairs they are (p / 2 - 1)(F + I - W) where W <= I <= F <= I + W. With fused pairs
+    of FB seconds (F + I + W unless given) they are DeepSeek's (p / 2 - 1)(FB + I - 2 W) where
+    W <= I = F. The other terms here were found by simulation and agree with it exactly.
+
+    Raises InputError for fused pairs where I and F differ, since no closed form is known.
     """
     places = ranks // 2 - 1  # outside the middle
     if pair == "serial":
@@ -64,5 +66,5 @@ def bubble(
 
 
 def peak_activations(ranks: int, microbatches: int, chunks: int) -> list[float]:
-    """One more than ranks, on each."""
+    """Return the most activations that each rank holds: one more than there are ranks."""
     return [ranks + 1.0] * ranks

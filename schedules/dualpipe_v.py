@@ -1,7 +1,8 @@
 """DualPipeV: DualPipe cut in half, each rank with two stages of one pipeline in a V.
 
-https://github.com/deepseek-ai/DualPipe, ``dualpipev.py``; torch's ``ScheduleDualPipeV``. Rank r
-holds stages r and 2 p - 1 - r: the way down the ranks and the way back play the two directions.
+See https://github.com/deepseek-ai/DualPipe, ``dualpipev.py``, and torch's ``ScheduleDualPipeV``.
+Rank r holds stages r and 2 p - 1 - r: the way down the ranks and the way back are the two
+directions.
 """
 
 from schedules import Plan
@@ -13,7 +14,7 @@ STAGES_PER_RANK = 2
 
 
 def dualpipe_v(ranks: int, microbatches: int) -> Plan:
-    """DeepSeek's own order.
+    """Make DeepSeek's own order.
 
     >>> " ".join(map(str, dualpipe_v(1, 2)[0]))
     '0F0 1F0 0F1 1B0 (1F1;0B0)OVERLAP_F_B 1B1 0I1 0W1'
@@ -26,11 +27,11 @@ def dualpipe_v(ranks: int, microbatches: int) -> Plan:
 
 
 def check(ranks: int, microbatches: int) -> None:
-    """Refuse too few microbatches to fill both ways."""
+    """Raise InputError for too few microbatches to fill both ways."""
     if microbatches < 2 * ranks:
         raise InputError(
             f"dualpipe_v needs at least two microbatches per rank; "
-            f"{microbatches} on {ranks} ranks are too few, {2 * ranks} would do"
+            f"{microbatches} on {ranks} ranks are too few; {2 * ranks} would do"
         )
 
 
@@ -44,10 +45,10 @@ def bubble(
     pair: str = "serial",
     FB: float | None = None,
 ) -> float:
-    """Idle seconds of the rank that idles most: those of DualPipe on twice the ranks."""
+    """Return the idle seconds of the rank that idles most: DualPipe's on twice the ranks."""
     return both_ways.bubble(2 * ranks, microbatches, chunks, F, I, W, pair, FB)
 
 
 def peak_activations(ranks: int, microbatches: int, chunks: int) -> list[float]:
-    """One more than stages, on each rank."""
+    """Return the most activations that each rank holds: one more than there are stages."""
     return [2 * ranks + 1.0] * ranks

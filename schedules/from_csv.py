@@ -15,11 +15,11 @@ from schedules.legality.messages import check_messages
 from schedules.text_file import read_text
 
 MOST_BYTES = 64 * 2**20
-"""No order is longer: as many steps as a schedule may have, in letters."""
+"""The longest order that is read, in bytes: about as many steps as a schedule may have."""
 
 
 class Shape(NamedTuple):
-    """How large an order is: what a schedule is made for."""
+    """The size of an order: what a schedule is made for."""
 
     ranks: int
     stages: int
@@ -27,12 +27,12 @@ class Shape(NamedTuple):
 
 
 def from_csv(path: str | Path, policy: str = "direction") -> Plan:
-    """The order written in a file in torch's format ``compute_only`` or ``compute_comms``.
+    """Read the order in a file in torch's format ``compute_only`` or ``compute_comms``.
 
-    Messages in the file are checked and left out: the streams of ``policy`` carry them. So are
-    empty cells, and UNSHARD, RESHARD and REDUCE_GRAD, which are FSDP's.
+    Messages in the file are checked and then left out, since the streams of ``policy`` carry them.
+    Empty cells are left out too, and FSDP's UNSHARD, RESHARD and REDUCE_GRAD.
 
-    Raises InputError, in one sentence, for what is no order, or one that cannot run.
+    Raises InputError for what is no order, or an order that cannot run.
     """
     text = _text(path)
     with _named(path):
@@ -45,9 +45,9 @@ def from_csv(path: str | Path, policy: str = "direction") -> Plan:
 
 
 def file_shape(path: str | Path) -> Shape:
-    """The shape of the order in a file, of which only the cells are checked.
+    """Return the shape of the order in a file, of which only the cells are checked.
 
-    Raises InputError, in one sentence, for what has no steps to count.
+    Raises InputError for a file without steps to count.
     """
     text = _text(path)
     with _named(path):
@@ -55,7 +55,7 @@ def file_shape(path: str | Path) -> Shape:
 
 
 def shape(plan: Plan) -> Shape:
-    """Counted from its steps.
+    """Count the ranks, stages and microbatches of a plan.
 
     >>> from schedules import load
     >>> shape(load("interleaved_1f1b")(2, 4))
@@ -83,7 +83,7 @@ def _text(path: str | Path) -> str:
 
 @contextmanager
 def _named(path: str | Path) -> Iterator[None]:
-    """Refusals begin with the file that they are about."""
+    """Begin refusals with the file that they are about."""
     try:
         yield
     except InputError as error:

@@ -3,8 +3,8 @@
 Rank r holds stages r, r + ranks, r + 2 * ranks, ... A microbatch passes over the ranks once per
 chunk, so the bubble shrinks by the number of chunks and the communication grows by it.
 
-Overlapped is Megatron-Core's ``overlap_moe_expert_parallel_comm``: the communication of one member
-of a pair runs beside the kernels of the other.
+Overlapped, it is Megatron-Core's ``overlap_moe_expert_parallel_comm``: the communication of one
+member of a pair runs beside the kernels of the other.
 """
 
 from collections.abc import Iterator
@@ -20,13 +20,13 @@ def interleaved_1f1b(
     group: int | None = None,
     overlap: bool = False,
 ) -> Plan:
-    """``chunks`` stages per rank; ``group`` microbatches pass one chunk before the next has them.
+    """Make a plan with ``chunks`` stages per rank.
 
-    Group is Megatron's ``microbatch_group_size_per_vp_stage``: larger keeps the bubble and holds
-    more activations. The default is one microbatch per rank or, if they do not come out even, as
-    torch's ``ScheduleInterleaved1F1B`` groups them. With ``overlap`` each forward of the steady
-    phase and the backward behind it are a pair; one more forward before them makes the two
-    independent.
+    ``group`` microbatches pass one chunk before they enter the next. It is Megatron's
+    ``microbatch_group_size_per_vp_stage``: a larger group has the same bubble and holds more
+    activations. The default is one microbatch per rank or, where that leaves a rest, the group of
+    torch's ``ScheduleInterleaved1F1B``. With ``overlap`` each forward of the steady phase and the
+    backward behind it are a pair; one more forward before them makes the two independent.
 
     >>> " ".join(map(str, interleaved_1f1b(2, 2)[0]))
     '0F0 0F1 2F0 2F1 2B0 2B1 0B0 0B1'
@@ -51,12 +51,12 @@ def check(
     group: int | None = None,
     overlap: bool | None = None,
 ) -> None:
-    """Refuse microbatch counts that neither Megatron nor torch accepts."""
+    """Raise InputError for microbatch counts that neither Megatron nor torch accepts."""
     _group(ranks, microbatches, group)
 
 
 def _group(ranks: int, microbatches: int, group: int | None) -> int:
-    rounds = max(1, microbatches // ranks)  # torch: as many groups, all of one size
+    rounds = max(1, microbatches // ranks)  # torch makes that many groups, all of one size
     torchs = None if microbatches % rounds else microbatches // rounds
     if group is None and torchs is None:
         raise InputError(
@@ -90,7 +90,7 @@ def _order(
 
 
 def _leads(ranks: int, chunks: int, group: int, steps: int, overlap: bool) -> list[int]:
-    """Forwards of each rank before its first backward, or before its first pair."""
+    """Return how many forwards each rank runs before its first backward, or its first pair."""
     least = (chunks - 1) * group + overlap
     return [min(2 * (ranks - 1 - rank) + least, steps) for rank in range(ranks)]
 
@@ -105,10 +105,11 @@ def bubble(
     pair: str = "serial",
     FB: float | None = None,
 ) -> float | None:
-    """Idle seconds of the idlest rank; with fewer microbatches than ranks each chunk waits for all.
+    """Return the idle seconds of the rank that idles most.
 
-    The same with overlap, pairs serial or fused; None where a fused pair takes other than F + I + W
-    seconds, for which no closed form is known.
+    With fewer microbatches than ranks, each chunk waits for all of them. Overlapping changes
+    nothing, with serial pairs or with fused ones that take F + I + W seconds; for other fused pairs
+    no closed form is known, and this returns None.
     """
     if pair == "fused" and FB not in (None, F + I + W):
         return None
@@ -123,7 +124,9 @@ def peak_activations(
     group: int | None = None,
     overlap: bool = False,
 ) -> list[float]:
-    """Those of the forwards before the first backward, and of one more if there is one.
+    """Return the most activations that each rank holds, in activations of a stage.
+
+    They are those of the forwards before the first backward, and of one more if there is one.
 
     >>> peak_activations(4, 8), peak_activations(4, 8, group=8)
     ([11.0, 9.0, 7.0, 5.0], [15.0, 13.0, 11.0, 9.0])

@@ -1,8 +1,8 @@
 """Interleaved 1F1B with each backward split in two, as torch runs it.
 
 The order is that of ``torch.distributed.pipelining.ScheduleInterleavedZeroBubble`` (torch 2.13),
-after Qi et al. 2023 (arXiv:2401.10241): rank r holds stages r, r + ranks, r + 2 * ranks, ..., and
-runs W of a microbatch r steps behind its I.
+after Qi et al. 2023 (arXiv:2401.10241). Rank r holds stages r, r + ranks, r + 2 * ranks, ..., and
+runs the W of a microbatch r steps after its I.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ POLICIES = ("direction", "pair")  # of p2p, under which no order stops; batched 
 
 
 def interleaved_zero_bubble(ranks: int, microbatches: int, chunks: int = 2) -> Plan:
-    """``chunks`` stages per rank.
+    """Make a plan with ``chunks`` stages per rank.
 
     >>> " ".join(map(str, interleaved_zero_bubble(2, 2)[1]))
     '1F0 1F1 3F0 3I0 3F1 3I1 3W0 1I0 3W1 1I1 1W0 1W1'
@@ -30,7 +30,7 @@ def interleaved_zero_bubble(ranks: int, microbatches: int, chunks: int = 2) -> P
 
 
 def check(ranks: int, microbatches: int, chunks: int | None = None) -> None:
-    """Refuse microbatch counts that torch refuses."""
+    """Raise InputError for microbatch counts that torch refuses."""
     _rounds(ranks, microbatches)
 
 
@@ -68,12 +68,14 @@ def bubble(
     I: float,
     W: float,
 ) -> float | None:
-    """Idle seconds of a rank without hops; None with fewer microbatches than ranks."""
+    """Return the idle seconds of a rank without hops; None with fewer microbatches than ranks."""
     return (ranks - 1) * max(F + I - W, F, I) if microbatches >= ranks else None
 
 
 def peak_activations(ranks: int, microbatches: int, chunks: int = 2) -> list[float]:
-    """Held at most on each rank, in activations of a stage, half freed at I and half at W.
+    """Return the most stage activations that each rank holds.
+
+    I frees one half of an activation and W the other.
 
     >>> peak_activations(4, 8)
     [8.0, 7.5, 7.0, 6.5]

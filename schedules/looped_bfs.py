@@ -10,7 +10,7 @@ from schedules import Plan, Step
 
 
 def looped_bfs(ranks: int, microbatches: int, chunks: int = 2) -> Plan:
-    """``chunks`` stages per rank, each run for all microbatches before the next.
+    """Make a plan with ``chunks`` stages per rank, each run for all microbatches before the next.
 
     >>> " ".join(map(str, looped_bfs(2, 2)[0]))
     '0F0 0F1 2F0 2F1 2B1 2B0 0B1 0B0'
@@ -19,13 +19,16 @@ def looped_bfs(ranks: int, microbatches: int, chunks: int = 2) -> Plan:
 
 
 def bubble(ranks: int, microbatches: int, chunks: int, F: float, I: float, W: float) -> float:
-    """Idle seconds of every rank; with fewer microbatches than ranks each chunk waits for them."""
+    """Return the idle seconds of every rank.
+
+    With fewer microbatches than ranks, each chunk waits for all of them.
+    """
     rounds = (chunks - 1) * max(ranks - microbatches, 0) + ranks - 1
     return rounds * (F + I + W)
 
 
 def peak_activations(ranks: int, microbatches: int, chunks: int) -> list[float]:
-    """Every rank holds those of all its stages and microbatches at once."""
+    """Return the most activations that each rank holds: all of its stages and microbatches."""
     return [float(microbatches * chunks)] * ranks
 
 

@@ -2,8 +2,8 @@
 
 Rank r runs stage r on the way down and stage 2 · ranks - 1 - r on the way up. Each rank repeats a
 pattern of six slots: two forwards, of one slot each, and two whole backwards, of two. The order is
-that of the pattern when each step has been moved to the earliest slots that are free on its rank
-and follow its input, a forward only so far as memory stays below that of the pattern.
+that of the pattern after each step has moved to the earliest slots that are free on its rank and
+follow its input. A forward moves only as far as memory stays below that of the pattern.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STAGES_PER_RANK = 2
 
 
 def one_f_one_b_v(ranks: int, microbatches: int) -> Plan:
-    """Two stages per rank; no times enter.
+    """Make a plan with two stages per rank; it depends on no times.
 
     >>> " ".join(map(str, one_f_one_b_v(ranks=2, microbatches=2)[0]))
     '0F0 0F1 3F0 3B0 3F1 3B1 0B0 0B1'
@@ -55,13 +55,13 @@ class _Grid:
         change = [0] * (own[-1][0] + 3)
         for slot, step in own:
             change[slot + (step.kind == "B")] += 1 if step.kind == "F" else -1
-        self.peak = max(accumulate(change))  # of the pattern
+        self.peak = max(accumulate(change))  # the most activations that the pattern holds
         self.taken: list[Step | None] = [None] * len(change)
         self.change = [0] * len(change)
         self.held = 0
 
     def move(self, step: Step, slot: int, earliest: int, peak: int) -> int:
-        """Take the best slots up to that one, which is behind all taken; returns the one after."""
+        """Take the best slots up to ``slot``, which follows all taken; return the slot after."""
         start, length, held = earliest, 2, self.held
         if step.kind == "F":
             start, length = slot, 1
@@ -77,7 +77,7 @@ class _Grid:
         return end
 
     def _free(self, start: int, slot: int, length: int) -> int:
-        """The first place from ``start`` on with so many free slots; at last, its own."""
+        """Return the first place from ``start`` on with that many free slots, or else ``slot``."""
         taken, free = self.taken, [None] * length
         with contextlib.suppress(ValueError):  # none is left
             while start < slot:
@@ -92,7 +92,10 @@ class _Grid:
 
 
 def _first_slots(ranks: int) -> dict[tuple[int, str], int]:
-    """Where the first microbatch stands: down and up, and back with a pause after each third."""
+    """Return where the first microbatch stands: down and up, and back with pauses.
+
+    After each third stage of the way back there is a pause.
+    """
     slots = {(stage, "F"): stage for stage in range(2 * ranks)}
     slot = 2 * ranks + (3 if ranks % 3 == 0 else 0)
     for n, stage in enumerate(reversed(range(2 * ranks))):
@@ -109,14 +112,17 @@ def bubble(
     I: float,
     W: float,
 ) -> float | None:
-    """Idle seconds of the idlest rank for equal times; None where no closed form is known."""
+    """Return the idle seconds of the rank that idles most, for equal times.
+
+    Returns None where no closed form is known.
+    """
     if not F == I == W or microbatches < ranks or ranks % 3 == 0 or ranks == 2:
         return None
     return (5 * ranks - (5 if ranks % 3 == 1 else 7)) * F
 
 
 def peak_activations(ranks: int, microbatches: int, chunks: int = 2) -> list[float]:
-    """Held at most on each rank, in activations of a stage.
+    """Return the most stage activations that each rank holds.
 
     >>> peak_activations(4, 8)
     [6.0, 6.0, 6.0, 6.0]

@@ -13,7 +13,7 @@ ASYNCHRONOUS = True
 
 
 def pipedream(ranks: int, microbatches: int, batch: int | None = None) -> Plan:
-    """The order of 1F1B, over all ``microbatches`` of a run and not of a step.
+    """Make the order of 1F1B, over all ``microbatches`` of a run rather than of a step.
 
     >>> " ".join(map(str, pipedream(2, 3)[0]))
     '0F0 0F1 0B0 0F2 0B1 0B2'
@@ -23,7 +23,7 @@ def pipedream(ranks: int, microbatches: int, batch: int | None = None) -> Plan:
 
 
 def check(ranks: int, microbatches: int, batch: int | None = None) -> None:
-    """Refuse batches for which two versions of the weights would not do, or that do not fit."""
+    """Raise InputError for batches that do not fit, or that need over two versions of weights."""
     if batch is not None and batch < ranks:
         raise InputError(
             f"a batch of {batch} microbatches on {ranks} ranks needs more than two versions of "
@@ -38,7 +38,7 @@ def check(ranks: int, microbatches: int, batch: int | None = None) -> None:
 
 
 def staleness(ranks: int, batch: int | None = None) -> list[int]:
-    """How many updates that one microbatch at a time would have made each rank's weights lack.
+    """Return how many updates each rank's weights lack, compared with one microbatch at a time.
 
     >>> staleness(4), staleness(4, batch=8)
     ([3, 2, 1, 0], [1, 1, 1, 1])
@@ -47,7 +47,7 @@ def staleness(ranks: int, batch: int | None = None) -> list[int]:
 
 
 def versions_kept(ranks: int, batch: int | None = None) -> list[int]:
-    """The versions of its weights that each rank must keep.
+    """Return how many versions of its weights each rank must keep.
 
     >>> versions_kept(4), versions_kept(4, batch=8)
     ([4, 3, 2, 1], [2, 2, 2, 2])
@@ -56,7 +56,9 @@ def versions_kept(ranks: int, batch: int | None = None) -> list[int]:
 
 
 def version(ranks: int, rank: int, microbatch: int, batch: int | None = None) -> int:
-    """The version (updates made to it) that a rank's forward and backward of a microbatch use.
+    """Return which version (the updates made to it) a rank uses for a microbatch.
+
+    Its forward and its backward use the same.
 
     >>> [version(4, 0, m) for m in range(8)]
     [0, 0, 0, 0, 1, 2, 3, 4]
@@ -65,10 +67,10 @@ def version(ranks: int, rank: int, microbatch: int, batch: int | None = None) ->
 
 
 def bubble(ranks: int, microbatches: int, chunks: int, F: float, I: float, W: float) -> float:
-    """Idle seconds of each rank, at the two ends of a run; none in between."""
+    """Return the idle seconds of each rank, which are at the two ends of a run."""
     return (ranks - 1) * (F + I + W)
 
 
 def peak_activations(ranks: int, microbatches: int, chunks: int) -> list[float]:
-    """Those of the microbatches under way: one per rank from this one on."""
+    """Return the most activations that each rank holds: one per rank from this one on."""
     return [float(min(microbatches, ranks - rank)) for rank in range(ranks)]

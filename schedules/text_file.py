@@ -1,4 +1,4 @@
-"""Text from files, or one sentence that says why there is none."""
+"""Reads text from files, or says in one sentence why it cannot."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 from schedules.input_error import InputError
 
 MOST_BYTES = 4 * 2**20
-"""No recipe, topology or config.json is longer."""
+"""The longest recipe, topology or config.json that is read, in bytes."""
 
 
 def read_text(path: Path, what: str = "", most: int = MOST_BYTES) -> str:
-    """The text of a file, without the mark that some editors put before it.
+    """Return the text of a file, without the byte order mark that some editors put before it.
 
-    Raises InputError, calling it ``what``, when it cannot be read, is a pipe or a device, has more
-    than ``most`` bytes or is not UTF-8.
+    Raises InputError when it cannot be read, is a pipe or a device, has more than ``most`` bytes or
+    is not UTF-8. ``what`` is what the message calls the file.
     """
     try:
         found = _bytes(path, most + 1)
     except OSError as error:
         raise InputError(f"cannot read {what}{path}: {error.strerror}") from None
-    except ValueError:  # a character that no path can have
+    except ValueError:  # the path has a character that no path can have
         raise InputError(f"cannot read {what}{str(path)!r}: no path is written so") from None
     if found is None:
         raise InputError(f"cannot read {what}{path}: it is a pipe or a device, not a file")
@@ -35,7 +35,7 @@ def read_text(path: Path, what: str = "", most: int = MOST_BYTES) -> str:
 
 
 def _bytes(path: Path, most: int) -> bytes | None:
-    """The first of them; None of what is no file, where reading may never end."""
+    """Return the first ``most`` bytes; None for a pipe or device, where reading may never end."""
     mode = os.stat(path).st_mode  # noqa: PTH116  a character that no path can have is a ValueError
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         return None

@@ -11,14 +11,14 @@ from typing import NamedTuple
 from schedules.input_error import InputError
 
 Seconds = float | Sequence[float]
-"""Of every stage, or of each, first to last."""
+"""One number for all stages, or one for each, first to last."""
 
 Given = tuple[Seconds, Seconds, Seconds, float]
-"""F, I and W of the stages, and p2p of every hop."""
+"""The times of F, I and W of the stages, and p2p, that of every hop; in seconds."""
 
 
 class Times(NamedTuple):
-    """Durations in one unit, per stage but for a hop's; whole numbers, so that ties are ties."""
+    """Durations per stage, and that of a hop, as whole numbers of one unit: ties stay ties."""
 
     forward: list[int]
     inputs: list[int]
@@ -27,12 +27,12 @@ class Times(NamedTuple):
 
 
 def of_each(kind: str, seconds: Seconds, stages: int) -> list[float]:
-    """A number per stage.
+    """Return a list with one number per stage.
 
     >>> of_each("F", 5.0, 2), of_each("F", [5.0, 6.0], 2)
     ([5.0, 5.0], [5.0, 6.0])
 
-    Raises InputError, in one sentence, for another count of numbers than of stages.
+    Raises InputError when the numbers are not as many as the stages.
     """
     if not isinstance(seconds, Sequence):
         return [seconds] * stages
@@ -45,7 +45,7 @@ def of_each(kind: str, seconds: Seconds, stages: int) -> list[float]:
 
 
 def of_stage(seconds: Seconds, stage: int) -> float:
-    """The number of one stage.
+    """Return the number of one stage.
 
     >>> of_stage(5.0, 1), of_stage([5.0, 6.0], 1)
     (5.0, 6.0)
@@ -54,9 +54,9 @@ def of_stage(seconds: Seconds, stage: int) -> float:
 
 
 def whole(*times: float) -> list[int]:
-    """The times as whole numbers of one unit, as they are written: 0.1 + 0.2 must equal 0.3.
+    """Return the times as whole numbers of one unit, exactly as written: 0.1 + 0.2 must equal 0.3.
 
-    Searches compare sums of times, and a tie must be one in seconds as in milliseconds.
+    Searches compare sums of times, and a tie in seconds must be a tie in milliseconds too.
 
     >>> whole(1.0, 1.1, 0.25)
     [20, 22, 5]
@@ -72,7 +72,7 @@ def whole(*times: float) -> list[int]:
 
 
 def is_even(given: Given) -> bool:
-    """Whether all stages take the same.
+    """Return whether all stages take the same time.
 
     >>> is_even((1.0, [2.0, 2.0], 3.0, 0.5)), is_even((1.0, [2.0, 4.0], 3.0, 0.5))
     (True, False)
@@ -81,7 +81,7 @@ def is_even(given: Given) -> bool:
 
 
 def mean(given: Given) -> Given:
-    """The same with one number for all stages.
+    """Return the same times with their mean, one number, for all stages.
 
     >>> mean((1.0, [2.0, 4.0], 3.0, 0.5))
     (1.0, 3.0, 3.0, 0.5)
@@ -92,12 +92,13 @@ def mean(given: Given) -> Given:
 
 
 def exact(given: Given, stages: int) -> Times:
-    """Whole numbers for so many stages.
+    """Return the times as whole numbers, for that many stages.
 
     >>> exact((1.0, [1.1, 1.2], 0.25, 0.0), 2)
     Times(forward=[20, 20], inputs=[22, 24], weights=[5, 5], hop=0)
 
-    Raises InputError for another count of times, and for one that is negative or not finite.
+    Raises InputError when the times are not as many as the stages, and for a time that is negative
+    or not finite.
     """
     kinds = [of_each(kind, time, stages) for kind, time in zip("FIW", given[:3], strict=True)]
     *numbers, hop = whole(*(time for each in kinds for time in each), given[3])

@@ -1,7 +1,7 @@
-"""Code that lives outside of the package: a Python file, run when a recipe or a command names it.
+"""Code from outside of the package: a Python file, run when a recipe or a command names it.
 
-What is wrong with it, to the line, is one sentence. A file ``NAME.py`` gives what it defines as
-``NAME``; it may import the packages here, and what is beside it in no other way than any program.
+An error in it is told in one sentence, with the line. A file ``NAME.py`` gives what it defines as
+``NAME``. It may import the packages here; it finds files beside itself as any program does.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 from schedules.input_error import InputError
 from schedules.text_file import read_text
 
-MOST_LETTERS = 300  # of what an exception says
+MOST_LETTERS = 300  # how much of an exception's text is repeated
 
 
 def is_path(name: str) -> bool:
-    """Whether a name is that of a Python file.
+    """Return whether a name is that of a Python file.
 
     >>> is_path("./mine.py"), is_path("gpipe")
     (True, False)
@@ -30,10 +30,10 @@ def is_path(name: str) -> bool:
 
 
 def module(path: str | Path, what: str) -> ModuleType:
-    """The file, run as a module; the same one as long as its text is the same.
+    """Run the file as a module; the same text gives the same module.
 
-    Raises InputError, in one sentence that calls it ``what``, when it cannot be read or run, or
-    defines no function of its own name.
+    Raises InputError when the file cannot be read or run, or defines no function of its own name.
+    ``what`` is what the message calls the file.
     """
     made = _run(str(path), read_text(Path(path), f"{what} "), what)
     name = Path(path).stem
@@ -43,7 +43,7 @@ def module(path: str | Path, what: str) -> ModuleType:
 
 
 def function(path: str | Path, what: str) -> Callable[..., Any]:
-    """The function of the file's own name, whose exceptions become sentences too."""
+    """Return the function of the file's own name; it raises InputError for what its code raises."""
     own: Callable[..., Any] = getattr(module(path, what), Path(path).stem)
 
     @functools.wraps(own)
@@ -56,7 +56,7 @@ def function(path: str | Path, what: str) -> Callable[..., Any]:
 
 @contextmanager
 def said(path: str | Path) -> Iterator[None]:
-    """Turn what code of the file raises into a ValueError of one sentence, with the line."""
+    """Turn what code of the file raises into an InputError of one sentence, with the line."""
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -76,7 +76,7 @@ def _run(path: str, text: str, what: str) -> ModuleType:
 
 
 def _line(error: BaseException, path: str) -> int | None:
-    """The last line of the file that the error went through, or that is no Python."""
+    """Return the last line of the file that the error passed, or the line that is no Python."""
     if isinstance(error, SyntaxError) and error.filename == path:
         return error.lineno
     frames = traceback.extract_tb(error.__traceback__)

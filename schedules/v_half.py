@@ -25,7 +25,9 @@ def v_half(
     W: Seconds = 1.0,
     p2p: float = 0.0,
 ) -> Plan:
-    """Times in seconds, one for all stages or one each; memory as :func:`peak_activations` says.
+    """Make a plan for times in seconds, one for all stages or one for each.
+
+    :func:`peak_activations` says how much memory it takes.
 
     >>> " ".join(map(str, v_half(ranks=2, microbatches=2)[0]))
     '0F0 0F1 3F0 3I0 3F1 3I1 0I0 3W0 0I1 3W1 0W0 0W1'
@@ -42,14 +44,17 @@ def bubble(
     I: float,
     W: float,
 ) -> float | None:
-    """Idle seconds of a rank for equal times without hops; None where no closed form is known."""
+    """Return the idle seconds of a rank for equal times without hops.
+
+    Returns None where no closed form is known.
+    """
     if not F == I == W or ranks < 3 or microbatches < ranks:
         return None
     return (3 * ranks - (4 if ranks % 2 else 7)) * F
 
 
 def peak_activations(ranks: int, microbatches: int, chunks: int = 2) -> list[float]:
-    """Held at most on each rank, in activations of a stage, even if all is freed at W.
+    """Return the most stage activations that each rank holds, even if W frees all.
 
     >>> peak_activations(4, 8)[0]
     6.0

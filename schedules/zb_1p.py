@@ -25,16 +25,16 @@ def zb_1p(
     memory: float | None = None,
     exact: bool = False,
 ) -> Plan:
-    """One stage per rank; a rank holds at most ``memory`` stage activations.
+    """Make a plan with one stage per rank; a rank holds at most ``memory`` stage activations.
 
     F, I and W are in seconds, one number for all stages or one for each. A microbatch holds one
     activation from F on and half of one from I to W; ``memory`` is one per rank unless given. With
-    ``exact``, no order has a shorter longest own span.
+    ``exact``, no order has a shorter longest span from a rank's first step to its last.
 
     >>> " ".join(map(str, zb_1p(ranks=2, microbatches=3)[0]))
     '0F0 0F1 0I0 0W0 0F2 0I1 0W1 0I2 0W2'
 
-    Raises ValueError when there is no order in that memory, the exact one is out of reach, or times
+    Raises InputError when there is no order in that memory, the exact one is out of reach, or times
     and stages differ in number.
     """
     limit = ranks if memory is None else memory
@@ -52,10 +52,10 @@ def bubble(
     I: float,
     W: float,
 ) -> float | None:
-    """Idle seconds of a rank without hops; None with fewer microbatches than ranks."""
+    """Return the idle seconds of a rank without hops; None with fewer microbatches than ranks."""
     return (ranks - 1) * max(F + I - W, F, I) if microbatches >= ranks else None
 
 
 def peak_activations(ranks: int, microbatches: int, chunks: int = 1) -> list[float]:
-    """Held at most on each rank, in activations of a stage, if ``memory`` is not given."""
+    """Return the most stage activations that each rank holds by default."""
     return [float(min(ranks, microbatches))] * ranks

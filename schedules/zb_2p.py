@@ -25,16 +25,16 @@ def zb_2p(
     memory: float | None = None,
     exact: bool = False,
 ) -> Plan:
-    """One stage per rank; a rank holds at most ``memory`` stage activations.
+    """Make a plan with one stage per rank; a rank holds at most ``memory`` stage activations.
 
     F, I and W are in seconds, one number for all stages or one for each. A microbatch holds one
     activation from F on and half of one from I to W; ``memory`` is two per rank unless given. With
-    ``exact``, no order has a shorter longest own span.
+    ``exact``, no order has a shorter longest span from a rank's first step to its last.
 
     >>> " ".join(map(str, zb_2p(ranks=2, microbatches=3)[0]))
     '0F0 0F1 0F2 0I0 0W0 0I1 0W1 0I2 0W2'
 
-    Raises ValueError when there is no order in that memory, the exact one is out of reach, or times
+    Raises InputError when there is no order in that memory, the exact one is out of reach, or times
     and stages differ in number.
     """
     limit = 2 * ranks if memory is None else memory
@@ -52,14 +52,14 @@ def bubble(
     I: float,
     W: float,
 ) -> float | None:
-    """Idle seconds of a rank for equal times without hops; None where no closed form is known.
+    """Return the idle seconds of the makespan for equal times without hops.
 
-    Of the makespan: it is the lead-in, and with at least 2 · ranks - 1 microbatches each rank's own
-    span has no bubble.
+    They are the lead-in: with at least 2 · ranks - 1 microbatches no rank idles between its first
+    step and its last. Returns None where no closed form is known.
     """
     return (ranks - 1) * F if F == I == W and microbatches >= ranks else None
 
 
 def peak_activations(ranks: int, microbatches: int, chunks: int = 1) -> list[float]:
-    """Held at most on each rank, in activations of a stage, if ``memory`` is not given."""
+    """Return the most stage activations that each rank holds by default."""
     return [float(min(2 * ranks, microbatches))] * ranks

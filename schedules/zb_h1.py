@@ -10,7 +10,7 @@ POLICIES = ("direction", "pair", "batched")  # of p2p, under which no order stop
 
 
 def zb_h1(ranks: int, microbatches: int) -> Plan:
-    """One stage per rank, by hand: no times enter.
+    """Make a plan with one stage per rank, by hand: it depends on no times.
 
     >>> " ".join(map(str, zb_h1(ranks=2, microbatches=3)[1]))
     '1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1W2'
@@ -26,12 +26,14 @@ def bubble(
     I: float,
     W: float,
 ) -> float | None:
-    """Idle seconds of a rank without hops; None with fewer microbatches than ranks."""
+    """Return the idle seconds of a rank without hops; None with fewer microbatches than ranks."""
     return (ranks - 1) * max(F + I - W, F, I) if microbatches >= ranks else None
 
 
 def peak_activations(ranks: int, microbatches: int, chunks: int = 1) -> list[float]:
-    """Held at most on each rank, in activations of a stage, half freed at I and half at W.
+    """Return the most stage activations that each rank holds.
+
+    I frees one half of an activation and W the other.
 
     >>> peak_activations(4, 8)
     [4.0, 3.5, 3.0, 2.5]

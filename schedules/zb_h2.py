@@ -1,7 +1,7 @@
 """ZB-H2: no bubble, for up to twice the activations (Qi et al. 2023, arXiv:2401.10241).
 
-About twice as many forwards as in ZB-H1 before the first backward fill the wait for it. Only with
-at least 2 · ranks microbatches is it never slower than ZB-H1.
+About twice as many forwards as in ZB-H1 run before the first backward and fill the wait for it. It
+is sure not to be slower than ZB-H1 only with at least 2 · ranks microbatches.
 """
 
 from schedules import Plan
@@ -11,7 +11,7 @@ POLICIES = ("direction", "pair")  # of p2p, under which no order stops; batched 
 
 
 def zb_h2(ranks: int, microbatches: int) -> Plan:
-    """One stage per rank, by hand: no times enter.
+    """Make a plan with one stage per rank, by hand: it depends on no times.
 
     >>> " ".join(map(str, zb_h2(ranks=2, microbatches=3)[0]))
     '0F0 0F1 0F2 0I0 0W0 0I1 0W1 0I2 0W2'
@@ -27,10 +27,10 @@ def bubble(
     I: float,
     W: float,
 ) -> float | None:
-    """Idle seconds of a rank without hops; None with fewer than 2 · ranks - 1 microbatches.
+    """Return the idle seconds of the makespan without hops.
 
-    Of the makespan: the lead-in of (ranks - 1) · F is idle on the last rank, even where each rank's
-    own span has no bubble.
+    The lead-in of (ranks - 1) · F is idle on the last rank, even where no rank idles between its
+    first step and its last. Returns None with fewer than 2 · ranks - 1 microbatches.
     """
     if microbatches < 2 * ranks - 1:
         return None
@@ -38,7 +38,9 @@ def bubble(
 
 
 def peak_activations(ranks: int, microbatches: int, chunks: int = 1) -> list[float]:
-    """Held at most on each rank, in activations of a stage, half freed at I and half at W.
+    """Return the most stage activations that each rank holds.
+
+    I frees one half of an activation and W the other.
 
     >>> peak_activations(4, 8)
     [7.0, 6.0, 5.0, 4.0]

@@ -1,7 +1,8 @@
 """ZB-V: zero bubble in 1F1B's memory, with two stages per rank in a V (Qi et al. 2024).
 
 arXiv:2405.15362: rank r runs stage r on the way down and stage 2 · ranks - 1 - r on the way up. For
-equal times of F, I and W there is an order by hand, which torch runs; for others one is found.
+equal times of F, I and W there is an order made by hand, which torch runs; for other times a search
+finds one.
 """
 
 from functools import partial
@@ -30,12 +31,12 @@ def zb_v(
     p2p: float = 0.0,
     memory: float | None = None,
 ) -> Plan:
-    """Times in seconds, one for all stages or one for each; at most ``memory`` activations of one.
+    """Make a plan for times in seconds, one for all stages or one for each.
 
     Without times, the order is that of torch's ``ScheduleZBVZeroBubble``. With times it is the one
-    found for them, unless torch's takes no longer. ``memory`` is two per rank unless given, as much
-    as torch's order takes, with half of an activation freed at I; in less, the pattern is that of
-    V-Half or V-Min.
+    found for them, unless torch's takes no longer. A rank holds at most ``memory`` stage
+    activations: two per rank unless given, as torch's order needs, where I frees half of an
+    activation. In less memory, the pattern is that of V-Half or V-Min.
 
     >>> " ".join(map(str, zb_v(ranks=2, microbatches=2)[1]))
     '1F0 2F0 1F1 2F1 2I0 2W0 1I0 1W0 2I1 2W1 1I1 1W1'
@@ -75,15 +76,16 @@ def bubble(
     I: float,
     W: float,
 ) -> float | None:
-    """Idle seconds of a rank for equal times without hops; None where no closed form is known.
+    """Return the idle seconds of the makespan for equal times without hops.
 
-    Of the makespan: it is the lead-in, and each rank's own span has no bubble.
+    They are the lead-in: no rank idles between its first step and its last. Returns None where no
+    closed form is known.
     """
     return (ranks - 1) * F if F == I == W and microbatches >= 2 * ranks - 1 else None
 
 
 def peak_activations(ranks: int, microbatches: int, chunks: int = 2) -> list[float]:
-    """Held at most on each rank, in activations of a stage, if ``memory`` is not given.
+    """Return the most stage activations that each rank holds by default.
 
     >>> peak_activations(4, 8)
     [8.0, 8.0, 8.0, 8.0]

@@ -13,7 +13,7 @@ from schedules.input_error import InputError
 
 
 def names() -> list[str]:
-    """The topologies there are: one per TOML file in this folder.
+    """List the topologies there are: one per TOML file in this folder.
 
     >>> "dgx_a100" in names()
     True
@@ -23,7 +23,10 @@ def names() -> list[str]:
 
 
 def text(name: str) -> str:
-    """What the file of that name says; InputError, naming those there are, when there is none."""
+    """Return the text of that topology's file.
+
+    Raises InputError, naming those there are, when there is none of that name.
+    """
     if name not in names():
         raise InputError(f"no topology {name!r}; there are {', '.join(names())}")
     return (files(__name__) / f"{name}.toml").read_text(encoding="utf-8")

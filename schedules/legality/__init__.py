@@ -1,4 +1,4 @@
-"""Can a plan run? What is wrong with it is one sentence, with rank, position and step."""
+"""Checks whether a plan can run; one sentence says what is wrong, with rank, position and step."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ PAIRS = ("serial", "fused")
 
 
 def check_plan(plan: Plan, policy: str = "direction", pair: str = "serial") -> None:
-    """See :func:`schedules.require_legal`."""
+    """Raise InputError for a plan that cannot run; see :func:`schedules.require_legal`."""
     if policy not in POLICIES:
         raise InputError(f"no policy {policy!r}; there are {', '.join(POLICIES)}")
     if pair not in PAIRS:
-        raise InputError(f"no way {pair!r} to run a pair; there are {', '.join(PAIRS)}")
+        raise InputError(f"no way {pair!r} of running a pair; there are {', '.join(PAIRS)}")
     chains = chains_of(plan)
     _numbered(chains)
     for (stage, m), places in chains.items():
@@ -29,7 +29,7 @@ def check_plan(plan: Plan, policy: str = "direction", pair: str = "serial") -> N
 
 
 def _goes_on(plan: Plan, chains: Chains, batched: bool, fused: bool) -> None:
-    """No rank waits for ever; if only batched exchanges make it, that is said."""
+    """Raise if ranks wait for ever, and say so if only batched exchanges make them wait."""
     try:
         no_deadlock(plan, chains, batched, fused)
     except InputError as error:
@@ -40,7 +40,7 @@ def _goes_on(plan: Plan, chains: Chains, batched: bool, fused: bool) -> None:
 
 
 def _numbered(chains: Chains) -> None:
-    """Every stage runs every microbatch, numbered from 0."""
+    """Raise unless every stage runs every microbatch and both are numbered from 0."""
     stages, microbatches = ({chain[k] for chain in chains} for k in (0, 1))
     for k, what, numbers in ((0, "stages", stages), (1, "microbatches", microbatches)):
         missing = next(n for n in range(len(numbers) + 1) if n not in numbers)
@@ -66,13 +66,13 @@ def _first(chain: tuple[int, int], chains: Chains) -> str:
 
 
 def _is_whole(places: dict[str, Place]) -> bool:
-    """Whether it is one forward, then one backward, whole or in halves, on one rank."""
-    ranks = {place.rank for place in places.values()}  # on one, places are in the order they run
+    """Return whether there is one forward, then one backward, whole or in halves, on one rank."""
+    ranks = {place.rank for place in places.values()}  # on one rank, places are in running order
     return len(ranks) == 1 and "".join(places) in ("FB", "FIW")
 
 
 def _explain(steps: dict[str, Step], places: dict[str, Place]) -> None:
-    """Say why it is not."""
+    """Raise InputError that says why these steps are not one forward and one backward."""
     kinds = "".join(kind for kind in "FBIW" if kind in places)
     last = steps[kinds[-1]]
     here = f"{places[kinds[-1]]}: {last}"
@@ -100,7 +100,10 @@ def _explain(steps: dict[str, Step], places: dict[str, Place]) -> None:
 
 
 def _one_rank_each(chains: Chains, ranks: int) -> None:
-    """A stage is on one rank or, where every rank serves two directions, it and its opposite."""
+    """Raise if a stage is on two ranks, unless every rank serves two directions.
+
+    Then each rank has its own stage and the opposite one.
+    """
     owners: dict[int, dict[int, tuple[int, int]]] = {}
     for chain, places in chains.items():
         owners.setdefault(chain[0], {}).setdefault(places["F"].rank, chain)

@@ -1,7 +1,7 @@
-"""Does anything wait for itself? The answer is a short cycle of waits, in words.
+"""Finds what waits for itself, and says it in words as a short cycle of waits.
 
-What waits is a node, a number; a graph says of each node for which others it waits. All of it can
-run exactly if there is no cycle: nothing here depends on how long anything takes.
+What waits is a node, given by its number; a graph lists for each node the nodes that it waits for.
+Everything can run exactly when there is no cycle, however long each node takes.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-TRIED = 8  # nodes of a cycle from which a shorter one is looked for
-SAID = 12  # waits of a longer cycle that are told
+TRIED = 8  # how many nodes of a cycle are tried as the start of a shorter one
+SAID = 12  # the message names at most so many waits of a cycle
 
 
 class Graph(NamedTuple):
-    """Of each node its rank, where it stands in the order of that rank, and what it waits for."""
+    """Nodes: for each its rank, its place in the order of that rank, and what it waits for."""
 
     rank: list[int]
     at: list[int]
     needs: list[list[int]]
 
     def across(self, node: int, need: int) -> bool:
-        """Whether it is more than the order of a rank that makes ``node`` wait."""
+        """Return whether something other than its rank's order makes ``node`` wait for ``need``."""
         return self.rank[node] != self.rank[need] or self.at[need] > self.at[node]
 
     def add(self, rank: int, at: int, needs: list[int]) -> int:
-        """The number of a new node."""
+        """Add a node and return its number."""
         self.rank.append(rank)
         self.at.append(at)
         self.needs.append(needs)
@@ -35,7 +35,9 @@ class Graph(NamedTuple):
 
 
 def sentence(graph: Graph, name: Callable[[int], str]) -> str:
-    """One cycle of waits in words, or nothing. ``name`` says what a node does.
+    """Say one cycle of waits in words, or return "" where there is none.
+
+    ``name`` says what a node does.
 
     >>> sentence(Graph(rank=[0, 1], at=[0, 0], needs=[[1], [0]]), "step {}".format)
     'deadlock: step 0 waits for step 1, which waits for step 0'
@@ -44,7 +46,7 @@ def sentence(graph: Graph, name: Callable[[int], str]) -> str:
     if not cycle:
         return ""
     words = list[str]()
-    begins = cycle[0]  # of what follows from the order of a rank alone
+    begins = cycle[0]  # the first node of those that follow by the order of their rank alone
     for k, (node, need) in enumerate(pairwise(cycle)):
         follows = k + 2 < len(cycle) and not graph.across(cycle[k + 1], cycle[k + 2])
         if graph.across(node, need):
@@ -58,7 +60,7 @@ def sentence(graph: Graph, name: Callable[[int], str]) -> str:
 
 
 def _shortest(graph: Graph) -> list[int]:
-    """A cycle, its first node also last; of those tried, one with the fewest waits across."""
+    """Return a cycle, its first node also last; of those tried, one with fewest waits across."""
     stuck = _stuck(graph)
     if not stuck:
         return []
@@ -80,7 +82,7 @@ def _cost(graph: Graph, cycle: Sequence[int]) -> int:
 
 
 def _stuck(graph: Graph) -> set[int]:
-    """What is left when all has run that can."""
+    """Return what is left when everything has run that can."""
     waits = [len(needs) for needs in graph.needs]
     later: list[list[int]] = [[] for _ in waits]
     for node, needs in enumerate(graph.needs):
@@ -96,7 +98,7 @@ def _stuck(graph: Graph) -> set[int]:
 
 
 def _through(graph: Graph, start: int, stuck: set[int]) -> list[int]:
-    """The cycle through ``start`` with the fewest waits across."""
+    """Return the cycle through ``start`` with the fewest waits across."""
     cost, came = {start: 0}, dict[int, int]()
     queue, done = deque([start]), set[int]()
     while queue:

@@ -1,4 +1,4 @@
-"""Do the messages written in an order fit: both ends there, one order per stream, no deadlock?"""
+"""Checks the messages written in an order: both ends there, one order per stream, no deadlock."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from schedules.csv import Move, Rows
 from schedules.input_error import InputError
 from schedules.legality.deadlock import Graph, sentence
 
-Stream = tuple[int, ...]  # sender and receiver, or the two ranks of a pair, ascending
+Stream = tuple[int, ...]  # (sender, receiver), or the two ranks of a pair, ascending
 At = dict[Step | Move, tuple[int, int]]  # rank and position
 
 
 def check_messages(rows: Rows, policy: str = "direction") -> None:
-    """Raise InputError, in one sentence, for messages that do not fit their steps or each other.
+    """Raise InputError for messages that do not fit their steps or each other.
 
-    ``policy``: which messages share a stream, those of a pair of ranks or of one direction of it
-    (see :func:`schedules.require_legal`). A send or receive is begun where it stands, behind all
-    steps before it, and rank and stream go on; a message moves when both its ends head their
-    streams. So both ends of a stream must take its messages in one order.
+    ``policy`` says which messages share a stream: those of a pair of ranks, or those of one
+    direction of it (see :func:`schedules.require_legal`). A send or receive begins where it stands,
+    after all steps before it, and neither the rank nor its other streams wait for it. A message
+    moves when both its ends are first in their streams. So both ends of a stream must take its
+    messages in one order.
     """
     if policy not in ("direction", "pair"):
         raise InputError(
-            f"sends and receives one by one are not {policy!r}; policy direction or pair"
+            f"single sends and receives cannot be {policy!r}; use policy direction or pair"
         )
     at = _places(rows)
     for action, place in at.items():
@@ -58,7 +59,7 @@ def _where(rows: Rows, rank: int, position: int) -> str:
 
 
 def _step(move: Move, at: At) -> Step | None:
-    """The step that makes what is sent, or needs what is received."""
+    """Return the step that makes what is sent, or needs what is received; None if there is none."""
     kinds = "F" if move.kind == "F" else "BI"
     return next((s for k in kinds if (s := Step(move.stage, k, move.microbatch)) in at), None)
 
@@ -85,12 +86,12 @@ def _has_its_input(step: Step, place: tuple[int, int], at: At) -> None:
     if source and at[source][0] != place[0] and receive not in at:
         raise InputError(
             f"rank {place[0]}, position {place[1]}: {step} needs {receive} before it, "
-            "and the rank has none"
+            "but the rank has none"
         )
 
 
 def _streams(at: At, pair: bool) -> dict[Stream, tuple[list[Move], list[Move]]]:
-    """What each stream carries, in the order of its one end and of the other."""
+    """Return the messages of each stream, in the order of its one end and in that of the other."""
     out: dict[Stream, tuple[list[Move], list[Move]]] = {}
     for move, (rank, _) in at.items():
         if isinstance(move, Move):
@@ -114,9 +115,10 @@ def _agree(stream: Stream, ends: tuple[list[Move], list[Move]], at: At, policy: 
 
 
 def _waits(rows: Rows, at: At) -> tuple[Graph, list[tuple[int, int]]]:
-    """Steps, and the beginning and end of each send and receive; and where each stands.
+    """Return the graph of waits, and where each node stands.
 
-    As both ends of a stream agree, a message finds those before it begun at both ends too.
+    Its nodes are the steps, and the beginning and end of each send and receive. As both ends of a
+    stream agree on its order, those before a message have begun at both ends when it begins.
     """
     graph, where = Graph([], [], []), list[tuple[int, int]]()
     begin, end, run = dict[Move, int](), dict[Move, int](), dict[int, Step | Pair]()

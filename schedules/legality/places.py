@@ -1,4 +1,4 @@
-"""Where each step of a plan stands: a rank, and a position among what that rank runs, from 0."""
+"""Finds where each step of a plan stands: its rank, and its position, from 0, among that rank's."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ class Place(NamedTuple):
 
 
 Chains = dict[tuple[int, int], dict[str, Place]]
-"""Of a stage and a microbatch, the kinds of step that are run, and where."""
+"""The kinds of step that run for each (stage, microbatch), and where each kind runs."""
 
 
 def chains_of(plan: Plan) -> Chains:
-    """All steps; raises ValueError for what is no step, is run twice, or overlaps in vain."""
+    """Return all steps by stage and microbatch.
+
+    Raises InputError for what is no step, is run twice, or overlaps with what it needs.
+    """
     chains: Chains = {}
     for rank, items in enumerate(plan):
         if not items:

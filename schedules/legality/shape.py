@@ -1,4 +1,4 @@
-"""Is what a schedule from outside returns a plan of the shape that was asked for?"""
+"""Checks that a schedule from outside returns a plan of the shape that was asked for."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from schedules.input_error import InputError
 
 
 def require_plan(found: object, name: str, ranks: int, stages: int, microbatches: int) -> Plan:
-    """The plan; ValueError, in one sentence that names the schedule, for anything else.
+    """Return the plan; raise InputError, which names the schedule, for anything else.
 
-    Whether it can run is another question, of :func:`schedules.require_legal`.
+    Whether the plan can run is another question: see :func:`schedules.require_legal`.
     """
     if not isinstance(found, list) or not all(isinstance(steps, list) for steps in found):
         raise InputError(

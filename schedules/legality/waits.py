@@ -1,4 +1,4 @@
-"""What waits for what when the ranks exchange messages; see :mod:`schedules.legality.deadlock`."""
+"""Finds what waits for what when ranks exchange messages (:mod:`schedules.legality.deadlock`)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from schedules.input_error import InputError
 from schedules.legality.deadlock import Graph, sentence
 from schedules.legality.places import Chains, Place
 
-Unit = tuple[int, tuple[Step, ...]]  # a position, and what is run there without a pause
-Edge = tuple[int, int]  # a node of the graph, and one that it waits for
+Unit = tuple[int, tuple[Step, ...]]  # a position, and the steps that run there without a pause
+Edge = tuple[int, int]  # a node of the graph, and a node that it waits for
 
 
 def no_deadlock(plan: Plan, chains: Chains, batched: bool, fused: bool) -> None:
     """Raise InputError for ranks that wait for each other for ever.
 
-    A stream of its own per peer carries messages in an order in which they can be made, beside the
-    steps, so it holds none of them up. A batched exchange does: it stands between two steps and
-    ends when all whom it meets have begun theirs.
+    With a stream per peer, messages move beside the steps, in an order in which they can be made,
+    so they hold no step up. A batched exchange does hold steps up: it stands between two of them
+    and ends when all exchanges that it meets have begun.
     """
     units = [_units(items, fused) for items in plan]
     graph = Graph([], [], [])
@@ -52,14 +52,14 @@ def _name(rank: int, units: Sequence[Unit], at: int, exchange: bool) -> str:
 
 
 def _units(items: Sequence[Step | Pair], fused: bool) -> list[Unit]:
-    """Single steps, but for fused pairs."""
+    """Return each rank's units: single steps, and fused pairs where pairs are fused."""
     if fused:
         return [(position, members(item)) for position, item in enumerate(items)]
     return [(position, (step,)) for position, item in enumerate(items) for step in members(item)]
 
 
 def _input(step: Step, chains: Chains) -> Step | None:
-    """The step of a neighbouring stage that this one needs, if any."""
+    """Return the step of a neighbouring stage that this one needs, if any."""
     stage, kind, m = step
     if kind == "W" or (places := chains.get((stage + (-1 if kind == "F" else 1), m))) is None:
         return None
@@ -69,9 +69,9 @@ def _input(step: Step, chains: Chains) -> Step | None:
 
 
 def _exchange(graph: Graph, edges: list[Edge]) -> list[Edge]:
-    """Add the exchanges through which ranks get their inputs; the edges that are left.
+    """Add the exchanges through which ranks get their inputs, and return the edges that are left.
 
-    An exchange before a step takes all that the step needs and that the step before it made.
+    An exchange before a step takes all that the step needs and all that the step before it made.
     """
     run = {
         (rank, at): node for node, (rank, at) in enumerate(zip(graph.rank, graph.at, strict=True))

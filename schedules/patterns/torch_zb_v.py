@@ -9,10 +9,10 @@ from schedules import Plan, Step
 
 
 def torch_zb_v(ranks: int, microbatches: int) -> Plan:
-    """Two stages per rank in a V, as torch 2.13's ``ScheduleZBVZeroBubble`` runs them.
+    """Make the order of torch 2.13's ``ScheduleZBVZeroBubble``: two stages per rank in a V.
 
-    The pattern needs 2 · ranks - 1 microbatches; with fewer, torch makes it for as many and leaves
-    out the steps of those that are not there.
+    The pattern needs 2 · ranks - 1 microbatches; with fewer, torch makes it for that many and
+    leaves out the steps of the microbatches that are not there.
 
     >>> " ".join(map(str, torch_zb_v(2, 2)[1]))
     '1F0 2F0 1F1 2F1 2I0 2W0 1I0 1W0 2I1 2W1 1I1 1W1'

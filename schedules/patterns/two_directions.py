@@ -16,9 +16,10 @@ from schedules import Pair, Step
 def order(
     half: int, place: int, microbatches: int, directions: Sequence[tuple[int, int]]
 ) -> Iterator[Step | Pair]:
-    """The steps of the rank ``place`` steps from the ends of a pipeline with ``half`` such places.
+    """Yield the steps of the rank that is ``place`` steps from an end of a pipeline.
 
-    ``directions``: of its direction 0 and 1, the stage and the first of the ``microbatches``.
+    The pipeline has ``half`` such places. ``directions`` has the stage and the first of the
+    ``microbatches`` of the rank's direction 0 and of its direction 1.
     """
     forward = [_steps(stage, "F", first) for stage, first in directions]
     backward = [_steps(stage, "B", first) for stage, first in directions]
@@ -40,7 +41,7 @@ def order(
         yield later.popleft()
         yield next(forward[1])
     for k in range(microbatches - 2 * half + place + 1):
-        if k == 0 and before == 0:  # not overlapped in the middle: its bubble is smaller so
+        if k == 0 and before == 0:  # in the middle the bubble is smaller without overlap
             yield next(forward[0])
             yield next(backward[1])
         else:
@@ -58,5 +59,5 @@ def order(
 
 
 def _steps(stage: int, kind: str, first: int) -> Iterator[Step]:
-    """The stage's steps of that kind, one microbatch after the other."""
+    """Return the stage's steps of that kind, one microbatch after the other."""
     return (Step(stage, kind, m) for m in count(first))

@@ -1,4 +1,4 @@
-"""The hand-made zero-bubble orders: ZB-H1 and ZB-H2 are one pattern with another constant."""
+"""The zero-bubble orders made by hand: ZB-H1 and ZB-H2 are one pattern with different constants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from schedules import Plan, Step
 
 
 def hand(ranks: int, microbatches: int, k: int) -> Plan:
-    """One stage per rank, ``k`` times 1F1B's lead of forwards, W put off as long as k · rank steps.
+    """Make a plan with one stage per rank and a lead of forwards that is ``k`` times 1F1B's.
+
+    Each W is put off by k · rank steps.
 
     >>> " ".join(map(str, hand(2, 3, 1)[0]))
     '0F0 0F1 0I0 0W0 0F2 0I1 0W1 0I2 0W2'
@@ -17,15 +19,16 @@ def hand(ranks: int, microbatches: int, k: int) -> Plan:
 
 
 def lead(rank: int, ranks: int, k: int) -> int:
-    """Forwards that a rank runs before the one that its first backward follows."""
+    """Return how many forwards a rank runs before the one that its first backward follows."""
     return ranks - rank - 1 if k == 1 else 2 * (ranks - rank) - 2
 
 
 def peak(rank: int, ranks: int, microbatches: int, k: int) -> float:
-    """Activations that the rank holds at most, in those of a stage; half are freed at I and at W.
+    """Return the most activations that a rank holds, in those of a stage.
 
-    Right before the forward that follows m backwards, lead + m forwards, m of I and all but the
-    last k · rank of W are done; so each forward adds half an activation until m = k · rank.
+    I frees one half of an activation and W the other. Right before the forward that follows m
+    backwards, lead + m forwards, m I and all but the last k · rank W are done; so each forward adds
+    half an activation until m = k · rank.
     """
     ahead = lead(rank, ranks, k)
     put_off = min(k * rank, max(microbatches - 1 - ahead, 0))

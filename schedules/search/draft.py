@@ -15,14 +15,14 @@ ALL_AT_WEIGHTS = {"F": 2, "I": 0, "W": -2}
 
 
 class StuckError(ValueError):
-    """A step cannot come next: memory has no room for it, nor a W that makes some, or no input."""
+    """A step cannot come next: it has no input, or memory has no room and no W can make some."""
 
 
 class Line:
     """The steps of one kind of one stage, which run in the order of their microbatches.
 
-    ``inputs`` are the times at which the inputs of its first steps are there, so far as known,
-    ``taken`` the number of steps that its rank has taken.
+    ``inputs`` are the times at which the inputs of its first steps arrive, as far as they are
+    known; ``taken`` is the number of steps that its rank has taken.
     """
 
     __slots__ = (
@@ -48,16 +48,17 @@ class Line:
         self.due = 0
 
     def arrival(self) -> int | None:
-        """When the input of the next step is there; None if that is not known yet."""
+        """Return when the input of the next step arrives; None if that is not known yet."""
         return self.inputs[self.taken] if self.taken < len(self.inputs) else None
 
 
 class Draft:
     """Ranks with clocks. ``rank_of[stage]`` runs it, holding at most ``limit`` stage activations.
 
-    ``idle`` counts a rank's waits after its first step, from ``counted`` on, and ``worst`` is the
-    longest of them. So the longest own span is the work of a rank and ``worst`` if all ranks have
-    as much to do, or if ``counted`` is what each has to do more than the least busy.
+    ``idle`` counts the time that each rank waits after its first step, from ``counted`` on, and
+    ``worst`` is the largest of these counts. If all ranks have as much to do, or if ``counted`` is
+    what each has to do more than the least busy rank, the longest span from a rank's first step to
+    its last is the work of a rank plus ``worst``.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Draft:
         self.clock, self.held, self.idle = [0] * ranks, [0] * ranks, [0] * ranks
         self.idle[: len(counted)] = counted
         self.worst = max(self.idle)
-        self.begin = [0] * ranks  # of the first step
+        self.begin = [0] * ranks  # when each rank starts its first step
         self.pending: list[deque[tuple[int, int]]] = [deque() for _ in range(ranks)]
         self.plan: Plan = [[] for _ in range(ranks)]
         self.forward, self.backward = (
@@ -91,7 +92,7 @@ class Draft:
             line.feeds, line.hop = later, times.hop * (line.rank != later.rank)
 
     def put(self, line: Line) -> None:
-        """The line's next step, at the end of what its rank has."""
+        """Run the line's next step after all that its rank has taken."""
         rank, m = line.rank, line.taken
         if self.held[rank] + line.memory > self.limit or m >= len(line.inputs):
             raise StuckError
@@ -107,7 +108,7 @@ class Draft:
             self.pending[rank].append((line.stage, m))
 
     def wait(self, rank: int, until: int) -> None:
-        """Nothing before that time."""
+        """Let the rank do nothing before that time."""
         if until > self.clock[rank]:
             if self.plan[rank]:
                 self.idle[rank] += until - self.clock[rank]
@@ -117,34 +118,34 @@ class Draft:
             self.clock[rank] = until
 
     def span(self) -> int:
-        """The longest time of a rank from the start of its first step until now."""
+        """Return the longest time of a rank from the start of its first step until now."""
         return max(now - begin for now, begin in zip(self.clock, self.begin, strict=True))
 
     def next_weights(self, rank: int) -> int:
-        """What the W takes that has been pending longest."""
+        """Return how long the W takes that has been pending longest."""
         return self.times.weights[self.pending[rank][0][0]]
 
     def put_weights(self, rank: int) -> None:
-        """The W that has been pending longest."""
+        """Run the W that has been pending longest."""
         stage, m = self.pending[rank].popleft()
         self.clock[rank] += self.times.weights[stage]
         self.held[rank] += self.memory["W"]
         self.plan[rank].append(Step(stage, "W", m))
 
     def put_all_weights(self) -> None:
-        """What is left, at the end."""
+        """Run every W that is left, at the end."""
         for rank, pending in enumerate(self.pending):
             while pending:
                 self.put_weights(rank)
 
     def can_take(self, line: Line) -> bool:
-        """Whether the line's next step has its input on its way, and room if all W run first."""
+        """Return whether the line's next input is on its way and it has room if all W run first."""
         freed = -self.memory["W"] * len(self.pending[line.rank])
         fits = self.held[line.rank] + line.memory - freed <= self.limit
         return fits and line.arrival() is not None
 
     def left(self) -> int:
-        """Forwards and backwards that no rank has taken yet."""
+        """Return how many forwards and backwards no rank has taken yet."""
         lines = (*self.forward, *self.backward)
         return sum(self.microbatches - line.taken for line in lines)
 
@@ -158,8 +159,8 @@ class Draft:
     def fill(self, line: Line, patience: float) -> None:
         """Run W while the line's next input is on its way.
 
-        What of the wait no whole W fits into is waited for if it is at most ``patience``; if it is
-        more, one more W runs and delays the step.
+        Where a wait is left into which no whole W fits, the rank waits if it is at most
+        ``patience``. Otherwise one more W runs and delays the step.
         """
         rank, arrival, pending = line.rank, line.inputs[line.taken], self.pending[line.rank]
         while pending and self.clock[rank] + self.next_weights(rank) <= arrival:
@@ -168,14 +169,14 @@ class Draft:
             self.put_weights(rank)
 
     def spare(self, rank: int) -> int:
-        """How much longer the rank may wait without being the worst."""
+        """Return how much longer the rank may wait without being the worst."""
         return self.worst - self.idle[rank]
 
 
 def counts(rank_of: Sequence[int], microbatches: int, times: Times) -> list[list[int]]:
-    """Where waits may be counted from: nothing, as the zero-bubble authors do, or extra work.
+    """List the waits to count from: none, as the authors do, or each rank's extra work.
 
-    The latter lets ranks that have less to do wait for it; it is left out where all have as much.
+    Counting from extra work lets ranks with less to do wait; it is left out where all have as much.
 
     >>> counts([0, 1], 2, Times([5, 6], [4, 4], [3, 3], 0))
     [[0, 0], [0, 2]]

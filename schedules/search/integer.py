@@ -1,7 +1,7 @@
 """The exact zero-bubble order, as an integer program (Qi et al. 2023, arXiv:2401.10241).
 
-When each step starts is real, which of two steps of a rank comes first is whole. HiGHS solves it
-through scipy, for few ranks and microbatches.
+The start of each step is a real variable; which of two steps of a rank comes first is an integer
+one. HiGHS solves the program through scipy, for few ranks and microbatches.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from schedules.search.timing import longest_span
 from schedules.search.zero_bubble import zero_bubble
 from schedules.times import Given, Times, exact
 
-RANKS, MICROBATCHES = 4, 6  # beyond these HiGHS takes longer than anybody waits
+RANKS, MICROBATCHES = 4, 6  # HiGHS takes too long beyond these
 SECONDS = 120.0
 
 Row = tuple[dict[object, float], float]  # sum of coefficient · variable ≤ bound
 
 
 def best_order(ranks: int, microbatches: int, limit: float, times: Given) -> Plan:
-    """The order with the least longest own span, at most ``limit`` activations on a rank.
+    """Return the order whose longest span is shortest, at most ``limit`` activations on a rank.
+
+    A rank's span is from the start of its first step to the end of its last.
 
     Raises InputError for more ranks or microbatches than can be solved, for times of zero, and when
     the solver has not proved its answer in two minutes.
@@ -46,7 +48,7 @@ def best_order(ranks: int, microbatches: int, limit: float, times: Given) -> Pla
 
 
 def _smallest(times: Times) -> Times:
-    """The same in the largest unit in which they are whole."""
+    """Return the same times in the largest unit in which they are whole numbers."""
     *each, hop = times
     unit = gcd(*each[0], *each[1], *each[2], hop) or 1
     f, i, w = ([time // unit for time in kind] for kind in each)
@@ -54,7 +56,11 @@ def _smallest(times: Times) -> Times:
 
 
 def _least(microbatches: int, limit: float, times: Times) -> int:
-    """No span is shorter: a rank's work and its wait for the first gradient, but for forwards."""
+    """Return a lower bound of the longest span.
+
+    It is a rank's work and its wait for the first gradient, less the forwards that fit into the
+    wait.
+    """
     spans = []
     for rank, (f, i, w) in enumerate(zip(*times[:3], strict=True)):
         there = sum(times.forward[rank:])
@@ -65,7 +71,7 @@ def _least(microbatches: int, limit: float, times: Times) -> int:
 
 
 class _Program:
-    """Variables by name: a Step is its start, a pair of Steps 1 if the first comes first."""
+    """Variables by name: a Step's is its start, a pair of Steps' is 1 if the first runs first."""
 
     def __init__(
         self,
@@ -79,7 +85,7 @@ class _Program:
         self.kinds = dict(zip("FIW", times[:3], strict=True))
         self.hop, self.most = times.hop, most
         passed = (seconds + times.hop for seconds in times.forward[:-1])
-        self.begin = list(accumulate(passed, initial=0))  # of the first forward
+        self.begin = list(accumulate(passed, initial=0))  # when each rank's first forward starts
         self.horizon = most + self.begin[-1]
         self.rows = [row for rank in range(ranks) for row in self._rank(rank)]
 
@@ -103,7 +109,11 @@ class _Program:
         yield {last: 1, "span": -1}, self.begin[rank] - self._seconds(last)
 
     def _pairs(self, rank: int) -> Iterator[tuple[Step, Step]]:
-        """Steps whose order is open: a later microbatch's at an earlier point of its way."""
+        """Yield the pairs of steps whose order is open.
+
+        The first of a pair belongs to a later microbatch than the second, and is of a kind that
+        each microbatch passes earlier.
+        """
         for first, second in ("FI", "FW", "IW"):
             for later in range(self.microbatches):
                 for m in range(later):
@@ -113,18 +123,21 @@ class _Program:
         return {first: 1, second: -1}, -self._seconds(first) - hop
 
     def _either(self, a: Step, b: Step) -> Iterator[Row]:
-        """One of the two comes first; those between whom it is known are consistent with it."""
+        """Yield rows that say: one of the two comes first, and what follows from that holds too."""
         big, own = self.horizon, (a, b)
         yield {a: 1, b: -1, own: big}, big - self._seconds(a)
         yield {b: 1, a: -1, own: -big}, -self._seconds(b)
-        if a.microbatch - 1 > b.microbatch:  # if a is before b, so are what is before a and ...
+        if a.microbatch - 1 > b.microbatch:  # a before b: so is a's predecessor, and b's successor
             yield {own: 1, (a._replace(microbatch=a.microbatch - 1), b): -1}, 0
             yield {own: 1, (a, b._replace(microbatch=b.microbatch + 1)): -1}, 0
         if a.kind == "F" and b.kind == "I":
             yield {own: 1, (a, b._replace(kind="W")): -1}, 0
 
     def _memory(self, rank: int, m: int) -> Row:
-        """Halves held once F of m is there: two per forward less what is not behind it."""
+        """Return the row that bounds the halves of activations held when F of m has run.
+
+        Each forward adds two halves; each I and W that has run before takes one away.
+        """
         forward = Step(rank, "F", m)
         before = [Step(rank, kind, n) for kind in "IW" for n in range(m)]
         return {(forward, step): 1 for step in before}, 2 * self.limit - 2 * (m + 1) + len(before)

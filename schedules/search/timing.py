@@ -1,6 +1,6 @@
 """How long a plan takes when every rank runs its steps in order, each as soon as it can.
 
-Searches compare their candidates by it. A message takes p2p seconds and keeps nobody busy.
+Searches compare their candidates by this. A message takes p2p seconds and keeps no rank busy.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from schedules import Plan, flat, members, stage_rank
 from schedules.input_error import InputError
 from schedules.times import Given, Seconds, is_even, mean, of_each, of_stage
 
-_Output = tuple[int, bool, int]  # stage, whether of a forward, microbatch
+_Output = tuple[int, bool, int]  # stage, whether a forward made it, microbatch
 
 
 def ends(
@@ -21,20 +21,22 @@ def ends(
     W: Seconds,
     p2p: float = 0,
 ) -> list[list[float]]:
-    """When each step of each rank ends: the longest path to it; a number or one per stage.
+    """Return when each step of each rank ends, in seconds: the longest path to it.
+
+    ``F``, ``I`` and ``W`` are one number for all stages, or one for each.
 
     >>> from schedules import Step
     >>> ends([[Step(0, "F", 0), Step(0, "B", 0)], [Step(1, "F", 0), Step(1, "B", 0)]], 5, 4, 3)
     [[5, 24], [10, 17]]
 
-    Raises InputError when steps wait for each other in a circle, and for another count of times
-    than of stages.
+    Raises InputError when steps wait for each other in a circle, and when the times are not as many
+    as the stages.
     """
     rank_of = stage_rank(plan)
     seconds = _seconds(max(rank_of, default=-1) + 1, F, I, W)
     steps, done = flat(plan), dict[_Output, float]()
     out: list[list[float]] = [[] for _ in plan]
-    blocked: dict[_Output, int] = {}  # the rank that waits for an output
+    blocked: dict[_Output, int] = {}  # which rank waits for each output
     ready = list(range(len(plan)))
     while ready:
         rank = ready.pop()
@@ -67,7 +69,7 @@ def longest_span(
     W: Seconds,
     p2p: float = 0,
 ) -> float:
-    """The longest time that a rank takes from the start of its first step to the end of its last.
+    """Return the longest time that a rank takes from its first step's start to its last's end.
 
     >>> from schedules import Step
     >>> longest_span([[Step(0, kind, 0) for kind in "FIW"]], 5, 4, 3)
@@ -79,9 +81,9 @@ def longest_span(
 
 
 def shortest(search: Callable[[Given], Plan], given: Given) -> Plan:
-    """What a search finds for these times, or for their means if that takes less.
+    """Return what a search finds for these times, or for their means if that takes less time.
 
-    So an order that knows how stages differ is never longer than one that does not.
+    So an order that knows how stages differ never takes longer than one that does not.
     """
     found = search(given)
     if is_even(given):
@@ -90,6 +92,6 @@ def shortest(search: Callable[[Given], Plan], given: Given) -> Plan:
 
 
 def _seconds(stages: int, F: Seconds, I: Seconds, W: Seconds) -> dict[str, list[float]]:
-    """Of each kind of step, for every stage; a whole backward is I and W."""
+    """Return the times of each kind of step, for every stage; a whole backward is I and W."""
     f, i, w = (of_each(kind, time, stages) for kind, time in (("F", F), ("I", I), ("W", W)))
     return {"F": f, "I": i, "W": w, "B": [a + b for a, b in zip(i, w, strict=True)]}

@@ -1,9 +1,10 @@
-"""V schedules in less memory: a repeating pattern, each step of it run as early as memory allows.
+"""V schedules in less memory: a repeating pattern whose steps run as early as memory allows.
 
 In a V, rank r runs stage r on the way down and stage 2 · ranks - 1 - r on the way up. The patterns
-are the building blocks of Qi et al. 2024 (arXiv:2405.15362): where in a period of six slots each
-stage's F and I stand; their distances make the memory. The paper settles the rest on a grid of
-equal times. Here a rank takes, at its own time, the first step of the pattern that can start.
+are the building blocks of Qi et al. 2024 (arXiv:2405.15362). They say where each stage's F and I
+stand in a period of six slots; the distances between them decide the memory. The paper settles the
+rest on a grid of equal times. Here each rank, whenever it is free, takes the first step of the
+pattern that can start.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ PERIOD = 6  # slots: F, I and W of two stages
 Pattern = Sequence[Sequence[int]]  # per rank, the slots of: F down, F up, I up, I down
 INFINITY = float("inf")
 
-# patience in W, wait in F (see _Runner), and whether the order is found with hops; of 76 such the
-# four that together come out best against the authors' orders
+# Patience in units of W, wait in units of F (see _Runner), whether the order is found with hops: of
+# 76 such triples, these four together come out best against the authors' orders.
 TRIES = ((0.0, 0.0, 1), (0.75, 0.25, 1), (INFINITY, 1.0, 1), (0.5, 0.5, 0))
 
 
 def v_min(ranks: int) -> Pattern:
-    """Everything as close as it gets: a third of 1F1B's memory."""
+    """Return the pattern with everything as close as can be: it takes a third of 1F1B's memory."""
     gap = 2 if ranks % 3 == 0 else 0
     return [
         (r, 2 * ranks - 1 - r, 2 * ranks + gap + r, 4 * ranks + gap - 1 - r) for r in range(ranks)
@@ -36,7 +37,7 @@ def v_min(ranks: int) -> Pattern:
 
 
 def v_half(ranks: int) -> Pattern:
-    """Down in twice the time, up in once: half of 1F1B's memory."""
+    """Return the pattern that goes down at half the speed and up at full: half of 1F1B's memory."""
     gap = 3 if ranks % 2 == 0 else 0
     return [
         (2 * r, 3 * ranks - 2 - r, 3 * ranks + gap - 1 + 2 * r, 6 * ranks + gap - 2 - r)
@@ -45,7 +46,7 @@ def v_half(ranks: int) -> Pattern:
 
 
 def run_pattern(pattern: Pattern, microbatches: int, limit: float, times: Given) -> Plan:
-    """The best order found for (F, I, W, p2p); at most ``limit`` activations, freed at W."""
+    """Return the best order found for (F, I, W, p2p), at most ``limit`` activations, freed at W."""
     rank_of = [*range(len(pattern)), *reversed(range(len(pattern)))]
     seconds, plans = exact(times, len(rank_of)), []
     for patience, wait, hop in TRIES:
@@ -59,9 +60,10 @@ def run_pattern(pattern: Pattern, microbatches: int, limit: float, times: Given)
 class _Runner:
     """Ranks that decide in order of time what to run next.
 
-    ``patience``: a wait up to so many W is left idle rather than filled with a W that delays what
-    comes. ``wait``: a step whose input comes within so many F is not overtaken by later ones. A
-    forward overtakes others only if they will have room, with W where the pattern has slots for it.
+    A wait of up to ``patience`` times W is left idle rather than filled with a W that delays the
+    next step. A step whose input arrives within ``wait`` times F is not overtaken by later ones. A
+    forward overtakes others only if they will still have room, when W run in the slots that the
+    pattern has for them.
     """
 
     def __init__(self, draft: Draft, pattern: Pattern, patience: float, wait: float) -> None:
@@ -85,7 +87,7 @@ class _Runner:
         draft.put_all_weights()
 
     def _decide(self, time: int, rank: int) -> None:
-        """Run the first step of the pattern that can start; without one, W or nothing."""
+        """Run the first step of the pattern that can start; without one, run W or nothing."""
         draft, soon = self.draft, INFINITY
         lines = self.lines[rank]
         lines.sort(key=attrgetter("due"))
@@ -126,7 +128,7 @@ class _Runner:
         heapq.heappush(self.events, (self.draft.clock[rank], rank))
 
     def _fits(self, line: Line, before: list[Line]) -> bool:
-        """Whether memory holds this forward early, and then all that the pattern has before it."""
+        """Return whether memory holds this forward early and then all that comes before it."""
         draft = self.draft
         steps = sorted(
             (slot, other.kind == "F")

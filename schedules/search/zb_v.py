@@ -1,8 +1,8 @@
 """The search behind ZB-V: an order for given times and memory, two stages per rank in a V.
 
-The greedy method of the authors of Qi et al. 2024 (arXiv:2405.15362): round by round, each rank
-takes its next backward and its next forward, with W in the waits. Rank r runs stage r on the way
-down and stage 2 · ranks - 1 - r on the way up.
+This is the greedy method of the authors of Qi et al. 2024 (arXiv:2405.15362): in each round, each
+rank takes its next backward and its next forward, with W in the waits. Rank r runs stage r on the
+way down and stage 2 · ranks - 1 - r on the way up.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from schedules.times import Given, exact
 
 
 def zero_bubble_v(ranks: int, microbatches: int, limit: float, times: Given) -> Plan | None:
-    """The best order found for (F, I, W, p2p); at most ``limit`` activations, from 2 · ranks on.
+    """Return the best order found for (F, I, W, p2p), at most ``limit`` activations.
 
-    None where unequal times lead the method into orders that cannot go on.
+    ``limit`` is at least 2 · ranks. Returns None where unequal times lead the method into orders
+    that cannot go on.
     """
     seconds, best = exact(times, 2 * ranks), None
     rank_of = [*range(ranks), *reversed(range(ranks))]
@@ -34,12 +35,12 @@ def zero_bubble_v(ranks: int, microbatches: int, limit: float, times: Given) -> 
                 best = draft
             if draft.span() >= last:
                 break
-            idle, last = draft.idle, draft.span()  # again, with waits that cost nothing known now
+            idle, last = draft.idle, draft.span()  # again: it is now known which waits cost nothing
     return best.plan if best else None
 
 
 def _schedule(draft: Draft, idle: list[int], fill_backward: bool, fill_forward: bool) -> None:
-    """``idle``: how long each rank waits anyway, so that the others may as well."""
+    """Run all steps; ``idle`` is how long each rank waits anyway, so the others may wait too."""
     ranks = range(len(draft.plan))
     longest = max(idle)
 
@@ -69,10 +70,11 @@ def _schedule(draft: Draft, idle: list[int], fill_backward: bool, fill_forward: 
 
 
 def _warm_up(draft: Draft) -> None:
-    """The forwards before the first backward.
+    """Run the forwards before the first backward.
 
-    The first microbatch goes down and up; on its way up each rank that waits for it sends others
-    down, with all ranks above. Then all ranks, from the second on, catch up with the one above.
+    The first microbatch goes down and up. While it is on its way up, each rank that waits for it
+    sends others down, together with all ranks above. Then each rank, from the second on, catches up
+    with the one above.
     """
     ranks, m = len(draft.plan), draft.microbatches
     down, up = draft.forward[:ranks], draft.forward[: -ranks - 1 : -1]
@@ -102,7 +104,7 @@ def _warm_up(draft: Draft) -> None:
 
 
 def _next_backward(draft: Draft, rank: int) -> Line:
-    """The lower stage's if its gradient is on its way, else the upper's."""
+    """Return the lower stage's line if its gradient is on its way, else the upper's."""
     lower, upper = draft.backward[rank], draft.backward[-1 - rank]
     if lower.taken >= upper.taken:
         return upper
@@ -111,7 +113,7 @@ def _next_backward(draft: Draft, rank: int) -> Line:
 
 
 def _next_forward(draft: Draft, rank: int) -> Line | None:
-    """The upper stage's if its input is on its way, else the lower's; None if that has none."""
+    """Return the upper stage's line if its input is on its way, else the lower's, else None."""
     lower, upper = draft.forward[rank], draft.forward[-1 - rank]
     if upper.taken == draft.microbatches:
         return None

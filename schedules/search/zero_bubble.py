@@ -1,7 +1,8 @@
 """The search behind ZB-1p and ZB-2p: an order for given times and memory, one stage per rank.
 
-The heuristic of Qi et al. 2023 (arXiv:2401.10241, section 3.1), with the choices that the authors'
-scheduler tries: eight combinations, of which the one with the shortest longest own span is taken.
+This is the heuristic of Qi et al. 2023 (arXiv:2401.10241, section 3.1), with the choices that the
+authors' scheduler tries: eight combinations, of which the one whose longest span is shortest is
+taken. A rank's span is from the start of its first step to the end of its last.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from schedules.times import Given, exact
 
 
 def zero_bubble(ranks: int, microbatches: int, limit: float, times: Given) -> Plan:
-    """The best of eight orders for (F, I, W, p2p), of sixteen where some ranks have more to do.
+    """Return the best of eight orders for (F, I, W, p2p).
 
-    A rank holds at most ``limit`` activations. Raises InputError when that is below one.
+    Where some ranks have more to do than others, it is the best of sixteen. A rank holds at most
+    ``limit`` activations. Raises InputError when that is below one, or no order is found in it.
     """
     if not limit >= 1:
         raise InputError(f"memory = {limit} stage activations hold no microbatch; give at least 1")
@@ -37,7 +39,7 @@ def zero_bubble(ranks: int, microbatches: int, limit: float, times: Given) -> Pl
 
 
 def _schedule(draft: Draft, early: bool, backward_first: bool, greedy: bool) -> None:
-    """All forwards that fit before the first backward; then one F and one I per rank and round."""
+    """Run all forwards that fit before the first backward, then one F and one I per round."""
     for line in draft.forward:
         draft.put(line)
     for line, more in zip(draft.forward, _warm_up(draft, early), strict=True):
@@ -54,7 +56,7 @@ def _schedule(draft: Draft, early: bool, backward_first: bool, greedy: bool) -> 
 
 
 def _take(draft: Draft, line: Line, greedy: bool) -> None:
-    """W as far as memory asks for it or time allows it, then the step."""
+    """Run W as far as memory asks for it or time allows it, then the step."""
     draft.room(line)
     draft.fill(line, 0 if greedy else draft.spare(line.rank))
     if line is draft.backward[0] and draft.forward[0].taken == draft.microbatches:
@@ -64,10 +66,11 @@ def _take(draft: Draft, line: Line, greedy: bool) -> None:
 
 
 def _warm_up(draft: Draft, early: bool) -> list[int]:
-    """How many more forwards each stage runs before its first backward.
+    """Return how many more forwards each stage runs before its first backward.
 
-    As many as memory allows until the gradient arrives; the last one ends before that or, unless
-    ``early``, starts before it. No stage runs as many as the one before it, unless that runs all.
+    They are as many as memory allows until the gradient arrives. With ``early`` the last one ends
+    before that; otherwise it starts before that. Each stage runs fewer than the one before it,
+    unless that one runs all.
     """
     forward, inputs, _, hop = draft.times
     more = [0] * len(draft.plan)
@@ -89,7 +92,7 @@ def _warm_up(draft: Draft, early: bool) -> list[int]:
 
 
 def _first_forward(draft: Draft, backward_first: bool) -> int:
-    """All stages from this one on run a forward in this round."""
+    """Return the first of the stages that run a forward in this round."""
     for stage in range(len(draft.plan) - 1, -1, -1):
         if draft.forward[stage].taken == draft.microbatches:
             return stage + 1
@@ -99,10 +102,10 @@ def _first_forward(draft: Draft, backward_first: bool) -> int:
 
 
 def _yields(draft: Draft, stage: int) -> bool:
-    """Whether a stage that is two forwards ahead of the next keeps free for the next backward.
+    """Return whether a stage that is two forwards ahead of the next waits for the next backward.
 
-    It does when the forward, with the W that make room for it, would end after the gradient comes
-    and the wait for that is no longer than the longest so far.
+    It does when the forward, with the W that make room for it, would end after the gradient
+    arrives, and the wait for the gradient is no longer than the longest so far.
     """
     own, *later = draft.forward[stage : stage + 2]
     if not later or own.taken < later[0].taken + 2:

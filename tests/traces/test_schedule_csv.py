@@ -113,7 +113,7 @@ BROKEN = {
     f"{'9' * 5000}F0": "is no step",
     "0F0,(0F1;0B0)OVERLAP_B_F": "line 1, cell 2: '(0F1;0B0)OVERLAP_B_F' is no step",
     "0F0,(0B0;0F1)OVERLAP_F_B,0B1": "line 1, cell 2: '(0B0;0F1)OVERLAP_F_B' overlaps something",
-    "0F0,(0F1;0I0)OVERLAP_F_B": "overlaps something else than a forward and a whole backward",
+    "0F0,(0F1;0I0)OVERLAP_F_B": "overlaps something other than a forward and a whole backward",
     "0F0,(0F1)OVERLAP_F_B,0B0": "line 1, cell 2: '(0F1)OVERLAP_F_B' is no step",
     '0F0,"0B0': "this is no CSV",
     "0F0,0B0\n\n1F0,1B0": "rank 1 runs no step",

@@ -186,7 +186,7 @@ BROKEN = [
     ([*NAMED, "--option", "group"], "--option takes KEY=VALUE, such as group=8"),
     ([*NAMED, "--option", "a=1", "--option", "a=2"], '--option gives "a" twice'),
     ([*NAMED, "--p2p", "both"], '--p2p is direction, pair or batched, not "both"'),
-    (["swapped.csv", "--p2p", "batched"], "sends and receives one by one are not 'batched'"),
+    (["swapped.csv", "--p2p", "batched"], "single sends and receives cannot be 'batched'"),
     ([*NAMED, "--pair", "both"], '--pair is fused or serial, not "both"'),
     (["good.csv", "--pair", "shared"], "--pair shared needs a machine"),
     (["good.csv", "--times", "F=fast"], "--times takes positive seconds"),

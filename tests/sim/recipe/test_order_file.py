@@ -145,7 +145,7 @@ WRONG: list[tuple[str, dict[str, object], str]] = [
     (
         schedule_csv.text(schedules.load("one_f_one_b")(4, 8), communication=True),
         {"parallelism.p2p": "batched"},
-        "sends and receives one by one are not 'batched'",
+        "single sends and receives cannot be 'batched'",
     ),
 ]  # fmt: skip
 
