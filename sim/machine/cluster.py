@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedules.input_error import InputError
-from sim.machine import fabric
+from sim.machine import fabric, limits
 from sim.machine.topology import read, room
 
 Node = Hashable
@@ -140,7 +140,7 @@ class Cluster:
         are left out one after another, each for the sake of links still in, so that all that are
         left out together follow from those that stay.
         """
-        return fabric.limiting(self.network, self.uplink)
+        return limits.limiting(self.network, self.uplink)
 
     @cached_property
     def _routes(self) -> dict[tuple[int, int], tuple[int, ...]]:

@@ -1,0 +1,75 @@
+"""Proving which links of a network can never limit what runs on it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Set
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+Node = Hashable
+Link = tuple[Node, Node]
+
+
+def limiting(network: nx.DiGraph[Any], uplink: Mapping[Node, Node]) -> NDArray[np.bool_]:
+    """Per link, whether it can ever hold a communication back; see :attr:`Cluster.limiting`.
+
+    A NIC (where ``uplink`` leads from a GPU) only passes on: no route turns round there.
+    """
+    nics = {above for below, above in uplink.items() if isinstance(below, int)}
+    links: list[tuple[Node, Node, float]] = list(network.edges(data="bandwidth"))
+    feeding, draining = _Side(), _Side()
+    for u, v, bandwidth in links:
+        start, end = _ends(u, v, nics)
+        feeding.add(end, (u, v), bandwidth)
+        draining.add(start, (u, v), bandwidth)
+    height = _height(network)
+    out = np.ones(len(links), bool)
+    for i in sorted(range(len(links)), key=lambda i: -height[links[i][0]] - height[links[i][1]]):
+        u, v, bandwidth = links[i]
+        start, end = _ends(u, v, nics)
+        if feeding.within(start, (v, u), bandwidth) or draining.within(end, (v, u), bandwidth):
+            out[i] = False
+            feeding.drop(end, (u, v))
+            draining.drop(start, (u, v))
+    return out
+
+
+def _ends(u: Node, v: Node, nics: Set[Node]) -> tuple[Node, Node]:
+    """Both ends of a link, with the upward and the downward half of a NIC as nodes of their own."""
+    up = isinstance(u, int) or (u in nics and not isinstance(v, int))
+    return (u, up) if u in nics else u, (v, up) if v in nics else v
+
+
+class _Side:
+    """Per node, the links on one side of it, and those among them that were left out."""
+
+    def __init__(self) -> None:
+        self._links: dict[Node, dict[Link, float]] = {}
+        self._total: dict[Node, float] = {}
+        self._missing: dict[Node, set[Link]] = {}
+
+    def add(self, node: Node, link: Link, bandwidth: float) -> None:
+        self._links.setdefault(node, {})[link] = bandwidth
+        self._total[node] = self._total.get(node, 0.0) + bandwidth
+
+    def drop(self, node: Node, link: Link) -> None:
+        self._missing.setdefault(node, set()).add(link)
+
+    def within(self, node: Node, back: Link, bandwidth: float) -> bool:
+        """Whether all links on this side, but for the one going back, are in and together fit."""
+        if isinstance(node, int):
+            return False  # GPUs make the bytes and take them
+        missing = self._missing.get(node, ())
+        whole = len(missing) == (back in missing)
+        back_bandwidth = self._links.get(node, {}).get(back, 0.0)
+        return whole and self._total.get(node, 0.0) - back_bandwidth <= bandwidth * (1 + 1e-12)
+
+
+def _height(network: nx.DiGraph[Any]) -> dict[Node, int]:
+    """How many links each node is away from the nearest GPU."""
+    gpus = {node for node in network if isinstance(node, int)}
+    layers = nx.bfs_layers(network, gpus)
+    return {node: height for height, layer in enumerate(layers) for node in layer}
