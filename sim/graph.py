@@ -29,12 +29,12 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
 
 PHASES = ("", "F", "R", "I", "W", "O", "B")
-"""What an op belongs to: forward, recomputed forward, input gradient, weight gradient, optimizer,
-whole backward (where one op stands for all of it)."""
+"""The part of training that an op belongs to: forward, recomputed forward, input gradient, weight
+gradient, optimizer, or the whole backward where one op stands for all of it."""
 
 
 class Compute(NamedTuple):
-    """Arithmetic on one GPU, and traffic to its own memory."""
+    """Arithmetic on one GPU, with the bytes that it moves to and from that GPU's memory."""
 
     kind: str  # gemm, attention, norm, elementwise, softmax, embedding, cross_entropy, optimizer
     flops: float
@@ -44,7 +44,7 @@ class Compute(NamedTuple):
 
 
 class Communication(NamedTuple):
-    """Work for the network between GPUs, given as a collective of torch.distributed.
+    """Communication between GPUs, described as a collective of torch.distributed.
 
     ``bytes`` is the size of the whole buffer: the message of a p2p, the gradients of an all_reduce,
     the full (gathered) tensor of an all_gather or reduce_scatter. ``ranks`` are all ranks of the
@@ -54,7 +54,7 @@ class Communication(NamedTuple):
     collective: str  # all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, p2p
     bytes: float
     ranks: tuple[int, ...]
-    dimension: str  # tp, cp, ep, dp, pp, ...: whose traffic this is
+    dimension: str  # the parallel dimension that it serves: tp, cp, ep, dp, pp, ...
     algorithm: str = "auto"
 
 
@@ -66,14 +66,14 @@ class Copy(NamedTuple):
 
 
 class Host(NamedTuple):
-    """Work of the CPU, as fast as the memory of the host."""
+    """Work of the CPU, limited by the bandwidth of host memory."""
 
     bytes: float
     kind: str = "host_adam"
 
 
 class Fixed(NamedTuple):
-    """Work of known duration, such as a kernel read from a trace."""
+    """Work of known duration in seconds, such as a kernel read from a trace."""
 
     seconds: float
     kind: str = "compute"  # or "communication"
@@ -85,7 +85,7 @@ Work = Compute | Communication | Copy | Host | Fixed
 
 
 class Op(NamedTuple):
-    """A readable view of one op."""
+    """One op as a readable row."""
 
     name: str
     rank: int
@@ -98,7 +98,7 @@ class Op(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What one rank has to remember or give back: bytes of a category, at an op's start or end."""
+    """A change of one rank's memory at an op's start or end, in bytes of one category."""
 
     category: str
     bytes: float  # negative: freed
@@ -106,13 +106,13 @@ class Memory(NamedTuple):
 
 
 def zeros(n: int) -> Floats:
-    """A column of n zeros that takes no memory."""
+    """Return a column of ``n`` zeros, shape (n,), that takes no memory and cannot be written to."""
     return np.broadcast_to(np.float64(0.0), (n,))
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Ops in columns. Every column has one row per op in issue order unless it says otherwise."""
+    """Ops in columns. Every column has one row per op, in issue order, unless it says otherwise."""
 
     names: tuple[str, ...]  # distinct kernel names
     works: tuple[Work, ...]  # distinct works
@@ -126,7 +126,7 @@ class Graph:
     stage: NDArray[np.int16]  # pipeline stage (model chunk), -1 where there is none; likewise:
     microbatch: Ints
     layer: NDArray[np.int16]
-    step: Ints  # training step, from 0; without a flush, the update of the weights
+    step: Ints  # training step, from 0; in a schedule without a flush, the weight update
     lag: Floats  # seconds after the previous op of the stream
     wait_start: Ints  # n + 1: op i waits for wait_on[wait_start[i]:wait_start[i + 1]]
     wait_on: Ints  # one row per wait: an op
@@ -135,12 +135,12 @@ class Graph:
     part: Ints  # one row per membership: a part
     part_tail: Floats  # one row per membership: seconds from the part's end to this member's end
     part_work: Ints  # one row per part: row of works
-    memory_start: Ints  # n + 1: likewise into the memory rows
+    memory_start: Ints  # n + 1: op i has memory rows memory_start[i]:memory_start[i + 1]
     memory_category: NDArray[np.int8]  # one row per change: row of categories
     memory_bytes: Floats  # one row per change; negative when freed
-    memory_at_end: NDArray[np.bool_]  # one row per change: at the op's end rather than its start
+    memory_at_end: NDArray[np.bool_]  # one row per change: True at the op's end, False at its start
     resident: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    """Bytes that stay for the whole step, by rank and category."""
+    """Bytes that stay allocated for the whole step, by rank and category."""
     stands_for: Mapping[int, int] = field(default_factory=dict)
     """How many ranks of the job a simulated rank stands for, where that is not 1."""
 
@@ -148,11 +148,11 @@ class Graph:
         return len(self.work)
 
     def __repr__(self) -> str:
-        """What a prompt shows."""
+        """Return the line that a prompt shows."""
         return f"Graph: {len(self):,} ops on {len(self.ranks()):,} ranks"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: how much of everything there is."""
+        """Return the HTML that a notebook shows: how many ops, ranks, streams, ... there are."""
         rows = [
             ("ops", f"{len(self):,}"),
             ("ranks", f"{len(self.ranks()):,}"),
@@ -165,7 +165,7 @@ class Graph:
         return table("Graph: what must happen", rows)
 
     def op(self, i: int) -> Op:
-        """A readable view of op ``i``."""
+        """Return op ``i`` as a readable row."""
         return Op(
             self.names[self.name[i]],
             int(self.rank[i]),
@@ -178,15 +178,18 @@ class Graph:
         )
 
     def waits(self, i: int) -> Ints:
-        """The ops that must end before op ``i`` starts, stream order apart."""
+        """Return the ops that must end before op ``i`` starts, without those of stream order."""
         return self.wait_on[self.wait_start[i] : self.wait_start[i + 1]]
 
     def parts(self, i: int) -> Ints:
-        """The parts that op ``i`` is a member of."""
+        """Return the parts that op ``i`` is a member of."""
         return self.part[self.part_start[i] : self.part_start[i + 1]]
 
     def stream_order(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """All ops sorted by (rank, stream, index), and where each stream begins in that (k + 1)."""
+        """Return all ops sorted by (rank, stream, index), and where each stream begins in them.
+
+        The first array has shape (n,); the second has shape (k + 1,) for k streams and ends with n.
+        """
         key = self.rank.astype(np.int64) * len(self.streams) + self.stream
         order = np.argsort(key, kind="stable")
         sorted_key = key[order]
@@ -194,24 +197,24 @@ class Graph:
         return order, np.append(begins, len(order))
 
     def by_stream(self) -> Iterator[tuple[int, str, NDArray[np.int64]]]:
-        """(rank, stream, ops in issue order) for every stream that has ops."""
+        """Yield (rank, stream, ops in issue order) for every stream that has ops."""
         order, begins = self.stream_order()
         for a, b in pairwise(begins):
             ops = order[a:b]
             yield int(self.rank[ops[0]]), self.streams[self.stream[ops[0]]], ops
 
     def ranks(self) -> NDArray[np.int32]:
-        """The simulated ranks, ascending."""
+        """Return the simulated ranks in ascending order."""
         return np.unique(self.rank)
 
     def nbytes(self) -> int:
-        """Memory that the columns take."""
+        """Return the bytes of memory that the columns take."""
         columns = (value for value in vars(self).values() if isinstance(value, np.ndarray))
         return sum(c.nbytes for c in columns if c.strides and c.strides[0])
 
 
 class Builder:
-    """Collects ops one at a time: for small graphs, tests and recordings.
+    """Collects ops one at a time, for small graphs, tests and recordings.
 
     >>> b = Builder()
     >>> first = b.add("a", rank=0, stream="compute", work=Fixed(5.0))
@@ -247,7 +250,7 @@ class Builder:
         lag: float = 0.0,
         memory: Sequence[Memory] = (),
     ) -> int:
-        """Issue an op on its stream, behind what was issued there before; return its index."""
+        """Issue an op on its stream after those issued there before, and return its index."""
         self._ops.append(Op(name, rank, stream, work, phase, stage, microbatch, layer))
         self._step.append(step)
         self._waits.append([(i, 0.0) for i in waits])
@@ -257,13 +260,20 @@ class Builder:
         return len(self._ops) - 1
 
     def wait(self, later: int, earlier: int, lag: float = 0.0) -> None:
-        """Start one op only when another has ended: a CUDA event, recorded and waited for."""
+        """Make op ``later`` start only after op ``earlier`` has ended, plus ``lag`` seconds.
+
+        This is what a CUDA event does that one stream records and another waits for.
+        """
         self._waits[later].append((earlier, lag))
 
     def join(
         self, members: Sequence[int], work: Work | None = None, tails: Sequence[float] = ()
     ) -> int:
-        """Make one communication of these ops; its work is the first member's unless given."""
+        """Make one communication of these ops and return its part.
+
+        Its work is that of the first member unless ``work`` is given. ``tails`` are the seconds
+        from the part's end to each member's end.
+        """
         part = len(self._part_work)
         self._part_work.append(self._ops[members[0]].work if work is None else work)
         for k, i in enumerate(members):
@@ -271,7 +281,7 @@ class Builder:
         return part
 
     def graph(self) -> Graph:
-        """The ops so far, in columns."""
+        """Return the ops issued so far as a graph."""
         ops, n = self._ops, len(self._ops)
         names, name = _distinct([op.name for op in ops])
         works, work = _distinct([op.work for op in ops] + self._part_work)
@@ -311,14 +321,16 @@ class Builder:
 
 
 def offsets(counts: Sequence[int] | NDArray[np.integer]) -> Ints:
-    """Where each row begins when rows of these lengths lie one behind another (n + 1)."""
+    """Return where each row begins when rows of these lengths follow each other, shape (n + 1,)."""
     out = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=out[1:])
     return out
 
 
 def owners(start: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Which row each entry belongs to, of rows that begin there (n + 1): op of wait, op of part.
+    """Return the row that each entry belongs to, for rows that begin at ``start``, shape (n + 1,).
+
+    So it gives the op of each wait, or the op of each part.
 
     >>> owners(offsets([2, 0, 1])).tolist()
     [0, 0, 2]

@@ -1,4 +1,4 @@
-"""Small tables as HTML, for notebooks: what an object is, in a glance."""
+"""Small HTML tables that show in a notebook what an object is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ _CELL = "text-align:left;padding:1px 12px 1px 0"
 
 
 def table(title: str, rows: Iterable[Sequence[object]], head: Sequence[str] = ()) -> str:
-    """A table under a title; all text is escaped, and rows beyond a dozen are only counted.
+    """Return a titled HTML table.
+
+    All text is escaped, and rows beyond the first dozen are only counted.
 
     >>> table("a < b", [("x", 1)])  # doctest: +ELLIPSIS
     '<div><b>a &lt; b</b><table>...<td style="...">x</td>...'

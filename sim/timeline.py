@@ -1,6 +1,7 @@
 """When each op ran. Every analysis and every picture reads a timeline and nothing else.
 
-Simulated or recorded makes no difference: the engine returns one, and so does a trace reader.
+Simulated and recorded runs are treated alike: the engine returns a timeline, and so does a trace
+reader.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sim.html import table
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """A graph and two columns: the seconds at which each op started and ended."""
+    """A graph and two columns of shape (n,): the seconds at which each op started and ended."""
 
     graph: Graph
     start: Floats
@@ -26,21 +27,21 @@ class Timeline:
 
     @property
     def seconds(self) -> float:
-        """From the first start to the last end."""
+        """Seconds from the first start to the last end."""
         return float(self.end.max() - self.start.min()) if len(self.graph) else 0.0
 
     def __repr__(self) -> str:
-        """What a prompt shows."""
+        """Return the line that a prompt shows."""
         return f"Timeline: {len(self.graph):,} ops in {units.seconds(self.seconds)}"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: a row per rank and stream, its ops and their seconds."""
+        """Return the HTML that a notebook shows: a row per stream, its ops and their seconds."""
         streams = self.graph.by_stream()
         rows = ((rank, of, f"{len(ops):,}", _seconds(self, ops)) for rank, of, ops in streams)
         return table(repr(self), rows, ("rank", "stream", "ops", "running or waiting"))
 
     def on(self, rank: int, stream: str) -> NDArray[np.int64]:
-        """The ops of one stream, in the order in which they ran."""
+        """Return the indices of one stream's ops in the order in which they ran."""
         graph = self.graph
         if stream not in graph.streams:
             return np.empty(0, np.int64)
@@ -48,7 +49,11 @@ class Timeline:
         return np.flatnonzero(mine)
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per op: name, rank, stream, phase, stage, microbatch, layer, kind, start, end."""
+        """Return a table with one row per op.
+
+        Its columns are name, rank, stream, phase, stage, microbatch, layer, kind, and start and end
+        in seconds.
+        """
         graph = self.graph
         kinds = np.array([kind(work) for work in graph.works], object)
 
@@ -76,7 +81,7 @@ def _seconds(timeline: Timeline, ops: NDArray[np.int64]) -> str:
 
 
 def dimension(work: object) -> str:
-    """Whose traffic a communication is (tp, dp, pp, ...), or "" for what is not communication."""
+    """Return the parallel dimension (tp, dp, pp, ...) of a communication, or "" for other work."""
     match work:
         case Communication(dimension=of):
             return of
@@ -86,7 +91,7 @@ def dimension(work: object) -> str:
 
 
 def kind(work: object) -> str:
-    """What sort of work this is: gemm, norm, all_reduce, copy, ...
+    """Return the kind of a work: gemm, norm, all_reduce, copy, ...
 
     >>> kind(Communication("all_reduce", 8.0, (0, 1), "tp"))
     'all_reduce'

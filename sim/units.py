@@ -1,11 +1,11 @@
-"""Units: SI floats inside (seconds, bytes, FLOP/s), text with a unit in files and for people."""
+"""Units: SI floats inside (seconds, bytes, FLOP/s), text with a unit in files and in output."""
 
 from __future__ import annotations
 
 from schedules.input_error import InputError
 
 BYTES = {"fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
-"""Bytes of one element as it lies in memory."""
+"""Bytes of one element in memory, by dtype."""
 
 _PREFIX = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3}
 _PREFIX |= {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
@@ -13,7 +13,9 @@ _PREFIX |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 
 
 def parse(text: str, unit: str) -> float:
-    """The number of ``unit`` that ``text`` says.
+    """Return the number of ``unit`` that ``text`` states, such as "450 GB/s".
+
+    Raises InputError for a text that is not such a number, or a negative one.
 
     >>> parse("450 GB/s", "B/s")
     450000000000.0
@@ -33,7 +35,7 @@ def parse(text: str, unit: str) -> float:
 
 
 def seconds(value: float) -> str:
-    """A duration for people, three to four digits.
+    """Return a duration, given in seconds, as text with three or four digits.
 
     >>> seconds(13.752), seconds(0.000603), seconds(0.0)
     ('13.75 s', '603.0 us', '0 s')
@@ -51,7 +53,7 @@ def seconds(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """A number of bytes for people, in binary units.
+    """Return a number of bytes as text in binary units.
 
     >>> size(80 * 2**30), size(1536), size(12)
     ('80.00 GiB', '1.50 KiB', '12 B')

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, folders that can be written to, and text that can be read."""
+"""Reading files as text or TOML, and writing them so that a file is whole or not there."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ __all__ = [
 
 
 def toml(text: str, where: object) -> dict[str, Any]:
-    """The tables of a text; InputError, naming ``where`` it is from, for one that is not TOML."""
+    """Return the tables of a TOML text.
+
+    Raises InputError, which names ``where`` the text is from, for a text that is not TOML.
+    """
     try:
         return tomllib.loads(text)
     except RecursionError:
@@ -44,7 +47,10 @@ def toml(text: str, where: object) -> dict[str, Any]:
 
 
 def regular(path: Path, key: str) -> Path:
-    """The path of a file that is there; InputError, naming the ``key`` that gives it, otherwise."""
+    """Return the path of a file that is there.
+
+    Raises InputError, which names the ``key`` that gives the path, where there is no such file.
+    """
     try:
         if path.is_dir():
             raise InputError(f"{key}: {path} is a folder, not a file")
@@ -56,7 +62,10 @@ def regular(path: Path, key: str) -> Path:
 
 
 def writable(folder: Path) -> Path:
-    """The folder; ValueError when it could not be made, or files in it. Nothing is made yet."""
+    """Return the folder if files can be made in it, or it can be made; nothing is made yet.
+
+    Raises InputError otherwise.
+    """
     try:
         os.lstat(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -77,8 +86,11 @@ def writable(folder: Path) -> Path:
 
 
 def replaceable(path: Path) -> Path:
-    """The path; ValueError when no file could be written there. Nothing is made yet."""
-    if os.path.isdir(path):  # noqa: PTH112  which answers for every path
+    """Return the path if a file could be written there; nothing is made yet.
+
+    Raises InputError otherwise.
+    """
+    if os.path.isdir(path):  # noqa: PTH112  it answers for every path
         raise InputError(f"cannot write {path}: it is a folder")
     file = target(path)
     writable(file.parent)
@@ -90,22 +102,25 @@ def replaceable(path: Path) -> Path:
 
 
 def target(path: Path) -> Path:
-    """The file that is written by writing to ``path``: where a symbolic link leads.
+    """Return the file that writing to ``path`` writes, which is where a symbolic link leads.
 
     Raises InputError for a link that leads back to itself.
     """
     try:
-        os.stat(path)  # noqa: PTH116  which answers for every path
+        os.stat(path)  # noqa: PTH116  it answers for every path
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise InputError(f"cannot write {path}: the link leads back to itself") from None
-    except ValueError:  # which :func:`writable` refuses
+    except ValueError:  # :func:`writable` refuses such a path
         return path
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write a file, or the one that a link leads to; nobody sees half of it."""
+    """Write a file, or the file that a link leads to; no reader sees half of it.
+
+    Raises InputError where it cannot be written.
+    """
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="")
     return path
@@ -113,9 +128,10 @@ def write_text(path: Path, text: str) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file, with the ending of ``path``, that takes its place in the end.
+    """Yield a temporary file, with the ending of ``path``, that takes its place at the end.
 
-    Raises InputError when that cannot be. If writing fails, nothing is left, no folder either.
+    Raises InputError where that cannot be. If writing fails, nothing is left behind, not even a
+    folder.
     """
     with together(path) as made:
         yield made[0]
@@ -123,7 +139,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def together(*paths: Path) -> Iterator[list[Path]]:
-    """Temporary files that take the places of ``paths`` in the end, all of them or none.
+    """Yield temporary files that take the places of ``paths`` at the end, all of them or none.
 
     Raises InputError as :func:`replacing` does.
     """
@@ -142,10 +158,10 @@ def together(*paths: Path) -> Iterator[list[Path]]:
 
 @contextmanager
 def staging(folder: Path) -> Iterator[Path]:
-    """An empty temporary folder on the disk of ``folder``, which need not be there yet.
+    """Yield an empty temporary folder on the disk of ``folder``, which need not exist yet.
 
-    What processes that were killed have left there goes. Raises InputError where something inside
-    cannot be written, as on a full disk.
+    Removes what killed processes have left there. Raises InputError where something inside cannot
+    be written, as on a full disk.
     """
     writable(folder)
     with _told(f"to {folder}"), locks.temporary(_existing(folder)) as made:
@@ -154,9 +170,9 @@ def staging(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """While only this process writes to ``path``, again and again; its folder is made.
+    """Hold ``path`` so that only this process writes to it, as often as it likes; make its folder.
 
-    Raises InputError where another one does.
+    Raises InputError where another process holds it.
     """
     folder = target(replaceable(path)).parent
     there = _existing(folder)
@@ -171,27 +187,27 @@ def alone(path: Path) -> Iterator[None]:
             yield
     finally:
         while folder != there:
-            with suppress(OSError):  # it holds what was written
+            with suppress(OSError):  # a folder with files in it stays
                 folder.rmdir()
             folder = folder.parent
 
 
 @contextmanager
 def _told(what: object) -> Iterator[None]:
-    """What the system refuses to write is an InputError that names it."""
+    """Turn the system's refusal to write into an InputError that names ``what`` was written."""
     try:
         yield
-    except BrokenPipeError:  # of the standard output
+    except BrokenPipeError:  # the reader of the standard output is gone
         raise
     except OSError as error:
         raise InputError(f"cannot write {what}: {reason(error)}") from None
 
 
 def reason(error: OSError) -> str:
-    """Why it failed, in the words of the system."""
+    """Return why the operation failed, in the words of the system."""
     return os.strerror(error.errno) if error.errno else str(error)
 
 
 def _existing(path: Path) -> Path:
-    """The path itself, or the nearest one above it that is there."""
+    """Return the path itself, or the nearest folder above it that exists."""
     return next(p for p in (path, *path.parents, Path()) if os.path.lexists(p))

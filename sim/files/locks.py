@@ -1,7 +1,7 @@
-"""Temporary folders and files of which other processes see whether their maker still lives.
+"""Temporary folders and files that show other processes whether their maker still lives.
 
-Its lock on them ends with the process, even a killed one, so that what nobody holds can go. On
-disks that know no locks nothing is held, and nothing goes.
+The maker holds a lock on them, which ends with its process even if that is killed; what nobody
+holds can be removed. On disks without locks nothing is held, and nothing is removed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ PREFIX = ".traincast-"
 
 @contextmanager
 def temporary(folder: Path) -> Iterator[Path]:
-    """An empty folder inside, gone in the end; those of processes that are gone go now."""
+    """Yield an empty folder inside ``folder``, removed at the end.
+
+    Folders that ended processes have left there are removed at once.
+    """
     clear(folder)
     made, held = _made(folder)
     try:
@@ -39,14 +42,14 @@ def _made(folder: Path) -> tuple[Path, int | None]:
         try:
             return made, _lock(made)
         except (BlockingIOError, FileNotFoundError):
-            continue  # another process took it for one that nobody holds
+            continue  # another process removed it, as it saw no lock on it yet
         except OSError:
             return made, None
 
 
 @contextmanager
 def of(file: Path) -> Iterator[bool]:
-    """Whether this process alone has the lock of a file's name, a hidden file beside it."""
+    """Yield whether this process alone holds the lock of a file's name, a hidden file beside it."""
     name = hashlib.sha256(os.fsencode(file.name)).hexdigest()[:16]
     beside = file.parent / f"{PREFIX}{name}.lock"
     try:
@@ -68,7 +71,7 @@ def _opened(beside: Path) -> int | None:
         try:
             return _lock(beside)
         except FileNotFoundError:
-            continue  # who had it has just removed it
+            continue  # the process that held it has just removed it
         except BlockingIOError:
             raise
         except OSError:
@@ -76,8 +79,8 @@ def _opened(beside: Path) -> int | None:
 
 
 def clear(folder: Path) -> None:
-    """Remove temporary folders that processes which are gone have left in a folder."""
-    for name in os.listdir(folder):  # noqa: PTH208  names alone
+    """Remove the temporary folders that ended processes have left in a folder."""
+    for name in os.listdir(folder):  # noqa: PTH208  only names are needed
         if name.startswith(PREFIX) and (folder / name).is_dir():
             with suppress(OSError):
                 held = _lock(folder / name)
@@ -86,7 +89,7 @@ def clear(folder: Path) -> None:
 
 
 def _lock(path: Path) -> int:
-    """The lock, until it is released.
+    """Lock a path and return its file descriptor, to be closed to release the lock.
 
     Raises BlockingIOError where another process has it, FileNotFoundError where the path is gone,
     and another OSError where there are no locks.
@@ -94,7 +97,7 @@ def _lock(path: Path) -> int:
     found = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(found), os.stat(path)):  # noqa: PTH116  of what is open
+        if not os.path.samestat(os.fstat(found), os.stat(path)):  # noqa: PTH116  same as fstat
             raise FileNotFoundError
     except OSError:
         os.close(found)
@@ -104,7 +107,7 @@ def _lock(path: Path) -> int:
 
 @contextmanager
 def turn(folder: Path) -> Iterator[None]:
-    """Waits until no other process has its turn with a folder, and keeps them waiting."""
+    """Wait until no other process has its turn with a folder, and make others wait meanwhile."""
     found = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):
@@ -121,7 +124,7 @@ def _release(held: int | None) -> None:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """While Ctrl-C waits, so that of several short steps all are done or none."""
+    """Delay Ctrl-C, so that several short steps are all done or not at all."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,1 +1,1 @@
-"""What a job runs on, and what each work takes there: GPUs, links, collectives, prices."""
+"""What a job runs on and what each work takes there: GPUs, links, collectives and prices."""

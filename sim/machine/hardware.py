@@ -1,6 +1,7 @@
 """Prices: what each distinct work of a graph takes from the machine it runs on.
 
-A graph repeats a few works millions of times, so each is priced once; the engine reads columns.
+A graph repeats a few works millions of times, so each work is priced once; the engine reads
+columns.
 """
 
 from __future__ import annotations
@@ -16,35 +17,35 @@ from sim.graph import Communication, Fixed, Floats, Graph, Ints, Work, offsets
 
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """One row per distinct work of a graph, in the graph's order, unless it says otherwise.
+    """One row per distinct work of a graph, in the graph's order, unless a column says otherwise.
 
-    A kernel alone takes max(arithmetic, memory) + fixed seconds. Under sharing it has a share x of
-    the SMs and y of the memory bandwidth and takes max(arithmetic / x, memory / y) + fixed. A
-    communication takes its latency, then moves ``size`` bytes over its most loaded link at a speed
-    that its links allow; on each link it loads ``coefficient`` times that.
+    A kernel that runs alone takes max(arithmetic, memory) + fixed seconds. Under sharing it has a
+    share x of the SMs and y of the memory bandwidth and takes max(arithmetic / x, memory / y) +
+    fixed. A communication takes its latency, then moves ``size`` bytes over its most loaded link at
+    a speed that its links allow; it loads each link with ``coefficient`` times that speed.
     """
 
     arithmetic: Floats  # seconds of FLOPs at the efficiency of the kernel's shape
     memory: Floats  # seconds of memory traffic
     fixed: Floats  # seconds that no share changes
-    latency: Floats  # of communication, before data moves
-    size: Floats  # of communication: bytes on its most loaded link
-    speed: Floats  # of communication alone: B/s on that link
+    latency: Floats  # seconds of a communication before its data moves
+    size: Floats  # bytes of a communication on its most loaded link
+    speed: Floats  # B/s of a communication on that link when it runs alone
     sms: Ints  # SMs that a communication takes on each of its ranks, from its start
     hbm: Floats  # share of memory bandwidth that it takes there while it moves at ``speed``
     link_start: Ints  # one more than works: work w loads link[link_start[w]:link_start[w + 1]]
-    link: Ints
-    coefficient: Floats
-    capacity: Floats  # of each link, B/s
-    gpu_sms: int  # of one GPU
+    link: Ints  # link indices, one per work and link that it loads
+    coefficient: Floats  # load on that link over the load on the most loaded link
+    capacity: Floats  # B/s of each link
+    gpu_sms: int  # SMs of one GPU
     factor: Floats | None = None
-    """Of each op of the graph: its seconds are as many times its work's; 1 for members of parts."""
+    """For each op of the graph, the factor on its work's seconds; 1 for members of parts."""
     apart: Floats | None = None
-    """Seconds by which latencies differ among communications for which this one stands."""
+    """Seconds by which latencies differ among the communications that this one stands for."""
 
     @property
     def transfer(self) -> Floats:
-        """Seconds in which a communication alone moves its bytes."""
+        """Seconds in which a communication that runs alone moves its bytes."""
         return np.divide(self.size, self.speed, out=np.zeros_like(self.size), where=self.size > 0)
 
     @property
@@ -54,10 +55,11 @@ class Machine:
         return kernel + (self.latency + self.transfer)
 
     def kernels(self, sms: int, hbm: float, beside: int) -> Floats:
-        """Seconds per work on a GPU of which communication holds ``sms`` and a share ``hbm``.
+        """Return the seconds of each work on a GPU, shape (works,), beside communication.
 
-        What is left goes in equal shares to the ``beside`` kernels that run. Communication leaves
-        compute at least one SM and a hundredth of the memory bandwidth, and takes its own time.
+        Communication holds ``sms`` SMs and a share ``hbm`` of the memory bandwidth. The rest goes
+        in equal shares to the ``beside`` kernels that run. Communication leaves compute at least
+        one SM and a hundredth of the memory bandwidth, and takes its own time.
         """
         x = max(self.gpu_sms - sms, 1) / self.gpu_sms / beside
         y = max(1.0 - hbm, 0.01) / beside
@@ -72,7 +74,7 @@ def table(
     capacity: NDArray[np.float64],
     gpu_sms: int,
 ) -> Machine:
-    """A machine from a price for each kernel and a traffic for each communication."""
+    """Return a machine, given a price for each kernel and a traffic for each communication."""
     rows = [
         kernel(work) if not isinstance(work, Communication) else (0.0, 0.0, 0.0) for work in works
     ]
@@ -118,9 +120,10 @@ def _speed(load: Traffic, capacity: NDArray[np.float64]) -> float:
 
 
 def ideal(graph: Graph, p2p: float = 0.0) -> Machine:
-    """The machine of the theory: fixed work takes its seconds, communication takes ``p2p``.
+    """Return the machine of the theory: fixed work takes its seconds, communication ``p2p``.
 
-    Nothing is shared. Raises ValueError for work whose seconds only a real machine knows.
+    ``p2p`` is in seconds, and nothing is shared. Raises ValueError for work whose seconds only a
+    real machine determines.
     """
 
     def seconds(work: Work) -> tuple[float, float, float]:

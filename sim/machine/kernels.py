@@ -1,11 +1,11 @@
-"""How long does a kernel take alone on a GPU? Its shape against a few fitted constants.
+"""How long a kernel takes alone on a GPU: its shape against a few fitted constants.
 
 A kernel takes max(arithmetic, memory) + fixed seconds. Arithmetic is FLOPs over the peak times an
 efficiency of the shape, and, where a result is added to, most of that traffic, which comes when a
-tile is done; memory is bytes over the HBM bandwidth times a share; fixed is what a kernel costs
-however small it is. The constants stand in the topology file (``[gpu.gemm.bf16]``,
-``[gpu.attention]``, ``[gpu.memory_kernels]``) and are fitted to public tables of measured kernels
-by ``traincast calibrate``. No constant can make a kernel faster than the peak or the bandwidth.
+tile is done. Memory is bytes over a share of the HBM bandwidth. Fixed is what every kernel costs,
+however small. The constants are in the topology file (``[gpu.gemm.bf16]``, ``[gpu.attention]``,
+``[gpu.memory_kernels]``) and are fitted to public tables of measured kernels by ``traincast
+calibrate``. No constant can make a kernel faster than the peak or the bandwidth.
 
 The two shape functions take floats or NumPy arrays, so that calibration fits this very code.
 """
@@ -28,25 +28,25 @@ Array = float | NDArray[np.float64]
 
 MEMORY_KINDS = ("norm", "elementwise", "softmax", "embedding", "cross_entropy", "optimizer")
 KINDS = ("gemm", "grouped_gemm", "attention", "attention_backward", *MEMORY_KINDS)
-"""What :func:`compute_seconds` prices."""
+"""The kinds of kernel that :func:`compute_seconds` prices."""
 
 TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
 SPLITS = (1, 2, 4)
 ADVICE = 'base = "dgx_a100", or another topology that has it, or a copy of its table would do'
-"""Of a topology file that lacks constants."""
-QUERY_TILE = 128  # rows of queries that one block of FlashAttention keeps
+"""The advice in the error for a topology file that lacks constants."""
+QUERY_TILE = 128  # rows of queries in one block of FlashAttention
 
 
 class Gpu(Protocol):
-    """What a cost needs of a GPU."""
+    """The facts of a GPU that a cost needs."""
 
     @property
     def sms(self) -> int:
-        """Streaming multiprocessors."""
+        """Number of streaming multiprocessors."""
 
     @property
     def memory_bandwidth(self) -> float:
-        """HBM, B/s."""
+        """Bandwidth of the HBM in B/s."""
 
     @property
     def peak(self) -> Mapping[str, float]:
@@ -65,23 +65,23 @@ class Gemm(NamedTuple):
     tile_128x64: float
     tile_64x64: float
     ramp: float  # columns of k that filling and draining a tile is worth
-    quantisation: float  # 1: a last, partial wave costs a whole one; 0: nothing is lost
+    quantisation: float  # 1: a partial last wave costs a whole one; 0: it costs its part
     split: float  # cost of splitting k over 2 or 4 tiles, as a factor
-    derating: float  # of long multiplications, which clock down under their power: factor − 1
-    derating_flops: float  # FLOPs of one multiplication at which half of that is lost
-    accumulate: float  # of traffic beyond writing the result once: what arithmetic does not hide
+    derating: float  # factor − 1 on long multiplications, which clock down under their power
+    derating_flops: float  # FLOPs of one multiplication at which half of the derating applies
+    accumulate: float  # share of traffic beyond writing the result once that nothing hides
     memory: float  # share of the HBM bandwidth
     fixed: float  # seconds
 
 
 class Tiling(NamedTuple):
-    """A way to multiply: a tile of the result for each SM, and k over so many of them."""
+    """A way to multiply: a tile of the result for each SM, and k split over some of them."""
 
-    rows: Array
+    rows: Array  # rows of a tile
     columns: Array
     split: Array
-    share: Array  # of the peak, of a full wave of such tiles
-    longer: Array  # a factor, for the split
+    share: Array  # share of the peak that a full wave of such tiles reaches
+    longer: Array  # factor on the time for the split
 
 
 class Attention(NamedTuple):
@@ -89,8 +89,8 @@ class Attention(NamedTuple):
 
     forward: float  # share of the peak at infinite keys and head dimension
     backward: float
-    keys: float  # keys per query at which half of it is reached
-    head_dim: float  # head dimension likewise
+    keys: float  # keys per query at which half of that share is reached
+    head_dim: float  # head dimension at which half of that share is reached
     quantisation: float
     memory: float
     fixed: float  # seconds
@@ -100,9 +100,10 @@ Constants = TypeVar("Constants", Gemm, Attention)
 
 
 def compute_seconds(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
-    """(arithmetic, memory, fixed) seconds of a kernel; alone it takes max of two plus the third.
+    """Return the (arithmetic, memory, fixed) seconds of a kernel.
 
-    ValueError for a kind, dtype or shape that has no cost.
+    Alone it takes the larger of the first two plus the third. Raises InputError for a kind, dtype
+    or shape that has no cost.
     """
     if work.kind not in KINDS:
         raise InputError(f"no cost for kernels of kind {work.kind!r}; there are {', '.join(KINDS)}")
@@ -138,7 +139,11 @@ def _gemm(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
 def gemm_seconds(
     c: Gemm, peak: float, sms: int, batch: Array, m: Array, n: Array, k: Array
 ) -> Array:
-    """Arithmetic seconds of ``batch`` products (m, k) · (k, n), by the best of :func:`tilings`."""
+    """Return the arithmetic seconds of ``batch`` products (m, k) · (k, n) by the best tiling.
+
+    The tilings are those of :func:`tilings`. ``peak`` is in FLOP/s. Sizes may be arrays of one
+    shape; the result has that shape.
+    """
     best: Array = np.inf
     for tiling in tilings(c):
         best = np.minimum(best, tiling_seconds(c, tiling, peak, sms, batch, m, n, k))
@@ -148,9 +153,10 @@ def gemm_seconds(
 def tiling_seconds(
     c: Gemm, tiling: Tiling, peak: float, sms: int, batch: Array, m: Array, n: Array, k: Array
 ) -> Array:
-    """The same with a given tile and split, at full clock.
+    """Return the arithmetic seconds of such products with a given tiling, at full clock.
 
-    Tiles run in waves of one per SM; a tile costs k + ramp columns.
+    Tiles run in waves of one per SM; a tile costs k + ramp columns. Sizes may be arrays of one
+    shape; the result has that shape.
     """
     rows, columns, split, share, longer = tiling
     tiles = batch * np.ceil(m / rows) * np.ceil(n / columns) * split
@@ -160,7 +166,7 @@ def tiling_seconds(
 
 
 def tilings(c: Gemm) -> list[Tiling]:
-    """Those between which a library chooses."""
+    """Return the tilings between which a library chooses."""
     sizes = {32768: c.tile_256x128, 16384: c.tile_128x128, 8192: c.tile_128x64, 4096: c.tile_64x64}
     return [
         Tiling(rows, columns, split, sizes[rows * columns], 1.0 if split == 1 else c.split)
@@ -169,17 +175,17 @@ def tilings(c: Gemm) -> list[Tiling]:
 
 
 def derated(c: Gemm, flops: Array) -> Array:
-    """How much longer a multiplication of so many FLOPs takes for its lower clock."""
+    """Return the factor by which the lower clock of long multiplications slows ``flops`` FLOPs."""
     return 1.0 + c.derating * flops / (flops + c.derating_flops)
 
 
 def grouped_gemm_seconds(
     c: Gemm, peak: float, sms: int, products: Sequence[tuple[float, ...]]
 ) -> float:
-    """Arithmetic seconds of one kernel of several batches of products, (batch, m, n, k) each.
+    """Return the arithmetic seconds of one kernel of several batches of products.
 
-    Tiles of all of them, of one size, fill the waves together; a tile takes its own k's time. For
-    one batch this is :func:`gemm_seconds`.
+    Each batch is (batch, m, n, k). Tiles of all of them have one size and fill the waves together;
+    a tile takes the time of its own k. For one batch this is :func:`gemm_seconds`.
     """
     batch, m, n, k = np.array(products, np.float64).T
     best = np.inf
@@ -194,7 +200,7 @@ def grouped_gemm_seconds(
 
 
 def _products(work: Compute) -> list[tuple[float, ...]]:
-    """The batches of products of a grouped GEMM's shape."""
+    """Return the batches of products in a grouped GEMM's shape."""
     if not work.shape or len(work.shape) % 4 or min(work.shape) <= 0:
         raise InputError(
             f"a kernel of kind {work.kind!r} has shape {work.shape}; it takes (batch, m, n, k) of "
@@ -205,14 +211,17 @@ def _products(work: Compute) -> list[tuple[float, ...]]:
 
 
 def gemm_constants(gpu: Gpu, dtype: str) -> Gemm:
-    """The constants of matrix products of a dtype, or else bf16's, the one table of 16 and 32 bits
-    that is measured: shares of the dtype's own peak."""
+    """Return the constants of matrix products of a dtype, else those of bf16.
+
+    bf16's is the one table that is measured for 16 and 32 bits; its shares apply to the dtype's own
+    peak. Raises InputError where a constant is missing.
+    """
     by_dtype = table(gpu, "gemm")
     return constants(Gemm, by_dtype.get(dtype) or by_dtype.get("bf16") or {})
 
 
 def _waves(filled: Array, quantisation: float) -> Array:
-    """Waves to pay for: at least one, and a part of what is missing in the last."""
+    """Return the waves to pay for: at least one, and part of what is missing in the last."""
     return (1.0 - quantisation) * np.maximum(filled, 1.0) + quantisation * np.ceil(filled)
 
 
@@ -221,7 +230,7 @@ def _attention(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
     c = constants(Attention, table(gpu, "attention"))
     backward = work.kind == "attention_backward"
     pairs = work.flops / ((10.0 if backward else 4.0) * batch * heads * dim)
-    keys = min(pairs / s_q, s_k)  # that a query meets: s_k, or half of them under a causal mask
+    keys = min(pairs / s_q, s_k)  # keys per query: s_k, or half of them under a causal mask
     share = c.backward if backward else c.forward
     peak = _attention_peak(gpu.peak, work.dtype) * share
     seconds = attention_seconds(c, peak, gpu.sms, work.flops, batch * heads, s_q, keys, dim)
@@ -229,9 +238,9 @@ def _attention(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
 
 
 def _attention_peak(peak: Mapping[str, float], dtype: str) -> float:
-    """FLOP/s of the units that fused attention uses.
+    """Return the FLOP/s of the units that fused attention uses.
 
-    PyTorch's kernel that takes fp32 makes three tf32 products of one, on GPUs that have tf32 and
+    PyTorch's kernel for fp32 makes one product from three tf32 products on GPUs that have tf32,
     whatever ``set_float32_matmul_precision`` says (CUTLASS's ``OpMultiplyAddFastF32``;
     aten/src/ATen/native/transformers/cuda/mem_eff_attention/gemm_kernel_utils.h, DefaultGemmType).
     """
@@ -243,10 +252,11 @@ def attention_seconds(
     c: Attention, peak: float, sms: int, flops: Array, heads: Array, s_q: Array, keys: Array,
     dim: Array,
 ) -> Array:  # fmt: skip
-    """Arithmetic seconds of fused attention of so many (batch · heads), at that share of the peak.
+    """Return the arithmetic seconds of fused attention; ``heads`` is batch · heads.
 
-    ``keys`` is the mean number of keys that a query meets. FLOPs are 4 · keys · s_q · dim per head
-    forward and 10 backward (which recomputes the scores).
+    ``peak`` is the FLOP/s reached at infinite sizes, ``keys`` the mean number of keys that a query
+    meets. FLOPs are 4 · keys · s_q · dim per head forward and 10 backward, which recomputes the
+    scores. Sizes may be arrays of one shape; the result has that shape.
     """
     filled = heads * np.ceil(s_q / QUERY_TILE) / sms
     lost = _waves(filled, c.quantisation) / filled
@@ -262,7 +272,10 @@ def _memory_kernel(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
 
 
 def table(gpu: Gpu, name: str) -> Mapping[str, Any]:
-    """A fitted table of the topology file; ValueError, saying what would do, where it lacks one."""
+    """Return a fitted table of the topology file.
+
+    Raises InputError, which says how to get the table, where the file lacks it.
+    """
     found = gpu.costs.get(name)
     if not isinstance(found, Mapping):
         raise InputError(f"there is no table [gpu.{name}]; {ADVICE}")
@@ -270,7 +283,10 @@ def table(gpu: Gpu, name: str) -> Mapping[str, Any]:
 
 
 def constants(kind: type[Constants], values: Mapping[str, Any]) -> Constants:
-    """A table of the topology file as numbers in SI units; ValueError names what it lacks."""
+    """Return a table of the topology file as numbers in SI units.
+
+    Raises InputError, which names the missing keys, for an incomplete table.
+    """
     lacking = [name for name in kind._fields if name not in values]
     if lacking:
         name = kind.__name__.lower()

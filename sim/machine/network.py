@@ -1,7 +1,7 @@
-"""How fast each communication moves when several share links: max-min fairness, and nothing else.
+"""How fast each communication moves when several share links: max-min fairness, nothing else.
 
 The solver is one pure function over flat sequences, so that every engine calls the same one. It
-works on lists and on arrays alike, in plain scalar steps that compile without change of a bit.
+works on lists and on arrays alike, in plain scalar steps that give the same bits when compiled.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Row(Protocol[T_co]):
-    """A list or an array of one dimension, read by index."""
+    """A list or one-dimensional array that is read by index."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, i: int, /) -> T_co: ...
 
 
 class Cells(Protocol):
-    """A list or an array of floats, read and written by index."""
+    """A list or array of floats that is read and written by index."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, i: int, /) -> float: ...
@@ -30,7 +30,7 @@ class Cells(Protocol):
 
 
 class Places(Protocol):
-    """A list or an array of integers, read and written by index."""
+    """A list or array of integers that is read and written by index."""
 
     def __getitem__(self, i: int, /) -> int: ...
     def __setitem__(self, i: int, value: int, /) -> None: ...
@@ -47,12 +47,12 @@ def fair_rates(
     floor: Cells,
     alive: Places,
 ) -> None:
-    """Write the max-min fair speed of each flow into ``speed``.
+    """Write the max-min fair speed of each flow, in B/s, into ``speed``, shape (n,).
 
-    Flow f loads the links ``link_of[flow_start[f]:flow_start[f + 1]]`` (n + 1 starts; links are
-    0 .. m-1) with ``coefficient`` (one per entry of ``link_of``) times its speed, which is in B/s
-    on its own most loaded link. ``capacity`` (m) is in B/s. ``used``, ``level``, ``floor`` (m) and
-    ``alive`` (n) are scratch.
+    Flow f loads the links ``link_of[flow_start[f]:flow_start[f + 1]]`` (n + 1 starts; links are 0
+    .. m-1) with ``coefficient`` (one per entry of ``link_of``) times its speed, which is that on
+    its own most loaded link. ``capacity`` (m) is in B/s. ``used``, ``level``, ``floor`` (m) and
+    ``alive`` (n) are workspace.
 
     All flows rise together until a link is full. The flows on all links that are full at that very
     level keep it, and the others rise on. A level never falls below that of a flow already settled
@@ -87,7 +87,7 @@ def _lowest(
     alive: Places,
     living: int,
 ) -> float:
-    """The level at which the first links fill up; each link's own is left in ``level``."""
+    """Return the level at which the first links fill up; write each link's level into ``level``."""
     links = len(capacity)
     for link in range(links):
         level[link] = 0.0
@@ -119,7 +119,7 @@ def _settle(
     living: int,
     lowest: float,
 ) -> int:
-    """Give all flows on the links of that level their speed; how many flows rise on."""
+    """Give all flows on links that fill at ``lowest`` their speed; return how many still rise."""
     rising = 0
     for i in range(living):
         f = alive[i]
@@ -142,7 +142,7 @@ def _settle(
 
 
 def rates(flows: Sequence[Mapping[int, float]], capacity: Mapping[int, float]) -> list[float]:
-    """The speed of each flow, given as the bytes that it puts on each link: for small cases.
+    """Return the speed of each flow, given as the bytes that it puts on each link, for small cases.
 
     >>> rates([{0: 8.0}, {0: 8.0, 1: 4.0}, {1: 5.0}], {0: 1.0, 1: 2.0})
     [0.5, 0.5, 1.75]

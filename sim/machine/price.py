@@ -15,11 +15,11 @@ from sim.machine.kernels import ADVICE, compute_seconds
 from sim.machine.kernels import table as fitted
 
 MOST_SECONDS = 1e12
-"""A step whose ops take longer, one after the other, is refused: its times would lose meaning."""
+"""The most seconds that a step's ops may take one after another; beyond it times lose precision."""
 
 CONSTANTS = {"broadcast": "all_gather", "all_to_all": "p2p", "ring_exchange": "p2p"}
-"""Whose fitted constants a collective has where it has none of its own: NCCL runs the last two as
-sends and receives."""
+"""The collective whose fitted constants a collective uses if it has none of its own: NCCL runs the
+last two as sends and receives."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class Load:
 
     links: tuple[int, ...]
     bytes: tuple[float, ...]
-    most: float  # bytes of itself alone on its own most loaded link
-    latency: float  # the longest of all clones'
+    most: float  # bytes of itself, without clones, on its most loaded link
+    latency: float  # the longest latency of all clones, seconds
     algorithm: str
-    apart: float = 0.0  # seconds by which those differ: some clones cross one switch more
+    apart: float = 0.0  # seconds by which those latencies differ: some clones cross more switches
 
 
 def price(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]) -> Machine:
-    """What every work of ``graph`` takes from ``cluster``; ``loads`` has each communication's.
+    """Return what every work of ``graph`` takes from ``cluster``, given each communication's load.
 
     Raises InputError, in one sentence, for work that the topology gives no price for, and for a
     step that takes longer than can be simulated.
@@ -57,9 +57,9 @@ def price(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]) -
 
 
 HOST_SHARE = 0.43
-"""Of the host's memory bandwidth that Adam on the CPU reaches: ZeRO-Offload's CPU-Adam updates 10e9
-parameters in 2.57 s (Ren et al. 2021, arXiv:2101.06840, Table 4) at 28 bytes each, on the two Xeon
-8168 of a DGX-2, with 12 channels of DDR4-2666 (256 GB/s)."""
+"""Share of the host's memory bandwidth that Adam on the CPU reaches: ZeRO-Offload's CPU-Adam
+updates 10e9 parameters in 2.57 s (Ren et al. 2021, arXiv:2101.06840, Table 4) at 28 bytes each, on
+the two Xeon 8168 of a DGX-2, with 12 channels of DDR4-2666 (256 GB/s)."""
 
 
 def _machine(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]) -> Machine:
@@ -92,14 +92,14 @@ def _machine(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]
 
 
 def _host(gpu: Gpu) -> float:
-    """B/s between a GPU and its host."""
+    """Return the B/s between a GPU and its host."""
     if gpu.host_bandwidth is None:
         raise InputError(f"gpu.host_bandwidth is missing, for copies to the host; {ADVICE}")
     return gpu.host_bandwidth
 
 
 def _host_memory(gpu: Gpu) -> float:
-    """B/s that the CPU's share for one GPU moves in an update."""
+    """Return the B/s that the CPU's share for one GPU moves in an update."""
     if gpu.host_memory_bandwidth is None:
         raise InputError(f"gpu.host_memory_bandwidth is missing, for updates by the host; {ADVICE}")
     return HOST_SHARE * gpu.host_memory_bandwidth
@@ -125,7 +125,7 @@ def _traffic(cluster: Cluster, work: Communication, load: Load) -> Traffic:
 
 
 def _sms(cluster: Cluster, work: Communication, algorithm: str, sms: Mapping[str, int]) -> int:
-    """SMs of the kernel on each rank; between nodes it has channels for its share of the NICs."""
+    """Return the kernel's SMs on each rank; across nodes they match its share of the NICs."""
     nodes = {cluster.node(rank) for rank in work.ranks}
     kind = CONSTANTS.get(work.collective, work.collective)
     named = (name for name in (algorithm, work.collective, kind) if name in sms)

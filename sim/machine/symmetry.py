@@ -1,12 +1,12 @@
-"""Whether replicas of a communication may stand for one another, and what load one then carries.
+"""Whether replicas of a communication may stand for each other, and what load one then carries.
 
 The replicas of one communication, under translations along tp or dp, are its *orbit*; they start
 together. One of them may be simulated for all if they also move at one speed, whatever else runs.
-That is so when the orbits and some classes of links are an equitable partition: links of one class
-have the same capacity and the same loads from each orbit, members of one orbit the same loads on
-each class. Then all links of a class fill up at once, so one of them speaks for all. Colour
-refinement (Weisfeiler and Leman 1968) finds the coarsest such partition or shows that an orbit
-falls apart.
+This holds when the orbits and some classes of links are an equitable partition: links of one class
+have the same capacity and the same loads from each orbit, and members of one orbit have the same
+loads on each class. Then all links of a class fill up at once, so one of them represents all.
+Colour refinement (Weisfeiler and Leman 1968) finds the coarsest such partition or shows that the
+members of an orbit differ.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 ROUNDING = 1e-12
-"""Share of a latency by which the sums of it along two routes may differ."""
+"""The share of a latency by which its sums along two routes may differ."""
 
 
 class Folded(NamedTuple):
-    """A :class:`Traffic` for a whole orbit: on one link of each class, all members' bytes."""
+    """A :class:`Traffic` for a whole orbit: on one link of each class, the bytes of all members."""
 
-    links: NDArray[np.int32]  # the first of each class, ascending
-    bytes: Floats  # on each, of all members together
-    latency: float  # the longest of its members'
-    apart: float  # seconds by which those of its members differ
+    links: NDArray[np.int32]  # the first link of each class, ascending
+    bytes: Floats  # bytes of all members together on each of these links
+    latency: float  # the longest latency of its members, seconds
+    apart: float  # seconds by which its members' latencies differ
     algorithm: str
     most: float
-    """Bytes of one member on its own most loaded link: ``bytes / most`` are its coefficients."""
+    """Bytes of one member on its own most loaded link; ``bytes / most`` are its coefficients."""
 
 
 class _Loads(NamedTuple):
@@ -45,15 +45,15 @@ class _Loads(NamedTuple):
     member: Integers
     link: Integers  # row of the links in use
     bytes: Floats
-    size: Integers  # class of bytes over the member's most
+    size: Integers  # class of the bytes over the member's most
 
 
 def fold_loads(cluster: Cluster, orbits: Sequence[Sequence[Traffic]]) -> list[Folded] | None:
-    """What each orbit's representative carries, or None where folding is not proven exact.
+    """Return what each orbit's representative carries, or None where folding is not proven exact.
 
-    ``orbits`` must hold every communication that the network may see, each orbit all its members.
-    Only links that can limit count. Where latencies within an orbit are ``apart``, folding is exact
-    but for that. Bytes of members on a link are multiplied, not added one by one.
+    ``orbits`` must hold every communication that may be on the network, each orbit with all its
+    members. Only links that can limit count. Where latencies within an orbit are ``apart``, folding
+    is exact except for that. Bytes of members on a link are multiplied, not added one by one.
     """
     members = [member for orbit in orbits for member in orbit]
     orbit_of = np.repeat(np.arange(len(orbits)), [len(orbit) for orbit in orbits])
@@ -70,12 +70,12 @@ def fold_loads(cluster: Cluster, orbits: Sequence[Sequence[Traffic]]) -> list[Fo
 
 
 def _alike(orbit_of: Integers, firsts: Integers, most: Floats) -> bool:
-    """Whether in each orbit all have the same bytes."""
+    """Return whether all members of each orbit have the same bytes."""
     return bool(np.all(np.isclose(most, most[firsts[orbit_of]], rtol=1e-12, atol=0.0)))
 
 
 def apart(members: Sequence[Traffic]) -> float:
-    """Seconds by which latencies differ, but for rounding."""
+    """Return the seconds by which the members' latencies differ; 0 if only by rounding."""
     latencies = [member.latency for member in members]
     most = max(latencies)
     found = most - min(latencies)
@@ -96,7 +96,7 @@ def _loads(
 
 
 def _refine(loads: _Loads, orbit_of: Integers, capacity: Floats) -> Integers | None:
-    """The class of each link in use, or None when some orbit does not stay of one colour."""
+    """Return the class of each link in use, or None when some orbit does not stay of one colour."""
     _, links = np.unique(capacity, return_inverse=True)
     by_link, by_member = (_Groups(loads.link, len(links)), _Groups(loads.member, len(orbit_of)))
     found = -1
@@ -118,7 +118,10 @@ class _Groups:
         self._groups = groups
 
     def sums(self, values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """The sum of each group, modulo 2^64: of hashes, it is one of the whole multiset."""
+        """Return the sum of each group, shape (groups,), modulo 2^64.
+
+        A sum of hashes is a hash of the group's multiset.
+        """
         out = np.zeros(self._groups, np.uint64)
         if len(self._begins):
             out[self._present] = np.add.reduceat(values[self._order], self._begins)
@@ -126,7 +129,7 @@ class _Groups:
 
 
 def _mix(colour: Integers, size: Integers) -> NDArray[np.uint64]:
-    """A hash of both numbers (splitmix64)."""
+    """Return a hash of both numbers (splitmix64)."""
     key = (colour.astype(np.uint64) << np.uint64(32)) + size.astype(np.uint64)
     key = key * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x632BE59BD9B4E019)
     key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -135,7 +138,7 @@ def _mix(colour: Integers, size: Integers) -> NDArray[np.uint64]:
 
 
 def _split(colour: Integers, signature: NDArray[np.uint64]) -> Integers:
-    """New colours: apart where the old ones or the signatures are."""
+    """Return new colours, which differ where the old ones or the signatures do."""
     _, dense = np.unique(signature, return_inverse=True)
     _, out = np.unique(colour * (len(dense) + 1) + dense, return_inverse=True)
     return np.asarray(out, np.int64)

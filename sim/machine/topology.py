@@ -1,4 +1,4 @@
-"""Reading a topology file: what it says, checked, with numbers in SI units."""
+"""Reading a topology file: its tables, checked, with numbers in SI units."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sim.units import parse
 Table = dict[str, Any]
 
 MOST_GPUS = 131_072
-"""So many GPUs are simulated at most."""
-_BASES = 16  # one on top of the other
+"""The most GPUs that are simulated."""
+_BASES = 16  # the longest chain of bases
 _CABLE = {"bandwidth": "B/s", "efficiency": "share", "latency": "delay"}
 _TABLES: dict[str, dict[str, str]] = {
     "gpu": {
@@ -75,7 +75,7 @@ FITTED: dict[str, dict[str, str]] = {
     },
     "memory_kernels": {"fixed": "delay", **dict.fromkeys(_KERNELS, "share")},
 }
-"""The tables of fitted constants in [gpu], all keys required; gemm has one of them per dtype."""
+"""The tables of fitted constants in [gpu], all keys required; gemm has one such table per dtype."""
 _RUNTIME = {"context": "B", "workspace": "B", "channels": "count", "connection": "B"}
 _COMMUNICATION = {
     "sms": dict.fromkeys((*_SENT, "exchange", "fabric", "fabric_p2p", "nvls"), "sms"),
@@ -85,9 +85,9 @@ KINDS = ("switch", "rail", "fat_tree")
 
 
 def read(name_or_path: str | Path) -> Table:
-    """The topology of that name, or in that file, as nested tables of floats, ints and text.
+    """Return the topology of this name, or in this file, as nested tables of floats, ints and text.
 
-    Raises InputError with one sentence when there is no such topology, it is not TOML, a table is
+    Raises InputError, in one sentence, when there is no such topology, it is not TOML, a table is
     missing, a key is unknown, or a value has the wrong unit or is not positive.
     """
     where = f"topology {str(name_or_path)!r}"
@@ -114,7 +114,10 @@ def _read(raw: Table, where: str, name: str) -> Table:
 
 
 def room(spec: Table, gpus: int) -> Table:
-    """The same topology, if it can hold so many GPUs; ValueError if not."""
+    """Return the topology if it can hold ``gpus`` GPUs.
+
+    Raises InputError if it cannot.
+    """
     nodes = -(-gpus // spec["node"]["gpus"])
     most = spec["fabric"].get("max_nodes", nodes)
     if gpus <= 0 or nodes > most or gpus > MOST_GPUS:
@@ -125,7 +128,7 @@ def room(spec: Table, gpus: int) -> Table:
 
 
 def _with_base(name: str, folder: Path, seen: tuple[str, ...]) -> Table:
-    """The tables of a topology over those of its base, whose path starts at the file's folder."""
+    """Merge a topology over its base, whose path starts at the file's folder."""
     path = folder / name if name.endswith(".toml") or "/" in name else None
     found = name if path is None else os.path.realpath(path)
     if found in seen or len(seen) > _BASES:
@@ -148,7 +151,7 @@ def _shipped(name: str) -> str:
 
 
 def _merged(below: Table, above: Table) -> Table:
-    """The base's tables, with what the file itself says in place of what the base says."""
+    """Return the base's tables, with the values of the file itself in place of the base's."""
     out = dict(below)
     for key, value in above.items():
         old = out.get(key)
@@ -250,7 +253,7 @@ def _quantity(value: object, unit: str, where: str) -> float:
 
 
 def _within(value: object, keys: Mapping[str, object], where: str) -> Table:
-    """A table that has no other keys, its source left out."""
+    """Return a table without its source; it may have no keys other than ``keys``."""
     if not isinstance(value, dict):
         raise InputError(f"{where} is {_shown(value)}; it must be a table of {', '.join(keys)}")
     _refuse(value, [*keys, "source"], where)
@@ -258,7 +261,7 @@ def _within(value: object, keys: Mapping[str, object], where: str) -> Table:
 
 
 def _costs(raw: Table, gpu: Table, where: str) -> Table:
-    """The fitted tables of [gpu] that are there, each of them whole."""
+    """Return the fitted tables that [gpu] has, each of them complete."""
     out: Table = {}
     for name, keys in FITTED.items():
         if name not in raw:
@@ -283,7 +286,7 @@ def _fitted(table: object, keys: Mapping[str, str], where: str) -> Table:
 
 
 def _communication(table: object, sms: int, where: str) -> Table:
-    """SMs that kernels hold, and bytes of memory traffic per byte sent."""
+    """Return the SMs that communication kernels hold, and their memory traffic per byte sent."""
     place = f"{where}: gpu.communication"
     out: Table = {}
     for name, found in _within(table, _COMMUNICATION, place).items():
@@ -305,7 +308,7 @@ def _communication(table: object, sms: int, where: str) -> Table:
 
 
 def _collectives(raw: Any, where: str) -> Table:
-    """Per collective and protocol its constants; each may be a table by GPUs per node."""
+    """Return the constants per collective and protocol; each may be a table by GPUs per node."""
     names = dict.fromkeys(_COLLECTIVES)
     protocols = dict.fromkeys(("simple", "ll", "ll128"))
     return {

@@ -1,1 +1,1 @@
-"""What is trained, kernel by kernel: sizes, layers, operators; nothing here knows of ranks."""
+"""What is trained, kernel by kernel: sizes, layers and operators. Nothing here knows of ranks."""

@@ -1,8 +1,8 @@
-"""Which kernels attention runs between its two linears: as one flash kernel, or unfused.
+"""Which kernels attention runs between its two linears: one flash kernel, or unfused ones.
 
-What the core keeps follows Korthikanti et al. 2022, section 4.1: queries, keys and values, and,
-unfused, the softmax's output, its dropout's mask and its dropout's output. Where ranks share a
-sequence, :mod:`sim.model.context` has the core, or what stands around it.
+The core keeps what Korthikanti et al. 2022, section 4.1, count: queries, keys and values, and if
+unfused also the softmax's output, the mask of its dropout and the dropout's output. Where ranks
+share a sequence, :mod:`sim.model.context` has the core or the exchanges around it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from sim.model.sizes import Model
 
 
 def attention(model: Model, share: Share) -> tuple[Operator, ...]:
-    """From the output of the QKV linear to the input of the projection."""
+    """Return the operators from the output of the QKV linear to the input of the projection.
+
+    Raises InputError for unfused attention on ranks that each hold part of a sequence.
+    """
     rotated = (rotary(share),) if model.position == "rope" else ()
     own = context.inner(share)
     within = (inputs(model, own), *_core(model, own))
     if share.context.ulysses > 1:
-        kept = model.attention == "flash"  # whose backward reads its output, as it left the kernel
+        kept = model.attention == "flash"  # its backward reads its output as it left the kernel
         within = (*context.to_heads(share), *within, *context.to_sequence(share, kept))
     return (*rotated, *within)
 
@@ -36,17 +39,18 @@ def _core(model: Model, share: Share) -> tuple[Operator, ...]:
 
 
 def rotary(share: Share) -> Operator:
-    """Rotary embedding of queries and keys, which needs nothing kept."""
+    """Return the rotary embedding of queries and keys, which keeps nothing for the backward."""
     moved = 2 * share.rows * (share.heads + share.kv_heads) * share.head_dim * share.element
     work = memory(share, "elementwise", moved)
     return Operator("rotary", (Launch("rotary", work),), (Launch("rotary_backward", work),))
 
 
 def inputs(model: Model, share: Share) -> Operator:
-    """Queries, keys and values, which the core keeps; unfused, their gradients are put together.
+    """Return the operator that keeps queries, keys and values for the core.
 
-    Kernels that are not fused want keys and values by themselves: a copy, while the queries, where
-    there are as many heads of each, are a view that keeps all three.
+    Unfused attention also joins their gradients. Kernels that are not fused need keys and values as
+    separate tensors. Keys and values are then copied; the queries, if there are as many heads of
+    each, are a view that keeps all three alive.
     """
     q, kv = _sizes(share)
     joined = Launch("qkv_grad_join", memory(share, "elementwise", 2 * (q + 2 * kv)))
@@ -56,7 +60,10 @@ def inputs(model: Model, share: Share) -> Operator:
 
 
 def flash(share: Share) -> tuple[Operator, ...]:
-    """One kernel each way, half of it masked away; backward computes the scores again."""
+    """Return one flash kernel each way, with half of the square masked away.
+
+    The backward computes the scores again.
+    """
     whole = blocks.causal(share.sequence)
     return (
         Operator(
@@ -70,13 +77,16 @@ def flash(share: Share) -> tuple[Operator, ...]:
 
 
 def unfused(model: Model, share: Share) -> tuple[Operator, ...]:
-    """Scores, masked softmax, dropout and context, each a kernel over the whole square."""
+    """Return scores, masked softmax, dropout and context, each a kernel over the whole square."""
     core = square(share, model.dropout, share.head_dim, share.head_dim)
     return (*_repeated(share), *core)
 
 
 def square(share: Share, dropout: float, keys: int, values: int) -> tuple[Operator, ...]:
-    """The same, of heads with so wide keys and values, which are already one per query head."""
+    """Return the kernels of unfused attention for heads of these widths of keys and values.
+
+    There is already one key and one value per query head.
+    """
     s, batch = share.sequence, share.batch * share.heads
     size = float(batch * s * s * share.element)
     softmax = memory(share, "softmax", 2 * size)
@@ -99,7 +109,7 @@ def square(share: Share, dropout: float, keys: int, values: int) -> tuple[Operat
 
 
 def _context(share: Share, values: int, to_values: Compute) -> Operator:
-    """The weights times the values, and the result put in the order of the tokens."""
+    """Multiply the weights by the values, and put the result in the order of the tokens."""
     s, batch = share.sequence, share.batch * share.heads
     rows = 2 * float(share.rows * share.heads * values * share.element)
     to_square = gemm(share, s, s, values, batch=batch)
@@ -127,7 +137,7 @@ def _dropout(share: Share, square: float) -> Operator:
 
 
 def _repeated(share: Share) -> tuple[Operator, ...]:
-    """Grouped keys and values are copied once per query head; backward sums the copies."""
+    """Copy grouped keys and values once per query head; the backward sums the copies."""
     if share.kv_heads == share.heads:
         return ()
     q, kv = _sizes(share)
@@ -137,6 +147,6 @@ def _repeated(share: Share) -> tuple[Operator, ...]:
 
 
 def _sizes(share: Share) -> tuple[float, float]:
-    """Bytes of the queries, and of the keys (or values)."""
+    """Return the bytes of the queries, and those of the keys (or of the values)."""
     row = float(share.rows * share.head_dim * share.element)
     return row * share.heads, row * share.kv_heads

@@ -2,8 +2,8 @@
 
 Ranks that share a sequence hold parts of it by one of three placements: contiguous (one run of
 tokens each), zigzag (2 N runs, rank i has runs i and 2 N - 1 - i) or striped (every N-th token,
-Striped Attention, arXiv:2311.09431). Counted are pairs of a query and a key that the mask leaves,
-those on the diagonal as halves, so that a whole sequence of s has s² / 2.
+Striped Attention, arXiv:2311.09431). A block counts the pairs of a query and a key that the mask
+leaves; pairs on the diagonal count as halves, so that a whole sequence of s has s² / 2.
 """
 
 from __future__ import annotations
@@ -14,26 +14,27 @@ from schedules.input_error import InputError
 from sim.graph import Compute
 from sim.model.operators import Share
 
-STATISTICS = 4  # bytes per query and head: fp32 log-sum-exp that flash attention keeps
+STATISTICS = 4  # bytes per query and head of the fp32 log-sum-exp that flash attention keeps
 
 
 class Block(NamedTuple):
-    """Rows of queries against rows of keys, per sequence."""
+    """A block of query rows against key rows, per sequence."""
 
     queries: int
     keys: int
-    pairs: float  # that the mask leaves
+    pairs: float  # pairs of a query and a key that the mask leaves
 
 
 def causal(rows: int) -> Block:
-    """A sequence against itself."""
+    """Return the block of a whole sequence of ``rows`` tokens against itself."""
     return Block(rows, rows, rows**2 / 2)
 
 
 def ring(placement: str, ranks: int, rank: int, rows: int) -> list[Block | None]:
-    """What a rank with ``rows`` of the sequence computes at each step of a ring of ``ranks``.
+    """Return the block that a rank with ``rows`` of the sequence computes at each step of a ring.
 
-    At step i it has the keys of rank - i; None where all of them come later than its queries.
+    At step i of ``ranks`` it has the keys of rank - i; None where all of them come later than its
+    queries. Raises InputError for an unknown placement.
 
     >>> ring("contiguous", 2, 0, 4), ring("contiguous", 2, 1, 4)[1]
     ([Block(queries=4, keys=4, pairs=8.0), None], Block(queries=4, keys=4, pairs=16.0))
@@ -47,7 +48,7 @@ def ring(placement: str, ranks: int, rank: int, rows: int) -> list[Block | None]
 
 
 def _met(placement: str, rows: int, earlier: bool) -> Block | None:
-    """The block between a rank and another, whose place is ``earlier`` or later."""
+    """Return the block between a rank and another whose place is ``earlier`` or later."""
     half = rows // 2
     match placement:
         case "contiguous":
@@ -55,14 +56,16 @@ def _met(placement: str, rows: int, earlier: bool) -> Block | None:
         case "zigzag":  # the early run of the other's keys, or the late run of one's own queries
             queries, keys = (rows, half) if earlier else (half, rows)
             return Block(queries, keys, float(queries * keys))
-        case "striped":  # a token sees the other's of its own row only if that one is earlier
+        case "striped":  # a token sees the other rank's token of the same row only if it is earlier
             seen = rows if earlier else rows - 1
             return Block(seen, seen, rows * (rows + (1 if earlier else -1)) / 2)
     raise InputError(f"no placement {placement!r}; there are contiguous, zigzag, striped")
 
 
 def gathered(placement: str, ranks: int, rank: int, rows: int) -> list[Block]:
-    """What a rank computes against the keys of all, a kernel per run of its queries.
+    """Return what a rank computes against all keys: one block per run of its queries.
+
+    Raises InputError for a placement other than contiguous and zigzag.
 
     >>> gathered("zigzag", 2, 1, 4)
     [Block(queries=2, keys=4, pairs=6.0), Block(queries=2, keys=6, pairs=10.0)]
@@ -78,9 +81,9 @@ def gathered(placement: str, ranks: int, rank: int, rows: int) -> list[Block]:
 
 
 def forward(share: Share, block: Block) -> Compute:
-    """One flash kernel: queries, keys and values read, output and statistics written.
+    """Return one flash kernel that reads queries, keys and values and writes output and statistics.
 
-    FLOPs as FlashAttention-2 (arXiv:2307.08691, section 4.1) counts them: 4 d per pair and head.
+    FLOPs are counted as in FlashAttention-2 (arXiv:2307.08691, section 4.1): 4 d per pair and head.
     """
     q, kv, statistics = sizes(share, block)
     flops = 4.0 * share.batch * share.heads * block.pairs * share.head_dim
@@ -89,9 +92,10 @@ def forward(share: Share, block: Block) -> Compute:
 
 
 def backward(share: Share, block: Block) -> Compute:
-    """The kernel that computes the scores again: 2.5 times the FLOPs (as FlashAttention-2 counts).
+    """Return the kernel that computes the scores again, with 2.5 times the FLOPs of the forward.
 
-    Queries, output, its gradient, keys, values and statistics are read, three gradients written.
+    FlashAttention-2 (arXiv:2307.08691, section 4.1) counts it so. It reads queries, output, the
+    output's gradient, keys, values and statistics, and writes three gradients.
     """
     q, kv, statistics = sizes(share, block)
     flops = 2.5 * forward(share, block).flops
@@ -100,7 +104,7 @@ def backward(share: Share, block: Block) -> Compute:
 
 
 def sizes(share: Share, block: Block) -> tuple[float, float, float]:
-    """Bytes of a block's queries, of its keys (or values), and of the statistics."""
+    """Return the bytes of a block's queries, of its keys (or values), and of the statistics."""
     row = float(share.batch * share.head_dim * share.element)
     statistics = float(STATISTICS * share.batch * block.queries * share.heads)
     return row * block.queries * share.heads, row * block.keys * share.kv_heads, statistics

@@ -1,10 +1,10 @@
 """Attention that the ranks of a context-parallel group compute together.
 
 Ulysses (arXiv:2309.14509) exchanges parts of the sequence for heads, so that each rank runs a plain
-core. In ring attention (arXiv:2310.01889) the queries stay and keys and values go round; kernels
+core. In ring attention (arXiv:2310.01889) the queries stay, and keys and values go round; kernels
 and hops are those of zhuzilin/ring-flash-attention, which merges each block's output in fp32 and
-sends gradients of keys and values round in fp32. Or keys and values are gathered whole (Llama 3,
-arXiv:2407.21783, section 3.3.2), as Transformer Engine does it: gathered again in the backward.
+sends gradients of keys and values round in fp32. With allgather (Llama 3, arXiv:2407.21783, section
+3.3.2) keys and values are gathered whole, and again in the backward, as Transformer Engine does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FULL = 4  # bytes of an fp32 number: merged outputs, gradients that go round
 
 
 def inner(share: Share) -> Share:
-    """The share of the core between Ulysses' exchanges: fewer heads, a longer sequence."""
+    """Return the share of the core between Ulysses' exchanges: fewer heads, a longer sequence."""
     n = share.context.ulysses
     return replace(
         share,
@@ -32,9 +32,9 @@ def inner(share: Share) -> Share:
 
 
 def to_heads(share: Share) -> tuple[Operator, ...]:
-    """All-to-alls of queries, keys and values, between kernels that put pieces in order.
+    """Return all-to-alls of queries, keys and values, between kernels that reorder the pieces.
 
-    KV heads are copied first where the group has more ranks than there are.
+    KV heads are copied first where the group has more ranks than KV heads.
     """
     q, kv = _bytes(share)
     n, few = share.context.ulysses, share.kv_heads < share.context.ulysses
@@ -52,7 +52,10 @@ def to_heads(share: Share) -> tuple[Operator, ...]:
 
 
 def to_sequence(share: Share, kept: bool) -> tuple[Operator, ...]:
-    """The all-to-all of the output; ``kept``: the core's backward needs it as it was before."""
+    """Return the all-to-all of the output, between kernels that reorder the pieces.
+
+    ``kept`` says that the core's backward needs the output as it was before the exchange.
+    """
     q, _ = _bytes(share)
     ordered = memory(share, "elementwise", 2 * q)
     return (
@@ -63,7 +66,7 @@ def to_sequence(share: Share, kept: bool) -> tuple[Operator, ...]:
 
 
 def ring(share: Share) -> tuple[Operator, ...]:
-    """A kernel per block of keys, each beside the hop that brings the next one."""
+    """Return ring attention: a kernel per block of keys, beside the hop that brings the next."""
     c = share.context
     steps = blocks.ring(c.placement, c.ring, c.rank, share.sequence)
     kept = float(STATISTICS * share.rows * share.heads)
@@ -86,7 +89,7 @@ def _ring_forward(share: Share, steps: list[Block | None]) -> tuple[Launch, ...]
 
 
 def _ring_backward(share: Share, steps: list[Block | None]) -> tuple[Launch, ...]:
-    """Gradients follow their keys; those of the last step come home at the end."""
+    """List the backward's kernels; gradients follow their keys and reach their owner at the end."""
     out, sends = list[Launch](), list[Transfer]()
     for i, block in enumerate(steps):
         if i + 1 < len(steps):
@@ -103,19 +106,22 @@ def _ring_backward(share: Share, steps: list[Block | None]) -> tuple[Launch, ...
 
 
 def _hop(share: Share, name: str, i: int, element: int) -> Transfer:
-    """Keys and values, or their gradients, on to the next rank."""
+    """Return the transfer of keys and values, or of their gradients, to the next rank."""
     size = 2 * _bytes(share)[1] / share.element * element
     return Transfer(f"{name}_{i}", share.context.axes[1], "ring_exchange", size)
 
 
 def _last(share: Share, name: str, size: float, sends: list[Transfer]) -> Launch:
-    """Results of ``size`` bytes back from fp32, when everything has arrived."""
+    """Return the kernel that casts ``size`` bytes of results from fp32 after the last hop."""
     work = memory(share, "elementwise", size + size / share.element * FULL)
     return Launch(name, work, tuple(sends), tuple(send.name for send in sends[-1:]))
 
 
 def _merge(share: Share, block: Block, first: bool) -> Compute:
-    """The block's output and statistics into those of all before, rescaled: update_out_and_lse."""
+    """Return the kernel that merges a block's output and statistics into those of earlier blocks.
+
+    It rescales both, as ``update_out_and_lse`` of ring-flash-attention does.
+    """
     q, _, statistics = blocks.sizes(share, block)
     merged = q / share.element * FULL
     times = 1 if first else 2
@@ -123,7 +129,11 @@ def _merge(share: Share, block: Block, first: bool) -> Compute:
 
 
 def _sum_gradients(share: Share, block: Block, i: int) -> list[Launch]:
-    """The block's gradients added to the queries' own and to what has come with the keys."""
+    """List the kernels that add a block's gradients.
+
+    Those of the queries are added to the queries' own, those of keys and values to what has arrived
+    with the keys.
+    """
     q, kv, _ = blocks.sizes(share, block)
     times = 2 if i else 1
     query = memory(share, "elementwise", q + times * q / share.element * FULL)
@@ -136,9 +146,10 @@ def _sum_gradients(share: Share, block: Block, i: int) -> list[Launch]:
 
 
 def gathered(share: Share) -> tuple[Operator, ...]:
-    """Keys and values gathered, then a kernel per run of queries; gradients reduce-scattered.
+    """Return attention over gathered keys and values: a kernel per run of queries.
 
-    Kept are a rank's own keys and values, which the backward gathers again.
+    Gradients of keys and values are reduce-scattered. A rank keeps its own keys and values only,
+    which the backward gathers again.
     """
     c = share.context
     runs = blocks.gathered(c.placement, c.ring, c.rank, share.sequence)
@@ -166,11 +177,11 @@ def _run_backward(share: Share, block: Block, added: bool) -> list[Launch]:
 
 
 def _both(name: str, work: Compute, saved: float = 0.0) -> Operator:
-    """The same traffic each way."""
+    """Return an operator with the same traffic in the forward and in the backward."""
     return Operator(name, (Launch(name, work),), (Launch(f"{name}_backward", work),), saved=saved)
 
 
 def _bytes(share: Share) -> tuple[float, float]:
-    """Of the queries, and of the keys (or values), on this rank."""
+    """Return the bytes of the queries, and of the keys (or values), on this rank."""
     q, kv, _ = blocks.sizes(share, blocks.causal(share.sequence))
     return q, kv

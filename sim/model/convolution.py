@@ -1,13 +1,14 @@
-"""Which kernels a residual network runs, what they move and what they keep, as PyTorch runs it.
+"""Which kernels a residual network runs, what they move and what they keep, as in PyTorch.
 
-Convolutions are implicit matrix products over pixels, channels last; batch norm, ReLU, pooling and
-the residual add are kernels of their own, as fast as their bytes, and work in place where
-torchvision says so. A tensor is kept once: by the convolution that reads it, or by the norm.
+Convolutions are implicit matrix products over pixels, channels last. Batch norm, ReLU, pooling and
+the residual add are kernels of their own, limited by their bytes, and work in place where
+torchvision does. A tensor is kept once: by the convolution that reads it, or by the norm.
 
-Batch norm that several ranks share (``Share.replicas``) is torch's SyncBatchNorm: every rank
-gathers mean, 1 / standard deviation and count of all, 2 C + 1 numbers in fp32, and in the backward
-they sum 2 C. Both are waited for, on the stream of the gradients' reduction, as in torch's default
-group. Left out: DDP's broadcast of running statistics (as with ``broadcast_buffers=False``).
+Batch norm that several ranks share (``Share.replicas``) is torch's SyncBatchNorm: in the forward
+every rank gathers mean, 1 / standard deviation and count from all, 2 C + 1 numbers in fp32 each; in
+the backward the ranks sum 2 C numbers. Both collectives are waited for and run on the stream of the
+gradients' reduction, as in torch's default group. DDP's broadcast of running statistics is left out
+(as with ``broadcast_buffers=False``).
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from sim.graph import Compute
 from sim.model.operators import Launch, Operator, Share, Transfer, linear, memory
 from sim.model.resnet import Conv, Resnet
 
-FP32 = 4  # bytes of a statistic, of a logit
+FP32 = 4  # bytes of a statistic or a logit
 INDEX = 8  # bytes of the position of a maximum
 
 
 @cache
 def layer(net: Resnet, share: Share, number: int) -> tuple[Operator, ...]:
-    """The operators of the stem (number 0) or of a block."""
+    """Return the operators of the stem (number 0) or of a block."""
     convs = net.convolutions(number)
     return _stem(convs[0], share) if number == 0 else _block(convs, share)
 
 
 @cache
 def head(net: Resnet, share: Share) -> tuple[Operator, ...]:
-    """Mean over the image, linear, cross-entropy; the last block's output is kept by its ReLU."""
+    """Return mean over the image, linear and loss; the mean keeps the last block's output."""
     e, images = share.element, share.batch
     x = float(images * net.last_size**2 * net.features * e)
     out = float(images * net.features * e)
@@ -56,7 +57,7 @@ def _stem(conv: Conv, share: Share) -> tuple[Operator, ...]:
 
 
 def _block(convs: tuple[Conv, ...], share: Share) -> tuple[Operator, ...]:
-    """The chain with a ReLU between two, the projection of the input if any, their sum, a ReLU."""
+    """Return convolutions with ReLUs between them, the input's projection, their sum and a ReLU."""
     chain, projection = convs[:3], convs[3:]
     out: list[Operator] = [_branch(chain[0], share)]
     for conv in chain[:-1]:
@@ -68,7 +69,7 @@ def _block(convs: tuple[Conv, ...], share: Share) -> tuple[Operator, ...]:
 
 
 def _branch(conv: Conv, share: Share) -> Operator:
-    """Where a block's input goes two ways: in the backward two gradients are added."""
+    """Return the point where a block's input goes two ways: the backward adds two gradients."""
     work = memory(share, "elementwise", 3 * _input(conv, share))
     return Operator("block_input", backward=(Launch("block_input_grad_add", work),))
 
@@ -79,7 +80,7 @@ def _added(conv: Conv, share: Share) -> Operator:
 
 
 def _relu(conv: Conv, share: Share) -> Operator:
-    """In place; its result is kept by what reads it."""
+    """Return a ReLU in place; what reads its result keeps it."""
     name, x = f"{conv.name}_relu", _output(conv, share)
     return Operator(
         name,
@@ -95,10 +96,10 @@ def _normed(
 
 
 def _convolution(conv: Conv, share: Share, gradient: bool, keeps: bool) -> Operator:
-    """A convolution by implicit GEMM: the input is read once, not once per tap of the kernel.
+    """Return a convolution by implicit GEMM, which reads its input once, not once per kernel tap.
 
-    A strided input gradient has as many rows as the input and, at each, taps of 1 / stride²; an
-    image needs none. Without ``keeps`` the input is kept by another convolution.
+    A strided input gradient has as many rows as the input, and 1 / stride² of the taps at each. The
+    image needs no gradient. Without ``keeps`` another convolution keeps the input.
     """
     x, y, taps = _input(conv, share), _output(conv, share), conv.kernel**2
     rows, stride = share.batch * conv.size**2, conv.stride**2
@@ -121,10 +122,11 @@ def _convolution(conv: Conv, share: Share, gradient: bool, keeps: bool) -> Opera
 
 
 def batch_norm(conv: Conv, share: Share) -> Operator:
-    """The batch norm behind a convolution, over this rank's images or those of all replicas.
+    """Return the batch norm after a convolution, over this rank's images or those of all replicas.
 
-    Forward the input is read for its statistics and again to be normalised; so are, backward,
-    input and gradient. What is kept: the input, and per channel mean and 1 / deviation.
+    The forward reads the input once for its statistics and once to normalise it; the backward
+    likewise reads input and gradient twice. It keeps the input, and mean and 1 / deviation per
+    channel.
     """
     name, x = f"{conv.name}_norm", _output(conv, share)
     saved = x + 2 * FP32 * conv.outputs
@@ -137,7 +139,10 @@ def batch_norm(conv: Conv, share: Share) -> Operator:
 
 
 def _synchronised(conv: Conv, share: Share, name: str) -> Operator:
-    """torch/nn/modules/_functions.py, SyncBatchNorm: statistics, collective, elements."""
+    """Return SyncBatchNorm: kernels for statistics and elements around a collective.
+
+    It follows torch/nn/modules/_functions.py.
+    """
     x, n, sums = _output(conv, share), share.replicas, f"{name}_grad_all_reduce"
     numbers = float(n * (2 * conv.outputs + 1) * FP32)
     gathered = Transfer(f"{name}_all_gather", "dp", "all_gather", numbers)
@@ -157,7 +162,7 @@ def _synchronised(conv: Conv, share: Share, name: str) -> Operator:
 
 
 def _loss(net: Resnet, share: Share) -> Operator:
-    """Logits turn fp32, then logarithms of the softmax, which are kept."""
+    """Return the loss: logits become fp32, then logarithms of the softmax, which are kept."""
     n, e = float(share.batch * net.classes), share.element
 
     def kernel(name: str, moved: float) -> Launch:
@@ -169,10 +174,10 @@ def _loss(net: Resnet, share: Share) -> Operator:
 
 
 def _input(conv: Conv, share: Share) -> float:
-    """Bytes of a convolution's input."""
+    """Return the bytes of a convolution's input."""
     return float(share.batch * (conv.size * conv.stride) ** 2 * conv.inputs * share.element)
 
 
 def _output(conv: Conv, share: Share) -> float:
-    """Bytes of a convolution's output."""
+    """Return the bytes of a convolution's output."""
     return float(share.batch * conv.size**2 * conv.outputs * share.element)

@@ -1,10 +1,10 @@
 """Which kernels a layer's experts run on one rank, as in Megatron-Core (all-to-all dispatcher).
 
 Shared experts are a plain MLP before the others. The router scores all experts per token; tokens
-are copied once per chosen expert, in the experts' order (permute), sent to the experts' ranks
+are copied once per chosen expert in the experts' order (permute), sent to the experts' ranks
 (dispatch), multiplied expert by expert (one grouped GEMM), sent back (combine) and summed. Each
-copy's probability is multiplied in the activation, so that nothing is kept for the sum, as in
-Megatron-Core since its version 0.12. Losses that balance the load are too small to count.
+copy is multiplied by its probability in the activation, so that nothing is kept for the sum, as in
+Megatron-Core since version 0.12. Losses that balance the load are too small to count.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from sim.model.mlp import activation, mlp
 from sim.model.operators import Launch, Operator, Share, gemm, grad_add, linear, memory
 from sim.model.sizes import Model
 
-SCORE = 4  # bytes: scores and probabilities are fp32
+SCORE = 4  # bytes of an fp32 score or probability
 Matrix = tuple[int, int, int]
 
 
 def experts(model: Model, share: Share) -> tuple[Operator, ...]:
-    """From the output of the layer's second norm to what the residual adds."""
+    """Return the operators from the output of the layer's second norm to the residual's input."""
     width = share.expert_ffn * (2 if model.gated else 1)
     local = len(share.routed)
     spread = local < model.experts or share.expert_ffn < model.expert_ffn
@@ -45,7 +45,7 @@ def experts(model: Model, share: Share) -> tuple[Operator, ...]:
 
 
 def _shared(model: Model, share: Share) -> tuple[Operator, ...]:
-    """The shared experts, as one MLP; what they keep of their input the router keeps already."""
+    """Return the shared experts as one MLP; the router already keeps their input."""
     if not share.shared_ffn:
         return ()
     first, *rest = mlp(model, share, share.shared_ffn, "shared_")
@@ -53,15 +53,15 @@ def _shared(model: Model, share: Share) -> tuple[Operator, ...]:
 
 
 def _sum(share: Share) -> Operator:
-    """Shared and routed experts' outputs are added."""
+    """Return the kernel that adds the outputs of shared and routed experts."""
     work = memory(share, "elementwise", 3 * share.residual)
     return Operator("shared_sum", (Launch("shared_sum", work),))
 
 
 def _router(model: Model, share: Share) -> tuple[Operator, ...]:
-    """Scores by a linear that no rank splits, softmax over all experts, the best k of them.
+    """Return the scores by a linear that no rank splits, softmax over all experts and top k.
 
-    Kept are the softmax's output and a byte per expert that says whether it is among them.
+    The softmax's output is kept, and a byte per expert that says whether it is chosen.
     """
     scores = float(share.tokens * model.experts)
     softmax = memory(share, "softmax", scores * (share.element + SCORE))
@@ -80,12 +80,12 @@ def _router(model: Model, share: Share) -> tuple[Operator, ...]:
 
 
 def _dispatch(share: Share) -> Operator:
-    """Tokens copied in the order of their experts, then sent; backward sums the copies."""
+    """Return the copies in the order of their experts, then sent; the backward sums the copies."""
     return _moved(share, "dispatch", "permute")
 
 
 def _combine(share: Share) -> Operator:
-    """Copies sent back, then summed token by token; backward copies the gradient."""
+    """Return the copies sent back, then summed per token; the backward copies the gradient."""
     return _moved(share, "combine", "unpermute")
 
 
@@ -97,7 +97,7 @@ def _moved(share: Share, edge: str, name: str) -> Operator:
 
 
 def _sort(share: Share, name: str, edge: str) -> Operator:
-    """Copies from several ranks for several experts, put in the experts' order or back."""
+    """Return the kernel that puts copies from several ranks in the experts' order, or back."""
     x = float(sum(share.routed) * share.hidden * share.element)
     work = memory(share, "elementwise", 2 * x)
     launches = (Launch(name, work),), (Launch(f"{name}_backward", work),)
@@ -105,9 +105,9 @@ def _sort(share: Share, name: str, edge: str) -> Operator:
 
 
 def _grouped(share: Share, name: str, inputs: int, outputs: int, edge: str) -> Operator:
-    """A linear of every expert of this rank over its own tokens.
+    """Return a linear of every expert of this rank over the expert's own tokens.
 
-    Where no token comes to any of them its kernels are launched all the same, and find no work.
+    Where none of them gets a token, its kernels are launched all the same and find no work.
     """
     rows = sum(share.routed)
     forward = _launched(share, [(m, outputs, inputs) for m in share.routed])
@@ -128,7 +128,7 @@ def _grouped(share: Share, name: str, inputs: int, outputs: int, edge: str) -> O
 def _launched(
     share: Share, products: Sequence[Matrix], output: int | None = None
 ) -> tuple[Compute, ...]:
-    """The kernel of many matrix products, one without work where all of them are of nothing."""
+    """Return the kernel of many matrix products; without work where all of them are empty."""
     empty = Compute("grouped_gemm", 0.0, 0.0, (len(products), *products[0]), share.product)
     return tuple(grouped(share, products, output)) or (empty,)
 
@@ -136,10 +136,10 @@ def _launched(
 def grouped(
     share: Share, products: Sequence[Matrix], output: int | None = None
 ) -> Iterator[Compute]:
-    """One kernel of many matrix products (m, n, k), those of nothing left out; none if all are.
+    """Yield one kernel for many matrix products (m, n, k), without the empty ones; none if all are.
 
-    Equal ones are a batched GEMM. A ``grouped_gemm`` has a shape of (batch, m, n, k) for each run
-    of equal ones, one after the other.
+    Equal products are a batched GEMM. A ``grouped_gemm`` has a shape of (batch, m, n, k) for each
+    run of equal ones, in turn.
     """
     runs = [
         gemm(share, *matrix, batch=len(list(same)), output=output)

@@ -1,6 +1,6 @@
 """Which kernels one layer runs on one rank, in forward order, what they move and what they keep.
 
-For GPT with 16-bit activations and dropout the bytes kept sum to what Korthikanti et al. 2022 give:
+For GPT with 16-bit activations and dropout the kept bytes sum to those of Korthikanti et al. 2022:
 s b h (34 + 5 a s / h) on one GPU, s b h (10 + 24 / t + 5 a s / (h t)) with tensor parallelism.
 """
 
@@ -19,7 +19,7 @@ from sim.model.sizes import Model
 
 
 def layer(model: Model, share: Share, number: int = 0) -> tuple[Operator, ...]:
-    """The operators of the layer of that number on a rank with this share."""
+    """Return the operators of layer ``number`` on a rank with this share."""
     if model.resnet:
         return convolution.layer(model.resnet, share, number)
     return _layer(model, share, model.routed(number))
@@ -46,7 +46,7 @@ def _layer(model: Model, share: Share, routed: bool) -> tuple[Operator, ...]:
 
 
 def residual(model: Model, share: Share, name: str) -> Operator:
-    """Bias, dropout and residual add of a row-parallel linear's output, as one kernel."""
+    """Return bias, dropout and residual add of a row-parallel linear's output, as one kernel."""
     x, mask = share.residual, float(share.tokens * share.hidden * (model.dropout > 0))
     dropped = Launch(f"{name}_backward", memory(share, "elementwise", 2 * x + mask))
     summed = Launch(f"{name}_bias_grad", memory(share, "elementwise", x))

@@ -1,10 +1,10 @@
 """Which kernels multi-head latent attention runs (DeepSeek-V2, arXiv:2405.04434, section 2.1).
 
-Queries, and keys with values, come from latents: a matrix into the latent, which no rank splits, a
-norm, and a matrix out of it, split over heads. Under sequence parallelism ranks gather latents,
-which are narrow, and not the residual stream. As in Megatron-LM every head's keys and values are
-written out in training; the rotated part of the keys, one for all heads, travels with their latent
-(Megatron-LM gathers it by itself) and is copied to every head.
+Queries come from one latent, keys and values from another: a matrix into the latent, which no rank
+splits, a norm, and a matrix out of it, split over heads. Under sequence parallelism ranks gather
+the latents, which are narrow, and not the residual stream. As in Megatron-LM every head's keys and
+values are written out in training. The rotated part of the keys, which all heads share, travels
+with their latent (Megatron-LM gathers it separately) and is copied to every head.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sim.model.sizes import Mla, Model
 
 
 def latent_attention(model: Model, mla: Mla, share: Share) -> tuple[Operator, ...]:
-    """From the output of the layer's first norm to the output of the projection."""
+    """Return the operators from the output of the layer's first norm to that of the projection."""
     widths = mla.qk_head_dim, mla.v_head_dim
     unfused = model.attention == "unfused"
     core = square(share, model.dropout, *widths) if unfused else (_core(mla, share),)
@@ -32,7 +32,10 @@ def latent_attention(model: Model, mla: Mla, share: Share) -> tuple[Operator, ..
 
 
 def _queries(mla: Mla, share: Share) -> tuple[Operator, ...]:
-    """Through their latent, if they have one. The norm's output is kept here for the keys too."""
+    """Return the queries' linears, through their latent if they have one.
+
+    The norm's output is kept here for the keys too.
+    """
     rank, width = mla.q_lora_rank, share.heads * mla.qk_head_dim
     if not rank:
         return (linear(share, "q", share.hidden, width, "column"),)
@@ -44,7 +47,7 @@ def _queries(mla: Mla, share: Share) -> tuple[Operator, ...]:
 
 
 def _keys(mla: Mla, share: Share) -> tuple[Operator, ...]:
-    """Keys without position and values, and the gather of the keys' rotated part."""
+    """Return the linears of values and unrotated keys, and the gather of the keys' rotated part."""
     rank, rope = mla.kv_lora_rank, mla.qk_rope_head_dim
     width = share.heads * (mla.qk_nope_head_dim + mla.v_head_dim)
     up = linear(share, "kv_up", rank, width, "column")
@@ -57,7 +60,10 @@ def _keys(mla: Mla, share: Share) -> tuple[Operator, ...]:
 
 
 def _rotary(mla: Mla, share: Share) -> Operator:
-    """Queries and keys rotated, every head's key put together; what the core needs is kept."""
+    """Return the kernel that rotates queries and keys and joins each head's key.
+
+    What the core needs is kept here.
+    """
     heads = float(share.rows * share.heads * share.element)
     q = k = heads * mla.qk_head_dim
     parts = heads * mla.qk_nope_head_dim + share.rows * mla.qk_rope_head_dim * share.element
@@ -67,15 +73,15 @@ def _rotary(mla: Mla, share: Share) -> Operator:
 
 
 def _core(mla: Mla, share: Share) -> Operator:
-    """FlashAttention as in :func:`sim.model.attention.flash`, queries and keys wider than values.
+    """Return FlashAttention as :func:`sim.model.attention.flash`, with values of another width.
 
-    Forward is one product of either width; backward three of the queries' and two of the values'.
-    A price knows one head dimension: the mean over the products.
+    The forward is one product of each width; the backward has three of the queries' width and two
+    of the values'. A price takes one head dimension: the mean over the products.
     """
     qk, v, s = mla.qk_head_dim, mla.v_head_dim, share.sequence
     heads = float(share.rows * share.heads * share.element)
     statistics = float(STATISTICS * share.rows * share.heads)
-    pairs = share.batch * share.heads * s**2 / 2  # that the causal mask leaves
+    pairs = share.batch * share.heads * s**2 / 2  # pairs that the causal mask leaves
 
     def kernel(name: str, width: int, products: int, moved: float) -> Launch:
         shape = (share.batch, share.heads, s, s, round(width / products))

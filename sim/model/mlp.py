@@ -1,6 +1,6 @@
-"""Which kernels an MLP runs on one rank: a linear each way and what is between them.
+"""Which kernels an MLP runs on one rank: two linears and the activation between them.
 
-A gated MLP's first linear is both halves at once, and the activation their product.
+The first linear of a gated MLP computes both halves at once; the activation multiplies them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from sim.model.sizes import Model
 
 
 def mlp(model: Model, share: Share, ffn: int, prefix: str = "") -> tuple[Operator, ...]:
-    """The operators of an MLP of inner width ``ffn`` over all rows."""
+    """Return the operators of an MLP of inner width ``ffn`` over all rows."""
     width = ffn * (2 if model.gated else 1)
     return (
         linear(share, f"{prefix}fc1", share.hidden, width, "column"),
@@ -20,10 +20,10 @@ def mlp(model: Model, share: Share, ffn: int, prefix: str = "") -> tuple[Operato
 
 
 def activation(model: Model, share: Share, rows: int, ffn: int, prefix: str = "") -> Operator:
-    """The nonlinearity, its bias fused; gated: the product of both halves.
+    """Return the nonlinearity with its bias fused; if gated, also the product of both halves.
 
-    Not fused, a gated one is two kernels, and a third in the backward that joins the gradients of
-    the halves; the nonlinearity's output is kept for the product.
+    An unfused gated one is two kernels, and a third in the backward that joins the gradients of the
+    halves; the nonlinearity's output is kept for the product.
     """
     name, width = f"{prefix}{model.activation}", 2 if model.gated else 1
     x = float(rows * ffn * share.element)

@@ -1,14 +1,14 @@
 """What an operator of the model is: its kernels each way, their sizes on one rank, what it keeps.
 
 Operators are data, without streams or time; :mod:`sim.model.layer` lists those of a layer. Every
-kernel takes its sizes from a :class:`Share`, and that is how it splits: over ``heads`` or ``ffn``
-(tensor parallel) or over ``tokens`` (sequence parallel); strategies rewrite the share, not the
-kernels. An operator whose input or output crosses into or out of a tensor-parallel region says so
-(``edge``), and the strategy in use says which collectives that takes.
+kernel takes its sizes from a :class:`Share`, which determines how it splits: over ``heads`` or
+``ffn`` (tensor parallel) or over ``tokens`` (sequence parallel). Strategies rewrite the share, not
+the kernels. An operator whose input or output crosses into or out of a tensor-parallel region names
+that ``edge``; the strategy in use decides which collectives it needs.
 
 The kernels are those of Megatron-LM: bias, dropout and residual fused, bias and activation fused,
 weight gradients added to main gradients by their GEMM. ``flops`` counts matrix arithmetic only, as
-the published formulas do; everything else is as fast as its bytes.
+the published formulas do; all other kernels are limited by their bytes.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from sim.model.sizes import BYTES, Model, Setting, padded_vocab
 
 
 class Context(NamedTuple):
-    """How a rank shares attention with others that hold other parts of the sequence.
+    """How a rank shares attention with ranks that hold other parts of the sequence.
 
-    Runs of ``ulysses`` ranks exchange sequence for heads; ``ring`` such runs each hold a block of
+    Runs of ``ulysses`` ranks exchange sequence for heads. ``ring`` such runs each hold a block of
     the sequence, whose keys and values go round between them or are gathered.
     """
 
     ulysses: int = 1
     ring: int = 1
-    rank: int = 0  # which of the blocks
+    rank: int = 0  # index of this rank's block
     gather: bool = False
     placement: str = "contiguous"  # of the blocks: contiguous | zigzag | striped
-    axes: tuple[str, str] = ("cp", "cp")  # of the exchange, and of the ring
+    axes: tuple[str, str] = ("cp", "cp")  # mesh axes of the exchange and of the ring
 
 
 ALONE = Context()
@@ -46,7 +46,7 @@ class Share:
     batch: int
     sequence: int
     hidden: int
-    tokens: int  # rows of norms, dropouts and residuals; elsewhere there are all ``rows``
+    tokens: int  # rows of norms, dropouts and residuals; other kernels have all ``rows``
     heads: int
     kv_heads: int
     head_dim: int
@@ -58,16 +58,16 @@ class Share:
     context: Context = ALONE
     replicas: int = 1  # ranks that share the statistics of a batch norm
     shared_ffn: int = 0  # inner width of the shared experts together
-    expert_ffn: int = 0  # of a routed one
-    routed: tuple[int, ...] = ()  # tokens for each expert of this rank, from all its group
-    copies: float = 0.0  # of this rank's own tokens, one for each expert that takes it
-    exchanged: float = 0.0  # tokens in the buffer of an all-to-all, by the most loaded rank
-    fp8: Fp8 | None = None  # linears of the layers
-    matmul: str = ""  # numbers of matrix products, where not those of ``dtype``
+    expert_ffn: int = 0  # inner width of one routed expert
+    routed: tuple[int, ...] = ()  # tokens for each expert of this rank, from its whole group
+    copies: float = 0.0  # copies of this rank's own tokens, one for each expert that takes it
+    exchanged: float = 0.0  # tokens in the buffer of an all-to-all, of the most loaded rank
+    fp8: Fp8 | None = None  # how linears of the layers run in fp8; None: not at all
+    matmul: str = ""  # dtype of matrix products, if not ``dtype``
 
     @property
     def product(self) -> str:
-        """The dtype in which matrices are multiplied; they lie in memory as ``dtype`` says."""
+        """The dtype in which matrices are multiplied; in memory they have ``dtype``."""
         return self.matmul or self.dtype
 
     @property
@@ -96,7 +96,7 @@ class Transfer(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """A kernel and its name; ``sends`` start beside it, those that it ``needs`` have ended."""
+    """A kernel and its name; ``sends`` start beside it, and what it ``needs`` has ended before."""
 
     name: str
     work: Compute
@@ -112,18 +112,18 @@ class Operator(NamedTuple):
     backward: tuple[Launch, ...] = ()
     weight: tuple[Launch, ...] = ()
     saved: float = 0.0  # bytes kept from forward until backward
-    edge: str = ""  # column (into a split region), row (out of it), vocabulary; see strategies
+    edge: str = ""  # column (into a split region), row (out of it), vocabulary, ...; see strategies
     buffer: float = 0.0  # bytes of the whole tensor that crosses the edge
-    core: bool = False  # attention core: what selective recomputation runs again
-    gathered: float = 0.0  # bytes that all-gathers at the edge carry, if not those of the buffer
+    core: bool = False  # part of the attention core, which selective recomputation runs again
+    gathered: float = 0.0  # bytes that all-gathers at the edge carry; 0: those of the buffer
 
     def crossing(self, collective: str) -> float:
-        """Bytes of a collective of that kind at the edge."""
+        """Return the bytes that a collective of this kind carries at the edge."""
         return self.gathered if self.gathered and collective == "all_gather" else self.buffer
 
 
 def whole(model: Model, setting: Setting) -> Share:
-    """The share of a rank that splits nothing with others."""
+    """Return the share of a rank that splits nothing with others."""
     return Share(
         batch=setting.micro_batch,
         sequence=setting.sequence,
@@ -146,7 +146,7 @@ def whole(model: Model, setting: Setting) -> Share:
 def gemm(
     share: Share, m: int, n: int, k: int, *, batch: int = 1, output: int | None = None
 ) -> Compute:
-    """A matrix product; ``output`` are the bytes of traffic per element of the result."""
+    """Return a matrix product; ``output`` is the bytes of traffic per element of the result."""
     written = share.element if output is None else output
     moved = share.element * (m * k + k * n) + written * m * n
     return Compute(
@@ -155,18 +155,19 @@ def gemm(
 
 
 def memory(share: Share, kind: str, moved: float) -> Compute:
-    """A kernel as fast as the ``moved`` bytes that it reads and writes."""
+    """Return a kernel whose time is that of the ``moved`` bytes that it reads and writes."""
     return Compute(kind, 0.0, float(moved), (), share.dtype)
 
 
 def linear(
     share: Share, name: str, inputs: int, outputs: int, edge: str, bias: bool = False
 ) -> Operator:
-    """A linear with its bias, if not fused into what follows: column, row or (without edge) whole.
+    """Return a linear, which is column-parallel, row-parallel or (with no ``edge``) not split.
 
-    The weight gradient is added to the main gradient, which is read and written. A column-parallel
-    linear keeps its input as the residual stream has it, so split with sequence parallelism; one
-    that is not split at all has that part of the tokens alone.
+    ``bias`` adds kernels for a bias that is not fused into what follows. The weight gradient is
+    added to the main gradient, which is read and written. A column-parallel linear keeps its input
+    as the residual stream has it, which sequence parallelism splits; a linear that is not split at
+    all has only that part of the tokens.
     """
     rows = share.rows if edge else share.tokens
     out = outputs * rows * share.element
@@ -190,8 +191,10 @@ def linear(
 
 
 def norm(share: Share, name: str, branch: bool = True, width: int = 0) -> Operator:
-    """A layer or RMS norm, of ``width`` columns if not all; where a residual branches off,
-    gradients of both are added."""
+    """Return a layer or RMS norm, of ``width`` columns if given and else of all.
+
+    Where a residual branches off (``branch``), the gradients of both branches are added.
+    """
     x = float(share.tokens * (width or share.hidden) * share.element)
     backward = [Launch(f"{name}_backward", memory(share, "norm", 3 * x))]
     if branch:
@@ -200,6 +203,6 @@ def norm(share: Share, name: str, branch: bool = True, width: int = 0) -> Operat
 
 
 def grad_add(share: Share, name: str) -> Operator:
-    """Where a tensor of the residual stream's size is used twice: two gradients are added."""
+    """Return the sum of two gradients of the residual stream's size, for a tensor used twice."""
     work = memory(share, "elementwise", 3 * share.residual)
     return Operator(name, backward=(Launch(f"{name}_grad_add", work),))

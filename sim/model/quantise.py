@@ -1,12 +1,13 @@
-"""Linears in fp8: their GEMMs, the casts of what these multiply, what is kept and gathered.
+"""Linears in fp8: their GEMMs, the casts of their operands, what is kept and what is gathered.
 
-As Transformer Engine's Linear and LayerNormLinear do it (transformer_engine/pytorch/module/): the
-input is cast before the sequence-parallel all-gather, and the gradient of a row-parallel linear's
-output too, so gathers carry fp8; what is kept for the weight gradient is fp8. Where products want
-the reduced index inside (Hopper), tensors have a transposed copy: of the same kernel that casts,
-or, of what has been gathered, of one more. Results are as wide as without fp8.
+It follows Transformer Engine's Linear and LayerNormLinear (transformer_engine/pytorch/module/): the
+input is cast before the sequence-parallel all-gather, and so is the gradient of a row-parallel
+linear's output, so that gathers carry fp8; the input is kept for the weight gradient in fp8. Where
+products need the reduced index as the inner one (Hopper), tensors have a transposed copy: the
+kernel that casts writes it, or, for gathered tensors, one more kernel. Results are as wide as
+without fp8.
 
-Only linears of layers are rewritten, grouped ones too: not the router, attention or the head.
+Only linears of layers are rewritten, grouped ones too; the router, attention and the head are not.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from sim.model.operators import Launch, Operator, Share, memory
 from sim.model.precision import Fp8
 
 HIGH = ("router",)  # linears that stay as they are
-MAXIMUM = 4.0  # bytes of one
+MAXIMUM = 4.0  # bytes of one maximum
 PRODUCTS = ("gemm", "grouped_gemm")
 
 
 class Elements(NamedTuple):
-    """Of all products of a kernel: rows times the reduced index, that times columns, the result."""
+    """Elements of a kernel's operands and result, summed over its products.
+
+    ``left`` is rows × reduced index, ``right`` reduced index × columns, ``result`` rows × columns.
+    """
 
     left: int
     right: int
@@ -32,7 +36,7 @@ class Elements(NamedTuple):
 
 
 def elements(work: Compute) -> Elements:
-    """The sizes of a GEMM or grouped GEMM.
+    """Return the elements of a GEMM or grouped GEMM.
 
     >>> elements(Compute("grouped_gemm", 0.0, 0.0, (2, 3, 5, 7, 1, 4, 5, 7)))
     Elements(left=70, right=105, result=50)
@@ -47,13 +51,13 @@ def elements(work: Compute) -> Elements:
 
 
 def is_linear(op: Operator) -> bool:
-    """Whether an operator of a layer is a linear that runs in fp8."""
+    """Return whether an operator of a layer is a linear that runs in fp8."""
     products = (launch.work.kind in PRODUCTS for launch in (*op.weight, *op.forward))
     return op.name not in HIGH and bool(op.weight and op.forward) and any(products)
 
 
 def quantised(operators: Sequence[Operator], share: Share) -> tuple[Operator, ...]:
-    """The operators of a layer with their linears in fp8, where the share has it."""
+    """Return the operators of a layer, with their linears in fp8 if the share has fp8."""
     if share.fp8 is None:
         return tuple(operators)
     out = list[Operator]()
@@ -86,7 +90,7 @@ class _Linear:
         self.fused = fused and (fp8.gather or not self.gathers_input)
 
     def norm(self, op: Operator) -> Operator:
-        """The norm before, which writes fp8."""
+        """Return the norm before the linear, which writes fp8."""
         (launch,) = op.forward
         copies = 2 if self.fp8.both_ways else 1
         less = self._kept * (self.share.element - copies * self.fp8.element)
@@ -99,7 +103,7 @@ class _Linear:
         return self.size.left * (self.part if self.gathers_input else 1.0)
 
     def operators(self) -> tuple[Operator, ...]:
-        """What casts the input, the linear, and what casts the gradient of its output."""
+        """Return the cast of the input, the linear, and the cast of its output's gradient."""
         before = after = tuple[Operator, ...]()
         op, name = self.op, self.op.name
         forward, backward, weight = (
@@ -110,7 +114,7 @@ class _Linear:
         if early and not self.fused:
             before = self._apart(name, self._kept, "amax")
         elif not self.fused:
-            forward = (*self._cast(name, self.size.left, apart=False), *forward)  # behind a gather
+            forward = (*self._cast(name, self.size.left, apart=False), *forward)  # after a gather
         if self.fp8.gather and self.gathers_gradient:
             after = self._apart(f"{name}_grad", self.size.result * self.part, "grad_amax")
         else:
@@ -126,11 +130,11 @@ class _Linear:
 
     @property
     def _again(self) -> bool:
-        """Whether 16 bits are gathered, so kept, and cast once more for the weight gradient."""
+        """Whether the input is gathered and kept in 16 bits, and later cast once more."""
         return self.gathers_input and not self.fp8.gather
 
     def _gathered(self) -> float:
-        """Bytes of all-gathers at the edge; 0: as the buffer."""
+        """Return the bytes of all-gathers at the edge; 0 means those of the buffer."""
         if not self.fp8.gather or not (self.gathers_input or self.gathers_gradient):
             return 0.0
         crossing = self.size.left if self.gathers_input else self.size.result
@@ -140,14 +144,17 @@ class _Linear:
         work = launch.work
         if work.kind not in PRODUCTS:
             return launch
-        if not work.bytes:  # of experts without tokens
+        if not work.bytes:  # experts without tokens
             return launch._replace(work=work._replace(dtype="fp8"))
         left, right, _ = elements(work)
         narrower = (left + right) * (self.share.element - self.fp8.element)
         return launch._replace(work=work._replace(bytes=work.bytes - narrower, dtype="fp8"))
 
     def _cast(self, name: str, count: float, apart: bool) -> tuple[Launch, ...]:
-        """Kernels that cast a tensor; what is gathered ``apart`` is transposed later."""
+        """Return the kernels that cast a tensor.
+
+        One that is cast ``apart`` is transposed after its gather.
+        """
         copies = 2 if self.fp8.both_ways or (self.fp8.transpose and not apart) else 1
         element = self.share.element
         work = memory(self.share, "elementwise", count * (element + copies * self.fp8.element))
@@ -160,7 +167,7 @@ class _Linear:
         return (Launch(f"{name}_amax", work),)
 
     def _apart(self, name: str, count: float, edge: str) -> tuple[Operator, ...]:
-        """The same as operators of their own, for what is gathered between them and the product.
+        """Return the cast as operators of their own, with a gather between them and the product.
 
         Current scaling needs one maximum for all parts (``with_amax_reduction`` of Transformer
         Engine's Float8CurrentScalingQuantizer).
@@ -173,7 +180,7 @@ class _Linear:
         return (Operator(f"{name}_quantise", (), (cast,)), *((found,) if largest else ()))
 
     def _turned(self) -> tuple[Launch, ...]:
-        """Before the weight gradient: transposed copies of what no cast has made them of."""
+        """Return the kernels before the weight gradient that make the missing transposed copies."""
         name, fp8 = self.op.name, self.fp8
         if self._again:
             return self._cast(name, self.size.left, apart=False)

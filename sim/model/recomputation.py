@@ -1,8 +1,8 @@
-"""What runs again in the backward: as a recipe says it, for which layers, and how many FLOPs.
+"""What the backward runs again: what of a layer, in which layers, and how many FLOPs.
 
-``Recompute`` is one answer to three questions: what of a layer runs again (the whole of it, modules
-by Megatron-Core's names, or what torchtitan's per-operator policy does not save), in which layers
-of a stage, and how many layers share one kept input.
+``Recompute`` answers three questions: what of a layer runs again (the whole of it, modules by
+Megatron-Core's names, or what torchtitan's per-operator policy does not save), in which layers of a
+stage, and how many layers share one kept input.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from math import floor, fsum
 from sim.model.sizes import Model, attention_flops, layer_flops, model_flops
 
 OP = "op"
-"""Stands alone among the modules: torchtitan's policy, which saves outputs operator by operator."""
+"""The only module that cannot be combined with others: torchtitan's policy, which saves outputs
+operator by operator."""
 
 
 @dataclass(frozen=True)
 class Recompute:
     """What runs again: ``modules`` (None: whole layers), and in which layers of each stage.
 
-    Those are every ``every``-th (torchtitan), or a ``fraction`` of them, evenly spread (fms-fsdp),
-    or the ``first`` so many (Megatron-LM's method block). ``together`` layers share one kept input
-    and run again at once (its method uniform).
+    The layers are every ``every``-th (torchtitan), or a ``fraction`` of them, evenly spread
+    (fms-fsdp), or the ``first`` few (Megatron-LM's method block). ``together`` layers share one
+    kept input and run again at once (Megatron-LM's method uniform).
     """
 
     modules: tuple[str, ...] | None = None
@@ -39,18 +40,20 @@ NAMED = {
     "selective": Recompute(("core_attn",)),
     "full": Recompute(),
 }
-"""What a recipe says in a word. Selective is that of Korthikanti et al. 2022, section 5."""
+"""The rules that a recipe gives as a word. Selective is that of Korthikanti et al. 2022, section 5.
+"""
 
 
 def of(said: str | Recompute) -> Recompute:
-    """What a word stands for; anything else as it is."""
+    """Return the rule that a word stands for; a rule is returned as it is."""
     return NAMED[said] if isinstance(said, str) else said
 
 
 def chosen(rule: Recompute, count: int) -> list[bool]:
-    """Whether each of a stage's ``count`` layers runs again what the rule says.
+    """Return, for each of a stage's ``count`` layers, whether the rule recomputes it.
 
-    A fraction is rounded as fms-fsdp does: after k layers, k fraction of them, halves up.
+    A fraction is rounded as in fms-fsdp: the first k layers have k × fraction of them, halves
+    rounded up.
 
     >>> chosen(Recompute(every=2), 4), chosen(Recompute(fraction=0.4), 5)
     ([False, True, False, True], [False, True, False, True, False])
@@ -71,9 +74,10 @@ def hardware_flops(
     tp: int = 1,
     layers_per_stage: Sequence[int] = (),
 ) -> float:
-    """FLOPs of one step with those that run again; the head's never do.
+    """Return the FLOPs of one step, recomputation included; the head is never recomputed.
 
-    ``layers_per_stage`` is needed for what differs by a layer's place; one stage unless given.
+    ``layers_per_stage`` is needed for rules that depend on a layer's place; without it there is one
+    stage.
     """
     rule = of(said)
     done = model_flops(model, batch, sequence, tp)
@@ -86,7 +90,7 @@ def hardware_flops(
 
 
 def _again(model: Model, batch: int, sequence: int, layer: int, rule: Recompute, tp: int) -> float:
-    """FLOPs of one layer that run again."""
+    """Return the recomputed FLOPs of one layer."""
     if rule.modules is None:
         return layer_flops(model, batch, sequence, layer)
     token, again = 2.0 * batch * sequence, set(rule.modules)
@@ -114,7 +118,7 @@ def _mlp(model: Model, width: int) -> int:
 
 
 def _up_projections(model: Model) -> int:
-    """Elements of the matrices out of the latents."""
+    """Return the elements of the matrices out of the latents."""
     mla = model.mla
     if mla is None:
         return 0

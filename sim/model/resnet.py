@@ -1,8 +1,8 @@
 """What a residual network of bottleneck blocks is: its convolutions, parameters and FLOPs.
 
-He et al. 2015 (arXiv:1512.03385), Table 1: a stem, groups of blocks of which each group has twice
-the channels and half the resolution of the one before, a mean over the image, one linear. A block's
-stride is in its 3 x 3 convolution (version 1.5, as torchvision has it), not in the 1 x 1 before.
+He et al. 2015 (arXiv:1512.03385), Table 1: a stem, groups of blocks, a mean over the image and one
+linear. Each group has twice the channels and half the resolution of the one before. A block's
+stride is in its 3 x 3 convolution (version 1.5, as in torchvision), not in the 1 x 1 before it.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from schedules.input_error import InputError
 
 STEM, EXPANSION, COLOURS = 64, 4, 3
 KEYS = ("name", "blocks", "image", "classes", "norm", "layers")
-"""What a recipe's model may say of a residual network."""
+"""The keys that a recipe's model may have if it is a residual network."""
 NORMS = ("batch", "sync_batch")
 
 
 class Conv(NamedTuple):
-    """A convolution without bias, and the batch norm behind it; ``size`` is the output's."""
+    """A convolution without bias and the batch norm after it; ``size`` is that of the output."""
 
     name: str
     inputs: int  # channels
     outputs: int
     kernel: int
-    size: int  # rows, and columns
+    size: int  # rows and columns, which are equal
     stride: int = 1
 
     @property
     def parameters(self) -> int:
-        """Weights, and the norm's scale and shift."""
+        """Number of parameters: the weights, and the norm's scale and shift."""
         return self.outputs * self.inputs * self.kernel**2 + 2 * self.outputs
 
     @property
     def flops(self) -> int:
-        """Of one image, forward; the input gradient and the weight gradient have as many."""
+        """FLOPs of one image's forward; input gradient and weight gradient have as many each."""
         return 2 * self.size**2 * self.outputs * self.inputs * self.kernel**2
 
 
 class Resnet(NamedTuple):
-    """Bottleneck blocks in each group, rows of the square image, and classes to tell apart."""
+    """The number of bottleneck blocks in each group, rows of the square image, and classes."""
 
     blocks: tuple[int, ...]
     image: int
@@ -48,7 +48,7 @@ class Resnet(NamedTuple):
 
     @property
     def layers(self) -> int:
-        """The stem and all blocks."""
+        """Number of layers: the stem and all blocks."""
         return 1 + sum(self.blocks)
 
     @property
@@ -66,7 +66,7 @@ class Resnet(NamedTuple):
         return self.image // reduction(self.blocks)
 
     def convolutions(self, layer: int) -> tuple[Conv, ...]:
-        """Those of a layer in forward order: of the stem (0), or of a block.
+        """Return the convolutions of the stem (layer 0) or of a block, in forward order.
 
         >>> [c.name for c in Resnet((3, 4, 6, 3), 224, 1000).convolutions(1)]
         ['conv1', 'conv2', 'conv3', 'projection']
@@ -79,7 +79,7 @@ class Resnet(NamedTuple):
 
 
 def _bottleneck(width: int, size: int, group: int, first: bool) -> tuple[Conv, ...]:
-    """1 x 1, 3 x 3 and 1 x 1; the first of a group projects its input to add it to the output."""
+    """Return 1 x 1, 3 x 3 and 1 x 1; a group's first block also projects its input for the sum."""
     out, stride = EXPANSION * width, 2 if first and group else 1
     inputs = out if not first else out // 2 if group else STEM
     chain = (
@@ -91,33 +91,35 @@ def _bottleneck(width: int, size: int, group: int, first: bool) -> tuple[Conv, .
 
 
 def reduction(blocks: tuple[int, ...]) -> int:
-    """How many rows of the image become one of the last block's output."""
+    """Return how many rows of the image become one row of the last block's output."""
     return 2 << len(blocks)
 
 
 def layer_parameters(net: Resnet, layer: int) -> int:
-    """Parameters of the stem or a block."""
+    """Return the number of parameters of the stem or of a block."""
     return sum(conv.parameters for conv in net.convolutions(layer))
 
 
 def head_parameters(net: Resnet) -> int:
-    """Matrix and bias of the linear."""
+    """Return the number of parameters of the linear: matrix and bias."""
     return (net.features + 1) * net.classes
 
 
 def forward_flops(net: Resnet) -> int:
-    """FLOPs of one image: convolutions and the linear."""
+    """Return the forward FLOPs of one image: convolutions and the linear."""
     each = (conv.flops for layer in range(net.layers) for conv in net.convolutions(layer))
     return sum(each) + 2 * net.features * net.classes
 
 
 def step_flops(net: Resnet) -> int:
-    """FLOPs of one image, forward and backward; nothing needs the gradient of an image."""
+    """Return the FLOPs of one image, forward and backward; the image needs no gradient."""
     return 3 * forward_flops(net) - net.convolutions(0)[0].flops
 
 
 def complete(given: Mapping[str, Any]) -> dict[str, Any]:
-    """All numbers of a residual network, from those of a recipe.
+    """Return all numbers of a residual network from those that a recipe gives.
+
+    Raises InputError for a key that no residual network has, or a number that does not fit.
 
     >>> complete({"blocks": (2, 2), "image": 64})["layers"]
     5
@@ -142,18 +144,18 @@ def _check(net: Resnet, full: Mapping[str, Any]) -> None:
         )
     if net.image % reduction(net.blocks):
         raise InputError(
-            f"model.image = {net.image} is not a multiple of {reduction(net.blocks)}, to which "
+            f"model.image = {net.image} is not a multiple of {reduction(net.blocks)}, by which "
             f"{len(net.blocks)} groups of blocks reduce it"
         )
     if full.get("layers", net.layers) != net.layers:
         raise InputError(
-            f"model.layers = {full['layers']} is not the stem and all of model.blocks, "
-            f"{net.layers}; leave it out"
+            f"model.layers = {full['layers']} is not {net.layers}, the stem and all of "
+            "model.blocks; leave it out"
         )
 
 
 def refuse_without_blocks(given: Mapping[str, Any]) -> None:
-    """Raise InputError for what only a residual network has, in a model that is none."""
+    """Raise InputError for a key that only a residual network has, in any other model."""
     for key in ("image", "classes"):
         if key in given:
             raise InputError(f"model.{key} needs model.blocks, or preset resnet-50")

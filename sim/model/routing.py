@@ -1,7 +1,7 @@
-"""How many tokens does each expert get? The share of each under a load, whole tokens, what drops.
+"""How many tokens each expert gets: its share under a load, whole tokens, and what is dropped.
 
-One load holds for all routed layers, and expert e is the e-th of its shares: experts stand on
-ranks in blocks, so under Zipf's law the first rank has the most to do.
+All routed layers have the same load, and expert e has the e-th share. Experts are placed on ranks
+in blocks, so under Zipf's law the first rank has the most to do.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ class Load(NamedTuple):
     s: float = 1.0  # zipf: exponent; 0 is balanced
     alpha: float = 1.0  # dirichlet: concentration; the larger, the more even
     counts: tuple[float, ...] = ()  # histogram: weight of each expert
-    seed: int = 0  # dirichlet: of the one draw
+    seed: int = 0  # dirichlet: seed of the one draw
 
 
 BALANCED = Load()
 
 
 def shares(load: Load, experts: int) -> tuple[float, ...]:
-    """The share of all routed copies that each expert is sent; they sum to 1.
+    """Return each expert's share of all routed copies, shape (experts,); shares sum to 1.
 
-    Zipf: p_e ∝ (e + 1)^-s.
+    Zipf: p_e ∝ (e + 1)^-s. Raises ValueError for a histogram of another number of experts.
 
     >>> shares(Load("zipf", s=1.0), 2)
     (0.6666666666666666, 0.3333333333333333)
@@ -43,7 +43,9 @@ def shares(load: Load, experts: int) -> tuple[float, ...]:
             weights = np.random.default_rng(load.seed).dirichlet([load.alpha] * experts)
         case "histogram":
             if len(load.counts) != experts:
-                raise ValueError(f"a load of {len(load.counts)} counts is not one of {experts}")
+                raise ValueError(
+                    f"a load of {len(load.counts)} counts needs {experts}, one per expert"
+                )
             weights = np.array(load.counts)
         case _:
             weights = np.ones(experts)
@@ -54,10 +56,10 @@ def shares(load: Load, experts: int) -> tuple[float, ...]:
 def tokens(
     load: Load, experts: int, copies: int, capacity_factor: float | None = None
 ) -> tuple[int, ...]:
-    """Of so many routed copies of tokens, how many each expert takes.
+    """Return how many of the routed copies of tokens each expert takes, shape (experts,).
 
-    Shares become whole numbers by largest remainder. With a capacity factor c an expert takes c
-    times its fair share at most, rounded up as Megatron-Core does, and the rest is dropped.
+    Shares become whole numbers by largest remainder. With a capacity factor c an expert takes at
+    most c times its fair share, rounded up as in Megatron-Core, and the rest is dropped.
 
     >>> tokens(Load("zipf", s=1.0), 2, 100), tokens(Load("zipf", s=1.0), 2, 100, 1.25)
     ((67, 33), (63, 33))
@@ -72,5 +74,5 @@ def tokens(
 
 
 def dropped(load: Load, experts: int, copies: int, capacity_factor: float | None) -> float:
-    """The share of the routed copies that no expert takes."""
+    """Return the share of the routed copies that no expert takes."""
     return 1.0 - sum(tokens(load, experts, copies, capacity_factor)) / copies

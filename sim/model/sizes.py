@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 class Mla(NamedTuple):
     """Widths of multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
 
-    q_lora_rank: int  # of the queries' latent; 0: queries come straight from the residual stream
-    kv_lora_rank: int  # of the latent of keys and values
-    qk_nope_head_dim: int  # of a query or key head, what has no position
-    qk_rope_head_dim: int  # and what is rotated; that of the keys is one for all heads
+    q_lora_rank: int  # width of the queries' latent; 0: queries come from the residual stream
+    kv_lora_rank: int  # width of the latent of keys and values
+    qk_nope_head_dim: int  # width of the unrotated part of a query or key head
+    qk_rope_head_dim: int  # width of the rotated part, which all key heads share
     v_head_dim: int
 
     @property
@@ -42,9 +42,10 @@ class Model:
 
     ``ffn`` is the width of the MLP (of each of its two halves when gated), ``positions`` the rows
     of a learned position table. The vocabulary is padded to a multiple of ``vocab_padding`` × tp;
-    with none there are the layers alone, without embedding, final norm, head and loss.
-    With ``experts`` every layer but the first ``dense_layers`` sends each token to ``topk`` of them
-    and to all ``shared_experts``, all gated MLPs (or not) of width ``expert_ffn`` without biases.
+    with no vocabulary there are only the layers, without embedding, final norm, head and loss. With
+    ``experts`` every layer but the first ``dense_layers`` sends each token to ``topk`` of them and
+    to all ``shared_experts``. All experts are MLPs of width ``expert_ffn`` without biases, gated if
+    the model is.
     """
 
     name: str
@@ -61,44 +62,44 @@ class Model:
     attention: str  # flash | unfused
     activation: str  # gelu | silu | relu2; gated silu is SwiGLU
     qkv_bias: bool
-    bias: bool  # of the other linears
+    bias: bool  # whether the other linears have a bias
     position: str  # learned | rope | none
     dropout: float
     vocab_padding: int
     positions: int
     fused: bool | str = (
-        True  # activation and gate one kernel, the loss in place; "except_gate": the loss
+        True  # one kernel for activation and gate, loss in place; "except_gate": only the loss
     )
     experts: int = 0
     topk: int = 0
     expert_ffn: int = 0
     shared_experts: int = 0
     dense_layers: int = 0
-    capacity_factor: float | None = None  # none: nothing is dropped
+    capacity_factor: float | None = None  # None: nothing is dropped
     load: Load = BALANCED
     mla: Mla | None = None
-    mtp: int = 0  # depths of multi-token prediction, each with a layer like the last
+    mtp: int = 0  # depths of multi-token prediction, each with a layer like the last one
     resnet: Resnet | None = None
 
     def routed(self, layer: int) -> bool:
-        """Whether that layer has experts."""
+        """Return whether a layer has routed experts."""
         return self.experts > 0 and layer >= self.dense_layers
 
     def with_depths(self, layers: Sequence[int], last: bool) -> tuple[int, ...]:
-        """The numbers of a stage's layers, those of multi-token prediction behind the last one."""
+        """Return the numbers of a stage's layers; those of the depths too if it is the ``last``."""
         depths = range(self.layers, self.layers + self.mtp) if last else ()
         return (*layers, *depths)
 
     @property
     def kinds(self) -> tuple[tuple[int, int], ...]:
-        """The number of the first layer of each kind, and how many there are of it."""
+        """The number of the first layer of each kind, and how many layers of it there are."""
         dense = min(self.dense_layers, self.layers) if self.experts else self.layers
         both = ((0, dense), (dense, self.layers - dense))
         return tuple((first, count) for first, count in both if count)
 
 
 def model_of(numbers: Mapping[str, Any], seed: int = 0) -> Model:
-    """A model from the complete numbers of a recipe; ``seed`` is of what is random in its load."""
+    """Return a model from the complete numbers of a recipe; ``seed`` is that of a random load."""
     if numbers.get("blocks"):
         return _residual(numbers)
     known = {key: numbers[key] for key in Model.__dataclass_fields__ if key in numbers}
@@ -110,7 +111,7 @@ def model_of(numbers: Mapping[str, Any], seed: int = 0) -> Model:
 
 
 def _residual(numbers: Mapping[str, Any]) -> Model:
-    """A residual network: stem and blocks are its layers, an image is a token of its head."""
+    """Return a residual network; stem and blocks are its layers, its head's token is an image."""
     net = Resnet(tuple(numbers["blocks"]), numbers["image"], numbers["classes"])
     unused: dict[str, Any] = {
         **dict.fromkeys(("heads", "kv_heads", "head_dim", "ffn", "vocab_padding"), 1),
@@ -133,14 +134,14 @@ def _residual(numbers: Mapping[str, Any]) -> Model:
 
 @dataclass(frozen=True)
 class Setting:
-    """How one rank runs its stage: what is split, how often, and what may overlap.
+    """How one rank runs its stage: what is split, into how many parts, and what may overlap.
 
     ``tp_overlap`` cuts the sequence-parallel collectives into pieces beside the GEMM that feeds or
     uses them; ``tp_backward_overlap`` runs those of a column-parallel backward beside its GEMMs.
-    ``cp`` ranks share each sequence, as ``cp_kind`` says, and hold parts of it as ``cp_placement``
+    ``cp`` ranks share each sequence as ``cp_kind`` says and hold parts of it as ``cp_placement``
     says; with usp, runs of ``ulysses`` ranks exchange heads. ``ep`` ranks share the experts, each
-    of which is split over ``etp``. ``dp`` replicas concern synchronised batch norms, and maxima of
-    ``fp8`` linears.
+    of which is split over ``etp``. ``dp`` replicas matter to synchronised batch norms and to maxima
+    of ``fp8`` linears.
     """
 
     tp: int
@@ -148,9 +149,9 @@ class Setting:
     micro_batch: int
     sequence: int
     dtype: str = "bf16"
-    matmul: str = ""  # of matrix products' numbers, where not dtype
-    grad_dtype: str = "fp32"  # of the main gradients that weight-gradient GEMMs add to
-    recompute: str | Recompute = "none"  # none | selective | full, or what a table says
+    matmul: str = ""  # dtype of matrix products, if not ``dtype``
+    grad_dtype: str = "fp32"  # dtype of main gradients, to which weight-gradient GEMMs add
+    recompute: str | Recompute = "none"  # none | selective | full, or a rule from a table
     tp_overlap: bool = False
     tp_backward_overlap: bool = True
     cp: int = 1
@@ -160,33 +161,33 @@ class Setting:
     ep: int = 1
     etp: int = 1
     offload: float = 0.0  # share of the activations that goes to host memory
-    offload_stages: bool = False  # a stage's at once, not a layer's
+    offload_stages: bool = False  # offload a whole stage at once instead of layer by layer
     dp: int = 1
     fp8: Fp8 | None = None
     weight_gradients: str = "passing"  # passing | cached | kept
-    strategy: str = ""  # the file of a strategy outside of the package
+    strategy: str = ""  # file of a strategy outside the package
 
 
 class Parameters(NamedTuple):
-    """Parameters that one rank of a stage holds."""
+    """Numbers of parameters that one rank of a stage holds."""
 
     linear: int  # matrices of the layers and the biases that are split with them
-    row_bias: int  # biases of row-parallel linears: a whole copy on each tensor-parallel rank
-    norm: int  # likewise a whole copy, the final norm included
+    row_bias: int  # biases of row-parallel linears, a whole copy on each tensor-parallel rank
+    norm: int  # norms, the final one included, a whole copy on each tensor-parallel rank
     embedding: int  # this rank's rows of the word embedding
     positions: int  # the learned position table, a whole copy
     head: int  # this rank's rows of the output matrix; a second copy of the embedding when tied
     replicated: int = 0  # routers and MLA's matrices into latents, a whole copy
-    expert: int = 0  # this rank's experts, whose gradients are reduced over edp and not over dp
+    expert: int = 0  # this rank's experts; their gradients are reduced over edp, not over dp
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Number of all parameters."""
         return sum(self)
 
 
 def padded_vocab(model: Model, tp: int = 1) -> int:
-    """Rows of the word embedding as Megatron pads them, over all tensor-parallel ranks."""
+    """Return the rows of the word embedding over all tp ranks, padded as in Megatron."""
     multiple = model.vocab_padding * tp
     return math.ceil(model.vocab / multiple) * multiple
 
@@ -200,12 +201,12 @@ def parameters(
     ep: int = 1,
     etp: int = 1,
 ) -> Parameters:
-    """What one of ``tp`` ranks holds of a stage with these layers (their numbers).
+    """Return what one of ``tp`` ranks holds of a stage with these layers (their numbers).
 
-    Each of ``ep`` ranks holds as many experts, each split over ``etp``. KV heads are replicated
-    where tp exceeds them. Tied matrices are held once by a stage that is both first and last, and
-    otherwise by the first and by the last stage. Depths of multi-token prediction are the last
-    stage's, with the embedding that they need, which is the head if that is tied.
+    Each of ``ep`` ranks holds the same number of experts, each split over ``etp``. KV heads are
+    replicated where tp exceeds them. Tied matrices are held once by a stage that is both first and
+    last, and otherwise by the first and by the last stage. The last stage holds the depths of
+    multi-token prediction, with the embedding that they need, which is the head if that is tied.
     """
     if model.resnet:
         return _residual_parameters(model.resnet, layers, last)
@@ -236,14 +237,14 @@ def parameters(
 
 
 def projection(model: Model, tp: int = 1) -> int:
-    """Elements of the matrix that brings hidden state and embedding of a depth together."""
+    """Return the elements of the matrix that joins a depth's hidden state and embedding."""
     return 2 * model.hidden * model.hidden // tp
 
 
 def matrix_parameters(
     model: Model, tp: int, layers: Sequence[int], last: bool = False, ep: int = 1, etp: int = 1
 ) -> int:
-    """Of those, elements of the layers' matrices but for the router's: what fp8 multiplies."""
+    """Return the elements of the layers' matrices but for the router's: what fp8 multiplies."""
     if model.resnet:
         return 0
     layers = model.with_depths(layers, last)
@@ -262,7 +263,7 @@ def matrix_parameters(
 
 
 def _residual_parameters(net: Resnet, layers: Sequence[int], last: bool) -> Parameters:
-    """Those of a residual network, which is not split."""
+    """Return the parameters of a residual network, which is not split."""
     each = sum(resnet.layer_parameters(net, i) for i in layers)
     norms = sum(2 * conv.outputs for i in layers for conv in net.convolutions(i))
     head = resnet.head_parameters(net) if last else 0
@@ -270,15 +271,15 @@ def _residual_parameters(net: Resnet, layers: Sequence[int], last: bool) -> Para
 
 
 def norm_parameters(model: Model) -> int:
-    """Parameters of one normalisation: a scale, and for a layer norm a shift."""
+    """Return the parameters of one normalisation: a scale, and for a layer norm a shift."""
     return model.hidden * (2 if model.norm == "layer" else 1)
 
 
 def total_parameters(model: Model) -> int:
-    """Parameters of the whole model, its vocabulary without padding.
+    """Return the parameters of the whole model, its vocabulary without padding.
 
-    For GPT 12 L h² (1 + 13 / 12h + (V + s) / 12hL) (Narayanan et al. 2021, equation 2) and the
-    final norm.
+    For GPT that is 12 L h² (1 + 13 / 12h + (V + s) / 12hL) (Narayanan et al. 2021, equation 2) and
+    the final norm.
     """
     whole = parameters(model, 1, range(model.layers), first=True, last=True)
     copies = 1 if model.tied else 2
@@ -286,23 +287,24 @@ def total_parameters(model: Model) -> int:
 
 
 def active_parameters(model: Model) -> int:
-    """Parameters that a token meets: all but those of the experts that it is not sent to."""
+    """Return the parameters that a token uses: all but the experts that it is not sent to."""
     expert = _mlp_matrices(model, model.expert_ffn)
     routed = sum(map(model.routed, model.with_depths(range(model.layers), last=True)))
     return total_parameters(model) - routed * (model.experts - model.topk) * expert
 
 
 def layer_flops(model: Model, batch: int, sequence: int, layer: int = 0) -> float:
-    """Forward FLOPs of a layer: matrix products, attention over the full sequence squared.
+    """Return a layer's forward FLOPs: matrix products, attention over the full sequence squared.
 
-    Of experts, those that a token is sent to, and the router; none counts as dropped.
+    Routed layers count the router and the experts that a token is sent to; no token counts as
+    dropped.
     """
     linear = 2.0 * (batch * sequence) * _matrices(model, layer)
     return linear + attention_flops(model, batch, sequence)
 
 
 def attention_flops(model: Model, batch: int, sequence: int) -> float:
-    """Forward FLOPs of scores and context of one layer, without use of the causal mask."""
+    """Return the forward FLOPs of one layer's scores and context, the causal mask not used."""
     if model.mla:
         width = model.mla.qk_head_dim + model.mla.v_head_dim
         return 2.0 * batch * sequence**2 * model.heads * width
@@ -310,13 +312,13 @@ def attention_flops(model: Model, batch: int, sequence: int) -> float:
 
 
 def model_flops(model: Model, batch: int, sequence: int, tp: int = 1) -> float:
-    """FLOPs of one step over ``batch`` sequences, recomputation not counted.
+    """Return the FLOPs of one step over ``batch`` sequences, recomputation not counted.
 
-    For GPT 72 B L s h² (1 + s / 6h + V / 12hL) (Narayanan et al. 2021, equation 3, less its
-    recomputation; Korthikanti et al. 2022, equation 8), V padded for ``tp``; here also for grouped
-    queries, latent attention, gated MLPs, experts and any head size, and for depths of multi-token
-    prediction, each with a layer, a projection and a head. Of a residual network those of ``batch``
-    images.
+    For GPT that is 72 B L s h² (1 + s / 6h + V / 12hL) (Narayanan et al. 2021, equation 3, without
+    its recomputation; Korthikanti et al. 2022, equation 8), with V padded for ``tp``. Here it also
+    covers grouped queries, latent attention, gated MLPs, experts, any head size, and depths of
+    multi-token prediction, each with a layer, a projection and a head. For a residual network it
+    counts ``batch`` images.
     """
     if model.resnet:
         return float(batch * resnet.step_flops(model.resnet))
@@ -328,7 +330,7 @@ def model_flops(model: Model, batch: int, sequence: int, tp: int = 1) -> float:
 
 
 def _matrices(model: Model, layer: int) -> int:
-    """Elements of a layer's matrices that a token is multiplied with."""
+    """Return the elements of a layer's matrices that a token is multiplied with."""
     attention = sum(_attention_matrices(model, 1))
     if not model.routed(layer):
         return attention + _mlp_matrices(model, model.ffn)
@@ -337,12 +339,12 @@ def _matrices(model: Model, layer: int) -> int:
 
 
 def _mlp_matrices(model: Model, width: int) -> int:
-    """Elements of the matrices of an MLP of that inner width."""
+    """Return the elements of the matrices of an MLP of this inner width."""
     return model.hidden * width * (3 if model.gated else 2)
 
 
 def _attention_matrices(model: Model, tp: int) -> tuple[int, int]:
-    """Elements of attention's matrices on one of tp ranks: those that are split, and the others."""
+    """Return the elements of attention's matrices on one of tp ranks: split and whole ones."""
     heads, h, mla = model.heads // tp, model.hidden, model.mla
     if mla is None:
         width = (heads + 2 * max(1, model.kv_heads // tp)) * model.head_dim
@@ -354,5 +356,5 @@ def _attention_matrices(model: Model, tp: int) -> tuple[int, int]:
 
 
 def _latent_norms(model: Model) -> int:
-    """Scales of the norms of one layer's latents, which are RMS norms."""
+    """Return the scales of the norms of one layer's latents, which are RMS norms."""
     return model.mla.q_lora_rank + model.mla.kv_lora_rank if model.mla else 0

@@ -1,8 +1,8 @@
 """What each collective puts on the network: bytes on every link, and latency.
 
-Sharing, time and events are not its business. Each module here is one algorithm, with a function
-for every collective that it can do, (cluster, ranks, bytes) to :class:`Traffic`; a new algorithm is
-a new module and its line in ``ALGORITHMS``.
+Sharing, time and events are handled elsewhere. Each module here is one algorithm, with a function
+for every collective that it can do, from (cluster, ranks, bytes) to :class:`Traffic`. A new
+algorithm is a new module and its line in ``ALGORITHMS``.
 """
 
 from __future__ import annotations
@@ -41,17 +41,18 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
     "ring_exchange": {"ring": exchange.hop},
     "p2p": {"direct": direct.p2p},
 }
-"""By collective and algorithm; of equally fast ones ``auto`` takes the first."""
+"""The algorithms of each collective; ``auto`` takes the first of equally fast ones."""
 ASKED_FOR = ("exchange",)
-"""Never taken by ``auto``: a step of a collective, not the whole."""
+"""Algorithms that ``auto`` never takes, because they are a step of a collective, not the whole."""
 
 
 def traffic(cluster: Cluster, communication: Communication) -> Traffic:
-    """What a communication puts on the cluster's links.
+    """Return what a communication puts on the cluster's links.
 
-    Its algorithm ``auto`` takes the one predicted fastest for that size and placement, as NCCL's
-    tuner does. Raises InputError when there is no such collective or algorithm, a rank is named
-    twice or is not in the cluster, or the algorithm does not suit the placement.
+    The algorithm ``auto`` stands for the one predicted fastest for that size and placement, as in
+    NCCL's tuner. Raises InputError for an unknown algorithm, and ValueError for an unknown
+    collective, a rank that is named twice or is not in the cluster, or an algorithm that does not
+    suit the placement.
     """
     cluster, ranks = cluster.healthy or cluster, communication.ranks
     if len(set(ranks)) != len(ranks) or not ranks:

@@ -1,8 +1,9 @@
-"""Every rank's buffer cut into n pieces, one for each rank: n - 1 of them are sent.
+"""All-to-all: every rank cuts its buffer into n pieces, one per rank, and sends n - 1 of them.
 
 NCCL has no kernel of its own for it: it runs as grouped sends and receives, all of a rank's at the
-same time. So its constants (fitted to measured ones; a topology without them has those of a p2p)
-count once, however many peers there are; the links see the bytes of all of them.
+same time. So its constants count once, however many peers there are, while the links see the bytes
+of all of them. The constants are fitted to measured all-to-alls; a topology without them uses those
+of a p2p.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from sim.machine.collectives.hierarchical import levels, sequence, together
 
 
 def pairwise(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
-    """A piece of size / n from each rank straight to each other one, all at once."""
+    """Send a piece of ``size`` / n bytes straight from each rank to each other one, all at once."""
     pairs = list(permutations(ranks, 2))
     inside = [(a, b) for a, b in pairs if cluster.node(a) == cluster.node(b)]
     across = [(a, b) for a, b in pairs if cluster.node(a) != cluster.node(b)]
@@ -28,13 +29,15 @@ def pairwise(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
 
 
 def two_level(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
-    """Inside each node to the GPU in the place of the target, then across nodes to the target.
+    """Send inside each node to the GPU in the target's place, then across nodes to the target.
 
-    With k GPUs of m nodes each GPU first hands every mate the k-th of its buffer that goes to that
-    place of any node, then sends an m-th of what it has gathered to its like in every other node:
-    m - 1 large messages between GPUs of one rail for (m - 1) k small ones to all. They arrive where
-    they belong; nothing is left to scatter. It is the hierarchical all-to-all of DeepSpeed-MoE
-    (arXiv:2201.05596).
+    With k GPUs in each of m nodes every GPU first hands each mate the k-th of its buffer that goes
+    to the mate's place in any node, then sends an m-th of what it has gathered to the GPU in the
+    same place of every other node. So m - 1 large messages between GPUs of one rail replace (m - 1)
+    k small ones to all. They arrive where they belong, and nothing is left to scatter. It is the
+    hierarchical all-to-all of DeepSpeed-MoE (arXiv:2201.05596).
+
+    Raises UnsuitableError as :func:`levels` does.
     """
     nodes, _ = levels(cluster, ranks)
     rails = list(zip(*nodes, strict=True))

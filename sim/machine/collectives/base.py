@@ -1,6 +1,6 @@
-"""What all algorithms share: where the ranks sit, adding up loads, and what a round costs.
+"""What all algorithms share: where the ranks are, how loads add up, and what a round costs.
 
-The time of a collective alone is that of the alpha-beta model with the constants of the topology's
+The time of a collective alone follows the alpha-beta model with the constants of the topology's
 [collectives] tables, one table per protocol; the fastest protocol counts, as in NCCL's tuner:
 
     base + rounds · (route latency + hop) + wire bytes / (nominal bandwidth · share)
@@ -27,10 +27,10 @@ Pairs = list[tuple[int, int]]
 
 
 class Traffic(NamedTuple):
-    """One communication on the network."""
+    """What one communication puts on the network."""
 
     links: NDArray[np.int32]  # indices of the links it uses, ascending
-    bytes: Floats  # on each of those links
+    bytes: Floats  # bytes on each of those links
     latency: float  # seconds that no bandwidth shortens
     algorithm: str
 
@@ -39,8 +39,8 @@ class Hops(NamedTuple):
     """Transfers between pairs of GPUs, each of the same number of bytes."""
 
     pairs: Pairs
-    load: float  # bytes
-    across: bool = False  # between nodes
+    load: float  # bytes of each transfer
+    across: bool = False  # whether they are between nodes
 
 
 class Placement(NamedTuple):
@@ -51,26 +51,26 @@ class Placement(NamedTuple):
 
 
 class UnsuitableError(ValueError):
-    """The algorithm cannot serve ranks that are placed like this."""
+    """The algorithm cannot serve ranks with this placement."""
 
 
 EMPTY = Traffic(np.empty(0, np.int32), np.empty(0, np.float64), 0.0, "none")
 
 
 def alone(cluster: Cluster, traffic: Traffic) -> float:
-    """Seconds when nothing else is on the network: latency, then the slowest link's bytes."""
+    """Return the seconds on an empty network: latency, then the slowest link's bytes."""
     return traffic.latency + wire_seconds(cluster, traffic)
 
 
 def wire_seconds(cluster: Cluster, traffic: Traffic) -> float:
-    """Seconds that the slowest link takes for its bytes when nothing else is on it."""
+    """Return the seconds that the slowest link takes for its bytes on an empty network."""
     if not len(traffic.links):
         return 0.0
     return float((traffic.bytes / cluster.capacity[traffic.links]).max())
 
 
 def place(cluster: Cluster, ranks: Iterable[int]) -> Placement:
-    """The ranks by node, both ascending."""
+    """Return the ranks grouped by node, both ascending."""
     nodes: dict[int, list[int]] = {}
     for rank in sorted(ranks):
         nodes.setdefault(cluster.node(rank), []).append(rank)
@@ -79,7 +79,7 @@ def place(cluster: Cluster, ranks: Iterable[int]) -> Placement:
 
 
 def cycle(ranks: Sequence[int]) -> Pairs:
-    """Each rank with the next, the last with the first; nothing for one rank alone."""
+    """Pair each rank with the next, the last with the first; return no pair for a single rank."""
     return list(zip(ranks, [*ranks[1:], ranks[0]], strict=True)) if len(ranks) > 1 else []
 
 
@@ -91,10 +91,11 @@ def put(
     rounds: tuple[int, int],
     each: int,
 ) -> Traffic:
-    """All hops as one communication whose longest chain has so many rounds (inside nodes, across).
+    """Return all hops as one communication, given the rounds of its longest chain.
 
-    ``constants`` names the tables of fitted constants and ``each`` the group's GPUs per node, for
-    which their shares are looked up. Raises ValueError when a rank is not in the cluster.
+    ``rounds`` counts those inside nodes and those across. ``constants`` names the tables of fitted
+    constants, and ``each`` is the group's GPUs per node, for which their shares are looked up.
+    Raises ValueError when a rank is not in the cluster.
     """
     links, load, across = _loads(cluster, hops)
     delays = tuple(_delay(cluster, hops, across) for across in (False, True))
@@ -109,9 +110,9 @@ def put(
 def _loads(
     cluster: Cluster, hops: Sequence[Hops]
 ) -> tuple[NDArray[np.int32], Floats, NDArray[np.bool_]]:
-    """Links, bytes on each, and whether they lie between nodes.
+    """Return the links, the bytes on each, and whether each lies between nodes.
 
-    Loads are counted, then multiplied, so that links alike in their use have the very same float.
+    Loads are counted, then multiplied, so that links with the same use have the very same float.
     """
     used = [
         np.array([link for pair in hop.pairs for link in cluster.route(*pair)], np.int32)
@@ -127,13 +128,13 @@ def _loads(
 
 
 def _delay(cluster: Cluster, hops: Sequence[Hops], across: bool) -> float:
-    """The longest latency of a route of this sort."""
+    """Return the longest latency of a route inside nodes, or of one ``across`` them, in seconds."""
     pairs = (pair for hop in hops if hop.across == across for pair in hop.pairs)
     return max((cluster.latency(cluster.route(*pair)) for pair in pairs), default=0.0)
 
 
 def _protocols(cluster: Cluster, constants: str, each: int) -> list[dict[str, float]]:
-    """The constants of each protocol for so many GPUs per node."""
+    """Return the constants of each protocol for ``each`` GPUs per node."""
     known = cluster.protocols.get((constants, each))
     if known is None:
         tables = cluster.collectives.get(constants, {}).values()
@@ -143,7 +144,7 @@ def _protocols(cluster: Cluster, constants: str, each: int) -> list[dict[str, fl
 
 
 def _at(value: Mapping[str, float] | float, each: int) -> float:
-    """The value for so many GPUs: between two sizes along a line, beyond them the nearest."""
+    """Return the value for ``each`` GPUs: linear between two sizes, else the nearest one."""
     if not isinstance(value, Mapping):
         return value
     sizes = sorted((int(size), of) for size, of in value.items())
@@ -163,7 +164,7 @@ def _latency(
 def _waste(
     table: Mapping[str, float], wire: Floats, efficiency: Floats, across: NDArray[np.bool_]
 ) -> float:
-    """Seconds that the protocol needs for the bytes beyond what the links themselves need."""
+    """Return the seconds that the protocol needs for the bytes beyond those that the links need."""
     inside, between = table.get("share", efficiency), table.get("fabric_share", efficiency)
     share = np.where(across, between, inside)
     return max(0.0, float((wire * efficiency / share).max() - wire.max()))

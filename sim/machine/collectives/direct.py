@@ -1,4 +1,4 @@
-"""A message straight from one rank to another."""
+"""Messages sent straight from one rank to another."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from sim.machine.collectives.base import Hops, Traffic, put
 
 
 def p2p(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
-    """All bytes on each link of the route from the first rank to the second.
+    """Put all bytes on each link of the route from the first rank to the second.
 
-    Raises ValueError when these are not two ranks.
+    Raises ValueError when there are not exactly two ranks.
     """
     if len(ranks) != 2:
         raise ValueError(f"a p2p has a source and a target, not {len(ranks)} ranks")

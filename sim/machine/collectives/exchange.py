@@ -1,8 +1,9 @@
-"""One step of a ring: each rank sends something to the next one.
+"""One step of a ring, in which each rank sends something to the next one.
 
 Transformer Engine's user buffers move the pieces of a tensor-parallel all-gather or reduce-scatter
-so, by copy engines, beside the GEMM that uses or makes them; the buffer of such a step is
-n / (n - 1) pieces. Ring attention passes blocks of keys and values on so, by sends and receives.
+in this way, by copy engines, beside the GEMM that uses or makes them; the buffer of such a step is
+n / (n - 1) pieces. Ring attention passes on blocks of keys and values in the same way, by sends and
+receives.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from sim.machine.collectives.base import Hops, Traffic, cycle, place, put
 
 
 def step(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
-    """(n - 1) / n of the bytes from each rank to the next, with the constants of p2p."""
+    """Send (n - 1) / n of the bytes from each rank to the next, with the constants of p2p."""
     return _shift(cluster, "exchange", ranks, size * (len(ranks) - 1) / len(ranks))
 
 
 def hop(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
-    """The whole buffer from each rank to the next, by NCCL's sends and receives: ring attention.
+    """Send the whole buffer from each rank to the next, as ring attention does.
 
-    All ranks hop together, as they do where each waits for a block before it sends it on.
+    It uses NCCL's sends and receives. All ranks hop together, because each waits for a block before
+    it sends it on.
     """
     return _shift(cluster, "ring", ranks, size)
 

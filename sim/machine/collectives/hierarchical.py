@@ -1,8 +1,8 @@
-"""Two levels: rings inside every node, and rings across the nodes, one per place in the node.
+"""Collectives on two levels: rings inside every node, and rings across nodes, one per place.
 
 The levels run one after another, so the time of all but the longest level's bytes counts as
 latency. Across the nodes only 1/k of the buffer travels per GPU, in rings of m ranks instead of
-m·k: few rounds, which pays for small buffers.
+m·k: that takes few rounds, which is faster for small buffers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ NAME = "hierarchical"
 
 
 def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
-    """A reduce-scatter inside each node, all-reduces across, an all-gather inside each node."""
+    """Reduce-scatter inside each node, all-reduce across nodes, all-gather inside each node.
+
+    Raises UnsuitableError as :func:`levels` does.
+    """
     nodes, each = levels(cluster, ranks)
     inside, across = nodes, [list(rail) for rail in zip(*nodes, strict=True)]
     return sequence(
@@ -41,7 +44,10 @@ def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
 
 
 def all_gather(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
-    """All-gathers across nodes of each place's part, then of the whole inside each node."""
+    """All-gather each place's part across nodes, then the whole inside each node.
+
+    Raises UnsuitableError as :func:`levels` does.
+    """
     nodes, each = levels(cluster, ranks)
     return sequence(
         cluster,
@@ -54,7 +60,10 @@ def all_gather(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
 
 
 def reduce_scatter(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
-    """Reduce-scatters inside each node, then of each place's part across nodes."""
+    """Reduce-scatter inside each node, then each place's part across nodes.
+
+    Raises UnsuitableError as :func:`levels` does.
+    """
     nodes, each = levels(cluster, ranks)
     return sequence(
         cluster,
@@ -67,7 +76,10 @@ def reduce_scatter(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Tra
 
 
 def levels(cluster: Cluster, ranks: tuple[int, ...]) -> Placement:
-    """The ranks by node, where there are nodes enough for two levels; else UnsuitableError."""
+    """Return the ranks grouped by node if they fill two levels.
+
+    Raises UnsuitableError otherwise.
+    """
     placement = place(cluster, ranks)
     if len(placement.nodes) < 2 or placement.each < 2:
         raise UnsuitableError(
@@ -78,7 +90,7 @@ def levels(cluster: Cluster, ranks: tuple[int, ...]) -> Placement:
 
 
 def together(parts: Sequence[Traffic], algorithm: str = NAME) -> Traffic:
-    """Communications of different ranks at the same time, as one."""
+    """Merge communications of different ranks that run at the same time into one."""
     links, row = np.unique(np.concatenate([part.links for part in parts]), return_inverse=True)
     load = np.zeros(len(links))
     np.add.at(load, row, np.concatenate([part.bytes for part in parts]))
@@ -86,7 +98,7 @@ def together(parts: Sequence[Traffic], algorithm: str = NAME) -> Traffic:
 
 
 def sequence(cluster: Cluster, algorithm: str, *parts: Traffic) -> Traffic:
-    """One after another: the time alone is the sum of theirs."""
+    """Join communications that run one after another; the time alone is the sum of theirs."""
     whole = together(parts, algorithm) if parts else EMPTY
     seconds = fsum(alone(cluster, part) for part in parts)
     return whole._replace(latency=seconds - wire_seconds(cluster, whole))

@@ -1,5 +1,7 @@
-"""NVLink SHARP: the switches of a node add up, so that each GPU sends and receives little more than
-its buffer once (NVIDIA, "NVLink SHARP", NCCL 2.17)."""
+"""NVLink SHARP: the switches of a node add up buffers.
+
+Each GPU sends and receives little more than its buffer once (NVIDIA, "NVLink SHARP", NCCL 2.17).
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,10 @@ from sim.machine.collectives.base import Hops, Traffic, UnsuitableError, cycle, 
 
 
 def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
-    """Each GPU's buffer goes up once and its n-th of the sum once; down likewise: 2 rounds.
+    """Send each GPU's buffer up once, and its n-th of the sum; receive the same: 2 rounds.
 
-    Raises ValueError when the topology gives no constants for it or the ranks are not one node.
+    Raises UnsuitableError when the topology gives no constants for it or the ranks are not one
+    whole node.
     """
     nodes, each = place(cluster, ranks)
     if "nvls" not in cluster.collectives or len(nodes) > 1 or each < cluster.gpus_per_node:

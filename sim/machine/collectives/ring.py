@@ -2,8 +2,8 @@
 
 Inside one node every rank passes chunks to the next. Where each of m nodes has k GPUs of the group,
 NCCL runs k rings, each with 1/k of the buffer, that walk through all GPUs of a node and leave it by
-different NICs. So each GPU passes (k-1)/k of its traffic on inside the node and 1/k through its own
-NIC, to the GPU in the same place of the next node.
+different NICs. So each GPU passes (k-1)/k of its traffic on inside the node and sends 1/k through
+its own NIC to the GPU in the same place of the next node.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from sim.machine.collectives.base import Hops, Pairs, Placement, Traffic, cycle,
 
 
 def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
-    """A reduce-scatter and an all-gather: 2 (n - 1) rounds of a chunk of size / n."""
+    """Run a reduce-scatter and an all-gather: 2 (n - 1) rounds of a chunk of ``size`` / n bytes."""
     return _ring(cluster, "all_reduce", ranks, size, passes=2)
 
 
 def all_gather(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
-    """n - 1 rounds, in each of which every rank passes a chunk of the result on."""
+    """Run n - 1 rounds, in each of which every rank passes on a chunk of the result."""
     return _ring(cluster, "all_gather", ranks, size, passes=1)
 
 
 def reduce_scatter(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
-    """n - 1 rounds, in each of which every rank passes a chunk of partial sums on."""
+    """Run n - 1 rounds, in each of which every rank passes on a chunk of partial sums."""
     return _ring(cluster, "reduce_scatter", ranks, size, passes=1)
 
 
 def broadcast(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
-    """The first rank's buffer, passed along a chain in small pieces: n - 1 hops.
+    """Pass the first rank's buffer along a chain in small pieces: n - 1 hops.
 
-    It costs what an all-gather's rounds cost; no public measurement tells them apart.
+    It is priced like the rounds of an all-gather, as no public measurement tells them apart.
     """
     placement = place(cluster, ranks)
     nodes = sorted(placement.nodes, key=lambda node: ranks[0] not in node)
@@ -59,13 +59,13 @@ def _ring(
     n, placement = len(ranks), place(cluster, ranks)
     hops = _hops(cluster, placement, passes * (n - 1) * (size / n))
     nodes = len(placement.nodes)
-    across = min(n - 1, nodes) if nodes > 1 else 0  # a chunk's longest way leaves out one hop
+    across = min(n - 1, nodes) if nodes > 1 else 0  # a chunk's longest path leaves out one hop
     rounds = (passes * (n - 1 - across), passes * across)
     return put(cluster, collective, "ring", hops, rounds, placement.each or 1)
 
 
 def _hops(cluster: Cluster, placement: Placement, load: float) -> list[Hops]:
-    """All transfers of rings on which each rank sends ``load`` bytes in all."""
+    """Return all transfers of rings on which each rank sends ``load`` bytes in total."""
     nodes, each = placement
     if not each:  # uneven: one ring, node after node
         return _by_kind(cluster, cycle([rank for node in nodes for rank in node]), load)

@@ -1,10 +1,11 @@
 """NCCL's double binary trees: few hops between nodes, so small all-reduces over many are fast.
 
-Two binary trees over the nodes reduce and broadcast half of the buffer each; a node that has
-children in one is a leaf of the other, but for a few, so both directions of every port are used
-(Sanders, Speck and Träff 2009, "Two-tree algorithms for full bandwidth broadcast, reduction and
-scan"; NCCL 2.4). Inside a node a chain joins the GPUs. Where each node has k of them there are k
-such pairs, each with 1/k of the buffer and its own place in the nodes as the chain's head.
+Two binary trees over the nodes reduce and broadcast half of the buffer each. A node that has
+children in one tree is a leaf of the other, with few exceptions, so that both directions of every
+port are used (Sanders, Speck and Träff 2009, "Two-tree algorithms for full bandwidth broadcast,
+reduction and scan"; NCCL 2.4). Inside a node a chain joins the GPUs. Where each node has k of them
+there are k such pairs of trees, each with 1/k of the buffer and its own GPU of each node as the
+chain's head.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from sim.machine.collectives.base import Hops, Traffic, UnsuitableError, cycle, 
 
 
 def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
-    """Up the trees and down again: 2 (k - 1) hops inside nodes, 2 log2 of the nodes across.
+    """Go up the trees and down again: 2 (k - 1) hops inside nodes, 2 log2 of the nodes across.
 
-    Latency as in NCCL's src/graph/tuning.cc. Every port carries what the busiest node sends, 2 / k
-    of the buffer in all but tiny groups: roots and a ragged edge send less, but then nodes would
-    not be alike, and replicas of a job could not stand for one another.
-    Raises ValueError when the topology gives no constants for it, or the ranks lie in one node or
-    unevenly.
+    Latency is that of NCCL's src/graph/tuning.cc. Every port carries what the busiest node sends, 2
+    / k of the buffer in all but tiny groups. Roots and a ragged edge send less in reality; with
+    that, nodes would differ, and replicas of a job could not stand for each other.
+
+    Raises UnsuitableError when the topology gives no constants for it, the ranks are in one node,
+    or nodes have different numbers of them.
     """
     nodes, each = place(cluster, ranks)
     if (cluster.collectives and "tree" not in cluster.collectives) or len(nodes) < 2 or not each:
@@ -41,10 +43,10 @@ def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
 
 
 def parents(nodes: int) -> list[int | None]:
-    """Each node's parent in the first tree, None for the root: NCCL's src/graph/trees.cc.
+    """Return each node's parent in the first tree, None for the root (NCCL's src/graph/trees.cc).
 
-    A node's lowest set bit is its height; its parent has the next bit set instead, or where there
-    is no such node, none.
+    A node's lowest set bit is its height. Its parent has the next bit set instead or, where there
+    is no such node, neither bit.
 
     >>> parents(6)
     [None, 2, 4, 2, 0, 4]
@@ -58,7 +60,9 @@ def parents(nodes: int) -> list[int | None]:
 
 
 def mirrored(nodes: int) -> list[int | None]:
-    """Each node's parent in the second tree: the first one read backwards, or shifted by one node.
+    """Return each node's parent in the second tree.
+
+    It is the first tree read backwards, or shifted by one node for an odd number of nodes.
 
     >>> mirrored(6), mirrored(3)
     ([1, 5, 3, 1, 3, None], [1, None, 0])
@@ -71,15 +75,15 @@ def mirrored(nodes: int) -> list[int | None]:
 
 
 def depth(nodes: int) -> int:
-    """Hops from the farthest leaf to the root: log2 of the nodes, rounded up."""
+    """Return the hops from the farthest leaf to the root: log2 of the nodes, rounded up."""
     return (nodes - 1).bit_length()
 
 
 @cache
 def busiest(nodes: int) -> int:
-    """How many halves of the buffer the node with most neighbours sends, over both trees.
+    """Return how many halves of the buffer the node with most neighbours sends, over both trees.
 
-    To its parent once on the way up, to each child once on the way down.
+    A node sends one to its parent on the way up, and one to each child on the way down.
 
     >>> busiest(2), busiest(3), busiest(100)
     (2, 3, 4)

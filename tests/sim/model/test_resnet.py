@@ -317,7 +317,7 @@ def test_other_depths_run_and_agree_with_their_formula(blocks):
         ({"model__sequence": 128}, "model.sequence is not a key of a model with model.blocks"),
         ({"model__norm": "layer"}, 'model.norm = "layer" is not simulated with model.blocks'),
         ({"model__image": 230}, "model.image = 230 is not a multiple of 32"),
-        ({"model__layers": 16}, "model.layers = 16 is not the stem and all of model.blocks, 17"),
+        ({"model__layers": 16}, "model.layers = 16 is not 17, the stem and all of model.blocks"),
         ({"model__preset": "gpt-22b", "model__norm": "sync_batch"}, "needs model.blocks"),
         ({"model__preset": "gpt-22b", "model__image": 224}, "model.image needs model.blocks"),
         ({"model__preset": "gpt-22b", "model__classes": 10}, "model.classes needs model.blocks"),

@@ -28,7 +28,7 @@ def test_even_loads_are_alike(load: Load) -> None:
 
 def test_a_histogram_is_normalised() -> None:
     assert shares(Load("histogram", counts=(1.0, 0.0, 3.0)), 3) == (0.25, 0.0, 0.75)
-    with pytest.raises(ValueError, match="2 counts is not one of 3"):
+    with pytest.raises(ValueError, match="2 counts needs 3, one per expert"):
         shares(Load("histogram", counts=(1.0, 3.0)), 3)
 
 
