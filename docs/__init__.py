@@ -1,0 +1,1 @@
+"""The pages of the manual; :mod:`docs.generate` writes the parts that follow from the code."""

@@ -1,0 +1,1 @@
+"""Writes what pages say of keys, commands and figures: ``python -m docs.generate``."""

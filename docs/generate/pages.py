@@ -1,0 +1,46 @@
+"""The pages as they should be: text written by hand, tables between two marks from the code."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from docs.generate import commands, summary_keys, tables
+from schedules._input_error import InputError
+from sim.recipe.load import json_schema
+
+DOCS = Path(__file__).parents[1]
+_BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def pages() -> dict[Path, str]:
+    """Return the text of every page that the code has a part in, by its path.
+
+    Raises InputError when a page lacks the mark of a table, or has one that nothing fills.
+    """
+    recipe = json_schema()
+    blocks: dict[str, Mapping[str, Callable[[], str]]] = {
+        "recipe.md": tables.of(recipe),
+        "commands.md": {"commands": commands.text},
+        "summary.md": {"keys": summary_keys.text, "sample": summary_keys.sample},
+    }
+    out = {DOCS / name: filled(DOCS / name, of) for name, of in blocks.items()}
+    return out | {DOCS / "schema/recipe.json": written(recipe)}
+
+
+def filled(page: Path, blocks: Mapping[str, Callable[[], str]]) -> str:
+    """Return the page's text with what stands between its marks made anew."""
+    text = page.read_text()
+    marks = [mark for _, mark, _ in _BLOCK.findall(text)]
+    for name in sorted(set(marks) ^ set(blocks)):
+        fault = "has no place for" if name in blocks else "has a place for what is not there:"
+        raise InputError(f"docs/{page.name} {fault} <!-- generated: {name} --> ... <!-- end -->")
+    return _BLOCK.sub(lambda found: f"{found[1]}\n{blocks[found[2]]()}\n\n{found[3]}", text)
+
+
+def written(schema: Mapping[str, Any]) -> str:
+    """Return the schema as the text of its file."""
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"

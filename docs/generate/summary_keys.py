@@ -1,0 +1,68 @@
+"""The keys of summary.json with unit and meaning, and the summary of a run as a sample."""
+
+from __future__ import annotations
+
+from docs.generate.tables import markdown
+from sim.report.definitions import CAUSES, FIGURES, MEMORY, PATH, SENT, TIMES, cause
+from validation.readme import sample
+
+__all__ = ["KEYS", "sample", "text"]
+
+_UNITS = {"tflops_per_gpu": "TFLOP/s", "samples_per_s": "1/s", "tokens_per_s": "1/s"}
+_FIRST = {
+    f"bubble.{key}" if key.startswith("idle") else key: (_UNITS.get(key, unit), meaning)
+    for key, (_, unit, meaning) in FIGURES.items()
+}
+_BUBBLE = {f"bubble.by_cause_s.{name}": ("s", meaning) for name, meaning in CAUSES.items()}
+_TIMES = {
+    f"time_s.{key}{'' if key in ('compute', 'empty') else '.DIMENSION'}": ("s", meaning)
+    for key, meaning in TIMES.items()
+}
+_MEMORY_UNITS = {"seconds": "s", "fragmentation": "share", "stands_for": "ranks"}
+_MEMORY = {
+    f"memory[].{key}": (_MEMORY_UNITS.get(key, "bytes"), meaning) for key, meaning in MEMORY.items()
+}
+KEYS: dict[str, tuple[str, str]] = {
+    **_FIRST,
+    "bubble.by_cause_s.exposed_DIMENSION": ("s", cause("exposed_DIMENSION")),
+    **_BUBBLE,
+    **_TIMES,
+    "bytes_sent.DIMENSION.RANK": ("bytes", SENT),
+    "memory[].rank": ("", "The rank that is simulated."),
+    **_MEMORY,
+    "memory[].allocated_bytes": ("bytes", "The allocator's blocks in use at its peak, rounded up."),
+    "memory[].by_category.CATEGORY": ("bytes", "What the rank holds at its peak, by what it is."),
+    "memory[].at_peak.op": ("", "The op with which the peak is reached."),
+    "memory[].at_peak.live[]": (
+        "bytes",
+        "The eight largest rows of what is live besides what stays, by `category`, `stage`, "
+        "`microbatch` and `layers`; null where a row is of none or of several.",
+    ),
+    "memory[].at_peak.causes[]": ("", "Sentences that say why so much is live."),
+    "host_memory[].rank": ("", "A pipeline rank whose host keeps something for it."),
+    "host_memory[].bytes": ("bytes", "What the host keeps for that rank."),
+    "host_memory[].by_category.CATEGORY": ("bytes", "The same, by what it is."),
+    "critical_path_s.KIND": ("s", PATH),
+    "steps.ends_s[]": ("s", "The end of each step of a run of several."),
+    "steps.steady": ("steps", "Steps of the steady state, of which all figures are the mean."),
+    "steps.staleness.RANK": ("updates", "How old a rank's weights are in an unflushed pipeline."),
+    "simulation.ops": ("ops", "Ops of the graph that was simulated."),
+    "simulation.ranks_simulated": ("ranks", "Ranks that were simulated, each for all like it."),
+    "simulation.folded[]": ("", "The axes along which one rank stands for all."),
+    "simulation.folded_later_s": ("s", "How much too long the step may be for that, if at all."),
+    "simulation.engine": ("", "The engine that ran the graph."),
+    "simulation.seed": ("", "The seed of everything random."),
+    "simulation.version": ("", "The version of traincast."),
+    "simulation.schema": ("", "Counted up when a key changes its meaning."),
+    "simulation.wall_s": (
+        "s",
+        "Seconds that it all took; null in the file, so that equal runs write equal bytes.",
+    ),
+}
+"""By key: unit and meaning. Capitals stand for a name, [] for the entries of a list."""
+
+
+def text() -> str:
+    """Return the table of all keys."""
+    rows = [[f"`{key}`", unit, meaning] for key, (unit, meaning) in KEYS.items()]
+    return "\n".join(markdown(["key", "unit", "meaning"], rows))

@@ -1,0 +1,88 @@
+"""Tables of keys from a JSON schema: a row per key with its type, default, unit and meaning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from docs.generate import types
+from sim.recipe.recipe import NOT_YET
+
+Schema = Mapping[str, Any]
+TOP = "top"
+"""The mark of the table of keys that stand above all tables of the file."""
+
+
+def of(schema: Schema) -> dict[str, Callable[[], str]]:
+    """Return a maker of Markdown for every table that the file may have, by its dotted name."""
+    found = {name: partial(text, name, table) for name, table in sections(schema)}
+    above = {"properties": {k: v for k, v in schema["properties"].items() if not _inner(v, schema)}}
+    return {TOP: partial(text, "", above), **found} if above["properties"] else found
+
+
+def sections(schema: Schema, at: str = "", root: Schema | None = None) -> Iterator[tuple[str, Any]]:
+    """Yield every table of a schema with its dotted name, an outer one before those inside it."""
+    root = root or schema
+    for key, value in schema.get("properties", {}).items():
+        inner = _inner(value, root)
+        if inner:
+            name = f"{at}{key}"
+            yield name, {**inner, "listed": value.get("type") == "array"}
+            yield from sections(inner, f"{name}.", root)
+
+
+def _inner(value: Schema, root: Schema) -> Schema | None:
+    """The table that a key holds, or that its list holds, if any."""
+    for option in (value, value.get("items", {}), *value.get("anyOf", ())):
+        if "$ref" in option:
+            found: Schema = root["$defs"][option["$ref"].rpartition("/")[2]]
+            return found
+        if "properties" in option:
+            return option
+    return None
+
+
+def text(name: str, table: Schema) -> str:
+    """Return what the table is, and a row for each of its keys."""
+    rows = [row(name, key, value, table) for key, value in table["properties"].items()]
+    units = any(unit for _, _, _, unit, _ in rows)
+    head = ["key", "value", "default", *(["unit"] if units else []), "meaning"]
+    lines = [[k, v, d, *([u] if units else []), m] for k, v, d, u, m in rows]
+    about = [table["description"].split("\n\n")[0], ""] if "description" in table else []
+    return "\n".join([*about, *markdown(head, lines)])
+
+
+def row(name: str, key: str, value: Schema, table: Schema) -> tuple[str, str, str, str, str]:
+    """Return a key, its values, its default, its unit and its meaning as Markdown."""
+    only = NOT_YET.get(f"{name}.{key}", ())
+    kinds = types.said(value, f"{name}.{key}")
+    limit = f" (so far only {' or '.join(f'`{json.dumps(one)}`' for one in only)})" if only else ""
+    needed = key in table.get("required", ())
+    meaning = " ".join(value.get("description", "").split())
+    return f"`{key}`", kinds + limit, default(value, needed), types.unit(value), meaning
+
+
+def default(value: Schema, needed: bool) -> str:
+    """Return what a key is when it is left out, or that it has to be given."""
+    if needed:
+        return "required"
+    given = value.get("default")
+    if given is None or isinstance(given, dict):
+        return ""
+    large = isinstance(given, float) and given >= types.LARGE
+    return f"`{types.number(given) if large else json.dumps(given)}`"
+
+
+def markdown(head: list[str], rows: list[list[str]]) -> list[str]:
+    """Return the lines of a Markdown table.
+
+    >>> print("\\n".join(markdown(["key", "value"], [["a", "1 | 2"]])))
+    | key | value |
+    |---|---|
+    | a | 1 \\| 2 |
+    """
+    lines = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
+    first, *others = (f"| {' | '.join(line)} |".replace("  ", " ") for line in lines)
+    return [first, f"|{'---|' * len(head)}", *others]
