@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from docs.generate import commands, summary_keys, tables
-from schedules._input_error import InputError
+from schedules.input_error import InputError
 from sim.recipe.load import json_schema
 
 DOCS = Path(__file__).parents[1]
