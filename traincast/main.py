@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
     except InputError as error:
         code = _refuse(str(error))
     except OSError as error:
-        if error.filename is None:  # else Python writes once more what cannot be written
+        if error.filename is None:  # otherwise Python would try to write the output once more
             _drop_output()
         where = error.filename or "the output"
         code = _refuse(f"cannot read or write {where}: {error.strerror or error}")
@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _example(error: Exception) -> str:
-    """How the command is called, where something that it needs was left out."""
+    """Return how the command is called, where an argument that it needs was left out."""
     missing = type(error).__name__ == "MissingParameter"
     context = getattr(error, "ctx", None) if missing else None
     return f" {context.command.epilog}" if context and context.command.epilog else ""

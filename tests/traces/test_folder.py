@@ -118,7 +118,7 @@ def test_a_picture_says_how_many_steps_it_shows(result, tmp_path, monkeypatch, t
     assert code == 0
     seconds = json.loads((tmp_path / "o/summary.json").read_text())["step_time_s"]
     assert titles[0].endswith(f": 3 steps, {seconds:.4g} s each in the steady state")
-    assert "3, the figures are of 1 of them" in out
+    assert "3; the figures cover 1 of them" in out
     line = ("run", tmp_path / "recipe.toml", "--set", "schedule.name=pipedream")
     assert "rank 0: 1, rank 1: 1, rank 2: 1, rank 3: 1" not in traincast(*line)[1]
     assert "weights, updates old" in traincast(*line)[1]

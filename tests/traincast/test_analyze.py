@@ -89,7 +89,7 @@ def test_tables_ranks_and_windows(traincast, kineto):
     paths = files(kineto)
     code, out, _ = traincast("analyze", kineto.folder)
     assert code == 0
-    assert "rank 1 comes last most: 100.0%" in out
+    assert "rank 1 keeps others waiting most: 100.0%" in out
     code, out, _ = traincast("analyze", *paths, "--ranks", 1, "--window", "0:0.00005", "--json")
     assert (code, json.loads(out)["gpu_ops"], json.loads(out)["ranks"]) == (0, 1, [1])
 

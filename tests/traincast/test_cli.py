@@ -97,7 +97,7 @@ def test_starting_up_loads_nothing_heavy():
         (["run", "RECIPE", "--ranks", "7-4"], "--ranks 7-4 runs backwards; 4-7 would do"),
         (["run", "RECIPE", "--ranks", "0-200000000"], "there is no rank 200000000; the job has 0"),
         (["run", "RECIPE", "--ranks", "8"], "there is no rank 8; the job has 0 to 7"),
-        (["run", "RECIPE", "--ranks", "3"], "rank 3 is not simulated, another one stands for it"),
+        (["run", "RECIPE", "--ranks", "3"], "rank 3 is not simulated, since another"),
         (["run", "RECIPE", "--window", "2:1"], "--window takes FROM:TO in seconds"),
         (["run", "RECIPE", "--window", ""], "--window takes FROM:TO in seconds"),
         (["run", "RECIPE", "--window", "٣:٤"], "--window takes FROM:TO in seconds"),

@@ -152,7 +152,7 @@ BROKEN = [
     (["good.csv", "--csv", "loop.csv"], "cannot write loop.csv: the link leads back to itself"),
     (["good.csv", "--csv", "pipe.csv"], "cannot write pipe.csv: it is a pipe or a device"),
     (["good.csv", "--csv", "self.csv"], "--csv would replace good.csv, which is read"),
-    (["from_csv", *SIZE], "from_csv is an order from a file and no schedule of a shape; give"),
+    (["from_csv", *SIZE], "from_csv reads an order from a file; give"),
     (["quote.csv"], "quote.csv: line 2: this is no CSV: a quote is opened and not closed"),
     (["binary.csv"], "cannot read the order binary.csv: it is not text in UTF-8"),
     (["row.csv"], "but no rank runs stage 1; stages are numbered from 0 without gaps"),

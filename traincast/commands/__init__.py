@@ -1,1 +1,1 @@
-"""The commands, one file each: an ``EXAMPLE`` and a ``command``, which typer calls."""
+"""The commands, one file each, with an ``EXAMPLE`` and a ``command``, which typer calls."""

@@ -1,4 +1,4 @@
-"""``traincast analyze``."""
+"""The command ``traincast analyze``: what a recorded run did, and why it took so long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def command(
     traces: Annotated[
         list[Path],
         typer.Argument(
-            help="Recorded files, one per rank, or folders of them.", metavar="TRACE..."
+            help="Recorded files, one per rank, or folders of such files.", metavar="TRACE..."
         ),
     ],
     step: Annotated[
@@ -31,24 +31,26 @@ def command(
         tuple[str, Path] | None,
         typer.Option(
             metavar="FORMAT PATH",
-            help="Write it: perfetto FILE.json.gz, or chakra FOLDER (a file per rank).",
+            help="Write the timeline: perfetto FILE.json.gz, or chakra FOLDER (a file per rank).",
         ),
     ] = None,
     annotation: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Only what was launched inside an annotation."),
+        typer.Option(metavar="NAME", help="Only what was launched inside this annotation."),
     ] = None,
     instance: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Which one of that name, from 0.")
+        int, typer.Option(metavar="N", min=0, help="Which annotation of that name, from 0.")
     ] = 0,
     names: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Your own rules for names of kernels, as traces/kernel_names.toml."
+            metavar="FILE", help="Your rules for kernel names, like traces/kernel_names.toml."
         ),
     ] = None,
     plot: Annotated[Path | None, target("FILE", "Draw the timeline and critical path.")] = None,
-    out: Annotated[Path | None, target("DIR", "Write report.html, to look around, here.")] = None,
+    out: Annotated[
+        Path | None, target("DIR", "Write report.html, a page to explore, here.")
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Show all rows of all tables.")] = False,
     json: Json = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""``traincast calibrate``."""
+"""The command ``traincast calibrate``: a GPU's constants, fitted to measurements."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def command(
 
     if recorded and write:
         raise InputError(
-            "--write is for public tables; copy what --recorded fits into a topology file of yours"
+            "--write takes public tables only; copy what --recorded fits into your topology file"
         )
     if recorded:
         from traces.calibration import from_recorder as calibrate_recorded

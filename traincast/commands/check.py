@@ -1,4 +1,4 @@
-"""``traincast check``."""
+"""The command ``traincast check``: whether a job is legal, and what memory it needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from traincast.commands.parts.options import (
 )
 
 EXAMPLE = "Example: traincast check recipe.toml --set parallelism.pp=8"
-SIMULATED = "the step was simulated, as memory depends here on when transfers and kernels end"
+SIMULATED = "the step was simulated, as memory here depends on when transfers and kernels end"
 
 
 def command(
@@ -31,7 +31,7 @@ def command(
 ) -> None:
     """Say whether a recipe is a legal job, and what memory it needs.
 
-    Only where memory depends on when transfers and kernels end is the step simulated; it says so.
+    The step is simulated only where memory depends on when transfers and kernels end; it says so.
     """
     over = overrides(set_, allow_unknown)
     job = load(recipe, over)

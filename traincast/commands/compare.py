@@ -1,4 +1,4 @@
-"""``traincast compare``."""
+"""The command ``traincast compare``: a recipe in several ways, side by side."""
 
 from __future__ import annotations
 
@@ -26,14 +26,12 @@ def command(
     names: Annotated[
         str | None,
         typer.Option(
-            "--schedules", metavar="A,B", help="Names (see list schedules) or ./files.py; or all."
+            "--schedules", metavar="A,B", help="Names (see list schedules), ./files.py, or all."
         ),
     ] = None,
     vary: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="KEY=V1,V2", help="Values of a key; several times for all combinations."
-        ),
+        typer.Option(metavar="KEY=V1,V2", help="Values of a key; repeat it for all combinations."),
     ] = None,
     set_: Settings = None,
     allow_unknown: AllowUnknown = False,

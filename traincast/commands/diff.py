@@ -1,4 +1,4 @@
-"""``traincast diff``."""
+"""The command ``traincast diff``: two timelines, and why one is longer."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ EXAMPLE = "Example: traincast diff out/timeline.json.gz recipe.toml --plot diff.
 
 def command(
     before: Annotated[
-        Path, typer.Argument(help="A timeline.json.gz, a trace, or a recipe.", metavar="A")
+        Path, typer.Argument(help="Before: a timeline.json.gz, a trace, or a recipe.", metavar="A")
     ],
-    after: Annotated[Path, typer.Argument(help="Likewise.", metavar="B")],
+    after: Annotated[Path, typer.Argument(help="After: another one.", metavar="B")],
     plot: Annotated[Path | None, target("FILE", "Draw the waterfall, such as a .png.")] = None,
-    out: Annotated[Path | None, target("DIR", "Write diff.html, both timelines, here.")] = None,
+    out: Annotated[Path | None, target("DIR", "Write diff.html, with both, here.")] = None,
     allow_unknown: AllowUnknown = False,
     json: Json = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""``traincast init``."""
+"""The command ``traincast init``: a recipe to edit."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def command(
         str, typer.Argument(help="Name or file of a topology.", metavar="TOPOLOGY")
     ],
     gpus: Annotated[
-        int | None, typer.Option(min=1, help="GPUs of the job; as many as it needs unless given.")
+        int | None, typer.Option(min=1, help="GPUs; as many as the model needs unless given.")
     ] = None,
     out: Annotated[Path | None, target("FILE", "Where to write the recipe.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
     json: Json = False,
 ) -> None:
-    """Write a recipe to edit, for a model on a machine."""
+    """Write a recipe for a model on a machine, for you to edit."""
     from traincast.commands.parts import output, starter
 
     folder = out.parent if out else Path()
     if out:
         output.replaceable(out)
         if out.exists() and not force:
-            raise InputError(f"{out} is there already; name another file, or give --force")
+            raise InputError(f"{out} already exists; name another file, or give --force")
     data = starter.propose(model, topology, gpus, folder)
     text = starter.text(data, folder)
     if out:

@@ -1,4 +1,4 @@
-"""``traincast list``."""
+"""The command ``traincast list``: names of what comes with this package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def command(
     kind: Annotated[str, typer.Argument(help="models, topologies, schedules or strategies.")],
     json: Json = False,
 ) -> None:
-    """Name what comes along: models, topologies, schedules or strategies."""
+    """List what comes with traincast: models, topologies, schedules or strategies."""
     from traincast.commands.parts import catalog, output
 
     entries = catalog.entries(kind)

@@ -1,4 +1,4 @@
-"""``traincast replay``."""
+"""The command ``traincast replay``: a recording simulated again from its operations."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ def command(
         str | None,
         typer.Option(
             metavar="HOW",
-            help="Time of the host between ops: anchored (as recorded), modelled (its gaps and "
-            "waits, or as it usually is), or none: calls in the same order that take no time, so "
-            "the least that a faster host could give. The first that the format has unless given.",
+            help="How the host spends time between ops: anchored (as recorded), modelled (by its "
+            "gaps and waits, or its usual ones), or none (calls in the same order take no time; "
+            "no faster host does better). By default the first that the format has.",
         ),
     ] = None,
     step: Annotated[
-        int | None, typer.Option(metavar="N", help="One training step, as the file numbers it.")
+        int | None,
+        typer.Option(metavar="N", help="Only this training step, as the files number it."),
     ] = None,
-    ranks: Annotated[
-        str | None, typer.Option(metavar="0,4-7", help="Ranks that are replayed.")
-    ] = None,
+    ranks: Annotated[str | None, typer.Option(metavar="0,4-7", help="Only these ranks.")] = None,
     window: Annotated[
-        str | None, typer.Option(metavar="A:B", help="Seconds of the recording.")
+        str | None, typer.Option(metavar="A:B", help="Only these seconds of the recording.")
     ] = None,
     names: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Your own rules for names of kernels, as traces/kernel_names.toml."
+            metavar="FILE", help="Your rules for kernel names, like traces/kernel_names.toml."
         ),
     ] = None,
     out: Annotated[Path | None, target("FILE", "Write the replayed timeline here.")] = None,
@@ -45,14 +44,14 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="EDIT",
-            help="'compute * 0.8 where kind=gemm', 'launch * 0.5', 'remove stragglers'; repeat for "
-            "more. The host then keeps its gaps, not its times (modelled); without stragglers the "
-            "gaps of other steps, or none.",
+            help="'compute * 0.8 where kind=gemm', 'launch * 0.5' or 'remove stragglers'; may be "
+            "given several times. The host then keeps its gaps, not its times (modelled). For "
+            "'remove stragglers' it takes the gaps of other steps, or none.",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Simulate a recorded run again from its operations: how far off that is, or what if."""
+    """Simulate a recorded run again from its operations, to check that or to ask what if."""
     from traces import reading
     from traces.own import perfetto
     from traces.recording import Selection
@@ -67,7 +66,7 @@ def command(
     some_ranks = None if ranks is None else values.ranks(ranks)
     some_time = None if window is None else values.window(window)
     with progress() as report:
-        # gaps of a step are learnt from the others, so these are read too
+        # the gaps of a step are learnt from the other steps, so these are read too
         read_step = None if hosts == "modelled" and not what_if else step
         selection = Selection(read_step, some_ranks, some_time, names=names)
         recording = reading.read(traces, selection, report)

@@ -1,4 +1,4 @@
-"""``traincast run``."""
+"""The command ``traincast run``: one training step, simulated."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def command(
         bool,
         typer.Option(
             "--stragglers",
-            help="Say what slow ranks, links and pauses cost, and whose they are; "
+            help="Say what slow ranks, links and pauses cost, and which ranks cause it; "
             "with --out also as stragglers.png.",
         ),
     ] = False,

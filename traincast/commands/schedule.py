@@ -1,4 +1,4 @@
-"""``traincast schedule``."""
+"""The command ``traincast schedule``: a pipeline schedule by itself."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def command(
         ),
     ],
     ranks: Annotated[
-        int | None, typer.Option(metavar="P", help="Ranks of the pipeline; a file says them.")
+        int | None, typer.Option(metavar="P", help="Ranks of the pipeline; a file has its own.")
     ] = None,
     microbatches: Annotated[
-        int | None, typer.Option(metavar="M", help="Microbatches per step; a file says them.")
+        int | None, typer.Option(metavar="M", help="Microbatches per step; a file has its own.")
     ] = None,
     chunks: Annotated[
         int | None, typer.Option(metavar="V", help="Stages per rank, where a schedule has several.")
@@ -39,8 +39,8 @@ def command(
     times: Annotated[
         str,
         typer.Option(
-            help="Seconds of a stage's F, I, W (F=5/6/7: stage by stage), of a transfer, p2p, "
-            "of a fused pair, FB."
+            help="Seconds of a stage's F, I and W (F=5/6/7: stage by stage), of a transfer (p2p), "
+            "and of a fused pair (FB)."
         ),
     ] = "F=1,I=1,W=1,p2p=0",
     pair: Annotated[

@@ -1,4 +1,4 @@
-"""``traincast sweep``."""
+"""The command ``traincast sweep``: many configurations, into a Parquet file."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def command(
     recipe: RecipeFile,
     vary: Annotated[
         list[str],
-        typer.Option(
-            metavar="KEY=V1,V2", help="Values of a key; several times for all combinations."
-        ),
+        typer.Option(metavar="KEY=V1,V2", help="Values of a key; repeat it for all combinations."),
     ],
-    out: Annotated[Path, target("FILE", "Parquet file; rows that it has are kept.")],
+    out: Annotated[Path, target("FILE", "Parquet file; rows that it already has are kept.")],
     set_: Settings = None,
     allow_unknown: AllowUnknown = False,
     jobs: Annotated[int, typer.Option(metavar="N", help="Processes; -1 is one for each CPU.")] = -1,
     plot: Annotated[Path | None, target("FILE", "Draw step time against a key.")] = None,
     x: Annotated[
         str | None,
-        typer.Option("--x", metavar="KEY", help="That key; the first with numbers unless given."),
+        typer.Option(
+            "--x", metavar="KEY", help="Key for --plot; unless given, the first with numbers."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Simulate many configurations into a Parquet file; run again, an interrupted one goes on."""
+    """Simulate many configurations into a Parquet file; run it again to resume where it stopped."""
     from sim.runs import sweep as sweeps
     from traincast.commands.parts import ignored, output, sweeping, tables, values
     from traincast.commands.parts.progress import progress
@@ -50,7 +50,7 @@ def command(
     chosen = values.vary(vary)
     along = sweeping.axis(chosen, x) if plot or x else ""
     if jobs == 0:
-        raise InputError("--jobs takes a number of processes such as 4, or -1, and not 0")
+        raise InputError("--jobs takes a number of processes such as 4, or -1, not 0")
     output.replaceable(out)
     if plot:
         output.picture(plot)

@@ -1,4 +1,4 @@
-"""``traincast topology``."""
+"""The command ``traincast topology``: a machine, described and drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``traincast validate``."""
+"""The command ``traincast validate``: predictions against figures of real runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def command(
     tables: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Tables of published figures, all unless given; or the word recorded, and files "
+            help="Tables of published figures (all unless given); or the word recorded, then files "
             "or folders of recorded pipelines and parallel steps (ours unless given).",
             metavar="[SET]...",
         ),
@@ -30,20 +30,20 @@ def command(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Recorded: fit costs to this run and predict the others; also the JSON of a p2p "
-            "sweep. May be given several times.",
+            help="For recorded: fit costs to this run and predict the others; may also be the JSON "
+            "of a p2p sweep, and may be given several times.",
         ),
     ] = None,
     freeze: Annotated[
-        Path | None, target("FOLDER", "Recorded: write the fitted costs there, and stop.")
+        Path | None, target("FOLDER", "For recorded: write the fitted costs there, and stop.")
     ] = None,
     plot: Annotated[
-        Path | None, target("FILE", "Recorded: draw one run above its prediction.")
+        Path | None, target("FILE", "For recorded: draw one run above its prediction.")
     ] = None,
     draws: Annotated[
-        int, typer.Option(metavar="N", help="Recorded: steps with costs drawn at random.")
+        int, typer.Option(metavar="N", help="For recorded: steps with costs drawn at random.")
     ] = 40,
-    seed: Annotated[int, typer.Option(metavar="N", help="Recorded: of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="For recorded: seed of the draws.")] = 0,
     json: Json = False,
 ) -> None:
     """Predict published figures of real runs, or recorded runs, and say how far off that is."""

@@ -187,4 +187,4 @@ def test_files_of_unlike_many_ranks_are_said_to_be(traincast, tmp_path):
     code, out, _ = traincast("diff", tmp_path / "a.json.gz", tmp_path / "b.json.gz")
     assert code == 0
     assert "ops of 2 / 1 ranks" in out
-    assert "sums over unlike many ranks" in out
+    assert "sums over different numbers of ranks" in out

@@ -211,7 +211,7 @@ def test_a_config_of_latent_attention_is_read_whole(tmp_path):
 
 def test_no_split_is_proposed_for_experts_yet(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "mixtral"}))
-    with pytest.raises(ValueError, match="has experts, whose split is not proposed yet"):
+    with pytest.raises(ValueError, match="has experts; init cannot split these yet"):
         starter.propose(tmp_path / "config.json", "dgx_h100", None, tmp_path)
 
 

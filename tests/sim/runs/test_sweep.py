@@ -212,7 +212,7 @@ def test_curves_of_step_time_by_severity() -> None:
     drawn = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
     assert drawn == {"a": [[1.0, 1.0], [1.5, 1.5]], "b": [[1.0, 2.0], [1.5, 3.0]]}
     assert sweeping.axis(VARY, None) == SEVERITY
-    with pytest.raises(ValueError, match="a key of --vary with numbers"):
+    with pytest.raises(ValueError, match="a key of --vary that has numbers"):
         sweeping.axis(VARY, "schedule.name")
     with pytest.raises(ValueError, match="no key of --vary has any"):
         sweeping.axis({"schedule.name": ["a"]}, None)

@@ -17,7 +17,7 @@ PICTURE = "stragglers.png"
 
 
 def figures(result: Result, report: Callable[[str, int, int], object]) -> dict[str, Any]:
-    """Slowdowns as JSON holds them, and the matrix of ranks."""
+    """Return the slowdowns as JSON holds them, and the matrix of ranks."""
     from sim.whatif import rank_matrix, stragglers
 
     of = result.timeline, result.machine, result.cluster, result.job
@@ -34,11 +34,11 @@ def figures(result: Result, report: Callable[[str, int, int], object]) -> dict[s
 
 
 def show(found: Mapping[str, Any]) -> None:
-    """Print the slowdown, and of each table the labels that cost most."""
+    """Print the slowdown, and the labels of each table that cost most."""
     slow = found["slowdown"]
     if slow < 1.0 - 1e-9:
         tables.say(
-            "what stragglers cost cannot be said: the step in which all ranks are alike is longer, "
+            "the cost of stragglers is unknown: the step in which all ranks are alike is longer, "
             f"by {1 / slow - 1:.2%}"
         )
         return
@@ -50,7 +50,7 @@ def show(found: Mapping[str, Any]) -> None:
         rows += [(f"{table} {of}", f"{s:.4f}", f"{s - 1:+.2%}") for of, s in worst]
     tables.show(rows, "stragglers", "slowdown", "of a step without")
     if len(rows) == 1:
-        tables.say("no rank, link or pause makes this step longer than usual ones would")
+        tables.say("no rank, link or pause makes this step longer than a usual one")
 
 
 def draw(found: Mapping[str, Any], out: Path, title: str) -> Path:

@@ -1,4 +1,4 @@
-"""What there is to choose from: names, each with what it is."""
+"""What there is to choose from: names, and what each one is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from traincast.commands.parts.values import TIMES
 KINDS = ("models", "topologies", "schedules", "strategies")
 
 STRATEGIES = {
-    "parallelism.tp": ("tensor parallel", "so many GPUs share the matrices of each layer"),
+    "parallelism.tp": ("tensor parallel", "this many GPUs share the matrices of each layer"),
     "parallelism.sp": (
         "sequence parallel",
         "the tensor-parallel GPUs split activations along the sequence too (Megatron)",
@@ -28,24 +28,27 @@ STRATEGIES = {
         "overlap in the backward",
         "collectives run beside the weight-gradient GEMM",
     ),
-    "parallelism.cp": ("context parallel", "so many GPUs share each sequence"),
+    "parallelism.cp": ("context parallel", "this many GPUs share each sequence"),
     "parallelism.cp_kind": (
         "attention over context parallel GPUs",
         "keys and values go round a ring, heads are exchanged for sequence, or keys are gathered",
     ),
     "parallelism.cp_placement": (
         "placement of the sequence",
-        "which parts of it each GPU has, so that causal attention is even",
+        "which parts of it each GPU has, so that the work of causal attention is even",
     ),
-    "parallelism.ulysses": ("Ulysses in a ring", "so many GPUs exchange heads, with a ring across"),
-    "parallelism.ep": ("expert parallel", "so many GPUs share the experts of a mixture"),
-    "parallelism.etp": ("tensor parallel in experts", "so many GPUs share each expert"),
-    "parallelism.pp": ("pipeline parallel", "so many ranks hold the layers one after another"),
+    "parallelism.ulysses": (
+        "Ulysses in a ring",
+        "this many GPUs exchange heads; a ring goes across them",
+    ),
+    "parallelism.ep": ("expert parallel", "this many GPUs share the experts of a mixture"),
+    "parallelism.etp": ("tensor parallel in experts", "this many GPUs share each expert"),
+    "parallelism.pp": ("pipeline parallel", "this many ranks hold the layers one after another"),
     "schedule.name": (
         "pipeline schedule",
         "the order of forwards and backwards; see traincast list schedules",
     ),
-    "schedule.csv": ("an order of your own", "read from a file in torch's CSV"),
+    "schedule.csv": ("an order of your own", "it is read from a file in torch's CSV"),
     "schedule.chunks": ("interleaving", "each pipeline rank holds several stages"),
     "schedule.layers_per_stage": ("uneven stages", "how many layers each stage holds"),
     "parallelism.p2p": (
@@ -60,23 +63,23 @@ STRATEGIES = {
         "scatter-gather",
         "each tensor-parallel GPU sends its part to the next stage, which gathers them",
     ),
-    "parallelism.dp": ("data parallel", "so many replicas share the batch and sum gradients"),
+    "parallelism.dp": ("data parallel", "this many replicas share the batch and sum gradients"),
     "parallelism.zero": (
         "ZeRO",
         "1 splits the optimizer state over the replicas, 2 also gradients, 3 also parameters",
     ),
     "parallelism.optimizer_instances": (
         "optimizer instances",
-        "ZeRO 1 inside runs of replicas; gradients are summed across them too",
+        "ZeRO 1 inside groups of replicas; gradients are summed across the groups too",
     ),
-    "parallelism.deepspeed": ("DeepSpeed's sizes", "of ZeRO's buckets, prefetch and reuse"),
+    "parallelism.deepspeed": ("DeepSpeed's sizes", "those of ZeRO's buckets, prefetch and reuse"),
     "parallelism.fsdp": (
         "fully sharded data parallel",
         "parameters are gathered unit by unit: FSDP1, FSDP2, HSDP (shard) and YaFSDP",
     ),
     "parallelism.accumulate": (
         "no_sync",
-        "split gradients are kept whole until the last microbatch; fsdp2 in a pipeline does so",
+        "gradients stay whole until the last microbatch, as fsdp2 keeps them in a pipeline",
     ),
     "parallelism.strategy": (
         "a strategy of your own",
@@ -87,7 +90,7 @@ STRATEGIES = {
         "gradients are reduced bucket by bucket while the backward goes on",
     ),
     "parallelism.bucket_mb": ("gradient buckets", "how many MB of gradients are reduced at once"),
-    "parallelism.first_bucket_mb": ("first bucket", "of another size, as torch's DDP has it"),
+    "parallelism.first_bucket_mb": ("first bucket", "its own size, as torch's DDP has it"),
     "parallelism.gradient_as_bucket_view": (
         "bucket views",
         "false: gradients are copied into their bucket and back",
@@ -98,20 +101,20 @@ STRATEGIES = {
     ),
     "training.offload": (
         "offload",
-        "what layers keep waits in host memory, or the optimizer's state stays and runs there",
+        "host memory holds what layers keep, or the optimizer's state, which is updated there",
     ),
     "training.recompute": (
         "recomputation",
         "the backward rebuilds the attention core, modules, or whole layers, in all or some layers",
     ),
 }
-"""Keys of a recipe that say how a job is split or overlapped: what that is called and does."""
+"""Keys of a recipe that split or overlap a job: the name of each strategy, and what it does."""
 HEADINGS = {"gpu": "GPU", "gpus_per_node": "per node", "network_per_gpu": "network/GPU"}
 HEADINGS |= {"most_gpus": "most GPUs", "vocab": "vocabulary"}
 
 
 def entries(kind: str) -> list[dict[str, Any]]:
-    """A row for each of the models, topologies, schedules or strategies; all have a ``name``.
+    """List the models, topologies, schedules or strategies, a row each; all rows have a ``name``.
 
     >>> [row["name"] for row in entries("schedules")][:3]
     ['dualpipe', 'dualpipe_v', 'gpipe']
@@ -156,7 +159,7 @@ def _topology(name: str) -> dict[str, Any]:
 
 
 def _schedules() -> list[dict[str, Any]]:
-    """Of each schedule, what it takes: its options, and times for which its order is searched."""
+    """Return what each schedule takes: its options, and times if its order is searched."""
     folder = Path(schedules.__file__ or "").parent
     return [
         {
@@ -173,7 +176,7 @@ def _schedules() -> list[dict[str, Any]]:
 
 
 def _options(name: str) -> list[str]:
-    """What a schedule takes; seconds of F, I, W and p2p are times.
+    """Return what a schedule takes; seconds of F, I, W and p2p count as times.
 
     >>> _options("zb_1p"), _options("pipedream")
     (['memory', 'exact', 'times'], ['batch'])
@@ -183,7 +186,7 @@ def _options(name: str) -> list[str]:
 
 
 def rows(kind: str, found: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """The same for people: headings and cells."""
+    """Return the same rows for people: headings and cells."""
     if kind == "strategies":
         return ["recipe key", "strategy"], [
             [row["key"], f"{row['name']}: {row['about']}"] for row in found
@@ -219,6 +222,6 @@ def _cell(key: str, value: object) -> str:
 
 
 def _sentence(file: Path) -> str:
-    """The first line of a module's docstring; the module is not imported."""
+    """Return the first line of a module's docstring; the module is not imported."""
     text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     return text.partition("\n")[0]

@@ -21,7 +21,7 @@ from traincast.commands.parts import tables
 from traincast.commands.parts.figures import needed
 
 Figures = Mapping[str, Any]
-FIGURES = 39  # letters that the other columns take with the gaps between them
+FIGURES = 39  # letters that the other columns take, with the gaps between them
 COLUMNS = (
     "way",
     "step, s",
@@ -31,12 +31,12 @@ COLUMNS = (
     "sent,\npp,\nGiB",
     "exposed,\ns",
 )
-WIDE = 130  # columns of a terminal in which all causes stand in one line
-LEAST = 0.0005  # of the step: a smaller share of a cause is no figure to show
+WIDE = 130  # a terminal of so many columns shows all causes in one line
+LEAST = 0.0005  # share of the step: a cause with less is not shown
 
 
 def summaries(ways: Sequence[Way]) -> list[dict[str, Any]]:
-    """The summary of each way with its name, or its name and why it cannot run."""
+    """Return the summary of each way with its name, or its name and why it cannot run."""
     return [
         {"name": way.name, **(way.result.summary if way.result else {"refused": way.refused})}
         for way in ways
@@ -44,7 +44,7 @@ def summaries(ways: Sequence[Way]) -> list[dict[str, Any]]:
 
 
 def show(ways: Sequence[Way]) -> None:
-    """Print a row for each way that ran, the fastest first, and why each other did not."""
+    """Print a row for each way that ran, the fastest first, and why each of the others did not."""
     console = Console()
     wide = console.width >= WIDE
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, int(wide)))
@@ -83,13 +83,13 @@ def warn_overflow(ran: Mapping[str, Result]) -> None:
 
 
 def fastest(ways: Sequence[Way]) -> dict[str, Result]:
-    """The results of those that ran, by step time."""
+    """Return the results of the ways that ran, ordered by step time."""
     ran = {way.name: way.result for way in ways if way.result}
     return dict(sorted(ran.items(), key=lambda item: float(item[1].summary["step_time_s"])))
 
 
 def shortened(reason: str) -> str:
-    """The reason, of a deadlock the first wait and what would run.
+    """Return the reason; of a deadlock only the first wait and what would run.
 
     >>> shortened("deadlock: a waits for b, which comes after c, which waits for a; d runs it")
     'deadlock: a waits for b, and so on in a circle; d runs it'
@@ -111,8 +111,11 @@ def note(spread: Sequence[str]) -> None:
 
 
 def row(summary: Figures, between: str = ", ") -> tuple[str, ...]:
-    """Step time, share and main causes of not computing, memory of the rank that needs most, what a
-    rank sends along the pipeline at most, and exposed communication."""
+    """Return the cells of a row.
+
+    They are the step time, the share and main causes of not computing, the memory of the rank that
+    needs most, the most that a rank sends along the pipeline, and exposed communication.
+    """
     sent = summary["bytes_sent"].get("pp", {}).values()
     exposed = fsum(spread["mean"] for spread in summary["time_s"]["exposed"].values())
     return (
@@ -126,7 +129,7 @@ def row(summary: Figures, between: str = ", ") -> tuple[str, ...]:
 
 
 def causes(summary: Figures) -> list[str]:
-    """Up to three causes of not computing that count, the largest first, with share of the step.
+    """Return up to three causes of not computing that count, the largest first, with their share.
 
     >>> by_cause = {"drain": 0.25, "exposed_tp": 0.5, "warm_up": 1e-9}
     >>> causes({"step_time_s": 4.0, "bubble": {"by_cause_s": by_cause}})
@@ -141,7 +144,7 @@ def causes(summary: Figures) -> list[str]:
 
 
 def peak(summary: Figures) -> float:
-    """Bytes at the peak of the rank that holds most."""
+    """Return the bytes at the peak of the rank that holds most."""
     return max(float(entry["peak_bytes"]) for entry in summary["memory"])
 
 
@@ -150,8 +153,7 @@ PAGE = "compare.html"
 
 
 def draw(ways: Sequence[Way], out: Path) -> list[Path]:
-    """Write the timelines of a step under each other, as a page and a picture, and step time
-    against memory."""
+    """Write the timelines one under the other, as a page and a picture, and time against memory."""
     from sim import plots, report
 
     ran = fastest(ways)

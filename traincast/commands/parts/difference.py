@@ -15,23 +15,23 @@ from traincast.commands.parts import tables
 from traincast.commands.parts.progress import Report
 
 MOST = 12  # rows of ops
-LETTERS = 48  # of an op's name
+LETTERS = 48  # an op's name is cut to so many
 PAGE = "diff.html"
 
 
 WORDS = {"lag": "gap before an op"}
-"""Causes by the words of ``traincast analyze``."""
+"""Causes, with the words that ``traincast analyze`` has for them."""
 
 
 class Side(NamedTuple):
-    """A timeline, and of each rank the one that was simulated for it, where that is known."""
+    """A timeline, and which rank was simulated for each rank, where that is known."""
 
     timeline: Timeline
     stand_ins: StandIns = None
 
 
 def read(path: Path, allow_unknown: bool = False, report: Report = lambda *_: None) -> Side:
-    """A timeline: of a recipe (.toml) simulated, of a timeline.json.gz of ours, or of a trace."""
+    """Read a timeline: simulate a recipe (.toml), or read a timeline.json.gz of ours or a trace."""
     if path.suffix == ".toml":
         from sim.builder.groups import stand_ins
         from sim.runs.run import run
@@ -50,7 +50,7 @@ def read(path: Path, allow_unknown: bool = False, report: Report = lambda *_: No
 
 
 def figures(of: Difference) -> dict[str, Any]:
-    """The difference as JSON holds it."""
+    """Return the difference as JSON holds it."""
     there = [of.ops[f"op_{side}"] >= 0 for side in ("before", "after")]
     matched = there[0] & there[1]
     return {
@@ -83,7 +83,7 @@ def write_page(
 
 
 def cut(name: str) -> str:
-    """The beginning of a kernel's name that says all its types.
+    """Return the beginning of a kernel's long name.
 
     >>> len(cut("void " + "half, " * 40))
     48
@@ -92,7 +92,7 @@ def cut(name: str) -> str:
 
 
 def _number(before: int, after: int) -> str:
-    """How many there are before and after, once where it is the same.
+    """Return how many there are before and after, or one number where it is the same.
 
     >>> _number(8, 8), _number(1024, 8)
     ('8', '1,024 / 8')
@@ -130,8 +130,8 @@ def show(found: dict[str, Any], names: tuple[str, str]) -> None:
     if cells:
         tables.show(cells, *heads)
     if not alike:
-        tables.say("seconds of ops are sums over unlike many ranks; runs with --set "
-                   "simulation.fold=none simulate all")  # fmt: skip
+        tables.say("seconds of ops are sums over different numbers of ranks; with --set "
+                   "simulation.fold=none a run simulates all ranks")  # fmt: skip
     ops = found["ops"]
     tables.say(
         f"{ops['matched']:,} ops are in both, {ops['only_before']:,} only before, "

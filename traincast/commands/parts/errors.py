@@ -25,7 +25,7 @@ def show_errors(found: Figures) -> None:
 
 
 def rows(table: Figures) -> list[tuple[str, str, str, str]]:
-    """A table's rows in its unit."""
+    """Return a table's rows in its unit."""
     scale = table["per_unit"]
     return [
         (
@@ -39,7 +39,7 @@ def rows(table: Figures) -> list[tuple[str, str, str, str]]:
 
 
 def total(errors: Figures) -> str:
-    """Mean and largest error in words.
+    """Return the mean and the largest error in words.
 
     >>> total({"mean": 0.02, "max": 0.031, "count": 3})
     'mean |error| 2.0 %, max 3.1 %, 3 rows'
@@ -49,7 +49,7 @@ def total(errors: Figures) -> str:
 
 
 def peer(table: Figures) -> str:
-    """The peer's errors in words, or nothing."""
+    """Return the peer's errors in words, or "" where there is no peer."""
     if not (other := table["peer"]):
         return ""
     shares = f"mean {other['mean'] * 100:.2f} %, max {other['max'] * 100:.2f} %"
@@ -57,7 +57,7 @@ def peer(table: Figures) -> str:
 
 
 def markdown(found: Figures, command: str) -> str:
-    """The same as a page, and the command that made it."""
+    """Return the tables as a page of Markdown, with the command that made them."""
     out = ["# Predictions against published figures", "", f"Written by `{command}`.", ""]
     if found["steps"]:
         out += [f"All step times: {total(found['steps'])}.", ""]

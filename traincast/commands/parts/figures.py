@@ -10,7 +10,7 @@ from sim import units
 Figures = Mapping[str, Any]
 
 NOTHING = 1e-9
-"""Seconds: what is less is said as 0."""
+"""Seconds: a shorter time is printed as 0."""
 CAUSES = {
     "warm_up": "warm-up: no microbatch has come yet",
     "drain": "drain: all microbatches are done",
@@ -18,11 +18,11 @@ CAUSES = {
     "dependency": "what comes next needs another rank",
     "lag": "gap before a launch",
 }
-"""Why a rank does not compute, in words; the rest is data that moves."""
+"""Why a rank does not compute, in words; all other causes are data that moves."""
 
 
 def summary_rows(summary: Figures) -> list[tuple[str, str]]:
-    """The figures that concern the whole step, named and with units."""
+    """Return the figures that concern the whole step, named and with units."""
     bubble, time = summary["bubble"], summary["time_s"]
     return [
         ("step time", seconds(summary["step_time_s"])),
@@ -41,7 +41,7 @@ def summary_rows(summary: Figures) -> list[tuple[str, str]]:
 
 
 def _rates(summary: Figures) -> list[tuple[str, str]]:
-    """Samples a second, and where they have tokens, those."""
+    """Return samples per second, and tokens per second where samples have tokens."""
     keys = {"samples/s": "samples_per_s", "tokens/s": "tokens_per_s"}
     return [
         (name, f"{summary[key]:,.4g}" if summary[key] < 10 else f"{summary[key]:,.0f}")
@@ -51,7 +51,7 @@ def _rates(summary: Figures) -> list[tuple[str, str]]:
 
 
 def cause_rows(summary: Figures) -> list[tuple[str, str, str]]:
-    """Why ranks do not compute: mean seconds and share of the step, the largest first."""
+    """Return why ranks do not compute: mean seconds and share of the step, the largest first."""
     step = summary["step_time_s"]
     causes = sorted(summary["bubble"]["by_cause_s"].items(), key=lambda item: -item[1])
     return [
@@ -62,7 +62,7 @@ def cause_rows(summary: Figures) -> list[tuple[str, str, str]]:
 
 
 def cause_name(cause: str) -> str:
-    """A cause in words.
+    """Return a cause in words.
 
     >>> cause_name("exposed_tp"), cause_name("waiting")
     ('tp: data moves', 'waiting for a peer')
@@ -72,7 +72,7 @@ def cause_name(cause: str) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration for people; below a nanosecond there is none.
+    """Return a duration for people; one below a nanosecond is 0.
 
     >>> seconds(0.1249), seconds(-2.8e-17)
     ('124.9 ms', '0 s')
@@ -81,26 +81,26 @@ def seconds(value: float) -> str:
 
 
 def same(figure: Figures) -> bool:
-    """Whether mean and maximum read the same."""
+    """Return whether mean and maximum read the same."""
     return seconds(figure["mean"]) == seconds(figure["max"])
 
 
 def _steps(steps: Figures) -> list[tuple[str, str]]:
-    """How many steps were run, over how many the figures are, and how old weights are.
+    """Return how many steps ran, how many of them the figures cover, and how old weights are.
 
     >>> _steps({"ends_s": [2.0, 3.0, 4.0], "steady": 2, "staleness": {"0": 1, "1": 0}})
-    [('steps', '3, the figures are of 2 of them'), ('weights, updates old', 'rank 0: 1, rank 1: 0')]
+    [('steps', '3; the figures cover 2 of them'), ('weights, updates old', 'rank 0: 1, rank 1: 0')]
     """
     if not steps:
         return []
-    rows = [("steps", f"{len(steps['ends_s'])}, the figures are of {steps['steady']} of them")]
+    rows = [("steps", f"{len(steps['ends_s'])}; the figures cover {steps['steady']} of them")]
     if stale := steps.get("staleness"):
         rows.append(("weights, updates old", _stale(stale)))
     return rows
 
 
 def _stale(stale: Figures) -> str:
-    """By pipeline rank, or first to last where there are many.
+    """Return the staleness of each pipeline rank, or of the first and last where there are many.
 
     >>> _stale({str(q): 9 - q for q in range(10)})
     'rank 0: 9, ..., rank 9: 0'
@@ -117,7 +117,7 @@ def _spread(name: str, figure: Figures) -> tuple[str, str]:
 
 
 def _ranks(memory: Sequence[Figures]) -> list[tuple[str, str]]:
-    """How many ranks were simulated, for how many each stands, and which these are."""
+    """Return how many ranks were simulated, for how many each stands, and which these are."""
     each = sorted({int(entry.get("stands_for", 1)) for entry in memory})
     count = f"{len(memory):,} rank" + "s" * (len(memory) != 1)
     if not each or each == [1]:
@@ -130,16 +130,16 @@ def _ranks(memory: Sequence[Figures]) -> list[tuple[str, str]]:
 
 
 def needed(entry: Figures) -> float:
-    """Bytes that a rank needs of its GPU, those of the context and NCCL included where known."""
+    """Return the bytes that a rank needs of its GPU, with context and NCCL where known."""
     return float(entry.get("device_bytes", entry["peak_bytes"]))
 
 
 def fitting(memory: Sequence[Figures], capacity: float) -> str:
-    """That the job can run, and what the rank that needs most leaves free.
+    """Say that the job can run, and what the rank that needs most leaves free.
 
     >>> fitting([{"rank": 2, "peak_bytes": 3.0 * 2**30}], 4.0 * 2**30)
-    'a legal job that fits: rank 2 needs most, 3.00 GiB of 4.00 GiB'
+    'the job is legal and fits: rank 2 needs most, 3.00 GiB of 4.00 GiB'
     """
     most = max(memory, key=needed)
     need, of = units.size(needed(most)), units.size(capacity)
-    return f"a legal job that fits: rank {most['rank']} needs most, {need} of {of}"
+    return f"the job is legal and fits: rank {most['rank']} needs most, {need} of {of}"

@@ -1,4 +1,4 @@
-"""What of the arguments that a recipe names it does not have: said, never passed over."""
+"""Says which arguments of the files that a recipe names are ignored; none is passed over."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from sim.recipe import load as config
 
 FEW = 4
-"""So many harmless arguments are named; of more the number is said."""
+"""Up to so many harmless arguments are named; of more only their number is printed."""
 
 
 def warn(recipe: Path, overrides: Mapping[str, object]) -> Mapping[str, Any]:
-    """Say on standard error what was ignored, and give it for ``--json``; empty where nothing was.
+    """Print on standard error what was ignored, and return it for ``--json``; empty if nothing was.
 
     Raises InputError when the recipe cannot be read.
     """
@@ -43,7 +43,7 @@ def _counted(names: list[str]) -> list[str]:
 
 
 def _grouped(left_out: Mapping[str, str]) -> list[str]:
-    """Arguments behind what they are about.
+    """Return the arguments, grouped by what they are about.
 
     >>> _grouped({"--a": "norms", "--b": "a router", "--c": "norms"})
     ['norms (--a --c)', 'a router (--b)']
@@ -55,7 +55,7 @@ def _grouped(left_out: Mapping[str, str]) -> list[str]:
 
 
 def _shown(word: str) -> str:
-    """A word without what a terminal would obey, cut where it is long.
+    """Return a word without what a terminal would obey, cut where it is long.
 
     >>> _shown("--lr"), _shown("\\x1b[1m")
     ('--lr', '\\\\x1b[1m')

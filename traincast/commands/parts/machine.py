@@ -1,4 +1,4 @@
-"""What a topology looks like to a job: its GPU, its links, and the routes between GPUs."""
+"""Describes a topology as a job sees it: its GPU, its links, and the routes between GPUs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sim.machine.cluster import Cluster
 
 
 def describe(cluster: Cluster) -> dict[str, Any]:
-    """GPU, kinds of links and typical routes (bandwidth in B/s each way, latency in s).
+    """Return GPU, kinds of links and typical routes (bandwidth in B/s each way, latency in s).
 
-    ``count`` is how many cables of a kind there are; a link and its way back are one. What joins
-    two switches counts as one cable, with the bandwidth of all of them together.
+    ``count`` is the number of cables of a kind; a link and its way back are one cable. The links
+    between two switches count as one cable, with the bandwidth of all of them together.
     """
     gpu = cluster.gpu
     pairs = {"same node": (0, 1), "next node": (0, cluster.gpus_per_node)}
@@ -49,7 +49,7 @@ def _route(cluster: Cluster, a: int, b: int) -> dict[str, float]:
 
 
 def gpu_rows(machine: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How many GPUs there are, and of which kind, for people."""
+    """Return how many GPUs there are, and of which kind, for people."""
     gpu = machine["gpu"]
     peaks = [f"{k} {v / 1e12:.4g}" for k, v in gpu["peak_flops"].items()]
     return [
@@ -61,7 +61,7 @@ def gpu_rows(machine: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def link_rows(machine: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Which links there are, and two routes over them, for people."""
+    """Return which links there are, and two routes over them, for people."""
     links = [
         (link["between"], f"{link['count']:,}", _rate(link["bandwidth"]), _delay(link["latency"]))
         for link in machine["links"]
@@ -75,7 +75,7 @@ def link_rows(machine: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
 
 
 def _rate(value: float) -> str:
-    """GB/s in four digits, without an exponent.
+    """Return GB/s in four digits, without an exponent.
 
     >>> _rate(367.2e9), _rate(26.88e12)
     ('367.2 GB/s', '26,880 GB/s')

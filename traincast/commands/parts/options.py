@@ -1,4 +1,4 @@
-"""What several commands take: a recipe, values over it, a folder, JSON instead of tables."""
+"""Arguments that several commands take: a recipe, values that replace its own, a folder, JSON."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def path(text: str) -> Path:
-    """A path that names something."""
+    """Return a path; refuse an empty one."""
     if not text:
         raise typer.BadParameter("an empty path names no file; give a name, or leave it out")
     return Path(text)
 
 
 def target(metavar: str, about: str) -> Any:
-    """An option that names a file or folder to write."""
+    """Make an option that names a file or folder to write."""
     return typer.Option(metavar=metavar, parser=path, help=about)
 
 
@@ -30,21 +30,21 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Put a value over the recipe's; may be given several times. KEY= leaves it out.",
+        help="Replace a value of the recipe; may be given several times. KEY= removes it.",
     ),
 ]
 AllowUnknown = Annotated[
     bool,
     typer.Option(
         "--allow-unknown",
-        help="Ignore arguments of Megatron-LM or torchtitan that a recipe names and nobody knows.",
+        help="Ignore unknown arguments of Megatron-LM or torchtitan in the files a recipe names.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
 def overrides(settings: list[str] | None, allow_unknown: bool) -> dict[str, object]:
-    """What is put over the recipe: the values of ``--set``, and ``--allow-unknown``."""
+    """Return what replaces values of the recipe: those of ``--set``, and ``--allow-unknown``."""
     from sim.recipe import load as config
 
     found = dict(config.setting(text) for text in settings or ())
@@ -52,7 +52,7 @@ def overrides(settings: list[str] | None, allow_unknown: bool) -> dict[str, obje
 
 
 def load(path: Path, over: Mapping[str, object] | None = None) -> Recipe:
-    """The recipe with values over it."""
+    """Load the recipe, with some values replaced."""
     from sim.recipe import load as config
 
     return config.load(path, over)

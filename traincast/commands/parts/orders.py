@@ -27,7 +27,7 @@ _TYPES = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
 class Asked(NamedTuple):
-    """The shape that was asked for, as far as it was."""
+    """The shape that was asked for; None for what was not given."""
 
     ranks: int | None
     microbatches: int | None
@@ -35,7 +35,7 @@ class Asked(NamedTuple):
 
 
 def is_file(name: str) -> bool:
-    """Whether it is the name of an order's file; that of a schedule never is.
+    """Return whether this is the name of an order's file; a schedule's name never is.
 
     >>> is_file("order.csv"), is_file("gpipe"), is_file("zbx")
     (True, False, False)
@@ -46,18 +46,18 @@ def is_file(name: str) -> bool:
 
 
 def policy(name: str, p2p: str) -> Policy:
-    """How the ranks of a schedule exchange messages, as they do in a recipe."""
+    """Return how the ranks of a schedule exchange messages, as they do in a recipe."""
     if p2p not in POLICIES:
         raise InputError(f"--p2p is {', '.join(POLICIES[:-1])} or {POLICIES[-1]}, not {brief(p2p)}")
     return Policy(p2p, paired=name == "interleaved_1f1b")
 
 
 def pair(how: str) -> str:
-    """How overlapped pairs run where there is no machine."""
+    """Return how overlapped pairs run where there is no machine."""
     if how == "shared":
         raise InputError(
-            "--pair shared needs a machine, whose GPU the two of a pair share, and so a recipe; "
-            "without one it is fused or serial"
+            "--pair shared needs a GPU that the two of a pair share, so it needs a recipe; "
+            "without one, --pair is fused or serial"
         )
     if how not in PAIRS:
         raise InputError(f"--pair is {' or '.join(PAIRS)}, not {brief(how)}")
@@ -65,7 +65,10 @@ def pair(how: str) -> str:
 
 
 def from_file(path: Path, asked: Asked, options: Mapping[str, Any], p2p: str) -> Plan:
-    """The order in a file, which has to have the shape that was asked for."""
+    """Read the order in a file, which must have the shape that was asked for.
+
+    Raises InputError when it has another.
+    """
     if options:
         raise InputError(f"--option {next(iter(options))}: the order in {path} has no options")
     plan = from_csv(path, p2p)
@@ -82,10 +85,13 @@ def from_file(path: Path, asked: Asked, options: Mapping[str, Any], p2p: str) ->
 def of_name(
     name: str, asked: Asked, options: Mapping[str, Any], times: Mapping[str, Seconds]
 ) -> Plan:
-    """The plan of a schedule, for which ranks and microbatches must be given."""
+    """Make the plan of a schedule; ranks and microbatches must be given.
+
+    Raises InputError when they are not, or the schedule does not have an option.
+    """
     if name == "from_csv":
         raise InputError(
-            "from_csv is an order from a file and no schedule of a shape; give the file's name, "
+            "from_csv reads an order from a file; give the file's name, "
             "such as traincast schedule order.csv"
         )
     some = _typed(name, options)
@@ -95,7 +101,7 @@ def of_name(
         missing = [f"--{what}" for what in Asked._fields[:2] if getattr(asked, what) is None]
         raise InputError(
             f"the schedule {name} needs {' and '.join(missing)}, such as --ranks 4 "
-            "--microbatches 8; only a file says them itself"
+            "--microbatches 8; only an order in a file has its own"
         )
     schedules.check(name, ranks, microbatches, **given)
     chunks = schedules.stages_per_rank(name, asked.chunks)
@@ -104,7 +110,7 @@ def of_name(
 
 
 def options(texts: Sequence[str]) -> dict[str, Any]:
-    """The values of ``--option KEY=VALUE``.
+    """Return the values of ``--option KEY=VALUE``.
 
     >>> options(["memory=6", "exact=true"])
     {'memory': 6, 'exact': True}
@@ -119,7 +125,7 @@ def options(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _typed(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, which the schedule must have, with values of their types."""
+    """Return the options, each of which the schedule must have, with values of their types."""
     elsewhere = {"chunks": "--chunks", **dict.fromkeys(("F", "I", "W", "p2p"), "--times")}
     takes = schedules.options(name)
     able = [key for key in takes if key not in elsewhere]
@@ -132,13 +138,13 @@ def _typed(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         if key not in able:
             there = f"it has {', '.join(able) or 'none'}"
             raise InputError(f"the schedule {name} has no option {brief(key)}; {there}")
-        if key in hints:  # which a schedule outside of the package may leave out
+        if key in hints:  # a schedule from outside of the package may have none
             _one(key, value, get_args(hints[key]) or (hints[key],))
     return dict(options)
 
 
 def _one(key: str, value: object, types: tuple[type, ...]) -> None:
-    """Refuse a value of another type; a whole number is a number, true is none."""
+    """Raise InputError for a value of another type; a whole number is a number, true is not."""
     kind = types[0]
     fits = type(value) in (types if kind is not float else (float, int))
     if not fits or (isinstance(value, float) and not math.isfinite(value)):

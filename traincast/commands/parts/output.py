@@ -1,4 +1,4 @@
-"""JSON on standard output, and files that commands write."""
+"""Writes JSON to standard output, and the files of commands."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ __all__ = [
 
 
 def picture(path: Path) -> Path:
-    """The path; ValueError when no picture could be written there or its ending is unknown."""
+    """Return the path; raise InputError when no picture can be written there.
+
+    Its ending must be that of a known picture format.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    known = sorted({*FigureCanvasAgg.get_supported_filetypes()} - {"pgf"})  # which needs TeX
+    known = sorted({*FigureCanvasAgg.get_supported_filetypes()} - {"pgf"})  # pgf needs TeX
     ending = path.suffix.lstrip(".").lower()
     if ending not in known:
         raise InputError(

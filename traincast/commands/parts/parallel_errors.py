@@ -33,9 +33,9 @@ def validate(
     seed: int,
     skipped: list[str],
 ) -> list[dict[str, Any]]:
-    """Predict recordings, and draw one if asked for; returns what --json shows.
+    """Predict recordings, draw one if asked for, and return what ``--json`` shows.
 
-    ``skipped`` is given a sentence for each that cannot be predicted, if others can.
+    A sentence for each recording that cannot be predicted is added to ``skipped``, if others can.
     """
     from traincast.commands.parts.progress import progress
     from validation.processes.steps import errors as parallel
@@ -66,7 +66,7 @@ def _draw(compared: Sequence[Compared], plot: Path) -> None:
 
 
 def show_parallel(found: Sequence[Figures], skipped: Sequence[str] = ()) -> None:
-    """Print a row per run; of a single run what it consists of, too."""
+    """Print a row per run; for a single run also what its step consists of."""
     rows = [
         (run["id"], _ms(run["measured"]), f"{run['error']:+.1%}", _ms(run["exposed"]["measured"]),
          _ms(run["exposed"]["predicted"]), f"{run['exposed']['error_of_step']:+.1%}")
@@ -86,7 +86,7 @@ def show_parallel(found: Sequence[Figures], skipped: Sequence[str] = ()) -> None
         for sentence in run["order_violations"]:
             say(f"{run['id']}: {sentence}")
         if run["spread"] > UNSTEADY:
-            say(f"{run['id']}: its steps spread {run['spread']:.0%}, so something else ran beside")
+            say(f"{run['id']}: steps spread {run['spread']:.0%}, so something else ran as well")
     for sentence in skipped:
         say(f"not predicted: {sentence}")
 
@@ -129,7 +129,7 @@ def _span(seconds: Sequence[float]) -> str:
 
 
 def markdown(found: Sequence[Figures]) -> list[str]:
-    """The tables as lines of Markdown."""
+    """Return the tables as lines of Markdown."""
     from traincast.commands.parts.recorded_errors import table
 
     errors = [abs(run["error"]) for run in found]

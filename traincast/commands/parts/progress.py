@@ -1,4 +1,4 @@
-"""A progress bar on standard error for what takes longer than a moment."""
+"""A progress bar on standard error for work that takes longer than a moment."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from threading import Timer
 
 Report = Callable[[str, int, int], None]
-"""(what is being done, done, of how much; 0 of 0 where nobody can say)."""
+"""A function of (what is being done, how much is done, of how much); 0 of 0 if that is unknown."""
 
 MOMENT = 1.0  # seconds before a bar appears
 
 
 @contextmanager
 def progress() -> Iterator[Report]:
-    """Something to report to; it shows a bar when the work is not over within a moment."""
+    """Yield a function to report to; a bar appears when the work takes longer than a moment."""
     if not sys.stderr.isatty():
         yield lambda *_: None
         return

@@ -23,7 +23,7 @@ _COLUMNS = (
 def validate(
     paths: Sequence[Path], calibration: Sequence[Path], plot: Path | None, draws: int, seed: int
 ) -> dict[str, Any]:
-    """Predict recordings, and draw one if asked for; returns what --json shows."""
+    """Predict recordings, draw one if asked for, and return what ``--json`` shows."""
     from traincast.commands.parts.progress import progress
     from validation.processes.pipelines import errors as recorded
 
@@ -37,7 +37,10 @@ def validate(
 
 
 def freeze(calibration: Sequence[Path], folder: Path) -> list[Path]:
-    """Fit costs to recordings and write a file per class of machine. Raises InputError for none."""
+    """Fit costs to recordings, write a file per class of machine, and return the files.
+
+    Raises InputError where no recording is named, or the folder is not there.
+    """
     from validation.processes.pipelines import costs
     from validation.processes.pipelines.errors import calibrate
 
@@ -69,7 +72,7 @@ def _draw(outcome: Outcome, plot: Path) -> None:
 
 
 def show_recorded(found: Figures) -> None:
-    """Print a row per run and each class of machine; of a single run what explains it, too."""
+    """Print a row per run and one per class of machine; for a single run also its waterfall."""
     shown = (0, 2, 5, 8, 9)
     rows = (tuple(row[k] for k in shown) for row in map(_cells, found["runs"]))
     names = [_COLUMNS[k] for k in shown]
@@ -143,7 +146,7 @@ def _sentences(found: Figures) -> list[str]:
 
 
 def markdown(found: Figures) -> list[str]:
-    """The tables as lines of Markdown."""
+    """Return the tables as lines of Markdown."""
     causes = list(found["runs"][0]["waterfall_s"])
     return [
         "## Pipelines",
@@ -178,6 +181,6 @@ def markdown(found: Figures) -> list[str]:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A Markdown table; every column but the first is aligned right."""
+    """Return the lines of a Markdown table; every column but the first is aligned right."""
     lines = [columns, ["---", *["--:"] * (len(columns) - 1)], *rows]
     return [f"| {' | '.join(cells)} |" for cells in lines]

@@ -9,7 +9,7 @@ from typing import Any
 from schedules.input_error import InputError
 from traincast.commands.parts import output, parallel_errors, recorded_errors
 
-MOST_DRAWS = 100_000  # each is a simulated step
+MOST_DRAWS = 100_000  # each draw is a simulated step
 
 
 def validate(
@@ -20,9 +20,10 @@ def validate(
     draws: int,
     seed: int,
 ) -> dict[str, Any]:
-    """Predict recordings of either kind, draw and write what is asked for.
+    """Predict recordings of either kind; draw and write what is asked for.
 
-    Returns what --json shows: that of pipelines, and a list under ``parallel``.
+    Returns what ``--json`` shows: that of pipelines, and a list under ``parallel``. Raises
+    InputError for numbers out of range, and for files to fit to that tell nothing.
     """
     from validation.processes.pipelines import errors as recorded
     from validation.processes.steps import errors as parallel
@@ -46,7 +47,7 @@ def validate(
     _of_one_kind(calibration, fitted, bool(steps), bool(pipelines))
     found: dict[str, Any] = {}
     if pipelines:
-        own = pipelines if paths else []  # without a path ours, by our own runs of 1F1B
+        own = pipelines if paths else []  # without a path: our recordings, from our runs of 1F1B
         found = recorded_errors.validate(own, others, plot, draws, seed)
     if steps:
         skipped: list[str] = []
@@ -60,7 +61,7 @@ def validate(
 def _of_one_kind(
     calibration: Sequence[Path], fitted: Sequence[Path], steps: bool, pipelines: bool
 ) -> None:
-    """Raises InputError for a file to fit to that tells nothing of what is predicted."""
+    """Raise InputError for a file to fit to that tells nothing about what is predicted."""
     for path in calibration:
         if not path.exists():
             raise InputError(f"--calibrate: no file or folder {path}")
@@ -77,14 +78,14 @@ def _of_one_kind(
 def command(
     paths: Sequence[str], calibration: Sequence[Path], draws: int, seed: int, out: Path
 ) -> str:
-    """The command that made a table."""
+    """Return the command that made a table."""
     calibrated = [word for path in calibration for word in ("--calibrate", path.as_posix())]
     drawn = ["--draws", str(draws), "--seed", str(seed), "--out", out.as_posix()]
     return " ".join(["traincast validate recorded", *paths, *calibrated, *drawn])
 
 
 def markdown(found: dict[str, Any], made: str) -> str:
-    """The tables as Markdown, with the command that made them."""
+    """Return the tables as Markdown, with the command that made them."""
     lines = ["# Recorded runs, predicted", "", f"Made by `{made}`.", ""]
     if found.get("runs"):
         lines += recorded_errors.markdown(found)
@@ -94,7 +95,7 @@ def markdown(found: dict[str, Any], made: str) -> str:
 
 
 def show_both(found: dict[str, Any]) -> None:
-    """Print the tables of either kind."""
+    """Print the tables of both kinds."""
     if found.get("runs"):
         recorded_errors.show_recorded(found)
     if found.get("parallel"):

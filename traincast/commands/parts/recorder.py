@@ -44,11 +44,11 @@ def pipeline(
         str | None,
         typer.Option(
             metavar="F=..,I=..,W=..",
-            help="Stages that only take these milliseconds; real transformer blocks unless given.",
+            help="Stages only take these milliseconds; they are transformer blocks unless given.",
         ),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Measured steps.")] = 10,
-    warm: Annotated[int, typer.Option(min=1, help="Steps before these.")] = 2,
+    warm: Annotated[int, typer.Option(min=1, help="Steps before the measured ones.")] = 2,
     keep: Annotated[
         int | None, typer.Option(min=1, help="Steps whose events are written; all unless given.")
     ] = None,
@@ -59,13 +59,14 @@ def pipeline(
     ] = "csv",
     overlap: Annotated[
         float,
-        typer.Option(help="Inside overlapped pairs, virtual stages take this times as long."),
+        typer.Option(help="Virtual stages inside overlapped pairs take this many times as long."),
     ] = 1.0,
     fifo: Annotated[
-        bool, typer.Option("--fifo", help="Before all other processes; virtual stages only.")
+        bool,
+        typer.Option("--fifo", help="Run before all other processes; for virtual stages only."),
     ] = False,
     profile: Annotated[
-        bool, typer.Option("--profile", help="Also a profiler trace of one more step.")
+        bool, typer.Option("--profile", help="Also write a profiler trace of one more step.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Of weights and inputs.")] = 0,
     timeout: Annotated[float, typer.Option(metavar="S", help="Give up after so long.")] = 600.0,
@@ -101,7 +102,7 @@ def pipeline(
 
 
 def command(context: typer.Context) -> str:
-    """What was typed."""
+    """Return what was typed."""
     from traces.record import machine
 
     return machine.command(sys.argv[1:] if context.obj is None else context.obj)
@@ -120,7 +121,7 @@ def _show(result: list[dict[str, Any]]) -> None:
 
 
 def milliseconds(text: str) -> dict[str, float | list[float]]:
-    """Seconds of F, I and W from milliseconds, as ``--times`` takes them."""
+    """Return the seconds of F, I and W from milliseconds written as in ``--times``."""
     from traincast.commands.parts import values
 
     try:
@@ -128,7 +129,7 @@ def milliseconds(text: str) -> dict[str, float | list[float]]:
     except InputError as error:
         raise InputError(str(error).replace("--times", "--virtual")) from None
     if found.pop("p2p") or "FB" in found:
-        raise InputError("--virtual takes F, I and W in milliseconds; messages are real")
+        raise InputError("--virtual takes F, I and W in milliseconds; messages take real time")
     return {
         key: v / 1e3 if isinstance(v, float) else [one / 1e3 for one in v]
         for key, v in found.items()
@@ -142,7 +143,7 @@ def plan_of(
     chunks: int | None,
     times: Mapping[str, Seconds] | None,
 ) -> Plan:
-    """The plan of a schedule or file; searched ones for the times of the virtual stages."""
+    """Return the plan of a schedule or file, searched for the times of the virtual stages."""
     from traincast.commands.parts import orders
 
     if orders.is_file(name):
@@ -153,7 +154,7 @@ def plan_of(
 
 
 def stem(name: str) -> str:
-    """The name of a schedule, or of a file without its ending."""
+    """Return the name of a schedule, or of a file without its ending."""
     return Path(name).stem if name.lower().endswith(".csv") else name
 
 
@@ -171,14 +172,14 @@ def parallel(
         str,
         typer.Option(
             metavar="KEY=N,..",
-            help="Of the model: blocks, d, heads, ffn, seq, mb, bucket_mb.",
+            help="Sizes of the model: blocks, d, heads, ffn, seq, mb, bucket_mb.",
         ),
     ] = "",
-    optimizer: Annotated[str, typer.Option(metavar="sgd|adamw", help="What updates.")] = "sgd",
+    optimizer: Annotated[str, typer.Option(metavar="sgd|adamw", help="The optimizer.")] = "sgd",
     ranks: Annotated[int, typer.Option(min=2, metavar="N", help="Processes.")] = 2,
     steps: Annotated[int, typer.Option(min=1, help="Timed steps.")] = 10,
     profiled: Annotated[
-        int, typer.Option(min=1, help="Steps besides these, under torch's profiler.")
+        int, typer.Option(min=1, help="Further steps, under torch's profiler.")
     ] = 10,
     traces: Annotated[
         bool, typer.Option("--traces", help="Keep the profiler's traces too.")
@@ -187,7 +188,7 @@ def parallel(
     timeout: Annotated[float, typer.Option(metavar="S", help="Give up after so long.")] = 600.0,
     json: Json = False,
 ) -> None:
-    """Run small parallel trainings: the times of their steps, and what these consisted of."""
+    """Run small parallel trainings, and write how long their steps took and why."""
     from traces.record import parallel as trainings
     from traces.record.parallel_sizes import parsed
 
@@ -214,5 +215,5 @@ def parallel(
     tables.show(rows, "training", "median step", "deviation", *heads)
     if any(_PARTS[0] in one for one in result):
         parts = ", ".join(key.removesuffix("_ms") for key in _PARTS)
-        tables.say(f"{parts}: of profiled steps, which take longer than those timed")
+        tables.say(f"{parts} are of profiled steps, which take longer than timed ones")
     tables.show_files(Path(one["file"]) for one in result)

@@ -14,7 +14,7 @@ from traincast.commands.parts.recorder import Out, command, milliseconds, plan_o
 
 __all__ = ["recorder"]
 
-TERMINATED = 143  # 128 and the number of SIGTERM, as shells have it
+TERMINATED = 143  # 128 plus the number of SIGTERM, as in shells
 
 
 @recorder.command(epilog="Example: traincast record fake recipe.toml --out collectives.json")
@@ -25,7 +25,7 @@ def fake(
     timeout: Annotated[float, typer.Option(metavar="S", help="Give up after so long.")] = 300.0,
     json: Json = False,
 ) -> None:
-    """What torch would send in a recipe's step, by its fake process group; compared with ours."""
+    """Record what torch would send in a recipe's step, with its fake process group, and compare."""
     from sim.runs import run as runs
     from traces.record import fake as workload
     from traces.record import machine
@@ -102,7 +102,7 @@ def streams(
         list[str], typer.Argument(help="Schedules, or orders in torch's CSV.", metavar="NAME...")
     ],
     out: Annotated[Path, target("FILE", "Where to write it, as JSON.")],
-    ranks: Annotated[int, typer.Option(min=1, metavar="P", help="Streams that compute.")] = 4,
+    ranks: Annotated[int, typer.Option(min=1, metavar="P", help="Computing streams.")] = 4,
     microbatches: Annotated[int, typer.Option(min=1, metavar="M", help="Per step.")] = 8,
     virtual: Annotated[
         str, typer.Option(metavar="F=..,I=..,W=..", help="Milliseconds of the steps.")
@@ -110,7 +110,7 @@ def streams(
     timeout: Annotated[float, typer.Option(metavar="S", help="Give up after so long.")] = 300.0,
     json: Json = False,
 ) -> None:
-    """On one GPU: what slows what beside it, and pipelines whose ranks are streams."""
+    """Measure on one GPU how kernels slow each other, and run pipelines with streams as ranks."""
     from traces.record import streams as pipelines_on_streams
 
     times = milliseconds(virtual)
@@ -125,10 +125,10 @@ def streams(
 def all_(
     context: typer.Context,
     out: Out,
-    budget: Annotated[float, typer.Option(min=30, metavar="S", help="Seconds for all.")] = 600.0,
+    budget: Annotated[float, typer.Option(min=30, metavar="S", help="Seconds in all.")] = 600.0,
     json: Json = False,
 ) -> None:
-    """Record all that this machine can show; what it cannot is named in DIR/result.json."""
+    """Record all that this machine can show; DIR/result.json names what it cannot."""
     import json as text
 
     from traces.record import everything
@@ -153,7 +153,7 @@ def all_(
 
 
 def _write(context: typer.Context, out: Path, make: Any, json: bool) -> None:
-    """Write what is made, with command and machine, as JSON; also print it where asked to."""
+    """Write what is made, with command and machine, as JSON; print it too where asked to."""
     import json as text
 
     from traces.record import machine

@@ -13,11 +13,11 @@ from traincast.commands.parts.figures import CAUSES, Figures, seconds
 from traincast.commands.parts.tables import say
 
 ROWS = 5
-"""Rows of a table, unless all are asked for."""
+"""How many rows of a table are shown, unless all are asked for."""
 _SHARES = (
-    "nothing, compute, transfer alone: shares of the span; overlap: of communication, beside "
-    "computing; waits: for ranks that come later; awaited: by others, for coming last, summed over "
-    "those who wait"
+    "nothing, compute, transfer (alone): shares of the span; overlap: share of communication that "
+    "runs beside computing; waits: time spent waiting for later ranks; awaited: time that others "
+    "wait for this rank, summed over them"
 )
 _HOST = {
     "host operators": "host: operators and calls",
@@ -25,7 +25,7 @@ _HOST = {
     "sync": "host: coming back from waits",
     "launch": "launch, until the op starts",
     "gap": "gap between two ops",
-    "late start": "late start: nobody says why",
+    "late start": "late start, for no known reason",
     "lag": "gap before an op",
 }
 
@@ -39,7 +39,7 @@ _IDLE = {
 
 
 def show_figures(found: Figures, everything: bool = False) -> None:
-    """Print them as tables, warnings last; long ones cut unless ``everything``."""
+    """Print the figures as tables, warnings last; long tables are cut unless ``everything``."""
     most = 1 << 30 if everything else ROWS
     say(_summary(found))
     if len(found["steps"]) > 1:
@@ -57,7 +57,7 @@ def show_figures(found: Figures, everything: bool = False) -> None:
 
 
 def _summary(found: Figures) -> str:
-    """What was read, in a sentence.
+    """Return what was read, in a sentence.
 
     >>> _summary({"format": "nsys", "ranks": [0], "span_s": 2.0, "gpu_ops": 1200})
     'nsys: 1 rank, 2 s from first start to last end; 1,200 ops'
@@ -90,7 +90,7 @@ def _show(rows: Sequence[Sequence[str]], *columns: str) -> None:
 
 
 def _some(rows: Sequence[Sequence[str]], most: int) -> list[Sequence[str]]:
-    """The first rows, and how many more there are."""
+    """Return the first rows, and how many more there are."""
     if len(rows) <= most:
         return [*rows]
     return [*rows[: most - 1], (f"{len(rows) - most + 1} more", *[""] * (len(rows[0]) - 1))]
@@ -111,7 +111,7 @@ def _show_steps(steps: Sequence[Figures], everything: bool) -> None:
 def _show_ranks(ranks: Sequence[Figures], late: Sequence[Figures], most: int) -> None:
     by_rank = {row["rank"]: row for row in late}
     order = [*ranks]
-    if len(order) > most:  # those who keep others waiting longest
+    if len(order) > most:  # show those that keep others waiting longest
         order.sort(key=lambda row: (-by_rank[row["rank"]]["caused_s"], row["rank"]))
     rows = [
         (
@@ -175,7 +175,7 @@ def _show_collectives(groups: Sequence[Figures]) -> None:
 def _show_stragglers(late: Figures, everything: bool) -> None:
     for key, name in (("by_stage", "stage"), ("by_replica", "replica"), ("by_kind", "operations")):
         rows = [(label, f"{of:.4f}") for label, of in late.get(key, {}).items()]
-        of_study = late["method"] == "equal operations"  # else the sentence below has kinds
+        of_study = late["method"] == "equal operations"  # otherwise the sentence below has kinds
         if of_study and len(rows) > 1 and (everything or key == "by_stage"):
             _show(
                 _some(rows, 1 << 30 if everything else 4), f"{name} alone as recorded", "slowdown"
@@ -197,7 +197,7 @@ def _show_stragglers(late: Figures, everything: bool) -> None:
 
 
 def _slowdown(late: Figures) -> str:
-    """What stragglers cost, and by which sort of time, in a sentence.
+    """Return what stragglers cost, and which kinds of time, in a sentence.
 
     >>> _slowdown({"slowdown": 1.25, "method": "equal ranks", "by_kind": {"host": 1.25}})[:66]
     'slowdown by stragglers: 1.2500, over the step in which all ops tak'
@@ -213,14 +213,14 @@ def _slowdown(late: Figures) -> str:
 
 
 def straggler(late: Figures) -> str:
-    """Who others wait for longest, in a sentence.
+    """Return which rank others wait for longest, in a sentence.
 
     >>> rows = [{"rank": 0, "caused_s": 3.0}, {"rank": 1, "caused_s": 1.0}]
     >>> straggler({"worst": 0, "per_rank": rows})
-    'rank 0 comes last most: 75.0% of all waiting for other ranks is for it'
+    'rank 0 keeps others waiting most: 75.0% of the waiting for ranks is for it'
     """
     total = fsum(row["caused_s"] for row in late["per_rank"])
     worst = next(row for row in late["per_rank"] if row["rank"] == late["worst"])
     share = worst["caused_s"] / total
     rank = late["worst"]
-    return f"rank {rank} comes last most: {share:.1%} of all waiting for other ranks is for it"
+    return f"rank {rank} keeps others waiting most: {share:.1%} of the waiting for ranks is for it"

@@ -1,4 +1,4 @@
-"""What a recorded run shows: ranks, links, shares of time, who keeps whom waiting."""
+"""What a recorded run shows: ranks, links, shares of time, and which ranks keep others waiting."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ PAGE = "report.html"
 
 
 def writer(name: str) -> Writer:
-    """What writes a timeline in a format. Raises InputError for one that there is not."""
+    """Return the function that writes a timeline in a format.
+
+    Raises InputError for an unknown format.
+    """
     from traces.chakra import write as chakra
     from traces.own import perfetto
 
@@ -38,7 +41,7 @@ def writer(name: str) -> Writer:
 
 
 def convert(recording: Recording, name: str, path: Path) -> list[Path]:
-    """Write the recording's timeline; of Chakra's format a file per rank into a folder."""
+    """Write the recording's timeline; in Chakra's format as a folder with a file per rank."""
     write = writer(name)
     if name == "chakra":
         with staging(path) as made:
@@ -54,7 +57,7 @@ def convert(recording: Recording, name: str, path: Path) -> list[Path]:
 
 
 def draw(recording: Recording, file: Path) -> None:
-    """The picture of the timeline with its critical path."""
+    """Draw the timeline with its critical path."""
     from sim import plots
 
     picture = plots.timeline(
@@ -74,7 +77,7 @@ def write_page(out: Path, traces: Sequence[Path], recording: Recording, found: F
 
 
 def figures(recording: Recording) -> dict[str, Any]:
-    """All that ``analyze --json`` prints."""
+    """Return all that ``analyze --json`` prints."""
     from traces.replay.slowdown import slowdown
 
     timeline = recording.timeline
@@ -96,7 +99,7 @@ def figures(recording: Recording) -> dict[str, Any]:
 
 
 def _steps(recording: Recording) -> list[dict[str, Any]]:
-    """First start to last end of each step, as far as it was read."""
+    """Return the first start and the last end of each step, as far as it was read."""
     timeline, step = recording.timeline, recording.timeline.graph.step
     out = []
     for k in np.unique(step).tolist():
@@ -108,7 +111,7 @@ def _steps(recording: Recording) -> list[dict[str, Any]]:
 
 
 def _path(recording: Recording) -> dict[str, Any]:
-    """The critical path by cause; of a profiler's trace with the host's share told apart."""
+    """Return the critical path by cause; of a profiler's trace with the host's share apart."""
     if recording.operators:
         from traces.replay.host_path import host_path
 
@@ -123,7 +126,7 @@ def _path(recording: Recording) -> dict[str, Any]:
 
 
 def _overlap(timeline: Timeline) -> list[dict[str, Any]]:
-    """Of each dimension the mean over its ranks."""
+    """Return the mean over ranks of each dimension."""
     per_rank = by_dimension(transfers(timeline))
     if per_rank.empty:
         return []
@@ -134,7 +137,7 @@ def _overlap(timeline: Timeline) -> list[dict[str, Any]]:
 
 
 def _late(late: Lateness) -> dict[str, Any]:
-    """Who comes last, and who waits."""
+    """Return which ranks come last, and which wait."""
     columns = zip(late.ranks.tolist(), late.waits, late.causes, late.last, strict=True)
     return {
         "worst": late.worst,

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 LEVELLED = "remove stragglers"
 SHOWN = 16
-"""Rows of a table that are shown; JSON has them all."""
+"""How many rows of a table are shown; JSON has them all."""
 MISSED = 0.02
 """Share of its steps by which a replay may miss the recording before it says so."""
 
 
 def figures(found: Replay) -> dict[str, Any]:
-    """Keys of the JSON; one number where there is one step, a list where there are several."""
+    """Return the keys of the JSON: one number for a single step, a list for several."""
     recording = found.recording
     recorded, replayed = found.steps()
     there = np.isfinite(recorded)
@@ -42,7 +42,7 @@ def figures(found: Replay) -> dict[str, Any]:
 
 
 def missed(found: Replay) -> list[str]:
-    """A sentence where the replay misses the recording by over 2 %, and what that means for edits.
+    """Return a sentence if the replay misses the recording by over 2 %, and what that means.
 
     The share is the mean over steps of how far each is off, too long or too short.
     """
@@ -53,11 +53,11 @@ def missed(found: Replay) -> list[str]:
     if share <= MISSED:
         return []
     mean = float(replayed.mean() / recorded.mean() - 1)
-    why = "the recording does not tell all that its ops waited for"
+    why = "the recording does not show all that its ops waited for"
     why = "calls of the host take no time in it" if found.hosts == "none" else why
     return [
         f"the replay (hosts {found.hosts}) misses the recording by {share:.1%} of a step, "
-        f"{mean:+.1%} in the mean, as {why}; gains of edits are off too"
+        f"{mean:+.1%} on average, because {why}; gains of edits are off too"
     ]
 
 
@@ -67,7 +67,7 @@ def _rank(found: Replay, rank: int) -> dict[str, Any]:
 
 
 def edits(before: Replay, after: Mapping[str, Replay]) -> list[dict[str, Any]]:
-    """Per edit: the mean step and each rank's span, against those of the replay without it."""
+    """Return, per edit, the mean step and each rank's span, against the replay without it."""
     step = _mean_step(before)
     out = []
     for text, found in after.items():
@@ -93,16 +93,16 @@ def _mean_step(of: Replay) -> float:
 
 
 def _show_edits(replayed: float, found: Sequence[dict[str, Any]]) -> None:
-    """A row per edit, then for each rank its span before and after each.
+    """Print a row per edit, then each rank's span before and after each.
 
-    A "?" stands behind what is edited in a replay that misses its recording.
+    A "?" follows the change of an edit in a replay that misses its recording.
     """
     rows: list[tuple[str, ...]] = [("as replayed", units.seconds(replayed), "", "")]
     for one in found:
         after = one["step_s"]
         if one["edit"].strip() == LEVELLED and after > replayed:
             tables.say(
-                "what stragglers cost cannot be said: the step in which all ranks are alike is "
+                "the cost of stragglers is unknown: the step in which all ranks are alike is "
                 f"longer, by {after / replayed - 1:.2%}"
             )
             rows.append((one["edit"], "-", "-", "-"))
@@ -126,7 +126,7 @@ def _show_edits(replayed: float, found: Sequence[dict[str, Any]]) -> None:
 
 
 def show(result: dict[str, Any]) -> None:
-    """Print steps, ranks and the error of ends."""
+    """Print steps, ranks, and the error of the times at which ops end."""
     recorded, replayed = (np.atleast_1d(result[key]) for key in ("step_s", "replayed_step_s"))
     rows: list[tuple[str, ...]] = [
         (str(step), *_compared(a, b))
@@ -143,7 +143,9 @@ def show(result: dict[str, Any]) -> None:
     tables.show(_some(ranks), "rank", "recorded", "replayed", "error")
     if "what_if" in result:
         _show_edits(float(replayed.mean()), result["what_if"])
-    tables.say(f"95 % of ops end within {units.seconds(result['end_error_p95_s'])} of the record.")
+    tables.say(
+        f"95 % of ops end within {units.seconds(result['end_error_p95_s'])} of their recorded end."
+    )
     for sentence in result["warnings"]:
         tables.say(f"note: {sentence}")
 

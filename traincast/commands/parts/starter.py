@@ -1,4 +1,4 @@
-"""A first recipe for a model on a machine: complete, commented, and one that runs.
+"""Proposes a first recipe for a model on a machine: complete, commented, and one that runs.
 
 The split is the smallest that fits by a rough count of bytes; it is a start to edit, not a search.
 """
@@ -23,13 +23,15 @@ FILL = 0.8  # share of a GPU's memory that the rough count may take
 
 
 def propose(model: Path, machine: str, gpus: int | None, folder: Path) -> dict[str, Any]:
-    """A recipe's tables for a Hugging Face model on a topology, paths relative to ``folder``.
+    """Return a recipe's tables for a Hugging Face model on a topology.
 
-    Without ``gpus``, as many nodes as the model needs.
+    Paths in it are relative to ``folder``. Without ``gpus``, it takes as many nodes as the model
+    needs. Raises InputError for models with
+    experts, and when nothing fits.
     """
     hugging_face = config.hugging_face(model)
     if "experts" in hugging_face:
-        raise InputError(f"{model} has experts, whose split is not proposed yet; write the recipe")
+        raise InputError(f"{model} has experts; init cannot split these yet; write the recipe")
     longest = presets.longest(model) or USUAL_SEQUENCE
     numbers = presets.complete({**hugging_face, "sequence": min(longest, USUAL_SEQUENCE)})
     spec = topology.read(machine)
@@ -62,7 +64,7 @@ def propose(model: Path, machine: str, gpus: int | None, folder: Path) -> dict[s
 
 
 def _splits(numbers: dict[str, Any], gpus: int, node: int) -> Iterator[tuple[int, int, int]]:
-    """Legal (tp, pp, dp), the least split first, tensor parallel inside a node."""
+    """Yield the legal (tp, pp, dp), the least split first; tensor parallelism stays in a node."""
     sizes = [numbers["heads"], numbers["kv_heads"], numbers["ffn"], gpus]
     tensor = [t for t in range(1, node + 1) if node % t == 0 and not any(s % t for s in sizes)]
     split = [
@@ -76,11 +78,12 @@ def _splits(numbers: dict[str, Any], gpus: int, node: int) -> Iterator[tuple[int
 
 
 def _bytes(numbers: dict[str, Any], tp: int, pp: int, dp: int) -> float:
-    """Roughly the most that a rank holds: 6 + 12/dp bytes per parameter, as Megatron with ZeRO-1.
+    """Return roughly the most bytes that a rank holds.
 
-    Activations are 34 bytes per token, hidden unit and layer (Korthikanti et al. 2022, Equation 2
-    without its attention term), and the first stage holds those of pp microbatches; 8 bytes per
-    token and vocabulary entry are the logits.
+    As in Megatron with ZeRO-1, a parameter takes 6 + 12/dp bytes. Activations take 34 bytes per
+    token, hidden unit and layer (Korthikanti et al. 2022, Equation 2 without its attention term),
+    and the first stage holds those of pp microbatches. Logits take 8 bytes per token and vocabulary
+    entry.
     """
     hidden, heads = numbers["hidden"], numbers["heads"] + 2 * numbers["kv_heads"]
     attention = (heads + numbers["heads"]) * numbers["head_dim"] * hidden
@@ -94,7 +97,7 @@ def _bytes(numbers: dict[str, Any], tp: int, pp: int, dp: int) -> float:
 
 
 def text(data: dict[str, Any], folder: Path) -> str:
-    """The recipe as TOML with every key, what it means, and the model's numbers as comments."""
+    """Return the recipe as TOML: every key, what it means, the model's numbers as comments."""
     recipe = config.parse(data, folder)
     out = ["# A recipe for traincast; change what you like.", ""]
     for name in SECTIONS:
@@ -104,14 +107,14 @@ def text(data: dict[str, Any], folder: Path) -> str:
 
 
 def _lines(name: str, section: Any, given: dict[str, Any]) -> Iterator[str]:
-    """One key a line; what follows from the model's file or from other keys is commented out."""
+    """Yield a line per key; what follows from the model's file or other keys is commented out."""
     fields = type(section).model_fields
     pairs = {key: given.get(key, getattr(section, key)) for key in fields}
     for key, value in pairs.items():
         if value is None:
             continue
         written = f"{key} = {show(value)}"
-        if key not in given and fields[key].default is None:  # follows from the others
+        if key not in given and fields[key].default is None:  # it follows from the others
             written = f"# {written}"
         only = NOT_YET.get(f"{name}.{key}")
         limit = f" (only {' or '.join(map(show, only))} so far)" if only and not only[2:] else ""

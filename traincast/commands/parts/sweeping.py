@@ -1,4 +1,4 @@
-"""What ``traincast sweep`` shows and draws: a row for each configuration, curves."""
+"""Shows and draws what ``traincast sweep`` found: a row for each configuration, and curves."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def show(rows: Rows, keys: Sequence[str]) -> None:
 
 
 def axis(vary: Mapping[str, Sequence[object]], x: str | None) -> str:
-    """The key along whose values curves are drawn: ``x``, or the first that has numbers."""
+    """Return the key along whose values curves are drawn: ``x``, or the first that has numbers."""
     numbers = [key for key, of in vary.items() if all(_number(value) for value in of)]
     if x is not None and x not in numbers:
         some = ", ".join(numbers) or "none"
-        raise InputError(f"--x takes a key of --vary with numbers; of these there is {some}")
+        raise InputError(f"--x takes a key of --vary that has numbers: {some}")
     if not numbers:
         raise InputError("--plot draws step time against numbers, and no key of --vary has any")
     return x or numbers[0]
 
 
 def draw(rows: Rows, keys: Sequence[str], x: str) -> Figure:
-    """Step time along ``x``, a line for each combination of the other keys."""
+    """Draw step time along ``x``, with a line for each combination of the other keys."""
     from sim import plots
 
     others = [key for key in keys if key != x]

@@ -24,7 +24,7 @@ from traincast.commands.parts.figures import (
 if TYPE_CHECKING:
     from traces.chrome import Written
 
-LEAST = 16  # letters of a first column that is folded
+LEAST = 16  # a folded first column has at least so many letters
 
 
 def show(rows: Iterable[Sequence[str]], *columns: str, title: str | None = None) -> None:
@@ -32,7 +32,7 @@ def show(rows: Iterable[Sequence[str]], *columns: str, title: str | None = None)
     console = Console()
     table = Table(title=title and escape(title), title_justify="left", title_style="bold")
     cells = [tuple(row) for row in rows]
-    # Figures stay whole: where a line is too narrow, headings and the first column are folded.
+    # Figures stay whole: where a line is too narrow, headings and the first column are folded
     widths = [_figures(name, [row[k] for row in cells]) for k, name in enumerate(columns)]
     left = max(console.width - 4 - sum(width + 3 for width in widths[1:]), LEAST)
     fits = max((cell_len(row[0]) for row in cells), default=0) <= left
@@ -45,7 +45,7 @@ def show(rows: Iterable[Sequence[str]], *columns: str, title: str | None = None)
 
 
 def _figures(heading: str, cells: Sequence[str]) -> int:
-    """Letters of the widest cell, or of the widest word over it."""
+    """Return the letters of the widest cell, or of the widest word of the heading."""
     texts = [*heading.split(), *(line for cell in cells for line in cell.splitlines())]
     return max(map(cell_len, texts), default=0)
 
@@ -56,7 +56,7 @@ def say(sentence: str, style: str | None = None) -> None:
 
 
 def show_list(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print names and what each is; what is a number is aligned right."""
+    """Print names and what each is; numbers are aligned right."""
     table = Table()
     cells = [list(row) for row in rows]
     for k, name in enumerate(headings):
@@ -76,7 +76,7 @@ def show_machine(machine: Figures) -> None:
 
 
 def show_summary(summary: Figures, capacity: float) -> None:
-    """Print the figures of ``summary.json``; in red what does not fit into ``capacity`` bytes."""
+    """Print the figures of ``summary.json``; what does not fit into ``capacity`` bytes in red."""
     show(summary_rows(summary), "figure", "value")
     if causes := cause_rows(summary):
         show(causes, "why ranks do not compute", "mean", "share of step")
@@ -86,9 +86,10 @@ def show_summary(summary: Figures, capacity: float) -> None:
 
 
 def show_communication(time: Figures) -> None:
-    """Print seconds by dimension: exposed, of it waiting, and hidden; the maximum where it differs.
+    """Print seconds by dimension: exposed, the part of it that is waiting, and hidden.
 
-    Waiting behind kernels costs nothing, as of a receive that is posted early, and is not shown.
+    The maximum over ranks is shown where it differs from the mean. Waiting behind kernels, such as
+    that of a receive that is posted early, costs nothing and is not shown.
     """
     kinds = ("exposed", "exposed_waiting", "hidden")
     heads = ("exposed", "of it waiting", "hidden")
@@ -129,7 +130,7 @@ def show_memory(memory: Sequence[Figures], capacity: float) -> None:
 
 
 def show_atneeded(entry: Figures) -> None:
-    """Print which decisions put at the peak of a rank what comes and goes, a line each."""
+    """Print, a line each, which decisions hold memory at a rank's peak that is freed later."""
     of = entry.get("at_peak")
     if of and of["causes"]:
         say(f"at the peak of rank {entry['rank']}, in {of['op']}:")
@@ -144,7 +145,7 @@ def warn_overflow(memory: Sequence[Figures], capacity: float, *, stderr: bool = 
 
 
 def overflow(memory: Sequence[Figures], capacity: float) -> str | None:
-    """Which ranks need more bytes than a GPU has, in one sentence; None when all fit.
+    """Return one sentence: which ranks need more bytes than a GPU has; None when all fit.
 
     >>> overflow([{"rank": 0, "stands_for": 4, "peak_bytes": 90.0}], 80.0)
     'does not fit: rank 0 (stands for 4) needs 90 B of 80 B (90 of 80 bytes)'
@@ -191,7 +192,7 @@ def show_files(files: Iterable[Path]) -> None:
 
 
 def show_traced(traced: Written, ops: int) -> None:
-    """Say which ranks the trace files hold, where that is not all."""
+    """Say which ranks the trace files hold, if they do not hold all."""
     if not traced.complete:
         some = ", ".join(map(str, traced.ranks[:6])) + (", ..." if traced.ranks[6:] else "")
         shown = f"rank{'s' * (len(traced.ranks) != 1)} {some}"

@@ -1,4 +1,4 @@
-"""Values that options take as text: ``0,4-7``, ``0.5:1.5``, ``F=5,I=4``; only ASCII counts."""
+"""Reads values that options take as text: ``0,4-7``, ``0.5:1.5``, ``F=5,I=4``; only in ASCII."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from schedules.times import Seconds
 from sim.recipe import load as config
 
 TIMES = {"F": 1.0, "I": 1.0, "W": 1.0, "p2p": 0.0}
-"""Seconds of a stage's forward, input gradient and weight gradient, and of a transfer."""
+"""Default seconds of a stage's forward, input gradient and weight gradient, and of a transfer."""
 SHORTEST, LONGEST = 1e-12, 1e12  # seconds
 
 _RANGE = re.compile(r" *([0-9]{1,9}) *(?:- *([0-9]{1,9}) *)?")
@@ -20,7 +20,7 @@ _NUMBER = re.compile(r" *[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)? *| *\.[0-9]+([eE][+
 
 
 def ranks(text: str, gpus: int = 2**31) -> list[int]:
-    """The ranks of a list of numbers and ranges, ends included, in a job of so many GPUs.
+    """Return the ranks in a list of numbers and ranges, ends included, in a job of ``gpus`` GPUs.
 
     >>> ranks("0,4-6", 8)
     [0, 4, 5, 6]
@@ -41,19 +41,19 @@ def ranks(text: str, gpus: int = 2**31) -> list[int]:
 
 
 def simulated(ranks: Sequence[int] | None, there: Sequence[int]) -> None:
-    """Raise InputError for a rank for which another one is simulated."""
+    """Raise InputError for a rank for which another rank is simulated."""
     missing = next((rank for rank in ranks or () if rank not in there), None)
     if missing is not None:
         some = ", ".join(map(str, islice(there, 8)))
         more = f", ... {there[-1]}" if len(there) > 8 else ""
         raise InputError(
-            f"--ranks: rank {missing} is not simulated, another one stands for it; "
-            f"there are {some}{more}, or all with --set simulation.fold=none"
+            f"--ranks: rank {missing} is not simulated, since another rank stands for it; the "
+            f"simulated ones are {some}{more}, or all with --set simulation.fold=none"
         )
 
 
 def window(text: str) -> tuple[float, float]:
-    """Two instants in seconds.
+    """Return the two instants of ``FROM:TO``, in seconds.
 
     >>> window("0.5:1.5")
     (0.5, 1.5)
@@ -69,7 +69,7 @@ def window(text: str) -> tuple[float, float]:
 
 
 def vary(texts: Sequence[str]) -> dict[str, list[object]]:
-    """The values of each key that is varied.
+    """Return the values of each key that is varied.
 
     >>> vary(["parallelism.tp=4,8", "training.recompute=full,none"])
     {'parallelism.tp': [4, 8], 'training.recompute': ['full', 'none']}
@@ -86,7 +86,7 @@ def vary(texts: Sequence[str]) -> dict[str, list[object]]:
 
 
 def _values(text: str) -> list[str]:
-    """What commas part; none in brackets or quotes.
+    """Split at commas, but not at those in brackets or quotes.
 
     >>> _values("[4,4],[3,5]"), _values("4,8"), _values('"a,b",c')
     (['[4,4]', '[3,5]'], ['4', '8'], ['"a,b"', 'c'])
@@ -107,9 +107,9 @@ def _values(text: str) -> list[str]:
 
 
 def times(text: str) -> dict[str, Seconds]:
-    """Seconds per kind of step, over the defaults of 1, 1, 1 and no time for transfers.
+    """Return the seconds per kind of step; the defaults are 1, 1, 1 and no time for transfers.
 
-    F, I and W may be given stage by stage.
+    F, I and W may be given stage by stage. Raises InputError for what is no such time.
 
     >>> times("F=5,I=4/4/6")
     {'F': 5.0, 'I': [4.0, 4.0, 6.0], 'W': 1.0, 'p2p': 0.0}
@@ -121,7 +121,7 @@ def times(text: str) -> dict[str, Seconds]:
         if key not in (*TIMES, "FB") or not all(_is_time(key, one) for one in seconds):
             raise InputError(
                 f"--times takes positive seconds such as F=5,I=4,W=3,p2p=0, or F=5/6/7 stage by "
-                f"stage, from {SHORTEST:g} to {LONGEST:g}, and not {_brief(part)}"
+                f"stage, from {SHORTEST:g} to {LONGEST:g}, not {_brief(part)}"
             )
         if key in given:
             raise InputError(f"--times gives {key} twice; leave one of them out")
@@ -133,7 +133,7 @@ def times(text: str) -> dict[str, Seconds]:
 
 
 def staged(times: Mapping[str, Seconds], stages: int) -> None:
-    """Raise InputError for another count of times than of stages."""
+    """Raise InputError when a kind's times are not as many as the stages."""
     for key, seconds in times.items():
         if isinstance(seconds, Sequence) and len(seconds) != stages:
             raise InputError(

@@ -1,4 +1,4 @@
-"""What ``traincast run --what-if`` computes and shows: the step before, and after each edit."""
+"""Computes and shows ``traincast run --what-if``: the step before, and after each edit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from traincast.commands.parts import tables
 
 
 def figures(result: Result, texts: Sequence[str]) -> list[dict[str, Any]]:
-    """The step time under each edit alone, and where there are several, under all of them."""
+    """Return the step time under each edit alone and, if there are several, under all of them."""
     from sim.engine import simulate
     from sim.whatif import edited, link_names
 
@@ -29,7 +29,7 @@ def figures(result: Result, texts: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def show(before: float, found: Sequence[dict[str, Any]]) -> None:
-    """Print a row for each edit: step time, and how much that is less or more."""
+    """Print a row for each edit: the step time, and how much shorter or longer it is."""
     rows = [("as it is", f"{before:.6g}", "", "")]
     for one in found:
         after = one["step_time_s"]
