@@ -9,29 +9,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sim.builder.slots import Needs
 from sim.graph import Compute, Copy, Fixed, Host, Memory
-
-SENT = -1_000_000
-"""A need: the last copy to the host by the forward of the same stage and microbatch."""
-AHEAD = SENT - 1
-"""A need of a backward: what ran on the rank before its last backward."""
-GONE = SENT - 2
-"""A need: the last copy to the host by the last forward but one of the rank."""
 
 
 class Kernel(NamedTuple):
     """A compute kernel on the compute stream.
 
     ``needs`` are positions in the program of items on *other* streams that must have ended; what
-    comes earlier on the compute stream has ended anyway. A negative position -1 - k is something
-    that the stage is given, number k: 0 its input from another stage.
+    comes earlier on the compute stream has ended anyway. A need that is no item of the program is a
+    :class:`~sim.builder.slots.Slot`.
     """
 
     name: str
     work: Compute | Fixed | Copy | Host
     phase: str  # F forward, R recomputed forward, I input gradient, W weight gradient
     layer: int = -1
-    needs: tuple[int, ...] = ()
+    needs: Needs = ()
     memory: tuple[Memory, ...] = ()
     stream: str = ""  # where not the compute stream
 
@@ -49,7 +43,7 @@ class Collective(NamedTuple):
     bytes: float
     phase: str
     layer: int = -1
-    needs: tuple[int, ...] = ()
+    needs: Needs = ()
     memory: tuple[Memory, ...] = ()
     stream: str = ""  # where not the axis's name
     algorithm: str = "auto"  # see sim.machine.collectives

@@ -14,11 +14,12 @@ from math import fsum
 
 import numpy as np
 
-from sim.builder import groups
+from sim.builder import groups, slots
 from sim.builder.groups import Lane
 from sim.builder.job import Job
-from sim.builder.program import AHEAD, GONE, SENT, Collective, Item, Program
+from sim.builder.program import Collective, Item, Program
 from sim.builder.resident import matrices, stage_units
+from sim.builder.slots import Slot
 from sim.builder.stage import stage_programs
 from sim.builder.strategies import data as data_parallel
 from sim.builder.strategies import host_optimizer
@@ -104,11 +105,12 @@ class Programs:
             moved = [b._replace(after=end) if parts else b for b in left]
             items = host_optimizer.sent(items, data, moved)
         if variant.place == "first" and self._gathers_ahead:
-            items = data_parallel.wait_for_parameters(items, parts)
+            begin = self._head_row(variant.stage, q, lane)
+            items = data_parallel.wait_for_parameters(items, parts, begin)
         scattered = self.job.scatter_gather and self.job.setting.tp > 1
         if scattered and variant.inputs and variant.kind != "W" and self._remote(variant):
             items = self._gathered_input(items, variant)
-        return _given(items, variant, self._head_row(variant.stage, q, lane))
+        return _given(items, variant)
 
     def _remote(self, variant: Variant) -> bool:
         """Whether the input of such steps comes from another rank."""
@@ -121,12 +123,12 @@ class Programs:
         """Scatter-gather: what arrives is a share, gathered over tp inside the node first."""
         whole = self.job.boundary_bytes * self.job.setting.tp
         phase = "F" if variant.kind == "F" else "I"
-        gather = Collective("input_all_gather", "tp", "all_gather", whole, phase, needs=(-1,))
-        moved = [
-            item._replace(needs=tuple(n + 1 if n >= 0 else n for n in item.needs)) for item in items
-        ]
-        moved[0] = moved[0]._replace(needs=(*moved[0].needs, 0))
-        return [gather, *moved]
+        gather = Collective(
+            "input_all_gather", "tp", "all_gather", whole, phase, needs=slots.inputs(1)
+        )
+        place = range(1, len(items) + 1)
+        first, *others = [item._replace(needs=slots.moved(item.needs, place)) for item in items]
+        return [gather, first._replace(needs=(*first.needs, 0)), *others]
 
     @property
     def _gathers_ahead(self) -> bool:
@@ -150,8 +152,7 @@ class Programs:
         held = [self.job.held(s) for s in self.on(q)]
         total, experts = sum(h.total for h in held), sum(h.expert for h in held)
         items.append(zero_gradients(total, self.job.data, experts))
-        before = tuple(-1 - k for k in range(inputs))
-        return [item._replace(needs=before) for item in items]
+        return [item._replace(needs=slots.inputs(inputs)) for item in items]
 
     def _head_row(self, stage: int, q: int, lane: Lane) -> int:
         """Where the gathers of a stage begin in its rank's head."""
@@ -211,26 +212,17 @@ class Programs:
         return int(self.steps.rank[np.argmax(self.steps.stage == stage)])
 
 
-def _given(items: Program, variant: Variant, head_row: int) -> Program:
-    """Number the slots: the stage's inputs, the kernels before it, the last copy to the host of the
-    last forward but one, then the ops of the head or, of a backward, what its copies wait for.
+def _given(items: Program, variant: Variant) -> Program:
+    """Let what leads a step's program wait for the step's inputs and the kernels before it.
 
     The input is waited for by the first kernel, and by a collective before it. Such a collective
     also waits for the kernel before it on its rank, behind which it is issued; so do all of them
     where kernels run on two streams. A copy that stands before the first kernel waits as that does.
     """
-    inputs, ahead = variant.inputs, variant.inputs + variant.before
-
-    def slot(need: int) -> int:
-        if need in (GONE, SENT, AHEAD):  # a backward is given nothing of the head
-            return -1 - (ahead + (GONE, SENT, AHEAD).index(need))
-        return need if need >= -1 else -1 - (ahead + 1 + head_row + (-2 - need))
-
-    out = [item._replace(needs=tuple(slot(n) for n in item.needs)) for item in items]
-    given = tuple(-1 - k for k in range(inputs))
-    previous = tuple(-1 - k for k in range(inputs, ahead))
+    out, given = list(items), slots.inputs(variant.inputs)
+    previous = tuple(Slot.before(k) for k in range(variant.before))
     apart = variant.pair == "beside" or variant.before > 1
-    for i, item in enumerate(out):
+    for i, item in enumerate(items):
         leads = isinstance(item, Collective)
         missing = tuple(n for n in given if n not in item.needs)
         if ahead_of_input(item):

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.builder.program import Collective, Program
+from sim.builder.slots import Need, Slot, inputs
 from sim.graph import PHASES, Communication, Copy, Graph, Ints, Work, offsets, zeros
 
 Longs = NDArray[np.int64]
@@ -52,9 +53,9 @@ class Tables:
 
 @dataclass(frozen=True, eq=False)
 class Template:
-    """Columns of a program's ops. A wait refers to a local row when ≥ 0; -1 - k is slot k, which
-    every stamp fills with an op of its own. A part is the k-th of the template's on an axis; where
-    it is on none, slot k, which every stamp fills with a part."""
+    """Columns of a program's ops. A wait refers to a local row when ≥ 0; -1 - k is ``slots[k]``,
+    which every stamp fills with an op of its own. A part is the k-th of the template's on an axis;
+    where it is on none, slot k, which every stamp fills with a part."""
 
     name: Ints
     work: Ints
@@ -63,6 +64,7 @@ class Template:
     layer: NDArray[np.int16]
     wait_count: Ints
     wait_ref: Longs
+    slots: tuple[Slot, ...]  # that something in it waits for
     part_count: Ints
     part_axis: Ints  # row of axes, or -1
     part_ref: Longs
@@ -116,9 +118,8 @@ def place(program: Program, ranks: Ranks, tables: Tables, beside: bool = False) 
 def exchange(
     name: str, stream: str, phase: str, work: Communication, waits: int, parts: int, tables: Tables
 ) -> Template:
-    """One p2p op that waits for ``waits`` slots and takes part in ``parts`` messages."""
-    needs = tuple(-1 - k for k in range(waits))
-    item = Collective(name, "pp", "p2p", work.bytes, phase, needs=needs)
+    """One p2p op that waits for ``waits`` inputs and takes part in ``parts`` messages."""
+    item = Collective(name, "pp", "p2p", work.bytes, phase, needs=inputs(waits))
     refs = [tuple((-1, k) for k in range(parts))]
     return _columns([item], [work], [stream], refs, {}, tables)
 
@@ -132,7 +133,8 @@ def _columns(
     tables: Tables,
 ) -> Template:
     memory = [change for item in program for change in item.memory]
-    lasts = _lasts(streams, {need for item in program for need in item.needs})
+    waits, slots = _numbered([need for item in program for need in item.needs])
+    lasts = _lasts(streams, set(waits))
     flat = [ref for row in refs for ref in row]
     return Template(
         name=np.array([tables.names(item.name) for item in program], np.int32),
@@ -141,7 +143,8 @@ def _columns(
         phase=np.array([PHASES.index(item.phase) for item in program], np.int8),
         layer=np.array([item.layer for item in program], np.int16),
         wait_count=np.array([len(item.needs) for item in program], np.int32),
-        wait_ref=np.array([need for item in program for need in item.needs], np.int64),
+        wait_ref=np.array(waits, np.int64),
+        slots=slots,
         part_count=np.array([len(row) for row in refs], np.int32),
         part_axis=np.array([axis for axis, _ in flat], np.int32),
         part_ref=np.array([k for _, k in flat], np.int64),
@@ -155,6 +158,13 @@ def _columns(
         outputs=_outputs(lasts, streams, program),
         sent=max((i for i, stream in enumerate(streams) if stream == TO_HOST), default=-1),
     )
+
+
+def _numbered(needs: Sequence[Need]) -> tuple[list[int], tuple[Slot, ...]]:
+    """Needs as references of a template, and the slots among them."""
+    slots: dict[Slot, int] = {}
+    refs = [n if isinstance(n, int) else -1 - slots.setdefault(n, len(slots)) for n in needs]
+    return refs, tuple(slots)
 
 
 def _lasts(streams: Sequence[str], needed: set[int]) -> tuple[int, ...]:
@@ -178,8 +188,8 @@ class Stamp:
     base: Longs  # index of the copy's first op
     microbatch: Ints
     parts: Sequence[Longs]  # of each axis of the template: the first part of a copy
-    wait_slots: Sequence[Longs] = ()  # of each slot: an op per copy
-    part_slots: Sequence[Longs] = ()  # likewise: a part per copy
+    wait_slots: Mapping[Slot, Longs]  # of each slot of the template: an op per copy
+    part_slots: Sequence[Longs] = ()  # of each slot for a part: a part per copy
     step: Longs | int = 0  # training step, or update of the weights, that the copy is part of
 
 
@@ -222,7 +232,7 @@ def assemble(
     part_work = part_work.copy()
     for s in stamps:
         t = s.template
-        wait_on[_rows(wait_start, s.base, t.wait_ref)] = _resolve(t.wait_ref, s.base, s.wait_slots)
+        wait_on[_rows(wait_start, s.base, t.wait_ref)] = _waits(s)
         part[_rows(part_start, s.base, t.part_ref)] = _parts(s)
         for first, of_axis in zip(s.parts, t.part_works, strict=True):
             part_work[first[:, None] + np.arange(len(of_axis))] = of_axis
@@ -263,11 +273,12 @@ def _rows(start: Ints, base: Longs, like: NDArray[np.generic]) -> Longs:
     return start[base].astype(np.int64)[:, None] + np.arange(len(like))
 
 
-def _resolve(ref: Longs, base: Longs, slots: Sequence[Longs]) -> Longs:
-    """Local references to absolute ones, a row per copy."""
-    out = base[:, None] + ref
-    for column in np.flatnonzero(ref < 0):
-        out[:, column] = slots[-1 - ref[column]]
+def _waits(of: Stamp) -> Longs:
+    """The ops that the ops of every copy wait for, a row per copy."""
+    t = of.template
+    out = of.base[:, None] + t.wait_ref
+    for column in np.flatnonzero(t.wait_ref < 0):
+        out[:, column] = of.wait_slots[t.slots[-1 - t.wait_ref[column]]]
     return out
 
 

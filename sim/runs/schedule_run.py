@@ -15,6 +15,7 @@ from schedules import Plan
 from schedules.input_error import InputError
 from schedules.times import Seconds, of_each, of_stage
 from sim.builder.program import Kernel, Program
+from sim.builder.slots import inputs
 from sim.builder.strategies.exchange import Policy, exchange, exchange_phase
 from sim.builder.strategies.messages import Messages, Steps, columns, messages, torch_order
 from sim.builder.strategies.pipeline import Makers, Placement, Variant, lower
@@ -183,7 +184,7 @@ def _program(variant: Variant, times: Times) -> Program:
     seconds = _seconds(variant, times)
     change = {"F": 1.0, "B": -1.0, "I": -0.5, "W": -0.5}[variant.kind]
     memory = (Memory("activations", change, "start" if change > 0 else "end"),)
-    needs = tuple(-1 - k for k in range(variant.inputs))
+    needs = inputs(variant.inputs)
     return [Kernel(variant.kind, Fixed(seconds), variant.kind, needs=needs, memory=memory)]
 
 

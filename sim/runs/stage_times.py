@@ -124,7 +124,7 @@ def _whole_graph(programs: Sequence[Program], job: Job) -> Graph:
         lane = Lane(at["tp"], at["cp"], at["dp"])
         count, ops = Counter[str](), list[int]()
         for item in programs[rank]:
-            waits = [ops[need] for need in item.needs if need >= 0]
+            waits = [ops[need] for need in item.needs if isinstance(need, int)]
             if not isinstance(item, Collective):
                 ops.append(
                     builder.add(item.name, rank, "compute", item.work, waits, phase=item.phase)
@@ -157,7 +157,7 @@ def _graph(program: Program, job: Job) -> Graph:
     """A program on rank 0, which stands for all; its inputs are there from the start."""
     builder = Builder()
     for item in program:
-        waits = [need for need in item.needs if need >= 0]
+        waits = [need for need in item.needs if isinstance(need, int)]
         if isinstance(item, Collective):
             work = _communication(item, group(job, item.axis, Lane(0, 0, 0), 0))
             stream = item.stream or item.axis

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from sim.builder.program import Collective, Item, Kernel, Program
+from sim.builder.slots import Needs, Slot, moved
 from sim.builder.strategies.sharded import Sharding
 from sim.graph import Compute
 from sim.model.precision import AdamState
@@ -240,10 +241,10 @@ def _owner(item: Item) -> int:
 def reduce_gradients(backward: Program, parts: Sequence[Bucket], data: DataParallel) -> Program:
     """``backward`` with each bucket's reduction issued behind the item that fills it."""
     out: list[Item] = []
-    moved: list[int] = []  # old position -> new
+    place: list[int] = []  # old position -> new
     for i, item in enumerate(backward):
-        needs = tuple(moved[n] if n >= 0 else n for n in item.needs)
-        moved.append(len(out))
+        needs = moved(item.needs, place)
+        place.append(len(out))
         out.append(item._replace(needs=needs))
         for bucket in parts:
             if bucket.after == i:
@@ -267,7 +268,7 @@ def copies_back(items: Sequence[Item], data: DataParallel) -> list[Kernel]:
 
 
 def reduction(
-    bucket: Bucket, data: DataParallel, at: int, needs: tuple[int, ...] = ()
+    bucket: Bucket, data: DataParallel, at: int, needs: Needs = ()
 ) -> tuple[Kernel | Collective, ...]:
     """What averages a bucket's gradients over the replicas, from position ``at`` of a program on.
 
@@ -296,15 +297,15 @@ def gathers(parts: Sequence[Bucket], data: DataParallel) -> list[Collective]:
     ]
 
 
-def wait_for_parameters(forward: Program, parts: Sequence[Bucket]) -> Program:
-    """``forward`` whose items wait for the gathers of their layer's buckets.
+def wait_for_parameters(forward: Program, parts: Sequence[Bucket], begin: int) -> Program:
+    """Let the items of ``forward`` wait for the gathers of their layer's buckets.
 
-    Slot 1 + b (see :mod:`sim.builder.program`) is the b-th of :func:`gathers`.
+    The head of the training step has the b-th of :func:`gathers` at position ``begin`` + b.
     """
     out = list(forward)
-    for b, bucket in enumerate(reversed(parts)):
+    for b, bucket in enumerate(reversed(parts), begin):
         first = min((i for i, item in enumerate(out) if _uses(item, bucket)), default=0)
-        out[first] = out[first]._replace(needs=(*out[first].needs, -2 - b))
+        out[first] = out[first]._replace(needs=(*out[first].needs, Slot.head(b)))
     return out
 
 

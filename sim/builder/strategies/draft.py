@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from sim.builder.program import Item, Program
+from sim.builder.slots import Slot
 from sim.graph import Memory
 
 Key = int | tuple[str, int]
-"""An item of the old program by its position, a new one by its name; below 0: a slot."""
+"""An item of the old program by its position, a new one by its name."""
 
 
 @dataclass
@@ -32,14 +33,14 @@ class Draft:
     _lead: list[Key] = field(default_factory=list)
     _before: dict[int, list[Key]] = field(default_factory=lambda: defaultdict(list))
     _after: dict[int, list[Key]] = field(default_factory=lambda: defaultdict(list))
-    _needs: dict[Key, list[Key]] = field(default_factory=lambda: defaultdict(list))
+    _needs: dict[Key, list[Key | Slot]] = field(default_factory=lambda: defaultdict(list))
     _memory: dict[Key, list[Memory]] = field(default_factory=lambda: defaultdict(list))
 
     def put(
         self,
         key: tuple[str, int],
         item: Item,
-        needs: Iterable[Key] = (),
+        needs: Iterable[Key | Slot] = (),
         before: int | None = None,
         after: int | None = None,
     ) -> None:
@@ -57,7 +58,7 @@ class Draft:
         """Whether there is such a new item."""
         return key in self._new
 
-    def wait(self, key: Key, *needs: Key) -> None:
+    def wait(self, key: Key, *needs: Key | Slot) -> None:
         """Let an item wait for more."""
         self._needs[key] += needs
 
@@ -76,7 +77,7 @@ class Draft:
 
     def _item(self, key: Key, place: dict[Key, int]) -> Item:
         item = self.program[key] if isinstance(key, int) else self._new[key]
-        keys: Sequence[Key] = (*item.needs, *self._needs.get(key, ()))
-        needs = (k if isinstance(k, int) and k < 0 else place[k] for k in keys)
+        keys: Sequence[Key | Slot] = (*item.needs, *self._needs.get(key, ()))
+        needs = (k if isinstance(k, Slot) else place[k] for k in keys)
         memory = (*item.memory, *self._memory.get(key, ()))
         return item._replace(needs=tuple(dict.fromkeys(needs)), memory=memory)

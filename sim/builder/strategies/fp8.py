@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sim.builder.program import Item, Kernel, Program
+from sim.builder.slots import moved
 from sim.builder.strategies.tensor import Edge
 from sim.graph import Compute
 from sim.model.operators import Launch, Operator, Share, memory
@@ -67,7 +68,7 @@ def cast_weights(program: Program, fp8: Fp8, element: int, sharded: bool) -> Pro
     Not sharded, it is the first forward of a step, which makes all copies. Else it has what it has
     gathered, and makes the copy that its own products need.
     """
-    out, moved, seen = list[Item](), list[int](), set[tuple[int, str, bool]]()
+    out, place, seen = list[Item](), list[int](), set[tuple[int, str, bool]]()
     for item in program:
         if isinstance(item, Kernel) and _multiplies(item, sharded):
             key = (item.layer, item.name.removesuffix("_dgrad"), item.phase == "I")
@@ -76,8 +77,8 @@ def cast_weights(program: Program, fp8: Fp8, element: int, sharded: bool) -> Pro
                 count = elements(item.work).right
                 out += _casts(item, key[1], count, fp8, element, sharded)
             seen.add(key)
-        moved.append(len(out))
-        out.append(item._replace(needs=tuple(moved[n] if n >= 0 else n for n in item.needs)))
+        place.append(len(out))
+        out.append(item._replace(needs=moved(item.needs, place)))
     return out
 
 

@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import fsum
 
-from sim.builder.program import AHEAD, GONE, SENT, Kernel, Program, computes, without
+from sim.builder.program import Kernel, Program, computes, without
+from sim.builder.slots import AHEAD, GONE, SENT
 from sim.builder.strategies.draft import Draft
 from sim.builder.template import FROM_HOST, TO_HOST
 from sim.graph import Copy

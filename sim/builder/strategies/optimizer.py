@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sim.builder import slots
 from sim.builder.program import Collective, Item, Kernel, Program
+from sim.builder.slots import Needs
 from sim.builder.strategies import host_optimizer, update
 from sim.builder.strategies.data import Bucket, DataParallel, copies_back, gathers, reduction
 from sim.graph import Compute, Memory
@@ -46,9 +48,9 @@ class Tail:
 def tail(
     what: Tail, stages: Sequence[Sequence[Bucket]], data: DataParallel, inputs: int
 ) -> Program:
-    """The ops after the last backward; ``inputs`` slots say what must have ended before."""
+    """Return the ops after the last backward, which come after that many inputs."""
     items: list[Item] = []
-    before = tuple(-1 - k for k in range(inputs))
+    before = slots.inputs(inputs)
     if not data.overlap_grad_reduce:
         for bucket in (bucket for parts in stages for bucket in parts):
             items += reduction(bucket, data, len(items), before)
@@ -59,7 +61,7 @@ def tail(
     ends = (("embedding", "embedding", what.embedding), ("twin", "twin", what.twin))
     for name, axis, size in (*sums, *ends):
         if size:
-            needs = (*before, *_last(items))
+            needs: Needs = (*before, *_last(items))
             items.append(_sum(f"{name}_grad_all_reduce", axis, size, needs))
     items += _update(what, data, (*before, *_last(items)), len(items))
     if data.gathers_updated and not data.overlap_param_gather:
@@ -81,13 +83,11 @@ def _last_kernel(items: Sequence[Item]) -> tuple[int, ...]:
     return tuple(i for i in on_gpu[-1:] if i != len(items) - 1)
 
 
-def _sum(name: str, axis: str, size: float, needs: tuple[int, ...]) -> Collective:
+def _sum(name: str, axis: str, size: float, needs: Needs) -> Collective:
     return Collective(name, axis, "all_reduce", size, "O", needs=needs)
 
 
-def _update(
-    what: Tail, data: DataParallel, needs: tuple[int, ...], begin: int
-) -> list[Kernel | Collective]:
+def _update(what: Tail, data: DataParallel, needs: Needs, begin: int) -> list[Kernel | Collective]:
     """The update of this rank's share of the parameters.
 
     16-bit gradients are copied to fp32 first, unless the optimizer takes them as they are; unscale
@@ -99,7 +99,7 @@ def _update(
     own = share * (1 - data.host_share)
     grad, seen, weight = BYTES[data.grad_dtype], update.seen(data), BYTES[data.dtype]
 
-    def kernel(name: str, size: float, needs: tuple[int, ...] = (), part: float = own) -> Kernel:
+    def kernel(name: str, size: float, needs: Needs = (), part: float = own) -> Kernel:
         return Kernel(name, Compute("optimizer", 0.0, part * size), "O", needs=needs)
 
     out: list[Kernel | Collective] = []

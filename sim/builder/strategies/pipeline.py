@@ -3,14 +3,13 @@
 One rank is lowered at a time. It issues *units* (a step, a send, a receive, a batched exchange, the
 head and the tail of the training step); each copy of a template is one unit, and what a unit waits
 for is an op of another unit of the rank. Units are numbered: the steps in plan order, then the
-exchanges, then the head and the tails, one per update of the weights. The slots of a step (see
-:mod:`sim.builder.program`) are its inputs, the last kernels before it on its rank (two after a
-shared pair, one of each member), and, for the first of a stage, the ops of the head.
+exchanges, then the head and the tails, one per update of the weights. What stands in the slots of
+a program (:mod:`sim.builder.slots`) is found here, for all units of a template at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
@@ -18,10 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.builder import slots
+from sim.builder.slots import Slot, inputs
 from sim.builder.strategies.messages import Longs, Steps
 from sim.builder.template import Stamp, Template
 
 HEAD = -10  # issue key before every step's
+FIRST = -1  # stands for a step: there is none so early, but the head
 BEFORE = -1  # stands for a unit of the training step before, whose ops are numbered from 0
 
 
@@ -49,7 +51,7 @@ class Group:
     units: Longs
     microbatch: Longs
     update: Longs
-    waits: Sequence[Reference] = ()
+    waits: Mapping[Slot, Reference]
     parts: Sequence[Longs] = ()
     key: int | None = None  # where its unit is issued, unless that is known from its kind
 
@@ -102,7 +104,7 @@ def variants(steps: Steps, rank: int, gate: Longs) -> list[Variant]:
 
 
 def _kernels_before(beside: NDArray[np.bool_]) -> list[list[int]]:
-    """The steps whose last kernels each step of a rank comes after; -1 is the head.
+    """The steps whose last kernels each step of a rank comes after, or FIRST.
 
     The members of a shared pair come both after what is before the pair, and what follows them
     after both.
@@ -176,7 +178,7 @@ def lower(
             at[group.units],
             group.microbatch.astype(np.int32),
             [first[axis][group.units] for axis in group.template.axes],
-            [at[units] + local for units, local in group.waits],
+            {slot: at[units] + local for slot, (units, local) in group.waits.items()},
             group.parts,
             group.update + to.step,
         )
@@ -212,44 +214,77 @@ def _steps(
     rows: dict[Variant, list[int]] = {}
     for k, variant in enumerate(kinds):
         rows.setdefault(variant, []).append(k)
-    awaited, before = _awaited(steps, rank, exchange.gate), _kernels_before(steps.beside[mine])
-    head = len(kinds) + len(exchange)
-    forward = {(v.stage, microbatch[k]): k for k, v in enumerate(kinds) if v.kind == "F"}
-    gone, ahead = _earlier(kinds, "F", 2), [k - 1 for k in _earlier(kinds, "BI", 1)]
-    ends = _Ends.of(kinds, make, head)
+    given = _Given.of(steps, rank, exchange, make, kinds)
     for variant, members in rows.items():
-        units = np.array(members, np.int64)
-        waits = [
-            _reference([awaited[k][j] for k in members], kinds, make) for j in range(variant.inputs)
-        ]
-        waits += [ends.kernel([before[k][j] for k in members]) for j in range(variant.before)]
-        waits.append(ends.copied([gone[k] for k in members]))
-        if variant.place == "first":
-            waits += [(np.full(len(units), head), k) for k in range(len(make.head(0)))]
-        if variant.kind in "BI":
-            sent = [forward[variant.stage, m] for m in microbatch[units]]
-            waits.append(ends.copied(sent))
-            waits.append(ends.kernel([ahead[k] for k in members]))
-        yield Group(
-            make.step(variant), variant.stage, units, microbatch[units], update[units], waits
+        units, template = np.array(members, np.int64), make.step(variant)
+        waits = {slot: given.ops(slot, members) for slot in template.slots}
+        yield Group(template, variant.stage, units, microbatch[units], update[units], waits)
+
+
+@dataclass(frozen=True, eq=False)
+class _Given:
+    """What stands in the slots of the steps of one rank."""
+
+    kinds: Sequence[Variant]
+    make: Makers
+    awaited: Sequence[Sequence[Awaited]]  # of each step
+    before: Sequence[Sequence[int]]  # of each step
+    forward: Sequence[int]  # of each step that of its stage and microbatch
+    gone: Sequence[int]  # of each step the last forward but one
+    ahead: Sequence[int]  # of each step what comes before the last backward
+    ends: _Ends
+
+    @classmethod
+    def of(
+        cls, steps: Steps, rank: int, exchange: Exchange, make: Makers, kinds: Sequence[Variant]
+    ) -> _Given:
+        """Find the steps that others come after."""
+        mine = slice(int(steps.begins[rank]), int(steps.begins[rank + 1]))
+        keys = [(v.stage, m) for v, m in zip(kinds, steps.microbatch[mine].tolist(), strict=True)]
+        forward = {key: k for k, key in enumerate(keys) if kinds[k].kind == "F"}
+        return cls(
+            kinds,
+            make,
+            _awaited(steps, rank, exchange.gate),
+            _kernels_before(steps.beside[mine]),
+            [forward[key] for key in keys],
+            _earlier(kinds, "F", 2),
+            [max(k - 1, FIRST) for k in _earlier(kinds, "BI", 1)],
+            _Ends.of(kinds, make, len(kinds) + len(exchange)),
         )
 
+    def ops(self, slot: Slot, members: Sequence[int]) -> Reference:
+        """What stands in a slot of each of these steps, which are of one variant."""
+        match slot:
+            case Slot("input", number):
+                return self._reference([self.awaited[k][number] for k in members])
+            case Slot("before", number):
+                return self.ends.kernel([self.before[k][number] for k in members])
+            case Slot("head", number):
+                return np.full(len(members), self.ends.head), number
+            case slots.GONE:
+                return self.ends.copied([self.gone[k] for k in members])
+            case slots.SENT:
+                return self.ends.copied([self.forward[k] for k in members])
+            case slots.AHEAD:
+                return self.ends.kernel([self.ahead[k] for k in members])
+        raise AssertionError(f"nothing stands in {slot}")
 
-def _reference(awaited: Sequence[Awaited], kinds: Sequence[Variant], make: Makers) -> Reference:
-    """As units and their ops: an exchange has one, a step's outputs may be fewer than asked for."""
-    units = [unit + len(kinds) if which < 0 else unit for unit, which in awaited]
-    ops = []
-    for unit, which in awaited:
-        outputs = (0,) if which < 0 else make.step(kinds[unit]).outputs
-        ops.append(outputs[which % len(outputs)])
-    return np.array(units, np.int64), np.array(ops, np.int64)
+    def _reference(self, awaited: Sequence[Awaited]) -> Reference:
+        """As units and ops: an exchange has one, a step's outputs may be fewer than asked for."""
+        units = [unit + len(self.kinds) if which < 0 else unit for unit, which in awaited]
+        ops = []
+        for unit, which in awaited:
+            outputs = (0,) if which < 0 else self.make.step(self.kinds[unit]).outputs
+            ops.append(outputs[which % len(outputs)])
+        return np.array(units, np.int64), np.array(ops, np.int64)
 
 
 class _Ends(NamedTuple):
     """The last kernel and the last copy to the host of every step of a rank, and of the head."""
 
     head: int
-    kernels: Longs  # one more than steps: the head's is the last
+    kernels: Longs  # one more than steps: the head's, of FIRST, is the last
     copies: Longs  # of steps without copies, and of the head, the kernel
 
     @classmethod
@@ -262,19 +297,19 @@ class _Ends(NamedTuple):
         return cls(head, kernels, np.where(sent >= 0, sent, kernels))
 
     def kernel(self, steps: Sequence[int]) -> Reference:
-        """The last kernel of each of these steps; -1 or less: of the head."""
-        units = np.maximum(np.array(steps, np.int64), -1)
-        return np.where(units >= 0, units, self.head), self.kernels[units]
+        """The last kernel of each of these steps; FIRST: of the head."""
+        units = np.array(steps, np.int64)
+        return np.where(units == FIRST, self.head, units), self.kernels[units]
 
     def copied(self, steps: Sequence[int]) -> Reference:
         """The last copy to the host of each of these steps, or their last kernel."""
         units, _ = self.kernel(steps)
-        return units, self.copies[np.maximum(np.array(steps, np.int64), -1)]
+        return units, self.copies[np.array(steps, np.int64)]
 
 
 def _earlier(kinds: Sequence[Variant], which: str, back: int) -> list[int]:
-    """For each step, the last but so many of the steps of these kinds before it; -1: the head."""
-    out, found = list[int](), [-1] * back
+    """For each step, the last but so many of the steps of these kinds before it, or FIRST."""
+    out, found = list[int](), [FIRST] * back
     for k, variant in enumerate(kinds):
         out.append(found[-back])
         if variant.kind in which:
@@ -305,7 +340,7 @@ def _exchanges(
             first + units,
             exchange.microbatch[units],
             exchange.update[units],
-            [(waits[:, w, 0], waits[:, w, 1]) for w in range(n_waits)],
+            {slot: (waits[:, w, 0], waits[:, w, 1]) for w, slot in enumerate(inputs(n_waits))},
             [message_parts[messages[:, m]] for m in range(n_parts)],
         )
 
@@ -320,12 +355,13 @@ def _ends(
 ) -> Iterator[Group]:
     """The head, and a tail behind the last gradients of each update."""
     head, none = len(kinds) + len(exchange), np.array([-1], np.int64)
-    earlier = [(np.array([BEFORE]), op) for op in before]
+    earlier = {Slot.input(k): (np.array([BEFORE]), op) for k, op in enumerate(before)}
     yield Group(make.head(len(before)), -1, np.array([head]), none, none + 1, earlier, key=HEAD)
     updates = steps.update[int(steps.begins[rank]) : int(steps.begins[rank + 1])]
     last = np.array([variant.place == "last" for variant in kinds])
     for u in range(int(updates.max()) + 1):
         made = np.flatnonzero(last & (updates == u)).tolist()
-        waits = [(np.array([k]), op) for k in made for op in make.step(kinds[k]).lasts]
+        ends = [(np.array([k]), op) for k in made for op in make.step(kinds[k]).lasts]
+        waits = dict(zip(inputs(len(ends)), ends, strict=True))
         unit, key = np.array([head + 1 + u]), 3 * made[-1] + 3
         yield Group(make.tail(len(waits)), -1, unit, none, np.array([u]), waits, key=key)

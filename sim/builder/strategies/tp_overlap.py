@@ -10,6 +10,7 @@ run whole beside another GEMM ("bulk") are hidden already. Bytes sent and FLOPs 
 from __future__ import annotations
 
 from sim.builder.program import Collective, Item, Kernel, Program
+from sim.builder.slots import moved
 from sim.graph import Compute
 
 
@@ -23,7 +24,7 @@ def cut(program: Program, degree: int) -> list[Item]:
         elif degree > 1 and (scatter := _scattered(program, i)):
             place += _scatter(out, place, *scatter, degree)
         else:
-            out.append(program[i]._replace(needs=_moved(program[i].needs, place)))
+            out.append(program[i]._replace(needs=moved(program[i].needs, place)))
             place.append(len(out) - 1)
     return out
 
@@ -52,7 +53,7 @@ def _gather(
 ) -> tuple[int, int]:
     """Multiply the part that is here while the next one arrives."""
     step, piece = _step(gather, degree), _piece(gemm, degree)
-    before, needs = _moved(gather.needs, place), _moved(gemm.needs, place)
+    before, needs = moved(gather.needs, place), moved(gemm.needs, place)
     for k in range(degree):
         arriving = len(out)
         if k < degree - 1:
@@ -67,7 +68,7 @@ def _scatter(
 ) -> tuple[int, int]:
     """Multiply the others' parts first and this rank's own last; each leaves when it is done."""
     step, piece = _step(scatter, degree), _piece(gemm, degree)
-    needs = _moved(gemm.needs, place)
+    needs = moved(gemm.needs, place)
     for k in range(degree):
         out.append(piece._replace(needs=() if k else needs))
         if k < degree - 1:
@@ -98,7 +99,3 @@ def _remember(out: list[Item], i: int, whole: Item) -> int:
     """Hand what the whole item allocates or frees to its last piece, at i."""
     out[i] = out[i]._replace(memory=whole.memory)
     return i
-
-
-def _moved(needs: tuple[int, ...], place: list[int]) -> tuple[int, ...]:
-    return tuple(place[n] for n in needs)

@@ -42,7 +42,7 @@ def _whole(found: object, kind: str, path: str) -> Program:
                 f"{path}: {item.name} of {kind} is over the axis {item.axis!r}; there are "
                 f"{', '.join(AXES)}"
             )
-        if late := [need for need in item.needs if need >= i]:
+        if late := [need for need in item.needs if need not in range(i)]:
             raise InputError(
                 f"{path}: {item.name}, position {i} of {kind}, needs position {late[0]}, which "
                 "does not come before it"

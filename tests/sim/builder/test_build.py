@@ -10,6 +10,7 @@ import pytest
 
 from sim.builder.job import Job
 from sim.builder.program import Collective, Item
+from sim.builder.slots import Slot
 from sim.builder.stage import stage_programs
 from sim.builder.strategies import data as dp
 from sim.builder.strategies.optimizer import Tail, tail, zero_gradients
@@ -91,9 +92,9 @@ class Naive:
         placed: list[int] = []
         leading = True
         for item in items:
-            waits = [placed[n] for n in item.needs if n >= 0]
+            waits = [placed[n] for n in item.needs if isinstance(n, int)]
             collective = isinstance(item, Collective)
-            if any(n < 0 for n in item.needs) or (leading and microbatch >= 0):
+            if any(isinstance(n, Slot) for n in item.needs) or (leading and microbatch >= 0):
                 waits += inputs
                 if collective and microbatch >= 0:
                     waits.append(self.kernel)

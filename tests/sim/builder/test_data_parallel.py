@@ -9,6 +9,7 @@ import pytest
 
 from sim.builder.job import Job
 from sim.builder.program import Kernel
+from sim.builder.slots import SENT, Slot
 from sim.builder.stage import stage_programs
 from sim.builder.strategies.data import (
     HEAD,
@@ -93,7 +94,7 @@ def test_buckets_of_a_whole_model(small_job: Make, tied: bool) -> None:
 
 def test_reductions_stand_behind_what_fills_their_bucket() -> None:
     """And shift what is needed: a need of old item 2 is one of the same item in its new place."""
-    program = [*BACKWARD[:5], BACKWARD[5]._replace(needs=(2, -1))]
+    program = [*BACKWARD[:5], BACKWARD[5]._replace(needs=(2, SENT))]
     settings = data(240.0)
     parts = buckets(program, HELD, settings)
     out = reduce_gradients(program, parts, settings)
@@ -102,7 +103,7 @@ def test_reductions_stand_behind_what_fills_their_bucket() -> None:
         "grad_all_reduce", "qkv", "grad_scale", "grad_all_reduce",
     ]  # fmt: skip
     assert [out[i].needs for i in (3, 8, 11)] == [(2,), (7,), (10,)]
-    assert out[9].needs == (4, -1)
+    assert out[9].needs == (4, SENT)
     assert [out[i].bytes for i in (3, 8, 11)] == [4 * 60, 4 * 100, 4 * 50]
     assert [out[i].work.bytes for i in (2, 7, 10)] == [8 * 60, 8 * 100, 8 * 50]
 
@@ -114,7 +115,8 @@ def test_without_overlap_a_stage_is_one_bucket() -> None:
 
 
 def test_forward_waits_for_the_gather_of_its_own_parameters() -> None:
-    """Gathers go in forward order, the last bucket first; layer 0 needs the first of them."""
+    """Gathers go in forward order, the last bucket first; layer 0 needs the first of them, which is
+    behind the three of the rank's earlier stages."""
     settings = data(400.0, zero=1, dtype="bf16")
     parts = buckets(BACKWARD, HELD, settings)
     assert [b.layers for b in parts] == [{1}, {0}]
@@ -122,8 +124,8 @@ def test_forward_waits_for_the_gather_of_its_own_parameters() -> None:
     forward = [
         Kernel(name, Compute("norm", 0.0, 8.0), "F", layer) for layer in (0, 1) for name in "ab"
     ]
-    got = [item.needs for item in wait_for_parameters(forward, parts)]
-    assert got == [(-2,), (), (-3,), ()]
+    got = [item.needs for item in wait_for_parameters(forward, parts, 3)]
+    assert got == [(Slot.head(3),), (), (Slot.head(4),), ()]
 
 
 def run(job: Job) -> Timeline:

@@ -9,6 +9,7 @@ import pytest
 
 from sim.builder.job import Job
 from sim.builder.program import Collective, Item
+from sim.builder.slots import inputs
 from sim.builder.strategies.data import Bucket, DataParallel
 from sim.builder.strategies.optimizer import Tail, tail, zero_gradients
 from sim.builder.training_step import training_step
@@ -40,11 +41,10 @@ def test_everything_in_megatrons_order() -> None:
         "grad_norm_all_reduce", "clip", "adam", "copy_weights", "param_all_gather",
         "param_all_gather",
     ]  # fmt: skip
-    assert items[0].needs == items[2].needs == (-1, -2)
+    assert items[0].needs == items[2].needs == inputs(2)
     assert (items[1].needs, items[3].needs) == ((0,), (2,))
     assert set(items[4].needs) >= {
-        -1,
-        -2,
+        *inputs(2),
         3,
     }  # the later reduction; its stream has the first before
     assert set(items[5].needs) >= {4}
@@ -59,7 +59,7 @@ def test_nothing_to_sum_leaves_norm_clip_and_adam() -> None:
     """One GPU: no collective at all; and fp32 weights need no copy."""
     items = tail(Tail(N), BUCKETS, DataParallel(degree=1), 1)
     assert names(items) == ["grad_norm", "clip", "adam", "copy_weights"]
-    assert items[0].needs == (-1,)
+    assert items[0].needs == inputs(1)
     assert "copy_weights" not in names(tail(Tail(N), [], DataParallel(1, dtype="fp32"), 1))
 
 

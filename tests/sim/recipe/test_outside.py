@@ -159,6 +159,11 @@ def test_a_strategy_may_add_a_kernel(tmp_path: Path) -> None:
         ("def same(kind, program): return []", "not empty"),
         ("def same(kind, program): return ['x']", "returns 'x' at position 0 of F; an item is a"),
         ("def same(kind, program): return program[::-1]", "which does not come before it"),
+        (
+            "def same(kind, program):\n"
+            "    return [program[0], program[1]._replace(needs=(-1,)), *program[2:]]",
+            "position 1 of F, needs position -1, which does not come before it",
+        ),
         ("def same(kind): return 1", "TypeError: same"),
         (
             "from sim.builder.program import Collective\ndef same(kind, program):\n"

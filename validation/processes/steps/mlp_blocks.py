@@ -16,7 +16,7 @@ def mlp_blocks(kind: str, program: Program) -> Program:
     place = {i: k for k, i in enumerate(kept)}
     out = []
     for i in kept:
-        needs = (_latest(n, place) if n >= 0 else n for n in program[i].needs)
+        needs = (_latest(n, place) for n in program[i].needs if isinstance(n, int))
         out.append(program[i]._replace(needs=tuple(n for n in needs if n is not None), memory=()))
     return out
 
