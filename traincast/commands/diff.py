@@ -18,7 +18,7 @@ def command(
     ],
     after: Annotated[Path, typer.Argument(help="After: another one.", metavar="B")],
     plot: Annotated[Path | None, target("FILE", "Draw the waterfall, such as a .png.")] = None,
-    out: Annotated[Path | None, target("DIR", "Write diff.html, with both, here.")] = None,
+    out: Annotated[Path | None, target("DIR", "Write diff.html, a page with both, here.")] = None,
     allow_unknown: AllowUnknown = False,
     json: Json = False,
 ) -> None:
