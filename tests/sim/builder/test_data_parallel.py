@@ -191,6 +191,20 @@ def test_gathers_lead_the_step_or_end_it(small_job: Make) -> None:
     assert late.end.max() == late.end[last].max()
 
 
+def test_each_stage_of_a_rank_waits_for_its_own_gathers(small_job: Make) -> None:
+    """A rank with two stages gathers the first's buckets and then the second's, each waited for by
+    the forward of its stage."""
+    graph = training_step(small_job(pp=2, dp=2, chunks=2, zero=1, overlap_param_gather=True))
+    gathers = named(graph, "param_all_gather")
+    for rank in graph.ranks().tolist():
+        mine = gathers[graph.rank[gathers] == rank].tolist()
+        waits = [(k, i) for i in range(len(graph)) for k in graph.waits(i).tolist() if k in mine]
+        stages = [int(graph.stage[i]) for _, i in sorted(waits)]
+        assert [k for k, _ in sorted(waits)] == mine
+        assert stages == sorted(stages)
+        assert len(set(stages)) == 2
+
+
 def test_one_replica_reduces_and_gathers_nothing(small_job: Make) -> None:
     names = training_step(small_job(dp=1, zero=1, overlap_param_gather=True)).names
     assert not [name for name in names if name.startswith(("grad_all", "grad_reduce", "param"))]
