@@ -7,12 +7,22 @@ from typing import Any, NamedTuple
 
 import networkx as nx
 
+from sim.machine import fabric
+
 Node = Hashable
 Cable = tuple[Node, Node]  # both ends, the one nearer to the GPUs first
 
-WORDS = {"gpu": "GPU", "nvswitch": "NVSwitch", "nic": "NIC"}
+WORDS = {
+    "gpu": "GPU",
+    "nvswitch": "NVSwitch",
+    "pcie": "PCIe",
+    "pcie switch": "PCIe switch",
+    "nic": "NIC",
+}
 """Names of tiers, for people, where they differ from those in the network."""
-_TIERS = ("gpu", "nvswitch", "nic", "leaf", "switch", "spine", "core")
+
+
+_INSIDE = 1000  # tiers inside a node at most
 
 
 class Kind(NamedTuple):
@@ -23,33 +33,42 @@ class Kind(NamedTuple):
     latency: float  # seconds
 
 
-def tier(node: Node) -> str:
-    """What a node of the network is.
+def tier(network: nx.DiGraph[Any], node: Node) -> str:
+    """Return what a node of the network is, such as "gpu", "nic" or "leaf"."""
+    return str(network.nodes[node].get("tier", "gpu" if isinstance(node, int) else "switch"))
 
-    >>> tier(3), tier("nic 0.3"), tier("leaf 1.0")
-    ('gpu', 'nic', 'leaf')
-    """
-    return "gpu" if isinstance(node, int) else str(node).partition(" ")[0]
+
+def height(network: nx.DiGraph[Any], node: Node) -> int:
+    """Return how far above the GPUs a node is: 0 of a GPU, less of a switch inside a machine."""
+    return int(network.nodes[node].get("height", 0 if isinstance(node, int) else 1))
+
+
+def kind(network: nx.DiGraph[Any], link: Cable) -> fabric.Kind:
+    """Return what a link is, and by which names edits call it."""
+    edge = network.edges[link]
+    return fabric.Kind(edge["kind"], edge["names"]) if "kind" in edge else fabric.UNNAMED
 
 
 def by_kind(network: nx.DiGraph[Any]) -> dict[Kind, list[Cable]]:
     """The cables of each kind, from the GPUs outwards; a link and its way back are one cable."""
     out: dict[Kind, dict[Cable, None]] = {}
     for u, v, data in network.edges(data=True):
-        cable = (u, v) if _order(tier(u)) <= _order(tier(v)) else (v, u)
-        if tier(u) == tier(v) and network.has_edge(v, u):
+        cable = (u, v) if _order(network, u) <= _order(network, v) else (v, u)
+        if tier(network, u) == tier(network, v) and network.has_edge(v, u):
             cable = min((u, v), (v, u), key=str)
-        between = " - ".join(WORDS.get(tier(node), tier(node)) for node in cable)
+        words = [tier(network, node) for node in cable]
+        between = " - ".join(WORDS.get(word, word) for word in words)
         kind = Kind(between, float(data["bandwidth"]), float(data["latency"]))
         out.setdefault(kind, {})[cable] = None
-    ordered = sorted(out, key=lambda kind: _sorted_by(kind, next(iter(out[kind]))))
-    return {kind: list(out[kind]) for kind in ordered}
+
+    def near_first(kind: Kind) -> tuple[int, int, float, float]:
+        near, far = (_order(network, node) for node in next(iter(out[kind])))
+        return near, far, -kind.bandwidth, kind.latency
+
+    return {kind: list(out[kind]) for kind in sorted(out, key=near_first)}
 
 
-def _sorted_by(kind: Kind, cable: Cable) -> tuple[int, int, float, float]:
-    near, far = (_order(tier(node)) for node in cable)
-    return near, far, -kind.bandwidth, kind.latency
-
-
-def _order(name: str) -> int:
-    return _TIERS.index(name) if name in _TIERS else len(_TIERS)
+def _order(network: nx.DiGraph[Any], node: Node) -> int:
+    """Sort GPUs before the switches inside their node, and those before NICs and what is above."""
+    at = height(network, node)
+    return -at if at <= 0 else at + _INSIDE

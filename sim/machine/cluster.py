@@ -46,8 +46,8 @@ class Cluster:
     """GPUs 0 .. n-1 and switches, joined by links.
 
     Edges of ``network`` carry ``bandwidth`` (B/s, effective: nominal times efficiency), ``latency``
-    (s) and optionally ``efficiency``. Ranks of one node are neighbours: node k holds the GPUs from
-    k times ``gpus_per_node`` on.
+    (s) and optionally ``efficiency``, and what :mod:`sim.machine.fabric` says of them. Ranks of one
+    node are neighbours: node k holds the GPUs from k times ``gpus_per_node`` on.
     """
 
     name: str
@@ -56,9 +56,10 @@ class Cluster:
     gpus_per_node: int
     collectives: Mapping[str, Any] = field(default_factory=dict)
     """Fitted constants of collectives, in SI units; see :mod:`sim.machine.collectives`."""
-    uplink: Mapping[Node, Node] = field(default_factory=dict)
-    """One step from each GPU or switch towards the core, where the fabric is a tree: routes are
-    then read off instead of searched for."""
+    ways: Mapping[int, Sequence[tuple[Node, ...]]] = field(default_factory=dict)
+    """The ways of each GPU up, itself included, in the order in which routes prefer them: over each
+    tier of switches inside its node, then over its NIC. Where they are known, routes are read off
+    instead of searched for."""
     healthy: Cluster | None = None
     """The cluster whose slow links these are: algorithms are chosen, and latencies known, there."""
 
@@ -116,10 +117,16 @@ class Cluster:
         """The node that holds a GPU."""
         return gpu // self.gpus_per_node
 
-    def route(self, source: int, target: int) -> tuple[int, ...]:
-        """The links from one GPU to another, in order: the path of least latency.
+    def near(self, gpu: int) -> set[Node]:
+        """Return a GPU, and the switches and the NIC on its ways up."""
+        return {gpu, *(node for way in self.ways.get(gpu, ()) for node in way)}
 
-        A path never leads through a third GPU. Inside a node that is the node's own switch.
+    def route(self, source: int, target: int) -> tuple[int, ...]:
+        """The links from one GPU to another, in order.
+
+        The route turns round where the ways of both GPUs first meet: inside a node at a switch of
+        the first tier that joins both, never at a NIC. Where no ways are known it is the path of
+        least latency. It never leads through a third GPU.
         Raises InputError when the cluster has no such GPU or no path.
         """
         known = self._routes.get((source, target))
@@ -140,7 +147,7 @@ class Cluster:
         are left out one after another, each for the sake of links still in, so that all that are
         left out together follow from those that stay.
         """
-        return limits.limiting(self.network, self.uplink)
+        return limits.limiting(self.network)
 
     @cached_property
     def _routes(self) -> dict[tuple[int, int], tuple[int, ...]]:
@@ -150,35 +157,22 @@ class Cluster:
     def _delays(self) -> list[float]:
         return [float(v) for v in self.delay]
 
-    @cached_property
-    def _ascents(self) -> dict[Node, list[Node]]:
-        return {}
-
     def _find(self, source: int, target: int) -> tuple[int, ...]:
         for gpu in (source, target):
             if not 0 <= gpu < self.gpus:
                 raise ValueError(f"rank {gpu} is not among the {self.gpus} GPUs of {self.name}")
         if source == target:
             return ()
-        path = self._climb(source, target) if self.uplink else self._search(source, target)
+        path = self._climb(source, target) if self.ways else self._search(source, target)
         return tuple(self.index[link] for link in nx.utils.pairwise(path))
 
-    def _climb(self, source: int, target: int) -> list[Node]:
-        if self.node(source) == self.node(target):
-            return [source, f"nvswitch {self.node(source)}", target]
-        up, down = self._ascent(source), self._ascent(target)
+    def _climb(self, source: int, target: int) -> Sequence[Node]:
+        pairs = zip(self.ways[source], self.ways[target], strict=True)
+        up, down = next((up, down) for up, down in pairs if not {*up}.isdisjoint(down))
         meeting = next(node for node in up if node in down)
         return up[: up.index(meeting)] + down[down.index(meeting) :: -1]
 
-    def _ascent(self, gpu: int) -> list[Node]:
-        if gpu not in self._ascents:
-            steps: list[Node] = [gpu]
-            while steps[-1] in self.uplink:
-                steps.append(self.uplink[steps[-1]])
-            self._ascents[gpu] = steps
-        return self._ascents[gpu]
-
-    def _search(self, source: int, target: int) -> list[Node]:
+    def _search(self, source: int, target: int) -> Sequence[Node]:
         def latency(_: Node, v: Node, edge: dict[str, float]) -> float | None:
             return None if isinstance(v, int) and v != target else edge["latency"]
 
@@ -199,6 +193,6 @@ def load(name_or_path: str | Path, gpus: int) -> Cluster:
     [(0, 'nvswitch 0'), ('nvswitch 0', 7)]
     """
     spec = room(read(name_or_path), gpus)
-    network, uplink = fabric.build(spec, gpus)
+    network, ways = fabric.build(spec, gpus)
     gpu = Gpu(**spec["gpu"], costs=spec["costs"])
-    return Cluster(spec["name"], gpu, network, spec["node"]["gpus"], spec["collectives"], uplink)
+    return Cluster(spec["name"], gpu, network, spec["node"]["gpus"], spec["collectives"], ways)

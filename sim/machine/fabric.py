@@ -1,52 +1,97 @@
 """Building a cluster's network from a topology.
 
-Going outwards from a GPU: its node's NVSwitch on one side; on the other its NIC (which it may share
-with its neighbours), a leaf switch, a spine and a core. Switches of one tier that stand side by
-side are one node, and the cables between two such nodes are one link each way with their total
-capacity.
+Going outwards from a GPU: the switches inside its node on one side (:mod:`sim.machine.tiers`); on
+the other its NIC (which it may share with its neighbours), a leaf switch, a spine and a core.
+Switches of one tier that stand side by side are one node, and the cables between two such nodes are
+one link each way with their total capacity.
+
+Each link says on its edge what ``kind`` it is, by which ``names`` an edit may call it, and whether
+it leads ``up``, away from the GPUs. Each node says its ``tier``, what is written at it (``label``)
+and its ``height``: 0 of a GPU, 1, 2, ... from the NICs up, -1, -2, ... inside a node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import networkx as nx
 
 from schedules.input_error import InputError
+from sim.machine.tiers import GPU, Tier, inside, nic_below
 
 Node = Hashable
 Spec = dict[str, Any]
+Way = tuple[Node, ...]  # from a GPU up, itself included
 
 
-def build(spec: Spec, gpus: int) -> tuple[nx.DiGraph[Any], dict[Node, Node]]:
-    """The network of so many GPUs, and from each GPU, NIC or switch the next one towards the core.
+class Kind(NamedTuple):
+    """What a link is."""
 
-    Raises InputError when the NICs cannot be shared evenly among a node's GPUs.
+    kind: str
+    names: tuple[str, ...]  # by which what-ifs call it
+
+
+TO_NIC = Kind("pcie", ("pcie", "nic", "ib"))
+PORT = Kind("ib", ("nic", "ib"))  # of a NIC
+TRUNK = Kind("fabric", ("fabric", "ib"))  # between switches
+UNNAMED = TRUNK
+"""The kind of links in a network that was not built here and says nothing of them."""
+
+
+def build(spec: Spec, gpus: int) -> tuple[nx.DiGraph[Any], dict[int, tuple[Way, ...]]]:
+    """Return the network of so many GPUs, and of each its ways up in the order of preference.
+
+    The k-th way of two GPUs leads through the same tiers. Two GPUs talk over the first one on which
+    they meet. Raises InputError when the NICs cannot be shared evenly among a node's GPUs, or the
+    tiers inside a node do not join its GPUs.
     """
     network: nx.DiGraph[Any] = nx.DiGraph()
-    network.add_nodes_from(range(gpus))
+    network.add_nodes_from(range(gpus), tier=GPU, height=0)
     per_node, nic = spec["node"]["gpus"], spec["node"]["nic"]
-    uplink: dict[Node, Node] = {}
     if per_node % nic["count"]:
         raise InputError(
             f"topology {spec['name']!r}: {nic['count']} NICs cannot be shared evenly by "
             f"{per_node} GPUs; node.nic.count must divide node.gpus"
         )
-    for gpu in range(gpus):
-        _cable(network, gpu, f"nvswitch {gpu // per_node}", **_edge(spec["node"]["link"]))
-    if gpus <= per_node:
-        return network, {}
+    tiers = inside(spec)
+    within = [_within(network, tiers, gpu, per_node) for gpu in range(gpus)]
+    ways = {gpu: tuple(way[tier.name] for tier in tiers) for gpu, way in enumerate(within)}
+    if gpus > per_node:
+        below = nic_below(spec)
+        for gpu, way in enumerate(within):
+            ways[gpu] += (_outwards(network, spec, gpu, way[below], -(-gpus // per_node)),)
+    return network, ways
+
+
+def _within(network: nx.DiGraph[Any], tiers: list[Tier], gpu: int, per_node: int) -> dict[str, Way]:
+    """Lay a GPU's cables inside its node, and return its way to each tier."""
+    ways: dict[str, Way] = {GPU: (gpu,)}
+    node, place = divmod(gpu, per_node)
+    for depth, tier in enumerate(tiers, 1):
+        number = f"{node}" if tier.gpus == per_node else f"{node}.{place // tier.gpus}"
+        way = (*ways[tier.below], f"{tier.switch} {number}")
+        network.add_node(way[-1], tier=tier.switch, height=-depth, label=number)
+        _cable(network, way[-2], way[-1], Kind(tier.kind, (tier.kind,)), _edge(tier.cable))
+        ways[tier.name] = way
+    return ways
+
+
+def _outwards(network: nx.DiGraph[Any], spec: Spec, gpu: int, below: Way, nodes: int) -> Way:
+    """Lay the cables from a GPU or its switch to the NIC and up, and return the GPU's way."""
+    nic = spec["node"]["nic"]
+    node, place = divmod(gpu, spec["node"]["gpus"])
+    rail = place * nic["count"] // spec["node"]["gpus"]
     port = _edge(nic)
-    hop = {**port, "latency": spec["fabric"]["latency"]}
-    for gpu in range(gpus):
-        node, local = divmod(gpu, per_node)
-        rail = local * nic["count"] // per_node
-        tiers = _tiers(spec, node, rail, -(-gpus // per_node))
-        uplink[gpu] = f"nic {node}.{rail}"
-        _cable(network, gpu, uplink[gpu], **port)
-        _climb(network, uplink, [uplink[gpu], *tiers], hop, _trunks(spec, port["bandwidth"]))
-    return network, uplink
+    way = (f"nic {node}.{rail}", *_tiers(spec, node, rail, nodes))
+    for height, name in enumerate(way, 1):
+        tier, _, number = name.partition(" ")
+        network.add_node(name, tier=tier, height=height, label=number or tier)
+    network.add_node(way[0], label=f"{rail}")
+    _cable(network, below[-1], way[0], TO_NIC, port)
+    _climb(network, way, {**port, "latency": spec["fabric"]["latency"]}, _trunks(spec, port))
+    return (*below, *way)
 
 
 def _edge(cable: dict[str, float]) -> dict[str, float]:
@@ -58,24 +103,22 @@ def _edge(cable: dict[str, float]) -> dict[str, float]:
     }
 
 
-def _cable(network: nx.DiGraph[Any], a: Node, b: Node, **link: float) -> None:
-    network.add_edge(a, b, **link)
-    network.add_edge(b, a, **link)
+def _cable(
+    network: nx.DiGraph[Any], below: Node, above: Node, of: Kind, link: dict[str, float]
+) -> None:
+    network.add_edge(below, above, **link, **of._asdict(), up=True)
+    network.add_edge(above, below, **link, **of._asdict(), up=False)
 
 
 def _climb(
-    network: nx.DiGraph[Any],
-    uplink: dict[Node, Node],
-    path: list[Node],
-    hop: dict[str, float],
-    bandwidths: list[float],
+    network: nx.DiGraph[Any], way: tuple[str, ...], hop: dict[str, float], bandwidths: list[float]
 ) -> None:
     """Lay the cables from a NIC up, as far as they do not lie there already."""
-    for below, above, bandwidth in zip(path, path[1:], bandwidths, strict=False):
-        if below in uplink:
+    kinds = (PORT, TRUNK, TRUNK)
+    for (below, above), bandwidth, kind in zip(pairwise(way), bandwidths, kinds, strict=False):
+        if network.has_edge(below, above):
             return
-        uplink[below] = above
-        _cable(network, below, above, **{**hop, "bandwidth": bandwidth})
+        _cable(network, below, above, kind, {**hop, "bandwidth": bandwidth})
 
 
 def _tiers(spec: Spec, node: int, rail: int, nodes: int) -> list[str]:
@@ -92,9 +135,9 @@ def _tiers(spec: Spec, node: int, rail: int, nodes: int) -> list[str]:
     return [leaf, f"spine {node // fabric['nodes_per_spine']}", "core"]
 
 
-def _trunks(spec: Spec, port: float) -> list[float]:
+def _trunks(spec: Spec, port: dict[str, float]) -> list[float]:
     """B/s each way of a NIC's link to its switch, of leaf to spine, and of spine to core."""
     fabric, count = spec["fabric"], spec["node"]["nic"]["count"]
-    out = port / fabric.get("oversubscription", 1.0)
+    out = port["bandwidth"] / fabric.get("oversubscription", 1.0)
     at_leaf = fabric.get("nodes_per_leaf", 0) * (count if fabric["kind"] == "fat_tree" else 1)
-    return [port, at_leaf * out, fabric.get("nodes_per_spine", 0) * count * out]
+    return [port["bandwidth"], at_leaf * out, fabric.get("nodes_per_spine", 0) * count * out]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Set
+from collections.abc import Hashable, Set
 from typing import Any
 
 import networkx as nx
@@ -13,23 +13,23 @@ Node = Hashable
 Link = tuple[Node, Node]
 
 
-def limiting(network: nx.DiGraph[Any], uplink: Mapping[Node, Node]) -> NDArray[np.bool_]:
+def limiting(network: nx.DiGraph[Any]) -> NDArray[np.bool_]:
     """Per link, whether it can ever hold a communication back; see :attr:`Cluster.limiting`.
 
-    A NIC (where ``uplink`` leads from a GPU) only passes on: no route turns round there.
+    A NIC only passes on: no route turns round there.
     """
-    nics = {above for below, above in uplink.items() if isinstance(below, int)}
+    nics = {node for node in network if network.nodes[node].get("tier") == "nic"}
     links: list[tuple[Node, Node, float]] = list(network.edges(data="bandwidth"))
+    ends = [_ends(u, v, bool(edge.get("up")), nics) for u, v, edge in network.edges(data=True)]
     feeding, draining = _Side(), _Side()
-    for u, v, bandwidth in links:
-        start, end = _ends(u, v, nics)
+    for (u, v, bandwidth), (start, end) in zip(links, ends, strict=True):
         feeding.add(end, (u, v), bandwidth)
         draining.add(start, (u, v), bandwidth)
     height = _height(network)
     out = np.ones(len(links), bool)
     for i in sorted(range(len(links)), key=lambda i: -height[links[i][0]] - height[links[i][1]]):
         u, v, bandwidth = links[i]
-        start, end = _ends(u, v, nics)
+        start, end = ends[i]
         if feeding.within(start, (v, u), bandwidth) or draining.within(end, (v, u), bandwidth):
             out[i] = False
             feeding.drop(end, (u, v))
@@ -37,9 +37,8 @@ def limiting(network: nx.DiGraph[Any], uplink: Mapping[Node, Node]) -> NDArray[n
     return out
 
 
-def _ends(u: Node, v: Node, nics: Set[Node]) -> tuple[Node, Node]:
+def _ends(u: Node, v: Node, up: bool, nics: Set[Node]) -> tuple[Node, Node]:
     """Both ends of a link, with the upward and the downward half of a NIC as nodes of their own."""
-    up = isinstance(u, int) or (u in nics and not isinstance(v, int))
     return (u, up) if u in nics else u, (v, up) if v in nics else v
 
 

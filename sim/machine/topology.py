@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import topologies
 from schedules.input_error import InputError
 from sim.files import read_text, toml
+from sim.machine.tiers import inside
 from sim.units import parse
 
 Table = dict[str, Any]
@@ -31,8 +33,8 @@ _TABLES: dict[str, dict[str, str]] = {
     },
     "gpu.peak": dict.fromkeys(("bf16", "fp16", "tf32", "fp32", "fp8", "fp64"), "FLOP/s"),
     "node": {"gpus": "count"},
-    "node.link": _CABLE,
-    "node.nic": {"count": "count", **_CABLE},
+    "node.link": {"kind": "word", "gpus": "count", **_CABLE},
+    "node.nic": {"count": "count", "from": "word", **_CABLE},
     "fabric": {
         "kind": "kind",
         "nodes_per_leaf": "count",
@@ -46,6 +48,9 @@ _OPTIONAL = {"gpu.peak.fp8", "gpu.peak.fp64", "gpu.peak.tf32", "gpu.peak.fp16"}
 _OPTIONAL |= {"gpu.host_bandwidth", "gpu.host_memory_bandwidth"}
 _OPTIONAL |= {"fabric.nodes_per_leaf", "fabric.nodes_per_spine", "fabric.max_nodes"}
 _OPTIONAL |= {"fabric.oversubscription", "node.link.efficiency", "node.nic.efficiency"}
+_OPTIONAL |= {"node.link.kind", "node.link.gpus", "node.nic.from"}
+_TIER = {"from": "word", "kind": "word", "gpus": "count", **_CABLE}
+_TIER_OPTIONAL = ("kind", "gpus", "efficiency")
 _PROTOCOL = dict.fromkeys(("base", "hop", "inner", "fabric"), "delay")
 _PROTOCOL |= {"share": "share", "fabric_share": "share"}
 _COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "p2p", "nvls", "tree")
@@ -81,6 +86,7 @@ _COMMUNICATION = {
     "sms": dict.fromkeys((*_SENT, "exchange", "fabric", "fabric_p2p", "nvls"), "sms"),
     "hbm": dict.fromkeys(_SENT, "amount"),
 }
+_WORD = "[a-z][a-z0-9_]{0,19}"
 KINDS = ("switch", "rail", "fat_tree")
 
 
@@ -107,6 +113,9 @@ def _read(raw: Table, where: str, name: str) -> Table:
             out[outer][inner] = checked
         else:
             out[outer] = checked
+    if "tiers" in raw["node"]:
+        out["node"]["tiers"] = _tiers(raw["node"]["tiers"], f"{where}: node.tiers")
+    inside(out)
     out["costs"] = _costs(raw["gpu"], out["gpu"], where)
     out["collectives"] = _collectives(raw.get("collectives", {}), f"{where}: collectives")
     _check_fabric(out["fabric"], where)
@@ -167,6 +176,7 @@ def _refuse_unknown(raw: Table, where: str) -> None:
         found = _find(raw, table, where)
         inner = [t.partition(".")[2] for t in _TABLES if t.startswith(f"{table}.")]
         inner += [*FITTED, "communication", "runtime"] if table == "gpu" else []
+        inner += ["tiers"] if table == "node" else []
         _refuse(found, [*keys, *inner, "source"], f"{where}: {table}")
 
 
@@ -213,6 +223,10 @@ def _shown(value: object) -> str:
 
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "text": (lambda v: isinstance(v, str) and v != "", "text"),
+    "word": (
+        lambda v: isinstance(v, str) and re.fullmatch(_WORD, v) is not None,
+        "a word of small letters, digits and _, 20 at most, that begins with a letter",
+    ),
     "kind": (lambda v: v in KINDS, f"one of {', '.join(KINDS)}"),
     "count": (
         lambda v: isinstance(v, int) and 0 < _number(v) <= 1e6,
@@ -258,6 +272,25 @@ def _within(value: object, keys: Mapping[str, object], where: str) -> Table:
         raise InputError(f"{where} is {_shown(value)}; it must be a table of {', '.join(keys)}")
     _refuse(value, [*keys, "source"], where)
     return {key: item for key, item in value.items() if key != "source"}
+
+
+def _tiers(raw: object, where: str) -> Table:
+    """The tiers inside a node besides that of [node.link], in the order of the file."""
+    if not isinstance(raw, dict):
+        raise InputError(f"{where} is {_shown(raw)}; it must be a table of tables, one per tier")
+    out: Table = {}
+    for name, table in raw.items():
+        _value(name, "word", f"{where}: the name of a tier")
+        found = _within(table, _TIER, f"{where}.{name}")
+        lacking = [key for key in _TIER if key not in found and key not in _TIER_OPTIONAL]
+        if lacking:
+            raise InputError(
+                f"{where}.{name} lacks {lacking[0]!r}; it takes {', '.join(_TIER)} and a source"
+            )
+        out[name] = {
+            key: _value(of, _TIER[key], f"{where}.{name}.{key}") for key, of in found.items()
+        }
+    return out
 
 
 def _costs(raw: Table, gpu: Table, where: str) -> Table:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from typing import Any
+
+import networkx as nx
 
 from schedules.input_error import InputError
-from sim.analysis.links import tier
+from sim.analysis.links import kind, tier
 from sim.machine.cluster import Cluster
 from sim.recipe.legality.perturbations import ranks
 from sim.recipe.sections import PerturbationSection
 
 Link = tuple[Hashable, Hashable]
-SHORT = {
-    frozenset(("gpu", "nvswitch")): "nvlink",
-    frozenset(("gpu", "nic")): "pcie",
-    frozenset(("nic", "leaf")): "ib",
-    frozenset(("nic", "switch")): "ib",
-}
-"""What people call the links between two tiers; all beyond a NIC's own are the fabric."""
 
 
 def slowed(cluster: Cluster, tables: Sequence[PerturbationSection]) -> Cluster:
@@ -39,14 +35,16 @@ def slowed(cluster: Cluster, tables: Sequence[PerturbationSection]) -> Cluster:
 
 def _found(cluster: Cluster, table: PerturbationSection) -> list[Link]:
     wanted, own = _plain(table.link or ""), ranks(table)
-    near = {node for rank in own for node in _near(cluster, rank)}
+    near = {node for rank in own for node in cluster.near(rank)}
     out = [
         link
         for link in cluster.links
-        if wanted in names(link) and (not own or near.issuperset(link))
+        if wanted in names(cluster.network, link) and (not own or near.issuperset(link))
     ]
     if not out:
-        there = sorted({name for link in cluster.links for name in names(link)[:2]})
+        there = sorted(
+            {name for link in cluster.links for name in names(cluster.network, link)[:2]}
+        )
         where = f" of rank {', '.join(map(str, own))}" if own else ""
         raise InputError(
             f"perturbations: no link {table.link!r}{where}; {cluster.name} has {', '.join(there)}, "
@@ -55,27 +53,18 @@ def _found(cluster: Cluster, table: PerturbationSection) -> list[Link]:
     return out
 
 
-def names(link: Link) -> list[str]:
-    """What a link may be called: short, by its tiers, by its ends; either way round.
+def names(network: nx.DiGraph[Any], link: Link) -> list[str]:
+    """Return what a link may be called: its kind, its tiers, its ends; either way round.
 
-    >>> names((3, "nvswitch 0"))
+    >>> from sim.machine.cluster import load
+    >>> names(load("dgx_a100", 8).network, (3, "nvswitch 0"))
     ['nvlink', 'gpu - nvswitch', 'nvswitch - gpu', 'gpu 3 - nvswitch 0', 'nvswitch 0 - gpu 3']
     """
-    tiers = [tier(end) for end in link]
+    tiers = [tier(network, end) for end in link]
     ends = [f"gpu {end}" if isinstance(end, int) else str(end) for end in link]
     pairs = [" - ".join(some[::way]) for some in (sorted(tiers), ends) for way in (1, -1)]
-    return [SHORT.get(frozenset(tiers), "fabric"), *pairs]
+    return [kind(network, link).kind, *pairs]
 
 
 def _plain(name: str) -> str:
     return " - ".join(part.strip().lower() for part in name.split("-"))
-
-
-def _near(cluster: Cluster, rank: int) -> list[Hashable]:
-    """A GPU, its NVSwitch, and what lies on its way to the core."""
-    out: list[Hashable] = [rank, f"nvswitch {cluster.node(rank)}"]
-    node: Hashable = rank
-    while node in cluster.uplink:
-        node = cluster.uplink[node]
-        out.append(node)
-    return out

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from sim import units
-from sim.analysis.links import WORDS, Cable, Kind, Node, by_kind, tier
+from sim.analysis.links import WORDS, Cable, Kind, Node, by_kind, height, tier
 from sim.machine.cluster import Cluster
 from sim.plots.memory import spread
 from sim.plots.style import figure
@@ -25,14 +25,13 @@ _SPACE = 2.0  # between two nodes, where two GPUs are 1 apart
 _NEAR = 1.2  # switches closer than this would overlap
 _COLOURS = {
     "gpu": "#a9cbee",
-    "nvswitch": "#a8d5bf",
     "nic": "#f3dd8b",
     "leaf": "#f2b48a",
     "switch": "#f2b48a",
     "spine": "#e8853d",
     "core": "#d0a0d8",
 }
-_OTHER = "#cccccc"
+_INSIDE, _OTHER = "#a8d5bf", "#cccccc"
 
 Places = dict[Node, tuple[float, float]]
 
@@ -51,7 +50,7 @@ def topology(cluster: Cluster, *, title: str = "") -> Figure:
     made = figure(14.0, 1.8 + 0.9 * len({y for _, y in places.values()}))
     axes = made.add_subplot()
     key = _links(axes, by_kind(cluster.network), places)
-    _nodes(axes, places)
+    _nodes(axes, network, places)
     axes.set_axis_off()
     name = title or f"{cluster.name}: {cluster.gpus:,} {cluster.gpu.name}"
     part = f", {len(shown)} of {len(nodes)} nodes drawn" if shown != nodes else ""
@@ -67,33 +66,28 @@ def _sample(cluster: Cluster, shown: Sequence[int]) -> nx.DiGraph[Any]:
     others = set(range(cluster.gpus)) - chosen
     if not others:
         return cluster.network
-    kept: set[Node] = {v for gpu in chosen for v in cluster.network[gpu]} | chosen
-    tops = list(kept)
-    while tops:
-        tops = [cluster.uplink[node] for node in tops if node in cluster.uplink]
-        tops = [node for node in dict.fromkeys(tops) if node not in kept]
-        kept |= set(tops)
+    kept: set[Node] = {node for gpu in chosen for node in cluster.near(gpu)}
     return nx.DiGraph(
-        cluster.network.subgraph(kept if cluster.uplink else set(cluster.network) - others)
+        cluster.network.subgraph(kept if cluster.ways else set(cluster.network) - others)
     )
 
 
 def _places(network: nx.DiGraph[Any], per_node: int) -> Places:
-    """Where each node is: GPUs at height 0, switches inside nodes at -1, the others above."""
+    """Where each node is: GPUs at height 0, switches inside nodes below them, the others above."""
     gpus = sorted(node for node in network if isinstance(node, int))
     nodes = sorted({gpu // per_node for gpu in gpus})
     step = per_node + _SPACE
     out: Places = {g: (nodes.index(g // per_node) * step + g % per_node, 0.0) for g in gpus}
     wide = max((x for x, _ in out.values()), default=1.0)
-    for height, layer in enumerate(nx.bfs_layers(network, gpus)):
+    for layer in nx.bfs_layers(network, gpus):
         new = [node for node in layer if node not in out]
         below = {n: [out[v][0] for v in network.predecessors(n) if v in out] for n in new}
         row = {node: float(np.mean(xs)) for node, xs in below.items()}
-        inside = {node: x for node, x in row.items() if tier(node) == "nvswitch"}
-        above = {node: x for node, x in row.items() if node not in inside}
-        near = 0.9 if height == 1 else _NEAR
-        out |= {node: (x, -1.0) for node, x in inside.items()}
-        out |= {node: (x, float(height)) for node, x in _apart(above, wide, near).items()}
+        for at in sorted({height(network, node) for node in row}):
+            level = {node: x for node, x in row.items() if height(network, node) == at}
+            if at > 0:
+                level = _apart(level, wide, 0.9 if at == 1 else _NEAR)
+            out |= {node: (x, float(at)) for node, x in level.items()}
     return out
 
 
@@ -127,14 +121,14 @@ def _links(axes: Axes, kinds: dict[Kind, list[Cable]], places: Places) -> list[L
     return key
 
 
-def _nodes(axes: Axes, places: Places) -> None:
+def _nodes(axes: Axes, network: nx.DiGraph[Any], places: Places) -> None:
     """Boxes with the numbers of GPUs and switches, and at the left what a row of them is."""
     box = {"boxstyle": "round,pad=0.25", "ec": "0.35", "lw": 0.5}
     rows: dict[float, list[str]] = {}
     for node, (x, y) in places.items():
-        kind = tier(node)
-        colour = _COLOURS.get(kind, _OTHER)
-        text = _label(node)
+        kind = tier(network, node)
+        colour = _INSIDE if y < 0 else _COLOURS.get(kind, _OTHER)
+        text = network.nodes[node].get("label", str(node))
         axes.text(
             x, y, text, ha="center", va="center", size=6.5, bbox={**box, "fc": colour}, zorder=2
         )
@@ -147,9 +141,3 @@ def _nodes(axes: Axes, places: Places) -> None:
         )
     axes.set_xlim(left - 2.5 * margin, max(xs) + margin)
     axes.set_ylim(min(rows, default=0.0) - 0.5, max(rows, default=0.0) + 0.5)
-
-
-def _label(node: Node) -> str:
-    """What is written in a node's box: its number; of a NIC that within its node."""
-    number = str(node).rpartition(" ")[2]
-    return number.rpartition(".")[2] if tier(node) == "nic" else number

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from schedules.input_error import InputError
 from sim.analysis.activity import COMPUTE, COPY, HOST, activities
-from sim.analysis.links import tier
+from sim.analysis.links import kind as link_kind
 from sim.graph import PHASES, Fixed, Graph, Ints, offsets, owners
 from sim.machine.cluster import Cluster
 from sim.machine.hardware import Machine
@@ -20,36 +20,35 @@ from sim.whatif.equal import levelled
 from sim.whatif.grammar import Condition, Edit, Level, Link, Scale, parse
 
 Flags = NDArray[np.bool_]
+Names = tuple[str, ...]
 BY_LINK = {"link_start", "link", "coefficient", "capacity"}
 """Columns of a machine that have no row per work."""
-IB = ("nic", "fabric")
 
 
 def edited(
-    graph: Graph, machine: Machine, text: str, links: Sequence[str] = ()
+    graph: Graph, machine: Machine, text: str, links: Sequence[Names] = ()
 ) -> tuple[Graph, Machine]:
     """The graph and machine after the edits of a text, in its order; see :func:`~.grammar.parse`.
 
-    ``links`` names each link of the machine, as :func:`link_names` does. Raises InputError for what
-    is no edit, and for one that nothing in the graph is meant by.
+    ``links`` has the names of each link of the machine, as :func:`link_names` does. Raises
+    InputError for what is no edit, and for one that nothing in the graph is meant by.
     """
     for edit in parse(text):
         graph, machine = _apply(graph, machine, edit, links)
     return graph, machine
 
 
-def link_names(cluster: Cluster) -> list[str]:
-    """Of each link: "nvlink" (inside a node), "nic" (either side of one) or "fabric"."""
-    return [_link(tier(a), tier(b)) for a, b in cluster.links]
+def link_names(cluster: Cluster) -> list[Names]:
+    """Return the names that an edit may call each link by.
 
-
-def _link(one: str, other: str) -> str:
-    ends = {one, other}
-    return "nvlink" if "nvswitch" in ends else "nic" if "nic" in ends else "fabric"
+    Inside a node that is its kind, such as "nvlink"; outside "ib", and "nic" on either side of a
+    NIC ("pcie" too on its GPU's), "fabric" beyond.
+    """
+    return [link_kind(cluster.network, link).names for link in cluster.links]
 
 
 def _apply(
-    graph: Graph, machine: Machine, edit: Edit, links: Sequence[str]
+    graph: Graph, machine: Machine, edit: Edit, links: Sequence[Names]
 ) -> tuple[Graph, Machine]:
     match edit:
         case Level():
@@ -155,18 +154,17 @@ def _lags(graph: Graph, ops: Flags, factor: float) -> Graph:
     )
 
 
-def _faster(machine: Machine, name: str, factor: float, links: Sequence[str]) -> Machine:
+def _faster(machine: Machine, name: str, factor: float, links: Sequence[Names]) -> Machine:
     """Links of a name with ``factor`` times the bandwidth.
 
     Latencies, in which what protocols waste is counted, and the choice of algorithms stay.
     """
-    known = sorted({*links, "all", *(["ib"] if {*links} & {*IB} else [])}) if links else []
+    known = sorted({"all"}.union(*links))
     if not links:
         raise InputError(f"no link {name!r}: the links of this run have no names")
     if name not in known:
         raise InputError(f"no link {name!r}; there are {', '.join(known)}")
-    meant = IB if name == "ib" else (name,)
-    chosen = np.array([name == "all" or link in meant for link in links], bool)
+    chosen = np.array([name == "all" or name in of for of in links], bool)
     return with_capacity(machine, np.where(chosen, machine.capacity * factor, machine.capacity))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -77,12 +77,8 @@ def _mean(values: Floats, group: NDArray[np.int64]) -> Floats:
 
 
 def near(cluster: Cluster, rank: int, links: Sequence[int]) -> list[int]:
-    """Which of these links are a rank's own: to its NVSwitch, and on its way to the core."""
-    node: Hashable = rank
-    mine = {node, f"nvswitch {cluster.node(rank)}"}
-    while node in cluster.uplink:
-        node = cluster.uplink[node]
-        mine.add(node)
+    """Return which of these links are a rank's own: inside its node, and on its way to the core."""
+    mine = cluster.near(rank)
     return [link for link in links if mine.issuperset(cluster.links[link])]
 
 

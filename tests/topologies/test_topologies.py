@@ -103,7 +103,7 @@ def test_datasheet_figures_of_every_machine(name):
     assert cluster.gpu.peak["bf16"] == bf16 * 1e12
     nominal = cluster.capacity / cluster.efficiency
     assert nominal[cluster.index[0, "nvswitch 0"]] == pytest.approx(link * 1e9)
-    assert nominal[cluster.index[0, cluster.uplink[0]]] == pytest.approx(port * 1e9)
+    assert nominal[cluster.index[0, cluster.ways[0][-1][1]]] == pytest.approx(port * 1e9)
 
 
 def test_an_h800_moves_what_deepseek_says():

@@ -77,8 +77,8 @@ def alps() -> Rows:
     spec["node"]["nic"]["bandwidth"] = 25e9
     out: Rows = []
     for nodes, times in ALPS.items():
-        network, uplink = fabric.build(spec, 4 * nodes)
-        cluster = Cluster("alps", Gpu(**spec["gpu"]), network, 4, spec["collectives"], uplink)
+        network, ways = fabric.build(spec, 4 * nodes)
+        cluster = Cluster("alps", Gpu(**spec["gpu"]), network, 4, spec["collectives"], ways)
         everyone = tuple(range(4 * nodes))
         out += [(cluster, everyone, s, us * 1e-6) for s, us in zip(ALPS_SIZES, times, strict=True)]
     return out

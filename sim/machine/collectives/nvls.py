@@ -5,8 +5,11 @@ Each GPU sends and receives little more than its buffer once (NVIDIA, "NVLink SH
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sim.machine.cluster import Cluster
 from sim.machine.collectives.base import Hops, Traffic, UnsuitableError, cycle, place, put
+from sim.machine.tiers import NVLINK
 
 
 def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
@@ -16,10 +19,19 @@ def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
     whole node.
     """
     nodes, each = place(cluster, ranks)
-    if "nvls" not in cluster.collectives or len(nodes) > 1 or each < cluster.gpus_per_node:
+    whole = len(nodes) == 1 and each == cluster.gpus_per_node
+    if "nvls" not in cluster.collectives or not whole or not _one_switch(cluster, nodes[0]):
         raise UnsuitableError(
-            f"nvls needs all {cluster.gpus_per_node} GPUs of one node, and [collectives.nvls] in "
-            f"the topology; {cluster.name} with ranks {ranks} lacks one of them"
+            f"nvls needs all {cluster.gpus_per_node} GPUs of one node on one NVSwitch, and "
+            f"[collectives.nvls] in the topology; {cluster.name} with ranks {ranks} lacks one of "
+            "them"
         )
     hops = [Hops(cycle(nodes[0]), size * (each + 1) / each)]
     return put(cluster, "nvls", "nvls", hops, (2, 0), each)
+
+
+def _one_switch(cluster: Cluster, ranks: Sequence[int]) -> bool:
+    """Whether all talk over one NVSwitch, and no tier of other links."""
+    hops = [cluster.links[link] for pair in cycle(ranks) for link in cluster.route(*pair)]
+    kinds = {cluster.network.edges[link].get("kind") for link in hops}
+    return len({end for hop in hops for end in hop} - {*ranks}) == 1 and kinds <= {NVLINK, None}

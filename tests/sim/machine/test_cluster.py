@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sim.analysis.links import tier
 from sim.machine.cluster import load
 
 FABRIC = """
@@ -100,7 +101,7 @@ def by_kind(cluster):
     """(kind of one end, kind of the other) -> whether such links limit."""
     out = {}
     for (u, v), limits in zip(cluster.links, cluster.limiting, strict=True):
-        kind = tuple("gpu" if isinstance(w, int) else w.split()[0] for w in (u, v))
+        kind = tuple(tier(cluster.network, end) for end in (u, v))
         out.setdefault(kind, set()).add(bool(limits))
     return out
 

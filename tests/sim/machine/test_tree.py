@@ -66,7 +66,7 @@ def test_bytes_are_those_of_every_half_up_once_and_down_once(nodes, each):
     pairs = edges(tree.parents(nodes)) + edges(tree.mirrored(nodes))
     sends = Counter(end for pair in pairs for end in pair)
     ports = {
-        node: loads[cluster.index[8 * node, cluster.uplink[8 * node]]] for node in range(nodes)
+        node: loads[cluster.index[8 * node, cluster.ways[8 * node][-1][1]]] for node in range(nodes)
     }
     assert set(ports.values()) == {max(sends.values()) * 6e8 / 2 / each}
     assert all(sends[node] * 6e8 / 2 / each <= ports[node] * (1 + 1e-12) for node in range(nodes))

@@ -95,7 +95,8 @@ def test_links_twice_as_fast_are_those_of_such_a_topology(small_job, tmp_path):
 
 
 def test_nics_are_ib_and_switches_of_a_node_are_not():
-    assert set(link_names(cluster.load("dgx_a100", 16))) == {"nvlink", "nic"}
+    found = set(link_names(cluster.load("dgx_a100", 16)))
+    assert found == {("nvlink",), ("pcie", "nic", "ib"), ("nic", "ib")}
 
 
 def test_a_free_dimension_takes_nothing_from_kernels(small_job):
@@ -138,7 +139,7 @@ def test_what_is_no_edit_is_refused_in_a_sentence(edit, said):
 def test_an_unknown_link_is_named_with_those_there_are():
     graph = ranks(5.0, 4.0)
     with pytest.raises(ValueError, match="no link 'ethernet'; there are all, ib, nic, nvlink"):
-        edited(graph, ideal(graph), "link ethernet * 2", ["nvlink", "nic"])
+        edited(graph, ideal(graph), "link ethernet * 2", [("nvlink",), ("nic", "ib")])
 
 
 def test_the_profile_of_two_paths_worked_by_hand():
