@@ -1,1 +1,1 @@
-"""What a user wrote: the keys of a recipe, what is filled in, and what is refused."""
+"""What a user wrote: the keys of a recipe, their defaults, and what is refused."""

@@ -1,6 +1,6 @@
-"""How the configuration classes of transformers spell a model, family by family: plain tables.
+"""How transformers' configuration classes spell a model, family by family, as plain tables.
 
-Defaults are those of each class, as files may leave these keys out.
+Defaults are those of each class, because files may leave these keys out.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _DEEPSEEK_V3 = {
     "qk_nope_head_dim": 128,
     "qk_rope_head_dim": 64,
     "v_head_dim": 128,
-    "num_nextn_predict_layers": None,  # stands in the published file, not in transformers
+    "num_nextn_predict_layers": None,  # in the published file, but not in transformers
 }
 FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": _GPT2,
@@ -94,7 +94,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "qwen3_moe": _QWEN3_MOE,
     "deepseek_v3": _DEEPSEEK_V3,
 }
-"""Defaults of each family's configuration class in transformers: files may leave these keys out."""
+"""Defaults of each family's configuration class in transformers, for keys that files leave out."""
 
 
 _BOTH_KEYS = {"vocab": "vocab_size", "tied": "tie_word_embeddings"}
@@ -116,7 +116,7 @@ LLAMA_KEYS = {
     "head_dim": "head_dim",
     "ffn": "intermediate_size",
     "qkv_bias": "attention_bias",
-    # transformers' attention_bias puts one on the output projection too, which has no key here
+    # transformers' attention_bias also adds a bias to the output projection, which has no key here
     "bias": "mlp_bias",
 }
 _MIXTRAL_KEYS = {
@@ -146,13 +146,13 @@ KEYS = {
     "qwen3_moe": _QWEN3_MOE_KEYS,
     "deepseek_v3": _DEEPSEEK_KEYS,
 }
-"""How a family spells the keys of a recipe's model; the others do it as Llama."""
+"""The keys of a recipe's model in each family's spelling; other families spell as Llama."""
 MLA_KEYS = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 ONLY: dict[str, dict[str, tuple[object, ...]]] = {
     "qwen3_moe": {"decoder_sparse_step": (1,), "mlp_only_layers": (None, [])},
     "deepseek_v3": {"moe_layer_freq": (1,), "attention_bias": (False,), "mlp_bias": (False,)},
 }
-"""Keys of a family that say what is not simulated, and the values that are."""
+"""Keys of a family that ask for what is not simulated, with the values that are simulated."""
 MAY_BE_NULL = (
     "n_inner",
     "num_key_value_heads",
@@ -162,4 +162,4 @@ MAY_BE_NULL = (
 )
 GPT2_IS = {"gated": False, "norm": "layer", "qkv_bias": True, "bias": True, "position": "learned"}
 LLAMA_IS = {"gated": True, "norm": "rms", "position": "rope", "dropout": 0.0}
-"""What holds of every model of these families, the second one for all but GPT-2."""
+"""What holds for every model of these families; the second for all but GPT-2."""

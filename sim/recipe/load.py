@@ -1,6 +1,6 @@
-"""What job does this recipe describe? Reads the file, fills in defaults, refuses what is wrong.
+"""Which job a recipe describes: reads the file, fills in defaults and refuses what is wrong.
 
-Every refusal is a ValueError of one sentence that names the key, what was found and what would do.
+Every refusal is an InputError of one sentence that names the key, what was found and what would do.
 """
 
 from __future__ import annotations
@@ -28,15 +28,19 @@ _ROW = re.compile(r"perturbations\[([0-9]{1,3})\]\.(\w+)")
 
 
 def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Recipe:
-    """The complete job of a recipe file, with ``{"parallelism.tp": 4}`` put over what it says.
+    """Return the complete job of a recipe file, with overrides such as ``{"parallelism.tp": 4}``.
 
-    An override of None leaves the key out. Paths in the recipe are relative to the file.
+    An override of None leaves the key out. Paths in the recipe are relative to the file. Raises
+    InputError for a recipe that describes no job.
     """
     return parse(_read(Path(path)), Path(path).parent, overrides)
 
 
 def ignored(path: str | Path, overrides: Mapping[str, object] | None = None) -> dict[str, Ignored]:
-    """What a recipe does not have of the arguments that it names, by the file they are in."""
+    """Return the arguments that a recipe names and does not use, by the file they are in.
+
+    Raises InputError for a recipe that cannot be read.
+    """
     data = _put(_read(Path(path)), overrides or {})
     return translate.merge(data, Path(path).parent)[1]
 
@@ -50,7 +54,9 @@ def parse(
     folder: Path = Path(),
     overrides: Mapping[str, object] | None = None,
 ) -> Recipe:
-    """The complete job of a recipe that has been read already; ``folder`` is what paths start at.
+    """Return the complete job of a recipe that has been read already.
+
+    Paths in it are relative to ``folder``. Raises InputError for a recipe that describes no job.
 
     >>> model = {"preset": "gpt-22b"}
     >>> cluster = {"topology": "dgx_a100", "gpus": 16}
@@ -69,15 +75,15 @@ def parse(
 
 
 def dump(recipe: Recipe) -> str:
-    """The recipe as TOML, complete: loading it gives an equal recipe."""
+    """Return the complete recipe as TOML; loading that gives an equal recipe."""
     sections = recipe.model_dump(mode="json", exclude_none=True)
     return tomli_w.dumps({name: keys for name, keys in sections.items() if keys})
 
 
 def hugging_face(path: Path) -> dict[str, Any]:
-    """The numbers of a Hugging Face config.json, which can be a model's, in words of a recipe.
+    """Return the numbers of a Hugging Face config.json in a recipe's words.
 
-    Raises InputError, naming file and key, for those that cannot.
+    Raises InputError, which names file and key, for numbers that no model can have.
     """
     numbers = presets.hugging_face(path)
     try:
@@ -90,7 +96,7 @@ def hugging_face(path: Path) -> dict[str, Any]:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of recipes, for editors."""
+    """Return the JSON schema of recipes, for editors."""
     schema = Recipe.model_json_schema()
     schema["properties"] |= translate.SCHEMA
     of_its_own = {"required": [name for name in schema["required"] if name != "cluster"]}
@@ -101,16 +107,18 @@ def json_schema() -> dict[str, Any]:
 def setting(
     text: str, option: str = "--set", example: str = "parallelism.tp=4"
 ) -> tuple[str, object]:
-    """Key and typed value of a ``--set``, or of another ``option``; no TOML value is text.
+    """Return key and typed value of a ``--set``, or of another ``option``.
+
+    A value that is not TOML is text. Raises InputError for text that is not KEY=VALUE on one line.
 
     >>> setting("parallelism.tp=4"), setting("model.preset=gpt-22b"), setting("parallelism.dp=")
     (('parallelism.tp', 4), ('model.preset', 'gpt-22b'), ('parallelism.dp', None))
     """
     key, equals, value = (part.strip() for part in text.partition("="))
     if not key or not equals:
-        raise InputError(f"{option} takes KEY=VALUE, such as {example}, and not {brief(text)}")
+        raise InputError(f"{option} takes KEY=VALUE, such as {example}, not {brief(text)}")
     if len(value.splitlines()) > 1:
-        raise InputError(f"{option} {key} takes a value of one line, and not {brief(value)}")
+        raise InputError(f"{option} {key} takes a value of one line, not {brief(value)}")
     try:
         return key, tomllib.loads(f"value = {value}")["value"] if value else None
     except RecursionError:
@@ -120,7 +128,7 @@ def setting(
 
 
 def _put(data: Mapping[str, Any], overrides: Mapping[str, object]) -> dict[str, Any]:
-    """The recipe as written, with the overrides in their sections."""
+    """Return the recipe as written, with the overrides in their sections."""
     out = {name: dict(keys) if isinstance(keys, dict) else keys for name, keys in data.items()}
     for path, value in overrides.items():
         section, _, key = path.partition(".")
@@ -143,7 +151,7 @@ def _put(data: Mapping[str, Any], overrides: Mapping[str, object]) -> dict[str, 
 
 
 def _put_row(out: dict[str, Any], path: str, value: object) -> None:
-    """Put ``perturbations[0].compute`` into the first of these tables, or into one more behind."""
+    """Put ``perturbations[0].compute`` into the first of these tables, or into a new last one."""
     found = _ROW.fullmatch(path)
     if not found or found[2] not in PerturbationSection.model_fields:
         keys = ", ".join(PerturbationSection.model_fields)
@@ -173,7 +181,7 @@ def _validate(data: Mapping[str, Any]) -> Recipe:
 
 
 def _simulated(recipe: Recipe) -> None:
-    """Refuse what is understood but not simulated yet."""
+    """Refuse values that are understood but not simulated yet."""
     for name, values in NOT_YET.items():
         section, key = name.split(".")
         value = getattr(getattr(recipe, section), key)
@@ -190,7 +198,7 @@ def _simulated(recipe: Recipe) -> None:
 
 
 def _complete(recipe: Recipe, folder: Path) -> Recipe:
-    """Everything that was left out, filled in."""
+    """Fill in everything that was left out."""
     parallelism, training = recipe.parallelism, recipe.training
     own = {
         "model": _model(recipe.model, folder),
@@ -220,22 +228,22 @@ def _complete(recipe: Recipe, folder: Path) -> Recipe:
 
 
 def _accumulates(parallelism: ParallelismSection) -> bool:
-    """Whether split gradients wait for the last microbatch: as torch's pipeline does with FSDP2.
+    """Return whether gradients wait for the last microbatch, as with FSDP2 in torch's pipeline.
 
     It turns off the synchronisation of FSDP2 (and DDP) in all backwards but the last
-    (backward_maybe_with_nosync in torch/distributed/pipelining/stage.py, 2.13); of FSDP1, which it
-    does not know, and of others every backward reduces.
+    (backward_maybe_with_nosync in torch/distributed/pipelining/stage.py, 2.13). FSDP1, which it
+    does not handle, and other kinds reduce in every backward.
     """
     if parallelism.accumulate is not None:
         return parallelism.accumulate
     fsdp = parallelism.fsdp
-    if fsdp is None or fsdp.kind != "fsdp2" or fsdp.replicate == "once":  # which reduces shards
+    if fsdp is None or fsdp.kind != "fsdp2" or fsdp.replicate == "once":  # once reduces shards
         return False
     return parallelism.pp > 1
 
 
 def _steps(recipe: Recipe) -> int:
-    """One, or as many updates as show the steady state where a step begins before others end."""
+    """Return 1, or enough updates to show the steady state where steps overlap."""
     alone = recipe.flushed and recipe.training.clip != "post"
     return 1 if alone else sum(recipe.ramps) + 2
 
@@ -245,7 +253,7 @@ def _even(layers: int, stages: int) -> tuple[int, ...] | None:
 
 
 def _model(section: ModelSection, folder: Path) -> ModelSection:
-    """The model's section with every number in it."""
+    """Return the model's section with every number filled in."""
     given = section.model_dump(exclude_none=True, exclude={"hf"})
     if section.preset and section.hf:
         raise InputError("model.preset and model.hf are both given; leave one of them out")
@@ -269,13 +277,13 @@ def _model(section: ModelSection, folder: Path) -> ModelSection:
 
 
 def _strategy(name: str | None, folder: Path) -> str | None:
-    """A strategy of the user's own, taken from the recipe's folder and run once."""
+    """Return the path of a user's strategy in the recipe's folder, after running the file once."""
     if name is None:
         return None
     if not is_path(name):
         raise InputError(
-            f"parallelism.strategy = {show(name)} is no file of Python, such as ./mine.py; "
-            "strategies that come along have keys of their own"
+            f"parallelism.strategy = {show(name)} is not a Python file, such as ./mine.py; "
+            "built-in strategies have keys of their own"
         )
     path = regular(Path(os.path.normpath(folder / name)), "parallelism.strategy").resolve()
     module(path, "the strategy")
@@ -283,7 +291,7 @@ def _strategy(name: str | None, folder: Path) -> str | None:
 
 
 def _topology(name: str, folder: Path) -> str:
-    """A name stays a name; a file's path is taken from the recipe's folder."""
+    """Return a topology's name as it is, or its file's path from the recipe's folder."""
     if "/" not in name and not name.endswith(".toml"):
         return name
     path = regular(Path(os.path.normpath(folder / name)), "cluster.topology")

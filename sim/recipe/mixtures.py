@@ -1,4 +1,4 @@
-"""Do the numbers of a model with experts or latent attention agree? One sentence says why not."""
+"""Whether the numbers of a model with experts or latent attention agree, and why not."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ EXPERT_KEYS = ("topk", "expert_ffn", "shared_experts", "dense_layers", "capacity
 
 
 def check_latent(given: Mapping[str, Any], heads: int, kv_heads: int) -> None:
-    """ValueError where a model of latent attention says what such a model cannot be."""
+    """Raise InputError where a model of latent attention has keys that contradict it."""
     if kv_heads != heads:
         raise InputError(
             f"model.kv_heads = {kv_heads} must be model.heads = {heads} with model.mla, "
-            "where every head has keys of its own"
+            "which gives every head its own keys"
         )
     width = given["mla"]["qk_nope_head_dim"] + given["mla"]["qk_rope_head_dim"]
     if given.get("head_dim", width) != width:
@@ -33,7 +33,7 @@ def check_latent(given: Mapping[str, Any], heads: int, kv_heads: int) -> None:
 
 
 def check_experts(given: Mapping[str, Any], experts: int) -> None:
-    """ValueError where a model says of experts what cannot be."""
+    """Raise InputError where a model's keys of experts contradict each other."""
     topk, layers = given.get("topk"), given["layers"]
     for key in EXPERT_KEYS:
         if key in given and given[key] and not experts:
@@ -57,7 +57,7 @@ def check_experts(given: Mapping[str, Any], experts: int) -> None:
 
 
 def _check_load(load: Mapping[str, Any], experts: int) -> None:
-    """ValueError where a load lacks its numbers or has those of another."""
+    """Refuse a load that lacks its numbers or has those of another kind."""
     kind = load.get("kind", "balanced")
     needs = {"zipf": "s", "dirichlet": "alpha", "histogram": "counts"}
     for key in needs.values():

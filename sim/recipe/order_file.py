@@ -1,4 +1,4 @@
-"""The schedule of a recipe from a file: code, or with ``schedule.csv`` an order. Does it fit?"""
+"""A recipe's schedule from a file (code, or an order in ``schedule.csv``), and whether it fits."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sim.recipe.recipe import Recipe, ScheduleSection
 from sim.recipe.refusals import show
 
 NAME = "from_csv"
-"""What such an order is called in a complete recipe."""
+"""The name of an order from a file in a complete recipe."""
 
 
 def complete(section: ScheduleSection, pp: int, folder: Path) -> ScheduleSection:
-    """The section with its number of chunks; where it has a file, with its whole path and name.
+    """Return the section with its number of chunks, and with the whole path of its file if any.
 
     Raises InputError, in one sentence, for an order that is not for ``pp`` ranks.
     """
@@ -26,7 +26,7 @@ def complete(section: ScheduleSection, pp: int, folder: Path) -> ScheduleSection
         if section.name == NAME:
             raise InputError(f'schedule.name = "{NAME}" needs schedule.csv, the file of the order')
         name = section.name
-        if is_path(name):  # a schedule outside of the package
+        if is_path(name):  # a schedule outside the package
             found = regular(Path(os.path.normpath(folder / name)), "schedule.name")
             name = str(found.resolve())
         chunks = section.chunks or schedules.stages_per_rank(name)
@@ -42,7 +42,7 @@ def complete(section: ScheduleSection, pp: int, folder: Path) -> ScheduleSection
 
 
 def check(recipe: Recipe) -> None:
-    """Raise InputError, in one sentence, for an order of another number of microbatches."""
+    """Raise InputError, in one sentence, for an order with another number of microbatches."""
     if recipe.schedule.csv is None:
         return
     path, training = recipe.schedule.csv, recipe.training
@@ -58,7 +58,7 @@ def check(recipe: Recipe) -> None:
 
 
 def _chunks(path: Path, found: Shape, pp: int, given: int | None) -> int:
-    """Stages per rank of an order that is for ``pp`` ranks."""
+    """Return the stages per rank of an order that is for ``pp`` ranks."""
     ranks, stages = found.ranks, _count(found.stages, "stage", "stages")
     held = f"has {stages} on {_count(ranks, 'rank', 'ranks')}"
     if ranks != pp:
@@ -82,7 +82,7 @@ def _chunks(path: Path, found: Shape, pp: int, given: int | None) -> int:
 
 
 def _unfit(path: str | Path, why: str) -> InputError:
-    """What is wrong with the order itself, or else why it does not fit the recipe."""
+    """Return what is wrong with the order itself, or else why it does not fit the recipe."""
     try:
         from_csv(path)
     except InputError as error:
@@ -91,7 +91,7 @@ def _unfit(path: str | Path, why: str) -> InputError:
 
 
 def _count(number: int, one: str, several: str) -> str:
-    """A number of things.
+    """Return a number of things in words.
 
     >>> _count(1, "row", "rows"), _count(2, "row", "rows")
     ('1 row', '2 rows')

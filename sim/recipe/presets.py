@@ -1,7 +1,7 @@
-"""What a model's name or its Hugging Face config.json says, in the words of a recipe.
+"""The numbers of a preset or of a Hugging Face config.json, in the words of a recipe.
 
 Both give only what they state. What follows from it (``head_dim`` from ``hidden`` and ``heads``) is
-filled in by :func:`complete`, after the recipe's own numbers have been put over it.
+filled in by :func:`complete`, after the recipe's own numbers have replaced theirs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MODELS = Path(__file__).parent / "models"
 
 
 def names() -> list[str]:
-    """The presets there are.
+    """List the names of the presets.
 
     >>> "gpt3-175b" in names()
     True
@@ -43,9 +43,9 @@ def names() -> list[str]:
 
 
 def preset(name: str) -> dict[str, Any]:
-    """The numbers of a preset, its source left out.
+    """Return the numbers of a preset, without its source.
 
-    Raises InputError, with the near match, when there is none of that name.
+    Raises InputError, with the nearest name, when there is no preset of that name.
     """
     if name not in names():
         near = difflib.get_close_matches(name.lower(), names(), 1)
@@ -57,11 +57,12 @@ def preset(name: str) -> dict[str, Any]:
 
 
 def hugging_face(path: Path) -> dict[str, Any]:
-    """The numbers of a config.json, or of the folder that holds one, as it states them.
+    """Return the numbers that a config.json states, or that of the folder that holds one.
 
-    Whether they can be a model's is for the recipe to say, which calls them :func:`spelling`.
-    Query and key norms of Qwen3 (2 ``head_dim`` parameters a layer) are left out; of DeepSeek-V3
-    its router's bias, which has no gradient.
+    The recipe checks whether a model can have them; it names them by :func:`spelling`. Query and
+    key norms of Qwen3 (2 ``head_dim`` parameters a layer) are left out, and so is the bias of
+    DeepSeek-V3's router, which has no gradient. Raises InputError for a file that states what is
+    not simulated.
     """
     stated, file = _stated(path)
     family = stated["model_type"]
@@ -86,16 +87,17 @@ def hugging_face(path: Path) -> dict[str, Any]:
 
 
 def spelling(path: Path) -> dict[str, str]:
-    """How a config.json spells the keys of a recipe's model."""
+    """Return the keys of a recipe's model in the spelling of a config.json."""
     stated, _ = _stated(path)
     keys = KEYS.get(stated["model_type"], LLAMA_KEYS)
     return {**keys, **{key: key for key in MLA_KEYS}, "name": "_name_or_path"}
 
 
 def longest(path: Path) -> int | None:
-    """The most tokens per sample that a config.json allows and that can be simulated.
+    """Return the most tokens per sample that a config.json allows and that can be simulated.
 
-    It is bounded by the positions and, where one is in use, by the sliding attention window.
+    They are bounded by the positions and by the sliding attention window, if it is in use. Raises
+    InputError for a bound that is not a whole number.
     """
     stated, file = _stated(path)
     positions = [_count(stated, key, file) for key in ("max_position_embeddings", "n_positions")]
@@ -103,7 +105,10 @@ def longest(path: Path) -> int | None:
 
 
 def window(path: Path) -> int | None:
-    """The sliding attention window of a config.json in tokens, if it has one in use."""
+    """Return the sliding attention window of a config.json in tokens, or None if it uses none.
+
+    Raises InputError for a window that is not a whole number.
+    """
     stated, file = _stated(path)
     used = stated.get("use_sliding_window")
     if used is not None and not isinstance(used, bool):
@@ -113,7 +118,9 @@ def window(path: Path) -> int | None:
 
 
 def complete(given: Mapping[str, Any]) -> dict[str, Any]:
-    """All numbers of a model, from those that are given and what follows from them.
+    """Return all numbers of a model: those that are given and those that follow from them.
+
+    Raises InputError for a missing number, or numbers that contradict each other.
 
     >>> full = complete({"layers": 2, "hidden": 8, "heads": 2, "vocab": 99, "sequence": 16})
     >>> full["head_dim"], full["ffn"], full["positions"]
@@ -176,7 +183,7 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stated(path: Path) -> tuple[dict[str, Any], Path]:
-    """All that a config.json says, its family's defaults filled in, and the file itself."""
+    """Return all that a config.json states with its family's defaults, and the file itself."""
     file = config_file(path)
     config = _read(file)
     family = config.get("model_type")
@@ -189,8 +196,8 @@ def _stated(path: Path) -> tuple[dict[str, Any], Path]:
 
 
 def config_file(path: Path) -> Path:
-    """The config.json itself, which the folder of a model may stand for."""
-    return path / "config.json" if os.path.isdir(path) else path  # noqa: PTH112  for every path
+    """Return the config.json itself, for which the folder of a model may stand."""
+    return path / "config.json" if os.path.isdir(path) else path  # noqa: PTH112  any path works
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -218,7 +225,7 @@ def _activation(stated: Mapping[str, Any], file: Path) -> str:
 
 
 def _count(stated: Mapping[str, Any], key: str, file: Path) -> int | None:
-    """A number of tokens, if there is one."""
+    """Return a number of tokens, or None if the file has none."""
     found = stated.get(key)
     if found is None:
         return None

@@ -1,7 +1,7 @@
 """Which keys a recipe has, of which type, and what each means.
 
-One class per section of the TOML file. Only what one value can say for itself is checked here; what
-several values have to agree on is checked in :mod:`sim.recipe.load`.
+One class per section of the TOML file. Only what one value can be checked for by itself is checked
+here; what several values have to agree on is checked in :mod:`sim.recipe.load`.
 """
 
 from __future__ import annotations
@@ -54,209 +54,228 @@ NOT_YET: dict[str, tuple[object, ...]] = {
     "simulation.engine": ("auto", "simpy"),
     "simulation.costs": ("fit",),
 }
-"""Keys that are understood but not simulated yet, and the values that are."""
+"""Keys that are understood but not simulated yet, and their values that are simulated."""
 
 
 class ModelSection(Section):
-    """A preset, a Hugging Face config.json or the numbers, which also override the other two."""
+    """The model: a preset, a Hugging Face config.json, or numbers, which override the other two."""
 
     preset: Name | None = None
-    """model that comes along; `traincast list models` names them"""
+    """name of a built-in model; `traincast list models` lists them"""
     hf: Name | None = None
-    """config.json of a Hugging Face model, relative to this file"""
+    """path of a Hugging Face model's config.json, relative to this file"""
     name: Name | None = None
-    """what the model is called in outputs"""
+    """name of the model in outputs"""
     layers: Layers | None = None
-    """transformer layers"""
+    """number of transformer layers"""
     hidden: Count | None = None
-    """width of the residual stream"""
+    """width of the residual stream, in elements"""
     heads: Count | None = None
-    """query heads"""
+    """number of query heads"""
     kv_heads: Count | None = None
-    """key and value heads; heads unless given"""
+    """number of key and value heads; default: heads"""
     head_dim: Count | None = None
-    """width of a head; hidden / heads unless given"""
+    """width of a head, in elements; default: hidden / heads"""
     ffn: Count | None = None
-    """inner width of the MLP; 4 hidden unless given or gated"""
+    """inner width of the MLP, in elements; default: 4 hidden, and required if gated"""
     gated: Switch | None = None
-    """a gate beside the first linear of the MLP, such as SwiGLU"""
+    """whether the MLP has a gate beside its first linear, such as SwiGLU"""
     vocab: Annotated[int, Field(ge=0, le=2**31)] | None = None
-    """tokens in the vocabulary; 0: the layers alone, without embedding, head and loss"""
+    """tokens in the vocabulary; 0: only the layers, without embedding, head and loss"""
     tied: Switch | None = None
-    """the head uses the embedding's weights"""
+    """whether the head uses the embedding's weights"""
     norm: Literal["layer", "rms", "batch", "sync_batch"] | None = None
-    """layer (LayerNorm) or rms (RMSNorm); of blocks batch or sync_batch (SyncBatchNorm)"""
+    """layer (LayerNorm) or rms (RMSNorm); with blocks: batch or sync_batch (SyncBatchNorm)"""
     attention: Literal["flash", "unfused"] | None = None
-    """flash (one kernel, nothing of size s x s in memory) or unfused"""
+    """flash (one kernel, no s x s matrix in memory) or unfused"""
     activation: Literal["gelu", "silu", "relu2"] | None = None
-    """gelu, silu or relu2 (squared ReLU)"""
+    """activation of the MLP: gelu, silu or relu2 (squared ReLU)"""
     fused: Switch | Literal["except_gate"] | None = None
-    """activation and gate one kernel, loss in place; false keeps what eager torch keeps,
-    "except_gate" that of the gate alone"""
+    """true: activation and gate are one kernel and the loss works in place; false: both are as in
+    eager PyTorch; "except_gate": only activation and gate are"""
     qkv_bias: Switch | None = None
-    """biases in the QKV linear"""
+    """whether the QKV linear has a bias"""
     bias: Switch | None = None
-    """biases in the other linears"""
+    """whether the other linears have a bias"""
     position: Literal["learned", "rope", "none"] | None = None
-    """learned (a table of embeddings), rope (rotary) or none"""
+    """position embedding: learned (a table), rope (rotary) or none"""
     positions: Annotated[int, Field(ge=0, le=2**31)] | None = None
-    """rows of the learned table; sequence unless given"""
+    """rows of the learned position table; default: sequence"""
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """share of activations dropped; 0 runs no dropout kernels"""
+    """share of activations that dropout sets to zero; 0 runs no dropout kernels"""
     vocab_padding: Count | None = None
-    """the vocabulary is padded to a multiple of this times tp, as Megatron does; 1 pads nothing"""
+    """the vocabulary is padded to a multiple of this times tp, as in Megatron-LM; 1: not padded"""
     sequence: Count | None = None
     """tokens per sample"""
     mla: MlaSection | None = None
-    """multi-head latent attention"""
+    """widths of multi-head latent attention, which replaces ordinary attention"""
     mtp: Annotated[int, Field(ge=0, le=64)] | None = None
-    """depths of multi-token prediction, each a layer behind the last and a loss"""
+    """depths of multi-token prediction; each adds a layer after the last one and a loss"""
     experts: Experts | None = None
-    """experts of a mixture; without them every layer has one MLP"""
+    """number of routed experts of a mixture; without it every layer has one MLP"""
     topk: Experts | None = None
-    """experts per token"""
+    """number of experts that each token is sent to"""
     expert_ffn: Count | None = None
-    """inner width of an expert; ffn unless given"""
+    """inner width of an expert, in elements; default: ffn"""
     shared_experts: Annotated[int, Field(ge=0, le=MOST_EXPERTS)] | None = None
-    """experts that see every token"""
+    """number of experts that see every token"""
     dense_layers: Annotated[int, Field(ge=0, le=MOST_LAYERS)] | None = None
-    """first layers without experts"""
+    """number of layers without experts, at the start of the model"""
     capacity_factor: Annotated[float, Field(gt=0)] | None = None
-    """tokens an expert takes at most, as a multiple of its fair share; the others are dropped"""
+    """most tokens that an expert takes, as a multiple of its fair share; the rest are dropped"""
     load: LoadSection | None = None
-    """how unevenly experts are used"""
+    """how unevenly tokens are spread over the experts"""
     blocks: Blocks | None = None
-    """a residual network instead of a transformer: bottleneck blocks of each group"""
+    """number of bottleneck blocks in each group of a residual network, which replaces the
+    transformer"""
     image: Annotated[int, Field(ge=1, le=65_536)] | None = None
-    """rows and columns of an image; 224 unless given"""
+    """rows, and columns, of an image in pixels; default: 224"""
     classes: Count | None = None
-    """classes of images; 1000 unless given"""
+    """number of classes of images; default: 1000"""
 
 
 class ClusterSection(Section):
-    """On which machine the job runs."""
+    """The machine that the job runs on."""
 
     topology: Name
-    """name of a topology that comes along (`traincast list topologies`), or a TOML file"""
+    """name of a built-in topology (`traincast list topologies`), or path of a TOML file"""
     gpus: Gpus
-    """GPUs of the job"""
+    """number of GPUs of the job"""
 
 
 class ParallelismSection(Section):
-    """How the job is split over the GPUs: the product of tp, pp, cp and dp is their number."""
+    """How the job is split over the GPUs, whose number is the product of tp, pp, cp and dp."""
 
     tp: Gpus = 1
-    """tensor parallel: GPUs that share each layer"""
+    """tensor parallel: number of GPUs that share each layer"""
     pp: Gpus = 1
-    """pipeline parallel: ranks of the pipeline"""
+    """pipeline parallel: number of ranks of the pipeline"""
     dp: Gpus | None = None
-    """data parallel: replicas; what is left over unless given"""
+    """data parallel: number of replicas; default: cluster.gpus / (tp pp cp)"""
     sp: Switch = False
-    """Megatron's sequence parallelism: activations between the linears are split over tp too"""
+    """Megatron's sequence parallelism, which also splits activations between the linears over tp"""
     cp: Gpus = 1
-    """context parallel: GPUs that share each sequence"""
+    """context parallel: number of GPUs that share each sequence"""
     cp_kind: Literal["ring", "ulysses", "allgather", "usp"] = "ring"
-    """ring, ulysses, allgather or usp"""
+    """how cp ranks share attention: ring, ulysses, allgather or usp (ulysses inside a ring)"""
     cp_placement: Literal["contiguous", "zigzag", "striped"] = "zigzag"
-    """which tokens a rank of cp holds: one run of them, one early and one late, or every cp-th"""
+    """tokens of a cp rank: one run (contiguous), an early and a late run (zigzag), every cp-th
+    (striped)"""
     ulysses: Gpus = 1
-    """usp: GPUs that exchange heads, with a ring across cp / ulysses such groups"""
+    """usp: number of GPUs that exchange heads; a ring joins the cp / ulysses groups"""
     ep: Count = 1
-    """expert parallel: GPUs that share the experts"""
+    """expert parallel: number of GPUs that share the experts"""
     etp: Count = 1
-    """tensor parallel inside experts"""
+    """tensor parallel inside experts: number of GPUs that share each expert"""
     zero: Annotated[int, Field(ge=0, le=3)] = 0
     """ZeRO stage: 1 splits the optimizer state over dp, 2 also gradients, 3 also parameters"""
     optimizer_instances: Gpus = 1
-    """zero 1: so many runs of replicas, each of which splits all of the optimizer state"""
+    """zero 1: number of groups of replicas; each group splits a whole optimizer state"""
     fsdp: FsdpTable | None = None
     """fully sharded data parallel: { kind = "fsdp2", reshard_after_forward = true, ... }"""
     deepspeed: DeepSpeedTable | None = None
-    """sizes of zero 2 and 3 as DeepSpeed has them: { stage3_prefetch_bucket_size = 5e7, ... }"""
+    """DeepSpeed's sizes for zero 2 and 3: { stage3_prefetch_bucket_size = 5e7, ... }"""
     accumulate: Switch | None = None
-    """keep whole gradients until the last microbatch (no_sync); usual for fsdp2 with pp"""
+    """whether whole gradients are kept until the last microbatch (no_sync); default: true only for
+    fsdp2 with pp > 1"""
     overlap_grad_reduce: Switch = True
-    """reduce gradients bucket by bucket while the backward goes on"""
+    """whether gradients are reduced bucket by bucket during the backward"""
     overlap_param_gather: Switch = False
-    """with zero 1: gather parameters beside the first forwards rather than after the optimizer"""
+    """with zero 1: whether parameters are gathered beside the first forwards, not after the
+    optimizer"""
     overlap_p2p: Switch | None = None
-    """the pipeline's sends and receives run beside kernels; true unless p2p is batched"""
+    """whether the pipeline's sends and receives run beside kernels; default: true unless p2p is
+    batched"""
     tp_overlap: Switch = False
-    """cut sp's collectives into tp chunks that run beside the GEMM that feeds or uses them"""
+    """whether sp's collectives are cut into tp chunks that run beside the GEMM that feeds or uses
+    them"""
     tp_backward_overlap: Switch = True
-    """tp's collectives of the backward run beside the weight-gradient GEMM"""
+    """whether tp's collectives of the backward run beside the weight-gradient GEMM"""
     bucket_mb: Annotated[float, Field(gt=0, le=1e9)] = 40.0
-    """gradients of one bucket, in MB (1e6 bytes)"""
+    """size of a gradient bucket, in MB (1e6 bytes)"""
     first_bucket_mb: Annotated[float, Field(gt=0, le=1e9)] | None = None
-    """of the first bucket, as torch's DDP has it (1 MB); bucket_mb unless given"""
+    """size of the first gradient bucket, in MB (torch's DDP: 1); default: bucket_mb"""
     gradient_as_bucket_view: Switch = True
-    """gradients are made in their bucket; false: DDP copies them there and back"""
+    """true: gradients are made in their bucket; false: DDP copies them in and out"""
     p2p: Literal["direction", "pair", "batched"] = "direction"
-    """streams of the pipeline: one per direction, one per pair of ranks, or batched kernels"""
+    """streams of the pipeline's messages: one per direction, one per pair of ranks, or batched
+    kernels"""
     scatter_gather: Switch = False
-    """send 1/tp over the wire and gather inside the node; for jobs without sp"""
+    """whether each tp rank sends 1/tp of a message, gathered inside the receiving node; only
+    without sp"""
     order: str = "tp-cp-ep-dp-pp"
-    """how ranks are numbered, innermost first"""
+    """order in which axes number the ranks, innermost first"""
     strategy: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
-    """a file of your own, ./mine.py, whose function rewrites what stages run; see docs/extending"""
+    """path of a Python file of yours, such as ./mine.py, whose function rewrites what stages run;
+    see docs/extending"""
 
 
 class ScheduleSection(Section):
-    """In which order each pipeline rank runs its microbatches."""
+    """The order in which each pipeline rank runs its microbatches."""
 
     name: Name = "one_f_one_b"
-    """`traincast list schedules` names them; or a file of your own, ./mine.py; from_csv with csv"""
+    """name from `traincast list schedules`, a Python file of yours such as ./mine.py, or from_csv
+    with csv"""
     chunks: Layers | None = None
-    """stages per rank, for interleaved schedules (2 unless given)"""
+    """stages per rank, for interleaved schedules; default: 2 for those"""
     group: Count | None = None
-    """interleaved: microbatches that pass a chunk in a row; one per rank unless given"""
+    """interleaved: microbatches that pass a chunk in a row; default: one per rank"""
     overlap: Switch = False
-    """interleaved: a forward and the backward behind it overlap, a pair (Megatron's MoE overlap)"""
+    """interleaved: whether a forward and the backward after it run as an overlapped pair
+    (Megatron's MoE overlap)"""
     layers_per_stage: Split | None = None
-    """layers of each of the pp x chunks stages, first to last, even unless given; 0 leaves an end
-    with the embedding or the head alone"""
+    """layers of each of the pp x chunks stages, first to last; default: the same number each. A
+    first or last stage with 0 layers holds only the embedding or the head"""
     csv: Name | None = None
-    """file with the order in torch's CSV, relative to this file; name is then left out"""
+    """path of a file with the order in torch's CSV format, relative to this file; leave name out
+    then"""
     deferred_wgrad: Switch = False
-    """weight gradients later than input gradients"""
+    """whether weight gradients are computed later than input gradients; not simulated yet"""
     pair: Literal["serial", "fused", "shared"] = "shared"
-    """overlapped pairs: one member after the other, so but as one block, or both side by side"""
+    """the forward and backward of an overlapped pair: serial (one after the other), fused
+    (likewise, but as one block) or shared (side by side)"""
 
 
 class TrainingSection(Section):
-    """Batch, number formats and what the backward recomputes."""
+    """Batch, number formats, and what the backward recomputes."""
 
     micro_batch: Count = 1
     """samples per microbatch"""
     global_batch: Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
-    """samples per step"""
+    """samples per step, over all replicas"""
     dtype: Dtype = "bf16"
-    """of activations and weights: bf16, fp16 or fp32"""
+    """number format of activations and weights: bf16, fp16 or fp32"""
     matmul: Literal["tf32"] | None = None
-    """numbers that matrix products of fp32 take: tf32, as torch does when it is let; or dtype"""
+    """number format of matrix products if dtype is fp32: tf32, if PyTorch is allowed to use it;
+    default: dtype"""
     grad_dtype: Dtype = "fp32"
-    """of gradients as they are kept and reduced"""
+    """number format in which gradients are kept and reduced"""
     weight_gradients: Literal["passing", "cached", "kept"] = "passing"
-    """of 16 bits: passing (one at a time), cached (Transformer Engine's) or kept (of a stage)"""
+    """what holds 16-bit weight gradients: passing (one at a time), cached (Transformer Engine) or
+    kept (a stage's)"""
     param_gather_dtype: Dtype | None = None
-    """of parameters as they are gathered; dtype unless given"""
+    """number format in which parameters are gathered; default: dtype"""
     fp8: Fp8Table | None = None
     """linears of the layers multiply in fp8: { recipe = "delayed", params = false, ... }"""
     recompute: Literal["none", "selective", "full"] | RecomputeTable = "none"
-    """none, selective (the attention core), full (every layer from its input) or a table"""
+    """what the backward runs again: none, selective (the attention core), full (every layer from
+    its input) or a table"""
     offload: Literal["activations", "optimizer"] | OffloadTable | None = None
-    """what the host keeps: activations until their backward, or the optimizer, which runs there"""
+    """what host memory keeps: "activations" until their backward, "optimizer" (the CPU then
+    updates), or a table"""
     optimizer: str = "adam"
     """what updates the weights: adam, or sgd without momentum, which keeps no moments"""
     optimizer_state: StateTable | None = None
-    """numbers of Adam's state, { master = "none", first = "bf16", ... }, updated by one kernel"""
+    """number formats of Adam's state, which one kernel updates: { master = "none", first = "bf16",
+    ... }"""
     clip: Switch | Literal["post"] = True
-    """gradients are clipped by their norm, which all ranks sum first; post: it goes from stage to
-    stage and is checked when weights are updated, so that no stage waits for later ones"""
+    """true: gradients are clipped by their norm, after all ranks have summed it; false: not
+    clipped; "post": the norm passes from stage to stage and is checked at the weight update, so
+    that no stage waits for later ones"""
 
     @property
     def offloaded(self) -> OffloadTable:
-        """What ``offload`` says as a table; a word is all of it."""
+        """``offload`` as a table; a word stands for a share of 1."""
         if isinstance(self.offload, OffloadTable):
             return self.offload
         return OffloadTable.model_validate({self.offload: 1.0} if self.offload else {})
@@ -266,21 +285,23 @@ class SimulationSection(Section):
     """How the job is simulated."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """of everything random; same seed, same timeline"""
+    """seed of everything random; the same seed gives the same timeline"""
     fold: Literal["auto", "none"] = "auto"
-    """auto simulates one of several ranks that cannot differ; none simulates all"""
+    """auto simulates one of several ranks that cannot differ; none simulates all ranks"""
     engine: Literal["auto", "simpy", "compiled"] = "auto"
-    """what runs the graph"""
+    """what runs the graph: simpy, or compiled (not simulated yet); auto chooses"""
     host: Switch = False
-    """simulate the CPU that launches kernels, and waits where Megatron-LM's does"""
+    """whether to simulate the CPU, which launches kernels and waits where Megatron-LM's does"""
     launch_us: Annotated[float, Field(ge=0, le=1e6)] = 6.0
-    """microseconds that one launch takes the CPU, Python included"""
+    """time that the CPU takes to launch one kernel, in microseconds, Python included"""
     steps: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """training steps in a row; 1, or enough for a steady state if the pipeline is never flushed"""
+    """training steps in a row; default: 1, or enough for a steady state if steps overlap"""
     allocator: Literal["exact", "caching", "expandable"] = "exact"
-    """also PyTorch's caching allocator: what it reserves, with fixed or expandable segments"""
+    """exact: only the bytes in use; caching or expandable: also what PyTorch's allocator reserves,
+    with fixed or expandable segments"""
     costs: Literal["fit", "table"] = "fit"
-    """fit: kernel times by formula with fitted constants"""
+    """where kernel times come from: fit (formulas with fitted constants) or table (not simulated
+    yet)"""
 
 
 class Recipe(Section):
@@ -296,14 +317,14 @@ class Recipe(Section):
 
     @property
     def architecture(self) -> Model:
-        """The model's numbers, for :mod:`sim.model.sizes`."""
+        """The numbers of the model, as :class:`sim.model.sizes.Model`."""
         from sim.model.sizes import model_of  # here, so that reading a recipe does not load NumPy
 
         return model_of(self.model.model_dump(exclude_none=True), self.simulation.seed)
 
     @property
     def sequence(self) -> int:
-        """Tokens per sample; an image is one."""
+        """Tokens per sample; an image counts as one."""
         return 1 if self.model.blocks else self.model.sequence or 0
 
     @property
@@ -315,7 +336,7 @@ class Recipe(Section):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the schedule takes besides ranks and microbatches, as far as it is given."""
+        """The arguments that the schedule takes besides ranks and microbatches, if given."""
         given = {
             "chunks": self.schedule.chunks,
             "group": self.schedule.group,
@@ -326,10 +347,10 @@ class Recipe(Section):
         return {key: value for key, value in given.items() if value is not None and key in takes}
 
     def plan(self, times: Mapping[str, Seconds]) -> schedules.Plan:
-        """The steps of every pipeline rank in order.
+        """Return the steps of every pipeline rank in order.
 
-        A searched schedule takes ``times``: seconds of the stages' F, I and W, and of a p2p.
-        Raises ValueError, in one sentence, for an order from a file that cannot run.
+        A searched schedule takes ``times``: the seconds of each stage's F, I and W, and those of a
+        p2p. Raises InputError, in one sentence, for an order from a file that cannot run.
         """
         schedule = schedules.load(self.schedule.name)
         if self.schedule.csv:
@@ -344,23 +365,23 @@ class Recipe(Section):
 
     @property
     def ramps(self) -> tuple[int, int]:
-        """How many steps come before the steady state, and after it.
+        """The number of steps before the steady state, and after it.
 
         A pipeline that is never flushed takes as many updates to fill up as its first rank is ahead
         of its last, as many to settle, and as many to drain. Of flushed steps the last is left out
-        if others stay: ranks that end early begin the next one in it.
+        if other steps remain, because ranks that end early begin the next step during it.
         """
         updates = -(-self.parallelism.pp // self.microbatches)
         return (1, 1) if self.flushed else (2 * updates, updates)
 
     @property
     def planned(self) -> int:
-        """Microbatches in the plan: of a step or, where the pipeline is not flushed, of all."""
+        """Microbatches in the plan: those of one step, or of all steps if there is no flush."""
         return self.microbatches * (1 if self.flushed else self.simulation.steps or 1)
 
     @property
     def stages(self) -> int:
-        """Stages of the pipeline: model chunks, ``chunks`` on each of ``pp`` ranks."""
+        """Stages of the pipeline: ``chunks`` model chunks on each of ``pp`` ranks."""
         return self.parallelism.pp * (self.schedule.chunks or 1)
 
     @property

@@ -1,4 +1,4 @@
-"""What is wrong with a recipe, in a sentence for the person who wrote it."""
+"""What is wrong with a recipe, in one sentence for the person who wrote it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECTIONS: dict[str, list[str]] = {
 }
 """The keys of each section."""
 FORMS = ("literal[", "bool", "RecomputeTable", "OffloadTable")
-"""What pydantic's names of forms begin with, where a value may be a word, a switch or a table."""
+"""How pydantic's names of a value's forms begin, where it may be a word, a switch or a table."""
 TABLES = {
     f"{name}.{key}": sorted(table.model_fields)
     for name, section in Recipe.model_fields.items()
@@ -44,7 +44,7 @@ _TYPES = {
 
 
 def show(value: object) -> str:
-    """A value as a recipe writes it.
+    """Return a value as a recipe writes it.
 
     >>> show(True), show("bf16")
     ('true', '"bf16"')
@@ -53,7 +53,7 @@ def show(value: object) -> str:
 
 
 def brief(value: object) -> str:
-    """The same, cut where it is long.
+    """Return a value as a recipe writes it, cut short where it is long.
 
     >>> brief(10**99)
     '100000000000000000000000000000000000000000000000000000000...'
@@ -68,9 +68,9 @@ def brief(value: object) -> str:
 def sentence(
     error: ValidationError, section: str = "", spelling: Mapping[str, str] | None = None
 ) -> str:
-    """The first thing that pydantic found wrong with a recipe, or with one section of it.
+    """Return the first thing that pydantic found wrong with a recipe, or with a section of it.
 
-    ``spelling`` is how the file that was read calls the keys of that section.
+    ``spelling`` gives the names that the file has for the keys of that section.
     """
     problems = _meant(error)  # a misspelt key also makes another one missing
     problem = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
@@ -102,9 +102,9 @@ def sentence(
         case "string_too_short":
             return f"{name} is empty; give it, or leave it out"
         case "string_too_long":
-            return f"{name} is longer than {bound['max_length']:,} letters"
+            return f"{name} is longer than {bound['max_length']:,} characters"
         case "too_long":
-            return f"{name} has over {bound['max_length']:,} entries; at most so many would do"
+            return f"{name} has over {bound['max_length']:,} entries, the most there may be"
         case "literal_error":
             return f"{found} must be {bound['expected']}"
         case "tuple_type" if name == "training.recompute.modules":
@@ -116,7 +116,7 @@ def sentence(
 
 
 def _meant(error: ValidationError) -> list[ErrorDetails]:
-    """What pydantic found; of a value that may be a word or a table, of the form it has."""
+    """Return what pydantic found; if a value may be a word or a table, only about its form."""
     found = error.errors(include_url=False)
     tables = {p["loc"][:2] for p in found if _is_table(p) and p["type"] != "model_type"}
     meant = [p for p in found if not _form(p) or _is_table(p) == (p["loc"][:2] in tables)]
@@ -135,7 +135,7 @@ def _is_table(problem: ErrorDetails) -> bool:
 
 
 def _of_perturbation(problem: Mapping[str, Any], where: list[str]) -> str:
-    """What is wrong with a key of one of the tables [[perturbations]]."""
+    """Return what is wrong with a key of one of the tables [[perturbations]]."""
     name, bound = f"perturbations[{where[1]}].{where[2]}", problem.get("ctx", {})
     known = sorted(PerturbationSection.model_fields)
     found = f"{name} = {brief(problem['input'])}"
@@ -161,7 +161,7 @@ def _of_perturbation(problem: Mapping[str, Any], where: list[str]) -> str:
 
 
 def _choice(problem: Mapping[str, Any]) -> str:
-    """One of several forms that a value may have."""
+    """Return one of several forms that a value may have, in words."""
     bound = problem.get("ctx", {})
     if "ge" in bound:
         return f"at least {bound['ge']}"
@@ -173,7 +173,7 @@ def _limit(bound: float) -> str:
 
 
 def unknown(path: str) -> str:
-    """What is said of a key that no recipe has, and which was probably meant.
+    """Return the message for a key that no recipe has, with the key that was probably meant.
 
     >>> unknown("parallelism.bucket")
     'unknown key parallelism.bucket; did you mean parallelism.bucket_mb?'
@@ -183,7 +183,7 @@ def unknown(path: str) -> str:
     table, _, last = path.rpartition(".")
     if table in TABLES:
         if last in TABLES[table]:
-            return f"{path} is a key of a table that is given whole: {table}={{{last} = ...}}"
+            return f"{path} is a key of a table; give the whole table: {table}={{{last} = ...}}"
         near = _near(last, TABLES[table])
         have = f"did you mean {table}.{near}?" if near else f"it has {', '.join(TABLES[table])}"
         return f"unknown key {path}; {have}"
@@ -206,7 +206,7 @@ def unknown(path: str) -> str:
 
 
 def _elsewhere(key: str, cutoff: float = 0.75) -> str | None:
-    """The key of any section that is nearest."""
+    """Return the nearest key of any section."""
     sections = {k: name for name, keys in SECTIONS.items() for k in keys}
     close = _near(key, sections, cutoff)
     return close and f"{sections[close]}.{close}"

@@ -1,4 +1,4 @@
-"""What recipes are made of: tables with checked keys, and the smaller tables inside sections."""
+"""The parts of a recipe's sections: tables with checked keys, and smaller tables inside them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Module = Literal[
     "moe_act",
     "shared_experts",
 ]
-"""What of a layer can run again by itself; see :mod:`sim.builder.strategies.recompute`."""
+"""Modules of a layer that can run again alone; see :mod:`sim.builder.strategies.recompute`."""
 
 
 class Section(BaseModel):
-    """A table of the file: unknown keys and values of another type are refused."""
+    """A table of the file, which refuses unknown keys and values of another type."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -40,46 +40,48 @@ class FsdpTable(Section):
     """Fully sharded data parallelism: a layer's parameters are gathered when they are needed."""
 
     kind: Literal["fsdp1", "fsdp2", "yafsdp"] = "fsdp2"
-    """fsdp1 (FullyShardedDataParallel), fsdp2 (fully_shard) or yafsdp"""
+    """implementation: fsdp1 (FullyShardedDataParallel), fsdp2 (fully_shard) or yafsdp"""
     wrap: Literal["layer", "model"] | Count = "layer"
-    """what is gathered at once: a layer, the whole model, or so many layers"""
+    """what is gathered at once: a layer, the whole model, or this number of layers"""
     shard: Count | None = None
-    """ranks that share a copy of the parameters (HSDP); all of dp unless given"""
+    """number of ranks that share a copy of the parameters (HSDP); default: all of dp"""
     reshard_after_forward: bool | Count | None = None
-    """fsdp2: free parameters after the forward (true), keep them, or share them among so many"""
+    """fsdp2: after the forward free parameters (true), keep them (false), or split them over this
+    number of ranks"""
     replicate: Literal["each", "once"] | None = None
-    """fsdp2 with shard: sum shards of gradients across copies in each microbatch, as unless given,
-    or once, in the last (set_requires_all_reduce)"""
+    """fsdp2 with shard: when gradient shards are summed across copies: each microbatch (each), or
+    only in the last (once, set_requires_all_reduce); default: each"""
     prefetch: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    """fsdp2: units gathered ahead; unless given 2 in the forward and 1 in the backward"""
+    """fsdp2: number of units gathered ahead; default: 2 in the forward and 1 in the backward"""
     sharding: (
         Literal["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"]
         | None
     ) = None
-    """fsdp1: its ShardingStrategy, FULL_SHARD unless given"""
+    """fsdp1: its ShardingStrategy; default: FULL_SHARD"""
     backward_prefetch: Literal["BACKWARD_PRE", "BACKWARD_POST", "none"] | None = None
-    """fsdp1: gather before or behind the kernels of the unit before, or behind its reduction"""
+    """fsdp1: gather a unit before (BACKWARD_PRE) or after (BACKWARD_POST) the previous unit's
+    kernels, or after its reduction (none)"""
     forward_prefetch: bool | None = None
-    """fsdp1: gather a unit earlier in the forward, false unless given"""
+    """fsdp1: whether the forward gathers one unit earlier; default: false"""
     limit_all_gathers: bool | None = None
-    """fsdp1: at most two units gathered at a time in the forward, true unless given"""
+    """fsdp1: whether at most two units are gathered at a time in the forward; default: true"""
 
 
 class DeepSpeedTable(Section):
     """DeepSpeed's sizes for ZeRO-2 and 3, in parameters, with its names and defaults."""
 
     reduce_bucket_size: Annotated[float, Field(gt=0, le=1e18)] = 5e8
-    """gradients reduced at once"""
+    """gradients that are reduced at once, in parameters"""
     stage3_prefetch_bucket_size: Amount = 5e7
-    """gathered ahead of the layer that begins"""
+    """parameters that are gathered ahead of the layer that begins"""
     stage3_max_live_parameters: Amount = 1e9
-    """gathered at a time, at most, by prefetch"""
+    """most parameters that prefetch keeps gathered at a time"""
     stage3_max_reuse_distance: Amount = 1e9
-    """kept for the backward where it needs them before so many others"""
+    """gathered parameters stay for the backward if it needs them before this number of others"""
 
 
 class RecomputeTable(Section):
-    """What runs again in the backward, and in which layers: whole layers, or modules of them."""
+    """What runs again in the backward, whole layers or modules of them, and in which layers."""
 
     modules: (
         Annotated[
@@ -88,44 +90,46 @@ class RecomputeTable(Section):
         ]
         | None
     ) = None
-    """of a layer, by Megatron-Core's names, or ["op"], torchtitan's; all of it unless given"""
+    """modules that run again, by Megatron-Core's names, or ["op"] for torchtitan's policy; default:
+    whole layers"""
     every: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """in each so-many-th layer of a stage alone"""
+    """recompute only every n-th layer of a stage; this is n"""
     fraction: Annotated[float, Field(ge=0, le=1)] | None = None
-    """in this share of a stage's layers, evenly spread"""
+    """recompute only in this share of a stage's layers, evenly spread"""
     method: Literal["uniform", "block"] | None = None
-    """uniform: from the input of every so many layers; block: the first so many of a stage"""
+    """uniform: each run of layers runs again from its input; block: only a stage's first layers run
+    again"""
     layers: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """of method: how many"""
+    """with method: number of layers in a run (uniform), or from a stage's start (block)"""
 
 
 class OffloadTable(Section):
-    """What is kept in host memory."""
+    """What host memory keeps."""
 
     activations: Annotated[float, Field(gt=0, le=1)] | None = None
-    """share of what layers keep that waits there from the forward to the backward"""
+    """share of the kept activations that is in host memory from the forward to the backward"""
     by: Literal["layer", "stage"] = "layer"
     """what is copied at a time: a layer, or a whole stage through buffers that stay on the GPU"""
     optimizer: Annotated[float, Field(gt=0, le=1)] | None = None
-    """share of the parameters whose optimizer state stays there, and that the CPU updates"""
+    """share of the parameters whose optimizer state is in host memory and is updated by the CPU"""
     overlap: bool = False
-    """copy updated parameters back bucket by bucket, beside the update of the next"""
+    """whether updated parameters are copied back bucket by bucket, beside the next update"""
 
 
 class StateTable(Section):
-    """The numbers in which Adam keeps what it has of a parameter."""
+    """The number formats in which Adam keeps its state."""
 
     master: Literal["fp32", "fp16", "bf16", "remainder", "none"] = "fp32"
-    """of the copy that is updated; none, or dtype's own: the weights are; remainder: what bf16
-    lacks of fp32"""
+    """number format of the master copy; none, or dtype itself: there is no copy; remainder: only
+    the bits that bf16 lacks of fp32 are kept"""
     first: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
-    """of the first moment"""
+    """number format of the first moment"""
     second: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
-    """of the second moment"""
+    """number format of the second moment"""
 
     @property
     def state(self) -> AdamState:
-        """The same for :mod:`sim.model.precision`."""
+        """The same as an :class:`AdamState`."""
         return AdamState(self.master, self.first, self.second)
 
 
@@ -144,77 +148,82 @@ Rank = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class PerturbationSection(Section):
-    """One thing that is not as it should be: of compute, noise, lengths, bandwidth, stall."""
+    """One disturbance: exactly one of compute, noise, lengths, bandwidth and stall."""
 
     rank: Rank | Annotated[tuple[Rank, ...], Field(strict=False, min_length=1)] | None = None
-    """where: a rank or a list of them; everywhere unless given"""
+    """where it acts: a rank or a list of ranks; default: everywhere"""
     compute: Positive | None = None
-    """kernels take so many times as long: 1.3 is a slow GPU"""
+    """factor on the time of kernels; 1.3 is a GPU that takes 30 % longer"""
     noise: Sigma | Ratios | None = None
-    """kernels vary at random: sigma of a log-normal factor of mean 1, or factors to draw from"""
+    """random kernel times: sigma of a log-normal factor with mean 1, or a list of factors to draw
+    from"""
     lengths: Sigma | Ratios | None = None
-    """microbatches differ in length: sigma likewise, or the length of each, as a factor"""
+    """microbatches of different lengths: sigma of a log-normal factor with mean 1, or the factor of
+    each microbatch"""
     link: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    """which links are slow: nvlink, pcie, ib, fabric, or as `traincast topology` names them"""
+    """which links are slow: nvlink, pcie, ib, fabric, or a name that `traincast topology` lists"""
     bandwidth: Positive | None = None
-    """of those links, as a factor"""
+    """factor on the bandwidth of those links"""
     stall: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    """one pause, as text with its unit: 50 ms"""
+    """length of one pause, as text with its unit, such as 50 ms"""
     step: Annotated[int, Field(ge=0, lt=1000)] | None = None
-    """stall: at the beginning of this training step, from 0; 0 unless given"""
+    """stall: the training step at whose beginning it happens, counted from 0; default: 0"""
     at: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    """stall: at this time of the run instead, such as 1.2 s"""
+    """stall: the time of the run at which it happens, instead of a step, such as 1.2 s"""
     stream: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    """stall: the stream that pauses; compute unless given, or with simulation.host the CPU"""
+    """stall: the stream that pauses; default: compute, or with simulation.host the CPU"""
 
 
 class Fp8Table(Section):
-    """Which numbers the linears of the layers multiply, and what travels and stays in them."""
+    """Which numbers the linears of the layers multiply in fp8, and which are sent and kept so."""
 
     recipe: Literal["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8"] = "delayed"
-    """how tensors are scaled: by earlier maxima (delayed), by theirs (tensorwise), row or block"""
+    """how tensors are scaled: by earlier maxima (delayed), their own (tensorwise), per row
+    (rowwise) or per block (blockwise, mxfp8)"""
     format: Literal["hybrid", "e4m3"] | None = None
-    """of gradients e5m2 (hybrid) or e4m3; takes no other time"""
+    """format of gradients: e5m2 (hybrid) or e4m3; it does not change the time"""
     params: bool = False
-    """weights are kept and gathered in fp8 (Megatron's fp8_param_gather), and not copied to it"""
+    """whether weights are kept and gathered in fp8, which saves their cast (fp8_param_gather)"""
     gather: bool = True
-    """all-gathers of sequence parallelism carry fp8, as Transformer Engine's do; false: dtype"""
+    """whether sequence parallelism's all-gathers carry fp8, as Transformer Engine's do"""
     transpose: bool = True
-    """transposed copies, as Hopper's tensor cores want them; Blackwell's do not: false"""
+    """whether tensors have transposed copies, which Hopper's tensor cores need and Blackwell's do
+    not"""
     amax: Literal["all", "tp", "none"] = "all"
-    """delayed: maxima are reduced over all ranks of a stage, over tp, or not"""
+    """delayed: the ranks over which maxima are reduced: all of a stage, tp, or none"""
     attention: bool = False
-    """the attention core too; not simulated yet"""
+    """whether the attention core runs in fp8 too; not simulated yet"""
 
     @property
     def precision(self) -> Fp8:
-        """The same for :mod:`sim.model.precision`."""
+        """The same as an :class:`Fp8`."""
         return Fp8(self.recipe, self.params, self.gather, self.transpose, self.amax)
 
 
 class MlaSection(Section):
-    """Widths of multi-head latent attention."""
+    """Widths of multi-head latent attention, in elements."""
 
     q_lora_rank: Annotated[int, Field(ge=0, le=2**31)] = 0
-    """of the queries' latent; 0: queries come straight from the residual stream"""
+    """width of the queries' latent; 0: queries come straight from the residual stream"""
     kv_lora_rank: Count
-    """of the latent of keys and values"""
+    """width of the latent of keys and values"""
     qk_nope_head_dim: Count
-    """of a query or key head, the part that is not rotated"""
+    """width of the part of a query or key head that is not rotated"""
     qk_rope_head_dim: Count
-    """and the part that is"""
+    """width of the part of a query or key head that is rotated"""
     v_head_dim: Count
-    """of a value head"""
+    """width of a value head"""
 
 
 class LoadSection(Section):
-    """How unevenly experts are used."""
+    """How unevenly tokens are spread over the experts."""
 
     kind: Literal["balanced", "zipf", "dirichlet", "histogram"]
-    """balanced, zipf (s), dirichlet (alpha; simulation.seed) or histogram (counts)"""
+    """distribution: balanced, zipf (with s), dirichlet (with alpha and simulation.seed) or
+    histogram (with counts)"""
     s: Annotated[float, Field(ge=0, le=100)] | None = None
-    """zipf: the e-th expert is used in proportion to e^-s"""
+    """zipf: exponent; the e-th expert is used in proportion to e^-s"""
     alpha: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """dirichlet: concentration, the larger the more even"""
+    """dirichlet: concentration; the larger, the more even"""
     counts: Counts | None = None
-    """histogram: what each expert is used, in any unit"""
+    """histogram: how much each expert is used, in any unit"""

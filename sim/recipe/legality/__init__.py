@@ -1,4 +1,4 @@
-"""Do the numbers of a recipe agree with each other? Each check says in one sentence why not."""
+"""Whether the numbers of a recipe agree; each check says in one sentence why not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sim.recipe.recipe import Recipe
 
 AXES = "tp-cp-ep-dp-pp"
 MOST_MICROBATCHES = 65_536
-"""So many microbatches per pipeline are simulated at most."""
+"""The most microbatches per pipeline that are simulated."""
 
 
 def check(recipe: Recipe) -> None:
@@ -22,7 +22,7 @@ def check(recipe: Recipe) -> None:
 
 
 def even(layers: int, stages: int) -> tuple[int, ...]:
-    """Layers spread over stages; the middle ones take what is left, the ends have more to do.
+    """Spread layers over stages, with more of them in the middle, as the ends have other work too.
 
     >>> even(10, 4)
     (2, 3, 3, 2)
@@ -40,7 +40,9 @@ def _uneven(layers: int, stages: int) -> None:
         raise InputError(f"{held} {leave} some without a layer; at most {layers} would do")
     if layers % stages:
         split = list(even(layers, stages))
-        raise InputError(f"{held} do not come out even; write schedule.layers_per_stage = {split}")
+        raise InputError(
+            f"{held} cannot be spread evenly; write schedule.layers_per_stage = {split}"
+        )
 
 
 def _gpus(recipe: Recipe) -> None:
@@ -71,7 +73,7 @@ def _tensor(recipe: Recipe) -> None:
         )
     split = {"heads": model.heads, "ffn": model.ffn}
     if (model.kv_heads or 1) > p.tp or p.tp % (model.kv_heads or 1):
-        split["kv_heads"] = model.kv_heads  # fewer than tp are replicated, evenly
+        split["kv_heads"] = model.kv_heads  # if tp is a multiple of them, they are replicated
     if p.sp:
         split["sequence"] = model.sequence
     for name, size in split.items():
@@ -83,7 +85,7 @@ def _tensor(recipe: Recipe) -> None:
 
 
 def _context(recipe: Recipe) -> None:
-    """What cp needs of the heads, the sequence and the other keys."""
+    """Check what cp needs of the heads, the sequence and the other keys."""
     p, kind = recipe.parallelism, f'parallelism.cp_kind = "{recipe.parallelism.cp_kind}"'
     if p.cp_kind != "usp" and p.ulysses > 1:
         raise InputError(f'parallelism.ulysses = {p.ulysses} needs cp_kind = "usp"')
@@ -174,7 +176,7 @@ def _latent(recipe: Recipe) -> None:
 
 
 def _depths(recipe: Recipe) -> None:
-    """What depths of multi-token prediction go with."""
+    """Check that what multi-token prediction does not go with is absent."""
     model, p = recipe.model, recipe.parallelism
     if not model.mtp:
         return
@@ -192,7 +194,7 @@ def _depths(recipe: Recipe) -> None:
 def _combinations(recipe: Recipe) -> None:
     p = recipe.parallelism
     if p.tp > 1 and p.tp_overlap and not p.sp:
-        raise InputError("parallelism.tp_overlap = true needs sp = true, whose collectives it cuts")
+        raise InputError("parallelism.tp_overlap = true needs sp = true: it cuts sp's collectives")
     if p.tp_overlap and p.etp > 1:
         raise InputError("parallelism.tp_overlap = true is not simulated with etp > 1")
     if p.sp and p.scatter_gather:
@@ -203,7 +205,7 @@ def _combinations(recipe: Recipe) -> None:
     if p.p2p == "batched" and p.overlap_p2p:
         raise InputError(
             'parallelism.overlap_p2p = true needs p2p = "direction" or "pair": '
-            "a batched kernel is waited for"
+            "the pipeline waits for batched kernels"
         )
 
 
@@ -220,7 +222,7 @@ def _schedule(recipe: Recipe) -> None:
 
 
 def _asynchronous(recipe: Recipe) -> None:
-    """What a pipeline without a flush cannot do."""
+    """Check what a pipeline without a flush cannot do."""
     name, m, pp = recipe.schedule.name, recipe.microbatches, recipe.parallelism.pp
     if recipe.flushed:
         return
@@ -239,8 +241,8 @@ def _asynchronous(recipe: Recipe) -> None:
         )
     if recipe.parallelism.overlap_param_gather:
         raise InputError(
-            f"parallelism.overlap_param_gather = true needs a schedule that is flushed; in {name} "
-            "no step begins when another has ended; false would do"
+            f"parallelism.overlap_param_gather = true needs a schedule with a flush; in {name} "
+            "steps overlap; false would do"
         )
 
 
@@ -267,7 +269,7 @@ def _post_validation(recipe: Recipe) -> None:
         return
     if not recipe.flushed:
         raise InputError(
-            f'training.clip = "post" needs a schedule that is flushed; {recipe.schedule.name} '
+            f'training.clip = "post" needs a schedule with a flush; {recipe.schedule.name} '
             "finds no norm over all stages; leave it out"
         )
     if recipe.parallelism.pp == 1:
@@ -275,11 +277,11 @@ def _post_validation(recipe: Recipe) -> None:
 
 
 def _ends_alone(recipe: Recipe, split: Sequence[int]) -> None:
-    """Stages without layers hold the embedding, or the head."""
+    """Check that stages without layers hold the embedding or the head."""
     alone = {0: not recipe.model.blocks, len(split) - 1: True}
     for stage, layers in enumerate(split):
         if not layers and not (alone.get(stage) and recipe.model.vocab):
-            ends = "the last has a head" if recipe.model.blocks else "the ends have more"
+            ends = "the last has a head" if recipe.model.blocks else "the first and last hold more"
             raise InputError(
                 f"schedule.layers_per_stage[{stage}] = 0 is a stage with nothing in it; of "
                 f"{len(split)} stages only {ends}"
@@ -306,7 +308,7 @@ def _batch(recipe: Recipe) -> None:
 
 
 def _size(recipe: Recipe) -> None:
-    """No more than can be simulated in reasonable time and memory."""
+    """Check that the job can be simulated in reasonable time and memory."""
     steps = recipe.simulation.steps or 1
     microbatches, stages = recipe.microbatches * steps, recipe.stages
     fewer = "a smaller training.global_batch, or a larger micro_batch, would do"

@@ -1,4 +1,4 @@
-"""A model of layers alone: what it cannot have without a vocabulary."""
+"""What a model of layers without a vocabulary cannot have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def check(recipe: Recipe) -> None:
     model = recipe.model
     if model.vocab != 0:
         return
-    what = "model.vocab = 0 is the layers alone, without embedding, head and loss"
+    what = "model.vocab = 0 leaves only the layers, without embedding, head and loss"
     if model.position == "learned":
         raise InputError(f'{what}, so model.position must be "rope" or "none"')
     if model.mtp:

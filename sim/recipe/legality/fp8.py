@@ -1,4 +1,4 @@
-"""May a recipe's linears run in fp8? Each check says in one sentence why not."""
+"""Whether a recipe's linears may run in fp8; each check says in one sentence why not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check(recipe: Recipe) -> None:
 
 
 def _widths(recipe: Recipe, multiple: int) -> None:
-    """What tensor cores ask of both sizes of a matrix (``assert_dim_for_fp8_exec``)."""
+    """Check what tensor cores need of both sizes of a matrix (``assert_dim_for_fp8_exec``)."""
     model, p = recipe.model, recipe.parallelism
     split = {
         "hidden": (model.hidden, 1),

@@ -1,4 +1,4 @@
-"""How may a residual network be trained? On replicas alone; each check says in one sentence why."""
+"""How a residual network may be trained: on replicas only. Each check says in one sentence why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Can a recipe's perturbations be? Each check is one sentence."""
+"""Whether a recipe's perturbations are possible; each check says in one sentence why not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ONLY = {"link": "bandwidth", "step": "stall", "at": "stall", "stream": "stall"}
 
 
 def check(recipe: Recipe) -> None:
-    """Raise InputError for the first table of [[perturbations]] that says too much or too little.
+    """Raise InputError for the first of the [[perturbations]] with too many keys or too few.
 
     Names of links are checked where the machine is known.
     """
@@ -25,12 +25,12 @@ def _one(recipe: Recipe, table: PerturbationSection, name: str) -> None:
     effects = [key for key in EFFECTS if getattr(table, key) is not None]
     if len(effects) != 1:
         said = " and ".join(effects) or "nothing"
-        raise InputError(f"{name} has {said} of {', '.join(EFFECTS)}; exactly one would do")
+        raise InputError(f"{name} has {said} of {', '.join(EFFECTS)}; it must have exactly one")
     for key, effect in ONLY.items():
         if getattr(table, key) is not None and effects != [effect]:
             raise InputError(f"{name}.{key} goes with {effect}, not with {effects[0]}")
     if table.bandwidth is not None and table.link is None:
-        raise InputError(f"{name}.link is missing; bandwidth needs it, the links that are slow")
+        raise InputError(f"{name}.link is missing; bandwidth needs it to know which links are slow")
     if table.lengths is not None and table.rank is not None:
         raise InputError(
             f"{name}.rank does not go with lengths: all ranks of a replica have its microbatches"
@@ -44,7 +44,7 @@ def _one(recipe: Recipe, table: PerturbationSection, name: str) -> None:
 
 
 def ranks(table: PerturbationSection) -> tuple[int, ...]:
-    """The ranks that a table names; none: all."""
+    """Return the ranks that a table names; empty for all ranks."""
     return (table.rank,) if isinstance(table.rank, int) else table.rank or ()
 
 
@@ -59,10 +59,10 @@ def _stall(recipe: Recipe, table: PerturbationSection, name: str) -> None:
             if seconds > 1e6:
                 raise InputError(f"{name}.{key} = {said} is longer than 1e6 s; less would do")
     if table.step is not None and table.at is not None:
-        raise InputError(f"{name} has step and at; one of them would do")
+        raise InputError(f"{name} has both step and at; leave one of them out")
     steps = recipe.simulation.steps or 1
     if (table.step or 0) >= steps:
         raise InputError(
-            f"{name}.step = {table.step} is not among the {steps} that simulation.steps runs, "
+            f"{name}.step = {table.step} is not among the {steps} steps of simulation.steps, "
             "counted from 0"
         )

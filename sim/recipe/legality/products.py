@@ -1,4 +1,4 @@
-"""May matrices be multiplied in these numbers? Each check says in one sentence why not."""
+"""Whether matrices may be multiplied in these numbers; each check says in one sentence why not."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def check(recipe: Recipe) -> None:
     training = recipe.training
     if training.matmul and training.dtype != "fp32":
         raise InputError(
-            f'training.matmul = "{training.matmul}" needs training.dtype = "fp32", whose products '
-            f'it is about, and not "{training.dtype}"; leave it out'
+            f'training.matmul = "{training.matmul}" is for products of training.dtype = "fp32", '
+            f'not "{training.dtype}"; leave it out'
         )
 
 
 def able(recipe: Recipe, topology: str, peak: Mapping[str, float]) -> None:
-    """Raise InputError for a GPU that lacks what the recipe's products take."""
+    """Raise InputError for a GPU that lacks a number format of the recipe's products."""
     training = recipe.training
     needs = {"training.fp8": training.fp8 and "fp8", "training.matmul": training.matmul}
     for key, dtype in needs.items():

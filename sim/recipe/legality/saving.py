@@ -1,4 +1,4 @@
-"""Can a job save memory as a recipe says, by running again or by the host? Each check says why."""
+"""Whether a job can save memory as a recipe says, by recomputation or by the host, and why not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OP = "op"
 
 
 def check(recipe: Recipe) -> None:
-    """Raise InputError for a table that contradicts itself, or that the job has nothing for."""
+    """Raise InputError for a table that contradicts itself, or that the job cannot follow."""
     _host(recipe)
     table = recipe.training.recompute
     if isinstance(table, str):
@@ -40,7 +40,7 @@ def _layers(table: RecomputeTable) -> None:
 
 
 def _missing(name: str, model: ModelSection) -> str:
-    """What a model lacks that has no such module."""
+    """Return what a model without such a module lacks."""
     if name in ("moe", "moe_act") and not model.experts:
         return "model.experts"
     if name == "shared_experts" and not model.shared_experts:
@@ -51,7 +51,7 @@ def _missing(name: str, model: ModelSection) -> str:
 def _per_operator(recipe: Recipe, table: RecomputeTable) -> None:
     what, model = f'{KEY}.modules = ["{OP}"]', recipe.model
     if len(table.modules or ()) > 1:
-        raise InputError(f"{what} says what every operator does; leave the other modules out")
+        raise InputError(f"{what} already decides for every operator; leave the other modules out")
     reasons = {
         "model.experts": model.experts,
         "model.mla": model.mla,
@@ -65,14 +65,14 @@ def _per_operator(recipe: Recipe, table: RecomputeTable) -> None:
 
 
 def _host(recipe: Recipe) -> None:
-    """What of the optimizer the host can keep."""
+    """Check which parts of the optimizer the host can keep."""
     said, p = recipe.training.offloaded, recipe.parallelism
     if recipe.training.offload and said.optimizer is None and said.activations is None:
         raise InputError("training.offload is empty; give activations or optimizer")
     if said.overlap and said.optimizer is None:
-        raise InputError("training.offload.overlap is for training.offload.optimizer")
+        raise InputError("training.offload.overlap needs training.offload.optimizer")
     if said.by == "stage" and said.activations is None:
-        raise InputError('training.offload.by = "stage" is for training.offload.activations')
+        raise InputError('training.offload.by = "stage" needs training.offload.activations')
     if not said.optimizer:
         return
     what = "training.offload of the optimizer is not simulated with"

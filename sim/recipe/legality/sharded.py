@@ -1,4 +1,4 @@
-"""Can replicas share parameters and gradients as a recipe says? Each check is one sentence."""
+"""Whether replicas can share parameters and gradients as a recipe says, and why not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check(recipe: Recipe) -> None:
         )
     if not recipe.flushed:
         raise InputError(
-            f"{what} needs a schedule that is flushed; {recipe.schedule.name} updates the weights "
+            f"{what} needs a schedule with a flush; {recipe.schedule.name} updates the weights "
             "while other microbatches use them"
         )
     if p.fsdp:
@@ -52,7 +52,7 @@ def _options(recipe: Recipe) -> None:
     if p.accumulate and plain:
         raise InputError(
             "parallelism.accumulate = true needs zero = 2 or 3, or fsdp: "
-            "others reduce on the last microbatch only"
+            "without them gradients are reduced on the last microbatch only"
         )
     if p.first_bucket_mb and not plain:
         raise InputError("parallelism.first_bucket_mb needs zero = 0 or 1, without fsdp")
@@ -68,7 +68,7 @@ def _options(recipe: Recipe) -> None:
 
 
 def _instances(recipe: Recipe) -> None:
-    """Runs of replicas, each with a whole optimizer state of its own."""
+    """Check groups of replicas that each have a whole optimizer state."""
     p = recipe.parallelism
     n, replicas = p.optimizer_instances, (p.dp or 1) * p.cp
     what = f"parallelism.optimizer_instances = {n}"
@@ -89,7 +89,7 @@ def _instances(recipe: Recipe) -> None:
 
 
 def _experts(p: ParallelismSection, fsdp: FsdpTable) -> None:
-    """Experts that other ranks hold than the rest: units of their own."""
+    """Check experts that are on other ranks than the rest, and so are units of their own."""
     if fsdp.kind == "yafsdp":
         raise InputError(
             'parallelism.fsdp.kind = "yafsdp" needs tp = 1 and ep = 1 with model.experts: its two '

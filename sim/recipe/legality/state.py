@@ -1,4 +1,4 @@
-"""May an optimizer keep its state in these numbers? Each check says in one sentence why not."""
+"""Whether an optimizer may keep its state in these numbers, and why not."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from sim.recipe.sections import StateTable
 
 KEY = "training.optimizer_state"
 OWN = ("none", "remainder", "bf16")
-"""Masters that lean on weights of 16 bits, or are them."""
+"""Master copies that only extend 16-bit weights, or are the weights themselves."""
 
 
 def check(recipe: Recipe) -> None:
-    """Raise InputError for a state that does not go with the weights, or with the other keys."""
+    """Raise InputError for a state that does not go with the weights or with the other keys."""
     training, state = recipe.training, recipe.training.optimizer_state
     if state is None:
         return
     if training.optimizer != "adam":
         raise InputError(
-            f'{KEY} needs training.optimizer = "adam", whose state it is, and not '
-            f'"{training.optimizer}"; leave it out'
+            f'{KEY} is for training.optimizer = "adam", not "{training.optimizer}"; leave it out'
         )
     _master(state.master, training.dtype)
     if training.fp8 and training.fp8.params and state.master in OWN:
@@ -32,7 +31,7 @@ def check(recipe: Recipe) -> None:
 
 
 def _master(master: str, dtype: str) -> None:
-    """A copy is of more bits than the weights, or of other 16."""
+    """Check that a copy has more bits than the weights, or is in another 16-bit format."""
     able = {"fp32": ("fp32", "none"), "fp16": ("fp32", "fp16", "none")}.get(dtype)
     if able and master not in able:
         choices = " or ".join(f'"{name}"' for name in able)
@@ -43,7 +42,7 @@ def _master(master: str, dtype: str) -> None:
 
 
 def _host(state: StateTable) -> None:
-    """What Adam of the CPU takes."""
+    """Check the number formats that Adam on the CPU can have."""
     moments = ("fp32", "bf16")
     for name, able in {"master": ("fp32",), "first": moments, "second": moments}.items():
         said = getattr(state, name)

@@ -1,6 +1,6 @@
 """Recipes that name another program's arguments: ``megatron = …`` or ``torchtitan = …``.
 
-They are translated into the recipe's own tables, over which its own keys are put.
+They are translated into the recipe's own tables; the recipe's own keys then replace theirs.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from sim.recipe.translate.fates import Ignored, fates, judge
 SCHEMA: dict[str, Any] = {
     "megatron": {
         "anyOf": [{"type": "string"}, {"type": "array"}, {"type": "object"}],
-        "description": "Megatron-LM's arguments: a script, a test case in YAML, a list or a table",
+        "description": "Megatron-LM's arguments: a script, a YAML test case, a list or a table",
     },
-    "torchtitan": {"type": "string", "description": "job configuration of torchtitan, TOML"},
-    "allow_unknown": {"type": "boolean", "description": "ignore arguments that nobody knows"},
+    "torchtitan": {"type": "string", "description": "path of torchtitan's TOML configuration"},
+    "allow_unknown": {"type": "boolean", "description": "whether to ignore unknown arguments"},
 }
 """The keys of a recipe about other programs' arguments, for its JSON schema."""
 NAMES = ("megatron", "torchtitan")
@@ -31,10 +31,10 @@ ALLOW = "allow_unknown"
 
 
 def merge(data: Mapping[str, Any], folder: Path) -> tuple[dict[str, Any], dict[str, Ignored]]:
-    """The recipe's tables with what they name translated, and what of each file was ignored.
+    """Return the recipe's tables, named arguments translated, and what of each file was ignored.
 
-    Raises InputError, in one sentence, for what cannot be read or said, makes another job, or is
-    not known and not allowed.
+    Raises InputError, in one sentence, for arguments that cannot be read or expressed in a recipe,
+    that describe another job, or that are unknown and not allowed.
     """
     if not isinstance(data.get(ALLOW, False), bool):
         raise InputError(f"{ALLOW} = {brief(data[ALLOW])} must be true or false")
@@ -50,14 +50,14 @@ def merge(data: Mapping[str, Any], folder: Path) -> tuple[dict[str, Any], dict[s
 
 
 def _over(translated: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe's own tables, each over that of the same name."""
+    """Put the recipe's own tables over the translated tables of the same name."""
     out: dict[str, Any] = {}
     for name, keys in own.items():
         if isinstance(keys, dict):
             below = translated.get(name, {})
             instead = [one for one, other in _EITHER if other in keys]
             if name == "schedule" and keys.get("name", below.get("name")) != below.get("name"):
-                instead += ["chunks", "group", "overlap"]  # which another schedule may not have
+                instead += ["chunks", "group", "overlap"]  # another schedule may not have them
             kept = {key: value for key, value in below.items() if key not in instead}
             out[name] = {**kept, **keys}
         else:
@@ -66,7 +66,7 @@ def _over(translated: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, An
 
 
 _EITHER = (("name", "csv"), ("csv", "name"), ("zero", "fsdp"), ("fsdp", "zero"))
-"""Keys of a section: the recipe's own second one takes the place of the first."""
+"""Keys of a section: if the recipe has the second itself, it replaces the first."""
 
 
 Translated = tuple[dict[str, Any], dict[str, Ignored]]
@@ -83,7 +83,7 @@ def _megatron(value: object, data: Mapping[str, Any], folder: Path) -> Translate
 
 
 def _flags(value: object, folder: Path) -> tuple[flags.Flags, list[str]]:
-    """The flags of a script, a test case, a list or a table, and what was not read."""
+    """Return the flags of a script, a test case, a list or a table, and what was not read."""
     if isinstance(value, dict):
         return flags.of_table(value, "megatron"), []
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What a raw word of a shell script becomes: quotes taken off, variables filled in."""
+"""The words that a raw word of a shell script becomes: without quotes, variables filled in."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _ESCAPED = re.compile(r"\\(?:\r?\n|([\"$`\\]))")
 
 
 def expand(variables: Variables, word: str) -> Words:
-    """The words that one raw word becomes; a variable that is not known stays as it is written.
+    """Return the words that one raw word becomes; an unknown variable stays as it is written.
 
     >>> expand({"A": ["1", "2"], "B": "x y"}, '"${A[@]}"'), expand({"B": "x y"}, 'a$B"$B"$C')
     (['1', '2'], ['ax', 'yx y$C'])
     """
     fields: Words = []
-    is_open = False  # whether the last field goes on
+    is_open = False  # whether the last field continues
     for piece in _split(word):
         parts = _value(variables, piece)
         if parts and is_open:
@@ -32,12 +32,12 @@ def expand(variables: Variables, word: str) -> Words:
 
 
 def _split(word: str) -> Words:
-    """Pieces: quoted texts, variables, and what stands between them."""
+    """Split a word into quoted texts, variables, and the text between them."""
     pieces, plain = [], ""
     at = 0
     while at < len(word):
         found = _VARIABLE.match(word, at) or _PIECES.match(word, at)
-        said = found.group() if found else word[at]  # such as a blank in a default
+        said = found.group() if found else word[at]  # for example a blank in a default
         at += len(said)
         if said[0] in "'\"$`\\" and len(said) > 1:
             pieces += [plain] * bool(plain) + [said]
@@ -63,7 +63,7 @@ def _value(variables: Variables, piece: str) -> Words:
 
 
 def _words(variables: Variables, found: re.Match[str], *, quoted: bool = False) -> Words:
-    """A variable's words; itself where the file does not assign it."""
+    """Return a variable's words, or the variable as written where the file does not assign it."""
     value = variables.get(found[1] or found[2])
     if value is None and found[4] is not None:
         value = " ".join(expand(variables, found[4]))

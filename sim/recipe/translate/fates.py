@@ -1,7 +1,7 @@
-"""What becomes of each argument of another program: the tables ``*_fates.toml`` beside this file.
+"""What becomes of each argument of another program: the tables ``*_fates.toml``.
 
-An argument is translated; or it changes no step; or it changes how a part of the step runs, which
-is left out and said; or it makes another job and is refused; or nobody knows it.
+An argument is translated; or it changes no step; or it changes how a part of the step runs, and is
+reported as left out; or it describes another job and is refused; or it is unknown.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ PROGRAMS = {"megatron": "Megatron-LM", "torchtitan": "torchtitan"}
 
 
 class File(Protocol):
-    """What was read of another program's arguments."""
+    """The arguments of another program that were read from a file."""
 
     @property
     def given(self) -> Mapping[str, Any]:
         """Values by argument."""
 
     def refuse(self, what: str) -> NoReturn:
-        """Raise InputError about it."""
+        """Raise InputError about the file."""
 
 
 @dataclass(frozen=True)
 class Fates:
-    """The table of one program; of what is not translated also why, or what that is about."""
+    """The table of one program; of arguments that are not translated also why, or their subject."""
 
     program: str
     translated: frozenset[str]
@@ -41,17 +41,17 @@ class Fates:
     renamed: Mapping[str, str]
 
     def known(self) -> list[str]:
-        """All names, sorted."""
+        """Return all names, sorted."""
         others = (self.harmless, self.left_out, self.refused, self.renamed)
         return sorted(self.translated.union(*others))
 
 
 @dataclass(frozen=True)
 class Ignored:
-    """What of a file a recipe does not have."""
+    """The parts of a file that a recipe ignores."""
 
     harmless: list[str] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)  # and what each is about
+    left_out: dict[str, str] = field(default_factory=dict)  # arguments, and what each is about
     unread: list[str] = field(default_factory=list)  # parts of a script
     unknown: list[str] = field(default_factory=list)
 
@@ -61,7 +61,7 @@ class Ignored:
 
 @cache
 def fates(program: str) -> Fates:
-    """The table of ``megatron`` or ``torchtitan``."""
+    """Return the table of ``megatron`` or ``torchtitan``."""
     text = Path(__file__).with_name(f"{program}_fates.toml").read_text(encoding="utf-8")
     table = tomllib.loads(text)
     return Fates(
@@ -80,7 +80,11 @@ def _by_name(groups: Mapping[str, list[str]]) -> dict[str, str]:
 
 
 def judge(table: Fates, file: File, *, allow_unknown: bool) -> Ignored:
-    """What of a file is ignored. Refuses what makes another job, and what nobody knows."""
+    """Return what of a file is ignored.
+
+    Raises InputError for arguments that describe another job, and for unknown ones unless they are
+    allowed.
+    """
     known = frozenset(table.known())
     unknown = [name for name in file.given if name not in known]
     if unknown and not allow_unknown:
@@ -88,7 +92,7 @@ def judge(table: Fates, file: File, *, allow_unknown: bool) -> Ignored:
     for name in sorted(table.refused.keys() & file.given.keys()):
         if not _usual(file.given[name], table.unless.get(name, [])):
             file.refuse(
-                f"{name} makes another job ({table.refused[name]}), which is not translated; "
+                f"{name} describes another job ({table.refused[name]}), which is not translated; "
                 "leave it out, or write the recipe by hand"
             )
     left_out = {name: table.left_out[name] for name in file.given if name in table.left_out}
@@ -97,7 +101,7 @@ def judge(table: Fates, file: File, *, allow_unknown: bool) -> Ignored:
 
 
 def _usual(value: Any, usual: Iterable[Any]) -> bool:
-    """Whether all that is given is one of these values; of a flag the words behind it."""
+    """Return whether every value given (for a flag, every word after it) is one of these values."""
     words = value if isinstance(value, tuple) else (value,)
     return bool(words) and all(any(_same(word, one) for one in usual) for word in words)
 
@@ -112,5 +116,5 @@ def _unknown(table: Fates, names: list[str]) -> str:
     others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
     return (
         f"{table.program} has no {names[0]}{others}{meant} "
-        "--allow-unknown ignores what is not known"
+        "--allow-unknown ignores unknown arguments"
     )

@@ -1,4 +1,4 @@
-"""Flags and their values, from a launch script, a list, or a test case in YAML; typed access."""
+"""Flags and their values from a launch script, a list, or a test case in YAML; typed access."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _YAML_LINE = re.compile(r"\s*[\"']?(--[\w-]+)[\"']?\s*:\s*(.*?)\s*")
 
 @dataclass(frozen=True)
 class Flags:
-    """What a file gives: each flag with the words behind it, the last time it is given."""
+    """The flags that a file gives, each with the words after its last occurrence."""
 
-    where: str  # what the file is called in errors
+    where: str  # name of the file in errors
     given: Mapping[str, tuple[str, ...]]
 
     def refuse(self, what: str) -> NoReturn:
@@ -25,11 +25,15 @@ class Flags:
         raise InputError(f"{self.where}: {what}")
 
     def on(self, *flags: str) -> bool:
-        """Whether one of these switches is given."""
+        """Return whether one of these switches is given."""
         return any(flag in self.given for flag in flags)
 
     def text(self, flag: str) -> str | None:
-        """The one value of a flag, if it is given."""
+        """Return the one value of a flag, or None if it is not given.
+
+        Raises InputError for a flag without a value, or a value with a variable that the file does
+        not assign.
+        """
         words = self.given.get(flag)
         if words is None:
             return None
@@ -37,13 +41,16 @@ class Flags:
             self.refuse(f"{flag} takes a value, and none follows")
         if unknown := re.search(r"\$[\w{(][^ ]*|`[^`]*`", words[0]):
             self.refuse(
-                f"{flag} = {brief(words[0])}: the file does not say what {unknown.group()} is; "
+                f"{flag} = {brief(words[0])}: the file does not assign {unknown.group()}; "
                 f"write the number"
             )
         return words[0]
 
     def choice(self, flag: str, meanings: Mapping[str, str], default: str) -> str:
-        """What a flag's value means in a recipe."""
+        """Return what a flag's value means in a recipe.
+
+        Raises InputError for a value without a meaning.
+        """
         found = self.text(flag)
         if found is None:
             return default
@@ -52,7 +59,10 @@ class Flags:
         return meanings[found]
 
     def whole(self, flag: str, least: int = 1) -> int | None:
-        """The whole number of a flag, if it is given."""
+        """Return the whole number of a flag, or None if it is not given.
+
+        Raises InputError for other values, and for numbers below ``least``.
+        """
         found = self.text(flag)
         if found is None:
             return None
@@ -61,7 +71,10 @@ class Flags:
         return int(found)
 
     def number(self, flag: str) -> float | None:
-        """The number of a flag, if it is given."""
+        """Return the number of a flag, or None if it is not given.
+
+        Raises InputError for other values.
+        """
         found = self.text(flag)
         try:
             return None if found is None else float(found)
@@ -69,7 +82,10 @@ class Flags:
             self.refuse(f"{flag} = {brief(found)} must be a number")
 
     def needed(self, flag: str) -> int:
-        """The whole number of a flag that a job cannot do without."""
+        """Return the whole number of a flag that every job needs.
+
+        Raises InputError where it is missing.
+        """
         found = self.whole(flag)
         if found is None:
             self.refuse(f"{flag} is not given")
@@ -83,7 +99,7 @@ class Flags:
 
 
 def of_words(words: Iterable[str], where: str) -> tuple[Flags, list[str]]:
-    """Flags with the words behind them, and the words that stand before any flag.
+    """Return the flags with the words after them, and the words before the first flag.
 
     >>> of_words(["--bf16", "--lr", "1e-4", "--seq-length=8"], "a.sh")[0].given
     {'--bf16': (), '--lr': ('1e-4',), '--seq-length': ('8',)}
@@ -103,7 +119,7 @@ def of_words(words: Iterable[str], where: str) -> tuple[Flags, list[str]]:
 
 
 def of_table(table: Mapping[str, object], where: str) -> Flags:
-    """Flags from a table, as Megatron's test cases have: true is a switch, false leaves it out."""
+    """Return the flags of a table as in Megatron's test cases; true gives a switch, false none."""
     given: dict[str, tuple[str, ...]] = {}
     for flag, value in table.items():
         if value is not False:
@@ -113,7 +129,10 @@ def of_table(table: Mapping[str, object], where: str) -> Flags:
 
 
 def of_yaml(text: str, where: str) -> Flags:
-    """The flags under MODEL_ARGS of a test case, one a line or in braces; no other YAML is read.
+    """Return the flags under MODEL_ARGS of a test case, one a line or in braces.
+
+    No other YAML is read. Raises InputError for a file without MODEL_ARGS or with other lines
+    there.
 
     >>> of_yaml("MODEL_ARGS:\\n  --bf16: true\\n  --num-layers: 12  # few\\n", "a.yaml").given
     {'--bf16': (), '--num-layers': ('12',)}

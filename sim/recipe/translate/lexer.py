@@ -1,4 +1,4 @@
-"""From a shell script's text to its statements, each a list of raw words."""
+"""Splitting a shell script's text into statements, each a list of raw words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PIECE = (
     r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\$\(\([^()]*\)\)|\$\([^()]*(?:\([^()]*\)[^()]*)*\)"
     r"|\$\{[^{}]*(?:\$\{[^{}]*\}[^{}]*)*\}|`[^`]*`|\\.|[^\s'\"\\;&|()<>`$]|\$"
 )
-"""A quoted text, a substitution, or one letter: what words are made of."""
+"""A quoted text, a substitution or one character: the pieces of a word."""
 _TOKEN = re.compile(
     r"(?P<blank>[ \t\r]+|\\\r?\n|(?<![^\s;&|()])\#[^\n]*)"
     rf"|(?P<redirect>(?:(?<![^\s;&|()])\d+)?(?:<<<|>>|[<>])(?:&\d|&?[ \t]*(?:{PIECE})*))"
@@ -26,15 +26,17 @@ Words = list[str]
 
 
 class Statement(NamedTuple):
-    """Raw words; an array is ``NAME=(`` … ``)``."""
+    """The raw words of one statement; an array is ``NAME=(`` … ``)``."""
 
     line: int
     words: Words
-    joint: str  # what stands before it: a new line, ;, &, && or ||
+    joint: str  # the separator before it: a new line, ;, &, && or ||
 
 
 def statements(text: str, where: str) -> Iterator[Statement]:
-    """The statements of a script; ValueError, calling it ``where``, for a quote without end.
+    """Yield the statements of a script.
+
+    Raises InputError, which names the script ``where``, for a quote or bracket without an end.
 
     >>> [words for _, words, _ in statements("A=(1 2) # few\\nrun 'b c' > log", "a.sh")]
     [['A=(', '1', '2', ')'], ['run', "'b c'"]]
@@ -52,7 +54,7 @@ def statements(text: str, where: str) -> Iterator[Statement]:
             words.append(")")
             array = 0
         elif kind in ("open", "close") and not array:
-            words.append(said)  # of a function, a subshell, a case
+            words.append(said)  # from a function, a subshell or a case
         elif kind == "end" and words and not array:
             yield Statement(begin, words, joint)
             words, joint = [], said
@@ -75,5 +77,5 @@ def _tokens(text: str, where: str) -> Iterator[re.Match[str]]:
 
 
 def _without_documents(text: str) -> str:
-    """Here-documents, which are data, cut out; lines keep their numbers."""
+    """Return the text without here-documents, which are data; lines keep their numbers."""
     return _DOCUMENT.sub(lambda found: "\n" * found.group().count("\n"), text)

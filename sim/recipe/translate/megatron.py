@@ -1,7 +1,7 @@
-"""What do Megatron-LM's arguments say in the words of a recipe?
+"""Megatron-LM's arguments in the words of a recipe.
 
 Meanings and defaults are those of ``megatron/training/arguments.py`` (2025;
-github.com/NVIDIA/Megatron-LM), where nothing else is said. ``megatron_fates.toml`` says what
+github.com/NVIDIA/Megatron-LM), unless another source is given. ``megatron_fates.toml`` says what
 becomes of every flag.
 """
 
@@ -18,10 +18,11 @@ _ZERO = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_params"
 
 
 def translate(flags: Flags, gpus: int | None, *, model: bool) -> dict[str, Any]:
-    """The tables of a recipe, without [cluster]; without all but the sequence if not ``model``.
+    """Return the tables of a recipe, without [cluster].
 
-    ``gpus`` is what the default of --global-batch-size and of --ddp-bucket-size follow from.
-    Raises ValueError, in one sentence, for what is contradictory, missing or cannot be said.
+    Without ``model`` the only key of the model is its sequence. The defaults of --global-batch-size
+    and --ddp-bucket-size follow from ``gpus``. Raises InputError, in one sentence, for flags that
+    contradict each other, are missing or cannot be expressed.
     """
     training = megatron_training.training(flags)
     split = {**_sizes(flags), **_data_parallel(flags), **_overlap(flags)}
@@ -40,7 +41,7 @@ def translate(flags: Flags, gpus: int | None, *, model: bool) -> dict[str, Any]:
 
 
 def left_out(flags: Flags) -> dict[str, str]:
-    """Flags that are understood but whose value could not be said, and what they are about."""
+    """Return flags that are understood but whose value has no key, with what they are about."""
     return {**megatron_model.left_out(flags), **megatron_stages.left_out(flags)}
 
 
@@ -53,7 +54,7 @@ def _sizes(flags: Flags) -> dict[str, Any]:
     out: dict[str, Any] = {
         "tp": tp,
         "pp": flags.whole("--pipeline-model-parallel-size") or 1,
-        "sp": tp > 1 and flags.on("--sequence-parallel"),  # switched off where tp is 1
+        "sp": tp > 1 and flags.on("--sequence-parallel"),  # Megatron-LM switches it off if tp is 1
         "cp": cp,
         "order": "tp-cp-ep-pp-dp" if flags.on("--use-tp-pp-dp-mapping") else "tp-cp-ep-dp-pp",
     }
@@ -68,7 +69,10 @@ def _sizes(flags: Flags) -> dict[str, Any]:
 
 
 def _inner(flags: Flags, cp: int) -> int:
-    """Of a2a+p2p the ranks that exchange heads: the first of two sizes (transformer_config.py)."""
+    """Return the ranks of a2a+p2p that exchange heads: the first of two sizes.
+
+    Source: transformer_config.py.
+    """
     flag = "--hierarchical-context-parallel-sizes"
     said = " ".join(flags.given.get(flag, ())).strip("[] ")
     sizes = re.fullmatch(r"\s*(\d{1,9})\s+(\d{1,9})\s*", said)
@@ -105,7 +109,7 @@ def _overlap(flags: Flags) -> dict[str, Any]:
         flags.refuse("--overlap-param-gather needs --overlap-grad-reduce")
     if flags.on("--tp-comm-overlap") and not flags.on("--sequence-parallel"):
         flags.refuse("--tp-comm-overlap needs --sequence-parallel")
-    # what is overlapped is posted as isend and irecv, a stream per pair of ranks; else batched
+    # overlapped messages are isend and irecv, a stream per pair of ranks; others are batched
     tp = flags.whole("--tensor-model-parallel-size") or 1
     own = {"overlap_grad_reduce": reduce, "overlap_param_gather": gather}
     return {
@@ -116,5 +120,5 @@ def _overlap(flags: Flags) -> dict[str, Any]:
 
 
 def _bucket(flags: Flags, replicas: int) -> int:
-    """Parameters in one bucket: max(40e6, 1e6 dp) unless given (core/distributed)."""
+    """Return the parameters in one bucket: max(40e6, 1e6 dp) unless given (core/distributed)."""
     return flags.whole("--ddp-bucket-size") or max(40_000_000, 1_000_000 * replicas)

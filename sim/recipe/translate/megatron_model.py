@@ -15,7 +15,10 @@ _BACKEND |= dict.fromkeys(("unfused", "local"), "unfused")
 
 
 def model(flags: Flags) -> dict[str, Any]:
-    """The section [model]. Raises ValueError, in one sentence, for what is missing."""
+    """Return the section [model].
+
+    Raises InputError, in one sentence, for a missing flag.
+    """
     out = {
         "layers": flags.needed("--num-layers"),
         "hidden": flags.needed("--hidden-size"),
@@ -35,7 +38,7 @@ def model(flags: Flags) -> dict[str, Any]:
 
 
 def sequence(flags: Flags) -> dict[str, Any]:
-    """Tokens per sample, and predicted tokens beyond the next."""
+    """Return the keys of tokens per sample, and of multi-token prediction."""
     flags.one_of("--seq-length", "--encoder-seq-length")
     out = {"sequence": flags.whole("--encoder-seq-length") or flags.needed("--seq-length")}
     if mtp := flags.whole("--mtp-num-layers", least=0):
@@ -44,7 +47,7 @@ def sequence(flags: Flags) -> dict[str, Any]:
 
 
 def left_out(flags: Flags) -> dict[str, str]:
-    """Flags whose value could not be said: one dropout stands for both."""
+    """Return flags whose value has no key: one dropout stands for both."""
     apart = _dropout(flags, "--attention-dropout") != _dropout(flags, "--hidden-dropout")
     return {"--attention-dropout": "another share than --hidden-dropout"} if apart else {}
 
@@ -60,7 +63,7 @@ def _attention(flags: Flags) -> dict[str, Any]:
     out: dict[str, Any] = {"attention": flags.choice("--attention-backend", _BACKEND, default)}
     if flags.on("--group-query-attention"):
         out["kv_heads"] = flags.whole("--num-query-groups") or 1
-    latent = flags.on("--multi-latent-attention")  # which has widths of its own
+    latent = flags.on("--multi-latent-attention")  # it has widths of its own
     if (width := flags.whole("--kv-channels")) and not latent:
         out["head_dim"] = width
     position = flags.choice("--position-embedding-type", _POSITION, "learned")
@@ -75,7 +78,7 @@ def _attention(flags: Flags) -> dict[str, Any]:
 
 
 def _latent(flags: Flags) -> dict[str, Any]:
-    """Widths of latent attention, named as in DeepSeek's config.json."""
+    """Return the widths of latent attention, named as in DeepSeek's config.json."""
     out = {
         "kv_lora_rank": flags.whole("--kv-lora-rank") or 32,
         "qk_nope_head_dim": flags.whole("--qk-head-dim") or 128,
@@ -87,7 +90,7 @@ def _latent(flags: Flags) -> dict[str, Any]:
 
 
 def _width(flags: Flags) -> int:
-    """Inner width of the MLP; of SwiGLU's two halves 8/3 of hidden, cut to a multiple of 64."""
+    """Return the MLP's inner width; default for SwiGLU: 8/3 of hidden, cut to a multiple of 64."""
     hidden = flags.needed("--hidden-size")
     usual = int(4 * hidden * 2 / 3 / 64) * 64 if flags.on("--swiglu") else 4 * hidden
     return flags.whole("--ffn-hidden-size") or usual
@@ -103,13 +106,13 @@ def _mlp(flags: Flags) -> dict[str, Any]:
 
 
 def _vocabulary(flags: Flags) -> dict[str, Any]:
-    """Tokens; a NullTokenizer has one more than it is told, the end of a document."""
+    """Return the keys of the vocabulary; a NullTokenizer adds one token, the end of a document."""
     if padded := flags.whole("--padded-vocab-size"):
         return {"vocab": padded, "vocab_padding": 1}
     padding = {"vocab_padding": flags.whole("--make-vocab-size-divisible-by") or 128}
     if vocab := flags.whole("--vocab-size"):
         return {"vocab": vocab + (flags.text("--tokenizer-type") == "NullTokenizer"), **padding}
-    return padding  # the tokenizer's, which only the recipe can say
+    return padding  # the tokenizer's size is not among the arguments; the recipe must give it
 
 
 def _experts(flags: Flags) -> dict[str, Any]:
@@ -135,7 +138,7 @@ def _experts(flags: Flags) -> dict[str, Any]:
 
 
 def _dense(flags: Flags) -> int:
-    """How many layers without experts come first, such as 3 of ``([0]*3+[1]*58)``."""
+    """Return how many layers without experts come first, such as 3 of ``([0]*3+[1]*58)``."""
     said = flags.text("--moe-layer-freq") or "1"
     pattern = re.sub(r"\s", "", said).strip("()")
     found = re.fullmatch(r"\[0\](?:\*(\d+))?\+\[1\](?:\*(\d+))?", pattern)

@@ -18,7 +18,10 @@ ALONE = "--standalone-embedding-stage"
 
 
 def schedule(flags: Flags) -> dict[str, Any]:
-    """The section [schedule]: 1F1B, interleaved where ranks have several stages."""
+    """Return the section [schedule]: 1F1B, or interleaved where ranks have several stages.
+
+    Raises InputError for flags that contradict each other or a split that is not simulated.
+    """
     flags.one_of(EACH, CHUNKS, LAYOUT)
     for other in (EACH, CHUNKS, LAYOUT, FIRST, LAST, EMBEDDING, LOSS):
         flags.one_of(ALONE, other)
@@ -41,7 +44,7 @@ def schedule(flags: Flags) -> dict[str, Any]:
 
 
 def left_out(flags: Flags) -> dict[str, str]:
-    """Flags that an order without several stages per rank does not ask for."""
+    """Return flags that have no effect without several stages per rank."""
     without = (
         "--microbatch-group-size-per-virtual-pipeline-stage",
         "--overlap-moe-expert-parallel-comm",
@@ -51,12 +54,12 @@ def left_out(flags: Flags) -> dict[str, str]:
 
 
 def overlaps_p2p(flags: Flags) -> bool:
-    """Whether sends and receives run beside kernels: only in an interleaved pipeline."""
+    """Return whether sends and receives run beside kernels: only in an interleaved pipeline."""
     return chunks(flags) > 1 and not flags.on("--no-overlap-p2p-communication")
 
 
 def chunks(flags: Flags) -> int:
-    """Stages per rank of the pipeline."""
+    """Return the stages per rank of the pipeline."""
     ranks = _ranks(flags)
     if flags.on(LAYOUT):
         return max(1, len(_layout(flags)) // ranks)
@@ -69,7 +72,7 @@ def chunks(flags: Flags) -> int:
 
 
 def most_layers(flags: Flags) -> int:
-    """Layers of the largest stage, at most."""
+    """Return the most layers that a stage has."""
     stages = _ranks(flags) * chunks(flags)
     return max(_uneven(flags, _ranks(flags), chunks(flags)) or [-(-_counted(flags) // stages)])
 
@@ -79,12 +82,12 @@ def _ranks(flags: Flags) -> int:
 
 
 def _counted(flags: Flags) -> int:
-    """Layers, embedding and head among them where they count as one."""
+    """Return the number of layers, with embedding and head where these count as layers."""
     return flags.needed("--num-layers") + flags.on(EMBEDDING) + flags.on(LOSS)
 
 
 def _uneven(flags: Flags, ranks: int, v: int) -> list[int] | None:
-    """Layers of each stage, first to last, where the arguments ask for uneven ones."""
+    """Return the layers of each stage, first to last, where the arguments make them uneven."""
     if flags.on(LAYOUT):
         return [stage.count("t") for stage in _layout(flags)]
     if flags.on(FIRST, LAST):
@@ -103,7 +106,7 @@ def _uneven(flags: Flags, ranks: int, v: int) -> list[int] | None:
 
 
 def _ends(flags: Flags, ranks: int) -> list[int]:
-    """Layers of each rank: the ends as they are given, the others share the rest."""
+    """Return the layers of each rank: those given for the ends; the others share the rest."""
     first, last = flags.whole(FIRST), flags.whole(LAST)
     rest = flags.needed("--num-layers") - (first or 0) - (last or 0)
     others = ranks - (first is not None) - (last is not None)
@@ -115,12 +118,12 @@ def _ends(flags: Flags, ranks: int) -> list[int]:
 
 def _part(flags: Flags, layers: int, stages: int) -> int:
     if layers % stages:
-        flags.refuse(f"{layers} layers do not come out even over {stages} stages")
+        flags.refuse(f"{layers} layers cannot be spread evenly over {stages} stages")
     return layers // stages
 
 
 def _layout(flags: Flags) -> list[str]:
-    """The stages of a layout such as ``Et*3|(tt|)*6mL``: t is a layer, | ends a stage."""
+    """Return the stages of a layout such as ``Et*3|(tt|)*6mL``: t is a layer, | ends a stage."""
     said = flags.text(LAYOUT) or ""
     text = re.sub(r"[\s,\"']", "", said)
     if not re.fullmatch(r"(?:[EtmL|]|\([EtmL|*\d]+\)\*\d{1,3}|\*\d{1,3})+", text):

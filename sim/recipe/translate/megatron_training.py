@@ -1,4 +1,4 @@
-"""The batch, number formats and recomputation that Megatron-LM's arguments say.
+"""The batch, number formats and recomputation in Megatron-LM's arguments.
 
 See :mod:`sim.recipe.translate.megatron`.
 """
@@ -20,17 +20,20 @@ MODULES = (
     "moe",
     "shared_experts",
 )
-"""What --recompute-modules may name (transformer_config.py)."""
+"""The names that --recompute-modules may have (transformer_config.py)."""
 _STATE = {
     "master": ("--main-params-dtype", ("fp32", "fp16")),
     "first": ("--exp-avg-dtype", ("fp32", "fp16", "bf16", "fp8")),
     "second": ("--exp-avg-sq-dtype", ("fp32", "fp16", "bf16", "fp8")),
 }
-"""Flags of the precision-aware optimizer by the keys of a recipe, and what they may be."""
+"""Flags of the precision-aware optimizer by a recipe's keys, and their possible values."""
 
 
 def training(flags: Flags) -> dict[str, Any]:
-    """The section [training]. Raises InputError for what is missing or cannot be said."""
+    """Return the section [training].
+
+    Raises InputError for flags that are missing or cannot be expressed.
+    """
     flags.one_of("--bf16", "--fp16")
     out: dict[str, Any] = {
         "micro_batch": flags.needed("--micro-batch-size"),
@@ -58,10 +61,10 @@ def training(flags: Flags) -> dict[str, Any]:
 
 
 def _state(flags: Flags) -> dict[str, str]:
-    """In which numbers Adam keeps its state, where Transformer Engine's takes others than fp32.
+    """Return the number formats of Adam's state where Transformer Engine keeps others than fp32.
 
-    Of an fp32 master copy it keeps what weights of bf16 lack (``store_param_remainders``). What the
-    host updates stays fp32.
+    Of an fp32 master copy it keeps only the bits that bf16 weights lack
+    (``store_param_remainders``). State that the host updates stays fp32.
     """
     said = {
         key: flags.choice(flag, {kind: kind for kind in kinds}, "fp32")
@@ -81,9 +84,9 @@ def _state(flags: Flags) -> dict[str, str]:
 
 
 def _adds_gradients(flags: Flags) -> bool:
-    """Whether Transformer Engine's GEMMs add to main gradients, as they do unless told not to.
+    """Return whether Transformer Engine's GEMMs add to main gradients, as is the default.
 
-    Sharded gradients have none of their own to add to.
+    With sharded gradients there are no main gradients to add to.
     """
     sharded = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
     own = flags.text("--transformer-impl") in (None, "transformer_engine")
@@ -91,7 +94,7 @@ def _adds_gradients(flags: Flags) -> bool:
 
 
 def _fp8(flags: Flags) -> dict[str, Any]:
-    """Which linears' numbers are fp8; Transformer Engine gathers activations in fp8."""
+    """Return the keys of fp8 for the linears; Transformer Engine gathers activations in fp8."""
     kinds = {kind: kind for kind in ("delayed", "tensorwise", "blockwise", "mxfp8")}
     for flag in ("--first-last-layers-bf16", "--no-fp8-wgrad", "--disable-fp8-wgrad"):
         if flags.on(flag):
@@ -105,7 +108,7 @@ def _fp8(flags: Flags) -> dict[str, Any]:
 
 
 def _offload(flags: Flags) -> str | dict[str, Any]:
-    """What goes to the host: activations, of all layers; and of the optimizer a share."""
+    """Return what goes to the host: all layers' activations, and a share of the optimizer."""
     activations = bool(flags.whole("--cpu-offloading-num-layers", least=0))
     if not flags.on("--optimizer-cpu-offload"):
         return "activations" if activations else ""
@@ -118,7 +121,7 @@ def _offload(flags: Flags) -> str | dict[str, Any]:
 
 
 def _gradients(flags: Flags) -> str:
-    """Of which type gradients are summed and reduced: fp32 but for what asks for less."""
+    """Return the type in which gradients are summed and reduced, by default fp32."""
     flags.one_of("--accumulate-allreduce-grads-in-fp32", "--grad-reduce-in-bf16")
     main = flags.choice("--main-grads-dtype", {"fp32": "fp32", "bf16": "bf16"}, "fp32")
     if flags.on("--accumulate-allreduce-grads-in-fp32"):
@@ -140,14 +143,14 @@ def _recompute(flags: Flags) -> str | dict[str, Any]:
         return kind if modules in ([], ["core_attn"]) else {"modules": _modules(flags, modules)}
     method, layers = flags.text("--recompute-method"), flags.whole("--recompute-num-layers") or 1
     if kind == "full" and method == "block" and layers < megatron_stages.most_layers(flags):
-        return {"method": "block", "layers": layers}  # the first so many layers of each stage
+        return {"method": "block", "layers": layers}  # this many layers at each stage's start
     if kind == "full" and method == "uniform" and layers > 1:
-        return {"method": "uniform", "layers": layers}  # the input of every so many layers is kept
+        return {"method": "uniform", "layers": layers}  # one input is kept for this many layers
     return kind
 
 
 def _modules(flags: Flags, modules: list[str]) -> list[str]:
-    """Megatron's names; without Transformer Engine every norm stands by itself."""
+    """Return Megatron's names; without Transformer Engine every norm is a module of its own."""
     for name in modules:
         if name not in MODULES:
             flags.refuse(f"--recompute-modules has {brief(name)}; there are {', '.join(MODULES)}")

@@ -1,9 +1,9 @@
-"""Which words does a launch script pass to its training command? The script is read, never run.
+"""The words that a launch script passes to its training command. The script is read, never run.
 
-Understood: comments, line continuations, quotes, assignments, arrays (``A=(…)``, ``A+=(…)``),
+It understands comments, line continuations, quotes, assignments, arrays (``A=(…)``, ``A+=(…)``),
 ``$A``, ``${A}``, ``${A[@]}``, ``${A:-default}``, and ``if`` with one comparison of texts or whole
-numbers. A variable that the file does not assign stays in the words as it is written; what stands
-in another ``if``, in a loop, ``case`` or function is left out, and named.
+numbers. A variable that the file does not assign stays in the words as it is written. The contents
+of any other ``if``, and of loops, ``case`` and functions, are left out and named.
 """
 
 from __future__ import annotations
@@ -27,28 +27,30 @@ MOST_LETTERS = 2**16
 
 @dataclass
 class _Script:
-    """What has been read: variables (text or an array), commands, and what was left out."""
+    """The parts of a script that were read (variables, commands), and what was left out."""
 
     where: str
     variables: dict[str, str | Words] = field(default_factory=dict)
     commands: list[Words] = field(default_factory=list)
     left_out: Words = field(default_factory=list)
-    branches: list[bool | None] = field(default_factory=list)  # of each if around; None: unknown
-    taken: list[bool] = field(default_factory=list)  # whether a branch of that if was
-    blocks: Words = field(default_factory=list)  # ends of the loops, cases, functions around
+    branches: list[bool | None] = field(default_factory=list)  # per open if; None: unknown
+    taken: list[bool] = field(default_factory=list)  # per open if: whether a branch was taken
+    blocks: Words = field(default_factory=list)  # ends of the open loops, cases and functions
 
 
 def arguments(text: str, where: str) -> tuple[Words, Words]:
-    """The words behind the ``.py`` of the training command, and what of the file was left out.
+    """Return the words after the ``.py`` of the training command, and what was left out.
 
-    Where no command has one: all words of the file's arrays and of its other variables. Raises
-    ValueError, calling the file ``where``, when quotes or brackets do not match.
+    Where no command has a ``.py``, they are all words of the file's arrays and other variables.
+    Raises InputError, which names the file ``where``, when quotes or brackets do not match.
 
     >>> arguments('TP=8; A=(--bf16 --seq-length 2048)\\ntorchrun x.py ${A[@]} --tp $TP', "a.sh")
     (['--bf16', '--seq-length', '2048', '--tp', '8'], [])
     """
     if len(text) > MOST_LETTERS:
-        raise InputError(f"{where} is longer than a launch script, {MOST_LETTERS:,} letters")
+        raise InputError(
+            f"{where} is too long for a launch script: over {MOST_LETTERS:,} characters"
+        )
     script = _Script(where)
     _read_all(script, list(statements(text, where)))
     runs = [words for words in map(_from_python, script.commands) if words[1:]]
@@ -57,7 +59,7 @@ def arguments(text: str, where: str) -> tuple[Words, Words]:
         program, *words = runs[-1]
         if found := _OTHERS.search(program):
             raise InputError(
-                f"{where}: {found[0]} trains another model than a decoder, which is not simulated"
+                f"{where}: {found[0]} does not train a decoder; other models are not simulated"
             )
         return words, script.left_out
     parts = [v.split() if isinstance(v, str) else v for v in script.variables.values()]
@@ -67,17 +69,17 @@ def arguments(text: str, where: str) -> tuple[Words, Words]:
 
 
 def _from_python(words: Sequence[str]) -> Words:
-    """The script that a command runs, and its words."""
+    """Return the script that a command runs, and the words after it."""
     at = [k for k, word in enumerate(words) if word.endswith(".py")]
     return list(words[at[0] :]) if at else []
 
 
 def _read_all(script: _Script, statements: Sequence[Statement]) -> None:
-    holds: bool | None = True  # of the statement before; None: only a shell would know
+    holds: bool | None = True  # whether the last statement holds; None: only a shell would know
     for k, (line, words, joint) in enumerate(statements):
         behind = statements[k + 1].joint if k + 1 < len(statements) else ""
         if words[0] in ("if", "elif") and behind in ("&&", "||"):
-            words = [words[0], "several"]  # comparisons, of which we do not judge
+            words = [words[0], "several"]  # several comparisons, which we do not judge
         if joint in ("&&", "||") and words[0] not in ("if", "then", "fi"):
             runs = None if holds is None else holds is (joint == "&&")
             if runs is None and not _is_test(words):
@@ -94,7 +96,7 @@ def _is_test(words: Words) -> bool:
 
 
 def _read(script: _Script, line: int, words: Words) -> None:
-    """One statement: a branch, a block that is left out, assignments, or a command."""
+    """Read one statement: a branch, a block that is left out, assignments, or a command."""
     first = words[0]
     if first in _BLOCKS or words[1:3] == ["(", ")"]:
         if not script.blocks and all(script.branches):
@@ -121,7 +123,7 @@ def _branch(script: _Script, line: int, words: Words) -> None:
         if holds is None and all(script.branches[:-1]):
             script.left_out.append(f"{first} (line {line})")
         script.branches[-1] = None if script.taken[-1] else holds
-        script.taken[-1] |= holds is not False  # an unknown one: neither it nor what follows
+        script.taken[-1] |= holds is not False  # if unknown, no later branch is taken either
     elif first == "else":
         script.branches[-1] = not script.taken[-1]
     elif first == "fi":
@@ -132,7 +134,7 @@ def _branch(script: _Script, line: int, words: Words) -> None:
 
 
 def _holds(script: _Script, test: Words) -> bool | None:
-    """Whether a comparison holds; None for what only a shell would know."""
+    """Return whether a comparison holds, or None where only a shell would know."""
     if test[:1] not in (["["], ["[["]) or test[-1:] not in (["]"], ["]]"]):
         return None
     words = [" ".join(expand(script.variables, word)) for word in test[1:-1]]
@@ -151,7 +153,7 @@ def _holds(script: _Script, test: Words) -> bool | None:
 
 
 def _do(script: _Script, words: Words) -> None:
-    """Assignments, with the command behind them, if any."""
+    """Read assignments, and the command after them if any."""
     rest = words[1:] if words[0] in ("export", "local", "declare", "readonly") else words
     while rest and (found := _ASSIGNMENT.fullmatch(rest[0])):
         name, more, value = found.groups()
@@ -162,7 +164,7 @@ def _do(script: _Script, words: Words) -> None:
         else:
             end, new = 0, " ".join(expand(script.variables, value))
         whole = _joined(script.variables.get(name, ""), new) if more else new
-        if sum(map(len, whole)) > MOST_LETTERS // 8:  # it may double line by line
+        if sum(map(len, whole)) > MOST_LETTERS // 8:  # it may double with every line
             raise InputError(f"{script.where}: the variable {name} becomes too long")
         script.variables[name] = whole
         rest = rest[end + 1 :]

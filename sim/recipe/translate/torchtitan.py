@@ -1,8 +1,8 @@
-"""What does a torchtitan job configuration say in the words of a recipe?
+"""A torchtitan job configuration in the words of a recipe.
 
 Keys and defaults are those of ``torchtitan/config/job_config.py`` (github.com/pytorch/torchtitan,
-2025); ``torchtitan_fates.toml`` has the names of 2024 and 2026 too, and says what becomes of every
-key. Relative paths in it start at the file.
+2025). ``torchtitan_fates.toml`` also has the names of 2024 and 2026, and says what becomes of every
+key. Relative paths in the configuration start at its file.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ _DTYPE = {"bfloat16": "bf16", "float32": "fp32"}
 def translate(
     titan: Keys, gpus: int | None, own: Mapping[str, Any] | None, folder: str
 ) -> dict[str, Any]:
-    """The tables of a recipe, without [cluster]; ``own`` is the model that the recipe has itself.
+    """Return the tables of a recipe, without [cluster].
 
-    ``gpus`` is what degrees left open follow from; ``folder`` leads from the recipe to the file.
-    Raises ValueError, in one sentence, for what cannot be said or simulated.
+    ``own`` is the model that the recipe gives itself, ``gpus`` determines degrees that are left
+    open, and ``folder`` leads from the recipe to the file. Raises InputError, in one sentence, for
+    what cannot be expressed or simulated.
     """
     model = _model(titan, own or {})
     layers = (own or {}).get("layers") or _layers(model)
@@ -39,8 +40,8 @@ def translate(
     count = training["global_batch"] // (training["micro_batch"] * shards * replicas)
     if "fsdp" not in split and replicas > 1 and split["pp"] == 1 and count > 1:  # without no_sync
         titan.refuse(
-            f"the batch is {count} microbatches per replica, after each of which torchtitan's DDP "
-            "sums gradients; that is not simulated, raise training.local_batch_size"
+            f"the batch is {count} microbatches per replica, and torchtitan's DDP sums gradients "
+            "after each; that is not simulated, raise training.local_batch_size"
         )
     return {
         "model": model,
@@ -51,7 +52,7 @@ def translate(
 
 
 def _degrees(titan: Keys, ranks: int) -> tuple[int, int]:
-    """Ranks that share a copy, and copies; what is left open is filled from ``ranks``."""
+    """Return the ranks that share a copy and the copies; ``ranks`` fills an open degree."""
     replicas = titan.degree("data_parallel_replicate_degree")
     shards: int = titan.of(int, "parallelism.data_parallel_shard_degree", -1)
     if shards < 1:
@@ -105,9 +106,9 @@ def _split(titan: Keys) -> dict[str, Any]:
 def _data_parallel(
     titan: Keys, shards: int, replicas: int, split: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """FSDP2 where something is sharded (HSDP with replicas), DDP of 100 MiB buckets elsewhere."""
+    """Return the keys of FSDP2 (HSDP with replicas), or if nothing is sharded of DDP."""
     given = titan.given.get("parallelism.data_parallel_shard_degree", -1)
-    dp = {"dp": shards * replicas} if given > 0 else {}  # else what is left over
+    dp = {"dp": shards * replicas} if given > 0 else {}  # otherwise dp follows from the GPUs
     if shards * split["cp"] == 1:
         return {**dp, "zero": 0, "overlap_grad_reduce": True, "bucket_mb": 100 * 2**20 / 1e6}
     policy = titan.choice(
@@ -143,18 +144,18 @@ def _training(titan: Keys, dp: int) -> dict[str, Any]:
 
 
 def _state(titan: Keys, training: Mapping[str, Any]) -> dict[str, str]:
-    """Of parameters, gradients and moments that are all bf16, without a copy of the weights."""
+    """Return the state of bf16 parameters, gradients and moments, without a master copy."""
     for key, of in (("dtype", "param"), ("grad_dtype", "reduce")):
         if training[key] != "bf16":
             titan.refuse(
-                f'training.dtype = "bfloat16" is simulated with training.mixed_precision_{of} = '
-                '"bfloat16" alone; that would do'
+                f'training.dtype = "bfloat16" is only simulated with training.mixed_precision_{of} '
+                '= "bfloat16"'
             )
     return {"master": "none", "first": "bf16", "second": "bf16"}
 
 
 def _fp8(titan: Keys) -> dict[str, Any] | None:
-    """What the converter of the linears asks for; its table is [quantize.linear.…] in 2026."""
+    """Return what the converter of linears asks for; its table is [quantize.linear.…] in 2026."""
     said = titan.given.get("model.converters", [])
     listed = said.split(",") if isinstance(said, str) else titan.of(list, "model.converters", [])
     converters = " ".join(map(str, listed))
@@ -168,12 +169,12 @@ def _fp8(titan: Keys) -> dict[str, Any] | None:
     kinds = {"tensorwise": "tensorwise", "rowwise": "rowwise"}
     kind = titan.choice(f"{table}.recipe_name", kinds, "tensorwise")
     params = titan.of(bool, f"{table}.enable_fsdp_float8_all_gather", default=False)
-    by_tensor = kind == "tensorwise"  # torchao gathers 16 bits of what has a scale per row
+    by_tensor = kind == "tensorwise"  # with a scale per row torchao gathers 16 bits
     return {"format": "hybrid", "recipe": kind, "params": params and by_tensor, "gather": by_tensor}
 
 
 def _recompute(titan: Keys) -> str | dict[str, Any]:
-    """Every nth layer, or torchtitan's list of operators, is a table, not our ``selective``."""
+    """Return torchtitan's recomputation; every n-th layer or its operator list is a table."""
     modes = {"none": "none", "full": "full", "selective": "selective"}
     mode = titan.choice("activation_checkpoint.mode", modes, "selective")
     if mode != "selective":

@@ -8,7 +8,10 @@ TOKENS = "training.num_tokens_per_microbatch_per_dp_rank"
 
 
 def batches(titan: Keys, dp: int) -> tuple[int, int]:
-    """Samples of a microbatch and of a step of ``dp`` replicas."""
+    """Return the samples of a microbatch, and those of a step of ``dp`` replicas.
+
+    Raises InputError for a batch that is not simulated.
+    """
     piped = titan.degree("pipeline_parallel_degree") > 1
     if TOKENS in titan.given:
         return _of_tokens(titan, dp, piped)
@@ -19,17 +22,18 @@ def batches(titan: Keys, dp: int) -> tuple[int, int]:
         return local, batch
     if batch // dp != local:
         titan.refuse(
-            f"training.global_batch_size makes {batch // dp} samples per replica, of which "
-            f"the pipeline takes {local} and is flushed; that is not simulated, leave it out"
+            f"training.global_batch_size makes {batch // dp} samples per replica, but the pipeline "
+            f"is flushed after {local}; that is not simulated, leave it out"
         )
     return _of_pipeline(titan, local), batch
 
 
 def _of_pipeline(titan: Keys, local: int) -> int:
-    """Samples of a pipeline's microbatch: said, or what cuts a batch into so many microbatches.
+    """Return the samples of a pipeline's microbatch.
 
-    Of those there are as many as pipeline ranks unless given, where keys are those of 2024
-    (pipelining_utils.py), and else of one sample.
+    They are given, or follow from the number of microbatches. With the keys of 2024 that number is
+    by default the pipeline's ranks (pipelining_utils.py); with later keys a microbatch has one
+    sample by default.
     """
     size, count = (
         "parallelism.pipeline_parallel_microbatch_size",
@@ -44,11 +48,11 @@ def _of_pipeline(titan: Keys, local: int) -> int:
 
 
 def _of_tokens(titan: Keys, dp: int, piped: bool) -> tuple[int, int]:
-    """The same where tokens are counted (2026): full sequences of max_context_length."""
+    """Return the same where tokens are counted (2026), in sequences of max_context_length."""
     sequence = titan.count("training.seq_len", 2048)
     tokens = titan.count(TOKENS, 16384)
     if tokens % sequence:
-        titan.refuse(f"{TOKENS} = {tokens} is no whole number of sequences of {sequence} tokens")
+        titan.refuse(f"{TOKENS} = {tokens} is not a multiple of a sequence's {sequence} tokens")
     each = tokens // sequence
     count = titan.count("parallelism.num_pp_microbatches", 1) if piped else 1
     step = titan.of(int, "training.num_tokens_per_train_step", -1)

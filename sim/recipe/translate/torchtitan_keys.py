@@ -16,16 +16,19 @@ from sim.recipe.translate.fates import Fates
 class Keys:
     """The keys of a file, as ``section.key``."""
 
-    where: str  # what the file is called in errors
+    where: str  # name of the file in errors
     given: Mapping[str, Any]
-    old: bool = False  # whether a pipeline's keys stand in [experimental], as in 2024
+    old: bool = False  # whether a pipeline's keys are in [experimental], as in 2024
 
     def refuse(self, what: str) -> NoReturn:
         """Raise InputError about this file."""
         raise InputError(f"{self.where}: {what}")
 
     def of(self, kind: type, key: str, default: Any) -> Any:
-        """The value of a key, of a type."""
+        """Return the value of a key.
+
+        Raises InputError for a value of another type than ``kind``.
+        """
         found = self.given.get(key, default)
         if not isinstance(found, kind) or isinstance(found, bool) != (kind is bool):
             name = {int: "a whole number", bool: "true or false", str: "text", list: "a list"}
@@ -33,18 +36,24 @@ class Keys:
         return found
 
     def degree(self, key: str) -> int:
-        """A number of ranks; 1 unless given."""
+        """Return a number of ranks; 1 unless given."""
         return self.count(f"parallelism.{key}", 1)
 
     def count(self, key: str, default: int) -> int:
-        """A whole number from 1."""
+        """Return a whole number.
+
+        Raises InputError for a number below 1 and for other values.
+        """
         found: int = self.of(int, key, default)
         if found < 1:
             self.refuse(f"{key} = {brief(found)} must be at least 1")
         return found
 
     def choice(self, key: str, meanings: Mapping[str, str], default: str) -> str:
-        """What a key's value means in a recipe."""
+        """Return what a key's value means in a recipe.
+
+        Raises InputError for a value without a meaning.
+        """
         found = self.of(str, key, default)
         if found not in meanings:
             self.refuse(f"{key} = {brief(found)} is not simulated; there are {', '.join(meanings)}")
@@ -52,9 +61,9 @@ class Keys:
 
 
 def keys(text: str, where: str, table: Fates) -> Keys:
-    """The keys of a file's text, renamed ones under the name of 2025.
+    """Return the keys of a file's text, renamed ones under the name of 2025.
 
-    Raises InputError, in one sentence, when it is not TOML, or says twice what matters.
+    Raises InputError, in one sentence, when it is not TOML, or gives a translated key two values.
     """
     said = dict(_flat(toml(text, where), ""))
     given: dict[str, Any] = {}
@@ -62,7 +71,7 @@ def keys(text: str, where: str, table: Fates) -> Keys:
     for key, value in said.items():
         name = table.renamed.get(key, key)
         if name in table.translated and name in given and given[name] != value:
-            raise InputError(f"{where}: {by[name]} and {key} say different things; leave one out")
+            raise InputError(f"{where}: {by[name]} and {key} contradict each other; leave one out")
         given[name], by[name] = value, key
     return Keys(where, given, any(key.startswith("experimental.pipeline") for key in said))
 

@@ -24,7 +24,10 @@ _V_SHAPED = ("ZBVZeroBubble", "DualPipeV")
 
 
 def schedule(titan: Keys, layers: int | None, folder: Path) -> dict[str, Any]:
-    """The section [schedule]. A pipeline's layers are cut as torchtitan does."""
+    """Return the section [schedule]; layers are cut into stages as in torchtitan.
+
+    Raises InputError for a schedule or a split that is not simulated.
+    """
     ranks = titan.degree("pipeline_parallel_degree")
     if ranks == 1:
         return {}
@@ -50,7 +53,7 @@ def schedule(titan: Keys, layers: int | None, folder: Path) -> dict[str, Any]:
 
 
 def _cut(titan: Keys, layers: int, ranks: int, chunks: int) -> list[int]:
-    """Layers of each stage, as the file says or as torchtitan cuts them."""
+    """Return the layers of each stage, as the file gives them or as torchtitan cuts them."""
     if points := titan.of(list, "parallelism.pipeline_parallel_split_points", []):
         return _at(titan, points, layers, ranks)
     if parts := titan.of(list, "parallelism.module_fqns_per_model_part", []):
@@ -74,7 +77,10 @@ def _cut(titan: Keys, layers: int, ranks: int, chunks: int) -> list[int]:
 
 
 def _of_2024(titan: Keys, layers: int, stages: int) -> list[int]:
-    """Even stages, the rest one by one in the middle (generate_split_points, December 2024)."""
+    """Return even stages; the middle ones share the rest one by one.
+
+    Source: generate_split_points, December 2024.
+    """
     each, rest = divmod(layers, stages)
     if not each:
         titan.refuse(f"{layers} layers leave one of {stages} stages without a layer")
@@ -83,7 +89,7 @@ def _of_2024(titan: Keys, layers: int, stages: int) -> list[int]:
 
 
 def _named(titan: Keys, parts: list[Any], layers: int, ranks: int) -> list[int]:
-    """Stages whose modules are listed, such as ``["tok_embeddings", "layers.0"]``."""
+    """Return stages whose modules are listed, such as ``["tok_embeddings", "layers.0"]``."""
     names = [[str(name) for name in part] for part in parts if isinstance(part, list)]
     found = [[name for name in part if re.fullmatch(r"layers\.\d{1,6}", name)] for part in names]
     in_order = [name for part in found for name in part]
@@ -96,7 +102,7 @@ def _named(titan: Keys, parts: list[Any], layers: int, ranks: int) -> list[int]:
 
 
 def _at(titan: Keys, points: list[Any], layers: int, ranks: int) -> list[int]:
-    """Stages that begin at ``layers.N`` for each of these points."""
+    """Return the stages that begin at ``layers.N`` for each of these points."""
     found = [re.fullmatch(r"layers\.(\d{1,6})", str(point)) for point in points]
     begins = [0, *(int(match[1]) for match in found if match), layers]
     split = [b - a for a, b in pairwise(begins)]

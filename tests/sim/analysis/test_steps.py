@@ -184,7 +184,7 @@ def test_a_step_by_hand() -> None:
         ({"training.global_batch": 2}, "global_batch = 2 makes 2 per pipeline, 1 or 4 would do"),
         (
             {"parallelism.zero": 1, "parallelism.overlap_param_gather": True},
-            "needs a schedule that is flushed",
+            "needs a schedule with a flush",
         ),
         ({"simulation.steps": 0}, "simulation.steps = 0 must be at least 1"),
         ({"simulation.steps": 1001}, "at most 1,000"),

@@ -180,7 +180,7 @@ REFUSED = [
     ({"parallelism.zero": 2}, "not simulated with parallelism.zero = 2"),
     ({"parallelism.zero": 0, "parallelism.fsdp": {"kind": "fsdp2"}}, "parallelism.fsdp"),
     ({"training.offload": {}}, "is empty"),
-    ({"training.offload": {"activations": 0.5, "overlap": True}}, "is for training.offload.opt"),
+    ({"training.offload": {"activations": 0.5, "overlap": True}}, "needs training.offload.opt"),
     ({"training.offload": {"optimizer": 1.5}}, "offload.optimizer = 1.5 must be at most 1"),
     ({"training.offload": "weights"}, "must be 'activations' or 'optimizer'"),
 ]

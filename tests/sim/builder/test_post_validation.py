@@ -100,7 +100,7 @@ def test_a_parallelogram_of_zero_bubbles_takes_its_work_alone(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("own", "sentence"),
     [
-        ({"schedule.name": "pipedream"}, 'clip = "post" needs a schedule that is flushed'),
+        ({"schedule.name": "pipedream"}, 'clip = "post" needs a schedule with a flush'),
         ({"parallelism.pp": 1, "schedule.name": "one_f_one_b"}, 'clip = "post" needs pp > 1'),
         ({"training.clip": "later"}, "training.clip"),
     ],

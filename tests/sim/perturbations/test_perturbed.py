@@ -341,7 +341,10 @@ def test_perturbations_are_written_out_and_read_again() -> None:
 
 
 REFUSED = [
-    ({"rank": 3}, "has nothing of compute, noise, lengths, bandwidth, stall; exactly one would do"),
+    (
+        {"rank": 3},
+        "has nothing of compute, noise, lengths, bandwidth, stall; it must have exactly one",
+    ),
     ({"compute": 1.3, "noise": 0.1}, "perturbations[0] has compute and noise of compute, noise"),
     ({"compute": 0.0}, "perturbations[0].compute = 0.0 must be greater than 0"),
     ({"compute": "fast"}, 'perturbations[0].compute = "fast" must be a number'),
@@ -357,8 +360,8 @@ REFUSED = [
     ({"stall": "50"}, "perturbations[0].stall: '50' is not a number of s, such as '50 ms'"),
     ({"stall": "5 ms", "at": "soon"}, "perturbations[0].at: 'soon' is not a number of s"),
     ({"stall": "5 ms", "at": "9 s"}, "perturbations[0].at = 9 s is after the last op of rank 0"),
-    ({"stall": "5 ms", "at": "1 s", "step": 0}, "perturbations[0] has step and at; one of them"),
-    ({"stall": "5 ms", "step": 1}, "perturbations[0].step = 1 is not among the 1 that"),
+    ({"stall": "5 ms", "at": "1 s", "step": 0}, "perturbations[0] has both step and at; leave one"),
+    ({"stall": "5 ms", "step": 1}, "perturbations[0].step = 1 is not among the 1 steps"),
     ({"stall": "5 ms", "stream": "gpu"}, "perturbations[0].stream = 'gpu' is not a stream of"),
     ({"noise": []}, "perturbations[0].noise = [] must be"),
 ]

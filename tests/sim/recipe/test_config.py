@@ -135,7 +135,7 @@ REFUSED = [
     ),
     ({"model.kv_heads": 3}, "model.heads = 64 is not a multiple of model.kv_heads = 3"),
     ({"model.hidden": 6145}, "model.hidden = 6145 is not a multiple of model.heads = 64"),
-    ({"model.layers": 47}, "do not come out even; write schedule.layers_per_stage = [24, 23]"),
+    ({"model.layers": 47}, "cannot be spread evenly; write schedule.layers_per_stage = [24, 23]"),
     (
         {"model.layers": 1},
         "1 layer on 2 stages (pp x chunks) leaves some without a layer",
@@ -148,7 +148,7 @@ REFUSED = [
     ),
     ({"schedule.layers_per_stage": 24}, "must be a list of whole numbers"),
     ({"training.recompute": {"modules": "mlp"}}, 'must be a list, such as ["mlp"]'),
-    ({"training.fp8.recipe": "delayed"}, "is given whole: training.fp8={recipe = ...}"),
+    ({"training.fp8.recipe": "delayed"}, "give the whole table: training.fp8={recipe = ...}"),
     ({"training.global_batch": 60}, "1 x 8; 56 or 64 would do"),
     ({"training.global_batch": 4}, "1 x 8; 8 would do"),
     ({"schedule.name": "zbx"}, "no schedule 'zbx'; did you mean zb_v? There are dualpipe, "),

@@ -180,7 +180,7 @@ def test_what_is_no_strategy_is_refused(tmp_path: Path, code: str, says: str) ->
 
 
 def test_a_strategy_is_a_file_that_is_there(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"strategy = \"zero\" is no file of Python"):
+    with pytest.raises(ValueError, match=r"strategy = \"zero\" is not a Python file"):
         load(recipe(tmp_path, parallelism='strategy = "zero"'))
     with pytest.raises(ValueError, match=r"parallelism.strategy: there is no file"):
         load(recipe(tmp_path, parallelism='strategy = "./none.py"'))

@@ -173,7 +173,9 @@ def test_a_flag_that_is_ignored_changes_nothing_and_is_named(fate: str) -> None:
 @pytest.mark.parametrize("flag", sorted(fates("megatron").refused))
 def test_a_flag_that_makes_another_job_is_refused_with_the_reason(flag: str) -> None:
     table = fates("megatron")
-    said = f"megatron: {flag} makes another job ({table.refused[flag]}), which is not translated"
+    said = (
+        f"megatron: {flag} describes another job ({table.refused[flag]}), which is not translated"
+    )
     with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
         megatron(f"{flag} 7")
     for value in table.unless.get(flag, []):
@@ -283,7 +285,7 @@ def test_a_key_that_is_translated_changes_the_recipe(key: str, tmp_path: Path) -
 @pytest.mark.parametrize("key", sorted(fates("torchtitan").refused))
 def test_a_key_that_makes_another_job_is_refused_with_the_reason(key: str, tmp_path: Path) -> None:
     table = fates("torchtitan")
-    said = f"job.toml: {key} makes another job ({table.refused[key]}), which is not translated"
+    said = f"job.toml: {key} describes another job ({table.refused[key]}), which is not translated"
     with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
         titan(f'{key} = "another"', tmp_path)
     for value in table.unless.get(key, []):

@@ -136,19 +136,19 @@ REFUSED = {
     "--num-layers": "megatron: --num-layers takes a value, and none follows",
     "--num-layers many": 'megatron: --num-layers = "many" must be a whole number from 1',
     "--num-layers 0": 'megatron: --num-layers = "0" must be a whole number from 1',
-    "--num-layers $L": 'megatron: --num-layers = "$L": the file does not say what $L is; '
+    "--num-layers $L": 'megatron: --num-layers = "$L": the file does not assign $L; '
     "write the number",
     "--fp16": "megatron: --bf16 and --fp16 are both given; leave one of them out",
     "--swiglu --squared-relu": "megatron: --swiglu and --squared-relu are both given; "
     "leave one of them out",
     "--normalization X": "megatron: --normalization = X is not simulated; there are LayerNorm, "
     "RMSNorm",
-    "--fp4-format e2m1": "megatron: --fp4-format makes another job (products in fp4 are not "
+    "--fp4-format e2m1": "megatron: --fp4-format describes another job (products in fp4 are not "
     "simulated), which is not translated; leave it out, or write the recipe by hand",
     "--tensor-model-paralel-size 4": "megatron: Megatron-LM has no --tensor-model-paralel-size; "
-    "did you mean --tensor-model-parallel-size? --allow-unknown ignores what is not known",
+    "did you mean --tensor-model-parallel-size? --allow-unknown ignores unknown arguments",
     "--xyz --tp=4": "megatron: Megatron-LM has no --xyz (and 1 more); --allow-unknown ignores "
-    "what is not known",
+    "unknown arguments",
     f"{PP4} --use-torch-fsdp2": "megatron: --use-torch-fsdp2 does not go with "
     "--pipeline-model-parallel-size above 1",
     "--no-position-embedding": "megatron: --no-position-embedding is --position-embedding-type "
@@ -172,8 +172,8 @@ REFUSED = {
     f"{PP4} --num-layers 4 --pipeline-model-parallel-layout Et|tt|tm|L": "megatron: "
     '--pipeline-model-parallel-layout = "Et|tt|tm|L" is not simulated: E must begin the first '
     "stage, and m and L must end the last",
-    f"{PP4} --num-layers 22 --standalone-embedding-stage": "megatron: 22 layers do not come out "
-    "even over 3 stages",
+    f"{PP4} --num-layers 22 --standalone-embedding-stage": "megatron: 22 layers cannot be spread "
+    "evenly over 3 stages",
     f"{PP4} --pipeline-model-parallel-layout Et|t|t|tL": "megatron: "
     "--pipeline-model-parallel-layout has 4 layers in 4 stages, which does not fit "
     "--num-layers = 24 on 4 ranks",
@@ -253,7 +253,7 @@ def test_many_harmless_arguments_are_counted_and_others_named(
     script.write_text(script.read_text().replace("--lr", f"{more} --lr"))
     code, _, said = traincast("check", recipe)
     assert (code, said.count("\n")) == (2, 1)
-    assert "train.sh: Megatron-LM has no --xyz; --allow-unknown ignores what is not known" in said
+    assert "train.sh: Megatron-LM has no --xyz; --allow-unknown ignores unknown arguments" in said
     code, out, said = traincast("check", recipe, "--allow-unknown", "--json")
     assert code == 0
     assert said.splitlines() == [
@@ -291,6 +291,6 @@ def test_every_command_that_reads_recipes_allows_unknown_arguments(
 def test_a_script_for_another_model_is_refused(recipe: Path) -> None:
     script = recipe.parent / "train.sh"
     script.write_text(script.read_text().replace("pretrain_gpt.py", "tools/pretrain_bert.py"))
-    said = "train.sh: pretrain_bert.py trains another model than a decoder, which is not simulated"
+    said = "train.sh: pretrain_bert.py does not train a decoder; other models are not simulated"
     with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
         config.load(recipe)

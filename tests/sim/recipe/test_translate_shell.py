@@ -79,7 +79,7 @@ def test_of_several_commands_the_one_with_layers_is_read() -> None:
         ('\n\necho "x', "a.sh: the quote or bracket on line 3 has no end"),
         ("A=xx\n" + "A=$A$A\n" * 60, "a.sh: the variable A becomes too long"),
         ("A=(x)\n" + "A+=(${A[@]})\n" * 60, "a.sh: the variable A becomes too long"),
-        ("#" * 70_000, "a.sh is longer than a launch script, 65,536 letters"),
+        ("#" * 70_000, "a.sh is too long for a launch script: over 65,536 characters"),
         ("A=(\n--a 1\n", "a.sh: the array that begins on line 1 has no )"),
     ],
 )

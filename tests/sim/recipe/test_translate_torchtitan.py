@@ -284,21 +284,21 @@ REFUSED = {
     "training.local_batch_size = 0": "titan.toml: training.local_batch_size = 0 must be at least 1",
     "parallelism.data_parallel_shard_degree = 1\nparallelism.data_parallel_replicate_degree = 16\n"
     "training.global_batch_size = 256": "titan.toml: the batch is 2 microbatches per replica, "
-    "after each of which torchtitan's DDP sums gradients; that is not simulated, raise "
+    "and torchtitan's DDP sums gradients after each; that is not simulated, raise "
     "training.local_batch_size",
-    'training.dtype = "bfloat16"': 'titan.toml: training.dtype = "bfloat16" is simulated with '
-    'training.mixed_precision_reduce = "bfloat16" alone; that would do',
+    'training.dtype = "bfloat16"': 'titan.toml: training.dtype = "bfloat16" is only simulated '
+    'with training.mixed_precision_reduce = "bfloat16"',
     "parallelism.tensor_paralel_degree = 4": "titan.toml: torchtitan has no "
     "parallelism.tensor_paralel_degree; did you mean parallelism.tensor_parallel_degree? "
-    "--allow-unknown ignores what is not known",
+    "--allow-unknown ignores unknown arguments",
     "parallelism.tensor_parallel_degree = 4\ntraining.tensor_parallel_degree = 2": "titan.toml: "
-    "parallelism.tensor_parallel_degree and training.tensor_parallel_degree say different things; "
+    "parallelism.tensor_parallel_degree and training.tensor_parallel_degree contradict each other; "
     "leave one out",
     "experimental.pipeline_parallel_degree = 3": "titan.toml: "
     "parallelism.pipeline_parallel_microbatches = 3 does not divide the batch of 8 samples per "
     "replica",
     "training.num_tokens_per_microbatch_per_dp_rank = 4095": "titan.toml: "
-    "training.num_tokens_per_microbatch_per_dp_rank = 4095 is no whole number of sequences of 2048 "
+    "training.num_tokens_per_microbatch_per_dp_rank = 4095 is not a multiple of a sequence's 2048 "
     "tokens",
     PP4 + 'parallelism.module_fqns_per_model_part = [["layers.0"]]': "titan.toml: "
     "parallelism.module_fqns_per_model_part must list layers.0 to layers.31 in order, for a "
@@ -320,7 +320,7 @@ REFUSED = {
     'parallelism.pipeline_parallel_split_points = ["a"] must name layers.N in order, for a '
     "multiple of 4 stages",
     PP4 + "training.global_batch_size = 64": "titan.toml: training.global_batch_size makes 16 "
-    "samples per replica, of which the pipeline takes 8 and is flushed; that is not simulated, "
+    "samples per replica, but the pipeline is flushed after 8; that is not simulated, "
     "leave it out",
 }
 
