@@ -9,18 +9,20 @@ MOST_ROWS = 12
 _CELL = "text-align:left;padding:1px 12px 1px 0"
 
 
-def table(title: str, rows: Iterable[Sequence[object]], head: Sequence[str] = ()) -> str:
+def table(
+    title: str, rows: Iterable[Sequence[object]], head: Sequence[str] = (), most: int = MOST_ROWS
+) -> str:
     """Return a titled HTML table.
 
-    All text is escaped, and rows beyond the first dozen are only counted.
+    All text is escaped, and rows beyond ``most`` are only counted.
 
     >>> table("a < b", [("x", 1)])  # doctest: +ELLIPSIS
     '<div><b>a &lt; b</b><table>...<td style="...">x</td>...'
     """
     every = list(rows)
-    shown = "".join(_row(row, "td") for row in every[:MOST_ROWS])
-    if len(every) > MOST_ROWS:
-        shown += _row((f"... {len(every) - MOST_ROWS:,} more",), "td")
+    shown = "".join(_row(row, "td") for row in every[:most])
+    if len(every) > most:
+        shown += _row((f"... {len(every) - most:,} more",), "td")
     top = _row(head, "th") if head else ""
     return f"<div><b>{escape(title)}</b><table>{top}{shown}</table></div>"
 

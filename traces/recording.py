@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from sim.analysis.intervals import Intervals
 from sim.graph import Floats
+from sim.machine.hardware import Machine
 from sim.timeline import Timeline
 from traces.own.priced import Priced
 
@@ -63,6 +64,11 @@ class Recording:
     """The machine of a timeline that was simulated, if its file has it and was read whole."""
     sms: Floats | None = None
     """Of each op the share of its GPU's SMs that its communication holds; 0 where unknown."""
+
+    @property
+    def machine(self) -> Machine | None:
+        """The machine that the timeline was simulated on, where its file has it."""
+        return self.priced.machine if self.priced else None
 
 
 def no_report(what: str, done: int, total: int) -> None:

@@ -56,7 +56,7 @@ class Spread(TypedDict):
 
 
 def breakdown(timeline: Timeline) -> Breakdown:
-    """Measure every rank of a timeline."""
+    """Split each rank's step into computing, exposed communication by dimension, and nothing."""
     kinds = activities(timeline.graph)
     _, moves = meetings(timeline)
     rows = [_rank(timeline, kinds, moves, ops) for _, ops in by_rank(timeline.graph)]

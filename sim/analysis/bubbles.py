@@ -18,7 +18,9 @@ from sim.timeline import Timeline
 
 
 def bubbles(timeline: Timeline, of: Idle | None = None) -> pd.DataFrame:
-    """One row per interval, by rank and start: rank, start, end, seconds, cause, op, name, peer.
+    """List each interval in which a rank does not compute, with its cause and what it waited for.
+
+    Columns, by rank and start: rank, start, end, seconds, cause, op, name, peer.
 
     ``op`` is what the rank waited for: with ``exposed_D`` the transfer whose data moved, with
     ``waiting`` the peer's op that came last; with ``dependency`` and ``warm_up`` that peer's op or

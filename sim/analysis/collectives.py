@@ -13,7 +13,7 @@ from sim.timeline import Timeline, dimension
 
 
 def collectives(timeline: Timeline) -> pd.DataFrame:
-    """One row per dimension and number of members, most seconds first.
+    """Add up collectives and messages by dimension and number of members, most seconds first.
 
     Columns: dimension, members (ranks in each), groups (different sets of ranks), number (of
     collectives and messages), and seconds per rank that takes part, means: ``waiting_s`` for peers,

@@ -12,7 +12,9 @@ from sim.timeline import Timeline
 
 
 def contention(timeline: Timeline, machine: Machine) -> pd.DataFrame:
-    """A row per rank and kind of kernel: kernels, ``alone_s``, ``ran_s`` and ``lost_s`` = the rest.
+    """Say how much longer kernels run than alone, because others share their GPU.
+
+    A row per rank and kind of kernel: kernels, ``alone_s``, ``ran_s`` and ``lost_s`` = the rest.
 
     Communication beside a kernel takes SMs and memory bandwidth from it, as does a kernel on
     another compute stream. ``machine`` is the one the timeline was simulated on.

@@ -29,7 +29,10 @@ class CriticalPath:
 
 
 def critical_path(timeline: Timeline) -> CriticalPath:
-    """Walk back from the op that ends last; of equals, the lowest op."""
+    """Find the chain of ops that makes the step as long as it is, and what its seconds are.
+
+    The walk back begins at the op that ends last; of equals, at the lowest op.
+    """
     if not len(timeline.graph):
         return CriticalPath((), {})
     graph = timeline.graph

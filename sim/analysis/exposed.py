@@ -37,7 +37,10 @@ class Exposed:
 
 
 def exposed(timeline: Timeline, least: float = 0.0) -> list[Exposed]:
-    """All exposed communication of more than ``least`` seconds, the longest first."""
+    """Find communication that no kernel hides, and say for each what prevented it.
+
+    A row for each of more than ``least`` seconds, the longest first.
+    """
     bare = _bare(transfers(timeline))
     found = _reasons(timeline, bare[bare["exposed_s"] > least])
     return sorted(found, key=lambda one: (-one.seconds, one.op))

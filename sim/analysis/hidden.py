@@ -17,6 +17,15 @@ from sim.timeline import Timeline
 SECONDS = ["waiting_s", "moving_s", "hidden_s", "exposed_s"]
 
 
+def hidden(timeline: Timeline) -> pd.DataFrame:
+    """Say how much of its communication each rank hides behind kernels, by dimension.
+
+    A row per rank and dimension: ``waiting_s`` for peers, ``moving_s`` = ``hidden_s`` +
+    ``exposed_s``, and ``hidden_share`` of what moves.
+    """
+    return by_dimension(transfers(timeline))
+
+
 def transfers(timeline: Timeline) -> pd.DataFrame:
     """One row per communication or copy and rank, by op.
 
@@ -25,15 +34,15 @@ def transfers(timeline: Timeline) -> pd.DataFrame:
     """
     graph, kinds = timeline.graph, activities(timeline.graph)
     moves = np.minimum(meetings(timeline)[1], timeline.end)  # who had left moved nothing
-    hidden = np.zeros(len(graph))
+    behind = np.zeros(len(graph))
     for _, ops in by_rank(graph):
         kernels = ops[kinds.code[ops] == kinds.names.index(COMPUTE)]
         mine = ops[kinds.code[ops] > kinds.names.index(HOST)]
         computing = union(timeline.start[kernels], timeline.end[kernels])
-        hidden[mine] = within(Intervals(moves[mine], timeline.end[mine]), computing)
+        behind[mine] = within(Intervals(moves[mine], timeline.end[mine]), computing)
     op = np.flatnonzero(kinds.code > kinds.names.index(HOST))
     moving = timeline.end[op] - moves[op]
-    hides = np.clip(hidden[op], 0.0, moving)  # sums of intervals are rounded
+    hides = np.clip(behind[op], 0.0, moving)  # sums of intervals are rounded
     return pd.DataFrame(
         {
             "op": op,
@@ -45,7 +54,7 @@ def transfers(timeline: Timeline) -> pd.DataFrame:
             "waiting_s": moves[op] - timeline.start[op],
             "moving_s": moving,
             "hidden_s": hides,
-            "exposed_s": np.maximum(moving - hidden[op], 0.0),
+            "exposed_s": np.maximum(moving - behind[op], 0.0),
         }
     )
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from math import fsum
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from sim.analysis.activity import COMPUTE, HOST, Activities, activities, by_rank, weights
@@ -48,6 +49,11 @@ class Idle:
     start: Floats  # seconds
     end: Floats
     cause: NDArray[np.int16]  # row of causes
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row per interval: rank, start, end, cause."""
+        columns = {"rank": self.rank, "start": self.start, "end": self.end}
+        return pd.DataFrame({**columns, "cause": np.array(self.causes, object)[self.cause]})
 
     def by_cause(self) -> dict[str, Floats]:
         """Seconds of each cause that occurs, one row per simulated rank."""
@@ -81,7 +87,7 @@ def bubble(of: Idle) -> Bubble:
 
 
 def idle(timeline: Timeline) -> Idle:
-    """Find every interval in which a rank does not compute, and why."""
+    """Find every interval in which a rank does not compute, and its cause."""
     graph = timeline.graph
     kinds = activities(graph)
     transfers = tuple(f"exposed_{name}" for name in kinds.names[2:])

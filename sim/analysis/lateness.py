@@ -40,7 +40,7 @@ class Lateness:
 
 
 def lateness(timeline: Timeline) -> Lateness:
-    """Waiting of every rank, and who it is waiting for."""
+    """Say how long each rank waits for others, and how long others wait for it."""
     graph, ranks = timeline.graph, timeline.graph.ranks()
     member = np.flatnonzero(np.diff(graph.part_start) > 0)
     arrival, moves = meetings(timeline)

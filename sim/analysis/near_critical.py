@@ -27,11 +27,11 @@ class Chain(NamedTuple):
 
 
 def near_critical(timeline: Timeline, most: int = 5, of: Slack | None = None) -> list[Chain]:
-    """Up to ``most`` chains, by slack, of ops that have any.
+    """Find chains of ops that would decide the step were the critical path a little shorter.
 
-    Each is the longest way through the op with the least slack that is on none yet, as far as it
-    is apart from those before it and from the critical paths, of which there may be several; ops
-    that take no time begin none.
+    Up to ``most`` chains, by slack, of ops that have any. Each is the longest way through the op
+    with the least slack that is on none yet, as far as it is apart from those before it and from
+    the critical paths, of which there may be several; ops that take no time begin none.
     """
     if not len(timeline.graph) or most < 1:
         return []

@@ -24,7 +24,9 @@ PEER_TO_PEER = ("p2p", "ring_exchange")
 
 
 def path(timeline: Timeline) -> pd.DataFrame:
-    """The critical path from the first start to the last end; one row per stretch of time.
+    """Follow the critical path through ranks and streams, with the cause of each second.
+
+    One row per stretch of time, from the first start to the last end.
 
     ``op`` is the op that the path runs through (of a collective the member that came last), or for
     a lag the op that it delays; ``ends`` the member whose end lets the path go on; ``part`` the

@@ -10,7 +10,7 @@ from sim.timeline import Timeline
 
 
 def roofline(timeline: Timeline) -> pd.DataFrame:
-    """A row for each distinct kernel that runs, the one with most seconds in all first.
+    """Compare each distinct kernel's FLOPs and bytes with its seconds, the costliest kernel first.
 
     ``name`` is what the first such op is called; ``flops`` and ``bytes`` (of HBM traffic) are those
     of one, ``seconds`` its mean as it ran, others beside it, ``count`` how many ran and ``total_s``

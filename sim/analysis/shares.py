@@ -28,7 +28,11 @@ class Shares(NamedTuple):
 
 
 def shares(timeline: Timeline, among: NDArray[np.bool_] | None = None) -> list[Shares]:
-    """One row per rank that has ops on its GPU, ascending; of some ops, or all."""
+    """Say which share of its time each GPU computes, only communicates, and does nothing.
+
+    One row per rank that has ops on its GPU, ascending; of the ops ``among`` (a flag for each op of
+    the graph), or of all.
+    """
     kinds = activities(timeline.graph)
     code = {name: k for k, name in enumerate(kinds.names)}
     counts = kinds.code != code[HOST]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
@@ -30,6 +31,10 @@ class Slack(NamedTuple):
     behind: Rows
     """And the op that starts for that; -1 where it is the end of the timeline."""
 
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row per op: op, seconds, ends, behind."""
+        return pd.DataFrame({"op": np.arange(len(self.seconds)), **self._asdict()})
+
 
 class _Edges(NamedTuple):
     """One kind of edge: from which node to which, and the gap between them in seconds."""
@@ -40,7 +45,7 @@ class _Edges(NamedTuple):
 
 
 def slack(timeline: Timeline) -> Slack:
-    """The slack of every op.
+    """Say how much later each op could run without moving the end of the step.
 
     Of an op with several parts, the parts that seem to end at the same instant all count as what
     ends it, unless their work is ``Fixed``; then slack is a lower bound. Needs 200 bytes an op.

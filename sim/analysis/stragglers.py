@@ -49,7 +49,10 @@ class Stragglers:
 
 
 def stragglers(timeline: Timeline) -> Stragglers:
-    """The what-if analysis of a timeline, whose steps are taken one by one."""
+    """Estimate what stragglers cost: the slowdown against ops of a kind that all take equally long.
+
+    Steps are taken one by one.
+    """
     graph = timeline.graph
     whole, best, paths = taken(timeline), equal(timeline), Paths(graph, apart=True)
 

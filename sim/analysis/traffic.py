@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 
 from sim.graph import Communication, Graph
+from sim.timeline import Timeline
 
 SENT: dict[str, Callable[[float, int], float]] = {
     "all_reduce": lambda size, n: 2 * (n - 1) * size / n,
@@ -18,6 +20,16 @@ SENT: dict[str, Callable[[float, int], float]] = {
     "p2p": lambda size, n: size,
 }
 """Bytes that one of n ranks sends for a whole buffer of ``size`` bytes."""
+
+
+def traffic(timeline: Timeline) -> pd.DataFrame:
+    """Count the bytes that each rank sends in the step, by dimension.
+
+    A row per rank and dimension: rank, dimension, bytes; as :func:`bytes_sent`.
+    """
+    sent = bytes_sent(timeline.graph)
+    rows = [(rank, name, size) for name, of in sent.items() for rank, size in of.items()]
+    return pd.DataFrame(sorted(rows), columns=["rank", "dimension", "bytes"])
 
 
 def bytes_sent(graph: Graph) -> dict[str, dict[int, float]]:

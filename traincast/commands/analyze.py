@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from traincast.commands.parts.options import Json, target
+from traincast.commands.parts.options import AnalysisNames, Json, target
 
 EXAMPLE = "Example: traincast analyze traces/rank0.json.gz traces/rank1.json.gz --step 3"
 
@@ -51,13 +51,21 @@ def command(
     out: Annotated[
         Path | None, target("DIR", "Write report.html, a page to explore, here.")
     ] = None,
+    analysis: AnalysisNames = None,
     everything: Annotated[bool, typer.Option("--all", help="Show all rows of all tables.")] = False,
     json: Json = False,
 ) -> None:
     """Say what a recorded run did and why it took so long: path, idle time, overlap, stragglers."""
     from traces import reading
     from traces.recording import Selection
-    from traincast.commands.parts import output, recording_tables, recordings, tables, values
+    from traincast.commands.parts import (
+        analyses,
+        output,
+        recording_tables,
+        recordings,
+        tables,
+        values,
+    )
     from traincast.commands.parts.progress import progress
 
     some_ranks = None if ranks is None else values.ranks(ranks, 1 << 20)
@@ -72,10 +80,12 @@ def command(
         output.picture(plot)
     if out:
         output.replaceable(output.writable(out) / recordings.PAGE)
+    asked = analyses.chosen(analysis)
     selection = Selection(step, some_ranks, some_time, annotation, instance, names)
     with progress() as report:
         recording = reading.read(traces, selection, report)
         report("analysis", 0, 0)
+        analysed = analyses.run(asked, recording)
         found = recordings.figures(recording)
         if to:
             recordings.convert(recording, *to)
@@ -83,7 +93,10 @@ def command(
             recordings.draw(recording, plot)
         page = recordings.write_page(out, traces, recording, found) if out else None
     if json:
-        output.print_json(found)
+        more = {"analyses": analyses.plain(analysed)} if asked else {}
+        output.print_json({**found, **more})
         return
     recording_tables.show_figures(found, everything)
+    most = len(recording.timeline.graph) if everything else analyses.ROWS
+    analyses.show(asked, analysed, recording.timeline.graph, most)
     tables.show_files(filter(None, (to[1] if to else None, plot, page)))

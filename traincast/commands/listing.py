@@ -12,10 +12,12 @@ EXAMPLE = "Example: traincast list models"
 
 
 def command(
-    kind: Annotated[str, typer.Argument(help="models, topologies, schedules or strategies.")],
+    kind: Annotated[
+        str, typer.Argument(help="models, topologies, schedules, strategies or analyses.")
+    ],
     json: Json = False,
 ) -> None:
-    """List what comes with traincast: models, topologies, schedules or strategies."""
+    """List what comes with traincast: models, topologies, schedules, strategies or analyses."""
     from traincast.commands.parts import catalog, output
 
     entries = catalog.entries(kind)

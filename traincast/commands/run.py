@@ -9,6 +9,7 @@ import typer
 
 from traincast.commands.parts.options import (
     AllowUnknown,
+    AnalysisNames,
     Json,
     RecipeFile,
     Settings,
@@ -51,6 +52,7 @@ def command(
             "with --out also as stragglers.png.",
         ),
     ] = False,
+    analysis: AnalysisNames = None,
 ) -> None:
     """Simulate one training step of a recipe."""
     from traincast.commands.parts import ignored, output, values
@@ -66,6 +68,9 @@ def command(
     job = load(recipe, over)
     left_out = ignored.warn(recipe, over)
     some_ranks = None if ranks is None else values.ranks(ranks, job.cluster.gpus)
+    from traincast.commands.parts import analyses
+
+    asked = analyses.chosen(analysis)
     from sim.runs.run import run as simulate
     from traincast.commands.parts import blame, tables, what_ifs
     from traincast.commands.parts.progress import progress
@@ -88,6 +93,8 @@ def command(
             more["what_if"] = what_ifs.figures(result, what_if)
         if stragglers:
             more["stragglers"] = blame.figures(result, report)
+        report("analysis", 0, 0)
+        analysed = analyses.run(asked, result)
         if out:
             files = folder.write(result, out, some_ranks, some_time, report)
             drawn = (
@@ -99,6 +106,7 @@ def command(
         summary = result.summary
     memory, capacity = summary["memory"], result.cluster.gpu.memory
     if json:
+        more |= {"analyses": analyses.plain(analysed)} if asked else {}
         output.print_json({**summary, **left_out, **more})
         tables.warn_overflow(memory, capacity)
         return
@@ -107,6 +115,7 @@ def command(
         what_ifs.show(summary["step_time_s"], more["what_if"])
     if stragglers:
         blame.show(more["stragglers"])
+    analyses.show(asked, analysed, result.timeline.graph, analyses.ROWS)
     if out:
         tables.show_files([*files.paths, *drawn])
         tables.show_traced(files.traced, len(result.timeline.graph))

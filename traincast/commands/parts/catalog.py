@@ -12,7 +12,7 @@ from schedules.input_error import InputError
 from sim.recipe import presets
 from traincast.commands.parts.values import TIMES
 
-KINDS = ("models", "topologies", "schedules", "strategies")
+KINDS = ("models", "topologies", "schedules", "strategies", "analyses")
 
 STRATEGIES = {
     "parallelism.tp": ("tensor parallel", "this many GPUs share the matrices of each layer"),
@@ -114,7 +114,7 @@ HEADINGS |= {"most_gpus": "most GPUs", "vocab": "vocabulary"}
 
 
 def entries(kind: str) -> list[dict[str, Any]]:
-    """List the models, topologies, schedules or strategies, a row each; all rows have a ``name``.
+    """List the models, topologies, ..., a row each; all rows have a ``name``.
 
     >>> [row["name"] for row in entries("schedules")][:3]
     ['dualpipe', 'dualpipe_v', 'gpipe']
@@ -130,6 +130,13 @@ def entries(kind: str) -> list[dict[str, Any]]:
             return [
                 {"name": name, "key": key, "about": about}
                 for key, (name, about) in STRATEGIES.items()
+            ]
+        case "analyses":
+            from sim.analysis import analyses
+
+            return [
+                {"name": of.name, "needs": list(of.needs[1:]), "about": of.about}
+                for of in analyses().values()
             ]
     raise InputError(f"list {kind!r}: there are {', '.join(KINDS)}")
 
@@ -199,6 +206,10 @@ def rows(kind: str, found: list[dict[str, Any]]) -> tuple[list[str], list[list[s
                 row["about"].partition(" (")[0].rstrip("."),
             ]
             for row in found
+        ]
+    if kind == "analyses":
+        return ["analysis", "also needs", "about"], [
+            [row["name"], ", ".join(row["needs"]) or "-", row["about"]] for row in found
         ]
     headings = [HEADINGS.get(key, key) for key in found[0]] if found else []
     return headings, [[_cell(*item) for item in row.items()] for row in found]

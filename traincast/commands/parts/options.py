@@ -40,6 +40,14 @@ AllowUnknown = Annotated[
         help="Ignore unknown arguments of Megatron-LM or torchtitan in the files a recipe names.",
     ),
 ]
+AnalysisNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--analysis",
+        metavar="NAME",
+        help="Show an analysis (see list analyses, or ./file.py) too; may be given several times.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 

@@ -60,7 +60,7 @@ def show_list(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     table = Table()
     cells = [list(row) for row in rows]
     for k, name in enumerate(headings):
-        number = all(row[k][:1].isdigit() or row[k] == "any" for row in cells)
+        number = all(row[k].lstrip("-")[:1].isdigit() or row[k] in ("any", "-") for row in cells)
         table.add_column(name, justify="right" if number else "left", no_wrap=k == 0)
     for row in cells:
         table.add_row(*row)
