@@ -72,7 +72,7 @@ def test_annotations_that_are_not_there(kineto, tmp_path, traincast):
     path = kineto.write(events(kineto))
     with pytest.raises(ValueError, match="has no annotation 'pause'; there are iteration"):
         read([path], Selection(annotation="pause"))
-    with pytest.raises(ValueError, match="has 1 annotations 'iteration', counted from 0, and no 3"):
+    with pytest.raises(ValueError, match="has 1 annotations 'iteration', counted from 0, but no 3"):
         read([path], Selection(annotation="iteration", instance=3))
 
 

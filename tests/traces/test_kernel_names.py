@@ -248,4 +248,4 @@ def test_events_of_unknown_categories_are_named(kineto) -> None:
         kineto.event("gpu_user_annotation", "ProfilerStep#1", 0, 9),
     ]
     (said,) = read([kineto.write(rows)]).warnings
-    assert "3 events of other categories than are known left out: 'npu_workload' (3)" in said
+    assert "3 events of unknown categories left out: 'npu_workload' (3)" in said

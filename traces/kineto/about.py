@@ -1,4 +1,4 @@
-"""What a profiler's file says of itself: its rank, its groups, where its clock begins."""
+"""Reads what a profiler's file says about itself: its rank, its groups, where its clock begins."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from traces.kineto.rows import RankTrace
 def settle(trace: RankTrace, facts: Event) -> None:
     """Give a trace its rank and groups, and put its rows on the clock that the file names.
 
-    A fact of the wrong type counts as not said, and a warning says so.
+    A fact of the wrong type is ignored, and a warning says so.
     """
     for part in (_groups, _rank, _device, _clock):
         try:
             part(trace, facts)
         except Wrong as error:
-            trace.warnings.append(f"{trace.path.name}: {error}; it counts as not said")
+            trace.warnings.append(f"{trace.path.name}: {error}; it is ignored")
     if trace.rank < 0:
         trace.rank = rank_in_name(trace.path)
 
@@ -56,7 +56,7 @@ def _clock(trace: RankTrace, facts: Event) -> None:
 
 
 def rank_in_name(path: Path) -> int:
-    """The rank that a file's name tells, -1 if it does not.
+    """Return the rank in a file's name, or -1 if there is none.
 
     >>> rank_in_name(Path("rank-3.Apr_03.pt.trace.json.gz")), rank_in_name(Path("kineto_7.json"))
     (3, 7)

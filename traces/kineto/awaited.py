@@ -1,10 +1,10 @@
-"""What a call that waits for the GPU waits for: as the file tells, else as launches and ends tell.
+"""Finds what a call that waits for the GPU waits for, from the file or from launches and ends.
 
-Without ``cuda_sync`` the file says neither stream nor event. Then a call that waits for a stream
-means the one on which its thread launched last, a call that waits for an event what its thread had
-launched when it last recorded one, and a call that waits for the device all streams. Where that
-does not explain when the call returned, it waited for the stream, or for the op, that ended last
-before it did.
+Without ``cuda_sync`` the file names neither stream nor event. Then a call that waits for a stream
+is taken to mean the stream on which its thread launched last; a call that waits for an event, what
+its thread had launched when it last recorded one; and a call that waits for the device, all
+streams. Where that does not explain when the call returned, it waited for the stream, or for the
+op, that ended last before the call did.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from traces.kineto.rank import Call, RankTrace, Sync
 from traces.kineto.waits import TOLERANCE, Launched
 
 RETURN = 100_000
-"""Nanoseconds that a call may take to return once what it waited for has ended."""
+"""Nanoseconds that a call may take to return after what it waited for has ended."""
 
 Stream = tuple[int, int]  # device and stream
 
@@ -33,30 +33,30 @@ class Awaited:
         self._ends = {s: [trace.gpu[k].end for k in rows] for s, rows in self._rows.items()}
         self._unknown = {s: _until(self._calls, rows) for s, rows in self._rows.items()}
         self._ended = sorted((op.end, row) for row, op in enumerate(trace.gpu))
-        self._last: dict[int, int] = {}  # thread -> what it launched last
-        self._recorded: dict[int, int] = {}  # thread -> that, when it last recorded an event
+        self._last: dict[int, int] = {}  # thread -> the op that it launched last
+        self._recorded: dict[int, int] = {}  # thread -> its last op when it last recorded an event
         self._told = {sync.correlation: sync for sync in trace.syncs if _is_host(sync)}
 
     def launch(self, call: Call, ops: Sequence[int]) -> None:
-        """The next call in order of time launches these."""
+        """Note that a call launches these ops; calls are given in order of time."""
         self._last[call.thread] = ops[-1]
 
     def record(self, call: Call) -> None:
-        """The next call records an event."""
+        """Note that a call records an event; calls are given in order of time."""
         self._recorded[call.thread] = self._last.get(call.thread, -1)
 
     def before(self, row: int) -> int:
-        """The op before one on its stream, -1 for the first."""
+        """Return the op before one on its stream, or -1 for the first."""
         op = self._trace.gpu[row]
         first = self._rows[op.device, op.stream][0]
         return row - 1 if row > first else -1
 
     def device(self, call: Call) -> tuple[int, ...]:
-        """What every stream had to do when it was called, as far as it ended meanwhile."""
+        """Return what each stream still had to do at the call, if it ended before the return."""
         return tuple(self._possible(call, self._of_streams(self._rows, call)))
 
     def of(self, call: Call) -> tuple[int, ...]:
-        """What a synchronising call waits for; what is still running after it is no such."""
+        """Return the ops that a synchronising call waits for; none that outlasts it."""
         told = self._told.get(call.correlation)
         if told is not None and (found := self._as_told(call, told)) is not None:
             return tuple(self._possible(call, found))
@@ -84,9 +84,10 @@ class Awaited:
         return None
 
     def _of_streams(self, streams: Iterable[Stream], call: Call) -> Iterator[int]:
-        """The last op that each stream had been given when it was called.
+        """Yield, for each stream, the last op that it had been given at the call.
 
-        Ops behind that one whose launch the file lacks count too if they ended before it returned.
+        Ops after that one whose launch the file lacks count too, if they ended before the call
+        returned.
         """
         for stream in streams:
             rows, last = self._rows[stream], self._launched.last(stream, call.start)
@@ -96,7 +97,10 @@ class Awaited:
             yield rows[over - 1] if over > first else last
 
     def _ending(self, call: Call) -> Iterator[int]:
-        """Ops that ended last before a call returned, latest first, as far as it saw them run."""
+        """Yield the ops that ended last before a call returned, latest first.
+
+        Only ops that were still running at the call are among them.
+        """
         k = bisect_right(self._ended, (call.end + TOLERANCE, len(self._ended)))
         while k and self._ended[k - 1][0] > call.start:
             k -= 1
@@ -106,7 +110,7 @@ class Awaited:
                 return
 
     def _latest(self, call: Call, rows: Iterable[int]) -> list[int]:
-        """Of ops the one that ended last while the call waited."""
+        """Return the op that ended last while the call waited, in a list; empty if none did."""
         ends = [(self._trace.gpu[row].end, row) for row in self._possible(call, rows)]
         return [row for end, row in sorted(ends)[-1:] if end > call.start]
 
@@ -126,7 +130,7 @@ def _is_host(sync: Sync) -> bool:
 
 
 def _until(calls: Sequence[int | None], rows: Sequence[int]) -> list[int]:
-    """By place in a stream, how far the ops from there on have no launch in the file."""
+    """Return, by place in a stream, how far the ops from there on have no launch in the file."""
     out = [*range(len(rows) + 1)]
     for k in range(len(rows) - 1, -1, -1):
         out[k] = out[k + 1] if calls[rows[k]] is None else k

@@ -1,4 +1,4 @@
-"""The rows of all ranks into one timeline."""
+"""Builds one timeline from the rows of all ranks."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from traces.kineto.rank import GpuOp
 from traces.replay.lags import exact
 
 LANE = 1e-6
-"""Seconds by which ops of a stream may overlap (clocks in whole us) before they are put apart."""
+"""Ops of a stream may overlap by so many seconds (clocks in whole us) before they get lanes."""
 
 MOST_HELD = 0.5
-"""Of a GPU's SMs that a kernel of communication can be taken to hold: more are not all at once."""
+"""The largest share of a GPU's SMs that a communication kernel is taken to hold at one time."""
 
 Spans = tuple[Floats, Floats]  # start and end of each row, seconds
 
@@ -41,12 +41,12 @@ class Aligned:
     clock: Clock
 
     def seconds(self, nanoseconds: Sequence[int] | array[int]) -> Floats:
-        """Instants of the rank's own clock as seconds of the common one."""
+        """Return instants of the rank's own clock as seconds of the common clock."""
         return self.clock((np.array(nanoseconds, np.int64) - self.zero) / 1e9)
 
     @property
     def rank(self) -> int:
-        """The rank's number."""
+        """The number of the rank."""
         return self.of.trace.rank
 
 
@@ -58,7 +58,7 @@ class Kept(NamedTuple):
 
 
 def aligned(of: Linked, zero: int, clock: Clock) -> Aligned:
-    """The rows of a rank on the common clock, whose second 0 is the nanosecond ``zero``."""
+    """Put the rows of a rank on the common clock, whose second 0 is the nanosecond ``zero``."""
 
     def spans(rows: Sequence[GpuOp] | Sequence[HostOp]) -> Spans:
         times = np.array([(row.start - zero, row.end - zero) for row in rows], np.int64)
@@ -69,14 +69,14 @@ def aligned(of: Linked, zero: int, clock: Clock) -> Aligned:
 
 
 class Built(NamedTuple):
-    """The timeline, and of each op the share of the SMs that its communication holds, if known."""
+    """The timeline, and per op the share of the SMs that its communication holds, if known."""
 
     timeline: Timeline
     sms: Floats
 
 
 def build(ranks: Sequence[Aligned], kept: Mapping[int, Kept], met: Sequence[Met]) -> Built:
-    """All kept rows as ops from second 0 on, with lags such that a simulation repeats them."""
+    """Make all kept rows ops from second 0 on, with lags such that a simulation repeats them."""
     builder = Builder()
     start: list[float] = []
     end: list[float] = []
@@ -100,7 +100,7 @@ def build(ranks: Sequence[Aligned], kept: Mapping[int, Kept], met: Sequence[Met]
 def _rank(
     builder: Builder, one: Aligned, kept: Kept, start: list[float], end: list[float]
 ) -> dict[int, int]:
-    """Add one rank's ops by start; returns where its GPU ops are."""
+    """Add one rank's ops, ordered by start; return where its GPU ops are."""
     of, place = one.of, _streams(one, kept.gpu)
     host_index: dict[int, int] = {}
     index: dict[int, int] = {}
@@ -145,16 +145,17 @@ def _gpu_op(builder: Builder, one: Aligned, k: int, stream: str) -> int:
 
 
 def dimension(of: Message) -> str:
-    """Whose traffic it is: by what its group is called, "pp" for a message, by its kernel's name.
+    """Return the dimension of a communication: "tp", "pp", ..., or "" if it is unknown.
 
-    "" is unknown.
+    It follows from the name of the process group; otherwise a message is "pp", and a collective is
+    what the name of its kernel says.
     """
     unless = "pp" if of.collective in ("send", "recv") else of.dimension
     return DIMENSIONS.get(of.description, unless)
 
 
 def _hand_over(builder: Builder, of: Linked, index: Mapping[int, int]) -> None:
-    """A thread that goes on when another has been busy meanwhile waits for that one's last op.
+    """Add waits where one thread goes on after another has been busy: it waits for its last op.
 
     That is how PyTorch's threads take turns: the main thread stands still during a backward.
     """
@@ -175,10 +176,10 @@ def _hand_over(builder: Builder, of: Linked, index: Mapping[int, int]) -> None:
 
 
 def _streams(one: Aligned, kept: Sequence[int]) -> dict[int, str]:
-    """The stream of each GPU op; ops that overlap on one stream get lanes of it.
+    """Return the stream of each GPU op; ops that overlap on one stream get lanes of it.
 
-    "stream 7", and "stream 24 communication" where all that runs there is of that sort. A file with
-    several devices names those too.
+    A stream is called "stream 7", or "stream 24 communication" where only that kind of op runs on
+    it. With several devices in a file, its name has the device too.
     """
     rows: dict[tuple[int, int], list[int]] = defaultdict(list)
     for k in kept:
@@ -200,7 +201,7 @@ def _streams(one: Aligned, kept: Sequence[int]) -> dict[int, str]:
 
 
 def _lanes(one: Aligned, ops: Sequence[int], name: str) -> dict[int, str]:
-    """What overlaps on one stream is put on lanes of it."""
+    """Put ops that overlap on one stream on lanes of it."""
     out = {}
     lanes: list[float] = []
     for k in ops:
@@ -220,8 +221,8 @@ def _join(
 ) -> None:
     """Make the members one part.
 
-    Its work is the shortest time between a member's start and the first end: in it the data moved.
-    Clocks that cannot be aligned make that nothing; then it is the shortest member.
+    Its work is the time between the last member's start and the first end, in which the data moved.
+    Where clocks cannot be aligned, that may be nothing; then it is the shortest member's time.
     """
     ops = [index[rank][row] for rank, row in met.members.items() if row in index.get(rank, {})]
     if len(ops) < 2:

@@ -1,6 +1,6 @@
-"""When the host's threads are inside operators and calls, and where an annotation is.
+"""Finds when the host's threads are inside operators and calls, and where an annotation is.
 
-Between operators runs Python, of which the profiler's other rows say nothing.
+Between operators Python runs, about which the profiler's other rows say nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from traces.recording import Selection
 def busy(
     one: Aligned, selection: Selection, first: float, began: float
 ) -> dict[tuple[int, str], Intervals]:
-    """By rank and stream, what lies in the selection, in seconds since ``began``.
+    """Return, by rank and stream, the busy times inside the selection, in seconds since ``began``.
 
-    ``first`` is the second from which the window counts; all on the common clock.
+    The window counts from the second ``first``. Both are seconds of the common clock.
     """
     of = one.of.trace.operators
     thread = np.frombuffer(of.thread, np.int64)
@@ -34,7 +34,7 @@ def busy(
 
 
 def bounds(one: Aligned, selection: Selection, first: float) -> tuple[float, float]:
-    """The seconds of the common clock between which the selection lies on a rank."""
+    """Return the seconds of the common clock between which the selection lies on a rank."""
     low, high = (first + t for t in selection.window or (-np.inf, np.inf))
     if within := instance(one, selection):
         a, b = one.seconds(within)
@@ -48,7 +48,7 @@ def bounds(one: Aligned, selection: Selection, first: float) -> tuple[float, flo
 
 
 def instance(one: Aligned, selection: Selection) -> tuple[int, int] | None:
-    """Begin and end of the annotation that is selected, in nanoseconds; None: none is.
+    """Return begin and end of the selected annotation, in nanoseconds; None if none is selected.
 
     Raises InputError where the rank has no such annotation.
     """
@@ -59,7 +59,7 @@ def instance(one: Aligned, selection: Selection) -> tuple[int, int] | None:
     if selection.instance >= len(marks):
         if marks:
             raise InputError(
-                f"rank {one.rank} has {len(marks)} annotations {name!r}, counted from 0, and no "
+                f"rank {one.rank} has {len(marks)} annotations {name!r}, counted from 0, but no "
                 f"{selection.instance}"
             )
         there = sorted({mark.name for mark in one.of.trace.marks})

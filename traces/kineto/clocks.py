@@ -1,8 +1,8 @@
-"""Clocks of different ranks brought together: a collective ends on all ranks at one time.
+"""Aligns the clocks of different ranks: a collective ends on all ranks at one time.
 
-Within tens of microseconds, that is; so the offset and the drift of a pair of ranks are medians
-over all collectives that they share (Theil and Sen's slope), and ranks without one in common are
-aligned through others.
+It does so within tens of microseconds. So the offset and the drift of a pair of ranks are medians
+over all collectives that they share (Theil and Sen's slope). Ranks that share none are aligned
+through other ranks.
 """
 
 from __future__ import annotations
@@ -16,25 +16,28 @@ import numpy as np
 
 from sim.graph import Floats
 
-LEAST = 16  # collectives, below which no drift is estimated
+LEAST = 16  # with fewer collectives no drift is estimated
 NOISE = 20e-6
-"""Seconds by which ranks end a collective apart on one clock; less than this moves no clock."""
-SAMPLE = 400  # collectives, above which a drift is estimated from so many
+"""Seconds by which ranks end a collective apart on one clock; smaller differences move no clock."""
+SAMPLE = 400  # a drift is estimated from at most so many collectives
 
 
 class Clock(NamedTuple):
-    """Seconds to add to a rank's clock at its second t: offset + drift * t."""
+    """Seconds to add to a rank's clock at its second t: offset + drift · t."""
 
     offset: float
     drift: float
 
     def __call__(self, seconds: Floats) -> Floats:
-        """The same instants on the common clock."""
+        """Return the same instants on the common clock."""
         return seconds + self.offset + self.drift * seconds
 
 
 def align(ends: Sequence[Mapping[int, float]], ranks: Sequence[int]) -> dict[int, Clock]:
-    """A clock for each rank, relative to the first. ``ends``: per collective, rank -> its end."""
+    """Return a clock for each rank, relative to the first.
+
+    ``ends`` has, for each collective, the second at which it ended on each rank.
+    """
     shared: dict[tuple[int, int], list[int]] = defaultdict(list)
     for k, members in enumerate(ends):
         some = sorted(members)
@@ -59,20 +62,23 @@ def align(ends: Sequence[Mapping[int, float]], ranks: Sequence[int]) -> dict[int
 
 
 def _tree(graph: nx.Graph[int], root: int) -> list[tuple[int, int]]:
-    """Edges from the root outwards, over pairs of ranks that share most."""
+    """Return edges from the root outwards, over the pairs of ranks that share most collectives."""
     tree = nx.maximum_spanning_tree(graph.subgraph(nx.node_connected_component(graph, root)))
     return list(nx.bfs_edges(tree, root))
 
 
 def _fit(at: Floats, apart: Floats) -> Clock:
-    """Offset and drift; nothing where clocks agree within noise, no drift that may be chance."""
+    """Return offset and drift.
+
+    Both are 0 where clocks agree within noise; the drift is 0 where it may be chance.
+    """
     clock = _line(at, apart)
     moved = np.abs(clock(at[[0, -1]]) - at[[0, -1]])
     return clock if moved.max() >= NOISE else Clock(0.0, 0.0)
 
 
 def _line(at: Floats, apart: Floats) -> Clock:
-    """Medians through (seconds, seconds apart)."""
+    """Fit a line through (seconds, seconds apart) by medians."""
     offset = float(np.median(apart))
     if len(at) < LEAST:
         return Clock(offset, 0.0)
@@ -88,7 +94,7 @@ def _line(at: Floats, apart: Floats) -> Clock:
 
 
 def residual(ends: Sequence[Mapping[int, float]], clocks: Mapping[int, Clock]) -> float:
-    """Seconds between the first and the last end of a collective, after alignment (median)."""
+    """Return the seconds between first and last end of a collective after alignment (median)."""
     spread = [
         np.ptp([clocks[rank](np.array(end)) for rank, end in members.items()])
         for members in ends

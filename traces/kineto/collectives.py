@@ -1,8 +1,9 @@
-"""Communication kernels of different ranks that belong together.
+"""Matches the communication kernels of different ranks that belong together.
 
-Two belong together when their process groups are one and they are the same collective on it: the
-same sequence number, or where files have none, the k-th; a rank whose window begins later is known
-by the sizes. Streams say nothing: several groups share one, and a group may change its stream.
+Two belong together when they have the same process group and are the same collective on it: the one
+with the same sequence number or, where files have no numbers, the k-th one. Sizes show when a
+rank's window begins later than the others'. Streams do not help: several groups share one, and a
+group may change its stream.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Met(NamedTuple):
 
     message: Message
     members: Members
-    expected: int  # members that it has in the job, as far as the files tell; 0: unknown
+    expected: int  # how many members it has in the job, as far as the files tell; 0: unknown
 
 
 Kernels = list[tuple[int, Message]]
@@ -33,7 +34,7 @@ def meet(
 ) -> list[Met]:
     """Match kernels, given per rank as (row, message) in launch order.
 
-    ``steps``: the number of the training step of each row, where all ranks know it.
+    ``steps`` has the number of the training step of each row, if all ranks know it.
     """
     lists: dict[tuple[Hashable, ...], dict[int, Kernels]] = defaultdict(lambda: defaultdict(list))
     for rank, kernels in found.items():
@@ -60,9 +61,9 @@ def meet(
 
 
 def _shift(kernels: Kernels, longest: Kernels) -> int:
-    """How many more a rank with a longer window saw before: names and sizes must agree from there.
+    """Return how many more collectives a rank with a longer window saw before this one's first.
 
-    0 where they agree from the start, or nowhere.
+    From there on names and sizes must agree. It is 0 if they agree from the start, or nowhere.
     """
     mine, all_ = ([(m.collective, m.elements) for _, m in of] for of in (kernels, longest))
     shifts = range(len(all_) - len(mine) + 1)
@@ -74,20 +75,21 @@ def _expected(message: Message) -> int:
 
 
 def _key(rank: int, message: Message, names: _Groups) -> tuple[Hashable, ...]:
-    """What this kernel is a member of, but for its number."""
+    """Return what this kernel is a member of, except for its number."""
     group = names(message)
     if message.collective not in ("send", "recv"):
         return ("all", group)
     if message.source < 0:
-        return ("alone", rank, group)  # nobody says with whom
+        return ("alone", rank, group)  # the file does not say with whom
     return ("pair", group, message.source, message.target)
 
 
 class _Groups:
-    """Names of one rank's process groups that other ranks give them too.
+    """Names of one rank's process groups that are the same on other ranks.
 
-    Ranks and description tell a group; of several alike, the order in which they are first used.
-    Where no ranks are known, so does the size. An address means nothing on another rank.
+    A group is known by its ranks and description; several that are alike, by the order in which
+    they are first used. Where ranks are unknown, the size takes their place. An address means
+    nothing on another rank.
     """
 
     def __init__(self) -> None:
@@ -100,10 +102,10 @@ class _Groups:
 
 
 def complete(met: Iterable[Met], ranks: Iterable[int]) -> tuple[int, int]:
-    """How many collectives there are, and of how many every rank that was read is a member.
+    """Return how many collectives there are, and in how many of them every rank takes part.
 
-    A collective that needs one of the ranks at most has nobody to be matched with, and counts as
-    matched.
+    Only ranks that were read count. A collective that needs at most one of these has no partner to
+    be matched with, and counts as matched.
     """
     there = set(ranks)
     total = matched = 0

@@ -1,8 +1,8 @@
-"""Runs without a GPU: operators of the CPU are what computes, gloo's collectives what communicates.
+"""Reads runs without a GPU: operators of the CPU compute, and gloo's collectives communicate.
 
 Nothing is launched. A collective is taken to wait for the operator that ended last before it, and
-an operator for the collectives that ended while its thread stood still just before it. What a
-thread waits inside of operators (:mod:`~traces.kineto.cpu_waits`) is cut out of them.
+an operator for the collectives that ended while its thread stood still just before it. The time
+that a thread waits inside operators (:mod:`~traces.kineto.cpu_waits`) is cut out of them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Row = tuple[str, int, int]  # name, start, end in nanoseconds
 
 
 def on_cpu(trace: RankTrace) -> bool:
-    """Take operators and gloo's collectives as the ops of a trace that has no GPU's.
+    """Take operators and gloo's collectives as ops, if a trace has no GPU ops.
 
-    Returns whether that was so.
+    Returns whether it has none.
     """
     if trace.gpu or trace.calls or not len(trace.operators.start):
         return False
@@ -61,7 +61,7 @@ def _collectives(trace: RankTrace) -> Iterator[GpuOp]:
 
 
 def _ends(rank: int, ranks: tuple[int, ...], collective: str) -> tuple[int, int]:
-    """Sender and receiver, which only a group of two tells."""
+    """Return sender and receiver, which only a group of two tells; else -1, -1."""
     if collective not in ("send", "recv") or len(ranks) != 2:
         return -1, -1
     other = next((r for r in ranks if r != rank), -1)
@@ -69,7 +69,7 @@ def _ends(rank: int, ranks: tuple[int, ...], collective: str) -> tuple[int, int]
 
 
 def _computing(trace: RankTrace) -> list[list[Row]]:
-    """Per thread that is not gloo's: its outermost operators, less what waits inside them."""
+    """Return, per thread but gloo's, its outermost operators less their waits."""
     of = trace.operators
     columns = [np.array(column, np.int64) for column in (of.thread, of.start, of.end, of.name)]
     thread, start, end, name = columns
@@ -100,14 +100,14 @@ def _computing(trace: RankTrace) -> list[list[Row]]:
 
 
 def _waits(start: Ints, end: Ints, called: Sequence[str], spans: Ints) -> Intervals:
-    """When a thread with these operators waits for collectives with these begins and ends."""
+    """Return when a thread with these operators waits for collectives with these spans."""
     order = np.argsort(spans[:, 1], kind="stable")
     of = cpu_waits.pieces(start, end, int(start.min()), int(end.max()))
     return cpu_waits.waiting(of, called, spans[order, 0], spans[order, 1])
 
 
 def _less(name: str, start: int, end: int, waits: Intervals) -> Iterator[Row]:
-    """The pieces of an operator outside of waits."""
+    """Yield the pieces of an operator outside of waits."""
     inside = (waits.end > start) & (waits.start < end)
     left = complement(Intervals(waits.start[inside], waits.end[inside]), start, end)
     for a, b in zip(left.start.tolist(), left.end.tolist(), strict=True):
@@ -115,7 +115,7 @@ def _less(name: str, start: int, end: int, waits: Intervals) -> Iterator[Row]:
 
 
 def edges(trace: RankTrace) -> list[tuple[int, int]]:
-    """(later, earlier): rows of ``trace.gpu`` that wait for each other."""
+    """Return (later, earlier): rows of ``trace.gpu`` that wait for each other."""
     gloo = [k for k, op in enumerate(trace.gpu) if op.stream == GLOO]
     done = sorted(gloo, key=lambda k: trace.gpu[k].end)
     ends = [trace.gpu[k].end for k in done]

@@ -1,8 +1,9 @@
-"""When a thread of a CPU run waits for gloo's collectives, which no operator of its own says.
+"""Finds when a thread of a CPU run waits for gloo's collectives; none of its operators says so.
 
-It waits inside operators of torch.distributed, and, since a blocking call stands between others,
-wherever a collective of its rank ends while no operator that computes is innermost: from the later
-of the collective's begin and the last operator's to the collective's end.
+It waits inside operators of torch.distributed. It also waits wherever a collective of its rank ends
+while no operator that computes is innermost, since a blocking call stands between operators. That
+wait lasts from the collective's begin or the last operator's, whichever is later, to the
+collective's end.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ _local_scalar_dense is_nonzero result_type resolve_conj resolve_neg lift_fresh l
 scaled_dot_product_attention _scaled_dot_product_attention_math is_same_size zero_ stack numpy_T mT
 movedim swapaxes real unfold is_floating_point
 """
-_CALLS = frozenset(_HOST.split())  # of aten: views, allocations, and what others do the work of
+_CALLS = frozenset(_HOST.split())  # of aten: views, allocations, and those that others work for
 
 
 class Pieces(NamedTuple):
     """A thread's time, cut where its innermost operator changes."""
 
-    owner: Ints  # row of that operator, -1 between operators
+    owner: Ints  # row of the innermost operator, -1 between operators
     start: Ints
     end: Ints
-    parent: Ints  # by operator, and not by piece: row of the one around it, or -1
+    parent: Ints  # by operator, not by piece: row of the one around it, or -1
 
 
 def computes(name: str) -> bool:
-    """Whether an operator's own time is computing or copying, and not calls and views.
+    """Return whether an operator's own time is computing or copying, rather than calls and views.
 
     >>> [computes(name) for name in ("aten::mm", "aten::view", "AddmmBackward0")]
     [True, False, False]
@@ -53,7 +54,7 @@ def computes(name: str) -> bool:
 
 
 def pieces(start: Ints, end: Ints, low: int, high: int) -> Pieces:
-    """Cut [low, high) by nested operators; one that ends behind the one around it is cut there.
+    """Cut [low, high) by nested operators; one that outlasts the one around it is cut there.
 
     >>> [column.tolist() for column in pieces(np.array([1, 2]), np.array([5, 3]), 0, 6)]
     [[-1, 0, 1, 0, -1], [0, 1, 2, 3, 5], [1, 2, 3, 5, 6], [-1, 0]]
@@ -85,9 +86,10 @@ def pieces(start: Ints, end: Ints, low: int, high: int) -> Pieces:
 
 
 def computing(of: Pieces, names: Sequence[str]) -> Bools:
-    """Of each operator, whether its own time is computing: it is PyTorch's, and no call or view.
+    """Return, per operator, whether its own time is computing.
 
-    One that calls Python, as those of a DTensor do, only hands on to another of its name.
+    An operator computes if it is PyTorch's and neither a call nor a view. One that calls Python, as
+    those of a DTensor do, only hands on to another of its name.
     """
     foreign = np.array([not name.startswith("aten::") for name in names], bool)
     out = np.array([computes(name) for name in names], bool)
@@ -96,9 +98,10 @@ def computing(of: Pieces, names: Sequence[str]) -> Bools:
 
 
 def may_wait(of: Pieces, names: Sequence[str]) -> Bools:
-    """Of each piece, whether its thread can stand still in it: between operators or around others.
+    """Return, per piece, whether its thread can stand still in it.
 
-    ``names`` are the operators'. Childless ones of PyTorch itself compute, or make a view.
+    It can between operators, and in operators around others. ``names`` are the operators'.
+    PyTorch's own operators without others inside them compute, or make a view.
     """
     aten = np.array([name.startswith("aten::") for name in names], bool)
     around = np.zeros(len(names), bool)
@@ -107,9 +110,9 @@ def may_wait(of: Pieces, names: Sequence[str]) -> Bools:
 
 
 def _blocks(of: Pieces, standing: Bools, end: Ints) -> Bools:
-    """Of each piece, whether a collective ends in it or before the thread computes again.
+    """Return, per piece, whether a collective ends in it or before the thread computes again.
 
-    A call behind which the thread goes on was not waited for.
+    If the thread goes on after a call, it did not wait for it.
     """
     rows = np.arange(len(of.start))
     busy = np.where(standing, len(rows), rows)
@@ -121,7 +124,7 @@ def _blocks(of: Pieces, standing: Bools, end: Ints) -> Bools:
 
 
 def waiting(of: Pieces, names: Sequence[str], start: Ints, end: Ints) -> Intervals:
-    """When the thread waits, given begins and ends of the collectives of its rank."""
+    """Return when the thread waits, given begins and ends of the collectives of its rank."""
     inside = np.array([bool(COLLECTIVE.search(name)) for name in names] + [False])[of.owner]
     standing = may_wait(of, names)
     called = np.array([name.startswith("c10d::") for name in names] + [False])[of.owner]

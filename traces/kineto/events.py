@@ -1,8 +1,8 @@
-"""One file of PyTorch's profiler as a stream of events, in memory that does not grow with it.
+"""Reads one file of PyTorch's profiler as a stream of events, in memory that does not grow with it.
 
 ijson reads what is JSON. Until July 2026 Kineto did not escape quotes in names, so a file may not
-be; then it is read again event by event, which works as Kineto begins every event with "ph" or
-"name", and events that are not JSON are left out. Numbers come as int and Decimal: microseconds
+be JSON. Then it is read again event by event, which works because Kineto begins every event with
+"ph" or "name"; events that are not JSON are left out. Numbers come as int and Decimal: microseconds
 since 1970 with three decimals have more digits than a float.
 """
 
@@ -25,18 +25,18 @@ from traces.recording import Report
 
 Event = dict[str, Any]
 _CHUNK = 1 << 16
-_EDGE = 1 << 20  # bytes at both ends of a file in which its facts are looked for
+_EDGE = 1 << 20  # a file's facts are looked for in so many bytes at both its ends
 _BEGIN = re.compile(rb'(?<=[\[,])\s*(?=\{\s*"(?:ph|name)"\s*:)')
 _LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
 _EVENT = re.compile(r"[\s,]*(\{)")
-_LARGEST = 1 << 24  # bytes, above which what holds no begin of an event is passed over
+_LARGEST = 1 << 24  # longer text (bytes) in which no event begins is skipped
 LONG = 4000  # digits
 BROKEN = (EOFError, zlib.error, gzip.BadGzipFile)
 _FACTS = ("baseTimeNanoseconds", "distributedInfo", "deviceProperties", "traceName")
 
 
 class Source:
-    """A file of events. After :meth:`events` is exhausted, ``facts`` and ``warnings`` are there."""
+    """A file of events; ``facts`` and ``warnings`` are complete once all events have been read."""
 
     def __init__(self, path: Path, report: Report) -> None:
         self.path, self._report = path, report
@@ -45,7 +45,7 @@ class Source:
         self._head, self._tail = b"", b""
 
     def events(self) -> Iterator[Event]:
-        """All events that can be read, in the file's order."""
+        """Yield all events that can be read, in the file's order."""
         read = 0
         try:
             with opened(self.path) as raw:
@@ -72,11 +72,11 @@ class Source:
         if not read:
             raise InputError(f"{self.path} holds no event that can be read: {why}")
         self.warnings.append(
-            f"{self.path.name} is cut off ({why}); the {read:,} events before are read"
+            f"{self.path.name} is cut off ({why}); the {read:,} events before that are read"
         )
 
     def _carefully(self, done: int) -> Iterator[Event]:
-        """The events after the first ``done``, each by itself; what is no JSON is counted."""
+        """Yield the events after the first ``done``, one by one; what is no JSON is counted."""
         lost = read = 0
         with opened(self.path) as raw:
             for piece in _pieces(_Tee(raw, self._saw)):
@@ -93,7 +93,7 @@ class Source:
 
 
 def facts(head: bytes, tail: bytes) -> Event:
-    """What stands beside the events: before them, and in new files behind them."""
+    """Return what stands beside the events: before them and, in new files, behind them."""
     head = head.partition(b'"traceEvents"')[0]
     text = (head + b"\n" + tail).decode("utf-8", "replace")
     out: Event = {}
@@ -105,7 +105,7 @@ def facts(head: bytes, tail: bytes) -> Event:
 
 
 def _decoded(piece: bytes) -> Iterator[Event | None]:
-    """The events that follow one another in a text; None where the rest is no JSON."""
+    """Yield the events that follow one another in a text; None where the rest is no JSON."""
     text, at = piece.decode("utf-8", "replace"), 0
     while begin := _EVENT.match(text, at):
         value = decoded(text, begin.start(1))
@@ -118,10 +118,11 @@ class _LongNumber(Exception):  # noqa: N818  (it never leaves this module)
 
 
 class _Tee:
-    """Reads on behalf of a parser, and shows every piece to somebody else.
+    """Reads on behalf of a parser, and shows every piece to a second reader.
 
-    ijson 3.6 ends the process at an integer of over 4,300 digits, which Python refuses to make; so
-    no number of ``most`` digits is handed on: then, or with half as many, it raises _LongNumber.
+    ijson 3.6 ends the process at an integer of over 4,300 digits, which Python refuses to make. So
+    this raises _LongNumber before a number of ``most`` digits is handed on; it may already do so at
+    half as many.
     """
 
     def __init__(
@@ -129,11 +130,11 @@ class _Tee:
     ) -> None:
         self._raw, self._saw, self._digits = raw, saw, b""
         self._part = most // 2
-        packed = getattr(raw, "fileobj", None)  # of a gzip file: what is packed
+        packed = getattr(raw, "fileobj", None)  # a gzip file's packed bytes
         self._place = packed.tell if packed is not None else raw.tell
 
     def read(self, size: int = -1) -> bytes:
-        piece = self._raw.read1(size)  # what there is, before a file that was cut off fails
+        piece = self._raw.read1(size)  # returns what is there before a cut-off file fails
         if piece:
             self._saw(piece, self._place())
         if self._part:
@@ -146,7 +147,7 @@ class _Tee:
 
 
 def _pieces(file: _Tee) -> Iterator[bytes]:
-    """Text that begins with an event and ends before the next one that Kineto would write."""
+    """Yield texts that begin with an event and end before the next one that Kineto would write."""
     held, started = b"", False
     while True:
         try:

@@ -1,7 +1,7 @@
 """The fields of a profiler's event that are read, and the type of each: one table for all.
 
-A field that is not there, or null, says nothing: -1, "" or an empty table. One of another type, or
-a number that no clock or counter has, is :class:`Wrong`; its event is left out and counted.
+A field that is missing or null reads as -1, "" or an empty table. One of another type, or a number
+that no clock or counter has, raises :class:`Wrong`; its event is left out and counted.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any
 from traces.checked import described
 
 LONGEST = 2**61
-"""Nanoseconds, 73 years: sums of three such fit into 64 bits."""
+"""Nanoseconds, 73 years; sums of three such numbers fit into 64 bits."""
 MOST = 2**62
-"""Above any counter, stream or thread; two of them summed fit into 64 bits."""
+"""Above any counter, stream or thread; the sum of two such numbers fits into 64 bits."""
 MOST_RANKS = 1 << 20
 _WHOLE = re.compile(r"-?\d{1,18}(?!\d)")
 
 
 class Wrong(Exception):  # noqa: N818  (it never leaves the reader)
-    """A field's value has another type than the field, in words."""
+    """A field's value has another type than the field; the message says which."""
 
 
 def get(of: Mapping[str, Any], key: str) -> Any:
-    """The field of an event or of its args, in its type. Raises Wrong.
+    """Return the field of an event or of its args, in its type. Raises Wrong.
 
     >>> get({"stream": "stream 7"}, "stream"), get({}, "dur"), get({"name": None}, "name")
     (7, 0, '')
@@ -41,7 +41,7 @@ def get(of: Mapping[str, Any], key: str) -> Any:
 
 
 def nanoseconds(microseconds: Any) -> int:
-    """Microseconds as written, int or Decimal, in whole nanoseconds. Raises ValueError.
+    """Return microseconds as written, int or Decimal, in whole nanoseconds. Raises ValueError.
 
     >>> nanoseconds(Decimal("1712195495519689.047")), nanoseconds(12)
     (1712195495519689047, 12000)
@@ -56,7 +56,7 @@ def nanoseconds(microseconds: Any) -> int:
 
 
 def whole(of: Any) -> int:
-    """An integer, or the first in a text such as "stream 7"; -1 where there is none."""
+    """Return an integer, or the first one in a text such as "stream 7"; -1 if there is none."""
     if of is None:
         return -1
     if isinstance(of, str):
@@ -68,14 +68,14 @@ def whole(of: Any) -> int:
 
 
 def below_most_ranks(of: Any) -> int:
-    """A rank, or a number of them."""
+    """Return a rank, or a number of ranks."""
     if not (found := whole(of)) < MOST_RANKS:
         raise ValueError("ranks")
     return found
 
 
 def text(of: Any) -> str:
-    """A text; a number as one."""
+    """Return a text; a number is written as one."""
     if of is None:
         return ""
     if isinstance(of, bool | list | dict):
@@ -84,7 +84,7 @@ def text(of: Any) -> str:
 
 
 def table(of: Any) -> dict[str, Any]:
-    """A table."""
+    """Return a table."""
     if of is None:
         return {}
     if not isinstance(of, dict):
@@ -93,7 +93,7 @@ def table(of: Any) -> dict[str, Any]:
 
 
 def ranks(of: Any) -> tuple[int, ...]:
-    """Ranks of a list or of the text of one; () when it was cut.
+    """Return the ranks of a list, or of the text of one; () if that text was cut.
 
     >>> ranks("[0, 1, 2]"), ranks([4, 5]), ranks("[0, 1, ..., 63]")
     ((0, 1, 2), (4, 5), ())
@@ -109,7 +109,7 @@ def ranks(of: Any) -> tuple[int, ...]:
 
 
 def blocks(of: Any) -> int:
-    """How many blocks a grid has; 0 where it is not said.
+    """Return how many blocks a grid has; 0 where the file does not say.
 
     >>> blocks([24, 1, 1]), blocks(None)
     (24, 0)
@@ -118,14 +118,14 @@ def blocks(of: Any) -> int:
 
 
 def inputs(of: Any) -> list[str]:
-    """The texts of a list, or of the text of one; nothing where it is neither."""
+    """Return the texts of a list, or of the text of one; nothing where it is neither."""
     if isinstance(of, str):
         of = (decoded(of) or ([],))[0]
     return [text(one) if not isinstance(one, list) else "[]" for one in listed(of)]
 
 
 def listed(of: Any) -> list[Any]:
-    """A list."""
+    """Return a list."""
     if of is None:
         return []
     if not isinstance(of, list):
@@ -134,7 +134,7 @@ def listed(of: Any) -> list[Any]:
 
 
 def decoded(of: str, at: int = 0) -> tuple[Any, int] | None:
-    """The value of a JSON text that begins at ``at``, and where it ends; None where it is none."""
+    """Return the JSON value that begins at ``at``, and where it ends; None if there is none."""
     try:
         return DECODER.raw_decode(of, at)
     except (ValueError, RecursionError):
@@ -142,12 +142,12 @@ def decoded(of: str, at: int = 0) -> tuple[Any, int] | None:
 
 
 def _integer(digits: str) -> int | Decimal:
-    """Python makes no int of more than 4,300 digits."""
+    """Return an int, or a Decimal for many digits: Python makes no int of more than 4,300."""
     return int(digits) if len(digits) < 100 else Decimal(digits)
 
 
 DECODER = json.JSONDecoder(parse_float=Decimal, parse_int=_integer, strict=False)
-"""Numbers as :mod:`ijson` has them, of any length."""
+"""Reads numbers of any length, as :mod:`ijson` does."""
 TIMES = {"ts", "dur"}
 _OF_EVENTS: dict[str, Callable[[Any], Any]] = {
     "name": text, "ts": nanoseconds, "dur": nanoseconds, "pid": whole, "tid": whole, "args": table,
@@ -165,7 +165,7 @@ _OF_FILES: dict[str, Callable[[Any], Any]] = {
     "deviceProperties": listed, "numSms": whole,
 }  # fmt: skip
 FIELDS = {**_OF_EVENTS, **_OF_ARGS, **_OF_FILES}
-"""What each field is, by its name: in an event, in its args, beside the events."""
+"""The type of each field by its name: in an event, in its args, or beside the events."""
 WANTED = {
     nanoseconds: f"a number of microseconds below {LONGEST / 1000:.2g}",
     whole: f"a whole number below {MOST:.2g}",
@@ -177,4 +177,4 @@ WANTED = {
     blocks: "a list of whole numbers",
     listed: "a list",
 }
-"""What would do, in words."""
+"""What each type expects, in words for messages."""

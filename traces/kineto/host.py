@@ -1,9 +1,9 @@
 """The host's ops: calls that launch something on the GPU, and calls that wait for the GPU.
 
-A launch counts as over when its kernel starts, if not before: what a call does after that keeps
-only the host. A call that waits begins, here, when what it waits for has ended; so the time that
-the host stands still is no work of its own and shrinks when the GPU gets faster. A call that does
-not return before what it launches has begun, or is done, is both, one behind the other.
+A launch is over when its kernel starts, or before: what a call does after that delays only the
+host. A call that waits begins here when what it waits for has ended. So the time in which the host
+stands still is not its own work, and it shrinks when the GPU gets faster. A call that returns only
+when what it launches has begun, or is done, becomes two ops: a launch and a wait after it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class HostOp(NamedTuple):
     end: int
     on: tuple[int, ...]  # GPU ops (rows of ``trace.gpu``) that must have ended
     launches: tuple[int, ...]  # GPU ops that it launches
-    begun: int  # when the host called it, before it waited
+    begun: int  # when the host made the call, before any wait
 
 
 def host_ops(
     trace: RankTrace, launch: Sequence[int], launched: Launched, edges: Sequence[Edge]
 ) -> list[HostOp]:
-    """Launching and waiting calls of all threads by start; those of one thread do not overlap."""
+    """Return the launching and waiting calls of all threads by start; a thread's do not overlap."""
     ops: dict[int, list[int]] = defaultdict(list)
     for op, row in enumerate(launch):
         if row >= 0:
@@ -67,7 +67,10 @@ def host_ops(
 
 
 def _issue(trace: RankTrace, ops: dict[int, list[int]]) -> int:
-    """Nanoseconds that a launch takes: the median of calls over before what they launch begins."""
+    """Return the nanoseconds that a launch takes.
+
+    It is the median of the calls that are over before what they launch begins.
+    """
     took = [
         trace.calls[row].end - trace.calls[row].start
         for row, launched in ops.items()
@@ -79,11 +82,11 @@ def _issue(trace: RankTrace, ops: dict[int, list[int]]) -> int:
 def _launch(
     trace: RankTrace, call: Call, ops: Sequence[int], before: Sequence[int], issue: int, at: int
 ) -> Iterator[HostOp]:
-    """A launch, and behind it the wait of a call that returns only when the GPU has got so far.
+    """Yield a launch and, for a call that returns only when the GPU has got that far, its wait.
 
-    It begins ``at``, when there is a place for it. ``before`` is what the first of ``ops`` waits
-    for on the GPU. While that still ran, nobody can see how long such a call took to launch: as
-    long as others.
+    It begins ``at``, when its stream has a place for it. ``before`` is what the first of ``ops``
+    waits for on the GPU. If that still ran, the time of the launch itself cannot be seen; it is
+    taken to be that of other launches.
     """
     begun, done = min(trace.gpu[op].start for op in ops), max(trace.gpu[op].end for op in ops)
     until = max((trace.gpu[op].end for op in before if op >= 0), default=at)
@@ -100,7 +103,7 @@ def _launch(
 
 
 def _queued(trace: RankTrace, call: Call, on: int, issue: int) -> HostOp:
-    """The wait of a launch for a place in its stream, before it takes as long as others."""
+    """Return the wait of a launch for a place in its stream; then it takes as long as others."""
     done = min(max(trace.gpu[on].end, call.start), call.end)
     end = max(done, call.end - issue)
     return HostOp(f"{call.name} (wait)", call.thread, done, end, (on,), (), call.start)
@@ -113,7 +116,7 @@ def _sync(trace: RankTrace, name: str, call: Call, start: int, on: Sequence[int]
 
 
 def _apart(ops: list[HostOp]) -> list[HostOp]:
-    """Ops of one thread cut where the next begins: drivers are called from inside runtimes."""
+    """Cut the ops of a thread where the next one begins, as runtimes call drivers inside."""
     ops.sort(key=lambda op: (op.start, op.end))
     following: dict[int, int] = {}
     for k in range(len(ops) - 1, -1, -1):

@@ -1,6 +1,8 @@
-"""Launches that wait for a place: a stream takes about a thousand, and then a call does not return
-before one of them is done. Where the GPU is the limit a host that runs ahead stands still so, in
-calls that look as if launching took long.
+"""Finds launches that wait for a place in their stream.
+
+A stream takes about a thousand launches; then a call returns only when one of them is done. Where
+the GPU is the limit, a host that runs ahead stands still in this way, in calls that look like slow
+launches.
 """
 
 from __future__ import annotations
@@ -12,18 +14,18 @@ from traces.kineto.rows import Call, RankTrace
 from traces.kineto.waits import TOLERANCE
 
 FULL = 1000
-"""Launches that a stream holds at least: 1,022 in a trace of a V100 that HTA has."""
+"""The fewest launches that fill a stream: HTA's trace of a V100 shows 1,022."""
 
 Stream = tuple[int, int]  # device and stream
 
 
 class LaunchQueue:
-    """How many launches of a stream are under way, and which is done next."""
+    """Knows how many launches of a stream are under way, and which is done next."""
 
     def __init__(self, trace: RankTrace, ops: Mapping[int, Sequence[int]]) -> None:
         self._gpu = trace.gpu
         self._begun: dict[Stream, list[int]] = {}
-        self._done: dict[Stream, list[tuple[int, int]]] = {}  # end and row of each one's last op
+        self._done: dict[Stream, list[tuple[int, int]]] = {}  # end and row of each launch's last op
         for row in sorted(ops, key=lambda row: trace.calls[row].start):
             last = max(ops[row], key=lambda op: trace.gpu[op].end)
             of = trace.gpu[last]
@@ -33,7 +35,7 @@ class LaunchQueue:
             done.sort()
 
     def awaited(self, call: Call, op: int) -> int:
-        """The op whose end let a launch into a full stream; -1 where it had not to wait."""
+        """Return the op whose end let a launch into a full stream; -1 if it did not wait."""
         stream = self._gpu[op].device, self._gpu[op].stream
         begun, done = self._begun[stream], self._done[stream]
         over = bisect_right(done, (call.start, len(self._gpu)))

@@ -1,4 +1,4 @@
-"""Which call launched each GPU op, and which collective each communication kernel is."""
+"""Finds which call launched each GPU op, and which collective each communication kernel is."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _KERNELS = {
     "ReduceScatter": "reduce_scatter",
     "Broadcast": "broadcast",
     "AllToAll": "all_to_all",
-    "SendRecv": "",  # a message or an all-to-all: the name does not tell
+    "SendRecv": "",  # a message or an all-to-all: the name does not tell which
 }
 
 
 def launches(trace: RankTrace) -> list[int]:
-    """Per GPU op the row of the call with its correlation, -1 where the window has none.
+    """Return, per GPU op, the row of the call with its correlation; -1 if the window has none.
 
     Of several calls with one correlation the first counts; a graph launches many ops with one.
     """
@@ -47,7 +47,7 @@ class Enclosing:
         self._starts = {thread: [row.start for row in of] for thread, of in self._rows.items()}
 
     def __call__(self, thread: int, instant: int, deep: int = 8) -> Posted | Mark | None:
-        """The last of those begun before ``instant`` that has not ended; looks ``deep`` back."""
+        """Return the last event begun before ``instant`` and not over; look ``deep`` rows back."""
         k = bisect_right(self._starts.get(thread, []), instant)
         for row in reversed(self._rows[thread][max(k - deep, 0) : k] if k else []):
             if instant <= row.end:
@@ -56,10 +56,11 @@ class Enclosing:
 
 
 def messages(trace: RankTrace, launch: Sequence[int]) -> list[tuple[Message, ...]]:
-    """What every communication kernel does: from its args, else from around its launch.
+    """Return what every communication kernel does, from its args or from around its launch.
 
-    Usually one message. ``batch_isend_irecv`` posts several, and then launches one kernel for them.
-    Sequence numbers that only the host's event has are added. () for what is no communication.
+    Usually that is one message. ``batch_isend_irecv`` posts several and then launches one kernel
+    for them. Sequence numbers that only the host's event has are added. What is no communication
+    has ().
     """
     around, marks = posts(trace, launch), Enclosing(m for m in trace.marks if "nccl:" in m.name)
     out: list[tuple[Message, ...]] = []
@@ -79,14 +80,14 @@ def messages(trace: RankTrace, launch: Sequence[int]) -> list[tuple[Message, ...
 
 
 def communicates(op: GpuOp) -> bool:
-    """Whether something on the GPU is communication."""
+    """Return whether something on the GPU is communication."""
     return op.kind == "communication" or op.message is not None
 
 
 def posts(trace: RankTrace, launch: Sequence[int]) -> dict[int, list[Message]]:
-    """Per launching call the collectives that it belongs to: the one around it, else all since.
+    """Return, per launching call, its collectives: the one around it, or all messages since.
 
-    "Since" means since the launch of communication before it, on its thread, and only messages.
+    "Since" means since the launch of communication before it, on its thread.
     """
     rows = {row for op, row in zip(trace.gpu, launch, strict=True) if row >= 0 and communicates(op)}
     events: list[tuple[int, int, int]] = [(trace.calls[row].start, 1, row) for row in rows]
@@ -108,7 +109,7 @@ def posts(trace: RankTrace, launch: Sequence[int]) -> dict[int, list[Message]]:
 
 
 def _resolved(trace: RankTrace, op: GpuOp, host: Message, mark: str) -> Message:
-    """What kernel, host event and annotation tell together."""
+    """Combine what kernel, host event and annotation tell."""
     own = op.message or host
     pairs = zip(own._fields, own, _NOTHING, host, strict=True)
     more: dict[str, Any] = {key: theirs for key, mine, no, theirs in pairs if mine == no}
@@ -126,7 +127,7 @@ def _resolved(trace: RankTrace, op: GpuOp, host: Message, mark: str) -> Message:
 
 
 def _collective(kernel: str, mark: str) -> str:
-    """From an annotation such as ``nccl:all_to_all``, else from the kernel's name."""
+    """Return the collective of an annotation such as ``nccl:all_to_all``, or of a kernel's name."""
     called = mark.removeprefix("nccl:").split(" ")[0].lstrip("_")
     if called and called != "coalesced":
         return COLLECTIVES.get(called, COLLECTIVES.get(f"_{called}", called))
@@ -134,7 +135,7 @@ def _collective(kernel: str, mark: str) -> str:
 
 
 def _ends(mark: str) -> tuple[int, int]:
-    """Sender and receiver of ``nccl:send 0->1`` and ``nccl:recv 1<-0``; -1, -1 if it tells none."""
+    """Return sender and receiver of ``nccl:send 0->1`` or ``nccl:recv 1<-0``; -1, -1 otherwise."""
     text = mark.partition(" ")[2]
     for arrow, turned in (("->", False), ("<-", True)):
         one, found, two = text.partition(arrow)

@@ -1,4 +1,4 @@
-"""One rank's rows with everything that its own file tells: launches, waits, host, steps."""
+"""One rank's rows with all relations that its own file tells: launches, waits, host, steps."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Linked:
     host: list[HostOp]
     steps: list[int]  # ProfilerStep numbers in the file
     step_starts: list[int]  # and when each begins, nanoseconds
-    gpu_step: list[int]  # row of ``steps``; of a file without steps 0
+    gpu_step: list[int]  # row of ``steps``; 0 in a file without steps
     host_step: list[int]
     action: list[Action]
     begun: list[int]  # nanoseconds: when each GPU op was launched, or began
     cpu_only: bool  # there is no GPU: its ops are the CPU's and gloo's
 
     def kernels(self) -> list[tuple[int, Message]]:
-        """Communication in launch order: (row, message) for each message."""
+        """Return communication in launch order: (row, message) for each message."""
 
         def launched(op: int) -> tuple[int, int]:
             row = self.launch[op]
@@ -77,7 +77,7 @@ def linked(trace: RankTrace) -> Linked:
 
 
 def _steps(trace: RankTrace) -> tuple[list[int], list[int], Callable[[int], int]]:
-    """Numbers of the steps, their starts, and the row of the last begun (0 before the first)."""
+    """Return numbers and starts of the steps, and a function: the row of the last begun (or 0)."""
     found = sorted(
         (mark.start, number)
         for mark in trace.marks
@@ -88,7 +88,10 @@ def _steps(trace: RankTrace) -> tuple[list[int], list[int], Callable[[int], int]
 
 
 def _actions(trace: RankTrace) -> Callable[[int], Action]:
-    """The pipeline step around an instant, whatever thread: backwards run on one of their own."""
+    """Return a function: the pipeline step around an instant, on whatever thread.
+
+    Backwards run on a thread of their own.
+    """
     found = sorted(
         (mark.start, mark.end, of) for mark in trace.marks if (of := names.action(mark.name))
     )

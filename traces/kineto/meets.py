@@ -1,9 +1,9 @@
-"""Waits between streams of a file that shows no event calls: inferred from ends that meet starts.
+"""Infers waits between streams from ends that meet starts, if a file shows no event calls.
 
-An op that starts later than all its known needs have ended, and as an op on another stream ends,
-may have waited for that one. Of all such pairs those count that are a rule of the program: pairs of
-these names, launched so many ops apart, of which on no rank one starts before the other has ended.
-Then all pairs of the rule wait, also where the wait is met early and leaves no trace.
+An op may have waited for an op on another stream if it starts as that one ends, and later than all
+its known needs have ended. Such a pair counts if it follows a rule of the program: on no rank does
+any pair of these two names, launched that many ops apart, start before the other has ended. Then
+all pairs of the rule wait, even where the wait is met early and leaves no trace.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from traces.replay.lags import exact, last_need
 Longs = NDArray[np.int64]
 
 TICK = 1.001e-6
-"""Seconds by which an op may start before what it waits for ends: clocks in whole microseconds."""
+"""An op may start so many seconds before what it waits for ends: clocks count whole us."""
 LATE = 4e-6
-"""Seconds after which an op that waited has started: usually 1.5 to 2 us after NCCL's end."""
+"""Seconds within which an op that waited starts; usually 1.5 to 2 us after NCCL's end."""
 LAUNCH = 10e-6
-"""Seconds in which a launched op starts if nothing else holds it."""
+"""Seconds within which a launched op starts if nothing else holds it up."""
 SAID = (
     "the files have no event calls (cudaEventRecord, cudaStreamWaitEvent): waits between streams "
     "are inferred from ends that meet starts"
 )
 
-Rule = tuple[int, int, int]  # name of the one that waits, name of the other, launches between
+Rule = tuple[int, int, int]  # name of the op that waits, name of the other, launches between them
 
 
 def lack(ranks: Sequence[Linked]) -> bool:
-    """Whether no file shows a wait between streams, though some rank has several streams."""
+    """Return whether no file shows a wait between streams, though some rank has several streams."""
     if not ranks or any(one.cpu_only for one in ranks):
         return False
     for one in ranks:
@@ -53,7 +53,7 @@ def lack(ranks: Sequence[Linked]) -> bool:
 
 
 def inferred(timeline: Timeline) -> Timeline:
-    """The timeline with waits between streams, and lags such that a simulation repeats it."""
+    """Return the timeline with waits between streams, and lags so that a simulation repeats it."""
     graph = timeline.graph
     kinds = activities(graph)
     gpu = kinds.code != kinds.names.index(HOST)
@@ -64,7 +64,7 @@ def inferred(timeline: Timeline) -> Timeline:
 
 
 def _launched(timeline: Timeline, ops: Longs, gpu: NDArray[np.bool_]) -> Longs:
-    """The ops of a rank's GPU in the order in which they were launched."""
+    """Return the ops of a rank's GPU in the order in which they were launched."""
     graph = timeline.graph
     owner = owners(graph.wait_start)
     rows = np.flatnonzero(~gpu[graph.wait_on] & gpu[owner])
@@ -76,7 +76,7 @@ def _launched(timeline: Timeline, ops: Longs, gpu: NDArray[np.bool_]) -> Longs:
 
 
 def _witnesses(timeline: Timeline, ops: Longs, gpu: NDArray[np.bool_]) -> set[Rule]:
-    """Rules that an op of a rank may show: its start meets the end of an op on another stream."""
+    """Return the rules that ops of a rank may show: a start meets an end on another stream."""
     graph, start, end = timeline.graph, timeline.start, timeline.end
     last, since = last_need(timeline)
     launched = (
@@ -101,7 +101,7 @@ def _witnesses(timeline: Timeline, ops: Longs, gpu: NDArray[np.bool_]) -> set[Ru
 def _pairs(
     timeline: Timeline, order: Sequence[Longs], rules: Sequence[Rule]
 ) -> tuple[Longs, Longs]:
-    """All pairs (later, earlier) of the rules that no pair breaks."""
+    """Return all pairs (later, earlier) of the rules that no pair breaks."""
     graph = timeline.graph
     found: list[tuple[Longs, Longs]] = [(np.empty(0, np.int64), np.empty(0, np.int64))]
     called = [graph.name[ops] for ops in order]
@@ -121,7 +121,7 @@ def _pairs(
 
 
 def with_waits(graph: Graph, later: Longs, earlier: Longs) -> Graph:
-    """The graph with more waits, behind those that ops have."""
+    """Return the graph with more waits, after those that ops already have."""
     owner = np.concatenate([owners(graph.wait_start), later])
     order = np.argsort(owner, kind="stable")
     on = np.concatenate([graph.wait_on.astype(np.int64), earlier])[order]

@@ -1,4 +1,4 @@
-"""Ranks that process groups name and no file is of."""
+"""Finds ranks that process groups name but that no file is of."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from traces.kineto.steps import named
 
 
 def missing(met: Iterable[Met], files: Collection[int], world: int) -> tuple[int, ...]:
-    """The ranks that messages name, and of which there is no file.
+    """Return the ranks that messages name and of which there is no file.
 
-    A group of which only the size is known names them where it is the whole world.
+    A group of known size but unknown ranks names all ranks if its size is that of the world.
     """
     need: set[int] = set()
     for one in met:
@@ -23,10 +23,10 @@ def missing(met: Iterable[Met], files: Collection[int], world: int) -> tuple[int
 
 
 def warning(met: Sequence[Met], gpu: Mapping[int, Sequence[GpuOp]], lost: Sequence[int]) -> str:
-    """What it means that ranks were not read: how many collectives lack one, and how long.
+    """Say what it means that ranks were not read: how many collectives lack one, and how long.
 
-    Those that were read leave such a collective together; how much of the time that all of them
-    were in it is waiting for the others cannot be said. A message has one that was read.
+    The ranks that were read leave such a collective together. How much of the time that all of them
+    were in it is waiting for the others is unknown. A message has at least one rank that was read.
     """
     lack = [one for one in met if len(one.members) < (one.expected or len(one.message.ranks))]
     together, some = 0, 0
@@ -40,6 +40,6 @@ def warning(met: Sequence[Met], gpu: Mapping[int, Sequence[GpuOp]], lost: Sequen
     said += f"lack{'s' * (len(lack) == 1)} a member"
     if together:
         mean = units.seconds(together / some / 1e9)
-        said += f"; once all that were read are there these take {mean} in the mean, of which "
-        said += f"waiting for {it} may be a part"
+        said += f"; once all ranks that were read have begun, these take {mean} on average, part "
+        said += f"of which may be waiting for {it}"
     return said

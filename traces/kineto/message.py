@@ -29,7 +29,7 @@ COLLECTIVES = {
     "recv": "recv",
     "wait": "wait",
 }
-"""What PyTorch calls a collective -> what it is called here; others keep their name."""
+"""PyTorch's name of a collective -> the name here; others keep their name."""
 
 
 class Message(NamedTuple):
@@ -43,12 +43,12 @@ class Message(NamedTuple):
     sequence: int  # of the collective on its group; -1 unknown
     source: int  # rank that sends, -1 unless it is a message
     target: int
-    elements: int  # that each rank gives; -1 unknown
+    elements: int  # how many each rank gives; -1 unknown
     dimension: str = ""  # whose traffic it is, as the kernel's name tells; "" if it does not
 
 
 def message(args: dict[str, Any]) -> Message:
-    """What the args of a kernel or of ``record_param_comms`` tell.
+    """Read the args of a kernel or of ``record_param_comms``.
 
     A list of ranks that was cut ("[0, 1, ..., 63]") counts as unknown: the group's name says more.
     """
@@ -74,7 +74,7 @@ def message(args: dict[str, Any]) -> Message:
 def _positions(
     concrete: list[str], sequence: int, group: str, name: str, size: int
 ) -> tuple[int, str, str, int]:
-    """What only the order of arguments tells: (tensors, sequence, group, ...), or without tensors.
+    """Read what only the order of arguments tells: (tensors, sequence, group, ...), or no tensors.
 
     Until PyTorch 2.2 nothing else names the collective. One without tensors is a wait.
     """

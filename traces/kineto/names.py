@@ -1,4 +1,4 @@
-"""What names say: categories old and new, host calls, pipeline actions, process groups."""
+"""Knows what names mean: categories old and new, host calls, pipeline actions, process groups."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ CATEGORIES = {
 """Lower-case category of an event -> what it is."""
 
 KNOWN = shipped().kinds | {"attention_backward"}
-"""Kinds that a file may give its kernels itself, as ours do."""
+"""Kinds that a file itself may give its kernels, as our files do."""
 
 SKIPPED = re.compile(
     r"Query|Get|IsCapturing|Occupancy|Attribute|PeekAt|ElapsedTime|Destroy|Create|PointerSet"
 )
-"""Host calls that neither launch nor wait, and are nothing but time between those that do."""
+"""Host calls that neither launch nor wait: they are only time between those that do."""
 WAITS = re.compile(r"(cuda|hip|cu)StreamWaitEvent")
 RECORDS = re.compile(r"(cuda|hip|cu)EventRecord")
 SYNCHRONISES = re.compile(
@@ -71,7 +71,7 @@ UNREAD = frozenset(
         "mtia_insight", "collective_comm", "python",
     }
 )  # fmt: skip
-"""Categories that say nothing of what ran, or say it again."""
+"""Categories that say nothing about what ran, or repeat it."""
 
 _ACTION = re.compile(r"(?:PP:)?(\d{1,4})(F|B|I|W|R)(\d{1,6})")
 _PHASED = re.compile(r"(Forward|Backward|Weight) (\d{1,6})")
@@ -87,7 +87,7 @@ class Action(NamedTuple):
 
 
 def category(of: str) -> str | None:
-    """What an event of a category is, None for what is not read.
+    """Return what an event of a category is, or None if it is not read.
 
     PyTorch 1.8 wrote Kernel, Runtime, Operator. Kineto counts device events and runtimes of all
     accelerators as kernels and runtimes: ``mtia_ccp_events``, ``xpu_driver``, ``glow_runtime``.
@@ -100,7 +100,7 @@ def category(of: str) -> str | None:
 
 
 def action(name: str) -> Action | None:
-    """The pipeline step of an annotation.
+    """Return the pipeline step that an annotation names.
 
     >>> action("PP:2F0"), action("Backward 3"), action("Optimizer.step#Adam.step")
     (Action(phase='F', stage=2, microbatch=0), Action(phase='B', stage=-1, microbatch=3), None)
@@ -113,6 +113,6 @@ def action(name: str) -> Action | None:
 
 
 def step_of(name: str) -> int | None:
-    """The number of a ``ProfilerStep#`` annotation."""
+    """Return the number of a ``ProfilerStep#`` annotation."""
     found = _STEP.match(name)
     return int(found[1]) if found else None

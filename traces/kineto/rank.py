@@ -1,4 +1,4 @@
-"""One rank's file in rows: what ran on the GPU, what the host called, and what surrounds it."""
+"""Reads one rank's file into rows: what ran on the GPU, what the host called, what surrounds it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from traces.recording import Report
 __all__ = ["Call", "GpuOp", "Mark", "Operators", "Posted", "RankTrace", "Sync", "read"]
 
 MANY = 100_000
-"""Rows of a sort above which those that are the same are left out while more are read."""
+"""With more rows of a kind, equal ones are left out while more are read."""
 OFTEN = 4096
-"""Events after which it is looked whether there are as many."""
+"""The rows are counted after every so many events."""
 _ROWS = ("gpu", "calls", "syncs", "marks")
 
 
 def read(path: Path, report: Report, rules: Rules | None = None) -> RankTrace:
-    """Read one file, kernels by these rules. Raises InputError where no event can be read."""
+    """Read one file; ``rules`` sort its kernels. Raises InputError if no event can be read."""
     rules = rules or shipped()
     source = Source(path, report)
     trace = RankTrace(path)
@@ -61,15 +61,15 @@ def read(path: Path, report: Report, rules: Rules | None = None) -> RankTrace:
 
 
 def _unread(trace: RankTrace) -> list[str]:
-    """A sentence on categories of events that nobody knows: a device of another sort, perhaps."""
+    """Say which categories of events are unknown; they may come from another kind of device."""
     if not trace.unread:
         return []
     most = sorted(trace.unread.items(), key=lambda item: (-item[1], item[0]))[:4]
     count = sum(trace.unread.values())
     named = ", ".join(f"{name[:40]!r} ({number:,})" for name, number in most)
     return [
-        f"{trace.path.name}: {count:,} event{'s' * (count > 1)} of other categories than are known "
-        f"left out: {named}"
+        f"{trace.path.name}: {count:,} event{'s' * (count > 1)} of unknown categories left out: "
+        f"{named}"
     ]
 
 
@@ -134,7 +134,7 @@ def _sync(name: str, args: Event, start: int) -> Sync:
 
 
 def _stream(stream: int) -> int:
-    """A stream; CUPTI's 2^32 - 1 means none."""
+    """Return a stream; CUPTI's 2^32 - 1 means none, -1."""
     return -1 if stream == 0xFFFFFFFF else stream
 
 
@@ -147,7 +147,7 @@ class _Copies:
         self._most_operators = MANY
 
     def many(self) -> None:
-        """Look through rows of which there have become many."""
+        """Leave out equal rows of the kinds that have many rows."""
         for key, most in self._most.items():
             if len(getattr(self._trace, key)) > most:
                 self._once(key)
@@ -159,11 +159,11 @@ class _Copies:
         rows = getattr(self._trace, key)
         was = len(rows)
         rows[:] = dict.fromkeys(rows)
-        self.lost += was - len(rows) if key != "calls" else 0  # which are operators too
+        self.lost += was - len(rows) if key != "calls" else 0  # calls are operators too
         self._most[key] = max(MANY, 2 * len(rows))
 
     def left_out(self) -> None:
-        """Look through all rows of the GPU, and others of which there are many; say how many."""
+        """Leave out equal rows of the GPU, and others if there are many; warn how many."""
         self._once("gpu")
         if self.lost >= OFTEN:
             self.lost += self._trace.operators.once()
@@ -172,5 +172,5 @@ class _Copies:
         if self.lost:
             self._trace.warnings.append(
                 f"{self._trace.path.name}: {self.lost:,} event{'s' * (self.lost > 1)} left out, "
-                "as the file holds the same event before"
+                "as the file already has the same event"
             )

@@ -1,4 +1,4 @@
-"""Which rank each file is of, and each GPU in a file of several."""
+"""Finds which rank each file is of, and each GPU in a file of several."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORKER = re.compile(r"(?:\.[0-9]+)?(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$")
 
 
 def one_per_rank(traces: Sequence[RankTrace]) -> list[RankTrace]:
-    """One trace per rank, ascending. Raises InputError where two are of one rank."""
+    """Return one trace per rank, ascending. Raises InputError if two are of one rank."""
     _number(found := [rank for trace in traces for rank in split(trace)])
     by_rank: dict[int, RankTrace] = {}
     for trace in found:
@@ -27,7 +27,7 @@ def one_per_rank(traces: Sequence[RankTrace]) -> list[RankTrace]:
 
 
 def selected(traces: Sequence[RankTrace], selection: Selection) -> list[RankTrace]:
-    """Those that were asked for. Raises InputError for one that is not there."""
+    """Return the traces that were asked for. Raises InputError for one that is not there."""
     if selection.ranks is None:
         return [*traces]
     by_rank = {trace.rank: trace for trace in traces}
@@ -39,7 +39,7 @@ def selected(traces: Sequence[RankTrace], selection: Selection) -> list[RankTrac
 
 
 def _number(traces: Sequence[RankTrace]) -> None:
-    """Give traces that say no rank one, in the order of their names, as TensorBoard's plugin does.
+    """Give numbers to traces that do not say their rank, by their names, as TensorBoard does.
 
     A file that stands alone is of rank 0. Raises InputError where only some say their rank, or
     where two are of one worker.
@@ -48,8 +48,8 @@ def _number(traces: Sequence[RankTrace]) -> None:
     if len(silent) < len(traces):
         for trace in silent[:1]:
             raise InputError(
-                f"{trace.path} does not say its rank, and other files do; name it rank0.json, or "
-                "whatever its rank is"
+                f"{trace.path} does not say its rank, but other files do; name it rank0.json, or "
+                "after whatever its rank is"
             )
         return
     by_worker: dict[str, RankTrace] = {}
@@ -72,7 +72,7 @@ def _number(traces: Sequence[RankTrace]) -> None:
 
 
 def worker(path: Path) -> str:
-    """The worker that a profiler's file is called after.
+    """Return the worker after which a profiler's file is named.
 
     >>> worker(Path("host1_4001.170.pt.trace.json.gz")), worker(Path("a.json"))
     ('host1_4001', 'a')
@@ -81,7 +81,7 @@ def worker(path: Path) -> str:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """A key that puts host2 before host10."""
+    """Return a key that puts host2 before host10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in _parts(name)]
 
 
@@ -90,10 +90,10 @@ def _parts(name: str) -> list[str]:
 
 
 def split(trace: RankTrace) -> list[RankTrace]:
-    """A trace for each GPU of a file into which the files of several ranks were put together.
+    """Split a file of several ranks: return a trace for each GPU.
 
-    That is one that has several GPUs, and as many processes that launch on them, or no host's
-    events at all. Several GPUs that one process drives are of one rank.
+    A file is of several ranks if it has several GPUs, and as many processes that launch on them, or
+    no host events at all. Several GPUs that one process drives are one rank.
     """
     devices = sorted({op.device for op in trace.gpu})
     if len(devices) < 2:
@@ -115,10 +115,11 @@ def split(trace: RankTrace) -> list[RankTrace]:
 
 
 def _owners(trace: RankTrace, devices: Sequence[int]) -> dict[int, int]:
-    """The process of each device: what launched most of its ops; each process once, if it can be.
+    """Return the process of each device: the one that launched most of its ops.
 
-    Numbers of launches begin anew in each process, so of several of one number that count which lie
-    before the op; where that does not tell, devices and processes are in one order.
+    Each process is taken once, if possible. Correlation numbers begin anew in each process, so of
+    several launches of one number those count that lie before the op. Where that does not tell,
+    devices and processes are in one order.
     """
     calls: dict[int, list[tuple[int, int]]] = {}
     for call in trace.calls:
@@ -142,7 +143,7 @@ def _owners(trace: RankTrace, devices: Sequence[int]) -> dict[int, int]:
 
 
 def _part(trace: RankTrace, device: int, process: int | None) -> RankTrace:
-    """What is of one GPU and of one process."""
+    """Return the rows of one GPU and of one process."""
     mine = {thread for thread, of in trace.processes.items() if of == process}
     calls = [row for row in trace.calls if row.thread in mine]
     called = {call.correlation for call in calls}

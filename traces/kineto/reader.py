@@ -1,4 +1,4 @@
-"""Files of PyTorch's profiler, one per rank, into a recording."""
+"""Reads files of PyTorch's profiler, one per rank, into a recording."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SIMULTANEOUS = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "ba
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file, or some file of a folder, is of PyTorch's profiler."""
+    """Return whether a file, or some file of a folder, is of PyTorch's profiler."""
     return bool(_files(path)) if path.is_dir() else _is_kineto(path)
 
 
@@ -44,8 +44,8 @@ def read(
 ) -> Recording:
     """Read files, or folders of them. Raises InputError where there is nothing to read.
 
-    A file is read as a stream: memory is needed for GPU ops and calls that launch or wait, about
-    1 kB each, and not for the rest.
+    A file is read as a stream: only GPU ops and calls that launch or wait need memory, about 1 kB
+    each.
     """
     files = [file for path in paths for file in _files(path)]
     rules = kernel_names.rules(selection.names)
@@ -65,7 +65,7 @@ def read(
     timeline, sms = build(placed, kept, met)
     if not len(timeline.graph):
         if selection.window:
-            raise InputError("no op lies in the window; an earlier or longer one would do")
+            raise InputError("no op lies in the window; give an earlier or longer one")
         raise InputError(f"{files[0]} holds no op of a GPU or CPU that can be read")
     if meets.lack(ranks):
         known, timeline = len(timeline.graph.wait_on), meets.inferred(timeline)
@@ -103,7 +103,7 @@ def read(
 
 
 def _files(path: Path) -> list[Path]:
-    """The file itself, or the folder's files that are of the profiler."""
+    """Return the file itself, or the folder's files that are of the profiler."""
     if not path.is_dir():
         return [path]
     names = re.compile(r"\.json(\.gz)?$")
@@ -129,13 +129,13 @@ def _clocks(
 
 
 def _first(ranks: Sequence[Aligned]) -> float:
-    """The recording's first start, in seconds of the common clock."""
+    """Return the recording's first start, in seconds of the common clock."""
     starts = [start for one in ranks for start in (one.gpu[0], one.host[0]) if len(start)]
     return min((float(start.min()) for start in starts), default=0.0)
 
 
 def _kept(one: Aligned, selection: Selection, first: float, numbers: Sequence[int]) -> Kept:
-    """The rows of the selected step that lie, in part, in the window."""
+    """Return the rows of the selected step that lie, at least in part, in the window."""
     low, high = (first + t for t in selection.window or (-np.inf, np.inf))
     step = _step(one, selection.step, numbers)
     within = instance(one, selection)
@@ -157,7 +157,7 @@ def _kept(one: Aligned, selection: Selection, first: float, numbers: Sequence[in
 
 
 def _began(ranks: Sequence[Aligned], kept: Mapping[int, Kept]) -> float:
-    """The second of the common clock at which the built timeline is at 0."""
+    """Return the second of the common clock at which the built timeline is at 0."""
     of = [(one, kept[one.rank]) for one in ranks]
     spans = [s[0][rows] for one, k in of for s, rows in ((one.gpu, k.gpu), (one.host, k.host))]
     return min((float(start.min()) for start in spans if len(start)), default=0.0)
@@ -181,13 +181,13 @@ def _ops(ranks: Sequence[Aligned], kept: Mapping[int, Kept]) -> dict[str, int]:
 
 
 def _within(kept: Mapping[int, Kept], met: Sequence[Met]) -> list[Met]:
-    """Collectives that have a member in what is kept."""
+    """Return the collectives that have a member in what is kept."""
     there = {rank: {*rows.gpu} for rank, rows in kept.items()}
     return [one for one in met if any(row in there[rank] for rank, row in one.members.items())]
 
 
 def _counts(kept: Mapping[int, Kept], met: Sequence[Met]) -> tuple[dict[str, int], list[str]]:
-    """How many collectives there are, how many are complete, and what to say."""
+    """Return how many collectives there are and how many are complete, and what to warn about."""
     total, matched = complete(met, kept)
     said = []
     if matched < total:
@@ -199,8 +199,8 @@ def _counts(kept: Mapping[int, Kept], met: Sequence[Met]) -> tuple[dict[str, int
 
 
 def _incomparable(lost: Sequence[int], shared: tuple[int, ...] | None, selection: Selection) -> str:
-    """Why what stragglers cost cannot be said; ``shared`` are the steps that all ranks recorded."""
-    unknown = "what stragglers cost cannot be said: "
+    """Say why the cost of stragglers is unknown; ``shared`` are steps that all ranks recorded."""
+    unknown = "the cost of stragglers is unknown: "
     if lost:
         all_ = f"all ranks that were read may have waited for {steps.named('rank', lost)}"
         return f"{unknown}{all_}, of which there is no file"

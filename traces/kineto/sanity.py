@@ -1,9 +1,10 @@
-"""A profiler's rows that cannot have been so: each kind is repaired, counted and said.
+"""Repairs rows of a profiler that cannot be true; each kind is counted and warned about.
 
-- Times outside of the profiler's window: CUPTI leaves 0 where it was not told. Left out.
-- Durations below 0 count as nothing.
+- Times outside of the profiler's window are left out: CUPTI leaves 0 where it was told no time.
+- Durations below 0 are set to 0.
 - Durations that overrun the next op of the stream, which runs one op after another, are cut there.
-  Some microseconds stay: programmatic dependent launch begins a kernel in the tail of another.
+  Some microseconds are allowed: programmatic dependent launch begins a kernel in the tail of
+  another.
 - Durations that overrun the end of everything else are cut there.
 """
 
@@ -22,20 +23,20 @@ from sim import units
 from traces.kineto.rows import GpuOp, RankTrace
 
 LAUNCH_OVERLAP = 20_000
-"""Nanoseconds by which an op may begin before the one before it on its stream has ended."""
+"""An op may begin so many nanoseconds before the one before it on its stream has ended."""
 HOUR = 3_600 * 10**9
-"""No profiler is on for so long without an event; nanoseconds."""
-LONG = 10**9  # nanoseconds: by less than this, host's rows may outlast everything else
-SHARE = 0.1  # of a stream's ops that overlap, above which it is no stream of one op at a time
-DEEP = 64  # ops at one time on a stream, above which it is none of that sort either
-LIKE = 3  # ops of a name that tell how long one takes
-MANY_TIMES = 100  # as long as the longest of them is no duration
+"""No profiler runs for so many nanoseconds without an event."""
+LONG = 10**9  # the host's rows may outlast everything else by so many nanoseconds
+SHARE = 0.1  # if more of a stream's ops overlap, it does not run one op at a time
+DEEP = 64  # nor is it cut if more ops run on it at one time
+LIKE = 3  # so many ops of a name tell how long one takes
+MANY_TIMES = 100  # so many times the longest of them is no real duration
 Longs = NDArray[np.int64]
 _HOST = ("calls", "marks", "posted")
 
 
 def sound(trace: RankTrace) -> RankTrace:
-    """The trace with its impossible times repaired, and a warning for each kind of them."""
+    """Return the trace with its impossible times repaired, and a warning for each kind of them."""
     said: list[str] = []
     for step in (_not_negative, _inside, _serial, _ended):
         trace = step(trace, said)
@@ -44,7 +45,7 @@ def sound(trace: RankTrace) -> RankTrace:
 
 
 def _not_negative(trace: RankTrace, said: list[str]) -> RankTrace:
-    """Durations below 0 as 0."""
+    """Set durations below 0 to 0."""
     start, end = trace.operators.spans()
     wrong = int((end < start).sum())
     changed: dict[str, Any] = {}
@@ -59,7 +60,7 @@ def _not_negative(trace: RankTrace, said: list[str]) -> RankTrace:
 
 
 def _inside(trace: RankTrace, said: list[str]) -> RankTrace:
-    """Rows that lie in the profiler's window."""
+    """Return the rows that lie in the profiler's window."""
     start, _ = trace.operators.spans()
     host = np.concatenate([start, *(_times(trace, key)[0] for key in _HOST)])
     gpu, end = _times(trace, "gpu")
@@ -84,7 +85,7 @@ def _inside(trace: RankTrace, said: list[str]) -> RankTrace:
 
 
 def _window(starts: Longs) -> tuple[int, int]:
-    """The first and last of the most begins without an hour between two of them; 0, 0 of none."""
+    """Return first and last of the most begins without an hour between two; 0, 0 if none."""
     if not len(starts):
         return 0, 0
     order = np.sort(starts)
@@ -94,7 +95,7 @@ def _window(starts: Longs) -> tuple[int, int]:
 
 
 def _serial(trace: RankTrace, said: list[str]) -> RankTrace:
-    """Ops of a stream cut where the next begins, if they overrun it by more than a launch's."""
+    """Cut ops of a stream where the next one begins, if they overrun it by more than a launch."""
     rows: dict[tuple[int, int], list[int]] = defaultdict(list)
     for k, op in enumerate(trace.gpu):
         rows[op.device, op.stream].append(k)
@@ -121,9 +122,9 @@ def _serial(trace: RankTrace, said: list[str]) -> RankTrace:
 
 
 def _overruns(gpu: Sequence[GpuOp], rows: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The ops that overrun the next one of their stream, and where that begins.
+    """Yield the ops that overrun the next one of their stream, and where that begins.
 
-    Kernels of one launch of a graph run beside each other.
+    Kernels of one launch of a graph may run beside each other.
     """
     for k, after in pairwise(rows):
         one, two = gpu[k], gpu[after]
@@ -132,14 +133,14 @@ def _overruns(gpu: Sequence[GpuOp], rows: Sequence[int]) -> Iterator[tuple[int, 
 
 
 def _depth(gpu: Sequence[GpuOp], rows: Sequence[int]) -> int:
-    """How many ops run at one time at most."""
+    """Return the largest number of ops that run at one time."""
     starts, ends = (np.sort([getattr(gpu[k], side) for k in rows]) for side in ("start", "end"))
     running = np.arange(1, len(rows) + 1) - np.searchsorted(ends, starts, "right")
     return int(running.max(initial=0))
 
 
 def _ended(trace: RankTrace, said: list[str]) -> RankTrace:
-    """Durations that overrun the end of everything else cut: to that of their like, or there."""
+    """Cut durations that overrun the end of everything else: to that of ops alike, or there."""
     gpu, wrong = _like(trace)
     trace = replace(trace, gpu=gpu)
     start, end = trace.operators.spans()
@@ -157,14 +158,14 @@ def _ended(trace: RankTrace, said: list[str]) -> RankTrace:
         wrong += int((end > latest).sum())
         changed["operators"] = trace.operators.ending(np.where(end > latest, last, end))
     if wrong:
-        said.append(f"{_events(wrong)} cut that last longer than everything else is there")
+        said.append(f"{_events(wrong)} cut that outlast everything else")
     return replace(trace, **changed)
 
 
 def _like(trace: RankTrace) -> tuple[list[GpuOp], int]:
-    """GPU ops that end long behind all others and take 100 times as long as their like; how many.
+    """Shorten GPU ops that end long after all others and take 100 times as long as ops alike.
 
-    They are taken to last as long as their like do, in the median.
+    They then last as long as the median of those. Returns the ops, and how many were shortened.
     """
     starts, ends = _times(trace, "gpu")
     if not len(starts):
@@ -181,7 +182,7 @@ def _like(trace: RankTrace) -> tuple[list[GpuOp], int]:
 
 
 def _times(trace: RankTrace, key: str) -> tuple[Longs, Longs]:
-    """Begins and ends of a sort of rows."""
+    """Return begins and ends of a kind of rows, nanoseconds."""
     rows = getattr(trace, key)
     return np.array([row.start for row in rows], np.int64), np.array(
         [r.end for r in rows], np.int64

@@ -1,7 +1,8 @@
-"""Training steps of several ranks: which they have in common, and the step of each op.
+"""Relates the training steps of several ranks: which they share, and the step of each op.
 
 A step has a number (``ProfilerStep#``), which is the same on all ranks. Ranks may have recorded
-different steps, and some may have none: then those of another are theirs, as all begin together.
+different steps, and some may have none; these are given another rank's steps, as all begin
+together.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from traces.kineto.linked import Linked
 
 
 def of_kernels(ranks: Sequence[Linked]) -> dict[int, list[int]]:
-    """By rank the step of each op of its GPU, -1 before the first; {} unless all ranks have some.
+    """Return, by rank, the step of each op of its GPU (-1 before the first).
 
-    Collectives without a number of their own are matched inside of steps.
+    It is {} unless all ranks have steps. Collectives without a number of their own are matched
+    inside steps.
     """
     if not all(one.steps for one in ranks):
         return {}
@@ -35,7 +37,7 @@ def of_kernels(ranks: Sequence[Linked]) -> dict[int, list[int]]:
 def common(
     ranks: Sequence[Linked], clocks: Mapping[int, Clock], zero: int
 ) -> tuple[list[Linked], tuple[int, ...]]:
-    """The ranks with their ops' steps as rows of all steps that there are, and those' numbers."""
+    """Return the ranks with their ops' steps as rows of all steps, and the numbers of all steps."""
     numbers = sorted({number for one in ranks for number in one.steps})
     if not numbers:
         return [*ranks], ()
@@ -51,7 +53,7 @@ def common(
 
 
 def _as(one: Linked, other: Linked, clocks: Mapping[int, Clock], zero: int) -> Linked:
-    """A rank with the steps of another, on its own clock."""
+    """Return a rank with the steps of another, on its own clock."""
     mine, theirs = clocks[one.trace.rank], clocks[other.trace.rank]
     at = theirs((np.array(other.step_starts) - zero) / 1e9)
     own = (at - mine.offset) / (1 + mine.drift)
@@ -70,14 +72,14 @@ def _as(one: Linked, other: Linked, clocks: Mapping[int, Clock], zero: int) -> L
 
 
 def warnings(ranks: Sequence[Linked]) -> list[str]:
-    """Sentences about steps that not all ranks recorded."""
+    """Return sentences about steps that not all ranks recorded."""
     have = [one for one in ranks if one.steps]
     lack = [one.trace.rank for one in ranks if not one.steps]
     out = []
     if have and lack:
         longest = max(have, key=lambda one: len(one.steps))
         out.append(
-            f"{named('rank', lack)} recorded no ProfilerStep#, and others did; the steps of rank "
+            f"{named('rank', lack)} recorded no ProfilerStep#, but others did; the steps of rank "
             f"{longest.trace.rank} are taken to be theirs"
         )
     if (both := shared(ranks)) is not None:
@@ -93,14 +95,14 @@ def warnings(ranks: Sequence[Linked]) -> list[str]:
 
 
 def shared(ranks: Sequence[Linked]) -> tuple[int, ...] | None:
-    """The steps that all ranks recorded that have any; None where all recorded the same."""
+    """Return the steps that all ranks with any steps recorded; None if all recorded the same."""
     of = [{*one.steps} for one in ranks if one.steps]
     both = set.intersection(*of) if of else set()
     return tuple(sorted(both)) if any(one != both for one in of) else None
 
 
 def named(what: str, numbers: Sequence[int]) -> str:
-    """Numbers in words.
+    """Return numbers in words.
 
     >>> named("rank", [3]), named("step", [4, 5, 7])
     ('rank 3', 'steps 4, 5, 7')

@@ -1,14 +1,14 @@
-"""Which GPU op waits for which on another stream: recorded by ``cuda_sync``, else inferred.
+"""Finds which GPU op waits for which on another stream: recorded by ``cuda_sync``, or inferred.
 
 Without ``cuda_sync`` a cudaStreamWaitEvent names neither stream nor event. Then, on each thread:
 
-- it waits for what that thread had launched last when it last called cudaEventRecord, and the one
-  that waits is what the thread launches next on another stream;
-- inside a collective, what waits is its kernel, and what it waits for was launched last on a stream
-  that computes; events behind the launch belong to NCCL and the watchdog;
-- ``work.wait()`` makes what next computes wait for the collective: the one with the same sequence
-  number, else the oldest that nobody has waited for. PyTorch 1.12 shows no cudaEventRecord; then
-  every cudaStreamWaitEvent outside of a collective is such a wait.
+- it waits for what that thread had launched last when it last called cudaEventRecord, and the op
+  that waits is the one that the thread launches next on another stream;
+- inside a collective, its kernel waits for the op that was launched last on a stream that computes;
+  events after the launch belong to NCCL and the watchdog;
+- ``work.wait()`` makes the next op that computes wait for the collective: the one with the same
+  sequence number, or else the oldest that nothing has waited for. PyTorch 1.12 shows no
+  cudaEventRecord; then every cudaStreamWaitEvent outside of a collective is such a wait.
 
 An edge that the recorded times contradict is left out.
 """
@@ -25,13 +25,13 @@ from traces.kineto.message import Message
 from traces.kineto.rank import Call, Posted, RankTrace, Sync
 
 TOLERANCE = 2_000
-"""Nanoseconds by which an op may start before what it waited for ended: clocks in whole us."""
+"""An op may start so many nanoseconds before what it waited for ended: clocks in whole us."""
 
 Edge = tuple[int, int]  # (later, earlier): rows of ``trace.gpu``
 
 
 class Launched:
-    """The GPU ops of each stream in launch order: which was the last before an instant?"""
+    """The GPU ops of each stream in launch order, to find the last one before an instant."""
 
     def __init__(self, trace: RankTrace, launch: Sequence[int]) -> None:
         rows: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
@@ -46,12 +46,12 @@ class Launched:
         self.called = {c.correlation: c.start for c in reversed(trace.calls) if c.correlation > 0}
 
     def last(self, stream: tuple[int, int], before: int) -> int:
-        """The op launched last on a stream at or before an instant; -1 if none was."""
+        """Return the op launched last on a stream at or before an instant; -1 if none was."""
         k = bisect_right(self._times.get(stream, []), before)
         return self._rows[stream][k - 1][1] if k else -1
 
     def next(self, stream: tuple[int, int], after: int) -> int:
-        """The op launched first on a stream after an instant; -1 if none is."""
+        """Return the op launched first on a stream after an instant; -1 if none is."""
         k = bisect_right(self._times.get(stream, []), after)
         return self._rows[stream][k][1] if k < len(self._rows.get(stream, [])) else -1
 
@@ -62,7 +62,7 @@ def waits(
     messages: Sequence[tuple[Message, ...]],
     launched: Launched,
 ) -> list[Edge]:
-    """All waits between streams that the recorded times allow, once each."""
+    """Return all waits between streams that the recorded times allow, once each."""
     told = [sync for sync in trace.syncs if sync.kind == "Stream Wait Event"]
     edges = _told(told, launched) if trace.syncs else _inferred(trace, launch, messages)
     out = {
@@ -84,7 +84,7 @@ def _told(syncs: Sequence[Sync], launched: Launched) -> Iterator[Edge]:
         device = next((d for d, s in launched.streams if s == sync.stream), -1)
         begun = launched.called.get(sync.correlation, sync.start)
         if sync.on_call >= 0 and sync.on_call not in launched.called:
-            continue  # the file lacks the record's call: what it stood behind is not known
+            continue  # the file lacks the call that recorded the event: what it follows is unknown
         recorded = launched.called.get(sync.on_call, begun)
         yield (
             launched.next((device, sync.stream), begun),
@@ -122,7 +122,7 @@ def _place(call: Call) -> tuple[int, int]:
 def sides(
     trace: RankTrace, launch: Sequence[int], messages: Sequence[tuple[Message, ...]]
 ) -> tuple[list[Posted], list[Posted]]:
-    """The host's collectives, and its waits for them (old files do not say which is which)."""
+    """Return the host's collectives and its waits for them; old files do not tell them apart."""
     within = Enclosing(trace.posted)
     launching = {
         id(within(*_place(trace.calls[row])))
@@ -149,15 +149,15 @@ class _Thread:
         records: bool,
     ) -> None:
         self._gpu = trace.gpu
-        self._messages, self._records = messages, records  # whether the file has any
-        self._unwaited = unwaited  # collectives of all threads
+        self._messages, self._records = messages, records  # whether the file has event records
+        self._unwaited = unwaited  # collectives of all threads that nothing has waited for
         self._last = self._computed = self._recorded = -1  # rows of trace.gpu
         self._posted: object = None  # the collective whose kernel was launched last
         self._next: list[int] = []  # what the next launch on another stream waits for
         self._compute: list[int] = []  # what the next launch of something that computes waits for
 
     def launch(self, ops: list[int], inside: object) -> Iterator[Edge]:
-        """Ops are launched; yields what the first of them waits for."""
+        """Launch ops; yield what the first of them waits for."""
         first = ops[0]
         mine = self._stream(first)
         yield from ((first, earlier) for earlier in self._next)
@@ -170,11 +170,11 @@ class _Thread:
             self._unwaited.append(first)
 
     def record(self) -> None:
-        """CudaEventRecord: what was launched last is what a wait will mean."""
+        """Take a cudaEventRecord: a later wait means what was launched last."""
         self._recorded = self._last
 
     def wait(self, inside: object, wait: Posted | None) -> None:
-        """CudaStreamWaitEvent, in a collective, in a wait for one, or in neither."""
+        """Take a cudaStreamWaitEvent, in a collective, in a wait for one, or in neither."""
         if wait is not None:
             self._compute.append(self._pop(wait.message.sequence))
         elif inside is not None:
@@ -190,7 +190,7 @@ class _Thread:
             self._next.append(self._recorded)
 
     def _pop(self, sequence: int) -> int:
-        """The collective of this number, else the oldest that nobody has waited for."""
+        """Return the collective of this number, or else the oldest that nothing has waited for."""
         for op in self._unwaited:
             if any(message.sequence == sequence >= 0 for message in self._messages[op]):
                 self._unwaited.remove(op)

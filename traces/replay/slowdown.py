@@ -46,11 +46,11 @@ def slowdown(recording: Recording) -> dict[str, Any]:
     late = lateness(recording.timeline)
     out: dict[str, Any] = {"slowdown": None, "method": None, "bound": late.slowdown}
     if recording.format != "stragglers" and len(graph) > MOST:
-        return {**out, "unknown": f"what stragglers cost is not said of more than {MOST:,} ops"}
+        return {**out, "unknown": f"the cost of stragglers is not found for over {MOST:,} ops"}
     try:
         return {**out, **_cost(recording)}
     except InputError as error:  # ops that wait for each other in a circle cannot be simulated
-        return {**out, "unknown": f"what stragglers cost cannot be said: {error}"}
+        return {**out, "unknown": f"the cost of stragglers is unknown: {error}"}
 
 
 def _cost(recording: Recording) -> dict[str, Any]:
@@ -80,13 +80,13 @@ def _of_ranks(recording: Recording) -> dict[str, Any]:
     base, recorded = _seconds(peers.base, apart), _seconds(recording.timeline, apart)
     if recorded and abs(base / recorded - 1) > OFF:
         return {
-            "unknown": f"what stragglers cost cannot be said: simulated again, the recording takes "
+            "unknown": f"the cost of stragglers is unknown: simulated again, the recording takes "
             f"{base / recorded - 1:+.1%} of its time more"
         }
     compared = peers.compared()
     if compared.kernels < LEAST:
         return {
-            "unknown": f"what stragglers cost cannot be said: {1 - compared.kernels:.0%} of the "
+            "unknown": f"the cost of stragglers is unknown: {1 - compared.kernels:.0%} of the "
             "time of kernels is in ones that no other rank runs at the same place"
         }
     least = _seconds(peers.without()[2], apart)
@@ -122,7 +122,7 @@ def _told(base: float, least: float, by_kind: Mapping[str, float], method: str) 
     slow = base / least
     if slow < 1.0:
         return {
-            "unknown": "what stragglers cost cannot be said: the step in which all ranks are alike "
+            "unknown": "the cost of stragglers is unknown: the step in which all ranks are alike "
             f"is longer, by {least / base - 1:.2%}"
         }
     return {
