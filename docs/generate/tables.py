@@ -17,9 +17,9 @@ TOP = "top"
 
 def of(schema: Schema) -> dict[str, Callable[[], str]]:
     """Return a maker of Markdown for every table that the file may have, by its dotted name."""
-    found = {name: partial(text, name, table) for name, table in sections(schema)}
     above = {"properties": {k: v for k, v in schema["properties"].items() if not _inner(v, schema)}}
-    return {TOP: partial(text, "", above), **found} if above["properties"] else found
+    found = [(TOP, above), *sections(schema)]
+    return {name: partial(text, name.removeprefix(TOP), table) for name, table in found}
 
 
 def sections(schema: Schema, at: str = "", root: Schema | None = None) -> Iterator[tuple[str, Any]]:
@@ -33,12 +33,11 @@ def sections(schema: Schema, at: str = "", root: Schema | None = None) -> Iterat
             yield from sections(inner, f"{name}.", root)
 
 
-def _inner(value: Schema, root: Schema) -> Schema | None:
+def _inner(value: Schema, root: Schema) -> Any:
     """The table that a key holds, or that its list holds, if any."""
     for option in (value, value.get("items", {}), *value.get("anyOf", ())):
         if "$ref" in option:
-            found: Schema = root["$defs"][option["$ref"].rpartition("/")[2]]
-            return found
+            return root["$defs"][option["$ref"].rpartition("/")[2]]
         if "properties" in option:
             return option
     return None
