@@ -34,6 +34,16 @@ def parse(text: str, unit: str) -> float:
     return value * _PREFIX[prefix]
 
 
+def pattern(unit: str) -> str:
+    """Return a regular expression for the texts that :func:`parse` takes for ``unit``.
+
+    >>> import re
+    >>> [bool(re.search(pattern("B/s"), text)) for text in ("450 GB/s", "4.5e2 GiB/s", "450 GB")]
+    [True, True, False]
+    """
+    return rf"^[0-9.]+([eE][+-]?[0-9]+)? ({'|'.join(_PREFIX)}){unit}$"
+
+
 def seconds(value: float) -> str:
     """Return a duration, given in seconds, as text with three or four digits.
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from docs.generate import commands, summary_keys, tables
 from schedules.input_error import InputError
-from sim.recipe.load import json_schema
+from sim.machine import topology_schema
+from sim.recipe import load
 
 DOCS = Path(__file__).parents[1]
 _BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -21,14 +22,17 @@ def pages() -> dict[Path, str]:
 
     Raises InputError when a page lacks the mark of a table, or has one that nothing fills.
     """
-    recipe = json_schema()
+    recipe = load.json_schema()
     blocks: dict[str, Mapping[str, Callable[[], str]]] = {
         "recipe.md": tables.of(recipe),
+        "topology.md": tables.of(topology_schema.complete()),
         "commands.md": {"commands": commands.text},
         "summary.md": {"keys": summary_keys.text, "sample": summary_keys.sample},
     }
     out = {DOCS / name: filled(DOCS / name, of) for name, of in blocks.items()}
-    return out | {DOCS / "schema/recipe.json": written(recipe)}
+    schemas = {"recipe": recipe, "topology": topology_schema.json_schema()}
+    files = {DOCS / f"schema/{name}.json": written(schema) for name, schema in schemas.items()}
+    return out | files
 
 
 def filled(page: Path, blocks: Mapping[str, Callable[[], str]]) -> str:

@@ -23,13 +23,15 @@ def of(schema: Schema) -> dict[str, Callable[[], str]]:
 
 
 def sections(schema: Schema, at: str = "", root: Schema | None = None) -> Iterator[tuple[str, Any]]:
-    """Yield every table of a schema with its dotted name, an outer one before those inside it."""
+    """Yield every table of a schema that has a description, an outer one before those inside it."""
     root = root or schema
-    for key, value in schema.get("properties", {}).items():
+    named = {one["title"]: one for one in schema.get("patternProperties", {}).values()}
+    for key, value in {**schema.get("properties", {}), **named}.items():
         inner = _inner(value, root)
         if inner:
             name = f"{at}{key}"
-            yield name, {**inner, "listed": value.get("type") == "array"}
+            if inner.get("description"):
+                yield name, inner
             yield from sections(inner, f"{name}.", root)
 
 
@@ -45,7 +47,8 @@ def _inner(value: Schema, root: Schema) -> Any:
 
 def text(name: str, table: Schema) -> str:
     """Return what the table is, and a row for each of its keys."""
-    rows = [row(name, key, value, table) for key, value in table["properties"].items()]
+    keys = {k: v for k, v in table["properties"].items() if v.get("type") != "object"}
+    rows = [row(name, key, value, table) for key, value in keys.items()]
     units = any(unit for _, _, _, unit, _ in rows)
     head = ["key", "value", "default", *(["unit"] if units else []), "meaning"]
     lines = [[k, v, d, *([u] if units else []), m] for k, v, d, u, m in rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,7 +34,8 @@ def said(schema: Schema, name: str = "") -> str:
         return either(_options(schema, name))
     if schema.get("type") == "array":
         return _list(schema)
-    return NAMES[schema["type"]] + bounds(schema)
+    such = [f" such as `{json.dumps(one)}`" for one in schema.get("examples", ())]
+    return NAMES[schema["type"]] + bounds(schema) + "".join(such)
 
 
 def _options(schema: Schema, name: str) -> list[str]:
@@ -79,12 +81,12 @@ def bounds(schema: Schema) -> str:
 def number(value: float) -> str:
     """Return a bound in digits, or with its power of ten.
 
-    >>> number(131072), number(1e9), number(0.5)
-    ('131,072', '1e9', '0.5')
+    >>> number(131072), number(1e9), number(1e-6), number(0.5)
+    ('131,072', '1e9', '1e-6', '0.5')
     """
     if value < LARGE and value == int(value):
         return f"{int(value):,}"
-    return f"{value:g}".replace("e+0", "e").replace("e+", "e")
+    return re.sub(r"e(-?)\+?0?", r"e\1", f"{value:g}")
 
 
 def unit(schema: Schema) -> str:

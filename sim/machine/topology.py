@@ -88,6 +88,9 @@ _COMMUNICATION = {
 }
 _WORD = "[a-z][a-z0-9_]{0,19}"
 KINDS = ("switch", "rail", "fat_tree")
+_PROTOCOLS = ("simple", "ll", "ll128")
+NAMES = {"DTYPE": tuple(_TABLES["gpu.peak"]), "COLLECTIVE": _COLLECTIVES, "PROTOCOL": _PROTOCOLS}
+"""What the words in capitals of :func:`tables` stand for."""
 
 
 def read(name_or_path: str | Path) -> Table:
@@ -120,6 +123,22 @@ def _read(raw: Table, where: str, name: str) -> Table:
     out["collectives"] = _collectives(raw.get("collectives", {}), f"{where}: collectives")
     _check_fabric(out["fabric"], where)
     return out
+
+
+def tables() -> dict[str, dict[str, tuple[str, bool]]]:
+    """Return every table that a file may have: by key its kind of value, and whether it is needed.
+
+    A word in capitals in a dotted name stands for several names, see :data:`NAMES`.
+    """
+    nested = {f"gpu.{name}": keys for name, keys in FITTED.items() if name != "gemm"}
+    nested |= {"gpu.gemm.DTYPE": FITTED["gemm"], "gpu.runtime": _RUNTIME}
+    nested |= {f"gpu.communication.{name}": keys for name, keys in _COMMUNICATION.items()}
+    protocol = {key: (kind, key in ("base", "share")) for key, kind in _PROTOCOL.items()}
+    left_out = {*_OPTIONAL, "gpu.communication.sms.nvls"}
+    return {
+        name: {key: (kind, f"{name}.{key}" not in left_out) for key, kind in keys.items()}
+        for name, keys in (_TABLES | nested).items()
+    } | {"collectives.COLLECTIVE.PROTOCOL": protocol}
 
 
 def room(spec: Table, gpus: int) -> Table:
@@ -343,7 +362,7 @@ def _communication(table: object, sms: int, where: str) -> Table:
 def _collectives(raw: Any, where: str) -> Table:
     """Return the constants per collective and protocol; each may be a table by GPUs per node."""
     names = dict.fromkeys(_COLLECTIVES)
-    protocols = dict.fromkeys(("simple", "ll", "ll128"))
+    protocols = dict.fromkeys(_PROTOCOLS)
     return {
         name: {
             protocol: _protocol(table, f"{where}.{name}.{protocol}")

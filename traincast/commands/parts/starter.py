@@ -19,6 +19,8 @@ from sim.recipe.recipe import MOST_SAMPLES, NOT_YET
 from sim.recipe.refusals import SECTIONS, show
 
 USUAL_SEQUENCE = 4096
+SCHEMA = Path(__file__).parents[3] / "docs/schema/recipe.json"
+"""The JSON schema of recipes in the project's tree; an installed package has none."""
 FILL = 0.8  # share of a GPU's memory that the rough count may take
 
 
@@ -99,11 +101,17 @@ def _bytes(numbers: dict[str, Any], tp: int, pp: int, dp: int) -> float:
 def text(data: dict[str, Any], folder: Path) -> str:
     """Return the recipe as TOML: every key, what it means, the model's numbers as comments."""
     recipe = config.parse(data, folder)
-    out = ["# A recipe for traincast; change what you like.", ""]
+    out = [*_schema(folder), "# A recipe for traincast; change what you like.", ""]
     for name in SECTIONS:
         section = getattr(recipe, name)
         out += [f"# {section.__doc__}", f"[{name}]", *_lines(name, section, data.get(name, {})), ""]
     return "\n".join(out)
+
+
+def _schema(folder: Path) -> list[str]:
+    """The line by which editors find the schema, if recipe and schema only move together."""
+    near = SCHEMA.is_file() and folder.resolve().is_relative_to(SCHEMA.parents[2])
+    return [f"#:schema {_relative(SCHEMA, folder)}", ""] if near else []
 
 
 def _lines(name: str, section: Any, given: dict[str, Any]) -> Iterator[str]:

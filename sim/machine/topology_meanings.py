@@ -1,0 +1,121 @@
+"""What every table and key of a topology file means, in a sentence or a phrase."""
+
+from __future__ import annotations
+
+TABLES = {
+    "gpu": "One GPU of the machine.",
+    "gpu.peak": "FLOP/s that the GPU can do at most, dense, by number format.",
+    "gpu.gemm.DTYPE": "Fitted constants of matrix products, a table per number format.",
+    "gpu.attention": "Fitted constants of fused attention.",
+    "gpu.memory_kernels": "Shares of the memory bandwidth that memory-bound kernels reach.",
+    "gpu.runtime": "Memory that a process takes besides the blocks of torch's allocator.",
+    "gpu.communication.sms": "SMs that a communication kernel holds on each of its GPUs.",
+    "gpu.communication.hbm": "Bytes of memory traffic for each byte that a GPU sends.",
+    "node": "One node: GPUs that are connected by fast links.",
+    "node.link": "The link from each GPU to the switch inside the node, each way.",
+    "node.nic": "The network ports of a node, each way.",
+    "fabric": "The network between the nodes.",
+    "collectives.COLLECTIVE.PROTOCOL": (
+        "What a collective costs besides the bytes on its links, per protocol of NCCL; the fastest "
+        "protocol counts. A value may be a table by the GPUs that the group has in a node, such as "
+        "`{ 2 = 0.66, 8 = 0.76 }`."
+    ),
+}
+"""By table: what it describes."""
+
+_CABLE = {
+    "bandwidth": "bytes per second in one direction",
+    "efficiency": "share of the bandwidth that large messages reach; 1 unless given",
+    "latency": "time that a message takes to the other end",
+}
+_SENT = {
+    "all_reduce": "all-reduces",
+    "all_gather": "all-gathers",
+    "reduce_scatter": "reduce-scatters",
+    "broadcast": "broadcasts",
+    "p2p": "sends and receives",
+}
+MEANINGS: dict[str, dict[str, str]] = {
+    "gpu": {
+        "name": "what the GPU is called",
+        "sms": "streaming multiprocessors",
+        "memory": "memory that the driver shows",
+        "memory_bandwidth": "bandwidth of that memory",
+        "host_bandwidth": "copies to and from the host, each way; needed for offload",
+        "host_memory_bandwidth": "a GPU's part of the host's memory bandwidth; needed for offload",
+    },
+    "gpu.peak": {
+        "bf16": "products of bf16",
+        "fp16": "products of fp16; needed for jobs in fp16",
+        "tf32": "products of tf32; needed for jobs with training.matmul",
+        "fp32": "products of fp32",
+        "fp8": "products of fp8; needed for jobs with training.fp8",
+        "fp64": "products of fp64",
+    },
+    "gpu.gemm.DTYPE": {
+        "tile_256x128": "share of the peak that a full wave of tiles of 256 x 128 reaches",
+        "tile_128x128": "the same for tiles of 128 x 128",
+        "tile_128x64": "the same for tiles of 128 x 64",
+        "tile_64x64": "the same for tiles of 64 x 64",
+        "ramp": "columns of k that filling and draining a tile costs",
+        "quantisation": "1: a partly filled last wave costs a whole one; 0: it costs its part",
+        "split": "factor on the work when k is split over several tiles",
+        "derating": "how much slower long products get as clocks fall, as a factor less 1",
+        "derating_flops": "FLOPs of one product at which half of the derating applies",
+        "accumulate": "share of extra memory traffic that arithmetic does not hide",
+        "memory": "share of the memory bandwidth that is reached",
+        "fixed": "time that every product takes on top",
+    },
+    "gpu.attention": {
+        "forward": "share of the peak that a long forward reaches",
+        "backward": "share of the peak that a long backward reaches",
+        "keys": "keys per query at which half of the share is reached",
+        "head_dim": "head dimension at which half of the share is reached",
+        "quantisation": "1: a partly filled last wave costs a whole one; 0: it costs its part",
+        "memory": "share of the memory bandwidth that is reached",
+        "fixed": "time that every kernel takes on top",
+    },
+    "gpu.memory_kernels": {
+        "fixed": "time that every kernel takes on top",
+        "norm": "norms",
+        "elementwise": "elementwise kernels",
+        "softmax": "softmax",
+        "embedding": "embedding lookups",
+        "cross_entropy": "the loss",
+        "optimizer": "the update of the weights",
+    },
+    "gpu.runtime": {
+        "context": "the CUDA context",
+        "workspace": "cuBLAS's workspace",
+        "channels": "channels of a NCCL communicator",
+        "connection": "NCCL's buffers for each channel and peer",
+    },
+    "gpu.communication.sms": {
+        **{key: f"{what} inside a node" for key, what in _SENT.items()},
+        "exchange": "exchanges of rings, such as context parallelism's",
+        "fabric": "collectives between nodes",
+        "fabric_p2p": "sends and receives between nodes",
+        "nvls": "collectives that the switch sums (NVLink SHARP)",
+    },
+    "gpu.communication.hbm": _SENT,
+    "node": {"gpus": "GPUs of a node"},
+    "node.link": _CABLE,
+    "node.nic": {"count": "ports of a node, which its GPUs share evenly", **_CABLE},
+    "fabric": {
+        "kind": "one switch, rail (a leaf per port of a node) or fat_tree (a leaf per some nodes)",
+        "nodes_per_leaf": "nodes below one leaf switch; needed for rail and fat_tree",
+        "nodes_per_spine": "nodes below one set of spine switches; all of them unless given",
+        "oversubscription": "bandwidth into a leaf over bandwidth out of it; 1 unless given",
+        "latency": "time that a message takes to pass one switch and its cable",
+        "max_nodes": "nodes that the fabric can hold; any number unless given",
+    },
+    "collectives.COLLECTIVE.PROTOCOL": {
+        "base": "time for launch and set-up",
+        "hop": "time of a round inside a node beyond its route's latency; 0 unless given",
+        "inner": "the same where the ring also leaves the node; hop unless given",
+        "fabric": "the same for a round between nodes; hop unless given",
+        "share": "share of a link's nominal bandwidth that is reached inside a node",
+        "fabric_share": "the same between nodes; the links' efficiency unless given",
+    },
+}
+"""By table and key: what the value is."""
