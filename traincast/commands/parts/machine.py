@@ -17,7 +17,6 @@ def describe(cluster: Cluster) -> dict[str, Any]:
     between two switches count as one cable, with the bandwidth of all of them together.
     """
     gpu = cluster.gpu
-    pairs = {"same node": (0, 1), "next node": (0, cluster.gpus_per_node)}
     return {
         "name": cluster.name,
         "gpus": cluster.gpus,
@@ -33,10 +32,18 @@ def describe(cluster: Cluster) -> dict[str, Any]:
             {**kind._asdict(), "count": len(cables)}
             for kind, cables in by_kind(cluster.network).items()
         ],
-        "routes": {
-            name: _route(cluster, *pair) for name, pair in pairs.items() if pair[1] < cluster.gpus
-        },
+        "routes": _routes(cluster),
     }
+
+
+def _routes(cluster: Cluster) -> dict[str, dict[str, float]]:
+    """Return routes from the first GPU; that across its node only where it is another."""
+    per_node = cluster.gpus_per_node
+    others = {"same node": 1, "across node": per_node - 1, "next node": per_node}
+    out = {name: _route(cluster, 0, gpu) for name, gpu in others.items() if 0 < gpu < cluster.gpus}
+    if out.get("across node") == out.get("same node"):
+        out.pop("across node", None)
+    return out
 
 
 def _route(cluster: Cluster, a: int, b: int) -> dict[str, float]:
@@ -66,7 +73,11 @@ def link_rows(machine: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
         (link["between"], f"{link['count']:,}", _rate(link["bandwidth"]), _delay(link["latency"]))
         for link in machine["links"]
     ]
-    names = {"same node": "route in a node", "next node": "route to the next node"}
+    names = {
+        "same node": "route in a node",
+        "across node": "route across a node",
+        "next node": "route to the next node",
+    }
     routes = [
         (names[name], f"{route['hops']} hops", _rate(route["bandwidth"]), _delay(route["latency"]))
         for name, route in machine["routes"].items()
