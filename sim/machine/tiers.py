@@ -90,7 +90,7 @@ def _check_all(tiers: list[Tier], node: Table, where: str) -> None:
         if first and tier.name not in used:
             raise InputError(
                 f"{where}.tiers.{tier.name} would carry nothing: {first.name}, which comes before "
-                f"it, already joins each {tier.gpus} GPUs"
+                f"it, already joins the same {tier.gpus} GPUs"
             )
 
 
