@@ -1,1 +1,1 @@
-"""What was measured or recorded, in and out: trace formats, recording, calibration."""
+"""Measurements and recordings, in and out: trace formats, recording, calibration."""

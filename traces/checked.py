@@ -1,4 +1,4 @@
-"""Types of the fields that are read: a table of them for each sort of event, checked once."""
+"""Types of the fields that are read: a table for each kind of event, checked once."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from schedules.input_error import InputError
 
 _NUMBERED = re.compile("[0-9]{1,9}")
 LARGEST = 1e18
-"""A number above it is no time, size or count of anything on one GPU; many of them stay finite."""
+"""No time, size or count of anything on one GPU is larger; sums of many such numbers are finite."""
 
 
 class Kind(NamedTuple):
-    """What a field is."""
+    """What a field has to be."""
 
-    words: str  # what would do
+    words: str  # what is expected, for messages
     fits: Callable[[Any], bool]
     needed: bool = True
 
     def or_none(self) -> Kind:
-        """The same of a field that may be missing."""
+        """Return the same kind for a field that may be missing."""
         return self._replace(needed=False)
 
 
@@ -47,7 +47,7 @@ LIST = Kind("a list", lambda of: isinstance(of, list))
 
 
 def list_of(kind: Kind) -> Kind:
-    """A list of such."""
+    """Return the kind of a list in which each is of this kind."""
     return Kind(
         f"a list in which each is {kind.words}",
         lambda of: isinstance(of, list) and all(map(kind.fits, of)),
@@ -55,7 +55,7 @@ def list_of(kind: Kind) -> Kind:
 
 
 def numbered(kind: Kind) -> Kind:
-    """A table from whole numbers, as texts, to such."""
+    """Return the kind of a table from whole numbers, written as texts, to this kind."""
     return Kind(
         f"a table of numbers, each {kind.words}",
         lambda of: (
@@ -67,12 +67,12 @@ def numbered(kind: Kind) -> Kind:
 
 
 def one_of(names: Collection[str]) -> Kind:
-    """One of some texts."""
+    """Return the kind of a text that is one of some."""
     return Kind(f"one of {', '.join(names)}", lambda of: isinstance(of, str) and of in names)
 
 
 def row_of(*kinds: Kind) -> Kind:
-    """A list of so many, each of its own kind; more may follow."""
+    """Return the kind of a list that begins with one entry of each of these kinds."""
     return Kind(
         f"a list of {', '.join(kind.words for kind in kinds)}",
         lambda of: (
@@ -95,7 +95,7 @@ def check(of: Any, fields: Mapping[str, Kind], where: str) -> None:
 
 
 def described(of: Any) -> str:
-    """A value in words, at most 40 letters of it, as deep or long as it may be.
+    """Return a value in words, at most 40 letters of it, however deep or long it is.
 
     >>> described([[1]]), described(None), described(10**6000)
     ('a list', 'null', 'an integer of 6,001 digits')

@@ -1,4 +1,4 @@
-"""What our trace files share: which ops to write, time stamps, events streamed into a gzip file."""
+"""Shared by our trace files: which ops to write, time stamps, events streamed into a gzip file."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from sim.graph import Floats
 from sim.timeline import Timeline
 
 LIMIT = 300_000
-"""Above so many ops only the first, middle and last pipeline stage are written unless asked for."""
+"""With more ops, only first, middle and last pipeline stage are written unless ranks are given."""
 
 Event = dict[str, Any]
 Progress = Callable[[int, int], object]
-"""Called now and then with the ops written so far and those there are to write."""
+"""Called now and then with the number of ops written so far and of all ops to write."""
 Rows = NDArray[np.int64]
 
 
@@ -36,7 +36,7 @@ class Written(NamedTuple):
 def select(
     timeline: Timeline, ranks: Sequence[int] | None, window: tuple[float, float] | None
 ) -> tuple[Rows, Written]:
-    """The ops to write: of these ranks, and in part inside the window (seconds).
+    """Return the ops to write: those of these ranks that lie, in part, inside the window (seconds).
 
     Raises InputError for a rank that was not simulated.
     """
@@ -55,18 +55,18 @@ def select(
 
 
 def stamps(timeline: Timeline, ops: Rows) -> tuple[Floats, Floats]:
-    """Begin and duration of each op in microseconds since the first start, in whole nanoseconds.
+    """Return begin and duration of each op, in microseconds since the first start.
 
-    Begin and end are rounded, not the duration. Readers differ: some multiply by 1,000 and cut, so
-    a begin that would lose a nanosecond that way is the next larger float; others add begin and
-    duration as floats, so that sum never passes the end. Then what touches is never taken to
-    overlap; at worst a reader sees a nanosecond between.
+    Begin and end are rounded to whole nanoseconds, not the duration. Readers differ. Some multiply
+    by 1,000 and cut, so a begin that would lose a nanosecond that way becomes the next larger
+    float. Others add begin and duration as floats, so that sum never passes the end. Then ops that
+    touch are never taken to overlap; at worst a reader sees a nanosecond between them. Shapes (N,).
     """
     return window_stamps(timeline, timeline.start[ops], timeline.end[ops])
 
 
 def window_stamps(timeline: Timeline, start: Floats, end: Floats) -> tuple[Floats, Floats]:
-    """The same of any stretches of a timeline (seconds)."""
+    """Return the same for any stretches of a timeline, (N,) arrays in seconds."""
     zero = timeline.start.min(initial=np.inf)
     begin, end = (_uncut(np.rint((column - zero) * 1e9)) for column in (start, end))
     duration = end - begin
@@ -76,12 +76,12 @@ def window_stamps(timeline: Timeline, start: Floats, end: Floats) -> tuple[Float
 
 
 def write_events(path: Path, head: Mapping[str, Any], events: Iterable[Event]) -> None:
-    """One JSON object: the entries of ``head``, then the events, one a line.
+    """Write one JSON object: the entries of ``head``, then the events, one a line.
 
     The same events give the same bytes: no time stamp and no file name go into the gzip header.
     """
     with path.open("wb") as raw, gzip.GzipFile("", "wb", 4, raw, mtime=0) as file:
-        # json puts a blank behind each colon, without which HTA does not find the rank
+        # json puts a blank after each colon; without it HTA does not find the rank
         file.write(json.dumps(head)[:-1].encode() + b', "traceEvents": [\n')
         separator = b""
         lines: list[bytes] = []
@@ -96,7 +96,7 @@ def write_events(path: Path, head: Mapping[str, Any], events: Iterable[Event]) -
 
 
 def named(of: str, name: str, order: int, pid: int, tid: int = 0) -> list[Event]:
-    """Name and place of a "process" or "thread"."""
+    """Return the events that name and place a "process" or "thread"."""
     where = {"ph": "M", "pid": pid, "tid": tid, "ts": 0}
     return [
         {"name": f"{of}_name", "args": {"name": name}, **where},
@@ -105,7 +105,7 @@ def named(of: str, name: str, order: int, pid: int, tid: int = 0) -> list[Event]
 
 
 def streams_of(timeline: Timeline, ops: Rows) -> list[tuple[int, int]]:
-    """(rank, row of ``graph.streams``) of all streams with ops: compute first, host last."""
+    """Return (rank, row of ``graph.streams``) of all streams with ops: compute first, host last."""
     graph = timeline.graph
     pairs = np.unique(graph.rank[ops].astype(np.int64) * len(graph.streams) + graph.stream[ops])
     found = [divmod(int(pair), len(graph.streams)) for pair in pairs]
@@ -118,7 +118,7 @@ def streams_of(timeline: Timeline, ops: Rows) -> list[tuple[int, int]]:
 
 
 def _ends_and_middle(timeline: Timeline) -> list[int]:
-    """The lowest rank of the first, the middle and the last pipeline stage."""
+    """Return the lowest rank of the first, the middle and the last pipeline stage."""
     graph = timeline.graph
     first: dict[int, int] = {}  # stage -> rank; of a rank's chunks the first counts
     ranks = graph.ranks()

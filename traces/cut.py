@@ -1,4 +1,4 @@
-"""Part of a timeline: some of its ops, and the relations among them."""
+"""Cuts a timeline: some of its ops, and the relations among them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PER_OP = ("name", "work", "rank", "stream", "phase", "stage", "microbatch", "lay
 
 
 def select(timeline: Timeline, selection: Selection) -> Timeline:
-    """The ops of some ranks that ran, in part at least, inside a window.
+    """Return the ops of some ranks that ran, at least in part, inside a window.
 
     Raises InputError for a rank that is not there, or when nothing is left.
     """
@@ -41,7 +41,7 @@ def select(timeline: Timeline, selection: Selection) -> Timeline:
 
 
 def of_step(timeline: Timeline, step: int, path: Path) -> Timeline:
-    """The ops of one step. Raises InputError where the file has none of that number."""
+    """Return the ops of one step. Raises InputError if the file has no step of that number."""
     kept = np.asarray(timeline.graph.step == step)
     if not kept.any():
         raise InputError(f"{path} has no step {step}; there are 0 to {timeline.graph.step.max()}")
@@ -49,7 +49,7 @@ def of_step(timeline: Timeline, step: int, path: Path) -> Timeline:
 
 
 def counts(graph: Graph) -> dict[str, int]:
-    """What a recording says of a graph whose ops are all of GPUs."""
+    """Count what a recording says about a graph whose ops are all of GPUs."""
     members = np.bincount(graph.part, minlength=len(graph.part_work))
     return {
         "gpu_ops": len(graph),
@@ -59,12 +59,12 @@ def counts(graph: Graph) -> dict[str, int]:
 
 
 def keep(timeline: Timeline, kept: Flags) -> Timeline:
-    """The ops marked True. Waits for others are dropped; a part keeps the members that stay."""
+    """Return the ops marked True. Waits for others are dropped; a part keeps members that stay."""
     return Timeline(subgraph(timeline.graph, kept), timeline.start[kept], timeline.end[kept])
 
 
 def subgraph(graph: Graph, kept: Flags) -> Graph:
-    """The same of a graph."""
+    """Return the part of a graph with the ops marked True."""
     number = np.cumsum(kept, dtype=np.int32) - np.int32(1)
     rows, wait_start = _rows(graph.wait_start, kept)
     rows &= kept[graph.wait_on]
@@ -97,5 +97,5 @@ def subgraph(graph: Graph, kept: Flags) -> Graph:
 
 
 def _rows(start: Ints, kept: Flags) -> tuple[Flags, Ints]:
-    """Which rows belong to ops that stay, and where those of each begin then."""
+    """Return which rows belong to ops that stay, and where those of each op then begin."""
     return np.repeat(kept, np.diff(start)), offsets(np.diff(start)[kept])

@@ -1,6 +1,6 @@
-"""What kernels do, by their names: rules in ``kernel_names.toml``, and those of a user's own file.
+"""Sorts kernels by their names: rules in ``kernel_names.toml``, and those of a user's own file.
 
-The first rule that fits counts, and a user's come first.
+The first rule that fits counts. The user's rules come first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMMUNICATION, COMPUTE = "communication", "compute"
 TABLE = "rule"
 KEYS = ("name", "kind", "dimension", "project")
 _WORD = re.compile(r"[a-z][a-z0-9_]*")
-_TAKEN = frozenset({"host", "copy"})  # what runs on no GPU's cores, which events say themselves
+_TAKEN = frozenset({"host", "copy"})  # these run on no GPU's cores; events themselves say so
 
 
 class Sort(NamedTuple):
@@ -38,14 +38,14 @@ class Rule(NamedTuple):
 
 
 class Rules:
-    """Rules in order."""
+    """Rules, in the order in which they are tried."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(rules)
         self._known: dict[str, Sort] = {}
 
     def of(self, name: str) -> Sort:
-        """What a kernel of this name does.
+        """Return what a kernel of this name does.
 
         >>> shipped().of("void deep_ep::internode::combine<__nv_bfloat16>(int4*)")
         Sort(kind='communication', dimension='ep')
@@ -60,18 +60,18 @@ class Rules:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """All kinds that there are rules for."""
+        """The kinds that there are rules for."""
         return frozenset(sort.kind for _, sort in self._rules)
 
 
 @cache
 def shipped() -> Rules:
-    """The rules of ``kernel_names.toml``."""
+    """Return the rules of ``kernel_names.toml``."""
     return Rules([*_shipped()])
 
 
 def rules(own: Path | None) -> Rules:
-    """The shipped rules, behind those of a user's file. Raises InputError for a wrong file."""
+    """Return the user's rules, followed by the shipped ones. Raises InputError for a wrong file."""
     if own is None:
         return shipped()
     return Rules([*_rules(read_text(own, "the rules "), str(own)), *_shipped()])
@@ -112,7 +112,7 @@ def _rule(row: Mapping[str, Any], where: str) -> Rule:
     for key, value in (("kind", kind), ("dimension", dimension)):
         if value in _TAKEN or not (_WORD.fullmatch(value) or (key == "dimension" and not value)):
             raise InputError(
-                f"{where}: {key} = {value!r} cannot be; a word of a-z, 0-9 and _ would do, "
+                f"{where}: {key} = {value!r} is not allowed; give a word of a-z, 0-9 and _, "
                 f"but not {' or '.join(sorted(_TAKEN))}"
             )
     if dimension and kind != COMMUNICATION:

@@ -1,4 +1,4 @@
-"""Bytes of files that may be packed by gzip, whatever their names say."""
+"""Reads files that may be packed by gzip, whatever their names say."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ MAGIC = b"\x1f\x8b"
 
 
 def opened(path: Path) -> BufferedReader:
-    """The file's bytes, unpacked if it is gzip by its first bytes."""
+    """Open the file, unpacking it if its first bytes are gzip's."""
     with path.open("rb") as file:
         packed = file.read(len(MAGIC)) == MAGIC
     return cast(BufferedReader, gzip.open(path, "rb")) if packed else path.open("rb")
 
 
 def beginning(path: Path, size: int = 4096) -> bytes:
-    """The first bytes, in which a file says what it is; fewer where it is cut off or no file."""
+    """Return the first bytes of a file, which say what it is; fewer if it is cut off or no file."""
     out = b""
     if not path.is_file():
         return out
@@ -33,7 +33,7 @@ def beginning(path: Path, size: int = 4096) -> bytes:
 
 
 def content(path: Path) -> bytes:
-    """All bytes of a file. Raises OSError (BadGzipFile where what is packed is broken)."""
+    """Return all bytes of a file. Raises OSError: BadGzipFile where what is packed is broken."""
     try:
         with opened(path) as file:
             return file.read()

@@ -1,4 +1,4 @@
-"""Any recorded run into a :class:`~traces.recording.Recording`: finds out what the files are."""
+"""Reads any recorded run into a :class:`~traces.recording.Recording`, whatever its format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from traces.timed_tables import reader as stragglers
 
 
 class Format(NamedTuple):
-    """One format: whether files are of it (from their names and first bytes), and its reader."""
+    """One format: how to recognise its files by name and first bytes, and how to read them."""
 
     name: str
     recognises: Callable[[Path], bool]
@@ -32,9 +32,9 @@ FORMATS: tuple[Format, ...] = (
     Format("nsys", nsys.recognises, nsys.read),
     Format("stragglers", stragglers.recognises, stragglers.read),
 )
-"""Asked in this order; the first that recognises every path reads them all."""
+"""They are asked in this order; the first that recognises every path reads them all."""
 NAMED = ("kineto", "nsys")
-"""Formats that have names of kernels, which rules sort."""
+"""Formats with names of kernels, which rules sort."""
 
 
 def read(
@@ -42,7 +42,10 @@ def read(
     selection: Selection = Selection(),  # noqa: B008  (immutable)
     report: Report = no_report,
 ) -> Recording:
-    """Read files, or a folder of them, one per rank. Raises InputError for what no format is."""
+    """Read files, or a folder of them, one per rank.
+
+    Raises InputError for a path that is not there, or that no format recognises.
+    """
     files = [Path(path) for path in paths]
     if not files:
         raise InputError("no trace was given; name files, or a folder of them")
@@ -65,10 +68,10 @@ def read(
 def _selectable(format_: str, selection: Selection) -> None:
     if selection.annotation is not None and format_ != "kineto":
         raise InputError(
-            f"annotations are selected in traces of PyTorch's profiler, and this is {format_}; "
+            f"annotations are selected in traces of PyTorch's profiler, but this is {format_}; "
             "select by step, ranks or window"
         )
     if selection.names is not None and format_ not in NAMED:
         raise InputError(
-            f"names of kernels are read from traces of {' and '.join(NAMED)}, and this is {format_}"
+            f"names of kernels are read from traces of {' and '.join(NAMED)}, but this is {format_}"
         )

@@ -15,18 +15,18 @@ from traces.own.priced import Priced
 
 
 class Selection(NamedTuple):
-    """What of a recording is read; None: all of it."""
+    """The part of a recording that is read; None means all of it."""
 
     step: int | None = None  # a training step, as the file numbers it
     ranks: Sequence[int] | None = None
     window: tuple[float, float] | None = None  # seconds from the recording's first op
     annotation: str | None = None  # only what was launched inside an annotation of this name
-    instance: int = 0  # the how manieth of that name on each rank, from 0
+    instance: int = 0  # the number, from 0, of the annotation among those of that name on a rank
     names: Path | None = None  # a file of rules for names of kernels, asked before ours
 
 
 class Report(Protocol):
-    """Is told what is being done, how much of it is done, and how much there is (0: unknown)."""
+    """A function that is told what is being done, how much is done, of how much (0: unknown)."""
 
     def __call__(self, what: str, done: int, total: int, /) -> None:  # noqa: D102
         ...
@@ -34,9 +34,9 @@ class Report(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """A timeline whose works are ``Fixed``, and the facts that only the file could tell.
+    """A timeline whose works are ``Fixed``, and the facts that only the file tells.
 
-    Each part's work is the time in which its data moved, as far as it can be told: the shortest of
+    Each part's work is the time in which its data moved, as far as that is known: the shortest of
     its members. So simulating the graph replays the run.
     """
 
@@ -48,22 +48,22 @@ class Recording:
     warnings: tuple[str, ...] = ()
     """Sentences: what was missing or looked wrong, and what was done about it."""
     steps: tuple[int, ...] = ()
-    """What the file calls the steps 0, 1, ... of the graph, where it numbers any."""
+    """The file's numbers of the steps 0, 1, ... of the graph, if it numbers them."""
     incomparable: str = ""
-    """A sentence, where what stragglers cost cannot be said, such as when a rank was not read."""
+    """A sentence if the cost of stragglers is unknown, such as when a rank was not read."""
     operators: Mapping[tuple[int, str], Intervals] = field(default_factory=dict)
     """By rank and stream of the host: when that thread is inside an operator or a call of the GPU's
-    driver, in seconds of the timeline (what was before its first op is negative)."""
+    driver, in seconds of the timeline (negative before its first op)."""
     clock_offsets: Mapping[int, float] = field(default_factory=dict)
     """Seconds that were added to each rank's clock to align it with the first rank's."""
     clock_drifts: Mapping[int, float] = field(default_factory=dict)
-    """Seconds more that were added per second of each rank's clock."""
+    """Further seconds that were added per second of each rank's clock."""
     clock_residual: float = 0.0
     """Seconds by which collectives still end apart after alignment (median)."""
     priced: Priced | None = None
     """The machine of a timeline that was simulated, if its file has it and was read whole."""
     sms: Floats | None = None
-    """Of each op the share of its GPU's SMs that its communication holds; 0 where unknown."""
+    """(ops,): the share of its GPU's SMs that each op's communication holds; 0 where unknown."""
 
     @property
     def machine(self) -> Machine | None:

@@ -1,7 +1,8 @@
-"""Pipeline orders as torch reads and writes them: one line of actions per rank.
+"""Reads and writes pipeline orders as torch does: one line of actions per rank.
 
-The formats of ``torch.distributed.pipelining``'s ``_load_csv`` and ``_dump_csv``: ``compute_only``,
-the steps, and ``compute_comms``, what torch makes of them: messages, and FSDP's actions.
+The formats are those of ``torch.distributed.pipelining``'s ``_load_csv`` and ``_dump_csv``:
+``compute_only`` has the steps, and ``compute_comms`` what torch makes of them, with messages and
+FSDP's actions.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ import schedules
 from schedules import Pair, Plan, Step, members
 from schedules.csv import Move, parse, plan_of
 
-GATHERED = 3  # stages whose parameters a rank gathers at a time, unless more run at once
+GATHERED = 3  # a rank gathers parameters of so many stages at a time, unless more run at once
 
-Action = Step | Pair | Move | str  # the last: what FSDP does for a stage, such as 0UNSHARD
+Action = Step | Pair | Move | str  # str: what FSDP does for a stage, such as 0UNSHARD
 
 
 def text(plan: Plan, communication: bool = False) -> str:
-    r"""The plan as CSV, lines ended as torch ends them; with messages as torch would send them.
+    r"""Return the plan as CSV with torch's line ends, and torch's messages if asked for.
 
     >>> from schedules import load
     >>> text(load("gpipe")(2, 1))
     '0F0,0B0\r\n1F0,1B0\r\n'
 
-    Raises ValueError, in one sentence, where torch has no messages for a plan.
+    Raises InputError where torch has no messages for a plan.
     """
     out = io.StringIO()
     csv.writer(out).writerows(lowered(plan) if communication else plan)
@@ -35,18 +36,18 @@ def text(plan: Plan, communication: bool = False) -> str:
 
 
 def read(text: str) -> Plan:
-    r"""The steps in CSV of either format, unchecked (see :func:`schedules.from_csv.from_csv`).
+    r"""Return the steps in CSV of either format, unchecked (:func:`schedules.from_csv.from_csv`).
 
     >>> read("0F0,0SEND_F0,,0B0\r\n1RECV_F0,1F0,1B0\r\n") == read("0F0,0B0\r\n1F0,1B0")
     True
 
-    Raises ValueError, in one sentence, for a cell that is no action.
+    Raises InputError for a cell that is no action.
     """
     return plan_of(parse(text))
 
 
 def lowered(plan: Plan) -> list[list[Action]]:
-    """What torch's runtime does to run a plan: its steps, messages, and actions for FSDP.
+    """Return what torch's runtime does to run a plan: its steps, messages, and actions for FSDP.
 
     torch takes an action of each rank in turn; the sender of a message puts down both its ends
     (torch 2.13, ``_prepare_schedule_with_comms``).
@@ -78,7 +79,7 @@ def lowered(plan: Plan) -> list[list[Action]]:
 
 
 def _sent(step: Step, owner: dict[int, int]) -> Move | None:
-    """The message that a step makes, if a stage awaits it."""
+    """Return the message that a step makes, if a stage awaits it."""
     if step.kind == "W":
         return None
     move = Move(step.stage, "SEND", "F" if step.kind == "F" else "B", step.microbatch)
@@ -95,7 +96,7 @@ def _ready(step: Step, known: set[Action], stages: int) -> bool:
 
 
 def _sharded(items: Sequence[Step | Pair]) -> list[Action]:
-    """With FSDP's gathers of the stages that run next, and frees of those that do not."""
+    """Add FSDP's gathers of the stages that run next, and frees of those that do not."""
     out: list[Action] = []
     gathered: set[int] = set()
     for item, soon in zip(items, _following(items), strict=True):
@@ -110,7 +111,7 @@ def _sharded(items: Sequence[Step | Pair]) -> list[Action]:
 
 
 def _following(items: Sequence[Step | Pair]) -> list[list[int]]:
-    """At each item the next few distinct stages, in order of use; a pair's two are not parted."""
+    """Return, per item, the next few distinct stages in order of use; pairs are not split."""
     out: list[list[int]] = []
     order: list[tuple[int, int]] = []  # all stages and the item that runs each next
     for at in reversed(range(len(items))):
@@ -122,7 +123,7 @@ def _following(items: Sequence[Step | Pair]) -> list[list[int]]:
 
 
 def _reduced(actions: Sequence[Action], microbatches: int) -> list[Action]:
-    """With the reduction of each stage's gradients, behind its last backward."""
+    """Add the reduction of each stage's gradients, after its last backward."""
     out: list[Action] = []
     done: Counter[int] = Counter()
     for action in actions:

@@ -135,7 +135,7 @@ def test_rules_of_a_users_file_come_first(tmp_path: Path) -> None:
         ("[[rule]]\nname = ''\nkind = 'gemm'", "rule 1 lacks name"),
         ("[[rule]]\nname = 3\nkind = 'gemm'", "rule 1: name = 3 is no text"),
         ("[[rule]]\nname = '('\nkind = 'gemm'", r"rule 1: '\(' is no pattern: missing"),
-        ("[[rule]]\nname = 'a'\nkind = 'host'", "kind = 'host' cannot be; a word of a-z"),
+        ("[[rule]]\nname = 'a'\nkind = 'host'", "kind = 'host' is not allowed; give a word of a-z"),
         ("[[rule]]\nname = 'a'\nkind = 'My kind'", "kind = 'My kind' cannot be"),
         ("[[rule]]\nname='a'\nkind='communication'\ndimension='E P'", "dimension = 'E P' cannot"),
         ("[[rule]]\nname='a'\nkind='gemm'\ndimension='tp'", "only communication has a dimension"),
@@ -172,7 +172,7 @@ def test_commands_take_a_file(tmp_path: Path, kineto, traincast: Callable[..., t
 def test_formats_without_names_of_kernels_refuse_it(tmp_path: Path, kineto, shared: Path) -> None:
     path = shared / "stragglers"
     file = next(path.rglob("*.parquet"))
-    with pytest.raises(InputError, match="read from traces of kineto and nsys, and this is"):
+    with pytest.raises(InputError, match="read from traces of kineto and nsys, but this is"):
         read([file], Selection(names=own(tmp_path, RULES)))
 
 

@@ -1,1 +1,1 @@
-"""One file per family of measurements: from rows of a table to a few constants and errors."""
+"""Fits constants to measurements, a file per family: rows of a table to constants and errors."""

@@ -16,7 +16,7 @@ from traces.calibration.errors import Fit, fit_error
 
 BANDWIDTH = 1935e9  # B/s
 TOKENS = 4096
-EXTRA = 6.0  # bytes an element
+EXTRA = 6.0  # bytes per element
 
 PAIRS = (  # rows and columns of the gradient, TFLOP/s forward, TFLOP/s of the weight gradient
     (1536, 5120, 245.8, 194.8),
@@ -38,10 +38,10 @@ PAIRS = (  # rows and columns of the gradient, TFLOP/s forward, TFLOP/s of the w
 
 
 def fit() -> Fit:
-    """The share of that traffic's time at full bandwidth that a weight gradient takes longer.
+    """Return the share of that traffic's time that a weight gradient takes longer.
 
-    The median over the pairs; the same for every GPU. The error is of the weight gradient's time,
-    given the forward's.
+    That time is at full bandwidth. The share is the median over the pairs, and the same for every
+    GPU. The error is that of the weight gradient's time, given the forward's.
     """
     rows, columns, forward, backward = np.array(PAIRS, np.float64).T
     flops = 2e-12 * TOKENS * rows * columns

@@ -20,16 +20,16 @@ from sim.machine.kernels import QUERY_TILE, Attention, attention_seconds
 from traces.calibration.errors import Fit, FitError, Floats, fit_error, solve
 
 BACKWARD = 0.63 / 0.73  # FlashAttention-2, arXiv 2307.08691
-TOKENS, HIDDEN = 16384, 2048  # of every row: batch = tokens / s, heads = hidden / dim
-MEMORY, FIXED = 0.8, 5e-6  # never the limit in these rows; fixed: two launches and the tail
+TOKENS, HIDDEN = 16384, 2048  # those of every row: batch = tokens / s, heads = hidden / dim
+MEMORY, FIXED = 0.8, 5e-6  # memory never limits these rows; fixed: two launches and the tail
 
 
 CHECK = "check, attention: inference prefill of aiconfigurator-core, fastest framework"
-FULL_WAVES = 4  # of blocks on the GPU, from which on a prefill row says what a full one reaches
+FULL_WAVES = 4  # a prefill row with so many waves of blocks shows what a full GPU reaches
 
 
 class Curve(NamedTuple):
-    """TFLOP/s by sequence length, of one kernel, mask and head dimension."""
+    """TFLOP/s by sequence length, for one kernel, mask and head dimension."""
 
     gpu: str
     kernel: str
@@ -56,7 +56,7 @@ FIGURES = (
 
 
 def fit(gpu: Gpu, kind: str) -> Fit:
-    """Constants for this kind of GPU (a100, h100), and errors per kernel."""
+    """Return constants for this kind of GPU (a100, h100), and errors per kernel."""
     curves = [curve for curve in FIGURES if curve.gpu == kind]
     kernels = list(dict.fromkeys(curve.kernel for curve in curves))  # the one to use first
     measured = np.concatenate([_seconds(curve) for curve in curves])
@@ -81,7 +81,7 @@ def fit(gpu: Gpu, kind: str) -> Fit:
 
 
 def fit_prefill(gpu: Gpu, like: Attention, heads: Floats, s: Floats, seconds: Floats) -> Fit:
-    """Forward share and keys from causal prefill rows that fill the GPU; all else as ``like``."""
+    """Fit forward share and keys to causal prefill rows that fill the GPU; the rest is ``like``."""
     full = heads * np.ceil(s / QUERY_TILE) >= FULL_WAVES * gpu.sms
     heads, s, seconds = heads[full], s[full], seconds[full]
 
@@ -101,7 +101,7 @@ def fit_prefill(gpu: Gpu, like: Attention, heads: Floats, s: Floats, seconds: Fl
 
 
 def predict(gpu: Gpu, c: Attention, curve: Curve) -> Floats:
-    """Seconds of every point of a curve: forward, and backward where it is in."""
+    """Return the seconds of every point of a curve: forward, and backward if it is included."""
     s = np.array(curve.sequence, np.float64)
     keys = s / 2 if curve.causal else s
     heads = TOKENS / s * (HIDDEN / curve.dim)
@@ -115,12 +115,12 @@ def predict(gpu: Gpu, c: Attention, curve: Curve) -> Floats:
 
 
 def check(gpu: Gpu, c: Attention, heads: Floats, s: Floats, seconds: Floats) -> FitError:
-    """The forward fit against causal prefill kernels of inference, which also fill a cache."""
+    """Compare the forward fit with causal prefill kernels of inference, which also fill a cache."""
     return fit_error(CHECK, _prefill(gpu, c, heads, s), seconds)
 
 
 def _prefill(gpu: Gpu, c: Attention, heads: Floats, s: Floats) -> Floats:
-    """Seconds of a causal forward with head dimension 128."""
+    """Return the seconds of a causal forward with head dimension 128."""
     flops = 2.0 * heads * s * s * 128
     peak = gpu.peak["bf16"] * c.forward
     return np.asarray(attention_seconds(c, peak, gpu.sms, flops, heads, s, s / 2, 128.0)) + c.fixed

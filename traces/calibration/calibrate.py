@@ -1,4 +1,4 @@
-"""Measured kernels and collectives in, constants of a topology file out: never step times.
+"""Fits the constants of a topology file to measured kernels and collectives, never to step times.
 
 :func:`calibrate` is what ``traincast calibrate GPU`` runs. GEMM and NCCL rows are those of the PyPI
 package aiconfigurator-core; attention and memory-bound kernels are figures written down, with their
@@ -38,12 +38,12 @@ SOURCES = {
 
 
 class Kind(NamedTuple):
-    """Where a kind of GPU is found: topology, folder of tables, dtypes by the tables' names."""
+    """What belongs to a kind of GPU: topology, folder of tables, dtypes by the tables' names."""
 
     topology: str
     folder: str
     dtypes: Mapping[str, str]
-    curves: str  # of attention: the kind that the published figures are of, "" where none are
+    curves: str  # the kind whose published figures of attention are taken; "" where there are none
     in_switch: bool  # whether NVSwitch adds up the all-reduces of 8 GPUs
 
 
@@ -67,7 +67,7 @@ class Calibration:
     errors: tuple[FitError, ...]
 
     def toml(self) -> str:
-        """The fitted tables as they stand in the topology file."""
+        """Return the fitted tables as they stand in the topology file."""
         out = []
         for name, values in self.constants.items():
             out.append(f"[gpu.{name}]")
@@ -76,7 +76,7 @@ class Calibration:
         return "\n".join(out)
 
     def write(self, path: Path | None = None) -> Path:
-        """Put the fitted tables into a topology file, in place of those it has; return its path."""
+        """Write the fitted tables into a topology file, in place of its own; return its path."""
         if path is None:
             path = Path(topologies.__file__).parent / f"{KINDS[self.gpu].topology}.toml"
         text = replace(path.read_text(encoding="utf-8"), self.toml())
@@ -87,7 +87,7 @@ class Calibration:
 def calibrate(gpu: str, tables: Path | None = None) -> Calibration:
     """Fit everything for one kind of GPU from the installed tables, or those in a folder.
 
-    ValueError when the kind is not known or its tables are not there.
+    Raises InputError when the kind is not known or its tables are not there.
     """
     if gpu not in KINDS:
         raise InputError(f"no calibration for GPU {gpu!r}; there are {', '.join(KINDS)}")
@@ -117,7 +117,7 @@ def _source(name: str, kind: Kind) -> str:
 
 
 def _gemms(target: Gpu, gpu: str, folder: Path) -> dict[str, Fit]:
-    """By dtype; those after the first take from it what their rows do not tell."""
+    """Return fits by dtype; those after the first take from it what their rows do not tell."""
     out: dict[str, Fit] = {}
     for dtype, name in KINDS[gpu].dtypes.items():
         first = next(iter(out.values()), None)
@@ -139,7 +139,7 @@ def _attention(target: Gpu, kind: Kind, folder: Path) -> Fit:
 
 
 def _collectives(folder: Path, nominal: float, in_switch: bool) -> dict[str, Fit]:
-    """Fits by "collective protocol"; an all-reduce of 8 GPUs that NVSwitch adds up stands apart."""
+    """Return fits by "collective protocol"; 8-GPU all-reduces in NVSwitch stand apart."""
     out = {}
     for name, called in collectives.FITTED.items():
         rows = measured.nccl_rows(folder, called)
@@ -160,7 +160,7 @@ def _collectives(folder: Path, nominal: float, in_switch: bool) -> dict[str, Fit
 
 
 def replace(text: str, fitted: str) -> str:
-    """A topology file with these fitted tables; they go where its first fitted table stood.
+    """Return a topology file with these fitted tables, where its first fitted table stood.
 
     A file that has none gets them before ``[node]``.
 
@@ -182,7 +182,7 @@ def replace(text: str, fitted: str) -> str:
 
 
 def _written(key: str, value: float | str) -> str:
-    """A constant to four digits, seconds with their unit, a source in quotes."""
+    """Return a constant to four digits, seconds with their unit, a source in quotes."""
     if isinstance(value, str):
         return f'"{value}"'
     return f'"{value * 1e6:.4g} us"' if key == "fixed" else f"{value:.4g}"

@@ -18,7 +18,7 @@ from traces.calibration.errors import Fit, Floats, fit_error, solve
 
 ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}  # times n − 1
 FITTED = {name: name for name in ROUNDS} | {"all_to_all": "alltoall"}
-"""What is fitted, and what the tables call it."""
+"""Each collective that is fitted, and its name in the tables."""
 
 
 class CollectiveRows(NamedTuple):
@@ -30,12 +30,12 @@ class CollectiveRows(NamedTuple):
 
 
 def rounds(collective: str, gpus: Floats) -> Floats:
-    """Rounds of a ring, each of size / n bytes; a p2p and an all-to-all are one of everything."""
+    """Return the rounds of a ring, each of size / n bytes; 1 for a p2p or an all-to-all."""
     return ROUNDS[collective] * (gpus - 1) if collective in ROUNDS else np.ones_like(gpus)
 
 
 def wire(collective: str, rows: CollectiveRows) -> Floats:
-    """Bytes that each GPU puts on its link."""
+    """Return the bytes that each GPU puts on its link."""
     if collective == "all_to_all":
         return rows.bytes * (rows.gpus - 1) / rows.gpus
     chunk = rows.bytes / rows.gpus if collective in ROUNDS else rows.bytes
@@ -43,7 +43,7 @@ def wire(collective: str, rows: CollectiveRows) -> Floats:
 
 
 def fit_collective(collective: str, rows: CollectiveRows, nominal: float) -> Fit:
-    """Base and hop [s], and the share of the nominal bandwidth [B/s] by group size."""
+    """Fit base and hop [s], and the share of the nominal bandwidth [B/s] by group size."""
     sizes = np.unique(rows.gpus)
     which = np.searchsorted(sizes, rows.gpus)
     steps, sent = rounds(collective, rows.gpus), wire(collective, rows)
@@ -52,7 +52,7 @@ def fit_collective(collective: str, rows: CollectiveRows, nominal: float) -> Fit
         latency: Floats = x[0] * 1e-6 + steps * x[1] * 1e-6
         return latency + sent / (nominal * x[2:][which])
 
-    hop = 1.0 if np.ptp(steps) else 1e-9  # as many rounds for all cannot tell it from the base
+    hop = 1.0 if np.ptp(steps) else 1e-9  # if all have equal rounds, base and hop cannot be told
     low = [0.0, 0.0, *[0.05] * len(sizes)]
     high = [1e3, hop * 100, *[1.1] * len(sizes)]
     start = [10.0, hop, *[0.7] * len(sizes)]

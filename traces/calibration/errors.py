@@ -1,4 +1,4 @@
-"""Fitting by least squares, and how far a fit is from what was measured, in relative errors."""
+"""Fits by least squares, and says how far a fit is from what was measured, in relative errors."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-NEAR = 0.6, 1.4  # times the first start: between these lie the others
-MARGIN = 0.02  # of the bounds, which no start touches
-STEP = 1e-6  # of an argument, over which slopes are taken
-TOLERANCE = 1e-6  # of the sum of squares, relative: less gained by a step ends a search
+NEAR = 0.6, 1.4  # the other starts lie between these multiples of the first
+MARGIN = 0.02  # share of the range of the bounds within which no start lies
+STEP = 1e-6  # share of an argument over which slopes are taken
+TOLERANCE = 1e-6  # a search ends when a step gains a smaller share of the sum of squares
 
 
 class FitError(NamedTuple):
-    """Predicted against measured times of one family of rows; errors are fractions."""
+    """Errors of predicted against measured times of one family of rows, as fractions."""
 
     family: str
     rows: int
-    mean: float  # of the absolute relative error
+    mean: float  # mean absolute relative error
     bias: float  # mean signed relative error
     p90: float
     max: float
 
     def __str__(self) -> str:
-        """A sentence for people.
+        """Return a sentence for people.
 
         >>> str(FitError("copy", 2, 0.061, -0.0032, 0.1, 0.2))
         'copy: mean |error| 6.1 %, bias -0.3 %, nine of ten within 10.0 %, largest 20.0 %, 2 rows'
@@ -49,10 +49,10 @@ def solve(
     off: Callable[[Floats], Floats], start: Sequence[float], low: Sequence[float] | float,
     high: Sequence[float], slopes: Callable[[Floats], Floats] | None = None, starts: int = 1,
 ) -> Floats:  # fmt: skip
-    """The arguments within bounds whose residuals have the least sum of squares.
+    """Return the arguments within bounds whose residuals have the least sum of squares.
 
-    Where residuals have kinks there are many minima, and which one a search ends in depends on the
-    last bit of its steps, so on the machine: of several starts near the first the best is kept.
+    Where residuals have kinks there are many minima. In which one a search ends depends on the last
+    bit of its steps, and so on the machine. So the best of several starts near the first is kept.
     """
     from scipy.optimize import least_squares
 
@@ -71,14 +71,14 @@ def solve(
 
 
 def differences(times: Callable[[Floats], Floats], x: Floats) -> Floats:
-    """Slopes of the times by each argument, a column each, from a step both ways."""
+    """Return the slopes of the times by each argument, a column each, from a step both ways."""
     steps = STEP * np.maximum(np.abs(x), 1e-3)
     both = [(times(x + way), times(x - way)) for way in np.diag(steps)]
     return np.stack([after - before for after, before in both], axis=1) / (2.0 * steps)
 
 
 def fit_error(family: str, predicted: Floats, measured: Floats) -> FitError:
-    """The row of the error table.
+    """Return a row of the error table.
 
     >>> fit_error("toy", np.array([1.1, 0.9, 2.0]), np.array([1.0, 1.0, 2.0])).max
     0.1

@@ -1,4 +1,4 @@
-"""Constants of a GPU from what `traincast record` measured there: ``calibrate GPU --recorded``."""
+"""Fits constants of a GPU to what `traincast record` measured: ``calibrate GPU --recorded``."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from traces.calibration.errors import Fit, FitError, fit_error
 from traces.calibration.recorded import Sweep
 from traces.calibration.tables import GemmRows
 
-LEAST = 20  # products of training's sizes, for ten constants
+LEAST = 20  # so many products of training's sizes are needed to fit ten constants
 BEFORE = "check, constants of the topology: "
 
 
 def calibrate(name: str, path: Path) -> Calibration:
-    """Fit what was measured enough of; the topology's own constants are held against it too.
+    """Fit what was measured often enough, and compare the topology's own constants with it.
 
-    ``name`` is a kind of GPU (h200), a topology, or a topology file: peak and bandwidth are taken
-    from there. Raises InputError, in one sentence, where nothing can be fitted.
+    ``name`` is a kind of GPU (h200), a topology, or a topology file; peak and bandwidth are taken
+    from there. Raises InputError where nothing can be fitted.
     """
     sweep = recorded.read(path)
     gpu = cluster.load(KINDS[name].topology if name in KINDS else name, 1).gpu
@@ -64,7 +64,7 @@ def _gemm(gpu: Gpu, sweep: Sweep) -> Fit | None:
 
 
 def _attention(gpu: Gpu, sweep: Sweep) -> Fit | None:
-    """Forward and keys from causal rows of head dimension 128, then backward's share."""
+    """Fit forward and keys to causal rows of head dimension 128, then backward's share."""
     rows = [
         row
         for row in sweep.parts.get("attention", ())
@@ -85,7 +85,7 @@ def _attention(gpu: Gpu, sweep: Sweep) -> Fit | None:
 
 
 def _backward(gpu: Gpu, found: Attention, rows: list[Any]) -> tuple[float, FitError]:
-    """The share of the peak at which the median backward takes what it took."""
+    """Return the share of the peak at which the median backward takes its measured time."""
     measured = np.array([row["s"] for row in rows])
     at_peak = _with(gpu, found._replace(backward=1.0))
     alone = np.array([compute_seconds(at_peak, recorded.attention(row))[0] for row in rows])
@@ -95,14 +95,14 @@ def _backward(gpu: Gpu, found: Attention, rows: list[Any]) -> tuple[float, FitEr
 
 
 def _with(gpu: Gpu, found: Attention) -> Gpu:
-    """The GPU with these constants of attention."""
+    """Return the GPU with these constants of attention."""
     from dataclasses import replace
 
     return replace(gpu, costs={**gpu.costs, "attention": found._asdict()})
 
 
 def _memory(gpu: Gpu, sweep: Sweep) -> Fit | None:
-    """Shares of the bandwidth; what every kernel costs is what a small one takes."""
+    """Fit shares of the bandwidth; the fixed cost of every kernel is the time of a small one."""
     rows = [
         memory.Recorded(row["kind"], row["name"], row["bytes"], row["s"], gpu.memory_bandwidth)
         for row in sweep.parts.get("elementwise", ())

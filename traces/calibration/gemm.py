@@ -1,9 +1,10 @@
 """What fraction of the peak do matrix multiplications reach? Constants of `machine.kernels.Gemm`.
 
-Fitted by least squares on the log of time over rows of the sizes that training multiplies: m
-(tokens) from 1,024, n and k from 512, m in whole tiles. Thin rows (m ≤ 64, memory-bound) give the
-memory share. The rows were measured one shape at a time in a loop; how a recorded training step and
-a search for the best sustained rate compare is reported beside the fit, not fitted.
+They are fitted by least squares on the log of time, over rows of the sizes that training
+multiplies: m (tokens) from 1,024, n and k from 512, m in whole tiles. Thin rows (m ≤ 64,
+memory-bound) give the memory share. The rows were measured one shape at a time in a loop. A
+recorded training step and a search for the best sustained rate are compared with the fit but not
+fitted.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from traces.calibration import accumulate
 from traces.calibration.errors import Fit, FitError, Floats, differences, fit_error, solve
 from traces.calibration.tables import GemmRows, take
 
-APART = ("accumulate", "memory")  # fitted by themselves
+APART = ("accumulate", "memory")  # each is fitted by itself
 ORDER = tuple(name for name in Gemm._fields if name not in APART)
-START = (0.9, 0.85, 0.75, 0.65, 200.0, 0.6, 1.1, 0.1, 1.0, 3.0)  # TFLOP and microseconds last
+START = (0.9, 0.85, 0.75, 0.65, 200.0, 0.6, 1.1, 0.1, 1.0, 3.0)  # the last: TFLOP, microseconds
 LOW = (0.3, 0.3, 0.2, 0.1, 0.0, 0.0, 1.0, 0.0, 0.01, 0.0)
 HIGH = (1.0, 1.0, 1.0, 1.0, 2000.0, 1.0, 2.0, 0.6, 50.0, 20.0)
-STARTS = 8  # of the search; a GPU's minima differ by a tenth in the sum of squares
+STARTS = 8  # starts of the search; a GPU's minima differ by a tenth in the sum of squares
 HALVINGS = 20
-Chosen = NDArray[np.intp]  # of each row, the place of its tiling among all
+Chosen = NDArray[np.intp]  # for each row, the place of its tiling among all
 
 
 class Recorded(NamedTuple):
@@ -62,14 +63,14 @@ RECORDED = (
     Recorded("b200", BEST, 1, 1792, 16128, 3072, 2 * 1792 * 16128 * 3072 / 1745.0e12),
     Recorded("b200", BEST_FP8, 1, 15360, 4096, 3072, 2 * 15360 * 4096 * 3072 / 3432.5e12),
 )
-"""Not fitted: what the fit is held against."""
+"""Measurements that are compared with the fit, not fitted."""
 
 
 def fit(gpu: Gpu, dtype: str, rows: GemmRows, like: Gemm | None = None) -> Fit:
-    """Constants for one dtype of the topology, and errors on training-sized rows.
+    """Fit constants for one dtype of the topology; errors are on training-sized rows.
 
-    Rows of fp8 include the kernels that quantise an operand: their traffic is fitted and left out,
-    and what they hide, the memory share and the launch, is taken from ``like``.
+    Rows of fp8 include the kernels that quantise an operand. Their traffic is fitted and left out;
+    what they hide, the memory share and the launch, is taken from ``like``.
     """
     memory = like.memory if like else _memory_share(gpu, dtype, rows)
     added = accumulate.fit()
@@ -87,7 +88,7 @@ def fit(gpu: Gpu, dtype: str, rows: GemmRows, like: Gemm | None = None) -> Fit:
         return predict(gpu, dtype, c, 1.0, *rows[:3], chosen) + quantised
 
     def slopes(x: Floats) -> Floats:
-        """Of the logarithm, every row with the tiling that is best now."""
+        """Return slopes of the logarithm, every row with the tiling that is best now."""
         chosen = best_tilings(gpu, dtype, constants(x[: len(ORDER)]), rows)
         return differences(lambda x: np.log(times(x, chosen)), x)
 
@@ -114,13 +115,13 @@ def _spread(family: str, rows: GemmRows) -> FitError:
 
 
 def training_sized(rows: GemmRows) -> GemmRows:
-    """Rows that a training step has: tokens in whole tiles, hidden sizes from 512."""
+    """Return the rows that a training step has: tokens in whole tiles, sizes from 512."""
     mask = (rows.m >= 1024) & (rows.m % 256 == 0) & (rows.n >= 512) & (rows.k >= 512)
     return take(rows, mask)
 
 
 def check(gpu: Gpu, kind: str, dtype: str, constants: Gemm) -> tuple[FitError, ...]:
-    """The fit against multiplications that it has not seen, one row per source."""
+    """Compare the fit with multiplications that it has not seen, one row per source."""
     out = []
     for source in (BEST_FP8,) if dtype == "fp8" else (MEGATRON, BEST):
         rows = [row for row in RECORDED if row.gpu == kind and row.source == source]
@@ -132,9 +133,9 @@ def check(gpu: Gpu, kind: str, dtype: str, constants: Gemm) -> tuple[FitError, .
 
 
 def settled(times: Callable[[Floats], Floats], x: Floats, start: Sequence[float]) -> Floats:
-    """Constants that no row tells, such as a tile's that none takes, as near to ``start`` as goes.
+    """Move constants that no row tells, such as an unused tile's, as near to ``start`` as possible.
 
-    Halved until no row's time is another than at ``x``.
+    Each move is halved until every row's time is that at ``x``.
     """
     x, known = x.copy(), times(x)
     for i, wanted in enumerate(start):
@@ -150,7 +151,7 @@ def settled(times: Callable[[Floats], Floats], x: Floats, start: Sequence[float]
 
 
 def best_tilings(gpu: Gpu, dtype: str, c: Gemm, rows: GemmRows) -> Chosen:
-    """The place of each row's best tiling among all."""
+    """Return the place of each row's best tiling among all."""
     rate, sizes = (gpu.peak[dtype], gpu.sms), (1.0, *rows[:3])
     each = np.array([tiling_seconds(c, tiling, *rate, *sizes) for tiling in tilings(c)])
     return np.asarray(each.argmin(axis=0), np.intp)
@@ -160,7 +161,7 @@ def predict(
     gpu: Gpu, dtype: str, c: Gemm, batch: Floats | float, m: Floats, n: Floats, k: Floats,
     chosen: Chosen | None = None,
 ) -> Floats:  # fmt: skip
-    """Seconds alone, by the best tiling or a given one; the result has 16 bits in any case."""
+    """Return seconds alone, by the best tiling or a given one; results have 16 bits in any case."""
     peak, sms = gpu.peak[dtype], gpu.sms
     if chosen is None:
         arithmetic = gemm_seconds(c, peak, sms, batch, m, n, k)
@@ -174,7 +175,7 @@ def predict(
 
 
 def _memory_share(gpu: Gpu, dtype: str, rows: GemmRows) -> float:
-    """Median share of the HBM bandwidth of multiplications by a few rows, at most 1."""
+    """Return the median share of HBM bandwidth of multiplications by a few rows, at most 1."""
     thin = take(rows, (rows.m >= 16) & (rows.m <= 64) & (rows.n >= 4096) & (rows.k >= 4096))
     moved = BYTES[dtype] * (thin.m * thin.k + thin.k * thin.n) + 2.0 * thin.m * thin.n
     return min(float(np.median(moved / thin.seconds)) / gpu.memory_bandwidth, 1.0)

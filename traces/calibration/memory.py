@@ -51,11 +51,11 @@ RECORDED = (
     Recorded("optimizer", "Adam fp32, 303 chunks of 65,536", 28 * 303 * 65536, 411e-6, A100_40),
     Recorded("optimizer", "Adam fp32, 299 chunks of 65,536", 28 * 299 * 65536, 398.5e-6, A100_40),
 )
-"""Backward kernels are in neither: they take their kind's share."""
+"""Backward kernels are in neither source; they take their kind's share."""
 
 
 def fit(recorded: Sequence[Recorded] = RECORDED, fixed: float = FIXED) -> Fit:
-    """A share per kind; the same for every GPU, as only A100 kernels are public."""
+    """Return a share per kind; the same for every GPU, as only A100 kernels are public."""
     constants, errors = {"fixed": fixed}, []
     for kind in dict.fromkeys(row.kind for row in recorded):
         rows = [row for row in recorded if row.kind == kind]

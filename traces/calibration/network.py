@@ -40,11 +40,11 @@ ALPS = {  # microseconds by number of nodes
     512: (144.8, 327.4, 588.3, 681.2, 2607.5, 11368.0),
 }
 Rows = list[tuple[Cluster, tuple[int, ...], int, float]]
-"""The cluster, the group, bytes and seconds of each all-reduce."""
+"""Cluster, group, bytes and seconds of each all-reduce."""
 
 
 def check() -> tuple[FitError, ...]:
-    """The errors of what ``auto`` takes, and of what it took if there were no trees."""
+    """Return the errors of ``auto``'s choice, and of its choice if there were no trees."""
     small = [row for row in alps() if row[2] <= SMALL]
     large = [row for row in alps() if row[2] > SMALL]
     out = []
@@ -61,7 +61,7 @@ def check() -> tuple[FitError, ...]:
 
 
 def h100() -> Rows:
-    """10 nodes, 1 to 8 GPUs of each."""
+    """Return the rows of 10 nodes, 1 to 8 GPUs of each."""
     cluster = load("dgx_h100", 80)
     return [
         (cluster, tuple(8 * node + i for node in range(10) for i in range(each)), size, us * 1e-6)
@@ -71,7 +71,7 @@ def h100() -> Rows:
 
 
 def alps() -> Rows:
-    """4 GPUs of each node."""
+    """Return the rows of 4 GPUs of each node."""
     spec = topology.read("dgx_h100")
     spec["node"]["gpus"] = spec["node"]["nic"]["count"] = 4
     spec["node"]["nic"]["bandwidth"] = 25e9

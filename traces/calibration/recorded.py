@@ -1,4 +1,4 @@
-"""Kernels that `traincast record` measured on a GPU, and what a topology says of them.
+"""Kernels that `traincast record` measured on a GPU, and what a topology predicts for them.
 
 The sweep is that of ``record all`` (its section ``kernels``) or of ``record sweep``.
 """
@@ -25,14 +25,14 @@ from sim.model.sizes import Model, Setting
 from traces.calibration.errors import FitError, fit_error
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-LARGE = 1 << 20  # bytes: smaller copies are latency, which no topology has for them
+LARGE = 1 << 20  # bytes; smaller copies take latency, which topologies do not have for copies
 EAGER = "except_gate"  # torch without a compiler: activation and gate are kernels of their own
 
 Row = Mapping[str, Any]
 
 
 class Sweep(NamedTuple):
-    """What was measured, by part, and what it was measured on and by."""
+    """What was measured, by part, on which GPU, and by which command and torch."""
 
     parts: Mapping[str, Sequence[Row]]
     gpu: str
@@ -49,9 +49,9 @@ class Pair(NamedTuple):
 
 
 def read(path: Path) -> Sweep:
-    """The sweep in a file.
+    """Read the sweep in a file.
 
-    Raises InputError, in one sentence, for a file that has none, or one of a CPU.
+    Raises InputError for a file that has none, or one of a CPU.
     """
     text = read_text(path)
     try:
@@ -70,14 +70,14 @@ def read(path: Path) -> Sweep:
 
 
 def pairs(gpu: Gpu, sweep: Sweep) -> Iterator[Pair]:
-    """Every measurement that a topology has something to say of."""
+    """Yield a pair for every measurement that a topology predicts."""
     for part, of in PARTS.items():
         for row in sweep.parts.get(part, ()):
             yield from of(gpu, row)
 
 
 def errors(some: Iterator[Pair], prefix: str) -> tuple[FitError, ...]:
-    """How far predictions are from measurements, by family."""
+    """Return how far predictions are from measurements, by family."""
     by: dict[str, list[tuple[float, float]]] = {}
     for family, *times in some:
         by.setdefault(family, []).append((times[0], times[1]))
@@ -85,20 +85,20 @@ def errors(some: Iterator[Pair], prefix: str) -> tuple[FitError, ...]:
 
 
 def seconds(gpu: Gpu, work: Compute) -> float:
-    """Of a kernel alone."""
+    """Return the seconds of a kernel alone."""
     arithmetic, memory, fixed = compute_seconds(gpu, work)
     return max(arithmetic, memory) + fixed
 
 
 def gemm(row: Row) -> Compute:
-    """A product as a kernel."""
+    """Return a product as a kernel."""
     m, n, k = (row[key] for key in "mnk")
     return Compute("gemm", 2.0 * m * n * k, 2.0 * (m * k + k * n + m * n), (1, m, n, k),
                    DTYPES[row["dtype"]])  # fmt: skip
 
 
 def attention(row: Row) -> Compute:
-    """An attention as a kernel: of four tensors forward, eight backward."""
+    """Return an attention as a kernel; it moves four tensors forward, eight backward."""
     batch, heads, s, dim = (row[key] for key in ("batch", "heads", "sequence", "dim"))
     back = row["what"] == "backward"
     keys = s / 2 if row["causal"] else s
@@ -124,14 +124,14 @@ def _elementwise(gpu: Gpu, row: Row) -> Iterator[Pair]:
 
 
 def _memory(gpu: Gpu, row: Row) -> Iterator[Pair]:
-    """Copies at the nominal bandwidth; one within the device reads and writes."""
+    """Yield copies at the nominal bandwidth; one within the device reads and writes."""
     bandwidth = gpu.memory_bandwidth / 2 if row["way"] == "d2d" else gpu.host_bandwidth
     if bandwidth and row["bytes"] >= LARGE:
         yield Pair(f"copy {row['way']}, nominal bandwidth", row["bytes"] / bandwidth, row["s"])
 
 
 def _block(gpu: Gpu, row: Row) -> Iterator[Pair]:
-    """The steps of a block as the sum of its kernels, and what it keeps."""
+    """Yield the steps of a block as the sums of its kernels, and the bytes that it keeps."""
     model, setting = block(row)
     operators = layer(model, share(model, setting))
     forward, backward, weight = (
@@ -144,12 +144,12 @@ def _block(gpu: Gpu, row: Row) -> Iterator[Pair]:
     kept = layer_bytes(model, setting)
     yield Pair("block, bytes kept for backward, counted", kept, row["kept_bytes"])
     if "allocated_bytes" in row:
-        held = row["allocated_bytes"] - row["output_bytes"]  # which the next block keeps
+        held = row["allocated_bytes"] - row["output_bytes"]  # the next block keeps the output
         yield Pair("block, bytes kept for backward, allocated", kept, held)
 
 
 def block(row: Row) -> tuple[Model, Setting]:
-    """The recorded block as a model of one layer."""
+    """Return the recorded block as a model of one layer."""
     sizes = {key: row[key] for key in ("hidden", "heads", "kv_heads", "head_dim", "ffn")}
     model = Model(
         name="block", layers=1, **sizes, gated=True, vocab=1, tied=False, norm="rms",

@@ -1,4 +1,4 @@
-"""The page that says how well the constants fit: ``validation/calibration.md``."""
+"""Writes the page that says how well the constants fit: ``validation/calibration.md``."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ COLLECTIVES = """Inside a node: time = base + rounds · hop + wire bytes / (nomi
 
 
 class Fitted(Protocol):
-    """What the page needs of a calibration."""
+    """What the page needs from a calibration."""
 
     @property
     def gpu(self) -> str:
-        """Its kind."""
+        """The kind of GPU."""
 
     @property
     def collectives(self) -> Mapping[str, Mapping[str, float]]:
-        """Constants by collective and protocol."""
+        """The constants by collective and protocol."""
 
     @property
     def errors(self) -> tuple[FitError, ...]:
-        """Of all families."""
+        """The errors of all families."""
 
 
 def report(calibrations: Sequence[Fitted]) -> str:
-    """All errors and fits of collectives as two tables of Markdown."""
+    """Return all errors and fits of collectives as two tables of Markdown."""
     out = [
         REPORT,
         "| GPU | family | rows | mean | bias | p90 | max |",

@@ -1,4 +1,4 @@
-"""Where do measured times come from? The tables of the PyPI package aiconfigurator-core.
+"""Reads measured times from the tables of the PyPI package aiconfigurator-core.
 
 They lie under ``systems/data/GPU/FAMILY/FRAMEWORK/VERSION/*.parquet``; times are milliseconds, NCCL
 message sizes are counted in elements.
@@ -27,11 +27,14 @@ class GemmRows(NamedTuple):
     n: Floats
     k: Floats
     seconds: Floats
-    spread: Floats  # standard deviation of log seconds over frameworks, NaN where there is one
+    spread: Floats  # standard deviation of log seconds over frameworks, NaN if there is only one
 
 
 def installed() -> Path:
-    """The folder of tables of the installed package; ValueError when it is not installed."""
+    """Return the folder of tables of the installed package.
+
+    Raises InputError when it is not installed.
+    """
     spec = find_spec("aiconfigurator_core")
     if spec is None or spec.origin is None:
         raise InputError(
@@ -41,7 +44,7 @@ def installed() -> Path:
 
 
 def read(directory: Path, pattern: str) -> pd.DataFrame:
-    """All tables below ``directory`` that match, one behind another in order of their names."""
+    """Return all tables below ``directory`` that match, in order of their names, as one."""
     files = sorted(directory.glob(pattern))
     if not files:
         raise InputError(f"no table {pattern} in {directory}")
@@ -49,10 +52,11 @@ def read(directory: Path, pattern: str) -> pd.DataFrame:
 
 
 def gemm_rows(gpu: Path, dtype: str) -> GemmRows:
-    """Matrix multiplications of one dtype (bfloat16, fp8) on one GPU, all frameworks together.
+    """Return multiplications of one dtype (bfloat16, fp8) on one GPU, all frameworks together.
 
-    Frameworks were measured on machines some percent apart, and some shapes by one only: each
-    one's mean distance from the others, over the shapes that all measured, is taken off first.
+    Frameworks were measured on machines that differ by some percent, and some shapes by one
+    framework only. So each one's mean distance from the others, over the shapes that all measured,
+    is taken off first.
     """
     rows = read(gpu, "gemm/*/*/gemm_perf.parquet")
     rows = rows[rows["gemm_dtype"] == dtype]
@@ -65,14 +69,15 @@ def gemm_rows(gpu: Path, dtype: str) -> GemmRows:
 
 
 def take(rows: GemmRows, mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> GemmRows:
-    """The rows where ``mask`` is true."""
+    """Return the rows where ``mask`` is true."""
     return GemmRows(*(column[mask] for column in rows))
 
 
 def attention_rows(gpu: Path) -> tuple[Floats, Floats, Floats]:
-    """Causal prefill attention, as many key as query heads, head dimension 128, from 1,024 tokens.
+    """Return causal prefill attention with head dimension 128, from 1,024 tokens.
 
-    (batch · heads, sequence, seconds of the fastest framework).
+    There are as many key as query heads. Returns (batch · heads, sequence, seconds of the fastest
+    framework), each of shape (rows,).
     """
     rows = read(gpu, "attention/*/*/context_attention_perf.parquet")
     rows = rows.assign(isl=rows["isl"].astype(int), heads=rows["batch_size"] * rows["num_heads"])
@@ -86,7 +91,7 @@ def attention_rows(gpu: Path) -> tuple[Floats, Floats, Floats]:
 
 
 def nccl_rows(gpu: Path, collective: str) -> CollectiveRows:
-    """One collective of 16-bit elements inside a node, by the newest NCCL there is a table of."""
+    """Return one collective of 16-bit elements inside a node, by the newest NCCL with a table."""
     newest = max(gpu.glob("comm/nccl/*/nccl_perf.parquet"), key=lambda file: _version(file.parent))
     rows = pd.read_parquet(newest)
     rows = rows[(rows["op_name"] == collective) & (rows["nccl_dtype"] == "half")]

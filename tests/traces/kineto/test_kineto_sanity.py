@@ -304,7 +304,7 @@ def test_a_file_of_the_same_event_again_and_again_is_read_once(kineto, monkeypat
     found = figures(path)
     assert (found["gpu_ops"], found["gpu_ops_linked"]) == (2, 2)
     assert max(most) <= 1000 + 64
-    assert "14,995 events left out, as the file holds the same" in found["warnings"][0]
+    assert "14,995 events left out, as the file already has the same" in found["warnings"][0]
 
 
 @pytest.mark.parametrize("digits", [3999, 4299, 5000, 70_000, 200_000])
