@@ -86,11 +86,12 @@ _COMMUNICATION = {
     "sms": dict.fromkeys((*_SENT, "exchange", "fabric", "fabric_p2p", "nvls"), "sms"),
     "hbm": dict.fromkeys(_SENT, "amount"),
 }
-_WORD = "[a-z][a-z0-9_]{0,19}"
+WORD = "[a-z][a-z0-9_]{0,19}"
 KINDS = ("switch", "rail", "fat_tree")
 _PROTOCOLS = ("simple", "ll", "ll128")
 NAMES = {"DTYPE": tuple(_TABLES["gpu.peak"]), "COLLECTIVE": _COLLECTIVES, "PROTOCOL": _PROTOCOLS}
-"""What the words in capitals of :func:`tables` stand for."""
+NAMES |= {"TIER": (WORD,)}
+"""What the words in capitals of :func:`tables` stand for: names, or a pattern of them."""
 
 
 def read(name_or_path: str | Path) -> Table:
@@ -133,8 +134,10 @@ def tables() -> dict[str, dict[str, tuple[str, bool]]]:
     nested = {f"gpu.{name}": keys for name, keys in FITTED.items() if name != "gemm"}
     nested |= {"gpu.gemm.DTYPE": FITTED["gemm"], "gpu.runtime": _RUNTIME}
     nested |= {f"gpu.communication.{name}": keys for name, keys in _COMMUNICATION.items()}
+    nested |= {"node.tiers.TIER": _TIER}
     protocol = {key: (kind, key in ("base", "share")) for key, kind in _PROTOCOL.items()}
     left_out = {*_OPTIONAL, "gpu.communication.sms.nvls"}
+    left_out |= {f"node.tiers.TIER.{key}" for key in _TIER_OPTIONAL}
     return {
         name: {key: (kind, f"{name}.{key}" not in left_out) for key, kind in keys.items()}
         for name, keys in (_TABLES | nested).items()
@@ -243,7 +246,7 @@ def _shown(value: object) -> str:
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "text": (lambda v: isinstance(v, str) and v != "", "text"),
     "word": (
-        lambda v: isinstance(v, str) and re.fullmatch(_WORD, v) is not None,
+        lambda v: isinstance(v, str) and re.fullmatch(WORD, v) is not None,
         "a word of small letters, digits and _, 20 at most, that begins with a letter",
     ),
     "kind": (lambda v: v in KINDS, f"one of {', '.join(KINDS)}"),

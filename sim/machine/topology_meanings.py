@@ -12,7 +12,8 @@ TABLES = {
     "gpu.communication.sms": "SMs that a communication kernel holds on each of its GPUs.",
     "gpu.communication.hbm": "Bytes of memory traffic for each byte that a GPU sends.",
     "node": "One node: GPUs that are connected by fast links.",
-    "node.link": "The link from each GPU to the switch inside the node, each way.",
+    "node.link": "The links from each GPU to a switch inside the node, each way.",
+    "node.tiers.TIER": "Further switches inside a node, a table per tier, in the order of routes.",
     "node.nic": "The network ports of a node, each way.",
     "fabric": "The network between the nodes.",
     "collectives.COLLECTIVE.PROTOCOL": (
@@ -28,6 +29,7 @@ _CABLE = {
     "efficiency": "share of the bandwidth that large messages reach; 1 unless given",
     "latency": "time that a message takes to the other end",
 }
+_JOINED = {"gpus": "neighbouring GPUs that each switch joins; all of the node unless given"}
 _SENT = {
     "all_reduce": "all-reduces",
     "all_gather": "all-gathers",
@@ -99,8 +101,18 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "gpu.communication.hbm": _SENT,
     "node": {"gpus": "GPUs of a node"},
-    "node.link": _CABLE,
-    "node.nic": {"count": "ports of a node, which its GPUs share evenly", **_CABLE},
+    "node.link": {"kind": "what these links are called; nvlink unless given", **_JOINED, **_CABLE},
+    "node.tiers.TIER": {
+        "from": "the tier above which this one stands: gpu, link or an earlier tier",
+        "kind": "what its links are called; as the tier unless given",
+        **_JOINED,
+        **_CABLE,
+    },
+    "node.nic": {
+        "count": "ports of a node, which its GPUs share evenly",
+        "from": "with tiers, from where the ports are reached: gpu, link or a tier",
+        **_CABLE,
+    },
     "fabric": {
         "kind": "one switch, rail (a leaf per port of a node) or fat_tree (a leaf per some nodes)",
         "nodes_per_leaf": "nodes below one leaf switch; needed for rail and fat_tree",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim import units
-from sim.machine.topology import KINDS, NAMES, tables
+from sim.machine.topology import KINDS, NAMES, WORD, tables
 from sim.machine.topology_meanings import MEANINGS, TABLES
 
 Schema = dict[str, Any]
@@ -19,6 +19,7 @@ _TOP = {
 _KINDS: dict[str, Schema] = {
     "text": _TEXT,
     "kind": {"enum": list(KINDS)},
+    "word": {"type": "string", "pattern": f"^{WORD}$"},
     "count": {"type": "integer", "minimum": 1, "maximum": 1_000_000},
     "sms": {"type": "integer", "minimum": 0, "unit": "SMs"},
     "share": {"type": "number", "minimum": 1e-6, "maximum": 1},
