@@ -1,9 +1,9 @@
 """How many bytes of activations a stage keeps for each microbatch in flight, by category.
 
-``activations`` are those of the layers, by the accounting of Korthikanti et al. 2022 (arXiv:
-2205.05198): the sum of what every operator keeps. What the paper leaves out has a category of its
-own: ``embedding`` (its dropout's mask), ``logits`` (inputs of the final norm and the head, fp32
-logits) and, only while a layer's backward runs, ``recompute`` (what is rebuilt of it).
+``activations`` are those of the layers, counted as in Korthikanti et al. 2022 (arXiv:2205.05198):
+the sum of what every operator keeps. What the paper leaves out has categories of its own:
+``embedding`` (the mask of its dropout), ``logits`` (inputs of the final norm and the head, fp32
+logits) and, only while a layer's backward runs, ``recompute`` (what is rebuilt of the layer).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from sim.model.sizes import Model, Setting
 
 
 def layer_bytes(model: Model, setting: Setting, number: int = 0, ep_rank: int = 0) -> float:
-    """Bytes that the layer of that number keeps for one microbatch on one rank, if it is one of
-    those in which something runs again.
+    """Return the bytes that a layer keeps for one microbatch on one rank.
 
-    A GPT layer of 16-bit activations, unfused attention and dropout gives, with t = tp,
-    none: s b h (34 + 5 a s / h), tensor parallel: s b h (10 + 24 / t + 5 a s / (h t)), with
-    sequence parallelism too: s b h (34 + 5 a s / h) / t, selective: those without 5 a s / h,
-    full: 2 s b h (/ t with sequence parallelism).
+    The layer has this ``number`` and counts as one in which the setting's recomputation applies. A
+    GPT layer of 16-bit activations, unfused attention and dropout gives, with t = tp, none: s b h
+    (34 + 5 a s / h), tensor parallel: s b h (10 + 24 / t + 5 a s / (h t)), with sequence
+    parallelism too: s b h (34 + 5 a s / h) / t, selective: those without 5 a s / h, full: 2 s b h
+    (/ t with sequence parallelism).
     """
     part = share(model, setting, ep_rank=ep_rank)
     operators = layer(model, part, number)
@@ -40,7 +40,7 @@ def stage_bytes(
     last: bool,
     ep_rank: int = 0,
 ) -> Mapping[str, float]:
-    """Bytes by category that a stage keeps for one microbatch on one rank."""
+    """Return the bytes by category that a stage keeps for one microbatch on one rank."""
     part = share(model, setting, ep_rank=ep_rank)
     each = [
         plan.kept
@@ -60,14 +60,14 @@ def stage_bytes(
 
 
 def depths(model: Model, last: bool) -> Sequence[int]:
-    """The numbers of the layers of multi-token prediction on a stage."""
+    """Return the numbers of the layers of multi-token prediction on a stage."""
     return model.with_depths((), last)
 
 
 def first_stage_bytes(model: Model, setting: Setting, pipeline: int, chunks: int = 1) -> float:
-    """Bytes of the layers' activations on the first pipeline rank at the peak of 1F1B.
+    """Return the bytes of layers' activations on the first pipeline rank at the peak of 1F1B.
 
-    That rank holds p microbatches of its L / p layers, and 1 + (p - 1) / (p v) as much when
+    That rank holds p microbatches of its L / p layers, and 1 + (p - 1) / (p v) times that when
     interleaved over v chunks (Korthikanti et al. 2022, section 4.2.3).
     """
     factor = 1 + (pipeline - 1) / (pipeline * chunks) if chunks > 1 else 1.0

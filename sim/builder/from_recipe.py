@@ -1,4 +1,4 @@
-"""From a recipe to its job: the setting, the mesh, how replicas agree, when weights are updated."""
+"""From a recipe to its job: setting, mesh, data parallelism, and when weights are updated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sim.units import BYTES
 
 
 def without_plan(recipe: Recipe) -> Job:
-    """The job of a recipe, but for its plan."""
+    """Return the job of a recipe, without its plan."""
     p, training = recipe.parallelism, recipe.training
     interleaved = recipe.schedule.name == "interleaved_1f1b"
     return Job(
@@ -60,7 +60,7 @@ def without_plan(recipe: Recipe) -> Job:
 
 
 def _recompute(recipe: Recipe) -> str | Recompute:
-    """What runs again: a word, or what a table says."""
+    """Return what runs again: a word, or the rule that a table gives."""
     said = recipe.training.recompute
     if isinstance(said, str):
         return said
@@ -75,7 +75,7 @@ def _recompute(recipe: Recipe) -> str | Recompute:
 
 
 def _updates(recipe: Recipe) -> dict[str, Any]:
-    """When the weights are updated: see :class:`sim.builder.job.Job`."""
+    """Return when the weights are updated; see :class:`sim.builder.job.Job`."""
     if recipe.flushed:
         return {"steps": recipe.simulation.steps or 1}
     batch, name = recipe.microbatches, recipe.schedule.name
@@ -84,13 +84,13 @@ def _updates(recipe: Recipe) -> dict[str, Any]:
 
 
 def mesh_of(recipe: Recipe) -> Mesh:
-    """The axes over the recipe's ranks."""
+    """Return the axes over the recipe's ranks."""
     p = recipe.parallelism
     return Mesh(p.tp, p.cp, p.ep, p.dp or 1, p.pp, p.etp, p.order)
 
 
 def data_parallel(recipe: Recipe) -> DataParallel:
-    """The recipe's data parallelism; sizes in bytes."""
+    """Return the recipe's data parallelism, with sizes in bytes."""
     p, training = recipe.parallelism, recipe.training
     bucket = p.bucket_mb * 1e6
     if p.deepspeed:
@@ -127,7 +127,7 @@ def _sharding(recipe: Recipe) -> Sharding | None:
 
 
 def _fetch(sizes: DeepSpeedTable | None) -> Fetch | None:
-    """Without DeepSpeed's sizes, ZeRO-3 gathers a layer ahead and keeps nothing."""
+    """Return DeepSpeed's sizes; without them ZeRO-3 gathers one layer ahead and keeps nothing."""
     if sizes is None:
         return None
     return Fetch(

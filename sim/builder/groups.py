@@ -23,7 +23,7 @@ DENSE = ("tp", "cp", "dp")
 
 
 class Lane(NamedTuple):
-    """Coordinates of a lane."""
+    """The coordinates of a lane."""
 
     tp: int
     cp: int
@@ -31,16 +31,19 @@ class Lane(NamedTuple):
 
 
 class Atom(NamedTuple):
-    """A factor of the lanes."""
+    """One factor of the lanes."""
 
-    name: str  # the axis that it is all or part of; where part, with a number, innermost 0
+    name: str  # its axis; a part of an axis has a number too, 0 for the innermost
     axis: str
     size: int
-    able: bool  # lanes that differ in it alone run the same programs
+    able: bool  # whether lanes that differ only in it run the same programs
 
 
 def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
-    """The ranks that the rank of that lane and pipeline rank ``q`` meets on an axis."""
+    """Return the ranks of the group on an axis, for the rank of this lane and pipeline rank ``q``.
+
+    It lists ranks of the job.
+    """
     ranks = job.ranks
     match axis:
         case "tp":
@@ -48,7 +51,7 @@ def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
         case "cp" | "cp_ulysses" | "cp_ring":
             mine = list(context.members(job.setting, axis, lane.cp))
             return tuple(ranks[lane.tp, mine, lane.dp, q].tolist())
-        case "dp":  # of dense gradients: ranks of one sequence have the same weights
+        case "dp":  # dense gradients: ranks of one sequence have the same weights too
             return tuple(sorted(ranks[lane.tp, :, :, q].ravel().tolist()))
         case "kv":  # ranks that hold the same heads
             same = kv_copies(job)
@@ -63,7 +66,7 @@ def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
             at = copies.index(rank)
             begin = at - at % n
             return copies[at % n :: n] if axis == "edp_replicate" else copies[begin : begin + n]
-        case "amax":  # of a stage's maxima
+        case "amax":  # ranks that reduce a stage's maxima
             return tuple(sorted(ranks[:, :, :, q].ravel().tolist()))
         case "model":
             return _norm(job, lane)
@@ -73,7 +76,7 @@ def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
 
 
 def _shards(job: Job, axis: str, replica: int) -> slice:
-    """The replicas that share one's shards: runs of them; or those that hold the same shard."""
+    """Return the replicas that share one's shards (a run of them) or hold the same shard."""
     n = job.data.optimizer_split
     if axis == "replicate":
         return slice(replica % n, None, n)
@@ -84,9 +87,10 @@ def _shards(job: Job, axis: str, replica: int) -> slice:
 
 
 def _norm(job: Job, lane: Lane) -> tuple[int, ...]:
-    """The ranks over which a norm is summed: whose shares of the optimizer make up the model.
+    """Return the ranks over which a norm is summed, whose optimizer shares make up the model.
 
-    Those are one of several instances (Megatron-LM's ``grad_stats_parallel_group``).
+    They are those of one instance if there are several (Megatron-LM's
+    ``grad_stats_parallel_group``).
     """
     cells = [(int(job.ranks[lane.tp, c, d, 0]), c, d) for c, d in np.ndindex(job.ranks.shape[1:3])]
     apart = job.mesh.ep > 1 or (job.mesh.etp != job.mesh.tp and job.model.experts)
@@ -99,24 +103,24 @@ def _norm(job: Job, lane: Lane) -> tuple[int, ...]:
 
 
 def twin(job: Job, lane: Lane) -> tuple[int, int]:
-    """The first coordinates along cp and ep with the same programs."""
+    """Return the first coordinates along cp and ep that have the same programs as this lane."""
     along = job.mesh.group_of(int(job.ranks[*lane, 0]), "ep")
     ep = 0 if job.experts_alike else along.index(int(job.ranks[*lane, 0]))
     return context.twin(job.setting, lane.cp), ep
 
 
 def kv_copies(job: Job) -> int:
-    """How many tensor-parallel ranks hold the same KV heads."""
+    """Return how many tensor-parallel ranks hold the same KV heads."""
     return max(1, job.mesh.tp // job.model.kv_heads)
 
 
 def lanes(job: Job) -> list[Lane]:
-    """All lanes; the last axis counts up first."""
+    """Return all lanes; the last axis counts up first."""
     return [Lane(*index) for index in np.ndindex(*job.ranks.shape[:3])]
 
 
 def atoms(job: Job) -> list[Atom]:
-    """Innermost first; without any where groups do not cut the lanes into factors."""
+    """Return the atoms, innermost first; none where groups do not cut the lanes into factors."""
     stride, size = _strides(job)
     cuts = sorted({1, size, *stride.values(), *_inside(job, stride)})
     if any(b % a for a, b in pairwise(cuts)):
@@ -133,7 +137,7 @@ def atoms(job: Job) -> list[Atom]:
 
 
 def folded(over: Sequence[Atom], names: Collection[str]) -> tuple[str, ...]:
-    """The axes all of whose atoms are among these, and the atoms that are parts of others."""
+    """Return the axes whose atoms are all among ``names``, and other axes' atoms among them."""
     whole = [axis for axis in DENSE if all(a.name in names for a in over if a.axis == axis)]
     there = {atom.axis for atom in over}
     parts = [a.name for a in over if a.name in names and a.axis not in whole]
@@ -141,7 +145,10 @@ def folded(over: Sequence[Atom], names: Collection[str]) -> tuple[str, ...]:
 
 
 def alike(job: Job, over: Sequence[Atom], kinds: NDArray[np.int64] | None) -> frozenset[str]:
-    """The atoms along which all ranks are of one kind; ``kinds`` has that of each rank."""
+    """Return the atoms along which all ranks are of one kind.
+
+    ``kinds`` has the kind of each rank, shape (ranks,); None: all ranks are alike.
+    """
     if kinds is None:
         return frozenset(atom.name for atom in over)
     grid = kinds[_rank_at(job)]
@@ -152,7 +159,7 @@ def alike(job: Job, over: Sequence[Atom], kinds: NDArray[np.int64] | None) -> fr
 
 
 def simulated(job: Job, over: Sequence[Atom], names: Collection[str]) -> list[Lane]:
-    """The lanes that are left when those atoms are folded."""
+    """Return the lanes that are left when these atoms are folded."""
     if not names:
         return lanes(job)
     sizes = [atom.size for atom in over][::-1]
@@ -163,7 +170,10 @@ def simulated(job: Job, over: Sequence[Atom], names: Collection[str]) -> list[La
 
 
 def stand_ins(job: Job, names: Collection[str]) -> NDArray[np.int64]:
-    """Of each rank the one that is simulated for it when those atoms are folded."""
+    """Return the rank that is simulated for each rank, shape (ranks,), when atoms are folded.
+
+    The result has shape (ranks,).
+    """
     over = atoms(job)[::-1]
     sizes = [atom.size for atom in over]
     lane_of, stage_of = _places(job)
@@ -174,9 +184,9 @@ def stand_ins(job: Job, names: Collection[str]) -> NDArray[np.int64]:
 
 
 def _able(job: Job, axis: str, at: int, begin: int) -> bool:
-    """Whether lanes that differ in an atom run the same programs.
+    """Return whether lanes that differ in an atom run the same programs.
 
-    It begins at ``at`` within its axis, and at ``begin`` among all lanes.
+    The atom begins at ``at`` within its axis, and at ``begin`` among all lanes.
     """
     mesh = job.mesh
     along = mesh.etp <= begin < mesh.etp * mesh.ep
@@ -186,7 +196,7 @@ def _able(job: Job, axis: str, at: int, begin: int) -> bool:
 
 
 def _strides(job: Job) -> tuple[dict[str, int], int]:
-    """Of each axis, innermost first, how far apart its lanes are; and how many lanes there are."""
+    """Return how far apart the lanes of each axis are, innermost first, and the number of lanes."""
     stride, size = dict[str, int](), 1
     for axis in job.mesh.order.split("-"):
         if axis in DENSE:
@@ -195,7 +205,7 @@ def _strides(job: Job) -> tuple[dict[str, int], int]:
 
 
 def _inside(job: Job, stride: Mapping[str, int]) -> list[int]:
-    """Where groups end that are less than an axis, or more."""
+    """Return where groups end that are smaller or larger than an axis."""
     mesh, setting = job.mesh, job.setting
     out = [stride["tp"] * kv_copies(job)]
     if setting.cp_kind == "usp":
@@ -212,9 +222,9 @@ def _inside(job: Job, stride: Mapping[str, int]) -> list[int]:
 def shifted(
     job: Job, names: Collection[str], ranks: tuple[int, ...], over: Sequence[Atom]
 ) -> list[tuple[int, ...]]:
-    """The images of a group under all shifts along some atoms, each once, itself first.
+    """Return the images of a group under all shifts along some atoms, each once, itself first.
 
-    ``names`` are those of the atoms, or of axes; ``over`` are all atoms of the job.
+    ``names`` are those of atoms or of axes; ``over`` are all atoms of the job.
     """
     sizes = [atom.size for atom in over][::-1]
     moves = [a.size if a.name in names or a.axis in names else 1 for a in over][::-1]
@@ -231,14 +241,14 @@ def shifted(
 
 
 def _rank_at(job: Job) -> np.ndarray:
-    """The rank of each lane, numbered innermost axis first, and pipeline rank."""
+    """Return the rank of each lane and pipeline rank; lanes count innermost axis first."""
     inner_first = [axis for axis in job.mesh.order.split("-") if axis in DENSE]
     by_order = np.transpose(job.ranks, [*(DENSE.index(a) for a in inner_first[::-1]), 3])
     return by_order.reshape(-1, job.ranks.shape[3])
 
 
 def _places(job: Job) -> tuple[np.ndarray, np.ndarray]:
-    """Of each rank its lane, numbered so, and its pipeline rank."""
+    """Return the lane of each rank, in the same numbering, and its pipeline rank."""
     grid = _rank_at(job)
     lane, stage = np.empty(grid.size, np.int64), np.empty(grid.size, np.int64)
     lane[grid], stage[grid] = np.indices(grid.shape)

@@ -1,9 +1,9 @@
 """The CPU that launches kernels: one op on each rank's stream "host" for every op of its GPU.
 
 A training loop launches its kernels one by one in program order and runs ahead of the GPU. Where
-kernels are shorter than it takes to launch them, the GPU waits for the next; and after a call that
-waits for the GPU (``torch.cuda.synchronize``, a p2p that is waited for, ``.item()``) the CPU has
-lost its lead. Ops on other streams start no sooner for it, so all other relations stay.
+kernels are shorter than it takes to launch them, the GPU waits for the next launch. After a call
+that waits for the GPU (``torch.cuda.synchronize``, a p2p that is waited for, ``.item()``) the CPU
+is no longer ahead. A launch never lets an op start earlier, so all other relations stay.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ HOST = "host"
 
 
 def launched(graph: Graph, launch: float, waited: NDArray[np.bool_]) -> Graph:
-    """``graph`` with an op of ``launch`` seconds on the host before every op, which waits for it.
+    """Return ``graph`` with an op of ``launch`` seconds on the host before every op.
 
-    ``waited`` tells per op whether the host waits for its end before it launches the next of the
-    rank. Memory is taken and given back when an op is launched, as PyTorch's allocator does. Ops
-    keep their order; op i becomes op 2 i + 1, and op 2 i launches it.
+    Every op waits for its launch. ``waited`` (n,) tells whether the host waits for an op's end
+    before it launches the rank's next op. Memory is allocated and freed when an op is launched, as
+    in PyTorch's allocator. Ops keep their order; op i becomes op 2 i + 1, and op 2 i launches it.
     """
     n = len(graph)
     column: dict[str, Any] = {
@@ -53,15 +53,16 @@ def launched(graph: Graph, launch: float, waited: NDArray[np.bool_]) -> Graph:
 
 
 def launches(graph: Graph, ops: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The op of the host that launches each of some ops of a launched graph."""
+    """Return the host op that launches each of these ops of a launched graph, shape of ``ops``."""
     return graph.wait_on[graph.wait_start[ops + 1] - 1].astype(np.int64)
 
 
 def waited(graph: Graph) -> NDArray[np.bool_]:
-    """Per op: Megatron-LM's host waits for it: batched exchanges, and the norm of the gradients.
+    """Return whether Megatron-LM's host waits for each op, shape (n,).
 
-    ``batch_p2p_sync`` synchronises after every ``batch_isend_irecv`` (p2p_communication.py), and
-    the norm is read with ``.item()`` (clip_grads.py).
+    It waits for batched exchanges and for the norm of the gradients: ``batch_p2p_sync``
+    synchronises after every ``batch_isend_irecv`` (p2p_communication.py), and the norm is read with
+    ``.item()`` (clip_grads.py).
     """
     names = np.array([name.startswith("grad_norm") for name in graph.names])
     streams = np.array([stream == "pp" for stream in graph.streams])
@@ -70,7 +71,7 @@ def waited(graph: Graph) -> NDArray[np.bool_]:
 
 
 def _waits(graph: Graph, waited: NDArray[np.bool_]) -> dict[str, Any]:
-    """Each op waits for its launch, last of all; the launch behind a waited one for that."""
+    """Let each op wait for its launch, and the launch after a waited op for that op."""
     n = len(graph)
     synced = np.flatnonzero(waited[:-1] & (graph.rank[:-1] == graph.rank[1:]))
     count = np.zeros(2 * n, np.int64)
@@ -89,14 +90,14 @@ def _waits(graph: Graph, waited: NDArray[np.bool_]) -> dict[str, Any]:
 
 
 def _spread(start: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Where rows begin when every other op, the launches, has none."""
+    """Return where rows begin when every other op, which is a launch, has none."""
     counts = np.zeros(2 * (len(start) - 1), np.int64)
     counts[1::2] = np.diff(start)
     return offsets(counts)
 
 
 def _memory(graph: Graph) -> dict[str, Any]:
-    """What an op takes and gives back does its launch."""
+    """Move what each op allocates and frees to its launch."""
     counts = np.zeros(2 * len(graph), np.int64)
     counts[::2] = np.diff(graph.memory_start)
     return {"memory_start": offsets(counts)}

@@ -1,4 +1,4 @@
-"""What is trained how: everything that the graph of a step follows from, and no machine."""
+"""What is trained and how: everything that determines the graph of a step, without a machine."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from sim.model.sizes import BYTES, Model, Parameters, Setting, parameters
 class Job:
     """One training job.
 
-    ``layers_per_stage`` counts the layers of each stage (model chunk), first to last; ``plan`` is
+    ``layers_per_stage`` counts the layers of each stage (model chunk), first to last. ``plan`` is
     the order of every pipeline rank, and its pairs run as ``pair`` says: serial, fused or shared.
-    The pipeline is flushed, and the weights updated, after each of ``steps`` runs of the plan; or
-    it is never flushed and each rank updates its weights after every ``batch`` microbatches, which
-    use the weights of ``stale`` updates before (of each rank).
+    Either the pipeline is flushed, and the weights updated, after each of ``steps`` runs of the
+    plan; or it is never flushed, and each rank updates its weights after every ``batch``
+    microbatches, which use the weights of ``stale`` updates before (one number per rank).
     """
 
     model: Model
@@ -44,18 +44,18 @@ class Job:
 
     @property
     def stages(self) -> int:
-        """Stages of the pipeline, on all its ranks together."""
+        """Number of stages of the pipeline, on all its ranks together."""
         return len(self.layers_per_stage)
 
     def layers(self, stage: int) -> range:
-        """The numbers of a stage's layers."""
+        """Return the numbers of a stage's layers."""
         begin = sum(self.layers_per_stage[:stage])
         return range(begin, begin + self.layers_per_stage[stage])
 
     def held(self, stage: int) -> Parameters:
-        """What each of its ranks holds of a stage; a rank with both ends has a tied matrix once.
+        """Return what each of its ranks holds of a stage.
 
-        Sharded units of two stages are two all the same.
+        A rank with both ends holds a tied matrix once. Sharded units of two stages stay two.
         """
         first, last = stage == 0, stage == self.stages - 1
         s, layers = self.setting, self.layers(stage)
@@ -64,7 +64,7 @@ class Job:
             return held
         if self.model.tied:
             return held._replace(head=0)
-        return held if first else held._replace(embedding=0)  # multi-token prediction's
+        return held if first else held._replace(embedding=0)  # that of multi-token prediction
 
     @cached_property
     def _one_rank_has_both_ends(self) -> bool:
@@ -80,7 +80,7 @@ class Job:
 
     @cached_property
     def experts_alike(self) -> bool:
-        """Whether all ranks along ep have as many tokens to take care of."""
+        """Whether all ranks along ep have the same number of tokens to process."""
         if self.mesh.ep == 1 or not self.model.experts:
             return True
         ranks = range(self.mesh.ep)
@@ -89,10 +89,10 @@ class Job:
 
     @property
     def boundary_bytes(self) -> float:
-        """What one rank sends to the next stage per microbatch: b s h of the activations' dtype.
+        """Bytes that a rank sends to the next stage per microbatch: b s h in the job's dtype.
 
-        Of ranks that share a sequence each sends its part. Under sequence parallelism, and with
-        scatter-gather, each tensor-parallel rank sends its share alone (Narayanan et al. 2021,
+        Ranks that share a sequence each send their part. Under sequence parallelism, and with
+        scatter-gather, each tensor-parallel rank sends only its share (Narayanan et al. 2021,
         section 4.1).
         """
         s = self.setting
@@ -101,7 +101,7 @@ class Job:
 
     @cached_property
     def ranks(self) -> NDArray[np.int64]:
-        """The job's ranks by coordinates (tp, cp, dp, pp)."""
+        """The job's ranks by coordinates, shape (tp, cp, dp, pp)."""
         sizes = {axis: self.mesh.degree(axis) for axis in ("tp", "cp", "dp", "pp")}
         inner_first = [axis for axis in self.mesh.order.split("-") if axis in sizes]
         shape = [sizes[axis] for axis in reversed(inner_first)]

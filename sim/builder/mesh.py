@@ -1,7 +1,8 @@
 """Which ranks work together: the axes of parallelism laid over the ranks of a job.
 
-Ranks count up along the innermost axis first, so that it has the shortest ways. Two meshes share
-the ranks: (tp, cp, dp, pp) for attention and dense layers, (etp, ep, edp, pp) for experts.
+Ranks count up along the innermost axis first, so that its ranks are nearest to each other. Two
+meshes share the ranks: (tp, cp, dp, pp) for attention and dense layers, (etp, ep, edp, pp) for
+experts.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _DENSE, _EXPERT = ("tp", "cp", "dp", "pp"), ("etp", "ep", "edp", "pp")
 class Mesh:
     """The degree of each axis, and their ``order``, innermost first.
 
-    ``ep`` takes its ranks from those of ``tp``, ``cp`` and ``dp``; experts are replicated on what
-    is left over, ``edp``. In the experts' mesh ``etp`` stands in ``order`` where ``tp`` does, and
-    ``edp`` where ``dp`` does. Raises InputError for a degree below 1, an ``order`` that does not
-    name each axis once, and degrees that do not divide the ranks.
+    ``ep`` takes its ranks from those of ``tp``, ``cp`` and ``dp``; experts are replicated on the
+    ranks that are left, ``edp``. In the experts' mesh ``etp`` takes the place of ``tp`` in
+    ``order``, and ``edp`` that of ``dp``. Raises InputError for a degree below 1, an ``order`` that
+    does not name each axis once, and degrees that do not divide the ranks.
 
     >>> mesh = Mesh(tp=2, dp=2, pp=2)
     >>> mesh.groups("dp")
@@ -60,33 +61,45 @@ class Mesh:
 
     @property
     def world(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks."""
         return self.tp * self.cp * self.dp * self.pp
 
     @property
     def edp(self) -> int:
-        """How many replicas there are of each expert."""
+        """Number of replicas of each expert."""
         return self.world // (self.etp * self.ep * self.pp)
 
     def degree(self, axis: str) -> int:
-        """How many ranks a group of that axis has."""
+        """Return how many ranks a group of an axis has.
+
+        Raises ValueError for an unknown axis.
+        """
         self._check(axis)
         return int(getattr(self, axis))
 
     def groups(self, axis: str) -> list[tuple[int, ...]]:
-        """All groups of an axis: the ranks that differ in its coordinate alone, in its order."""
+        """Return all groups of an axis: ranks that differ only in its coordinate, in its order.
+
+        Raises ValueError for an unknown axis.
+        """
         self._check(axis)
         return self._groups[axis]
 
     def group_of(self, rank: int, axis: str) -> tuple[int, ...]:
-        """The group of that axis that a rank belongs to."""
+        """Return the group of an axis that a rank belongs to.
+
+        Raises ValueError for an unknown axis or rank.
+        """
         self._check(axis)
         if not 0 <= rank < self.world:
             raise ValueError(f"rank {rank} is not among the {self.world} ranks")
         return self._groups[axis][int(self._group_index[axis][rank])]
 
     def coordinates(self, rank: int, *, expert: bool = False) -> dict[str, int]:
-        """Where a rank stands on each axis of the dense mesh, or of the experts' mesh."""
+        """Return a rank's coordinate on each axis of the dense mesh, or of the experts' mesh.
+
+        Raises ValueError for an unknown rank.
+        """
         if not 0 <= rank < self.world:
             raise ValueError(f"rank {rank} is not among the {self.world} ranks")
         axes = _EXPERT if expert else _DENSE
@@ -96,7 +109,9 @@ class Mesh:
         return {axis: at[axis] for axis in axes}
 
     def rank(self, **coordinates: int) -> int:
-        """The rank that stands there on the dense mesh; axes not named count as 0.
+        """Return the rank with these coordinates on the dense mesh; axes not named count as 0.
+
+        Raises ValueError for a coordinate outside its axis.
 
         >>> Mesh(tp=2, dp=2, pp=2).rank(tp=1, pp=1)
         5
@@ -116,7 +131,7 @@ class Mesh:
             raise ValueError(f"no axis {axis!r}; there are {known}")
 
     def _axes(self, axes: tuple[str, ...]) -> list[str]:
-        """These axes, innermost first."""
+        """Return these axes, innermost first."""
         place = {axis: i for i, axis in enumerate(self.order.split("-"))}
         place |= {"etp": place["tp"], "edp": place["dp"]}
         return sorted(axes, key=place.__getitem__)
@@ -138,7 +153,7 @@ class Mesh:
         return out
 
     def _table(self, axis: str) -> NDArray[np.int64]:
-        """One row per group of an axis, rows in the order of their first ranks."""
+        """Return one row per group of an axis, ordered by first rank, shape (groups, degree)."""
         axes = self._axes(_DENSE if axis in _DENSE else _EXPERT)[::-1]
         degrees = [getattr(self, a) for a in axes]
         ranks = np.arange(math.prod(degrees)).reshape(degrees)

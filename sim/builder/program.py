@@ -1,4 +1,4 @@
-"""What one stage does for one microbatch: kernels and collectives in issue order, not yet placed.
+"""What one stage does for one microbatch: kernels and collectives in issue order, unplaced.
 
 Strategies rewrite programs; :mod:`sim.builder.training_step` turns each into a template of graph
 columns and stamps it once per microbatch and rank.
@@ -27,25 +27,25 @@ class Kernel(NamedTuple):
     layer: int = -1
     needs: Needs = ()
     memory: tuple[Memory, ...] = ()
-    stream: str = ""  # where not the compute stream
+    stream: str = ""  # "": the compute stream
 
 
 class Collective(NamedTuple):
     """A communication over one axis of the mesh, on the stream named after that axis.
 
     ``bytes`` is the whole buffer, as in :class:`sim.graph.Communication`. ``needs`` are positions
-    of the items on other streams (as a rule the kernel just before it) that must have ended.
+    of the items on other streams (usually the kernel just before it) that must have ended.
     """
 
     name: str
-    axis: str  # of the mesh, and the dimension its seconds count for
+    axis: str  # axis of the mesh, and the dimension that its seconds count for
     collective: str
     bytes: float
     phase: str
     layer: int = -1
     needs: Needs = ()
     memory: tuple[Memory, ...] = ()
-    stream: str = ""  # where not the axis's name
+    stream: str = ""  # "": the axis's name
     algorithm: str = "auto"  # see sim.machine.collectives
 
 
@@ -53,17 +53,17 @@ Item = Kernel | Collective
 Program = Sequence[Item]
 
 WEIGHT_GRADIENT = "weight_gradient"
-"""Memory of a weight gradient that is still to be added to the main gradient."""
+"""The memory of a weight gradient that is still to be added to the main gradient."""
 
 INPUT_GRADIENTS = "input_gradients"
-"""Memory of gradients of activations while a layer's backward runs."""
+"""The memory of gradients of activations while a layer's backward runs."""
 
 
 def computes(item: Item) -> bool:
-    """Whether an item is a kernel on the compute stream, not a copy beside it."""
+    """Return whether an item is a kernel on the compute stream, not a copy beside it."""
     return isinstance(item, Kernel) and not item.stream
 
 
 def without(item: Item, category: str) -> Item:
-    """The item without what it allocates and frees of a category."""
+    """Return the item without what it allocates and frees of a category."""
     return item._replace(memory=tuple(m for m in item.memory if m.category != category))

@@ -17,14 +17,14 @@ from sim.model.sizes import BYTES, matrix_parameters, parameters
 
 
 def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]:
-    """Bytes by category on pipeline rank ``q``, which holds these stages.
+    """Return the bytes by category on pipeline rank ``q``, which holds these stages.
 
-    In mixed precision 2 + 2 + 12 per parameter (Rajbhandari et al. 2019, section 3.1), 2 + 4 + 12
-    with fp32 gradients, less with another state of Adam's
-    (:func:`sim.builder.strategies.update.kept`); ZeRO-1 splits the 12 over the replicas, ZeRO-2
-    also the gradients, ZeRO-3 and FSDP all of it; experts are split over the ranks that hold the
-    same. YaFSDP's buffers hold its largest unit twice. A pipeline that is not flushed keeps the
-    weights of as many updates before (PipeDream's stash, 2BW's second buffer).
+    In mixed precision there are 2 + 2 + 12 bytes per parameter (Rajbhandari et al. 2019, section
+    3.1), 2 + 4 + 12 with fp32 gradients, and less with another state of Adam
+    (:func:`sim.builder.strategies.update.kept`). ZeRO-1 splits the 12 over the replicas, ZeRO-2
+    also the gradients, ZeRO-3 and FSDP everything; experts are split over the ranks that hold the
+    same ones. YaFSDP's buffers hold its largest unit twice. A pipeline without a flush also keeps
+    the weights of the updates before, one copy for each (PipeDream's stash, 2BW's second buffer).
     """
     parts = [job.held(s) for s in stages]
     held, experts = (sum(getattr(of, name) for of in parts) for name in ("total", "expert"))
@@ -43,7 +43,7 @@ def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]
 
 
 def matrices(job: Job, stages: Sequence[int]) -> int:
-    """Elements of a rank's matrices that multiply in fp8."""
+    """Return the elements of a rank's matrices that multiply in fp8."""
     s, model = job.setting, job.model
     return sum(
         matrix_parameters(model, s.tp, job.layers(k), k == job.stages - 1, s.ep, s.etp)
@@ -52,7 +52,7 @@ def matrices(job: Job, stages: Sequence[int]) -> int:
 
 
 def _weights(job: Job, held: int, linear: int, experts: int) -> float:
-    """Bytes of the weights: in fp8, with ``params``, matrices of the layers, so all of experts."""
+    """Return the bytes of the weights; ``params`` keeps matrices of layers and experts in fp8."""
     fp8, weight = job.setting.fp8, BYTES[job.data.dtype]
     if not (fp8 and fp8.params):
         return job.data.weights(held, experts) * weight
@@ -61,9 +61,9 @@ def _weights(job: Job, held: int, linear: int, experts: int) -> float:
 
 
 def _copies(job: Job, linear: int) -> Mapping[str, float]:
-    """What else there is of the weights in fp8 for all microbatches of a step.
+    """Return the other fp8 copies of the weights that stay for all microbatches of a step.
 
-    Of sharded parameters copies come and go with the gathered ones.
+    Copies of sharded parameters come and go with the gathered parameters.
     """
     fp8 = job.setting.fp8
     if not fp8 or job.data.sharding:
@@ -73,20 +73,21 @@ def _copies(job: Job, linear: int) -> Mapping[str, float]:
 
 
 def on_host(job: Job, stages: Sequence[int]) -> Mapping[str, float]:
-    """Bytes that the host holds for a rank with these stages all the time, by category.
+    """Return the bytes by category that the host always holds for a rank with these stages.
 
-    Of what it updates Adam's moments, the master copy and a gradient in fp32.
+    For the parameters that it updates it holds Adam's moments, the master copy and a gradient in
+    fp32.
     """
     parts = [job.held(s) for s in stages]
     held, experts = (sum(getattr(of, name) for of in parts) for name in ("total", "expert"))
     mine = job.data.share(held, experts) * job.data.host_share
     state = job.data.state or AdamState()
-    whole = BYTES[state.master] + state.moments  # where weights are fp32, a copy too
+    whole = BYTES[state.master] + state.moments  # the copy is there even if weights are fp32
     return {"optimizer": mine * whole, "gradients": mine * MAIN} if mine else {}
 
 
 def _workspaces(job: Job, stages: Sequence[int]) -> Mapping[str, float]:
-    """What kernels were given once and is kept for the next time."""
+    """Return the bytes of buffers that kernels got once and that are kept for their next run."""
     part = share(job.model, job.setting)
     layers = [number for s in stages for number in job.layers(s)]
     cached = job.setting.weight_gradients == "cached"
@@ -99,7 +100,10 @@ def _workspaces(job: Job, stages: Sequence[int]) -> Mapping[str, float]:
 
 
 def _offload_buffers(job: Job, stages: Sequence[int]) -> float:
-    """Bytes of the buffers through which whole stages' activations go; the last stage's stay."""
+    """Return the bytes of buffers for whole stages' activations; the last stage's stay.
+
+    The activations go to the host and back through these buffers.
+    """
     s, moved = job.setting, [k for k in stages if k < job.stages - 1]
     if not s.offload_stages:
         return 0.0
@@ -108,15 +112,15 @@ def _offload_buffers(job: Job, stages: Sequence[int]) -> float:
 
 
 def _activations(job: Job, stage: int) -> float:
-    """Bytes that the layers of a stage keep of one microbatch."""
+    """Return the bytes that the layers of a stage keep of one microbatch."""
     kept = stage_bytes(job.model, job.setting, job.layers(stage), False, False)
     return kept.get("activations", 0.0)
 
 
 def _buffers(job: Job, stages: Sequence[int], held: int) -> Mapping[str, float]:
-    """What stays of communication: YaFSDP's buffers, DDP's buckets that are not the gradients."""
+    """Return what communication keeps: YaFSDP's buffers, and DDP's buckets that are copies."""
     data = job.data
-    whole = job.setting.weight_gradients == "kept"  # DDP's buckets are of autograd's gradients
+    whole = job.setting.weight_gradients == "kept"  # DDP's buckets hold autograd's gradients
     grad = BYTES[data.dtype if whole else data.grad_dtype]
     if data.degree > 1 and not (data.bucket_view or data.split):
         return {"gradient_buffers": float(held * grad)}
@@ -129,7 +133,7 @@ def _buffers(job: Job, stages: Sequence[int], held: int) -> Mapping[str, float]:
 
 
 def stage_units(job: Job, stage: int) -> list[Unit]:
-    """The units of a stage, with those marked that stay from the forward to the backward."""
+    """Return the units of a stage, those that stay from the forward to the backward marked."""
     s, first, last = job.data.sharding, stage == 0, stage == job.stages - 1
     if s is None:
         return []
@@ -148,7 +152,7 @@ def stage_units(job: Job, stage: int) -> list[Unit]:
 
 
 def _linear(job: Job, unit: Unit) -> int:
-    """Of a unit's parameters, those that multiply in fp8."""
+    """Return how many of a unit's parameters multiply in fp8."""
     if not job.setting.fp8:
         return 0
     if unit.experts:

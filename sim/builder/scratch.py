@@ -1,8 +1,8 @@
 """What a layer's backward holds for a moment, and what weight-gradient GEMMs leave behind.
 
-The gradients of activations come and go while what the forward kept goes operator by operator, so
-most is held early in a layer's backward, in its MLP. (Attention's gradients are smaller than what
-its MLP has given back by then.)
+The gradients of activations come and go while what the forward kept is freed operator by operator,
+so most is held early in a layer's backward, in its MLP. (By the time of attention, its gradients
+are smaller than what the MLP has freed.)
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from sim.model.sizes import BYTES, Model
 
 
 def scratch(model: Model, share: Share, number: int) -> float:
-    """Bytes of input gradients at the worst moment of a layer's backward, above what it keeps.
+    """Return the bytes of input gradients at the peak of a layer's backward, beside what it keeps.
 
-    The gradient of the residual stream, x, is there throughout. At the second linear: its output's
-    gradient, gathered under sequence parallelism, and its input's, f. At the activation: gradients
-    of its output, f, and of its input, f or 2 f, when the linear's kept input, f, is gone.
+    The gradient of the residual stream, x, is there throughout. At the second linear there are the
+    gradient of its output, gathered under sequence parallelism, and that of its input, f. At the
+    activation there are the gradients of its output, f, and of its input, f or 2 f, while the
+    linear's kept input, f, is gone.
     """
     if model.resnet:
         return 0.0
@@ -36,11 +37,10 @@ def scratch(model: Model, share: Share, number: int) -> float:
 
 
 def placeholders(model: Model, share: Share, layers: Iterable[int]) -> float:
-    """Bytes that Transformer Engine keeps for good where GEMMs add to main gradients.
+    """Return the bytes that Transformer Engine keeps for good where GEMMs add to main gradients.
 
-    Autograd wants a gradient of every weight all the same, and gets an empty tensor, of which one
-    is cached per shape and dtype (``get_dummy_wgrad``, pytorch/module/base.py). Routers are plain
-    linears.
+    Autograd needs a gradient of every weight all the same, and gets an empty tensor; one is cached
+    per shape and dtype (``get_dummy_wgrad``, pytorch/module/base.py). Routers are plain linears.
     """
     shapes = {
         (matrix, launch.work.dtype)
@@ -54,13 +54,16 @@ def placeholders(model: Model, share: Share, layers: Iterable[int]) -> float:
 
 
 def global_buffer(model: Model, share: Share) -> float:
-    """Bytes of the buffer that Megatron-LM keeps for inputs gathered under sequence parallelism and
-    for unfused attention's scores (``GlobalMemoryBuffer``, core/utils.py): the larger of them."""
+    """Return the bytes of Megatron-LM's buffer for gathered inputs and unfused scores.
+
+    It is as large as the larger of inputs gathered under sequence parallelism and the scores of
+    unfused attention (``GlobalMemoryBuffer``, core/utils.py).
+    """
     gathered = share.whole_residual if share.tokens < share.rows else 0.0
     square = share.batch * share.heads * share.sequence**2 * share.element
     return max(gathered, float(square if model.attention == "unfused" else 0))
 
 
 def matrices(work: Compute) -> Iterator[tuple[int, int]]:
-    """Rows and columns of what a GEMM, or each of a grouped one's runs, makes."""
+    """Yield rows and columns of the result of a GEMM, or of each run of a grouped GEMM."""
     return zip(work.shape[1::4], work.shape[2::4], strict=True)

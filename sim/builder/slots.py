@@ -1,7 +1,7 @@
-"""Slots: what a program needs that is none of its own items, by name.
+"""Slots: the named ops that a program needs and that are not among its own items.
 
 A stamp of the program's template (:mod:`sim.builder.template`) says for each of its copies which op
-of the rank stands in a slot; :mod:`sim.builder.strategies.pipeline` finds these ops.
+of the rank fills a slot; :mod:`sim.builder.strategies.pipeline` finds these ops.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Slot:
-    """One op that a program is given; ``number`` tells those of one name apart."""
+    """One op that a program is given; ``number`` tells slots of one name apart."""
 
     name: str
     number: int = 0
 
     @classmethod
     def input(cls, number: int = 0) -> Slot:
-        """Return what brings an input from another stage; of a head, a tail or an exchange, one of
-        the ops that it comes after."""
+        """Return the op that brings an input from another stage.
+
+        For a head, a tail or an exchange it is one of the ops that it comes after.
+        """
         return cls("input", number)
 
     @classmethod
@@ -35,14 +37,14 @@ class Slot:
 
 
 SENT = Slot("sent")
-"""The last copy to the host by the forward of the same stage and microbatch."""
+"""The last copy to the host in the forward of the same stage and microbatch."""
 AHEAD = Slot("ahead")
-"""Of a backward: what ran on the rank before its last backward."""
+"""For a backward: what ran on the rank before its last backward."""
 GONE = Slot("gone")
-"""The last copy to the host by the last forward but one of the rank."""
+"""The last copy to the host in the rank's last forward but one."""
 
 Need = int | Slot
-"""What an item waits for: the item at that position of its program, or what is in a slot."""
+"""What an item waits for: the item at that position of its program, or the op in a slot."""
 Needs = tuple[Need, ...]
 
 
@@ -52,7 +54,7 @@ def inputs(count: int) -> tuple[Slot, ...]:
 
 
 def moved(needs: Needs, place: Sequence[int]) -> Needs:
-    """Return needs after item i of their program has gone to position ``place[i]``.
+    """Return needs of items after item i of their program has moved to position ``place[i]``.
 
     >>> moved((0, SENT, 1), [0, 5])
     (0, Slot(name='sent', number=0), 5)

@@ -1,14 +1,14 @@
 """What one stage runs for one microbatch: its operators written down in issue order.
 
-Forward, whole backward, and backward in two halves (input gradients, weight gradients). The order
-is Megatron-LM's: layers in reverse, per linear the input-gradient GEMM, then its collective beside
-the weight-gradient GEMM.
+There are programs of the forward, the whole backward, and the backward in two halves (input
+gradients, weight gradients). The order is Megatron-LM's: layers in reverse, per linear the
+input-gradient GEMM, then its collective beside the weight-gradient GEMM.
 
-Besides what is kept there is what a moment needs: the copy of the logits in the other precision,
-the gradients of inputs on their way down (:mod:`sim.builder.scratch`), and a weight gradient of 16
-bits before it is added to the main gradient. (Where the GEMM adds it itself, Megatron-LM hands
-autograd an empty tensor of that size all the same, for the hooks of its DistributedDataParallel:
-core/tensor_parallel/layers.py.)
+Besides what is kept, some memory is held for a moment only: the copy of the logits in the other
+precision, the gradients of inputs on their way down (:mod:`sim.builder.scratch`), and a weight
+gradient of 16 bits before it is added to the main gradient. (Where the GEMM adds it itself,
+Megatron-LM still hands autograd an empty tensor of that size for the hooks of its
+DistributedDataParallel: core/tensor_parallel/layers.py.)
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Block(NamedTuple):
     operators: Sequence[Operator]
     layer: int = -1
     plan: recompute.Plan = NOTHING
-    category: str = ""  # of memory kept from its forward to its backward, if not the stage's
-    kept: float = 0.0  # bytes of that
-    logits: tuple[float, float] = (0.0, 0.0)  # bytes of 16-bit ones, and of the fp32 copy
-    copied: float = 0.0  # bytes of logits in the forward besides those that the loss keeps
-    scratch: float = 0.0  # bytes of input gradients that its backward has at once
+    category: str = ""  # category of the memory kept from its forward to its backward
+    kept: float = 0.0  # bytes of that memory
+    logits: tuple[float, float] = (0.0, 0.0)  # bytes of 16-bit logits, and of the fp32 copy
+    copied: float = 0.0  # bytes of logits in the forward that the loss does not keep
+    scratch: float = 0.0  # bytes of input gradients that its backward holds at once
 
 
 def stage_programs(
@@ -64,11 +64,12 @@ def stage_programs(
     cp_rank: int = 0,
     ep_rank: int = 0,
 ) -> dict[str, Program]:
-    """Programs of a stage with these layers (their numbers): F, B, I and W; B is I and W merged.
+    """Return the programs F, B, I and W of a stage with these layers (their numbers).
 
-    ``cp_rank`` and ``ep_rank`` are the rank's coordinates in its context- and expert-parallel
-    groups. What the stage keeps is allocated by F and freed by B, or half by I and half by W.
-    Raises InputError for a stage with nothing in it, and where the model cannot be split so.
+    B is I and W merged. ``cp_rank`` and ``ep_rank`` are the rank's coordinates in its context- and
+    expert-parallel groups. What the stage keeps is allocated by F and freed by B, or half by I and
+    half by W. Raises InputError for a stage with nothing in it, and where the model cannot be split
+    as the setting says.
     """
     if not (layers or first or last):
         raise InputError("a stage has no layer, no embedding and no head; use fewer stages")
@@ -113,7 +114,7 @@ def _blocks(
     ]
     for i in depths(model, last):
         blocks += _depth(model, setting, part, i)
-    if blocks:  # the gradients of its inputs come when most is kept: the first in the backward
+    if blocks:  # input gradients matter while most is kept: in the backward's first block
         blocks[-1] = blocks[-1]._replace(scratch=scratch(model, part, blocks[-1].layer))
     linears = sum(is_linear(op) for block in blocks for op in block.operators)
     if found := fp8.maxima(part, linears, forward=True):
@@ -124,15 +125,15 @@ def _blocks(
         blocks.insert(0, Block(embedding(model, part), category="embedding", kept=size))
     if last:
         both = logits(part) if part.element < LOGIT else (0.0, 0.0)
-        copied = both[0] if model.fused else both[1]  # of 16 bits, or fp32 ones less their maximum
+        copied = both[0] if model.fused else both[1]  # 16-bit logits, or fp32 minus their maximum
         ops, size = head(model, part), kept.get("logits", 0.0) / (1 + model.mtp)
         one = Block(ops, category="logits", kept=size, logits=both, copied=copied)
-        blocks += [one] * (1 + model.mtp)  # the main one behind the depths'
+        blocks += [one] * (1 + model.mtp)  # the main head comes after those of the depths
     return blocks
 
 
 def _depth(model: Model, setting: Setting, part: Share, number: int) -> list[Block]:
-    """One depth of multi-token prediction: what joins its two inputs, and its layer."""
+    """Return one depth of multi-token prediction: what joins its two inputs, and its layer."""
     start, ops = joined(model, part, embedding(model, part)[0]), layer(model, part, number)
     plan = recompute.plan(ops, setting.recompute, part)
     size = fsum(op.saved for op in start)
@@ -168,10 +169,10 @@ def _forward_operators(
 def _backward(
     blocks: Sequence[Block], around: Edges, overlap: bool, how: str, weights: bool
 ) -> Program:
-    """Input gradients of every operator in turn, with ``weights`` each followed by the weight's."""
+    """Return the input gradients of all operators, with ``weights`` also the weight gradients."""
     writer = Writer()
     for block in reversed(blocks):
-        at: int | None = None  # where input gradients begin
+        at: int | None = None  # position at which input gradients begin
         _again(writer, block.plan.ahead, around, block.plan.ahead_size)
         for step in recompute.backward(block.operators, block.plan.regions):
             for region in step.begins:
@@ -190,7 +191,7 @@ def _backward(
             writer.remember(at, INPUT_GRADIENTS, -block.scratch, "end")
         left = block.kept * (1 if weights else 0.5) + block.logits[0] - block.logits[1]
         writer.remember(-1, block.category, -left, "end")
-    if not writer.items:  # an embedding alone has no input to give a gradient to
+    if not writer.items:  # an embedding alone has no input that needs a gradient
         writer.items.append(Kernel("no_input_gradient", Fixed(0.0), "I"))
     _made_whole(writer, how)
     return writer.items
@@ -199,7 +200,7 @@ def _backward(
 def _again(
     writer: Writer, layers: Sequence[tuple[int, Sequence[Operator]]], around: Edges, size: float
 ) -> None:
-    """Operators of some layers (by their numbers) whose forward runs again, bringing back bytes."""
+    """Run the forward of some layers' operators again, which brings back ``size`` bytes."""
     begin = len(writer.items)
     for number, operators in layers:
         _forward_operators(writer, operators, around, "R", number)
@@ -210,7 +211,7 @@ def _again(
 def _gradients(
     writer: Writer, op: Operator, around: Edges, number: int, overlap: bool, weights: bool
 ) -> None:
-    """One operator's backward.
+    """Write one operator's backward.
 
     With ``overlap`` the gather of the saved input runs beside the input-gradient GEMM and the
     reduction of the input gradient beside the weight-gradient GEMM, as in Megatron-LM.
@@ -235,7 +236,7 @@ def _gradients(
 
 
 def _gather_again(writer: Writer, op: Operator, around: Edges, number: int) -> tuple[int, ...]:
-    """Gather what only the weight gradient needs whole, if anything; its position."""
+    """Gather what only the weight gradient needs whole, and return its position, if anything."""
     edge = around.get(op.edge, Edge())
     kind = edge.again or ("" if op.backward else edge.before_backward)
     if not kind:
@@ -246,9 +247,9 @@ def _gather_again(writer: Writer, op: Operator, around: Edges, number: int) -> t
 
 
 def _weight_gradients(blocks: Sequence[Block], around: Edges, overlap: bool, how: str) -> Program:
-    """All weight gradients alone; what has to be gathered arrives beside the GEMM before."""
+    """Return all weight gradients; a gather for one runs beside the GEMM before it."""
     writer = Writer()
-    back = list(reversed(blocks))  # heads of several depths are equal
+    back = list(reversed(blocks))  # by position, as heads of several depths are equal
     jobs = [(k, op) for k, b in enumerate(back) for op in reversed(b.operators) if op.weight]
     gathered: list[tuple[int, ...]] = []
     for j, (k, op) in enumerate(jobs):
@@ -266,10 +267,10 @@ def _weight_gradients(blocks: Sequence[Block], around: Edges, overlap: bool, how
 
 
 def _made_whole(writer: Writer, how: str) -> None:
-    """Let weight gradients take their bytes: in passing, kept to the end, or only the ends'.
+    """Let weight gradients allocate their bytes: passing ones, kept ones, or those of the ends.
 
-    In passing the layers' largest is enough, at the first kernel that makes it: what a layer keeps
-    goes with it. Cached ones of layers stay (:mod:`sim.builder.resident`).
+    In passing the layers' largest is enough, at the first kernel that makes it, because what a
+    layer keeps is freed with it. Cached ones of layers stay (:mod:`sim.builder.resident`).
     """
     sizes = {i: _weight_bytes(item) for i, item in enumerate(writer.items) if item.phase == "W"}
     inner = [i for i in sizes if writer.items[i].layer >= 0]
@@ -282,11 +283,13 @@ def _made_whole(writer: Writer, how: str) -> None:
 
 
 def _weight_bytes(item: Item) -> float:
-    """Bytes of the weight gradient that a kernel makes; of experts', one after the other, the
-    largest."""
+    """Return the bytes of the weight gradient that a kernel makes.
+
+    Experts make theirs one after another, so the largest counts.
+    """
     match item:
         case Kernel(work=Compute(kind="gemm" | "grouped_gemm", dtype=dtype) as work):
-            width = max(BYTES[dtype], 2)  # no gradient of 8 bits
+            width = max(BYTES[dtype], 2)  # no gradient has 8 bits
             return float(max(m * n for m, n in matrices(work)) * width)
         case Kernel(work=Compute(kind="elementwise", shape=(rows, columns), dtype=dtype)):
             return float(rows * columns * BYTES[dtype])

@@ -21,23 +21,23 @@ Longs = NDArray[np.int64]
 COMPUTE = "compute"
 TO_HOST, FROM_HOST = "d2h", "h2d"  # the streams of the copy engines
 OF_NORM = {"stage_norm": "model", "norm_in": "model", "norm_out": "model"}
-"""Axes over which the norm of the gradients is summed stage by stage: their dimension."""
+"""The dimension of axes over which the norm of the gradients is summed stage by stage."""
 BESIDE = " 2"
-"""Ends the names of the streams of what runs beside something else on its rank."""
+"""What ends the names of streams of programs that run beside another on their rank."""
 
 
 class Table:
-    """Distinct values, numbered as they come."""
+    """Distinct values, numbered in the order in which they come."""
 
     def __init__(self) -> None:
         self.rows: dict[Hashable, int] = {}
 
     def __call__(self, value: Hashable) -> int:
-        """The number of ``value``, new or not."""
+        """Return the number of ``value``, which is added if it is new."""
         return self.rows.setdefault(value, len(self.rows))
 
     def values(self) -> tuple[Hashable, ...]:
-        """The values in order of their numbers."""
+        """Return the values in the order of their numbers."""
         return tuple(self.rows)
 
 
@@ -53,9 +53,12 @@ class Tables:
 
 @dataclass(frozen=True, eq=False)
 class Template:
-    """Columns of a program's ops. A wait refers to a local row when ≥ 0; -1 - k is ``slots[k]``,
-    which every stamp fills with an op of its own. A part is the k-th of the template's on an axis;
-    where it is on none, slot k, which every stamp fills with a part."""
+    """Columns of a program's ops.
+
+    A wait refers to a local row if it is ≥ 0; -1 - k is ``slots[k]``, which every stamp fills with
+    an op of its own. A part is the k-th of the template's parts on an axis; a part on no axis is
+    slot k, which every stamp fills with a part.
+    """
 
     name: Ints
     work: Ints
@@ -64,32 +67,32 @@ class Template:
     layer: NDArray[np.int16]
     wait_count: Ints
     wait_ref: Longs
-    slots: tuple[Slot, ...]  # that something in it waits for
+    slots: tuple[Slot, ...]  # slots that something in it waits for
     part_count: Ints
     part_axis: Ints  # row of axes, or -1
     part_ref: Longs
     axes: tuple[str, ...]
-    part_works: tuple[Ints, ...]  # of each axis: the work of each of the template's parts on it
+    part_works: tuple[Ints, ...]  # per axis: the work of each of the template's parts on it
     memory_count: Ints
     memory_category: NDArray[np.int8]
     memory_bytes: NDArray[np.float64]
     memory_at_end: NDArray[np.bool_]
     lasts: tuple[int, ...]  # the last op of each stream that nothing in it waits for
-    outputs: tuple[int, ...]  # of those, what another stage waits for: not reductions over replicas
-    sent: int  # the last copy to the host, or -1
+    outputs: tuple[int, ...]  # those that another stage waits for: no reductions over replicas
+    sent: int  # row of the last copy to the host, or -1
 
     def __len__(self) -> int:
         return len(self.work)
 
 
 Ranks = Callable[[str], tuple[int, ...]]  # the group of an axis, as ranks of the job
-Ref = tuple[int, int]  # a part: the row of its axis, or -1, and which of it, or which slot
+Ref = tuple[int, int]  # a part: (row of its axis, which part of it) or (-1, which slot)
 
 
 def place(program: Program, ranks: Ranks, tables: Tables, beside: bool = False) -> Template:
     """Lower ``program`` for one rank: its collectives are communication among ``ranks(axis)``.
 
-    What runs ``beside`` another program has streams of its own, a second one for kernels and for
+    A program that runs ``beside`` another has its own streams: a second one for kernels and for
     each axis of the model.
     """
     second = BESIDE if beside else ""
@@ -107,7 +110,7 @@ def place(program: Program, ranks: Ranks, tables: Tables, beside: bool = False) 
         whose = OF_NORM.get(item.axis, item.axis)
         work = Communication(item.collective, item.bytes, group, whose, item.algorithm)
         works.append(work)
-        reduces = item.phase == "O"  # over replicas: in the order in which gradients are made
+        reduces = item.phase == "O"  # over replicas, in the order in which gradients are made
         streams.append(item.stream or item.axis + second * (not reduces))
         mine = parts.setdefault(item.axis, [])
         refs.append(((list(parts).index(item.axis), len(mine)),))
@@ -118,7 +121,7 @@ def place(program: Program, ranks: Ranks, tables: Tables, beside: bool = False) 
 def exchange(
     name: str, stream: str, phase: str, work: Communication, waits: int, parts: int, tables: Tables
 ) -> Template:
-    """One p2p op that waits for ``waits`` inputs and takes part in ``parts`` messages."""
+    """Return one p2p op that waits for ``waits`` inputs and takes part in ``parts`` messages."""
     item = Collective(name, "pp", "p2p", work.bytes, phase, needs=inputs(waits))
     refs = [tuple((-1, k) for k in range(parts))]
     return _columns([item], [work], [stream], refs, {}, tables)
@@ -161,14 +164,14 @@ def _columns(
 
 
 def _numbered(needs: Sequence[Need]) -> tuple[list[int], tuple[Slot, ...]]:
-    """Needs as references of a template, and the slots among them."""
+    """Return needs as references of a template, and the slots among them."""
     slots: dict[Slot, int] = {}
     refs = [n if isinstance(n, int) else -1 - slots.setdefault(n, len(slots)) for n in needs]
     return refs, tuple(slots)
 
 
 def _lasts(streams: Sequence[str], needed: set[int]) -> tuple[int, ...]:
-    """The last op of each stream, unless something waits for it; the compute stream's always."""
+    """Return the last op of each stream, unless something waits for it; on compute always."""
     last = {stream: i for i, stream in enumerate(streams)}
     return tuple(i for s, i in sorted(last.items()) if s.startswith(COMPUTE) or i not in needed)
 
@@ -187,10 +190,10 @@ class Stamp:
     stage: int
     base: Longs  # index of the copy's first op
     microbatch: Ints
-    parts: Sequence[Longs]  # of each axis of the template: the first part of a copy
-    wait_slots: Mapping[Slot, Longs]  # of each slot of the template: an op per copy
-    part_slots: Sequence[Longs] = ()  # of each slot for a part: a part per copy
-    step: Longs | int = 0  # training step, or update of the weights, that the copy is part of
+    parts: Sequence[Longs]  # per axis of the template: the first part of each copy
+    wait_slots: Mapping[Slot, Longs]  # per slot of the template: an op per copy
+    part_slots: Sequence[Longs] = ()  # per slot for a part: a part per copy
+    step: Longs | int = 0  # training step, or update of the weights, of the copy
 
 
 def assemble(
@@ -200,9 +203,9 @@ def assemble(
     resident: dict[int, dict[str, float]],
     stands_for: dict[int, int],
 ) -> Graph:
-    """All stamps as one graph; their copies must tile 0 .. n - 1.
+    """Return all stamps as one graph; their copies must tile 0 .. n - 1.
 
-    ``part_work`` has the works of messages; those of an axis are filled in here.
+    ``part_work`` has the works of messages; those of parts on an axis are filled in here.
     """
     n = sum(len(s.template) * len(s.base) for s in stamps)
     counts = {key: np.zeros(n, np.int32) for key in ("wait", "part", "memory")}
@@ -274,7 +277,7 @@ def _rows(start: Ints, base: Longs, like: NDArray[np.generic]) -> Longs:
 
 
 def _waits(of: Stamp) -> Longs:
-    """The ops that the ops of every copy wait for, a row per copy."""
+    """Return the ops that the ops of every copy wait for, one row per copy."""
     t = of.template
     out = of.base[:, None] + t.wait_ref
     for column in np.flatnonzero(t.wait_ref < 0):
@@ -283,7 +286,7 @@ def _waits(of: Stamp) -> Longs:
 
 
 def _parts(of: Stamp) -> Longs:
-    """The parts of every copy, a row per copy."""
+    """Return the parts of every copy, one row per copy."""
     t = of.template
     out = np.broadcast_to(t.part_ref, (len(of.base), len(t.part_ref))).copy()
     for axis, first in enumerate(of.parts):

@@ -1,4 +1,4 @@
-"""From a job to its graph: programs of ranks, templates of their columns, stamps per microbatch.
+"""From a job to its graph: programs of ranks, templates of columns, stamps per microbatch.
 
 Strategies compose from the inside out: a stage's programs (layers, tensor, context and expert
 parallel, recomputation) → what the data-parallel dimension adds to them → the order of the pipeline
@@ -29,11 +29,11 @@ from sim.graph import Communication, Graph
 
 
 def training_step(job: Job, simulated: Iterable[Lane] | None = None, sends: bool = True) -> Graph:
-    """The graph of one step.
+    """Return the graph of one step.
 
-    ``simulated`` are the lanes whose ranks get ops, all unless given; the others are taken to do
+    ``simulated`` are the lanes whose ranks get ops, by default all; the other lanes are taken to do
     exactly the same at the same time (see :mod:`sim.runs.fold`). Without ``sends`` stages exchange
-    nothing, which holds no memory.
+    nothing, and messages hold no memory.
     """
     return Build(job, sorted(simulated) if simulated is not None else lanes(job), sends).graph()
 
@@ -55,7 +55,7 @@ class Build:
             torch_order(self.steps, self.sent) if pair else np.arange(len(self.sent.source))
         )
         self.programs = Programs(self.job, self.steps)
-        self._teams: dict[tuple[object, ...], tuple[int, int]] = {}  # first part, and how many
+        self._teams: dict[tuple[object, ...], tuple[int, int]] = {}  # first part, number of parts
         self._parts = len(self.sent.source) * len(self.lanes) * self.job.steps
 
     def _steps(self) -> Steps:
@@ -70,7 +70,7 @@ class Build:
         return replace(steps, gathered=np.concatenate(left))
 
     def graph(self) -> Graph:
-        """All lanes of all pipeline ranks."""
+        """Return the graph of all lanes of all pipeline ranks."""
         job, stamps = self.job, list[Stamp]()
         base, resident = 0, dict[int, dict[str, float]]()
         for q in range(len(job.plan)):
@@ -86,7 +86,7 @@ class Build:
         return assemble(stamps, self.tables, part_work, resident, weights)
 
     def _rank(self, q: int, k: int, base: int) -> tuple[list[Stamp], int]:
-        """Stamps of pipeline rank ``q`` in the k-th lane."""
+        """Return the stamps of pipeline rank ``q`` in the k-th lane."""
         job, lane, n = self.job, self.lanes[k], len(self.sent.source)
         line = job.ranks[*lane]
         make = self._makers(q, lane)
@@ -112,7 +112,7 @@ class Build:
         return out, base
 
     def _team(self, q: int, lane: Lane, step: int, axis: str, count: int) -> int:
-        """The first of the parts that the group of a rank on an axis has in a step."""
+        """Return the first of the parts that the group of a rank on an axis has in a step."""
         key = (OF_NORM.get(axis, axis), self._group(axis, lane, q), step)
         if key not in self._teams:
             self._teams[key] = (self._parts, count)
@@ -124,7 +124,7 @@ class Build:
     # -- templates --------------------------------------------------------------------------------
 
     def _makers(self, q: int, lane: Lane) -> Makers:
-        """Templates for one rank, each made once."""
+        """Return the templates for one rank, each made once."""
         templates: dict[object, Template] = {}
 
         def remember(key: object, make: Callable[[], Template]) -> Template:
@@ -164,7 +164,7 @@ class Build:
     def _group(self, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
         line = self.job.ranks[*lane]
         match axis:
-            case "norm_in" | "norm_out":  # from the pipeline rank before, or to the one behind
+            case "norm_in" | "norm_out":  # from the pipeline rank before, or to the one after
                 ends = (q - 1, q) if axis == "norm_in" else (q, q + 1)
                 return (int(line[ends[0]]), int(line[ends[1]]))
             case "twin":
@@ -194,7 +194,7 @@ class Build:
         )
 
     def _message_works(self) -> Longs:
-        """The work of every message, lane by lane and step by step."""
+        """Return the work of every message, lane by lane and step by step."""
         source, target = (self.steps.rank[end] for end in (self.sent.source, self.sent.target))
         pairs, row = np.unique(source * len(self.job.plan) + target, return_inverse=True)
         out = []

@@ -10,8 +10,8 @@ from sim.model.operators import Launch
 class Writer:
     """A program being written.
 
-    A collective starts when the kernel issued before it has ended, as NCCL's do. An exposed one is
-    waited for by the next kernel that does not say that it needs no wait.
+    A collective starts when the kernel issued before it has ended, as NCCL's do. The next kernel
+    waits for an exposed one, unless it says that it needs no wait.
 
     >>> from sim.graph import Compute
     >>> writer, launch = Writer(), Launch("norm", Compute("norm", 0.0, 8.0))
@@ -25,9 +25,9 @@ class Writer:
 
     def __init__(self) -> None:
         self.items: list[Item] = []
-        self._kernel: tuple[int, ...] = ()  # the latest
+        self._kernel: tuple[int, ...] = ()  # position of the latest kernel
         self._exposed: tuple[int, ...] = ()  # collectives that the next kernel waits for
-        self._transfers: dict[str, int] = {}  # the latest by name
+        self._transfers: dict[str, int] = {}  # position of the latest transfer by name
 
     def kernel(
         self,
@@ -37,9 +37,9 @@ class Writer:
         needs: tuple[int, ...] = (),
         wait: bool = True,
     ) -> None:
-        """Issue a kernel and, before it, the transfers beside it.
+        """Issue a kernel and, before it, the transfers that run beside it.
 
-        Without ``wait`` it runs beside the exposed collectives too.
+        Without ``wait`` it also runs beside the exposed collectives.
         """
         for name, axis, kind, size in launch.sends:
             i = self.collective(name, axis, kind, size, phase, layer, exposed=False)
