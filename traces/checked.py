@@ -14,14 +14,14 @@ LARGEST = 1e18
 """No time, size or count of anything on one GPU is larger; sums of many such numbers are finite."""
 
 
-class Kind(NamedTuple):
+class FieldKind(NamedTuple):
     """What a field has to be."""
 
     words: str  # what is expected, for messages
     fits: Callable[[Any], bool]
     needed: bool = True
 
-    def or_none(self) -> Kind:
+    def or_none(self) -> FieldKind:
         """Return the same kind for a field that may be missing."""
         return self._replace(needed=False)
 
@@ -34,29 +34,29 @@ def _is_whole(of: Any) -> bool:
     return isinstance(of, int) and not isinstance(of, bool) and abs(of) < 2**31
 
 
-NUMBER = Kind(f"a number up to {LARGEST:g}", _is_number)
-POSITIVE = Kind(f"a number from 0 to {LARGEST:g}", lambda of: _is_number(of) and of >= 0)
-WHOLE = Kind("a whole number below 2^31", _is_whole)
-COUNT = Kind("a whole number from 0 to 2^31", lambda of: _is_whole(of) and of >= 0)
-SHORT = Kind("a whole number from -1 to 32,767", lambda of: _is_whole(of) and -1 <= of < 2**15)
-FLAG = Kind("true or false", lambda of: isinstance(of, bool) or of in (0, 1))
-LABEL = Kind("a text or a whole number", lambda of: isinstance(of, str | int))
-TEXT = Kind("a text", lambda of: isinstance(of, str))
-TABLE = Kind("a table", lambda of: isinstance(of, dict))
-LIST = Kind("a list", lambda of: isinstance(of, list))
+NUMBER = FieldKind(f"a number up to {LARGEST:g}", _is_number)
+POSITIVE = FieldKind(f"a number from 0 to {LARGEST:g}", lambda of: _is_number(of) and of >= 0)
+WHOLE = FieldKind("a whole number below 2^31", _is_whole)
+COUNT = FieldKind("a whole number from 0 to 2^31", lambda of: _is_whole(of) and of >= 0)
+SHORT = FieldKind("a whole number from -1 to 32,767", lambda of: _is_whole(of) and -1 <= of < 2**15)
+FLAG = FieldKind("true or false", lambda of: isinstance(of, bool) or of in (0, 1))
+LABEL = FieldKind("a text or a whole number", lambda of: isinstance(of, str | int))
+TEXT = FieldKind("a text", lambda of: isinstance(of, str))
+TABLE = FieldKind("a table", lambda of: isinstance(of, dict))
+LIST = FieldKind("a list", lambda of: isinstance(of, list))
 
 
-def list_of(kind: Kind) -> Kind:
+def list_of(kind: FieldKind) -> FieldKind:
     """Return the kind of a list in which each is of this kind."""
-    return Kind(
+    return FieldKind(
         f"a list in which each is {kind.words}",
         lambda of: isinstance(of, list) and all(map(kind.fits, of)),
     )
 
 
-def numbered(kind: Kind) -> Kind:
+def numbered(kind: FieldKind) -> FieldKind:
     """Return the kind of a table from whole numbers, written as texts, to this kind."""
-    return Kind(
+    return FieldKind(
         f"a table of numbers, each {kind.words}",
         lambda of: (
             isinstance(of, dict)
@@ -66,14 +66,14 @@ def numbered(kind: Kind) -> Kind:
     )
 
 
-def one_of(names: Collection[str]) -> Kind:
+def one_of(names: Collection[str]) -> FieldKind:
     """Return the kind of a text that is one of some."""
-    return Kind(f"one of {', '.join(names)}", lambda of: isinstance(of, str) and of in names)
+    return FieldKind(f"one of {', '.join(names)}", lambda of: isinstance(of, str) and of in names)
 
 
-def row_of(*kinds: Kind) -> Kind:
+def row_of(*kinds: FieldKind) -> FieldKind:
     """Return the kind of a list that begins with one entry of each of these kinds."""
-    return Kind(
+    return FieldKind(
         f"a list of {', '.join(kind.words for kind in kinds)}",
         lambda of: (
             isinstance(of, list)
@@ -83,7 +83,7 @@ def row_of(*kinds: Kind) -> Kind:
     )
 
 
-def check(of: Any, fields: Mapping[str, Kind], where: str) -> None:
+def check(of: Any, fields: Mapping[str, FieldKind], where: str) -> None:
     """Raise InputError, naming ``where`` and the field, for a field of another type."""
     if not isinstance(of, dict):
         raise InputError(f"{where} is {described(of)}, where a table would do")

@@ -11,7 +11,7 @@ from sim.analysis.intervals import Intervals
 from sim.graph import Floats
 from sim.machine.hardware import Machine
 from sim.timeline import Timeline
-from traces.own.priced import Priced
+from traces.own.priced import PricedMachine
 
 
 class Selection(NamedTuple):
@@ -60,7 +60,7 @@ class Recording:
     """Further seconds that were added per second of each rank's clock."""
     clock_residual: float = 0.0
     """Seconds by which collectives still end apart after alignment (median)."""
-    priced: Priced | None = None
+    priced: PricedMachine | None = None
     """The machine of a timeline that was simulated, if its file has it and was read whole."""
     sms: Floats | None = None
     """(ops,): the share of its GPU's SMs that each op's communication holds; 0 where unknown."""

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from sim.runs.run import run
-from validation.run import Compared, steps, total, validate
+from validation.run import ComparedFigure, steps, total, validate
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = Path("validation/recipes/korthikanti_22b_full.toml")
@@ -35,7 +35,7 @@ STEPS = {
 """Rows that stand for the others in README: what each is, and whose figure."""
 
 
-def results(rows: list[Compared]) -> str:
+def results(rows: list[ComparedFigure]) -> str:
     """The table of chosen step times, measured and predicted, and the errors of all."""
     out = ["| run | source | measured | predicted | error |", "|---|---|--:|--:|--:|"]
     by_id = {row.id: row for row in rows}

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from sim.recipe import load as config
 from validation import tables
 from validation.figures import FIGURES
-from validation.tables import Row, Table
+from validation.tables import PublishedTable, Row
 
 Progress = Callable[[str, int, int], None]  # (what is being done, figures done, figures in all)
 
 
-class Compared(NamedTuple):
+class ComparedFigure(NamedTuple):
     """A figure, predicted and measured, in seconds or bytes, or a share."""
 
     id: str
@@ -28,7 +28,7 @@ class Compared(NamedTuple):
 
         Of figures that are shares themselves, the difference.
 
-        >>> round(Compared("a", 0.05, 0.10, share=True).error, 12)
+        >>> round(ComparedFigure("a", 0.05, 0.10, share=True).error, 12)
         -0.05
         """
         if self.share:
@@ -36,11 +36,11 @@ class Compared(NamedTuple):
         return self.predicted / self.measured - 1.0
 
 
-class Outcome(NamedTuple):
+class TableOutcome(NamedTuple):
     """A table's figures compared."""
 
-    table: Table
-    rows: Sequence[Compared]
+    table: PublishedTable
+    rows: Sequence[ComparedFigure]
 
 
 class Total(NamedTuple):
@@ -51,7 +51,7 @@ class Total(NamedTuple):
     rows: int
 
 
-def validate(names: Sequence[str] = (), progress: Progress | None = None) -> list[Outcome]:
+def validate(names: Sequence[str] = (), progress: Progress | None = None) -> list[TableOutcome]:
     """Predict the figures of these tables, or of all; ValueError for a table that is not there."""
     chosen = [tables.read(name) for name in names or tables.names()]
     count, done = sum(len(table.rows) for table in chosen), 0
@@ -63,27 +63,27 @@ def validate(names: Sequence[str] = (), progress: Progress | None = None) -> lis
                 progress(f"{table.name} {row.id}", done, count)
             compared.append(compare(row)._replace(share=table.unit == "%"))
             done += 1
-        outcomes.append(Outcome(table, compared))
+        outcomes.append(TableOutcome(table, compared))
     return outcomes
 
 
-def compare(row: Row) -> Compared:
+def compare(row: Row) -> ComparedFigure:
     """One figure, predicted by its recipe."""
     recipe = config.load(row.recipe, row.overrides)
-    return Compared(row.id, FIGURES[row.figure](recipe), row.measured)
+    return ComparedFigure(row.id, FIGURES[row.figure](recipe), row.measured)
 
 
-def total(rows: Iterable[Compared]) -> Total:
+def total(rows: Iterable[ComparedFigure]) -> Total:
     """Over some figures.
 
-    >>> total([Compared("a", 9.0, 10.0), Compared("b", 26.0, 20.0)])
+    >>> total([ComparedFigure("a", 9.0, 10.0), ComparedFigure("b", 26.0, 20.0)])
     Total(mean=0.2, max=0.3, rows=2)
     """
     errors = [abs(row.error) for row in rows]
     return Total(round(fsum(errors) / len(errors), 12), round(max(errors), 12), len(errors))
 
 
-def steps(outcomes: Iterable[Outcome]) -> list[Compared]:
+def steps(outcomes: Iterable[TableOutcome]) -> list[ComparedFigure]:
     """The step times among the figures: whole runs, which everything else explains."""
     return [
         compared
@@ -93,7 +93,7 @@ def steps(outcomes: Iterable[Outcome]) -> list[Compared]:
     ]
 
 
-def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def summary(outcomes: Sequence[TableOutcome]) -> dict[str, Any]:
     """Plain data: per row id, predicted, measured, error; per table mean, max, count, peer."""
     whole = steps(outcomes)
     return {
@@ -102,12 +102,12 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     }
 
 
-def _total(rows: Iterable[Compared]) -> dict[str, Any]:
+def _total(rows: Iterable[ComparedFigure]) -> dict[str, Any]:
     mean, largest, count = total(rows)
     return {"mean": mean, "max": largest, "count": count}
 
 
-def _table(outcome: Outcome) -> dict[str, Any]:
+def _table(outcome: TableOutcome) -> dict[str, Any]:
     table = outcome.table
     return {
         "name": table.name,

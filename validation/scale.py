@@ -22,7 +22,7 @@ from sim.builder.training_step import training_step
 from sim.engine import Stats, simulate
 from sim.graph import Graph
 from sim.machine import cluster as clusters
-from sim.machine.hardware import Machine, Traffic, ideal, table
+from sim.machine.hardware import CommunicationCost, Machine, ideal, table
 from sim.runs.fold import candidates
 from sim.runs.run import job_of, load, prepare
 from sim.runs.schedule_run import plan_graph
@@ -32,7 +32,7 @@ RECIPE = Path(__file__).parent / "recipes" / "gpt_1t_3072.toml"
 
 
 @dataclass(frozen=True)
-class Scale:
+class ScaleResult:
     """CPU seconds are medians over the rounds; the yardstick ran in turn with the simulation."""
 
     name: str
@@ -74,7 +74,7 @@ HEAD = (
 )  # fmt: skip
 
 
-def step_1t(rounds: int = 3, **overrides: object) -> Scale:
+def step_1t(rounds: int = 3, **overrides: object) -> ScaleResult:
     """The recipe of GPT 1T on 3,072 GPUs, with sharing, folded, kernel by kernel."""
     recipe = load(RECIPE, {key.replace("__", "."): value for key, value in overrides.items()})
     before = _resident()
@@ -88,7 +88,7 @@ def step_1t(rounds: int = 3, **overrides: object) -> Scale:
     return _measure(name, graph, machine, build, both - build, rounds, before)
 
 
-def unshared(rounds: int = 3, **overrides: object) -> Scale:
+def unshared(rounds: int = 3, **overrides: object) -> ScaleResult:
     """The same graph on a machine on which nothing is shared."""
     recipe = load(RECIPE, {key.replace("__", "."): value for key, value in overrides.items()})
     before = _resident()
@@ -101,7 +101,7 @@ def unshared(rounds: int = 3, **overrides: object) -> Scale:
     return _measure(name, graph, _alone(graph), build, 0.0, rounds, before)
 
 
-def steps_alone(rounds: int = 3, ranks: int = 64, microbatches: int = 1024) -> Scale:
+def steps_alone(rounds: int = 3, ranks: int = 64, microbatches: int = 1024) -> ScaleResult:
     """1F1B with one op per step and per end of a message: nothing to fuse, nothing shared."""
     plan = one_f_one_b(ranks, microbatches)
     before, begin = _resident(), process_time()
@@ -113,7 +113,7 @@ def steps_alone(rounds: int = 3, ranks: int = 64, microbatches: int = 1024) -> S
 
 def _measure(
     name: str, graph: Graph, machine: Machine, build: float, prices: float, rounds: int, before: int
-) -> Scale:
+) -> ScaleResult:
     stats = Stats()
     ours, bare = [], []
     for k in range(rounds):
@@ -122,7 +122,7 @@ def _measure(
             peak = _resident() - before
         bare.append(_seconds(lambda: replay(len(graph))))
     shared = (stats.flows_shared + stats.kernels_slowed) // rounds
-    return Scale(
+    return ScaleResult(
         name,
         len(graph),
         build,
@@ -136,7 +136,7 @@ def _measure(
 
 def _alone(graph: Graph) -> Machine:
     """Kernels and communication of a tenth of a millisecond that take nothing from each other."""
-    hop = Traffic(1e-4)
+    hop = CommunicationCost(1e-4)
     return table(graph.works, lambda _: (1e-4, 0.0, 0.0), lambda _: hop, np.empty(0), gpu_sms=1)
 
 

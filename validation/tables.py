@@ -39,7 +39,7 @@ class Peer(NamedTuple):
     note: str
 
 
-class Table(NamedTuple):
+class PublishedTable(NamedTuple):
     """A table of a paper. ``unit`` is what it is shown in."""
 
     name: str
@@ -56,7 +56,7 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
-def read(name: str) -> Table:
+def read(name: str) -> PublishedTable:
     """A table by its name; InputError, naming those there are, for another.
 
     >>> read("narayanan2021_table1").rows[0].measured
@@ -67,7 +67,9 @@ def read(name: str) -> Table:
     data = tomllib.loads((FOLDER / f"{name}.toml").read_text())
     peer = Peer(**data["peer"]) if "peer" in data else None
     rows = tuple(_row(row, data) for row in data["rows"])
-    return Table(name, data["title"], data["source"], data["assumed"], data["unit"], rows, peer)
+    return PublishedTable(
+        name, data["title"], data["source"], data["assumed"], data["unit"], rows, peer
+    )
 
 
 def _row(row: Mapping[str, Any], table: Mapping[str, Any]) -> Row:

@@ -15,7 +15,7 @@ TRIED = 8  # how many nodes of a cycle are tried as the start of a shorter one
 SAID = 12  # the message names at most so many waits of a cycle
 
 
-class Graph(NamedTuple):
+class WaitGraph(NamedTuple):
     """Nodes: for each its rank, its place in the order of that rank, and what it waits for."""
 
     rank: list[int]
@@ -34,12 +34,12 @@ class Graph(NamedTuple):
         return len(self.needs) - 1
 
 
-def sentence(graph: Graph, name: Callable[[int], str]) -> str:
+def sentence(graph: WaitGraph, name: Callable[[int], str]) -> str:
     """Say one cycle of waits in words, or return "" where there is none.
 
     ``name`` says what a node does.
 
-    >>> sentence(Graph(rank=[0, 1], at=[0, 0], needs=[[1], [0]]), "step {}".format)
+    >>> sentence(WaitGraph(rank=[0, 1], at=[0, 0], needs=[[1], [0]]), "step {}".format)
     'deadlock: step 0 waits for step 1, which waits for step 0'
     """
     cycle = _shortest(graph)
@@ -59,7 +59,7 @@ def sentence(graph: Graph, name: Callable[[int], str]) -> str:
     return f"deadlock: {name(cycle[0])} {', which '.join(words)}"
 
 
-def _shortest(graph: Graph) -> list[int]:
+def _shortest(graph: WaitGraph) -> list[int]:
     """Return a cycle, its first node also last; of those tried, one with fewest waits across."""
     stuck = _stuck(graph)
     if not stuck:
@@ -77,11 +77,11 @@ def _shortest(graph: Graph) -> list[int]:
     return min(found, key=lambda cycle: (_cost(graph, cycle), len(cycle)))
 
 
-def _cost(graph: Graph, cycle: Sequence[int]) -> int:
+def _cost(graph: WaitGraph, cycle: Sequence[int]) -> int:
     return sum(graph.across(*edge) for edge in pairwise(cycle))
 
 
-def _stuck(graph: Graph) -> set[int]:
+def _stuck(graph: WaitGraph) -> set[int]:
     """Return what is left when everything has run that can."""
     waits = [len(needs) for needs in graph.needs]
     later: list[list[int]] = [[] for _ in waits]
@@ -97,7 +97,7 @@ def _stuck(graph: Graph) -> set[int]:
     return set(range(len(waits))).difference(ready) if len(ready) < len(waits) else set()
 
 
-def _through(graph: Graph, start: int, stuck: set[int]) -> list[int]:
+def _through(graph: WaitGraph, start: int, stuck: set[int]) -> list[int]:
     """Return the cycle through ``start`` with the fewest waits across."""
     cost, came = {start: 0}, dict[int, int]()
     queue, done = deque([start]), set[int]()

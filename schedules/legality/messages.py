@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from schedules import Pair, Step, members
 from schedules.csv import Move, Rows
 from schedules.input_error import InputError
-from schedules.legality.deadlock import Graph, sentence
+from schedules.legality.deadlock import WaitGraph, sentence
 
 Stream = tuple[int, ...]  # (sender, receiver), or the two ranks of a pair, ascending
 At = dict[Step | Move, tuple[int, int]]  # rank and position
@@ -114,13 +114,13 @@ def _agree(stream: Stream, ends: tuple[list[Move], list[Move]], at: At, policy: 
             )
 
 
-def _waits(rows: Rows, at: At) -> tuple[Graph, list[tuple[int, int]]]:
+def _waits(rows: Rows, at: At) -> tuple[WaitGraph, list[tuple[int, int]]]:
     """Return the graph of waits, and where each node stands.
 
     Its nodes are the steps, and the beginning and end of each send and receive. As both ends of a
     stream agree on its order, those before a message have begun at both ends when it begins.
     """
-    graph, where = Graph([], [], []), list[tuple[int, int]]()
+    graph, where = WaitGraph([], [], []), list[tuple[int, int]]()
     begin, end, run = dict[Move, int](), dict[Move, int](), dict[int, Step | Pair]()
     for rank, row in enumerate(rows):
         last: list[int] = []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from schedules import Pair, Plan, Step, members
 from schedules.input_error import InputError
-from schedules.legality.deadlock import Graph, sentence
+from schedules.legality.deadlock import WaitGraph, sentence
 from schedules.legality.places import Chains, Place
 
 Unit = tuple[int, tuple[Step, ...]]  # a position, and the steps that run there without a pause
@@ -21,7 +21,7 @@ def no_deadlock(plan: Plan, chains: Chains, batched: bool, fused: bool) -> None:
     and ends when all exchanges that it meets have begun.
     """
     units = [_units(items, fused) for items in plan]
-    graph = Graph([], [], [])
+    graph = WaitGraph([], [], [])
     node: dict[Step, int] = {}
     for rank, row in enumerate(units):
         for at, (_, steps) in enumerate(row):
@@ -68,7 +68,7 @@ def _input(step: Step, chains: Chains) -> Step | None:
     return Step(stage + 1, "B" if "B" in places else "I", m)
 
 
-def _exchange(graph: Graph, edges: list[Edge]) -> list[Edge]:
+def _exchange(graph: WaitGraph, edges: list[Edge]) -> list[Edge]:
     """Add the exchanges through which ranks get their inputs, and return the edges that are left.
 
     An exchange before a step takes all that the step needs and all that the step before it made.

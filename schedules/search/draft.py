@@ -52,7 +52,7 @@ class Line:
         return self.inputs[self.taken] if self.taken < len(self.inputs) else None
 
 
-class Draft:
+class PlanDraft:
     """Ranks with clocks. ``rank_of[stage]`` runs it, holding at most ``limit`` stage activations.
 
     ``idle`` counts the time that each rank waits after its first step, from ``counted`` on, and

@@ -15,7 +15,7 @@ from itertools import islice
 from operator import attrgetter
 
 from schedules import Plan
-from schedules.search.draft import ALL_AT_WEIGHTS, Draft, Line
+from schedules.search.draft import ALL_AT_WEIGHTS, Line, PlanDraft
 from schedules.search.timing import longest_span
 from schedules.times import Given, exact
 
@@ -51,7 +51,7 @@ def run_pattern(pattern: Pattern, microbatches: int, limit: float, times: Given)
     seconds, plans = exact(times, len(rank_of)), []
     for patience, wait, hop in TRIES:
         assumed = seconds._replace(hop=seconds.hop * hop)
-        draft = Draft(rank_of, microbatches, assumed, limit, ALL_AT_WEIGHTS)
+        draft = PlanDraft(rank_of, microbatches, assumed, limit, ALL_AT_WEIGHTS)
         _Runner(draft, pattern, patience, wait).run()
         plans.append(draft.plan)
     return min(plans, key=lambda plan: longest_span(plan, *seconds))
@@ -66,7 +66,7 @@ class _Runner:
     pattern has for them.
     """
 
-    def __init__(self, draft: Draft, pattern: Pattern, patience: float, wait: float) -> None:
+    def __init__(self, draft: PlanDraft, pattern: Pattern, patience: float, wait: float) -> None:
         self.draft, times = draft, draft.times
         self.patience = [patience * seconds for seconds in times.weights]
         self.wait = [wait * seconds for seconds in times.forward]

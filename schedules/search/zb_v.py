@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import product
 
 from schedules import Plan
-from schedules.search.draft import Draft, Line, StuckError, counts
+from schedules.search.draft import Line, PlanDraft, StuckError, counts
 from schedules.times import Given, exact
 
 
@@ -26,7 +26,7 @@ def zero_bubble_v(ranks: int, microbatches: int, limit: float, times: Given) -> 
     for counted, fill in product(starts, product([True, False], repeat=2)):
         idle, last = [0] * ranks, float("inf")
         while True:
-            draft = Draft(rank_of, microbatches, seconds, limit, counted=counted)
+            draft = PlanDraft(rank_of, microbatches, seconds, limit, counted=counted)
             try:
                 _schedule(draft, idle, *fill)
             except StuckError:
@@ -39,7 +39,7 @@ def zero_bubble_v(ranks: int, microbatches: int, limit: float, times: Given) -> 
     return best.plan if best else None
 
 
-def _schedule(draft: Draft, idle: list[int], fill_backward: bool, fill_forward: bool) -> None:
+def _schedule(draft: PlanDraft, idle: list[int], fill_backward: bool, fill_forward: bool) -> None:
     """Run all steps; ``idle`` is how long each rank waits anyway, so the others may wait too."""
     ranks = range(len(draft.plan))
     longest = max(idle)
@@ -69,7 +69,7 @@ def _schedule(draft: Draft, idle: list[int], fill_backward: bool, fill_forward: 
     draft.put_all_weights()
 
 
-def _warm_up(draft: Draft) -> None:
+def _warm_up(draft: PlanDraft) -> None:
     """Run the forwards before the first backward.
 
     The first microbatch goes down and up. While it is on its way up, each rank that waits for it
@@ -103,7 +103,7 @@ def _warm_up(draft: Draft) -> None:
             goes_down = not goes_down
 
 
-def _next_backward(draft: Draft, rank: int) -> Line:
+def _next_backward(draft: PlanDraft, rank: int) -> Line:
     """Return the lower stage's line if its gradient is on its way, else the upper's."""
     lower, upper = draft.backward[rank], draft.backward[-1 - rank]
     if lower.taken >= upper.taken:
@@ -112,7 +112,7 @@ def _next_backward(draft: Draft, rank: int) -> Line:
     return lower if ready or upper.taken == draft.microbatches else upper
 
 
-def _next_forward(draft: Draft, rank: int) -> Line | None:
+def _next_forward(draft: PlanDraft, rank: int) -> Line | None:
     """Return the upper stage's line if its input is on its way, else the lower's, else None."""
     lower, upper = draft.forward[rank], draft.forward[-1 - rank]
     if upper.taken == draft.microbatches:

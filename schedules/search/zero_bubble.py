@@ -11,7 +11,7 @@ from itertools import product
 
 from schedules import Plan
 from schedules.input_error import InputError
-from schedules.search.draft import Draft, Line, StuckError, counts
+from schedules.search.draft import Line, PlanDraft, StuckError, counts
 from schedules.times import Given, exact
 
 
@@ -26,7 +26,7 @@ def zero_bubble(ranks: int, microbatches: int, limit: float, times: Given) -> Pl
     seconds, best = exact(times, ranks), None
     starts = counts(range(ranks), microbatches, seconds)
     for counted, choices in product(starts, product([True, False], repeat=3)):
-        draft = Draft(range(ranks), microbatches, seconds, limit, counted=counted)
+        draft = PlanDraft(range(ranks), microbatches, seconds, limit, counted=counted)
         try:
             _schedule(draft, *choices)
         except StuckError:
@@ -38,7 +38,7 @@ def zero_bubble(ranks: int, microbatches: int, limit: float, times: Given) -> Pl
     return best.plan
 
 
-def _schedule(draft: Draft, early: bool, backward_first: bool, greedy: bool) -> None:
+def _schedule(draft: PlanDraft, early: bool, backward_first: bool, greedy: bool) -> None:
     """Run all forwards that fit before the first backward, then one F and one I per round."""
     for line in draft.forward:
         draft.put(line)
@@ -55,7 +55,7 @@ def _schedule(draft: Draft, early: bool, backward_first: bool, greedy: bool) -> 
     draft.put_all_weights()
 
 
-def _take(draft: Draft, line: Line, greedy: bool) -> None:
+def _take(draft: PlanDraft, line: Line, greedy: bool) -> None:
     """Run W as far as memory asks for it or time allows it, then the step."""
     draft.room(line)
     draft.fill(line, 0 if greedy else draft.spare(line.rank))
@@ -65,7 +65,7 @@ def _take(draft: Draft, line: Line, greedy: bool) -> None:
     draft.put(line)
 
 
-def _warm_up(draft: Draft, early: bool) -> list[int]:
+def _warm_up(draft: PlanDraft, early: bool) -> list[int]:
     """Return how many more forwards each stage runs before its first backward.
 
     They are as many as memory allows until the gradient arrives. With ``early`` the last one ends
@@ -91,7 +91,7 @@ def _warm_up(draft: Draft, early: bool) -> list[int]:
     return more
 
 
-def _first_forward(draft: Draft, backward_first: bool) -> int:
+def _first_forward(draft: PlanDraft, backward_first: bool) -> int:
     """Return the first of the stages that run a forward in this round."""
     for stage in range(len(draft.plan) - 1, -1, -1):
         if draft.forward[stage].taken == draft.microbatches:
@@ -101,7 +101,7 @@ def _first_forward(draft: Draft, backward_first: bool) -> int:
     return 0
 
 
-def _yields(draft: Draft, stage: int) -> bool:
+def _yields(draft: PlanDraft, stage: int) -> bool:
     """Return whether a stage that is two forwards ahead of the next waits for the next backward.
 
     It does when the forward, with the W that make room for it, would end after the gradient

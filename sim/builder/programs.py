@@ -26,7 +26,7 @@ from sim.builder.strategies import host_optimizer
 from sim.builder.strategies.data import Bucket
 from sim.builder.strategies.fp8 import cast_weights
 from sim.builder.strategies.fsdp_units import Unit
-from sim.builder.strategies.gathering import Step, ahead_of_input, shard
+from sim.builder.strategies.gathering import StageStep, ahead_of_input, shard
 from sim.builder.strategies.messages import Steps
 from sim.builder.strategies.optimizer import Tail, tail, zero_gradients
 from sim.builder.strategies.pipeline import Variant
@@ -92,7 +92,7 @@ class Programs:
         if data.split:
             parts = self._buckets(variant.stage, q, lane, variant.kind)
             piped = self.job.overlapping
-            step = Step(variant.kind, variant.place, piped, variant.gathered)
+            step = StageStep(variant.kind, variant.place, piped, variant.gathered)
             items = shard(items, step, self._units(variant.stage), data, parts)
         elif variant.place == "last" and data.overlap_grad_reduce:
             items = data_parallel.reduce_gradients(items, parts, data)

@@ -41,7 +41,7 @@ LOSS = "loss"  # the operator whose backward starts from fp32 logits
 NOTHING = recompute.Plan(0.0)
 
 
-class Block(NamedTuple):
+class OperatorBlock(NamedTuple):
     """Operators in forward order that allocate and free together."""
 
     operators: Sequence[Operator]
@@ -106,11 +106,12 @@ def _blocks(
     kept: Mapping[str, float],
     first: bool,
     last: bool,
-) -> list[Block]:
+) -> list[OperatorBlock]:
     parts = [(i, layer(model, part, i)) for i in layers]
     plans = recompute.plans(setting.recompute, parts, part)
     blocks = [
-        Block(ops, i, plan, KEPT, plan.kept) for (i, ops), plan in zip(parts, plans, strict=True)
+        OperatorBlock(ops, i, plan, KEPT, plan.kept)
+        for (i, ops), plan in zip(parts, plans, strict=True)
     ]
     for i in depths(model, last):
         blocks += _depth(model, setting, part, i)
@@ -118,29 +119,32 @@ def _blocks(
         blocks[-1] = blocks[-1]._replace(scratch=scratch(model, part, blocks[-1].layer))
     linears = sum(is_linear(op) for block in blocks for op in block.operators)
     if found := fp8.maxima(part, linears, forward=True):
-        blocks.append(Block(found, blocks[-1].layer))
-        blocks.insert(0, Block(fp8.maxima(part, linears, forward=False), blocks[0].layer))
+        blocks.append(OperatorBlock(found, blocks[-1].layer))
+        blocks.insert(0, OperatorBlock(fp8.maxima(part, linears, forward=False), blocks[0].layer))
     if first:
         size = kept.get("embedding", 0.0)
-        blocks.insert(0, Block(embedding(model, part), category="embedding", kept=size))
+        blocks.insert(0, OperatorBlock(embedding(model, part), category="embedding", kept=size))
     if last:
         both = logits(part) if part.element < LOGIT else (0.0, 0.0)
         copied = both[0] if model.fused else both[1]  # 16-bit logits, or fp32 minus their maximum
         ops, size = head(model, part), kept.get("logits", 0.0) / (1 + model.mtp)
-        one = Block(ops, category="logits", kept=size, logits=both, copied=copied)
+        one = OperatorBlock(ops, category="logits", kept=size, logits=both, copied=copied)
         blocks += [one] * (1 + model.mtp)  # the main head comes after those of the depths
     return blocks
 
 
-def _depth(model: Model, setting: Setting, part: Share, number: int) -> list[Block]:
+def _depth(model: Model, setting: Setting, part: Share, number: int) -> list[OperatorBlock]:
     """Return one depth of multi-token prediction: what joins its two inputs, and its layer."""
     start, ops = joined(model, part, embedding(model, part)[0]), layer(model, part, number)
     plan = recompute.plan(ops, setting.recompute, part)
     size = fsum(op.saved for op in start)
-    return [Block(start, number, NOTHING, KEPT, size), Block(ops, number, plan, KEPT, plan.kept)]
+    return [
+        OperatorBlock(start, number, NOTHING, KEPT, size),
+        OperatorBlock(ops, number, plan, KEPT, plan.kept),
+    ]
 
 
-def _forward(blocks: Sequence[Block], around: Edges) -> Program:
+def _forward(blocks: Sequence[OperatorBlock], around: Edges) -> Program:
     writer = Writer()
     for block in blocks:
         begin = len(writer.items)
@@ -167,7 +171,7 @@ def _forward_operators(
 
 
 def _backward(
-    blocks: Sequence[Block], around: Edges, overlap: bool, how: str, weights: bool
+    blocks: Sequence[OperatorBlock], around: Edges, overlap: bool, how: str, weights: bool
 ) -> Program:
     """Return the input gradients of all operators, with ``weights`` also the weight gradients."""
     writer = Writer()
@@ -246,7 +250,9 @@ def _gather_again(writer: Writer, op: Operator, around: Edges, number: int) -> t
     return (writer.collective(name, edge.axis, kind, size, "W", number, exposed=False),)
 
 
-def _weight_gradients(blocks: Sequence[Block], around: Edges, overlap: bool, how: str) -> Program:
+def _weight_gradients(
+    blocks: Sequence[OperatorBlock], around: Edges, overlap: bool, how: str
+) -> Program:
     """Return all weight gradients; a gather for one runs beside the GEMM before it."""
     writer = Writer()
     back = list(reversed(blocks))  # by position, as heads of several depths are equal

@@ -26,7 +26,7 @@ BESIDE = " 2"
 """What ends the names of streams of programs that run beside another on their rank."""
 
 
-class Table:
+class Numbering:
     """Distinct values, numbered in the order in which they come."""
 
     def __init__(self) -> None:
@@ -45,10 +45,10 @@ class Table:
 class Tables:
     """The tables of the graph under construction."""
 
-    names: Table = field(default_factory=Table)
-    works: Table = field(default_factory=Table)
-    streams: Table = field(default_factory=Table)
-    categories: Table = field(default_factory=Table)
+    names: Numbering = field(default_factory=Numbering)
+    works: Numbering = field(default_factory=Numbering)
+    streams: Numbering = field(default_factory=Numbering)
+    categories: Numbering = field(default_factory=Numbering)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from sim.engine.kernels import Kernels
 from sim.engine.run import Run
 
 
-class Communication:
+class CommunicationSegments:
     """Starts segments of communication, and shares links anew when somebody comes or goes."""
 
     def __init__(self, run: Run, kernels: Kernels) -> None:

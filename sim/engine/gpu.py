@@ -30,7 +30,7 @@ class KernelSeconds:
         return table
 
 
-class Gpu:
+class RankGpu:
     """One simulated rank's GPU."""
 
     __slots__ = ("_moving", "_seconds", "_table", "hbm", "rank", "running", "sms")
@@ -40,7 +40,7 @@ class Gpu:
         self.sms = 0  # held by communication
         self.hbm = 0.0  # share of memory bandwidth that communication takes
         self._moving: dict[int, float] = {}  # part -> its share while it moves
-        self.running: dict[int, Chain] = {}  # segment -> its kernels
+        self.running: dict[int, KernelChain] = {}  # segment -> its kernels
         self._seconds = seconds
         self._table: array[float] | None = None  # of a kernel that runs by itself, if still true
 
@@ -68,7 +68,7 @@ class Gpu:
         return self._table
 
 
-class Chain(Due):
+class KernelChain(Due):
     """A segment of kernels under way on a shared GPU, and how far its running kernel has come.
 
     It is its own event: it stands in the queue once for every end that was ever computed for it,

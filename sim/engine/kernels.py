@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from sim.engine.clock import NORMAL
-from sim.engine.gpu import Chain, Gpu, KernelSeconds
+from sim.engine.gpu import KernelChain, KernelSeconds, RankGpu
 from sim.engine.run import Run
 
 
@@ -27,7 +27,7 @@ class Kernels:
         self._factor = None if factor is None else factor[run.segs.order].tolist()
         self._rank = run.segs.rank.tolist()
         seconds = KernelSeconds(run.machine)
-        self._gpus = [Gpu(i, seconds) for i in range(len(run.segs.ranks))]
+        self._gpus = [RankGpu(i, seconds) for i in range(len(run.segs.ranks))]
         self._dirty: set[int] = set()  # GPUs whose state changed at this instant
 
     def start(self, s: int) -> None:
@@ -37,7 +37,7 @@ class Kernels:
         running = gpu.running
         if running:
             self.touch(gpu.rank)
-        running[s] = chain = Chain(self._end_callbacks, s, a, now)
+        running[s] = chain = KernelChain(self._end_callbacks, s, a, now)
         chain.table = seconds = gpu.seconds()
         if gpu.sms or gpu.hbm or len(running) > 1:
             each: Iterable[float] = self._seconds(seconds, a, b)
@@ -54,7 +54,7 @@ class Kernels:
             return each
         return [seconds * factor for seconds, factor in zip(each, self._factor[a:b], strict=True)]
 
-    def _end_chain(self, chain: Chain) -> None:
+    def _end_chain(self, chain: KernelChain) -> None:
         chain.callbacks = self._end_callbacks  # it may stand in the queue again
         s = chain.segment
         gpu = self._gpus[self._rank[s]]
@@ -65,7 +65,7 @@ class Kernels:
             self.touch(gpu.rank)
         self._complete(s)
 
-    def _change_speed(self, gpu: Gpu) -> None:
+    def _change_speed(self, gpu: RankGpu) -> None:
         """Kernels under way go on as the GPU's new state allows; those behind them follow."""
         new, now = gpu.seconds(), self._env._now
         running = gpu.running
@@ -75,7 +75,9 @@ class Kernels:
                 old, chain.table = chain.table, new
                 self._change_chain(chain, old, new, now)
 
-    def _change_chain(self, chain: Chain, old: array[float], new: array[float], now: float) -> None:
+    def _change_chain(
+        self, chain: KernelChain, old: array[float], new: array[float], now: float
+    ) -> None:
         s, bounds = chain.segment, self._bounds
         a, b = self._first[s] + s, self._first[s + 1] + s
         slot = bisect_right(bounds, now, a + 1, b + 1)  # where the running kernel ends

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from sim.engine.clock import Clock, Due, no_garbage
-from sim.engine.communication import Communication
+from sim.engine.communication import CommunicationSegments
 from sim.engine.deadlock import DeadlockError
 from sim.engine.kernels import Kernels
 from sim.engine.meetings import meetings
@@ -151,7 +151,7 @@ def _run(
         env, graph, segs, machine, facts, stats, complete, bounds, first, turn, work_of, alone
     )
     kernels = Kernels(run)
-    communication = Communication(run, kernels)
+    communication = CommunicationSegments(run, kernels)
     starters = (start_plain, kernels.start, communication.start, meetings(run))
 
     def settle() -> None:

@@ -70,7 +70,7 @@ class Machine:
 def table(
     works: tuple[Work, ...],
     kernel: Callable[[Work], tuple[float, float, float]],
-    traffic: Callable[[Communication], Traffic],
+    traffic: Callable[[Communication], CommunicationCost],
     capacity: NDArray[np.float64],
     gpu_sms: int,
 ) -> Machine:
@@ -99,7 +99,7 @@ def table(
 
 
 @dataclass(frozen=True)
-class Traffic:
+class CommunicationCost:
     """A communication as the engine sees it; see :class:`Machine` for the fields."""
 
     latency: float
@@ -111,10 +111,10 @@ class Traffic:
     apart: float = 0.0
 
 
-NOTHING = Traffic(0.0)
+NOTHING = CommunicationCost(0.0)
 
 
-def _speed(load: Traffic, capacity: NDArray[np.float64]) -> float:
+def _speed(load: CommunicationCost, capacity: NDArray[np.float64]) -> float:
     pairs = zip(load.links, load.coefficients, strict=True)
     return min((float(capacity[link]) / c for link, c in pairs if c > 0), default=np.inf)
 
@@ -131,5 +131,5 @@ def ideal(graph: Graph, p2p: float = 0.0) -> Machine:
             return (0.0, 0.0, work.seconds)
         raise ValueError(f"the ideal machine runs fixed work and communication, not {work}")
 
-    hop = Traffic(p2p)
+    hop = CommunicationCost(p2p)
     return table(graph.works, seconds, lambda _: hop, np.empty(0), gpu_sms=1)

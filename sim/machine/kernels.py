@@ -37,7 +37,7 @@ ADVICE = 'base = "dgx_a100", or another topology that has it, or a copy of its t
 QUERY_TILE = 128  # rows of queries in one block of FlashAttention
 
 
-class Gpu(Protocol):
+class GpuLike(Protocol):
     """The facts of a GPU that a cost needs."""
 
     @property
@@ -57,7 +57,7 @@ class Gpu(Protocol):
         """The fitted tables of the topology file: gemm, attention, memory_kernels."""
 
 
-class Gemm(NamedTuple):
+class GemmConstants(NamedTuple):
     """Constants of matrix multiplication, one table per dtype."""
 
     tile_256x128: float  # share of the peak that a full wave of such tiles reaches at infinite k
@@ -84,7 +84,7 @@ class Tiling(NamedTuple):
     longer: Array  # factor on the time for the split
 
 
-class Attention(NamedTuple):
+class AttentionConstants(NamedTuple):
     """Constants of fused attention (FlashAttention and cuDNN's)."""
 
     forward: float  # share of the peak at infinite keys and head dimension
@@ -96,10 +96,10 @@ class Attention(NamedTuple):
     fixed: float  # seconds
 
 
-Constants = TypeVar("Constants", Gemm, Attention)
+Constants = TypeVar("Constants", GemmConstants, AttentionConstants)
 
 
-def compute_seconds(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
+def compute_seconds(gpu: GpuLike, work: Compute) -> tuple[float, float, float]:
     """Return the (arithmetic, memory, fixed) seconds of a kernel.
 
     Alone it takes the larger of the first two plus the third. Raises InputError for a kind, dtype
@@ -115,7 +115,7 @@ def compute_seconds(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
     return _attention(gpu, work) if work.kind.startswith("attention") else _gemm(gpu, work)
 
 
-def _gemm(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
+def _gemm(gpu: GpuLike, work: Compute) -> tuple[float, float, float]:
     c = gemm_constants(gpu, work.dtype)
     if not work.flops and not work.bytes and 0 in work.shape:
         return 0.0, 0.0, c.fixed  # experts without tokens
@@ -137,7 +137,7 @@ def _gemm(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
 
 
 def gemm_seconds(
-    c: Gemm, peak: float, sms: int, batch: Array, m: Array, n: Array, k: Array
+    c: GemmConstants, peak: float, sms: int, batch: Array, m: Array, n: Array, k: Array
 ) -> Array:
     """Return the arithmetic seconds of ``batch`` products (m, k) · (k, n) by the best tiling.
 
@@ -151,7 +151,14 @@ def gemm_seconds(
 
 
 def tiling_seconds(
-    c: Gemm, tiling: Tiling, peak: float, sms: int, batch: Array, m: Array, n: Array, k: Array
+    c: GemmConstants,
+    tiling: Tiling,
+    peak: float,
+    sms: int,
+    batch: Array,
+    m: Array,
+    n: Array,
+    k: Array,
 ) -> Array:
     """Return the arithmetic seconds of such products with a given tiling, at full clock.
 
@@ -165,7 +172,7 @@ def tiling_seconds(
     return _waves(tiles / sms, c.quantisation) * per_wave
 
 
-def tilings(c: Gemm) -> list[Tiling]:
+def tilings(c: GemmConstants) -> list[Tiling]:
     """Return the tilings between which a library chooses."""
     sizes = {32768: c.tile_256x128, 16384: c.tile_128x128, 8192: c.tile_128x64, 4096: c.tile_64x64}
     return [
@@ -174,13 +181,13 @@ def tilings(c: Gemm) -> list[Tiling]:
     ]
 
 
-def derated(c: Gemm, flops: Array) -> Array:
+def derated(c: GemmConstants, flops: Array) -> Array:
     """Return the factor by which the lower clock of long multiplications slows ``flops`` FLOPs."""
     return 1.0 + c.derating * flops / (flops + c.derating_flops)
 
 
 def grouped_gemm_seconds(
-    c: Gemm, peak: float, sms: int, products: Sequence[tuple[float, ...]]
+    c: GemmConstants, peak: float, sms: int, products: Sequence[tuple[float, ...]]
 ) -> float:
     """Return the arithmetic seconds of one kernel of several batches of products.
 
@@ -210,14 +217,14 @@ def _products(work: Compute) -> list[tuple[float, ...]]:
     return [tuple(sizes[i : i + 4]) for i in range(0, len(sizes), 4)]
 
 
-def gemm_constants(gpu: Gpu, dtype: str) -> Gemm:
+def gemm_constants(gpu: GpuLike, dtype: str) -> GemmConstants:
     """Return the constants of matrix products of a dtype, else those of bf16.
 
     bf16's is the one table that is measured for 16 and 32 bits; its shares apply to the dtype's own
     peak. Raises InputError where a constant is missing.
     """
     by_dtype = table(gpu, "gemm")
-    return constants(Gemm, by_dtype.get(dtype) or by_dtype.get("bf16") or {})
+    return constants(GemmConstants, by_dtype.get(dtype) or by_dtype.get("bf16") or {})
 
 
 def _waves(filled: Array, quantisation: float) -> Array:
@@ -225,9 +232,9 @@ def _waves(filled: Array, quantisation: float) -> Array:
     return (1.0 - quantisation) * np.maximum(filled, 1.0) + quantisation * np.ceil(filled)
 
 
-def _attention(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
+def _attention(gpu: GpuLike, work: Compute) -> tuple[float, float, float]:
     batch, heads, s_q, s_k, dim = _shape(work, 5, "(batch, heads, s_q, s_k, head_dim)")
-    c = constants(Attention, table(gpu, "attention"))
+    c = constants(AttentionConstants, table(gpu, "attention"))
     backward = work.kind == "attention_backward"
     pairs = work.flops / ((10.0 if backward else 4.0) * batch * heads * dim)
     keys = min(pairs / s_q, s_k)  # keys per query: s_k, or half of them under a causal mask
@@ -249,8 +256,8 @@ def _attention_peak(peak: Mapping[str, float], dtype: str) -> float:
 
 
 def attention_seconds(
-    c: Attention, peak: float, sms: int, flops: Array, heads: Array, s_q: Array, keys: Array,
-    dim: Array,
+    c: AttentionConstants, peak: float, sms: int, flops: Array, heads: Array, s_q: Array,
+    keys: Array, dim: Array,
 ) -> Array:  # fmt: skip
     """Return the arithmetic seconds of fused attention; ``heads`` is batch · heads.
 
@@ -264,14 +271,14 @@ def attention_seconds(
     return flops / peak * ramps * lost
 
 
-def _memory_kernel(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
+def _memory_kernel(gpu: GpuLike, work: Compute) -> tuple[float, float, float]:
     costs = table(gpu, "memory_kernels")
     vector = gpu.peak.get("fp32", gpu.peak[work.dtype])  # these kernels use no tensor cores
     memory = work.bytes / (gpu.memory_bandwidth * float(costs[work.kind]))
     return work.flops / vector, memory, float(costs["fixed"])
 
 
-def table(gpu: Gpu, name: str) -> Mapping[str, Any]:
+def table(gpu: GpuLike, name: str) -> Mapping[str, Any]:
     """Return a fitted table of the topology file.
 
     Raises InputError, which says how to get the table, where the file lacks it.

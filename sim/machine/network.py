@@ -14,7 +14,7 @@ INFINITY = math.inf
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Row(Protocol[T_co]):
+class Vector(Protocol[T_co]):
     """A list or one-dimensional array that is read by index."""
 
     def __len__(self) -> int: ...
@@ -37,10 +37,10 @@ class Places(Protocol):
 
 
 def fair_rates(
-    flow_start: Row[int],
-    link_of: Row[int],
-    coefficient: Row[float],
-    capacity: Row[float],
+    flow_start: Vector[int],
+    link_of: Vector[int],
+    coefficient: Vector[float],
+    capacity: Vector[float],
     speed: Cells,
     used: Cells,
     level: Cells,
@@ -77,10 +77,10 @@ def fair_rates(
 
 
 def _lowest(
-    flow_start: Row[int],
-    link_of: Row[int],
-    coefficient: Row[float],
-    capacity: Row[float],
+    flow_start: Vector[int],
+    link_of: Vector[int],
+    coefficient: Vector[float],
+    capacity: Vector[float],
     used: Cells,
     level: Cells,
     floor: Cells,
@@ -108,9 +108,9 @@ def _lowest(
 
 
 def _settle(
-    flow_start: Row[int],
-    link_of: Row[int],
-    coefficient: Row[float],
+    flow_start: Vector[int],
+    link_of: Vector[int],
+    coefficient: Vector[float],
     speed: Cells,
     used: Cells,
     level: Cells,

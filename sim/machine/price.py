@@ -10,7 +10,7 @@ import numpy as np
 from schedules.input_error import InputError
 from sim.graph import Communication, Compute, Copy, Fixed, Graph, Host, Work
 from sim.machine.cluster import Cluster, Gpu
-from sim.machine.hardware import NOTHING, Machine, Traffic, table
+from sim.machine.hardware import NOTHING, CommunicationCost, Machine, table
 from sim.machine.kernels import ADVICE, compute_seconds
 from sim.machine.kernels import table as fitted
 
@@ -23,7 +23,7 @@ last two as sends and receives."""
 
 
 @dataclass(frozen=True)
-class Load:
+class LinkLoad:
     """What one communication puts on links: bytes of itself and all its clones, link by link."""
 
     links: tuple[int, ...]
@@ -34,7 +34,7 @@ class Load:
     apart: float = 0.0  # seconds by which those latencies differ: some clones cross more switches
 
 
-def price(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]) -> Machine:
+def price(graph: Graph, cluster: Cluster, loads: Mapping[Communication, LinkLoad]) -> Machine:
     """Return what every work of ``graph`` takes from ``cluster``, given each communication's load.
 
     Raises InputError, in one sentence, for work that the topology gives no price for, and for a
@@ -62,7 +62,7 @@ updates 10e9 parameters in 2.57 s (Ren et al. 2021, arXiv:2101.06840, Table 4) a
 the two Xeon 8168 of a DGX-2, with 12 channels of DDR4-2666 (256 GB/s)."""
 
 
-def _machine(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]) -> Machine:
+def _machine(graph: Graph, cluster: Cluster, loads: Mapping[Communication, LinkLoad]) -> Machine:
     gpu = cluster.gpu
 
     def kernel(work: Work) -> tuple[float, float, float]:
@@ -77,7 +77,7 @@ def _machine(graph: Graph, cluster: Cluster, loads: Mapping[Communication, Load]
                 return (0.0, 0.0, size / _host_memory(gpu))
         raise TypeError(work)
 
-    def communication(work: Communication) -> Traffic:
+    def communication(work: Communication) -> CommunicationCost:
         load = loads[work]
         if not load.most:
             return NOTHING
@@ -105,7 +105,7 @@ def _host_memory(gpu: Gpu) -> float:
     return HOST_SHARE * gpu.host_memory_bandwidth
 
 
-def _traffic(cluster: Cluster, work: Communication, load: Load) -> Traffic:
+def _traffic(cluster: Cluster, work: Communication, load: LinkLoad) -> CommunicationCost:
     coefficients = tuple(size / load.most for size in load.bytes)
     speeds = (cluster.capacity[link] / c for link, c in zip(load.links, coefficients, strict=True))
     speed = float(min(speeds))
@@ -113,7 +113,7 @@ def _traffic(cluster: Cluster, work: Communication, load: Load) -> Traffic:
     kind = CONSTANTS.get(work.collective, work.collective)
     hbm = constants.get("hbm", {})
     per_byte = hbm.get(work.collective, hbm.get(kind, 0.0))
-    return Traffic(
+    return CommunicationCost(
         latency=load.latency,
         size=load.most,
         links=load.links,

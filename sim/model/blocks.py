@@ -17,7 +17,7 @@ from sim.model.operators import Share
 STATISTICS = 4  # bytes per query and head of the fp32 log-sum-exp that flash attention keeps
 
 
-class Block(NamedTuple):
+class AttentionBlock(NamedTuple):
     """A block of query rows against key rows, per sequence."""
 
     queries: int
@@ -25,50 +25,52 @@ class Block(NamedTuple):
     pairs: float  # pairs of a query and a key that the mask leaves
 
 
-def causal(rows: int) -> Block:
+def causal(rows: int) -> AttentionBlock:
     """Return the block of a whole sequence of ``rows`` tokens against itself."""
-    return Block(rows, rows, rows**2 / 2)
+    return AttentionBlock(rows, rows, rows**2 / 2)
 
 
-def ring(placement: str, ranks: int, rank: int, rows: int) -> list[Block | None]:
+def ring(placement: str, ranks: int, rank: int, rows: int) -> list[AttentionBlock | None]:
     """Return the block that a rank with ``rows`` of the sequence computes at each step of a ring.
 
     At step i of ``ranks`` it has the keys of rank - i; None where all of them come later than its
     queries. Raises InputError for an unknown placement.
 
-    >>> ring("contiguous", 2, 0, 4), ring("contiguous", 2, 1, 4)[1]
-    ([Block(queries=4, keys=4, pairs=8.0), None], Block(queries=4, keys=4, pairs=16.0))
+    >>> ring("contiguous", 2, 0, 4)
+    [AttentionBlock(queries=4, keys=4, pairs=8.0), None]
+    >>> ring("contiguous", 2, 1, 4)[1]
+    AttentionBlock(queries=4, keys=4, pairs=16.0)
     >>> ring("zigzag", 2, 0, 4)[1], ring("zigzag", 2, 1, 4)[1]
-    (Block(queries=2, keys=4, pairs=8.0), Block(queries=4, keys=2, pairs=8.0))
+    (AttentionBlock(queries=2, keys=4, pairs=8.0), AttentionBlock(queries=4, keys=2, pairs=8.0))
     >>> ring("striped", 2, 0, 4)[1], ring("striped", 2, 1, 4)[1]
-    (Block(queries=3, keys=3, pairs=6.0), Block(queries=4, keys=4, pairs=10.0))
+    (AttentionBlock(queries=3, keys=3, pairs=6.0), AttentionBlock(queries=4, keys=4, pairs=10.0))
     """
     later = [_met(placement, rows, earlier=step <= rank) for step in range(1, ranks)]
     return [causal(rows), *later]
 
 
-def _met(placement: str, rows: int, earlier: bool) -> Block | None:
+def _met(placement: str, rows: int, earlier: bool) -> AttentionBlock | None:
     """Return the block between a rank and another whose place is ``earlier`` or later."""
     half = rows // 2
     match placement:
         case "contiguous":
-            return Block(rows, rows, float(rows**2)) if earlier else None
+            return AttentionBlock(rows, rows, float(rows**2)) if earlier else None
         case "zigzag":  # the early run of the other's keys, or the late run of one's own queries
             queries, keys = (rows, half) if earlier else (half, rows)
-            return Block(queries, keys, float(queries * keys))
+            return AttentionBlock(queries, keys, float(queries * keys))
         case "striped":  # a token sees the other rank's token of the same row only if it is earlier
             seen = rows if earlier else rows - 1
-            return Block(seen, seen, rows * (rows + (1 if earlier else -1)) / 2)
+            return AttentionBlock(seen, seen, rows * (rows + (1 if earlier else -1)) / 2)
     raise InputError(f"no placement {placement!r}; there are contiguous, zigzag, striped")
 
 
-def gathered(placement: str, ranks: int, rank: int, rows: int) -> list[Block]:
+def gathered(placement: str, ranks: int, rank: int, rows: int) -> list[AttentionBlock]:
     """Return what a rank computes against all keys: one block per run of its queries.
 
     Raises InputError for a placement other than contiguous and zigzag.
 
     >>> gathered("zigzag", 2, 1, 4)
-    [Block(queries=2, keys=4, pairs=6.0), Block(queries=2, keys=6, pairs=10.0)]
+    [AttentionBlock(queries=2, keys=4, pairs=6.0), AttentionBlock(queries=2, keys=6, pairs=10.0)]
     """
     match placement:
         case "contiguous":
@@ -77,10 +79,10 @@ def gathered(placement: str, ranks: int, rank: int, rows: int) -> list[Block]:
             runs, length = [rank, 2 * ranks - 1 - rank], rows // 2
         case _:
             raise InputError(f"no placement {placement!r} here; there are contiguous, zigzag")
-    return [Block(length, (r + 1) * length, r * length**2 + length**2 / 2) for r in runs]
+    return [AttentionBlock(length, (r + 1) * length, r * length**2 + length**2 / 2) for r in runs]
 
 
-def forward(share: Share, block: Block) -> Compute:
+def forward(share: Share, block: AttentionBlock) -> Compute:
     """Return one flash kernel that reads queries, keys and values and writes output and statistics.
 
     FLOPs are counted as in FlashAttention-2 (arXiv:2307.08691, section 4.1): 4 d per pair and head.
@@ -91,7 +93,7 @@ def forward(share: Share, block: Block) -> Compute:
     return Compute("attention", flops, moved, _shape(share, block), share.dtype)
 
 
-def backward(share: Share, block: Block) -> Compute:
+def backward(share: Share, block: AttentionBlock) -> Compute:
     """Return the kernel that computes the scores again, with 2.5 times the FLOPs of the forward.
 
     FlashAttention-2 (arXiv:2307.08691, section 4.1) counts it so. It reads queries, output, the
@@ -103,12 +105,12 @@ def backward(share: Share, block: Block) -> Compute:
     return Compute("attention_backward", flops, moved, _shape(share, block), share.dtype)
 
 
-def sizes(share: Share, block: Block) -> tuple[float, float, float]:
+def sizes(share: Share, block: AttentionBlock) -> tuple[float, float, float]:
     """Return the bytes of a block's queries, of its keys (or values), and of the statistics."""
     row = float(share.batch * share.head_dim * share.element)
     statistics = float(STATISTICS * share.batch * block.queries * share.heads)
     return row * block.queries * share.heads, row * block.keys * share.kv_heads, statistics
 
 
-def _shape(share: Share, block: Block) -> tuple[int, ...]:
+def _shape(share: Share, block: AttentionBlock) -> tuple[int, ...]:
     return (share.batch, share.heads, block.queries, block.keys, share.head_dim)

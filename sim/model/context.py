@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from sim.graph import Compute
 from sim.model import blocks
-from sim.model.blocks import STATISTICS, Block
+from sim.model.blocks import STATISTICS, AttentionBlock
 from sim.model.operators import Launch, Operator, Share, Transfer, memory
 
 FULL = 4  # bytes of an fp32 number: merged outputs, gradients that go round
@@ -74,7 +74,7 @@ def ring(share: Share) -> tuple[Operator, ...]:
     return (Operator("attention", *work, saved=kept, core=True),)
 
 
-def _ring_forward(share: Share, steps: list[Block | None]) -> tuple[Launch, ...]:
+def _ring_forward(share: Share, steps: list[AttentionBlock | None]) -> tuple[Launch, ...]:
     out, sends = list[Launch](), list[Transfer]()
     for i, block in enumerate(steps):
         if i + 1 < len(steps):
@@ -88,7 +88,7 @@ def _ring_forward(share: Share, steps: list[Block | None]) -> tuple[Launch, ...]
     return (*out, _last(share, "attention_cast", q, sends))
 
 
-def _ring_backward(share: Share, steps: list[Block | None]) -> tuple[Launch, ...]:
+def _ring_backward(share: Share, steps: list[AttentionBlock | None]) -> tuple[Launch, ...]:
     """List the backward's kernels; gradients follow their keys and reach their owner at the end."""
     out, sends = list[Launch](), list[Transfer]()
     for i, block in enumerate(steps):
@@ -117,7 +117,7 @@ def _last(share: Share, name: str, size: float, sends: list[Transfer]) -> Launch
     return Launch(name, work, tuple(sends), tuple(send.name for send in sends[-1:]))
 
 
-def _merge(share: Share, block: Block, first: bool) -> Compute:
+def _merge(share: Share, block: AttentionBlock, first: bool) -> Compute:
     """Return the kernel that merges a block's output and statistics into those of earlier blocks.
 
     It rescales both, as ``update_out_and_lse`` of ring-flash-attention does.
@@ -128,7 +128,7 @@ def _merge(share: Share, block: Block, first: bool) -> Compute:
     return memory(share, "elementwise", q + times * merged + (times + 1) * statistics)
 
 
-def _sum_gradients(share: Share, block: Block, i: int) -> list[Launch]:
+def _sum_gradients(share: Share, block: AttentionBlock, i: int) -> list[Launch]:
     """List the kernels that add a block's gradients.
 
     Those of the queries are added to the queries' own, those of keys and values to what has arrived
@@ -170,7 +170,7 @@ def gathered(share: Share) -> tuple[Operator, ...]:
     )
 
 
-def _run_backward(share: Share, block: Block, added: bool) -> list[Launch]:
+def _run_backward(share: Share, block: AttentionBlock, added: bool) -> list[Launch]:
     kv = blocks.sizes(share, block)[1]
     add = Launch("attention_kv_grad_add", memory(share, "elementwise", 3 * 2 * kv))
     return [Launch("attention_backward", blocks.backward(share, block)), *([add] if added else [])]

@@ -15,7 +15,7 @@ import numpy as np
 KINDS = ("balanced", "zipf", "dirichlet", "histogram")
 
 
-class Load(NamedTuple):
+class ExpertLoad(NamedTuple):
     """How unevenly experts are used."""
 
     kind: str = "balanced"
@@ -25,15 +25,15 @@ class Load(NamedTuple):
     seed: int = 0  # dirichlet: seed of the one draw
 
 
-BALANCED = Load()
+BALANCED = ExpertLoad()
 
 
-def shares(load: Load, experts: int) -> tuple[float, ...]:
+def shares(load: ExpertLoad, experts: int) -> tuple[float, ...]:
     """Return each expert's share of all routed copies, shape (experts,); shares sum to 1.
 
     Zipf: p_e ∝ (e + 1)^-s. Raises ValueError for a histogram of another number of experts.
 
-    >>> shares(Load("zipf", s=1.0), 2)
+    >>> shares(ExpertLoad("zipf", s=1.0), 2)
     (0.6666666666666666, 0.3333333333333333)
     """
     match load.kind:
@@ -54,14 +54,14 @@ def shares(load: Load, experts: int) -> tuple[float, ...]:
 
 @cache
 def tokens(
-    load: Load, experts: int, copies: int, capacity_factor: float | None = None
+    load: ExpertLoad, experts: int, copies: int, capacity_factor: float | None = None
 ) -> tuple[int, ...]:
     """Return how many of the routed copies of tokens each expert takes, shape (experts,).
 
     Shares become whole numbers by largest remainder. With a capacity factor c an expert takes at
     most c times its fair share, rounded up as in Megatron-Core, and the rest is dropped.
 
-    >>> tokens(Load("zipf", s=1.0), 2, 100), tokens(Load("zipf", s=1.0), 2, 100, 1.25)
+    >>> tokens(ExpertLoad("zipf", s=1.0), 2, 100), tokens(ExpertLoad("zipf", s=1.0), 2, 100, 1.25)
     ((67, 33), (63, 33))
     """
     exact = np.array(shares(load, experts)) * copies
@@ -73,6 +73,6 @@ def tokens(
     return tuple(whole.tolist())
 
 
-def dropped(load: Load, experts: int, copies: int, capacity_factor: float | None) -> float:
+def dropped(load: ExpertLoad, experts: int, copies: int, capacity_factor: float | None) -> float:
     """Return the share of the routed copies that no expert takes."""
     return 1.0 - sum(tokens(load, experts, copies, capacity_factor)) / copies

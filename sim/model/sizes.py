@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sim.model import resnet
 from sim.model.precision import Fp8
 from sim.model.resnet import Resnet
-from sim.model.routing import BALANCED, Load
+from sim.model.routing import BALANCED, ExpertLoad
 from sim.units import BYTES as BYTES
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Model:
     shared_experts: int = 0
     dense_layers: int = 0
     capacity_factor: float | None = None  # None: nothing is dropped
-    load: Load = BALANCED
+    load: ExpertLoad = BALANCED
     mla: Mla | None = None
     mtp: int = 0  # depths of multi-token prediction, each with a layer like the last one
     resnet: Resnet | None = None
@@ -106,7 +106,7 @@ def model_of(numbers: Mapping[str, Any], seed: int = 0) -> Model:
     if "mla" in known:
         known["mla"] = Mla(**known["mla"])
     if "load" in known:
-        known["load"] = Load(**{"seed": seed, **known["load"]})
+        known["load"] = ExpertLoad(**{"seed": seed, **known["load"]})
     return Model(**known)
 
 

@@ -22,7 +22,7 @@ from sim.builder.job import Job
 from sim.graph import Communication
 from sim.machine.cluster import Cluster
 from sim.machine.collectives import Traffic, traffic
-from sim.machine.price import Load
+from sim.machine.price import LinkLoad
 from sim.machine.symmetry import apart, fold_loads
 
 
@@ -50,7 +50,7 @@ def candidates(job: Job, kinds: NDArray[np.int64] | None = None) -> Iterator[Lan
 
 def loads(
     cluster: Cluster, job: Job, axes: Sequence[str], works: Sequence[Communication]
-) -> list[Load] | None:
+) -> list[LinkLoad] | None:
     """What each work loads with its clones along ``axes``, or None if they are not alike."""
     if not axes:
         return [_single(cluster, traffic(cluster, work)) for work in works]
@@ -58,7 +58,7 @@ def loads(
     if folded is None:
         return None
     return [
-        Load(
+        LinkLoad(
             tuple(f.links.tolist()),
             tuple(f.bytes.tolist()),
             f.most,
@@ -91,8 +91,8 @@ def _orbits(
     ]
 
 
-def _single(cluster: Cluster, one: Traffic) -> Load:
+def _single(cluster: Cluster, one: Traffic) -> LinkLoad:
     keep = cluster.limiting[one.links]
     links, size = one.links[keep], one.bytes[keep]
     most = float(one.bytes.max(initial=0.0))
-    return Load(tuple(links.tolist()), tuple(size.tolist()), most, one.latency, one.algorithm)
+    return LinkLoad(tuple(links.tolist()), tuple(size.tolist()), most, one.latency, one.algorithm)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import schedules
 from schedules import Plan, Step
-from schedules.search.draft import Draft
+from schedules.search.draft import PlanDraft
 from schedules.search.timing import ends, longest_span
 from schedules.search.zb_v import zero_bubble_v
 from schedules.times import Times
@@ -339,7 +339,7 @@ def test_torch_refuses_these_microbatches() -> None:
 
 def test_a_draft_counts_waits_after_the_first_step_only() -> None:
     """Two ranks, F = 5, hop 1: rank 1 starts at 6, which is no wait; rank 0 waits 10 for I."""
-    draft = Draft([0, 1], 1, Times([5, 5], [4, 4], [3, 3], 1), 1)
+    draft = PlanDraft([0, 1], 1, Times([5, 5], [4, 4], [3, 3], 1), 1)
     for line in (*draft.forward, *reversed(draft.backward)):
         draft.put(line)
     draft.put_all_weights()

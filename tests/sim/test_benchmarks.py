@@ -8,12 +8,12 @@ from multiprocessing import get_context
 
 import pytest
 
-from validation.scale import Scale, step_1t, unshared
+from validation.scale import ScaleResult, step_1t, unshared
 
 pytestmark = pytest.mark.benchmarks
 
 
-def alone(case: Callable[[], Scale]) -> Scale:
+def alone(case: Callable[[], ScaleResult]) -> ScaleResult:
     """Measure in a fresh process, whose peak of memory is the case's own."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(case).result()

@@ -8,13 +8,13 @@ import pytest
 from sim.graph import Builder, Fixed
 from sim.timeline import Timeline
 from traces.replay import gaps
-from traces.timed_tables.waits import Row, worker
+from traces.timed_tables.waits import RecordedOp, worker
 
 
-def rows(*kinds: tuple[str, int]) -> list[Row]:
+def rows(*kinds: tuple[str, int]) -> list[RecordedOp]:
     """Operations one after the other, each with the stage of its chunk (-1: none)."""
     return [
-        Row(k, kind, float(k), k + 1.0, -1 if stage < 0 else stage // 2, stage)
+        RecordedOp(k, kind, float(k), k + 1.0, -1 if stage < 0 else stage // 2, stage)
         for k, (kind, stage) in enumerate(kinds)
     ]
 

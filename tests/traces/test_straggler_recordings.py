@@ -23,7 +23,7 @@ from sim.timeline import Timeline
 from sim.whatif import edited
 from traces.hta import files as hta
 from traces.own import perfetto
-from traces.own.priced import Priced
+from traces.own.priced import PricedMachine
 from traces.reading import read
 from traces.recording import Recording
 from traces.replay import level, replays
@@ -58,7 +58,7 @@ def simulated(
 def own_file(of: Result, folder: Path) -> Path:
     path = folder / "timeline.json.gz"
     healthy = (of.cluster.healthy or of.cluster).capacity
-    perfetto.write(of.timeline, path, of=Priced(of.machine, healthy))
+    perfetto.write(of.timeline, path, of=PricedMachine(of.machine, healthy))
     return path
 
 
@@ -182,7 +182,7 @@ def test_one_kind_of_kernel_may_be_slow_on_one_rank(tmp_path: Path) -> None:
     healthy = result.cluster.capacity
     path = tmp_path / "timeline.json.gz"
     changed = edited(graph, machine, edit)[1]
-    perfetto.write(ran, path, of=Priced(changed, healthy))
+    perfetto.write(ran, path, of=PricedMachine(changed, healthy))
     assert slowdown(read([path]))["slowdown"] == pytest.approx(truth, rel=0.01)
     hta.write_rank_files(ran, tmp_path, machine=changed)
     files = sorted(tmp_path.glob("rank*"))

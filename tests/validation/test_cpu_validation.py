@@ -14,7 +14,7 @@ from traces.cpu_steps import CpuRun, Leaf, Moved, RankStep
 from validation.processes.steps import errors as parallel
 from validation.processes.steps import host
 from validation.processes.steps.align import causes, message_rows, order_violations, thread_rows
-from validation.processes.steps.cores import Message
+from validation.processes.steps.cores import CollectiveCost
 from validation.processes.steps.cores import shared as on_cores
 from validation.processes.steps.costs import Costs, kernel_seconds, messages, sent
 from validation.processes.steps.fit import fit
@@ -56,7 +56,7 @@ SECONDS = np.array([5.0, 5.0, 0.0, 0.0, 4.0, 1.0, 4.0, 1.0])
     ],
 )
 def test_threads_share_cores_evenly(cores, moved, beside):
-    made = on_cores(overlapped(), SECONDS, [Message(0.5, 3.0)], cores)
+    made = on_cores(overlapped(), SECONDS, [CollectiveCost(0.5, 3.0)], cores)
     ran = simulate(*made)
     assert ran.end[2] == ran.end[3] == pytest.approx(moved)
     assert ran.end[4] == ran.end[6] == pytest.approx(beside)
@@ -76,20 +76,22 @@ def test_groups_of_other_ranks_do_not_wait_for_each_other():
     for pair in ((0, 1), (2, 3)):
         work = Communication("all_reduce", 8.0, pair, "dp")
         b.join([b.add("sum", rank, "dp", work) for rank in pair])
-    ran = simulate(*on_cores(b.graph(), np.zeros(4), [Message(0.0, 3.0)] * 2, 8))
+    ran = simulate(*on_cores(b.graph(), np.zeros(4), [CollectiveCost(0.0, 3.0)] * 2, 8))
     assert ran.end.tolist() == [3.0] * 4
 
 
 def test_calls_that_block_run_one_by_one():
     """The collective and what was beside it come one after the other: 5 + 3.5 + 4 + 1."""
     of = one_by_one(overlapped())
-    ran = simulate(*on_cores(of, SECONDS, [Message(0.5, 3.0)], 2))
+    ran = simulate(*on_cores(of, SECONDS, [CollectiveCost(0.5, 3.0)], 2))
     assert ran.end.max() == pytest.approx(13.5)
 
 
 def test_exposed_communication_is_what_the_thread_does_not_compute_beside():
     of = overlapped()
-    ran = simulate(*on_cores(of, SECONDS, [Message(0.5, 7.0)], 4))  # until 12.5, beside 5 to 9
+    ran = simulate(
+        *on_cores(of, SECONDS, [CollectiveCost(0.5, 7.0)], 4)
+    )  # until 12.5, beside 5 to 9
     for row in figures(replace(ran, graph=of)):
         assert (row.busy_s, row.moving_s) == pytest.approx((10.0, 7.5))
         assert row.exposed_s == pytest.approx(3.5)

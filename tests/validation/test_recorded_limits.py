@@ -14,7 +14,7 @@ import pytest
 import validation
 from traces.recorded import run as recorded_run
 from validation.processes.pipelines import errors as recorded
-from validation.processes.pipelines.costs import Costs, Size, Spread
+from validation.processes.pipelines.costs import Costs, Quantiles, Size
 from validation.processes.pipelines.halves import completed, input_share
 from validation.processes.pipelines.load import load
 from validation.processes.pipelines.predict import BETWEEN, bare, predict
@@ -34,12 +34,12 @@ def changed(source: Path, out: Path, **settings: object) -> Path:
 def test_halves_of_a_backward_have_its_flops() -> None:
     """d = 8, s = 6: 24 d^2 = 1536 each for I and W, 8 s d = 384 for attention, I's alone."""
     assert input_share(MODEL) == (1536 + 384) / (2 * 1536 + 384)
-    whole = Costs("real", {"F": Spread((1.0,)), "B": Spread((2.0, 4.0))}, model=MODEL)
+    whole = Costs("real", {"F": Quantiles((1.0,)), "B": Quantiles((2.0, 4.0))}, model=MODEL)
     made, said = completed(whole)
     both = np.add(made.spreads["I"].bins, made.spreads["W"].bins)
     assert both.tolist() == pytest.approx([2.0, 4.0])
     assert "I and W were not measured" in said
-    split = Costs("real", {k: Spread((s,)) for k, s in zip("FIW", (1.0, 5.0, 3.0), strict=True)})
+    split = Costs("real", {k: Quantiles((s,)) for k, s in zip("FIW", (1.0, 5.0, 3.0), strict=True)})
     made, said = completed(replace(split, model=MODEL))
     assert made.spreads["B"].mean == 8.0
     assert completed(replace(whole, model={}))[1] == ""  # timed stages say their times
@@ -92,7 +92,7 @@ def test_an_interval_is_that_of_sittings_and_of_steps() -> None:
     what = load(run)
     names = ("head", "resume", "onward", "next", "enter", "loss", "finish", "over", "isend",
              "irecv", "early", "late")  # fmt: skip
-    costs = Costs("made", {name: Spread((2e-4,)) for name in names}, sources={"a": "1"})
+    costs = Costs("made", {name: Quantiles((2e-4,)) for name in names}, sources={"a": "1"})
     found, alone = predict(what, costs, draws=100), bare(what)
     width = np.log((found.high - alone) / (found.low - alone))
     assert width == pytest.approx(2 * 1.2816 * BETWEEN * np.sqrt(2), rel=0.15)

@@ -23,7 +23,7 @@ from traincast.main import main
 from validation.processes.pipelines import errors as recorded
 from validation.processes.pipelines.calls import Call, Compute, Post, Program, Wait, loop, runtime
 from validation.processes.pipelines.cores import delays
-from validation.processes.pipelines.costs import Costs, Size, Spread, save, spread
+from validation.processes.pipelines.costs import Costs, Quantiles, Size, save, spread
 from validation.processes.pipelines.costs import load as read_costs
 from validation.processes.pipelines.gaps import gaps
 from validation.processes.pipelines.graph import graph
@@ -31,7 +31,7 @@ from validation.processes.pipelines.load import load as load_run
 from validation.processes.pipelines.load import violations
 from validation.processes.pipelines.measure import check, fit
 from validation.processes.pipelines.predict import predict, timeline
-from validation.processes.pipelines.priced import Load, Stages, priced
+from validation.processes.pipelines.priced import Stages, Workload, priced
 from validation.processes.pipelines.sizes import sizes
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ MADE = {
     "loss": 0.37e-3, "finish": 0.53e-3, "over": 0.17e-3, "isend": 0.13e-3, "irecv": 0.13e-3,
     "early": 0.47e-3, "late": 0.29e-3,
 }  # fmt: skip
-COSTS = Costs("made", {name: Spread((seconds,)) for name, seconds in MADE.items()})
+COSTS = Costs("made", {name: Quantiles((seconds,)) for name, seconds in MADE.items()})
 
 
 def text(calls: list[Call]) -> str:
@@ -100,8 +100,8 @@ def test_without_costs_processes_run_as_the_schedule_does(ranks: int, microbatch
         ("one_f_one_b", one_f_one_b(ranks, microbatches)),
         ("one_f_one_b", runtime(lowered(load("one_f_one_b")(ranks, microbatches)))),
     ):
-        free = Costs("free", {name: Spread() for name in MADE})
-        found = timeline(Load(program, Stages(TIMES), 64.0), free).seconds
+        free = Costs("free", {name: Quantiles() for name in MADE})
+        found = timeline(Workload(program, Stages(TIMES), 64.0), free).seconds
         plan = load(name)(ranks, microbatches)
         assert found == pytest.approx(run_plan(plan, TIMES).seconds, rel=1e-12)
 
@@ -109,7 +109,7 @@ def test_without_costs_processes_run_as_the_schedule_does(ranks: int, microbatch
 def test_two_ranks_by_hand() -> None:
     """F0 → F0 B0 → B0: every cost is where it has to be."""
     of = MADE
-    what = Load(one_f_one_b(2, 1), Stages(TIMES), 64.0)
+    what = Workload(one_f_one_b(2, 1), Stages(TIMES), 64.0)
     forward, backward = TIMES["F"] + of["over"], TIMES["I"] + TIMES["W"] + of["over"]
     sent = of["head"] + forward + of["resume"]  # with its receive in one call
     arrived = sent + of["early"] + of["enter"] + forward + of["onward"] + of["loss"] + backward
@@ -121,7 +121,7 @@ def test_two_ranks_by_hand() -> None:
 def test_a_large_message_is_copied_by_the_sender_only_if_its_receiver_waits() -> None:
     """By hand: the second send finds its receive posted only after it, and costs no copy."""
     made = Costs("made", COSTS.spreads, (Size(0.0, 0.0, 0.0), Size(100.0, 0.0, 2e-3)))
-    what = Load(one_f_one_b(2, 3), Stages({**TIMES, "F": 1e-3}), 100.0)
+    what = Workload(one_f_one_b(2, 3), Stages({**TIMES, "F": 1e-3}), 100.0)
     ran = timeline(what, made)
     took = {}
     for i in range(len(ran.graph)):
@@ -132,7 +132,7 @@ def test_a_large_message_is_copied_by_the_sender_only_if_its_receiver_waits() ->
     assert 0.13 in took[0]
 
 
-def events(what: Load, ran: Timeline, number: int, begin: float) -> list[dict[str, Any]]:
+def events(what: Workload, ran: Timeline, number: int, begin: float) -> list[dict[str, Any]]:
     """What the recorder would have written of a simulated step."""
     owner = {
         end: rank
@@ -182,7 +182,9 @@ def own_ops(graph: Graph, rank: int) -> list[int]:
     return found
 
 
-def record(path: Path, what: Load, costs: Costs, schedule: str, chunks: int, **more: Any) -> Path:
+def record(
+    path: Path, what: Workload, costs: Costs, schedule: str, chunks: int, **more: Any
+) -> Path:
     """A file as the recorder writes them, of steps that our own engine ran."""
     world = len(what.program)
     ran = [timeline(what, costs, seed) for seed in (None, 1, 2)]
@@ -206,9 +208,9 @@ def test_the_last_of_three_processes_waits_for_one_of_two_cores() -> None:
     program: Program = [[Compute(Step(rank, "F", 0), False)] for rank in range(3)]
     woke = MADE["head"] + TIMES["F"]
     works = MADE["over"] + MADE["resume"] + MADE["finish"]
-    found = timeline(Load(program, Stages(TIMES), 0.0, cores=2), COSTS)
+    found = timeline(Workload(program, Stages(TIMES), 0.0, cores=2), COSTS)
     assert ends(found) == pytest.approx([woke + works, woke + works, woke + 2 * works])
-    alone = timeline(Load(program, Stages(TIMES), 0.0), COSTS)
+    alone = timeline(Workload(program, Stages(TIMES), 0.0), COSTS)
     assert ends(alone) == pytest.approx([woke + works] * 3)
 
 
@@ -219,7 +221,7 @@ def test_the_queue_for_cores_and_the_engine_agree(cores: int, seed: int | None) 
     spreads = {name: spread(np.linspace(0.5, 2.0, 37) * seconds) for name, seconds in MADE.items()}
     made = Costs("made", spreads, (Size(0.0, 0.0, 0.0), Size(64.0, 1e-4, 2e-4)), work=4e-4)
     for program in (one_f_one_b(4, 8), runtime(lowered(load("interleaved_1f1b")(4, 8)))):
-        of = priced(Load(program, Stages(TIMES), 64.0, cores), made, seed)
+        of = priced(Workload(program, Stages(TIMES), 64.0, cores), made, seed)
         queued = delays(of)
         built = graph(of, queued)
         found = ends(simulate(built, ideal(built)))
@@ -230,9 +232,9 @@ def test_the_queue_for_cores_and_the_engine_agree(cores: int, seed: int | None) 
 def test_costs_are_found_where_processes_queue_for_cores(tmp_path: Path) -> None:
     """A recording on two cores gives the costs without the queue, and predicts another with it."""
     made = Costs("made", COSTS.spreads, work=0.3e-3)
-    one = Load(one_f_one_b(4, 8), Stages(TIMES), 64.0, cores=2)
+    one = Workload(one_f_one_b(4, 8), Stages(TIMES), 64.0, cores=2)
     plan = load("interleaved_1f1b")(4, 8)
-    two = Load(runtime(lowered(plan)), Stages(TIMES), 64.0, cores=2)
+    two = Workload(runtime(lowered(plan)), Stages(TIMES), 64.0, cores=2)
     first = record(tmp_path / "a.json.gz", one, made, "1F1B", 1)
     second = record(tmp_path / "b.json.gz", two, made, "Interleaved1F1B", 2)
     found = fit([recorded_run.read(first)], "made")
@@ -248,9 +250,9 @@ def test_costs_are_found_where_processes_queue_for_cores(tmp_path: Path) -> None
 @pytest.fixture
 def recordings(tmp_path: Path) -> tuple[Path, Path]:
     """1F1B by torch's loop, and interleaved stages by its runtime, at the same costs."""
-    one = Load(one_f_one_b(4, 8), Stages(TIMES), 64.0)
+    one = Workload(one_f_one_b(4, 8), Stages(TIMES), 64.0)
     plan = load("interleaved_1f1b")(4, 8)
-    two = Load(runtime(lowered(plan)), Stages(TIMES), 64.0)
+    two = Workload(runtime(lowered(plan)), Stages(TIMES), 64.0)
     return (
         record(tmp_path / "a.json.gz", one, COSTS, "1F1B", 1),
         record(tmp_path / "b.json.gz", two, COSTS, "Interleaved1F1B", 2),
@@ -352,7 +354,7 @@ def test_frozen_costs_come_back_and_draws_repeat(tmp_path: Path) -> None:
     back = read_costs(tmp_path / "made.toml")
     assert back.spreads["over"].bins == pytest.approx(made.spreads["over"].bins)
     assert back.more(128.0) == pytest.approx((128.0, 2e-4, 4e-4))
-    what = Load(one_f_one_b(3, 4), Stages(TIMES), 64.0)
+    what = Workload(one_f_one_b(3, 4), Stages(TIMES), 64.0)
     one, two, other = (predict(what, made, 5, seed) for seed in (3, 3, 4))
     assert (one.low, one.seconds, one.high) == (two.low, two.seconds, two.high)
     assert one.seconds != other.seconds

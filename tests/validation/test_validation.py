@@ -18,7 +18,7 @@ from validation import figures, tables
 from validation import run as runner
 from validation.figures import FIGURES
 from validation.layer import layer_timelines
-from validation.run import Compared, Outcome, summary, total
+from validation.run import ComparedFigure, TableOutcome, summary, total
 
 RESULTS = Path(__file__).parents[2] / "validation" / "results.md"
 ROWS = [(name, row) for name in tables.names() for row in tables.read(name).rows]
@@ -153,7 +153,9 @@ def test_errors_are_signed_and_summed_as_documented():
     table = tables.read("korthikanti2022_table5")
     row = table.rows[0]
     table = table._replace(rows=(row, row._replace(id="part", figure="state")))
-    outcome = Outcome(table, [Compared(row.id, 8.0, 10.0), Compared("part", 33.0, 30.0)])
+    outcome = TableOutcome(
+        table, [ComparedFigure(row.id, 8.0, 10.0), ComparedFigure("part", 33.0, 30.0)]
+    )
     found = summary([outcome])
     (made,) = found["tables"]
     assert [r["error"] for r in made["rows"]] == pytest.approx([-0.2, 0.1])

@@ -1,4 +1,4 @@
-"""What fraction of the peak does fused attention reach? Constants of `machine.kernels.Attention`.
+"""What fraction of the peak does fused attention reach? It fits the `AttentionConstants`.
 
 A100: FlashAttention-2, forward and backward together, as published; how they divide is taken from
 the paper: up to 73 % of the peak forward, 63 % backward. H100: the forward of cuDNN's kernel (what
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.machine.cluster import Gpu
-from sim.machine.kernels import QUERY_TILE, Attention, attention_seconds
+from sim.machine.kernels import QUERY_TILE, AttentionConstants, attention_seconds
 from traces.calibration.errors import Fit, FitError, Floats, fit_error, solve
 
 BACKWARD = 0.63 / 0.73  # FlashAttention-2, arXiv 2307.08691
@@ -28,7 +28,7 @@ CHECK = "check, attention: inference prefill of aiconfigurator-core, fastest fra
 FULL_WAVES = 4  # a prefill row with so many waves of blocks shows what a full GPU reaches
 
 
-class Curve(NamedTuple):
+class ThroughputCurve(NamedTuple):
     """TFLOP/s by sequence length, for one kernel, mask and head dimension."""
 
     gpu: str
@@ -43,15 +43,29 @@ class Curve(NamedTuple):
 S = (512, 1024, 2048, 4096, 8192, 16384)
 # Dao-AILab/flash-attention assets/flash2_a100_fwd_bwd_benchmark.png and assets/flash3_fp16_fwd.png
 FIGURES = (
-    Curve("a100", "FlashAttention-2", "both", False, 64, S, (132, 153, 162, 171, 175, 176)),
-    Curve("a100", "FlashAttention-2", "both", False, 128, S[1:], (173, 187, 196, 201, 203)),
-    Curve("a100", "FlashAttention-2", "both", True, 64, S, (88, 119, 140, 156, 165, 171)),
-    Curve("a100", "FlashAttention-2", "both", True, 128, S, (99, 133, 155, 173, 182, 189)),
-    Curve("h100", "cuDNN", "forward", True, 128, S, (315, 410, 484, 518, 529, 539)),
-    Curve("h100", "FlashAttention-3", "forward", False, 64, S, (333, 392, 460, 476, 496, 497)),
-    Curve("h100", "FlashAttention-3", "forward", True, 64, S, (197, 265, 371, 420, 460, 473)),
-    Curve("h100", "FlashAttention-3", "forward", False, 128, S, (467, 565, 625, 638, 646, 648)),
-    Curve("h100", "FlashAttention-3", "forward", True, 128, S, (292, 423, 521, 579, 602, 616)),
+    ThroughputCurve(
+        "a100", "FlashAttention-2", "both", False, 64, S, (132, 153, 162, 171, 175, 176)
+    ),
+    ThroughputCurve(
+        "a100", "FlashAttention-2", "both", False, 128, S[1:], (173, 187, 196, 201, 203)
+    ),
+    ThroughputCurve("a100", "FlashAttention-2", "both", True, 64, S, (88, 119, 140, 156, 165, 171)),
+    ThroughputCurve(
+        "a100", "FlashAttention-2", "both", True, 128, S, (99, 133, 155, 173, 182, 189)
+    ),
+    ThroughputCurve("h100", "cuDNN", "forward", True, 128, S, (315, 410, 484, 518, 529, 539)),
+    ThroughputCurve(
+        "h100", "FlashAttention-3", "forward", False, 64, S, (333, 392, 460, 476, 496, 497)
+    ),
+    ThroughputCurve(
+        "h100", "FlashAttention-3", "forward", True, 64, S, (197, 265, 371, 420, 460, 473)
+    ),
+    ThroughputCurve(
+        "h100", "FlashAttention-3", "forward", False, 128, S, (467, 565, 625, 638, 646, 648)
+    ),
+    ThroughputCurve(
+        "h100", "FlashAttention-3", "forward", True, 128, S, (292, 423, 521, 579, 602, 616)
+    ),
 )
 
 
@@ -61,9 +75,11 @@ def fit(gpu: Gpu, kind: str) -> Fit:
     kernels = list(dict.fromkeys(curve.kernel for curve in curves))  # the one to use first
     measured = np.concatenate([_seconds(curve) for curve in curves])
 
-    def constants(x: Floats, kernel: str) -> Attention:
+    def constants(x: Floats, kernel: str) -> AttentionConstants:
         forward, keys = (float(v) for v in x[1:].reshape(-1, 2)[kernels.index(kernel)])
-        return Attention(forward, forward * BACKWARD, keys, float(x[0]), 0.0, MEMORY, FIXED)
+        return AttentionConstants(
+            forward, forward * BACKWARD, keys, float(x[0]), 0.0, MEMORY, FIXED
+        )
 
     def times(x: Floats) -> Floats:
         rows = [predict(gpu, constants(x, curve.kernel), curve) for curve in curves]
@@ -80,12 +96,14 @@ def fit(gpu: Gpu, kind: str) -> Fit:
     return Fit(constants(x, kernels[0])._asdict(), errors)
 
 
-def fit_prefill(gpu: Gpu, like: Attention, heads: Floats, s: Floats, seconds: Floats) -> Fit:
+def fit_prefill(
+    gpu: Gpu, like: AttentionConstants, heads: Floats, s: Floats, seconds: Floats
+) -> Fit:
     """Fit forward share and keys to causal prefill rows that fill the GPU; the rest is ``like``."""
     full = heads * np.ceil(s / QUERY_TILE) >= FULL_WAVES * gpu.sms
     heads, s, seconds = heads[full], s[full], seconds[full]
 
-    def constants(x: Floats) -> Attention:
+    def constants(x: Floats) -> AttentionConstants:
         forward, keys = map(float, x)
         return like._replace(forward=forward, backward=forward * BACKWARD, keys=keys)
 
@@ -100,7 +118,7 @@ def fit_prefill(gpu: Gpu, like: Attention, heads: Floats, s: Floats, seconds: Fl
     return Fit(constants(x)._asdict(), (error,))
 
 
-def predict(gpu: Gpu, c: Attention, curve: Curve) -> Floats:
+def predict(gpu: Gpu, c: AttentionConstants, curve: ThroughputCurve) -> Floats:
     """Return the seconds of every point of a curve: forward, and backward if it is included."""
     s = np.array(curve.sequence, np.float64)
     keys = s / 2 if curve.causal else s
@@ -114,19 +132,19 @@ def predict(gpu: Gpu, c: Attention, curve: Curve) -> Floats:
     return out
 
 
-def check(gpu: Gpu, c: Attention, heads: Floats, s: Floats, seconds: Floats) -> FitError:
+def check(gpu: Gpu, c: AttentionConstants, heads: Floats, s: Floats, seconds: Floats) -> FitError:
     """Compare the forward fit with causal prefill kernels of inference, which also fill a cache."""
     return fit_error(CHECK, _prefill(gpu, c, heads, s), seconds)
 
 
-def _prefill(gpu: Gpu, c: Attention, heads: Floats, s: Floats) -> Floats:
+def _prefill(gpu: Gpu, c: AttentionConstants, heads: Floats, s: Floats) -> Floats:
     """Return the seconds of a causal forward with head dimension 128."""
     flops = 2.0 * heads * s * s * 128
     peak = gpu.peak["bf16"] * c.forward
     return np.asarray(attention_seconds(c, peak, gpu.sms, flops, heads, s, s / 2, 128.0)) + c.fixed
 
 
-def _seconds(curve: Curve) -> Floats:
+def _seconds(curve: ThroughputCurve) -> Floats:
     s = np.array(curve.sequence, np.float64)
     flops = 4.0 * TOKENS * s * HIDDEN * (0.5 if curve.causal else 1.0)
     return flops * (3.5 if curve.phase == "both" else 1.0) / (np.array(curve.tflops) * 1e12)

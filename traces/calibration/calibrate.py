@@ -17,7 +17,7 @@ import topologies
 from schedules.input_error import InputError
 from sim.machine import topology
 from sim.machine.cluster import Gpu
-from sim.machine.kernels import Attention, Gemm
+from sim.machine.kernels import AttentionConstants, GemmConstants
 from traces.calibration import attention, collectives, gemm, memory, network
 from traces.calibration import tables as measured
 from traces.calibration.errors import Fit, FitError
@@ -37,7 +37,7 @@ SOURCES = {
 }
 
 
-class Kind(NamedTuple):
+class GpuKind(NamedTuple):
     """What belongs to a kind of GPU: topology, folder of tables, dtypes by the tables' names."""
 
     topology: str
@@ -50,10 +50,10 @@ class Kind(NamedTuple):
 BF16 = {"bf16": "bfloat16"}
 BOTH = {**BF16, "fp8": "fp8"}
 KINDS = {
-    "a100": Kind("dgx_a100", "a100_sxm", BF16, "a100", in_switch=False),
-    "h100": Kind("dgx_h100", "h100_sxm", BOTH, "h100", in_switch=True),
-    "h200": Kind("dgx_h200", "h200_sxm", BOTH, "h100", in_switch=True),
-    "b200": Kind("dgx_b200", "b200_sxm", BOTH, "", in_switch=True),
+    "a100": GpuKind("dgx_a100", "a100_sxm", BF16, "a100", in_switch=False),
+    "h100": GpuKind("dgx_h100", "h100_sxm", BOTH, "h100", in_switch=True),
+    "h200": GpuKind("dgx_h200", "h200_sxm", BOTH, "h100", in_switch=True),
+    "b200": GpuKind("dgx_b200", "b200_sxm", BOTH, "", in_switch=True),
 }
 
 
@@ -109,7 +109,7 @@ def calibrate(gpu: str, tables: Path | None = None) -> Calibration:
     return Calibration(gpu, constants, {k: f.constants for k, f in wires.items()}, tuple(errors))
 
 
-def _source(name: str, kind: Kind) -> str:
+def _source(name: str, kind: GpuKind) -> str:
     family = "fp8" if name == "gemm.fp8" else name.partition(".")[0]
     if family == "attention" and not kind.curves:
         family = "prefill"
@@ -122,19 +122,19 @@ def _gemms(target: Gpu, gpu: str, folder: Path) -> dict[str, Fit]:
     for dtype, name in KINDS[gpu].dtypes.items():
         first = next(iter(out.values()), None)
         rows = measured.gemm_rows(folder, name)
-        fit = gemm.fit(target, dtype, rows, Gemm(**first.constants) if first else None)
-        seen = gemm.check(target, gpu, dtype, Gemm(**fit.constants))
+        fit = gemm.fit(target, dtype, rows, GemmConstants(**first.constants) if first else None)
+        seen = gemm.check(target, gpu, dtype, GemmConstants(**fit.constants))
         out[f"gemm.{dtype}"] = Fit(fit.constants, (*fit.errors, *seen))
     return out
 
 
-def _attention(target: Gpu, kind: Kind, folder: Path) -> Fit:
+def _attention(target: Gpu, kind: GpuKind, folder: Path) -> Fit:
     rows = measured.attention_rows(folder)
     if not kind.curves:
         ampere = attention.fit(Gpu(**topology.read("dgx_a100")["gpu"]), "a100")
-        return attention.fit_prefill(target, Attention(**ampere.constants), *rows)
+        return attention.fit_prefill(target, AttentionConstants(**ampere.constants), *rows)
     fit = attention.fit(target, kind.curves)
-    seen = attention.check(target, Attention(**fit.constants), *rows)
+    seen = attention.check(target, AttentionConstants(**fit.constants), *rows)
     return Fit(fit.constants, (*fit.errors, seen))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from schedules.input_error import InputError
 from sim.machine import cluster
 from sim.machine.cluster import Gpu
-from sim.machine.kernels import Attention, compute_seconds, constants, table
+from sim.machine.kernels import AttentionConstants, compute_seconds, constants, table
 from traces.calibration import attention, gemm, memory, recorded
 from traces.calibration.calibrate import KINDS, Calibration
 from traces.calibration.errors import Fit, FitError, fit_error
@@ -76,15 +76,15 @@ def _attention(gpu: Gpu, sweep: Sweep) -> Fit | None:
     heads, s, seconds = np.array(
         [[row["batch"] * row["heads"], row["sequence"], row["s"]] for row in forward], np.float64
     ).T
-    like = constants(Attention, table(gpu, "attention"))
+    like = constants(AttentionConstants, table(gpu, "attention"))
     fit = attention.fit_prefill(gpu, like, heads, s, seconds)
-    found = Attention(**fit.constants)
+    found = AttentionConstants(**fit.constants)
     backward = [row for row in rows if row["what"] == "backward"]
     share, error = _backward(gpu, found, backward)
     return Fit(found._replace(backward=share)._asdict(), (*fit.errors, error))
 
 
-def _backward(gpu: Gpu, found: Attention, rows: list[Any]) -> tuple[float, FitError]:
+def _backward(gpu: Gpu, found: AttentionConstants, rows: list[Any]) -> tuple[float, FitError]:
     """Return the share of the peak at which the median backward takes its measured time."""
     measured = np.array([row["s"] for row in rows])
     at_peak = _with(gpu, found._replace(backward=1.0))
@@ -94,7 +94,7 @@ def _backward(gpu: Gpu, found: Attention, rows: list[Any]) -> tuple[float, FitEr
     return share, fit_error("attention, backward", predicted, measured)
 
 
-def _with(gpu: Gpu, found: Attention) -> Gpu:
+def _with(gpu: Gpu, found: AttentionConstants) -> Gpu:
     """Return the GPU with these constants of attention."""
     from dataclasses import replace
 
@@ -104,7 +104,9 @@ def _with(gpu: Gpu, found: Attention) -> Gpu:
 def _memory(gpu: Gpu, sweep: Sweep) -> Fit | None:
     """Fit shares of the bandwidth; the fixed cost of every kernel is the time of a small one."""
     rows = [
-        memory.Recorded(row["kind"], row["name"], row["bytes"], row["s"], gpu.memory_bandwidth)
+        memory.MeasuredKernel(
+            row["kind"], row["name"], row["bytes"], row["s"], gpu.memory_bandwidth
+        )
         for row in sweep.parts.get("elementwise", ())
     ]
     if {row.kind for row in rows} != {*table(gpu, "memory_kernels")} - {"fixed", "source"}:

@@ -1,4 +1,4 @@
-"""What fraction of the peak do matrix multiplications reach? Constants of `machine.kernels.Gemm`.
+"""What fraction of the peak do matrix multiplications reach? It fits the `GemmConstants`.
 
 They are fitted by least squares on the log of time, over rows of the sizes that training
 multiplies: m (tokens) from 1,024, n and k from 512, m in whole tiles. Thin rows (m ≤ 64,
@@ -16,14 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.machine.cluster import Gpu
-from sim.machine.kernels import Gemm, Tiling, derated, gemm_seconds, tiling_seconds, tilings
+from sim.machine.kernels import (
+    GemmConstants,
+    Tiling,
+    derated,
+    gemm_seconds,
+    tiling_seconds,
+    tilings,
+)
 from sim.units import BYTES
 from traces.calibration import accumulate
 from traces.calibration.errors import Fit, FitError, Floats, differences, fit_error, solve
 from traces.calibration.tables import GemmRows, take
 
 APART = ("accumulate", "memory")  # each is fitted by itself
-ORDER = tuple(name for name in Gemm._fields if name not in APART)
+ORDER = tuple(name for name in GemmConstants._fields if name not in APART)
 START = (0.9, 0.85, 0.75, 0.65, 200.0, 0.6, 1.1, 0.1, 1.0, 3.0)  # the last: TFLOP, microseconds
 LOW = (0.3, 0.3, 0.2, 0.1, 0.0, 0.0, 1.0, 0.0, 0.01, 0.0)
 HIGH = (1.0, 1.0, 1.0, 1.0, 2000.0, 1.0, 2.0, 0.6, 50.0, 20.0)
@@ -32,7 +39,7 @@ HALVINGS = 20
 Chosen = NDArray[np.intp]  # for each row, the place of its tiling among all
 
 
-class Recorded(NamedTuple):
+class PublishedGemm(NamedTuple):
     """A multiplication measured elsewhere: GPU, source, shape, seconds."""
 
     gpu: str
@@ -49,24 +56,24 @@ MEGATRON = "Megatron GPT TP 8 trace, fp16 (astra-sim 24S_HML_FP kineto), medians
 BEST = "best sustained shape of a search, bf16 (stas00/ml-engineering MAMF)"
 BEST_FP8 = BEST.replace("bf16", "fp8")
 RECORDED = (
-    Recorded("a100", MEGATRON, 1, 8192, 1536, 4096, 403e-6),
-    Recorded("a100", MEGATRON, 1, 8192, 4096, 512, 161e-6),
-    Recorded("a100", MEGATRON, 1, 8192, 2048, 4096, 527e-6),
-    Recorded("a100", MEGATRON, 1, 8192, 4096, 2048, 573e-6),
-    Recorded("a100", MEGATRON, 1, 8192, 6400, 4096, 1699e-6),
-    Recorded("a100", MEGATRON, 32, 2048, 2048, 64, 295e-6),  # scores: grid z gives 32 heads
-    Recorded("a100", MEGATRON, 32, 2048, 64, 2048, 184e-6),  # context
-    Recorded("a100", BEST, 1, 1024, 10240, 5120, 2 * 1024 * 10240 * 5120 / 271.2e12),
-    Recorded("h100", BEST, 1, 2048, 2048, 13312, 2 * 2048 * 2048 * 13312 / 794.5e12),
-    Recorded("h100", BEST_FP8, 1, 1024, 9216, 14336, 2 * 1024 * 9216 * 14336 / 1402.6e12),
-    Recorded("h200", BEST_FP8, 1, 1280, 4096, 12032, 2 * 1280 * 4096 * 12032 / 1453.4e12),
-    Recorded("b200", BEST, 1, 1792, 16128, 3072, 2 * 1792 * 16128 * 3072 / 1745.0e12),
-    Recorded("b200", BEST_FP8, 1, 15360, 4096, 3072, 2 * 15360 * 4096 * 3072 / 3432.5e12),
+    PublishedGemm("a100", MEGATRON, 1, 8192, 1536, 4096, 403e-6),
+    PublishedGemm("a100", MEGATRON, 1, 8192, 4096, 512, 161e-6),
+    PublishedGemm("a100", MEGATRON, 1, 8192, 2048, 4096, 527e-6),
+    PublishedGemm("a100", MEGATRON, 1, 8192, 4096, 2048, 573e-6),
+    PublishedGemm("a100", MEGATRON, 1, 8192, 6400, 4096, 1699e-6),
+    PublishedGemm("a100", MEGATRON, 32, 2048, 2048, 64, 295e-6),  # scores: grid z gives 32 heads
+    PublishedGemm("a100", MEGATRON, 32, 2048, 64, 2048, 184e-6),  # context
+    PublishedGemm("a100", BEST, 1, 1024, 10240, 5120, 2 * 1024 * 10240 * 5120 / 271.2e12),
+    PublishedGemm("h100", BEST, 1, 2048, 2048, 13312, 2 * 2048 * 2048 * 13312 / 794.5e12),
+    PublishedGemm("h100", BEST_FP8, 1, 1024, 9216, 14336, 2 * 1024 * 9216 * 14336 / 1402.6e12),
+    PublishedGemm("h200", BEST_FP8, 1, 1280, 4096, 12032, 2 * 1280 * 4096 * 12032 / 1453.4e12),
+    PublishedGemm("b200", BEST, 1, 1792, 16128, 3072, 2 * 1792 * 16128 * 3072 / 1745.0e12),
+    PublishedGemm("b200", BEST_FP8, 1, 15360, 4096, 3072, 2 * 15360 * 4096 * 3072 / 3432.5e12),
 )
 """Measurements that are compared with the fit, not fitted."""
 
 
-def fit(gpu: Gpu, dtype: str, rows: GemmRows, like: Gemm | None = None) -> Fit:
+def fit(gpu: Gpu, dtype: str, rows: GemmRows, like: GemmConstants | None = None) -> Fit:
     """Fit constants for one dtype of the topology; errors are on training-sized rows.
 
     Rows of fp8 include the kernels that quantise an operand. Their traffic is fitted and left out;
@@ -76,11 +83,11 @@ def fit(gpu: Gpu, dtype: str, rows: GemmRows, like: Gemm | None = None) -> Fit:
     added = accumulate.fit()
     rows = training_sized(rows)
 
-    def constants(x: Floats) -> Gemm:
+    def constants(x: Floats) -> GemmConstants:
         si = dict(zip(ORDER, map(float, x), strict=True))
         si["derating_flops"] *= 1e12
         si["fixed"] *= 1e-6
-        return Gemm(memory=memory, **added.constants, **si)
+        return GemmConstants(memory=memory, **added.constants, **si)
 
     def times(x: Floats, chosen: Chosen | None = None) -> Floats:
         quantised: Floats = x[len(ORDER) :].sum() * rows.m * rows.k / gpu.memory_bandwidth
@@ -120,7 +127,7 @@ def training_sized(rows: GemmRows) -> GemmRows:
     return take(rows, mask)
 
 
-def check(gpu: Gpu, kind: str, dtype: str, constants: Gemm) -> tuple[FitError, ...]:
+def check(gpu: Gpu, kind: str, dtype: str, constants: GemmConstants) -> tuple[FitError, ...]:
     """Compare the fit with multiplications that it has not seen, one row per source."""
     out = []
     for source in (BEST_FP8,) if dtype == "fp8" else (MEGATRON, BEST):
@@ -150,7 +157,7 @@ def settled(times: Callable[[Floats], Floats], x: Floats, start: Sequence[float]
     return x
 
 
-def best_tilings(gpu: Gpu, dtype: str, c: Gemm, rows: GemmRows) -> Chosen:
+def best_tilings(gpu: Gpu, dtype: str, c: GemmConstants, rows: GemmRows) -> Chosen:
     """Return the place of each row's best tiling among all."""
     rate, sizes = (gpu.peak[dtype], gpu.sms), (1.0, *rows[:3])
     each = np.array([tiling_seconds(c, tiling, *rate, *sizes) for tiling in tilings(c)])
@@ -158,7 +165,7 @@ def best_tilings(gpu: Gpu, dtype: str, c: Gemm, rows: GemmRows) -> Chosen:
 
 
 def predict(
-    gpu: Gpu, dtype: str, c: Gemm, batch: Floats | float, m: Floats, n: Floats, k: Floats,
+    gpu: Gpu, dtype: str, c: GemmConstants, batch: Floats | float, m: Floats, n: Floats, k: Floats,
     chosen: Chosen | None = None,
 ) -> Floats:  # fmt: skip
     """Return seconds alone, by the best tiling or a given one; results have 16 bits in any case."""

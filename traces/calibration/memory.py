@@ -23,7 +23,7 @@ X = 8192 * 4096  # elements of the hidden state
 LOGITS = 8192 * 6400
 
 
-class Recorded(NamedTuple):
+class MeasuredKernel(NamedTuple):
     """A kernel: its kind, what it is, bytes moved, seconds (median), the GPU's bandwidth."""
 
     kind: str
@@ -34,27 +34,31 @@ class Recorded(NamedTuple):
 
 
 RECORDED = (
-    Recorded("norm", "cuApplyLayerNorm fp16", 4 * X, 136e-6),
-    Recorded("elementwise", "bias + dropout + add, fused by Triton", 6 * X, 114e-6),
-    Recorded("elementwise", "add of two halves", 6 * X, 113e-6),
-    Recorded("elementwise", "bias + gelu, fused by Triton", 4 * 8192 * 2048, 43e-6),
-    Recorded("elementwise", "bias of query, key and value", 4 * 8192 * 1536, 54e-6),
-    Recorded("elementwise", "add fp32", 12 * 124224 * 512, 559.5e-6, A100_40),
-    Recorded("softmax", "scaled_upper_triang_masked_softmax", 4 * 32 * 2048**2, 426e-6),
-    Recorded("embedding", "indexSelectLargeIndex fp16", 4 * X, 410e-6),
-    Recorded("cross_entropy", "logits to fp32", 6 * LOGITS, 263e-6),
-    Recorded("cross_entropy", "maximum", 4 * LOGITS, 154e-6),
-    Recorded("cross_entropy", "less the maximum", 8 * LOGITS, 266e-6),
-    Recorded("cross_entropy", "exponential", 8 * LOGITS, 237e-6),
-    Recorded("cross_entropy", "sum", 4 * LOGITS, 152e-6),
-    Recorded("cross_entropy", "over the sum", 8 * LOGITS, 276e-6),
-    Recorded("optimizer", "Adam fp32, 303 chunks of 65,536", 28 * 303 * 65536, 411e-6, A100_40),
-    Recorded("optimizer", "Adam fp32, 299 chunks of 65,536", 28 * 299 * 65536, 398.5e-6, A100_40),
+    MeasuredKernel("norm", "cuApplyLayerNorm fp16", 4 * X, 136e-6),
+    MeasuredKernel("elementwise", "bias + dropout + add, fused by Triton", 6 * X, 114e-6),
+    MeasuredKernel("elementwise", "add of two halves", 6 * X, 113e-6),
+    MeasuredKernel("elementwise", "bias + gelu, fused by Triton", 4 * 8192 * 2048, 43e-6),
+    MeasuredKernel("elementwise", "bias of query, key and value", 4 * 8192 * 1536, 54e-6),
+    MeasuredKernel("elementwise", "add fp32", 12 * 124224 * 512, 559.5e-6, A100_40),
+    MeasuredKernel("softmax", "scaled_upper_triang_masked_softmax", 4 * 32 * 2048**2, 426e-6),
+    MeasuredKernel("embedding", "indexSelectLargeIndex fp16", 4 * X, 410e-6),
+    MeasuredKernel("cross_entropy", "logits to fp32", 6 * LOGITS, 263e-6),
+    MeasuredKernel("cross_entropy", "maximum", 4 * LOGITS, 154e-6),
+    MeasuredKernel("cross_entropy", "less the maximum", 8 * LOGITS, 266e-6),
+    MeasuredKernel("cross_entropy", "exponential", 8 * LOGITS, 237e-6),
+    MeasuredKernel("cross_entropy", "sum", 4 * LOGITS, 152e-6),
+    MeasuredKernel("cross_entropy", "over the sum", 8 * LOGITS, 276e-6),
+    MeasuredKernel(
+        "optimizer", "Adam fp32, 303 chunks of 65,536", 28 * 303 * 65536, 411e-6, A100_40
+    ),
+    MeasuredKernel(
+        "optimizer", "Adam fp32, 299 chunks of 65,536", 28 * 299 * 65536, 398.5e-6, A100_40
+    ),
 )
 """Backward kernels are in neither source; they take their kind's share."""
 
 
-def fit(recorded: Sequence[Recorded] = RECORDED, fixed: float = FIXED) -> Fit:
+def fit(recorded: Sequence[MeasuredKernel] = RECORDED, fixed: float = FIXED) -> Fit:
     """Return a share per kind; the same for every GPU, as only A100 kernels are public."""
     constants, errors = {"fixed": fixed}, []
     for kind in dict.fromkeys(row.kind for row in recorded):

@@ -40,7 +40,7 @@ class Sweep(NamedTuple):
     torch: str
 
 
-class Pair(NamedTuple):
+class Measurement(NamedTuple):
     """One measurement: its family, and seconds (or bytes) predicted and measured."""
 
     family: str
@@ -69,14 +69,14 @@ def read(path: Path) -> Sweep:
     return Sweep(parts, str(kernels["gpu"]), command, str(content["machine"]["torch"]))
 
 
-def pairs(gpu: Gpu, sweep: Sweep) -> Iterator[Pair]:
+def pairs(gpu: Gpu, sweep: Sweep) -> Iterator[Measurement]:
     """Yield a pair for every measurement that a topology predicts."""
     for part, of in PARTS.items():
         for row in sweep.parts.get(part, ()):
             yield from of(gpu, row)
 
 
-def errors(some: Iterator[Pair], prefix: str) -> tuple[FitError, ...]:
+def errors(some: Iterator[Measurement], prefix: str) -> tuple[FitError, ...]:
     """Return how far predictions are from measurements, by family."""
     by: dict[str, list[tuple[float, float]]] = {}
     for family, *times in some:
@@ -108,29 +108,31 @@ def attention(row: Row) -> Compute:
                    (batch, heads, s, s, dim), DTYPES[row["dtype"]])  # fmt: skip
 
 
-def _gemm(gpu: Gpu, row: Row) -> Iterator[Pair]:
+def _gemm(gpu: Gpu, row: Row) -> Iterator[Measurement]:
     kind = "thin gemm" if row["m"] < 1024 else "gemm"
-    yield Pair(f"{kind} {DTYPES[row['dtype']]}", seconds(gpu, gemm(row)), row["s"])
+    yield Measurement(f"{kind} {DTYPES[row['dtype']]}", seconds(gpu, gemm(row)), row["s"])
 
 
-def _attention(gpu: Gpu, row: Row) -> Iterator[Pair]:
+def _attention(gpu: Gpu, row: Row) -> Iterator[Measurement]:
     mask = "causal" if row["causal"] else "full"
     family = f"attention {row['what']}, {mask}, head dimension {row['dim']}"
-    yield Pair(family, seconds(gpu, attention(row)), row["s"])
+    yield Measurement(family, seconds(gpu, attention(row)), row["s"])
 
 
-def _elementwise(gpu: Gpu, row: Row) -> Iterator[Pair]:
-    yield Pair(row["kind"], seconds(gpu, Compute(row["kind"], 0.0, row["bytes"])), row["s"])
+def _elementwise(gpu: Gpu, row: Row) -> Iterator[Measurement]:
+    yield Measurement(row["kind"], seconds(gpu, Compute(row["kind"], 0.0, row["bytes"])), row["s"])
 
 
-def _memory(gpu: Gpu, row: Row) -> Iterator[Pair]:
+def _memory(gpu: Gpu, row: Row) -> Iterator[Measurement]:
     """Yield copies at the nominal bandwidth; one within the device reads and writes."""
     bandwidth = gpu.memory_bandwidth / 2 if row["way"] == "d2d" else gpu.host_bandwidth
     if bandwidth and row["bytes"] >= LARGE:
-        yield Pair(f"copy {row['way']}, nominal bandwidth", row["bytes"] / bandwidth, row["s"])
+        yield Measurement(
+            f"copy {row['way']}, nominal bandwidth", row["bytes"] / bandwidth, row["s"]
+        )
 
 
-def _block(gpu: Gpu, row: Row) -> Iterator[Pair]:
+def _block(gpu: Gpu, row: Row) -> Iterator[Measurement]:
     """Yield the steps of a block as the sums of its kernels, and the bytes that it keeps."""
     model, setting = block(row)
     operators = layer(model, share(model, setting))
@@ -140,12 +142,12 @@ def _block(gpu: Gpu, row: Row) -> Iterator[Pair]:
     )
     times = {"F": forward, "B": backward + weight, "I": backward, "W": weight}
     for kind, predicted in times.items():
-        yield Pair(f"block {kind}, the sum of its kernels", predicted, row[kind])
+        yield Measurement(f"block {kind}, the sum of its kernels", predicted, row[kind])
     kept = layer_bytes(model, setting)
-    yield Pair("block, bytes kept for backward, counted", kept, row["kept_bytes"])
+    yield Measurement("block, bytes kept for backward, counted", kept, row["kept_bytes"])
     if "allocated_bytes" in row:
         held = row["allocated_bytes"] - row["output_bytes"]  # the next block keeps the output
-        yield Pair("block, bytes kept for backward, allocated", kept, held)
+        yield Measurement("block, bytes kept for backward, allocated", kept, held)
 
 
 def block(row: Row) -> tuple[Model, Setting]:
@@ -160,7 +162,7 @@ def block(row: Row) -> tuple[Model, Setting]:
     return model, Setting(1, False, row["micro_batch"], row["sequence"], dtype, grad_dtype=dtype)
 
 
-PARTS: Mapping[str, Callable[[Gpu, Row], Iterator[Pair]]] = {
+PARTS: Mapping[str, Callable[[Gpu, Row], Iterator[Measurement]]] = {
     "gemm": _gemm,
     "attention": _attention,
     "elementwise": _elementwise,

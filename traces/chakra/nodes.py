@@ -23,7 +23,7 @@ from traces.checked import (
     SHORT,
     TEXT,
     WHOLE,
-    Kind,
+    FieldKind,
     check,
     described,
     list_of,
@@ -35,12 +35,12 @@ SUFFIX = ".et"
 _RANK = re.compile(r"([0-9]{1,9})\.et")
 WORKS = {"work", "part_work"}
 """Attributes that hold a work as JSON."""
-_TYPES: dict[str, Kind] = {
+_TYPES: dict[str, FieldKind] = {
     "op": COUNT, "first": COUNT, "part": COUNT, "tail": NUMBER, "stream": TEXT, "start_s": NUMBER,
     "end_s": NUMBER, "phase": one_of(PHASES), "stage": SHORT, "microbatch": WHOLE, "layer": SHORT,
     "step": COUNT, "lag": NUMBER, "wait_lags": list_of(NUMBER), "work": TEXT, "part_work": TEXT,
     "is_cpu_op": FLAG, "num_ops": POSITIVE, "tensor_size": POSITIVE, "comm_size": POSITIVE,
-    "comm_type": Kind("a number of a CommType", lambda of: of in [*range(len(COLLECTIVES))]),
+    "comm_type": FieldKind("a number of a CommType", lambda of: of in [*range(len(COLLECTIVES))]),
     "comm_src": WHOLE, "comm_dst": WHOLE, "comm_tag": LABEL, "pg_name": LABEL,
     "comm_group": list_of(COUNT),
 }  # fmt: skip
@@ -49,7 +49,7 @@ FIELDS = {key: kind.or_none() for key, kind in _TYPES.items()}
 
 
 @dataclass
-class Op:
+class OpNodes:
     """A node, or the nodes of an op with several parts."""
 
     rank: int
@@ -86,9 +86,9 @@ def by_rank(files: Sequence[Path]) -> dict[int, Path]:
     return out
 
 
-def ops_of(path: Path, rank: int) -> dict[int, Op]:
+def ops_of(path: Path, rank: int) -> dict[int, OpNodes]:
     """The ops of a file by the number of their (first) node."""
-    out: dict[int, Op] = {}
+    out: dict[int, OpNodes] = {}
     first: dict[int, int] = {}
     try:
         with path.open("rb") as file:
@@ -103,7 +103,7 @@ def ops_of(path: Path, rank: int) -> dict[int, Op]:
     return out
 
 
-def _take(node: Any, rank: int, out: dict[int, Op], first: dict[int, int]) -> None:
+def _take(node: Any, rank: int, out: dict[int, OpNodes], first: dict[int, int]) -> None:
     """Add what a node says. Raises InputError, naming node and field, for a wrong type."""
     where, has = f"node {node.id}", attributes(node)
     if not 0 < node.type < len(NODE_TYPES):
@@ -131,10 +131,10 @@ def _work(text: str, where: str) -> Work:
         raise InputError(f"{where} is {described(text)}, which is no work: {error}") from error
 
 
-def _op(node: Any, has: dict[str, Any], rank: int) -> Op:
+def _op(node: Any, has: dict[str, Any], rank: int) -> OpNodes:
     waits = [*node.data_deps] if "op" in has else [*node.data_deps, *node.ctrl_deps]
     start = has.get("start_s", node.start_time_micros / 1e6)
     end = has.get("end_s", start + node.duration_micros / 1e6)
     if end < start:
         raise InputError(f"node {node.id} ends before it starts")
-    return Op(rank, node.name, NODE_TYPES[node.type], waits, start, end, has, [has])
+    return OpNodes(rank, node.name, NODE_TYPES[node.type], waits, start, end, has, [has])

@@ -21,7 +21,7 @@ from schedules.input_error import InputError
 from sim.graph import Builder, Communication, Compute, Copy, Fixed, Work
 from sim.timeline import Timeline
 from traces import cut
-from traces.chakra.nodes import Op, by_rank, files_of, ops_of, recognises
+from traces.chakra.nodes import OpNodes, by_rank, files_of, ops_of, recognises
 from traces.chakra.schema import COLLECTIVES
 from traces.recording import Recording, Report, Selection
 
@@ -32,7 +32,7 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
     """Read the traces of all ranks. Raises InputError for a broken file, or two of one rank."""
     files = [file for path in paths for file in files_of(path)]
     ranks = by_rank(files)
-    found: dict[tuple[int, int], Op] = {}
+    found: dict[tuple[int, int], OpNodes] = {}
     for number, (rank, file) in enumerate(sorted(ranks.items())):
         report("reading", number, len(files))
         found |= {(rank, node): op for node, op in ops_of(file, rank).items()}
@@ -46,7 +46,7 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
     return Recording(timeline, "chakra", tuple(files), cut.counts(timeline.graph), said)
 
 
-def _without_times(found: dict[tuple[int, int], Op]) -> tuple[str, ...]:
+def _without_times(found: dict[tuple[int, int], OpNodes]) -> tuple[str, ...]:
     """A sentence where nodes have sizes and no duration, as those of generated workloads do."""
     some = [op for op in found.values() if "op" not in op.has and _sized(op)]
     lacking = [op for op in some if op.end <= op.start]
@@ -63,11 +63,11 @@ def _without_times(found: dict[tuple[int, int], Op]) -> tuple[str, ...]:
     )
 
 
-def _sized(op: Op) -> bool:
+def _sized(op: OpNodes) -> bool:
     return any(op.has.get(key) for key in ("num_ops", "tensor_size", "comm_size"))
 
 
-def _timeline(found: dict[tuple[int, int], Op]) -> Timeline:
+def _timeline(found: dict[tuple[int, int], OpNodes]) -> Timeline:
     builder = Builder()
     index: dict[tuple[int, int], int] = {}
     parts: defaultdict[Any, list[tuple[int, float]]] = defaultdict(list)
@@ -101,11 +101,11 @@ def _timeline(found: dict[tuple[int, int], Op]) -> Timeline:
     return Timeline(builder.graph(), start, end)
 
 
-def _ours(found: dict[tuple[int, int], Op]) -> bool:
+def _ours(found: dict[tuple[int, int], OpNodes]) -> bool:
     return all("op" in op.has for op in found.values())
 
 
-def _order(found: dict[tuple[int, int], Op]) -> list[tuple[int, int]]:
+def _order(found: dict[tuple[int, int], OpNodes]) -> list[tuple[int, int]]:
     """As the ops were numbered, or so that none stands before what it waits for."""
     if _ours(found):
         return sorted(found, key=lambda key: found[key].has["op"])
@@ -122,7 +122,7 @@ def _order(found: dict[tuple[int, int], Op]) -> list[tuple[int, int]]:
         raise InputError("the trace's nodes depend on each other in a circle") from None
 
 
-def _add(builder: Builder, op: Op) -> int:
+def _add(builder: Builder, op: OpNodes) -> int:
     has = op.has
     return builder.add(
         op.name,
@@ -138,7 +138,7 @@ def _add(builder: Builder, op: Op) -> int:
     )
 
 
-def _stream(op: Op) -> str:
+def _stream(op: OpNodes) -> str:
     if op.type.startswith("COMM"):
         return op.type.lower()
     if op.has.get("is_cpu_op", False):
@@ -146,7 +146,7 @@ def _stream(op: Op) -> str:
     return "compute" if op.type == "COMP" else op.type.lower()
 
 
-def _work(op: Op) -> Work:
+def _work(op: OpNodes) -> Work:
     """What the op does: as we wrote it, or as attributes and duration say."""
     has, seconds = op.has, op.end - op.start
     if "work" in has:
@@ -162,7 +162,7 @@ def _work(op: Op) -> Work:
     return Compute("gemm", float(has.get("num_ops", 0)), float(has.get("tensor_size", 0)))
 
 
-def _part(op: Op, has: dict[str, Any]) -> Any:
+def _part(op: OpNodes, has: dict[str, Any]) -> Any:
     """What the members of a communication have in common, their order apart; None: none."""
     if "part" in has:
         return ("part", has["part"])
@@ -181,14 +181,14 @@ def _shorter(one: Work | None, other: Work) -> Work:
     return one or other
 
 
-def _ends(op: Op, has: dict[str, Any]) -> tuple[int, int]:
+def _ends(op: OpNodes, has: dict[str, Any]) -> tuple[int, int]:
     sends = op.type == "COMM_SEND"
     source = has.get("comm_src", op.rank if sends else -1)
     target = has.get("comm_dst", -1 if sends else op.rank)
     return int(source), int(target)
 
 
-def _part_work(op: Op, has: dict[str, Any]) -> Work:
+def _part_work(op: OpNodes, has: dict[str, Any]) -> Work:
     if "part_work" in has:
         work: Work = has["part_work"]
         return work

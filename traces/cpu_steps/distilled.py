@@ -14,7 +14,7 @@ import orjson
 
 from schedules.input_error import InputError
 from sim.files import replacing
-from traces.cpu_steps.rows import Row, rows
+from traces.cpu_steps.rows import OperatorRow, rows
 from traces.cpu_steps.run import CpuRun, Leaf, Moved, RankStep
 from traces.cpu_steps.source import Measured
 from traces.packed import beginning, content
@@ -50,10 +50,10 @@ def median(seconds: Sequence[float]) -> int:
     return [*seconds].index(statistics.median_low(seconds))
 
 
-def _columns(found: Sequence[Row]) -> dict[str, Any]:
+def _columns(found: Sequence[OperatorRow]) -> dict[str, Any]:
     """Columns pack better than rows, and begins as differences."""
     names = sorted({row.name for row in found})
-    columns: dict[str, Any] = {key: [] for key in Row._fields}
+    columns: dict[str, Any] = {key: [] for key in OperatorRow._fields}
     before = 0
     for row in found:
         changed = row._asdict() | {
@@ -80,14 +80,14 @@ def read(path: Path) -> CpuRun:
         raise InputError(f"{path} is not a whole run: {error!r} is missing or wrong") from error
 
 
-def shown(path: Path) -> tuple[int, list[Row]]:
+def shown(path: Path) -> tuple[int, list[OperatorRow]]:
     """The step that a file shows, and its rows."""
     file = _file(path)
     try:
         names, columns = file["shown"]["names"], file["shown"]["rows"]
         found, at = [], 0
-        for values in zip(*(columns[key] for key in Row._fields), strict=True):
-            row = Row(*values)
+        for values in zip(*(columns[key] for key in OperatorRow._fields), strict=True):
+            row = OperatorRow(*values)
             at += row.start
             found.append(row._replace(name=names[values[2]], start=at, end=at + row.end))
         return int(file["shown"]["step"]), found

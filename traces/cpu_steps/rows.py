@@ -17,7 +17,7 @@ _DIMENSIONS = {"tp": "tp", "ring": "cp", "moe": "ep"}  # of modes; others are da
 _PHASES = {"forward": "F", "backward": "B", "optimizer": "O"}
 
 
-class Row(NamedTuple):
+class OperatorRow(NamedTuple):
     """One operator, or one collective, of one rank; nanoseconds from the step's begin."""
 
     rank: int
@@ -30,14 +30,16 @@ class Row(NamedTuple):
     number: int  # of a collective, in its step; else -1
 
 
-def rows(parts: Sequence[Part]) -> Iterator[Row]:
+def rows(parts: Sequence[Part]) -> Iterator[OperatorRow]:
     """All rows of a step. An operator's lasts from its first own second to its last."""
     for part in parts:
         until = 0.0
         for own in owns(part):
             if own.end > until:
                 begin, until = max(own.start, until), own.end
-                yield Row(part.rank, "cpu", own.name, own.inside, int(begin), int(until), 0.0, -1)
+                yield OperatorRow(
+                    part.rank, "cpu", own.name, own.inside, int(begin), int(until), 0.0, -1
+                )
     numbers = [*moved(parts)]
     for part in parts:
         lanes: list[int] = []
@@ -49,11 +51,11 @@ def rows(parts: Sequence[Part]) -> Iterator[Row]:
             lanes[lane : lane + 1] = [mark.end]
             left = seen[mark.collective, mark.bytes]
             number = left.pop() if left and mark.collective != "p2p" else -1
-            yield Row(part.rank, f"gloo {lane}", mark.collective, "", mark.start, mark.end,
+            yield OperatorRow(part.rank, f"gloo {lane}", mark.collective, "", mark.start, mark.end,
                       mark.bytes, number)  # fmt: skip
 
 
-def timeline(found: Sequence[Row], run: CpuRun) -> Timeline:
+def timeline(found: Sequence[OperatorRow], run: CpuRun) -> Timeline:
     """Operators wait for nothing; members of a collective are one communication."""
     ranks, dimension = tuple(range(run.world)), _DIMENSIONS.get(run.mode, "dp")
     build, groups = Builder(), dict[int, list[int]]()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from traces.kineto.events import Event
 from traces.kineto.fields import LONGEST, Wrong, get
-from traces.kineto.rows import RankTrace
+from traces.kineto.rows import RankRows
 
 
-def settle(trace: RankTrace, facts: Event) -> None:
+def settle(trace: RankRows, facts: Event) -> None:
     """Give a trace its rank and groups, and put its rows on the clock that the file names.
 
     A fact of the wrong type is ignored, and a warning says so.
@@ -24,24 +24,24 @@ def settle(trace: RankTrace, facts: Event) -> None:
         trace.rank = rank_in_name(trace.path)
 
 
-def _rank(trace: RankTrace, facts: Event) -> None:
+def _rank(trace: RankRows, facts: Event) -> None:
     info = get(facts, "distributedInfo")
     trace.rank = max(get(info, "rank"), -1)
     trace.world_size = max(get(info, "world_size"), 0)
 
 
-def _device(trace: RankTrace, facts: Event) -> None:
+def _device(trace: RankRows, facts: Event) -> None:
     devices = [of for of in get(facts, "deviceProperties") if isinstance(of, dict)]
     trace.sms = max([get(of, "numSms") for of in devices], default=0)
 
 
-def _groups(trace: RankTrace, facts: Event) -> None:
+def _groups(trace: RankRows, facts: Event) -> None:
     for group in get(get(facts, "distributedInfo"), "pg_config"):
         if isinstance(group, dict):
             trace.groups[get(group, "pg_name")] = get(group, "ranks")
 
 
-def _clock(trace: RankTrace, facts: Event) -> None:
+def _clock(trace: RankRows, facts: Event) -> None:
     base = max(get(facts, "baseTimeNanoseconds"), 0)
     if base >= LONGEST:
         raise Wrong(f"baseTimeNanoseconds is {base:.4g}, where less than {LONGEST:.2g} would do")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
-from traces.kineto.rank import Call, RankTrace, Sync
+from traces.kineto.rank import RankRows, RuntimeCall, Sync
 from traces.kineto.waits import TOLERANCE, Launched
 
 RETURN = 100_000
@@ -24,7 +24,7 @@ Stream = tuple[int, int]  # device and stream
 class Awaited:
     """Finds the GPU ops (rows of ``trace.gpu``) that calls of a rank wait for."""
 
-    def __init__(self, trace: RankTrace, launch: Sequence[int], launched: Launched) -> None:
+    def __init__(self, trace: RankRows, launch: Sequence[int], launched: Launched) -> None:
         self._trace, self._launched = trace, launched
         self._calls = [trace.calls[row].start if row >= 0 else None for row in launch]
         self._rows: dict[Stream, list[int]] = {}
@@ -37,11 +37,11 @@ class Awaited:
         self._recorded: dict[int, int] = {}  # thread -> its last op when it last recorded an event
         self._told = {sync.correlation: sync for sync in trace.syncs if _is_host(sync)}
 
-    def launch(self, call: Call, ops: Sequence[int]) -> None:
+    def launch(self, call: RuntimeCall, ops: Sequence[int]) -> None:
         """Note that a call launches these ops; calls are given in order of time."""
         self._last[call.thread] = ops[-1]
 
-    def record(self, call: Call) -> None:
+    def record(self, call: RuntimeCall) -> None:
         """Note that a call records an event; calls are given in order of time."""
         self._recorded[call.thread] = self._last.get(call.thread, -1)
 
@@ -51,11 +51,11 @@ class Awaited:
         first = self._rows[op.device, op.stream][0]
         return row - 1 if row > first else -1
 
-    def device(self, call: Call) -> tuple[int, ...]:
+    def device(self, call: RuntimeCall) -> tuple[int, ...]:
         """Return what each stream still had to do at the call, if it ended before the return."""
         return tuple(self._possible(call, self._of_streams(self._rows, call)))
 
-    def of(self, call: Call) -> tuple[int, ...]:
+    def of(self, call: RuntimeCall) -> tuple[int, ...]:
         """Return the ops that a synchronising call waits for; none that outlasts it."""
         told = self._told.get(call.correlation)
         if told is not None and (found := self._as_told(call, told)) is not None:
@@ -74,7 +74,7 @@ class Awaited:
         other = self._latest(call, others)
         return tuple(other if self._end(other) > self._end(mine) else mine)
 
-    def _as_told(self, call: Call, told: Sync) -> list[int] | None:
+    def _as_told(self, call: RuntimeCall, told: Sync) -> list[int] | None:
         if told.kind == "Stream Sync" and told.stream >= 0:
             return [*self._of_streams((s for s in self._rows if s[1] == told.stream), call)]
         if told.kind == "Event Sync" and told.on_stream >= 0:
@@ -83,7 +83,7 @@ class Awaited:
             return [self._launched.last(stream, begun) for stream in on]
         return None
 
-    def _of_streams(self, streams: Iterable[Stream], call: Call) -> Iterator[int]:
+    def _of_streams(self, streams: Iterable[Stream], call: RuntimeCall) -> Iterator[int]:
         """Yield, for each stream, the last op that it had been given at the call.
 
         Ops after that one whose launch the file lacks count too, if they ended before the call
@@ -96,7 +96,7 @@ class Awaited:
             over = bisect_right(self._ends[stream], call.end + TOLERANCE, first, unknown)
             yield rows[over - 1] if over > first else last
 
-    def _ending(self, call: Call) -> Iterator[int]:
+    def _ending(self, call: RuntimeCall) -> Iterator[int]:
         """Yield the ops that ended last before a call returned, latest first.
 
         Only ops that were still running at the call are among them.
@@ -109,12 +109,12 @@ class Awaited:
                 yield self._ended[k][1]
                 return
 
-    def _latest(self, call: Call, rows: Iterable[int]) -> list[int]:
+    def _latest(self, call: RuntimeCall, rows: Iterable[int]) -> list[int]:
         """Return the op that ended last while the call waited, in a list; empty if none did."""
         ends = [(self._trace.gpu[row].end, row) for row in self._possible(call, rows)]
         return [row for end, row in sorted(ends)[-1:] if end > call.start]
 
-    def _possible(self, call: Call, rows: Iterable[int]) -> Iterator[int]:
+    def _possible(self, call: RuntimeCall, rows: Iterable[int]) -> Iterator[int]:
         gpu = self._trace.gpu
         return (row for row in rows if row >= 0 and gpu[row].end <= call.end + TOLERANCE)
 

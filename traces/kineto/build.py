@@ -12,11 +12,11 @@ import numpy as np
 
 from sim.graph import Builder, Fixed, Floats
 from sim.timeline import Timeline
-from traces.kineto.clocks import Clock
+from traces.kineto.clocks import ClockCorrection
 from traces.kineto.collectives import Met
 from traces.kineto.host import HostOp
 from traces.kineto.linked import Linked
-from traces.kineto.message import Message
+from traces.kineto.message import CommunicationRecord
 from traces.kineto.names import DIMENSIONS
 from traces.kineto.rank import GpuOp
 from traces.replay.lags import exact
@@ -31,14 +31,14 @@ Spans = tuple[Floats, Floats]  # start and end of each row, seconds
 
 
 @dataclass(frozen=True)
-class Aligned:
+class AlignedRank:
     """A rank with its rows in seconds of the common clock."""
 
     of: Linked
     gpu: Spans
     host: Spans
     zero: int  # the nanosecond at which the common clock is at 0
-    clock: Clock
+    clock: ClockCorrection
 
     def seconds(self, nanoseconds: Sequence[int] | array[int]) -> Floats:
         """Return instants of the rank's own clock as seconds of the common clock."""
@@ -50,14 +50,14 @@ class Aligned:
         return self.of.trace.rank
 
 
-class Kept(NamedTuple):
+class BuiltRows(NamedTuple):
     """Which rows of a rank are built."""
 
     gpu: list[int]
     host: list[int]
 
 
-def aligned(of: Linked, zero: int, clock: Clock) -> Aligned:
+def aligned(of: Linked, zero: int, clock: ClockCorrection) -> AlignedRank:
     """Put the rows of a rank on the common clock, whose second 0 is the nanosecond ``zero``."""
 
     def spans(rows: Sequence[GpuOp] | Sequence[HostOp]) -> Spans:
@@ -65,7 +65,7 @@ def aligned(of: Linked, zero: int, clock: Clock) -> Aligned:
         start, end = times.reshape(-1, 2).T / 1e9
         return clock(start), clock(end)
 
-    return Aligned(of, spans(of.trace.gpu), spans(of.host), zero, clock)
+    return AlignedRank(of, spans(of.trace.gpu), spans(of.host), zero, clock)
 
 
 class Built(NamedTuple):
@@ -75,7 +75,7 @@ class Built(NamedTuple):
     sms: Floats
 
 
-def build(ranks: Sequence[Aligned], kept: Mapping[int, Kept], met: Sequence[Met]) -> Built:
+def build(ranks: Sequence[AlignedRank], kept: Mapping[int, BuiltRows], met: Sequence[Met]) -> Built:
     """Make all kept rows ops from second 0 on, with lags such that a simulation repeats them."""
     builder = Builder()
     start: list[float] = []
@@ -98,7 +98,7 @@ def build(ranks: Sequence[Aligned], kept: Mapping[int, Kept], met: Sequence[Met]
 
 
 def _rank(
-    builder: Builder, one: Aligned, kept: Kept, start: list[float], end: list[float]
+    builder: Builder, one: AlignedRank, kept: BuiltRows, start: list[float], end: list[float]
 ) -> dict[int, int]:
     """Add one rank's ops, ordered by start; return where its GPU ops are."""
     of, place = one.of, _streams(one, kept.gpu)
@@ -131,7 +131,7 @@ def _rank(
     return index
 
 
-def _gpu_op(builder: Builder, one: Aligned, k: int, stream: str) -> int:
+def _gpu_op(builder: Builder, one: AlignedRank, k: int, stream: str) -> int:
     of = one.of
     op, said, action = of.trace.gpu[k], of.messages[k], of.action[k]
     seconds = float(one.gpu[1][k] - one.gpu[0][k])
@@ -144,7 +144,7 @@ def _gpu_op(builder: Builder, one: Aligned, k: int, stream: str) -> int:
     )  # fmt: skip
 
 
-def dimension(of: Message) -> str:
+def dimension(of: CommunicationRecord) -> str:
     """Return the dimension of a communication: "tp", "pp", ..., or "" if it is unknown.
 
     It follows from the name of the process group; otherwise a message is "pp", and a collective is
@@ -175,7 +175,7 @@ def _hand_over(builder: Builder, of: Linked, index: Mapping[int, int]) -> None:
         before = k
 
 
-def _streams(one: Aligned, kept: Sequence[int]) -> dict[int, str]:
+def _streams(one: AlignedRank, kept: Sequence[int]) -> dict[int, str]:
     """Return the stream of each GPU op; ops that overlap on one stream get lanes of it.
 
     A stream is called "stream 7", or "stream 24 communication" where only that kind of op runs on
@@ -200,7 +200,7 @@ def _streams(one: Aligned, kept: Sequence[int]) -> dict[int, str]:
     return out
 
 
-def _lanes(one: Aligned, ops: Sequence[int], name: str) -> dict[int, str]:
+def _lanes(one: AlignedRank, ops: Sequence[int], name: str) -> dict[int, str]:
     """Put ops that overlap on one stream on lanes of it."""
     out = {}
     lanes: list[float] = []

@@ -9,12 +9,12 @@ import numpy as np
 
 from schedules.input_error import InputError
 from sim.analysis.intervals import Intervals, union
-from traces.kineto.build import Aligned
+from traces.kineto.build import AlignedRank
 from traces.recording import Selection
 
 
 def busy(
-    one: Aligned, selection: Selection, first: float, began: float
+    one: AlignedRank, selection: Selection, first: float, began: float
 ) -> dict[tuple[int, str], Intervals]:
     """Return, by rank and stream, the busy times inside the selection, in seconds since ``began``.
 
@@ -33,7 +33,7 @@ def busy(
     return out
 
 
-def bounds(one: Aligned, selection: Selection, first: float) -> tuple[float, float]:
+def bounds(one: AlignedRank, selection: Selection, first: float) -> tuple[float, float]:
     """Return the seconds of the common clock between which the selection lies on a rank."""
     low, high = (first + t for t in selection.window or (-np.inf, np.inf))
     if within := instance(one, selection):
@@ -47,7 +47,7 @@ def bounds(one: Aligned, selection: Selection, first: float) -> tuple[float, flo
     return low, high
 
 
-def instance(one: Aligned, selection: Selection) -> tuple[int, int] | None:
+def instance(one: AlignedRank, selection: Selection) -> tuple[int, int] | None:
     """Return begin and end of the selected annotation, in nanoseconds; None if none is selected.
 
     Raises InputError where the rank has no such annotation.

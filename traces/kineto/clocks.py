@@ -22,7 +22,7 @@ NOISE = 20e-6
 SAMPLE = 400  # a drift is estimated from at most so many collectives
 
 
-class Clock(NamedTuple):
+class ClockCorrection(NamedTuple):
     """Seconds to add to a rank's clock at its second t: offset + drift · t."""
 
     offset: float
@@ -33,7 +33,7 @@ class Clock(NamedTuple):
         return seconds + self.offset + self.drift * seconds
 
 
-def align(ends: Sequence[Mapping[int, float]], ranks: Sequence[int]) -> dict[int, Clock]:
+def align(ends: Sequence[Mapping[int, float]], ranks: Sequence[int]) -> dict[int, ClockCorrection]:
     """Return a clock for each rank, relative to the first.
 
     ``ends`` has, for each collective, the second at which it ended on each rank.
@@ -48,11 +48,11 @@ def align(ends: Sequence[Mapping[int, float]], ranks: Sequence[int]) -> dict[int
     graph: nx.Graph[int] = nx.Graph()
     graph.add_nodes_from(ranks)
     graph.add_weighted_edges_from((a, b, len(rows)) for (a, b), rows in shared.items())
-    clocks: dict[int, Clock] = {}
+    clocks: dict[int, ClockCorrection] = {}
     for root in ranks:
         if root in clocks:
             continue
-        clocks[root] = Clock(0.0, 0.0)
+        clocks[root] = ClockCorrection(0.0, 0.0)
         for near, far in _tree(graph, root):
             rows = shared[min(near, far), max(near, far)]
             at = np.array([ends[k][far] for k in rows])
@@ -67,21 +67,21 @@ def _tree(graph: nx.Graph[int], root: int) -> list[tuple[int, int]]:
     return list(nx.bfs_edges(tree, root))
 
 
-def _fit(at: Floats, apart: Floats) -> Clock:
+def _fit(at: Floats, apart: Floats) -> ClockCorrection:
     """Return offset and drift.
 
     Both are 0 where clocks agree within noise; the drift is 0 where it may be chance.
     """
     clock = _line(at, apart)
     moved = np.abs(clock(at[[0, -1]]) - at[[0, -1]])
-    return clock if moved.max() >= NOISE else Clock(0.0, 0.0)
+    return clock if moved.max() >= NOISE else ClockCorrection(0.0, 0.0)
 
 
-def _line(at: Floats, apart: Floats) -> Clock:
+def _line(at: Floats, apart: Floats) -> ClockCorrection:
     """Fit a line through (seconds, seconds apart) by medians."""
     offset = float(np.median(apart))
     if len(at) < LEAST:
-        return Clock(offset, 0.0)
+        return ClockCorrection(offset, 0.0)
     some = np.unique(np.linspace(0, len(at) - 1, min(len(at), SAMPLE)).astype(int))
     x, y = at[some], apart[some]
     i, j = np.triu_indices(len(x), 1)
@@ -90,10 +90,10 @@ def _line(at: Floats, apart: Floats) -> Clock:
     level = float(np.median(apart - slope * at))
     around = 1.25 * np.abs(apart - slope * at - level).mean()  # a normal's standard deviation
     error = around / max(float(at.std()) * np.sqrt(len(at)), 1e-12)
-    return Clock(level, slope) if abs(slope) > 3 * error else Clock(offset, 0.0)
+    return ClockCorrection(level, slope) if abs(slope) > 3 * error else ClockCorrection(offset, 0.0)
 
 
-def residual(ends: Sequence[Mapping[int, float]], clocks: Mapping[int, Clock]) -> float:
+def residual(ends: Sequence[Mapping[int, float]], clocks: Mapping[int, ClockCorrection]) -> float:
     """Return the seconds between first and last end of a collective after alignment (median)."""
     spread = [
         np.ptp([clocks[rank](np.array(end)) for rank, end in members.items()])

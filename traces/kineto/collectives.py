@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from traces.kineto.message import Message
+from traces.kineto.message import CommunicationRecord
 
 Members = dict[int, int]  # rank -> row of its ``trace.gpu``
 
@@ -20,16 +20,16 @@ Members = dict[int, int]  # rank -> row of its ``trace.gpu``
 class Met(NamedTuple):
     """One collective or message, as far as the files have its members."""
 
-    message: Message
+    message: CommunicationRecord
     members: Members
     expected: int  # how many members it has in the job, as far as the files tell; 0: unknown
 
 
-Kernels = list[tuple[int, Message]]
+Kernels = list[tuple[int, CommunicationRecord]]
 
 
 def meet(
-    found: Mapping[int, Sequence[tuple[int, Message]]],
+    found: Mapping[int, Sequence[tuple[int, CommunicationRecord]]],
     steps: Mapping[int, Sequence[int]] = {},
 ) -> list[Met]:
     """Match kernels, given per rank as (row, message) in launch order.
@@ -46,7 +46,7 @@ def meet(
     out = []
     for by_rank in lists.values():
         table: dict[tuple[bool, int], Members] = defaultdict(dict)
-        said: dict[tuple[bool, int], Message] = {}
+        said: dict[tuple[bool, int], CommunicationRecord] = {}
         longest = max(by_rank.values(), key=len)
         for rank, kernels in by_rank.items():
             begin = _shift(kernels, longest)
@@ -70,11 +70,11 @@ def _shift(kernels: Kernels, longest: Kernels) -> int:
     return next((s for s in shifts if all_[s : s + len(mine)] == mine), 0)
 
 
-def _expected(message: Message) -> int:
+def _expected(message: CommunicationRecord) -> int:
     return 2 if message.source >= 0 and message.collective in ("send", "recv") else message.size
 
 
-def _key(rank: int, message: Message, names: _Groups) -> tuple[Hashable, ...]:
+def _key(rank: int, message: CommunicationRecord, names: _Groups) -> tuple[Hashable, ...]:
     """Return what this kernel is a member of, except for its number."""
     group = names(message)
     if message.collective not in ("send", "recv"):
@@ -95,7 +95,7 @@ class _Groups:
     def __init__(self) -> None:
         self._seen: dict[Hashable, dict[str, int]] = defaultdict(dict)
 
-    def __call__(self, message: Message) -> Hashable:
+    def __call__(self, message: CommunicationRecord) -> Hashable:
         alike = (message.ranks or message.size, message.description)
         names = self._seen[alike]
         return (*alike, names.setdefault(message.group, len(names)))

@@ -17,8 +17,8 @@ from sim.analysis.intervals import Intervals, complement, union
 from traces.kernel_names import COMMUNICATION, COMPUTE, shipped
 from traces.kineto import cpu_waits
 from traces.kineto.cpu_waits import Ints
-from traces.kineto.message import COLLECTIVES, Message
-from traces.kineto.rank import GpuOp, RankTrace
+from traces.kineto.message import COLLECTIVES, CommunicationRecord
+from traces.kineto.rank import GpuOp, RankRows
 
 GLOO = 0  # stream of the collectives; threads that compute are 1, 2, ..., the busiest first
 _MARK = "gloo:"
@@ -27,7 +27,7 @@ _GEMM = re.compile(r"::(linear|addmm|mm|bmm|baddbmm|matmul)$|(Addmm|Mm|Bmm|Linea
 Row = tuple[str, int, int]  # name, start, end in nanoseconds
 
 
-def on_cpu(trace: RankTrace) -> bool:
+def on_cpu(trace: RankRows) -> bool:
     """Take operators and gloo's collectives as ops, if a trace has no GPU ops.
 
     Returns whether it has none.
@@ -41,14 +41,16 @@ def on_cpu(trace: RankTrace) -> bool:
     return True
 
 
-def _op(name: str, start: int, end: int, stream: int, of: Message | None = None) -> GpuOp:
+def _op(
+    name: str, start: int, end: int, stream: int, of: CommunicationRecord | None = None
+) -> GpuOp:
     kind = "gemm" if _GEMM.search(name) else shipped().of(name).kind
     if kind == COMMUNICATION:  # an operator that calls for one
         kind = COMPUTE
     return GpuOp(name, COMMUNICATION if of else kind, start, end, 0, stream, -1, of)
 
 
-def _collectives(trace: RankTrace) -> Iterator[GpuOp]:
+def _collectives(trace: RankRows) -> Iterator[GpuOp]:
     group = next(iter(trace.groups), "")
     ranks = trace.groups.get(group) or tuple(range(trace.world_size))
     for mark in trace.marks:
@@ -56,7 +58,7 @@ def _collectives(trace: RankTrace) -> Iterator[GpuOp]:
             called = mark.name.removeprefix(_MARK)
             collective = COLLECTIVES.get(called, called)
             ends = _ends(trace.rank, ranks, collective)
-            message = Message(collective, group, "", ranks, len(ranks), -1, *ends, -1)
+            message = CommunicationRecord(collective, group, "", ranks, len(ranks), -1, *ends, -1)
             yield _op(mark.name, mark.start, mark.end, GLOO, message)
 
 
@@ -68,7 +70,7 @@ def _ends(rank: int, ranks: tuple[int, ...], collective: str) -> tuple[int, int]
     return (rank, other) if collective == "send" else (other, rank)
 
 
-def _computing(trace: RankTrace) -> list[list[Row]]:
+def _computing(trace: RankRows) -> list[list[Row]]:
     """Return, per thread but gloo's, its outermost operators less their waits."""
     of = trace.operators
     columns = [np.array(column, np.int64) for column in (of.thread, of.start, of.end, of.name)]
@@ -114,7 +116,7 @@ def _less(name: str, start: int, end: int, waits: Intervals) -> Iterator[Row]:
         yield name, int(a), int(b)
 
 
-def edges(trace: RankTrace) -> list[tuple[int, int]]:
+def edges(trace: RankRows) -> list[tuple[int, int]]:
     """Return (later, earlier): rows of ``trace.gpu`` that wait for each other."""
     gloo = [k for k, op in enumerate(trace.gpu) if op.stream == GLOO]
     done = sorted(gloo, key=lambda k: trace.gpu[k].end)

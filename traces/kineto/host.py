@@ -16,7 +16,7 @@ from typing import NamedTuple
 from traces.kineto import names
 from traces.kineto.awaited import Awaited
 from traces.kineto.launch_queue import LaunchQueue
-from traces.kineto.rank import Call, RankTrace
+from traces.kineto.rank import RankRows, RuntimeCall
 from traces.kineto.waits import TOLERANCE, Edge, Launched
 
 
@@ -33,7 +33,7 @@ class HostOp(NamedTuple):
 
 
 def host_ops(
-    trace: RankTrace, launch: Sequence[int], launched: Launched, edges: Sequence[Edge]
+    trace: RankRows, launch: Sequence[int], launched: Launched, edges: Sequence[Edge]
 ) -> list[HostOp]:
     """Return the launching and waiting calls of all threads by start; a thread's do not overlap."""
     ops: dict[int, list[int]] = defaultdict(list)
@@ -66,7 +66,7 @@ def host_ops(
     return _apart(out)
 
 
-def _issue(trace: RankTrace, ops: dict[int, list[int]]) -> int:
+def _issue(trace: RankRows, ops: dict[int, list[int]]) -> int:
     """Return the nanoseconds that a launch takes.
 
     It is the median of the calls that are over before what they launch begins.
@@ -80,7 +80,12 @@ def _issue(trace: RankTrace, ops: dict[int, list[int]]) -> int:
 
 
 def _launch(
-    trace: RankTrace, call: Call, ops: Sequence[int], before: Sequence[int], issue: int, at: int
+    trace: RankRows,
+    call: RuntimeCall,
+    ops: Sequence[int],
+    before: Sequence[int],
+    issue: int,
+    at: int,
 ) -> Iterator[HostOp]:
     """Yield a launch and, for a call that returns only when the GPU has got that far, its wait.
 
@@ -102,14 +107,14 @@ def _launch(
         yield _sync(trace, f"{call.name} (wait)", call, issued, on)
 
 
-def _queued(trace: RankTrace, call: Call, on: int, issue: int) -> HostOp:
+def _queued(trace: RankRows, call: RuntimeCall, on: int, issue: int) -> HostOp:
     """Return the wait of a launch for a place in its stream; then it takes as long as others."""
     done = min(max(trace.gpu[on].end, call.start), call.end)
     end = max(done, call.end - issue)
     return HostOp(f"{call.name} (wait)", call.thread, done, end, (on,), (), call.start)
 
 
-def _sync(trace: RankTrace, name: str, call: Call, start: int, on: Sequence[int]) -> HostOp:
+def _sync(trace: RankRows, name: str, call: RuntimeCall, start: int, on: Sequence[int]) -> HostOp:
     on = tuple(op for op in on if op >= 0 and trace.gpu[op].end <= call.end + TOLERANCE)
     done = max((trace.gpu[op].end for op in on), default=start)
     return HostOp(name, call.thread, min(max(start, done), call.end), call.end, on, (), start)

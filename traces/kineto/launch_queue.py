@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 
-from traces.kineto.rows import Call, RankTrace
+from traces.kineto.rows import RankRows, RuntimeCall
 from traces.kineto.waits import TOLERANCE
 
 FULL = 1000
@@ -22,7 +22,7 @@ Stream = tuple[int, int]  # device and stream
 class LaunchQueue:
     """Knows how many launches of a stream are under way, and which is done next."""
 
-    def __init__(self, trace: RankTrace, ops: Mapping[int, Sequence[int]]) -> None:
+    def __init__(self, trace: RankRows, ops: Mapping[int, Sequence[int]]) -> None:
         self._gpu = trace.gpu
         self._begun: dict[Stream, list[int]] = {}
         self._done: dict[Stream, list[tuple[int, int]]] = {}  # end and row of each launch's last op
@@ -34,7 +34,7 @@ class LaunchQueue:
         for done in self._done.values():
             done.sort()
 
-    def awaited(self, call: Call, op: int) -> int:
+    def awaited(self, call: RuntimeCall, op: int) -> int:
         """Return the op whose end let a launch into a full stream; -1 if it did not wait."""
         stream = self._gpu[op].device, self._gpu[op].stream
         begun, done = self._begun[stream], self._done[stream]

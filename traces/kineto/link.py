@@ -8,10 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from traces.kineto.message import COLLECTIVES, Message
-from traces.kineto.rank import GpuOp, Mark, Posted, RankTrace
+from traces.kineto.message import COLLECTIVES, CommunicationRecord
+from traces.kineto.rank import Annotation, GpuOp, Posted, RankRows
 
-_NOTHING = Message("", "", "", (), 0, -1, -1, -1, -1)
+_NOTHING = CommunicationRecord("", "", "", (), 0, -1, -1, -1, -1)
 _RANK = re.compile("[0-9]{1,9}")
 _KERNELS = {
     "AllReduce": "all_reduce",
@@ -23,7 +23,7 @@ _KERNELS = {
 }
 
 
-def launches(trace: RankTrace) -> list[int]:
+def launches(trace: RankRows) -> list[int]:
     """Return, per GPU op, the row of the call with its correlation; -1 if the window has none.
 
     Of several calls with one correlation the first counts; a graph launches many ops with one.
@@ -40,13 +40,13 @@ def launches(trace: RankTrace) -> list[int]:
 class Enclosing:
     """Finds the innermost of some events on a host thread around an instant."""
 
-    def __init__(self, rows: Iterable[Posted | Mark]) -> None:
-        self._rows: dict[int, list[Posted | Mark]] = defaultdict(list)
+    def __init__(self, rows: Iterable[Posted | Annotation]) -> None:
+        self._rows: dict[int, list[Posted | Annotation]] = defaultdict(list)
         for row in rows:  # sorted by start
             self._rows[row.thread].append(row)
         self._starts = {thread: [row.start for row in of] for thread, of in self._rows.items()}
 
-    def __call__(self, thread: int, instant: int, deep: int = 8) -> Posted | Mark | None:
+    def __call__(self, thread: int, instant: int, deep: int = 8) -> Posted | Annotation | None:
         """Return the last event begun before ``instant`` and not over; look ``deep`` rows back."""
         k = bisect_right(self._starts.get(thread, []), instant)
         for row in reversed(self._rows[thread][max(k - deep, 0) : k] if k else []):
@@ -55,7 +55,7 @@ class Enclosing:
         return None
 
 
-def messages(trace: RankTrace, launch: Sequence[int]) -> list[tuple[Message, ...]]:
+def messages(trace: RankRows, launch: Sequence[int]) -> list[tuple[CommunicationRecord, ...]]:
     """Return what every communication kernel does, from its args or from around its launch.
 
     Usually that is one message. ``batch_isend_irecv`` posts several and then launches one kernel
@@ -63,14 +63,14 @@ def messages(trace: RankTrace, launch: Sequence[int]) -> list[tuple[Message, ...
     has ().
     """
     around, marks = posts(trace, launch), Enclosing(m for m in trace.marks if "nccl:" in m.name)
-    out: list[tuple[Message, ...]] = []
+    out: list[tuple[CommunicationRecord, ...]] = []
     for op, row in zip(trace.gpu, launch, strict=True):
         if not communicates(op):
             out.append(())
             continue
         call = trace.calls[row] if row >= 0 else None
         named = marks(call.thread, call.start) if call else None
-        mark = named.name if isinstance(named, Mark) else ""
+        mark = named.name if isinstance(named, Annotation) else ""
         hosts = around.get(row) or [_NOTHING]
         if len(hosts) > 1 and not (op.message and op.message.source >= 0):
             out.append(tuple(_resolved(trace, op._replace(message=None), h, "") for h in hosts))
@@ -84,7 +84,7 @@ def communicates(op: GpuOp) -> bool:
     return op.kind == "communication" or op.message is not None
 
 
-def posts(trace: RankTrace, launch: Sequence[int]) -> dict[int, list[Message]]:
+def posts(trace: RankRows, launch: Sequence[int]) -> dict[int, list[CommunicationRecord]]:
     """Return, per launching call, its collectives: the one around it, or all messages since.
 
     "Since" means since the launch of communication before it, on its thread.
@@ -95,7 +95,7 @@ def posts(trace: RankTrace, launch: Sequence[int]) -> dict[int, list[Message]]:
         (p.start, 0, k) for k, p in enumerate(trace.posted) if p.message.collective != "wait"
     ]
     since: dict[int, list[Posted]] = defaultdict(list)
-    out: dict[int, list[Message]] = {}
+    out: dict[int, list[CommunicationRecord]] = {}
     for at, is_launch, row in sorted(events):
         if not is_launch:
             since[trace.posted[row].thread].append(trace.posted[row])
@@ -108,7 +108,9 @@ def posts(trace: RankTrace, launch: Sequence[int]) -> dict[int, list[Message]]:
     return out
 
 
-def _resolved(trace: RankTrace, op: GpuOp, host: Message, mark: str) -> Message:
+def _resolved(
+    trace: RankRows, op: GpuOp, host: CommunicationRecord, mark: str
+) -> CommunicationRecord:
     """Combine what kernel, host event and annotation tell."""
     own = op.message or host
     pairs = zip(own._fields, own, _NOTHING, host, strict=True)

@@ -10,9 +10,9 @@ from traces.kineto import names
 from traces.kineto.cpu import edges, on_cpu
 from traces.kineto.host import HostOp, host_ops
 from traces.kineto.link import launches, messages
-from traces.kineto.message import Message
+from traces.kineto.message import CommunicationRecord
 from traces.kineto.names import Action
-from traces.kineto.rank import RankTrace
+from traces.kineto.rank import RankRows
 from traces.kineto.waits import Edge, Launched, waits
 
 _NO_ACTION = Action("", -1, -1)
@@ -22,9 +22,9 @@ _NO_ACTION = Action("", -1, -1)
 class Linked:
     """A rank's trace; columns have a row per GPU op (``trace.gpu``) or per host op (``host``)."""
 
-    trace: RankTrace
+    trace: RankRows
     launch: list[int]  # row of ``trace.calls``, -1: launched before the window
-    messages: list[tuple[Message, ...]]
+    messages: list[tuple[CommunicationRecord, ...]]
     edges: list[Edge]
     host: list[HostOp]
     steps: list[int]  # ProfilerStep numbers in the file
@@ -35,7 +35,7 @@ class Linked:
     begun: list[int]  # nanoseconds: when each GPU op was launched, or began
     cpu_only: bool  # there is no GPU: its ops are the CPU's and gloo's
 
-    def kernels(self) -> list[tuple[int, Message]]:
+    def kernels(self) -> list[tuple[int, CommunicationRecord]]:
         """Return communication in launch order: (row, message) for each message."""
 
         def launched(op: int) -> tuple[int, int]:
@@ -46,7 +46,7 @@ class Linked:
         return [(op, message) for op in rows for message in self.messages[op]]
 
 
-def linked(trace: RankTrace) -> Linked:
+def linked(trace: RankRows) -> Linked:
     """Find all relations inside one rank."""
     cpu_only = on_cpu(trace)
     launch = launches(trace)
@@ -76,7 +76,7 @@ def linked(trace: RankTrace) -> Linked:
     )
 
 
-def _steps(trace: RankTrace) -> tuple[list[int], list[int], Callable[[int], int]]:
+def _steps(trace: RankRows) -> tuple[list[int], list[int], Callable[[int], int]]:
     """Return numbers and starts of the steps, and a function: the row of the last begun (or 0)."""
     found = sorted(
         (mark.start, number)
@@ -87,7 +87,7 @@ def _steps(trace: RankTrace) -> tuple[list[int], list[int], Callable[[int], int]
     return [n for _, n in found], starts, lambda at: max(bisect_right(starts, at) - 1, 0)
 
 
-def _actions(trace: RankTrace) -> Callable[[int], Action]:
+def _actions(trace: RankRows) -> Callable[[int], Action]:
     """Return a function: the pipeline step around an instant, on whatever thread.
 
     Backwards run on a thread of their own.

@@ -32,7 +32,7 @@ COLLECTIVES = {
 """PyTorch's name of a collective -> the name here; others keep their name."""
 
 
-class Message(NamedTuple):
+class CommunicationRecord(NamedTuple):
     """One collective, one message, or the wait for one."""
 
     collective: str
@@ -47,7 +47,7 @@ class Message(NamedTuple):
     dimension: str = ""  # whose traffic it is, as the kernel's name tells; "" if it does not
 
 
-def message(args: dict[str, Any]) -> Message:
+def message(args: dict[str, Any]) -> CommunicationRecord:
     """Read the args of a kernel or of ``record_param_comms``.
 
     A list of ranks that was cut ("[0, 1, ..., 63]") counts as unknown: the group's name says more.
@@ -58,7 +58,7 @@ def message(args: dict[str, Any]) -> Message:
     if concrete:
         sequence, group, name, size = _positions(concrete, sequence, group, name, size)
     description = get(args, "Process Group Description")
-    return Message(
+    return CommunicationRecord(
         COLLECTIVES.get(name, name),
         group,
         "" if description == "undefined" else description,

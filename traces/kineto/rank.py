@@ -12,10 +12,19 @@ from traces.kineto.about import settle
 from traces.kineto.events import Event, Source
 from traces.kineto.fields import Wrong, get
 from traces.kineto.message import message
-from traces.kineto.rows import Call, GpuOp, Mark, Operators, Posted, RankTrace, Sync
+from traces.kineto.rows import Annotation, GpuOp, Operators, Posted, RankRows, RuntimeCall, Sync
 from traces.recording import Report
 
-__all__ = ["Call", "GpuOp", "Mark", "Operators", "Posted", "RankTrace", "Sync", "read"]
+__all__ = [
+    "Annotation",
+    "GpuOp",
+    "Operators",
+    "Posted",
+    "RankRows",
+    "RuntimeCall",
+    "Sync",
+    "read",
+]
 
 MANY = 100_000
 """With more rows of a kind, equal ones are left out while more are read."""
@@ -24,11 +33,11 @@ OFTEN = 4096
 _ROWS = ("gpu", "calls", "syncs", "marks")
 
 
-def read(path: Path, report: Report, rules: Rules | None = None) -> RankTrace:
+def read(path: Path, report: Report, rules: Rules | None = None) -> RankRows:
     """Read one file; ``rules`` sort its kernels. Raises InputError if no event can be read."""
     rules = rules or shipped()
     source = Source(path, report)
-    trace = RankTrace(path)
+    trace = RankRows(path)
     wrong, first, number = 0, "", -1
     copies = _Copies(trace)
     before: Event = {}
@@ -60,7 +69,7 @@ def read(path: Path, report: Report, rules: Rules | None = None) -> RankTrace:
     return trace
 
 
-def _unread(trace: RankTrace) -> list[str]:
+def _unread(trace: RankRows) -> list[str]:
     """Say which categories of events are unknown; they may come from another kind of device."""
     if not trace.unread:
         return []
@@ -73,7 +82,7 @@ def _unread(trace: RankTrace) -> list[str]:
     ]
 
 
-def _take(trace: RankTrace, event: Event, rules: Rules) -> None:
+def _take(trace: RankRows, event: Event, rules: Rules) -> None:
     """Keep what is needed of an event. Raises Wrong for a field that is not of its type."""
     if not isinstance(event, dict):
         raise Wrong(f"it is {described(event)}, where a table would do")
@@ -97,13 +106,13 @@ def _take(trace: RankTrace, event: Event, rules: Rules) -> None:
         trace.operators.add(name, thread, start, end)
     if what == names.CALL:
         if not names.SKIPPED.search(name):
-            trace.calls.append(Call(name, thread, start, end, get(args, "correlation")))
+            trace.calls.append(RuntimeCall(name, thread, start, end, get(args, "correlation")))
     elif what == names.SYNC:
         trace.syncs.append(_sync(name, args, start))
     elif name == "record_param_comms":
         trace.posted.append(Posted(thread, start, end, message(args)))
     elif what == names.MARK or name.startswith("ProfilerStep"):
-        trace.marks.append(Mark(name, thread, start, end))
+        trace.marks.append(Annotation(name, thread, start, end))
 
 
 def _gpu_op(event: Event, sort: Sort, name: str, start: int, end: int, args: Event) -> GpuOp:
@@ -141,7 +150,7 @@ def _stream(stream: int) -> int:
 class _Copies:
     """Leaves out events that a file holds more than once, before they fill the memory."""
 
-    def __init__(self, trace: RankTrace) -> None:
+    def __init__(self, trace: RankRows) -> None:
         self._trace, self.lost = trace, 0
         self._most = dict.fromkeys(_ROWS, MANY)
         self._most_operators = MANY

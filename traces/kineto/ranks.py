@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from schedules.input_error import InputError
-from traces.kineto.rows import RankTrace
+from traces.kineto.rows import RankRows
 from traces.recording import Selection
 
 _WORKER = re.compile(r"(?:\.[0-9]+)?(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$")
 
 
-def one_per_rank(traces: Sequence[RankTrace]) -> list[RankTrace]:
+def one_per_rank(traces: Sequence[RankRows]) -> list[RankRows]:
     """Return one trace per rank, ascending. Raises InputError if two are of one rank."""
     _number(found := [rank for trace in traces for rank in split(trace)])
-    by_rank: dict[int, RankTrace] = {}
+    by_rank: dict[int, RankRows] = {}
     for trace in found:
         if trace.rank in by_rank:
             other = by_rank[trace.rank].path
@@ -26,7 +26,7 @@ def one_per_rank(traces: Sequence[RankTrace]) -> list[RankTrace]:
     return [by_rank[rank] for rank in sorted(by_rank)]
 
 
-def selected(traces: Sequence[RankTrace], selection: Selection) -> list[RankTrace]:
+def selected(traces: Sequence[RankRows], selection: Selection) -> list[RankRows]:
     """Return the traces that were asked for. Raises InputError for one that is not there."""
     if selection.ranks is None:
         return [*traces]
@@ -38,7 +38,7 @@ def selected(traces: Sequence[RankTrace], selection: Selection) -> list[RankTrac
     return [by_rank[rank] for rank in sorted({*selection.ranks})]
 
 
-def _number(traces: Sequence[RankTrace]) -> None:
+def _number(traces: Sequence[RankRows]) -> None:
     """Give numbers to traces that do not say their rank, by their names, as TensorBoard does.
 
     A file that stands alone is of rank 0. Raises InputError where only some say their rank, or
@@ -52,7 +52,7 @@ def _number(traces: Sequence[RankTrace]) -> None:
                 "after whatever its rank is"
             )
         return
-    by_worker: dict[str, RankTrace] = {}
+    by_worker: dict[str, RankRows] = {}
     for trace in silent:
         if (name := worker(trace.path)) in by_worker:
             raise InputError(
@@ -89,7 +89,7 @@ def _parts(name: str) -> list[str]:
     return re.findall(r"[0-9]{1,18}|[^0-9]+", name)
 
 
-def split(trace: RankTrace) -> list[RankTrace]:
+def split(trace: RankRows) -> list[RankRows]:
     """Split a file of several ranks: return a trace for each GPU.
 
     A file is of several ranks if it has several GPUs, and as many processes that launch on them, or
@@ -114,7 +114,7 @@ def split(trace: RankTrace) -> list[RankTrace]:
     return out
 
 
-def _owners(trace: RankTrace, devices: Sequence[int]) -> dict[int, int]:
+def _owners(trace: RankRows, devices: Sequence[int]) -> dict[int, int]:
     """Return the process of each device: the one that launched most of its ops.
 
     Each process is taken once, if possible. Correlation numbers begin anew in each process, so of
@@ -142,12 +142,12 @@ def _owners(trace: RankTrace, devices: Sequence[int]) -> dict[int, int]:
     return out
 
 
-def _part(trace: RankTrace, device: int, process: int | None) -> RankTrace:
+def _part(trace: RankRows, device: int, process: int | None) -> RankRows:
     """Return the rows of one GPU and of one process."""
     mine = {thread for thread, of in trace.processes.items() if of == process}
     calls = [row for row in trace.calls if row.thread in mine]
     called = {call.correlation for call in calls}
-    return RankTrace(
+    return RankRows(
         trace.path,
         rank=device,
         world_size=trace.world_size,

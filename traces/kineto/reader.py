@@ -11,9 +11,9 @@ import numpy as np
 from schedules.input_error import InputError
 from traces import kernel_names
 from traces.kineto import meets, steps
-from traces.kineto.build import Aligned, Kept, aligned, build
+from traces.kineto.build import AlignedRank, BuiltRows, aligned, build
 from traces.kineto.busy import busy, instance
-from traces.kineto.clocks import Clock, align, residual
+from traces.kineto.clocks import ClockCorrection, align, residual
 from traces.kineto.collectives import Met, complete, meet
 from traces.kineto.linked import Linked, linked
 from traces.kineto.members import missing
@@ -117,7 +117,7 @@ def _is_kineto(path: Path) -> bool:
 
 def _clocks(
     ranks: Sequence[Linked], met: Sequence[Met], zero: int
-) -> tuple[dict[int, Clock], float]:
+) -> tuple[dict[int, ClockCorrection], float]:
     traces = {one.trace.rank: one.trace for one in ranks}
     ends = [
         {rank: (traces[rank].gpu[row].end - zero) / 1e9 for rank, row in one.members.items()}
@@ -128,13 +128,15 @@ def _clocks(
     return clocks, residual(ends, clocks)
 
 
-def _first(ranks: Sequence[Aligned]) -> float:
+def _first(ranks: Sequence[AlignedRank]) -> float:
     """Return the recording's first start, in seconds of the common clock."""
     starts = [start for one in ranks for start in (one.gpu[0], one.host[0]) if len(start)]
     return min((float(start.min()) for start in starts), default=0.0)
 
 
-def _kept(one: Aligned, selection: Selection, first: float, numbers: Sequence[int]) -> Kept:
+def _kept(
+    one: AlignedRank, selection: Selection, first: float, numbers: Sequence[int]
+) -> BuiltRows:
     """Return the rows of the selected step that lie, at least in part, in the window."""
     low, high = (first + t for t in selection.window or (-np.inf, np.inf))
     step = _step(one, selection.step, numbers)
@@ -153,17 +155,17 @@ def _kept(one: Aligned, selection: Selection, first: float, numbers: Sequence[in
 
     of = one.of
     begun = [op.begun for op in of.host]
-    return Kept(rows(one.gpu, of.gpu_step, of.begun), rows(one.host, of.host_step, begun))
+    return BuiltRows(rows(one.gpu, of.gpu_step, of.begun), rows(one.host, of.host_step, begun))
 
 
-def _began(ranks: Sequence[Aligned], kept: Mapping[int, Kept]) -> float:
+def _began(ranks: Sequence[AlignedRank], kept: Mapping[int, BuiltRows]) -> float:
     """Return the second of the common clock at which the built timeline is at 0."""
     of = [(one, kept[one.rank]) for one in ranks]
     spans = [s[0][rows] for one, k in of for s, rows in ((one.gpu, k.gpu), (one.host, k.host))]
     return min((float(start.min()) for start in spans if len(start)), default=0.0)
 
 
-def _step(one: Aligned, number: int | None, numbers: Sequence[int]) -> int | None:
+def _step(one: AlignedRank, number: int | None, numbers: Sequence[int]) -> int | None:
     if number is None:
         return None
     if number not in one.of.steps:
@@ -172,7 +174,7 @@ def _step(one: Aligned, number: int | None, numbers: Sequence[int]) -> int | Non
     return numbers.index(number)
 
 
-def _ops(ranks: Sequence[Aligned], kept: Mapping[int, Kept]) -> dict[str, int]:
+def _ops(ranks: Sequence[AlignedRank], kept: Mapping[int, BuiltRows]) -> dict[str, int]:
     rows = [(one, k) for one in ranks for k in kept[one.rank].gpu]
     linked = sum(one.of.launch[k] >= 0 for one, k in rows)
     if ranks and all(one.of.cpu_only for one in ranks):
@@ -180,13 +182,13 @@ def _ops(ranks: Sequence[Aligned], kept: Mapping[int, Kept]) -> dict[str, int]:
     return {"gpu_ops": len(rows), "gpu_ops_linked": linked}
 
 
-def _within(kept: Mapping[int, Kept], met: Sequence[Met]) -> list[Met]:
+def _within(kept: Mapping[int, BuiltRows], met: Sequence[Met]) -> list[Met]:
     """Return the collectives that have a member in what is kept."""
     there = {rank: {*rows.gpu} for rank, rows in kept.items()}
     return [one for one in met if any(row in there[rank] for rank, row in one.members.items())]
 
 
-def _counts(kept: Mapping[int, Kept], met: Sequence[Met]) -> tuple[dict[str, int], list[str]]:
+def _counts(kept: Mapping[int, BuiltRows], met: Sequence[Met]) -> tuple[dict[str, int], list[str]]:
     """Return how many collectives there are and how many are complete, and what to warn about."""
     total, matched = complete(met, kept)
     said = []
@@ -210,7 +212,7 @@ def _incomparable(lost: Sequence[int], shared: tuple[int, ...] | None, selection
     return ""
 
 
-def _warnings(ranks: Sequence[Aligned], kept: Mapping[int, Kept]) -> list[str]:
+def _warnings(ranks: Sequence[AlignedRank], kept: Mapping[int, BuiltRows]) -> list[str]:
     out = []
     for one in ranks:
         gpu = kept[one.rank].gpu

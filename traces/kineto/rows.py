@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.kineto.message import Message
+from traces.kineto.message import CommunicationRecord
 
 Longs = NDArray[np.int64]
 
@@ -30,12 +30,12 @@ class GpuOp(NamedTuple):
     device: int
     stream: int
     correlation: int  # that of the call that launched it; -1: unknown
-    message: Message | None
+    message: CommunicationRecord | None
     blocks: int = 0  # those of a communication kernel, each on an SM; 0: unknown
     dimension: str = ""  # whose traffic a communication is, by its name; "" if unknown
 
 
-class Call(NamedTuple):
+class RuntimeCall(NamedTuple):
     """A call of CUDA or HIP on the host."""
 
     name: str
@@ -56,7 +56,7 @@ class Sync(NamedTuple):
     start: int
 
 
-class Mark(NamedTuple):
+class Annotation(NamedTuple):
     """An annotation on the host."""
 
     name: str
@@ -71,7 +71,7 @@ class Posted(NamedTuple):
     thread: int
     start: int
     end: int
-    message: Message
+    message: CommunicationRecord
 
 
 class Operators:
@@ -131,7 +131,7 @@ class Operators:
 
 
 @dataclass
-class RankTrace:
+class RankRows:
     """Everything of one file that a recording needs, in the file's order until sorted."""
 
     path: Path
@@ -139,9 +139,9 @@ class RankTrace:
     world_size: int = 0
     sms: int = 0  # how many a GPU has; 0: unknown
     gpu: list[GpuOp] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[RuntimeCall] = field(default_factory=list)
     syncs: list[Sync] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[Annotation] = field(default_factory=list)
     posted: list[Posted] = field(default_factory=list)
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)  # process group -> ranks
     operators: Operators = field(default_factory=Operators)

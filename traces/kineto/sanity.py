@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim import units
-from traces.kineto.rows import GpuOp, RankTrace
+from traces.kineto.rows import GpuOp, RankRows
 
 LAUNCH_OVERLAP = 20_000
 """An op may begin so many nanoseconds before the one before it on its stream has ended."""
@@ -35,7 +35,7 @@ Longs = NDArray[np.int64]
 _HOST = ("calls", "marks", "posted")
 
 
-def sound(trace: RankTrace) -> RankTrace:
+def sound(trace: RankRows) -> RankRows:
     """Return the trace with its impossible times repaired, and a warning for each kind of them."""
     said: list[str] = []
     for step in (_not_negative, _inside, _serial, _ended):
@@ -44,7 +44,7 @@ def sound(trace: RankTrace) -> RankTrace:
     return replace(trace, warnings=[*trace.warnings, *said])
 
 
-def _not_negative(trace: RankTrace, said: list[str]) -> RankTrace:
+def _not_negative(trace: RankRows, said: list[str]) -> RankRows:
     """Set durations below 0 to 0."""
     start, end = trace.operators.spans()
     wrong = int((end < start).sum())
@@ -59,7 +59,7 @@ def _not_negative(trace: RankTrace, said: list[str]) -> RankTrace:
     return replace(trace, **changed, operators=trace.operators.ending(np.maximum(start, end)))
 
 
-def _inside(trace: RankTrace, said: list[str]) -> RankTrace:
+def _inside(trace: RankRows, said: list[str]) -> RankRows:
     """Return the rows that lie in the profiler's window."""
     start, _ = trace.operators.spans()
     host = np.concatenate([start, *(_times(trace, key)[0] for key in _HOST)])
@@ -94,7 +94,7 @@ def _window(starts: Longs) -> tuple[int, int]:
     return int(most[0]), int(most[-1])
 
 
-def _serial(trace: RankTrace, said: list[str]) -> RankTrace:
+def _serial(trace: RankRows, said: list[str]) -> RankRows:
     """Cut ops of a stream where the next one begins, if they overrun it by more than a launch."""
     rows: dict[tuple[int, int], list[int]] = defaultdict(list)
     for k, op in enumerate(trace.gpu):
@@ -139,7 +139,7 @@ def _depth(gpu: Sequence[GpuOp], rows: Sequence[int]) -> int:
     return int(running.max(initial=0))
 
 
-def _ended(trace: RankTrace, said: list[str]) -> RankTrace:
+def _ended(trace: RankRows, said: list[str]) -> RankRows:
     """Cut durations that overrun the end of everything else: to that of ops alike, or there."""
     gpu, wrong = _like(trace)
     trace = replace(trace, gpu=gpu)
@@ -162,7 +162,7 @@ def _ended(trace: RankTrace, said: list[str]) -> RankTrace:
     return replace(trace, **changed)
 
 
-def _like(trace: RankTrace) -> tuple[list[GpuOp], int]:
+def _like(trace: RankRows) -> tuple[list[GpuOp], int]:
     """Shorten GPU ops that end long after all others and take 100 times as long as ops alike.
 
     They then last as long as the median of those. Returns the ops, and how many were shortened.
@@ -181,7 +181,7 @@ def _like(trace: RankTrace) -> tuple[list[GpuOp], int]:
     return out, wrong
 
 
-def _times(trace: RankTrace, key: str) -> tuple[Longs, Longs]:
+def _times(trace: RankRows, key: str) -> tuple[Longs, Longs]:
     """Return begins and ends of a kind of rows, nanoseconds."""
     rows = getattr(trace, key)
     return np.array([row.start for row in rows], np.int64), np.array(

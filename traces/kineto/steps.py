@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from traces.kineto.clocks import Clock
+from traces.kineto.clocks import ClockCorrection
 from traces.kineto.linked import Linked
 
 
@@ -35,7 +35,7 @@ def of_kernels(ranks: Sequence[Linked]) -> dict[int, list[int]]:
 
 
 def common(
-    ranks: Sequence[Linked], clocks: Mapping[int, Clock], zero: int
+    ranks: Sequence[Linked], clocks: Mapping[int, ClockCorrection], zero: int
 ) -> tuple[list[Linked], tuple[int, ...]]:
     """Return the ranks with their ops' steps as rows of all steps, and the numbers of all steps."""
     numbers = sorted({number for one in ranks for number in one.steps})
@@ -52,7 +52,7 @@ def common(
     return out, tuple(numbers)
 
 
-def _as(one: Linked, other: Linked, clocks: Mapping[int, Clock], zero: int) -> Linked:
+def _as(one: Linked, other: Linked, clocks: Mapping[int, ClockCorrection], zero: int) -> Linked:
     """Return a rank with the steps of another, on its own clock."""
     mine, theirs = clocks[one.trace.rank], clocks[other.trace.rank]
     at = theirs((np.array(other.step_starts) - zero) / 1e9)

@@ -21,8 +21,8 @@ from collections.abc import Iterator, Sequence
 
 from traces.kineto import names
 from traces.kineto.link import Enclosing
-from traces.kineto.message import Message
-from traces.kineto.rank import Call, Posted, RankTrace, Sync
+from traces.kineto.message import CommunicationRecord
+from traces.kineto.rank import Posted, RankRows, RuntimeCall, Sync
 
 TOLERANCE = 2_000
 """An op may start so many nanoseconds before what it waited for ended: clocks in whole us."""
@@ -33,7 +33,7 @@ Edge = tuple[int, int]  # (later, earlier): rows of ``trace.gpu``
 class Launched:
     """The GPU ops of each stream in launch order, to find the last one before an instant."""
 
-    def __init__(self, trace: RankTrace, launch: Sequence[int]) -> None:
+    def __init__(self, trace: RankRows, launch: Sequence[int]) -> None:
         rows: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
         for op, row in enumerate(launch):
             if row >= 0:
@@ -57,9 +57,9 @@ class Launched:
 
 
 def waits(
-    trace: RankTrace,
+    trace: RankRows,
     launch: Sequence[int],
-    messages: Sequence[tuple[Message, ...]],
+    messages: Sequence[tuple[CommunicationRecord, ...]],
     launched: Launched,
 ) -> list[Edge]:
     """Return all waits between streams that the recorded times allow, once each."""
@@ -73,7 +73,7 @@ def waits(
     return list(out)
 
 
-def _possible(trace: RankTrace, later: int, earlier: int) -> bool:
+def _possible(trace: RankRows, later: int, earlier: int) -> bool:
     one, two = trace.gpu[earlier], trace.gpu[later]
     apart = (one.device, one.stream) != (two.device, two.stream)
     return apart and one.end <= two.start + TOLERANCE
@@ -93,7 +93,7 @@ def _told(syncs: Sequence[Sync], launched: Launched) -> Iterator[Edge]:
 
 
 def _inferred(
-    trace: RankTrace, launch: Sequence[int], messages: Sequence[tuple[Message, ...]]
+    trace: RankRows, launch: Sequence[int], messages: Sequence[tuple[CommunicationRecord, ...]]
 ) -> Iterator[Edge]:
     ops: dict[int, list[int]] = defaultdict(list)
     for op, row in enumerate(launch):
@@ -115,12 +115,12 @@ def _inferred(
             thread.wait(within, wait if isinstance(wait, Posted) else None)
 
 
-def _place(call: Call) -> tuple[int, int]:
+def _place(call: RuntimeCall) -> tuple[int, int]:
     return call.thread, call.start
 
 
 def sides(
-    trace: RankTrace, launch: Sequence[int], messages: Sequence[tuple[Message, ...]]
+    trace: RankRows, launch: Sequence[int], messages: Sequence[tuple[CommunicationRecord, ...]]
 ) -> tuple[list[Posted], list[Posted]]:
     """Return the host's collectives and its waits for them; old files do not tell them apart."""
     within = Enclosing(trace.posted)
@@ -143,8 +143,8 @@ class _Thread:
 
     def __init__(
         self,
-        trace: RankTrace,
-        messages: Sequence[tuple[Message, ...]],
+        trace: RankRows,
+        messages: Sequence[tuple[CommunicationRecord, ...]],
         unwaited: deque[int],
         records: bool,
     ) -> None:

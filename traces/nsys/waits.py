@@ -15,7 +15,7 @@ import pandas as pd
 
 from traces.kineto.host import HostOp, host_ops
 from traces.kineto.link import launches
-from traces.kineto.rows import Call, GpuOp, RankTrace, Sync
+from traces.kineto.rows import GpuOp, RankRows, RuntimeCall, Sync
 from traces.kineto.waits import Edge, Launched, waits
 
 EVENT, STREAM_WAIT, STREAM, CONTEXT = 1, 2, 3, 4
@@ -66,7 +66,7 @@ def _of_rank(rows: pd.DataFrame, syncs: list[Sync]) -> pd.DataFrame:
     gpu = gpu.sort_values(["number", "start", "end"])
     calls = rows[rows["host"]].assign(number=_numbers(rows[rows["host"]]))
     calls = calls.sort_values(["start", "end"], ascending=[True, False])
-    trace = RankTrace(Path(), gpu=[*_gpu(gpu)], calls=[*_calls(calls)], syncs=syncs)
+    trace = RankRows(Path(), gpu=[*_gpu(gpu)], calls=[*_calls(calls)], syncs=syncs)
     launch = launches(trace)
     launched = Launched(trace, launch)
     edges = waits(trace, launch, [()] * len(gpu), launched) if syncs else []
@@ -95,10 +95,10 @@ def _gpu(rows: pd.DataFrame) -> Iterator[GpuOp]:
         yield GpuOp(name, kind, int(start), int(end), 0, stream, int(correlation), None)
 
 
-def _calls(rows: pd.DataFrame) -> Iterator[Call]:
+def _calls(rows: pd.DataFrame) -> Iterator[RuntimeCall]:
     columns = (rows[key].tolist() for key in ("name", "number", "start", "end", "correlation"))
     for name, thread, start, end, correlation in zip(*columns, strict=True):
-        yield Call(name, thread, int(start), int(end), int(correlation))
+        yield RuntimeCall(name, thread, int(start), int(end), int(correlation))
 
 
 def _host_row(op: HostOp, like: pd.Series[Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from sim.runs.run import Result
 from traces.chrome import Written
 from traces.hta import files as hta
 from traces.own import perfetto
-from traces.own.priced import Priced
+from traces.own.priced import PricedMachine
 
 Report = Callable[[str, int, int], object]
 """Called with what is being written, and how much of it is done of how much."""
@@ -104,7 +104,7 @@ def _traces(
         ranks=ranks,
         window=window,
         progress=progress(path.name),
-        of=Priced(result.machine, healthy),
+        of=PricedMachine(result.machine, healthy),
     )
     (folder / "traces").mkdir()
     hta.write_rank_files(

@@ -32,7 +32,7 @@ from traces.chrome import (
 )
 from traces.own import path as perfetto_path
 from traces.own import priced
-from traces.own.priced import Priced
+from traces.own.priced import PricedMachine
 from traces.own.read import read
 
 __all__ = ["read", "write"]
@@ -48,7 +48,7 @@ def write(
     ranks: Sequence[int] | None = None,
     window: tuple[float, float] | None = None,
     progress: Progress | None = None,
-    of: Priced | None = None,
+    of: PricedMachine | None = None,
 ) -> Written:
     """Write a gzipped trace; returns what went into it.
 

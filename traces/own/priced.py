@@ -35,14 +35,14 @@ _FIELDS = {
 }
 
 
-class Priced(NamedTuple):
+class PricedMachine(NamedTuple):
     """A machine for a graph."""
 
     machine: Machine
     healthy: Floats  # B/s of each link of the machine if none is slower than it should be
 
 
-def table(graph: Graph, of: Priced) -> Event:
+def table(graph: Graph, of: PricedMachine) -> Event:
     """What the file says of the machine; nothing of one with very many links.
 
     A speed without bound, of what loads no link, is written as -1: JSON has no infinity.
@@ -62,7 +62,7 @@ def _finite(column: Any) -> list[float]:
     return values
 
 
-def read(tables: Event, works: Sequence[Work], graph: Graph) -> Priced | None:
+def read(tables: Event, works: Sequence[Work], graph: Graph) -> PricedMachine | None:
     """The machine that a file's head holds, for the graph that was read; None where it has none.
 
     ``works`` are the file's, a row of the machine each. Raises InputError for what is no machine.
@@ -77,10 +77,10 @@ def read(tables: Event, works: Sequence[Work], graph: Graph) -> Priced | None:
     _fits(found, len(works), len(graph))
     row = {work: k for k, work in reversed([*enumerate(works)])}
     machine = _machine(found, np.array([row[work] for work in graph.works], np.int64))
-    return Priced(machine, _endless(found["healthy"]))
+    return PricedMachine(machine, _endless(found["healthy"]))
 
 
-def repeats(timeline: Timeline, of: Priced) -> bool:
+def repeats(timeline: Timeline, of: PricedMachine) -> bool:
     """Whether the machine gives the times of the timeline; not, if either was edited."""
     try:
         ran = simulate(timeline.graph, of.machine)

@@ -43,7 +43,7 @@ from traces.checked import (
 )
 from traces.chrome import Event
 from traces.own import priced
-from traces.own.priced import Priced
+from traces.own.priced import PricedMachine
 
 WORKS: dict[str, Any] = {of.__name__: of for of in (Compute, Communication, Copy, Host, Fixed)}
 TABLES = {
@@ -76,7 +76,7 @@ def read(path: Path | str) -> Timeline:
     return read_priced(path)[0]
 
 
-def read_priced(path: Path | str) -> tuple[Timeline, Priced | None]:
+def read_priced(path: Path | str) -> tuple[Timeline, PricedMachine | None]:
     """The same, with the machine that it was simulated on, if the file has it."""
     try:
         content = orjson.loads(packed.content(Path(path)))

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 
-class Clock:
+class HostClock:
     """The host's clock."""
 
     def begin(self) -> None:
@@ -29,7 +29,7 @@ class Clock:
         return int(instant)
 
 
-class StreamClock(Clock):
+class StreamClock(HostClock):
     """The clock of a GPU's current stream."""
 
     def begin(self) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from schedules.input_error import InputError
 from sim.files import replacing, writable
 from traces.record import machine
-from traces.record.sections import Section, sections
+from traces.record.sections import RecordingPart, sections
 
 LEAST = 15.0  # seconds: less is not enough to start a worker
 RESERVE = 0.05  # of the budget: for ending workers, for the file and for loading ourselves
@@ -63,7 +63,7 @@ def record(folder: Path, budget: float, command: str, gpus: int | None = None) -
     return path
 
 
-def _one(section: Section, seconds: float, result: dict[str, Any]) -> None:
+def _one(section: RecordingPart, seconds: float, result: dict[str, Any]) -> None:
     """Record a section into the result, or why it is not there."""
     skipped = result["skipped"]
     try:

@@ -21,7 +21,7 @@ Event = Mapping[str, Any]
 Row = tuple[str, float, tuple[int, ...]]  # collective, bytes of the whole buffer, ranks
 
 
-class Difference(NamedTuple):
+class CollectiveDifference(NamedTuple):
     """Collectives that only one side has, and why."""
 
     reason: str
@@ -94,7 +94,7 @@ def rows_of(graph: Graph, rank: int = 0) -> Counter[Row]:
     )
 
 
-def differences(job: Job, ours: Counter[Row], torchs: Counter[Row]) -> list[Difference]:
+def differences(job: Job, ours: Counter[Row], torchs: Counter[Row]) -> list[CollectiveDifference]:
     """What only one side issues, reason by reason; the last ones, without a reason, unexplained."""
     left, right = ours - torchs, torchs - ours
     out = []
@@ -103,9 +103,9 @@ def differences(job: Job, ours: Counter[Row], torchs: Counter[Row]) -> list[Diff
         b = Counter({row: n for row, n in right.items() if other(row)})
         left, right = left - a, right - b
         if a or b:
-            out.append(Difference(reason, a, b))
+            out.append(CollectiveDifference(reason, a, b))
     if left or right:
-        out.append(Difference("", left, right))
+        out.append(CollectiveDifference("", left, right))
     return out
 
 

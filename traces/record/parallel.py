@@ -20,7 +20,7 @@ from traces.record.pipelines import spread
 MODES = ("ddp", "ddp_hook", "fsdp2", "tp", "zero1", "ring", "moe")
 
 
-class Ask(NamedTuple):
+class ParallelOptions(NamedTuple):
     """What to record of every mode."""
 
     ranks: int = 2
@@ -37,7 +37,7 @@ def record(
     modes: Sequence[str],
     folder: Path,
     command: str,
-    ask: Ask = Ask(),  # noqa: B008  (immutable)
+    ask: ParallelOptions = ParallelOptions(),  # noqa: B008  (immutable)
 ) -> list[tuple[Path, dict[str, Any]]]:
     """Write ``MODE.json.gz`` of each mode (:mod:`traces.cpu_steps`); their paths, and step times.
 
@@ -73,7 +73,7 @@ def _write(
     task: dict[str, Any],
     ranks: Sequence[dict[str, Any]],
     facts: Mapping[str, Any],
-    ask: Ask,
+    ask: ParallelOptions,
 ) -> tuple[Path, dict[str, Any]]:
     """The files of one mode."""
     mode = task["mode"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from traces.record.clock import Clock
+from traces.record.clock import HostClock
 
 _NOTHING = nullcontext()
 
@@ -23,7 +23,7 @@ class Log:
     ``marked`` names actions for a profiler; it is torch's record_function while one runs.
     """
 
-    def __init__(self, clock: Clock, cpu_time: bool) -> None:
+    def __init__(self, clock: HostClock, cpu_time: bool) -> None:
         self.clock, self.cpu_time = clock, cpu_time
         self.events: list[tuple[str, str, Any, Any, dict[str, Any]]] = []
         self.overlapping = False  # inside a block of a forward and a backward

@@ -29,7 +29,7 @@ TORCH_NAMES = {
 Seconds = float | list[float]
 
 
-class Ask(NamedTuple):
+class PipelineOptions(NamedTuple):
     """How to record pipelines."""
 
     virtual: dict[str, Seconds] | None = None  # seconds of F, I, W; real stages without
@@ -52,7 +52,7 @@ REAL = {"d": 256, "seq": 128, "mb": 2, "layers": 4, "heads": 4, "dtype": "float3
 _FLOAT = 4  # bytes
 
 
-def tasks(plans: dict[str, Plan], ask: Ask) -> list[workers.Task]:
+def tasks(plans: dict[str, Plan], ask: PipelineOptions) -> list[workers.Task]:
     """What workers are told to do, one task per plan.
 
     Raises InputError, in one sentence, for what cannot be recorded.
@@ -61,7 +61,7 @@ def tasks(plans: dict[str, Plan], ask: Ask) -> list[workers.Task]:
 
 
 def record(
-    plans: dict[str, Plan], ask: Ask, folder: Path, command: str
+    plans: dict[str, Plan], ask: PipelineOptions, folder: Path, command: str
 ) -> list[tuple[Path, dict[str, Any]]]:
     """Record plans of one number of ranks; the files in the folder, and a summary of each."""
     machine.require_torch()
@@ -86,7 +86,7 @@ def record(
     return out
 
 
-def _task(name: str, plan: Plan, ask: Ask) -> workers.Task:
+def _task(name: str, plan: Plan, ask: PipelineOptions) -> workers.Task:
     owner = schedules.stage_rank(plan)
     schedules.require_legal(plan)
     microbatches = 1 + max(step.microbatch for steps in schedules.flat(plan) for step in steps)

@@ -23,7 +23,7 @@ CPU_MODEL = {"d": 64, "blocks": 2}
 MODES = ("ddp", "fsdp2", "tp")
 
 
-class Section(NamedTuple):
+class RecordingPart(NamedTuple):
     """One part: its share of what is left of the budget, and what makes it."""
 
     name: str
@@ -31,7 +31,7 @@ class Section(NamedTuple):
     make: Callable[[float], Any]  # given its seconds
 
 
-def sections(folder: Path, command: str, gpus: int) -> Sequence[Section]:
+def sections(folder: Path, command: str, gpus: int) -> Sequence[RecordingPart]:
     """What there is to record, the most valuable first."""
     wide = max(2, gpus)
     few = 10 if gpus else 3  # steps that really compute
@@ -48,7 +48,7 @@ def sections(folder: Path, command: str, gpus: int) -> Sequence[Section]:
         names = ("one_f_one_b", "zb_v")  # whose second stage tells I from W
 
         def of(number: int) -> list[dict[str, Any]]:
-            ask = pipelines.Ask(
+            ask = pipelines.PipelineOptions(
                 steps=few, sizes=blocks[number], profile=bool(gpus), timeout=seconds / len(blocks)
             )
             return _pipelines(names, ask, 1, folder, f"stage{number}", command)
@@ -62,7 +62,7 @@ def sections(folder: Path, command: str, gpus: int) -> Sequence[Section]:
         return sweep.record(sweep.BETWEEN, wide, seconds / 2, seconds)
 
     def virtual(seconds: float) -> Any:
-        ask = pipelines.Ask(VIRTUAL, fifo=gpus < 4, keep=3, timeout=seconds)
+        ask = pipelines.PipelineOptions(VIRTUAL, fifo=gpus < 4, keep=3, timeout=seconds)
         names = PLANS if seconds > 90 else PLANS[:2]
         return {"runs": _pipelines(names, ask, 4, folder, ".", command)}
 
@@ -71,18 +71,23 @@ def sections(folder: Path, command: str, gpus: int) -> Sequence[Section]:
         return _trainings(folder, ".", command, wide, few, seconds, sizes)
 
     return [
-        Section("kernels", 0.3, within),
-        Section("streams", 0.3, on_streams),
-        Section("stage", 0.3, stage),
-        *([Section("one_gpu", 0.3, one_gpu)] if gpus else []),
-        Section("transfers", 0.3, between),
-        Section("pipelines", 0.6, virtual),
-        Section("parallel", 1.0, training),
+        RecordingPart("kernels", 0.3, within),
+        RecordingPart("streams", 0.3, on_streams),
+        RecordingPart("stage", 0.3, stage),
+        *([RecordingPart("one_gpu", 0.3, one_gpu)] if gpus else []),
+        RecordingPart("transfers", 0.3, between),
+        RecordingPart("pipelines", 0.6, virtual),
+        RecordingPart("parallel", 1.0, training),
     ]
 
 
 def _pipelines(
-    names: Sequence[str], ask: pipelines.Ask, ranks: int, folder: Path, sub: str, command: str
+    names: Sequence[str],
+    ask: pipelines.PipelineOptions,
+    ranks: int,
+    folder: Path,
+    sub: str,
+    command: str,
 ) -> list[dict[str, Any]]:
     """Record pipelines of eight microbatches; the file and the times of each."""
     some = {name: schedules.load(name)(ranks, 8) for name in names}
@@ -102,7 +107,9 @@ def _trainings(
     """Record steps of DDP, FSDP2 and TP with profiler traces; the file and the times of each."""
 
     def of(mode: str) -> list[dict[str, Any]]:
-        ask = parallel.Ask(ranks, steps, steps, timeout=seconds / len(MODES), sizes=sizes)
+        ask = parallel.ParallelOptions(
+            ranks, steps, steps, timeout=seconds / len(MODES), sizes=sizes
+        )
         made = parallel.record((mode,), folder / sub, command, ask)
         return [{"file": str(path.relative_to(folder)), **one} for path, one in made]
 

@@ -14,7 +14,7 @@ from schedules.input_error import InputError
 Event = dict[str, Any]
 
 
-class Compute(NamedTuple):
+class RecordedCompute(NamedTuple):
     """One step of the schedule as it ran."""
 
     step: Step
@@ -26,14 +26,14 @@ class Compute(NamedTuple):
 class Message(NamedTuple):
     """One transfer between ranks: who made it, who needs it, and when."""
 
-    producer: Compute
-    consumer: Compute
+    producer: RecordedCompute
+    consumer: RecordedCompute
     sent: float  # posted
     asked: float  # the receive was posted
     arrived: float
 
 
-def messages(computes: list[Compute], events: list[Event], path: Path) -> list[Message]:
+def messages(computes: list[RecordedCompute], events: list[Event], path: Path) -> list[Message]:
     """Every transfer between ranks; the k-th sent to a peer is the k-th that it receives."""
     needs = _needs(computes)
     posts: defaultdict[tuple[str, int, int], list[float]] = defaultdict(list)
@@ -58,10 +58,14 @@ def messages(computes: list[Compute], events: list[Event], path: Path) -> list[M
     return _arrivals(out)
 
 
-def _needs(computes: list[Compute]) -> dict[tuple[int, int], list[tuple[Compute, Compute]]]:
+def _needs(
+    computes: list[RecordedCompute],
+) -> dict[tuple[int, int], list[tuple[RecordedCompute, RecordedCompute]]]:
     """By pair of ranks: producers and consumers, in the order in which they were produced."""
     by_name = {(of.step.stage, of.step.kind, of.step.microbatch): of for of in computes}
-    out: defaultdict[tuple[int, int], list[tuple[Compute, Compute]]] = defaultdict(list)
+    out: defaultdict[tuple[int, int], list[tuple[RecordedCompute, RecordedCompute]]] = defaultdict(
+        list
+    )
     for of in sorted(computes, key=lambda of: of.end):
         stage, kind, microbatch = of.step.stage, of.step.kind, of.step.microbatch
         if kind == "W":

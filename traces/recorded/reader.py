@@ -23,7 +23,7 @@ from sim.timeline import Timeline
 from traces import cut
 from traces.checked import COUNT, LIST, NUMBER, POSITIVE, TABLE, TEXT, check, list_of, row_of
 from traces.packed import beginning, content
-from traces.recorded.messages import Compute, Event, Message, messages
+from traces.recorded.messages import Event, Message, RecordedCompute, messages
 from traces.recording import Recording, Report, Selection
 
 MARK = b'"otherData": {"cfg"'
@@ -113,15 +113,15 @@ def _add(
         builder.join([ops[1, of], ops[2, of]])
 
 
-def _compute(event: Event) -> Compute:
+def _compute(event: Event) -> RecordedCompute:
     start, found = event["ts"] / 1e6, _STEP.fullmatch(event["name"])
     if not found:
         raise InputError(f"a compute is called {event['name']!r}, and not such as 2F0")
     step = Step(int(found[1]), found[2], int(found[3]))
-    return Compute(step, event["pid"], start, start + event["dur"] / 1e6)
+    return RecordedCompute(step, event["pid"], start, start + event["dur"] / 1e6)
 
 
-def _add_compute(builder: Builder, of: Compute, number: int) -> int:
+def _add_compute(builder: Builder, of: RecordedCompute, number: int) -> int:
     return builder.add(
         str(of.step),
         of.rank,

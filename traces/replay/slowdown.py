@@ -16,7 +16,7 @@ from sim.graph import Graph
 from sim.timeline import Timeline
 from sim.whatif import healed
 from traces import cut
-from traces.own.priced import Priced, repeats
+from traces.own.priced import PricedMachine, repeats
 from traces.recording import Recording
 from traces.replay import level, ways
 from traces.replay.level import HOST, KERNELS, SORTS, TRANSFERS
@@ -61,7 +61,7 @@ def _cost(recording: Recording) -> dict[str, Any]:
     return _of_ranks(recording) if len(recording.timeline.graph.ranks()) > 1 else {}
 
 
-def _simulated(timeline: Timeline, of: Priced) -> dict[str, Any]:
+def _simulated(timeline: Timeline, of: PricedMachine) -> dict[str, Any]:
     """As :func:`sim.whatif.stragglers.stragglers` has it, on the machine that the file names."""
 
     def seconds(**heal: bool) -> float:

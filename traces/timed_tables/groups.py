@@ -11,7 +11,7 @@ import pandas as pd
 from schedules.input_error import InputError
 from traces.recording import Report
 from traces.timed_tables import waits as model
-from traces.timed_tables.waits import Row, Worker
+from traces.timed_tables.waits import RecordedOp, Worker
 
 GROUPS = (
     ((model.GATHER, model.SCATTER, model.SEPARATE), ("stage",)),
@@ -42,8 +42,8 @@ def _workers(step: pd.DataFrame) -> dict[tuple[int, int], Worker]:
     stages = int(step["stage"].max() + 1) * int(step["mc"].max() + 1)
     ends = step["start_ts"] + step["duration"]
     columns = (step.index, step["optype"], step["start_ts"], ends, step["mc"], step["gmc"])
-    rows = [Row(*values) for values in zip(*(c.tolist() for c in columns), strict=True)]
-    of: defaultdict[tuple[int, int], list[Row]] = defaultdict(list)
+    rows = [RecordedOp(*values) for values in zip(*(c.tolist() for c in columns), strict=True)]
+    of: defaultdict[tuple[int, int], list[RecordedOp]] = defaultdict(list)
     for row, *place in zip(rows, step["dp_rank"].tolist(), step["stage"].tolist(), strict=True):
         of[place[0], place[1]].append(row)
     return {place: model.worker(mine, stages) for place, mine in of.items()}

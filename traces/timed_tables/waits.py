@@ -31,7 +31,7 @@ EARLY = 5e-5
 """Seconds by which a p2p may begin before, or end after, the compute it cannot belong to."""
 
 
-class Row(NamedTuple):
+class RecordedOp(NamedTuple):
     """One recorded operation."""
 
     op: int  # its index in the graph
@@ -49,13 +49,13 @@ class Worker(NamedTuple):
     p2p: dict[str, list[int]]  # the ops of each type that have a peer, in order
 
 
-def worker(rows: Sequence[Row], stages: int) -> Worker:
+def worker(rows: Sequence[RecordedOp], stages: int) -> Worker:
     """The waits of one worker, whose rows are in order of their start.
 
     ``stages`` counts all chunks of the pipeline. Raises InputError when sends and receives do not
     fit to the computes.
     """
-    of: defaultdict[str, list[Row]] = defaultdict(list)
+    of: defaultdict[str, list[RecordedOp]] = defaultdict(list)
     for row in rows:
         of[row.type].append(row)
     computes = [row for row in rows if row.type in (FORWARD, BACKWARD)]
@@ -70,15 +70,15 @@ def worker(rows: Sequence[Row], stages: int) -> Worker:
     return Worker(waits, p2p)
 
 
-def _at_end(kind: str, compute: Row, stages: int) -> bool:
+def _at_end(kind: str, compute: RecordedOp, stages: int) -> bool:
     """No stage is there to send to or receive from."""
     up = kind in ("forward-send", "backward-recv")
     return compute.stage == (stages - 1 if up else 0)
 
 
 def _matched(
-    kind: str, rows: list[Row], computes: list[Row], stages: int
-) -> Iterator[tuple[Row, int, list[Row]]]:
+    kind: str, rows: list[RecordedOp], computes: list[RecordedOp], stages: int
+) -> Iterator[tuple[RecordedOp, int, list[RecordedOp]]]:
     """Each send or receive, the place of its compute among those of its direction, and these.
 
     The profiler also records calls that launched nothing: at the ends of a step (they begin after
@@ -107,7 +107,9 @@ def _matched(
     yield from ((row, k, computes) for row, k in zip(rows, places, strict=True))
 
 
-def _p2p_waits(kind: str, row: Row, k: int, computes: list[Row]) -> Iterator[tuple[int, int]]:
+def _p2p_waits(
+    kind: str, row: RecordedOp, k: int, computes: list[RecordedOp]
+) -> Iterator[tuple[int, int]]:
     if kind.endswith("send"):
         yield row.op, computes[k].op
         return
@@ -116,7 +118,9 @@ def _p2p_waits(kind: str, row: Row, k: int, computes: list[Row]) -> Iterator[tup
         yield row.op, computes[k - 1].op
 
 
-def _first_backward(computes: list[Row], of: dict[str, list[Row]]) -> Iterator[tuple[int, int]]:
+def _first_backward(
+    computes: list[RecordedOp], of: dict[str, list[RecordedOp]]
+) -> Iterator[tuple[int, int]]:
     """The first exchange of gradients is issued before the last compute of the warm-up."""
     first = next((k for k, row in enumerate(computes) if row.type == BACKWARD), 0)
     if first >= 2:
@@ -124,7 +128,7 @@ def _first_backward(computes: list[Row], of: dict[str, list[Row]]) -> Iterator[t
             yield from ((row.op, computes[first - 2].op) for row in of[kind][:1])
 
 
-def _gathers(of: dict[str, list[Row]]) -> Iterator[tuple[int, int]]:
+def _gathers(of: dict[str, list[RecordedOp]]) -> Iterator[tuple[int, int]]:
     """The first forward of a chunk waits for the last of its parameters."""
     gathers = {row.chunk: row for row in of[GATHER]}
     for chunk, gather in gathers.items():
@@ -133,7 +137,9 @@ def _gathers(of: dict[str, list[Row]]) -> Iterator[tuple[int, int]]:
             yield first.op, gather.op
 
 
-def _chain(computes: list[Row], of: dict[str, list[Row]]) -> Iterator[tuple[int, int]]:
+def _chain(
+    computes: list[RecordedOp], of: dict[str, list[RecordedOp]]
+) -> Iterator[tuple[int, int]]:
     """What follows the last compute; gradients are reduced in it, or beside the backwards."""
     last = max(computes, key=lambda row: row.end)
     chain = [row for kind in CHAIN for row in of[kind][:1]]

@@ -15,13 +15,13 @@ Key = int | tuple[str, int]
 
 
 @dataclass
-class Draft:
+class ProgramDraft:
     """Old items keep their order; new ones stand before or after one of them, or lead.
 
     >>> from sim.graph import Fixed
     >>> from sim.builder.program import Kernel
     >>> a, b = (Kernel(name, Fixed(1.0), "F") for name in "ab")
-    >>> draft = Draft([a, b._replace(needs=(0,))])
+    >>> draft = ProgramDraft([a, b._replace(needs=(0,))])
     >>> draft.put(("new", 0), a._replace(name="new"), after=0)
     >>> draft.wait(1, ("new", 0))
     >>> [(item.name, item.needs) for item in draft.finish()]

@@ -21,7 +21,7 @@ from sim.builder.program import (
     without,
 )
 from sim.builder.strategies.data import Bucket, DataParallel, is_expert
-from sim.builder.strategies.draft import Draft, Key
+from sim.builder.strategies.draft import Key, ProgramDraft
 from sim.builder.strategies.fsdp_units import Unit, Visit, visits
 from sim.builder.strategies.scattering import of_buckets, of_units, reduce
 from sim.builder.strategies.sharded import Sharding, anchors, fetched
@@ -30,7 +30,7 @@ from sim.graph import Compute
 GATHERED = "gathered_parameters"
 
 
-class Step(NamedTuple):
+class StageStep(NamedTuple):
     """Which step of a stage a program is for."""
 
     kind: str  # F B I W
@@ -44,8 +44,8 @@ class Step(NamedTuple):
         return "F" if self.kind == "F" else "I"
 
 
-class Place(NamedTuple):
-    """Where a new item goes (see :meth:`sim.builder.strategies.draft.Draft.put`)."""
+class NewPlace(NamedTuple):
+    """Where a new item goes (see :meth:`sim.builder.strategies.draft.ProgramDraft.put`)."""
 
     needs: Sequence[Key] = ()
     before: int | None = None
@@ -54,7 +54,7 @@ class Place(NamedTuple):
 
 def shard(
     program: Program,
-    step: Step,
+    step: StageStep,
     parts: Sequence[Unit],
     data: DataParallel,
     buckets: Sequence[Bucket] = (),
@@ -69,7 +69,7 @@ def shard(
         without(item, WEIGHT_GRADIENT) if shared else item
         for item, shared in zip(program, split, strict=True)
     ]
-    draft, used = Draft(program), visits(program, step.kind == "F", parts)
+    draft, used = ProgramDraft(program), visits(program, step.kind == "F", parts)
     if s:
         shared = [v for v in used if _sharding(parts[v.unit], data, s).group > 1]
         Gathers(draft, step, parts, shared, data, s).all()
@@ -112,8 +112,8 @@ def ahead_of_input(item: Item) -> bool:
 class Gathers:
     """The gathers of one program under construction."""
 
-    draft: Draft
-    step: Step
+    draft: ProgramDraft
+    step: StageStep
     units: Sequence[Unit]
     used: Sequence[Visit]
     data: DataParallel
@@ -152,26 +152,26 @@ class Gathers:
             return fetched(live, s.fetch)
         return anchors(s.forward if self.step.kind == "F" else s.backward, len(self.used))
 
-    def _place(self, j: int, at: int) -> Place:
+    def _place(self, j: int, at: int) -> NewPlace:
         """Where the j-th unit's gather is issued, which is at the beginning of unit ``at``."""
         if self.sharding.behind and self.step.kind != "F":
             last = self._kernel_before(self.used[j].first)
-            return Place() if last is None else Place((last,), after=last)
+            return NewPlace() if last is None else NewPlace((last,), after=last)
         if at < 0:
-            return Place()
+            return NewPlace()
         first = self.used[at].first
         if self.sharding.buffers:  # free buffers alone say when
-            return Place(before=first)
+            return NewPlace(before=first)
         begun: Key | None = ("copy_out", at)
         if at == j or not self.draft.has(("copy_out", at)):
             begun = self._kernel_before(first)
-        return Place() if begun is None else Place((begun,), before=first)
+        return NewPlace() if begun is None else NewPlace((begun,), before=first)
 
     def _kernel_before(self, at: int) -> int | None:
         rows = range(at - 1, -1, -1)
         return next((i for i in rows if computes(self.draft.program[i])), None)
 
-    def _put(self, j: int, place: Place) -> None:
+    def _put(self, j: int, place: NewPlace) -> None:
         """The gather of the j-th unit used, for which its first kernel waits."""
         visit, s, draft = self.used[j], self._of(j), self.draft
         unit = self.units[visit.unit]
@@ -190,7 +190,7 @@ class Gathers:
         if again:  # the smaller group's share
             draft.remember(key, GATHERED, -size / again, "end")
 
-    def _copies(self, j: int, place: Place, size: float, group: int) -> Place:
+    def _copies(self, j: int, place: NewPlace, size: float, group: int) -> NewPlace:
         """Copy a rank's shards into the gather's buffer, and parameters out; the gather's place."""
         draft, first, phase = self.draft, self.used[j].first, self.step.phase
         layer = self.units[self.used[j].unit].layer

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from sim.builder.program import Collective, Kernel, Program
 from sim.builder.strategies.data import Bucket, DataParallel, buckets
-from sim.builder.strategies.draft import Draft
+from sim.builder.strategies.draft import ProgramDraft
 from sim.builder.template import FROM_HOST, TO_HOST
 from sim.graph import Copy, Host
 from sim.model.sizes import BYTES, Parameters
@@ -40,7 +40,7 @@ def sent(program: Program, data: DataParallel, left: Sequence[Bucket] = ()) -> P
 
     Positions of ``left`` are those of the program, whose end is what comes last.
     """
-    draft, share = Draft(program), data.host_share
+    draft, share = ProgramDraft(program), data.host_share
     split = {"dp": data.optimizer_split, "edp": data.of_experts.optimizer_split}
     split |= {"replicate": 1, "edp_replicate": 1}  # what instances sum is a shard
     for i, item in enumerate(program):

@@ -20,7 +20,7 @@ from math import fsum
 
 from sim.builder.program import Kernel, Program, computes, without
 from sim.builder.slots import AHEAD, GONE, SENT
-from sim.builder.strategies.draft import Draft
+from sim.builder.strategies.draft import ProgramDraft
 from sim.builder.template import FROM_HOST, TO_HOST
 from sim.graph import Copy
 
@@ -47,14 +47,14 @@ def offloaded_whole(
 ) -> dict[str, Program]:
     """The same of a stage, not the last, that is copied at once. Buffers are counted apart."""
     whole, layer = share * fsum(kept.values()), max(kept, default=-1)
-    draft = Draft(programs["F"])
+    draft = ProgramDraft(programs["F"])
     end = max(i for i, item in enumerate(programs["F"]) if computes(item))
     draft.put(("offload", layer), _copy("offload", TO_HOST, whole, layer, "F"), (end,), after=end)
     draft.remember(("offload", layer), KEPT, -whole, "start")
     draft.wait(_first(programs["F"]), GONE)
     out = {"F": draft.finish()}
     for kind, part in FREED.items():
-        draft = Draft(_without(programs[kind]))
+        draft = ProgramDraft(_without(programs[kind]))
         for number, size in kept.items():
             if mine := _positions(programs[kind], number):
                 draft.remember(mine[-1], KEPT, -part * (1 - share) * size, "end")
@@ -75,7 +75,7 @@ def _first(program: Program) -> int:
 def _sent(
     forward: Program, moved: Sequence[int], kept: Mapping[int, float], share: float
 ) -> Program:
-    draft = Draft(_without(forward))
+    draft = ProgramDraft(_without(forward))
     for layer, size in kept.items():
         first, *_, last = _positions(forward, layer)
         draft.remember(first, KEPT, size, "start")
@@ -95,7 +95,7 @@ def _fetched(
     share: float,
 ) -> Program:
     """Each layer's copy is issued with the backward of the layer behind, after what precedes it."""
-    draft = Draft(_without(backward))
+    draft = ProgramDraft(_without(backward))
     for layer, size in kept.items():
         mine = _positions(backward, layer)
         if mine:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sim.builder.program import Collective, Kernel, Program
 from sim.builder.strategies.data import Bucket, DataParallel, is_expert
-from sim.builder.strategies.draft import Draft, Key
+from sim.builder.strategies.draft import Key, ProgramDraft
 from sim.builder.strategies.fsdp_units import Unit, Visit
 from sim.builder.strategies.sharded import Sharding
 from sim.graph import Compute
@@ -16,7 +16,7 @@ from sim.model.sizes import BYTES
 GRADIENTS = "gradient_buffers"
 
 
-class Part(NamedTuple):
+class Reduction(NamedTuple):
     """Gradients that are reduced together."""
 
     parameters: int
@@ -26,7 +26,7 @@ class Part(NamedTuple):
     experts: bool = False  # of experts that others hold than the rest
 
 
-def of_units(program: Program, parts: Sequence[Unit], used: Sequence[Visit]) -> list[Part]:
+def of_units(program: Program, parts: Sequence[Unit], used: Sequence[Visit]) -> list[Reduction]:
     """A unit's gradients, from its first weight gradient to its last kernel."""
     out, apart = [], any(unit.experts for unit in parts)
     for visit in sorted(used, key=lambda visit: visit.last):
@@ -37,22 +37,22 @@ def of_units(program: Program, parts: Sequence[Unit], used: Sequence[Visit]) -> 
             if not apart or is_expert(program[i]) == unit.experts
         ]
         first = next((i for i in rows if program[i].phase == "W"), visit.first)
-        out.append(Part(unit.parameters, first, visit.last, not unit.kept, unit.experts))
+        out.append(Reduction(unit.parameters, first, visit.last, not unit.kept, unit.experts))
     return out
 
 
-def of_buckets(buckets: Sequence[Bucket]) -> list[Part]:
+def of_buckets(buckets: Sequence[Bucket]) -> list[Reduction]:
     """A bucket is there from when the one before it was full."""
     begin, out = {False: 0, True: 0}, []
     for bucket in buckets:
         experts, after = bucket.axis == "edp", bucket.after
         first = min(begin[experts], after)
-        out.append(Part(bucket.parameters, first, after, experts=experts))
+        out.append(Reduction(bucket.parameters, first, after, experts=experts))
         begin[experts] = after + 1
     return out
 
 
-def reduce(draft: Draft, parts: Sequence[Part], data: DataParallel, last: bool) -> None:
+def reduce(draft: ProgramDraft, parts: Sequence[Reduction], data: DataParallel, last: bool) -> None:
     """Put each part's reduction behind what makes its last gradient.
 
     ``last``: the sums over all microbatches are in this program's, so replicas need them.
@@ -84,7 +84,7 @@ def reduce(draft: Draft, parts: Sequence[Part], data: DataParallel, last: bool) 
             _hold(draft, b, part, size, of, s, end)
 
 
-def _ready(draft: Draft, b: int, part: Part, size: float, s: Sharding) -> None:
+def _ready(draft: ProgramDraft, b: int, part: Reduction, size: float, s: Sharding) -> None:
     """A kernel divides gradients, or copies them (FSDP2: when the ones before are scattered)."""
     name, before = ("grad_copy_in" if s.copies else "grad_scale"), ("reduce", b - 1)
     needs = [before] if s.copies and draft.has(before) else []
@@ -93,7 +93,13 @@ def _ready(draft: Draft, b: int, part: Part, size: float, s: Sharding) -> None:
 
 
 def _hold(
-    draft: Draft, b: int, part: Part, size: float, data: DataParallel, s: Sharding, last: Key
+    draft: ProgramDraft,
+    b: int,
+    part: Reduction,
+    size: float,
+    data: DataParallel,
+    s: Sharding,
+    last: Key,
 ) -> None:
     """Memory of whole gradients until they are scattered, and of the copy that is sent."""
     if data.gradient_split > 1:  # else they are there all the time
@@ -105,7 +111,9 @@ def _hold(
         draft.remember(last, GRADIENTS, -size, "end")
 
 
-def _collectives(draft: Draft, b: int, part: Part, size: float, s: Sharding, across: bool) -> Key:
+def _collectives(
+    draft: ProgramDraft, b: int, part: Reduction, size: float, s: Sharding, across: bool
+) -> Key:
     """Scatter the sums inside a group, then, where asked, sum the shards across the replicas.
 
     Returns the one behind which the whole gradients are needed no more.

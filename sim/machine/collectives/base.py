@@ -43,7 +43,7 @@ class Hops(NamedTuple):
     across: bool = False  # whether they are between nodes
 
 
-class Placement(NamedTuple):
+class RanksByNode(NamedTuple):
     """A group's ranks by node; ``each`` is how many a node has, 0 where nodes differ."""
 
     nodes: list[list[int]]
@@ -69,13 +69,13 @@ def wire_seconds(cluster: Cluster, traffic: Traffic) -> float:
     return float((traffic.bytes / cluster.capacity[traffic.links]).max())
 
 
-def place(cluster: Cluster, ranks: Iterable[int]) -> Placement:
+def place(cluster: Cluster, ranks: Iterable[int]) -> RanksByNode:
     """Return the ranks grouped by node, both ascending."""
     nodes: dict[int, list[int]] = {}
     for rank in sorted(ranks):
         nodes.setdefault(cluster.node(rank), []).append(rank)
     sizes = {len(node) for node in nodes.values()}
-    return Placement(list(nodes.values()), sizes.pop() if len(sizes) == 1 else 0)
+    return RanksByNode(list(nodes.values()), sizes.pop() if len(sizes) == 1 else 0)
 
 
 def cycle(ranks: Sequence[int]) -> Pairs:

@@ -16,7 +16,7 @@ from sim.machine.cluster import Cluster
 from sim.machine.collectives import ring
 from sim.machine.collectives.base import (
     EMPTY,
-    Placement,
+    RanksByNode,
     Traffic,
     UnsuitableError,
     alone,
@@ -75,7 +75,7 @@ def reduce_scatter(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Tra
     )
 
 
-def levels(cluster: Cluster, ranks: tuple[int, ...]) -> Placement:
+def levels(cluster: Cluster, ranks: tuple[int, ...]) -> RanksByNode:
     """Return the ranks grouped by node if they fill two levels.
 
     Raises UnsuitableError otherwise.

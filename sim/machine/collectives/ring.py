@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from sim.machine.cluster import Cluster
-from sim.machine.collectives.base import Hops, Pairs, Placement, Traffic, cycle, place, put
+from sim.machine.collectives.base import Hops, Pairs, RanksByNode, Traffic, cycle, place, put
 
 
 def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
@@ -64,7 +64,7 @@ def _ring(
     return put(cluster, collective, "ring", hops, rounds, placement.each or 1)
 
 
-def _hops(cluster: Cluster, placement: Placement, load: float) -> list[Hops]:
+def _hops(cluster: Cluster, placement: RanksByNode, load: float) -> list[Hops]:
     """Return all transfers of rings on which each rank sends ``load`` bytes in total."""
     nodes, each = placement
     if not each:  # uneven: one ring, node after node

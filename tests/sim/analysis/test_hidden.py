@@ -11,7 +11,7 @@ from sim.analysis.hidden import by_dimension, transfers
 from sim.engine import simulate
 from sim.graph import Builder, Communication, Compute, Fixed, Graph
 from sim.machine import cluster
-from sim.machine.hardware import Machine, Traffic, ideal, table
+from sim.machine.hardware import CommunicationCost, Machine, ideal, table
 from sim.runs.run import prepare
 from sim.timeline import Timeline
 from sim.whatif import perfect_overlap
@@ -81,7 +81,11 @@ def shared() -> tuple[Graph, Machine]:
     b.add("gemm", 0, "compute", Compute("gemm", 1.0, 1.0))
     graph = b.graph()
     machine = table(
-        graph.works, lambda _: (3.0, 0.0, 0.0), lambda _: Traffic(8.0, sms=1), np.empty(0), 4
+        graph.works,
+        lambda _: (3.0, 0.0, 0.0),
+        lambda _: CommunicationCost(8.0, sms=1),
+        np.empty(0),
+        4,
     )
     return graph, machine
 

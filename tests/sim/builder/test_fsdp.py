@@ -17,7 +17,7 @@ from sim.builder.stage import stage_programs
 from sim.builder.strategies import sharded
 from sim.builder.strategies.data import HEAD, DataParallel, buckets
 from sim.builder.strategies.fsdp_units import Unit, sizes, units
-from sim.builder.strategies.gathering import Step, shard
+from sim.builder.strategies.gathering import StageStep, shard
 from sim.builder.strategies.sharded import Sharding
 from sim.builder.training_step import training_step
 from sim.engine import simulate
@@ -48,7 +48,7 @@ def timed(program: Program, kind: str, sharding: Sharding, reduce: float = 3.0) 
     """A sharded program alone: gathers of 4, 2 and 9 s, reductions of 3 s, copies of 1 s."""
     data = DataParallel(degree=4, grad_dtype="bf16", sharding=sharding)
     builder = Builder()
-    for item in shard(program, Step(kind), THREE, data):
+    for item in shard(program, StageStep(kind), THREE, data):
         name = f"{item.name}{item.layer}" if item.name.startswith("param") else item.name
         if isinstance(item, Collective):
             seconds = item.bytes / 2 if item.collective == "all_gather" else reduce

@@ -13,7 +13,7 @@ import pytest
 from sim import run
 from sim.engine import simulate
 from sim.graph import Builder, Communication, Compute, Copy, Fixed, Graph, Host, Work
-from sim.machine.hardware import Machine, Traffic, table
+from sim.machine.hardware import CommunicationCost, Machine, table
 from sim.recipe import load as config
 from tests.sim.engine.naive import times
 
@@ -120,10 +120,10 @@ def _machine(random: Random, graph: Graph) -> Machine:
                 return (0.0, 0.0, seconds)
         return (0.0, 0.0, work.bytes)  # type: ignore[union-attr]
 
-    def traffic(_: Communication) -> Traffic:
+    def traffic(_: Communication) -> CommunicationCost:
         links = sorted(random.sample(range(LINKS), random.choice([0, 1, 2, 2, 3])))
         loads = [random.choice([1.0, 0.5, 0.8]) for _ in links]
-        return Traffic(
+        return CommunicationCost(
             latency=random.choice([0.0, 0.15, 1.0]),
             size=random.choice([0.0, 1.0, 2.6, 4.3]) if links else 0.0,
             links=tuple(links),

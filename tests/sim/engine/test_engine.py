@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sim.engine import DeadlockError, simulate
 from sim.graph import Builder, Communication, Compute, Fixed, Graph
-from sim.machine.hardware import Machine, Traffic, ideal, table
+from sim.machine.hardware import CommunicationCost, Machine, ideal, table
 from sim.timeline import Timeline
 
 AR = Communication("all_reduce", 8.0, (0, 1), "dp")
@@ -158,7 +158,7 @@ def half_machine(graph: Graph, latency: float = 0.0) -> Machine:
                 return (0.0, 0.0, seconds)
         raise AssertionError(work)
 
-    load = Traffic(latency, size=3.0, links=(0,), coefficients=(1.0,), sms=50, hbm=0.5)
+    load = CommunicationCost(latency, size=3.0, links=(0,), coefficients=(1.0,), sms=50, hbm=0.5)
     return table(graph.works, kernel, lambda _: load, np.array([1.0]), gpu_sms=100)
 
 

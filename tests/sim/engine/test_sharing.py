@@ -12,7 +12,7 @@ from sim.engine import simulate
 from sim.engine.clock import Clock, Due
 from sim.engine.uses import uses
 from sim.graph import Builder, Communication, Compute, Fixed, Graph, Work
-from sim.machine.hardware import Machine, Traffic, table
+from sim.machine.hardware import CommunicationCost, Machine, table
 from tests.sim.engine.test_brute_force import drawn
 
 KERNEL, STREAMING = Compute("gemm", 6.0, 0.0), Compute("norm", 0.0, 4.0)  # seconds alone
@@ -32,7 +32,9 @@ def priced(graph: Graph, **traffic: object) -> Machine:
         raise AssertionError(work)
 
     load = {"latency": 0.15, "size": 1.0, "links": (0,), "coefficients": (1.0,)} | traffic
-    return table(graph.works, kernel, lambda _: Traffic(**load), np.array([1.0]), gpu_sms=100)
+    return table(
+        graph.works, kernel, lambda _: CommunicationCost(**load), np.array([1.0]), gpu_sms=100
+    )
 
 
 @pytest.mark.parametrize("second", [MESSAGE, OTHER], ids=["one work", "two works"])

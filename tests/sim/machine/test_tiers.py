@@ -20,7 +20,7 @@ from sim.graph import Builder, Communication, Graph
 from sim.machine.cluster import Cluster, load
 from sim.machine.collectives import traffic
 from sim.machine.hardware import Machine
-from sim.machine.price import Load, price
+from sim.machine.price import LinkLoad, price
 from sim.perturbations.links import slowed
 from sim.recipe.sections import PerturbationSection
 from sim.runs.run import prepare
@@ -146,13 +146,15 @@ def seconds(cluster: Cluster, *messages: tuple[int, int], size: float = 1e9) -> 
 
 def sent(
     cluster: Cluster, messages: tuple[tuple[int, int], ...], size: float
-) -> tuple[Graph, dict[Communication, Load]]:
+) -> tuple[Graph, dict[Communication, LinkLoad]]:
     b, loads = Builder(), {}
     for pair in messages:
         work = Communication("p2p", size, pair, "pp")
         b.join([b.add("message", rank, f"pp {pair}", work) for rank in pair])
         links, load, latency, algorithm = traffic(cluster, work)
-        loads[work] = Load(tuple(links.tolist()), tuple(load.tolist()), size, latency, algorithm)
+        loads[work] = LinkLoad(
+            tuple(links.tolist()), tuple(load.tolist()), size, latency, algorithm
+        )
     return b.graph(), loads
 
 

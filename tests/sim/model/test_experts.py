@@ -17,7 +17,7 @@ from sim.builder.strategies.sequence import replicated_gradient_bytes
 from sim.graph import Compute
 from sim.model.layer import layer
 from sim.model.recomputation import hardware_flops
-from sim.model.routing import Load
+from sim.model.routing import ExpertLoad
 from sim.model.sizes import (
     Mla,
     Model,
@@ -58,7 +58,7 @@ MLA = Mla(q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=
 DEEPSEEK = replace(
     MIXTRAL, shared_experts=2, dense_layers=1, mla=MLA, kv_heads=8, head_dim=12, attention="flash"
 )
-ZIPF = replace(MIXTRAL, load=Load("zipf", s=1.0))
+ZIPF = replace(MIXTRAL, load=ExpertLoad("zipf", s=1.0))
 ONE = Setting(tp=1, sp=False, micro_batch=2, sequence=32)  # T = 64 tokens
 T, H, K, E = 64, 64, 2, 2  # tokens, hidden, experts per token, bytes of an element
 
@@ -141,7 +141,7 @@ def test_only_the_first_layers_are_dense() -> None:
     assert MIXTRAL.kinds == ((0, 3),)
 
 
-@pytest.mark.parametrize("model", [MIXTRAL, ZIPF, replace(DEEPSEEK, load=Load("dirichlet"))])
+@pytest.mark.parametrize("model", [MIXTRAL, ZIPF, replace(DEEPSEEK, load=ExpertLoad("dirichlet"))])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_flops_of_kernels_are_those_of_the_formula(model: Model, recompute: str) -> None:
     """Backward is twice forward, and full recomputation runs a layer's forward again.
@@ -185,7 +185,7 @@ def test_dropped_tokens_are_not_multiplied() -> None:
 
 def test_uneven_experts_are_one_grouped_gemm() -> None:
     """Runs of as many tokens are batched, an expert without any has no product."""
-    model = replace(MIXTRAL, load=Load("histogram", counts=(4, 2, 2, 0, 0, 0, 0, 0)))
+    model = replace(MIXTRAL, load=ExpertLoad("histogram", counts=(4, 2, 2, 0, 0, 0, 0, 0)))
     works_ = dict(works(stage_programs(model, ONE, [0], False, False)["B"]))
     fc1 = works_["expert_fc1_dgrad"]
     assert (fc1.kind, fc1.shape) == ("grouped_gemm", (1, 64, 64, 96, 2, 32, 64, 96))

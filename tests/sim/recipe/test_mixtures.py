@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from sim.model.routing import Load
+from sim.model.routing import ExpertLoad
 from sim.model.sizes import Mla, active_parameters, model_flops
 from sim.recipe import legality
 from sim.recipe import load as config
@@ -50,7 +50,7 @@ def parse(**overrides: object) -> Recipe:
 def test_what_is_left_out_follows() -> None:
     model = parse().architecture
     assert (model.ffn, model.shared_experts, model.dense_layers) == (384, 0, 0)
-    assert (model.capacity_factor, model.load, model.mla) == (None, Load(), None)
+    assert (model.capacity_factor, model.load, model.mla) == (None, ExpertLoad(), None)
     assert (model.bias, model.gated) == (False, True)
     latent = parse(model__mla=MLA, model__kv_heads=8).architecture
     assert (latent.mla, latent.head_dim, latent.qkv_bias) == (Mla(0, 64, 32, 16, 32), 48, False)

@@ -10,7 +10,7 @@ pytest.importorskip("scipy", reason="calibration needs traincast[calibrate]")
 pytest.importorskip("pyarrow", reason="calibration needs traincast[calibrate]")
 
 from sim.machine import cluster
-from sim.machine.kernels import Gemm
+from sim.machine.kernels import GemmConstants
 from traces.calibration import attention, calibrate, collectives, gemm, network, tables
 from traces.calibration.errors import differences, fit_error, solve
 from traces.calibration.report import report
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 REPORT = Path(__file__).parents[3] / "validation" / "calibration.md"
 A100 = cluster.load("dgx_a100", 8).gpu
-KNOWN = Gemm(
+KNOWN = GemmConstants(
     tile_256x128=0.83,
     tile_128x128=0.79,
     tile_128x64=0.68,
@@ -63,7 +63,7 @@ def test_an_fp8_fit_leaves_out_what_quantises_the_operand():
     slow = alone + 9e-6 + 6 * m * k / h100.memory_bandwidth
     rows = tables.GemmRows(m, n, k, slow, np.zeros_like(m))
     fit = gemm.fit(h100, "fp8", rows, known)
-    again = gemm.predict(h100, "fp8", Gemm(**fit.constants), 1.0, m, n, k)
+    again = gemm.predict(h100, "fp8", GemmConstants(**fit.constants), 1.0, m, n, k)
     assert fit.errors[0].mean < 0.01
     assert again == pytest.approx(alone, rel=0.1)
     assert np.abs(again / alone - 1).mean() < 0.02
@@ -74,7 +74,7 @@ def test_a_fit_to_prefill_finds_share_and_keys_and_keeps_the_rest():
     """Rows of 700 TFLOP/s at 4,096 keys and more that fill the GPU, and one that does not."""
     gpu = cluster.load("dgx_h100", 8).gpu
     heads, s = (a.ravel() for a in np.meshgrid([128.0, 512.0], [1024.0, 4096.0, 16384.0]))
-    like = attention.Attention(0.5, 0.4, 10.0, 20.0, 0.0, 0.8, 5e-6)
+    like = attention.AttentionConstants(0.5, 0.4, 10.0, 20.0, 0.0, 0.8, 5e-6)
     share = 0.8 / (1 + 300 / (s / 2)) / (1 + 20 / 128)
     seconds = 2 * heads * s**2 * 128 / (share * gpu.peak["bf16"]) + 5e-6
     rows = (np.append(heads, 1.0), np.append(s, 1024.0), np.append(seconds, 1.0))
@@ -203,7 +203,10 @@ def test_the_topology_file_predicts_what_these_constants_do(calibration):
     n, k, m = (axis.ravel() for axis in axes)
     for dtype in kind.dtypes:
         found, there = calibration.constants[f"gemm.{dtype}"], gpu.costs["gemm"][dtype]
-        found, there = (Gemm(*(table[key] for key in Gemm._fields)) for table in (found, there))
+        found, there = (
+            GemmConstants(*(table[key] for key in GemmConstants._fields))
+            for table in (found, there)
+        )
         fresh, committed = (gemm.predict(gpu, dtype, c, 1.0, m, n, k) for c in (found, there))
         apart = fresh / committed - 1
         assert np.abs(apart).mean() < 0.03
@@ -217,7 +220,7 @@ def test_no_single_search_finds_a_better_minimum_than_is_committed(calibration):
     rows = gemm.training_sized(tables.gemm_rows(tables.installed() / kind.folder, "bfloat16"))
 
     def off(table):
-        c = Gemm(*(table[key] for key in Gemm._fields))
+        c = GemmConstants(*(table[key] for key in GemmConstants._fields))
         return np.square(np.log(gemm.predict(gpu, "bf16", c, 1.0, *rows[:3]) / rows.seconds)).mean()
 
     assert off(gpu.costs["gemm"]["bf16"]) < 1.005 * off(calibration.constants["gemm.bf16"])

@@ -10,7 +10,7 @@ import pytest
 
 from sim import run as simulate_recipe
 from traces.hta.files import write_rank_files
-from traces.kineto.clocks import Clock, align, residual
+from traces.kineto.clocks import ClockCorrection, align, residual
 from traces.reading import read
 from traces.replay.hosts import ops_of
 
@@ -194,8 +194,12 @@ def test_a_clock_that_is_off_and_drifts_is_found(drift):
         clocks = align(ends, [0, 1, 2])
         at = np.array([0.0, 0.3, 0.6])
         assert clocks[2]((at - 3e-3) / (1 + drift)) == pytest.approx(at, abs=20e-6)
-        assert clocks[0] == clocks[1] == Clock(0.0, 0.0)  # nothing but noise
-        assert residual(ends, clocks) < 30e-6 < residual(ends, dict.fromkeys(clocks, Clock(0, 0)))
+        assert clocks[0] == clocks[1] == ClockCorrection(0.0, 0.0)  # nothing but noise
+        assert (
+            residual(ends, clocks)
+            < 30e-6
+            < residual(ends, dict.fromkeys(clocks, ClockCorrection(0, 0)))
+        )
 
 
 def test_ranks_that_share_nothing_are_aligned_through_others():

@@ -77,7 +77,7 @@ def run(at: float = 1.0) -> list[dict[str, Any]]:
 
 
 def task() -> dict[str, Any]:
-    ask = pipelines.Ask({"F": F, "I": I, "W": W}, steps=1)
+    ask = pipelines.PipelineOptions({"F": F, "I": I, "W": W}, steps=1)
     return pipelines.tasks({"one_f_one_b": PLAN}, ask)[0]
 
 
@@ -124,14 +124,16 @@ def test_another_order_than_the_plans_is_refused() -> None:
     ],
 )
 def test_what_cannot_be_recorded_is_refused(change: dict[str, Any], sentence: str) -> None:
-    ask = pipelines.Ask({"F": F, "I": I, "W": W})._replace(**change)
+    ask = pipelines.PipelineOptions({"F": F, "I": I, "W": W})._replace(**change)
     with pytest.raises(ValueError, match=sentence):
         pipelines.tasks({"one_f_one_b": PLAN}, ask)
 
 
 def test_only_schedules_that_torch_has_run_as_its_class() -> None:
     with pytest.raises(ValueError, match="torch has no class for v_half; leave out"):
-        pipelines.tasks({"v_half": schedules.load("v_half")(2, 4)}, pipelines.Ask(runtime="class"))
+        pipelines.tasks(
+            {"v_half": schedules.load("v_half")(2, 4)}, pipelines.PipelineOptions(runtime="class")
+        )
 
 
 def test_a_sleeper_wakes_when_it_asked_to() -> None:
@@ -196,10 +198,10 @@ def test_a_section_that_fails_leaves_the_others_and_the_result(
         raise RuntimeError("no such kernel")
 
     some = [
-        everything.Section("a", 0.5, broken),
-        everything.Section("b", 0.5, lambda s: {"rows": [s > 20]}),
-        everything.Section("c", 0.5, lambda _: {"skipped": "no GPU", "rows": []}),
-        everything.Section("d", 0.002, lambda _: {}),
+        everything.RecordingPart("a", 0.5, broken),
+        everything.RecordingPart("b", 0.5, lambda s: {"rows": [s > 20]}),
+        everything.RecordingPart("c", 0.5, lambda _: {"skipped": "no GPU", "rows": []}),
+        everything.RecordingPart("d", 0.002, lambda _: {}),
     ]
     monkeypatch.setattr(everything, "sections", lambda *_: some)
     monkeypatch.setattr(everything.machine, "require_torch", lambda: None)
@@ -232,9 +234,9 @@ def test_what_is_told_to_end_leaves_a_result(
         return workers.run([{"task": "none"}], 1, PATIENCE)
 
     some = [
-        everything.Section("a", 0.5, lambda _: {"rows": [1]}),
-        everything.Section("b", 0.5, started),
-        everything.Section("c", 0.5, lambda _: {"rows": [2]}),
+        everything.RecordingPart("a", 0.5, lambda _: {"rows": [1]}),
+        everything.RecordingPart("b", 0.5, started),
+        everything.RecordingPart("c", 0.5, lambda _: {"rows": [2]}),
     ]
     monkeypatch.setattr(everything, "sections", lambda *_: some)
     monkeypatch.setattr(everything.machine, "require_torch", lambda: None)
@@ -256,8 +258,10 @@ def test_all_shows_what_it_made_and_what_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     some = [
-        everything.Section("a", 0.5, lambda _: {"runs": [{"file": "x.json.gz"}]}),
-        everything.Section("b", 0.5, lambda _: {"rows": [], "skipped": {"green": "not here"}}),
+        everything.RecordingPart("a", 0.5, lambda _: {"runs": [{"file": "x.json.gz"}]}),
+        everything.RecordingPart(
+            "b", 0.5, lambda _: {"rows": [], "skipped": {"green": "not here"}}
+        ),
     ]
     monkeypatch.setattr(everything, "sections", lambda *_: some)
     monkeypatch.setattr(everything.machine, "require_torch", lambda: None)
@@ -280,7 +284,9 @@ def test_all_that_is_told_to_end_says_so(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(everything, "sections", lambda *_: [everything.Section("a", 0.5, ended)])
+    monkeypatch.setattr(
+        everything, "sections", lambda *_: [everything.RecordingPart("a", 0.5, ended)]
+    )
     monkeypatch.setattr(everything.machine, "require_torch", lambda: None)
     monkeypatch.setattr(everything.machine, "gpus", lambda _: {"gpus": []})
     code, out, said = traincast("record", "all", "--out", tmp_path)

@@ -102,7 +102,7 @@ def test_kernels_take_what_the_device_says(double: Path) -> None:
 
 def test_one_rank_on_a_gpu_records_a_pipeline_over_nccl(double: Path, tmp_path: Path) -> None:
     sizes = {"d": 64, "seq": 16, "mb": 1, "layers": 2, "heads": 4, "dtype": "bfloat16"}
-    ask = pipelines.Ask(steps=2, warm=1, sizes=sizes, profile=True, timeout=1200)
+    ask = pipelines.PipelineOptions(steps=2, warm=1, sizes=sizes, profile=True, timeout=1200)
     plans = {"zb_v": schedules.load("zb_v")(1, 3)}
     ((path, facts),) = pipelines.record(plans, ask, tmp_path, "c")
     assert facts["device"] == "cuda:0"

@@ -78,7 +78,7 @@ def pipeline(
     machine.require_torch()
     times = None if virtual is None else milliseconds(virtual)
     plans = {stem(name): plan_of(name, ranks, microbatches, chunks, times) for name in names}
-    ask = pipelines.Ask(
+    ask = pipelines.PipelineOptions(
         times, steps, warm, keep, message, runtime, overlap, fifo, profile, seed, timeout
     )
     found = pipelines.record(plans, ask, out, command(context))
@@ -192,7 +192,9 @@ def parallel(
     from traces.record import parallel as trainings
     from traces.record.parallel_sizes import parsed
 
-    ask = trainings.Ask(ranks, steps, profiled, seed, timeout, parsed(sizes), optimizer, traces)
+    ask = trainings.ParallelOptions(
+        ranks, steps, profiled, seed, timeout, parsed(sizes), optimizer, traces
+    )
     found = trainings.record(modes, out, command(context), ask)
     result = [
         {"file": str(path), "schedule": one["mode"]}

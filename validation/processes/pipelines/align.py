@@ -16,7 +16,7 @@ from traces.recording import Selection
 from validation.processes.pipelines.predict import Prediction, computes
 
 
-class Aligned(NamedTuple):
+class AlignedCompute(NamedTuple):
     """One compute: medians over the traced steps, seconds from the step's begin."""
 
     name: str
@@ -35,7 +35,7 @@ class Errors(NamedTuple):
     max: float
 
 
-class RankFigures(NamedTuple):
+class RankShares(NamedTuple):
     """One rank: of the step, which share it does not compute; of its transfers, which is hidden."""
 
     rank: int
@@ -45,7 +45,7 @@ class RankFigures(NamedTuple):
     overlap: float
 
 
-def align(run: RecordedRun, predicted: Prediction) -> list[Aligned]:
+def align(run: RecordedRun, predicted: Prediction) -> list[AlignedCompute]:
     """Every compute of the run beside its prediction. Raises InputError where one has no other."""
     starts: dict[tuple[int, str], list[float]] = {}
     lasts: dict[tuple[int, str], list[float]] = {}
@@ -60,7 +60,7 @@ def align(run: RecordedRun, predicted: Prediction) -> list[Aligned]:
     if other := {name for _, name in starts} ^ seconds.keys():
         raise InputError(f"{run.path}: {min(other)} was either only recorded or only predicted")
     return [
-        Aligned(
+        AlignedCompute(
             name, rank, float(np.median(found)), predicted.starts[name],
             float(np.median(lasts[rank, name])), seconds[name],
         )
@@ -68,18 +68,18 @@ def align(run: RecordedRun, predicted: Prediction) -> list[Aligned]:
     ]  # fmt: skip
 
 
-def start_errors(rows: Iterable[Aligned], step: float) -> Errors:
+def start_errors(rows: Iterable[AlignedCompute], step: float) -> Errors:
     """Of the starts."""
     return _errors([row.predicted_start - row.recorded_start for row in rows], step)
 
 
-def errors_in_step(rows: Iterable[Aligned], recorded: float, predicted: float) -> Errors:
+def errors_in_step(rows: Iterable[AlignedCompute], recorded: float, predicted: float) -> Errors:
     """Of the starts as shares of their own step, which take so many seconds."""
     shares = [row.predicted_start / predicted - row.recorded_start / recorded for row in rows]
     return _errors(shares, 1.0)
 
 
-def duration_errors(rows: Iterable[Aligned], step: float) -> Errors:
+def duration_errors(rows: Iterable[AlignedCompute], step: float) -> Errors:
     """Of what each compute took."""
     return _errors([row.predicted_seconds - row.recorded_seconds for row in rows], step)
 
@@ -89,28 +89,28 @@ def _errors(seconds: Sequence[float], step: float) -> Errors:
     return Errors(float(np.median(found)), float(np.quantile(found, 0.95)), float(found.max()))
 
 
-def recorded_ranks(run: RecordedRun) -> list[RankFigures]:
+def recorded_ranks(run: RecordedRun) -> list[RankShares]:
     """Medians over the traced steps."""
     rows = []
     for number, step in enumerate(run.steps):
         of = reading.read([run.path], Selection(step=run.numbers[number])).timeline
         rows.append([figures(one, step.seconds) for one in shares(of)])
     return [
-        RankFigures(found[0].rank, *np.median([row[1:] for row in found], axis=0).tolist())
+        RankShares(found[0].rank, *np.median([row[1:] for row in found], axis=0).tolist())
         for found in zip(*rows, strict=True)
     ]
 
 
-def predicted_ranks(predicted: Prediction) -> list[RankFigures]:
+def predicted_ranks(predicted: Prediction) -> list[RankShares]:
     """With mean costs."""
     timeline = predicted.timeline
     return [figures(one, float(timeline.end.max())) for one in shares(timeline)]
 
 
-def figures(of: Shares, step: float) -> RankFigures:
+def figures(of: Shares, step: float) -> RankShares:
     """A rank's figures in a step of so many seconds."""
     busy = of.compute_share * of.span_s
-    return RankFigures(of.rank, busy, step - busy, 1.0 - busy / step, of.overlap_share)
+    return RankShares(of.rank, busy, step - busy, 1.0 - busy / step, of.overlap_share)
 
 
 def both(run: RecordedRun, predicted: Prediction) -> dict[str, Timeline]:

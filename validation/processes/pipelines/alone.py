@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from traces.recorded.run import Call as Recorded
 from traces.recorded.run import StepCalls
 from validation.processes.pipelines.calls import Call, Compute, Wait
-from validation.processes.pipelines.priced import Load
+from validation.processes.pipelines.priced import Workload
 
 Spans = NDArray[np.float64]  # begin and end, in order
 
@@ -18,7 +18,7 @@ Spans = NDArray[np.float64]  # begin and end, in order
 class Cores:
     """Who held a core when, in one step of timed stages."""
 
-    def __init__(self, load: Load, step: StepCalls, work: float) -> None:
+    def __init__(self, load: Workload, step: StepCalls, work: float) -> None:
         self._cores = load.cores
         self._held = [
             np.array([*_held(load, calls, recorded, work)], np.float64).reshape(-1, 2)
@@ -33,7 +33,7 @@ class Cores:
 
 
 def _held(
-    load: Load, calls: Sequence[Call], recorded: Sequence[Recorded], work: float
+    load: Workload, calls: Sequence[Call], recorded: Sequence[Recorded], work: float
 ) -> Iterator[tuple[float, float]]:
     """A thread has a core between its calls and in them, but for its sleeping and waiting."""
     before = None

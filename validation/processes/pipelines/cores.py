@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from schedules.csv import Move
 from validation.processes.pipelines.calls import Compute, Post, Wait
-from validation.processes.pipelines.priced import Priced
+from validation.processes.pipelines.priced import PricedCalls
 
 Then = Callable[[float], None]
 
@@ -56,7 +56,7 @@ class _Cores:
 class _Machine:
     """One step, event by event."""
 
-    def __init__(self, priced: Priced, cores: int) -> None:
+    def __init__(self, priced: PricedCalls, cores: int) -> None:
         self.priced, self.cores = priced, _Cores(cores - len(priced.rows))
         self.events: list[tuple[float, int, Then]] = []
         self.number = count()
@@ -182,6 +182,6 @@ class _Machine:
         self.cores.leave(now)
 
 
-def delays(priced: Priced) -> Delays:
+def delays(priced: PricedCalls) -> Delays:
     """How long who waits for a core in one step."""
     return _Machine(priced, priced.cores or len(priced.messages) + 2 * len(priced.rows)).run()

@@ -26,7 +26,7 @@ STEPS = 20  # a distribution is kept as that many bins of equal probability
 
 
 @dataclass(frozen=True)
-class Spread:
+class Quantiles:
     """A cost in seconds, or a ratio: means of equal shares of its ordered samples, ascending.
 
     So it has the samples' mean, and draws from it are samples without their extremes.
@@ -44,7 +44,7 @@ class Spread:
         return self.bins[min(int(quantile * len(self.bins)), len(self.bins) - 1)]
 
 
-def spread(samples: Sequence[float] | Floats, floor: float = 0.0) -> Spread:
+def spread(samples: Sequence[float] | Floats, floor: float = 0.0) -> Quantiles:
     """The distribution of some samples, none below ``floor``.
 
     >>> spread([3.0, 1.0]).bins, spread([3.0, 1.0]).mean
@@ -52,12 +52,12 @@ def spread(samples: Sequence[float] | Floats, floor: float = 0.0) -> Spread:
     """
     ordered = np.sort(np.maximum(np.asarray(samples, np.float64), floor))
     if not len(ordered):
-        return Spread()
+        return Quantiles()
     edges = np.linspace(0.0, len(ordered), min(STEPS, len(ordered)) + 1)
     summed = np.interp(
         edges, np.arange(len(ordered) + 1), np.concatenate([[0.0], np.cumsum(ordered)])
     )
-    return Spread(tuple(np.round(np.diff(summed) / np.diff(edges), 9).tolist()))
+    return Quantiles(tuple(np.round(np.diff(summed) / np.diff(edges), 9).tolist()))
 
 
 class Size(NamedTuple):
@@ -73,7 +73,7 @@ class Costs:
     """All that a process does beside the work of its stages."""
 
     name: str
-    spreads: Mapping[str, Spread]
+    spreads: Mapping[str, Quantiles]
     """See :mod:`.gaps`; and ``isend``, ``irecv``; ``early`` and ``late``, until a message is there
     when its receive was posted before or after its send; ``over``, what a timed compute takes
     beyond its time; or ``F``, ``B``, ``I``, ``W``, seconds of a layer."""
@@ -115,7 +115,10 @@ def load(path: Path) -> Costs:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
         return Costs(
             str(found["name"]),
-            {key: Spread(tuple(s * 1e-6 for s in us)) for key, us in found["spreads_us"].items()},
+            {
+                key: Quantiles(tuple(s * 1e-6 for s in us))
+                for key, us in found["spreads_us"].items()
+            },
             tuple(Size(n, w * 1e-6, c * 1e-6) for n, w, c in found["messages"]["sizes"]),
             float(found["messages"]["bytes"]),
             dict(found["sources"]),

@@ -18,7 +18,7 @@ from traces.recorded import run as recorded_run
 from traces.recorded.run import RecordedRun
 from validation.processes.pipelines import costs as frozen
 from validation.processes.pipelines.align import (
-    Aligned,
+    AlignedCompute,
     align,
     duration_errors,
     errors_in_step,
@@ -45,7 +45,7 @@ class Compared(NamedTuple):
     run: RecordedRun
     kind: str
     predicted: Prediction
-    rows: Sequence[Aligned]
+    rows: Sequence[AlignedCompute]
     violations: Sequence[str]
     causes: Mapping[str, float]
     unstretched: float  # seconds predicted without the factor ``Costs.busier``

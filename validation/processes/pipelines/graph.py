@@ -15,7 +15,7 @@ from schedules.csv import Move
 from sim.graph import Builder, Fixed, Graph
 from validation.processes.pipelines.calls import Call, Compute, Post, Wait
 from validation.processes.pipelines.cores import Delays
-from validation.processes.pipelines.priced import Priced
+from validation.processes.pipelines.priced import PricedCalls
 
 
 class _Posted(NamedTuple):
@@ -27,7 +27,7 @@ class _Posted(NamedTuple):
     lag: float
 
 
-def graph(of: Priced, delays: Delays) -> Graph:
+def graph(of: PricedCalls, delays: Delays) -> Graph:
     """One op per step, per call and per end of a message, steps named as torch names them."""
     builder = Builder()
     posted: list[_Posted] = []
@@ -86,7 +86,7 @@ def _messages(
     builder: Builder,
     posted: list[_Posted],
     waits: list[tuple[int, Move]],
-    of: Priced,
+    of: PricedCalls,
     delays: Delays,
 ) -> None:
     """Both ends of every message, and who waits for them."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from validation.processes.pipelines.costs import Costs, Spread
+from validation.processes.pipelines.costs import Costs, Quantiles
 
 
 def completed(costs: Costs) -> tuple[Costs, str]:
@@ -24,7 +24,7 @@ def completed(costs: Costs) -> tuple[Costs, str]:
         made = {"I": _scaled(known["B"], share), "W": _scaled(known["B"], 1 - share)}
         said = f"I and W were not measured; they are {share:.0%} and {1 - share:.0%} of B, as FLOPs"
     elif "B" not in known and {"I", "W"} <= known.keys():
-        made = {"B": Spread((known["I"].mean + known["W"].mean,))}
+        made = {"B": Quantiles((known["I"].mean + known["W"].mean,))}
         said = "B was not measured; it is the mean I and W together"
     else:
         return costs, ""
@@ -41,5 +41,5 @@ def input_share(model: Mapping[str, int]) -> float:
     return (linear + attention) / (2 * linear + attention)
 
 
-def _scaled(of: Spread, by: float) -> Spread:
-    return Spread(tuple(seconds * by for seconds in of.bins))
+def _scaled(of: Quantiles, by: float) -> Quantiles:
+    return Quantiles(tuple(seconds * by for seconds in of.bins))

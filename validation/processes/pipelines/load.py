@@ -11,7 +11,7 @@ from schedules.input_error import InputError
 from traces.recorded.run import RecordedRun
 from traces.schedule_csv import lowered
 from validation.processes.pipelines.calls import LOOPS, Program, loop, runtime
-from validation.processes.pipelines.priced import Load, Stages
+from validation.processes.pipelines.priced import Stages, Workload
 
 CORES = 2  # of the machine of recordings that do not say it (see :mod:`.costs` for their names)
 OURS = {
@@ -49,13 +49,13 @@ KNOWN = {
 """Settings that are read here, or that change no step."""
 
 
-def load(run: RecordedRun) -> Load:
+def load(run: RecordedRun) -> Workload:
     """What the processes of a run do. Raises InputError for a setting that is not known here."""
     for key in sorted(run.settings.keys() - KNOWN):
         near = difflib.get_close_matches(key, KNOWN, 1)
         hint = f"; did you mean {near[0]}?" if near else ", and what it changes is not either"
         raise InputError(f"{run.path}: the setting {key} is not known{hint}")
-    return Load(_program(run), _stages(run), run.message_bytes(), _cores(run))
+    return Workload(_program(run), _stages(run), run.message_bytes(), _cores(run))
 
 
 def _cores(run: RecordedRun) -> int:

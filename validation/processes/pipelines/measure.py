@@ -15,7 +15,7 @@ from traces.recorded.run import COMPUTE, POST, WAIT, RecordedRun, StepCalls
 from traces.recorded.run import Call as Recorded
 from validation.processes.pipelines.alone import Cores
 from validation.processes.pipelines.calls import Call, Compute, Post, Wait
-from validation.processes.pipelines.costs import Costs, Size, Spread, spread
+from validation.processes.pipelines.costs import Costs, Quantiles, Size, spread
 from validation.processes.pipelines.gaps import (
     ENTER,
     FINISH,
@@ -28,7 +28,7 @@ from validation.processes.pipelines.gaps import (
 )
 from validation.processes.pipelines.load import load, model
 from validation.processes.pipelines.predict import bare
-from validation.processes.pipelines.priced import Load
+from validation.processes.pipelines.priced import Workload
 
 Samples = defaultdict[str, list[float]]
 KINDS = {Compute: COMPUTE, Post: POST, Wait: WAIT}
@@ -38,7 +38,7 @@ LONG = 1e-3  # a receive that takes so many seconds to post tells nothing of its
 DIRECT = 1e-4  # seconds between two calls with none between them, at most
 
 
-class Posted(NamedTuple):
+class MessageEnd(NamedTuple):
     """One end of a message in a recorded step."""
 
     start: float
@@ -93,7 +93,7 @@ def _stretches(runs: Sequence[RecordedRun]) -> tuple[float, ...]:
     return tuple(out)
 
 
-def check(what: Load, step: StepCalls, where: str) -> None:
+def check(what: Workload, step: StepCalls, where: str) -> None:
     """Raise InputError, in one sentence, unless the step's calls are those of torch's code."""
     for rank, (calls, recorded) in enumerate(zip(what.program, step.calls, strict=True)):
         should, are = (
@@ -110,9 +110,9 @@ def check(what: Load, step: StepCalls, where: str) -> None:
             )
 
 
-def _collect(what: Load, step: StepCalls, cores: Cores, found: Samples) -> None:
+def _collect(what: Workload, step: StepCalls, cores: Cores, found: Samples) -> None:
     """Add a step's costs; those behind a wait for a core, which is modelled, are left out."""
-    posted: dict[Move, Posted] = {}
+    posted: dict[Move, MessageEnd] = {}
     for rank, (calls, recorded) in enumerate(zip(what.program, step.calls, strict=True)):
         for key, seconds in _gaps(calls, recorded, step, rank):
             found[key].append(seconds)
@@ -148,23 +148,25 @@ def _gaps(
             before = recorded[k].end
 
 
-def _computed(what: Load, call: Compute, seconds: float) -> tuple[str, float]:
+def _computed(what: Workload, call: Compute, seconds: float) -> tuple[str, float]:
     if what.stages.seconds is None:
         return call.step.kind, seconds / what.stages.layers
     return "over", seconds - what.stages.nominal(call)
 
 
-def _split(call: Post, ran: Recorded, posted: dict[Move, Posted]) -> Iterator[tuple[str, float]]:
+def _split(
+    call: Post, ran: Recorded, posted: dict[Move, MessageEnd]
+) -> Iterator[tuple[str, float]]:
     """When each end was posted: in equal parts of a call that posts several."""
     edges = np.linspace(ran.start, ran.end, len(call.ends) + 1).tolist()
     for end, (start, stop) in zip(call.ends, pairwise(edges), strict=True):
-        posted[end] = Posted(start, stop)
+        posted[end] = MessageEnd(start, stop)
         if len(call.ends) == 1:
             yield "isend" if end.end == "SEND" else "irecv", stop - start
 
 
 def _arrival(
-    call: Wait, ran: Recorded, posted: dict[Move, Posted]
+    call: Wait, ran: Recorded, posted: dict[Move, MessageEnd]
 ) -> Iterator[tuple[str, float, float]]:
     """Seconds until the last message that a wait received was there, since both ends were posted.
 
@@ -187,7 +189,7 @@ def _arrival(
         yield "late", ran.end - ready(last), posted[last].end
 
 
-def _spreads(found: Samples) -> dict[str, Spread]:
+def _spreads(found: Samples) -> dict[str, Quantiles]:
     """Distributions; what was only seen together with another cost is that less its mean."""
     out = {key: spread(found[key]) for key in found if "+" not in key}
     for whole, known in (
@@ -201,9 +203,9 @@ def _spreads(found: Samples) -> dict[str, Spread]:
     if ONWARD not in out and LOSS in out and found.get(f"{ONWARD}+{LOSS}"):
         out[ONWARD] = _less(found[f"{ONWARD}+{LOSS}"], out[LOSS].mean)
     for key in (HEAD, RESUME, ONWARD, NEXT, ENTER, FINISH, LOSS, "early", "late", "isend", "irecv"):
-        out.setdefault(key, Spread())
+        out.setdefault(key, Quantiles())
     return out
 
 
-def _less(samples: Sequence[float], mean: float) -> Spread:
+def _less(samples: Sequence[float], mean: float) -> Quantiles:
     return spread(np.asarray(samples) - mean)

@@ -13,9 +13,9 @@ from sim.engine import simulate
 from sim.machine.hardware import ideal
 from sim.timeline import Timeline
 from validation.processes.pipelines.cores import delays
-from validation.processes.pipelines.costs import Costs, Spread
+from validation.processes.pipelines.costs import Costs, Quantiles
 from validation.processes.pipelines.graph import graph
-from validation.processes.pipelines.priced import Load, priced
+from validation.processes.pipelines.priced import Workload, priced
 
 DRAWS = 40
 HELD = (0.1, 0.9)
@@ -36,7 +36,7 @@ class Prediction(NamedTuple):
     starts: dict[str, float]  # by compute: the median of its start
 
 
-def predict(load: Load, costs: Costs, draws: int = DRAWS, seed: int = 0) -> Prediction:
+def predict(load: Workload, costs: Costs, draws: int = DRAWS, seed: int = 0) -> Prediction:
     """Simulate with means once, and with seeded draws of every cost ``draws`` times.
 
     The interval is of a step in another sitting: what a drawn step takes beyond its stages is
@@ -54,11 +54,11 @@ def predict(load: Load, costs: Costs, draws: int = DRAWS, seed: int = 0) -> Pred
     return Prediction(middle, median, low, high, computes(middle, starts))
 
 
-def bare(load: Load) -> float:
+def bare(load: Workload) -> float:
     """Seconds of a step whose processes cost nothing beside the stages; 0 of real layers."""
     if load.stages.seconds is None:
         return 0.0
-    return float(timeline(load, Costs("none", defaultdict(Spread))).end.max())
+    return float(timeline(load, Costs("none", defaultdict(Quantiles))).end.max())
 
 
 def _sittings(costs: Costs, count: int, seed: int) -> NDArray[np.float64]:
@@ -69,7 +69,7 @@ def _sittings(costs: Costs, count: int, seed: int) -> NDArray[np.float64]:
     return np.asarray(between * rng.choice(costs.stretches or (1.0,), count), np.float64)
 
 
-def timeline(load: Load, costs: Costs, seed: int | None = None) -> Timeline:
+def timeline(load: Workload, costs: Costs, seed: int | None = None) -> Timeline:
     """One step."""
     made = priced(load, costs, seed)
     of = graph(made, delays(made))

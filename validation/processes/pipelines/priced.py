@@ -28,7 +28,7 @@ class Stages(NamedTuple):
         return fsum(self.seconds[kind] for kind in kinds) * (self.overlap if call.paired else 1.0)
 
 
-class Load(NamedTuple):
+class Workload(NamedTuple):
     """What processes run, whatever it costs them."""
 
     program: Program
@@ -37,7 +37,7 @@ class Load(NamedTuple):
     cores: int = 0  # that all processes share; 0: each has its own
 
 
-class Row(NamedTuple):
+class PricedCall(NamedTuple):
     """A call, or None: the end."""
 
     call: Call | None
@@ -46,10 +46,10 @@ class Row(NamedTuple):
     sleeps: float = 0.0  # of a timed compute: until it is over but for the thread's waking up
 
 
-class Priced(NamedTuple):
+class PricedCalls(NamedTuple):
     """Seconds of one step."""
 
-    rows: list[list[Row]]  # of each rank
+    rows: list[list[PricedCall]]  # of each rank
     messages: dict[Move, tuple[float, float]]  # by the end that sends: early, late
     copy: float  # of a sender's call, for a receiver that waits
     wire: float
@@ -80,7 +80,7 @@ class Draw:
         return tuple(of.at(at) * self._busier for of in spreads)
 
 
-def priced(load: Load, costs: Costs, seed: int | None = None) -> Priced:
+def priced(load: Workload, costs: Costs, seed: int | None = None) -> PricedCalls:
     """Means of all costs, or seeded draws."""
     draw = Draw(costs, seed)
     rows = [
@@ -92,7 +92,7 @@ def priced(load: Load, costs: Costs, seed: int | None = None) -> Priced:
     ]
     more = costs.more(load.bytes)
     call = costs.spreads["irecv"].mean * costs.busier
-    made = Priced(rows, {}, more.copy, more.wire, load.cores, costs.work, call)
+    made = PricedCalls(rows, {}, more.copy, more.wire, load.cores, costs.work, call)
     sends = (end for end in made.ends() if end.end == "SEND")
     return made._replace(messages={end: _pair(draw("early", "late")) for end in sends})
 
@@ -102,13 +102,13 @@ def _pair(of: tuple[float, ...]) -> tuple[float, float]:
     return early, late
 
 
-def _row(call: Call | None, lag: float, stages: Stages, draw: Draw) -> Row:
+def _row(call: Call | None, lag: float, stages: Stages, draw: Draw) -> PricedCall:
     if isinstance(call, Compute):
         if stages.seconds is None:
-            return Row(call, lag, (draw(call.step.kind)[0] * stages.layers,))
+            return PricedCall(call, lag, (draw(call.step.kind)[0] * stages.layers,))
         nominal = stages.nominal(call)
-        return Row(call, lag, (nominal + draw("over")[0],), nominal)
+        return PricedCall(call, lag, (nominal + draw("over")[0],), nominal)
     if isinstance(call, Post):
         names = ("isend" if end.end == "SEND" else "irecv" for end in call.ends)
-        return Row(call, lag, tuple(draw(name)[0] for name in names))
-    return Row(call, lag, (0.0,) if isinstance(call, Wait) or call is None else ())
+        return PricedCall(call, lag, tuple(draw(name)[0] for name in names))
+    return PricedCall(call, lag, (0.0,) if isinstance(call, Wait) or call is None else ())

@@ -11,11 +11,11 @@ import numpy as np
 from schedules import Plan
 from sim.runs.schedule_run import run_plan
 from traces.recorded.run import RecordedRun
-from validation.processes.pipelines.costs import Costs, Spread
+from validation.processes.pipelines.costs import Costs, Quantiles
 from validation.processes.pipelines.gaps import ENTER, FINISH, HEAD, LOSS, NEXT, ONWARD, RESUME
 from validation.processes.pipelines.measure import fit
 from validation.processes.pipelines.predict import Prediction, timeline
-from validation.processes.pipelines.priced import Load
+from validation.processes.pipelines.priced import Workload
 
 CAUSES = ("missing edge", "cost model", "launch gap", "latency", "contention", "noise", "moment",
           "rest")  # fmt: skip
@@ -24,7 +24,7 @@ HOST = (HEAD, RESUME, ONWARD, NEXT, ENTER, LOSS, FINISH, "isend", "irecv")
 
 
 def waterfall(
-    run: RecordedRun, plan: Plan, load: Load, costs: Costs, predicted: Prediction
+    run: RecordedRun, plan: Plan, load: Workload, costs: Costs, predicted: Prediction
 ) -> dict[str, float]:
     """Seconds by cause, from ``schedule`` on; they add up to the median recorded step.
 
@@ -51,14 +51,14 @@ def waterfall(
 
 def _only(costs: Costs, names: Collection[str]) -> Costs:
     spreads = {name: of for name, of in costs.spreads.items() if name in names}
-    return replace(costs, spreads=defaultdict(Spread, spreads), sizes=())
+    return replace(costs, spreads=defaultdict(Quantiles, spreads), sizes=())
 
 
-def _seconds(load: Load, costs: Costs) -> float:
+def _seconds(load: Workload, costs: Costs) -> float:
     return float(timeline(load, costs).end.max())
 
 
-def _schedule(plan: Plan, load: Load, free: Costs) -> float:
+def _schedule(plan: Plan, load: Workload, free: Costs) -> float:
     times = load.stages.seconds
     if times is None:
         of = {name: free.spreads[name].mean * free.busier * load.stages.layers for name in LAYERS}
@@ -66,6 +66,6 @@ def _schedule(plan: Plan, load: Load, free: Costs) -> float:
     return run_plan(plan, times, pair="serial").seconds
 
 
-def _own(run: RecordedRun, load: Load, costs: Costs) -> float:
+def _own(run: RecordedRun, load: Workload, costs: Costs) -> float:
     """The step with mean costs of this run."""
     return _seconds(load, replace(fit([run], costs.name), sizes=()))

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.graph import Communication, Floats, Graph, offsets
-from sim.machine.hardware import Machine, Traffic, table
+from sim.machine.hardware import CommunicationCost, Machine, table
 
 CORES = 0  # the link of all threads; then one for each rank, and one for each group of ranks
 
 
-class Message(NamedTuple):
+class CollectiveCost(NamedTuple):
     """What a collective takes: seconds in which nothing runs, then of a thread of each rank."""
 
     latency: float
@@ -30,7 +30,7 @@ class Message(NamedTuple):
 
 
 def shared(
-    graph: Graph, kernels: Floats, messages: Sequence[Message], cores: int
+    graph: Graph, kernels: Floats, messages: Sequence[CollectiveCost], cores: int
 ) -> tuple[Graph, Machine]:
     """The graph with kernels as flows, and the machine that it runs on.
 
@@ -65,11 +65,11 @@ def _ranks(work: object) -> tuple[int, ...]:
     return work.ranks
 
 
-def _flow(latency: float, seconds: float, link: int, threads: int) -> Traffic:
+def _flow(latency: float, seconds: float, link: int, threads: int) -> CommunicationCost:
     """So many seconds of each of so many threads."""
     if not seconds:
-        return Traffic(latency)
-    return Traffic(latency, seconds, (CORES, link), (float(threads), 1.0))
+        return CommunicationCost(latency)
+    return CommunicationCost(latency, seconds, (CORES, link), (float(threads), 1.0))
 
 
 def _parts(graph: Graph, alone: NDArray[np.bool_], own: int) -> dict[str, NDArray[Any]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from schedules.input_error import InputError
 from sim.graph import Communication, Compute, Floats, Graph
-from validation.processes.steps.cores import Message
+from validation.processes.steps.cores import CollectiveCost
 from validation.processes.steps.groups import REST, amount, of_kernel
 from validation.processes.steps.host import per_kernel
 
@@ -72,14 +72,14 @@ def _of_kernels(graph: Graph, seconds: Callable[[str, str, Compute], float]) -> 
     return out[row.ravel()]
 
 
-def messages(graph: Graph, costs: Costs) -> list[Message]:
+def messages(graph: Graph, costs: Costs) -> list[CollectiveCost]:
     """Of each part."""
     works = [graph.works[w] for w in graph.part_work.tolist()]
     return [_message(work, costs) for work in works if isinstance(work, Communication)]
 
 
-def _message(work: Communication, costs: Costs) -> Message:
+def _message(work: Communication, costs: Costs) -> CollectiveCost:
     size = sent(work)
     latency, per_byte, per_root = costs.gloo[KINDS[work.collective]]
     busy = per_byte * size + per_root * size**0.5
-    return Message(latency * costs.busier, busy * costs.busier)
+    return CollectiveCost(latency * costs.busier, busy * costs.busier)

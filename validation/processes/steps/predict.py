@@ -11,7 +11,7 @@ from sim.analysis.intervals import Intervals, union, within
 from sim.engine import simulate
 from sim.graph import Floats, Graph
 from sim.timeline import Timeline
-from validation.processes.steps.cores import Message, shared
+from validation.processes.steps.cores import CollectiveCost, shared
 from validation.processes.steps.costs import Costs, kernel_seconds, messages
 from validation.processes.steps.job import blocks
 
@@ -39,17 +39,17 @@ class Prediction(NamedTuple):
     exposed_high: float
 
 
-class Priced(NamedTuple):
+class PricedGraph(NamedTuple):
     """A graph, and what its kernels and collectives take in the mean."""
 
     graph: Graph
     kernels: Floats
-    messages: Sequence[Message]
+    messages: Sequence[CollectiveCost]
 
 
-def priced(graph: Graph, costs: Costs, mode: str) -> Priced:
+def priced(graph: Graph, costs: Costs, mode: str) -> PricedGraph:
     """A graph of :mod:`validation.processes.steps.job` with mean costs."""
-    return Priced(graph, kernel_seconds(graph, costs, mode), messages(graph, costs))
+    return PricedGraph(graph, kernel_seconds(graph, costs, mode), messages(graph, costs))
 
 
 def step(graph: Graph, costs: Costs, mode: str) -> Timeline:
@@ -70,17 +70,19 @@ def predict(graph: Graph, costs: Costs, mode: str, draws: int = DRAWS, seed: int
     return Prediction(middle, median, low, high, usual, least, most)
 
 
-def _drawn(mean: Priced, costs: Costs, mode: str, seed: int) -> Priced:
+def _drawn(mean: PricedGraph, costs: Costs, mode: str, seed: int) -> PricedGraph:
     draw, graph = np.random.default_rng(seed), mean.graph
     ranks = costs.rank_spread.get(blocks(mode), (1.0,))
     rank = draw.choice(ranks, int(graph.rank.max()) + 1)
     kernels = mean.kernels * draw.choice(costs.spread, len(mean.kernels)) * rank[graph.rank]
     times = draw.choice(costs.message_spread, len(mean.messages)).tolist()
     pairs = zip(mean.messages, times, strict=True)
-    return Priced(graph, kernels, [Message(m.latency * x, m.busy * x) for m, x in pairs])
+    return PricedGraph(
+        graph, kernels, [CollectiveCost(m.latency * x, m.busy * x) for m, x in pairs]
+    )
 
 
-def _run(of: Priced, cores: int) -> Timeline:
+def _run(of: PricedGraph, cores: int) -> Timeline:
     ran = simulate(*shared(*of, cores))
     return Timeline(of.graph, ran.start, ran.end)
 
