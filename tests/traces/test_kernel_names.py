@@ -136,8 +136,8 @@ def test_rules_of_a_users_file_come_first(tmp_path: Path) -> None:
         ("[[rule]]\nname = 3\nkind = 'gemm'", "rule 1: name = 3 is no text"),
         ("[[rule]]\nname = '('\nkind = 'gemm'", r"rule 1: '\(' is no pattern: missing"),
         ("[[rule]]\nname = 'a'\nkind = 'host'", "kind = 'host' is not allowed; give a word of a-z"),
-        ("[[rule]]\nname = 'a'\nkind = 'My kind'", "kind = 'My kind' cannot be"),
-        ("[[rule]]\nname='a'\nkind='communication'\ndimension='E P'", "dimension = 'E P' cannot"),
+        ("[[rule]]\nname = 'a'\nkind = 'My kind'", "kind = 'My kind' is not allowed"),
+        ("[[rule]]\nname='a'\nkind='communication'\ndimension='E P'", "dimension = 'E P' is not"),
         ("[[rule]]\nname='a'\nkind='gemm'\ndimension='tp'", "only communication has a dimension"),
     ],
 )
