@@ -1,6 +1,7 @@
-"""The figures in README: ``python -m validation.readme`` writes them anew from today's predictions.
+"""Figures in the documents: ``python -m validation.readme`` writes them anew from predictions.
 
-What stands between a mark such as ``<!-- summary -->`` and its end is written here.
+What stands between a mark such as ``<!-- results -->`` and its end is written here: a few step
+times in README, more in ``docs/predictions.md``.
 """
 
 from __future__ import annotations
@@ -32,20 +33,32 @@ STEPS = {
     "dgxc_v25.02_70b_h100_n64_fp8": ("the same in FP8", "DGX Cloud v25.02"),
     "dgxc_v25.02_grok_h100_n512_bf16": ("Grok-1, 512 H100, EP 8", "DGX Cloud v25.02"),
 }
-"""Rows that stand for the others in README: what each is, and whose figure."""
+"""Rows that stand for the others: what each is, and whose figure."""
+FEW = (
+    "22B_full",
+    "175B_selective",
+    "145B",
+    "175b_h100_n512_bf16",
+    "narayanan21_t2_zero3_175B_n384",
+    "dgxc_v25.02_70b_h100_n64_bf16",
+)
+"""Of these, those in README."""
+TABLES = {"README.md": FEW, "docs/predictions.md": tuple(STEPS)}
+"""Pages with step times, and which rows each shows."""
 
 
-def results(rows: list[ComparedFigure]) -> str:
-    """The table of chosen step times, measured and predicted, and the errors of all."""
+def results(rows: list[ComparedFigure], shown: tuple[str, ...]) -> str:
+    """Return the table of chosen step times, measured and predicted, and the errors of all."""
     out = ["| run | source | measured | predicted | error |", "|---|---|--:|--:|--:|"]
     by_id = {row.id: row for row in rows}
-    for name, (what, source) in STEPS.items():
+    for name in shown:
+        what, source = STEPS[name]
         row = by_id[name]
         seconds = f"{row.measured:.3f} s | {row.predicted:.3f} s"
         out.append(f"| {what} | {source} | {seconds} | {row.error:+.1%} |")
     of = total(rows)
     return "\n".join(
-        [*out, "", f"All rows: mean |error| {of.mean:.1%}, largest {of.max:.1%}, {of.rows} rows."]
+        [*out, "", f"All {of.rows} rows: mean |error| {of.mean:.1%}, largest {of.max:.1%}."]
     )
 
 
@@ -69,17 +82,17 @@ def _laid_out(value: object, indent: int = 0) -> str:
 
 
 def put(text: str, mark: str, what: str) -> str:
-    """``text`` with ``what`` behind a mark, in place of all up to the mark that ends it."""
+    """Return ``text`` with ``what`` behind a mark, in place of all up to the mark's end."""
     pattern = rf"(<!-- {mark} -->\n).*?(<!-- end -->)"
     return re.sub(pattern, lambda found: f"{found[1]}\n{what}\n\n{found[2]}", text, flags=re.S)
 
 
 def main() -> None:
-    """Rewrite README."""
-    path = ROOT / "README.md"
+    """Rewrite the tables of all pages."""
     rows = steps(validate())
-    text = put(path.read_text(), "results", results(rows))
-    path.write_text(put(text, "summary", sample()))
+    for page, shown in TABLES.items():
+        path = ROOT / page
+        path.write_text(put(path.read_text(), "results", results(rows, shown)))
 
 
 if __name__ == "__main__":
