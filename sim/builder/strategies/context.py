@@ -1,11 +1,11 @@
 """Context parallelism: the ranks of a group share each sequence, and attend together.
 
-Everything but attention sees a rank's own tokens alone. Attention is shared as ``cp_kind`` says:
+Everything except attention sees only a rank's own tokens. Attention is shared as ``cp_kind`` says:
 ``ulysses`` (heads for sequence, by all-to-alls), ``ring`` (keys and values go round), ``allgather``
 (keys and values gathered), or ``usp`` (arXiv:2405.07719), Ulysses inside runs of ``ulysses`` ranks
-and a ring across them. The collectives are those of the axis ``cp``; ``usp`` has two, whose groups
-:func:`members` gives. Parameters are whole on every rank, so their gradients are reduced over
-cp and dp together.
+and a ring across them. The collectives are those of the axis ``cp``; ``usp`` has two axes, whose
+groups :func:`members` gives. Parameters are whole on every rank, so their gradients are reduced
+over cp and dp together.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from sim.model.operators import Context, Share
 from sim.model.sizes import Setting
 
 AXES = {"usp": ("cp_ulysses", "cp_ring")}
-"""Of the exchange of heads and of the ring, where they are not both ``cp``."""
+"""The axes of the exchange of heads and of the ring, where they are not both ``cp``."""
 
 
 def context(setting: Setting, cp_rank: int = 0) -> Context:
-    """How a rank takes part in attention.
+    """Return how a rank takes part in attention.
 
-    Raises InputError where there is no such kind or rank, or the degree of Ulysses does not fit.
+    Raises ValueError for an unknown kind or rank, and InputError where the degree of Ulysses does
+    not divide cp.
     """
     n, kind = setting.cp, setting.cp_kind
     if kind not in ("ring", "ulysses", "allgather", "usp"):
@@ -41,7 +42,7 @@ def context(setting: Setting, cp_rank: int = 0) -> Context:
 
 
 def split(share: Share, setting: Setting, cp_rank: int) -> Share:
-    """The share of one rank; ``share`` has been split over tp already.
+    """Return the share of one rank; ``share`` has already been split over tp.
 
     Raises InputError where the sequence or the heads cannot be divided evenly.
     """
@@ -61,7 +62,7 @@ def split(share: Share, setting: Setting, cp_rank: int) -> Share:
 
 
 def edges(setting: Setting) -> Mapping[str, Edge]:
-    """The collectives around attention: where heads are exchanged, and where keys are gathered."""
+    """Return the collectives around attention: exchanges of heads, and gathers of keys."""
     if setting.cp == 1:
         return {}
     inside, across = AXES.get(setting.cp_kind, ("cp", "cp"))
@@ -72,7 +73,9 @@ def edges(setting: Setting) -> Mapping[str, Edge]:
 
 
 def members(setting: Setting, axis: str, cp_rank: int) -> tuple[int, ...]:
-    """The cp coordinates of a rank's group of one of the axes, in the order of its ring.
+    """Return the cp coordinates of a rank's group on one of the axes, in the order of its ring.
+
+    Raises ValueError for an unknown axis.
 
     >>> usp = Setting(1, False, 1, 8, cp=4, cp_kind="usp", ulysses=2)
     >>> members(usp, "cp_ulysses", 2), members(usp, "cp_ring", 2), members(usp, "cp", 2)
@@ -91,7 +94,7 @@ def members(setting: Setting, axis: str, cp_rank: int) -> tuple[int, ...]:
 
 
 def twin(setting: Setting, cp_rank: int) -> int:
-    """The first cp rank with the same programs: those of one run of Ulysses have the same.
+    """Return the first cp rank with the same programs; ranks of one run of Ulysses have the same.
 
     >>> usp = Setting(1, False, 1, 8, cp=4, cp_kind="usp", ulysses=2)
     >>> [twin(usp, rank) for rank in range(4)]
@@ -102,8 +105,8 @@ def twin(setting: Setting, cp_rank: int) -> int:
 
 
 def alike(setting: Setting) -> bool:
-    """Whether all cp ranks have the very same programs: under Ulysses alone.
+    """Return whether all cp ranks have the very same programs, as only under Ulysses.
 
-    Zigzag gives all as many FLOPs, but not kernels of the same shapes.
+    With zigzag all have the same FLOPs, but kernels of different shapes.
     """
     return twin(setting, setting.cp - 1) == 0

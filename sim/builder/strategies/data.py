@@ -24,40 +24,40 @@ from sim.model.sizes import BYTES, Parameters
 
 @dataclass(frozen=True)
 class DataParallel:
-    """How replicas agree. Sizes in bytes.
+    """How replicas agree. Sizes are in bytes.
 
-    ``experts`` is how many ranks hold the same experts, where those are not the replicas of the
-    rest: their gradients are reduced over an axis of their own, ``edp``.
+    ``experts`` is how many ranks hold the same experts, if that is not the number of replicas of
+    the rest; their gradients are reduced over an axis of their own, ``edp``.
     """
 
     degree: int
     experts: int | None = None
-    zero: int = 0  # stage; 3 has a sharding too
-    instances: int = 1  # of ZeRO-1: the state is split inside each, and gradients summed across
+    zero: int = 0  # stage of ZeRO; 3 has a sharding too
+    instances: int = 1  # ZeRO-1: each instance splits the state; gradients are summed across them
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = False
     bucket: float = 40e6
-    first_bucket: float | None = None  # as the others unless given
-    bucket_view: bool = True  # gradients are made in their bucket, and not copied there and back
-    accumulate: bool = False  # split gradients wait whole for a step's last microbatch
+    first_bucket: float | None = None  # None: the size of the other buckets
+    bucket_view: bool = True  # gradients are made in their bucket, not copied there and back
+    accumulate: bool = False  # gradients stay whole until a step's last microbatch
     dtype: str = "bf16"
     grad_dtype: str = "fp32"
     sharding: Sharding | None = None
     fp8: bool = False  # matrices of the layers are gathered in fp8
-    host_share: float = 0.0  # of the parameters those that the host updates
-    host_overlap: bool = False  # its updates come back bucket by bucket
+    host_share: float = 0.0  # share of the parameters that the host updates
+    host_overlap: bool = False  # weights that the host updates come back bucket by bucket
     optimizer: str = "adam"  # or sgd
-    state: AdamState | None = None  # none: fp32, and copies from and to 16 bits
-    clip: bool | str = True  # gradients, by their norm; post: it is checked behind the update
+    state: AdamState | None = None  # None: fp32, with copies from and to 16 bits
+    clip: bool | str = True  # clip gradients by their norm; "post": check it after the update
 
     @property
     def weight_split(self) -> int:
-        """How many ranks share the parameters."""
+        """Number of ranks that share the parameters."""
         return self.sharding.group if self.sharding else 1
 
     @property
     def gradient_split(self) -> int:
-        """How many ranks share the gradients, once they are reduced."""
+        """Number of ranks that share the gradients, once they are reduced."""
         whole = self.zero < 2 and not self.sharding
         return 1 if whole or self.accumulate else self.optimizer_split
 
@@ -69,53 +69,53 @@ class DataParallel:
 
     @property
     def optimizer_split(self) -> int:
-        """How many ranks share the optimizer's state and the update."""
+        """Number of ranks that share the optimizer's state and the update."""
         if self.sharding:
             return self.sharding.group
         return self.degree // self.instances if self.zero else 1
 
     @cached_property
     def of_experts(self) -> DataParallel:
-        """How those ranks agree that hold the same experts."""
+        """How the ranks agree that hold the same experts."""
         if self.experts is None:
             return self
         sharding = self.sharding and self.sharding.of_experts(self.experts)
         return replace(self, degree=self.experts, experts=None, sharding=sharding)
 
     def gathered(self, parameters: int, linear: int) -> float:
-        """Bytes of so many parameters as they are gathered, so many of them matrices of layers."""
+        """Return the bytes gathered for parameters, ``linear`` of them in layers' matrices."""
         return float(parameters * BYTES[self.dtype] - linear * (BYTES[self.dtype] - 1) * self.fp8)
 
     def share(self, parameters: int, experts: int) -> float:
-        """How many parameters a rank updates, of so many, some of them in experts."""
+        """Return how many of these parameters, some of them in experts, a rank updates."""
         dense = (parameters - experts) / self.optimizer_split
         return dense + experts / self.of_experts.optimizer_split
 
     def weights(self, parameters: int, experts: int) -> float:
-        """How many of them a rank holds."""
+        """Return how many of these parameters a rank holds."""
         return _over(parameters, experts, self.weight_split, self.of_experts.weight_split)
 
     def gradients(self, parameters: int, experts: int) -> float:
-        """Of how many it holds the gradients, once they are reduced."""
+        """Return how many of these parameters' gradients a rank holds after their reduction."""
         return _over(parameters, experts, self.gradient_split, self.of_experts.gradient_split)
 
     def inside(self, axis: str) -> str:
-        """Along which gradients are scattered and parameters gathered, of all along dp or edp."""
+        """Return the axis of gradients' scatters and parameters' gathers: dp, edp or a part."""
         return axis if self.instances == 1 else {"dp": "shard", "edp": "edp_shard"}[axis]
 
     @property
     def gathers_updated(self) -> bool:
-        """Whether updated parameters are gathered, as each rank holds all of them."""
+        """Whether updated parameters are gathered, because each rank holds all of them."""
         replicas = max(self.degree, self.experts or 1)
         return replicas > 1 and self.zero > 0 and not self.sharding
 
     @property
     def split(self) -> bool:
-        """Whether backwards reduce gradients as they come: ZeRO-2 and all that shards more."""
+        """Whether backwards reduce gradients as they make them: ZeRO-2 and everything beyond."""
         return self.degree > 1 and (self.zero > 1 or self.sharding is not None)
 
     def reduces(self, place: str) -> bool:
-        """Whether a backward reduces: each one where gradients are split, else the last."""
+        """Return whether a backward reduces: every one where gradients are split, else the last."""
         return place == "last" or (self.split and not self.accumulate)
 
 
@@ -133,16 +133,16 @@ class Bucket(NamedTuple):
 
     parameters: int
     after: int  # position in the backward of the item that makes its last gradient
-    layers: frozenset[int]  # of its parameters; -1 for the embedding, HEAD for the output matrix
-    axis: str = "dp"  # edp: experts
-    linear: int = 0  # of its parameters, those that multiply in fp8
+    layers: frozenset[int]  # whose parameters; -1: the embedding, HEAD: the output matrix
+    axis: str = "dp"  # edp for experts
+    linear: int = 0  # how many of the parameters multiply in fp8
 
 
 def buckets(backward: Program, held: Parameters, data: DataParallel) -> list[Bucket]:
     """Cut a stage's parameters into buckets in the order in which ``backward`` makes gradients.
 
-    Those of experts that are reduced apart have buckets of their own. What has no replicas is in
-    none.
+    Experts that are reduced apart have buckets of their own. Parameters without replicas are in no
+    bucket.
     """
     made = _made(backward, held)
     apart = [(i, size) for i, size in made if data.experts and is_expert(backward[i])]
@@ -180,9 +180,10 @@ def _cut(
 
 
 def _linear(item: Item, size: int) -> int:
-    """Of ``size`` parameters whose gradients an item makes, those that multiply in fp8.
+    """Return how many of ``size`` parameters, whose gradients an item makes, multiply in fp8.
 
-    Experts without tokens have none in the item; what else is added to it, norms, is not a matrix.
+    Experts without tokens have no matrix in the item; other parameters added to it, norms, are not
+    matrices.
     """
     match item:
         case Kernel(work=Compute(dtype="fp8", shape=shape)):
@@ -191,22 +192,22 @@ def _linear(item: Item, size: int) -> int:
 
 
 def is_expert(item: Item) -> bool:
-    """Whether an item is about experts' parameters."""
+    """Return whether an item is about experts' parameters."""
     return item.name.startswith("expert_")
 
 
 def _made(backward: Program, held: Parameters) -> list[tuple[int, int]]:
-    """(item, parameters whose gradient it makes): what no matrix product makes comes at the end.
+    """Return (item, parameters whose gradient it makes); what no matrix product makes comes last.
 
-    A tied matrix held once is whole only with the embedding's share, which comes last. Experts
-    without tokens are in no product; their gradients are zeros beside those of the others.
+    A tied matrix that is held once is complete only with the embedding's part, which comes last.
+    Experts without tokens are in no product; their gradients are zeros beside those of the others.
     """
     made: dict[int, int] = {}
     for i, item in enumerate(backward):
         if item.phase == "W" and (shape := _matrix(item)):
             made[i] = _elements(shape) if _owner(item) != HEAD else 0
     if heads := [i for i in made if _owner(backward[i]) == HEAD]:
-        made[heads[-1]] = held.head  # used by each depth of multi-token prediction
+        made[heads[-1]] = held.head  # each depth of multi-token prediction uses it
     experts = {
         i: shape[1] * shape[2]
         for i in made
@@ -220,7 +221,7 @@ def _made(backward: Program, held: Parameters) -> list[tuple[int, int]]:
 
 
 def _matrix(item: Item) -> tuple[int, ...]:
-    """Batch, m, n and k of matrix products, () for anything else."""
+    """Return batch, m, n and k of matrix products, or () for anything else."""
     match item:
         case Kernel(work=Compute(kind="gemm" | "grouped_gemm", shape=shape)):
             return shape
@@ -228,18 +229,18 @@ def _matrix(item: Item) -> tuple[int, ...]:
 
 
 def _elements(shape: tuple[int, ...]) -> int:
-    """Elements of the results: of one matrix, or of one for each expert."""
+    """Return the elements of the results: of one matrix, or of one for each expert."""
     runs = zip(shape[::4], shape[1::4], shape[2::4], strict=True)
     return sum(batch * m * n for batch, m, n in runs)
 
 
 def _owner(item: Item) -> int:
-    """The layer whose parameters an item uses, or HEAD, or -1 at the embedding."""
+    """Return the layer whose parameters an item uses, HEAD, or -1 at the embedding."""
     return HEAD if item.layer < 0 and _matrix(item) else item.layer
 
 
 def reduce_gradients(backward: Program, parts: Sequence[Bucket], data: DataParallel) -> Program:
-    """``backward`` with each bucket's reduction issued behind the item that fills it."""
+    """Return ``backward`` with each bucket's reduction issued after the item that fills it."""
     out: list[Item] = []
     place: list[int] = []  # old position -> new
     for i, item in enumerate(backward):
@@ -253,9 +254,9 @@ def reduce_gradients(backward: Program, parts: Sequence[Bucket], data: DataParal
 
 
 def copies_back(items: Sequence[Item], data: DataParallel) -> list[Kernel]:
-    """Where buckets are copies (DDP without ``gradient_as_bucket_view``): sums go back from them.
+    """Return copies of sums out of buckets that are copies (DDP, no ``gradient_as_bucket_view``).
 
-    The kernels that scale gradients then write them into the buckets.
+    The kernels that scale gradients have then written them into the buckets.
     """
     if data.bucket_view or data.zero:
         return []
@@ -270,11 +271,12 @@ def copies_back(items: Sequence[Item], data: DataParallel) -> list[Kernel]:
 def reduction(
     bucket: Bucket, data: DataParallel, at: int, needs: Needs = ()
 ) -> tuple[Kernel | Collective, ...]:
-    """What averages a bucket's gradients over the replicas, from position ``at`` of a program on.
+    """Return the ops that average a bucket's gradients over the replicas.
 
-    A kernel divides them by the number of replicas, then they are summed (Megatron-LM does so
-    unless the collective averages). Instances of ZeRO-1 then sum their shards, behind it on the
-    same stream (``start_grad_sync`` of megatron/core/distributed/param_and_grad_buffer.py).
+    They start at position ``at`` of a program. A kernel divides the gradients by the number of
+    replicas, then they are summed (Megatron-LM does so unless the collective averages). Instances
+    of ZeRO-1 then sum their shards, after it on the same stream (``start_grad_sync`` of
+    megatron/core/distributed/param_and_grad_buffer.py).
     """
     kind, axis = ("reduce_scatter" if data.zero else "all_reduce"), bucket.axis
     size = float(bucket.parameters * BYTES[data.grad_dtype])
@@ -289,7 +291,7 @@ def reduction(
 
 
 def gathers(parts: Sequence[Bucket], data: DataParallel) -> list[Collective]:
-    """All-gathers of the updated parameters, one per bucket, in the order of the forward."""
+    """Return all-gathers of updated parameters, one per bucket, in the order of the forward."""
     sizes = [(b.axis, data.gathered(b.parameters, b.linear)) for b in reversed(parts)]
     return [
         Collective("param_all_gather", data.inside(axis), "all_gather", size, "O", stream=axis)

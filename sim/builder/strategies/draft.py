@@ -1,4 +1,4 @@
-"""A program being rewritten: items put in between, all needs kept right."""
+"""A program that is being rewritten: items are inserted, and all needs stay right."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sim.builder.slots import Slot
 from sim.graph import Memory
 
 Key = int | tuple[str, int]
-"""An item of the old program by its position, a new one by its name."""
+"""An item: of the old program by its position, a new one by its name."""
 
 
 @dataclass
 class ProgramDraft:
-    """Old items keep their order; new ones stand before or after one of them, or lead.
+    """Old items keep their order; new ones go before or after one of them, or to the start.
 
     >>> from sim.graph import Fixed
     >>> from sim.builder.program import Kernel
@@ -44,7 +44,7 @@ class ProgramDraft:
         before: int | None = None,
         after: int | None = None,
     ) -> None:
-        """A new item beside an old one, behind what was put there; without either it leads."""
+        """Put a new item beside an old one, after those put there before; else at the start."""
         self._new[key] = item
         self._needs[key] += needs
         if before is not None:
@@ -55,7 +55,7 @@ class ProgramDraft:
             self._lead.append(key)
 
     def has(self, key: Key) -> bool:
-        """Whether there is such a new item."""
+        """Return whether there is such a new item."""
         return key in self._new
 
     def wait(self, key: Key, *needs: Key | Slot) -> None:
@@ -68,7 +68,7 @@ class ProgramDraft:
             self._memory[key].append(Memory(category, size, at))
 
     def finish(self) -> Program:
-        """The new program."""
+        """Return the new program."""
         order: list[Key] = list(self._lead)
         for i in range(len(self.program)):
             order += [*self._before.get(i, ()), i, *self._after.get(i, ())]

@@ -12,12 +12,12 @@ from sim.model import convolution
 from sim.model.operators import Launch, Operator, Share, linear, memory, norm
 from sim.model.sizes import Model
 
-LOGIT = 4  # bytes: Megatron computes the loss in fp32
+LOGIT = 4  # bytes of a logit: Megatron computes the loss in fp32
 
 
 @cache
 def embedding(model: Model, share: Share) -> tuple[Operator, ...]:
-    """Word embedding, positions and dropout; a residual network begins with its layers."""
+    """Return word embedding, positions and dropout; none for a residual network."""
     if model.resnet or not model.vocab:
         return ()
     x = share.residual
@@ -30,7 +30,7 @@ def embedding(model: Model, share: Share) -> tuple[Operator, ...]:
 
 @cache
 def head(model: Model, share: Share) -> tuple[Operator, ...]:
-    """Final norm, output matrix and vocabulary-parallel cross-entropy; or a residual network's."""
+    """Return final norm, output matrix and vocabulary-parallel loss, or those of a ResNet."""
     if model.resnet:
         return convolution.head(model.resnet, share)
     if not model.vocab:
@@ -43,9 +43,9 @@ def head(model: Model, share: Share) -> tuple[Operator, ...]:
 
 
 def cross_entropy(share: Share) -> tuple[Operator, ...]:
-    """Megatron's kernels over this rank's logits, with an all-reduce after each of three.
+    """Return Megatron's kernels over this rank's logits, with an all-reduce after each of three.
 
-    Logits turn batch-first and fp32; their maximum is found and subtracted; the target's logit is
+    Logits become batch-first and fp32; their maximum is found and subtracted; the target's logit is
     picked; exponentials are taken in place, summed and divided into the softmax, which is kept.
     """
     n, e = float(share.rows * share.vocab), share.element
@@ -70,20 +70,20 @@ def cross_entropy(share: Share) -> tuple[Operator, ...]:
 
 
 def logits(share: Share) -> tuple[float, float]:
-    """Bytes of the logits as the output matrix makes them, and in fp32.
+    """Return the bytes of the logits as the output matrix makes them, and in fp32.
 
     Megatron's loss copies 16-bit logits to fp32 in its forward, and its backward's fp32 gradient to
-    16 bits (``calculate_logits_max`` in core/tensor_parallel/cross_entropy.py; autograd casts what
-    comes back); both copies are there at once. fp32 ones are used in place.
+    16 bits (``calculate_logits_max`` in core/tensor_parallel/cross_entropy.py; autograd casts the
+    gradient); both copies exist at once. fp32 logits are used in place.
     """
     n = float(share.rows * share.vocab)
     return share.element * n, LOGIT * n
 
 
 def _words(share: Share, learned: bool, split: bool) -> Operator:
-    """Rows looked up, those of other ranks set to zero.
+    """Return the lookup of rows, with those of other ranks set to zero.
 
-    Backward adds rows into a dense gradient, and that to the main gradient.
+    The backward adds rows into a dense gradient, and that to the main gradient.
     """
     rows, table = share.whole_residual, share.vocab * share.hidden
     dense = memory(share, "elementwise", table * (2 * share.element + 2 * share.gradient))

@@ -22,10 +22,10 @@ from sim.builder.strategies.pipeline import Exchange
 class Policy:
     """How ranks exchange messages.
 
-    ``paired``: batched exchanges come after a forward and the backward behind it (Megatron-LM's
-    interleaved schedule). ``ahead``: a receive is issued when the step that many before the one
-    that needs it begins (Megatron-LM's ``overlap_p2p_comm``: 1; without overlap: 0); None issues
-    every receive as soon as its stream is free.
+    ``paired``: batched exchanges come after a forward and the backward after it (Megatron-LM's
+    interleaved schedule). ``ahead``: a receive is issued when the step begins that comes this many
+    before the one that needs it (Megatron-LM's ``overlap_p2p_comm``: 1; without overlap: 0); None
+    issues every receive as soon as its stream is free.
     """
 
     name: str  # direction | pair | batched
@@ -33,7 +33,7 @@ class Policy:
     ahead: int | None = None
 
 
-Outputs = Callable[[int], Sequence[int]]  # of a step of the rank: its last ops
+Outputs = Callable[[int], Sequence[int]]  # from a step of the rank to its last ops
 Awaited = tuple[int, int]  # a step of the rank, and one of its outputs
 
 
@@ -46,20 +46,20 @@ def exchange(
     peers: Sequence[int],
     outputs: Outputs,
 ) -> Exchange:
-    """The p2p ops of pipeline rank ``rank``; ``peers`` are the job's ranks along the pipeline."""
+    """Return the p2p ops of pipeline rank ``rank``; ``peers`` are the ranks along the pipeline."""
     if policy.name == "batched":
         return _batched(policy, steps, sent, rank, outputs)
     return _streams(policy, steps, sent, torch, rank, peers, outputs)
 
 
 def nothing(steps: int) -> Exchange:
-    """No p2p ops, of a rank with so many steps."""
+    """Return no p2p ops, for a rank with this many steps."""
     none = np.empty(0, np.int64)
     return Exchange(none, [], [], none, none, none, [], [], np.full(steps, -1))
 
 
 def exchange_phase(name: str) -> str:
-    """The phase of a p2p op of that name; "" where it moves activations and gradients."""
+    """Return the phase of a p2p op of this name; "" if it moves activations and gradients."""
     what = {word.partition("_")[2] for word in name.split()}
     return {"activation": "F", "gradient": "I"}.get(what.pop(), "") if len(what) == 1 else ""
 
@@ -73,7 +73,7 @@ def _streams(
     peers: Sequence[int],
     outputs: Outputs,
 ) -> Exchange:
-    """One op per end of a parcel: sends after their block, receives before the first that needs it.
+    """Return one op per end of a parcel: sends after their block, receives before their first use.
 
     A parcel is a message, or the two that a fused pair sends to one rank.
     """
@@ -92,7 +92,7 @@ def _streams(
     own = np.where(is_send, 3 * step + 2, 3 * step)
     pair = policy.name == "pair"
     stream_key = peer if pair else 2 * peer + is_send
-    place = torch[head] if pair else head  # messages are in the sender's order
+    place = torch[head] if pair else head  # messages are in the sender's order already
     key = own.copy()
     for s in np.unique(stream_key):
         members = np.flatnonzero(stream_key == s)
@@ -121,7 +121,7 @@ def _streams(
 
 
 def _parcels(sent: Messages, those: NDArray[np.bool_]) -> list[tuple[int, ...]]:
-    """The messages of each parcel, in order of the first."""
+    """Return the messages of each parcel, in the order of their first message."""
     out: dict[int, tuple[int, ...]] = {}
     for message in np.flatnonzero(those).tolist():
         parcel = int(sent.parcel[message])
@@ -146,7 +146,7 @@ def _made(step: int, outputs: Outputs) -> tuple[Awaited, ...]:
 
 
 def _posted(policy: Policy, step: int, outputs: Outputs) -> tuple[Awaited, ...]:
-    """What a receive issued before ``step`` waits for: the step before those it is ahead of."""
+    """Return what a receive issued before ``step`` waits for, if anything."""
     if policy.ahead is None or step - 1 - policy.ahead < 0:
         return ()
     before = step - 1 - policy.ahead
@@ -154,7 +154,7 @@ def _posted(policy: Policy, step: int, outputs: Outputs) -> tuple[Awaited, ...]:
 
 
 def _batched(policy: Policy, steps: Steps, sent: Messages, rank: int, outputs: Outputs) -> Exchange:
-    """One op between two iterations, for all that is sent and received there."""
+    """Return one op between two iterations for everything that is sent and received there."""
     iteration = iterations(steps, rank, policy.paired)
     last = int(iteration[-1]) + 1
     batches: list[list[int]] = [[] for _ in range(last + 1)]
@@ -168,7 +168,7 @@ def _batched(policy: Policy, steps: Steps, sent: Messages, rank: int, outputs: O
     used = [i for i, batch in enumerate(batches) if batch]
     number = np.full(last + 1, -1)
     number[used] = np.arange(len(used))
-    after = begins[used]  # the step issued behind each exchange
+    after = begins[used]  # the step issued after each exchange
     waits = [_made_before(steps, rank, step, outputs) for step in after.tolist()]
     before = np.maximum(after - 1, 0) + steps.begins[rank]
     return Exchange(
@@ -185,7 +185,7 @@ def _batched(policy: Policy, steps: Steps, sent: Messages, rank: int, outputs: O
 
 
 def _made_before(steps: Steps, rank: int, step: int, outputs: Outputs) -> tuple[Awaited, ...]:
-    """What the step before makes and, of a shared pair, the forward beside that."""
+    """Return what the step before makes and, of a shared pair, the forward beside it."""
     if not step:
         return ()
     behind = int(steps.begins[rank]) + step - 1
@@ -194,13 +194,13 @@ def _made_before(steps: Steps, rank: int, step: int, outputs: Outputs) -> tuple[
 
 
 def _what(steps: Steps, sent: Messages, batch: Sequence[int], rank: int) -> str:
-    """What a batch exchanges, such as "send_activation recv_gradient"."""
+    """Return what a batch exchanges, such as "send_activation recv_gradient"."""
     names = {_name(bool(steps.rank[sent.source[k]] == rank), steps, sent, (k,)) for k in batch}
     return " ".join(sorted(names, reverse=True))
 
 
 def _taken(policy: Policy, steps: Steps, sent: Messages, into: Longs, rank: int) -> Longs:
-    """Before which of its steps a rank takes each of these messages; as a rule that which needs it.
+    """Return the step of a rank before which it takes each message, usually the one that needs it.
 
     In Megatron-LM's interleaved schedule all ranks move on together, so what comes round from the
     other end of the pipeline is taken when it is sent, even if other microbatches go first here.
@@ -208,7 +208,7 @@ def _taken(policy: Policy, steps: Steps, sent: Messages, into: Longs, rank: int)
     step, source, p = steps.index[sent.target[into]], sent.source[into], len(steps.begins) - 1
     if not policy.paired or rank not in (0, p - 1):
         return step
-    alike = (steps.kind == "F") == (rank == 0)  # forwards come round to rank 0, gradients to p - 1
+    alike = (steps.kind == "F") == (rank == 0)  # rank 0 gets forwards, rank p - 1 gradients
     mine, theirs = (np.flatnonzero(alike & (steps.rank == r)) for r in (rank, p - 1 - rank))
     round_ = np.flatnonzero(alike[source] & (steps.rank[source] == p - 1 - rank))
     turn = np.minimum(np.searchsorted(theirs, source[round_]) + p, len(mine) - 1)

@@ -1,9 +1,9 @@
 """Expert parallelism (GShard, arXiv:2006.16668): each rank of a group holds some of the experts.
 
-Every rank routes its own tokens. An all-to-all sends a copy of each to the ranks of its experts and
-another one brings the outputs back; backward mirrors both. Ranks hold experts in blocks. An expert
-may be split over ``etp`` ranks besides, which gather each other's tokens before it and
-reduce-scatter its partial outputs after it.
+Every rank routes its own tokens. An all-to-all sends a copy of each token to the ranks of its
+experts and another one brings the outputs back; the backward mirrors both. Ranks hold experts in
+blocks. An expert may also be split over ``etp`` ranks, which gather each other's tokens before it
+and reduce-scatter its partial outputs after it.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ INSIDE: Mapping[str, Edge] = {
     "expert_column": Edge(before="all_gather", after_backward="reduce_scatter", axis="etp"),
     "expert_row": Edge(after="reduce_scatter", before_backward="all_gather", axis="etp"),
 }
-"""Around experts that are split themselves; what was gathered is kept for the weight gradient."""
+"""The collectives around experts that are split themselves; what they gather is kept for the weight
+gradient."""
 
 
 def edges(setting: Setting) -> Mapping[str, Edge]:
-    """The collectives around experts; none for a degree of 1."""
+    """Return the collectives around experts; a degree of 1 has none."""
     return {**(EDGES if setting.ep > 1 else {}), **(INSIDE if setting.etp > 1 else {})}
 
 
 def split(share: Share, model: Model, setting: Setting, rank: int) -> Share:
-    """The share of the rank of that number in its group, all ranks of which route as many tokens.
+    """Return the share of one rank of a group whose ranks all route the same number of tokens.
 
-    An all-to-all is over when its most loaded rank has all that it is sent. Its buffer is as large
-    as if all ranks were sent as much: k T for a balanced load, T tokens on each rank.
+    An all-to-all is over when its most loaded rank has everything that it is sent. Its buffer is as
+    large as if all ranks were sent that much: k T for a balanced load, with T tokens on each rank.
+    Raises InputError where a size cannot be divided evenly.
     """
     ep, etp = setting.ep, setting.etp
     for what, size, degree in (

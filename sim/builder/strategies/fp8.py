@@ -1,12 +1,13 @@
-"""What fp8 adds to a stage and to a step: maxima that are reduced, weights that are cast.
+"""What fp8 adds to a stage and to a step: reductions of maxima and casts of weights.
 
 Under delayed scaling Transformer Engine reduces the maxima of a forward when its autocast region
 ends, which in Megatron-LM is a model chunk, and those of a backward in that of its first module
-(``FP8GlobalStateManager.reduce_and_update_fp8_tensors``): twice per microbatch, waited for. The
-group is all ranks of a pipeline stage, or those of tp (Megatron-LM's ``--tp-only-amax-red``).
+(``FP8GlobalStateManager.reduce_and_update_fp8_tensors``): twice per microbatch, each time waited
+for. The group is all ranks of a pipeline stage, or those of tp (Megatron-LM's
+``--tp-only-amax-red``).
 
-Weights are cast in the first forward of a step and stay (``is_first_microbatch``). Sharded ones are
-cast wherever they have been gathered.
+Weights are cast in the first forward of a step and stay (``is_first_microbatch``). Sharded weights
+are cast wherever they have been gathered.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ FORWARD, BACKWARD = 3, 2  # maxima per linear: input, weight, output; gradients 
 
 
 def edges(setting: Setting) -> Mapping[str, Edge]:
-    """Where maxima are reduced; nowhere for groups of one."""
+    """Return where maxima are reduced; groups of one have no such edges."""
     fp8 = setting.fp8
     if fp8 is None:
         return {}
@@ -42,8 +43,10 @@ def edges(setting: Setting) -> Mapping[str, Edge]:
 
 
 def maxima(share: Share, linears: int, forward: bool) -> tuple[Operator, ...]:
-    """At the end of a stage's forward, or of its backward: maxima put together, reduced, and the
-    scales that follow from them."""
+    """Return the ops at the end of a stage's forward or backward that reduce maxima.
+
+    They join the maxima, reduce them, and compute the scales that follow from them.
+    """
     if share.fp8 is None or share.fp8.recipe != "delayed" or not linears:
         return ()
     size = 4.0 * linears * (FORWARD if forward else BACKWARD)
@@ -63,10 +66,10 @@ def maxima(share: Share, linears: int, forward: bool) -> tuple[Operator, ...]:
 
 
 def cast_weights(program: Program, fp8: Fp8, element: int, sharded: bool) -> Program:
-    """A program with the kernels that make fp8 copies of the weights that it multiplies.
+    """Return a program with the kernels that make fp8 copies of the weights it multiplies.
 
-    Not sharded, it is the first forward of a step, which makes all copies. Else it has what it has
-    gathered, and makes the copy that its own products need.
+    If weights are not sharded, it is the first forward of a step, which makes all copies. If they
+    are, it has the weights that it has gathered, and makes the copy that its own products need.
     """
     out, place, seen = list[Item](), list[int](), set[tuple[int, str, bool]]()
     for item in program:
@@ -83,7 +86,7 @@ def cast_weights(program: Program, fp8: Fp8, element: int, sharded: bool) -> Pro
 
 
 def _multiplies(item: Kernel, sharded: bool) -> bool:
-    """Whether a kernel multiplies with a weight in fp8."""
+    """Return whether a kernel multiplies with a weight in fp8."""
     match item.work:
         case Compute(kind=kind, dtype="fp8"):
             return kind in PRODUCTS and item.phase in ("FRI" if sharded else "F")
@@ -93,7 +96,7 @@ def _multiplies(item: Kernel, sharded: bool) -> bool:
 def _casts(
     item: Kernel, name: str, count: int, fp8: Fp8, element: int, sharded: bool
 ) -> list[Kernel]:
-    """Of one weight: a cast, or of one that is in fp8 already its transposed copy."""
+    """Return the cast of one weight, or for one that is in fp8 already its transposed copy."""
     copies = 1 if sharded else fp8.copies
     sizes = dict[str, float]()
     if fp8.gathers_params:

@@ -1,9 +1,9 @@
 """Units of sharded data parallelism: parameters that are gathered and reduced together.
 
-As FSDP wraps a transformer: each layer (or so many) is a unit, and what no layer holds, so the
-embedding, the final norm and the head, is the root unit, which stays gathered from the forward to
-the backward. ZeRO-3 has no root: the embedding and the head come and go like layers; where they
-are one matrix it stays from its first to its last use in a program. Experts that other ranks hold
+FSDP wraps a transformer so that each layer (or a number of them) is a unit, and what no layer holds
+(the embedding, the final norm and the head) is the root unit, which stays gathered from the forward
+to the backward. ZeRO-3 has no root: the embedding and the head come and go like layers; where they
+are one matrix it stays from its first to its last use in a program. Experts that are on other ranks
 than the rest of their layer are units of their own inside it, as torchtitan wraps them.
 """
 
@@ -21,7 +21,7 @@ EXPERTS = -3
 
 
 def experts_of(layer: int) -> int:
-    """The owner of a layer's experts, where they are apart from the layer."""
+    """Return the owner of a layer's experts, where they are apart from the layer."""
     return EXPERTS - layer
 
 
@@ -30,8 +30,8 @@ class Unit(NamedTuple):
 
     owners: frozenset[int]  # layers, their experts, EMBEDDING, HEAD
     parameters: int
-    kept: bool = False  # gathered from the forward to the backward
-    linear: int = 0  # of the parameters, matrices of the layers
+    kept: bool = False  # stays gathered from the forward to the backward
+    linear: int = 0  # how many of the parameters are in matrices of the layers
 
     @property
     def layer(self) -> int:
@@ -41,17 +41,17 @@ class Unit(NamedTuple):
 
     @property
     def experts(self) -> bool:
-        """Whether it is one of experts apart."""
+        """Whether it is a unit of experts that are apart from their layer."""
         return max(self.owners) <= EXPERTS
 
     @property
     def ends(self) -> str:
-        """The kinds of steps that use it last: an embedding has no input gradient."""
+        """The kinds of steps that use it last; an embedding has no input gradient."""
         return "BW" if self.owners == {EMBEDDING} else "BI"
 
 
 class Visit(NamedTuple):
-    """Where a program uses a unit: from its first to its last kernel."""
+    """The place where a program uses a unit: from its first to its last kernel."""
 
     unit: int
     first: int
@@ -66,9 +66,9 @@ def sizes(
     last: bool,
     apart: tuple[int, int] | None = None,
 ) -> dict[int, int]:
-    """Parameters of one rank of a stage by their owner, in order of the forward.
+    """Return the parameters of one rank of a stage by their owner, in the order of the forward.
 
-    ``apart`` are ep and etp where experts are owners of their own.
+    ``apart`` is (ep, etp) where experts are owners of their own.
     """
     split = apart or (1, 1)
     held = {EMBEDDING: parameters(model, tp, (), first, last=False).total}
@@ -89,7 +89,7 @@ def sizes(
 def units(
     held: dict[int, int], wrap: str | int = "layer", root: bool = True, tied: bool = False
 ) -> list[Unit]:
-    """The units of a stage; ``wrap`` is "layer", "model" or how many layers make a unit.
+    """Return the units of a stage; ``wrap`` is "layer", "model" or the number of layers in a unit.
 
     >>> [(sorted(u.owners), u.parameters, u.kept) for u in units({-1: 9, 0: 2, 1: 3, -2: 7})]
     [([-2, -1], 16, True), ([0], 2, False), ([1], 3, False)]
@@ -114,9 +114,10 @@ def _unit(owners: Sequence[int], held: dict[int, int], kept: bool = False) -> Un
 
 
 def owners(program: Program, forward: bool, ends: Collection[int]) -> list[int]:
-    """Whose parameters each item is about: what is no layer's belongs to the end it is at.
+    """Return the owner of the parameters that each item is about.
 
-    ``ends`` are those of the stage; in one without layers everything is its end's.
+    What belongs to no layer belongs to the end of the stage that it is at. ``ends`` are the ends
+    that the stage has; in a stage without layers everything belongs to its end.
     """
     layers = [i for i, item in enumerate(program) if item.layer >= 0]
     if not layers and len(ends) == 1:
@@ -130,7 +131,7 @@ def owners(program: Program, forward: bool, ends: Collection[int]) -> list[int]:
 
 
 def visits(program: Program, forward: bool, parts: Sequence[Unit]) -> list[Visit]:
-    """Where a program uses each of these units, in order of the first kernel."""
+    """Return where a program uses each of these units, in the order of their first kernels."""
     of = {owner: k for k, unit in enumerate(parts) for owner in unit.owners}
     found: dict[int, list[int]] = {}
     for i, owner in enumerate(owners(program, forward, of.keys() & {EMBEDDING, HEAD})):

@@ -1,8 +1,8 @@
 """Sharded data parallelism in programs: parameters gathered ahead of the kernels that use them.
 
-A program's first gathers start when the rank's kernel before it has ended, as nothing crosses from
-one program into the next. The weight-gradient half of a backward (W) gathers nothing: it multiplies
-activations and gradients.
+A program's first gathers start when the rank's kernel before it has ended, because nothing else
+connects one program with the next. The weight-gradient half of a backward (W) gathers nothing: it
+multiplies activations and gradients.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ GATHERED = "gathered_parameters"
 
 
 class StageStep(NamedTuple):
-    """Which step of a stage a program is for."""
+    """The step of a stage that a program is for."""
 
     kind: str  # F B I W
     place: str = ""  # "first" or "last" of its stage in the training step, or ""
     piped: bool = False  # microbatches overlap: what is kept stays for the whole step
-    gathered: bool = False  # parameters are there, left by the backward before it on its stage
+    gathered: bool = False  # the stage's backward before it has left parameters gathered
 
     @property
     def phase(self) -> str:
-        """Of its gathers."""
+        """The phase of its gathers."""
         return "F" if self.kind == "F" else "I"
 
 
 class NewPlace(NamedTuple):
-    """Where a new item goes (see :meth:`sim.builder.strategies.draft.ProgramDraft.put`)."""
+    """The place of a new item in a program."""
 
     needs: Sequence[Key] = ()
     before: int | None = None
@@ -59,13 +59,13 @@ def shard(
     data: DataParallel,
     buckets: Sequence[Bucket] = (),
 ) -> Program:
-    """A stage's program with its gathers and, if this step reduces, its reductions.
+    """Return a stage's program with its gathers and, if this step reduces, its reductions.
 
     ``buckets`` are the gradients of this kind of step where they are not reduced unit by unit.
     """
     s = data.sharding
     split = [(data.of_experts if is_expert(i) else data).gradient_split > 1 for i in program]
-    program = [  # whole ones are counted where they are reduced
+    program = [  # whole gradients are counted where they are reduced
         without(item, WEIGHT_GRADIENT) if shared else item
         for item, shared in zip(program, split, strict=True)
     ]
@@ -81,16 +81,17 @@ def shard(
 
 
 def _sharding(unit: Unit, data: DataParallel, dense: Sharding) -> Sharding:
-    """How the ranks that hold a unit share it."""
+    """Return how the ranks that hold a unit share it."""
     return data.of_experts.sharding or dense if unit.experts else dense
 
 
 def left_gathered(stages: Sequence[int], kinds: Sequence[str]) -> list[bool]:
-    """Before which steps of a rank, given in order, the backward before has left parameters.
+    """Return before which steps of a rank the backward before has left parameters gathered.
 
-    torch's pipeline turns resharding after the backward off (backward_maybe_with_nosync in
-    torch/distributed/pipelining/stage.py, 2.13), but not that after the forward, which so frees
-    what a backward has left; what comes behind a forward gathers again.
+    ``stages`` and ``kinds`` are those of the rank's steps in order. torch's pipeline turns off
+    resharding after the backward (backward_maybe_with_nosync in
+    torch/distributed/pipelining/stage.py, 2.13), but not after the forward. So a forward frees what
+    a backward has left, and what comes after a forward gathers again.
 
     >>> left_gathered([0, 0, 0, 0, 0], ["F", "F", "B", "F", "B"])
     [False, False, False, True, False]
@@ -104,7 +105,7 @@ def left_gathered(stages: Sequence[int], kinds: Sequence[str]) -> list[bool]:
 
 
 def ahead_of_input(item: Item) -> bool:
-    """Whether an item that leads a program needs nothing of what the stage is given."""
+    """Return whether an item that leads a program does not need the stage's inputs."""
     return item.name in ("param_copy_in", "param_all_gather", "fetch_ahead") and item.phase != "O"
 
 
@@ -120,7 +121,7 @@ class Gathers:
     sharding: Sharding
 
     def all(self) -> None:
-        """Put each unit's gather where its turn comes, and free what is needed no more."""
+        """Put each unit's gather where its turn comes, and free what is not needed any more."""
         turns = [j for j, visit in enumerate(self.used) if self._needed(self.units[visit.unit])]
         issued = self._issued(turns)
         for n, j in enumerate(turns):
@@ -133,18 +134,18 @@ class Gathers:
             self._release(visit)
 
     def _of(self, j: int) -> Sharding:
-        """How the j-th unit used is shared."""
+        """Return how the j-th unit used is shared."""
         return _sharding(self.units[self.used[j].unit], self.data, self.sharding)
 
     def _needed(self, unit: Unit) -> bool:
-        """Whether this program gathers a unit: of what is kept, the first forward does."""
+        """Return whether this program gathers a unit; the first forward gathers kept units."""
         step = self.step
         if unit.kept:
             return step.kind == "F" and (step.place == "first" or not step.piped)
         return step.kind != "W" and not step.gathered
 
     def _issued(self, turns: Sequence[int]) -> list[int]:
-        """For each unit used the one at whose beginning it is gathered, -1 if earlier than all."""
+        """Return, for each unit used, the one at whose beginning it is gathered; -1: before all."""
         s = self.sharding
         if s.fetch:
             mine = [v.unit if j in turns else None for j, v in enumerate(self.used)]
@@ -153,14 +154,14 @@ class Gathers:
         return anchors(s.forward if self.step.kind == "F" else s.backward, len(self.used))
 
     def _place(self, j: int, at: int) -> NewPlace:
-        """Where the j-th unit's gather is issued, which is at the beginning of unit ``at``."""
+        """Return where the j-th unit's gather is issued: at the beginning of unit ``at``."""
         if self.sharding.behind and self.step.kind != "F":
             last = self._kernel_before(self.used[j].first)
             return NewPlace() if last is None else NewPlace((last,), after=last)
         if at < 0:
             return NewPlace()
         first = self.used[at].first
-        if self.sharding.buffers:  # free buffers alone say when
+        if self.sharding.buffers:  # only free buffers determine when
             return NewPlace(before=first)
         begun: Key | None = ("copy_out", at)
         if at == j or not self.draft.has(("copy_out", at)):
@@ -172,7 +173,7 @@ class Gathers:
         return next((i for i in rows if computes(self.draft.program[i])), None)
 
     def _put(self, j: int, place: NewPlace) -> None:
-        """The gather of the j-th unit used, for which its first kernel waits."""
+        """Put the gather of the j-th unit used, for which its first kernel waits."""
         visit, s, draft = self.used[j], self._of(j), self.draft
         unit = self.units[visit.unit]
         size, kind = self._size(unit), "all_gather"
@@ -187,11 +188,11 @@ class Gathers:
         draft.put(key, item, *place)
         if not s.buffers or unit.kept:
             draft.remember(key, GATHERED, size, "start")
-        if again:  # the smaller group's share
+        if again:  # the smaller group's share stays elsewhere
             draft.remember(key, GATHERED, -size / again, "end")
 
     def _copies(self, j: int, place: NewPlace, size: float, group: int) -> NewPlace:
-        """Copy a rank's shards into the gather's buffer, and parameters out; the gather's place."""
+        """Copy shards into the gather's buffer, and parameters out; return the gather's place."""
         draft, first, phase = self.draft, self.used[j].first, self.step.phase
         layer = self.units[self.used[j].unit].layer
         into, out = (Compute("elementwise", 0.0, 2 * moved) for moved in (size / group, size))
@@ -204,12 +205,12 @@ class Gathers:
         return place._replace(needs=(("copy_in", j),))
 
     def _reuse(self, j: int, user: Visit) -> None:
-        """Gather into a buffer only when the unit that used it before is done with it."""
+        """Let a gather into a buffer wait until the unit that used it before is done with it."""
         if not self.units[user.unit].kept and not self.units[self.used[j].unit].kept:
             self.draft.wait(("gather", j), user.last)
 
     def _release(self, visit: Visit) -> None:
-        """Free a unit's parameters behind its last kernel, if they are not needed again."""
+        """Free a unit's parameters after its last kernel, if they are not needed again."""
         unit, step, s = self.units[visit.unit], self.step, self.sharding
         over = step.place == "last" and step.kind in "BW"
         if unit.kept:

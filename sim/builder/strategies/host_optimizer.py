@@ -1,12 +1,12 @@
 """The optimizer in host memory: gradients go there, Adam runs there, updated weights come back.
 
-As ZeRO-Offload (Ren et al. 2021, arXiv:2101.06840) and Megatron-Core's hybrid optimizer do it: of a
-share of the parameters the host holds Adam's moments, the fp32 copy and a gradient. A gradient is
-copied once it is final, bucket by bucket behind its reduction (or behind the backward that makes
-it, without replicas); Adam waits for all of them and for their norm, which the GPU finds. Updated
-weights are copied back behind it or, with overlap, bucket by bucket beside it. The GPU updates the
-other parameters meanwhile. What the tail sums itself (tied embeddings, norms under sequence
-parallelism) is copied with the rest, as it was before.
+It follows ZeRO-Offload (Ren et al. 2021, arXiv:2101.06840) and Megatron-Core's hybrid optimizer.
+For a share of the parameters the host holds Adam's moments, the fp32 copy and a gradient. A
+gradient is copied once it is final, bucket by bucket after its reduction (or, without replicas,
+after the backward that makes it). Adam waits for all of them and for their norm, which the GPU
+computes. Updated weights are copied back after Adam or, with overlap, bucket by bucket beside it.
+Meanwhile the GPU updates the other parameters. What the tail sums itself (tied embeddings, norms
+under sequence parallelism) is copied with the rest, before that sum.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STREAM = "host optimizer"
 def unreduced(
     backward: Program, held: Parameters, data: DataParallel, parts: Sequence[Bucket]
 ) -> list[Bucket]:
-    """Parameters whose gradients no bucket reduces; where some are, the others come last."""
+    """Return buckets of the parameters whose gradients ``parts`` do not reduce."""
     if not parts:
         return buckets(backward, held, replace(data, degree=2, experts=None))
     left = held.total - sum(bucket.parameters for bucket in parts)
@@ -36,13 +36,14 @@ def unreduced(
 
 
 def sent(program: Program, data: DataParallel, left: Sequence[Bucket] = ()) -> Program:
-    """A program with a copy to the host behind each reduction, and behind what makes the others.
+    """Return a program with a copy to the host after each reduction, and after what makes the rest.
 
-    Positions of ``left`` are those of the program, whose end is what comes last.
+    ``left`` are buckets that are not reduced; their positions are those of the program, whose end
+    is the last.
     """
     draft, share = ProgramDraft(program), data.host_share
     split = {"dp": data.optimizer_split, "edp": data.of_experts.optimizer_split}
-    split |= {"replicate": 1, "edp_replicate": 1}  # what instances sum is a shard
+    split |= {"replicate": 1, "edp_replicate": 1}  # instances sum shards
     for i, item in enumerate(program):
         if isinstance(item, Collective) and item.phase == "O" and item.axis in split:
             copy = _copy("grad_to_host", share * item.bytes / split[item.axis], TO_HOST)
@@ -55,10 +56,10 @@ def sent(program: Program, data: DataParallel, left: Sequence[Bucket] = ()) -> P
 
 
 def update(parameters: float, adam: int, data: DataParallel, needs: int, at: int) -> list[Kernel]:
-    """Adam on the host and the copies back, from position ``at`` of a program on.
+    """Return Adam on the host and the copies back, from position ``at`` of a program on.
 
-    ``parameters`` are those of the host, ``adam`` the bytes that each moves; ``needs`` is the
-    position of the gradients' norm.
+    ``parameters`` is the number that the host updates, ``adam`` the bytes that each moves;
+    ``needs`` is the position of the gradients' norm.
     """
     weights = parameters * BYTES[data.dtype]
     pieces = max(1, math.ceil(weights / data.bucket)) if data.host_overlap else 1

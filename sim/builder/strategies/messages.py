@@ -1,7 +1,8 @@
-"""Between stages: which step sends to which, and in what order each stream carries the messages.
+"""Messages between stages: which step sends to which, and in what order streams carry them.
 
 Point to point is rendezvous: a message moves when its send and its receive have both started. So
-both ends of a stream must take its messages in one order. Three policies (``p2p`` in a recipe):
+both ends of a stream must take its messages in one order. There are three policies (``p2p`` in a
+recipe):
 
 - ``direction``: a stream per peer and direction, in the sender's order of production;
 - ``pair``: a stream per pair of ranks, in the order in which torch lowers a schedule;
@@ -23,18 +24,18 @@ Longs = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """All steps of a plan in columns, rank by rank in plan order, the members of a pair too.
+    """All steps of a plan in columns, rank by rank in plan order; members of a pair are steps too.
 
-    A pair that is not serial is one block: what either member needs must be there before both. What
-    they make is sent when it is ready or, of a fused pair, at its end. Other steps are blocks of
-    their own.
+    A pair that is not serial is one block: what either member needs must be there before both
+    start. Their outputs are sent when they are ready, or for a fused pair at its end. Every other
+    step is a block of its own. Columns have shape (n,) unless they say otherwise.
     """
 
     rank: Longs
-    index: Longs  # among its rank's steps
-    item: Longs  # of the plan: the members of a pair, fused or not, share it
+    index: Longs  # position among its rank's steps
+    item: Longs  # item of the plan: the members of a pair, fused or not, share it
     first: Longs  # index of the first step of its block
-    last: Longs  # and of the last
+    last: Longs  # index of the last step of its block
     done: Longs  # index of the step at whose end its output may be sent
     beside: NDArray[np.bool_]  # the backward of a shared pair: it runs beside the forward
     stage: Longs
@@ -42,18 +43,18 @@ class Steps:
     microbatch: Longs
     begins: Longs  # p + 1: steps of rank r are begins[r]:begins[r + 1]
     source: Longs  # the step whose output is this step's input, or -1
-    update: Longs  # how many updates of the weights come before the one that it is for
-    gathered: NDArray[np.bool_]  # whether sharded parameters of its stage are there when it starts
+    update: Longs  # how many updates of the weights come before the one it contributes to
+    gathered: NDArray[np.bool_]  # whether its stage's sharded parameters are there at its start
 
     def __len__(self) -> int:
         return len(self.rank)
 
 
 def columns(plan: Plan, pair: str = "serial", batch: int | None = None) -> Steps:
-    """The steps of ``plan`` and where each finds its input.
+    """Return the steps of ``plan`` and where each finds its input.
 
-    ``pair``: how the two of a pair run, ``serial``, ``fused`` or ``shared``. ``batch``: the
-    microbatches of one update of the weights, all of them unless given.
+    ``pair`` says how the two of a pair run: ``serial``, ``fused`` or ``shared``. ``batch`` is the
+    number of microbatches of one update of the weights, by default all.
     """
     rows = flat(plan)
     steps = [step for row in rows for step in row]
@@ -87,7 +88,7 @@ def columns(plan: Plan, pair: str = "serial", batch: int | None = None) -> Steps
 
 
 def _blocks(plan: Plan) -> tuple[Longs, Longs, Longs]:
-    """Of each step its item, and the indices of the first and last step of that item."""
+    """Return each step's item, and the indices of the first and last step of that item."""
     sizes = [np.array([len(members(item)) for item in items], np.int64) for items in plan]
     item = np.concatenate([np.repeat(np.arange(len(size)), size) for size in sizes])
     ends = [np.repeat(np.cumsum(size), size) for size in sizes]
@@ -96,7 +97,7 @@ def _blocks(plan: Plan) -> tuple[Longs, Longs, Longs]:
 
 
 def _sources(stage: Longs, kind: NDArray[np.str_], microbatch: Longs) -> Longs:
-    """The step whose output is each step's input, or -1."""
+    """Return the step whose output is each step's input, or -1."""
     shape = (int(stage.max()) + 2, int(microbatch.max()) + 1)
     forward, backward = np.full(shape, -1), np.full(shape, -1)
     index = np.arange(len(stage))
@@ -114,13 +115,13 @@ def _sources(stage: Longs, kind: NDArray[np.str_], microbatch: Longs) -> Longs:
 class Messages:
     """One row per message from one rank to another, ordered by the step that sends it."""
 
-    source: Longs  # steps
-    target: Longs
-    parcel: Longs  # what a fused pair sends to one rank goes together, and has one number
+    source: Longs  # the step that sends
+    target: Longs  # the step that receives
+    parcel: Longs  # what a fused pair sends to one rank goes together and has one number
 
 
 def messages(steps: Steps) -> Messages:
-    """Every input that comes from another rank."""
+    """Return every input that comes from another rank."""
     target = np.flatnonzero(steps.source >= 0)
     target = target[steps.rank[steps.source[target]] != steps.rank[target]]
     target = target[np.argsort(steps.source[target], kind="stable")]
@@ -131,10 +132,10 @@ def messages(steps: Steps) -> Messages:
 
 
 def torch_order(steps: Steps, sent: Messages) -> Longs:
-    """The place of each message in torch's lowering of the schedule.
+    """Return the place of each message in torch's lowering of the schedule, shape (messages,).
 
-    torch takes one item of each rank in turn, when its input has been sent, and emits what the item
-    sends at once (torch 2.13, ``_add_send_recv``).
+    torch takes one item of each rank in turn, once its input has been sent, and at once emits what
+    the item sends (torch 2.13, ``_add_send_recv``).
     """
     message_of = {int(s): k for k, s in enumerate(sent.source)}
     place = np.zeros(len(sent.source), np.int64)
@@ -159,10 +160,10 @@ def torch_order(steps: Steps, sent: Messages) -> Longs:
 
 
 def iterations(steps: Steps, rank: int, paired: bool) -> Longs:
-    """The iteration of each step of a rank: what lies between two batched exchanges.
+    """Return the iteration of each step of a rank; batched exchanges come between iterations.
 
-    One block each, as in Megatron-LM's 1F1B; with ``paired`` (its interleaved schedule) a forward
-    and the backward after it, once warm-up is over, are one iteration.
+    Every block is one iteration, as in Megatron-LM's 1F1B. With ``paired`` (its interleaved
+    schedule) a forward and the backward after it, once warm-up is over, are one iteration.
     """
     kind = steps.kind[steps.begins[rank] : steps.begins[rank + 1]]
     fresh = np.ones(len(kind), np.bool_)
@@ -175,25 +176,27 @@ def iterations(steps: Steps, rank: int, paired: bool) -> Longs:
 
 
 def _all_warm_up(steps: Steps, rank: int) -> bool:
-    """Whether Megatron-LM counts all forwards of a rank as warm-up, none with a backward behind it.
+    """Return whether Megatron-LM counts all forwards of a rank as warm-up.
 
-    Each rank warms up with two forwards more than the next, so far as it has as many.
+    None of them then has a backward after it. Each rank warms up with two forwards more than the
+    next, as far as it has that many.
     """
     last = len(steps.begins) - 2
     return _lead(steps, rank) < _lead(steps, last) + 2 * (last - rank)
 
 
 def _lead(steps: Steps, rank: int) -> int:
-    """How many forwards a rank runs before its first backward."""
+    """Return how many forwards a rank runs before its first backward."""
     kind = steps.kind[steps.begins[rank] : steps.begins[rank + 1]]
     return int(np.argmax(np.append(kind != "F", True)))
 
 
 def issue_keys(key: Longs, stream_order: Longs) -> Longs:
-    """Where on its rank each end of a stream's messages is issued, no later than those behind it.
+    """Return when on its rank each end of a stream's messages is issued, shape (ends,).
 
-    ``key`` is where each would be issued by itself and ``stream_order`` its place on the stream;
-    issue order is stream order, so an end that is needed late must not hold up one needed early.
+    ``key`` is when each would be issued by itself, and ``stream_order`` its place on the stream. An
+    end is issued no later than those after it: issue order is stream order, so one that is needed
+    late must not hold up one that is needed early.
     """
     order = np.argsort(stream_order, kind="stable")
     out = np.empty_like(key)

@@ -1,16 +1,17 @@
 """Activations in host memory from their forward until their backward, by the copy engines.
 
-When a layer's forward has ended, what it keeps goes to the host; it comes back while the backward
-of the layer behind runs (ZeRO-Infinity, arXiv:2104.07857; Megatron-LM's ``cpu_offloading``), but
-not before all of that microbatch has gone. Of a stage that others follow, the last layer comes
-back ahead of the gradient that its backward begins with; that of the last stage stays, as its
-backward is next. Copies to the host and back have a stream each and share nothing with kernels.
-Memory is counted layer by layer here, and not stage by stage.
+When a layer's forward has ended, what it keeps goes to the host. It comes back while the backward
+of the next layer runs (ZeRO-Infinity, arXiv:2104.07857; Megatron-LM's ``cpu_offloading``), but not
+before all of that microbatch has gone. In a stage that others follow, the last layer comes back
+ahead of the gradient that its backward begins with; in the last stage it stays, as its backward is
+next. Copies to the host and back have a stream each and share nothing with kernels. Memory is
+counted layer by layer here, not stage by stage.
 
 Or whole stages go, as in Megatron-Kwai (core/pipeline_parallel/offload.py and schedules.py): one
-copy behind the forward, one to fetch it during the backward before, into one of two buffers that
-stay on the GPU. What goes keeps its memory until the step after the next, which waits for it; so
-with what is computed four stages' shares are there at once. The last stage keeps all.
+copy after the forward, and one that fetches it during the backward before, into one of two buffers
+that stay on the GPU. What goes keeps its memory until the step after the next, which waits for it;
+so with what is being computed, four stages' shares are there at once. The last stage keeps
+everything.
 """
 
 from __future__ import annotations
@@ -25,15 +26,18 @@ from sim.builder.template import FROM_HOST, TO_HOST
 from sim.graph import Copy
 
 KEPT = "activations"
-BUFFERS = 3  # whole stages: two that are fetched into, and what is on its way to the host
-FREED = {"B": 1.0, "I": 0.5, "W": 0.5}  # of what a layer keeps, by kind of step
+BUFFERS = 3  # in whole stages: two to fetch into, and one on its way to the host
+FREED = {"B": 1.0, "I": 0.5, "W": 0.5}  # share of what a layer keeps, by kind of step
 
 
 def offloaded(
     programs: Mapping[str, Program], kept: Mapping[int, float], share: float, last: bool
 ) -> dict[str, Program]:
-    """The programs of a stage whose layers keep so many bytes (by their numbers, in order), and
-    send a share of them; ``last`` is whether it is the last stage."""
+    """Return the programs of a stage whose layers send a share of what they keep to the host.
+
+    ``kept`` has the bytes that each layer keeps (by number, in order); ``last`` says whether it is
+    the last stage.
+    """
     moved = list(kept)[:-1] if last else list(kept)
     out = {"F": _sent(programs["F"], moved, kept, share)}
     for kind, part in FREED.items():
@@ -45,7 +49,10 @@ def offloaded(
 def offloaded_whole(
     programs: Mapping[str, Program], kept: Mapping[int, float], share: float
 ) -> dict[str, Program]:
-    """The same of a stage, not the last, that is copied at once. Buffers are counted apart."""
+    """Return the same for a stage, not the last, that is copied at once.
+
+    Its buffers are counted apart.
+    """
     whole, layer = share * fsum(kept.values()), max(kept, default=-1)
     draft = ProgramDraft(programs["F"])
     end = max(i for i, item in enumerate(programs["F"]) if computes(item))
@@ -68,7 +75,7 @@ def offloaded_whole(
 
 
 def _first(program: Program) -> int:
-    """The first kernel on the compute stream."""
+    """Return the position of the first kernel on the compute stream."""
     return next(i for i, item in enumerate(program) if computes(item))
 
 
@@ -94,7 +101,7 @@ def _fetched(
     part: float,
     share: float,
 ) -> Program:
-    """Each layer's copy is issued with the backward of the layer behind, after what precedes it."""
+    """Issue each layer's copy with the backward of the layer after it, after what precedes that."""
     draft = ProgramDraft(_without(backward))
     for layer, size in kept.items():
         mine = _positions(backward, layer)
@@ -107,7 +114,7 @@ def _fetched(
                 behind = _positions(backward, layer + 1)[0]
                 needs = (SENT, *backward[behind].needs, *([behind - 1] if behind else []))
                 draft.put(key, copy, needs, before=behind)
-            else:  # ahead of the input, as soon as the copies of the step before have ended
+            else:  # before the input arrives, once the copies of the step before have ended
                 draft.put(key, copy._replace(name="fetch_ahead"), (SENT,))
             draft.remember(key, KEPT, share * size, "start")
             draft.wait(mine[0], key)
@@ -115,12 +122,12 @@ def _fetched(
 
 
 def _without(program: Program) -> Program:
-    """The program without what it remembers of the whole stage's activations."""
+    """Return the program without its memory of the whole stage's activations."""
     return [without(item, KEPT) for item in program]
 
 
 def _positions(program: Program, layer: int) -> list[int]:
-    """Kernels of a layer on the compute stream, in order."""
+    """Return the positions of a layer's kernels on the compute stream, in order."""
     return [i for i, item in enumerate(program) if computes(item) and item.layer == layer]
 
 

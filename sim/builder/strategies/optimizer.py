@@ -5,9 +5,9 @@ the two copies of a tied embedding hold in part, then the norm over all model-pa
 Adam.
 
 With optimizer post-validation (Qi et al. 2023, arXiv:2401.10241, section 4, and the authors'
-``pre_step``) a stage sums its part of the norm with what the stage before passes on, passes that on
-itself and updates; whether the whole norm passes the limit is checked in the warm-up of the next
-step. Here it never does, so nothing is clipped or rolled back.
+``pre_step``) a stage adds its part of the norm to what the stage before passes on, passes the sum
+on and updates. Whether the whole norm exceeds the limit is checked in the warm-up of the next step.
+Here it never does, so nothing is clipped or rolled back.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from sim.model.sizes import BYTES
 
 NORM = 4.0  # bytes of a norm
 COPIES = "optimizer_copies"
-"""Memory of what an update copies to fp32 for as long as it takes."""
+"""The memory of fp32 copies that exist during an update."""
 
 
 @dataclass(frozen=True)
 class Tail:
-    """What one rank has to do after its last backward."""
+    """The work of one rank after its last backward."""
 
-    parameters: int  # that this rank holds
-    experts: int = 0  # of them in experts
-    linear: int = 0  # of them kept in fp8
+    parameters: int  # parameters that this rank holds
+    experts: int = 0  # those of them in experts
+    linear: int = 0  # those of them kept in fp8
     partial: float = 0.0  # bytes of gradients to sum over tp: norms under sequence parallelism
     kv: float = 0.0  # bytes of K and V gradients to sum over the ranks that hold the same heads
     embedding: float = 0.0  # bytes of the tied embedding's gradient, to sum over its two stages
     twin: float = 0.0  # bytes of gradients to sum with the rank that holds the same stages
     loss_scale: bool = False  # fp16: gradients are unscaled and checked first
-    norm_ranks: int = 1  # over how many ranks the norm is summed; 0: no norm, nothing is clipped
-    chain: tuple[str, ...] | None = None  # norm_in, norm_out: passed on from stage to stage
+    norm_ranks: int = 1  # number of ranks that sum the norm; 0: no norm, nothing is clipped
+    chain: tuple[str, ...] | None = None  # norm_in, norm_out: the norm passes from stage to stage
     stashed: bool = False  # the weights are copied before they are updated
 
 
@@ -71,14 +71,14 @@ def tail(
 
 
 def _last(items: Sequence[Item]) -> tuple[int, ...]:
-    """The latest collective of each axis: its stream orders the ones before."""
+    """Return the latest collective of each axis; its stream orders those before it."""
     return tuple(
         {item.axis: i for i, item in enumerate(items) if isinstance(item, Collective)}.values()
     )
 
 
 def _last_kernel(items: Sequence[Item]) -> tuple[int, ...]:
-    """The last kernel of the GPU, if something else is behind it."""
+    """Return the last kernel of the GPU, if something else comes after it."""
     on_gpu = [i for i, item in enumerate(items) if isinstance(item, Kernel) and not item.stream]
     return tuple(i for i in on_gpu[-1:] if i != len(items) - 1)
 
@@ -88,12 +88,12 @@ def _sum(name: str, axis: str, size: float, needs: Needs) -> Collective:
 
 
 def _update(what: Tail, data: DataParallel, needs: Needs, begin: int) -> list[Kernel | Collective]:
-    """The update of this rank's share of the parameters.
+    """Return the update of this rank's share of the parameters.
 
-    16-bit gradients are copied to fp32 first, unless the optimizer takes them as they are; unscale
-    (fp16), norm, clip (as if the norm always passed the limit), Adam, and the weights' 16-bit copy,
-    unless Adam writes it (:mod:`sim.builder.strategies.update`). Without a flush there is no norm
-    over all stages, so nothing is clipped.
+    16-bit gradients are copied to fp32 first, unless the optimizer takes them as they are. Then
+    come unscale (fp16), norm, clip (as if the norm always exceeded the limit), Adam, and the
+    weights' 16-bit copy, unless Adam writes it (:mod:`sim.builder.strategies.update`). Without a
+    flush there is no norm over all stages, so nothing is clipped.
     """
     share = data.share(what.parameters, what.experts)
     own = share * (1 - data.host_share)
@@ -129,7 +129,7 @@ def _update(what: Tail, data: DataParallel, needs: Needs, begin: int) -> list[Ke
 
 
 def _summed(what: Tail, at: int) -> list[Collective]:
-    """What sums the norm, from position ``at`` of a program on, behind the kernel of its own."""
+    """Return what sums the norm, from position ``at`` of a program on, after the norm's kernel."""
     out = list[Collective]()
     if what.norm_ranks > 1:
         axis = "model" if what.chain is None else "stage_norm"
@@ -141,7 +141,7 @@ def _summed(what: Tail, at: int) -> list[Collective]:
 
 
 def _widened(kernels: Sequence[Kernel], size: float) -> list[Kernel]:
-    """The kernels of an update, which hold fp32 copies of so many bytes from first to last."""
+    """Return an update's kernels, which hold ``size`` bytes of fp32 copies from first to last."""
     if not size:
         return list(kernels)
     first, *others = kernels
@@ -150,6 +150,6 @@ def _widened(kernels: Sequence[Kernel], size: float) -> list[Kernel]:
 
 
 def zero_gradients(parameters: int, data: DataParallel, experts: int = 0) -> Kernel:
-    """What a step begins with: gradient buffers set to zero."""
+    """Return the kernel at the start of a step that sets gradient buffers to zero."""
     size = data.gradients(parameters, experts) * BYTES[data.grad_dtype]
     return Kernel("zero_grads", Compute("optimizer", 0.0, size), "O")

@@ -1,15 +1,15 @@
 """Activation recomputation: what a layer keeps, and what runs again in its backward.
 
-Whole layers keep their input alone. Of the modules, by Megatron-Core's names:
+Whole layers keep only their input. The modules, by Megatron-Core's names, are:
 
 - ``core_attn``: what grows with the square of the sequence (Korthikanti et al. 2022, section 5);
 - ``mlp``, ``moe``, ``shared_experts``: the submodule is checkpointed. Its input stays, and all of
   it runs again before its backward. A dense MLP's norm is part of it, as Transformer Engine fuses
   them;
 - ``layernorm``, ``moe_act``, ``mla_up_proj``: the *output* is discarded once it has been used, and
-  what follows runs on without it; it is made again from its input, which stays, when the gradient
-  of what used it arrives (``CheckpointWithoutOutput`` in core/tensor_parallel/random.py). Of the
-  norms those that are not fused into a linear: before latent attention and before experts;
+  the forward goes on without it. It is made again from its input, which stays, when the gradient of
+  its user arrives (``CheckpointWithoutOutput`` in core/tensor_parallel/random.py). ``layernorm``
+  means the norms that are not fused into a linear: before latent attention and before experts;
 - two more, for other programs: ``norm`` (both norms of every layer) and ``mlp_act``.
 
 ``op`` is torchtitan's per-operator policy: attention, every other matrix product in the order q, k,
@@ -30,17 +30,17 @@ Operators = Sequence[Operator]
 INPUTS = ("qkv", "q_down", "q", "fc1", "router")
 """Operators that keep the output of the norm before them."""
 LATENT = ("q_norm", "q", "q_up", "kv_norm", "kv_up", "rotary")
-"""From the latents of queries and keys to what the attention core takes."""
+"""The operators from the latents of queries and keys to the input of the attention core."""
 
 
 class Region(NamedTuple):
     """Operators that run again together. Positions are those in the layer."""
 
     again: Operators
-    before: int  # of the operator whose backward they precede
-    until: int  # of the operator after whose backward nothing needs what was rebuilt
+    before: int  # position of the operator whose backward they precede
+    until: int  # position of the operator whose backward needs the rebuilt bytes last
     size: float  # bytes rebuilt
-    later: float  # of them those that weight gradients wait for, where they come later
+    later: float  # those of the bytes that stay for weight gradients that come later
 
 
 class Plan(NamedTuple):
@@ -63,7 +63,7 @@ class Backward(NamedTuple):
 def plans(
     said: str | Recompute, layers: Sequence[tuple[int, Operators]], share: Share
 ) -> list[Plan]:
-    """A plan for each of a stage's layers (number and operators)."""
+    """Return a plan for each of a stage's layers (number and operators)."""
     rule = of(said)
     if rule.modules is None and rule.together > 1:
         size = rule.together
@@ -77,17 +77,17 @@ def plans(
 
 
 def plan(operators: Operators, said: str | Recompute, share: Share) -> Plan:
-    """The plan of one layer for which the rule holds, wherever it stands."""
+    """Return the plan of one layer to which the rule applies, wherever it is."""
     return _plan(operators, of(said), share)
 
 
 def kept(operators: Operators, said: str | Recompute, share: Share) -> float:
-    """Bytes that one layer for which the rule holds keeps from its forward until its backward."""
+    """Return the bytes that a layer to which the rule applies keeps from forward to backward."""
     return plan(operators, said, share).kept
 
 
 def backward(operators: Operators, regions: Sequence[Region]) -> Iterator[Backward]:
-    """A layer's operators in backward order, with what runs again before which."""
+    """Yield a layer's operators in backward order, with what runs again before each."""
     for i in reversed(range(len(operators))):
         begins = [region for region in regions if region.before == i]
         yield Backward(operators[i], begins, [region for region in regions if region.until == i])
@@ -99,7 +99,10 @@ def _plan(operators: Operators, rule: Recompute, share: Share) -> Plan:
 
 
 def _together(group: Sequence[tuple[int, Operators]]) -> Iterator[Plan]:
-    """Layers that share the first one's input, and run again before the last one's backward."""
+    """Yield plans of layers that share the first one's input and run again together.
+
+    They run again before the last one's backward.
+    """
     total = 0.0
     for k, (_, ops) in enumerate(group):
         stays = 0.0 if k else ops[0].saved
@@ -115,7 +118,7 @@ def _saved(operators: Operators) -> float:
 
 
 def _regions(operators: Operators, rule: Recompute, share: Share) -> list[Region]:
-    """In the order of the forward; what is within something that runs again is not named twice."""
+    """Return the regions in forward order, without those inside another that runs again."""
     if rule.modules is None:
         size = _saved(operators) - operators[0].saved
         return [Region(operators, len(operators) - 1, 0, size, size / 2)]
@@ -132,7 +135,7 @@ def _within(one: Region, other: Region) -> bool:
 
 
 def _module(ops: Operators, name: str) -> Iterator[Region]:
-    """The regions of a module, none where the layer has no such thing."""
+    """Yield the regions of a module; none where the layer has no such module."""
     at = {op.name: i for i, op in enumerate(ops)}
     if name == "core_attn":
         yield _checkpointed(ops, [i for i, op in enumerate(ops) if op.core], 0.0)
@@ -158,7 +161,10 @@ def _module(ops: Operators, name: str) -> Iterator[Region]:
 
 
 def _checkpointed(ops: Operators, span: Sequence[int], inputs: float) -> Region:
-    """Operators of which ``inputs`` bytes stay; half goes with weight gradients, if any."""
+    """Return operators of which ``inputs`` bytes stay.
+
+    If they have weight gradients, half of what they rebuild stays for these.
+    """
     again = tuple(ops[i] for i in span)
     size = _saved(again) - inputs
     later = size / 2 if any(op.weight for op in again) else 0.0
@@ -166,21 +172,24 @@ def _checkpointed(ops: Operators, span: Sequence[int], inputs: float) -> Region:
 
 
 def _norm(ops: Operators, norm: int, last: int) -> Region:
-    """A norm, made again when the gradient of its submodule's output arrives."""
+    """Return a norm that is made again when the gradient of its submodule's output arrives."""
     size = fsum(op.saved for op in ops[norm : last + 1] if op.name in INPUTS)
     return Region((ops[norm],), last, norm + 1, size, size)
 
 
 def _activation(ops: Operators, last: int) -> Region:
-    """The input of an MLP's last linear; of a gate in two kernels also what is between them, a
-    third of what it keeps, until its own backward."""
+    """Return the input of an MLP's last linear, made again.
+
+    For a gate in two kernels it includes what is between them, a third of what the gate keeps,
+    until the gate's own backward.
+    """
     apart, size = len(ops[last - 1].forward) > 1, ops[last].saved
     between = ops[last - 1].saved / 3 if apart else 0.0
     return Region((ops[last - 1],), last, last - apart, size + between, size)
 
 
 def _up_projection(ops: Operators, at: dict[str, int]) -> Region:
-    """Queries, keys and values out of their latents, which stay."""
+    """Return queries, keys and values, made again from their latents, which stay."""
     span = [i for i in range(at["rotary"] + 1) if ops[i].name in LATENT]
     products = fsum(ops[i].saved for i in span if ops[i].name in ("q_up", "kv_up"))
     again = tuple(ops[i] for i in span)
@@ -189,10 +198,10 @@ def _up_projection(ops: Operators, at: dict[str, int]) -> Region:
 
 
 def _per_operator(ops: Operators, share: Share) -> Region:
-    """All but the core, the products that are saved, and what no backward reads."""
+    """Return all but the core, the products that are saved, and what no backward reads."""
     at = {op.name: i for i, op in enumerate(ops)}
     rows, columns = share.rows, (share.heads + share.kv_heads) * share.head_dim
-    scattered = share.tokens < share.rows  # the projection's output is saved as it is reduced
+    scattered = share.tokens < share.rows  # the projection's output is saved after its reduction
     activation = ops[at["fc2"] - 1]
     gated = activation.saved > ops[at["fc2"]].saved
     stays = ops[0].saved + ops[at["projection"]].saved + (share.residual if scattered else 0.0)
@@ -209,7 +218,7 @@ def _per_operator(ops: Operators, share: Share) -> Region:
 
 
 def _columns(op: Operator, share: Share, columns: int) -> Operator:
-    """The part of a column-parallel linear that runs again."""
+    """Return the part of a column-parallel linear that runs again."""
     if not columns:
         return Operator(op.name)
     product = gemm(share, share.rows, columns, share.hidden)

@@ -21,13 +21,13 @@ class Reduction(NamedTuple):
 
     parameters: int
     first: int  # position of the item that makes the first of them
-    after: int  # of the one that makes the last
+    after: int  # position of the item that makes the last of them
     buffered: bool = True  # made in one of the buffers that units use in turn
-    experts: bool = False  # of experts that others hold than the rest
+    experts: bool = False  # gradients of experts that are on other ranks than the rest
 
 
 def of_units(program: Program, parts: Sequence[Unit], used: Sequence[Visit]) -> list[Reduction]:
-    """A unit's gradients, from its first weight gradient to its last kernel."""
+    """Return each unit's gradients, from its first weight gradient to its last kernel."""
     out, apart = [], any(unit.experts for unit in parts)
     for visit in sorted(used, key=lambda visit: visit.last):
         unit = parts[visit.unit]
@@ -42,7 +42,7 @@ def of_units(program: Program, parts: Sequence[Unit], used: Sequence[Visit]) -> 
 
 
 def of_buckets(buckets: Sequence[Bucket]) -> list[Reduction]:
-    """A bucket is there from when the one before it was full."""
+    """Return each bucket's gradients; a bucket begins where the one before it was full."""
     begin, out = {False: 0, True: 0}, []
     for bucket in buckets:
         experts, after = bucket.axis == "edp", bucket.after
@@ -53,9 +53,9 @@ def of_buckets(buckets: Sequence[Bucket]) -> list[Reduction]:
 
 
 def reduce(draft: ProgramDraft, parts: Sequence[Reduction], data: DataParallel, last: bool) -> None:
-    """Put each part's reduction behind what makes its last gradient.
+    """Put each part's reduction after what makes its last gradient.
 
-    ``last``: the sums over all microbatches are in this program's, so replicas need them.
+    ``last`` says that this program completes the sums over all microbatches, which replicas need.
     """
     dense = data.sharding or Sharding(data.degree, reduce_stream="dp")
     experts = data.of_experts.sharding
@@ -76,7 +76,7 @@ def reduce(draft: ProgramDraft, parts: Sequence[Reduction], data: DataParallel, 
             before = ("reduce" if (dense if part.experts else experts).group > 1 else "sum", b - 1)
             draft.wait(end, *([before] if draft.has(before) else []))
         if s.buffers and part.buffered:
-            if len(turns) >= s.buffers:  # made where the gradients of the one before were
+            if len(turns) >= s.buffers:  # it reuses the buffer of an earlier part
                 draft.wait(part.first, ("reduce", turns[-s.buffers]))
             turns.append(b)
         else:
@@ -85,7 +85,7 @@ def reduce(draft: ProgramDraft, parts: Sequence[Reduction], data: DataParallel, 
 
 
 def _ready(draft: ProgramDraft, b: int, part: Reduction, size: float, s: Sharding) -> None:
-    """A kernel divides gradients, or copies them (FSDP2: when the ones before are scattered)."""
+    """Put the kernel that divides gradients, or copies them (FSDP2: after the scatter before)."""
     name, before = ("grad_copy_in" if s.copies else "grad_scale"), ("reduce", b - 1)
     needs = [before] if s.copies and draft.has(before) else []
     kernel = Kernel(name, Compute("elementwise", 0.0, 2 * size), "O")
@@ -101,8 +101,8 @@ def _hold(
     s: Sharding,
     last: Key,
 ) -> None:
-    """Memory of whole gradients until they are scattered, and of the copy that is sent."""
-    if data.gradient_split > 1:  # else they are there all the time
+    """Allocate whole gradients until they are scattered, and the copy that is sent."""
+    if data.gradient_split > 1:  # otherwise they are there all the time
         end: Key = ("ready", b) if s.copies else last
         draft.remember(part.first, GRADIENTS, size, "start")
         draft.remember(end, GRADIENTS, -size, "end")
@@ -114,9 +114,9 @@ def _hold(
 def _collectives(
     draft: ProgramDraft, b: int, part: Reduction, size: float, s: Sharding, across: bool
 ) -> Key:
-    """Scatter the sums inside a group, then, where asked, sum the shards across the replicas.
+    """Scatter the sums inside a group, then, if asked, sum the shards across the replicas.
 
-    Returns the one behind which the whole gradients are needed no more.
+    Returns the key of the op after which the whole gradients are not needed any more.
     """
     ready: Key = ("ready", b) if s.copies or s.scale else part.after
     key: Key = ready

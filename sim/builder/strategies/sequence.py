@@ -1,7 +1,7 @@
 """Megatron's sequence parallelism (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
 
-Inside the tensor-parallel group, norms, dropouts and residuals are split over the sequence too. An
-all-reduce becomes the all-gather and the reduce-scatter that it consists of. Column-parallel
+Inside the tensor-parallel group, norms, dropouts and residuals are also split over the sequence. An
+all-reduce becomes the reduce-scatter and the all-gather that it consists of. Column-parallel
 linears keep only their part of the input and gather it again for the weight gradient.
 """
 
@@ -22,11 +22,14 @@ EDGES: Mapping[str, Edge] = {
     "row": Edge(after="reduce_scatter", before_backward="all_gather"),
     "projected": Edge(after="all_gather", after_backward="all_gather"),
 }
-"""g and its conjugate of the paper's figure 5."""
+"""The collectives g and its conjugate of the paper's figure 5."""
 
 
 def split(share: Share, degree: int) -> Share:
-    """The share of one of ``degree`` ranks with its part of the sequence."""
+    """Return the share of one of ``degree`` ranks with its part of the sequence.
+
+    Raises InputError where the sequence cannot be divided evenly.
+    """
     if share.sequence % degree:
         raise InputError(
             f"sequence = {share.sequence} cannot be split evenly by tp = {degree}, "
@@ -38,11 +41,11 @@ def split(share: Share, degree: int) -> Share:
 def replicated_gradient_bytes(
     model: Model, setting: Setting, layers: Sequence[int], first: bool, last: bool
 ) -> float:
-    """Bytes of gradients that a stage all-reduces over tp before the optimizer.
+    """Return the bytes of gradients that a stage all-reduces over tp before the optimizer.
 
-    Each rank has seen only its tokens of the gradients of norms, row-parallel biases, routers and
-    MLA's matrices into latents. Without
-    sequence parallelism every rank has seen them all, and there is nothing to reduce.
+    The gradients of norms, row-parallel biases, routers and MLA's matrices into latents cover only
+    the tokens of each rank. Without sequence parallelism every rank has seen all tokens, and there
+    is nothing to reduce.
     """
     if not setting.sp or setting.tp == 1:
         return 0.0

@@ -1,9 +1,10 @@
-"""Sharded data parallelism: how a rank's parameters and gradients are split, and what is gathered
-when. One description for ZeRO-3 (Rajbhandari et al. 2019, arXiv:1910.02054), PyTorch's FSDP1
-(Zhao et al. 2023, arXiv:2304.11277) and FSDP2 (``torch.distributed.fsdp.fully_shard``), and YaFSDP.
+"""Sharded data parallelism: how parameters and gradients are split, and when they are gathered.
 
-A GPU sees no host here, so what a host's order means to the streams is written down as a depth:
-with depth d a unit's gather may start when the unit d before it begins.
+One description covers ZeRO-3 (Rajbhandari et al. 2019, arXiv:1910.02054), PyTorch's FSDP1 (Zhao et
+al. 2023, arXiv:2304.11277) and FSDP2 (``torch.distributed.fsdp.fully_shard``), and YaFSDP.
+
+The host is not simulated here, so the effect of its order on the streams is given as a depth: with
+depth d a unit's gather may start when the unit d before it begins.
 """
 
 from __future__ import annotations
@@ -35,39 +36,39 @@ class Sharding:
     wrap: str | int = "layer"
     root: bool = True  # embedding and head are one unit, kept from the forward to the backward
     keep: bool = False  # all units are kept
-    regroup: int = 0  # so many ranks share the parameters between forward and backward
+    regroup: int = 0  # number of ranks that share the parameters between forward and backward
     forward: float = 1
     backward: float = 1
-    behind: bool = False  # a backward's gather comes behind the kernels of the unit before
-    copies: bool = False  # into and out of the buffers of collectives
+    behind: bool = False  # a backward's gather comes after the kernels of the unit before
+    copies: bool = False  # copy into and out of the buffers of collectives
     scale: bool = True  # a kernel divides gradients by the number of ranks
-    buffers: int = 0  # for weights, and as many for gradients, that units use in turn
-    bucketed: bool = False  # gradients are reduced in buckets, and not unit by unit
+    buffers: int = 0  # number of buffers for weights, and for gradients, that units use in turn
+    bucketed: bool = False  # gradients are reduced in buckets, not unit by unit
     fetch: Fetch | None = None
     gather_stream: str = "fsdp nccl"  # one process group, so one communicator for both: NCCL runs
     reduce_stream: str = "fsdp nccl"  # its collectives one by one (pytorch/pytorch PR 186335)
     sum_stream: str = "fsdp all_reduce"
-    experts: bool = False  # of experts, whose replicas are others
+    experts: bool = False  # for experts, which have other replicas
     once: bool = False  # shards of gradients are summed across replicas in the last microbatch only
 
     @property
     def axis(self) -> str:
-        """Along which parameters are gathered and gradients scattered."""
+        """The axis along which parameters are gathered and gradients scattered."""
         whole, part = ("edp", "edp_shard") if self.experts else ("dp", "shard")
         return whole if self.replicas == 1 else part
 
     @property
     def across(self) -> str:
-        """Along which the shards of gradients are summed."""
+        """The axis along which the shards of gradients are summed."""
         whole, part = ("edp", "edp_replicate") if self.experts else ("dp", "replicate")
         return whole if self.group == 1 else part
 
     def of_experts(self, degree: int) -> Sharding:
-        """The same over the ``degree`` ranks that hold the same experts.
+        """Return the same over the ``degree`` ranks that hold the same experts.
 
-        As torchtitan's meshes have it (``efsdp``), copies of all parameters are copies of the
-        experts: their shards are as many times fewer as ep and etp split them. Experts have
-        communicators of their own.
+        As in torchtitan's meshes (``efsdp``), copies of all parameters are also copies of the
+        experts, so experts have fewer shards by the factor by which ep and etp split them. Experts
+        have communicators of their own.
         """
         replicas = degree if self.group == 1 else self.replicas
         streams = (f"expert {s}" for s in (self.gather_stream, self.reduce_stream, self.sum_stream))
@@ -84,7 +85,7 @@ class Sharding:
 
 
 def zero3(degree: int, fetch: Fetch | None = None) -> Sharding:
-    """ZeRO-3: every unit comes and goes, gradients are reduced in buckets."""
+    """Return ZeRO-3: every unit comes and goes, and gradients are reduced in buckets."""
     streams = ("zero all_gather", "zero reduce_scatter")
     return Sharding(degree, 1, "layer", False, False, 0, 1, 1, False, False, True, 0, True, fetch,
                     *streams)  # fmt: skip
@@ -99,10 +100,11 @@ def fsdp1(
     forward_prefetch: bool = False,
     limit_all_gathers: bool = True,
 ) -> Sharding:
-    """FSDP1: a flat parameter per unit.
+    """Return FSDP1, with a flat parameter per unit.
 
-    The limiter lets a gather start when the unit two before it is freed, with forward prefetch
-    three before it; without it the host runs ahead, and in the forward all gathers are issued.
+    The limiter lets a gather start when the unit two before it is freed, or with forward prefetch
+    the unit three before it. Without the limiter the host runs ahead, and the forward issues all
+    gathers at once.
     """
     group = {"NO_SHARD": 1}.get(sharding, shard or degree)
     ahead = (2 if forward_prefetch else 1) if limit_all_gathers else math.inf
@@ -125,7 +127,7 @@ def fsdp2(
     prefetch: int | None = None,
     replicate: str = "each",
 ) -> Sharding:
-    """FSDP2: a shard per parameter, copied into and out of the buffers that are gathered.
+    """Return FSDP2, with a shard per parameter, copied into and out of the gathered buffers.
 
     Without explicit prefetch a forward's gather waits for the copy-out of the unit two before it
     (``all_gather_state``), a backward's for that of the unit before it. ``replicate`` "once" is
@@ -148,13 +150,13 @@ def fsdp2(
 
 
 def yafsdp(degree: int, shard: int | None = None, wrap: str | int = "layer") -> Sharding:
-    """YaFSDP: two buffers for weights and two for gradients, which units use in turn."""
+    """Return YaFSDP: units use two buffers for weights and two for gradients in turn."""
     group = shard or degree
     return Sharding(group, degree // group, wrap, scale=False, buffers=2)
 
 
 def anchors(depth: float, count: int) -> list[int]:
-    """Of each visit the one at whose beginning it is gathered; -1: when the program begins.
+    """Return, for each visit, the one at whose beginning it is gathered; -1: the program's.
 
     >>> anchors(1, 4), anchors(0, 3)
     ([-1, 0, 1, 2], [0, 1, 2])
@@ -163,10 +165,10 @@ def anchors(depth: float, count: int) -> list[int]:
 
 
 def fetched(sizes: Sequence[int], fetch: Fetch) -> list[int]:
-    """The same as DeepSpeed does it; ``sizes`` in parameters, 0 for what is there already.
+    """Return the same for DeepSpeed; ``sizes`` are in parameters, 0 for what is there already.
 
-    When a unit begins it is fetched, unless it was; then the next ones until either limit is
-    reached, the last of them whole.
+    When a unit begins, it is fetched unless it has been; then the next ones are, until either limit
+    is reached, the last of them whole.
 
     >>> fetched([4, 4, 4, 4], Fetch(prefetch_bucket=5, max_live=100))
     [0, 0, 0, 1]
@@ -184,9 +186,9 @@ def fetched(sizes: Sequence[int], fetch: Fetch) -> list[int]:
 
 
 def reused(sizes: Sequence[int], distance: float) -> list[bool]:
-    """Which units DeepSpeed keeps from the forward to the backward, as they are needed soon.
+    """Return which units DeepSpeed keeps from the forward to the backward.
 
-    A unit is kept if fewer parameters than ``distance`` are passed until it is used again.
+    A unit is kept if fewer than ``distance`` parameters are passed until it is used again.
 
     >>> reused([5, 5, 5], 11)
     [False, True, True]

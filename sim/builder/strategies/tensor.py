@@ -18,12 +18,12 @@ from sim.model.sizes import BYTES, Model, Setting
 class Edge(NamedTuple):
     """The collectives where an operator's tensor enters or leaves a split region; "" for none."""
 
-    before: str = ""  # its forward, on the input
-    after: str = ""  # its forward, on the output
-    before_backward: str = ""  # on the gradient of the output
-    after_backward: str = ""  # on the gradient of the input
-    again: str = ""  # on the saved input, for the weight gradient
-    axis: str = "tp"  # among whom
+    before: str = ""  # before its forward, on the input
+    after: str = ""  # after its forward, on the output
+    before_backward: str = ""  # before its backward, on the gradient of the output
+    after_backward: str = ""  # after its backward, on the gradient of the input
+    again: str = ""  # before its weight gradient, on the saved input
+    axis: str = "tp"  # axis of the ranks that take part
 
 
 EDGES: Mapping[str, Edge] = {
@@ -32,11 +32,14 @@ EDGES: Mapping[str, Edge] = {
     "vocabulary": Edge(after="all_reduce"),
     "projected": Edge(after="all_gather"),
 }
-"""f and g of Megatron-LM's figure 3; partial maxima and sums over a split vocabulary."""
+"""The collectives f and g of Megatron-LM's figure 3, and partial maxima and sums over a split
+vocabulary."""
 
 
 def split(share: Share, degree: int) -> Share:
-    """The share of one of ``degree`` ranks; KV heads are replicated where there are too few.
+    """Return the share of one of ``degree`` ranks; too few KV heads are replicated.
+
+    Raises InputError where a size cannot be divided evenly.
 
     >>> from sim.model.operators import Share
     >>> one = Share(1, 8, 64, 8, 8, 2, 8, 256, 512, "bf16", 2, 4)
@@ -62,10 +65,10 @@ def split(share: Share, degree: int) -> Share:
 
 
 def replicated_kv_bytes(model: Model, setting: Setting) -> float:
-    """Bytes of one layer's K and V gradients that ranks with the same KV heads all-reduce.
+    """Return the bytes of a layer's K and V gradients that ranks with equal KV heads all-reduce.
 
-    With more ranks than KV heads each head is held by several, of which every one has seen the
-    gradient of its own query heads alone.
+    With more ranks than KV heads several ranks hold each head, and each has only seen the gradient
+    of its own query heads.
     """
     if setting.tp <= model.kv_heads:
         return 0.0

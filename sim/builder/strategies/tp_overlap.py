@@ -1,10 +1,10 @@
-"""Overlap of sequence-parallel collectives with the GEMM beside them, by cutting both to pieces.
+"""Overlap of sequence-parallel collectives with the GEMM beside them, by cutting both in pieces.
 
-As Transformer Engine's user buffers do it by default: an all-gather and the GEMM that uses it, or a
-GEMM and the reduce-scatter of its output, become t pieces of the GEMM and t - 1 steps of a ring,
-each step beside a piece (its forward reduce-scatter, in four pieces of which the last stands
-exposed, is taken as a ring too). Only pairs that stand exposed are cut: backward collectives that
-run whole beside another GEMM ("bulk") are hidden already. Bytes sent and FLOPs stay the same.
+It follows the default of Transformer Engine's user buffers: an all-gather and the GEMM that uses
+it, or a GEMM and the reduce-scatter of its output, become t pieces of the GEMM and t - 1 steps of a
+ring, each step beside a piece. (Transformer Engine's forward reduce-scatter has four pieces of
+which the last is exposed; here it is a ring too.) Only exposed pairs are cut: backward collectives
+that run whole beside another GEMM ("bulk") are hidden already. Bytes sent and FLOPs stay the same.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from sim.graph import Compute
 
 
 def cut(program: Program, degree: int) -> list[Item]:
-    """The program with every exposed pair of a layer in pieces; unchanged for a degree of 1."""
+    """Return the program with every exposed pair of a layer in ``degree`` pieces."""
     out: list[Item] = []
-    place: list[int] = []  # of each old item: where its last piece stands
+    place: list[int] = []  # position of each old item's last piece
     while (i := len(place)) < len(program):
         if degree > 1 and (gather := _gathered(program, i)):
             place += _gather(out, place, *gather, degree)
@@ -30,7 +30,7 @@ def cut(program: Program, degree: int) -> list[Item]:
 
 
 def _gathered(program: Program, i: int) -> tuple[Collective, Kernel] | None:
-    """Item i and the next, where that is a GEMM which waits for this all-gather."""
+    """Return item i and the next, if that is a GEMM that waits for this all-gather."""
     match program[i : i + 2]:
         case [Collective(collective="all_gather") as gather, Kernel(work=Compute("gemm")) as gemm]:
             if gather.layer >= 0 and i in gemm.needs:
@@ -39,7 +39,7 @@ def _gathered(program: Program, i: int) -> tuple[Collective, Kernel] | None:
 
 
 def _scattered(program: Program, i: int) -> tuple[Kernel, Collective] | None:
-    """Item i and the next, where that reduce-scatters this GEMM's output and is waited for."""
+    """Return item i and the next, if that reduce-scatters this GEMM's output and is exposed."""
     match program[i : i + 3]:
         case [Kernel(work=Compute("gemm")) as gemm, Collective() as scatter, *after]:
             exposed = all(i + 1 in item.needs for item in after)
@@ -66,7 +66,7 @@ def _gather(
 def _scatter(
     out: list[Item], place: list[int], gemm: Kernel, scatter: Collective, degree: int
 ) -> tuple[int, int]:
-    """Multiply the others' parts first and this rank's own last; each leaves when it is done."""
+    """Multiply the others' parts first and this rank's own last; each is sent when it is done."""
     step, piece = _step(scatter, degree), _piece(gemm, degree)
     needs = moved(gemm.needs, place)
     for k in range(degree):
@@ -77,12 +77,12 @@ def _scatter(
 
 
 def _step(whole: Collective, degree: int) -> Collective:
-    """One of t - 1 ring steps: bytes such that each rank sends one t-th of the whole buffer."""
+    """Return one of t - 1 ring steps, whose bytes let a rank send 1 / t of the whole buffer."""
     return whole._replace(bytes=whole.bytes / (degree - 1), memory=(), algorithm="exchange")
 
 
 def _piece(whole: Kernel, degree: int) -> Kernel:
-    """One t-th of the GEMM's rows; the other matrix is read again by every piece."""
+    """Return 1 / t of the GEMM's rows; every piece reads the other matrix again."""
     assert isinstance(whole.work, Compute)
     batch, m, n, k = whole.work.shape
     per_element = whole.work.bytes / (batch * (m * k + k * n + m * n))

@@ -1,8 +1,8 @@
-"""A strategy that lives outside of the package: a file's function rewrites a stage's programs.
+"""A strategy outside the package: a file's function that rewrites a stage's programs.
 
 ``NAME.py`` defines ``NAME(kind, program)``, which is called with each of a stage's programs (F, B,
-I and W) and returns the one to run: kernels and collectives of :mod:`sim.builder.program`. It comes
-behind tensor, context and expert parallelism and before offload and what data parallelism adds.
+I and W) and returns the one to run: kernels and collectives of :mod:`sim.builder.program`. It is
+applied after tensor, context and expert parallelism and before offload and data parallelism.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from schedules.input_error import InputError
 from schedules.user_code import function
 from sim.builder.program import Collective, Kernel, Program
 
-AXES = ("tp", "cp", "ep", "etp", "dp", "edp")  # whose group every rank of a stage has
+AXES = ("tp", "cp", "ep", "etp", "dp", "edp")  # every rank of a stage has a group on these
 
 
 def rewritten(programs: Mapping[str, Program], path: str) -> dict[str, Program]:
-    """The programs as the file's function returns them.
+    """Return the programs as the file's function returns them.
 
     Raises InputError, in one sentence that names the file, for what is no program.
     """
