@@ -9,6 +9,14 @@ MOST_ROWS = 12
 _CELL = "text-align:left;padding:1px 12px 1px 0"
 
 
+class Shown:
+    """What a prompt completes of an object: the names without an underscore."""
+
+    def __dir__(self) -> list[str]:
+        """List what a user may ask of it."""
+        return [name for name in object.__dir__(self) if not name.startswith("_")]
+
+
 def table(
     title: str, rows: Iterable[Sequence[object]], head: Sequence[str] = (), most: int = MOST_ROWS
 ) -> str:

@@ -38,7 +38,7 @@ NAMED = ("kineto", "nsys")
 
 
 def read(
-    paths: Sequence[Path | str],
+    paths: Sequence[Path | str] | Path | str,
     selection: Selection = Selection(),  # noqa: B008  (immutable)
     report: Report = no_report,
 ) -> Recording:
@@ -46,7 +46,8 @@ def read(
 
     Raises InputError for a path that is not there, or that no format recognises.
     """
-    files = [Path(path) for path in paths]
+    given = [paths] if isinstance(paths, str | Path) else paths
+    files = [Path(path) for path in given]
     if not files:
         raise InputError("no trace was given; name files, or a folder of them")
     for path in files:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from sim import units
 from sim.analysis.intervals import Intervals
 from sim.graph import Floats
+from sim.html import Shown, table
 from sim.machine.hardware import Machine
 from sim.timeline import Timeline
 from traces.own.priced import PricedMachine
@@ -33,7 +35,7 @@ class Report(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Recording:
+class Recording(Shown):
     """A timeline whose works are ``Fixed``, and the facts that only the file tells.
 
     Each part's work is the time in which its data moved, as far as that is known: the shortest of
@@ -64,6 +66,17 @@ class Recording:
     """The machine of a timeline that was simulated, if its file has it and was read whole."""
     sms: Floats | None = None
     """(ops,): the share of its GPU's SMs that each op's communication holds; 0 where unknown."""
+
+    def __repr__(self) -> str:
+        """Return one line for a prompt."""
+        return f"Recording: {self.format}, {self.timeline!r}"
+
+    def _repr_html_(self) -> str:
+        """Return a table of what was read, and what was noticed, for a notebook."""
+        ranks = ", ".join(map(str, self.timeline.graph.ranks()[:8].tolist()))
+        rows = [("files", len(self.files)), ("ranks", ranks), *self.counts.items()]
+        rows += [("span", units.seconds(self.timeline.seconds))]
+        return table(repr(self), [*rows, *(("note", sentence) for sentence in self.warnings)])
 
     @property
     def machine(self) -> Machine | None:

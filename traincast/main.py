@@ -10,9 +10,11 @@ import os
 import sys
 import traceback
 from contextlib import suppress
+from typing import Annotated
 
 import typer
 
+import traincast
 from schedules.input_error import InputError
 from traincast.commands import (
     analyze,
@@ -55,6 +57,23 @@ ENTRIES = {
     "replay": replay,
 }
 """The commands in the order of ``--help``."""
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        print(f"traincast {traincast.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version."),
+    ] = False,
+) -> None:
+    """Take what stands before any command."""
+
 
 for _name, _entry in ENTRIES.items():
     app.command(_name, epilog=_entry.EXAMPLE)(_entry.command)

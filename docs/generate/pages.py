@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from docs.generate import commands, summary_keys, tables
+from docs.generate import commands, python_names, summary_keys, tables
 from schedules.input_error import InputError
 from sim.machine import topology_schema
 from sim.recipe import load
@@ -27,6 +27,7 @@ def pages() -> dict[Path, str]:
         "recipe.md": tables.of(recipe),
         "topology.md": tables.of(topology_schema.complete()),
         "commands.md": {"commands": commands.text},
+        "python.md": python_names.of(),
         "summary.md": {"keys": summary_keys.text, "sample": summary_keys.sample},
     }
     out = {DOCS / name: filled(DOCS / name, of) for name, of in blocks.items()}

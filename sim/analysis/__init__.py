@@ -79,7 +79,7 @@ class Analyses(dict[str, Analysis]):
 
 
 def analyses() -> Analyses:
-    """Find every analysis, by the files of this folder.
+    """Find every analysis: each is a file of ``sim/analysis`` with a function of its name.
 
     One may also ask for a file elsewhere: ``analyses()["./mine.py"]``. What names none raises
     InputError, which says what is near.

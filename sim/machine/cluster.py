@@ -183,7 +183,7 @@ class Cluster:
 
 
 def load(name_or_path: str | Path, gpus: int) -> Cluster:
-    """So many GPUs of the machine and fabric in ``topologies/<name>.toml``, or in a file.
+    """Return so many GPUs of the machine and fabric in ``topologies/<name>.toml``, or in a file.
 
     Raises InputError, in one sentence, when there is no such topology (naming those there are), the
     file is not a topology, or it cannot hold so many GPUs.

@@ -52,7 +52,7 @@ def peaks(timeline: Timeline) -> list[Peak]:
 
 
 def curves(timeline: Timeline) -> dict[int, Curve]:
-    """Bytes over time for every simulated rank: one row per instant at which they change.
+    """Return the bytes that every simulated rank holds over time, a row for each change.
 
     Every curve spans the whole step: its first row is the first start, its last row the last end.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import fsum
+from pathlib import Path
 from typing import NamedTuple
 
 from schedules import Plan, flat
@@ -16,7 +17,7 @@ from sim.builder.job import Job
 from sim.machine import cluster as clusters
 from sim.machine.cluster import Cluster
 from sim.recipe.recipe import Recipe
-from sim.runs.run import job_of
+from sim.runs.run import job_of, load
 from sim.runs.stage_times import stage_timelines
 
 
@@ -35,12 +36,13 @@ class Cost(NamedTuple):
         return self.fixed + self.layer * layers
 
 
-def balance(recipe: Recipe) -> list[int]:
-    """Layers of each stage, first to last: those with which the slowest rank is fastest.
+def balance(recipe: Recipe | str | Path) -> list[int]:
+    """Find the layers of each stage, first to last, with which the slowest rank is fastest.
 
     Counted is what a rank needs for one microbatch in all its stages, as the machine runs them by
     themselves. Every stage gets a layer. Raises InputError, in one sentence, for what cannot run.
     """
+    recipe = recipe if isinstance(recipe, Recipe) else load(recipe)
     if recipe.model.dense_layers:
         raise InputError(
             f"model.dense_layers = {recipe.model.dense_layers} makes layers that differ, which are "

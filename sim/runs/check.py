@@ -8,6 +8,7 @@ than the GPU has.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from sim.machine import cluster as clusters
@@ -15,16 +16,19 @@ from sim.memory.untimed import untimed
 from sim.recipe.legality.products import able
 from sim.recipe.recipe import Recipe
 from sim.runs.fold import candidates
-from sim.runs.run import Report, build, job_of, launch_seconds, run
+from sim.runs.run import Report, build, job_of, launch_seconds, load, run
 from sim.runs.summary import memory
 
 
-def check(recipe: Recipe, report: Report = lambda *_: None) -> dict[str, Any]:
-    """The memory of every rank that may differ, in the form of ``summary.json``, and the GPU's.
+def check(recipe: Recipe | str | Path, report: Report = lambda *_: None) -> dict[str, Any]:
+    """Say whether a recipe is a legal job that fits, and the memory of every rank that may differ.
+
+    ``memory`` has the form of ``summary.json``; ``capacity_bytes`` is what a GPU has.
 
     ``simulated`` says whether it is that of a simulated step; ``report`` hears how far that is.
     Raises InputError, in one sentence, for what cannot run.
     """
+    recipe = recipe if isinstance(recipe, Recipe) else load(recipe)
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
     able(recipe, recipe.cluster.topology, cluster.gpu.peak)
     job = job_of(recipe, cluster)

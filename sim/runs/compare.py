@@ -11,6 +11,7 @@ import schedules
 from schedules.input_error import InputError
 from schedules.user_code import is_path
 from sim.engine import DeadlockError
+from sim.html import Shown, table
 from sim.recipe.legality import even
 from sim.recipe.order_file import NAME
 from sim.recipe.recipe import Recipe
@@ -22,12 +23,17 @@ Report = Callable[[str, int, int], object]
 
 
 @dataclass(frozen=True, eq=False)
-class Way:
+class Way(Shown):
     """One way of running the job: its result, or why it cannot run."""
 
     name: str
     result: Result | None
     refused: str = ""
+
+    def _repr_html_(self) -> str:
+        """Return its result, or why there is none, for a notebook."""
+        shown = self.result._repr_html_() if self.result else table(self.refused, ())
+        return table(self.name, ()) + shown
 
 
 def compare(
@@ -47,7 +53,7 @@ def compare(
 def by_schedule(
     names: Sequence[str], base: Recipe, overrides: Overrides | None = None
 ) -> dict[str, Overrides]:
-    """A way for each schedule (``["all"]``: each that there is, and the recipe's own).
+    """Name a way for each schedule (``["all"]``: each that there is, and the recipe's own).
 
     The order of a recipe with ``schedule.csv`` is from_csv; a file is a schedule too. Layers stay
     on stages as ``base`` has them where their number fits, and are spread evenly elsewhere. Raises
@@ -99,7 +105,7 @@ def own_of(name: str, base: Recipe) -> Overrides:
 def by_value(
     vary: Mapping[str, Sequence[object]], overrides: Overrides | None = None
 ) -> dict[str, Overrides]:
-    """A way for each combination of values: ``{"parallelism.tp": [4, 8]}``.
+    """Name a way for each combination of values: ``{"parallelism.tp": [4, 8]}``.
 
     >>> list(by_value({"parallelism.tp": [4, 8], "parallelism.sp": [True]}))
     ['tp=4 sp=True', 'tp=8 sp=True']

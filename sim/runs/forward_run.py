@@ -27,12 +27,13 @@ def sharded_forward(
     copy: float = 0.0,
     copy_stream: str = COPIES,
 ) -> Timeline:
-    """Layers of so many seconds; before each its parameters are gathered, in ``gather`` seconds.
+    """Run the forward of sharded layers alone: seconds for each layer and each gather.
 
-    A gather is issued when the layer ``prefetch + 1`` before its own has ended (at once, unless
-    given), writes into one of ``buffers`` (as many as layers, unless given) in turn, and begins
-    with a copy of ``copy`` seconds on ``copy_stream``. Raises InputError for less than one buffer
-    or a negative prefetch.
+    Before each of the ``layers`` its parameters are gathered, in ``gather`` seconds. A gather is
+    issued when the layer ``prefetch + 1`` before its own has ended (at once, unless given), writes
+    into one of ``buffers`` (as many as layers, unless given) in turn, and begins with a copy of
+    ``copy`` seconds on ``copy_stream``. Raises InputError for less than one buffer or a negative
+    prefetch.
 
     >>> sharded_forward([4, 4, 4], 5, prefetch=0).seconds  # nothing overlaps: 3 (5 + 4)
     27.0

@@ -95,7 +95,11 @@ class Result:
 
 
 def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Recipe:
-    """The complete recipe of a file; see :func:`sim.recipe.load.load`."""
+    """Read a recipe file, put ``overrides`` over it and fill in all defaults.
+
+    ``overrides`` are by dotted key: ``{"parallelism.pp": 4}``. Raises InputError, in one sentence,
+    for a recipe that describes no job.
+    """
     return config.load(path, overrides)
 
 

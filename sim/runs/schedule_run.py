@@ -14,6 +14,7 @@ import schedules
 from schedules import Plan
 from schedules.input_error import InputError
 from schedules.times import Seconds, of_each, of_stage
+from sim import units
 from sim.builder.program import Kernel, Program
 from sim.builder.slots import inputs
 from sim.builder.strategies.exchange import Policy, exchange, exchange_phase
@@ -23,6 +24,7 @@ from sim.builder.template import Stamp, Tables, Template, assemble, place
 from sim.builder.template import exchange as exchange_template
 from sim.engine import DeadlockError, simulate
 from sim.graph import Communication, Fixed, Graph, Memory
+from sim.html import Shown, table
 from sim.machine.hardware import ideal
 from sim.memory.curve import peaks
 from sim.timeline import Timeline
@@ -33,11 +35,41 @@ Times = Mapping[str, Seconds]
 FB, else F + I + W."""
 
 
-def simulate_schedule(
-    name: str, ranks: int, microbatches: int, chunks: int, times: Times, pair: str = "fused"
-) -> dict[str, Any]:
-    """Run a schedule; the keys are those of ``traincast schedule --json`` (see the README).
+EQUAL: Times = {"F": 1.0, "I": 1.0, "W": 1.0, "p2p": 0.0}
+"""The seconds of stages unless others are given."""
 
+
+class ScheduleRun(Shown, dict[str, Any]):
+    """The figures of a schedule that ran by itself, its ``plan`` and its ``timeline``."""
+
+    def __init__(self, plan: Plan, timeline: Timeline) -> None:
+        super().__init__(figures(plan, timeline))
+        self.plan, self.timeline = plan, timeline
+
+    def _repr_html_(self) -> str:
+        """Return a table of the figures for a notebook."""
+        rows = [
+            ("makespan", units.seconds(self["makespan_s"])),
+            ("bubble, share of the makespan", f"{self['bubble_rate_makespan']:.1%}"),
+            ("activations, most of a rank", f"{max(self['peak_activations']):g}"),
+        ]
+        return table(f"Schedule on {len(self.plan)} ranks", rows)
+
+
+def simulate_schedule(
+    name: str,
+    ranks: int,
+    microbatches: int,
+    chunks: int | None = None,
+    times: Times = EQUAL,
+    pair: str = "fused",
+) -> ScheduleRun:
+    """Run a pipeline schedule by itself, with given seconds for its stages.
+
+    The keys are those of ``traincast schedule --json``.
+
+    ``chunks`` are the stages of each rank, as many as the schedule has unless given; ``times`` the
+    seconds of a stage's F, I and W and of a transfer, p2p, each 1 and transfers 0 unless given.
     ``pair`` says how overlapped pairs run: ``fused``, as one block of FB seconds whose outputs are
     there at its end, or ``serial``, one member after the other, each output sent when it is ready.
 
@@ -47,14 +79,15 @@ def simulate_schedule(
     >>> simulate_schedule("one_f_one_b", 4, 8, 1, times)["makespan_s"]  # (m + p - 1)(F + I + W)
     132.0
     """
-    return simulate_plan(plan_of(name, ranks, microbatches, chunks, times), times, pair=pair)
+    stages = chunks or schedules.stages_per_rank(name)
+    return simulate_plan(plan_of(name, ranks, microbatches, stages, times), times, pair=pair)
 
 
 def simulate_plan(
     plan: Plan, times: Times, policy: Policy = DIRECTION, pair: str = "fused"
-) -> dict[str, Any]:
-    """The same for any plan, checked before it runs."""
-    return figures(plan, legal_timeline(plan, times, policy, pair))
+) -> ScheduleRun:
+    """Run any plan, which is checked before it runs."""
+    return ScheduleRun(plan, legal_timeline(plan, times, policy, pair))
 
 
 def legal_timeline(

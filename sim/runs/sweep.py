@@ -52,9 +52,9 @@ BUG = "a bug in traincast: "
 
 
 def sweep(
-    recipe: Path,
+    recipe: str | Path,
     vary: Mapping[str, Sequence[object]],
-    out: Path,
+    out: str | Path,
     overrides: Overrides | None = None,
     jobs: int = -1,
     report: Report = lambda *_: None,
@@ -67,6 +67,7 @@ def sweep(
     Raises InputError for a recipe that is none, and for a file that is another's or that another
     process writes.
     """
+    recipe, out = Path(recipe), Path(out)
     job = _identity(recipe, vary, overrides or {})
     schema = _schema(vary, job)
     with alone(out):

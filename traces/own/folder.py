@@ -43,7 +43,7 @@ class Files(NamedTuple):
 
 def write(
     result: Result,
-    out: Path,
+    out: str | Path,
     ranks: Sequence[int] | None = None,
     window: Window | None = None,
     report: Report = lambda *_: None,
@@ -59,6 +59,7 @@ def write(
     the folder stays. Raises InputError for a rank that was not simulated, a window behind the
     step's end and a folder that cannot be written to.
     """
+    out = Path(out)
     check(out)
     seconds = result.timeline.seconds
     if window is not None and window[0] >= seconds:

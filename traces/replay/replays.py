@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedules.input_error import InputError
-from sim import whatif
+from sim import units, whatif
 from sim.analysis.activity import HOST, activities
 from sim.engine import DeadlockError, simulate
 from sim.graph import Floats, Graph
+from sim.html import Shown, table
 from sim.machine.hardware import ideal
 from sim.timeline import Timeline
 from sim.whatif.grammar import Level, parse
@@ -26,7 +27,7 @@ from traces.replay.ways import APART, pieces, usual
 
 
 @dataclass(frozen=True, eq=False)
-class Replay:
+class Replay(Shown):
     """A recording and what came of simulating it again: the same ops, at other times.
 
     Figures are of what ran on GPUs; calls of the host count only where there is nothing else.
@@ -35,6 +36,18 @@ class Replay:
     recording: Recording
     timeline: Timeline
     hosts: str
+
+    def __repr__(self) -> str:
+        """Return one line for a prompt."""
+        return f"Replay: hosts {self.hosts}, {self.timeline!r}"
+
+    def _repr_html_(self) -> str:
+        """Return the seconds of each step, recorded and replayed, for a notebook."""
+        rows = [
+            (step, units.seconds(recorded), units.seconds(replayed))
+            for step, (recorded, replayed) in enumerate(zip(*self.steps(), strict=True))
+        ]
+        return table(repr(self), rows, ("step", "recorded", "replayed"))
 
     @cached_property
     def _both(self) -> tuple[Timeline, Timeline]:
@@ -101,6 +114,24 @@ def _levelled(recording: Recording, graph: Graph, edited: bool) -> Graph:
     return level.across_ranks(graph, timeline, recording.sms, recording.format in APART)
 
 
+def graph_of(recording: Recording, hosts: str) -> Graph:
+    """Return the graph whose simulation replays a recording, with the host as ``hosts`` says.
+
+    Its works are fixed: run it on :func:`sim.machine.hardware.ideal`. ``hosts`` is one of
+    :func:`traces.replay.ways.ways`, or ``recorded``, which keeps every delay and so repeats the
+    recording. Raises InputError for a way that its format does not have.
+    """
+    known = ways.ways(recording.format)
+    if hosts == "recorded":
+        return ways.repeated(recording)
+    if hosts not in known:
+        raise InputError(
+            f"a recording of the format {recording.format} is replayed with hosts "
+            f"{' or '.join(known)}, and not {hosts}"
+        )
+    return ways.WAYS.get(recording.format, {}).get(hosts, ways.without_host)(recording)
+
+
 def replay(
     recording: Recording,
     hosts: str | None = None,
@@ -113,14 +144,8 @@ def replay(
     ValueError for a way that its format does not have, for what is no edit, or when its operations
     wait for each other in a circle.
     """
-    known = ways.ways(recording.format)
-    chosen = hosts or (usual(recording, what_if) if what_if else known[0])
-    if chosen not in known:
-        raise InputError(
-            f"a recording of the format {recording.format} is replayed with hosts "
-            f"{' or '.join(known)}, and not {chosen}"
-        )
-    graph = ways.WAYS.get(recording.format, {}).get(chosen, ways.without_host)(recording)
+    chosen = hosts or (usual(recording, what_if) if what_if else ways.ways(recording.format)[0])
+    graph = graph_of(recording, chosen)
     if what_if:
         graph = edited(recording, graph, what_if)
     try:

@@ -46,7 +46,7 @@ APART = frozenset({"stragglers", "recorded"})
 
 
 def ways(format_: str) -> tuple[str, ...]:
-    """What ``--hosts`` may be for a format; the first is meant unless something is said."""
+    """Name how the host may be replayed in recordings of a format; the first is the default."""
     return (*WAYS.get(format_, {}), "none")
 
 
