@@ -296,7 +296,7 @@ def constants(kind: type[Constants], values: Mapping[str, Any]) -> Constants:
     """
     lacking = [name for name in kind._fields if name not in values]
     if lacking:
-        name = kind.__name__.lower()
+        name = kind.__name__.removesuffix("Constants").lower()
         raise InputError(f"the table [gpu.{name}] lacks {', '.join(lacking)}; {ADVICE}")
     return kind(*(float(values[name]) for name in kind._fields))
 
