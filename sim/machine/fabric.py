@@ -84,9 +84,9 @@ def _outwards(network: nx.DiGraph[Any], spec: Spec, gpu: int, below: Way, nodes:
     node, place = divmod(gpu, spec["node"]["gpus"])
     rail = place * nic["count"] // spec["node"]["gpus"]
     port = _edge(nic)
-    way = (f"nic {node}.{rail}", *_tiers(spec, node, rail, nodes))
-    for height, name in enumerate(way, 1):
-        tier, _, number = name.partition(" ")
+    switches = [("nic", f"{node}.{rail}"), *_tiers(spec, node, rail, nodes)]
+    way = tuple(f"{tier} {number}".rstrip() for tier, number in switches)
+    for height, (name, (tier, number)) in enumerate(zip(way, switches, strict=True), 1):
         network.add_node(name, tier=tier, height=height, label=number or tier)
     network.add_node(way[0], label=f"{rail}")
     _cable(network, below[-1], way[0], TO_NIC, port)
@@ -121,18 +121,18 @@ def _climb(
         _cable(network, below, above, kind, {**hop, "bandwidth": bandwidth})
 
 
-def _tiers(spec: Spec, node: int, rail: int, nodes: int) -> list[str]:
+def _tiers(spec: Spec, node: int, rail: int, nodes: int) -> list[tuple[str, str]]:
     """The switches above a NIC, leaf first, as far as so many nodes need them."""
     fabric = spec["fabric"]
     if fabric["kind"] == "switch":
-        return ["switch"]
-    leaf = f"leaf {node // fabric['nodes_per_leaf']}"
-    leaf += f".{rail}" if fabric["kind"] == "rail" else ""
+        return [("switch", "")]
+    of_rail = f".{rail}" if fabric["kind"] == "rail" else ""
+    leaf = "leaf", f"{node // fabric['nodes_per_leaf']}{of_rail}"
     if nodes <= fabric["nodes_per_leaf"] and fabric["kind"] == "fat_tree":
         return [leaf]
     if nodes <= fabric.get("nodes_per_spine", nodes):
-        return [leaf, "spine 0"]
-    return [leaf, f"spine {node // fabric['nodes_per_spine']}", "core"]
+        return [leaf, ("spine", "0")]
+    return [leaf, ("spine", f"{node // fabric['nodes_per_spine']}"), ("core", "")]
 
 
 def _trunks(spec: Spec, port: dict[str, float]) -> list[float]:

@@ -161,7 +161,8 @@ class PerturbationSection(Section):
     """microbatches of different lengths: sigma of a log-normal factor with mean 1, or the factor of
     each microbatch"""
     link: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    """which links are slow: nvlink, pcie, ib, fabric, or a name that `traincast topology` lists"""
+    """which links are slow: nvlink, pcie, ib, fabric, the `kind` of a tier of the topology, or a
+    name that `traincast topology` lists"""
     bandwidth: Positive | None = None
     """factor on the bandwidth of those links"""
     stall: Annotated[str, Field(min_length=1, max_length=100)] | None = None

@@ -314,6 +314,8 @@ def test_switches_add_up_only_where_one_of_nvlink_joins_all(
     assert traffic(plain, reduced).algorithm == "nvls"
     for name, text in {
         "pairs": BRIDGES + '[node.nic]\nfrom = "gpu"\n',
+        "two tiers": BRIDGES.replace('from = "gpu"', 'from = "link"\nkind = "nvlink"')
+        + '[node.nic]\nfrom = "gpu"\n',
         "pcie": 'base = "dgx_h100"\n[node.link]\nkind = "pcie"\n',
     }.items():
         path = tmp_path / f"{name}.toml"
@@ -337,6 +339,10 @@ REFUSED = {
     ),
     "nothing joins all": (('from = "gpu"', 'from = "gpu"\ngpus = 2'), "one of them must join all"),
     "not a part of a node": (("gpus = 2", "gpus = 3"), "must divide node.gpus = 4"),
+    "fewer than below it": (
+        ('from = "gpu"', 'from = "link"\ngpus = 1'),
+        "a multiple of the 2 GPUs that link joins",
+    ),
     "no such tier below": (('from = "gpu"', 'from = "plx"'), "must be 'gpu' or 'link', written"),
     "nothing below": (('from = "gpu"\n', ""), "lacks 'from'"),
     "no place for NICs": (('from = "pcie"\n', ""), "say where NICs hang: gpu, link, pcie"),
