@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from sim.engine.clock import Due
@@ -13,11 +15,11 @@ from sim.engine.run import Run
 class CommunicationSegments:
     """Starts segments of communication, and shares links anew when somebody comes or goes."""
 
-    def __init__(self, run: Run, kernels: Kernels) -> None:
+    def __init__(self, run: Run, kernels: Kernels, complete: Callable[[int], None]) -> None:
         graph, segs, machine, facts = run.graph, run.segs, run.machine, run.facts
         leads = segs.order[segs.first[:-1]]
         self._kernels, self._stats = kernels, run.stats
-        self._env, self._bounds, self._complete = run.env, run.bounds, run.complete
+        self._env, self._bounds, self._complete = run.env, run.bounds, complete
         self._first, self._turn = run.first, run.turn
         self._flows = Flows(machine)
         self._flow: dict[int, tuple[Flow, Due]] = {}

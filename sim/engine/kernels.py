@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import heappush
 from itertools import accumulate
 from typing import Any
@@ -17,8 +17,8 @@ from sim.engine.run import Run
 class Kernels:
     """Starts segments of such kernels, and changes their speed when their GPU's state does."""
 
-    def __init__(self, run: Run) -> None:
-        self._env, self._bounds, self._complete = run.env, run.bounds, run.complete
+    def __init__(self, run: Run, complete: Callable[[int], None]) -> None:
+        self._env, self._bounds, self._complete = run.env, run.bounds, complete
         self._queue: list[Any] = run.env._queue
         self._end_callbacks = (self._end_chain,)
         self._first, self._turn, self._work = run.first, run.turn, run.work

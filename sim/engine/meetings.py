@@ -12,14 +12,14 @@ from sim.engine.clock import NORMAL, Due
 from sim.engine.run import Run
 
 
-def meetings(run: Run) -> Callable[[int], None]:
+def meetings(run: Run, complete: Callable[[int], None]) -> Callable[[int], None]:
     """What starts a segment that is such a communication.
 
     The last member of its part to come ends it for all, after the seconds it takes alone.
     """
     graph, segs, machine, facts, env = run.graph, run.segs, run.machine, run.facts, run.env
     queue: list[Any] = env._queue
-    bounds, first, complete = run.bounds, run.first, run.complete
+    bounds, first = run.bounds, run.first
     rows = np.append(segs.part_row, 0)  # a segment without parts is never asked for its own
     part_of = graph.part[rows[segs.part_start[:-1]]].tolist() if len(graph.part) else []
     missing, turn = facts.members.tolist(), facts.part_turn.tolist()

@@ -6,11 +6,15 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from sim.engine.clock import Clock
 from sim.engine.segments import Segments
 from sim.engine.uses import Uses
 from sim.graph import Graph
 from sim.machine.hardware import Machine
+
+Progress = Callable[[int, int], None]  # (ops done, ops in all)
 
 
 @dataclass
@@ -33,9 +37,35 @@ class Run:
     machine: Machine
     facts: Uses
     stats: Stats
-    complete: Callable[[int], None]  # a segment has ended
     bounds: array[float]  # of segment s: its start and its ends, from slot first[s] + s on
+    done: bytearray  # of each segment: whether it has ended
+    needs: list[int]  # of each segment: how many ends it still waits for
+    start: list[Callable[[int], None]]  # of each segment: what starts it; filled in when known
     first: list[int]
     turn: list[int]  # of each segment: which of the events of an instant is its own
     work: array[int]  # of each position
     alone: array[float]  # of each position: seconds when nothing else runs
+
+    @classmethod
+    def of(cls, graph: Graph, segs: Segments, facts: Uses, machine: Machine, stats: Stats) -> Run:
+        """Return a run at its beginning: nothing has started, and no time is known."""
+        work = graph.work[segs.order]
+        alone = machine.alone[work]
+        if machine.factor is not None:
+            alone *= machine.factor[segs.order]
+        return cls(
+            Clock(),
+            graph,
+            segs,
+            machine,
+            facts,
+            stats,
+            bounds=array("d", np.full(len(graph) + len(segs), np.nan).tobytes()),
+            done=bytearray(len(segs)),
+            needs=segs.needs.tolist(),
+            start=[],
+            first=segs.first.tolist(),
+            turn=facts.op_turn[segs.order[segs.first[1:] - 1]].tolist(),  # of its last op
+            work=array("i", work.astype(np.int32).tobytes()),
+            alone=array("d", alone.tobytes()),
+        )

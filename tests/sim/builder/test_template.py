@@ -26,7 +26,18 @@ CASES = [
     {"tp": 2, "pp": 4, "chunks": 2, "microbatches": 8, "scatter_gather": True},
 ]
 
-LOOPS = {"loop", "kernels", "communication", "meetings", "flows", "gpu", "clock", "network"}
+LOOPS = {
+    "loop",
+    "completion",
+    "plain",
+    "kernels",
+    "communication",
+    "meetings",
+    "flows",
+    "gpu",
+    "clock",
+    "network",
+}
 """Files of what runs ops one by one."""
 
 
