@@ -84,6 +84,16 @@ class Template:
     def __len__(self) -> int:
         return len(self.work)
 
+    def waits(self, base: Longs, ops: Mapping[Slot, Longs]) -> Longs:
+        """Return the ops that the ops of every copy wait for, one row per copy.
+
+        ``base`` has the first op of every copy, ``ops`` the op of every copy that stands in a slot.
+        """
+        out = base[:, None] + self.wait_ref
+        for column in np.flatnonzero(self.wait_ref < 0):
+            out[:, column] = ops[self.slots[-1 - self.wait_ref[column]]]
+        return out
+
 
 Ranks = Callable[[str], tuple[int, ...]]  # the group of an axis, as ranks of the job
 Ref = tuple[int, int]  # a part: (row of its axis, which part of it) or (-1, which slot)
@@ -235,7 +245,7 @@ def assemble(
     part_work = part_work.copy()
     for s in stamps:
         t = s.template
-        wait_on[_rows(wait_start, s.base, t.wait_ref)] = _waits(s)
+        wait_on[_rows(wait_start, s.base, t.wait_ref)] = t.waits(s.base, s.wait_slots)
         part[_rows(part_start, s.base, t.part_ref)] = _parts(s)
         for first, of_axis in zip(s.parts, t.part_works, strict=True):
             part_work[first[:, None] + np.arange(len(of_axis))] = of_axis
@@ -274,15 +284,6 @@ def assemble(
 
 def _rows(start: Ints, base: Longs, like: NDArray[np.generic]) -> Longs:
     return start[base].astype(np.int64)[:, None] + np.arange(len(like))
-
-
-def _waits(of: Stamp) -> Longs:
-    """Return the ops that the ops of every copy wait for, one row per copy."""
-    t = of.template
-    out = of.base[:, None] + t.wait_ref
-    for column in np.flatnonzero(t.wait_ref < 0):
-        out[:, column] = of.wait_slots[t.slots[-1 - t.wait_ref[column]]]
-    return out
 
 
 def _parts(of: Stamp) -> Longs:
