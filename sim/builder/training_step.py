@@ -19,11 +19,12 @@ from sim.builder.groups import Lane, lanes
 from sim.builder.job import Job
 from sim.builder.programs import Programs
 from sim.builder.resident import resident as always
+from sim.builder.stamp import Stamp, assemble
 from sim.builder.strategies.exchange import exchange, exchange_phase, nothing
 from sim.builder.strategies.gathering import left_gathered
 from sim.builder.strategies.messages import Longs, Steps, columns, messages, torch_order
 from sim.builder.strategies.pipeline import Makers, Placement, Variant, lower, variants
-from sim.builder.template import OF_NORM, Stamp, Tables, Template, assemble, place
+from sim.builder.template import OF_NORM, Tables, Template, place
 from sim.builder.template import exchange as exchange_template
 from sim.graph import Communication, Graph
 

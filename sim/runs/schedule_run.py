@@ -17,10 +17,11 @@ from schedules.times import Seconds, of_each, of_stage
 from sim import units
 from sim.builder.program import Kernel, Program
 from sim.builder.slots import inputs
+from sim.builder.stamp import Stamp, assemble
 from sim.builder.strategies.exchange import Policy, exchange, exchange_phase
 from sim.builder.strategies.messages import Messages, Steps, columns, messages, torch_order
 from sim.builder.strategies.pipeline import Makers, Placement, Variant, lower
-from sim.builder.template import Stamp, Tables, Template, assemble, place
+from sim.builder.template import Tables, Template, place
 from sim.builder.template import exchange as exchange_template
 from sim.engine import DeadlockError, simulate
 from sim.graph import Communication, Fixed, Graph, Memory

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from sim.builder import slots
 from sim.builder.slots import Slot, inputs
+from sim.builder.stamp import Stamp
 from sim.builder.strategies.messages import Longs, Steps
-from sim.builder.template import Stamp, Template
+from sim.builder.template import Template
 
 HEAD = -10  # issue key before every step's
 FIRST = -1  # stands for a step: there is none so early, but the head
