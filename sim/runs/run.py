@@ -89,7 +89,7 @@ class Result:
 
     @cached_property
     def summary(self) -> Summary:
-        """The numbers of ``summary.json``; see the README for each key."""
+        """The numbers of ``summary.json``; docs/summary.md says what each is."""
         folded = self.lanes.axes, later(self.timeline.graph, self.machine)
         return summary(self.recipe, self.job, self.cluster, folded, self.timeline, self.wall)
 

@@ -78,6 +78,14 @@ def test_every_page_is_linked_from_another() -> None:
         assert re.search(rf"\]\((?:\S*/)?{page.name}[)#]", others), page
 
 
+def test_the_map_names_places_that_are_there() -> None:
+    """Paths in code type, from the root; NAME stands for any name."""
+    paths = re.findall(r"`([\w.]+/[\w./]*)`", (ROOT / "docs/map.md").read_text())
+    there = [path for path in paths if "NAME" not in path]
+    assert len(there) > 40
+    assert [path for path in there if not (ROOT / path).exists()] == []
+
+
 def test_the_perturbations_run() -> None:
     """Over a recipe of 16 GPUs in two nodes: each table is one that changes the step."""
     recipe = {

@@ -2,7 +2,7 @@
 
 At every event all rates are found again, from the columns of a graph and the tables of a machine.
 It proves nothing about who can meet whom, cuts no segments and keeps no queue. What it does is what
-``README.md`` (Design) and the docstrings of ``sim.graph`` and ``sim.machine.hardware`` say:
+``docs/design.md`` and the docstrings of ``sim.graph`` and ``sim.machine.hardware`` say:
 
 - an op starts when the one before it on its stream has ended, and all that it waits for, plus lags;
 - a communication holds SMs of its rank from its start to its end; a part begins when all its ops
