@@ -1,9 +1,9 @@
-"""How the engine reads a graph: lanes cut into segments that run without a decision inside.
+"""How the engine reads a graph: queues cut into segments that run without a decision inside.
 
-A *lane* is a stream; a communication for which the kernels of its rank stand still is moved into
-their lane, since it runs between two of them whatever else happens. A *segment* is a run of
-consecutive ops of one lane in which nothing waits for, or is waited for by, anything else; only its
-ends meet other lanes. One event per segment is then enough, and the end of each op in it is the
+A *queue* is a stream; a communication for which the kernels of its rank stand still is moved into
+their queue, since it runs between two of them whatever else happens. A *segment* is a run of
+consecutive ops of one queue in which nothing waits for, or is waited for by, anything else; only
+its ends meet other queues. So one event per segment is enough, and the end of each op in it is the
 same floating-point sum that one event per op would give. All of this is done on columns.
 """
 
@@ -24,18 +24,18 @@ Edges = tuple[Longs, Longs, Floats]  # later, earlier, seconds between
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """Segments in order of lanes, so those of one lane have consecutive numbers."""
+    """Segments in order of queues, so those of one queue have consecutive numbers."""
 
-    order: Ints  # position -> op: ops sorted by lane, then by issue
+    order: Ints  # position -> op: ops sorted by queue, then by issue
     first: Ints  # k + 1: segment s runs positions first[s]:first[s + 1]
     rank: Ints  # of each segment, a row of ``ranks``
     ranks: Ints  # the simulated ranks
-    heads: Flags  # of each segment: nothing stands before it on its lane
+    heads: Flags  # of each segment: nothing stands before it on its queue
     needs: Ints  # how many segments must end before it starts, the one before it included
     waiter_start: Ints  # k + 1, likewise into:
-    waiter: Ints  # the segments that wait for a segment, the next of its lane apart
+    waiter: Ints  # the segments that wait for a segment, the next of its queue apart
     waiter_lag: Floats
-    lag: Floats  # of each segment: after the one before it on its lane
+    lag: Floats  # of each segment: after the one before it on its queue
     part_start: Ints  # k + 1: of each segment, into part_row
     part_row: Longs  # memberships (rows of graph.part)
     of: Ints  # op -> its segment
@@ -45,7 +45,7 @@ class Segments:
 
 
 def segments(graph: Graph, facts: Uses) -> Segments:
-    """Cut the lanes of ``graph`` into as few segments as its waits and parts allow."""
+    """Cut the queues of ``graph`` into as few segments as its waits and parts allow."""
     n = len(graph)
     moved = _moved(graph, facts)
     stream = np.where(moved, _compute_stream(graph), graph.stream)
@@ -96,7 +96,7 @@ def _compute_stream(graph: Graph) -> int:
 
 
 def _moved(graph: Graph, facts: Uses) -> Flags:
-    """Communications that may join the kernels' lane: one at most between two kernels."""
+    """Communications that may join the kernels' queue: one at most between two kernels."""
     if "compute" not in graph.streams:
         return np.zeros(len(graph), np.bool_)
     moved: Flags = facts.in_line & (facts.low >= 0) & (facts.high == facts.low + 1)
@@ -109,9 +109,9 @@ def _moved(graph: Graph, facts: Uses) -> Flags:
 
 
 def _edges(graph: Graph, facts: Uses, moved: Flags, order: Ints, begins: Longs) -> Edges:
-    """Positions (later, earlier) of the waits that the order of lanes does not imply, and lags.
+    """Positions (later, earlier) of the waits that the order of queues does not imply, and lags.
 
-    A wait for an op further down the same lane is kept: it can never be met, and the engine reports
+    A wait for an op further down the same queue is kept: it can never be met; the engine reports
     it as the deadlock that it is.
     """
     n = len(graph)
@@ -122,10 +122,10 @@ def _edges(graph: Graph, facts: Uses, moved: Flags, order: Ints, begins: Longs) 
     later = position[np.concatenate([later, apart])]
     earlier = position[np.concatenate([graph.wait_on, before])]
     lag = np.concatenate([graph.wait_lag, np.zeros(len(apart))])
-    lane = np.zeros(n, np.int32)
-    lane[begins[1:-1]] = 1
-    lane = np.cumsum(lane, dtype=np.int32)
-    implied = (lane[later] == lane[earlier]) & (earlier < later) & (lag == 0)
+    queue = np.zeros(n, np.int32)
+    queue[begins[1:-1]] = 1
+    queue = np.cumsum(queue, dtype=np.int32)
+    implied = (queue[later] == queue[earlier]) & (earlier < later) & (lag == 0)
     return later[~implied], earlier[~implied], lag[~implied]
 
 

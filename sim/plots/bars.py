@@ -1,4 +1,4 @@
-"""The bars of one lane: ops that look like one are drawn as one."""
+"""The bars of one track: ops that look like one are drawn as one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sim.graph import Floats
 
 
 class Bars(NamedTuple):
-    """Bars in one lane: where each is, and the row of an op that it stands for."""
+    """Bars in one track: where each is, and the row of an op that it stands for."""
 
     start: Floats
     end: Floats
@@ -43,7 +43,7 @@ def rasterise(of: Bars, look: NDArray[np.int64], pixel: float) -> Bars:
     """Replace bars narrower than a pixel by one per pixel: of the look with most seconds there,
     and where looks have as many, of the lowest and of the highest in turn.
 
-    Neighbouring pixels of one look are one bar, so a lane has no more bars than dots, however many
+    Neighbouring pixels of one look are one bar, so a track has no more bars than dots, however many
     kernels it has.
     """
     small = np.flatnonzero(of.end - of.start < pixel)

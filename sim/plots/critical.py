@@ -11,10 +11,10 @@ from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 
 from sim.analysis.activity import COMPUTE
-from sim.plots.lanes import BAR, TALL, THIN, View
+from sim.plots.tracks import BAR, TALL, THIN, View
 
 COLOUR = "#111111"
-_THICK, _THIN = 2.4, 0.7  # points: in a lane, and from one lane to another
+_THICK, _THIN = 2.4, 0.7  # points: in a track, and from one track to another
 
 
 def draw(axes: Axes, view: View, shown: Sequence[int], height: float, path: pd.DataFrame) -> Line2D:
@@ -49,7 +49,7 @@ def draw(axes: Axes, view: View, shown: Sequence[int], height: float, path: pd.D
 def _below(view: View, op: int) -> float:
     """How far below a rank's top the line runs: under the kernels, through the transfers."""
     name = view.kinds.names[view.kinds.code[op]]
-    lanes = [*view.lanes]
-    if name == COMPUTE or name not in lanes:
+    tracks = [*view.tracks]
+    if name == COMPUTE or name not in tracks:
         return TALL - 0.05
-    return TALL + (lanes.index(name) + 1) * THIN - (THIN - BAR) / 2 - BAR / 2
+    return TALL + (tracks.index(name) + 1) * THIN - (THIN - BAR) / 2 - BAR / 2

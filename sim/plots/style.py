@@ -36,11 +36,11 @@ TRANSFERS = {
     "copy": "#c9a227",
     "model": "#444444",
 }
-"""Dimensions of communication in the order of their lanes."""
+"""Dimensions of communication in the order of their tracks."""
 OTHER = "#a0a0a0"
 """Colour of dimensions that are not among these."""
 WAITS = 0.55
-"""How much of a lane's colour is left where a transfer only waits for a peer; the rest is white."""
+"""How much of a track's colour is left where a transfer only waits for a peer; the rest white."""
 COMPUTE, IDLE = "#a9cbee", "white"
 """Colours of computing and of nothing where phases are not told apart."""
 KERNELS = {
@@ -83,7 +83,7 @@ def unit_for(seconds: float) -> str:
 
 
 def pale(colour: str) -> str:
-    """The tint of a lane's colour that says: waiting for a peer.
+    """The tint of a track's colour that says: waiting for a peer.
 
     >>> pale("#000000")
     '#737373'

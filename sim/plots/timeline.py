@@ -23,15 +23,15 @@ from schedules.input_error import InputError
 from sim.analysis.activity import activities
 from sim.analysis.relations import meetings
 from sim.plots import critical
-from sim.plots.lanes import BAR, TALL, THIN, View, kernels, transfers
 from sim.plots.memory import spread
 from sim.plots.style import OTHER, PHASES, TRANSFERS, UNITS, figure, pale, unit_for
+from sim.plots.tracks import BAR, TALL, THIN, View, kernels, transfers
 from sim.timeline import Timeline
 
 _ROWS = 32  # ranks drawn unless the caller names them
 _WIDTH = 14.0  # inches
 _KEYS = 9  # entries of the legend that fit side by side
-_GAP = 0.25  # between two ranks, where the lane of computing has a height of 0.62
+_GAP = 0.25  # between two ranks, where the track of computing has a height of 0.62
 
 NO_LINES: Mapping[str, Line2D] = {}
 
@@ -66,7 +66,7 @@ class Key(NamedTuple):
     """What the legend of a picture has to explain."""
 
     phases: dict[str, None]
-    lanes: dict[str, str]
+    tracks: dict[str, str]
     waits: bool  # something waits for a peer
 
 
@@ -91,7 +91,7 @@ def _shown(of: Timeline, ranks: Sequence[int] | None, rows: int) -> list[int]:
 
 
 def _height(view: View) -> float:
-    return TALL + THIN * len(view.lanes) + _GAP
+    return TALL + THIN * len(view.tracks) + _GAP
 
 
 def _ranks(axes: Axes, view: View, shown: Sequence[int], title: str) -> Key:
@@ -101,7 +101,7 @@ def _ranks(axes: Axes, view: View, shown: Sequence[int], title: str) -> Key:
         found, waited = _draw(axes, view, rank, -row * _height(view))
         phases, waits = phases | found, waits | waited
     _frame(axes, view, shown, _height(view), title)
-    return Key(phases, view.lanes, waits)
+    return Key(phases, view.tracks, waits)
 
 
 def _view(
@@ -119,13 +119,13 @@ def _view(
     codes = np.unique(kinds.code[np.isin(of.graph.rank, shown)])
     used = {kinds.names[k] for k in codes if k > 1}
     order = [*(name for name in TRANSFERS if name in used), *sorted(used - {*TRANSFERS})]
-    lanes = {name: TRANSFERS.get(name, OTHER) for name in order}
+    tracks = {name: TRANSFERS.get(name, OTHER) for name in order}
     scale = UNITS[unit_for(high - low) if unit == "auto" else unit]
-    return View(of, kinds, meetings(of)[1], lanes, low, high, scale)
+    return View(of, kinds, meetings(of)[1], tracks, low, high, scale)
 
 
 def _draw(axes: Axes, view: View, rank: int, top: float) -> tuple[dict[str, None], bool]:
-    """One rank's lanes below ``top``; returns the phases that occur, and whether one waits."""
+    """One rank's tracks below ``top``; returns the phases that occur, and whether one waits."""
     of = view.timeline
     seen = (of.graph.rank == rank) & (of.end > view.low) & (of.start < view.high)
     ops = np.flatnonzero(seen)
@@ -137,7 +137,7 @@ def _draw(axes: Axes, view: View, rank: int, top: float) -> tuple[dict[str, None
     axes.add_collection(hatched, autolim=False)
     computes = ops[view.kinds.code[ops] == 0]
     found, waits = kernels(axes, view, computes, bottom), False
-    for k, (name, colour) in enumerate(view.lanes.items(), 1):
+    for k, (name, colour) in enumerate(view.tracks.items(), 1):
         mine = ops[view.kinds.code[ops] == view.kinds.names.index(name)]
         waits |= transfers(axes, view, mine, bottom - k * THIN + (THIN - BAR) / 2, colour)
     return found, waits
@@ -158,16 +158,17 @@ def _frame(axes: Axes, view: View, shown: Sequence[int], height: float, title: s
 def legend(made: Figure, keys: Sequence[Key], lines: Mapping[str, Line2D] = NO_LINES) -> None:
     """One legend for all that the pictures of a figure show."""
     phases = {name for key in keys for name in key.phases}
-    lanes = {name: colour for key in keys for name, colour in key.lanes.items()}
+    tracks = {name: colour for key in keys for name, colour in key.tracks.items()}
     waits = any(key.waits for key in keys)
     known = [(PHASES[name][0], PHASES[name][1]) for name in PHASES if name in phases]
-    known += list(lanes.items())
+    known += list(tracks.items())
     key: dict[str, Patch | Line2D | tuple[Line2D, ...]] = {
         n: Patch(facecolor=colour) for n, colour in known
     }
     if waits:
         tints = tuple(
-            Line2D([], [], color=pale(one), lw=2.0, solid_capstyle="butt") for one in lanes.values()
+            Line2D([], [], color=pale(one), lw=2.0, solid_capstyle="butt")
+            for one in tracks.values()
         )
         key["waiting for a peer"] = tints
     key["no computing"] = Patch(facecolor="white", edgecolor="0.7", hatch="////")

@@ -42,16 +42,16 @@ def rows(parts: Sequence[Part]) -> Iterator[OperatorRow]:
                 )
     numbers = [*moved(parts)]
     for part in parts:
-        lanes: list[int] = []
+        tracks: list[int] = []
         seen: dict[tuple[str, float], list[int]] = {}
         for one in reversed(numbers):
             seen.setdefault((one.collective, one.bytes), []).append(one.number)
         for mark in part.collectives:
-            lane = next((k for k, end in enumerate(lanes) if end <= mark.start), len(lanes))
-            lanes[lane : lane + 1] = [mark.end]
+            track = next((k for k, end in enumerate(tracks) if end <= mark.start), len(tracks))
+            tracks[track : track + 1] = [mark.end]
             left = seen[mark.collective, mark.bytes]
             number = left.pop() if left and mark.collective != "p2p" else -1
-            yield OperatorRow(part.rank, f"gloo {lane}", mark.collective, "", mark.start, mark.end,
+            yield OperatorRow(part.rank, f"gloo {track}", mark.collective, "", mark.start, mark.end,
                       mark.bytes, number)  # fmt: skip
 
 

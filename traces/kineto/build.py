@@ -21,8 +21,8 @@ from traces.kineto.names import DIMENSIONS
 from traces.kineto.rank import GpuOp
 from traces.replay.lags import exact
 
-LANE = 1e-6
-"""Ops of a stream may overlap by so many seconds (clocks in whole us) before they get lanes."""
+TRACK = 1e-6
+"""Ops of a stream may overlap by so many seconds (clocks in whole us) before they get tracks."""
 
 MOST_HELD = 0.5
 """The largest share of a GPU's SMs that a communication kernel is taken to hold at one time."""
@@ -176,7 +176,7 @@ def _hand_over(builder: Builder, of: Linked, index: Mapping[int, int]) -> None:
 
 
 def _streams(one: AlignedRank, kept: Sequence[int]) -> dict[int, str]:
-    """Return the stream of each GPU op; ops that overlap on one stream get lanes of it.
+    """Return the stream of each GPU op; ops that overlap on one stream get tracks of it.
 
     A stream is called "stream 7", or "stream 24 communication" where only that kind of op runs on
     it. With several devices in a file, its name has the device too.
@@ -201,14 +201,14 @@ def _streams(one: AlignedRank, kept: Sequence[int]) -> dict[int, str]:
 
 
 def _lanes(one: AlignedRank, ops: Sequence[int], name: str) -> dict[int, str]:
-    """Put ops that overlap on one stream on lanes of it."""
+    """Put ops that overlap on one stream on tracks of it."""
     out = {}
-    lanes: list[float] = []
+    tracks: list[float] = []
     for k in ops:
         begin, finish = float(one.gpu[0][k]), float(one.gpu[1][k])
-        lane = next((n for n, until in enumerate(lanes) if until <= begin + LANE), len(lanes))
-        lanes[lane : lane + 1] = [max(finish, *lanes[lane : lane + 1], finish)]
-        out[k] = f"{name} ({lane + 1})" if lane else name
+        track = next((n for n, until in enumerate(tracks) if until <= begin + TRACK), len(tracks))
+        tracks[track : track + 1] = [max(finish, *tracks[track : track + 1], finish)]
+        out[k] = f"{name} ({track + 1})" if track else name
     return out
 
 

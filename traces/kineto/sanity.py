@@ -106,7 +106,7 @@ def _serial(trace: RankRows, said: list[str]) -> RankRows:
         if len(over) > SHARE * len(mine) and len(mine) > 1 / SHARE and _depth(gpu, mine) <= DEEP:
             said.append(
                 f"stream {stream}: {len(over):,} of {len(mine):,} ops run beside the next, so it "
-                "is not cut; they are on lanes of it"
+                "is not cut; they are on tracks of it"
             )
             continue
         for k, begins in over:

@@ -109,11 +109,11 @@ def test_a_backward_pass_that_takes_turns_is_one_bar_in_bands():
 def test_dimensions_of_communication_have_their_own_lanes():
     of = timeline((0, "F", 0, 0.0, 4.0), (0, "tp", 0, 1.0, 3.0), (0, "dp", 0, 2.0, 9.0))
     figure = plots.timeline(of)
-    lanes = {}
+    tracks = {}
     for drawn in figure.axes[0].collections[1:]:
         ys = drawn.get_paths()[0].vertices[:, 1]
-        lanes[float(ys.min()), float(ys.max())] = drawn
-    ordered = sorted(lanes)
+        tracks[float(ys.min()), float(ys.max())] = drawn
+    ordered = sorted(tracks)
     assert len(ordered) == 3
     assert all(low[1] <= high[0] for low, high in pairwise(ordered))
 

@@ -1,4 +1,4 @@
-"""The lanes of one rank in the picture of a step."""
+"""The tracks of one rank in the picture of a step."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from sim.plots.bars import Bars, bars, in_turn, rasterise, rectangles
 from sim.plots.style import DARK, PHASES, pale
 from sim.timeline import Timeline
 
-TALL, THIN = 0.62, 0.15  # heights of the lane of computing and of each transfer's
-BAR = 0.12  # of a transfer in its lane
+TALL, THIN = 0.62, 0.15  # heights of the track of computing and of each transfer's
+BAR = 0.12  # of a transfer in its track
 _DOTS = 1900.0  # of the axes, at 150 per inch: what is less than one of them cannot be seen
 _LETTER = 9.5  # dots that a letter of a label takes
 _MARGIN = 4.0  # dots beside a label
@@ -35,7 +35,7 @@ class View(NamedTuple):
     timeline: Timeline
     kinds: Activities
     moves: Floats  # per op: since when its data moves (seconds); before that it waits for a peer
-    lanes: dict[str, str]  # activity -> colour, of the transfers that occur
+    tracks: dict[str, str]  # activity -> colour, of the transfers that occur
     low: float  # seconds
     high: float
     scale: float  # unit of the axis per second
@@ -47,7 +47,7 @@ class View(NamedTuple):
 
 
 def kernels(axes: Axes, view: View, ops: Rows, bottom: float) -> dict[str, None]:
-    """Kernels; what runs side by side, the members of a shared pair, in half of the lane each."""
+    """Kernels; what runs side by side, the members of a shared pair, in half of the track each."""
     of = view.timeline
     second = np.array([stream.endswith(BESIDE) for stream in of.graph.streams])
     beside = second[of.graph.stream[ops]]
