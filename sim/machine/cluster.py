@@ -101,7 +101,7 @@ class Cluster:
         return [int(k) for k in row.ravel()]
 
     @cached_property
-    def memory(self) -> dict[object, float]:
+    def memo(self) -> dict[object, float]:
         """What algorithms remember of this cluster: latencies of alike communications."""
         return {}
 

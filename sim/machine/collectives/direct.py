@@ -18,9 +18,9 @@ def p2p(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
     route = tuple(sorted(cluster.route(*ranks)))
     across = cluster.node(ranks[0]) != cluster.node(ranks[1])
     alike = (size, across, cluster.latency(route), *(cluster.kinds[link] for link in route))
-    latency = cluster.memory.get(alike)
+    latency = cluster.memo.get(alike)
     if latency is None:
         hops = [Hops([(ranks[0], ranks[1])], size, across)]
         whole = put(cluster, "p2p", "direct", hops, (0, 1) if across else (1, 0), 1)
-        latency = cluster.memory[alike] = whole.latency
+        latency = cluster.memo[alike] = whole.latency
     return Traffic(np.array(route, np.int32), np.full(len(route), size), latency, "direct")
