@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
 from sim.analysis.activity import COMPUTE, activities, by_rank
-from sim.analysis.relations import meetings
+from sim.analysis.relations import rendezvous
 from sim.graph import Floats, Graph, owners
 from sim.timeline import Timeline, kind
 
@@ -54,7 +54,7 @@ class Beside:
     def _around(self, timeline: Timeline) -> Floats:
         """Per op: SM time held beside it (of all SMs), and time in which data moved beside it."""
         graph, start, end = timeline.graph, timeline.start, timeline.end
-        moves = meetings(timeline)[1]
+        moves = rendezvous(timeline)[1]
         out = np.zeros((len(graph), 2))
         there = np.zeros(len(graph), np.int8)
         there[self.kernels], there[self._communication] = 1, 2

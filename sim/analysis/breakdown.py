@@ -16,7 +16,7 @@ import numpy as np
 
 from sim.analysis.activity import COMPUTE, HOST, Activities, activities, by_rank, weights
 from sim.analysis.intervals import Intervals, complement, first_come, union, within
-from sim.analysis.relations import Rows, meetings
+from sim.analysis.relations import Rows, rendezvous
 from sim.graph import Floats, Ints
 from sim.timeline import Timeline
 
@@ -58,7 +58,7 @@ class Spread(TypedDict):
 def breakdown(timeline: Timeline) -> Breakdown:
     """Split each rank's step into computing, exposed communication by dimension, and nothing."""
     kinds = activities(timeline.graph)
-    _, moves = meetings(timeline)
+    _, moves = rendezvous(timeline)
     rows = [_rank(timeline, kinds, moves, ops) for _, ops in by_rank(timeline.graph)]
     ranks = timeline.graph.ranks()
 

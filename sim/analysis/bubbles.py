@@ -12,7 +12,7 @@ import pandas as pd
 from sim.analysis.activity import HOST, Activities, activities, by_rank
 from sim.analysis.idle import CAUSES, DRAIN, Idle, idle, starting
 from sim.analysis.intervals import first_come
-from sim.analysis.relations import Rows, binding, meetings, needed
+from sim.analysis.relations import Rows, binding, needed, rendezvous
 from sim.graph import Floats
 from sim.timeline import Timeline
 
@@ -30,7 +30,7 @@ def bubbles(timeline: Timeline, of: Idle | None = None) -> pd.DataFrame:
     """
     found = idle(timeline) if of is None else of
     kinds, needs = activities(timeline.graph), binding(timeline)
-    arrival, moves = meetings(timeline)
+    arrival, moves = rendezvous(timeline)
     op = np.full(len(found.rank), -1, np.int64)
     for rank, ops in by_rank(timeline.graph):
         mine = np.flatnonzero(found.rank == rank)

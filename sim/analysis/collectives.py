@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sim.analysis.relations import meetings
+from sim.analysis.relations import rendezvous
 from sim.graph import Graph, owners
 from sim.timeline import Timeline, dimension
 
@@ -23,7 +23,7 @@ def collectives(timeline: Timeline) -> pd.DataFrame:
     op = owners(graph.part_start)
     if not len(op):
         return _frame([])
-    moves = meetings(timeline)[1]
+    moves = rendezvous(timeline)[1]
     members = np.bincount(graph.part, minlength=len(graph.part_work))
     group = _groups(graph, op, members)
     of_work = np.array([dimension(work) for work in graph.works], object)

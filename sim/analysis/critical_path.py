@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.analysis.relations import binding, meetings
+from sim.analysis.relations import binding, rendezvous
 from sim.timeline import Timeline, dimension, kind
 
 
@@ -61,7 +61,7 @@ def walk(timeline: Timeline, last: int | None = None) -> Iterator[tuple[int, int
     """
     if not len(timeline.graph):
         return
-    needs, arrival = binding(timeline).tolist(), meetings(timeline)[0].tolist()
+    needs, arrival = binding(timeline).tolist(), rendezvous(timeline)[0].tolist()
     i = int(np.argmax(timeline.end)) if last is None else last
     seen = bytearray(len(needs))
     while i >= 0:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from sim.analysis.activity import COMPUTE, HOST, activities, by_rank
 from sim.analysis.intervals import Intervals, union, within
-from sim.analysis.relations import meetings
+from sim.analysis.relations import rendezvous
 from sim.timeline import Timeline
 
 SECONDS = ["waiting_s", "moving_s", "hidden_s", "exposed_s"]
@@ -33,7 +33,7 @@ def transfers(timeline: Timeline) -> pd.DataFrame:
     before data moves) and ``moving_s`` = ``hidden_s`` (a kernel of the rank runs) + ``exposed_s``.
     """
     graph, kinds = timeline.graph, activities(timeline.graph)
-    moves = np.minimum(meetings(timeline)[1], timeline.end)  # who had left moved nothing
+    moves = np.minimum(rendezvous(timeline)[1], timeline.end)  # who had left moved nothing
     behind = np.zeros(len(graph))
     for _, ops in by_rank(graph):
         kernels = ops[kinds.code[ops] == kinds.names.index(COMPUTE)]

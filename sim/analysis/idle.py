@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from sim.analysis.activity import COMPUTE, HOST, Activities, activities, by_rank, weights
 from sim.analysis.intervals import Intervals, complement, covering, first_come, union
-from sim.analysis.relations import Rows, binding, meetings, needed
+from sim.analysis.relations import Rows, binding, needed, rendezvous
 from sim.analysis.steps import laps
 from sim.graph import Floats, Ints
 from sim.timeline import Timeline
@@ -91,7 +91,7 @@ def idle(timeline: Timeline) -> Idle:
     graph = timeline.graph
     kinds = activities(graph)
     transfers = tuple(f"exposed_{name}" for name in kinds.names[2:])
-    arrival, moves = meetings(timeline)
+    arrival, moves = rendezvous(timeline)
     needs = binding(timeline)
     rows, end = [], laps(timeline)
     for rank, ops in by_rank(graph):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.analysis.activity import weights
-from sim.analysis.relations import meetings
+from sim.analysis.relations import rendezvous
 from sim.graph import Floats, Ints
 from sim.timeline import Timeline
 
@@ -43,7 +43,7 @@ def lateness(timeline: Timeline) -> Lateness:
     """Say how long each rank waits for others, and how long others wait for it."""
     graph, ranks = timeline.graph, timeline.graph.ranks()
     member = np.flatnonzero(np.diff(graph.part_start) > 0)
-    arrival, moves = meetings(timeline)
+    arrival, moves = rendezvous(timeline)
     wait = moves[member] - timeline.start[member]
     mine = np.searchsorted(ranks, graph.rank[member])
     theirs = np.searchsorted(ranks, graph.rank[arrival[member]])

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.analysis.relations import binding, meetings
+from sim.analysis.relations import binding, rendezvous
 from sim.analysis.slack import Slack, slack
 from sim.timeline import Timeline
 
@@ -36,7 +36,7 @@ def near_critical(timeline: Timeline, most: int = 5, of: Slack | None = None) ->
     if not len(timeline.graph) or most < 1:
         return []
     found = slack(timeline) if of is None else of
-    needs, (arrival, _) = binding(timeline), meetings(timeline)
+    needs, (arrival, _) = binding(timeline), rendezvous(timeline)
     taken = found.seconds <= ROUNDING * timeline.seconds
     chains: list[Chain] = []
     some = np.flatnonzero(timeline.end > timeline.start)

@@ -40,8 +40,8 @@ def binding(timeline: Timeline) -> Rows:
     return best
 
 
-def meetings(timeline: Timeline) -> tuple[Rows, Floats]:
-    """The op that came last to each op's meeting, and since when data moves (seconds).
+def rendezvous(timeline: Timeline) -> tuple[Rows, Floats]:
+    """The op that came last to each op's rendezvous, and since when data moves (seconds).
 
     An op outside any part meets nobody: itself, its start. With several parts, the part that ended
     last decides who came last, and data moves as soon as the first of the parts moves it.

@@ -23,8 +23,8 @@ from sim.engine.communication import CommunicationSegments
 from sim.engine.completion import begin, completion, need_met
 from sim.engine.deadlock import DeadlockError
 from sim.engine.kernels import Kernels
-from sim.engine.meetings import meetings
 from sim.engine.plain import plain
+from sim.engine.rendezvous import rendezvous
 from sim.engine.run import Progress, Run, Stats
 from sim.engine.segments import Segments, segments
 from sim.engine.uses import Uses, uses
@@ -80,7 +80,7 @@ def _run(
     complete = completion(run, met, progress)
     kernels = Kernels(run, complete)
     communication = CommunicationSegments(run, kernels, complete)
-    starters = (plain(run, complete), kernels.start, communication.start, meetings(run, complete))
+    starters = (plain(run, complete), kernels.start, communication.start, rendezvous(run, complete))
     how = np.maximum.reduceat(facts.how[segs.order], segs.first[:-1])
     run.start.extend(starters[code] for code in how.tolist())
 

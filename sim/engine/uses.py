@@ -14,7 +14,7 @@ from sim.engine.between import Between, Flags, Longs, beside_compute, single_com
 from sim.graph import Fixed, Graph, Ints, Work, offsets, owners
 from sim.machine.hardware import Machine
 
-PLAIN, CHAIN, COMMUNICATION, MEETING = range(4)
+PLAIN, CHAIN, COMMUNICATION, RENDEZVOUS = range(4)
 """How an op starts: nothing is beside it; a kernel that may be slowed; communication that shares or
 is shared; communication that only waits for its peers."""
 
@@ -65,11 +65,11 @@ def uses(graph: Graph, machine: Machine) -> Uses:
     quiet = (np.diff(graph.part_start) == 1) & ~beside & ~_any(n, row_op, on_links[row_work])
     quiet[row_op[graph.part_tail != 0]] = False
     lone = quiet & _lone(graph, members, row_op)
-    meeting = quiet & ~lone & _whole(graph, quiet, row_op)
+    rendezvous = quiet & ~lone & _whole(graph, quiet, row_op)
     several = _several(graph, is_kernel)
     kernel = _mixed(graph, beside, felt, is_kernel, several)
     how = np.where(kernel, CHAIN, np.where(np.diff(graph.part_start) > 0, COMMUNICATION, PLAIN))
-    how[lone], how[meeting] = PLAIN, MEETING
+    how[lone], how[rendezvous] = PLAIN, RENDEZVOUS
     return Uses(
         how=how.astype(np.int8),
         beside=beside,

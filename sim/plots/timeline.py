@@ -21,7 +21,7 @@ from pandas import DataFrame
 
 from schedules.input_error import InputError
 from sim.analysis.activity import activities
-from sim.analysis.relations import meetings
+from sim.analysis.relations import rendezvous
 from sim.plots import critical
 from sim.plots.memory import spread
 from sim.plots.style import OTHER, PHASES, TRANSFERS, UNITS, figure, pale, unit_for
@@ -121,7 +121,7 @@ def _view(
     order = [*(name for name in TRANSFERS if name in used), *sorted(used - {*TRANSFERS})]
     tracks = {name: TRANSFERS.get(name, OTHER) for name in order}
     scale = UNITS[unit_for(high - low) if unit == "auto" else unit]
-    return View(of, kinds, meetings(of)[1], tracks, low, high, scale)
+    return View(of, kinds, rendezvous(of)[1], tracks, low, high, scale)
 
 
 def _draw(axes: Axes, view: View, rank: int, top: float) -> tuple[dict[str, None], bool]:

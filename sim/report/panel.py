@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sim.analysis.activity import COMPUTE, activities
-from sim.analysis.relations import binding, meetings
+from sim.analysis.relations import binding, rendezvous
 from sim.graph import Floats, Graph, owners
 from sim.memory.curve import Curve
 from sim.report.found import categories, of_bubbles, of_memory, of_path
@@ -63,7 +63,7 @@ def pack(panel: Panel, packer: Packer, most: int = MOST) -> dict[str, Any]:
     clock = ticks(zero, zero + timeline.seconds)
     where = np.full(len(graph), -1, np.int64)  # the block of each op
     where[found.order] = np.repeat(np.arange(len(found)), found.counts)
-    last, moves = meetings(timeline)
+    last, moves = rendezvous(timeline)
     columns = {
         **_times(timeline, moves, found, clock),
         **_facts(graph, found, look),
@@ -147,7 +147,7 @@ def _facts(graph: Graph, found: Blocks, look: Rows) -> dict[str, Any]:
 
 
 def _causes(timeline: Timeline, last: Rows, found: Blocks, where: Rows) -> dict[str, Any]:
-    """The block whose end let each start, and the one that came last to its meeting; -1: none."""
+    """The block whose end let each start, and who came last to its rendezvous; -1: none."""
     first = found.order[found.begins[:-1]]
     need, came = binding(timeline)[first], last[first]
     return {

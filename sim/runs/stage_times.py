@@ -118,7 +118,7 @@ def _shared(
 
 def _whole_graph(programs: Sequence[Program], job: Job) -> Graph:
     """The program of each rank; the n-th collectives of a group meet."""
-    builder, meetings = Builder(), dict[tuple[str, tuple[int, ...], int], list[int]]()
+    builder, rendezvous = Builder(), dict[tuple[str, tuple[int, ...], int], list[int]]()
     for rank in range(job.mesh.world):
         at = job.mesh.coordinates(rank)
         lane = Lane(at["tp"], at["cp"], at["dp"])
@@ -134,8 +134,8 @@ def _whole_graph(programs: Sequence[Program], job: Job) -> Graph:
             stream = item.stream or item.axis
             ops.append(builder.add(item.name, rank, stream, work, waits, phase=item.phase))
             count[item.axis] += 1
-            meetings.setdefault((item.axis, work.ranks, count[item.axis]), []).append(ops[-1])
-    for same in meetings.values():
+            rendezvous.setdefault((item.axis, work.ranks, count[item.axis]), []).append(ops[-1])
+    for same in rendezvous.values():
         builder.join(same)
     return builder.graph()
 

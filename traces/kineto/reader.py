@@ -10,7 +10,7 @@ import numpy as np
 
 from schedules.input_error import InputError
 from traces import kernel_names
-from traces.kineto import meets, steps
+from traces.kineto import inferred_waits, steps
 from traces.kineto.build import AlignedRank, BuiltRows, aligned, build
 from traces.kineto.busy import busy, instance
 from traces.kineto.clocks import ClockCorrection, align, residual
@@ -67,9 +67,9 @@ def read(
         if selection.window:
             raise InputError("no op lies in the window; give an earlier or longer one")
         raise InputError(f"{files[0]} holds no op of a GPU or CPU that can be read")
-    if meets.lack(ranks):
-        known, timeline = len(timeline.graph.wait_on), meets.inferred(timeline)
-        said += [meets.SAID] * (len(timeline.graph.wait_on) > known)
+    if inferred_waits.lack(ranks):
+        known, timeline = len(timeline.graph.wait_on), inferred_waits.inferred(timeline)
+        said += [inferred_waits.SAID] * (len(timeline.graph.wait_on) > known)
     began = _began(placed, kept)
     there = _within(kept, met)
     counts, warned = _counts(kept, there)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.analysis.relations import binding, meetings
+from sim.analysis.relations import binding, rendezvous
 from sim.graph import PHASES, Communication, Floats, Graph, Work
 from sim.timeline import Timeline, dimension, kind
 from traces.chrome import (
@@ -188,7 +188,7 @@ def _flows(timeline: Timeline, ops: Rows) -> dict[int, list[tuple[str, int, str]
     graph = timeline.graph
     written = np.zeros(len(graph), bool)
     written[ops] = True
-    need, came = binding(timeline)[ops], meetings(timeline)[0][ops]
+    need, came = binding(timeline)[ops], rendezvous(timeline)[0][ops]
     apart = (graph.rank[need] != graph.rank[ops]) | (graph.stream[need] != graph.stream[ops])
     arrows = [("wait", need, apart & (need >= 0)), ("meet", came, came != ops)]
     flows: defaultdict[int, list[tuple[str, int, str]]] = defaultdict(list)

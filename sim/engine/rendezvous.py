@@ -12,7 +12,7 @@ from sim.engine.clock import NORMAL, Due
 from sim.engine.run import Run
 
 
-def meetings(run: Run, complete: Callable[[int], None]) -> Callable[[int], None]:
+def rendezvous(run: Run, complete: Callable[[int], None]) -> Callable[[int], None]:
     """What starts a segment that is such a communication.
 
     The last member of its part to come ends it for all, after the seconds it takes alone.
