@@ -139,7 +139,7 @@ class Graph:
     memory_category: NDArray[np.int8]  # one row per change: row of categories
     memory_bytes: Floats  # one row per change; negative when freed
     memory_at_end: NDArray[np.bool_]  # one row per change: True at the op's end, False at its start
-    resident: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    persistent: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     """Bytes that stay allocated for the whole step, by rank and category."""
     stands_for: Mapping[int, int] = field(default_factory=dict)
     """How many ranks of the job a simulated rank stands for, where that is not 1."""
@@ -232,7 +232,7 @@ class Builder:
         self._parts: list[list[tuple[int, float]]] = []
         self._part_work: list[Work] = []
         self._memory: list[Sequence[Memory]] = []
-        self.resident: dict[int, dict[str, float]] = {}
+        self.persistent: dict[int, dict[str, float]] = {}
 
     def add(
         self,
@@ -316,7 +316,7 @@ class Builder:
             memory_category=category.astype(np.int8),
             memory_bytes=np.array([change.bytes for change in changes], np.float64),
             memory_at_end=np.array([change.at == "end" for change in changes], np.bool_),
-            resident=self.resident,
+            persistent=self.persistent,
         )
 
 

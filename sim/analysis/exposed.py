@@ -99,7 +99,7 @@ def _sooner(timeline: Timeline, op: int, after: int) -> str:
     if PHASES[graph.phase[after]] == "O":  # nothing of the step can come before, or it is updated
         return ""
     layers = abs(int(graph.layer[op]) - int(graph.layer[after]))
-    buffers = graph.resident.get(int(graph.rank[op]), {}).get("communication_buffers", 0.0)
+    buffers = graph.persistent.get(int(graph.rank[op]), {}).get("communication_buffers", 0.0)
     if buffers and graph.layer[after] >= 0 and graph.layer[op] >= 0 and layers > 1:
         was = f"layer {int(graph.layer[after])}"
         return f"; its buffer was that of {was}, and one more buffer would start it sooner"

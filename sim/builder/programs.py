@@ -17,8 +17,8 @@ import numpy as np
 from sim.builder import groups, slots
 from sim.builder.groups import Lane
 from sim.builder.job import Job
+from sim.builder.persistent import matrices, stage_units
 from sim.builder.program import Collective, Item, Program
-from sim.builder.resident import matrices, stage_units
 from sim.builder.slots import Slot
 from sim.builder.stage import stage_programs
 from sim.builder.strategies import data as data_parallel

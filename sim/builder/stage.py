@@ -5,8 +5,8 @@ gradients, weight gradients). The order is Megatron-LM's: layers in reverse, per
 input-gradient GEMM, then its collective beside the weight-gradient GEMM.
 
 Besides what is kept, some memory is held for a moment only: the copy of the logits in the other
-precision, the gradients of inputs on their way down (:mod:`sim.builder.scratch`), and a weight
-gradient of 16 bits before it is added to the main gradient. (Where the GEMM adds it itself,
+precision, the gradients of inputs on their way down (:mod:`sim.builder.backward_memory`), and a
+weight gradient of 16 bits before it is added to the main gradient. (Where the GEMM adds it itself,
 Megatron-LM still hands autograd an empty tensor of that size for the hooks of its
 DistributedDataParallel: core/tensor_parallel/layers.py.)
 """
@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from schedules.input_error import InputError
 from sim.builder.activations import depths, stage_bytes
+from sim.builder.backward_memory import input_gradients, matrices
 from sim.builder.program import INPUT_GRADIENTS, WEIGHT_GRADIENT, Item, Kernel, Program
-from sim.builder.scratch import matrices, scratch
 from sim.builder.strategies import edges, fp8, offload, recompute, share, tp_overlap
 from sim.builder.strategies import user_file as outside
 from sim.builder.strategies.embedding import LOGIT, embedding, head, logits
@@ -51,7 +51,7 @@ class OperatorBlock(NamedTuple):
     kept: float = 0.0  # bytes of that memory
     logits: tuple[float, float] = (0.0, 0.0)  # bytes of 16-bit logits, and of the fp32 copy
     copied: float = 0.0  # bytes of logits in the forward that the loss does not keep
-    scratch: float = 0.0  # bytes of input gradients that its backward holds at once
+    input_gradients: float = 0.0  # bytes of input gradients that its backward holds at once
 
 
 def stage_programs(
@@ -116,7 +116,9 @@ def _blocks(
     for i in depths(model, last):
         blocks += _depth(model, setting, part, i)
     if blocks:  # input gradients matter while most is kept: in the backward's first block
-        blocks[-1] = blocks[-1]._replace(scratch=scratch(model, part, blocks[-1].layer))
+        blocks[-1] = blocks[-1]._replace(
+            input_gradients=input_gradients(model, part, blocks[-1].layer)
+        )
     linears = sum(is_linear(op) for block in blocks for op in block.operators)
     if found := fp8.maxima(part, linears, forward=True):
         blocks.append(OperatorBlock(found, blocks[-1].layer))
@@ -190,9 +192,9 @@ def _backward(
             for region in step.ends:
                 left = 0.0 if weights else region.later
                 writer.remember(-1, "recompute", left - region.size, "end")
-        if at is not None and block.scratch:
-            writer.remember(at, INPUT_GRADIENTS, block.scratch, "start")
-            writer.remember(at, INPUT_GRADIENTS, -block.scratch, "end")
+        if at is not None and block.input_gradients:
+            writer.remember(at, INPUT_GRADIENTS, block.input_gradients, "start")
+            writer.remember(at, INPUT_GRADIENTS, -block.input_gradients, "end")
         left = block.kept * (1 if weights else 0.5) + block.logits[0] - block.logits[1]
         writer.remember(-1, block.category, -left, "end")
     if not writer.items:  # an embedding alone has no input that needs a gradient
@@ -276,7 +278,7 @@ def _made_whole(writer: Writer, how: str) -> None:
     """Let weight gradients allocate their bytes: passing ones, kept ones, or those of the ends.
 
     In passing the layers' largest is enough, at the first kernel that makes it, because what a
-    layer keeps is freed with it. Cached ones of layers stay (:mod:`sim.builder.resident`).
+    layer keeps is freed with it. Cached ones of layers stay (:mod:`sim.builder.persistent`).
     """
     sizes = {i: _weight_bytes(item) for i, item in enumerate(writer.items) if item.phase == "W"}
     inner = [i for i in sizes if writer.items[i].layer >= 0]

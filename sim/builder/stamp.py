@@ -36,7 +36,7 @@ def assemble(
     stamps: Sequence[Stamp],
     tables: Tables,
     part_work: Ints,
-    resident: dict[int, dict[str, float]],
+    persistent: dict[int, dict[str, float]],
     stands_for: dict[int, int],
 ) -> Graph:
     """Return all stamps as one graph; their copies must tile 0 .. n - 1.
@@ -102,7 +102,7 @@ def assemble(
         memory_category=category,
         memory_bytes=size,
         memory_at_end=at_end,
-        resident=resident,
+        persistent=persistent,
         stands_for=stands_for,
         **columns,
     )

@@ -17,8 +17,8 @@ import numpy as np
 from sim.builder import groups
 from sim.builder.groups import Lane, lanes
 from sim.builder.job import Job
+from sim.builder.persistent import persistent as always
 from sim.builder.programs import Programs
-from sim.builder.resident import resident as always
 from sim.builder.stamp import Stamp, assemble
 from sim.builder.strategies.exchange import exchange, exchange_phase, nothing
 from sim.builder.strategies.gathering import left_gathered
@@ -73,18 +73,18 @@ class Build:
     def graph(self) -> Graph:
         """Return the graph of all lanes of all pipeline ranks."""
         job, stamps = self.job, list[Stamp]()
-        base, resident = 0, dict[int, dict[str, float]]()
+        base, persistent = 0, dict[int, dict[str, float]]()
         for q in range(len(job.plan)):
             for k, lane in enumerate(self.lanes):
                 more, base = self._rank(q, k, base)
                 stamps += more
-                resident[int(job.ranks[*lane, q])] = dict(always(job, self.programs.on(q), q))
+                persistent[int(job.ranks[*lane, q])] = dict(always(job, self.programs.on(q), q))
         part_work = np.zeros(self._parts, np.int32)
         messages = self._message_works()
         part_work[: len(messages)] = messages
         stands_for = job.ranks[..., 0].size // len(self.lanes)
-        weights = {} if stands_for == 1 else dict.fromkeys(resident, stands_for)
-        return assemble(stamps, self.tables, part_work, resident, weights)
+        weights = {} if stands_for == 1 else dict.fromkeys(persistent, stands_for)
+        return assemble(stamps, self.tables, part_work, persistent, weights)
 
     def _rank(self, q: int, k: int, base: int) -> tuple[list[Stamp], int]:
         """Return the stamps of pipeline rank ``q`` in the k-th lane."""

@@ -2,7 +2,7 @@
 
 What is given back at an instant is counted before what is allocated at that instant: an allocator
 hands the same blocks on. Ops that take no time do so one after the other, in issue order. Memory
-that stays for the whole step (``graph.resident``) is the base.
+that stays for the whole step (``graph.persistent``) is the base.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def curves(timeline: Timeline) -> dict[int, Curve]:
 
 
 def _curve(timeline: Timeline, rank: int, rows: Changes) -> Curve:
-    base = fsum(timeline.graph.resident.get(rank, {}).values())
+    base = fsum(timeline.graph.persistent.get(rank, {}).values())
     zero, last = float(timeline.start.min()), float(timeline.end.max())
     seconds = np.concatenate([[zero], rows.seconds, [last]])
     sums = np.cumsum(rows.bytes)
@@ -73,7 +73,7 @@ def _peak(timeline: Timeline, rank: int, rows: Changes) -> Peak:
     graph = timeline.graph
     held = np.append(0.0, np.cumsum(rows.bytes))
     k = int(np.argmax(held))
-    by_category = dict(graph.resident.get(rank, {}))
+    by_category = dict(graph.persistent.get(rank, {}))
     now = np.bincount(rows.category[:k], rows.bytes[:k], len(graph.categories))
     for name, size in zip(graph.categories, now.tolist(), strict=True):
         if size:
@@ -81,7 +81,7 @@ def _peak(timeline: Timeline, rank: int, rows: Changes) -> Peak:
     return Peak(
         rank=rank,
         stands_for=graph.stands_for.get(rank, 1),
-        peak_bytes=float(held[k]) + fsum(graph.resident.get(rank, {}).values()),
+        peak_bytes=float(held[k]) + fsum(graph.persistent.get(rank, {}).values()),
         seconds=float(rows.seconds[k - 1] if k else timeline.start.min()),
         by_category=by_category,
     )

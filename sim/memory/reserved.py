@@ -42,7 +42,7 @@ def reserved(
     found = []
     for rank, rows in changes(timeline):
         walk = _Walk(Allocator(expandable), pieces or {})
-        for size in filter(None, timeline.graph.resident.get(rank, {}).values()):
+        for size in filter(None, timeline.graph.persistent.get(rank, {}).values()):
             walk.take(("", -1, -1, -1), size)
         walk.all(timeline, rows)
         most, held = walk.most, walk.allocator.reserved

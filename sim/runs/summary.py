@@ -16,7 +16,7 @@ from sim.analysis.idle import bubble, idle
 from sim.analysis.steps import ends, steady
 from sim.analysis.traffic import bytes_sent
 from sim.builder.job import Job
-from sim.builder.resident import on_host
+from sim.builder.persistent import on_host
 from sim.html import table
 from sim.machine.cluster import Cluster
 from sim.memory import causes as memory_causes

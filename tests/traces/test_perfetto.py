@@ -46,7 +46,7 @@ def some_timeline(seed: int = 0, ops: int = 80, ranks: int = 3) -> Timeline:
     for _ in range(ops // 6):
         members = np.sort(rng.choice(ops, 2, replace=False)).tolist()
         b.join(members, works[3], tails=rng.random(2).tolist())
-    b.resident = {0: {"weights": 9.0}}
+    b.persistent = {0: {"weights": 9.0}}
     start = np.arange(ops) / 3
     return Timeline(replace(b.graph(), stands_for={1: 4}), start, start + rng.random(ops) / 3)
 

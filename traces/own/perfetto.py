@@ -210,6 +210,6 @@ def _tables(graph: Graph, ops: Rows) -> Event:
         "format": 1,
         "works": [{"type": type(work).__name__, **work._asdict()} for work in graph.works],
         "parts": dict(zip(parts.tolist(), graph.part_work[parts].tolist(), strict=True)),
-        "resident": {rank: dict(of) for rank, of in graph.resident.items()},
+        "resident": {rank: dict(of) for rank, of in graph.persistent.items()},
         "stands_for": dict(graph.stands_for),
     }

@@ -145,7 +145,7 @@ def _graph(tables: Event, slices: list[Event]) -> Graph:
             members[part].append((k, tail))
     for part, of in sorted(members.items()):
         builder.join([k for k, _ in of], works[tables["parts"][str(part)]], [t for _, t in of])
-    builder.resident = {int(rank): of for rank, of in tables["resident"].items()}
+    builder.persistent = {int(rank): of for rank, of in tables["resident"].items()}
     clones = {int(rank): n for rank, n in tables["stands_for"].items()}
     return replace(builder.graph(), stands_for=clones)
 

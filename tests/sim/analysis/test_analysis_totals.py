@@ -23,7 +23,7 @@ def random_timeline(seed: int, ops: int = 60) -> Timeline:
             for at in rng.choice(["start", "end"], rng.integers(0, 4))
         ]
         b.add("op", int(rng.integers(0, 3)), "compute", Fixed(1.0), memory=changes)
-    b.resident = {0: {"weights": 7.0, "a": 2.0}, 2: {"weights": 5.0}}
+    b.persistent = {0: {"weights": 7.0, "a": 2.0}, 2: {"weights": 5.0}}
     start = rng.integers(0, 12, ops).astype(float)
     return Timeline(b.graph(), start, start + rng.integers(1, 6, ops))
 
@@ -36,7 +36,7 @@ def replay(timeline: Timeline, rank: int) -> list[tuple[float, dict[str, float]]
             at = timeline.end[i] if graph.memory_at_end[k] else timeline.start[i]
             size = float(graph.memory_bytes[k])
             changes.append((at, size > 0, size, graph.categories[graph.memory_category[k]]))
-    held = dict(graph.resident.get(rank, {}))
+    held = dict(graph.persistent.get(rank, {}))
     states = [(float(timeline.start.min()), dict(held))]
     for at, _, size, category in sorted(changes, key=lambda change: change[:2]):
         held[category] = held.get(category, 0.0) + size

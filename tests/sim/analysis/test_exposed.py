@@ -109,7 +109,7 @@ def test_a_copy_in_on_the_compute_stream_holds_its_gather_up() -> None:
 def reused(*seconds: float) -> Timeline:
     """Layers of these seconds whose parameters are gathered for 4 s each into two buffers."""
     builder, kernels = Builder(), list[int]()
-    builder.resident = {0: {"communication_buffers": 2.0}}
+    builder.persistent = {0: {"communication_buffers": 2.0}}
     for layer, one in enumerate(seconds):
         work = Fixed(4.0, "communication", "dp")
         before = kernels[layer - 2 : layer - 1] if layer > 1 else []

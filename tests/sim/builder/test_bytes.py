@@ -184,7 +184,7 @@ def test_persistent_bytes(small_job: Make, grad: str, zero: int, fixed: int, spl
     for rank in range(t * p * d):
         first = rank < t * d
         count = stage(L // p, t, first=first, last=not first)
-        states = {k: size for k, size in graph.resident[rank].items() if k != "global_buffer"}
+        states = {k: size for k, size in graph.persistent[rank].items() if k != "global_buffer"}
         assert sum(states.values()) == count * (fixed + Fraction(split, d))
 
 
@@ -193,6 +193,6 @@ def test_table_1_of_the_zero_paper(small_job: Make) -> None:
     count = stage(L, 1)
     for zero, published in ((0, 120.0), (1, 31.4)):
         job = small_job(dp=64, microbatches=1, zero=zero, grad_dtype="bf16")
-        kinds = training_step(job, [Lane(0, 0, 0)]).resident[0]
+        kinds = training_step(job, [Lane(0, 0, 0)]).persistent[0]
         held = kinds["weights"] + kinds["gradients"] + kinds["optimizer"]
         assert round(held / count * 7.5, 1) == published

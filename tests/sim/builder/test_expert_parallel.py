@@ -77,7 +77,7 @@ def test_experts_are_reduced_over_those_that_hold_them(recipe: Path, ep: int, ed
     """Three matrices of each of 8 / ep experts and layer, in fp32; all else over all replicas."""
     graph = run(recipe, {"parallelism.ep": ep}).timeline.graph
     sent, experts = bytes_sent(graph), LAYERS * 8 // ep * 3 * H * 1024 * 4
-    total = graph.resident[0]["gradients"]
+    total = graph.persistent[0]["gradients"]
     apart = sent.get("edp", {}).get(0, 0.0)
     if ep == 1:
         assert apart == 0.0
@@ -89,9 +89,9 @@ def test_experts_are_reduced_over_those_that_hold_them(recipe: Path, ep: int, ed
 
 def test_zero_1_splits_experts_over_their_own_replicas(recipe: Path) -> None:
     """12 bytes per parameter, over 8 replicas; of experts, over the 2 that hold the same."""
-    resident = run(recipe, {"parallelism.zero": 1}).timeline.graph.resident[0]
-    parameters, experts = resident["weights"] / 2, LAYERS * 2 * 3 * H * 1024
-    assert resident["optimizer"] == pytest.approx(12 * ((parameters - experts) / 8 + experts / 2))
+    persistent = run(recipe, {"parallelism.zero": 1}).timeline.graph.persistent[0]
+    parameters, experts = persistent["weights"] / 2, LAYERS * 2 * 3 * H * 1024
+    assert persistent["optimizer"] == pytest.approx(12 * ((parameters - experts) / 8 + experts / 2))
 
 
 @pytest.mark.parametrize(

@@ -399,6 +399,6 @@ def test_ddp_without_bucket_views(small_job: Make, overlap: bool) -> None:
     )
     back = np.flatnonzero(graph.name == graph.names.index("grad_copy_back"))
     assert sum(graph.works[graph.work[i]].bytes for i in back) == 2 * whole  # type: ignore[union-attr]
-    assert graph.resident[0]["gradient_buffers"] == graph.resident[0]["gradients"] == whole
+    assert graph.persistent[0]["gradient_buffers"] == graph.persistent[0]["gradients"] == whole
     for i in back.tolist():
         assert [graph.op(k).name for k in graph.waits(i).tolist()] == ["grad_all_reduce"]

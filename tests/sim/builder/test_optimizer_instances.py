@@ -87,7 +87,7 @@ def test_groups(small_job: Make, dp: int, n: int, tp: int, pp: int, order: str) 
 @pytest.mark.parametrize(("dp", "n"), SHAPES)
 def test_bytes_kept(small_job: Make, dp: int, n: int) -> None:
     """12 bytes a parameter over dp / n; gradients and weights whole."""
-    held = training_step(small_job(dp=dp, zero=1, instances=n)).resident[dp - 1]
+    held = training_step(small_job(dp=dp, zero=1, instances=n)).persistent[dp - 1]
     assert held["optimizer"] == same(12 * ALL / (dp // n))
     assert (held["gradients"], held["weights"]) == (4 * ALL, 2 * ALL)
 
@@ -176,7 +176,7 @@ def test_experts_are_split_inside_instances_too(ep: int, n: int) -> None:
     if ep > 1:
         assert said.get("edp_shard", 0.0) == same((own - 1) / own * 6 * held[1])
         assert said["edp_replicate"] == same(2 * (n - 1) / n * 4 * held[1] / own)
-    assert graph.resident[0]["optimizer"] == same(12 * (held[0] / s + held[1] / own))
+    assert graph.persistent[0]["optimizer"] == same(12 * (held[0] / s + held[1] / own))
     assert groups(graph, "model") == {tuple(range(s))}
     peak = result.summary["memory"][0]["peak_bytes"]
     assert check(result.recipe)["memory"][0]["peak_bytes"] == pytest.approx(peak, rel=1e-9)

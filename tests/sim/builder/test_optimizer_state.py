@@ -122,7 +122,7 @@ def test_memory_of_a_recipe(
     """Moments of bf16 without a master copy: 8 bytes a parameter in all."""
     job = recipe(state, parallelism=parallelism)
     result = run(job)
-    held = result.timeline.graph.resident[0]
+    held = result.timeline.graph.persistent[0]
     for category, each in (
         ("weights", weights),
         ("gradients", gradients),
@@ -139,9 +139,9 @@ def test_copies_are_there_during_the_update() -> None:
     timeline = run(recipe(state, training={"global_batch": 4})).timeline
     (peak, *_) = peaks(timeline)
     copies = 2 * 4 * PARAMETERS
-    resident = sum(timeline.graph.resident[0].values())
+    persistent = sum(timeline.graph.persistent[0].values())
     assert peak.by_category["optimizer_copies"] == copies
-    assert peak.peak_bytes == pytest.approx(resident + copies, rel=1e-12)
+    assert peak.peak_bytes == pytest.approx(persistent + copies, rel=1e-12)
     ops = timeline.to_pandas()
     begin, end = (ops[ops.name == f"{name}_state"] for name in ("widen", "narrow"))
     assert begin.start.min() <= peak.seconds < end.end.max()
@@ -153,7 +153,7 @@ def test_the_host_keeps_and_moves_the_same() -> None:
     result = run(recipe(state, training={"offload": {"optimizer": 0.5}}))
     (host,) = result.summary["host_memory"]
     assert host["by_category"] == {"optimizer": PARAMETERS / 2 * 8, "gradients": PARAMETERS / 2 * 4}
-    assert result.timeline.graph.resident[0]["optimizer"] == PARAMETERS / 2 * 8
+    assert result.timeline.graph.persistent[0]["optimizer"] == PARAMETERS / 2 * 8
     (work,) = {w for w in result.timeline.graph.works if getattr(w, "kind", "") == "host_adam"}
     assert work.bytes == pytest.approx(PARAMETERS / 2 * 20, rel=1e-12)
 

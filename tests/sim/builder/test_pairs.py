@@ -125,9 +125,9 @@ def test_dualpipe_holds_every_parameter_twice_and_sums_their_gradients(ran) -> N
     """Twice the weights of a V; each rank and its opposite all-reduce their gradients."""
     result = ran["dualpipe", "serial"]
     v = ran["dualpipe_v", "serial"]
-    for resident in ("weights", "gradients", "optimizer"):
-        total = sum(of[resident] for of in result.timeline.graph.resident.values())
-        once = sum(of[resident] for of in v.timeline.graph.resident.values())
+    for persistent in ("weights", "gradients", "optimizer"):
+        total = sum(of[persistent] for of in result.timeline.graph.persistent.values())
+        once = sum(of[persistent] for of in v.timeline.graph.persistent.values())
         assert total == pytest.approx(2 * once)
     graph = result.timeline.graph
     names = np.array(graph.names)[graph.name]
@@ -135,7 +135,7 @@ def test_dualpipe_holds_every_parameter_twice_and_sums_their_gradients(ran) -> N
     groups = [graph.works[graph.work[i]].ranks for i in twins]
     assert groups == [(0, 6), (2, 4), (2, 4), (0, 6)]
     sent = bytes_sent(graph)["twin"]
-    for rank, of in graph.resident.items():
+    for rank, of in graph.persistent.items():
         assert sent[rank] == of["gradients"]  # 2 (n - 1) / n of the buffer, n = 2
 
 
@@ -147,7 +147,7 @@ def test_zero_1_sums_shares_of_gradients() -> None:
         "parallelism.zero": 1,
     }
     graph = run(RECIPE, two).timeline.graph
-    for rank, of in graph.resident.items():
+    for rank, of in graph.persistent.items():
         assert bytes_sent(graph)["twin"][rank] == of["gradients"] / 2
 
 
@@ -160,7 +160,7 @@ def test_a_rank_with_both_ends_holds_a_tied_matrix_once(name: str) -> None:
     rows = -(-tied.job.model.vocab // 256) * 256 // 2  # padded to 128 x tp, one of two ranks
     per = {"weights": 2, "gradients": 4, "optimizer": 12}
     for rank in (0, 6) if name == "dualpipe" else (0,):
-        one, two = (of.timeline.graph.resident[rank] for of in (tied, untied))
+        one, two = (of.timeline.graph.persistent[rank] for of in (tied, untied))
         for category, size in per.items():
             assert two[category] - one[category] == rows * tied.job.model.hidden * size
     assert "embedding_grad_all_reduce" not in tied.timeline.graph.names
@@ -181,7 +181,7 @@ def test_a_stage_on_two_ranks_has_buckets_as_each_rank_ends_it(small_job) -> Non
     job = small_job(pp=4, dp=2, microbatches=8, schedule="dualpipe", bucket=2e4)
     graph = training_step(job)
     per_rank = bytes_sent(graph)["dp"]
-    for rank, of in graph.resident.items():
+    for rank, of in graph.persistent.items():
         assert per_rank[rank] == of["gradients"]  # all-reduce: 2 (n - 1) / n, n = 2
 
 

@@ -145,7 +145,7 @@ def test_copies_are_summed_once(small_job: Make, n: int, r: int, m: int, pp: int
     assert sent(graph)["replicate"] == same(2 * (r - 1) / (r * n) * g)
     assert sent(graph)["replicate"] == same(sent(each)["replicate"] / m)
     assert sent(graph)["shard"] == sent(each)["shard"]
-    assert graph.resident[0]["gradients"] == g / n
+    assert graph.persistent[0]["gradients"] == g / n
     last = [graph.microbatch[i] for i in range(len(graph)) if _name(graph, i) == "grad_all_reduce"]
     assert set(last) == {m - 1}
 
@@ -216,14 +216,14 @@ def test_persistent_bytes(
         first = rank < t * 4
         ends = V * H // t + (32 * H if first else 2 * H)
         count = L // p * (split // t + 6 * H) + ends
-        held = graph.resident[rank]
+        held = graph.persistent[rank]
         assert held["weights"] == 2 * count / weights
         assert held["gradients"] == size * count / gradients
         assert held["optimizer"] == 12 * count / optimizer
         assert held.keys() - {"global_buffer"} == {"weights", "gradients", "optimizer"}
     if gradients > 1:
-        late = training_step(accumulating(job)).resident[0]
-        assert late["gradients"] == graph.resident[0]["gradients"] * gradients
+        late = training_step(accumulating(job)).persistent[0]
+        assert late["gradients"] == graph.persistent[0]["gradients"] * gradients
 
 
 def accumulating(job: Job) -> Job:
@@ -240,7 +240,7 @@ def test_table_1_of_the_zero_paper(small_job: Make) -> None:
     for zero, published in ((0, 120.0), (1, 31.4), (2, 16.6), (3, 1.88)):
         sharding = sharded.zero3(64) if zero == 3 else None
         job = small_job(dp=64, microbatches=1, zero=zero, grad_dtype="bf16", sharding=sharding)
-        held = persistent(training_step(job, [Lane(0, 0, 0)]).resident[0])
+        held = persistent(training_step(job, [Lane(0, 0, 0)]).persistent[0])
         assert round(held / ALL * 7.5, 2 if zero == 3 else 1) == published
 
 

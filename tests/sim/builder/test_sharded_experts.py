@@ -90,7 +90,7 @@ def test_bytes_sent(ep: int, way: dict[str, Any], experts: int, dense: int) -> N
 )
 def test_bytes_held(ep: int, way: dict[str, Any], split: int) -> None:
     """2 + 4 + 12 per parameter over n; of experts over edp, of whom 1 / ep are here."""
-    held = simulated(ep, **way).timeline.graph.resident[0]
+    held = simulated(ep, **way).timeline.graph.persistent[0]
     for k, (category, each) in enumerate((("optimizer", 12), ("gradients", 4), ("weights", 2))):
         ways, own = (GPUS, GPUS // ep) if k < split else (1, 1)
         assert held[category] == same(each * (DENSE / ways + EXPERTS / ep / own)), category

@@ -164,7 +164,7 @@ def test_accumulation_of_case_15(shared: Path) -> None:
     count = Counter(graph.names[name] for name in graph.name)
     assert count["grad_reduce_scatter"] == 4 * count["grad_all_reduce"] == 4 * 33  # 32 layers, root
     share = 4 * 8030261248 / 8
-    assert graph.resident[0]["gradients"] == share
+    assert graph.persistent[0]["gradients"] == share
     assert round(share / 2**30, 2) == 3.74
     assert result.summary["bytes_sent"]["replicate"]["0"] == pytest.approx(share, rel=1e-12)
     assert each.summary["bytes_sent"]["replicate"]["0"] == pytest.approx(4 * share, rel=1e-12)

@@ -153,7 +153,7 @@ def _timeline():
     for name, stream, size in (("a", "x", 12), ("b", "y", 12), ("c", "x", 16)):
         rows = [Memory("m", size * MIB, "start"), Memory("m", -float(size * MIB), "end")]
         b.add(name, 0, stream, Fixed(2.0), memory=rows)
-    graph = replace(b.graph(), resident={0: {"weights": 5.0 * MIB, "optimizer": 0.0}})
+    graph = replace(b.graph(), persistent={0: {"weights": 5.0 * MIB, "optimizer": 0.0}})
     return Timeline(graph, np.array([0.0, 0.0, 2.0]), np.array([2.0, 2.0, 4.0]))
 
 

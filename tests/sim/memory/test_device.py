@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from sim.builder.backward_memory import global_buffer, input_gradients, placeholders
 from sim.builder.mesh import Mesh
-from sim.builder.scratch import global_buffer, placeholders, scratch
 from sim.builder.stage import stage_programs
 from sim.builder.strategies import share
 from sim.machine import topology
@@ -38,11 +38,11 @@ def test_input_gradients_at_their_worst():
     """Gated, whole: x and both halves. Split over 8: x / 8, what was gathered, and f."""
     x, f = 2 * TOKENS * 64, 2 * TOKENS * 160
     whole = share(LLAMA, Setting(1, False, 3, 32))
-    assert scratch(LLAMA, whole, 0) == x + 2 * f
+    assert input_gradients(LLAMA, whole, 0) == x + 2 * f
     split = share(replace(LLAMA, kv_heads=8), Setting(8, True, 3, 32))
-    assert scratch(LLAMA, split, 0) == x / 8 + x + f / 8
+    assert input_gradients(LLAMA, split, 0) == x / 8 + x + f / 8
     plain = replace(LLAMA, gated=False)
-    assert scratch(plain, whole, 0) == x + f
+    assert input_gradients(plain, whole, 0) == x + f
     taken = held(LLAMA, Setting(1, False, 3, 32), "B", "input_gradients")
     assert taken == [x + 2 * f, -x - 2 * f]  # of the last layer alone
     assert held(LLAMA, Setting(1, False, 3, 32), "W", "input_gradients") == []

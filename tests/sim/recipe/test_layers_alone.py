@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sim.builder.resident import resident
+from sim.builder.persistent import persistent
 from sim.builder.training_step import training_step
 from sim.graph import Communication, Graph
 from sim.model.sizes import model_flops, total_parameters
@@ -71,11 +71,11 @@ def test_sgd_moves_three_numbers_per_parameter_and_keeps_none():
     assert work.bytes == 12 * held
     assert not names(of) & {"adam", "grad_norm", "clip", "copy_weights"}
     job = job_of(config.parse(RECIPE))
-    assert resident(job, [0])["optimizer"] == 0
+    assert persistent(job, [0])["optimizer"] == 0
     adam = job_of(config.parse(RECIPE, overrides={"training.optimizer": "adam"}))
-    assert resident(adam, [0])["optimizer"] == 8 * held
+    assert persistent(adam, [0])["optimizer"] == 8 * held
     mixed = {"training.dtype": "bf16"}  # the fp32 copy of the weights stays
-    assert resident(job_of(config.parse(RECIPE, overrides=mixed)), [0])["optimizer"] == 4 * held
+    assert persistent(job_of(config.parse(RECIPE, overrides=mixed)), [0])["optimizer"] == 4 * held
 
 
 def test_without_clipping_no_norm_is_summed():

@@ -15,7 +15,7 @@ from sim.model.operators import Share
 from sim.model.sizes import BYTES, Model
 
 
-def scratch(model: Model, share: Share, number: int) -> float:
+def input_gradients(model: Model, share: Share, number: int) -> float:
     """Return the bytes of input gradients at the peak of a layer's backward, beside what it keeps.
 
     The gradient of the residual stream, x, is there throughout. At the second linear there are the

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sim.builder.activations import stage_bytes
+from sim.builder.backward_memory import global_buffer, placeholders
 from sim.builder.job import Job
-from sim.builder.scratch import global_buffer, placeholders
 from sim.builder.strategies import share
 from sim.builder.strategies.fsdp_units import Unit, sizes, units
 from sim.builder.strategies.offload import BUFFERS
@@ -16,7 +16,7 @@ from sim.model.precision import AdamState
 from sim.model.sizes import BYTES, matrix_parameters, parameters
 
 
-def resident(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]:
+def persistent(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]:
     """Return the bytes by category on pipeline rank ``q``, which holds these stages.
 
     In mixed precision there are 2 + 2 + 12 bytes per parameter (Rajbhandari et al. 2019, section
