@@ -1,7 +1,7 @@
-"""What the rank of a lane runs: programs of its steps, the head and the tail of a training step.
+"""The programs that the rank of a lane runs: its steps, and a training step's head and tail.
 
 A stage's programs (layers, tensor, context and expert parallelism, recomputation) get what the
-data-parallel dimension adds to them, and number what they are given.
+data-parallel dimension adds to them, and the slots of the ops that they are given.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Programs:
         self._wrapped: dict[int, Sequence[Unit]] = {}
 
     def _programs(self, stage: int, lane: Lane) -> Mapping[str, Program]:
-        """What the rank of a lane runs of a stage; several lanes run the same."""
+        """Return what the rank of a lane runs of a stage; several lanes run the same."""
         job, like = self.job, groups.twin(self.job, lane)
         if (stage, like) not in self._made:
             ends = {"first": stage == 0, "last": stage == job.stages - 1}
@@ -64,9 +64,9 @@ class Programs:
         return self._made[stage, like]
 
     def _buckets(self, stage: int, q: int, lane: Lane, kind: str = "") -> list[Bucket]:
-        """The gradient buckets of a stage on a pipeline rank, as steps of that kind make them.
+        """Return a stage's gradient buckets on a pipeline rank, as one kind of step makes them.
 
-        Unless given, it is that of the last gradients: B or W.
+        By default that is the kind of step that makes the last gradients: B or W.
         """
         if kind not in ("B", "W"):
             mine = slice(int(self.steps.begins[q]), int(self.steps.begins[q + 1]))
@@ -79,13 +79,13 @@ class Programs:
         return self._cut[key]
 
     def _units(self, stage: int) -> Sequence[Unit]:
-        """What sharded data parallelism gathers of a stage at a time."""
+        """Return the units that sharded data parallelism gathers of a stage."""
         if stage not in self._wrapped:
             self._wrapped[stage] = stage_units(self.job, stage)
         return self._wrapped[stage]
 
     def step(self, variant: Variant, q: int, lane: Lane) -> Program:
-        """One step of a stage on the rank of a lane and pipeline rank."""
+        """Return one step of a stage on the rank of a lane and pipeline rank."""
         items = self._programs(variant.stage, lane)[variant.kind]
         data, parts = self.job.data, self._buckets(variant.stage, q, lane)
         fp8, once = self.job.setting.fp8, variant.kind == "F" and variant.place == "first"
@@ -113,14 +113,14 @@ class Programs:
         return _given(items, variant)
 
     def _remote(self, variant: Variant) -> bool:
-        """Whether the input of such steps comes from another rank."""
+        """Return whether the input of such steps comes from another rank."""
         steps = self.steps
         mine = (steps.stage == variant.stage) & (steps.kind == variant.kind)
         source = steps.source[np.argmax(mine)]
         return bool(source >= 0 and steps.rank[source] != steps.rank[np.argmax(mine)])
 
     def _gathered_input(self, items: Program, variant: Variant) -> Program:
-        """Scatter-gather: what arrives is a share, gathered over tp inside the node first."""
+        """Gather the input over tp inside the node, as scatter-gather sends each rank a share."""
         whole = self.job.boundary_bytes * self.job.setting.tp
         phase = "F" if variant.kind == "F" else "I"
         gather = Collective(
@@ -136,7 +136,7 @@ class Programs:
         return data.gathers_updated and data.overlap_param_gather
 
     def on(self, q: int) -> list[int]:
-        """The stages of a pipeline rank, ascending."""
+        """Return the stages of a pipeline rank in ascending order."""
         return self._held[q]
 
     @cached_property
@@ -145,7 +145,7 @@ class Programs:
         return [np.unique(self.steps.stage[a:b]).tolist() for a, b in spans]
 
     def head(self, q: int, lane: Lane, inputs: int) -> Program:
-        """What a step begins with: gathers of parameters beside zeroed gradients."""
+        """Return what a step begins with: gathers of parameters beside zeroed gradients."""
         items: list[Item] = []
         for s in self.on(q) if self._gathers_ahead else ():
             items += data_parallel.gathers(self._buckets(s, q, lane), self.job.data)
@@ -155,11 +155,11 @@ class Programs:
         return [item._replace(needs=slots.inputs(inputs)) for item in items]
 
     def _head_row(self, stage: int, q: int, lane: Lane) -> int:
-        """Where the gathers of a stage begin in its rank's head."""
+        """Return where the gathers of a stage begin in its rank's head."""
         return sum(len(self._buckets(s, q, lane)) for s in self.on(q) if s < stage)
 
     def tail(self, q: int, lane: Lane, inputs: int) -> Program:
-        """What a step, or an update, ends with, once ``inputs`` ops have ended."""
+        """Return what a step, or an update, ends with, once ``inputs`` ops have ended."""
         job, mine = self.job, self.on(q)
         held = [self.job.held(s) for s in mine]
         grad = BYTES[job.data.grad_dtype]
@@ -196,28 +196,28 @@ class Programs:
         items = tail(what, [self._buckets(k, q, lane) for k in mine], job.data, inputs)
         if flushed:
             return items
-        zeroed = zero_gradients(total, job.data, experts)  # the next step is under way behind it
+        zeroed = zero_gradients(total, job.data, experts)  # the next step has begun already
         return [*items, zeroed._replace(needs=(len(items) - 1,))]
 
     def _chain(self, q: int) -> tuple[str, ...]:
-        """Whether the norm comes from the pipeline rank before, and goes to the one behind."""
+        """Return whether the norm comes from the pipeline rank before and goes to the next."""
         return ("norm_in",) * (q > 0) + ("norm_out",) * (q < self.job.mesh.pp - 1)
 
     def twins(self, q: int) -> list[int]:
-        """The pipeline ranks that hold the same stages: one, or two in a pipeline of two ways."""
+        """Return the pipeline ranks with the same stages: one, or two if it runs both ways."""
         return [other for other in range(len(self.job.plan)) if self.on(other) == self.on(q)]
 
     def owner(self, stage: int) -> int:
-        """The first pipeline rank that runs a stage."""
+        """Return the first pipeline rank that runs a stage."""
         return int(self.steps.rank[np.argmax(self.steps.stage == stage)])
 
 
 def _given(items: Program, variant: Variant) -> Program:
     """Let what leads a step's program wait for the step's inputs and the kernels before it.
 
-    The input is waited for by the first kernel, and by a collective before it. Such a collective
-    also waits for the kernel before it on its rank, behind which it is issued; so do all of them
-    where kernels run on two streams. A copy that stands before the first kernel waits as that does.
+    The first kernel waits for the input, and so does a collective before it. Such a collective also
+    waits for the kernel before it on its rank, after which it is issued; where kernels run on two
+    streams, all leading items do. A copy before the first kernel waits as that kernel does.
     """
     out, given = list(items), slots.inputs(variant.inputs)
     previous = tuple(Slot.before(k) for k in range(variant.before))

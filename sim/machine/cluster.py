@@ -46,8 +46,8 @@ class Cluster:
     """GPUs 0 .. n-1 and switches, joined by links.
 
     Edges of ``network`` carry ``bandwidth`` (B/s, effective: nominal times efficiency), ``latency``
-    (s) and optionally ``efficiency``, and what :mod:`sim.machine.fabric` says of them. Ranks of one
-    node are neighbours: node k holds the GPUs from k times ``gpus_per_node`` on.
+    (s) and optionally ``efficiency``, and the attributes that :mod:`sim.machine.fabric` gives them.
+    Ranks of one node are neighbours: node k holds the GPUs from k times ``gpus_per_node`` on.
     """
 
     name: str
@@ -58,14 +58,15 @@ class Cluster:
     """Fitted constants of collectives, in SI units; see :mod:`sim.machine.collectives`."""
     ways: Mapping[int, Sequence[tuple[Node, ...]]] = field(default_factory=dict)
     """The ways of each GPU up, itself included, in the order in which routes prefer them: over each
-    tier of switches inside its node, then over its NIC. Where they are known, routes are read off
-    instead of searched for."""
+    tier of switches inside its node, then over its NIC. If they are known, routes follow them; if
+    not, routes are searched for."""
     healthy: Cluster | None = None
-    """The cluster whose slow links these are: algorithms are chosen, and latencies known, there."""
+    """The cluster without slow links, if these are slow: there algorithms are chosen and latencies
+    taken."""
 
     @cached_property
     def gpus(self) -> int:
-        """How many GPUs there are."""
+        """Number of GPUs."""
         return sum(isinstance(node, int) for node in self.network)
 
     @cached_property
@@ -75,22 +76,22 @@ class Cluster:
 
     @cached_property
     def index(self) -> dict[Link, int]:
-        """The index of each link."""
+        """Index of each link by its two ends."""
         return {link: i for i, link in enumerate(self.links)}
 
     @cached_property
     def capacity(self) -> Floats:
-        """B/s that each link carries at most."""
+        """Most B/s that each link carries, shape (links,)."""
         return self._column("bandwidth", 0.0)
 
     @cached_property
     def efficiency(self) -> Floats:
-        """What share of its nominal bandwidth each link's capacity is."""
+        """Share of its nominal bandwidth that each link's capacity is, shape (links,)."""
         return self._column("efficiency", 1.0)
 
     @cached_property
     def delay(self) -> Floats:
-        """Seconds that each link adds."""
+        """Seconds that each link adds, shape (links,)."""
         return self._column("latency", 0.0)
 
     @cached_property
@@ -114,7 +115,7 @@ class Cluster:
         return np.array([v for _, _, v in self.network.edges(data=key, default=default)], float)
 
     def node(self, gpu: int) -> int:
-        """The node that holds a GPU."""
+        """Return the node that holds a GPU."""
         return gpu // self.gpus_per_node
 
     def near(self, gpu: int) -> set[Node]:
@@ -122,12 +123,13 @@ class Cluster:
         return {gpu, *(node for way in self.ways.get(gpu, ()) for node in way)}
 
     def route(self, source: int, target: int) -> tuple[int, ...]:
-        """The links from one GPU to another, in order.
+        """Return the links from one GPU to another, in order.
 
         The route turns round where the ways of both GPUs first meet: inside a node at a switch of
         the first tier that joins both, never at a NIC. Where no ways are known it is the path of
         least latency. It never leads through a third GPU.
-        Raises InputError when the cluster has no such GPU or no path.
+
+        Raises ValueError when the cluster has no such GPU, and InputError when there is no path.
         """
         known = self._routes.get((source, target))
         if known is None:
@@ -135,17 +137,17 @@ class Cluster:
         return known
 
     def latency(self, route: Sequence[int]) -> float:
-        """Seconds that the first byte takes along a route."""
+        """Return the seconds that the first byte takes along a route."""
         return fsum(self._delays[link] for link in route)
 
     @cached_property
     def limiting(self) -> NDArray[np.bool_]:
-        """Per link, whether it can ever hold a communication back.
+        """Whether each link can ever hold a communication back, shape (links,).
 
-        False where that is excluded by the routes: whatever crosses the link has come over other
-        links whose capacities together do not exceed its own, or goes on over such links. Links
-        are left out one after another, each for the sake of links still in, so that all that are
-        left out together follow from those that stay.
+        False where the routes exclude it: everything that crosses the link has come over other
+        links whose capacities together do not exceed its own, or goes on over such links. Links are
+        left out one after another, each because of links that are still in, so that all links left
+        out follow from those that stay.
         """
         return limits.limiting(self.network)
 
@@ -183,7 +185,7 @@ class Cluster:
 
 
 def load(name_or_path: str | Path, gpus: int) -> Cluster:
-    """Return so many GPUs of the machine and fabric in ``topologies/<name>.toml``, or in a file.
+    """Return ``gpus`` GPUs of the topology ``topologies/<name>.toml``, or of a file.
 
     Raises InputError, in one sentence, when there is no such topology (naming those there are), the
     file is not a topology, or it cannot hold so many GPUs.

@@ -1,13 +1,13 @@
 """Building a cluster's network from a topology.
 
-Going outwards from a GPU: the switches inside its node on one side (:mod:`sim.machine.tiers`); on
-the other its NIC (which it may share with its neighbours), a leaf switch, a spine and a core.
-Switches of one tier that stand side by side are one node, and the cables between two such nodes are
-one link each way with their total capacity.
+From a GPU outwards there are the switches inside its node (:mod:`sim.machine.tiers`) on one side,
+and on the other its NIC (which it may share with its neighbours), a leaf switch, a spine and a
+core. Parallel switches of one tier are one node of the graph, and the cables between two such nodes
+are one link each way with their total capacity.
 
-Each link says on its edge what ``kind`` it is, by which ``names`` an edit may call it, and whether
-it leads ``up``, away from the GPUs. Each node says its ``tier``, what is written at it (``label``)
-and its ``height``: 0 of a GPU, 1, 2, ... from the NICs up, -1, -2, ... inside a node.
+The edge of each link gives its ``kind``, the ``names`` by which an edit may call it, and whether it
+leads ``up``, away from the GPUs. Each node has its ``tier``, a ``label`` for drawings and its
+``height``: 0 for a GPU, 1, 2, ... from the NICs up, -1, -2, ... inside a node.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ Way = tuple[Node, ...]  # from a GPU up, itself included
 
 
 class Kind(NamedTuple):
-    """What a link is."""
+    """The kind of a link."""
 
     kind: str
-    names: tuple[str, ...]  # by which what-ifs call it
+    names: tuple[str, ...]  # names by which what-ifs call it
 
 
 TO_NIC = Kind("pcie", ("pcie", "nic", "ib"))
-PORT = Kind("ib", ("nic", "ib"))  # of a NIC
+PORT = Kind("ib", ("nic", "ib"))  # from a NIC to its switch
 TRUNK = Kind("fabric", ("fabric", "ib"))  # between switches
 UNNAMED = TRUNK
-"""The kind of links in a network that was not built here and says nothing of them."""
+"""The kind of links in a network that was not built here and does not give any."""
 
 
 def build(spec: Spec, gpus: int) -> tuple[nx.DiGraph[Any], dict[int, tuple[Way, ...]]]:
-    """Return the network of so many GPUs, and of each its ways up in the order of preference.
+    """Return the network of ``gpus`` GPUs, and each GPU's ways up in the order of preference.
 
-    The k-th way of two GPUs leads through the same tiers. Two GPUs talk over the first one on which
+    The k-th way of two GPUs leads through the same tiers. Two GPUs talk over the first way on which
     they meet. Raises InputError when the NICs cannot be shared evenly among a node's GPUs, or the
     tiers inside a node do not join its GPUs.
     """
@@ -113,7 +113,7 @@ def _cable(
 def _climb(
     network: nx.DiGraph[Any], way: tuple[str, ...], hop: dict[str, float], bandwidths: list[float]
 ) -> None:
-    """Lay the cables from a NIC up, as far as they do not lie there already."""
+    """Lay the cables from a NIC up that are not there already."""
     kinds = (PORT, TRUNK, TRUNK)
     for (below, above), bandwidth, kind in zip(pairwise(way), bandwidths, kinds, strict=False):
         if network.has_edge(below, above):
@@ -122,7 +122,7 @@ def _climb(
 
 
 def _tiers(spec: Spec, node: int, rail: int, nodes: int) -> list[tuple[str, str]]:
-    """The switches above a NIC, leaf first, as far as so many nodes need them."""
+    """Return the switches above a NIC, leaf first, up to the tier that joins all nodes."""
     fabric = spec["fabric"]
     if fabric["kind"] == "switch":
         return [("switch", "")]
@@ -136,7 +136,7 @@ def _tiers(spec: Spec, node: int, rail: int, nodes: int) -> list[tuple[str, str]
 
 
 def _trunks(spec: Spec, port: dict[str, float]) -> list[float]:
-    """B/s each way of a NIC's link to its switch, of leaf to spine, and of spine to core."""
+    """Return the B/s each way from NIC to switch, from leaf to spine, and from spine to core."""
     fabric, count = spec["fabric"], spec["node"]["nic"]["count"]
     out = port["bandwidth"] / fabric.get("oversubscription", 1.0)
     at_leaf = fabric.get("nodes_per_leaf", 0) * (count if fabric["kind"] == "fat_tree" else 1)

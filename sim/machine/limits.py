@@ -1,4 +1,4 @@
-"""Proving which links of a network can never limit what runs on it."""
+"""A proof of which links of a network can never limit what runs on it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Link = tuple[Node, Node]
 
 
 def limiting(network: nx.DiGraph[Any]) -> NDArray[np.bool_]:
-    """Per link, whether it can ever hold a communication back; see :attr:`Cluster.limiting`.
+    """Return whether each link can ever hold a communication back, shape (links,).
 
-    A NIC only passes on: no route turns round there.
+    See :attr:`Cluster.limiting`. No route turns round at a NIC, which only passes on.
     """
     nics = {node for node in network if network.nodes[node].get("tier") == "nic"}
     links: list[tuple[Node, Node, float]] = list(network.edges(data="bandwidth"))
@@ -38,7 +38,7 @@ def limiting(network: nx.DiGraph[Any]) -> NDArray[np.bool_]:
 
 
 def _ends(u: Node, v: Node, up: bool, nics: Set[Node]) -> tuple[Node, Node]:
-    """Both ends of a link, with the upward and the downward half of a NIC as nodes of their own."""
+    """Return both ends of a link, with a NIC's upward and downward half as separate nodes."""
     return (u, up) if u in nics else u, (v, up) if v in nics else v
 
 
@@ -58,9 +58,9 @@ class _Side:
         self._missing.setdefault(node, set()).add(link)
 
     def within(self, node: Node, back: Link, bandwidth: float) -> bool:
-        """Whether all links on this side, but for the one going back, are in and together fit."""
+        """Return whether all links on this side, except the one back, are in and together fit."""
         if isinstance(node, int):
-            return False  # GPUs make the bytes and take them
+            return False  # bytes start and end at GPUs
         missing = self._missing.get(node, ())
         whole = len(missing) == (back in missing)
         back_bandwidth = self._links.get(node, {}).get(back, 0.0)
@@ -68,7 +68,7 @@ class _Side:
 
 
 def _height(network: nx.DiGraph[Any]) -> dict[Node, int]:
-    """How many links each node is away from the nearest GPU."""
+    """Return how many links each node is away from the nearest GPU."""
     gpus = {node for node in network if isinstance(node, int)}
     layers = nx.bfs_layers(network, gpus)
     return {node: height for height, layer in enumerate(layers) for node in layer}

@@ -1,4 +1,4 @@
-"""Reading which switches stand inside a node, which GPUs each joins, and where NICs hang."""
+"""Reading which switches are inside a node, which GPUs each joins, and where NICs are attached."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Tier(NamedTuple):
     """One tier of switches inside a node, each joining neighbouring GPUs."""
 
     name: str  # as in the topology file
-    switch: str  # what its switches are called
-    kind: str  # of the links below it
-    gpus: int  # joined by each switch
+    switch: str  # name of its switches
+    kind: str  # kind of the links below it
+    gpus: int  # number of GPUs that each switch joins
     below: str  # the tier from which its links come up
     cable: Table  # its table: bandwidth in B/s, latency in s, efficiency
 
@@ -57,7 +57,7 @@ def _tier(name: str, table: Table, gpus: int) -> Tier:
 
 
 def _check(tier: Tier, before: list[Tier], gpus: int, where: str) -> None:
-    """Refuse a tier that cannot stand above those before it."""
+    """Refuse a tier that cannot come after those before it."""
     if tier.name in _TAKEN and tier.name != LINK:
         raise InputError(f"{where} has a name that the network uses itself; take another")
     if tier.kind in _TAKEN_KINDS:
@@ -80,7 +80,7 @@ def _check_all(tiers: list[Tier], node: Table, where: str) -> None:
     most = max(tier.gpus for tier in tiers)
     if most < node["gpus"]:
         raise InputError(
-            f"{where} has {node['gpus']} GPUs, of which the tiers inside it join {most} at most; "
+            f"{where} has {node['gpus']} GPUs, but the tiers inside it join at most {most}; "
             "one of them must join all"
         )
     _check_nic(tiers, node, where)
@@ -95,7 +95,7 @@ def _check_all(tiers: list[Tier], node: Table, where: str) -> None:
 
 
 def _check_nic(tiers: list[Tier], node: Table, where: str) -> None:
-    """Refuse NICs that hang nowhere, or at a switch that does not join the GPUs they serve."""
+    """Refuse NICs that are attached nowhere, or at a switch that does not join their GPUs."""
     nic, joined = node["nic"], {tier.name: tier.gpus for tier in tiers}
     if len(tiers) > 1 and "from" not in nic:
         there = ", ".join((GPU, *joined))

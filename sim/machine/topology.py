@@ -91,7 +91,7 @@ KINDS = ("switch", "rail", "fat_tree")
 _PROTOCOLS = ("simple", "ll", "ll128")
 NAMES = {"DTYPE": tuple(_TABLES["gpu.peak"]), "COLLECTIVE": _COLLECTIVES, "PROTOCOL": _PROTOCOLS}
 NAMES |= {"TIER": (WORD,)}
-"""What the words in capitals of :func:`tables` stand for: names, or a pattern of them."""
+"""The names, or a pattern of names, that each word in capitals of :func:`tables` stands for."""
 
 
 def read(name_or_path: str | Path) -> Table:
@@ -127,9 +127,9 @@ def _read(raw: Table, where: str, name: str) -> Table:
 
 
 def tables() -> dict[str, dict[str, tuple[str, bool]]]:
-    """Return every table that a file may have: by key its kind of value, and whether it is needed.
+    """Return every table that a file may have: each key's kind of value, and whether it is needed.
 
-    A word in capitals in a dotted name stands for several names, see :data:`NAMES`.
+    A word in capitals in a dotted name stands for several names; see :data:`NAMES`.
     """
     nested = {f"gpu.{name}": keys for name, keys in FITTED.items() if name != "gemm"}
     nested |= {"gpu.gemm.DTYPE": FITTED["gemm"], "gpu.runtime": _RUNTIME}
@@ -297,7 +297,7 @@ def _within(value: object, keys: Mapping[str, object], where: str) -> Table:
 
 
 def _tiers(raw: object, where: str) -> Table:
-    """The tiers inside a node besides that of [node.link], in the order of the file."""
+    """Return the tiers inside a node besides that of [node.link], in the order of the file."""
     if not isinstance(raw, dict):
         raise InputError(f"{where} is {_shown(raw)}; it must be a table of tables, one per tier")
     out: Table = {}

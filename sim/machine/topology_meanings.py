@@ -1,10 +1,10 @@
-"""What every table and key of a topology file means, in a sentence or a phrase."""
+"""The meaning of every table and key of a topology file, in a sentence or a phrase."""
 
 from __future__ import annotations
 
 TABLES = {
     "gpu": "One GPU of the machine.",
-    "gpu.peak": "FLOP/s that the GPU can do at most, dense, by number format.",
+    "gpu.peak": "The most dense FLOP/s of the GPU, by number format.",
     "gpu.gemm.DTYPE": "Fitted constants of matrix products, a table per number format.",
     "gpu.attention": "Fitted constants of fused attention.",
     "gpu.memory_kernels": "Shares of the memory bandwidth that memory-bound kernels reach.",
@@ -39,11 +39,11 @@ _SENT = {
 }
 MEANINGS: dict[str, dict[str, str]] = {
     "gpu": {
-        "name": "what the GPU is called",
-        "sms": "streaming multiprocessors",
-        "memory": "memory that the driver shows",
+        "name": "name of the GPU",
+        "sms": "number of streaming multiprocessors",
+        "memory": "size of the GPU's memory, as the driver shows it",
         "memory_bandwidth": "bandwidth of that memory",
-        "host_bandwidth": "copies to and from the host, each way; needed for offload",
+        "host_bandwidth": "bandwidth to and from the host, each way; needed for offload",
         "host_memory_bandwidth": "a GPU's part of the host's memory bandwidth; needed for offload",
     },
     "gpu.peak": {
@@ -62,7 +62,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "ramp": "columns of k that filling and draining a tile costs",
         "quantisation": "1: a partly filled last wave costs a whole one; 0: it costs its part",
         "split": "factor on the work when k is split over several tiles",
-        "derating": "how much slower long products get as clocks fall, as a factor less 1",
+        "derating": "share of its time that falling clocks add to a long product",
         "derating_flops": "FLOPs of one product at which half of the derating applies",
         "accumulate": "share of extra memory traffic that arithmetic does not hide",
         "memory": "share of the memory bandwidth that is reached",
@@ -89,7 +89,7 @@ MEANINGS: dict[str, dict[str, str]] = {
     "gpu.runtime": {
         "context": "the CUDA context",
         "workspace": "cuBLAS's workspace",
-        "channels": "channels of a NCCL communicator",
+        "channels": "number of channels of a NCCL communicator",
         "connection": "NCCL's buffers for each channel and peer",
     },
     "gpu.communication.sms": {
@@ -100,17 +100,17 @@ MEANINGS: dict[str, dict[str, str]] = {
         "nvls": "collectives that the switch sums (NVLink SHARP)",
     },
     "gpu.communication.hbm": _SENT,
-    "node": {"gpus": "GPUs of a node"},
-    "node.link": {"kind": "what these links are called; nvlink unless given", **_JOINED, **_CABLE},
+    "node": {"gpus": "number of GPUs of a node"},
+    "node.link": {"kind": "kind of these links; default: nvlink", **_JOINED, **_CABLE},
     "node.tiers.TIER": {
-        "from": "the tier above which this one stands: gpu, link or an earlier tier",
-        "kind": "what its links are called; as the tier unless given",
+        "from": "what its links connect to its switches: gpu, link or an earlier tier",
+        "kind": "kind of its links; default: the name of the tier",
         **_JOINED,
         **_CABLE,
     },
     "node.nic": {
-        "count": "ports of a node, which its GPUs share evenly",
-        "from": "with tiers, from where the ports are reached: gpu, link or a tier",
+        "count": "number of ports of a node, which its GPUs share evenly",
+        "from": "where the ports are attached, if there are tiers: gpu, link or a tier",
         **_CABLE,
     },
     "fabric": {

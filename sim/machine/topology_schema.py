@@ -1,4 +1,4 @@
-"""What every key of a topology file means, and the JSON schema of such files for editors."""
+"""The JSON schema of topology files for editors, with the meaning of every key."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def json_schema() -> Schema:
 
 
 def _table(keys: Mapping[str, tuple[str, bool]], name: str) -> Schema:
-    """A table with its own keys; what it needs is filled in by the caller."""
+    """Return the schema of a table with its own keys; the caller fills in which it needs."""
     said = {
         key: _value(kind, "PROTOCOL" in name) | {"description": MEANINGS[name][key]}
         for key, (kind, _) in keys.items()
@@ -73,7 +73,7 @@ def _table(keys: Mapping[str, tuple[str, bool]], name: str) -> Schema:
 
 
 def _inside(table: Schema, part: str, name: str) -> Schema:
-    """The table of that name inside another, made where it is not there yet."""
+    """Return the table of this name inside another; it is made if it is not there yet."""
     if part not in NAMES:
         found: Schema = table["properties"].setdefault(part, _table({}, name))
         return found
@@ -84,7 +84,7 @@ def _inside(table: Schema, part: str, name: str) -> Schema:
 
 
 def _value(kind: str, by_size: bool) -> Schema:
-    """What a key takes; ``by_size``: also a table of such values by the GPUs of a node."""
+    """Return the schema of a value; ``by_size`` also allows a table of values by GPUs per node."""
     if kind in _KINDS:
         one = _KINDS[kind]
     else:
@@ -96,7 +96,7 @@ def _value(kind: str, by_size: bool) -> Schema:
 
 
 def _eased(schema: Schema) -> Schema:
-    """The same schema, in which no table needs a key."""
+    """Return the same schema, in which no table needs a key."""
     return {
         key: {name: _eased(inner) for name, inner in value.items()} if "roperties" in key else value
         for key, value in schema.items()
@@ -105,7 +105,7 @@ def _eased(schema: Schema) -> Schema:
 
 
 def _demands(schema: Schema) -> Schema:
-    """Only what tables need, so that it can be asked of files without a base."""
+    """Return only which keys tables need, so that it can be asked of files without a base."""
     inner = {
         key: {n: _demands(one) for n, one in schema[key].items() if one.get("type") == "object"}
         for key in ("properties", "patternProperties")

@@ -45,7 +45,7 @@ class StageStep(NamedTuple):
 
 
 class NewPlace(NamedTuple):
-    """The place of a new item in a program."""
+    """The place of a new item (see :meth:`sim.builder.strategies.draft.ProgramDraft.put`)."""
 
     needs: Sequence[Key] = ()
     before: int | None = None

@@ -1,10 +1,10 @@
 """Pipeline parallelism: the steps of a plan on each rank, and the exchanges between stages.
 
 One rank is lowered at a time. It issues *units* (a step, a send, a receive, a batched exchange, the
-head and the tail of the training step); each copy of a template is one unit, and what a unit waits
-for is an op of another unit of the rank. Units are numbered: the steps in plan order, then the
-exchanges, then the head and the tails, one per update of the weights. What stands in the slots of
-a program (:mod:`sim.builder.slots`) is found here, for all units of a template at a time.
+head and the tail of the training step). Each copy of a template is one unit, and a unit waits for
+ops of other units of the rank. Units are numbered: the steps in plan order, then the exchanges,
+then the head and the tails, one per update of the weights. The ops in the slots of a program
+(:mod:`sim.builder.slots`) are found here, for all units of a template at a time.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from sim.builder.strategies.messages import Longs, Steps
 from sim.builder.template import Template
 
 HEAD = -10  # issue key before every step's
-FIRST = -1  # stands for a step: there is none so early, but the head
-BEFORE = -1  # stands for a unit of the training step before, whose ops are numbered from 0
+FIRST = -1  # in place of a step: none comes before it, only the head
+BEFORE = -1  # in place of a unit: the training step before, whose ops are numbered from 0
 
 
 class Variant(NamedTuple):
-    """Which template a step uses."""
+    """The key of the template that a step uses."""
 
     stage: int
     kind: str  # F B I W
     place: str  # "first" of its stage on its rank, "last" of it for an update, or ""
     inputs: int  # how many ops it waits for before it starts
     before: int = 1  # how many kernels come right before it: 2 after a shared pair
-    pair: str = ""  # "fused" with the other member of its pair, or "beside" the forward of it
-    gathered: bool = False  # sharded parameters of its stage are there already
+    pair: str = ""  # "fused" with its pair's other member, "beside" its pair's forward, or ""
+    gathered: bool = False  # its stage's sharded parameters are gathered already
 
 
-Reference = tuple[Longs, Longs | int]  # per copy a unit; and which of its ops
+Reference = tuple[Longs, Longs | int]  # per copy: a unit, and which of its ops
 
 
 @dataclass
 class Group:
-    """Units of one template; arrays have a row per unit."""
+    """Units of one template; arrays have one row per unit."""
 
     template: Template
     stage: int
@@ -54,22 +54,22 @@ class Group:
     update: Longs
     waits: Mapping[Slot, Reference]
     parts: Sequence[Longs] = ()
-    key: int | None = None  # where its unit is issued, unless that is known from its kind
+    key: int | None = None  # issue key of its unit, unless its kind determines that
 
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """The p2p ops of one rank, a row each. Lists are ragged: what differs from op to op."""
+    """The p2p ops of one rank, one row each; lists have rows of different lengths."""
 
-    key: Longs  # where it is issued: 3 k before step k, 3 k + 2 after it
+    key: Longs  # issue key: 3 k before step k, 3 k + 2 after it
     name: list[str]
     stream: list[str]
     stage: Longs
     microbatch: Longs
     update: Longs
     waits: list[tuple[tuple[int, int], ...]]  # (step of the rank, row of its outputs)
-    messages: list[tuple[int, ...]]  # one part each
-    gate: Longs  # of each step of the rank: the op here that brings its input, or -1
+    messages: list[tuple[int, ...]]  # each is one part
+    gate: Longs  # per step of the rank: the op here that brings its input, or -1
 
     def __len__(self) -> int:
         return len(self.key)
@@ -81,12 +81,12 @@ class Makers:
 
     step: Callable[[Variant], Template]
     exchange: Callable[[str, str, int, int, int], Template]  # name, stream, message, waits, parts
-    head: Callable[[int], Template]  # of how many ops it waits for
-    tail: Callable[[int], Template]  # likewise
+    head: Callable[[int], Template]  # number of ops that it waits for
+    tail: Callable[[int], Template]  # number of ops that it waits for
 
 
 def variants(steps: Steps, rank: int, gate: Longs) -> list[Variant]:
-    """The variant of each step of a rank; ``gate`` says which inputs an exchange brings."""
+    """Return the variant of each step of a rank; ``gate`` says which inputs an exchange brings."""
     mine = slice(int(steps.begins[rank]), int(steps.begins[rank + 1]))
     stage, kind, update = steps.stage[mine], steps.kind[mine], steps.update[mine]
     place = np.full(len(stage), "", "U5")
@@ -105,15 +105,15 @@ def variants(steps: Steps, rank: int, gate: Longs) -> list[Variant]:
 
 
 def _kernels_before(beside: NDArray[np.bool_]) -> list[list[int]]:
-    """The steps whose last kernels each step of a rank comes after, or FIRST.
+    """Return the steps whose last kernels each step of a rank comes after, or FIRST.
 
-    The members of a shared pair come both after what is before the pair, and what follows them
-    after both.
+    Both members of a shared pair come after what is before the pair, and what follows comes after
+    both.
     """
     out: list[list[int]] = []
     flags = beside.tolist()
     for k in range(len(flags)):
-        last = k - 1 - flags[k]  # the step before, of a pair
+        last = k - 1 - flags[k]  # the step before, or before its pair
         out.append([last - 1, last] if last >= 0 and flags[last] else [last])
     return out
 
@@ -122,7 +122,7 @@ Awaited = tuple[int, int]  # an exchange and -1, or a step of the rank and one o
 
 
 def _awaited(steps: Steps, rank: int, gate: Longs) -> list[list[Awaited]]:
-    """What each step of a rank waits for: its own input first, then those of its block."""
+    """Return what each step of a rank waits for: its own input first, then those of its block."""
     begin, end = steps.begins[rank : rank + 2].tolist()
     source = steps.source[begin:end]
     local = np.where((source >= 0) & (steps.rank[source] == rank), source - begin, -1)
@@ -139,21 +139,21 @@ def _awaited(steps: Steps, rank: int, gate: Longs) -> list[list[Awaited]]:
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Where the ops of one rank and training step go."""
+    """The place of the ops of one rank and training step."""
 
-    base: int  # the first op
+    base: int  # index of the first op
     team: Callable[[str, int], int]
-    """The first part of the rank's group on an axis, of so many that it takes part in."""
-    message_part: Longs  # of each message
-    rank: int  # of the job
-    step: int = 0  # training steps before
+    """The first part of the rank's group on an axis, given the number of its parts there."""
+    message_part: Longs  # the part of each message
+    rank: int  # rank of the job
+    step: int = 0  # number of training steps before
     before: Sequence[int] = ()  # the ops that end the step before
 
 
 def lower(
     steps: Steps, rank: int, exchange: Exchange, make: Makers, to: Placement
 ) -> tuple[list[Stamp], int]:
-    """Stamps of one rank, and the next free op."""
+    """Return the stamps of one rank, and the index of the next free op."""
     kinds = variants(steps, rank, exchange.gate)
     groups = [
         *_steps(steps, rank, exchange, make, kinds),
@@ -169,7 +169,7 @@ def lower(
         if group.key is not None:
             key[group.units] = group.key
     order = np.argsort(key, kind="stable")
-    at: Longs = np.append(_begins(length, order, to.base), 0)  # the last stands for BEFORE
+    at: Longs = np.append(_begins(length, order, to.base), 0)  # the last entry is for BEFORE
     first = _first_parts(groups, order, to)
     stamps = [
         Stamp(
@@ -189,7 +189,7 @@ def lower(
 
 
 def _first_parts(groups: Sequence[Group], order: Longs, to: Placement) -> dict[str, Longs]:
-    """By axis, the first part of every unit; members of a group issue the same ones in order."""
+    """Return the first part of every unit by axis; a group's members issue the same in order."""
     counts: dict[str, Longs] = {}
     for group in groups:
         for axis, works in zip(group.template.axes, group.template.part_works, strict=True):
@@ -224,15 +224,15 @@ def _steps(
 
 @dataclass(frozen=True, eq=False)
 class _Given:
-    """What stands in the slots of the steps of one rank."""
+    """The ops in the slots of the steps of one rank."""
 
     kinds: Sequence[Variant]
     make: Makers
-    awaited: Sequence[Sequence[Awaited]]  # of each step
-    before: Sequence[Sequence[int]]  # of each step
-    forward: Sequence[int]  # of each step that of its stage and microbatch
-    gone: Sequence[int]  # of each step the last forward but one
-    ahead: Sequence[int]  # of each step what comes before the last backward
+    awaited: Sequence[Sequence[Awaited]]  # what each step waits for
+    before: Sequence[Sequence[int]]  # steps whose last kernels come before each step
+    forward: Sequence[int]  # per step: the forward of its stage and microbatch
+    gone: Sequence[int]  # per step: the last forward but one before it
+    ahead: Sequence[int]  # per step: the step before the last backward before it
     ends: _Ends
 
     @classmethod
@@ -255,7 +255,7 @@ class _Given:
         )
 
     def ops(self, slot: Slot, members: Sequence[int]) -> Reference:
-        """What stands in a slot of each of these steps, which are of one variant."""
+        """Return the op in a slot of each of these steps, which are of one variant."""
         match slot:
             case Slot("input", number):
                 return self._reference([self.awaited[k][number] for k in members])
@@ -272,7 +272,7 @@ class _Given:
         raise AssertionError(f"nothing stands in {slot}")
 
     def _reference(self, awaited: Sequence[Awaited]) -> Reference:
-        """As units and ops: an exchange has one, a step's outputs may be fewer than asked for."""
+        """Return units and ops; an exchange has one op, and a step's outputs repeat if too few."""
         units = [unit + len(self.kinds) if which < 0 else unit for unit, which in awaited]
         ops = []
         for unit, which in awaited:
@@ -285,12 +285,12 @@ class _Ends(NamedTuple):
     """The last kernel and the last copy to the host of every step of a rank, and of the head."""
 
     head: int
-    kernels: Longs  # one more than steps: the head's, of FIRST, is the last
-    copies: Longs  # of steps without copies, and of the head, the kernel
+    kernels: Longs  # one more than steps: the last is the head's, for FIRST
+    copies: Longs  # the kernel for steps without copies, and for the head
 
     @classmethod
     def of(cls, kinds: Sequence[Variant], make: Makers, head: int) -> _Ends:
-        """Those of a rank's steps; every template is asked once."""
+        """Collect those of a rank's steps, from each template once."""
         made = {variant: make.step(variant) for variant in dict.fromkeys(kinds)}
         first = make.head(0).lasts[0] if len(make.head(0)) else 0
         kernels = np.array([*(made[v].lasts[0] for v in kinds), first], np.int64)
@@ -298,18 +298,18 @@ class _Ends(NamedTuple):
         return cls(head, kernels, np.where(sent >= 0, sent, kernels))
 
     def kernel(self, steps: Sequence[int]) -> Reference:
-        """The last kernel of each of these steps; FIRST: of the head."""
+        """Return the last kernel of each of these steps; FIRST gives that of the head."""
         units = np.array(steps, np.int64)
         return np.where(units == FIRST, self.head, units), self.kernels[units]
 
     def copied(self, steps: Sequence[int]) -> Reference:
-        """The last copy to the host of each of these steps, or their last kernel."""
+        """Return the last copy to the host of each of these steps, or else their last kernel."""
         units, _ = self.kernel(steps)
         return units, self.copies[np.array(steps, np.int64)]
 
 
 def _earlier(kinds: Sequence[Variant], which: str, back: int) -> list[int]:
-    """For each step, the last but so many of the steps of these kinds before it, or FIRST."""
+    """Return, for each step, the ``back``-th last step of these kinds before it, or FIRST."""
     out, found = list[int](), [FIRST] * back
     for k, variant in enumerate(kinds):
         out.append(found[-back])
@@ -321,7 +321,7 @@ def _earlier(kinds: Sequence[Variant], which: str, back: int) -> list[int]:
 def _exchanges(
     exchange: Exchange, make: Makers, first: int, message_parts: Longs, before: Sequence[int]
 ) -> Iterator[Group]:
-    """One unit each; nothing is posted before the training step before has ended on the rank."""
+    """Yield the exchanges, one unit each; they start after the rank's previous training step."""
     alike: dict[tuple[str, str, int, int, int], list[int]] = {}
     stages = exchange.stage.tolist()
     earlier = ((BEFORE, before[0]),) if before else ()
@@ -354,7 +354,7 @@ def _ends(
     kinds: list[Variant],
     before: Sequence[int],
 ) -> Iterator[Group]:
-    """The head, and a tail behind the last gradients of each update."""
+    """Yield the head, and a tail after the last gradients of each update."""
     head, none = len(kinds) + len(exchange), np.array([-1], np.int64)
     earlier = {Slot.input(k): (np.array([BEFORE]), op) for k, op in enumerate(before)}
     yield Group(make.head(len(before)), -1, np.array([head]), none, none + 1, earlier, key=HEAD)

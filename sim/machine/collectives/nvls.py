@@ -31,7 +31,7 @@ def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
 
 
 def _one_switch(cluster: Cluster, ranks: Sequence[int]) -> bool:
-    """Whether all talk over one NVSwitch, and no tier of other links."""
+    """Return whether all ranks talk over one NVSwitch, and no tier of other links."""
     hops = [cluster.links[link] for pair in cycle(ranks) for link in cluster.route(*pair)]
     kinds = {cluster.network.edges[link].get("kind") for link in hops}
     return len({end for hop in hops for end in hop} - {*ranks}) == 1 and kinds <= {NVLINK, None}
