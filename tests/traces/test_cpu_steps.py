@@ -136,7 +136,7 @@ def test_our_file_says_the_same(summary, tmp_path):
         ("gloo 0", "all_reduce", "", 54, 88),
     ]
     assert len(shown.graph.part_work) == 1
-    with pytest.raises(ValueError, match="shows step 0, and not 1"):
+    with pytest.raises(ValueError, match="shows step 0, not 1"):
         cpu_steps.timeline(path, 1)
 
 
@@ -145,7 +145,7 @@ def test_what_is_no_run_is_refused_in_a_sentence(summary, tmp_path, kineto):
     other.write_text("{}")
     with pytest.raises(ValueError, match="is not a file of CPU steps"):
         cpu_steps.read(other)
-    with pytest.raises(ValueError, match="has steps 0 to 1, and not 2"):
+    with pytest.raises(ValueError, match="has steps 0 to 1, not 2"):
         cpu_steps.timeline(summary, 2)
     events = step(kineto, 1, 500, 0)
     info = {"rank": 1, "world_size": 2}

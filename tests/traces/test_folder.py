@@ -69,7 +69,7 @@ def test_a_failure_changes_nothing(before, result, tmp_path, monkeypatch):
     ("options", "sentence"),
     [
         ({"ranks": [9]}, "rank 9 was not simulated"),
-        ({"window": (50.0, 60.0)}, "the window 50:60 begins when the step is over"),
+        ({"window": (50.0, 60.0)}, "the window 50:60 begins after the step has ended"),
     ],
 )
 def test_what_is_not_there_is_not_written(options, sentence, result, tmp_path):

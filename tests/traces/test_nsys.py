@@ -81,7 +81,7 @@ def test_one_report(tmp_path: Path) -> None:
         "gpu_ops": 4, "gpu_ops_linked": 4, "collectives": 1, "collectives_matched": 0,
     }  # fmt: skip
     assert recording.warnings == (
-        "nsys does not say which stream waited for which; no waits between streams were read",
+        "nsys does not say which stream waited for which, so no waits between streams were read",
     )
 
 

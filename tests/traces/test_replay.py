@@ -178,7 +178,7 @@ def test_a_folder_is_read_for_what_is_in_it(trace: Path) -> None:
     [
         (["nowhere"], "no file or folder nowhere"),
         (["README.md"], "README.md is not a trace that can be read; formats are traincast, "),
-        (["TRACE", "--hosts", "some"], "with hosts anchored or modelled or none, and not some"),
+        (["TRACE", "--hosts", "some"], "with hosts anchored or modelled or none, not some"),
         (["TRACE", "--step", "7"], "has no step 7; there are 5, 8, 9"),
         (["TRACE", "--step", "7", "--hosts", "modelled"], "there is no step 7; there are 5, 8, 9"),
         (["TRACE", "--ranks", "2"], "no rank 2 was recorded; there are 0, 1"),
@@ -186,9 +186,9 @@ def test_a_folder_is_read_for_what_is_in_it(trace: Path) -> None:
         (["TRACE", "--window", "5:4"], "--window takes FROM:TO"),
         (["TRACE", "--window", "90:95"], "no op lies in the window; the recording lasts 49 s"),
         (["TRACE", "--out", "TRACE"], "would replace"),
-        (["TRACE", "TRACE"], "is one file, and not 2"),
+        (["TRACE", "TRACE"], "is one file, not 2"),
         (["OWN", "OWN"], "one timeline of traincast is read at a time"),
-        (["OWN", "--hosts", "modelled"], "with hosts anchored or none, and not modelled"),
+        (["OWN", "--hosts", "modelled"], "with hosts anchored or none, not modelled"),
         (["OWN", "--step", "3"], "has no step 3; there are 0 to 0"),
     ],
 )  # fmt: skip
@@ -277,7 +277,7 @@ def test_a_replay_that_misses_its_recording_by_over_2_percent_says_so(
 def test_a_replay_without_host_says_why_it_misses(kineto: Any, traincast: Command) -> None:
     rows = [row for n in range(3) for row in kineto.launched("gemm", 50 * n, 50 * n + 9, 20, n + 1)]
     _, out, _ = traincast("replay", kineto.write(rows), "--hosts", "none", "--json")
-    assert "as calls of the host take no time in it" in json.loads(out)["warnings"][-1]
+    assert "because calls of the host take no time in it" in json.loads(out)["warnings"][-1]
 
 
 def test_late_starts_of_graphs_are_kept(shared: Path, traincast: Command) -> None:

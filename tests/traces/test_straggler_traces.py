@@ -146,7 +146,7 @@ def test_a_gap_in_which_the_worker_ran_something_is_not_the_hosts(tmp_path: Path
     [
         (lambda rows: rows.drop(columns="gmc"), "has no column gmc"),
         (lambda rows: rows.assign(optype="sleep"), "has operations sleep; known are forward-com"),
-        (lambda rows: rows[rows["optype"] != "forward-recv"], "stage 0 has 1 forward-send, and"),
+        (lambda rows: rows[rows["optype"] != "forward-recv"], "stage 0 has 1 forward-send, but"),
         (lambda rows: rows[~rows["optype"].str.contains("compute")], "without forward and backw"),
         (lambda rows: rows.assign(duration=-1.0), "times that are negative or no numbers"),
         (lambda rows: rows.assign(duration="long"), "times that are negative or no numbers"),

@@ -1,1 +1,1 @@
-"""Execution traces of MLCommons Chakra, written and read."""
+"""Writes and reads execution traces of MLCommons Chakra."""

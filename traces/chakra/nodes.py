@@ -1,4 +1,4 @@
-"""Files of Chakra execution traces as ops, before any relation between ranks."""
+"""Reads files of Chakra execution traces as ops, before any relation between ranks."""
 
 from __future__ import annotations
 
@@ -59,23 +59,23 @@ class OpNodes:
     start: float
     end: float
     has: dict[str, Any]  # attributes
-    parts: list[dict[str, Any]] = field(default_factory=list)  # of each of its nodes, likewise
+    parts: list[dict[str, Any]] = field(default_factory=list)  # attributes of each of its nodes
 
 
 def recognises(path: Path) -> bool:
-    """Whether the name ends in .et, or the folder holds such files."""
+    """Return whether the name ends in .et, or the folder holds such files."""
     if path.is_dir():
         return any(path.glob(f"*{SUFFIX}"))
     return path.suffix == SUFFIX
 
 
 def files_of(path: Path) -> list[Path]:
-    """The file, or those of a folder."""
+    """Return the file, or those of a folder."""
     return sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
 
 
 def by_rank(files: Sequence[Path]) -> dict[int, Path]:
-    """The rank of each file, from the number before .et; in order where there is none."""
+    """Return the rank of each file, from the number before .et; in order where there is none."""
     out: dict[int, Path] = {}
     for number, file in enumerate(files):
         found = _RANK.search(file.name)
@@ -87,7 +87,7 @@ def by_rank(files: Sequence[Path]) -> dict[int, Path]:
 
 
 def ops_of(path: Path, rank: int) -> dict[int, OpNodes]:
-    """The ops of a file by the number of their (first) node."""
+    """Return the ops of a file by the number of their (first) node."""
     out: dict[int, OpNodes] = {}
     first: dict[int, int] = {}
     try:
@@ -99,7 +99,7 @@ def ops_of(path: Path, rank: int) -> dict[int, OpNodes]:
     for number, op in out.items():
         op.waits = [*dict.fromkeys(first[one] for one in op.waits if one in first)]
         if len(op.has.get("wait_lags", op.waits)) != len(op.waits):
-            raise InputError(f"{path}: node {number} has other waits than wait_lags")
+            raise InputError(f"{path}: node {number} does not have a wait_lag for each wait")
     return out
 
 
@@ -124,7 +124,7 @@ def _take(node: Any, rank: int, out: dict[int, OpNodes], first: dict[int, int]) 
 
 
 def _work(text: str, where: str) -> Work:
-    """A work as we write it."""
+    """Return a work from our JSON. Raises InputError."""
     try:
         return work_of(orjson.loads(text))
     except (InputError, orjson.JSONDecodeError) as error:

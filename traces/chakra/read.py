@@ -1,10 +1,10 @@
-"""Chakra execution traces into recordings: those of :mod:`traces.chakra.write`, and of others.
+"""Reads Chakra execution traces into recordings: those of :mod:`traces.chakra.write`, and others.
 
-Of others' files: members of a collective are matched by process group, collective and order, sends
-and receives by source, target, tag and order. A node with a duration is work of that duration; one
-without is the arithmetic or communication that its attributes say. Nodes run in order of start and
-number, as far as their dependencies let them, on a stream for each sort (compute, communication,
-copies, host). Nodes of metadata are left out.
+In files that others wrote, members of a collective are matched by process group, collective and
+order; sends and receives by source, target, tag and order. A node with a duration is work of that
+duration; one without is the arithmetic or communication that its attributes describe. Nodes run in
+order of start and number, as far as their dependencies allow, on a stream for each kind (compute,
+communication, copies, host). Nodes of metadata are left out.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
 
 
 def _without_times(found: dict[tuple[int, int], OpNodes]) -> tuple[str, ...]:
-    """A sentence where nodes have sizes and no duration, as those of generated workloads do."""
+    """Return a warning if nodes have sizes but no duration, as generated workloads do."""
     some = [op for op in found.values() if "op" not in op.has and _sized(op)]
     lacking = [op for op in some if op.end <= op.start]
     if not lacking:
         return ()
     if all(op.end <= op.start for op in found.values()):
         return (
-            "times are missing: no node has a duration, only sizes, so nothing here takes time; a "
-            "trace that was recorded, or a recipe that simulates the sizes, would do",
+            "times are missing: no node has a duration, only sizes, so nothing here takes time; "
+            "use a recorded trace, or a recipe that simulates the sizes",
         )
     return (
         f"times are missing: {len(lacking):,} of {len(some):,} nodes with sizes have no duration, "
@@ -106,7 +106,7 @@ def _ours(found: dict[tuple[int, int], OpNodes]) -> bool:
 
 
 def _order(found: dict[tuple[int, int], OpNodes]) -> list[tuple[int, int]]:
-    """As the ops were numbered, or so that none stands before what it waits for."""
+    """Return the order in which ops were numbered, or one in which none precedes its needs."""
     if _ours(found):
         return sorted(found, key=lambda key: found[key].has["op"])
     needs: nx.DiGraph[tuple[int, int]] = nx.DiGraph()
@@ -147,7 +147,7 @@ def _stream(op: OpNodes) -> str:
 
 
 def _work(op: OpNodes) -> Work:
-    """What the op does: as we wrote it, or as attributes and duration say."""
+    """Return what the op does: as we wrote it, or as attributes and duration say."""
     has, seconds = op.has, op.end - op.start
     if "work" in has:
         work: Work = has["work"]
@@ -163,7 +163,7 @@ def _work(op: OpNodes) -> Work:
 
 
 def _part(op: OpNodes, has: dict[str, Any]) -> Any:
-    """What the members of a communication have in common, their order apart; None: none."""
+    """Return what the members of a communication share, apart from their order; None for others."""
     if "part" in has:
         return ("part", has["part"])
     if op.type == "COMM_COLL" and "op" not in has:
@@ -175,7 +175,7 @@ def _part(op: OpNodes, has: dict[str, Any]) -> Any:
 
 
 def _shorter(one: Work | None, other: Work) -> Work:
-    """Of two recorded times of one communication the shorter: who came last did not wait."""
+    """Return the shorter of two recorded times of one communication: it has no waiting."""
     if isinstance(one, Fixed) and isinstance(other, Fixed):
         return min(one, other, key=lambda work: work.seconds)
     return one or other

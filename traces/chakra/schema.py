@@ -1,6 +1,6 @@
-"""Messages of Chakra execution traces (MLCommons): schema/protobuf/et_def.proto, what we use of it.
+"""Messages of Chakra execution traces: what we use of MLCommons' schema/protobuf/et_def.proto.
 
-A file holds one GlobalMetadata and then Nodes, each behind its length as a varint. Fields that are
+A file holds one GlobalMetadata and then Nodes, each after its length as a varint. Fields that are
 not named here (inputs, outputs, storage) are kept by protobuf when it reads, and never needed.
 """
 
@@ -20,7 +20,7 @@ NODE_TYPES = ("INVALID", "METADATA", "MEM_LOAD", "MEM_STORE", "COMP", "COMM_SEND
               "COMM_COLL", "STORAGE", "BATCH", "CHECKPOINT")  # fmt: skip
 COLLECTIVES = ("all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "all_to_all",
                "reduce_scatter", "reduce_scatter_block", "barrier")  # fmt: skip
-"""Names by the numbers of CollectiveCommType."""
+"""Names of collectives, in the order of CollectiveCommType's numbers."""
 
 _VALUES = {
     "double": 3, "float": 5, "int32": 7, "int64": 9, "uint32": 11, "uint64": 13, "sint32": 15,
@@ -100,7 +100,7 @@ def set_attributes(message: Any, **values: float | str | bool | Sequence[float])
 
 
 def attributes(message: Any) -> dict[str, Any]:
-    """All attributes by name; lists as lists."""
+    """Return all attributes by name; lists as lists."""
     out = {}
     for attribute in message.attr:
         kind = attribute.WhichOneof("value")
@@ -113,11 +113,11 @@ def attributes(message: Any) -> dict[str, Any]:
 def write_messages(file: BinaryIO, metadata: Any, nodes: Iterator[Any]) -> None:
     """Write a whole file."""
     for message in chain([metadata], nodes):
-        proto.serialize_length_prefixed(message, cast(BytesIO, file))  # which any file will do for
+        proto.serialize_length_prefixed(message, cast(BytesIO, file))  # any file will do
 
 
 def read_nodes(file: BinaryIO) -> Iterator[Any]:
-    """The nodes of a file. Raises InputError or an error of protobuf's for a broken one."""
+    """Yield the nodes of a file. Raises InputError or protobuf's error for a broken one."""
     if _next(GlobalMetadata, file) is None:
         raise InputError("it is empty")
     while (node := _next(Node, file)) is not None:
@@ -127,5 +127,5 @@ def read_nodes(file: BinaryIO) -> Iterator[Any]:
 def _next(of: Any, file: BinaryIO) -> Any:
     try:
         return proto.parse_length_prefixed(of, cast(BytesIO, file))
-    except (OverflowError, MemoryError, ValueError) as error:  # a length that no message has
+    except (OverflowError, MemoryError, ValueError) as error:  # the length is one that none has
         raise InputError(f"it is damaged: {error}") from error

@@ -1,10 +1,11 @@
-"""Chakra execution traces (MLCommons): a timeline as one ``.et`` file per rank, as ASTRA-sim reads.
+"""Writes a timeline as Chakra execution traces (MLCommons): one ``.et`` file per rank.
 
-Each op is a node. Waits are its data dependencies, the op before it on its stream is a control
-dependency. Attributes are those of ASTRA-sim's feeder (is_cpu_op, num_ops, tensor_size, comm_type,
-comm_size, comm_src, comm_dst, comm_tag, pg_name); times are whole microseconds in the nodes. What
-the schema has no place for (streams, phases, exact seconds, lags) is in further attributes, so what
-is written reads back equal, memory apart. An op with several parts is a node for each.
+ASTRA-sim reads them. Each op is a node. Its waits are data dependencies, and the op before it on
+its stream is a control dependency. Attributes are those of ASTRA-sim's feeder (is_cpu_op, num_ops,
+tensor_size, comm_type, comm_size, comm_src, comm_dst, comm_tag, pg_name); times are whole
+microseconds in the nodes. Further attributes hold what the schema has no place for (streams,
+phases, exact seconds, lags), so that what is written reads back equal, except for memory. An op
+with several parts is a node for each.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ VERSION = "0.0.4"
 
 
 def write(timeline: Timeline, folder: Path | str, prefix: str = "rank") -> list[Path]:
-    """Write ``prefix.0.et`` and so on into a folder that is there; returns the files.
+    """Write ``prefix.0.et`` and so on into a folder that exists, and return the files.
 
-    Raises InputError when an op waits for another rank's, which Chakra has no place for.
+    Raises InputError when an op waits for another rank's op, which Chakra has no place for.
     """
     graph = timeline.graph
     owner = owners(graph.wait_start)
@@ -63,7 +64,7 @@ def write(timeline: Timeline, folder: Path | str, prefix: str = "rank") -> list[
 def _nodes(
     timeline: Timeline, rank: int, members: Sequence[Sequence[int]], before: Sequence[int]
 ) -> Iterator[Any]:
-    """The nodes of a rank in order of its ops; the first node of an op carries its attributes."""
+    """Yield the nodes of a rank in order of its ops; an op's first node carries its attributes."""
     graph = timeline.graph
     ids: dict[int, list[int]] = {}
     number = 0
@@ -95,7 +96,7 @@ def _nodes(
 
 
 def _work(node: Any, work: Work) -> None:
-    """Type and attributes of an op that does not communicate with simulated peers."""
+    """Set type and attributes of an op that does not communicate with simulated peers."""
     match work:
         case Compute():
             node.type = NODE_TYPES.index("COMP")
@@ -110,7 +111,7 @@ def _work(node: Any, work: Work) -> None:
 
 
 def _communicate(node: Any, graph: Graph, op: int, part: int, members: Sequence[int]) -> None:
-    """Type and attributes of a member of a part; the first of two members of a p2p sends."""
+    """Set type and attributes of a member of a part; of two members of a p2p the first sends."""
     work = graph.works[graph.part_work[part]]
     ranks = [int(graph.rank[member]) for member in members]
     p2p = isinstance(work, Communication) and work.collective == "p2p"
@@ -130,7 +131,7 @@ def _communicate(node: Any, graph: Graph, op: int, part: int, members: Sequence[
 
 
 def _own(timeline: Timeline, op: int) -> dict[str, Any]:
-    """What the schema has no field for."""
+    """Return what the schema has no field for."""
     graph = timeline.graph
     out: dict[str, Any] = {
         "op": op,

@@ -23,28 +23,28 @@ __all__ = ["CpuRun", "Leaf", "Moved", "RankStep", "read", "recognises", "timelin
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file is a run: our own ``MODE.json.gz``, or ``MODE_summary.json`` with traces."""
+    """Return whether a file is a run: ``MODE.json.gz``, or ``MODE_summary.json`` with traces."""
     return distilled.recognises(path) or source.recognises(path)
 
 
 def read(path: Path) -> CpuRun:
-    """A run from either. Raises InputError, in one sentence, for what is none."""
+    """Read a run from either. Raises InputError for what is none."""
     run = source.read(path).run if source.recognises(path) else distilled.read(path)
     return checked(run, path)
 
 
 def timeline(path: Path, step: int | None = None) -> Timeline:
-    """One profiled step of all ranks; without a number the one of median length.
+    """Return one profiled step of all ranks; without a number, the one of median length.
 
-    Raises InputError for a step that there is not; our own file shows only that one.
+    Raises InputError for a step that is not there; our own file has only the one of median length.
     """
     if source.recognises(path):
         found = source.read(path)
         wanted = median(found.run.profiled_s) if step is None else step
         if not 0 <= wanted < len(found.parts):
-            raise InputError(f"{path} has steps 0 to {len(found.parts) - 1}, and not {wanted}")
+            raise InputError(f"{path} has steps 0 to {len(found.parts) - 1}, not {wanted}")
         return _timeline([*rows(found.parts[wanted])], found.run)
     kept, some = distilled.shown(path)
     if step not in (None, kept):
-        raise InputError(f"{path} shows step {kept}, and not {step}")
+        raise InputError(f"{path} shows step {kept}, not {step}")
     return _timeline(some, distilled.read(path))

@@ -1,4 +1,4 @@
-"""Sizes of a model from the shapes in a trace: of linears, attention and their number."""
+"""Reads the sizes of a model from shapes in a trace: those of linears and of attention."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _ACTIVATIONS = ("gelu", "relu", "silu")
 
 
 def from_trace(trace: RankTrace, steps: int, mode: str, moved: Sequence[Moved]) -> dict[str, Any]:
-    """What shapes of one rank's operators say; a rank of tensor parallelism has its share.
+    """Return what the shapes of one rank's operators say; with tensor parallelism, its share.
 
-    Without attention a block is two linears, d to ffn and back.
+    Without attention, a block is two linears, d to ffn and back.
     """
     calls: dict[str, Counter[Shapes]] = {}
     for name, shapes in zip(trace.names, trace.shapes, strict=True):
@@ -37,7 +37,10 @@ def from_trace(trace: RankTrace, steps: int, mode: str, moved: Sequence[Moved]) 
 
 
 def _linears(linears: Counter[Shapes], attention: Counter[Shapes], steps: int) -> dict[str, Any]:
-    """Of (batch, sequence, inputs) times weights (outputs, inputs); none: nothing is said."""
+    """Return sizes from linears: (batch, sequence, inputs) times weights (outputs, inputs).
+
+    Without any it returns nothing.
+    """
     some = [s for s in linears if len(s) > 1 and len(s[0]) == 3 and len(s[1]) == 2]
     if not some:
         return {}

@@ -1,4 +1,4 @@
-"""Our small file of a run, ``MODE.json.gz``: everything measured, and one step to look at."""
+"""Writes and reads our small file of a run, ``MODE.json.gz``: measurements, and one step."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _TABLES = {"leaves": Leaf, "moved": Moved, "ranks": RankStep}
 
 
 def recognises(path: Path) -> bool:
-    """Whether :func:`write` wrote this file."""
+    """Return whether :func:`write` wrote this file."""
     return beginning(path, len(_MARK)) == _MARK
 
 
 def write(path: Path, of: Measured) -> Path:
-    """Write a run and the rows of its step of median length; the same run is the same bytes."""
+    """Write a run and the rows of its step of median length; the same run gives the same bytes."""
     run = of.run
     kept = median(run.profiled_s)
     file = {
@@ -46,12 +46,12 @@ def write(path: Path, of: Measured) -> Path:
 
 
 def median(seconds: Sequence[float]) -> int:
-    """The step of median length, the shorter of two."""
+    """Return the number of the step of median length; of two, the shorter."""
     return [*seconds].index(statistics.median_low(seconds))
 
 
 def _columns(found: Sequence[OperatorRow]) -> dict[str, Any]:
-    """Columns pack better than rows, and begins as differences."""
+    """Return the rows as columns, and begins as differences: both pack better."""
     names = sorted({row.name for row in found})
     columns: dict[str, Any] = {key: [] for key in OperatorRow._fields}
     before = 0
@@ -66,22 +66,22 @@ def _columns(found: Sequence[OperatorRow]) -> dict[str, Any]:
 
 
 def read(path: Path) -> CpuRun:
-    """Read a run. Raises InputError, in one sentence, for what is none."""
+    """Read a run. Raises InputError for what is none."""
     file = _file(path)
     try:
         tables = {key: tuple(of(*_exact(row)) for row in file[key]) for key, of in _TABLES.items()}
         plain = {f.name: file[f.name] for f in fields(CpuRun) if f.name not in {*tables, "digest"}}
-        plain["name"] = path.name.partition(".")[0]  # files of one mode differ in theirs
+        plain["name"] = path.name.partition(".")[0]  # files of one mode differ in their names
         lists = {key: tuple(plain[key]) for key in ("step_s", "profiled_s", "noise")}
         own = orjson.dumps({**file, "name": ""}, option=orjson.OPT_SORT_KEYS)
-        digest = hashlib.sha256(own).hexdigest()  # of what it says, however it is written
+        digest = hashlib.sha256(own).hexdigest()  # of its content, however it is written
         return CpuRun(**{**plain, **lists, **tables}, digest=digest)
     except (KeyError, TypeError) as error:
         raise InputError(f"{path} is not a whole run: {error!r} is missing or wrong") from error
 
 
 def shown(path: Path) -> tuple[int, list[OperatorRow]]:
-    """The step that a file shows, and its rows."""
+    """Return the number of the step that a file shows, and its rows."""
     file = _file(path)
     try:
         names, columns = file["shown"]["names"], file["shown"]["rows"]
@@ -106,7 +106,7 @@ def _file(path: Path) -> dict[str, Any]:
 
 
 def _exact(row: Any) -> list[Any]:
-    """Shapes as tuples; a mean of nothing, which JSON has no number for, as nan."""
+    """Return shapes as tuples, and null, the mean of nothing, as nan."""
     return [
         float("nan") if value is None
         else tuple(tuple(shape) for shape in value) if isinstance(value, list)

@@ -1,4 +1,4 @@
-"""What steps were made of: operators by name, shapes and phase, and collectives of all ranks."""
+"""Measures what steps consisted of: operators by name, shapes and phase, and collectives."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Own(NamedTuple):
     row: int  # in the rank's trace
     name: str
     inside: str
-    own: float  # without what it called
-    start: float  # of its first piece
-    end: float  # of its last piece
+    own: float  # its time without what it called
+    start: float  # when its first piece starts
+    end: float  # when its last piece ends
 
 
 def owns(part: Part) -> Iterator[Own]:
-    """The operators of one rank's step that compute, in the order of their begins."""
+    """Yield the operators of one rank's step that compute, in the order of their begins."""
     pieces: dict[int, list[tuple[float, float]]] = defaultdict(list)
     owners = part.of.owner[part.math_piece].tolist()
     for owner, *span in zip(owners, part.math.start.tolist(), part.math.end.tolist(), strict=True):
@@ -47,16 +47,16 @@ def _inside(part: Part, instant: float) -> str:
 
 
 Seen = dict[tuple[str, Shapes, str], list[tuple[float, bool]]]
-"""Of each operator that ran, by name, shapes and phase: own seconds, and whether it was alone."""
+"""By name, shapes and phase, for each operator that ran: own seconds, and whether it was alone."""
 
 
 def leaves(seen: Seen, runs: int) -> tuple[Leaf, ...]:
-    """Operators of the same name, shapes and phase, in so many steps of ranks."""
+    """Return operators grouped by name, shapes and phase, from ``runs`` steps of ranks."""
     return tuple(sorted(_leaf(key, some, runs) for key, some in seen.items()))
 
 
 def noise(seen: Seen, shares: int = 40) -> tuple[float, ...]:
-    """Own seconds over their median, of those alone: means of so many equal shares of the time."""
+    """Return own seconds over their median, of operators alone: means of equal shares."""
     ratio, weight = [np.empty(0)], [np.empty(0)]
     for some in seen.values():
         own = np.array([seconds for seconds, alone in some if alone])
@@ -73,7 +73,7 @@ def noise(seen: Seen, shares: int = 40) -> tuple[float, ...]:
 
 
 def seen(steps: Sequence[Sequence[Part]], shapes: Mapping[int, Sequence[Shapes]]) -> Seen:
-    """All operators that computed; ``shapes`` are those of a rank's operators."""
+    """Return all operators that computed; ``shapes`` are those of each rank's operators."""
     found: Seen = defaultdict(list)
     for parts in steps:
         end = max(part.end for part in parts)
@@ -88,7 +88,7 @@ def seen(steps: Sequence[Sequence[Part]], shapes: Mapping[int, Sequence[Shapes]]
 
 
 def _alone(some: Sequence[Own], moves: Intervals) -> list[bool]:
-    """Whether no collective of any rank was under way beside each of them."""
+    """Return, for each, whether no collective of any rank was under way beside it."""
     spans = np.array([(one.start, one.end) for one in some], float).reshape(-1, 2)
     beside: Floats = covered_before(moves, spans[:, 1]) - covered_before(moves, spans[:, 0])
     return [not seconds for seconds in beside.tolist()]
@@ -102,7 +102,7 @@ def _leaf(key: tuple[str, Shapes, str], seen: Sequence[tuple[float, bool]], runs
 
 
 def moved(parts: Sequence[Part]) -> Iterator[Moved]:
-    """The collectives of one step, over all ranks, in the order in which the first rank began them.
+    """Yield the collectives of one step, over all ranks, in the order of the first rank's begins.
 
     Raises InputError where ranks did not take part in the same ones.
     """
@@ -130,7 +130,7 @@ def _one(step: int, number: int, marks: Sequence[Mark], computing: Sequence[Inte
 
 
 def _numbered(marks: Sequence[Mark]) -> dict[tuple[str, float, int], Mark]:
-    """By what they are and how many of those came before; a hop's sends and receives are one."""
+    """Return marks by kind and number of those before; a hop's sends and receives are one."""
     out: dict[tuple[str, float, int], Mark] = {}
     seen: dict[tuple[str, float, str], int] = defaultdict(int)
     for mark in marks:

@@ -1,4 +1,4 @@
-"""One step for a picture: what each rank computed and moved, and when."""
+"""Draws one step: what each rank computed and moved, and when."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class OperatorRow(NamedTuple):
     """One operator, or one collective, of one rank; nanoseconds from the step's begin."""
 
     rank: int
-    stream: str  # cpu, or gloo 0, 1, ... as many as were under way at once
+    stream: str  # cpu, or gloo 0, 1, ..., as many as were under way at once
     name: str
-    inside: str  # as Leaf says; of a collective ""
+    inside: str  # as in Leaf; "" for a collective
     start: int
     end: int
     bytes: float  # of a collective
@@ -31,7 +31,7 @@ class OperatorRow(NamedTuple):
 
 
 def rows(parts: Sequence[Part]) -> Iterator[OperatorRow]:
-    """All rows of a step. An operator's lasts from its first own second to its last."""
+    """Yield all rows of a step. An operator's row lasts from its first own second to its last."""
     for part in parts:
         until = 0.0
         for own in owns(part):
@@ -56,7 +56,7 @@ def rows(parts: Sequence[Part]) -> Iterator[OperatorRow]:
 
 
 def timeline(found: Sequence[OperatorRow], run: CpuRun) -> Timeline:
-    """Operators wait for nothing; members of a collective are one communication."""
+    """Return a timeline: operators wait for nothing, collectives are communications."""
     ranks, dimension = tuple(range(run.world)), _DIMENSIONS.get(run.mode, "dp")
     build, groups = Builder(), dict[int, list[int]]()
     ordered = sorted(found, key=lambda row: (row.rank, row.stream, row.start, row.end))

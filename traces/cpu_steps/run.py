@@ -1,8 +1,8 @@
 """What steps of a parallel training on CPU processes over gloo consisted of.
 
 ``config`` has ``blocks``, ``d``, ``heads``, ``ffn``, ``seq``, ``mb``, ``vocab`` (0: blocks alone),
-``activation``, ``optimizer``, ``bucket_bytes`` (0 where there are no buckets), as far as the
-source says; what a file does not say is left out.
+``activation``, ``optimizer``, ``bucket_bytes`` (0 where there are no buckets), as far as the source
+has them; what a file does not have is left out.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Leaf(NamedTuple):
     )
     count: float  # type: ignore[assignment]  # per rank and step; hides the method of tuples
     mean_s: float  # own seconds (children taken off), mean
-    alone_s: float  # median of those beside which no collective of any rank was under way, or nan
-    alone: int  # of how many
+    alone_s: float  # median of those beside no collective of any rank, or nan
+    alone: int  # how many those are
 
 
 class Moved(NamedTuple):
@@ -32,11 +32,11 @@ class Moved(NamedTuple):
     step: int
     number: int  # in issue order of its rank's group
     collective: str  # all_reduce, all_gather, reduce_scatter, ...; barriers are left out
-    bytes: float  # of the whole buffer, as sim.graph.Communication says
+    bytes: float  # of the whole buffer, as in sim.graph.Communication
     begin_s: float  # when the last rank began
     end_s: float  # when the last rank's ended
     first_s: float  # when the first rank began; below 0 if it left the barrier before others
-    computing_s: float  # within [begin, end] in which main threads ran leaves, mean of ranks
+    computing_s: float  # time in [begin, end] in which main threads ran leaves, mean of ranks
 
 
 class RankStep(NamedTuple):
@@ -49,8 +49,8 @@ class RankStep(NamedTuple):
     host_s: float  # everything else of the main thread while it does not wait
     wait_s: float  # it waits for a collective
     moving_s: float  # union of its collectives
-    exposed_s: float  # of that, while it is neither in math nor host: its main thread waits
-    beside_math_s: float  # of that, while it is in math
+    exposed_s: float  # the part of moving_s in which the main thread waits
+    beside_math_s: float  # the part of moving_s in which the main thread is in math
 
 
 @dataclass(frozen=True)
@@ -69,5 +69,5 @@ class CpuRun:
     digest: str  # sha256 of what the file says, or of the files one after another
     facts: Mapping[str, Any]  # command, machine, versions, seed
     noise: tuple[float, ...] = ()
-    """Own seconds over the median of their like, of operators beside no collective: means of equal
-    shares of their time, ascending."""
+    """Own seconds over the median of operators alike, for operators beside no collective: means of
+    equal shares of their time, ascending."""

@@ -1,4 +1,4 @@
-"""Traces of all ranks into a run: a ``MODE_summary.json`` with ``MODE_rankR.json.gz`` beside it."""
+"""Reads traces of all ranks into a run: ``MODE_summary.json`` and ``MODE_rankR.json.gz``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Measured(NamedTuple):
 
 
 def recognises(path: Path) -> bool:
-    """Whether this is a summary of a run with the trace of a rank beside it."""
+    """Return whether this is a summary of a run with the trace of a rank beside it."""
     return path.name.endswith(ENDING) and _of_rank(path, 0).is_file()
 
 
@@ -34,7 +34,7 @@ def _of_rank(path: Path, rank: int) -> Path:
 
 
 def read(path: Path) -> Measured:
-    """Read a summary and its traces. Raises InputError, in one sentence, for what is none."""
+    """Read a summary and its traces. Raises InputError for what is none."""
     try:
         text = path.read_bytes()
         about = orjson.loads(text)
@@ -43,7 +43,7 @@ def read(path: Path) -> Measured:
             raise TypeError("ranks or config")
         timed = seconds(ranks)
         mode = str(about["mode"])
-        # of each rank: index, bytes, nanoseconds of ready and reduced
+        # for each rank: index, bytes, nanoseconds of ready and reduced
         buckets = [[event[1:] for event in rank.get("events") or ()] for rank in ranks]
     except (
         OSError,
@@ -70,7 +70,7 @@ def read(path: Path) -> Measured:
 
 
 def seconds(ranks: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:
-    """Of each timed step, from the last rank's begin to the last rank's end.
+    """Return the seconds of each timed step, from the last rank's begin to the last rank's end.
 
     >>> seconds([{"steps": [[0, 0, 1, 2, 9_000_000]]}, {"steps": [[0, 4_000_000, 5, 6, 7]]}])
     (0.005,)
@@ -88,9 +88,9 @@ def measured(
     facts: Mapping[str, Any],
     digest: str = "",
 ) -> Measured:
-    """Measure the steps of traces. ``said`` are sizes; without them shapes tell what they can.
+    """Measure the steps of traces; ``said`` has sizes, or else shapes tell what they can.
 
-    Its ``profiled_warm`` first steps, in which the profiler itself warms up, are left out.
+    The first ``profiled_warm`` steps, in which the profiler itself warms up, are left out.
     """
     ranks = [one.rank for one in traces]
     if ranks != [*range(traces[0].world)]:

@@ -1,4 +1,4 @@
-"""Steps of ranks' traces: cut by barriers, and each rank's time told apart inside them."""
+"""Cuts ranks' traces into steps at barriers, and tells each rank's kinds of time apart in them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Part:
 
     step: int
     rank: int
-    end: int  # of its update, or of its last operator where it has none
+    end: int  # when its update ends, or its last operator if it has no update
     names: Sequence[str]  # of the operators of its main thread
     rows: Sequence[int]  # and their rows in the rank's trace
     start: Ints  # their begins
@@ -35,9 +35,9 @@ class Part:
 
 
 def parts(traces: Sequence[RankTrace], skip: int = 0) -> list[list[Part]]:
-    """Of each step behind the first ``skip`` ones the part of each rank, numbered from 0.
+    """Return the part of each rank in each step after the first ``skip``, numbered from 0.
 
-    Raises InputError where ranks saw different steps, or none that is left.
+    Raises InputError where ranks saw different steps, or none is left.
     """
     counts = {len(trace.barriers) for trace in traces}
     if len(counts) != 1 or not max(counts):
@@ -56,7 +56,10 @@ def parts(traces: Sequence[RankTrace], skip: int = 0) -> list[list[Part]]:
 
 
 def _part(trace: RankTrace, step: int, begin: int) -> Part:
-    """A rank that left the barrier before others has operators before the step's begin."""
+    """Return one rank in one step.
+
+    A rank that left the barrier before others has operators before the step's begin.
+    """
     mine = trace.barriers[step]
     last = step + 1 == len(trace.barriers)
     until = 1 << 62 if last else _called(trace, trace.barriers[step + 1].start)
@@ -82,7 +85,7 @@ def _part(trace: RankTrace, step: int, begin: int) -> Part:
 
 
 def _called(trace: RankTrace, instant: int) -> int:
-    """When the main thread called for the barrier that gloo began at that instant."""
+    """Return when the main thread called for the barrier that gloo began at that instant."""
     calls = [
         at for name, at in zip(trace.names, trace.start.tolist(), strict=True) if "barrier" in name
     ]
@@ -107,7 +110,7 @@ def _backward(names: Sequence[str], start: Ints, over: int) -> int:
 
 
 def moving(marks: Sequence[Mark], end: int) -> Intervals:
-    """When at least one collective is under way, from the step's begin up to an instant."""
+    """Return when at least one collective is under way, from the step's begin up to an instant."""
     spans = np.array([(max(mark.start, 0), min(mark.end, end)) for mark in marks], float).reshape(
         -1, 2
     )
@@ -115,7 +118,7 @@ def moving(marks: Sequence[Mark], end: int) -> Intervals:
 
 
 def rank_step(part: Part) -> RankStep:
-    """Where the time of one rank's main thread went, and what of gloo's was beside what."""
+    """Return where the time of one rank's main thread went, and what ran beside collectives."""
     moves = moving(part.collectives, part.end)
     whole = Intervals(np.zeros(1), np.array([part.end], float))
     math, wait = (round(within(whole, i).sum()) for i in (part.math, part.wait))

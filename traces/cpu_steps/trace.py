@@ -1,4 +1,4 @@
-"""One rank's profiler trace of a CPU run: operators of its main thread, gloo's collectives, marks.
+"""Reads one rank's profiler trace of a CPU run: operators of its main thread, collectives, marks.
 
 Instants are nanoseconds of the host's clock, which all ranks share: events count from
 ``baseTimeNanoseconds`` of their file.
@@ -28,7 +28,7 @@ _BYTES = {
 _CALLED = {
     "_reduce_scatter_base_": "reduce_scatter", "reduce_scatter_": "reduce_scatter",
     "reduce_scatter_tensor_coalesced_": "reduce_scatter",
-}  # fmt: skip  # what gloo does as another collective
+}  # fmt: skip  # gloo does these as another collective
 _NAMES = {"send": "p2p", "recv": "p2p", "all_to_all_single": "all_to_all", "alltoall": "all_to_all",
           "allreduce": "all_reduce", "allgather": "all_gather"}  # fmt: skip
 
@@ -42,16 +42,16 @@ class Mark(NamedTuple):
     bytes: float  # of the whole buffer
     start: int
     end: int
-    called: str = ""  # by gloo
+    called: str = ""  # gloo's name
 
 
 @dataclass(frozen=True, eq=False)
 class RankTrace:
-    """What one rank's file says of its main thread and of gloo."""
+    """What one rank's file says about its main thread and about gloo."""
 
     rank: int
     world: int
-    names: Sequence[str]  # of the main thread's operators, in the order of their begins
+    names: Sequence[str]  # those of the main thread's operators, in the order of their begins
     shapes: Sequence[Shapes]
     start: Ints
     end: Ints
@@ -61,7 +61,7 @@ class RankTrace:
 
 
 def read(path: Path) -> tuple[RankTrace, bytes]:
-    """A trace, and the file's bytes. Raises InputError for what is no trace of a rank on a CPU."""
+    """Read a trace and its bytes. Raises InputError for what is no trace of a rank on a CPU."""
     try:
         text = content(path)
         file = orjson.loads(text)
@@ -101,7 +101,7 @@ def _trace(events: Sequence[Event], base: int, rank: int, world: int) -> RankTra
 
 
 def _main(ops: Sequence[Event]) -> Any:
-    """The thread that calls for collectives; where none does, the one of most operators."""
+    """Return the thread that calls for collectives, or else the one with most operators."""
     calls = Counter(e["tid"] for e in ops if _calls(e))
     return (calls or Counter(e["tid"] for e in ops)).most_common(1)[0][0]
 
@@ -111,13 +111,13 @@ def _calls(event: Event) -> bool:
 
 
 def _span(event: Event, base: int) -> tuple[int, int]:
-    """Nanoseconds. The trace has microseconds with three decimals."""
+    """Return begin and end in nanoseconds; the trace has microseconds with three decimals."""
     start = base + round(event["ts"] * 1e3)
     return start, start + round(event.get("dur", 0) * 1e3)
 
 
 def _marks(events: Sequence[Event], main: Sequence[Event], base: int, world: int) -> Iterator[Mark]:
-    """What gloo did. It takes calls in their order, which tells an all-reduce by another name."""
+    """Yield what gloo did; its calls come in order, which tells an all-reduce by another name."""
     found = [e for e in events if str(e.get("name")).startswith("gloo:")]
     calls = [str(e["name"]).removeprefix("c10d::") for e in main if _calls(e)]
     known = len(calls) == len(found)
@@ -135,7 +135,7 @@ def _bytes(args: Event) -> float:
 
 
 def shapes(args: Event) -> Shapes:
-    """Shapes of the tensors that an operator was given, lists of them flattened.
+    """Return the shapes of the tensors that an operator was given, lists of them flattened.
 
     >>> shapes({"Input Dims": [[[2], [3, 4]], [], []], "Input type": ["TensorList", "Scalar", ""]})
     ((2,), (3, 4))

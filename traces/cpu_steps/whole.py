@@ -1,4 +1,4 @@
-"""Whether a run holds together: types, signs, and steps of all ranks."""
+"""Checks that a run holds together: types, signs, and steps of all ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from schedules.input_error import InputError
 from traces.cpu_steps.run import CpuRun
 
-_MOST = 1e15  # of seconds, and of bytes; squares and sums of such are finite
+_MOST = 1e15  # seconds, or bytes; squares and sums of such numbers are finite
 _Finite = Annotated[float, Field(ge=-_MOST, le=_MOST)]
 _Seconds = Annotated[float, Field(ge=0, le=_MOST)]
 _Positive = Annotated[float, Field(gt=0, le=_MOST)]
@@ -45,7 +45,7 @@ class _Run(BaseModel):
 
 
 def checked(run: CpuRun, path: Path) -> CpuRun:
-    """The run. Raises InputError, in one sentence, where a value of it cannot be."""
+    """Return the run. Raises InputError where one of its values cannot be true."""
     try:
         _Run.model_validate(vars(run))
     except ValidationError as found:

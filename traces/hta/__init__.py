@@ -1,1 +1,1 @@
-"""One file per rank as PyTorch's profiler writes them."""
+"""Writes one file per rank, as PyTorch's profiler does."""

@@ -1,10 +1,10 @@
-"""What the host does around the kernels of one rank, as PyTorch's profiler writes it down.
+"""Writes what the host does around the kernels of one rank, as PyTorch's profiler records it.
 
-Of every op a launch; of one that waits for an op on another stream a cudaEventRecord behind the
-launch of that one and a cudaStreamWaitEvent before its own, with the ``cuda_sync`` event that names
-both; of a message, and of each of a batch, what ``record_param_comms`` says. All is in the order of
-the program. A host that is not simulated takes no time: it launches everything, a nanosecond apart,
-when the step begins, or when the op begins if that is sooner.
+Every op has a launch. If it waits for an op on another stream, there is a cudaEventRecord after
+that op's launch and a cudaStreamWaitEvent before its own, with the ``cuda_sync`` event that names
+both. Each message has its ``record_param_comms``. Everything is in the order of the program. A host
+that is not simulated takes no time: it launches everything, a nanosecond apart, when the step
+begins, or when the op begins if that is sooner.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ TICK = 1e-3  # us: the profiler's clock
 
 
 def slice_of(category: str, name: str, pid: int, tid: int, ts: float, dur: float) -> Event:
-    """A complete event; microseconds."""
+    """Return a complete event; times are microseconds."""
     where = {"pid": pid, "tid": tid, "ts": ts, "dur": dur}
     return {"ph": "X", "cat": category, "name": name, **where}
 
 
 class Calls:
-    """The calls of one rank's host; ops are known by their row among those that are written."""
+    """The calls of one rank's host; an op is known by its row among those that are written."""
 
     def __init__(self, timeline: Timeline, ops: Rows, begin: Rows, streams: dict[int, int]) -> None:
         graph = timeline.graph
@@ -47,13 +47,13 @@ class Calls:
         self._number = 2 * len(ops)  # of the last correlation
 
     def _on_others(self, k: int) -> list[int]:
-        """What an op waits for that was written too and does not stand on its own stream."""
+        """Return what an op waits for that was written too and is on another stream."""
         graph, i = self._graph, self._ops[k]
         rows = [self._row[on] for on in graph.waits(i).tolist() if on in self._row]
         return [on for on in rows if graph.stream[self._ops[on]] != graph.stream[i]]
 
     def _launches(self, begin: Rows) -> tuple[Floats, Floats]:
-        """When each op is launched, and how long that takes, in microseconds."""
+        """Return when each op is launched, and how long that takes; (ops,) in microseconds."""
         calls = np.array([3 + len(needs) for needs in self._needs], np.int64)
         at = np.minimum(TICK * (np.cumsum(calls) - 2), begin).astype(np.float64)
         takes = np.zeros(len(at))
@@ -65,7 +65,7 @@ class Calls:
         return at.round(3), takes.round(3)
 
     def before(self, k: int, messages: Sequence[Event]) -> Iterator[Event]:
-        """What comes before the launch of an op: its waits, and what its messages are."""
+        """Yield what comes before the launch of an op: its waits, and what its messages are."""
         needs = [on for on in self._needs[k] if not self.is_host[on]]
         for n, on in enumerate(needs, 1):
             yield from self._wait(k, on, self._ticks(k, -1 - n))
@@ -74,7 +74,7 @@ class Calls:
             yield slice_of("cpu_op", "record_param_comms", CPU, 1, at, 0) | {"args": args}
 
     def launch(self, k: int, name: str) -> Iterator[Event]:
-        """The launch of an op, and behind it the event that others wait for."""
+        """Yield the launch of an op and, if others wait for the op, its event."""
         link = {"correlation": k + 1, "External id": k + 1}
         at = float(self.at[k])
         yield slice_of("cuda_runtime", name, CPU, 1, at, float(self.takes[k])) | {"args": link}
@@ -84,7 +84,7 @@ class Calls:
             yield event | {"args": link}
 
     def host(self, k: int) -> Iterator[Event]:
-        """The calls in which the host waits for the GPU before an op of its own."""
+        """Yield the calls in which the host waits for the GPU before an op of its own."""
         for on in self._needs[k]:
             if not self.is_host[on]:
                 yield from self._synchronise(k, on)
@@ -100,7 +100,7 @@ class Calls:
         return self._number
 
     def _wait(self, k: int, on: int, at: float) -> Iterator[Event]:
-        """A cudaStreamWaitEvent: the stream of ``k`` waits for ``on``."""
+        """Yield a cudaStreamWaitEvent: the stream of ``k`` waits for ``on``."""
         number, stream = self._next(), self._stream(k)
         link = {"correlation": number, "External id": number}
         yield slice_of("cuda_runtime", "cudaStreamWaitEvent", CPU, 1, at, 0) | {"args": link}
@@ -117,7 +117,7 @@ class Calls:
         yield event | {"args": {**link, **said}}
 
     def _synchronise(self, k: int, on: int) -> Iterator[Event]:
-        """A cudaStreamSynchronize from the launch of ``on`` until the host goes on with ``k``."""
+        """Yield a cudaStreamSynchronize from the launch of ``on`` until ``k``."""
         number, stream = self._next(), self._stream(on)
         link = {"correlation": number, "External id": number}
         at = self._ticks(on, 2)

@@ -1,13 +1,13 @@
-"""One file per rank as PyTorch's profiler writes them, for HolisticTraceAnalysis and its like.
+"""Writes one file per rank as PyTorch's profiler does, for HolisticTraceAnalysis and others.
 
-What such readers go by, and what is therefore kept here (HTA 0.5.0):
+Such readers rely on the following, which is therefore kept here (HTA 0.5.0):
 
 - a kernel is communication when its name begins ``nccl`` and holds ``Kernel``, a copy when it
   begins ``Memcpy``, and computing otherwise; streams are numbers above 0;
-- a kernel belongs to a step by the launch of the same correlation on the host. Where the host is
-  not simulated it runs ahead (:mod:`traces.hta.calls`), so no gap of the GPU looks like its fault;
-- HTA rounds fractions of a microsecond inwards, which makes idle time of kernels that touch. So
-  begin and end are given in whole microseconds; the exact seconds are in the args.
+- a kernel belongs to the step of the host's launch of the same correlation. A host that is not
+  simulated runs ahead (:mod:`traces.hta.calls`), so that no gap of the GPU looks like its fault; -
+  HTA rounds fractions of a microsecond inwards, which makes idle time between kernels that touch.
+  So begin and end are given in whole microseconds; the exact seconds are in the args.
 
 As in PyTorch's files, ``grid`` says how many blocks, each on an SM, a collective's kernel has.
 """
@@ -35,7 +35,7 @@ KERNELS = {
     "ring_exchange": ("ncclDevKernel_SendRecv", ""),
     "p2p": ("ncclDevKernel_SendRecv", ""),
 }
-"""Name of NCCL's kernel, and what PyTorch calls the collective (a p2p is send or recv)."""
+"""NCCL's name of the kernel, and PyTorch's of the collective (a p2p is send or recv)."""
 COPIES = {
     "h2d": "Memcpy HtoD (Pinned -> Device)",
     "d2h": "Memcpy DtoH (Device -> Pinned)",
@@ -54,11 +54,11 @@ def write_rank_files(
     progress: Progress | None = None,
     machine: Machine | None = None,
 ) -> Written:
-    """Write ``rank{r}.json.gz`` into the folder for each rank; returns what was written.
+    """Write ``rank{r}.json.gz`` into the folder for each rank, and return what was written.
 
     ``machine``, on which it was simulated, tells how many SMs communication takes.
-    Selects as :func:`traces.own.perfetto.write` does. Raises ValueError for a rank that was not
-    simulated.
+    It selects ops as :func:`traces.own.perfetto.write` does. Raises InputError for a rank that was
+    not simulated.
     """
     ops, written = select(timeline, ranks, window)
     world = _world_size(timeline.graph)
@@ -82,7 +82,7 @@ def write_rank_files(
 
 
 def _world_size(graph: Graph) -> int:
-    """Ranks of the job, as far as the graph names them."""
+    """Return the number of ranks of the job, as far as the graph names them."""
     named = [r for work in graph.works if isinstance(work, Communication) for r in work.ranks]
     return 1 + max(int(graph.rank.max(initial=0)), *named, 0)
 
@@ -115,12 +115,12 @@ def _events(timeline: Timeline, rank: int, ops: Rows, machine: Machine | None) -
         yield from calls.launch(k, "cudaMemcpyAsync" if copies else "cudaLaunchKernel")
         event = slice_of(category, name or graph.names[graph.name[i]], GPU, number, *spans)
         link = {"device": 0, "stream": number, "correlation": k + 1, "External id": k + 1}
-        args = {} if messages else args  # as of a batch the profiler says nothing there
+        args = {} if messages else args  # for a batch the profiler says nothing there
         yield event | {"args": {**link, **args, **exact, **grids[graph.work[i]]}}
 
 
 def _grids(graph: Graph, machine: Machine | None) -> list[Event]:
-    """Of each work the blocks of its kernel, where they are known."""
+    """Return, per work, the blocks of its kernel, where they are known."""
     if machine is None:
         return [{}] * len(graph.works)
     sms = machine.sms.tolist()
@@ -128,7 +128,7 @@ def _grids(graph: Graph, machine: Machine | None) -> list[Event]:
 
 
 def _messages(graph: Graph, i: int, rank: int) -> list[Event]:
-    """What the host says of each message of a batch; of what is none, nothing."""
+    """Return what the host says about each message of a batch; nothing for other ops."""
     works = [graph.works[row] for row in graph.part_work[graph.parts(i)].tolist()]
     said = [of for of in works if isinstance(of, Communication)]
     if len(said) == 1 and said[0].collective == "ring_exchange":
@@ -147,7 +147,7 @@ def _microseconds(timeline: Timeline, ops: Rows) -> tuple[Rows, Rows]:
 
 
 def _kernel(graph: Graph, work: Work, rank: int) -> tuple[str, str, Event]:
-    """Category, name ("" for the op's own) and args of the kernel that does this work."""
+    """Return category, name ("" for the op's own) and args of the kernel that does this work."""
     match work:
         case Communication():
             kernel, torch_name = KERNELS.get(work.collective, ("ncclDevKernel_Generic", ""))
@@ -162,7 +162,7 @@ def _kernel(graph: Graph, work: Work, rank: int) -> tuple[str, str, Event]:
 
 
 def _message(work: Communication, torch_name: str, rank: int) -> Event:
-    """The args that PyTorch copies from the collective to its kernel."""
+    """Return the args that PyTorch copies from the collective to its kernel."""
     size = int(work.bytes)
     parts = {"all_gather": (len(work.ranks), 1), "reduce_scatter": (1, len(work.ranks))}
     into, out = parts.get(work.collective, (1, 1))

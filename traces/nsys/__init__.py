@@ -1,1 +1,1 @@
-"""Reports of Nsight Systems, exported to SQLite."""
+"""Reads reports of Nsight Systems, exported to SQLite."""

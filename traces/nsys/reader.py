@@ -1,9 +1,9 @@
-"""Nsight Systems reports, exported to SQLite (``nsys export --type sqlite``), into a recording.
+"""Reads Nsight Systems reports, exported to SQLite (``nsys export --type sqlite``).
 
 Kernels, copies and memory sets stand on the streams of their GPU, calls of the CUDA runtime on a
 stream of their thread. A call and what it launched have the same correlation number within a
-process; what calls and streams wait for, :mod:`traces.nsys.waits` finds. Streams that wait for each
-other are known only where the report says which event was recorded when; else the recording warns.
+process; :mod:`traces.nsys.waits` finds what calls and streams wait for. Waits between streams are
+known only if the report says which event was recorded when; otherwise the recording warns.
 
 A rank is a process on a GPU, numbered over files in the order given. Tables and columns are those
 of NVIDIA's "SQLite Export Schema Reference"; tables that a report lacks are taken to be empty.
@@ -29,11 +29,11 @@ from traces.recording import Recording, Report, Selection
 from traces.replay.lags import is_host, launched
 
 MAGIC = b"SQLite format 3\0"
-COLLECTIVE = "nccl"  # how the names of communication kernels begin
+COLLECTIVE = "nccl"  # names of communication kernels begin with it
 
 
 def recognises(path: Path) -> bool:
-    """Whether this is an SQLite file."""
+    """Return whether this is an SQLite file."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -43,7 +43,7 @@ def recognises(path: Path) -> bool:
 def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recording:
     """Read reports of one run.
 
-    Raises InputError for other databases, or for a step that no NVTX range is called after.
+    Raises InputError for other databases, or for a step that no NVTX range is named after.
     """
     tables, waits = [], []
     for number, path in enumerate(paths):
@@ -76,7 +76,7 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
 
 
 def _table(path: Path, step: int | None) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What ran on GPUs and what the host called, ordered by start; and what waited."""
+    """Return what ran on GPUs and what the host called, ordered by start, and what waited."""
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
             gpu, host = gpu_ops(database), calls(database)
@@ -96,7 +96,7 @@ def _table(path: Path, step: int | None) -> tuple[pd.DataFrame, pd.DataFrame]:
     table = pd.concat(parts, ignore_index=True)
     for key in ("correlation", "process"):
         table[key] = pd.to_numeric(table[key], errors="coerce").fillna(-1).astype("int64")
-    # a call belongs to the GPU on which what it launched ran; else to its process's first
+    # a call belongs to the GPU on which what it launched ran, or else to its process's first GPU
     keys = ["process", "correlation"]
     where = gpu.drop_duplicates(keys).set_index(keys)["device"]
     launched = where.reindex(pd.MultiIndex.from_frame(table[keys])).to_numpy(float)
@@ -109,7 +109,7 @@ def _table(path: Path, step: int | None) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _whole(host: pd.DataFrame) -> pd.DataFrame:
-    """Calls that have a begin and an end."""
+    """Return the calls that have a begin and an end."""
     times: pd.DataFrame = host[["start", "end"]].apply(pd.to_numeric, errors="coerce")
     there = times.notna().all(axis=1)
     out: pd.DataFrame = host[there]
@@ -119,7 +119,7 @@ def _whole(host: pd.DataFrame) -> pd.DataFrame:
 def _of_step(
     table: pd.DataFrame, ranges: dict[int, list[tuple[int, int]]], step: int, path: Path
 ) -> pd.DataFrame:
-    """Calls inside the step's NVTX range, and what they launched."""
+    """Return the calls inside the step's NVTX range, and what they launched."""
     if step not in ranges:
         there = ", ".join(map(str, sorted(ranges)[:8])) or "none"
         raise InputError(
@@ -133,13 +133,13 @@ def _of_step(
 
 
 def _ranked(table: pd.DataFrame) -> pd.DataFrame:
-    """With the number of each row's rank: a process on a GPU."""
+    """Add the number of each row's rank: a rank is a process on a GPU."""
     ranks = table.groupby(["file", "process", "device"], sort=True).ngroup()
     return table.assign(rank=ranks).reset_index(drop=True)
 
 
 def _collectives(table: pd.DataFrame) -> list[list[int]]:
-    """The rows of each: the k-th NCCL kernel of a name on every rank, where all have as many."""
+    """Return the rows of each: the k-th NCCL kernel of a name on every rank, if counts agree."""
     nccl = table[~table["host"] & table["name"].str.startswith(COLLECTIVE)]
     sizes = nccl.groupby(["name", "rank"]).size().unstack(fill_value=0)
     whole = sizes.index[sizes.nunique(axis=1).eq(1) & (sizes.shape[1] == table["rank"].nunique())]
@@ -150,7 +150,7 @@ def _collectives(table: pd.DataFrame) -> list[list[int]]:
 
 
 def _offsets(table: pd.DataFrame, found: list[list[int]]) -> dict[int, float]:
-    """Seconds to add to each rank's clock: in the median, collectives then end together."""
+    """Return seconds to add to each rank's clock, so that collectives end together."""
     apart: dict[int, list[float]] = {int(rank): [0.0] for rank in sorted(table["rank"].unique())}
     ends, ranks, files = (table[key].to_numpy() for key in ("end", "rank", "file"))
     for members in found:
@@ -184,14 +184,14 @@ def _graph(
 
 
 def _counts(graph: Graph) -> dict[str, int]:
-    """Of what was selected."""
+    """Count what was selected."""
     host = is_host(graph)
     linked = launched(graph, host)
     return cut.counts(graph) | {"gpu_ops": int((~host).sum()), "gpu_ops_linked": int(linked.sum())}
 
 
 def _negative(number: int) -> tuple[str, ...]:
-    """What to say of so many durations below 0, as of profiler files."""
+    """Return the warning about durations below 0, as for profiler files."""
     events = f"{number:,} event{'s' * (number != 1)}"
     return (f"{events} with a duration below 0 taken to last no time",) if number else ()
 
@@ -203,7 +203,7 @@ def _warnings(table: pd.DataFrame, found: list[list[int]], syncs: pd.DataFrame) 
     told = (syncs["type"] == STREAM_WAIT) & (syncs["on_call"] >= 0)
     if (streams > 1).any() and not told.any():
         out.append(
-            "nsys does not say which stream waited for which; no waits between streams were read"
+            "nsys does not say which stream waited for which, so no waits between streams were read"
         )
     if matched < len(found) and table["rank"].nunique() > 1:
         out.append(

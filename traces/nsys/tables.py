@@ -1,4 +1,4 @@
-"""The tables of an SQLite export of Nsight Systems that a recording needs, as data frames."""
+"""Reads the tables of an SQLite export of Nsight Systems that a recording needs, as data frames."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sqlite3
 import pandas as pd
 
 COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}
-"""CUPTI's kinds of copies by number; names as PyTorch's profiler and HTA have them."""
+"""CUPTI's kinds of copies by number, with the names of PyTorch's profiler and HTA."""
 STEP_RANGE = "ProfilerStep#3, step 3 or iteration 3"
 _STEP = re.compile(
     r"(?:ProfilerStep#|(?:train[ _]?)?step[ _:#]*|iter(?:ation)?[ _:#]*)([0-9]{1,9})", re.I
@@ -16,13 +16,13 @@ _STEP = re.compile(
 _PROCESS = ~0xFFFFFF  # a globalTid is a globalPid and, in its last 24 bits, a thread
 MOST = 2**61  # nanoseconds; no number of a device, stream or call is above it
 _NAMES = {"name", "full", "copyKind", "stream"}  # all other columns are whole numbers
-_IDS = {"process", "globalTid"}  # of all 64 bits
+_IDS = {"process", "globalTid"}  # these use all 64 bits
 _SYNCS = ["start", "process", "type", "stream", "correlation", "on_stream", "on_call"]
 _COLUMNS = ["start", "end", "device", "stream", "correlation", "process", "name", "full", "kind"]
 
 
 def gpu_ops(database: sqlite3.Connection) -> pd.DataFrame:
-    """Kernels, copies and memory sets: nanoseconds, device, stream, correlation, process, name.
+    """Return kernels, copies and memory sets: nanoseconds, device, stream, correlation, names.
 
     A kernel's full name has what its short one lacks, such as ``deep_ep::internode::`` dispatch.
     """
@@ -48,7 +48,7 @@ def gpu_ops(database: sqlite3.Connection) -> pd.DataFrame:
 
 
 def calls(database: sqlite3.Connection) -> pd.DataFrame:
-    """Calls of the CUDA runtime, likewise; their streams are threads, and their device is -1."""
+    """Return calls of the CUDA runtime likewise; their streams are threads, and their device -1."""
     if not _has(database, "CUPTI_ACTIVITY_KIND_RUNTIME"):
         return _joined([])
     table = _select(
@@ -63,7 +63,7 @@ def calls(database: sqlite3.Connection) -> pd.DataFrame:
 
 
 def syncs(database: sqlite3.Connection) -> pd.DataFrame:
-    """Synchronisations: type, stream, correlation and start; of events also who recorded them.
+    """Return synchronisations: type, stream, correlation, start and, for events, who recorded them.
 
     That is the stream and the call of the last record before it, -1 where the report has none.
     """
@@ -87,7 +87,7 @@ def syncs(database: sqlite3.Connection) -> pd.DataFrame:
 
 
 def _records(database: sqlite3.Connection) -> pd.DataFrame:
-    """When, on which stream and by which call each event was recorded."""
+    """Return when, on which stream and by which call each event was recorded."""
     table = _select(
         database,
         "SELECT r.start AS start, e.globalPid AS process, e.eventId AS event, "
@@ -100,7 +100,7 @@ def _records(database: sqlite3.Connection) -> pd.DataFrame:
 
 
 def step_ranges(database: sqlite3.Connection) -> dict[int, list[tuple[int, int]]]:
-    """Begin and end in nanoseconds of the NVTX ranges that are called after training steps."""
+    """Return begin and end, in nanoseconds, of NVTX ranges named after training steps."""
     if not _has(database, "NVTX_EVENTS"):
         return {}
     columns = {row[1] for row in database.execute("PRAGMA table_info(NVTX_EVENTS)")}
@@ -122,7 +122,7 @@ def _has(database: sqlite3.Connection, name: str) -> bool:
 
 
 def _select(database: sqlite3.Connection, query: str) -> pd.DataFrame:
-    """The rows of a query; an entry that is not of its column's type is taken to be empty."""
+    """Return the rows of a query; an entry that is not of its column's type counts as empty."""
     database.text_factory = lambda text: text.decode("utf-8", "replace")
     table = pd.read_sql_query(query, database, dtype=object)
     for column in table:

@@ -1,8 +1,8 @@
-"""What waits for what in a report of Nsight Systems: launches, calls that wait, streams.
+"""Finds what waits for what in a report of Nsight Systems: launches, calls that wait, streams.
 
-The rules are those of PyTorch's profiler (:mod:`traces.kineto.host`), as both files hold what CUPTI
-says. A report names the stream or the event of a synchronisation; which op an event stands for is
-known where the report has a row for its record.
+The rules are those for PyTorch's profiler (:mod:`traces.kineto.host`), as both files hold what
+CUPTI says. A report names the stream or the event of a synchronisation; it is known which op an
+event stands for if the report has a row for the event's record.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _KINDS = {EVENT: "Event Sync", STREAM_WAIT: "Stream Wait Event", STREAM: "Stream
 
 
 def with_waits(table: pd.DataFrame, syncs: pd.DataFrame) -> pd.DataFrame:
-    """The rows of all ranks, by start, with ``needs``: the rows that each waits for.
+    """Add ``needs`` to the rows of all ranks, by start: the rows that each waits for.
 
-    Calls that launch end when what they launched began, if not before; those that wait begin when
-    what they wait for has ended, and one that does both is two rows.
+    Calls that launch end when what they launched began, or before; calls that wait begin when what
+    they wait for has ended. A call that does both becomes two rows.
     """
     parts, first = [], 0
     for (file, process, _), rows in table.groupby(["file", "process", "rank"], sort=False):
@@ -48,7 +48,7 @@ def with_waits(table: pd.DataFrame, syncs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _syncs(of: pd.DataFrame) -> Iterator[Sync]:
-    """A process's synchronisations; those of events with the stream and call that recorded them."""
+    """Yield a process's synchronisations; for events, with the stream and call that recorded."""
     for row in of.to_dict("records"):
         kind = _KINDS.get(int(row["type"]))
         if kind is None:
@@ -61,7 +61,7 @@ def _syncs(of: pd.DataFrame) -> Iterator[Sync]:
 
 
 def _of_rank(rows: pd.DataFrame, syncs: list[Sync]) -> pd.DataFrame:
-    """Rows with the numbers of the rows of this rank that they wait for."""
+    """Return rows with the numbers of the rows of this rank that they wait for."""
     gpu = rows[~rows["host"]].assign(number=_numbers(rows[~rows["host"]]))
     gpu = gpu.sort_values(["number", "start", "end"])
     calls = rows[rows["host"]].assign(number=_numbers(rows[rows["host"]]))
@@ -82,7 +82,7 @@ def _of_rank(rows: pd.DataFrame, syncs: list[Sync]) -> pd.DataFrame:
 
 
 def _numbers(rows: pd.DataFrame) -> pd.Series[int]:
-    """The number in the name of each stream or thread, -1 where there is none."""
+    """Return the number in the name of each stream or thread, -1 where there is none."""
     numbers = rows["stream"].astype(str).str.extract(r"(-?[0-9]{1,18})$", expand=False)
     return numbers.fillna("-1").astype("int64")
 
@@ -108,7 +108,7 @@ def _host_row(op: HostOp, like: pd.Series[Any]) -> dict[str, Any]:
 
 
 def _needs(rows: int, gpu: int, host: Sequence[HostOp], edges: Sequence[Edge]) -> list[list[int]]:
-    """Ops of the GPU are first, then the host's."""
+    """Return what each row waits for; ops of the GPU are first, then the host's."""
     out: list[list[int]] = [[] for _ in range(rows)]
     for k, op in enumerate(host, gpu):
         out[k] += op.on

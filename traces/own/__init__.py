@@ -1,1 +1,1 @@
-"""Our own trace files: a timeline written, and read back as it was."""
+"""Our own trace files: a timeline is written, and read back as it was."""

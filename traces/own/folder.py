@@ -1,4 +1,4 @@
-"""The files of a run, as ``traincast run --out`` writes them."""
+"""Writes the files of a run, as ``traincast run --out`` does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from traces.own import perfetto
 from traces.own.priced import PricedMachine
 
 Report = Callable[[str, int, int], object]
-"""Called with what is being written, and how much of it is done of how much."""
+"""It is called with what is being written, how much of it is done, and of how much."""
 
 Window = tuple[float, float]
 NAMES = (
@@ -50,21 +50,21 @@ def write(
 ) -> Files:
     """Write summary, page, Perfetto file, a file per rank, pictures and the complete recipe.
 
-    ``ranks`` and ``window`` (seconds) select what the traces hold; without ``ranks`` one of over
-    300,000 ops holds the first, middle and last pipeline stage. The same result gives the same
+    ``ranks`` and ``window`` (seconds) select what the traces hold; without ``ranks`` a trace of
+    over 300,000 ops holds the first, middle and last pipeline stage. The same result gives the same
     bytes: how long the simulation took is left out of the summary.
 
-    Everything is written beside its place and moved in the end, so a failure changes nothing.
-    Files of an earlier run are replaced, rank files that have become stale removed; all else in
-    the folder stays. Raises InputError for a rank that was not simulated, a window behind the
-    step's end and a folder that cannot be written to.
+    Everything is written beside its place and moved at the end, so a failure changes nothing.
+    Files of an earlier run are replaced, and stale rank files removed; all else in the folder
+    stays. Raises InputError for a rank that was not simulated, a window after the step's end and a
+    folder that cannot be written to.
     """
     out = Path(out)
     check(out)
     seconds = result.timeline.seconds
     if window is not None and window[0] >= seconds:
         raise InputError(
-            f"the window {window[0]:g}:{window[1]:g} begins when the step is over, "
+            f"the window {window[0]:g}:{window[1]:g} begins after the step has ended, "
             f"at {seconds:.6g} s; give one that begins before"
         )
     with staging(out) as folder:
@@ -81,7 +81,7 @@ def write(
 
 
 def check(out: Path) -> None:
-    """Raise InputError when :func:`write` could not write there; makes nothing."""
+    """Raise InputError when :func:`write` could not write there; this makes no file."""
     writable(out)
     for name in NAMES:
         if name != "traces":
@@ -126,7 +126,9 @@ def _pictures(
     name = str(result.recipe.model.name).replace("$", r"\$")  # no formula to matplotlib
     title = f"{name}: {_length(result.summary)}"
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # of a name, not in the font
+        warnings.filterwarnings(
+            "ignore", "Glyph", UserWarning
+        )  # a name's letter is not in the font
         drawn = plots.timeline(timeline, ranks=ranks, window=window, title=title)
         plots.save(drawn, folder / "timeline.png")
         drawn = plots.memory(curves(timeline), capacity=capacity, title=title)
@@ -134,7 +136,7 @@ def _pictures(
 
 
 def _length(summary: Mapping[str, Any]) -> str:
-    """How long a step is, and how many there are.
+    """Return how long a step is, and how many there are, in words.
 
     >>> _length({"step_time_s": 0.54321})
     'one step of 0.5432 s'
@@ -162,7 +164,7 @@ def _page(result: Result, folder: Path) -> None:
 
 
 def _move(folder: Path, out: Path) -> None:
-    """Put all files in their places, one by one; no file of anybody else is touched."""
+    """Put all files in their places, one by one; no other file is touched."""
     (out / "traces").mkdir(exist_ok=True)
     fresh = {path.name for path in (folder / "traces").iterdir()}
     for name in sorted(fresh):

@@ -1,4 +1,4 @@
-"""The critical path in a trace file: a track of its own, and each op's slack in its args."""
+"""Writes the critical path into a trace file: a track of its own, and each op's slack."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from traces.chrome import LIMIT, Event, Rows, named, window_stamps
 
 NAME = "critical path"
 PLACE = -1
-"""Sorts before the ranks."""
+"""It sorts before the ranks."""
 
 
 class Why:
-    """What a timeline's critical path says of each op, found once."""
+    """What a timeline's critical path says about each op, found once."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._critical = {*critical_path(timeline).ops}
-        some = len(timeline.graph) <= LIMIT  # of larger ones it would take much memory
+        some = len(timeline.graph) <= LIMIT  # for larger graphs it would take much memory
         self._slack = slack(timeline).seconds.tolist() if some else None
 
     def of(self, op: int) -> Event:
-        """Args of an op: ``critical`` if it is on the path, and ``slack_s``, seconds."""
+        """Return args of an op: ``critical`` if it is on the path, and ``slack_s``, seconds."""
         args: Event = {"critical": True} if op in self._critical else {}
         return args if self._slack is None else args | {"slack_s": self._slack[op]}
 
     def track(self, ops: Rows) -> Iterator[Event]:
-        """A process with the path's stretches through ops that are written, by what they are."""
+        """Yield a process with the path's stretches through written ops, by what they are."""
         timeline = self._timeline
         pid = int(timeline.graph.rank.max(initial=-1)) + 1
         rows = path(timeline)

@@ -1,9 +1,9 @@
-"""Our own trace file: a timeline to look at in Perfetto, and to read back as it was.
+"""Writes our own trace file: a timeline to look at in Perfetto, and to read back as it was.
 
-One process per rank, one thread per stream, one slice per op; arrows for the waits that decided
-when an op started and between those that met; the critical path as a process of its own. The exact
-seconds and all relations are in the args, and each op's slack, so what is written whole reads back
-equal; what is written in part reads back as that part.
+There is one process per rank, one thread per stream and one slice per op. Arrows show the waits
+that decided when an op started, and the ops that met; the critical path is a process of its own.
+The args hold the exact seconds, all relations and each op's slack. So what is written whole reads
+back equal, and what is written in part reads back as that part.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def write(
     progress: Progress | None = None,
     of: PricedMachine | None = None,
 ) -> Written:
-    """Write a gzipped trace; returns what went into it.
+    """Write a gzipped trace, and return what went into it.
 
-    ``of`` is the machine that it was simulated on; with it a file of the whole timeline can be
-    simulated again.
+    ``of`` is the machine that the timeline was simulated on; with it, a file of the whole timeline
+    can be simulated again.
 
     ``ranks`` and ``window`` (seconds) select; above 300,000 ops the first, middle and last pipeline
-    stage are written unless ``ranks`` says otherwise. Raises ValueError for a rank that was not
+    stage are written unless ``ranks`` says otherwise. Raises InputError for a rank that was not
     simulated.
     """
     ops, written = select(timeline, ranks, window)
@@ -93,7 +93,7 @@ def _events(timeline: Timeline, ops: Rows, progress: Progress | None) -> Iterato
 
 
 class _Row(NamedTuple):
-    """One op as plain numbers: what the columns hold, and where its CSR rows begin."""
+    """One op as plain numbers: what the columns hold, and where its CSR rows begin and end."""
 
     op: int
     rank: int
@@ -117,7 +117,7 @@ class _Row(NamedTuple):
 
 
 def _rows(timeline: Timeline, ops: Rows) -> Iterator[_Row]:
-    """The ops as plain numbers: taking them from the columns one by one would be slow."""
+    """Return the ops as plain numbers; taking them from the columns one by one would be slow."""
     graph = timeline.graph
     columns = [ops, *(getattr(graph, name)[ops] for name in _Row._fields[1:11])]
     columns += [timeline.start[ops], timeline.end[ops]]
@@ -127,7 +127,7 @@ def _rows(timeline: Timeline, ops: Rows) -> Iterator[_Row]:
 
 
 def _args(graph: Graph, row: _Row) -> Event:
-    """What belongs to one op; what it has nothing of is left out."""
+    """Return the args of one op; what it does not have is left out."""
     args: Event = {"op": row.op, "start_s": row.start, "end_s": row.end}
     for key, number in (("stage", row.stage), ("microbatch", row.microbatch), ("layer", row.layer)):
         if number >= 0:
@@ -180,10 +180,10 @@ def _names(graph: Graph, ops: Rows, threads: dict[tuple[int, int], int]) -> Iter
 
 
 def _flows(timeline: Timeline, ops: Rows) -> dict[int, list[tuple[str, int, str]]]:
-    """By op: arrows that begin ("s") or end ("f") there, each with its number and name.
+    """Return by op the arrows that begin ("s") or end ("f") there, each with its number and name.
 
     An arrow "wait" comes from the op on another stream whose end let this one start; an arrow
-    "meet" from the member of a collective or transfer that came last.
+    "meet" comes from the member of a collective or transfer that came last.
     """
     graph = timeline.graph
     written = np.zeros(len(graph), bool)
@@ -202,7 +202,7 @@ def _flows(timeline: Timeline, ops: Rows) -> dict[int, list[tuple[str, int, str]
 
 
 def _tables(graph: Graph, ops: Rows) -> Event:
-    """What the ops refer to by row, and what belongs to no op."""
+    """Return what the ops refer to by row, and what belongs to no op."""
     member = np.zeros(len(graph), bool)
     member[ops] = True
     parts = np.unique(graph.part[np.repeat(member, np.diff(graph.part_start))])

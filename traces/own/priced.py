@@ -1,7 +1,7 @@
-"""The machine of a simulated timeline in its own file: what each work costs there and shares.
+"""Keeps the machine of a simulated timeline in its file: what each work costs there and shares.
 
-With it the file is simulated again exactly, contention included: as it was, and with links as they
-should be. Without it durations are all that is known.
+With it the file can be simulated again exactly, contention included: as it was, and with healthy
+links. Without it only durations are known.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from traces.checked import NUMBER, TABLE, WHOLE, check, list_of
 from traces.chrome import Event
 
 MOST = 200_000
-"""Loads of works on links, and ops with a factor of their own, above which none is written."""
+"""With more loads of works on links, or ops with factors of their own, no machine is written."""
 CLOSE = 1e-9
-"""Of the whole time, by which the machine's run may differ from what the file says."""
+"""The machine's run may differ from the file's times by this share of the whole time."""
 _WHOLE = {"sms", "link_start", "link"}
 _COLUMNS = [of.name for of in fields(Machine) if of.name != "gpu_sms" and of.default is MISSING]
 _FIELDS = {
@@ -39,13 +39,13 @@ class PricedMachine(NamedTuple):
     """A machine for a graph."""
 
     machine: Machine
-    healthy: Floats  # B/s of each link of the machine if none is slower than it should be
+    healthy: Floats  # (links,): B/s of each link of the machine if none is slower than it should be
 
 
 def table(graph: Graph, of: PricedMachine) -> Event:
-    """What the file says of the machine; nothing of one with very many links.
+    """Return what the file says about the machine; nothing if it has very many links.
 
-    A speed without bound, of what loads no link, is written as -1: JSON has no infinity.
+    An unbounded speed, that of a work that loads no link, is written as -1: JSON has no infinity.
     """
     machine = of.machine
     changed = machine.factor is not None and bool((machine.factor != 1.0).any())
@@ -63,9 +63,9 @@ def _finite(column: Any) -> list[float]:
 
 
 def read(tables: Event, works: Sequence[Work], graph: Graph) -> PricedMachine | None:
-    """The machine that a file's head holds, for the graph that was read; None where it has none.
+    """Return the machine in a file's head, for the graph that was read; None if it has none.
 
-    ``works`` are the file's, a row of the machine each. Raises InputError for what is no machine.
+    ``works`` are the file's, each a row of the machine. Raises InputError for what is no machine.
     """
     found = tables.get("machine")
     if found is None:
@@ -81,7 +81,7 @@ def read(tables: Event, works: Sequence[Work], graph: Graph) -> PricedMachine | 
 
 
 def repeats(timeline: Timeline, of: PricedMachine) -> bool:
-    """Whether the machine gives the times of the timeline; not, if either was edited."""
+    """Return whether the machine gives the times of the timeline; it does not if one was edited."""
     try:
         ran = simulate(timeline.graph, of.machine)
     except DeadlockError:
@@ -91,7 +91,7 @@ def repeats(timeline: Timeline, of: PricedMachine) -> bool:
 
 
 def _fits(found: Event, works: int, ops: int) -> None:
-    """Raises InputError where columns have not the rows that they need."""
+    """Raise InputError where columns do not have the rows that they need."""
     begins, links = found["link_start"], len(found["link"])
     rows = {len(found[name]) for name in _COLUMNS} - {len(begins), links, len(found["capacity"])}
     right = rows <= {works} and len(begins) == works + 1 and begins == sorted(begins)
@@ -99,11 +99,11 @@ def _fits(found: Event, works: int, ops: int) -> None:
     right &= all(0 <= link < len(found["capacity"]) for link in found["link"])
     right &= len(found["healthy"]) == len(found["capacity"])
     if not right or len(found["factor"]) not in (0, ops):
-        raise InputError("its machine has not a row for each work, link or op")
+        raise InputError("its machine does not have a row for each work, link or op")
 
 
 def _machine(found: Event, rows: NDArray[np.int64]) -> Machine:
-    """The machine with these rows of the file's, one for each work of the graph."""
+    """Return the machine with these rows of the file's, one for each work of the graph."""
     start = np.array(found["link_start"], np.int64)
     at = [np.arange(start[w], start[w + 1]) for w in rows.tolist()]
     links = np.concatenate([*at, np.empty(0, np.int64)])

@@ -1,4 +1,4 @@
-"""Our own trace file back into the timeline that was written."""
+"""Reads our own trace file back into the timeline that was written."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ ARGS = {
     "parts": list_of(COUNT).or_none(), "part_tails": list_of(NUMBER).or_none(),
     "memory": list_of(row_of(TEXT, NUMBER, one_of(("start", "end")))).or_none(),
 }  # fmt: skip
-"""What is read of the file's head, of its threads and ops, and of an op's args."""
+"""What is read from the file's head, from its threads and ops, and from an op's args."""
 _KINDS = {str: TEXT, float: POSITIVE, tuple[int, ...]: list_of(WHOLE)}
 _FIELDS = {
     name: {
@@ -77,7 +77,7 @@ def read(path: Path | str) -> Timeline:
 
 
 def read_priced(path: Path | str) -> tuple[Timeline, PricedMachine | None]:
-    """The same, with the machine that it was simulated on, if the file has it."""
+    """Read a file of :func:`traces.own.perfetto.write`, and its machine if it has one."""
     try:
         content = orjson.loads(packed.content(Path(path)))
         tables, events = content["traincast"], content["traceEvents"]
@@ -167,7 +167,7 @@ def _add(builder: Builder, args: Event, work: Work) -> None:
 
 
 def work_of(of: Any) -> Work:
-    """The work that a written row says: its type and its fields. Raises InputError."""
+    """Return the work that a written row describes by type and fields. Raises InputError."""
     check(of, {"type": one_of(WORKS)}, "a work")
     cls = WORKS[of["type"]]
     check(of, _FIELDS[of["type"]], f"a work {of['type']}")

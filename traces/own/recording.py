@@ -1,4 +1,4 @@
-"""Our own trace files as recordings: what was simulated, replayed with the times that it took."""
+"""Reads our own trace files as recordings: simulated ops with the times that they took."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ MARK = b'"traincast": {"format"'
 
 
 def recognises(path: Path) -> bool:
-    """Whether :func:`traces.own.perfetto.write` wrote this file."""
+    """Return whether :func:`traces.own.perfetto.write` wrote this file."""
     return MARK in beginning(path)
 
 
 def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recording:
     """Read a ``timeline.json.gz``; its ops keep the works that they were simulated with."""
     if len(paths) != 1:
-        raise InputError(f"one timeline of traincast is read at a time, and not {len(paths)}")
+        raise InputError(f"one timeline of traincast is read at a time, not {len(paths)}")
     report("reading", 0, 0)
     timeline, priced = perfetto_read.read_priced(paths[0])
     whole = len(timeline.graph)
@@ -45,14 +45,14 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
 
 
 def held(graph: Graph, machine: Machine) -> Floats:
-    """Of each op the share of its GPU's SMs that its communication holds."""
+    """Return, per op, the share of its GPU's SMs that its communication holds, (ops,)."""
     sms = np.zeros(len(graph))
     np.maximum.at(sms, owners(graph.part_start), machine.sms[graph.part_work[graph.part]])
     return np.asarray(sms / max(machine.gpu_sms, 1), np.float64)
 
 
 def as_recorded(recording: Recording) -> Graph:
-    """The graph whose ops take what they took, whatever they shared; lags stay as they are.
+    """Return the graph whose ops take what they took, whatever they shared; lags stay.
 
     A part takes what its shortest member took, from the moment when all were there.
     """
@@ -68,7 +68,7 @@ def as_recorded(recording: Recording) -> Graph:
 def _fixed(
     graph: Graph, seconds: cut.Floats, work: cut.Ints, first: int
 ) -> tuple[list[Fixed], cut.Ints]:
-    """Distinct fixed works of these durations and kinds, and the row of each, from ``first``."""
+    """Return distinct fixed works of these durations and kinds, and each row, from ``first``."""
     table: dict[Fixed, int] = {}
     rows = []
     for row, of in zip(work.tolist(), seconds.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Instants of a step on one clock: the host's, or on a GPU that of its stream.
+"""Instants of a step on one clock: the host's or, on a GPU, that of its stream.
 
 All processes of a machine share ``time.monotonic_ns``. On a GPU the host runs ahead, so an instant
 is an event on the stream; when the step is over, events become nanoseconds of the host's clock
@@ -15,17 +15,17 @@ class HostClock:
     """The host's clock."""
 
     def begin(self) -> None:
-        """Called before a step."""
+        """Prepare for a step; it is called before each one."""
 
     def now(self) -> Any:
-        """An instant, to be resolved when the step is over."""
+        """Return an instant, to be resolved when the step is over."""
         return time.monotonic_ns()
 
     def end(self) -> None:
-        """Called when a step has been issued; returns when it is done."""
+        """Wait until a step that has been issued is done."""
 
     def ns(self, instant: Any) -> int:
-        """Nanoseconds of the host's monotonic clock."""
+        """Return the nanoseconds of the host's monotonic clock at an instant."""
         return int(instant)
 
 
@@ -43,7 +43,7 @@ class StreamClock(HostClock):
         self.base_ns = time.monotonic_ns()
 
     def now(self) -> Any:
-        """An event on the current stream."""
+        """Return an event on the current stream."""
         import torch
 
         event = torch.cuda.Event(enable_timing=True)

@@ -1,4 +1,4 @@
-"""All that a machine can show, in one go and within a budget of seconds, for what it has.
+"""Records all that a machine can show, in one go and within a budget of seconds.
 
 Each section may fail without harm to the others; the result file is there from the start and is
 written again after each, so it says what was done whatever happens.
@@ -21,8 +21,8 @@ from sim.files import replacing, writable
 from traces.record import machine
 from traces.record.sections import RecordingPart, sections
 
-LEAST = 15.0  # seconds: less is not enough to start a worker
-RESERVE = 0.05  # of the budget: for ending workers, for the file and for loading ourselves
+LEAST = 15.0  # seconds that starting a worker needs
+RESERVE = 0.05  # share of the budget for ending workers, for the file and for loading ourselves
 
 
 class Ended(BaseException):
@@ -30,10 +30,10 @@ class Ended(BaseException):
 
 
 def record(folder: Path, budget: float, command: str, gpus: int | None = None) -> Path:
-    """Record every section; the path of the result, which says what was skipped and why.
+    """Record every section; return the path of the result, which says what was skipped and why.
 
-    ``gpus`` is how many there are, found out unless given. Told to end (SIGTERM or Ctrl-C), it
-    stops its workers, writes that down and raises :class:`Ended` or KeyboardInterrupt.
+    ``gpus`` is how many there are; unless given it is found out. When told to end (SIGTERM or
+    Ctrl-C), it stops its workers, writes that down and raises :class:`Ended` or KeyboardInterrupt.
     """
     deadline = time.monotonic() + budget * (1.0 - RESERVE)
     machine.require_torch()
@@ -85,7 +85,7 @@ def _one(section: RecordingPart, seconds: float, result: dict[str, Any]) -> None
 @contextmanager
 def _ending() -> Iterator[None]:
     """Raise :class:`Ended` on SIGTERM, which would leave the result as it was."""
-    if threading.current_thread() is not threading.main_thread():  # which alone may take signals
+    if threading.current_thread() is not threading.main_thread():  # only that one takes signals
         yield
         return
 
@@ -106,7 +106,7 @@ def _write(path: Path, result: Mapping[str, Any]) -> None:
 
 
 def files(result: Mapping[str, Any]) -> Sequence[str]:
-    """The names of the files that sections wrote, beside the result.
+    """Return the names of the files that sections wrote, beside the result.
 
     >>> files({"sections": {"kernels": {"gemm": []}, "stage": {"runs": [{"file": "a.json.gz"}]}}})
     ['a.json.gz']

@@ -1,8 +1,8 @@
-"""What torch would send in a step of a large job, found in one process without sending anything.
+"""Finds what torch would send in a step of a large job, in one process that sends nothing.
 
 torch's fake process group lets one process believe that it is a rank of many; with tensors that
 have no data, a step of FSDP2 × TP of any size runs on a laptop. The workload becomes a table of
-collectives and one of our graphs, and is compared with our own graph of the same recipe.
+collectives and one of our graphs. It is compared with our own graph of the same recipe.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ class CollectiveDifference(NamedTuple):
 
 
 def task(job: Job) -> workers.Task:
-    """What the worker is told; ValueError, in one sentence, for a job that is no FSDP2 × TP."""
+    """Return what the worker is told.
+
+    Raises InputError for a job that is no FSDP2 × TP.
+    """
     model, setting, sharding = job.model, job.setting, job.data.sharding
     wrong = [
         (job.mesh.pp > 1 or job.mesh.cp > 1 or job.mesh.ep > 1, "pp, cp and ep of 1"),
@@ -67,7 +70,7 @@ def task(job: Job) -> workers.Task:
 
 
 def record(job: Job, timeout: float = 300.0) -> list[Event]:
-    """What rank 0 of the job issues in a step: collectives and matrix products, in order."""
+    """Return what rank 0 of the job issues in a step: collectives and matrix products, in order."""
     machine.require_torch()
     told = task(job)
     found = workers.run([told], 1, timeout, fake=told["world"])
@@ -76,7 +79,7 @@ def record(job: Job, timeout: float = 300.0) -> list[Event]:
 
 
 def rows(events: Sequence[Event]) -> Counter[Row]:
-    """How often each collective is issued."""
+    """Count how often each collective is issued."""
     return Counter(
         (event["collective"], float(event["bytes"]), tuple(event["ranks"]))
         for event in events
@@ -85,7 +88,7 @@ def rows(events: Sequence[Event]) -> Counter[Row]:
 
 
 def rows_of(graph: Graph, rank: int = 0) -> Counter[Row]:
-    """The same of a rank of a graph."""
+    """Count the same for a rank of a graph."""
     works = (graph.works[graph.work[i]] for i in range(len(graph)) if graph.rank[i] == rank)
     return Counter(
         (work.collective, float(work.bytes), work.ranks)
@@ -95,7 +98,7 @@ def rows_of(graph: Graph, rank: int = 0) -> Counter[Row]:
 
 
 def differences(job: Job, ours: Counter[Row], torchs: Counter[Row]) -> list[CollectiveDifference]:
-    """What only one side issues, reason by reason; the last ones, without a reason, unexplained."""
+    """Return what only one side issues, reason by reason; unexplained ones come last."""
     left, right = ours - torchs, torchs - ours
     out = []
     for reason, one, other in reasons(job):
@@ -113,7 +116,7 @@ Test = Callable[[Row], bool]
 
 
 def reasons(job: Job) -> list[tuple[str, Test, Test]]:
-    """Why two graphs of one step may differ: which collectives of ours, and which of torch's."""
+    """Return why two graphs of one step may differ, and which collectives that explains."""
     s, hidden = job.setting, job.model.hidden
     activation = float(s.micro_batch * s.sequence * hidden * 2)
     norms = 2 * job.model.layers + 1
@@ -147,7 +150,7 @@ def _never(_: Row) -> bool:
 
 
 def table(found: Counter[Row]) -> list[dict[str, Any]]:
-    """Rows as JSON, the largest traffic first."""
+    """Return rows as JSON, the largest traffic first."""
     order = sorted(found.items(), key=lambda item: (-item[0][1] * item[1], item[0]))
     return [
         {"collective": name, "bytes": size, "ranks": list(ranks), "count": count}

@@ -1,4 +1,4 @@
-"""The graph of a step that one rank of torch's fake process group has run, on all ranks."""
+"""Makes the graph of a step, on all ranks, from what one rank of torch's fake group has run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Event = Mapping[str, Any]
 
 
 def graph(events: Sequence[Event], world: int, tp: int) -> Graph:
-    """The step on all ranks, each of which does what rank 0 did with the group that it is in.
+    """Return the step on all ranks, each of which does in its groups what rank 0 did.
 
-    Collectives of tensor parallelism stand between the products before and behind them. FSDP's run
-    on a stream of their own: what is gathered is needed once the next gather has been issued, or
-    in the last unit of a backward once the unit before is reduced (FSDP2's prefetch).
+    Collectives of tensor parallelism stand between the products before and after them. FSDP's run
+    on a stream of their own: what is gathered is needed once the next gather has been issued or, in
+    the last unit of a backward, once the unit before is reduced (FSDP2's prefetch).
     """
     builder = Builder()
     last: list[list[int]] = [[] for _ in range(world)]  # what a rank's next op waits for
@@ -52,7 +52,7 @@ def _products(builder: Builder, event: Event, last: list[list[int]]) -> None:
 def _collective(
     builder: Builder, event: Event, tp: int, dimension: str, last: list[list[int]]
 ) -> list[int]:
-    """One op per rank, joined within each group; each waits for what its rank did before."""
+    """Add one op per rank, joined within each group; each waits for its rank's work before."""
     stream = {"dp": "fsdp nccl"}.get(dimension, dimension)
     gathers = dimension == "dp" and event["collective"] == "all_gather"
     groups: dict[tuple[int, ...], list[int]] = {}
@@ -69,13 +69,13 @@ def _collective(
 
 
 def _dimension(ranks: Sequence[int], world: int, tp: int) -> str:
-    """Whose group it is, of rank 0."""
+    """Return the dimension of a group of rank 0."""
     if len(ranks) == world and 1 < tp < world:
         return "model"
     return "tp" if tp > 1 and max(ranks) < tp else "dp"
 
 
 def _group(ranks: Sequence[int], rank: int, tp: int, dimension: str) -> tuple[int, ...]:
-    """The group of a rank that corresponds to one of rank 0."""
+    """Return the group of a rank that corresponds to one of rank 0."""
     shift = {"tp": rank - rank % tp, "dp": rank % tp}.get(dimension, 0)
     return tuple(other + shift for other in ranks)

@@ -1,4 +1,4 @@
-"""A Llama of any size as torch modules, and its tensor parallel plan as torchtitan has it."""
+"""A Llama of any size as torch modules, and its tensor parallel plan, which is torchtitan's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def llama(sizes: dict[str, Any], device: str = "cpu", dtype: str = "float32") -> Any:
-    """Embedding, blocks with grouped attention and a gated MLP, norm and head, without biases."""
+    """Return embedding, blocks with grouped attention and a gated MLP, norm and head."""
     import torch
     from torch import nn
     from torch.nn.functional import scaled_dot_product_attention, silu

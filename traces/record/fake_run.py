@@ -1,4 +1,4 @@
-"""One process that trains as one rank of many: torch's fake process group, tensors without data."""
+"""One process that trains as one rank of many, with torch's fake process group and without data."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ COLLECTIVES = {
     "alltoall_base_": "all_to_all",
     "broadcast_": "broadcast",
 }
-"""Operators of ``c10d`` and ``_c10d_functional``, by the collective that they are."""
+"""Operators of ``c10d`` and ``_c10d_functional``, and the collective that each one is."""
 
 
 def work(task: Task, here: Here) -> dict[str, Any]:
-    """What a rank issues in one step of FSDP2 × TP: collectives and matrix products, in order."""
+    """Return what a rank issues in one step of FSDP2 × TP: collectives and products, in order."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed.device_mesh import init_device_mesh
@@ -58,7 +58,7 @@ def _parallel(model: Any, task: Task, mesh: Any) -> None:
 
 
 def _step(task: Task, model: Any, tokens: Any, log: Any) -> None:
-    """Forwards and backwards of all microbatches, and the norm of the gradients."""
+    """Run forwards and backwards of all microbatches, and the norm of the gradients."""
     import torch
     from torch.distributed.tensor.parallel import loss_parallel
 
@@ -78,7 +78,7 @@ def _step(task: Task, model: Any, tokens: Any, log: Any) -> None:
 
 
 def _log() -> Any:
-    """A mode of dispatch that writes down collectives and matrix products."""
+    """Return a mode of dispatch that writes down collectives and matrix products."""
     from torch.distributed.tensor import DTensor
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.flop_counter import flop_registry
@@ -122,14 +122,14 @@ def _log() -> Any:
 
 
 def _gemm(args: Any, out: Any, flops: float) -> dict[str, Any]:
-    """A product of two matrices."""
+    """Return a product of two matrices as an event."""
     a, b = _tensors(args)[-2:]
     shape = [1, a.shape[-2], b.shape[-1], a.shape[-1]]
     return {"kind": "gemm", "flops": flops, "shape": shape, **_traffic(args, out)}
 
 
 def _attention(args: Any, out: Any) -> dict[str, Any]:
-    """An attention, or its backward, which has the output's gradient before all else."""
+    """Return an attention, or its backward, whose first tensor is the output's gradient."""
     from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
 
     tensors = [x for x in _tensors(args) if x.dim() == 4]
@@ -159,12 +159,12 @@ def _tensors(values: Any) -> list[Any]:
 
 
 def _whole(args: Any, out: Any) -> int:
-    """Bytes of the largest buffer: what is gathered, or before it is scattered."""
+    """Return the bytes of the largest buffer: after a gather, or before a scatter."""
     return max(int(x.numel() * x.element_size()) for x in _tensors((args, out)))
 
 
 def _ranks(args: Any) -> list[int]:
-    """The global ranks of the operator's group, given as an object or by name."""
+    """Return the global ranks of the operator's group, given as an object or by name."""
     import torch
     import torch.distributed as dist
     from torch.distributed.distributed_c10d import _resolve_process_group
@@ -179,4 +179,4 @@ def _ranks(args: Any) -> list[int]:
             return list(dist.get_process_group_ranks(arg))
         if isinstance(arg, str) and arg not in ("sum", "avg", "max", "min", "product"):
             return list(dist.get_process_group_ranks(_resolve_process_group(arg)))
-    raise InputError("a collective without a group")
+    raise InputError("a collective has no group")

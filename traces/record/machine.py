@@ -1,4 +1,4 @@
-"""What every recording says of the machine and the versions that made it; no names of hosts."""
+"""Describes the machine and versions that made a recording; it names no hosts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def require_torch() -> None:
 
 
 def facts() -> dict[str, Any]:
-    """Processor, cores, load and versions, as JSON."""
+    """Return processor, cores, load and versions, as JSON."""
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "kernel": platform.release(),
@@ -55,9 +55,9 @@ print(json.dumps({
 
 
 def gpus(timeout: float = 120.0) -> dict[str, Any]:
-    """Which GPUs torch can use, and the versions of CUDA and NCCL that it has.
+    """Return which GPUs torch can use, and the versions of CUDA and NCCL that it has.
 
-    Asked in a process of its own, as one that has used CUDA keeps some of its memory; where that
+    A separate process finds out, as one that has used CUDA keeps some of its memory. Where that
     fails, there are none, and ``error`` says why.
     """
     from traces.record import workers
@@ -77,12 +77,12 @@ def gpus(timeout: float = 120.0) -> dict[str, Any]:
 
 
 def load() -> float:
-    """Processes that wanted to run in the last minute, on the mean."""
+    """Return the mean number of processes that wanted to run in the last minute."""
     return round(os.getloadavg()[0], 2)
 
 
 def command(arguments: Sequence[str]) -> str:
-    """What to type to record the same again.
+    """Return what to type to record the same again.
 
     >>> command(["record", "pipeline", "gpipe", "--out", "two words"])
     "traincast record pipeline gpipe --out 'two words'"

@@ -1,4 +1,4 @@
-"""A process that keeps time: it sleeps to the microsecond, runs when due, dies with its parent."""
+"""Keeps a process on time: it sleeps to the microsecond, runs when due, dies with its parent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import time
 
 _PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29  # linux/prctl.h
-PRIORITY = 10  # of SCHED_FIFO, 1 to 99: above everything plain, below the kernel's own threads
+PRIORITY = 10  # of SCHED_FIFO, 1 to 99: above plain processes, below the kernel's own threads
 
 
 def die_with(parent: int) -> None:
@@ -28,9 +28,9 @@ def precise() -> None:
 
 
 def first() -> bool:
-    """Run before all plain processes (SCHED_FIFO) from now on; whether the machine allows that.
+    """Run before all plain processes (SCHED_FIFO) from now on; return whether that is allowed.
 
-    Only for workers that sleep nearly all the time: one that computes would starve gloo's threads.
+    It is for workers that sleep nearly all the time: one that computes would starve gloo's threads.
     """
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY))

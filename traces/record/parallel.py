@@ -25,7 +25,7 @@ class ParallelOptions(NamedTuple):
 
     ranks: int = 2
     steps: int = 10  # timed
-    profiled: int = 10  # besides
+    profiled: int = 10  # besides the timed ones
     seed: int = 0
     timeout: float = 600.0
     sizes: Mapping[str, int] = {}
@@ -39,16 +39,16 @@ def record(
     command: str,
     ask: ParallelOptions = ParallelOptions(),  # noqa: B008  (immutable)
 ) -> list[tuple[Path, dict[str, Any]]]:
-    """Write ``MODE.json.gz`` of each mode (:mod:`traces.cpu_steps`); their paths, and step times.
+    """Write ``MODE.json.gz`` for each mode (:mod:`traces.cpu_steps`); return paths and step times.
 
-    With ``traces`` there are ``MODE_summary.json`` and ``MODE_rankR.json.gz`` too. Runs on GPUs,
-    where there are, have only those.
+    With ``traces`` there are ``MODE_summary.json`` and ``MODE_rankR.json.gz`` too. Runs on GPUs
+    have only those.
 
-    Raises InputError, in one sentence, for a mode that there is not, or a worker that failed.
+    Raises InputError for an unknown mode, or a worker that failed.
     """
     unknown = [mode for mode in modes if mode not in MODES]
     if unknown:
-        raise InputError(f"record parallel knows {', '.join(MODES)}, and not {unknown[0]!r}")
+        raise InputError(f"record parallel knows {', '.join(MODES)}, not {unknown[0]!r}")
     machine.require_torch()
     tasks = [
         task_of(mode, ask.sizes, ask.optimizer, ask.ranks)
@@ -75,7 +75,7 @@ def _write(
     facts: Mapping[str, Any],
     ask: ParallelOptions,
 ) -> tuple[Path, dict[str, Any]]:
-    """The files of one mode."""
+    """Write the files of one mode; return the path and the times of its steps."""
     mode = task["mode"]
     milliseconds = [seconds * 1e3 for seconds in source.seconds(ranks)]
     content = {
@@ -96,7 +96,7 @@ def _write(
 
 
 def _said(run: CpuRun) -> dict[str, Any]:
-    """A step by its parts, mean of ranks and profiled steps."""
+    """Return the parts of a step, means of ranks and profiled steps."""
     keys = ("math_s", "host_s", "wait_s", "moving_s", "exposed_s")
     means = {
         key: fsum(getattr(one, key) for one in run.ranks) / len(run.ranks) * 1e3 for key in keys

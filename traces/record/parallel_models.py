@@ -9,10 +9,10 @@ from traces.record.workers import Here, Task
 
 
 def blocks(task: Task) -> Any:
-    """Blocks of a GPT, one behind another: what stands before embedding and head, with biases.
+    """Return blocks of a GPT, one after another, without embedding and head, with biases.
 
-    Rows of the fused projection are ordered by head, so that a rank of tensor parallelism which
-    has a share of them has whole heads.
+    Rows of the fused projection are ordered by head, so that a rank of tensor parallelism, which
+    has a share of them, has whole heads.
     """
     import torch
     from torch import nn
@@ -60,7 +60,7 @@ def tensor_parallel(model: Any, mesh: Any) -> None:
 
 
 def optimizer(task: Task) -> tuple[Any, dict[str, Any]]:
-    """The optimizer's class, and what it is called with."""
+    """Return the optimizer's class, and the arguments of its call."""
     import torch
 
     if task["optimizer"] == "SGD":
@@ -69,7 +69,7 @@ def optimizer(task: Task) -> tuple[Any, dict[str, Any]]:
 
 
 def forward(model: Any, task: Task, here: Here) -> Callable[[], Any]:
-    """A forward of the same random input, to a loss."""
+    """Return a function that runs a forward of the same random input, to a loss."""
     import torch
 
     x = torch.rand(task["mb"], task["seq"], task["d"]).to(here.device)
@@ -77,7 +77,7 @@ def forward(model: Any, task: Task, here: Here) -> Callable[[], Any]:
 
 
 def ring_attention(task: Task, here: Here) -> Callable[[], Any]:
-    """Attention of a sequence that the ranks share: each block of keys visits every rank.
+    """Return attention over a sequence that the ranks share: keys visit every rank.
 
     Partial results are joined by their logarithms of sums, as in Liu et al. 2023,
     arXiv:2310.01889.
@@ -106,7 +106,7 @@ def ring_attention(task: Task, here: Here) -> Callable[[], Any]:
 
 
 def _shift(here: Here) -> Any:
-    """Sends a tensor to the next rank, and its gradient to the one before."""
+    """Return a function that sends a tensor to the next rank, and its gradient back."""
     import torch
     import torch.distributed as dist
 
@@ -134,7 +134,7 @@ def _shift(here: Here) -> Any:
 
 
 def experts(task: Task, here: Here) -> Callable[[], Any]:
-    """One expert per rank; every rank sends each of them an equal share of its tokens."""
+    """Return a step of one expert per rank; every rank sends each an equal share of its tokens."""
     import torch
     from torch.distributed._functional_collectives import all_to_all_single_autograd
 

@@ -1,4 +1,4 @@
-"""What one rank does to record steps of a parallel training: times, buckets, a profiler's trace."""
+"""Records steps of a parallel training on one rank: times, buckets, a profiler's trace."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from traces.record import parallel_models as models
 from traces.record.workers import Here, Task
 
 Parts = tuple[Any, Callable[[], Any]]
-"""An optimizer (or None) and a function that runs a forward and returns what to differentiate."""
+"""An optimizer (or None), and a function that runs a forward and returns what to differentiate."""
 
 
 def work(task: Task, here: Here) -> dict[str, Any]:
-    """Run the steps of one kind; for each its number, begin, and ends of forward, backward, update.
+    """Run the steps of one kind; return number, begin and ends of each step's parts.
 
     Nanoseconds of the host's monotonic clock; ``events`` are DDP's buckets in timed steps, from
     when each was ready to when it was reduced.
@@ -42,7 +42,7 @@ def work(task: Task, here: Here) -> dict[str, Any]:
 
 
 def _step(optimizer: Any, forward: Callable[[], Any], here: Here) -> list[int]:
-    """Instants of one step."""
+    """Return the instants of one step."""
     instants = [_now(here)]
     loss = forward()
     instants.append(_now(here))
@@ -64,7 +64,7 @@ def _now(here: Here) -> int:
 
 
 def _profiled(optimizer: Any, forward: Callable[[], Any], task: Task, here: Here) -> str:
-    """More steps under torch's profiler; those in which it warms up are in its trace too."""
+    """Run more steps under torch's profiler; those in which it warms up are in its trace too."""
     import torch.distributed as dist
     from torch import profiler
 
@@ -84,7 +84,7 @@ def _profiled(optimizer: Any, forward: Callable[[], Any], task: Task, here: Here
 
 
 def _ddp(task: Task, here: Here, _: list[Any]) -> Parts:
-    """DistributedDataParallel with its own reducer."""
+    """Return DistributedDataParallel with its own reducer."""
     model = _replicated(task, here)
     of, options = models.optimizer(task)
     return of(model.parameters(), **options), models.forward(model, task, here)
@@ -98,7 +98,7 @@ def _replicated(task: Task, here: Here) -> Any:
 
 
 def _ddp_hook(task: Task, here: Here, events: list[Any]) -> Parts:
-    """DistributedDataParallel; a hook writes down every bucket."""
+    """Return DistributedDataParallel with a hook that writes down every bucket."""
     import torch.distributed as dist
 
     model = _replicated(task, here)
@@ -114,14 +114,14 @@ def _ddp_hook(task: Task, here: Here, events: list[Any]) -> Parts:
 
         return work.get_future().then(done)
 
-    hook.__annotations__.clear()  # torch refuses any others than its own
+    hook.__annotations__.clear()  # torch refuses all annotations but its own
     model.register_comm_hook(None, hook)
     of, options = models.optimizer(task)
     return of(model.parameters(), **options), models.forward(model, task, here)
 
 
 def _fsdp2(task: Task, here: Here, _: list[Any]) -> Parts:
-    """fully_shard, a unit per block and the whole."""
+    """Return fully_shard, with a unit per block and one for the whole."""
     from torch.distributed.fsdp import fully_shard
 
     mesh = _mesh(here)
@@ -134,11 +134,11 @@ def _fsdp2(task: Task, here: Here, _: list[Any]) -> Parts:
 
 
 def _tp(task: Task, here: Here, _: list[Any]) -> Parts:
-    """Tensor parallelism: every rank has some heads and some of the MLP."""
+    """Return tensor parallelism, in which every rank has some heads and some of the MLP."""
     model = models.blocks(task).to(here.device)
     models.tensor_parallel(model, _mesh(here))
     of, options = models.optimizer(task)
-    one_by_one = of(model.parameters(), foreach=False, **options)  # some are split, and some not
+    one_by_one = of(model.parameters(), foreach=False, **options)  # only some of them are split
     return one_by_one, models.forward(model, task, here)
 
 
@@ -149,7 +149,7 @@ def _mesh(here: Here) -> Any:
 
 
 def _zero1(task: Task, here: Here, _: list[Any]) -> Parts:
-    """DDP with an optimizer whose state is split."""
+    """Return DDP with an optimizer whose state is split."""
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
     model = _replicated(task, here)
@@ -159,12 +159,12 @@ def _zero1(task: Task, here: Here, _: list[Any]) -> Parts:
 
 
 def _ring(task: Task, here: Here, _: list[Any]) -> Parts:
-    """Ring attention: keys and values go round, and their gradients back."""
+    """Return ring attention: keys and values go round, and their gradients back."""
     return None, models.ring_attention(task, here)
 
 
 def _moe(task: Task, here: Here, _: list[Any]) -> Parts:
-    """Experts: tokens are exchanged, multiplied, and exchanged back."""
+    """Return experts: tokens are exchanged, multiplied, and exchanged back."""
     return None, models.experts(task, here)
 
 

@@ -12,7 +12,7 @@ OPTIMIZERS = {"sgd": "SGD", "adamw": "AdamW"}
 
 
 def parsed(text: str) -> dict[str, int]:
-    """Sizes from the text of ``--sizes``.
+    """Return sizes from the text of ``--sizes``.
 
     >>> parsed("blocks=4,d=128")
     {'blocks': 4, 'd': 128}
@@ -21,10 +21,10 @@ def parsed(text: str) -> dict[str, int]:
     for part in filter(None, text.split(",")):
         key, _, value = (piece.strip() for piece in part.partition("="))
         if key not in SIZES:
-            raise InputError(f"--sizes takes {', '.join(SIZES)}, and not {key!r}")
+            raise InputError(f"--sizes takes {', '.join(SIZES)}, not {key!r}")
         if not value.isdecimal() or not int(value):
-            raise InputError(f"--sizes: {key} is a whole number from 1 on, and not {value!r}")
-        if len(value) > 7:  # no process holds a model of tens of millions in any of these
+            raise InputError(f"--sizes: {key} is a whole number from 1 on, not {value!r}")
+        if len(value) > 7:  # no process holds a model with tens of millions in any of these sizes
             raise InputError(f"--sizes: {key}={value} is more than a process can hold")
         if key in out:
             raise InputError(f"--sizes names {key} twice")
@@ -33,19 +33,19 @@ def parsed(text: str) -> dict[str, int]:
 
 
 def task_of(mode: str, sizes: Mapping[str, int], optimizer: str, ranks: int) -> dict[str, Any]:
-    """What a worker is told. An MLP is 4 times as wide as the model unless given.
+    """Return what a worker is told; an MLP is 4 times as wide as the model unless given.
 
-    Raises InputError, in one sentence, for what no model has.
+    Raises InputError for sizes that no model has.
     """
     if optimizer.lower() not in OPTIMIZERS:
-        raise InputError(f"--optimizer is {' or '.join(OPTIMIZERS)}, and not {optimizer!r}")
+        raise InputError(f"--optimizer is {' or '.join(OPTIMIZERS)}, not {optimizer!r}")
     wide = {"ffn": 4 * sizes["d"]} if "d" in sizes else {}
     some = {**SIZES, **wide, **sizes}
     if some["d"] % some["heads"]:
-        raise InputError(f"d={some['d']} is no multiple of heads={some['heads']}; change either")
+        raise InputError(f"d={some['d']} is no multiple of heads={some['heads']}; change one")
     for key in ("heads", "ffn") if mode == "tp" else ():
         if some[key] % ranks:
-            raise InputError(f"{key}={some[key]} cannot be split over {ranks} ranks; change either")
+            raise InputError(f"{key}={some[key]} cannot be split over {ranks} ranks; change one")
     bucket = some.pop("bucket_mb") << 20
     buckets = mode in ("ddp", "ddp_hook", "zero1")
     return {

@@ -1,4 +1,4 @@
-"""The file of a recorded pipeline: a Chrome trace that :mod:`traces.recorded.reader` reads."""
+"""Makes the file of a recorded pipeline: a Chrome trace for :mod:`traces.recorded.reader`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Ranks = Sequence[Mapping[str, Any]]  # what each rank returned
 
 
 def content(task: Task, ranks: Ranks, plan: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The trace: configuration, machine, every step's time, orders, and events of the kept steps.
+    """Return the trace: configuration, machine, step times, orders, and events of the kept steps.
 
-    Microseconds from when the first rank left the first barrier. Raises InputError unless every
-    step of every rank ran as planned.
+    Times are microseconds from when the first rank left the first barrier. Raises InputError unless
+    every step of every rank ran as planned.
     """
     mode = "virtual" if task["virtual"] else "real"
     cfg = {**task, "mode": mode, "T": task["virtual"]}
@@ -52,7 +52,7 @@ def content(task: Task, ranks: Ranks, plan: Plan, facts: Mapping[str, Any]) -> d
 
 
 def step_ms(ranks: Ranks) -> list[float]:
-    """Of each step: from when the last rank left the barrier to when the last one was done."""
+    """Return the milliseconds of each step, from the last rank's begin to the last rank's end."""
     by_step = zip(*(rank["steps"] for rank in ranks), strict=True)
     return [
         (max(one["end"] for one in step) - max(one["begin"] for one in step)) / 1e6
@@ -61,7 +61,7 @@ def step_ms(ranks: Ranks) -> list[float]:
 
 
 def check(ranks: Ranks, plan: Plan) -> int:
-    """How many steps there are; InputError, naming a difference, unless all ran the plan."""
+    """Return how many steps there are. Raises InputError, naming a difference, unless all ran."""
     for rank, (items, found) in enumerate(zip(schedules.flat(plan), ranks, strict=True)):
         wanted = [*map(str, items)]
         for number, step in enumerate(found["steps"]):
@@ -76,7 +76,7 @@ def check(ranks: Ranks, plan: Plan) -> int:
 
 
 def noise(task: Task, ranks: Ranks) -> dict[str, float]:
-    """How well time was kept: what virtual steps took too long; wall over CPU time of real ones."""
+    """Return how late virtual steps were, or wall time over CPU time of real ones."""
     computes = [
         event
         for rank in ranks
@@ -87,7 +87,7 @@ def noise(task: Task, ranks: Ranks) -> dict[str, float]:
     took = np.array([event["end"] - event["begin"] for event in computes]) / 1e6  # ms
     if not task["virtual"]:
         cpu = np.array([event["args"].get("cpu_us", 0.0) for event in computes]) / 1e3
-        if not cpu.all():  # on a GPU nobody takes it from the stage
+        if not cpu.all():  # on a GPU, other processes take no time from the stage
             return {}
         return {"wall_over_cpu": round(float(np.median(took / cpu)), 4)}
     over = np.sort(took - 1e3 * np.array([_nominal(task, event) for event in computes]))
@@ -98,14 +98,14 @@ def noise(task: Task, ranks: Ranks) -> dict[str, float]:
 
 
 def _nominal(task: Task, event: Mapping[str, Any]) -> float:
-    """Seconds that a virtual step should take outside blocks of two."""
+    """Return the seconds that a virtual step should take outside blocks of two."""
     kind, stage = event["args"]["kind"], event["args"]["stage"]
     given = [task["virtual"][part] for part in ("IW" if kind == "B" else kind)]
     return float(fsum(v[stage] if isinstance(v, list) else v for v in given))
 
 
 def _rank(at: int, rank: Mapping[str, Any], task: Task, origin: int) -> Iterator[dict[str, Any]]:
-    """The events of one rank, names of its threads first."""
+    """Yield the events of one rank, names of its threads first."""
     for thread, name in _NAMES.items():
         yield _name("thread_name", at, {"tid": thread}, name)
     steps = rank["steps"][: task["keep"]]
@@ -140,6 +140,6 @@ def _traces(ranks: Ranks) -> dict[str, Any]:
 
 
 def _memory(ranks: Ranks) -> dict[str, Any]:
-    """Of each rank on a GPU, bytes allocated before the steps and at their peak."""
+    """Return bytes allocated before the steps and at their peak, for each rank on a GPU."""
     found = [rank["memory"] for rank in ranks if rank.get("memory")]
     return {"memory": found} if found else {}

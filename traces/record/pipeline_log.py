@@ -1,4 +1,4 @@
-"""What a rank writes down while torch's pipeline runtime runs: computes, messages, actions."""
+"""Writes down what a rank does in torch's pipeline runtime: computes, messages, actions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NOTHING = nullcontext()
 
 
 def _unmarked(name: str) -> AbstractContextManager[Any]:
-    """No mark of an action for a profiler, which does not run."""
+    """Return no mark of an action, as no profiler runs."""
     return _NOTHING
 
 
 class Log:
-    """Events of one step: category, name, begin, end, further facts.
+    """Events of one step: category, name, begin, end, and further facts.
 
     ``marked`` names actions for a profiler; it is torch's record_function while one runs.
     """
@@ -31,7 +31,7 @@ class Log:
 
     @contextmanager
     def compute(self, stage: int, kind: str, microbatch: int) -> Iterator[None]:
-        """One step of the plan."""
+        """Log one step of the plan."""
         facts: dict[str, Any] = {"kind": kind, "stage": stage, "mb": microbatch}
         begin, ran = self.clock.now(), time.thread_time_ns()
         yield
@@ -41,7 +41,7 @@ class Log:
 
     @contextmanager
     def action(self, name: str) -> Iterator[None]:
-        """One action of the runtime, messages included."""
+        """Log one action of the runtime, messages included."""
         begin = self.clock.now()
         self.overlapping = name.endswith("OVERLAP_F_B")
         with self.marked(name):  # in place of torch's mark, not beside it: both would slow the host
@@ -70,7 +70,7 @@ class Log:
         self._add("comm_wait", "wait", begin, {"n": len(works)})
 
     def take(self) -> list[dict[str, Any]]:
-        """The events since the last call, in the order in which they began, on the host's clock."""
+        """Return the events since the last call, ordered by begin, on the host's clock."""
         ns = self.clock.ns
         out = [
             {"cat": cat, "name": name, "begin": ns(begin), "end": ns(end), "args": facts}

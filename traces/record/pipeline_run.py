@@ -1,4 +1,4 @@
-"""What one rank does to record a pipeline: torch's own runtime, from our order."""
+"""Records a pipeline on one rank: torch's own runtime, run from our order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from traces.record.workers import Here, Task
 
 
 def work(task: Task, here: Here) -> dict[str, Any]:
-    """Run the steps of a task; events and bounds of each measured one, and the runtime's order."""
+    """Run the steps of a task; return measured ones' events and bounds, and the runtime's order."""
     import torch
     import torch.distributed as dist
     from torch.distributed.pipelining import schedules
@@ -55,7 +55,7 @@ def work(task: Task, here: Here) -> dict[str, Any]:
 
 
 def _step(schedule: Any, inputs: tuple[Any, Any], log: Log) -> dict[str, Any]:
-    """One step, from behind the barrier to its end, on the host's clock."""
+    """Run one step, from the barrier to its end, on the host's clock."""
     for stage in schedule._stages if hasattr(schedule, "_stages") else [schedule._stage]:
         stage.submod.zero_grad()
     log.clock.begin()
@@ -72,12 +72,12 @@ def _step(schedule: Any, inputs: tuple[Any, Any], log: Log) -> dict[str, Any]:
 
 @cache
 def _options(function: Any) -> frozenset[str]:
-    """What a function of torch's takes, which differs between versions."""
+    """Return what a function of torch's takes, which differs between versions."""
     return frozenset(signature(function).parameters)
 
 
 def _schedule(task: Task, here: Here, log: Log) -> tuple[Any, tuple[Any, Any]]:
-    """Torch's schedule with this rank's stages, and the step's input and target."""
+    """Return torch's schedule with this rank's stages, and the step's input and target."""
     import torch
     from torch.distributed.pipelining import schedules
 
@@ -106,7 +106,7 @@ def _schedule(task: Task, here: Here, log: Log) -> tuple[Any, tuple[Any, Any]]:
 def _profiled(
     schedule: Any, inputs: tuple[Any, Any], log: Log, task: Task, here: Here
 ) -> str | None:
-    """One more step under torch's profiler; the name of its trace."""
+    """Run one more step under torch's profiler; return the name of its trace."""
     import torch.distributed as dist
     from torch import profiler
 

@@ -1,4 +1,4 @@
-"""Records plans in torch's pipeline runtime: what is asked for, and the file that comes of it."""
+"""Records plans in torch's pipeline runtime: what is asked for, and the file that results."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class PipelineOptions(NamedTuple):
     keep: int | None = None  # steps whose events are written; all unless given
     message: int = 4096  # bytes between virtual stages
     runtime: str = "csv"  # from our order; or "class", torch's own schedule of that name
-    overlap: float = 1.0  # times this inside blocks of a forward and a backward, virtual only
+    overlap: float = 1.0  # factor of times inside blocks of a forward and a backward, virtual only
     fifo: bool = False
     profile: bool = False
     seed: int = 0
     timeout: float = 600.0
     device: str = "auto"
-    sizes: dict[str, Any] | None = None  # of real stages, over REAL
+    sizes: dict[str, Any] | None = None  # sizes of real stages, in place of REAL's
 
 
 VIRTUAL = {"d": 64, "mb": 1}
@@ -53,9 +53,9 @@ _FLOAT = 4  # bytes
 
 
 def tasks(plans: dict[str, Plan], ask: PipelineOptions) -> list[workers.Task]:
-    """What workers are told to do, one task per plan.
+    """Return what workers are told to do, one task per plan.
 
-    Raises InputError, in one sentence, for what cannot be recorded.
+    Raises InputError for what cannot be recorded.
     """
     return [_task(name, plan, ask) for name, plan in plans.items()]
 
@@ -63,7 +63,7 @@ def tasks(plans: dict[str, Plan], ask: PipelineOptions) -> list[workers.Task]:
 def record(
     plans: dict[str, Plan], ask: PipelineOptions, folder: Path, command: str
 ) -> list[tuple[Path, dict[str, Any]]]:
-    """Record plans of one number of ranks; the files in the folder, and a summary of each."""
+    """Record plans of one number of ranks; return the files, with a summary of each."""
     machine.require_torch()
     writable(folder)
     some = tasks(plans, ask)
@@ -115,7 +115,7 @@ def _task(name: str, plan: Plan, ask: PipelineOptions) -> workers.Task:
 
 
 def spread(step_ms: Sequence[float]) -> dict[str, float]:
-    """Median, extremes and coefficient of variation of the steps.
+    """Return median, extremes and coefficient of variation of the steps.
 
     >>> spread([10.0, 12.0, 11.0])["cv"]
     0.0909

@@ -1,4 +1,4 @@
-"""The sections of ``traincast record all``: what a machine with so many GPUs is asked for."""
+"""The sections of ``traincast record all``: what to record with a given number of GPUs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RecordingPart(NamedTuple):
 
 
 def sections(folder: Path, command: str, gpus: int) -> Sequence[RecordingPart]:
-    """What there is to record, the most valuable first."""
+    """Return what there is to record, the most valuable first."""
     wide = max(2, gpus)
     few = 10 if gpus else 3  # steps that really compute
 
@@ -45,7 +45,7 @@ def sections(folder: Path, command: str, gpus: int) -> Sequence[RecordingPart]:
 
     def stage(seconds: float) -> Any:
         blocks = GPU_BLOCKS if gpus else CPU_BLOCKS
-        names = ("one_f_one_b", "zb_v")  # whose second stage tells I from W
+        names = ("one_f_one_b", "zb_v")  # the second stage of ZB-V tells I from W
 
         def of(number: int) -> list[dict[str, Any]]:
             ask = pipelines.PipelineOptions(
@@ -89,7 +89,7 @@ def _pipelines(
     sub: str,
     command: str,
 ) -> list[dict[str, Any]]:
-    """Record pipelines of eight microbatches; the file and the times of each."""
+    """Record pipelines of eight microbatches; return the file and the times of each."""
     some = {name: schedules.load(name)(ranks, 8) for name in names}
     kept = ("noise", "device", "profiler", "memory")
     return [
@@ -104,7 +104,7 @@ def _trainings(
     folder: Path, sub: str, command: str, ranks: int, steps: int, seconds: float,
     sizes: Mapping[str, int],
 ) -> dict[str, Any]:  # fmt: skip
-    """Record steps of DDP, FSDP2 and TP with profiler traces; the file and the times of each."""
+    """Record steps of DDP, FSDP2 and TP with profiler traces; return file and times of each."""
 
     def of(mode: str) -> list[dict[str, Any]]:
         ask = parallel.ParallelOptions(
@@ -117,7 +117,7 @@ def _trainings(
 
 
 def each(parts: Mapping[str, Callable[[], list[dict[str, Any]]]]) -> dict[str, Any]:
-    """The runs of all parts; one that fails leaves the others, and ``skipped`` says why.
+    """Return the runs of all parts; one that fails leaves the others, and ``skipped`` says why.
 
     >>> each({"a": lambda: [{"file": "a"}], "b": lambda: [{}["c"]]})
     {'runs': [{'file': 'a'}], 'skipped': {'b': "KeyError: 'c'"}}

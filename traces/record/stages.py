@@ -11,11 +11,11 @@ from traces.record import pace
 from traces.record.pipeline_log import Log
 
 Take = Callable[[int, float], None]
-"""Let time pass until so many seconds after an instant of the host's clock."""
+"""A function that lets time pass until so many seconds after an instant of the host's clock."""
 
 
 def module(task: dict[str, Any], stage: int) -> Any:
-    """The weights of a stage, the same ones in every process and run."""
+    """Return the modules of a stage, with the same weights in every process and run."""
     import torch
     from torch import nn
 
@@ -33,7 +33,7 @@ def module(task: dict[str, Any], stage: int) -> Any:
 
 
 def _scaled(width: int) -> Any:
-    """A layer that costs next to nothing, however large the message: a core sleeps meanwhile."""
+    """Return a layer that costs next to nothing, however large the message."""
     import torch
     from torch import nn
 
@@ -51,7 +51,7 @@ def _scaled(width: int) -> Any:
 
 
 def recorded(task: dict[str, Any], stage: int, stages: int, device: str, log: Log) -> Any:
-    """A stage of torch's that writes down when it computes what."""
+    """Return a stage of torch's that writes down when it computes what."""
     import torch
     from torch.distributed.pipelining import PipelineStage
 
@@ -60,7 +60,7 @@ def recorded(task: dict[str, Any], stage: int, stages: int, device: str, log: Lo
     take = _on_host if device == "cpu" else _on_gpu()
 
     class Recorded(PipelineStage):  # type: ignore[misc]  # torch is Any to the type checker
-        """Runs the real stage, and where it is a virtual device fills up its nominal time."""
+        """Runs the real stage; a virtual one then fills up its nominal time."""
 
         def _timed(self, kind: str, m: int, real: Callable[[], Any]) -> Any:
             with log.compute(stage, kind, m):
@@ -88,11 +88,11 @@ def recorded(task: dict[str, Any], stage: int, stages: int, device: str, log: Lo
 
 
 PARTS = {"F": "F", "B": "IW", "I": "I", "W": "W"}
-"""What a step's nominal time is made of: a whole backward is both of its halves."""
+"""The parts of a step's nominal time: a whole backward has both halves."""
 
 
 def _seconds(task: dict[str, Any], stage: int) -> dict[str, float]:
-    """Nominal times of a virtual stage; none of a real one."""
+    """Return the nominal times of a virtual stage; none for a real one."""
     given = task["virtual"] or {}
     return {k: v[stage] if isinstance(v, list) else v for k, v in given.items()}
 
@@ -102,15 +102,16 @@ def _on_host(begin: int, seconds: float) -> None:
 
 
 def _on_gpu() -> Take:
-    """Time passes in a kernel behind what the stage computes."""
+    """Return a function that lets time pass in a kernel after what the stage computes."""
     spin = spinner()
     return lambda _, seconds: spin(seconds)
 
 
 def spinner() -> Callable[[float], None]:
-    """Lets so many seconds pass on the current stream, in a kernel of one thread that spins.
+    """Return a function that lets seconds pass on the current stream, in a kernel that spins.
 
-    The kernel counts cycles, so the clock is measured first, until the GPU has raised it.
+    The kernel has one thread and counts cycles, so the clock is measured first, until the GPU has
+    raised it.
     """
     import torch
 

@@ -25,11 +25,11 @@ def record(
     copy: int = 1 << 28,
     timeout: float = 300.0,
 ) -> dict[str, Any]:
-    """The overlaps, and the steps of each plan beside what is predicted for them.
+    """Record the overlaps, and the steps of each plan beside what is predicted for them.
 
     ``virtual`` has the seconds of F, I and W; ``gemm`` is the width of the product, ``message`` the
-    bytes that are copied between ranks, ``copy`` those of the copies beside other work. Without a
-    GPU, and of what fails, ``skipped`` says why.
+    bytes that are copied between ranks, ``copy`` those of the copies beside other work. ``skipped``
+    says what failed and why, or that there is no GPU.
     """
     machine.require_torch()
     task = {
@@ -51,7 +51,7 @@ def record(
 
 
 def comparison(plan: Plan, steps: Steps, virtual: Mapping[str, float]) -> dict[str, Any]:
-    """The median step, and the step that is predicted from the median kernels and messages.
+    """Return the median step, and the step predicted from the median kernels and messages.
 
     A whole backward is divided as ``virtual`` says.
     """

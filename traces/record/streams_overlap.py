@@ -1,4 +1,4 @@
-"""What slows what on one GPU: pairs of works on two streams, and a product beside a copy kernel.
+"""Measures what slows what on one GPU: pairs of works on two streams, a product beside a copy.
 
 The copy kernel runs on a few SMs that a green context sets apart, as NCCL's kernels take a few.
 """
@@ -21,9 +21,9 @@ SMS = (8, 16, 32, 64, 128)
 
 
 def overlap(task: Task, spin: Callable[[float], None]) -> list[dict[str, Any]]:
-    """Seconds of two kinds of work, alone and together on two streams.
+    """Return the seconds of two kinds of work, alone and together on two streams.
 
-    A kernel of one thread that spins is among them: whatever runs beside it, nothing is lost.
+    A kernel of one thread that spins is among them: nothing is lost beside it.
     """
     import torch
 
@@ -53,7 +53,7 @@ def overlap(task: Task, spin: Callable[[float], None]) -> list[dict[str, Any]]:
 
 
 def _alone(run: Run, streams: Sequence[Any], spin: Callable[[float], None]) -> float:
-    """Seconds of one repetition."""
+    """Return the seconds of one repetition."""
     once = together(streams[:1], [run], [1], spin)[0]
     count = max(1, round(TARGET / once))
     return together(streams[:1], [run], [count], spin)[0] / count
@@ -63,12 +63,12 @@ def together(
     streams: Sequence[Any], runs: Sequence[Run], repeat: Sequence[int],
     spin: Callable[[float], None],
 ) -> list[float]:  # fmt: skip
-    """Seconds from the common start to the end of each stream."""
+    """Return the seconds from the common start to the end of each stream."""
     import torch
 
     for stream, run in zip(streams, runs, strict=True):
         with torch.cuda.stream(stream):
-            run()  # so that what a stream allocates, and what is loaded, is there
+            run()  # so that its memory is allocated and its kernels are loaded
     torch.cuda.synchronize()
     begin = torch.cuda.Event(enable_timing=True)
     ends = [torch.cuda.Event(enable_timing=True) for _ in runs]
@@ -85,10 +85,10 @@ def together(
 
 
 def effects(alone: Sequence[float], both: Sequence[float]) -> dict[str, Any]:
-    """How much of the shorter work was hidden, and how much slower each ran while both did.
+    """Return how much of the shorter work was hidden, and how much slower each ran meanwhile.
 
-    The one that ends last runs at full speed once the other has ended; None where it had done
-    nothing until then.
+    The one that ends last runs at full speed once the other has ended. Its slowdown is None if it
+    had done nothing until then.
 
     >>> effects([20.0, 20.0], [20.0, 20.0])  # nothing shared
     {'overlap': 1.0, 'slowdown': [1.0, 1.0]}
@@ -108,9 +108,9 @@ def effects(alone: Sequence[float], both: Sequence[float]) -> dict[str, Any]:
 
 
 def green(task: Task, spin: Callable[[float], None]) -> list[dict[str, Any]]:
-    """A product on so many SMs, and one on all of them beside a copy kernel on so many.
+    """Measure a product on some SMs, and one on all of them beside a copy kernel on some.
 
-    Contexts of torch begin at the same first SM, so that two of them never stand apart.
+    Contexts of torch begin at the same first SM, so two of them always overlap.
     """
     import torch
     from torch.cuda import green_contexts

@@ -1,7 +1,7 @@
-"""A pipeline on one GPU: its ranks are streams, its steps kernels that spin, its messages copies.
+"""Runs a pipeline on one GPU: ranks are streams, steps are kernels that spin, messages are copies.
 
-A kernel of one thread spins, so that many run at once; a message is a copy on a stream of its own,
-and events are what waits for what.
+Each kernel that spins has one thread, so many run at once; a message is a copy on a stream of its
+own, and events make streams wait for each other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GATE = 0.02  # seconds of a spin, behind which the step begins when the host has
 
 
 def steps(plan: Plan, task: Task, spin: Callable[[float], None]) -> list[dict[str, Any]]:
-    """The measured steps of a plan: when each of its steps ran, in nanoseconds from the first."""
+    """Return when each step of a plan ran, in nanoseconds from the first, per measured step."""
     import torch
 
     streams = [[torch.cuda.Stream() for _ in plan] for _ in ("computing", "copying")]
@@ -74,7 +74,7 @@ def _issue(
 
 
 def _step(computes: Sequence[Any], copies: Sequence[Any], clock: StreamClock) -> dict[str, Any]:
-    """Seconds of a step, from its first compute to its last, and its events."""
+    """Return the seconds of a step, from its first compute to its last, and its events."""
     rows, messages = (
         [(name, rank, clock.ns(a), clock.ns(b)) for name, rank, a, b in some]
         for some in (computes, copies)
@@ -88,7 +88,7 @@ def _step(computes: Sequence[Any], copies: Sequence[Any], clock: StreamClock) ->
 
 
 def needed(step: Any, stages: int) -> tuple[int, str, int] | None:
-    """The step that another stage must have done before, as (stage, F or B, microbatch).
+    """Return the step that another stage must have done before, as (stage, F or B, microbatch).
 
     >>> from schedules import Step
     >>> needed(Step(1, "F", 3), 2), needed(Step(1, "B", 3), 2), needed(Step(0, "I", 3), 2)
@@ -102,7 +102,7 @@ def needed(step: Any, stages: int) -> tuple[int, str, int] | None:
 
 
 def issued(plan: Plan) -> list[tuple[int, Any]]:
-    """The plan's steps by rank, in an order in which everything is issued behind what it needs.
+    """Return the plan's steps by rank, in an order in which each is issued after what it needs.
 
     >>> from schedules import load
     >>> [f"{rank}:{step}" for rank, step in issued(load("gpipe")(2, 1))]

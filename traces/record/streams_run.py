@@ -1,4 +1,4 @@
-"""What one GPU shows of many: what slows what beside it, and pipelines on streams."""
+"""Measures on one GPU what slows what, and runs pipelines on streams."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from traces.record.workers import Here, Task
 
 
 def work(task: Task, here: Here) -> dict[str, Any]:
-    """The overlaps and the steps of every plan; says why, where there is no GPU.
+    """Record the overlaps and the steps of every plan; say why if there is no GPU.
 
     A part that fails leaves the others, and ``skipped`` says why.
     """

@@ -1,4 +1,4 @@
-"""Measures kernels and transfers for calibration: sizes and seconds, on whatever there is."""
+"""Measures kernels and transfers for calibration: sizes and seconds, on any device."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ PARTS = (*BETWEEN, *WITHIN)
 def record(
     parts: Sequence[str], ranks: int = 1, seconds: float = 60.0, timeout: float = 600.0
 ) -> dict[str, Any]:
-    """Rows of each part from rank 0, measured for about so many seconds together.
+    """Return rows of each part from rank 0, measured for about ``seconds`` in all.
 
-    Raises InputError, in one sentence, for a part that there is not, or a worker that failed.
+    Raises InputError for an unknown part, or a worker that failed.
     """
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
-        raise InputError(f"record sweep knows {', '.join(PARTS)}, and not {unknown[0]!r}")
+        raise InputError(f"record sweep knows {', '.join(PARTS)}, not {unknown[0]!r}")
     if ranks < 2 and (alone := [part for part in parts if part in BETWEEN]):
         raise InputError(f"{alone[0]} is measured between ranks; give --ranks 2, or more")
     if not 0 < seconds < float("inf"):

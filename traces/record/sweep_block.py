@@ -1,4 +1,4 @@
-"""Measures a transformer block: its forward, backward and halves of it, and the memory it keeps."""
+"""Measures a transformer block: forward, backward, halves of it, and the memory that it keeps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEQUENCES = (2048, 4096, 8192)
 
 
 def block(here: Here, until: float) -> Iterator[dict[str, Any]]:
-    """Llama's block by size and sequence: seconds of F, B, I and W, bytes kept for its backward."""
+    """Yield Llama's block by size and sequence: seconds of F, B, I and W, bytes kept."""
     on_gpu = here.device != "cpu"
     for sizes in SIZES if on_gpu else SMALL:
         module = llama({**sizes, "layers": 1, "vocab": 1}, here.device, _name(here)).layers[0]
@@ -37,7 +37,7 @@ def block(here: Here, until: float) -> Iterator[dict[str, Any]]:
 
 
 def _times(here: Here, module: Any, x: Any, gradient: Any, until: float) -> dict[str, Any]:
-    """F, then B, I and W of a forward before them, whose time is taken off again."""
+    """Measure F, then B, I and W after a forward whose time is taken off again."""
     from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
     def whole() -> None:
@@ -62,9 +62,9 @@ def _times(here: Here, module: Any, x: Any, gradient: Any, until: float) -> dict
 
 
 def _kept(here: Here, module: Any, x: Any, gradient: Any) -> dict[str, Any]:
-    """Bytes kept from forward to backward, counted tensor by tensor; on a GPU also allocated ones.
+    """Return bytes kept from forward to backward, counted by tensor; on a GPU also those allocated.
 
-    What is kept counts each storage once, weights left out.
+    Each storage counts once, and weights are left out.
     """
     import torch
 
@@ -96,7 +96,7 @@ def _kept(here: Here, module: Any, x: Any, gradient: Any) -> dict[str, Any]:
 
 
 def _allocated(here: Here) -> int:
-    """Bytes of all tensors now; on the CPU nobody counts them."""
+    """Return the bytes of all tensors now; 0 on the CPU, where they are not counted."""
     if here.device == "cpu":
         return 0
     import torch

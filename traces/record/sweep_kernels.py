@@ -17,7 +17,7 @@ WIDTHS = (512, 1536, 4096, 12288)
 
 
 def gemm(here: Here, until: float) -> Rows:
-    """Products as linears compute them, (m, k) times the transpose of (n, k)."""
+    """Yield products as linears compute them, (m, k) times the transpose of (n, k)."""
     from torch.nn.functional import linear
 
     on_gpu = here.device != "cpu"
@@ -37,7 +37,7 @@ def gemm(here: Here, until: float) -> Rows:
 
 
 def attention(here: Here, until: float) -> Rows:
-    """Fused attention of as many tokens in ever longer sequences: forward, and backward alone."""
+    """Yield fused attention of as many tokens in ever longer sequences: forward, and backward."""
     on_gpu = here.device != "cpu"
     tokens, hidden = (16384, 2048) if on_gpu else (512, 128)
     for dim in (128, 64) if on_gpu else (64,):
@@ -72,9 +72,9 @@ def _attention(here: Here, shape: tuple[int, ...], causal: bool) -> dict[str, Ca
 
 
 def elementwise(here: Here, until: float) -> Rows:
-    """Kernels that memory limits, by kind, with the bytes that they must read and write.
+    """Yield kernels that memory limits, by kind, with the bytes that they must read and write.
 
-    All of them in any case, as a topology's table needs every kind.
+    All of them are measured in any case, as a topology's table needs every kind.
     """
     for kind, name, moved, run in _elementwise(here):
         yield {"kind": kind, "name": name, "bytes": moved, **seconds(here, run, until, 20)}

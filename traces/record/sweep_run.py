@@ -1,4 +1,4 @@
-"""What one rank does to measure kernels and transfers: the parts of a sweep, each on its own."""
+"""Measures kernels and transfers on one rank: the parts of a sweep, one after another."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ PARTS: dict[str, Callable[[Here, float], Rows]] = {
 
 
 def work(task: Task, here: Here) -> dict[str, Any]:
-    """Rows of each part of the sweep, within its seconds.
+    """Return rows of each part of the sweep, within its seconds.
 
-    A part that fails, as where memory runs out, keeps the rows it has; ``skipped`` says why.
+    A part that fails, such as when memory runs out, keeps its rows so far; ``skipped`` says why.
     """
     out: dict[str, Any] = {"device": here.device, "gpu": name(here)}
     skipped: dict[str, str] = {}
@@ -42,7 +42,7 @@ def work(task: Task, here: Here) -> dict[str, Any]:
 
 
 def name(here: Here) -> str | None:
-    """What the driver calls the GPU."""
+    """Return the driver's name of the GPU."""
     if here.device == "cpu":
         return None
     import torch

@@ -1,4 +1,4 @@
-"""How long does a piece of work take on a device? The median of repeated runs, and their spread."""
+"""Times a piece of work on a device: the median of repeated runs, and their spread."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from traces.record.workers import Here
 
 LEAST_RUNS = 5
-SHORT = 200e-6  # seconds: shorter work is repeated, as an event's clock ticks twice a microsecond
+SHORT = 200e-6  # seconds; shorter work is repeated, as an event's clock ticks twice a microsecond
 MOST_REPEATS = 20
-AHEAD = 4e9  # cycles a second, more than any GPU makes: so many seconds of a spin are enough
+AHEAD = 4e9  # cycles per second, more than any GPU makes, so a spin lasts long enough
 LONGEST_SPIN = 0.02  # seconds
 
 Run = Callable[[], object]
@@ -21,7 +21,7 @@ def seconds(
     here: Here, run: Run, until: float, most: int = 50, least: int = LEAST_RUNS,
     repeat: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Median, 10th and 90th percentile of a few runs, by the device's clock where it has one.
+    """Return median, 10th and 90th percentile of a few runs, by the device's clock if it has one.
 
     On a GPU a kernel that spins goes first, so that the host has issued all of a run before it
     begins: what is measured is the device's time, launches left out. Work shorter than 200 us runs
@@ -42,7 +42,7 @@ def seconds(
 
 
 def _issue(here: Here, run: Run) -> float:
-    """Seconds that the host needs to issue a run, behind which the device may be busy."""
+    """Return the seconds that the host needs to issue a run."""
     synchronize(here)
     begin = time.perf_counter()
     run()
@@ -78,14 +78,14 @@ def synchronize(here: Here) -> None:
 
 
 def random(here: Here, *shape: int, grad: bool = False) -> Any:
-    """A tensor of random numbers, bf16 on a GPU: zeros draw less power, and run faster."""
+    """Return a tensor of random numbers, bf16 on a GPU: zeros draw less power, and run faster."""
     import torch
 
     return torch.randn(*shape, device=here.device, dtype=dtype(here), requires_grad=grad)
 
 
 def dtype(here: Here) -> Any:
-    """What training computes in: bf16 on a GPU, fp32 on the CPU."""
+    """Return what training computes in: bf16 on a GPU, fp32 on the CPU."""
     import torch
 
     return torch.float32 if here.device == "cpu" else torch.bfloat16

@@ -13,11 +13,11 @@ from traces.record.workers import Here
 Rows = Iterator[dict[str, Any]]
 
 KERNELS = 500  # fewer than the queue of a stream holds
-IN_A_ROW = 10  # messages or all-reduces behind one another, so that launches do not show
+IN_A_ROW = 10  # messages or all-reduces in a row, so that launches do not show
 
 
 def launch(here: Here, until: float) -> Rows:
-    """Small kernels issued one behind another: the host's time for each, and the device's."""
+    """Yield small kernels issued one after another: the host's time for each, and the device's."""
     import torch
 
     x = torch.zeros(1, device=here.device)
@@ -40,7 +40,7 @@ def launch(here: Here, until: float) -> Rows:
 
 
 def _round_trip() -> dict[str, Any]:
-    """The host's time from recording an event on an idle stream until it has waited for it."""
+    """Return the host's time from recording an event on an idle stream to having waited for it."""
     import numpy as np
     import torch
 
@@ -57,7 +57,7 @@ def _round_trip() -> dict[str, Any]:
 
 
 def memory(here: Here, until: float) -> Rows:
-    """Copies by size, within the device and between it and the host's pinned memory."""
+    """Yield copies by size, within the device and between it and the host's pinned memory."""
     on_gpu = here.device != "cpu"
     for exponent in range(12, 31 if on_gpu else 27, 2):
         for way in ("d2d", "h2d", "d2h") if on_gpu else ("d2d",):
@@ -69,7 +69,7 @@ def memory(here: Here, until: float) -> Rows:
 
 
 def _copy(here: Here, way: str, size: int) -> Any:
-    """A function that copies random bytes."""
+    """Return a function that copies random bytes."""
     import torch
 
     places: dict[str, dict[str, Any]] = {
@@ -82,7 +82,7 @@ def _copy(here: Here, way: str, size: int) -> Any:
 
 
 def p2p(here: Here, until: float) -> Rows:
-    """A message there and back between ranks 0 and 1: half of the round, by size."""
+    """Yield half the round trip of a message between ranks 0 and 1, by size."""
     import torch
     import torch.distributed as dist
 
@@ -106,7 +106,7 @@ def p2p(here: Here, until: float) -> Rows:
 
 
 def all_reduce(here: Here, until: float) -> Rows:
-    """An all-reduce over all ranks, by size."""
+    """Yield an all-reduce over all ranks, by size."""
     import torch
     import torch.distributed as dist
 

@@ -1,4 +1,4 @@
-"""One process of a recording, which :func:`workers.run` starts with a folder and its rank."""
+"""One process of a recording; :func:`workers.run` starts it with a folder and its rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that record, one per rank: started together, awaited, never left behind.
+"""Starts the processes that record, one per rank, waits for them, and leaves none behind.
 
 A job is a list of tasks, each a dictionary whose ``task`` is the name of a module of this package
 with a function ``work(task, here) -> data``. Loading torch takes longer than a short recording, so
@@ -44,12 +44,12 @@ def run(
     fifo: bool = False,
     fake: int = 0,
 ) -> list[list[Any]]:
-    """Of each task what each rank returned; ``folder`` is for the files that tasks write.
+    """Run tasks; return, per task, what each rank returned. ``folder`` takes files of tasks.
 
     With ``fake`` each worker believes that it is one of so many, and nothing is sent.
 
-    Raises InputError with the last line that a worker said, when one failed or ``timeout`` seconds
-    have passed; the results of a task are those of all ranks, or an error.
+    Raises InputError with the last line that a worker printed, when one failed or ``timeout``
+    seconds have passed: a task has the results of all ranks, or an error.
     """
     with tempfile.TemporaryDirectory(prefix="traincast-record-") as name:
         here = Path(name)
@@ -72,7 +72,7 @@ def run(
 
 
 def environment() -> dict[str, str]:
-    """Of a process that records: it finds this package, and uses one core and all queues."""
+    """Return the environment of a process that records: this package, one core, all queues."""
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "OMP_NUM_THREADS": "1",

@@ -1,1 +1,1 @@
-"""Files of the recorder: pipelines that ran as processes of torch."""
+"""Reads files of the recorder: pipelines that ran as processes of torch."""

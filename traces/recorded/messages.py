@@ -1,4 +1,4 @@
-"""Messages of a recorded pipeline: which computes they connect, and when they arrived."""
+"""Finds the messages of a recorded pipeline: which computes they connect, and when they arrived."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Message(NamedTuple):
 
 
 def messages(computes: list[RecordedCompute], events: list[Event], path: Path) -> list[Message]:
-    """Every transfer between ranks; the k-th sent to a peer is the k-th that it receives."""
+    """Return every transfer between ranks; the k-th sent to a peer is the k-th it receives."""
     needs = _needs(computes)
     posts: defaultdict[tuple[str, int, int], list[float]] = defaultdict(list)
     waits: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
@@ -61,7 +61,7 @@ def messages(computes: list[RecordedCompute], events: list[Event], path: Path) -
 def _needs(
     computes: list[RecordedCompute],
 ) -> dict[tuple[int, int], list[tuple[RecordedCompute, RecordedCompute]]]:
-    """By pair of ranks: producers and consumers, in the order in which they were produced."""
+    """Return producers and consumers by pair of ranks, in the order in which they were produced."""
     by_name = {(of.step.stage, of.step.kind, of.step.microbatch): of for of in computes}
     out: defaultdict[tuple[int, int], list[tuple[RecordedCompute, RecordedCompute]]] = defaultdict(
         list
@@ -79,10 +79,10 @@ def _needs(
 
 
 def _arrivals(found: list[tuple[Message, list[tuple[float, float]]]]) -> list[Message]:
-    """The messages with the moments of their arrival.
+    """Return the messages with the moments of their arrival.
 
-    A receiver that was waiting when both had been posted saw it, at the end of that wait. One that
-    came later did not: then the message had taken as long as is usual among the others.
+    A receiver that was waiting when both ends had been posted saw the arrival, at the end of that
+    wait. One that came later did not; then the message took as long as is usual among the others.
     """
     waited = []
     for message, waits in found:

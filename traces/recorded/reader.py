@@ -1,9 +1,9 @@
-"""Files of the recorder: real runs of torch's pipeline runtime over gloo, as Chrome traces.
+"""Reads files of the recorder: real runs of torch's pipeline runtime over gloo, as Chrome traces.
 
-One process per rank: on thread 0 every compute, named as torch names steps (``2F0``: stage 2,
-forward, microbatch 0), on thread 1 the calls that post sends and receives (``isend``, ``irecv``,
-with peer and bytes) and wait for them. Microseconds from a common clock. Messages of a pair of
-ranks arrive in the order in which they were sent.
+There is one process per rank. Thread 0 has every compute, named as torch names steps (``2F0``:
+stage 2, forward, microbatch 0); thread 1 has the calls that post sends and receives (``isend``,
+``irecv``, with peer and bytes) and wait for them. Times are microseconds of a common clock.
+Messages of a pair of ranks arrive in the order in which they were sent.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _STEP = re.compile("([0-9]{1,4})([FBIW])([0-9]{1,6})")
 FIELDS = {"name": TEXT, "ts": NUMBER, "dur": POSITIVE, "pid": COUNT, "args": TABLE}
 ARGS = {"step": COUNT}
 POST = {"step": COUNT, "ops": list_of(row_of(TEXT, COUNT))}
-"""What is read of each event, and of its args."""
+"""What is read from each event, and from its args."""
 
 
 def recognises(path: Path) -> bool:
-    """Whether the recorder wrote this file."""
+    """Return whether the recorder wrote this file."""
     return MARK in beginning(path)
 
 
 def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recording:
     """Read one recorded run. Raises InputError for a broken file, or a step that is not there."""
     if len(paths) != 1:
-        raise InputError(f"a recorded pipeline is one file for all ranks, and not {len(paths)}")
+        raise InputError(f"a recorded pipeline is one file for all ranks, not {len(paths)}")
     report("reading", 0, 0)
     events = _events(paths[0])
     there = sorted({event["args"]["step"] for event in events})
@@ -65,7 +65,7 @@ def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recordi
 
 
 def _events(path: Path) -> list[Event]:
-    """Computes, posts and waits, in order of their start."""
+    """Return computes, posts and waits, in order of their start."""
     try:
         file = orjson.loads(content(path))
     except (OSError, orjson.JSONDecodeError) as error:
@@ -88,7 +88,7 @@ def _events(path: Path) -> list[Event]:
 def _add(
     builder: Builder, events: list[Event], number: int, path: Path
 ) -> Iterator[tuple[float, float]]:
-    """Add the ops of one step; start and end of each."""
+    """Add the ops of one step, and yield start and end of each."""
     computes = [_compute(event) for event in events if event["cat"] == "compute"]
     found = messages(computes, events, path)
     # in order of their start, so that each stream has its ops in the order in which they ran
@@ -97,7 +97,7 @@ def _add(
     rows += [(message.asked, 2, message) for message in found]
     rows.sort(key=lambda row: row[:2])
     ops: dict[tuple[int, Any], int] = {}
-    last: dict[int, int] = {}  # of each rank, its compute so far
+    last: dict[int, int] = {}  # rank -> its last compute so far
     for start, sort, of in rows:
         if sort == 0:
             ops[0, of] = last[of.rank] = _add_compute(builder, of, number)
@@ -116,7 +116,7 @@ def _add(
 def _compute(event: Event) -> RecordedCompute:
     start, found = event["ts"] / 1e6, _STEP.fullmatch(event["name"])
     if not found:
-        raise InputError(f"a compute is called {event['name']!r}, and not such as 2F0")
+        raise InputError(f"a compute is called {event['name']!r}; names are such as 2F0")
     step = Step(int(found[1]), found[2], int(found[3]))
     return RecordedCompute(step, event["pid"], start, start + event["dur"] / 1e6)
 

@@ -1,4 +1,4 @@
-"""What a recorder's file says of its run beyond a timeline: settings, calls, lengths of steps.
+"""Reads what a recorder's file says about its run beyond a timeline: settings, calls, step lengths.
 
 :mod:`traces.recorded.reader` makes a Timeline of such a file; a model of the process that ran it
 also needs what that process did between its computes: each call, in order, with its begin and end.
@@ -26,43 +26,43 @@ class Call(NamedTuple):
     """One call of a rank's thread; seconds from the recording's begin."""
 
     kind: str  # COMPUTE, POST or WAIT
-    name: str  # of a compute: 2F0
+    name: str  # a compute's: 2F0
     start: float
     end: float
-    ops: tuple[tuple[str, int, int], ...] = ()  # of a post: isend or irecv, peer, bytes
-    cpu: float | None = None  # of a compute: seconds of a core, where the file says it
+    ops: tuple[tuple[str, int, int], ...] = ()  # a post's: isend or irecv, peer, bytes
+    cpu: float | None = None  # a compute's seconds of a core, if the file has them
 
 
 class StepCalls(NamedTuple):
     """One training step; all by rank."""
 
     calls: Sequence[Sequence[Call]]
-    left: Sequence[float]  # when it left the barrier before the step
+    left: Sequence[float]  # when each rank left the barrier before the step
     ended: Sequence[float]
 
     @property
     def begin(self) -> float:
-        """When the last rank left the barrier: the step's second 0."""
+        """The instant at which the last rank left the barrier: the step's second 0."""
         return max(self.left)
 
     @property
     def seconds(self) -> float:
-        """From the last rank that left the barrier to the last that ended."""
+        """The time from the last rank that left the barrier to the last that ended."""
         return max(self.ended) - self.begin
 
 
 @dataclass(frozen=True, eq=False)
 class RecordedRun:
-    """One file."""
+    """One file of the recorder."""
 
     path: Path
     digest: str  # SHA-256 of the file's content, uncompressed
     settings: Mapping[str, Any]  # world, schedule, M, v, mode, T, ...
     orders: Rows  # what torch's runtime was told to do, messages included; empty for torch's loops
-    seconds: Sequence[float]  # of all steps that were timed, more than those with calls
+    seconds: Sequence[float]  # of all timed steps, which are more than those with calls
     steps: Sequence[StepCalls]
-    numbers: Sequence[int]  # what the file calls these steps
-    cores: int | None = None  # of the machine, where the file says it
+    numbers: Sequence[int]  # the file's numbers of these steps
+    cores: int | None = None  # the machine's, if the file has them
 
     @property
     def name(self) -> str:
@@ -71,11 +71,11 @@ class RecordedRun:
 
     @property
     def ranks(self) -> int:
-        """How many processes ran."""
+        """The number of processes that ran."""
         return int(self.settings["world"])
 
     def message_bytes(self) -> float:
-        """Bytes of a message; 0 where there was none. Raises InputError where they differ."""
+        """Return the bytes of a message; 0 if there was none. Raises InputError if they differ."""
         found = {
             op[2]
             for step in self.steps
@@ -89,7 +89,7 @@ class RecordedRun:
 
 
 def read(path: Path) -> RecordedRun:
-    """Read a file of the recorder. Raises InputError, in one sentence, for what is none."""
+    """Read a file of the recorder. Raises InputError for what is none."""
     try:
         text = content(path)
         file = orjson.loads(text)
@@ -111,7 +111,7 @@ def read(path: Path) -> RecordedRun:
 
 
 def _orders(found: Any) -> Rows:
-    """Actions of every rank; the recorder writes them as JSON, or as Python prints them."""
+    """Return the actions of every rank, which are JSON or text as Python prints them."""
     orders = ast.literal_eval(found) if isinstance(found, str) else found
     rows = [orders[key] for key in sorted(orders, key=int)]
     if not any(rows):

@@ -1,1 +1,1 @@
-"""Recordings simulated again: as they were, with other hosts, without stragglers."""
+"""Simulates recordings again: as they were, with other hosts, without stragglers."""

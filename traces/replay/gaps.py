@@ -1,12 +1,12 @@
 """Time that passes on the host between what an operation waits for and its start.
 
-Recorded operations start later than the ends of what they need: the host was busy, loading data or
-launching. Such a gap is kept as recorded (an anchored replay), or is taken to be the median of
-those between the same two types of operation on the same stage in other steps (a modelled one).
+Recorded operations start later than what they need has ended: the host was busy, loading data or
+launching. An anchored replay keeps such a gap as recorded. A modelled one takes the median of the
+gaps between the same two types of operation on the same stage in other steps.
 
-Not all of a gap is the host's. It is not while the worker still runs something that the graph does
-not name as a need; and where all workers start together after gaps of all lengths, they waited for
-each other in something that was not recorded: then the last to come shows what the host took.
+Not all of a gap is the host's: not the time in which the worker still runs something that the graph
+does not name as a need. And where all workers start together after gaps of all lengths, they waited
+for each other in something that was not recorded; then the last to come shows what the host took.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from sim.timeline import Timeline
 from traces.recording import Recording
 
 Longs = NDArray[np.int64]
-NOTHING = -1  # what the first ops of a step wait for
+NOTHING = -1  # stands for what the first ops of a step wait for
 
-CLOCK = 1e-6  # seconds: what starts within them of an end comes after it
+CLOCK = 1e-6  # seconds: a start this close to an end comes after it
 
 Gaps = Mapping[tuple[int, int, int], float]
-"""Seconds by stage, type of the op waited for (row of the graph's names, or NOTHING) and type."""
+"""Seconds by stage, type of the op waited for (a row of the graph's names, or NOTHING) and type."""
 
 
 class Latest(NamedTuple):
@@ -42,22 +42,22 @@ class Latest(NamedTuple):
 
 
 def anchored(recording: Recording) -> Graph:
-    """The graph with every gap as recorded: each step, by itself, replays as it ran."""
+    """Return the graph with every gap as recorded, so that each step replays as it ran."""
     graph = recording.timeline.graph
     gap = latest(recording.timeline).gap
     return replace(graph, lag=gap, wait_lag=gap[owners(graph.wait_start)])
 
 
 def modelled(recording: Recording) -> Graph:
-    """The graph with gaps learnt from its other steps: the even ones from the odd ones, and so on.
+    """Return the graph with gaps learnt from its other steps: even ones from odd ones, and so on.
 
-    Raises InputError where there is one step only.
+    Raises InputError where there is only one step.
     """
     graph = recording.timeline.graph
     if not graph.step.any():
         raise InputError(
-            "gaps of the host are learnt from other steps than the one that is replayed, and the "
-            "recording has one; read them all, or take anchored or none"
+            "gaps of the host are learnt from other steps than the one that is replayed, but the "
+            "recording has only one; read all steps, or take anchored or none"
         )
     odd = graph.step % 2 == 1
     sets = [learn(recording.timeline, ops) for ops in (odd, ~odd)]
@@ -70,7 +70,7 @@ def modelled(recording: Recording) -> Graph:
 
 
 def learn(timeline: Timeline, ops: NDArray[np.bool_]) -> Gaps:
-    """Gaps by (stage, type before, type) among these ops: medians over steps.
+    """Return gaps by (stage, type before, type) among these ops: medians over steps.
 
     In a step, the gap is the shortest of the workers' medians.
     """
@@ -91,7 +91,7 @@ def learn(timeline: Timeline, ops: NDArray[np.bool_]) -> Gaps:
 
 
 def with_gaps(graph: Graph, gaps: Gaps) -> Graph:
-    """The graph with these gaps after everything that an op waits for."""
+    """Return the graph with these gaps after everything that an op waits for."""
     before = np.full(len(graph), NOTHING)
     later, earlier = _stream_edges(graph)
     before[later] = graph.name[earlier]
@@ -106,7 +106,7 @@ def with_gaps(graph: Graph, gaps: Gaps) -> Graph:
 
 
 def latest(timeline: Timeline) -> Latest:
-    """The op whose end each op waited for last, and the gap behind it (never negative)."""
+    """Return the op whose end each op waited for last, and the gap after it (never negative)."""
     graph, n = timeline.graph, len(timeline.graph)
     owner = owners(graph.wait_start)
     inside = graph.step[owner] == graph.step[graph.wait_on]
@@ -123,9 +123,9 @@ def latest(timeline: Timeline) -> Latest:
 
 
 def idle(timeline: Timeline) -> Floats:
-    """Seconds since the latest end of anything of the rank and step, at each op's start.
+    """Return the seconds from the rank's latest end in the step to each op's start, (ops,).
 
-    Infinite where nothing has ended yet.
+    They are infinite where nothing has ended yet.
     """
     graph, n = timeline.graph, len(timeline.graph)
     group = graph.step.astype(np.int64) * (int(graph.rank.max(initial=0)) + 1) + graph.rank
@@ -143,7 +143,7 @@ def idle(timeline: Timeline) -> Floats:
 
 
 def _stream_edges(graph: Graph) -> tuple[Longs, Longs]:
-    """Neighbours (later, earlier) on a stream that belong to one step."""
+    """Return neighbours (later, earlier) on a stream that belong to one step."""
     before = previous(graph)
     later = np.flatnonzero((before >= 0) & (graph.step == graph.step[before]))
     return later, before[later]
@@ -152,7 +152,7 @@ def _stream_edges(graph: Graph) -> tuple[Longs, Longs]:
 def _lookup(
     gaps: Gaps, stage: NDArray[np.integer], before: NDArray[np.integer], name: NDArray[np.integer]
 ) -> Floats:
-    """Each row's gap; 0 for what was never the last thing waited for."""
+    """Return each row's gap; 0 for what was never the last thing waited for."""
     keys = np.stack([stage, before, name], axis=1).astype(np.int64).reshape(-1, 3)
     distinct, row = np.unique(keys, axis=0, return_inverse=True)
     known = [gaps.get((int(a), int(b), int(c)), 0.0) for a, b, c in distinct]

@@ -1,7 +1,7 @@
 """The critical path of a recording, with the host's share told apart.
 
 A simulated path has launches and lags. A recorded one runs through the host: through operators and
-calls of the driver, through Python between them, of which a profiler says nothing, through
+calls of the driver, through Python between them, about which a profiler says nothing, through
 launches, and through calls that wait for the GPU, which take some time even when it is done.
 """
 
@@ -23,11 +23,11 @@ from traces.recording import Recording
 from traces.replay.lags import late
 
 OPERATORS = "host operators"  # inside operators and calls of the driver
-PYTHON = "host other"  # between operators: Python, of which the file says nothing
+PYTHON = "host other"  # between operators: Python, about which the file says nothing
 LAUNCH = "launch"  # from a launching call's begin to the begin of what it launches
 SYNC = "sync"  # in calls that wait for the GPU, when there is nothing left to wait for
 GAP = "gap"  # between two ops of the GPU that follow on each other
-LATE = "late start"  # either, where it is much longer than of others alike
+LATE = "late start"  # a launch or gap that is much longer than others alike
 
 
 class HostPath(NamedTuple):
@@ -35,7 +35,7 @@ class HostPath(NamedTuple):
 
     seconds: Mapping[str, float]
     span: float
-    """From the first instant that the recording tells of on the path's threads to the last."""
+    """Seconds from the first instant that the recording has on the path's threads to the last."""
 
     @property
     def length(self) -> float:
@@ -43,7 +43,7 @@ class HostPath(NamedTuple):
         return math.fsum(s for name, s in self.seconds.items() if name not in (PYTHON, SYNC))
 
     def grouped(self) -> dict[str, float]:
-        """Host, compute, communication, copy, gap and launch, in seconds."""
+        """Return host, compute, communication, copy, gap and launch, in seconds."""
         out: defaultdict[str, list[float]] = defaultdict(list)
         for name, seconds in self.seconds.items():
             out["host" if name == OPERATORS else name.split(" ")[0]].append(seconds)
@@ -51,7 +51,7 @@ class HostPath(NamedTuple):
 
 
 def host_path(recording: Recording) -> HostPath:
-    """Walk back from the last instant, on the GPU or inside an operator; to the first one."""
+    """Walk back from the last instant, on the GPU or inside an operator, to the first one."""
     shares: defaultdict[str, list[float]] = defaultdict(list)
     low, high = np.inf, -np.inf
     for cause, start, end in _pieces(recording):
@@ -64,14 +64,14 @@ def host_path(recording: Recording) -> HostPath:
 
 
 def _pieces(recording: Recording) -> Iterator[tuple[str, float, float]]:
-    """(cause, from, until) of every piece of the path."""
+    """Yield (cause, from, until) of every piece of the path."""
     timeline, graph = recording.timeline, recording.timeline.graph
     if not len(graph):
         return
     kinds, of_work = activities(graph), causes(graph)
     host = kinds.code == kinds.names.index(HOST)
     last, delayed = _last(recording, host), late(timeline)
-    after = -1  # the op of the path behind this one
+    after = -1  # the op of the path after this one
     for op, ends, before in walk(timeline, last):
         start, end = float(timeline.start[op]), float(timeline.end[ends])
         ready = float(timeline.end[before]) if before >= 0 else start
@@ -104,7 +104,7 @@ def _synchronises(name: str) -> bool:
 
 
 def _last(recording: Recording, host: np.ndarray) -> int:
-    """The op to walk back from: the last to end, or of the thread that is busy for longer."""
+    """Return the op to walk back from: the last to end, or one whose thread is busy for longer."""
     timeline, graph = recording.timeline, recording.timeline.graph
     last = int(np.argmax(timeline.end))
     latest = float(timeline.end[last])
@@ -136,7 +136,7 @@ def _until(recording: Recording, op: int, end: float) -> float:
 def _on_host(
     recording: Recording, op: int, start: float, end: float
 ) -> Iterator[tuple[str, float, float]]:
-    """Cut a stretch of a thread into operators and the rest, laid one behind the other."""
+    """Cut a stretch of a thread into operators and the rest, laid one after the other."""
     of = _operators(recording, op)
     before, after = covered_before(of, np.array([start, end]))
     inside = min(float(after - before), end - start)

@@ -1,4 +1,4 @@
-"""Recorded runs as graphs to simulate again: with the host as it was, or as a host behaves.
+"""Turns recorded runs into graphs to simulate again: with the host as it was, or as hosts behave.
 
 All need only a recording's timeline, so they work for every format. Simulate them with
 :func:`sim.engine.simulate` on :func:`sim.machine.hardware.ideal`: their works are ``Fixed``.
@@ -23,30 +23,33 @@ from traces.replay.lags import Bools, is_host, last_need, late, launched
 
 Rows = NDArray[np.int64]
 T = TypeVar("T", bound=Hashable)
-ENOUGH = 3  # delays of one name on one stream of which a median says what is usual
-CLOCK = "clock"  # stream of the op, of no length, that recorded host times count from
+ENOUGH = 3  # the median of so many delays of one name on one stream is taken as usual
+CLOCK = "clock"  # stream of an op of no length, from which recorded host times count
 
 
 def recorded(recording: Recording) -> Graph:
-    """The graph that repeats the recording to the float: every unexplained delay is a lag."""
+    """Return the graph that repeats the recording exactly: every unexplained delay is a lag."""
     return recording.timeline.graph
 
 
 def modelled(recording: Recording) -> Graph:
-    """The host by its gaps, the GPU by what it waits for.
+    """Return the graph in which the host follows its gaps, and the GPU what it waits for.
 
     Host ops follow the one before them after the recorded gap, or the GPU ops that they wait for.
-    Ops of the GPU start a typical delay after what they waited for last: the median of their rank,
-    sort of need (stream order, launch, another stream), stream and name, and never later than
-    recorded where another need came last. Late starts (:func:`~traces.replay.lags.late`) keep their
-    own delay, and so do ops without a launch in the file.
+    Ops of the GPU start a typical delay after what they waited for last: the median for their rank,
+    kind of need (stream order, launch, another stream), stream and name. A need that was not the
+    last delays an op no longer than recorded. Late starts (:func:`~traces.replay.lags.late`) keep
+    their own delay, and so do ops without a launch in the file.
     """
     timeline = recording.timeline
     return _delayed(timeline, is_host(timeline.graph), kept=False)
 
 
 def anchored(recording: Recording) -> Graph:
-    """Every host op begins when it did, if its thread is free then, and every delay is its own."""
+    """Return the graph in which host ops begin when they did, if their threads are free then.
+
+    Every delay is the recorded one.
+    """
     timeline = recording.timeline
     host = is_host(timeline.graph)
     graph = _delayed(timeline, host, kept=True)
@@ -66,7 +69,7 @@ def anchored(recording: Recording) -> Graph:
 def _delayed(timeline: Timeline, host: Bools, kept: bool) -> Graph:
     """Replace the lags of GPU ops that the host launched by typical ones.
 
-    Late ones keep their own; if ``kept``, all do, of what they waited for last.
+    Late ops keep their own lag; if ``kept``, all ops keep that of what they waited for last.
     """
     graph, start, end = timeline.graph, timeline.start, timeline.end
     later = owners(graph.wait_start)
@@ -99,7 +102,7 @@ def _delayed(timeline: Timeline, host: Bools, kept: bool) -> Graph:
 
 
 class _Alike(NamedTuple):
-    """Per need a number for what it is one of."""
+    """Numbers that group needs: equal numbers mean needs that are alike."""
 
     sort: Rows  # its rank, and whether on stream order, a launch or an op of another stream
     close: Rows  # that, and its stream and name
@@ -113,10 +116,10 @@ def _alike(graph: Graph, ops: Rows, on_host: Bools) -> _Alike:
 
 
 def _typical(alike: _Alike, slack: Floats, decided: Bools, own: Bools, kept: bool) -> Floats:
-    """Per need its delay: its own, or the median of those alike that decided a start.
+    """Return each need's delay: its own, or the median of needs alike that decided a start.
 
-    Alike are close ones, if there are enough of them, and none that keep their own. A need that did
-    not decide the start was met early enough: its delay is at most its slack.
+    Close ones count as alike if there are enough of them; those that keep their own do not. A need
+    that did not decide the start was met early enough: its delay is at most its slack.
     """
     deciding = pd.Series(slack).where(decided & ~own)
     sort, close = (deciding.groupby(of) for of in alike)
@@ -127,7 +130,7 @@ def _typical(alike: _Alike, slack: Floats, decided: Bools, own: Bools, kept: boo
 
 
 def _from_clock(graph: Graph, host: NDArray[np.bool_], start: Floats) -> Graph:
-    """Add an op of no length in front, for which every host op waits as long as it was recorded."""
+    """Add an op of no length in front; every host op waits for it as long as was recorded."""
     first = graph.ranks()[:1]
     counts = np.where(host, 1, np.diff(graph.wait_start))
     wait_start = offsets(np.append(0, counts))
@@ -166,11 +169,11 @@ def _from_clock(graph: Graph, host: NDArray[np.bool_], start: Floats) -> Graph:
 
 
 def _with(table: tuple[T, ...], value: T) -> tuple[tuple[T, ...], int]:
-    """The table with the value in it, and its row."""
+    """Return the table with the value in it, and its row."""
     return (table, table.index(value)) if value in table else ((*table, value), len(table))
 
 
 def ops_of(timeline: Timeline, rank: int) -> Rows:
-    """The GPU ops of a rank, in the graph's order: the same ones in every replay of a recording."""
+    """Return the GPU ops of a rank, in the graph's order, which every replay keeps."""
     graph = timeline.graph
     return np.flatnonzero((graph.rank == rank) & ~is_host(graph))

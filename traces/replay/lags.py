@@ -1,8 +1,8 @@
-"""Lags of a recording: what passed, at each op's start, since the last of its needs was met.
+"""Lags of a recording: the time at each op's start since the last of its needs was met.
 
 An op of a GPU starts some microseconds after what it waited for. One that starts much later than
-others of its rank and sort of need waited for something that the recording does not tell: its
-delay is its own, and is called a late start.
+others of its rank and kind of need waited for something that the recording does not show. It keeps
+its own delay, and is called a late start.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from sim.graph import Floats, Graph, owners
 from sim.timeline import Timeline
 
 TIMES, LATE = 10.0, 100e-6
-"""An op is late by more than so many medians, and by so many seconds more than the median."""
+"""An op is late if its delay is over so many medians, and so many seconds above the median."""
 
 Bools = NDArray[np.bool_]
 
 
 def exact(timeline: Timeline) -> Timeline:
-    """The timeline with the lags that make its graph, simulated, repeat it.
+    """Return the timeline with the lags that make its graph, simulated, repeat it.
 
-    An op's need is the op before it on its stream (for the first: second 0), or a wait. All of the
-    time since the last of them goes to that one; the others have no lag. Where a need ended after
-    the op had started, which clocks of whole microseconds show, its lag is 0.
+    An op's need is the op before it on its stream (for the first: second 0), or a wait. The last of
+    its needs has all of the time since then as its lag; the others have none. Where a need ended
+    after the op had started, as clocks of whole microseconds may show, its lag is 0.
     """
     graph = timeline.graph
     last, since = last_need(timeline)
@@ -41,7 +41,7 @@ def exact(timeline: Timeline) -> Timeline:
 
 
 def last_need(timeline: Timeline) -> tuple[NDArray[np.int64], Floats]:
-    """Per op: the row of ``wait_on`` that ended last, or -1 (stream order), and when it ended."""
+    """Return per op the row of ``wait_on`` that ended last, or -1 (stream order), and its end."""
     graph, end = timeline.graph, timeline.end
     before = previous(graph)
     since = np.where(before >= 0, end[before], 0.0)
@@ -62,10 +62,10 @@ def last_need(timeline: Timeline) -> tuple[NDArray[np.int64], Floats]:
 
 
 def late(timeline: Timeline) -> Bools:
-    """Which ops of a GPU start much later than others of their rank and sort of need.
+    """Return which ops of a GPU start much later than others of their rank and kind of need.
 
     A need is the op before on the stream, the launch, or an op of another stream. Ops whose launch
-    is not in the recording are none: nobody knows how late that was.
+    is not in the recording are not late: it is unknown when they were launched.
     """
     graph, start = timeline.graph, timeline.start
     last, since = last_need(timeline)
@@ -85,13 +85,13 @@ def late(timeline: Timeline) -> Bools:
 
 
 def is_host(graph: Graph) -> Bools:
-    """Which ops are the host's."""
+    """Return which ops are the host's, (ops,)."""
     kinds = activities(graph)
     return np.asarray(kinds.code == kinds.names.index(HOST))
 
 
 def launched(graph: Graph, host: Bools) -> Bools:
-    """Which ops of a GPU wait for an op of the host, which launches them."""
+    """Return which ops of a GPU wait for an op of the host, which launches them, (ops,)."""
     out = np.zeros(len(graph), np.bool_)
     out[owners(graph.wait_start)[host[graph.wait_on]]] = True
     return out & ~host

@@ -1,15 +1,15 @@
-"""A recorded graph without stragglers: nothing takes longer on one rank than on its peers.
+"""Makes a recorded graph without stragglers: nothing takes longer on one rank than on its peers.
 
-This is what ``analyze`` divides by and what ``remove stragglers`` makes of a recording; the one
-definition that ``run --stragglers`` (:mod:`sim.whatif.stragglers`) has too: kernels take what is
-usual among those that are truly alike (:mod:`sim.analysis.alike`), the lower median of ranks, and
-so do transfers once all their members are there, and the host's gaps. Waiting is no gap: what an
-op waited for is an edge, so waits shrink with what they wait for. Kernels that ran beside longer
-waits of communication, which holds SMs, get that back (:mod:`sim.analysis.beside`).
+``analyze`` divides by it, and ``remove stragglers`` makes it of a recording. The definition is that
+of ``run --stragglers`` (:mod:`sim.whatif.stragglers`). Kernels take what is usual among those that
+are truly alike (:mod:`sim.analysis.alike`), the lower median of ranks; so do transfers once all
+their members are there, and the host's gaps. Waiting is no gap: what an op waited for is an edge,
+so waits shrink with what they wait for. Kernels that ran beside longer waits of communication,
+which holds SMs, get the lost time back (:mod:`sim.analysis.beside`).
 
 The measure follows "Understanding Stragglers in Large Model Training Using What-if Analysis"
-(OSDI '25), whose own definition, means and medians over all ops of a kind, stays for the tables of
-that study: :func:`across_kinds`.
+(OSDI '25). That study's own definition, means and medians over all ops of a kind, is kept for its
+tables: :func:`across_kinds`.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ KERNELS, TRANSFERS, HOST = "kernels", "transfers", "host"
 SORTS = (KERNELS, TRANSFERS, HOST)
 """What is levelled: kernels and copies, transfers, and the time that passes on the host."""
 MOST = 16
-"""Rounds after which kernels and what runs beside them are taken to agree."""
+"""After so many rounds, kernels and what runs beside them are taken to agree."""
 LITTLE = 0.01
-"""Of the whole time, below which transfers are too few to speak of."""
+"""Transfers with a smaller share of the whole time are not mentioned."""
 SLOW = 0.02
-"""How much slower transfers of a name are on some ranks if their links are."""
+"""Transfers of a name are slower by more than this share on ranks whose links are slow."""
 CLOSE = 1e-5
-"""Of the whole time, by which the last round changed it."""
+"""Rounds end when the last one changed the whole time by less than this share."""
 
 
 class Compared(NamedTuple):
-    """How far ops of a recording have others that are alike."""
+    """How much of a recording can be compared with ops that are alike."""
 
     kernels: float  # share of their time
-    transfers: tuple[str, ...]  # dimensions of which some transfers, no few, have none
+    transfers: tuple[str, ...]  # dimensions with many transfers that have none alike
 
 
 class Peers:
@@ -87,7 +87,7 @@ class Peers:
         return Paths(self.graph, self._apart)
 
     def compared(self) -> Compared:
-        """What has a like on another rank."""
+        """Return how much has something alike on another rank."""
         own = np.flatnonzero(~self._member & ~self._host)
         seconds, like = self.seconds.op[own], self.like[own]
         size = np.bincount(like)
@@ -105,7 +105,7 @@ class Peers:
         return Compared(share, tuple(sorted(much.index)))
 
     def without(self, sorts: Collection[str] = SORTS) -> tuple[Graph, Seconds, Timeline]:
-        """The graph with gaps levelled, seconds levelled of these sorts, and when it all runs."""
+        """Return the graph with gaps and seconds of these kinds levelled, and when it all runs."""
         gaps = HOST in sorts and (self.graph.lag.any() or self.graph.wait_lag.any())
         graph = self._with_gaps() if gaps else self.graph
         op, member = self.seconds
@@ -121,7 +121,7 @@ class Peers:
         return (graph, *self._agreed(paths, op, member))
 
     def _agreed(self, paths: Paths, op: Floats, member: Floats) -> tuple[Seconds, Timeline]:
-        """Seconds of kernels that fit to what runs beside them then, and when all runs."""
+        """Return seconds of kernels that fit what runs beside them, and when all runs."""
         seconds = Seconds(op, member)
         ran = paths.run(seconds)
         if self._beside is None:
@@ -137,7 +137,7 @@ class Peers:
         return seconds, ran
 
     def _of_ops(self, seconds: Floats, ops: NDArray[np.bool_]) -> Floats:
-        """Seconds of all ops, of these what is usual."""
+        """Return the seconds of all ops; these ops take what is usual."""
         rows, out = np.flatnonzero(ops), seconds.copy()
         if len(rows):
             like = self.like[rows]
@@ -152,10 +152,10 @@ class Peers:
         return np.asarray(first[self.like] * len(self.graph.names) + self.graph.name, np.int64)
 
     def _transfers(self) -> Floats:
-        """Per part what is usual among parts that are alike.
+        """Return, per part, what is usual among parts that are alike, (parts,).
 
-        Those beside which other transfers of a rank move share its links. They are levelled where
-        the others of their name are slow on those ranks, and else take what they took.
+        A transfer shares a rank's links with others that move at the same time. It is levelled
+        where the other transfers of its name are slow on those ranks; otherwise it keeps its time.
         """
         graph, owner = self.graph, owners(self.graph.part_start)
         n = len(graph.part_work)
@@ -165,7 +165,7 @@ class Peers:
         name[graph.part[::-1]] = graph.name[owner[::-1]]
         if not n:
             return seconds
-        free = ~np.isin(self.parts, self.parts[self._shared])  # it and its like
+        free = ~np.isin(self.parts, self.parts[self._shared])  # the part and those alike
         free |= ~np.isin(name, name[free])
         rank = rank.astype(np.int64)
         out = usual(seconds, self.parts, name, rank, self._clock)
@@ -177,7 +177,7 @@ class Peers:
         return np.where(free | of_part.to_numpy(bool), out, seconds)
 
     def _with_gaps(self) -> Graph:
-        """The graph whose lags are what is usual."""
+        """Return the graph whose lags are what is usual."""
         graph, owner = self.graph, owners(self.graph.wait_start)
         lag, wait_lag = graph.lag, graph.wait_lag
         if lag.any():
@@ -190,9 +190,9 @@ class Peers:
 
 
 def across_ranks(graph: Graph, recorded: Timeline, sms: Floats | None, apart: bool) -> Graph:
-    """The graph with everything levelled, seconds in its works.
+    """Return the graph with everything levelled, and the seconds in its works.
 
-    It may have ops of its own, which are no time, before the recorded ones.
+    It may have ops of its own, which take no time, before the recorded ones.
     """
     more = np.zeros(len(graph) - len(recorded.graph))
     start, end = (np.append(more, of) for of in (recorded.start, recorded.end))
@@ -202,7 +202,7 @@ def across_ranks(graph: Graph, recorded: Timeline, sms: Floats | None, apart: bo
 
 
 def across_kinds(graph: Graph, timeline: Timeline) -> Graph:
-    """What the OSDI '25 study calls ideal: see :func:`sim.analysis.stragglers.equal`."""
+    """Return what the OSDI '25 study calls ideal: see :func:`sim.analysis.stragglers.equal`."""
     seconds = equal(timeline)
     least = np.full(len(graph.part_work), np.inf)
     np.minimum.at(least, graph.part, seconds.member)

@@ -1,4 +1,4 @@
-"""A graph with other seconds: works, fixed ones, made anew."""
+"""Gives a graph other seconds: its fixed works are made anew."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from sim.timeline import dimension, kind
 
 
 def with_members(graph: Graph, seconds: Seconds, tail: Floats) -> Graph:
-    """The graph with seconds of ops and of parts, the least of their members', and these tails."""
+    """Return the graph with these seconds of ops and of parts, and these tails.
+
+    A part takes the least of its members' seconds.
+    """
     table: dict[Fixed, int] = {}
     least = np.full(len(graph.part_work), np.inf)
     np.minimum.at(least, graph.part, seconds.member)

@@ -1,4 +1,4 @@
-"""A recording simulated again, with the host as it was, as it usually is, or taking no time."""
+"""Simulates a recording again, with the host as it was, as it usually is, or taking no time."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from traces.replay.ways import APART, pieces, usual
 
 @dataclass(frozen=True, eq=False)
 class Replay(Shown):
-    """A recording and what came of simulating it again: the same ops, at other times.
+    """A recording, and the result of simulating it again: the same ops, at other times.
 
-    Figures are of what ran on GPUs; calls of the host count only where there is nothing else.
+    Figures cover what ran on GPUs; calls of the host count only where there is nothing else.
     """
 
     recording: Recording
@@ -59,30 +59,30 @@ class Replay(Shown):
         return cut.keep(self.recording.timeline, gpu), cut.keep(self.timeline, gpu)
 
     def steps(self) -> tuple[Floats, Floats]:
-        """Seconds from first start to last end of each step: recorded, replayed."""
+        """Return seconds from first start to last end of each step: recorded and replayed."""
         recorded, replayed = self._both
         return _spans(recorded), _spans(replayed)
 
     def of_rank(self, rank: int) -> tuple[float, float]:
-        """The mean over steps of a rank's seconds from first start to last end, likewise."""
+        """Return the mean over steps of a rank's seconds from first start to last end, likewise."""
         mine = self._both[0].graph.rank == rank
         recorded, replayed = (_spans(cut.keep(of, mine)) for of in self._both)
         there = np.isfinite(recorded)
         return float(recorded[there].mean()), float(replayed[there].mean())
 
     def ranks(self) -> list[int]:
-        """The ranks that have such ops."""
+        """Return the ranks that have such ops."""
         out: list[int] = self._both[0].graph.ranks().tolist()
         return out
 
     def end_errors(self) -> Floats:
-        """By how many seconds each op ends too early or late, counted from its step's start."""
+        """Return by how many seconds each op's end is off, counted from its step's start."""
         recorded, replayed = self._both
         return np.abs(_from_step(recorded) - _from_step(replayed))
 
 
 def together(texts: Sequence[str]) -> list[str]:
-    """Each edit alone, and where there are several, all of them.
+    """Return each edit alone and, where there are several, all of them together.
 
     >>> together(["launch * 0.5", "lag * 0"])
     ['launch * 0.5', 'lag * 0', 'launch * 0.5; lag * 0']
@@ -91,10 +91,10 @@ def together(texts: Sequence[str]) -> list[str]:
 
 
 def edited(recording: Recording, graph: Graph, text: str) -> Graph:
-    """The graph after edits. ``remove stragglers`` levels whole ranks, the host included.
+    """Return the graph after edits. ``remove stragglers`` levels whole ranks, the host included.
 
-    Of tables of pipeline jobs it is the ideal of the OSDI '25 study; of a timeline of ours that
-    names its machine, the step that ``run --stragglers`` divides by.
+    For tables of pipeline jobs, that is the ideal of the OSDI '25 study. For a timeline of ours
+    that names its machine, it is the step that ``run --stragglers`` divides by.
     """
     for k, piece in enumerate(pieces(text)):
         if parse(piece) == [Level()]:
@@ -127,7 +127,7 @@ def graph_of(recording: Recording, hosts: str) -> Graph:
     if hosts not in known:
         raise InputError(
             f"a recording of the format {recording.format} is replayed with hosts "
-            f"{' or '.join(known)}, and not {hosts}"
+            f"{' or '.join(known)}, not {hosts}"
         )
     return ways.WAYS.get(recording.format, {}).get(hosts, ways.without_host)(recording)
 
@@ -140,9 +140,9 @@ def replay(
 ) -> Replay:
     """Simulate the recording again, as it was or with edits (:mod:`sim.whatif.grammar`).
 
-    With edits the host's gaps are kept rather than its times (:func:`usual`). Raises
-    ValueError for a way that its format does not have, for what is no edit, or when its operations
-    wait for each other in a circle.
+    With edits the host's gaps are kept rather than its times (:func:`usual`). Raises InputError for
+    a way that its format does not have, for what is no edit, or when its operations wait for each
+    other in a circle.
     """
     chosen = hosts or (usual(recording, what_if) if what_if else ways.ways(recording.format)[0])
     graph = graph_of(recording, chosen)
@@ -159,7 +159,7 @@ def replay(
 
 
 def _without_others(recorded: Timeline, replayed: Timeline) -> Timeline:
-    """The recorded ops: a way may have put ops of its own, on streams of its own, before them."""
+    """Return the recorded ops; a way may have put ops on streams of its own before them."""
     if len(replayed.graph) == len(recorded.graph):
         return replayed
     streams = {*recorded.graph.streams}
@@ -168,7 +168,10 @@ def _without_others(recorded: Timeline, replayed: Timeline) -> Timeline:
 
 
 def only(found: Replay, step: int) -> Replay:
-    """One step of a replay, as the file numbers it; ValueError if there is none of that number."""
+    """Return one step of a replay, as the file numbers it.
+
+    Raises InputError if there is none of that number.
+    """
     recording, graph = found.recording, found.timeline.graph
     numbers = recording.steps or tuple(range(int(graph.step.max()) + 1))
     if step not in numbers:
@@ -179,13 +182,13 @@ def only(found: Replay, step: int) -> Replay:
 
 
 def _alone(timeline: Timeline, kept: NDArray[np.bool_]) -> Timeline:
-    """Some ops, all of which are of step 0 then."""
+    """Return some ops, all of which then belong to step 0."""
     part = cut.keep(timeline, kept)
     return replace(part, graph=replace(part.graph, step=np.zeros_like(part.graph.step)))
 
 
 def _step_by_step(recording: Recording, graph: Graph, report: Report) -> Timeline:
-    """Every step alone, put where it began."""
+    """Simulate every step alone, and put it where it began."""
     start, end = np.zeros(len(graph)), np.zeros(len(graph))
     steps = np.unique(graph.step).tolist()
     for number, step in enumerate(steps):
@@ -199,7 +202,7 @@ def _step_by_step(recording: Recording, graph: Graph, report: Report) -> Timelin
 
 
 def _bounds(timeline: Timeline) -> tuple[Floats, Floats]:
-    """First start and last end of each step."""
+    """Return first start and last end of each step, (steps,) each."""
     step = timeline.graph.step
     first, last = (np.full(int(step.max(initial=0)) + 1, of) for of in (np.inf, -np.inf))
     np.minimum.at(first, step, timeline.start)

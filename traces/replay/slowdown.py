@@ -1,4 +1,4 @@
-"""What stragglers cost a recorded run, in the way that its format allows."""
+"""Finds what stragglers cost a recorded run, in the way that its format allows."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ from traces.replay import level, ways
 from traces.replay.level import HOST, KERNELS, SORTS, TRANSFERS
 
 MOST = 200_000
-"""Ops above which a run is not simulated again for this."""
+"""A run of more ops is not simulated again for this."""
 LEAST = 0.5
-"""Of the time of kernels, that must have a like on another rank."""
+"""At least this share of the time of kernels must have kernels alike on another rank."""
 OFF = 0.02
-"""Of the recording, by which its replay may miss it."""
+"""A replay may miss the recording by at most this share."""
 
 
 def slowdown(recording: Recording) -> dict[str, Any]:
-    """``slowdown``: the step over the same without stragglers; None where it cannot be told.
+    """Return ``slowdown``, the step over the same step without stragglers, or why it is unknown.
 
-    ``method`` says how: "equal operations", the published analysis of pipeline jobs, which is split
-    by replica, stage, kind and step too; "simulated again", as ``run --stragglers`` does, of a
-    timeline of ours that names its machine; or "equal ranks", the recorded graph with all that is
-    alike levelled (:mod:`traces.replay.level`). ``by_kind`` is the slowdown by kernels, transfers
-    or the host alone. ``bound`` is the step over the step less mean waiting for others. Where ranks
-    cannot be compared, or some of what they do, ``unknown`` is a sentence that says why.
+    ``method`` says how it was found: "equal operations", the published analysis of pipeline jobs,
+    which is split by replica, stage, kind and step too; "simulated again", as ``run --stragglers``
+    does, for a timeline of ours that names its machine; or "equal ranks", the recorded graph with
+    all that is alike levelled (:mod:`traces.replay.level`). ``by_kind`` is the slowdown by kernels,
+    transfers or the host alone. ``bound`` is the step over the step less the mean waiting for
+    others. Where ranks, or some of what they do, cannot be compared, ``unknown`` is a sentence that
+    says why; ``slowdown`` may then be None.
     """
     if recording.incomparable:
         unknown = {"slowdown": None, "method": None, "bound": None}
@@ -62,7 +63,7 @@ def _cost(recording: Recording) -> dict[str, Any]:
 
 
 def _simulated(timeline: Timeline, of: PricedMachine) -> dict[str, Any]:
-    """As :func:`sim.whatif.stragglers.stragglers` has it, on the machine that the file names."""
+    """Do as :func:`sim.whatif.stragglers.stragglers` does, on the machine that the file names."""
 
     def seconds(**heal: bool) -> float:
         return _gpu_seconds(healed(timeline.graph, of.machine, of.healthy, **heal))
@@ -74,7 +75,7 @@ def _simulated(timeline: Timeline, of: PricedMachine) -> dict[str, Any]:
 
 
 def _of_ranks(recording: Recording) -> dict[str, Any]:
-    """All ranks levelled, and of each sort of time what it costs by itself."""
+    """Level all ranks, and each kind of time by itself."""
     apart = recording.format in ways.APART
     peers = level.Peers(ways.repeated(recording), recording.timeline, recording.sms, apart)
     base, recorded = _seconds(peers.base, apart), _seconds(recording.timeline, apart)
@@ -101,7 +102,7 @@ def _of_ranks(recording: Recording) -> dict[str, Any]:
 
 
 def _limits(compared: level.Compared) -> str:
-    """What the figure does not count, in a sentence."""
+    """Return a sentence about what the figure does not count."""
     said = []
     if compared.kernels < 1 - OFF:
         said.append(f"{1 - compared.kernels:.0%} of the time of kernels")
@@ -110,13 +111,13 @@ def _limits(compared: level.Compared) -> str:
     if not said:
         return ""
     return (
-        f"{' and '.join(said)} cannot be compared with others at the same place: what is slow of "
-        "them is not in the slowdown"
+        f"{' and '.join(said)} cannot be compared with others at the same place, so their slowness "
+        "is not in the slowdown"
     )
 
 
 def _told(base: float, least: float, by_kind: Mapping[str, float], method: str) -> dict[str, Any]:
-    """The figures, or why there are none: a step that levelling makes longer has no slowdown."""
+    """Return the figures, or why there are none: a step that levelling makes longer has none."""
     if not least:
         return {}
     slow = base / least
@@ -133,7 +134,7 @@ def _told(base: float, least: float, by_kind: Mapping[str, float], method: str) 
 
 
 def _seconds(timeline: Timeline, apart: bool) -> float:
-    """From the first start on a GPU to the last end; the sum over steps that stand apart."""
+    """Return seconds from the first start on a GPU to the last end; a sum if steps stand apart."""
     if not apart:
         return _gpu_seconds(timeline)
     step = timeline.graph.step
@@ -150,7 +151,7 @@ def _gpu_seconds(timeline: Timeline) -> float:
 
 
 def on_gpu(graph: Graph) -> cut.Flags:
-    """Which ops are no calls of the host."""
+    """Return which ops are not calls of the host, (ops,)."""
     kinds = activities(graph)
     return np.asarray(kinds.code != kinds.names.index(HOSTS))
 

@@ -1,4 +1,4 @@
-"""What ``--hosts`` may be: a recording as a graph, its host as it was, as usual, or as nothing."""
+"""The ways of ``--hosts``: a recording as a graph, its host as it was, as usual, or as nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Way = Callable[[Recording], Graph]
 
 
 def without_host(recording: Recording) -> Graph:
-    """The graph from durations and waits alone: no lags, and calls of the host take no time."""
+    """Return the graph of durations and waits alone: no lags, and host calls take no time."""
     graph = recording.timeline.graph
     if not all(isinstance(work, Fixed) for work in graph.works):
         graph = own.as_recorded(recording)
@@ -27,7 +27,7 @@ def without_host(recording: Recording) -> Graph:
 
 
 def replaced(work: object) -> Fixed:
-    """The fixed work; of no length if it is the host's."""
+    """Return the fixed work, without length if it is the host's."""
     assert isinstance(work, Fixed)
     return work._replace(seconds=0.0) if work.kind == "host" else work
 
@@ -40,21 +40,21 @@ WAYS: Mapping[str, Mapping[str, Way]] = {
     "nsys": {"anchored": gaps.anchored},
     "traincast": {"anchored": own.as_recorded},
 }
-"""By format, what ``--hosts`` may be besides none."""
+"""By format, the ways of ``--hosts`` besides none."""
 APART = frozenset({"stragglers", "recorded"})
 """Formats whose steps were sampled out of many: each is replayed by itself."""
 
 
 def ways(format_: str) -> tuple[str, ...]:
-    """Name how the host may be replayed in recordings of a format; the first is the default."""
+    """Return what ``--hosts`` may be for a format; the first is the default."""
     return (*WAYS.get(format_, {}), "none")
 
 
 def usual(recording: Recording, text: str) -> str:
-    """The way in which an edit shows: a host anchored to its recorded times never gets faster.
+    """Return the way in which an edit shows: a host tied to its recorded times never gets faster.
 
-    Without stragglers, it takes the gaps of other steps, or none where there is one: kept, its
-    times would keep the waits for peers too. Timelines of ours have no such times.
+    Without stragglers, the host takes the gaps of other steps, or none where there is one step: its
+    own times would include the waits for peers. Timelines of ours have no such times.
     """
     known = ways(recording.format)
     levels = Level() in [edit for piece in pieces(text) for edit in parse(piece)]
@@ -65,7 +65,7 @@ def usual(recording: Recording, text: str) -> str:
 
 
 def repeated(recording: Recording) -> Graph:
-    """The recorded graph with fixed works and every unexplained delay as a lag."""
+    """Return the recorded graph with fixed works, and every unexplained delay as a lag."""
     if recording.format == "kineto":
         return recording.timeline.graph
     way = WAYS.get(recording.format, {}).get("anchored", without_host)
@@ -73,5 +73,5 @@ def repeated(recording: Recording) -> Graph:
 
 
 def pieces(text: str) -> list[str]:
-    """The edits of a text, one by one."""
+    """Return the edits of a text, one by one."""
     return [*filter(str.strip, text.split(";"))]

@@ -1,1 +1,1 @@
-"""Tables of timed operations of pipeline jobs (ByteDance's straggler study)."""
+"""Reads tables of timed operations of pipeline jobs (ByteDance's straggler study)."""

@@ -1,4 +1,4 @@
-"""Which rows of a table of timed operations wait for each other, or communicate together."""
+"""Finds which rows of a table of timed operations wait for each other or communicate together."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ GROUPS = (
     ((model.EMBEDDING,), ("dp_rank",)),
     ((model.CLIP,), ()),
 )
-"""Types of collectives, and what the members of one have in common."""
+"""Types of collectives, and the columns in which the members of one agree."""
 
 
 def relations(table: pd.DataFrame, report: Report) -> tuple[list[tuple[int, int]], list[list[int]]]:
-    """Waits (later, earlier) and the members of each communication, by index.
+    """Return waits (later, earlier) and the members of each communication, by index.
 
     ``table`` is ordered by step, rank and start, and indexed from 0. Raises InputError when sends
     and receives do not fit together.
@@ -38,7 +38,7 @@ def relations(table: pd.DataFrame, report: Report) -> tuple[list[tuple[int, int]
 
 
 def _workers(step: pd.DataFrame) -> dict[tuple[int, int], Worker]:
-    """The waits of every worker in one step, by dp_rank and stage."""
+    """Return the waits of every worker in one step, by dp_rank and stage."""
     stages = int(step["stage"].max() + 1) * int(step["mc"].max() + 1)
     ends = step["start_ts"] + step["duration"]
     columns = (step.index, step["optype"], step["start_ts"], ends, step["mc"], step["gmc"])
@@ -50,7 +50,7 @@ def _workers(step: pd.DataFrame) -> dict[tuple[int, int], Worker]:
 
 
 def _pairs(step: pd.DataFrame, found: Mapping[tuple[int, int], Worker]) -> Iterator[list[int]]:
-    """Each send with its receive: the k-th of a stage is the k-th of its neighbour."""
+    """Yield each send with its receive: the k-th of a stage is the k-th of its neighbour."""
     pipeline = int(step["stage"].max()) + 1
     for (replica, stage), mine in found.items():
         for kind, to in (("forward", 1), ("backward", -1)):
@@ -59,14 +59,14 @@ def _pairs(step: pd.DataFrame, found: Mapping[tuple[int, int], Worker]) -> Itera
             receives = peer.p2p[f"{kind}-recv"] if peer else []
             if len(sends) != len(receives):
                 raise InputError(
-                    f"step {step['step'].iloc[0]}: stage {stage} has {len(sends)} {kind}-send, and "
-                    f"the stage it sends to {len(receives)} {kind}-recv (dp_rank {replica})"
+                    f"step {step['step'].iloc[0]}: stage {stage} has {len(sends)} {kind}-send, but "
+                    f"the stage it sends to has {len(receives)} {kind}-recv (dp_rank {replica})"
                 )
             yield from map(list, zip(sends, receives, strict=True))
 
 
 def _collectives(table: pd.DataFrame) -> Iterator[list[int]]:
-    """The members of each collective: over the replicas, the ends of a pipeline, or all."""
+    """Yield the members of each collective: over the replicas, the ends of a pipeline, or all."""
     for kinds, keys in GROUPS:
         rows = table[table["optype"].isin(kinds)]
         for members in rows.groupby(["step", "optype", "seq_id", *keys]).groups.values():
@@ -74,7 +74,7 @@ def _collectives(table: pd.DataFrame) -> Iterator[list[int]]:
 
 
 def _next_steps(table: pd.DataFrame) -> Iterator[tuple[int, int]]:
-    """A worker begins its next step when it has ended the one before."""
+    """Yield waits that let a worker begin its next step when it has ended the one before."""
     streams = table["optype"].map(lambda kind: model.STREAMS.get(kind, kind))
     firsts = table.groupby(["rank", "number", streams]).head(1)
     ends = table["start_ts"] + table["duration"]

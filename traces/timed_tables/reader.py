@@ -1,9 +1,9 @@
-"""Recorded pipeline jobs in which every operation was timed (ByteDance StragglerAnalysis): a table.
+"""Reads recorded pipeline jobs in which every operation was timed (ByteDance StragglerAnalysis).
 
-One row per operation in Parquet: dp_rank, stage, rank, step, optype, start_ts and duration in
-seconds from the step's first operation, seq_id, mc (model chunk of the worker), mb_id (microbatch)
-and gmc (model chunk of the job). Sends, receives and collectives were timed on every worker, so
-their durations include the wait for the others; data moved during the shortest of them.
+The Parquet table has one row per operation: dp_rank, stage, rank, step, optype, start_ts (seconds
+from the step's first operation), duration in seconds, seq_id, mc (model chunk of the worker), mb_id
+(microbatch) and gmc (model chunk of the job). Sends, receives and collectives were timed on every
+worker, so their durations include the wait for the others; data moved during the shortest of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAGIC = b"PAR1"
 
 
 def recognises(path: Path) -> bool:
-    """Whether this is a Parquet file; what is in it, :func:`read` finds out."""
+    """Return whether this is a Parquet file; :func:`read` finds out what is in it."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -44,13 +44,13 @@ def recognises(path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recording:
-    """Read one job. Steps stand one behind another, numbered from 0, as each began at 0 s.
+    """Read one job; its steps, each of which begins at 0 s, are put one after another from 0.
 
     Raises InputError for another table, for a step or rank that is not there, or for operations
     that do not fit together.
     """
     if len(paths) != 1:
-        raise InputError(f"a table of timed operations is one file, and not {len(paths)}")
+        raise InputError(f"a table of timed operations is one file, not {len(paths)}")
     report("reading", 0, 0)
     table = _ordered(_table(paths[0]), selection.step, paths[0])
     timeline = cut.select(_timeline(table, report), selection)
@@ -97,7 +97,7 @@ def _table(path: Path) -> pd.DataFrame:
 
 
 def _ordered(table: pd.DataFrame, step: int | None, path: Path) -> pd.DataFrame:
-    """The rows of a step, or all, ordered by step, rank and start."""
+    """Return the rows of a step, or all, ordered by step, rank and start."""
     if step is not None:
         there = sorted(table["step"].unique().tolist())
         if step not in there:
@@ -111,7 +111,7 @@ def _ordered(table: pd.DataFrame, step: int | None, path: Path) -> pd.DataFrame:
 
 
 def _timeline(table: pd.DataFrame, report: Report) -> Timeline:
-    """The graph of all rows, each the op of its index, and when they ran."""
+    """Return the graph of all rows, each the op of its index, and when they ran."""
     start = (table["start_ts"] + _offsets(table)).to_numpy()
     waits, groups = relations(table, report)
     seconds = table["duration"].to_numpy(copy=True)
@@ -128,7 +128,7 @@ def _timeline(table: pd.DataFrame, report: Report) -> Timeline:
 
 
 def _offsets(table: pd.DataFrame) -> pd.Series[float]:
-    """Seconds from the first step's beginning to that of each row's step."""
+    """Return the seconds from the first step's beginning to that of each row's step."""
     ends = (table["start_ts"] + table["duration"]).groupby(table["step"]).max()
     return table["step"].map(ends.cumsum() - ends)
 

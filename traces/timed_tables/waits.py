@@ -1,9 +1,9 @@
-"""Which recorded operations of one pipeline worker wait for which others of the same worker.
+"""Finds which recorded operations of one pipeline worker wait for others of the same worker.
 
-The dependency model of "Understanding Stragglers in Large Model Training Using What-if Analysis"
-(OSDI '25), as its published code (ByteDance-Seed/StragglerAnalysis) has it: operations of one
-stream run in recorded order, a compute waits for what it received, a send for what it sends, and
-what comes behind the last compute is one chain.
+This is the dependency model of "Understanding Stragglers in Large Model Training Using What-if
+Analysis" (OSDI '25), as in its published code (ByteDance-Seed/StragglerAnalysis). Operations of one
+stream run in recorded order. A compute waits for what it received, a send for what it sends, and
+what follows the last compute is one chain.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TYPES = (*COMPUTE, *P2P, GATHER, SCATTER, SEPARATE, *CHAIN[1:], CLIP)
 STREAMS = dict.fromkeys(COMPUTE, "compute") | {GATHER: "dp", SCATTER: "dp"}
 """Streams that several types share; every other type has its own."""
 EARLY = 5e-5
-"""Seconds by which a p2p may begin before, or end after, the compute it cannot belong to."""
+"""Seconds by which a p2p may begin before, or end after, a compute and still not belong to it."""
 
 
 class RecordedOp(NamedTuple):
@@ -39,7 +39,7 @@ class RecordedOp(NamedTuple):
     start: float
     end: float
     chunk: int  # model chunk of this worker, -1 for p2p
-    stage: int  # over all chunks, likewise
+    stage: int  # counted over all chunks, -1 for p2p
 
 
 class Worker(NamedTuple):
@@ -50,10 +50,10 @@ class Worker(NamedTuple):
 
 
 def worker(rows: Sequence[RecordedOp], stages: int) -> Worker:
-    """The waits of one worker, whose rows are in order of their start.
+    """Return the waits of one worker, whose rows are in order of their start.
 
     ``stages`` counts all chunks of the pipeline. Raises InputError when sends and receives do not
-    fit to the computes.
+    match the computes.
     """
     of: defaultdict[str, list[RecordedOp]] = defaultdict(list)
     for row in rows:
@@ -71,7 +71,7 @@ def worker(rows: Sequence[RecordedOp], stages: int) -> Worker:
 
 
 def _at_end(kind: str, compute: RecordedOp, stages: int) -> bool:
-    """No stage is there to send to or receive from."""
+    """Return whether there is no stage to send to or receive from."""
     up = kind in ("forward-send", "backward-recv")
     return compute.stage == (stages - 1 if up else 0)
 
@@ -79,10 +79,11 @@ def _at_end(kind: str, compute: RecordedOp, stages: int) -> bool:
 def _matched(
     kind: str, rows: list[RecordedOp], computes: list[RecordedOp], stages: int
 ) -> Iterator[tuple[RecordedOp, int, list[RecordedOp]]]:
-    """Each send or receive, the place of its compute among those of its direction, and these.
+    """Yield each send or receive, the place of its compute in its direction, and those computes.
 
-    The profiler also records calls that launched nothing: at the ends of a step (they begin after
-    the last compute, or end before the first), and for the first and last chunk of all.
+    The profiler also records calls that launched nothing. They lie at the ends of a step (they
+    begin after the last compute, or end before the first), or belong to the first or last chunk of
+    all.
     """
     if not rows:
         return
@@ -121,7 +122,7 @@ def _p2p_waits(
 def _first_backward(
     computes: list[RecordedOp], of: dict[str, list[RecordedOp]]
 ) -> Iterator[tuple[int, int]]:
-    """The first exchange of gradients is issued before the last compute of the warm-up."""
+    """Yield waits: the first exchange of gradients is issued before the warm-up's last compute."""
     first = next((k for k, row in enumerate(computes) if row.type == BACKWARD), 0)
     if first >= 2:
         for kind in ("backward-recv", "backward-send"):
@@ -129,7 +130,7 @@ def _first_backward(
 
 
 def _gathers(of: dict[str, list[RecordedOp]]) -> Iterator[tuple[int, int]]:
-    """The first forward of a chunk waits for the last of its parameters."""
+    """Yield waits: the first forward of a chunk waits for the last of its parameters."""
     gathers = {row.chunk: row for row in of[GATHER]}
     for chunk, gather in gathers.items():
         first = next((row for row in of[FORWARD] if row.chunk == chunk), None)
@@ -140,7 +141,7 @@ def _gathers(of: dict[str, list[RecordedOp]]) -> Iterator[tuple[int, int]]:
 def _chain(
     computes: list[RecordedOp], of: dict[str, list[RecordedOp]]
 ) -> Iterator[tuple[int, int]]:
-    """What follows the last compute; gradients are reduced in it, or beside the backwards."""
+    """Yield waits after the last compute; gradients are reduced there, or beside the backwards."""
     last = max(computes, key=lambda row: row.end)
     chain = [row for kind in CHAIN for row in of[kind][:1]]
     beside = bool(of[SEPARATE])

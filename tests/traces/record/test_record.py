@@ -337,18 +337,18 @@ def test_a_block_keeps_what_its_operators_say(
 
 
 def test_what_no_parallel_training_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"record parallel knows ddp, .*, and not 'pp'"):
+    with pytest.raises(ValueError, match=r"record parallel knows ddp, .*, not 'pp'"):
         parallel.record(["pp"], Path("nowhere"), "")
     for text, sentence in {
-        "width=3": "--sizes takes blocks, d, .*, and not 'width'",
-        "d=0": "--sizes: d is a whole number from 1 on, and not '0'",
+        "width=3": "--sizes takes blocks, d, .*, not 'width'",
+        "d=0": "--sizes: d is a whole number from 1 on, not '0'",
     }.items():
         with pytest.raises(ValueError, match=sentence):
             parallel_sizes.parsed(text)
     for mode, sizes, optimizer, sentence in (
-        ("ddp", {"d": 10}, "sgd", "d=10 is no multiple of heads=4; change either"),
-        ("tp", {"heads": 1}, "sgd", "heads=1 cannot be split over 2 ranks; change either"),
-        ("ddp", {}, "lion", "--optimizer is sgd or adamw, and not 'lion'"),
+        ("ddp", {"d": 10}, "sgd", "d=10 is no multiple of heads=4; change one"),
+        ("tp", {"heads": 1}, "sgd", "heads=1 cannot be split over 2 ranks; change one"),
+        ("ddp", {}, "lion", "--optimizer is sgd or adamw, not 'lion'"),
     ):
         with pytest.raises(ValueError, match=sentence):
             parallel_sizes.task_of(mode, sizes, optimizer, 2)
