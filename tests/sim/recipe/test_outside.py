@@ -140,8 +140,8 @@ def test_a_strategy_may_add_a_kernel(tmp_path: Path) -> None:
     """Of 7 ms in front of every forward, on a graph that is otherwise the same."""
     code = (
         "from sim.graph import Fixed\nfrom sim.builder.program import Kernel\n"
-        "from sim.builder.strategies.draft import Draft\n"
-        "def same(kind, program):\n    draft = Draft(program)\n"
+        "from sim.builder.strategies.draft import ProgramDraft\n"
+        "def same(kind, program):\n    draft = ProgramDraft(program)\n"
         "    if kind == 'F':\n        draft.put(('new', 0), Kernel('new', Fixed(7e-3), 'F'))\n"
         "    return draft.finish()\n"
     )
