@@ -13,7 +13,7 @@ from sim.graph import Floats
 from sim.html import Shown, table
 from sim.machine.hardware import Machine
 from sim.timeline import Timeline
-from traces.own.priced import PricedMachine
+from traces.own.priced_machine import PricedMachine
 
 
 class Selection(NamedTuple):

@@ -15,7 +15,7 @@ from itertools import islice
 from operator import attrgetter
 
 from schedules import Plan
-from schedules.search.draft import ALL_AT_WEIGHTS, Line, PlanDraft
+from schedules.search.plan_draft import ALL_AT_WEIGHTS, Line, PlanDraft
 from schedules.search.timing import longest_span
 from schedules.times import Given, exact
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import product
 
 from schedules import Plan
-from schedules.search.draft import Line, PlanDraft, StuckError, counts
+from schedules.search.plan_draft import Line, PlanDraft, StuckError, counts
 from schedules.times import Given, exact
 
 

@@ -11,7 +11,7 @@ from itertools import product
 
 from schedules import Plan
 from schedules.input_error import InputError
-from schedules.search.draft import Line, PlanDraft, StuckError, counts
+from schedules.search.plan_draft import Line, PlanDraft, StuckError, counts
 from schedules.times import Given, exact
 
 

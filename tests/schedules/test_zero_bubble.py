@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import schedules
 from schedules import Plan, Step
-from schedules.search.draft import PlanDraft
+from schedules.search.plan_draft import PlanDraft
 from schedules.search.timing import ends, longest_span
 from schedules.search.zb_v import zero_bubble_v
 from schedules.times import Times

@@ -23,7 +23,7 @@ from sim.timeline import Timeline
 from sim.whatif import edited
 from traces.hta import files as hta
 from traces.own import perfetto
-from traces.own.priced import PricedMachine
+from traces.own.priced_machine import PricedMachine
 from traces.reading import read
 from traces.recording import Recording
 from traces.replay import level, replays

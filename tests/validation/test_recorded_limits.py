@@ -16,8 +16,8 @@ from traces.recorded import run as recorded_run
 from validation.processes.pipelines import errors as recorded
 from validation.processes.pipelines.costs import Costs, Quantiles, Size
 from validation.processes.pipelines.halves import completed, input_share
-from validation.processes.pipelines.load import load
 from validation.processes.pipelines.predict import BETWEEN, bare, predict
+from validation.processes.pipelines.workload import load
 
 OURS = recorded.OURS
 CASE = "cases/traces/7_real_zb_v_P2_M8.json.gz"

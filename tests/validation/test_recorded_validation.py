@@ -27,12 +27,12 @@ from validation.processes.pipelines.costs import Costs, Quantiles, Size, save, s
 from validation.processes.pipelines.costs import load as read_costs
 from validation.processes.pipelines.gaps import gaps
 from validation.processes.pipelines.graph import graph
-from validation.processes.pipelines.load import load as load_run
-from validation.processes.pipelines.load import violations
 from validation.processes.pipelines.measure import check, fit
 from validation.processes.pipelines.predict import predict, timeline
 from validation.processes.pipelines.priced import Stages, Workload, priced
 from validation.processes.pipelines.sizes import sizes
+from validation.processes.pipelines.workload import load as load_run
+from validation.processes.pipelines.workload import violations
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ from sim.runs.run import Result
 from traces.chrome import Written
 from traces.hta import files as hta
 from traces.own import perfetto
-from traces.own.priced import PricedMachine
+from traces.own.priced_machine import PricedMachine
 
 Report = Callable[[str, int, int], object]
 """It is called with what is being written, how much of it is done, and of how much."""

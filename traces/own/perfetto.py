@@ -31,8 +31,8 @@ from traces.chrome import (
     write_events,
 )
 from traces.own import path as perfetto_path
-from traces.own import priced
-from traces.own.priced import PricedMachine
+from traces.own import priced_machine
+from traces.own.priced_machine import PricedMachine
 from traces.own.read import read
 
 __all__ = ["read", "write"]
@@ -62,7 +62,7 @@ def write(
     ops, written = select(timeline, ranks, window)
     head: Event = {"displayTimeUnit": "ms", "traincast": _tables(timeline.graph, ops)}
     if of is not None and written.complete:
-        head["traincast"] |= priced.table(timeline.graph, of)
+        head["traincast"] |= priced_machine.table(timeline.graph, of)
     write_events(Path(path), head, _events(timeline, ops, progress))
     return written
 

@@ -42,8 +42,8 @@ from traces.checked import (
     row_of,
 )
 from traces.chrome import Event
-from traces.own import priced
-from traces.own.priced import PricedMachine
+from traces.own import priced_machine
+from traces.own.priced_machine import PricedMachine
 
 WORKS: dict[str, Any] = {of.__name__: of for of in (Compute, Communication, Copy, Host, Fixed)}
 TABLES = {
@@ -86,7 +86,7 @@ def read_priced(path: Path | str) -> tuple[Timeline, PricedMachine | None]:
     try:
         timeline = _timeline(tables, events)
         works = [work_of(of) for of in tables["works"]]
-        machine = priced.read(tables, works, timeline.graph)
+        machine = priced_machine.read(tables, works, timeline.graph)
     except (InputError, LookupError) as error:
         raise InputError(
             f"{path} has been changed since traincast wrote it: {_words(error)}"

@@ -19,7 +19,7 @@ from typing import Any
 from schedules.input_error import InputError
 from sim.files import replacing, writable
 from traces.record import machine
-from traces.record.sections import RecordingPart, sections
+from traces.record.recording_parts import RecordingPart, sections
 
 LEAST = 15.0  # seconds that starting a worker needs
 RESERVE = 0.05  # share of the budget for ending workers, for the file and for loading ourselves

@@ -20,7 +20,7 @@ from sim.timeline import Timeline
 from sim.whatif.grammar import Level, parse
 from traces import cut
 from traces.own import recording as own
-from traces.own.priced import repeats
+from traces.own.priced_machine import repeats
 from traces.recording import Recording, Report, no_report
 from traces.replay import level, ways
 from traces.replay.ways import APART, pieces, usual

@@ -16,7 +16,7 @@ from sim.graph import Graph
 from sim.timeline import Timeline
 from sim.whatif import healed
 from traces import cut
-from traces.own.priced import PricedMachine, repeats
+from traces.own.priced_machine import PricedMachine, repeats
 from traces.recording import Recording
 from traces.replay import level, ways
 from traces.replay.level import HOST, KERNELS, SORTS, TRANSFERS

@@ -29,11 +29,11 @@ from validation.processes.pipelines.align import (
 from validation.processes.pipelines.calls import Compute
 from validation.processes.pipelines.costs import Costs, Size
 from validation.processes.pipelines.halves import completed
-from validation.processes.pipelines.load import load, model, plan, violations
 from validation.processes.pipelines.measure import fit
 from validation.processes.pipelines.predict import DRAWS, Prediction, predict
 from validation.processes.pipelines.sizes import sizes
 from validation.processes.pipelines.waterfall import waterfall
+from validation.processes.pipelines.workload import load, model, plan, violations
 
 OURS = Path(traces.__file__).parent / "data"
 Progress = Callable[[str, int, int], None]

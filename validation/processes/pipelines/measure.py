@@ -26,9 +26,9 @@ from validation.processes.pipelines.gaps import (
     RESUME,
     gaps,
 )
-from validation.processes.pipelines.load import load, model
 from validation.processes.pipelines.predict import bare
 from validation.processes.pipelines.priced import Workload
+from validation.processes.pipelines.workload import load, model
 
 Samples = defaultdict[str, list[float]]
 KINDS = {Compute: COMPUTE, Post: POST, Wait: WAIT}
