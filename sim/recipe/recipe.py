@@ -27,6 +27,7 @@ from sim.recipe.sections import (
     RecomputeTable,
     Section,
     StateTable,
+    unit,
 )
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class ModelSection(Section):
     """path of a Hugging Face model's config.json, relative to this file"""
     name: Name | None = None
     """name of the model in outputs"""
-    layers: Layers | None = None
+    layers: Annotated[Layers, unit("layers")] | None = None
     """number of transformer layers"""
     hidden: Count | None = None
     """width of the residual stream, in elements"""
@@ -80,7 +81,7 @@ class ModelSection(Section):
     """inner width of the MLP, in elements; default: 4 hidden, and required if gated"""
     gated: Switch | None = None
     """whether the MLP has a gate beside its first linear, such as SwiGLU"""
-    vocab: Annotated[int, Field(ge=0, le=2**31)] | None = None
+    vocab: Annotated[int, Field(ge=0, le=2**31), unit("tokens")] | None = None
     """tokens in the vocabulary; 0: only the layers, without embedding, head and loss"""
     tied: Switch | None = None
     """whether the head uses the embedding's weights"""
@@ -105,7 +106,7 @@ class ModelSection(Section):
     """share of activations that dropout sets to zero; 0 runs no dropout kernels"""
     vocab_padding: Count | None = None
     """the vocabulary is padded to a multiple of this times tp, as in Megatron-LM; 1: not padded"""
-    sequence: Count | None = None
+    sequence: Annotated[Count, unit("tokens")] | None = None
     """tokens per sample"""
     mla: MlaSection | None = None
     """widths of multi-head latent attention, which replaces ordinary attention"""
@@ -128,7 +129,7 @@ class ModelSection(Section):
     blocks: Blocks | None = None
     """number of bottleneck blocks in each group of a residual network, which replaces the
     transformer"""
-    image: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    image: Annotated[int, Field(ge=1, le=65_536), unit("pixels")] | None = None
     """rows, and columns, of an image in pixels; default: 224"""
     classes: Count | None = None
     """number of classes of images; default: 1000"""
@@ -139,7 +140,7 @@ class ClusterSection(Section):
 
     topology: Name
     """name of a built-in topology (`traincast list topologies`), or path of a TOML file"""
-    gpus: Gpus
+    gpus: Annotated[Gpus, unit("GPUs")]
     """number of GPUs of the job"""
 
 
@@ -191,9 +192,9 @@ class ParallelismSection(Section):
     them"""
     tp_backward_overlap: Switch = True
     """whether tp's collectives of the backward run beside the weight-gradient GEMM"""
-    bucket_mb: Annotated[float, Field(gt=0, le=1e9)] = 40.0
+    bucket_mb: Annotated[float, Field(gt=0, le=1e9), unit("MB")] = 40.0
     """size of a gradient bucket, in MB (1e6 bytes)"""
-    first_bucket_mb: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    first_bucket_mb: Annotated[float, Field(gt=0, le=1e9), unit("MB")] | None = None
     """size of the first gradient bucket, in MB (torch's DDP: 1); default: bucket_mb"""
     gradient_as_bucket_view: Switch = True
     """true: gradients are made in their bucket; false: DDP copies them in and out"""
@@ -239,9 +240,9 @@ class ScheduleSection(Section):
 class TrainingSection(Section):
     """Batch, number formats, and what the backward recomputes."""
 
-    micro_batch: Count = 1
+    micro_batch: Annotated[Count, unit("samples")] = 1
     """samples per microbatch"""
-    global_batch: Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
+    global_batch: Annotated[int, Field(ge=1, le=MOST_SAMPLES), unit("samples")]
     """samples per step, over all replicas"""
     dtype: Dtype = "bf16"
     """number format of activations and weights: bf16, fp16 or fp32"""
@@ -292,9 +293,9 @@ class SimulationSection(Section):
     """what runs the graph: simpy, or compiled (not simulated yet); auto chooses"""
     host: Switch = False
     """whether to simulate the CPU, which launches kernels and waits where Megatron-LM's does"""
-    launch_us: Annotated[float, Field(ge=0, le=1e6)] = 6.0
+    launch_us: Annotated[float, Field(ge=0, le=1e6), unit("us")] = 6.0
     """time that the CPU takes to launch one kernel, in microseconds, Python included"""
-    steps: Annotated[int, Field(ge=1, le=1000)] | None = None
+    steps: Annotated[int, Field(ge=1, le=1000), unit("steps")] | None = None
     """training steps in a row; default: 1, or enough for a steady state if steps overlap"""
     allocator: Literal["exact", "caching", "expandable"] = "exact"
     """exact: only the bytes in use; caching or expandable: also what PyTorch's allocator reserves,

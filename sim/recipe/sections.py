@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from sim.model.precision import AdamState, Fp8
 
 MOST_EXPERTS = 65_536
+
+
+def unit(name: str) -> Any:
+    """Return what says the unit of a value in the JSON schema and in the page made of it."""
+    return Field(json_schema_extra={"unit": name})
+
+
 Count = Annotated[int, Field(ge=1, le=2**31)]
 Counts = Annotated[
     tuple[Annotated[float, Field(ge=0, le=1e15)], ...], Field(strict=False, max_length=MOST_EXPERTS)
@@ -70,13 +77,13 @@ class FsdpTable(Section):
 class DeepSpeedTable(Section):
     """DeepSpeed's sizes for ZeRO-2 and 3, in parameters, with its names and defaults."""
 
-    reduce_bucket_size: Annotated[float, Field(gt=0, le=1e18)] = 5e8
+    reduce_bucket_size: Annotated[float, Field(gt=0, le=1e18), unit("parameters")] = 5e8
     """gradients that are reduced at once, in parameters"""
-    stage3_prefetch_bucket_size: Amount = 5e7
+    stage3_prefetch_bucket_size: Annotated[Amount, unit("parameters")] = 5e7
     """parameters that are gathered ahead of the layer that begins"""
-    stage3_max_live_parameters: Amount = 1e9
+    stage3_max_live_parameters: Annotated[Amount, unit("parameters")] = 1e9
     """most parameters that prefetch keeps gathered at a time"""
-    stage3_max_reuse_distance: Amount = 1e9
+    stage3_max_reuse_distance: Annotated[Amount, unit("parameters")] = 1e9
     """gathered parameters stay for the backward if it needs them before this number of others"""
 
 
