@@ -15,7 +15,10 @@ SECONDS = 120  # of one cell; more is a cell that hangs
 
 
 def notebooks(*names: str) -> list[Path]:
-    """The notebooks beside this file, or those whose names begin so; ValueError if none does."""
+    """List the notebooks beside this file, or those whose names begin with one of these.
+
+    Raises ValueError if none begins with a name.
+    """
     every = sorted(HERE.glob("*.ipynb"))
     for name in names:
         if not any(path.name.startswith(name) for path in every):
@@ -24,7 +27,7 @@ def notebooks(*names: str) -> list[Path]:
 
 
 def executed(path: Path) -> Any:
-    """A notebook, run from top to bottom in a new kernel, in its own folder and with this code.
+    """Run a notebook from top to bottom in a new kernel, in its own folder and with this code.
 
     Raises nbclient's CellExecutionError where a cell fails.
     """

@@ -1,4 +1,4 @@
-"""What do we predict for a published figure? One function of a recipe per kind of figure."""
+"""Predicts published figures: one function of a recipe per kind of figure."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ ADAM = 12  # bytes per parameter: fp32 master weight, first and second moment
 
 
 def step(recipe: Recipe) -> float:
-    """Seconds of a step."""
+    """Return the seconds of a step."""
     return run(recipe).timeline.seconds
 
 
 def fsdp_time_saved(recipe: Recipe) -> float:
-    """Share of a step's time that the recipe's way of sharding saves over FSDP1 with defaults."""
+    """Return the share of a step's time that the recipe's sharding saves over default FSDP1."""
     parallelism = recipe.parallelism.model_copy(update={"fsdp": FsdpTable(kind="fsdp1")})
     return 1.0 - step(recipe) / step(recipe.model_copy(update={"parallelism": parallelism}))
 
 
 def layer(phase: str) -> Callable[[Recipe], float]:
-    """Seconds of one layer: F forward, B backward with what it recomputes."""
+    """Return a function: seconds of one layer, F or B with what it recomputes."""
     return lambda recipe: layer_timelines(recipe)[phase].seconds
 
 
 def middle_stage(phase: str) -> Callable[[Recipe], float]:
-    """Seconds of the second stage, which has neither embedding nor head: F, I or W."""
+    """Return a function: seconds of the second stage, without embedding or head; F, I or W."""
 
     def seconds(recipe: Recipe) -> float:
         layers = job_of(recipe).layers_per_stage[1]
@@ -42,7 +42,7 @@ def middle_stage(phase: str) -> Callable[[Recipe], float]:
 
 
 def state(recipe: Recipe) -> float:
-    """Bytes of weights, gradients and optimizer that the layers of one rank hold, without ZeRO."""
+    """Return the bytes of weights, gradients and optimizer of one rank's layers, without ZeRO."""
     job = job_of(recipe)
     layers = range(job.model.layers // job.mesh.pp)
     held = parameters(job.model, job.setting.tp, layers, first=False, last=False).total
@@ -50,19 +50,19 @@ def state(recipe: Recipe) -> float:
 
 
 def activations(recipe: Recipe) -> float:
-    """Bytes of the layers' activations on the first pipeline rank at the peak."""
+    """Return the bytes of the layers' activations on the first pipeline rank at the peak."""
     job = job_of(recipe)
     pipeline = job.mesh.pp
     return first_stage_bytes(job.model, job.setting, pipeline, job.stages // pipeline)
 
 
 def peak(recipe: Recipe) -> float:
-    """Bytes that the rank which needs most holds at its peak."""
+    """Return the bytes at the peak of the rank that needs most."""
     return float(max(entry["peak_bytes"] for entry in check(recipe)["memory"]))
 
 
 def peak_last(recipe: Recipe) -> float:
-    """Bytes that the last pipeline rank holds at its peak."""
+    """Return the bytes that the last pipeline rank holds at its peak."""
     return float(check(recipe)["memory"][-1]["peak_bytes"])
 
 
@@ -79,4 +79,4 @@ FIGURES: Mapping[str, Callable[[Recipe], float]] = {
     "peak": peak,
     "peak_last": peak_last,
 }
-"""By the name that tables give it; in seconds or bytes, or a share."""
+"""Each function by the name that tables give it; in seconds or bytes, or a share."""

@@ -1,4 +1,4 @@
-"""How long does one layer of a recipe take alone, forward, backward and in its two halves?"""
+"""Simulates one layer of a recipe alone: forward, backward and its two halves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sim.timeline import Timeline
 
 
 def layer_timelines(recipe: Recipe, layers: int = 1) -> Mapping[str, Timeline]:
-    """F, B, I and W of ``layers`` layers of a recipe's model, each by itself on one rank."""
+    """Return F, B, I and W of some layers of a recipe's model, each by itself on one rank."""
     job = job_of(recipe)
     cluster = clusters.load(recipe.cluster.topology, job.mesh.tp)
     return stage_timelines(job, cluster, range(layers))

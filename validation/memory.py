@@ -1,4 +1,4 @@
-"""Does a job fit into memory? Runs that did, and runs that did not, against what we say.
+"""Compares what we say about memory with runs that fitted and runs that did not.
 
 ``python -m validation.memory`` prints the page ``validation/memory.md``. It reads the sweep beside
 the project (``../shared/data/published/hf_ultrascale_h100*.json``): nanotron on 8 to 512 H100, as
@@ -21,7 +21,7 @@ from sim.runs.check import check
 
 SWEEP = Path(__file__).parents[2] / "shared" / "data" / "published"
 SAMPLE, SEED = 300, 0
-LOOKED_AT = ((SEED, SAMPLE), (1, 360))  # seed and size of all samples that were ever looked at
+LOOKED_AT = ((SEED, SAMPLE), (1, 360))  # seed and size of every sample that was looked at
 HELD_OUT, OTHER_SEED = 200, 2
 STATES = ("weights", "gradients", "optimizer")
 
@@ -59,7 +59,7 @@ blocks too.
 
 
 class Answer(NamedTuple):
-    """What we say of a row, and what was measured."""
+    """What we say about a row, and what was measured."""
 
     id: str
     fits: bool
@@ -71,7 +71,7 @@ class Answer(NamedTuple):
 
 
 def rows(folder: Path = SWEEP) -> list[dict[str, Any]]:
-    """All rows, those that ran in the words of those that did not."""
+    """Return all rows; those that ran are put in the form of those that did not."""
     ran = json.loads((folder / "hf_ultrascale_h100.json").read_text())
     failed = json.loads((folder / "hf_ultrascale_h100_oom.json").read_text())
     return [*map(_flat, ran), *failed]
@@ -95,7 +95,7 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def recipe(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe of a row."""
+    """Return the recipe of a row."""
     sizes = {key: row[key] for key in ("layers", "hidden", "heads", "ffn", "vocab")}
     model = {
         **sizes,
@@ -131,11 +131,11 @@ def recipe(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def layers_per_stage(row: Mapping[str, Any]) -> tuple[int, ...]:
-    """How nanotron spreads layers (``get_block_compute_costs`` and the trainer's thresholds).
+    """Return how nanotron spreads layers (``get_block_compute_costs``, trainer thresholds).
 
     A block goes to the current rank; a rank is full when costs so far exceed its share of all. The
-    head counts as its matrix, 2.2 layers of the 8B. Where that leaves ranks without layers, as
-    evenly as can be.
+    head counts as its matrix, 2.2 layers of the 8B. Where that leaves ranks without layers, layers
+    are spread as evenly as possible.
 
     >>> layers_per_stage({"hidden": 4096, "ffn": 14336, "vocab": 131072, "layers": 32, "pp": 8})
     (5, 4, 4, 5, 4, 4, 4, 2)
@@ -151,7 +151,7 @@ def layers_per_stage(row: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def answer(row: Mapping[str, Any]) -> Answer | None:
-    """What we say of a row; None where it has more stages than layers."""
+    """Return what we say about a row; None where it has more stages than layers."""
     if row["pp"] > row["layers"]:
         return None
     found = check(config.parse(recipe(row)))
@@ -164,7 +164,7 @@ def answer(row: Mapping[str, Any]) -> Answer | None:
 
 
 def share(said: Iterable[bool], answers: Sequence[Answer]) -> tuple[int, int, int]:
-    """How many were right, how many were wrongly refused and how many wrongly let pass."""
+    """Return how many were right, how many wrongly refused, and how many wrongly let pass."""
     pairs = list(zip(said, (a.fitted for a in answers), strict=True))
     return (
         sum(ours == theirs for ours, theirs in pairs),
@@ -176,7 +176,7 @@ def share(said: Iterable[bool], answers: Sequence[Answer]) -> tuple[int, int, in
 def page(
     sample: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], count: int
 ) -> str:
-    """The results as Markdown, of a sample and of rows held out."""
+    """Return the results as Markdown, for a sample and for rows held out."""
     found, held_out = ([a for a in map(answer, part) if a] for part in (sample, others))
     ours = _line("traincast", [a.fits for a in found], found)
     plain = _line("weights, gradients, optimizer alone", [a.states_fit for a in found], found)

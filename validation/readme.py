@@ -63,14 +63,14 @@ def results(rows: list[ComparedFigure], shown: tuple[str, ...]) -> str:
 
 
 def sample() -> str:
-    """The summary of a run, laid out to be read."""
+    """Return the summary of a run, laid out to be read."""
     summary = json.loads(json.dumps(run(ROOT / SAMPLE).summary))
     summary["simulation"]["wall_s"] = None
     return f"```json\n{_laid_out(summary)}\n```"
 
 
 def _laid_out(value: object, indent: int = 0) -> str:
-    """JSON with a line for each entry that is not short."""
+    """Return JSON with a line for each entry that is not short."""
     short, pad = json.dumps(value), " " * (indent + 2)
     if len(short) < 90 - indent or not isinstance(value, dict | list) or not value:
         return short
@@ -82,7 +82,7 @@ def _laid_out(value: object, indent: int = 0) -> str:
 
 
 def put(text: str, mark: str, what: str) -> str:
-    """Return ``text`` with ``what`` behind a mark, in place of all up to the mark's end."""
+    """Return ``text`` with ``what`` after a mark, in place of all up to the mark that ends it."""
     pattern = rf"(<!-- {mark} -->\n).*?(<!-- end -->)"
     return re.sub(pattern, lambda found: f"{found[1]}\n{what}\n\n{found[2]}", text, flags=re.S)
 

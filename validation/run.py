@@ -1,4 +1,4 @@
-"""How far off are our predictions? Every published figure against what its recipe gives."""
+"""Compares every published figure with what its recipe predicts."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ComparedFigure(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Signed, as a share of the measured: −0.1 predicts a tenth too little.
+        """The signed error as a share of the measured figure: −0.1 predicts a tenth too little.
 
-        Of figures that are shares themselves, the difference.
+        For figures that are shares themselves, it is the difference.
 
         >>> round(ComparedFigure("a", 0.05, 0.10, share=True).error, 12)
         -0.05
@@ -44,7 +44,7 @@ class TableOutcome(NamedTuple):
 
 
 class Total(NamedTuple):
-    """Mean and largest |error|, of how many rows."""
+    """Mean and largest |error|, and the number of rows."""
 
     mean: float
     max: float
@@ -52,7 +52,10 @@ class Total(NamedTuple):
 
 
 def validate(names: Sequence[str] = (), progress: Progress | None = None) -> list[TableOutcome]:
-    """Predict the figures of these tables, or of all; ValueError for a table that is not there."""
+    """Predict the figures of these tables, or of all.
+
+    Raises InputError for a table that is not there.
+    """
     chosen = [tables.read(name) for name in names or tables.names()]
     count, done = sum(len(table.rows) for table in chosen), 0
     outcomes = []
@@ -68,13 +71,13 @@ def validate(names: Sequence[str] = (), progress: Progress | None = None) -> lis
 
 
 def compare(row: Row) -> ComparedFigure:
-    """One figure, predicted by its recipe."""
+    """Predict one figure by its recipe."""
     recipe = config.load(row.recipe, row.overrides)
     return ComparedFigure(row.id, FIGURES[row.figure](recipe), row.measured)
 
 
 def total(rows: Iterable[ComparedFigure]) -> Total:
-    """Over some figures.
+    """Return the total over some figures.
 
     >>> total([ComparedFigure("a", 9.0, 10.0), ComparedFigure("b", 26.0, 20.0)])
     Total(mean=0.2, max=0.3, rows=2)
@@ -84,7 +87,7 @@ def total(rows: Iterable[ComparedFigure]) -> Total:
 
 
 def steps(outcomes: Iterable[TableOutcome]) -> list[ComparedFigure]:
-    """The step times among the figures: whole runs, which everything else explains."""
+    """Return the step times among the figures: whole runs, which everything else explains."""
     return [
         compared
         for outcome in outcomes
@@ -94,7 +97,7 @@ def steps(outcomes: Iterable[TableOutcome]) -> list[ComparedFigure]:
 
 
 def summary(outcomes: Sequence[TableOutcome]) -> dict[str, Any]:
-    """Plain data: per row id, predicted, measured, error; per table mean, max, count, peer."""
+    """Return plain data: per row id and errors; per table mean, max, count, peer."""
     whole = steps(outcomes)
     return {
         "tables": [_table(outcome) for outcome in outcomes],

@@ -1,4 +1,4 @@
-"""How fast and how large: the engine against a bare SimPy replay of as many ops, in one run.
+"""Measures speed and size: the engine against a bare SimPy replay of as many ops, in one run.
 
 ``python -m validation.scale`` prints the table of ``validation/scale.md``.
 """
@@ -33,7 +33,7 @@ RECIPE = Path(__file__).parent / "recipes" / "gpt_1t_3072.toml"
 
 @dataclass(frozen=True)
 class ScaleResult:
-    """CPU seconds are medians over the rounds; the yardstick ran in turn with the simulation."""
+    """Figures of one graph; CPU seconds are medians over rounds, in turn with the yardstick."""
 
     name: str
     ops: int
@@ -42,15 +42,15 @@ class ScaleResult:
     simulate_s: float
     yardstick_s: float
     shared: int  # activities that met another on a link or a GPU
-    bytes_per_op: float  # peak resident memory, less that before building
+    bytes_per_op: float  # peak resident memory less that before building, per op
 
     @property
     def ratio(self) -> float:
-        """Ops per second of the simulation over those of the yardstick."""
+        """The ops per second of the simulation over those of the yardstick."""
         return self.yardstick_s / self.simulate_s
 
     def row(self) -> Sequence[str]:
-        """The figures as text, in the order of :data:`HEAD`."""
+        """Return the figures as text, in the order of :data:`HEAD`."""
         total = self.build_s + self.price_s + self.simulate_s
         return (
             self.name,
@@ -75,7 +75,7 @@ HEAD = (
 
 
 def step_1t(rounds: int = 3, **overrides: object) -> ScaleResult:
-    """The recipe of GPT 1T on 3,072 GPUs, with sharing, folded, kernel by kernel."""
+    """Measure the recipe of GPT 1T on 3,072 GPUs, with sharing, folded, kernel by kernel."""
     recipe = load(RECIPE, {key.replace("__", "."): value for key, value in overrides.items()})
     before = _resident()
     job = job_of(recipe)
@@ -89,7 +89,7 @@ def step_1t(rounds: int = 3, **overrides: object) -> ScaleResult:
 
 
 def unshared(rounds: int = 3, **overrides: object) -> ScaleResult:
-    """The same graph on a machine on which nothing is shared."""
+    """Measure the same graph on a machine on which nothing is shared."""
     recipe = load(RECIPE, {key.replace("__", "."): value for key, value in overrides.items()})
     before = _resident()
     job = job_of(recipe)
@@ -102,7 +102,7 @@ def unshared(rounds: int = 3, **overrides: object) -> ScaleResult:
 
 
 def steps_alone(rounds: int = 3, ranks: int = 64, microbatches: int = 1024) -> ScaleResult:
-    """1F1B with one op per step and per end of a message: nothing to fuse, nothing shared."""
+    """Measure 1F1B with one op per step and per message end: nothing to fuse, nothing shared."""
     plan = one_f_one_b(ranks, microbatches)
     before, begin = _resident(), process_time()
     graph = plan_graph(plan, {"F": 5.0, "I": 4.0, "W": 3.0, "p2p": 0.5}, Policy("direction"))
@@ -135,7 +135,7 @@ def _measure(
 
 
 def _alone(graph: Graph) -> Machine:
-    """Kernels and communication of a tenth of a millisecond that take nothing from each other."""
+    """Return a machine whose kernels and communication take 0.1 ms and share nothing."""
     hop = CommunicationCost(1e-4)
     return table(graph.works, lambda _: (1e-4, 0.0, 0.0), lambda _: hop, np.empty(0), gpu_sms=1)
 
@@ -147,7 +147,7 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 def _resident() -> int:
-    """Peak resident bytes of this process so far."""
+    """Return the peak resident bytes of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

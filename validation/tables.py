@@ -1,4 +1,4 @@
-"""Which figures have been published, and by which recipe do we predict each?
+"""Reads published figures, and the recipe that predicts each.
 
 ``published/*.toml`` holds one table of a paper per file: the figures in the paper's unit, where
 they stand, what the paper leaves open and is assumed here, and a peer's error on the same rows.
@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parent / "published"
 RECIPES = Path(__file__).parent / "recipes"
 
 UNITS = {"s": 1.0, "ms": 1e-3, "GiB": 2.0**30, "%": 1e-2}
-"""Units of the tables, in seconds or bytes; of a share, errors are differences in points."""
+"""Units of the tables, in seconds or bytes; errors of shares are differences in points."""
 
 
 class Row(NamedTuple):
@@ -40,7 +40,7 @@ class Peer(NamedTuple):
 
 
 class PublishedTable(NamedTuple):
-    """A table of a paper. ``unit`` is what it is shown in."""
+    """A table of a paper; ``unit`` is the one in which it is shown."""
 
     name: str
     title: str
@@ -52,12 +52,14 @@ class PublishedTable(NamedTuple):
 
 
 def names() -> list[str]:
-    """The tables there are."""
+    """List the tables there are."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def read(name: str) -> PublishedTable:
-    """A table by its name; InputError, naming those there are, for another.
+    """Read a table by its name.
+
+    Raises InputError, naming those there are, for another name.
 
     >>> read("narayanan2021_table1").rows[0].measured
     24.8423

@@ -1,7 +1,7 @@
-"""What SimPy itself can do: a bare replay of so many ops, the measure of the engine's speed.
+"""Measures what SimPy itself can do: a bare replay of so many ops, to which the engine is compared.
 
-One Timeout with one callback per op and a counter of the needs that are not met yet; no streams, no
-groups, no sharing, no times kept.
+There is one Timeout with one callback per op, and a counter of the needs that are not met yet.
+There are no streams, no groups and no sharing, and no times are kept.
 """
 
 from __future__ import annotations

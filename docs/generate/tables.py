@@ -36,7 +36,7 @@ def sections(schema: Schema, at: str = "", root: Schema | None = None) -> Iterat
 
 
 def _inner(value: Schema, root: Schema) -> Any:
-    """The table that a key holds, or that its list holds, if any."""
+    """Return the table that a key holds, or that its list holds, if any."""
     for option in (value, value.get("items", {}), *value.get("anyOf", ())):
         if "$ref" in option:
             return root["$defs"][option["$ref"].rpartition("/")[2]]

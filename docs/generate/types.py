@@ -39,7 +39,7 @@ def said(schema: Schema, name: str = "") -> str:
 
 
 def _options(schema: Schema, name: str) -> list[str]:
-    """The choices of a value, each as it is written; of others what they are."""
+    """Return the choices of a value, each as it is written; of others, what they are."""
     if schema.get("type") == "boolean":
         return ["`true`", "`false`"]
     choices = schema.get("enum", [schema["const"]] if "const" in schema else [])
@@ -96,7 +96,7 @@ def unit(schema: Schema) -> str:
 
 
 def _list(schema: Schema) -> str:
-    """A list: what it holds."""
+    """Say what a list holds."""
     items = schema.get("items", {})
     if "$ref" in items:
         return "list of tables"

@@ -292,10 +292,10 @@ def test_collectives_are_compared_kind_by_kind_and_in_order(runs):
     assert order_violations(run, ran) == []
     other = replace(run, moved=(run.moved[-1]._replace(number=0), *run.moved[:-1]))
     assert order_violations(other, ran) == [
-        "step 0: collective 0 was reduce_scatter, and ours is all_gather"
+        "step 0: collective 0 was reduce_scatter, but ours is all_gather"
     ]
     assert order_violations(replace(run, moved=run.moved[:-1]), ran) == [
-        "step 0: 8 collectives ran, and ours has 9"
+        "step 0: 8 collectives ran, but ours has 9"
     ]
 
 
@@ -320,7 +320,7 @@ def test_kernels_without_an_operator_of_torch_are_refused():
 
 def test_python_of_a_mode_that_no_recording_shows_is_said(runs):
     costs = fit(runs[:1])  # DDP alone
-    with pytest.raises(ValueError, match=r"nothing is known of what Python costs in tp"):
+    with pytest.raises(ValueError, match=r"nothing is known about what Python costs in tp"):
         step(graph("tp", 2, SIZES), costs, "tp")
     with pytest.raises(ValueError, match="there is none"):
         fit([])
@@ -408,7 +408,7 @@ def test_what_cannot_be_predicted_does_not_keep_the_rest_from_it(tmp_path, train
         parallel.validate([tmp_path], draws=1)
     code, out, err = traincast("validate", "recorded", tmp_path, "--draws", 1)
     assert (code, err) == (0, "")
-    assert "not predicted: nothing is known of what Python costs in tp" in out
+    assert "not predicted: nothing is known about what Python costs in tp" in out
 
 
 def test_folders_of_one_machine_serve_each_other(tmp_path):

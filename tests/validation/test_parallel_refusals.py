@@ -96,7 +96,7 @@ def test_costs_of_another_machine_predict_nothing(tmp_path):
     said["facts"]["machine"]["cores"] = 64
     moved = tmp_path / "tp.json"
     moved.write_text(json.dumps(said, separators=(",", ":")))
-    with pytest.raises(ValueError, match="of a machine with 64 cores, and costs are known of one"):
+    with pytest.raises(ValueError, match="of a machine with 64 cores, but costs are known for one"):
         parallel.validate([moved], [OTHER], draws=1)
 
 

@@ -73,7 +73,7 @@ def test_one_that_cannot_be_predicted_leaves_the_others(tmp_path: Path) -> None:
     [
         (4096.0, (), ""),
         (4 * 2.0**20, (), "4.00 MiB are larger than those of up to 4.00 KiB"),
-        (4 * 2.0**20, ((0.0, 0.0, 0.0), (2.0**20, 1e-3, 1e-3)), "carried on in a line"),
+        (4 * 2.0**20, ((0.0, 0.0, 0.0), (2.0**20, 1e-3, 1e-3)), "extrapolated linearly"),
         (2.0**20, ((0.0, 0.0, 0.0), (2.0**20, 1e-3, 1e-3)), ""),
     ],
 )

@@ -109,7 +109,7 @@ def text(data: dict[str, Any], folder: Path) -> str:
 
 
 def _schema(folder: Path) -> list[str]:
-    """The line by which editors find the schema, if recipe and schema only move together."""
+    """Return the line by which editors find the schema, if recipe and schema move together."""
     near = SCHEMA.is_file() and folder.resolve().is_relative_to(SCHEMA.parents[2])
     return [f"#:schema {_relative(SCHEMA, folder)}", ""] if near else []
 

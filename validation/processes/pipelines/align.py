@@ -1,4 +1,4 @@
-"""A recorded run beside its prediction: per compute, per rank, and both timelines on one axis."""
+"""Compares a recorded run with its prediction: per compute, per rank, and on one axis."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AlignedCompute(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """How far off: the median, 95 of 100, the largest |error|, as shares of the step."""
+    """How far off predictions are: the median, 95th percentile and largest |error|, in steps."""
 
     median: float
     p95: float
@@ -46,7 +46,7 @@ class RankShares(NamedTuple):
 
 
 def align(run: RecordedRun, predicted: Prediction) -> list[AlignedCompute]:
-    """Every compute of the run beside its prediction. Raises InputError where one has no other."""
+    """Return every compute of the run beside its prediction. Raises InputError where one lacks."""
     starts: dict[tuple[int, str], list[float]] = {}
     lasts: dict[tuple[int, str], list[float]] = {}
     for step in run.steps:
@@ -69,18 +69,18 @@ def align(run: RecordedRun, predicted: Prediction) -> list[AlignedCompute]:
 
 
 def start_errors(rows: Iterable[AlignedCompute], step: float) -> Errors:
-    """Of the starts."""
+    """Return the errors of the starts."""
     return _errors([row.predicted_start - row.recorded_start for row in rows], step)
 
 
 def errors_in_step(rows: Iterable[AlignedCompute], recorded: float, predicted: float) -> Errors:
-    """Of the starts as shares of their own step, which take so many seconds."""
+    """Return the errors of starts as shares of their own step, which takes so many seconds."""
     shares = [row.predicted_start / predicted - row.recorded_start / recorded for row in rows]
     return _errors(shares, 1.0)
 
 
 def duration_errors(rows: Iterable[AlignedCompute], step: float) -> Errors:
-    """Of what each compute took."""
+    """Return the errors of what each compute took."""
     return _errors([row.predicted_seconds - row.recorded_seconds for row in rows], step)
 
 
@@ -90,7 +90,7 @@ def _errors(seconds: Sequence[float], step: float) -> Errors:
 
 
 def recorded_ranks(run: RecordedRun) -> list[RankShares]:
-    """Medians over the traced steps."""
+    """Return each rank's shares, medians over the traced steps."""
     rows = []
     for number, step in enumerate(run.steps):
         of = reading.read([run.path], Selection(step=run.numbers[number])).timeline
@@ -102,19 +102,19 @@ def recorded_ranks(run: RecordedRun) -> list[RankShares]:
 
 
 def predicted_ranks(predicted: Prediction) -> list[RankShares]:
-    """With mean costs."""
+    """Return each rank's shares, with mean costs."""
     timeline = predicted.timeline
     return [figures(one, float(timeline.end.max())) for one in shares(timeline)]
 
 
 def figures(of: Shares, step: float) -> RankShares:
-    """A rank's figures in a step of so many seconds."""
+    """Return a rank's figures in a step of so many seconds."""
     busy = of.compute_share * of.span_s
     return RankShares(of.rank, busy, step - busy, 1.0 - busy / step, of.overlap_share)
 
 
 def both(run: RecordedRun, predicted: Prediction) -> dict[str, Timeline]:
-    """The traced step of median length, and the prediction with mean costs, from second 0."""
+    """Return the traced step of median length, and the prediction, from second 0."""
     order = np.argsort([step.seconds for step in run.steps])
     number = int(order[len(order) // 2])
     of = reading.read([run.path], Selection(step=run.numbers[number])).timeline

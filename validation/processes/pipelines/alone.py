@@ -1,4 +1,4 @@
-"""When the threads of a recorded step held a core, as far as the recording says it."""
+"""Finds when the threads of a recorded step held a core, as far as the recording tells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Spans = NDArray[np.float64]  # begin and end, in order
 
 
 class Cores:
-    """Who held a core when, in one step of timed stages."""
+    """Which threads held a core when, in one step of timed stages."""
 
     def __init__(self, load: Workload, step: StepCalls, work: float) -> None:
         self._cores = load.cores
@@ -27,7 +27,7 @@ class Cores:
         ]
 
     def free(self, rank: int, now: float) -> bool:
-        """Whether there was one for a thread of this rank, whatever else the rank did."""
+        """Return whether a core was free for a thread of this rank, whatever else the rank did."""
         others = (spans for at, spans in enumerate(self._held) if at != rank)
         return not self._cores or sum(_inside(spans, now) for spans in others) < self._cores
 
@@ -35,7 +35,7 @@ class Cores:
 def _held(
     load: Workload, calls: Sequence[Call], recorded: Sequence[Recorded], work: float
 ) -> Iterator[tuple[float, float]]:
-    """A thread has a core between its calls and in them, but for its sleeping and waiting."""
+    """Yield when a thread has a core: between its calls and in them, unless it sleeps or waits."""
     before = None
     for call, ran in zip(calls, recorded, strict=True):
         if before is not None:
@@ -50,6 +50,6 @@ def _held(
 
 
 def _inside(spans: Spans, now: float) -> bool:
-    """Whether an instant lies in one of a thread's spans, which do not overlap."""
+    """Return whether an instant lies in one of a thread's spans, which do not overlap."""
     at = int(np.searchsorted(spans[:, 0], now, side="right")) - 1
     return at >= 0 and bool(now < spans[at, 1])

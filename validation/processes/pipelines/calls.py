@@ -1,4 +1,4 @@
-"""What a process does to run its part of a pipeline, call by call, as torch 2.13 does it.
+"""The calls that a process makes to run its part of a pipeline, as torch 2.13 makes them.
 
 torch runs GPipe and 1F1B in loops of their own, and every other order in one runtime that follows
 a list of steps and messages. In all of them one thread posts sends and receives, waits for them,
@@ -15,7 +15,7 @@ from schedules.csv import Move
 
 
 class Compute(NamedTuple):
-    """Run a step; the forward of the last stage computes the loss behind it."""
+    """Run a step; after the forward of the last stage, compute the loss."""
 
     step: Step
     loss: bool
@@ -35,30 +35,30 @@ class Wait(NamedTuple):
 
     @property
     def only_sends(self) -> bool:
-        """Nothing is awaited but that the receiver has taken what was sent."""
+        """Whether it only waits until receivers have taken what was sent."""
         return all(end.end == "SEND" for end in self.ends)
 
 
 Call = Compute | Post | Wait
 Program = list[list[Call]]
-"""Of each rank, in order."""
+"""The calls of each rank, in order."""
 
 LOOPS = ("GPipe", "1F1B")
 
 
 def loop(name: str, plan: Plan) -> Program:
-    """torch's loop for a plan with one stage per rank: GPipe, or 1F1B."""
+    """Return torch's loop for a plan with one stage per rank: GPipe, or 1F1B."""
     stages = len(plan)
     of = _gpipe if name == "GPipe" else _one_f_one_b
     return [list(of(steps, stages)) for steps in flat(plan)]
 
 
 def runtime(rows: Sequence[Sequence[Step | Pair | Move | str]]) -> Program:
-    """torch's runtime for steps with messages (:func:`traces.schedule_csv.lowered`).
+    """Return torch's runtime for steps with messages (:func:`traces.schedule_csv.lowered`).
 
-    Each message is a call of its own; a step waits for what it receives; at the end it waits for
-    all that was sent, the last first. Of a pair one member runs after the other, and what they
-    send is sent behind both: rows hold it there.
+    Each message is a call of its own. A step waits for what it receives; at the end the runtime
+    waits for all that was sent, the last first. One member of a pair runs after the other, and what
+    they send is sent after both: rows hold it there.
     """
     steps = [s for row in rows for a in row if isinstance(a, Step | Pair) for s in members(a)]
     last = max(step.stage for step in steps)
@@ -89,7 +89,7 @@ def _end(step: Step, end: str) -> Move:
 
 
 def _ends(step: Step | None, end: str, stages: int) -> tuple[Move, ...]:
-    """The message that a step receives or sends; none at the pipeline's ends."""
+    """Return the message that a step receives or sends; none at the pipeline's ends."""
     if step is None:
         return ()
     to_next = (step.kind == "F") == (end == "SEND")
@@ -104,7 +104,7 @@ def _posted(ends: tuple[Move, ...], wait: bool) -> Iterator[Call]:
 
 
 def _gpipe(steps: Sequence[Step], stages: int) -> Iterator[Call]:
-    """Receive, compute, send; at the end of each half wait for its sends, one by one."""
+    """Yield receive, compute, send; at the end of each half, waits for its sends, one by one."""
     for kind in "FB":
         mine = [step for step in steps if step.kind == kind]
         for step in mine:
@@ -117,7 +117,7 @@ def _gpipe(steps: Sequence[Step], stages: int) -> Iterator[Call]:
 
 
 def _one_f_one_b(steps: Sequence[Step], stages: int) -> Iterator[Call]:
-    """Warm-up, pairs whose messages are exchanged in one call that is waited for, cool-down."""
+    """Yield warm-up, pairs whose messages go in one call that is waited for, and cool-down."""
     first = next(k for k, step in enumerate(steps) if step.kind == "B")
     final = max(k for k, step in enumerate(steps) if step.kind == "F")
     pending: tuple[Move, ...] = ()

@@ -1,9 +1,9 @@
-"""Processes that share a machine's cores: who waits for one, and for how long.
+"""Models processes that share a machine's cores: which wait for one, and for how long.
 
-A process takes a core when it wakes, behind those that woke before, and keeps it until it sleeps
-or waits: what real-time priority does, and nearly so without. A timed compute works a little, then
-sleeps for the rest of its time. A message that is there has to be taken in by a thread of its
-receiver, on a core too.
+A process takes a core when it wakes, after those that woke before, and keeps it until it sleeps or
+waits. Real-time priority does exactly that; other processes nearly do. A timed compute works a
+little, then sleeps for the rest of its time. When a message arrives, a thread of its receiver has
+to take it in, on a core too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Then = Callable[[float], None]
 
 
 class Delays(NamedTuple):
-    """Seconds behind others on the cores, and which sends found no receive."""
+    """Seconds spent waiting for cores, and which sends found no receive."""
 
     calls: dict[tuple[int, int], float]  # by rank and call: after a compute's time, or a wait
     messages: dict[Move, float]  # by the end that sends
@@ -32,7 +32,7 @@ class Delays(NamedTuple):
 
 
 class _Cores:
-    """So many cores, first come first served."""
+    """A number of cores, first come first served."""
 
     def __init__(self, cores: int) -> None:
         self._free, self._queue = cores, deque[Then]()
@@ -46,7 +46,7 @@ class _Cores:
             self._queue.append(then)
 
     def leave(self, now: float) -> None:
-        """Give the core to who waits longest."""
+        """Give the core to the one that has waited longest."""
         self._free += 1
         while self._queue and self._free > 0:
             self._free -= 1
@@ -69,11 +69,11 @@ class _Machine:
         self.ends: dict[int, float] = {}
 
     def at(self, time: float, then: Then) -> None:
-        """Do something then; what is due at the same time, in the order in which it was asked."""
+        """Do something at that time; at equal times, in the order of the calls."""
         heappush(self.events, (time, next(self.number), then))
 
     def run(self) -> Delays:
-        """All events; behind the barrier every thread has a core, more of them than there are."""
+        """Run all events; after the barrier every thread has a core, even if these are fewer."""
         for rank in range(len(self.priced.rows)):
             self.next(rank, 0, 0.0)
         while self.events:
@@ -82,12 +82,12 @@ class _Machine:
         return Delays(self.calls, self.messages, frozenset(self.late), self.ends)
 
     def next(self, rank: int, k: int, now: float) -> None:
-        """The thread of a rank, on a core, goes on to its call ``k``."""
+        """Go on to call ``k`` in the thread of a rank, which has a core."""
         row = self.priced.rows[rank][k]
         self.at(now + row.lag, lambda time: self.begin(rank, k, time))
 
     def begin(self, rank: int, k: int, now: float) -> None:
-        """A call, or the end."""
+        """Begin a call, or the end."""
         call = self.priced.rows[rank][k].call
         if isinstance(call, Compute):
             self.compute(rank, k, now)
@@ -100,7 +100,7 @@ class _Machine:
             self.cores.leave(now)
 
     def compute(self, rank: int, k: int, now: float) -> None:
-        """Work and sleep, wake up on a core; a real layer computes all the time."""
+        """Work, sleep, and wake up on a core; a real layer computes all the time."""
         row = self.priced.rows[rank][k]
         if not row.sleeps:
             self.at(now + row.seconds[0], lambda time: self.next(rank, k + 1, time))
@@ -132,7 +132,7 @@ class _Machine:
         self.at(now + seconds, lambda time: self.post(rank, k, part + 1, time))
 
     def meet(self, send: Move) -> None:
-        """Both ends are posted: the message goes over, and is taken in on a core.
+        """Move a message, both ends of which are posted, and take it in on a core.
 
         The first part of its latency is the call that posted it, which has a core.
         """
@@ -154,7 +154,7 @@ class _Machine:
             self.at(max(asked + call + rest, sent), partial(self.finish, send))
 
     def finish(self, end: Move, now: float) -> None:
-        """What an end was waited for is there."""
+        """Finish an end: what it was waiting for has come."""
         self.done.add(end)
         if then := self.awaits.pop(end, None):
             then(now)
@@ -183,5 +183,5 @@ class _Machine:
 
 
 def delays(priced: PricedCalls) -> Delays:
-    """How long who waits for a core in one step."""
+    """Return how long processes wait for cores in one step."""
     return _Machine(priced, priced.cores or len(priced.messages) + 2 * len(priced.rows)).run()

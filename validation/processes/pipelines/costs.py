@@ -1,6 +1,6 @@
-"""Measured costs of a process that runs a pipeline: distributions, and how messages' size counts.
+"""Measured costs of a process that runs a pipeline: distributions, and how message sizes count.
 
-Kept as TOML beside this file, one per class of machine; each names the recordings it came from.
+They are kept as TOML beside this file, one per class of machine; each names its recordings.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Quantiles:
         return fsum(self.bins) / len(self.bins)
 
     def at(self, quantile: float) -> float:
-        """The bin in which a quantile lies."""
+        """Return the bin in which a quantile lies."""
         return self.bins[min(int(quantile * len(self.bins)), len(self.bins) - 1)]
 
 
 def spread(samples: Sequence[float] | Floats, floor: float = 0.0) -> Quantiles:
-    """The distribution of some samples, none below ``floor``.
+    """Return the distribution of some samples, none below ``floor``.
 
     >>> spread([3.0, 1.0]).bins, spread([3.0, 1.0]).mean
     ((1.0, 3.0), 2.0)
@@ -61,11 +61,11 @@ def spread(samples: Sequence[float] | Floats, floor: float = 0.0) -> Quantiles:
 
 
 class Size(NamedTuple):
-    """What a message of so many bytes costs more than an empty one, seconds."""
+    """The seconds that a message of so many bytes costs more than an empty one."""
 
     bytes: float
-    wire: float  # until it is there, once both ends are posted
-    copy: float  # of the sender's call, which copies when the receiver already waits
+    wire: float  # until it arrives, once both ends are posted
+    copy: float  # in the sender's call, which copies when the receiver already waits
 
 
 @dataclass(frozen=True)
@@ -81,16 +81,16 @@ class Costs:
     bytes: float = 0.0  # of the messages from which the spreads were taken
     sources: Mapping[str, str] = field(default_factory=dict)  # file name: SHA-256
     busier: float = 1.0
-    """By how much all spreads are stretched: steps of the sources that were timed, over those that
-    were traced too. That other runs differ from the traced steps likewise is assumed."""
+    """The factor by which all spreads are stretched: the sources' timed steps over those that were
+    traced too. It is assumed that other runs differ from the traced steps by the same factor."""
     stretches: tuple[float, ...] = ()
     """What each timed step of the sources cost beyond its stages, over the mean of its run."""
     work: float = 0.0  # seconds of a core that a timed compute takes before it sleeps
     model: Mapping[str, int] = field(default_factory=dict)
-    """Of real layers: width, sequence, microbatch, heads."""
+    """Width, sequence, microbatch and heads of real layers."""
 
     def more(self, size: float) -> Size:
-        """What a message costs more than those measured; linear between sizes and beyond them."""
+        """Return what a message costs more than those measured; linear between sizes and beyond."""
         if len(self.sizes) < 2:
             return Size(size, 0.0, 0.0)
         (_, wire, copy), (_, wire0, copy0) = (self._at(of) for of in (size, self.bytes))
@@ -105,7 +105,7 @@ class Costs:
 
 
 def names() -> list[str]:
-    """The classes of machines that have frozen costs."""
+    """List the classes of machines that have frozen costs."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
@@ -160,7 +160,7 @@ def _us(seconds: float) -> float:
 
 
 def _compact(text: str) -> str:
-    """Lists on one line."""
+    """Return lists on one line."""
     out: list[str] = []
     inside = 0
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""How far off are predictions of recorded pipelines, from costs fitted to other recordings?"""
+"""Compares recorded pipelines with predictions from costs fitted to other recordings."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ class Compared(NamedTuple):
 
     @property
     def inside(self) -> float:
-        """Of the measured steps the share that lies in the interval of 80 %."""
+        """The share of the measured steps that lies in the interval of 80 %."""
         low, high = self.predicted.low, self.predicted.high
         return sum(low <= one <= high for one in self.run.seconds) / len(self.run.seconds)
 
     @property
     def error(self) -> float:
-        """Signed, as a share of the measured."""
+        """The signed error, as a share of the measured step."""
         return self.predicted.seconds / self.measured - 1.0
 
 
@@ -78,7 +78,7 @@ class Outcome(NamedTuple):
 
 
 def holds(path: Path) -> bool:
-    """Whether a folder holds a recorded pipeline, or a path is not there at all."""
+    """Return whether a folder holds a recorded pipeline, or a path is not there at all."""
     return not path.exists() or any(map(recorded.recognises, _files(path)))
 
 
@@ -87,7 +87,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def kind(run: RecordedRun) -> str:
-    """The class of machine: timed stages with real-time priority or without, or real layers."""
+    """Return the class: timed stages with or without real-time priority, or real layers."""
     if run.settings.get("mode") != "virtual":
         return "real"
     return "fifo" if run.settings.get("rt") else "plain"
@@ -99,9 +99,9 @@ def validate(
 ) -> Outcome:  # fmt: skip
     """Predict recorded runs, by frozen costs or by those that ``calibration`` shows.
 
-    Without either, our recordings, each class by its own run of 1F1B. Raises InputError for what
-    is no recording, for one that cannot be predicted, and for one to which the costs were fitted,
-    unless others can be predicted.
+    Without paths or ``calibration``, our recordings are predicted, each class by its own run of
+    1F1B. Raises InputError for what is no recording, for one that cannot be predicted, and for one
+    to which the costs were fitted, unless others can be predicted.
     """
     fitted = {name: frozen.load(frozen.FOLDER / f"{name}.toml") for name in frozen.names()}
     calibration = calibration or ([] if paths else sorted(OURS.glob("*one_f_one_b_*")))
@@ -138,9 +138,9 @@ def validate(
 def calibrate(
     paths: Sequence[Path], usual: Mapping[str, Sequence[Size]] | None = None
 ) -> dict[str, Costs]:
-    """Costs by class of machine, from recordings and perhaps one sweep of messages' sizes.
+    """Fit costs by class, to recordings and perhaps one sweep of message sizes.
 
-    Without one, what larger messages take more is ``usual``, by class.
+    Without a sweep, ``usual`` has the further seconds of larger messages, by class.
 
     Raises InputError for a file that is neither, and for a sweep without recordings.
     """
@@ -173,7 +173,7 @@ def _compare(run: RecordedRun, fitted: Mapping[str, Costs], draws: int, seed: in
         raise InputError(f"{run.path} is of class {name}, for which --calibrate names no recording")
     if fitted[name].model != model(run):
         raise InputError(
-            f"{run.path} has stages of {model(run)}, and costs are known of {fitted[name].model}; "
+            f"{run.path} has stages of {model(run)}, but costs are known for {fitted[name].model}; "
             "--calibrate a recording of such stages"
         )
     what = load(run)
@@ -181,7 +181,7 @@ def _compare(run: RecordedRun, fitted: Mapping[str, Costs], draws: int, seed: in
     used = {call.step.kind for calls in what.program for call in calls if isinstance(call, Compute)}
     if lacking := sorted(used - costs.spreads.keys()) if costs.model else []:
         raise InputError(
-            f"{run.path} runs {', '.join(lacking)}, of which the costs of {name} know nothing; "
+            f"{run.path} runs {', '.join(lacking)}, which the costs of {name} do not have; "
             "--calibrate a recording that has them"
         )
     predicted = predict(what, costs, draws, seed)
@@ -194,19 +194,19 @@ def _compare(run: RecordedRun, fitted: Mapping[str, Costs], draws: int, seed: in
 
 
 def beyond(size: float, costs: Costs) -> list[str]:
-    """A sentence for messages that are larger than any whose cost is known."""
+    """Return a warning about messages that are larger than any whose cost is known."""
     known = max([costs.bytes, *(row.bytes for row in costs.sizes)])
     if size <= known:
         return []
-    how = "carried on in a line" if len(costs.sizes) > 1 else "taken to cost as much"
+    how = "extrapolated linearly" if len(costs.sizes) > 1 else "taken to cost as much"
     return [
         f"its messages of {units.size(size)} are larger than those of up to {units.size(known)} "
-        f"that were measured, and {how}: starts and step are uncertain"
+        f"that were measured, and are {how}: starts and step are uncertain"
     ]
 
 
 def summary(outcome: Outcome) -> dict[str, Any]:
-    """Plain data, as ``validate recorded --json`` prints it; seconds and shares."""
+    """Return plain data, as ``validate recorded --json`` prints it; seconds and shares."""
     kinds = sorted({of.kind for of in outcome.compared})
     return {
         "classes": [_total(name, outcome) for name in kinds],

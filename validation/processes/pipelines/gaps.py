@@ -1,4 +1,4 @@
-"""Which cost of the host passes before each call of a process; how runs are measured and built."""
+"""Knows which costs of the host pass before each call of a process."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ loss · from the last call to the step's end."""
 
 
 def gaps(calls: Sequence[Call]) -> Iterator[tuple[str, ...]]:
-    """The costs that pass before each call of one rank, and last before the step's end.
+    """Yield the costs that pass before each call of one rank, and last those before the step's end.
 
-    A wait for what was sent costs nothing itself: what is due then is due at the next call.
+    A wait for what was sent costs nothing itself; its costs are due at the next call.
     """
     due: tuple[str, ...] = (HEAD,)
     for call in calls:

@@ -1,9 +1,9 @@
-"""The calls of all processes, and what they cost, as a Graph for the engine.
+"""Turns the calls of all processes, and what they cost, into a Graph for the engine.
 
-Per rank the stream ``compute`` runs steps and ``host`` the other calls, each behind the call before
-it: one thread. A message is a send and a receive that meet, on a stream per direction as the reader
-of recordings has them. It is there ``late`` seconds after its receive was posted, or ``early``
-seconds after its send was, whichever is later: a receiver that sleeps has to be woken.
+Each rank is one thread: its stream ``compute`` runs steps and ``host`` the other calls, each after
+the call before it. A message is a send and a receive that meet, on a stream per direction as the
+reader of recordings has them. It is there ``late`` seconds after its receive was posted, or
+``early`` seconds after its send was, whichever is later: a receiver that sleeps has to be woken.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from validation.processes.pipelines.priced import PricedCalls
 
 
 class _Posted(NamedTuple):
-    """Where one end of a message begins: so many seconds behind an op, or behind second 0."""
+    """Where one end of a message begins: so many seconds after an op, or after second 0."""
 
     rank: int
     end: Move
-    behind: int  # -1: behind nothing
+    behind: int  # the op before; -1: none
     lag: float
 
 
 def graph(of: PricedCalls, delays: Delays) -> Graph:
-    """One op per step, per call and per end of a message, steps named as torch names them."""
+    """Return one op per step, call and message end; steps are named as torch names them."""
     builder = Builder()
     posted: list[_Posted] = []
     waits: list[tuple[int, Move]] = []
@@ -51,7 +51,7 @@ def graph(of: PricedCalls, delays: Delays) -> Graph:
 
 
 def _ops(call: Call | None) -> Iterator[tuple[str, str, Move | None]]:
-    """Name and stream of a call's ops, and which end of a message each begins."""
+    """Yield name and stream of a call's ops, and which end of a message each begins."""
     if isinstance(call, Compute):
         yield str(call.step), "compute", None
     elif isinstance(call, Post):
@@ -75,7 +75,7 @@ def _add(
     lag: float,
     **place: Any,
 ) -> int:
-    """Add an op so many seconds behind another; behind nothing, it is the first of its stream."""
+    """Add an op so many seconds after another; without one, it is the first of its stream."""
     index = builder.add(*op, lag=lag if behind < 0 else 0.0, **place)
     if behind >= 0:
         builder.wait(index, behind, lag)
@@ -89,7 +89,7 @@ def _messages(
     of: PricedCalls,
     delays: Delays,
 ) -> None:
-    """Both ends of every message, and who waits for them."""
+    """Add both ends of every message, and the waits for them."""
     by_end = {one.end: one for one in posted}
     op: dict[Move, int] = {}
     for one in posted:

@@ -1,4 +1,4 @@
-"""Seconds of whole and split backwards of real layers, where a recording has only the other.
+"""Seconds of whole and split backwards of real layers, where a recording has only one kind.
 
 A split backward is I and then W. Unless it was measured, each takes of B what it has of the FLOPs:
 the products with weights cost I and W the same, 24 d^2 per token of a layer, and attention's two
@@ -15,7 +15,7 @@ from validation.processes.pipelines.costs import Costs, Quantiles
 
 
 def completed(costs: Costs) -> tuple[Costs, str]:
-    """The costs with B, I and W, and a sentence on what was not measured, if anything."""
+    """Return the costs with B, I and W, and a sentence on what was not measured, if anything."""
     known, of = costs.spreads, costs.model
     if not of or "F" not in known:
         return costs, ""
@@ -32,7 +32,7 @@ def completed(costs: Costs) -> tuple[Costs, str]:
 
 
 def input_share(model: Mapping[str, int]) -> float:
-    """Of a layer's backward FLOPs those of its input gradients.
+    """Return the share of a layer's backward FLOPs that its input gradients have.
 
     >>> round(input_share({"d": 256, "seq": 128}), 4)
     0.5385

@@ -1,4 +1,4 @@
-"""Costs of a process from recorded runs: each call beside the one that torch's code makes there."""
+"""Measures costs of a process: each recorded call beside the one that torch's code makes there."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from validation.processes.pipelines.workload import load, model
 Samples = defaultdict[str, list[float]]
 KINDS = {Compute: COMPUTE, Post: POST, Wait: WAIT}
 WORK = 0.3e-3  # seconds of a core in a timed compute; what ours show on two cores of a server
-HUNG = 1.5  # times the median: a step that the machine held up, which says nothing of others
-LONG = 1e-3  # a receive that takes so many seconds to post tells nothing of its message
-DIRECT = 1e-4  # seconds between two calls with none between them, at most
+HUNG = 1.5  # a step over so many medians was held up by the machine and says nothing about others
+LONG = 1e-3  # a receive that takes so many seconds to post tells nothing about its message
+DIRECT = 1e-4  # at most so many seconds lie between two calls with none between them
 
 
 class MessageEnd(NamedTuple):
@@ -46,7 +46,7 @@ class MessageEnd(NamedTuple):
 
 
 def fit(runs: Sequence[RecordedRun], name: str, sizes: Sequence[Size] = ()) -> Costs:
-    """Costs that these runs show. Raises InputError for runs whose calls are not torch's."""
+    """Return the costs that these runs show. Raises InputError if calls are not torch's."""
     if len({(run.message_bytes(), *model(run).items()) for run in runs}) > 1:
         raise InputError(
             "costs are fitted to runs with messages of one size and stages of one kind"
@@ -66,7 +66,7 @@ def fit(runs: Sequence[RecordedRun], name: str, sizes: Sequence[Size] = ()) -> C
 
 
 def _work(runs: Sequence[RecordedRun]) -> float:
-    """Seconds of a core that a timed compute takes; where no recording says it, what ours take."""
+    """Return the seconds of a core that a timed compute takes; ours, if none are recorded."""
     calls = (call for run in runs for step in run.steps for row in step.calls for call in row)
     timed = all(run.settings.get("mode") == "virtual" for run in runs)
     found = [call.cpu for call in calls if call.cpu is not None and timed]
@@ -74,7 +74,7 @@ def _work(runs: Sequence[RecordedRun]) -> float:
 
 
 def _busier(runs: Sequence[RecordedRun]) -> float:
-    """What all timed steps cost beyond their stages' own time, over what the traced ones did."""
+    """Return what all timed steps cost beyond their stages, over what the traced ones did."""
     timed = traced = 0.0
     for run in runs:
         alone, hung = bare(load(run)), HUNG * float(np.median(run.seconds))
@@ -84,7 +84,7 @@ def _busier(runs: Sequence[RecordedRun]) -> float:
 
 
 def _stretches(runs: Sequence[RecordedRun]) -> tuple[float, ...]:
-    """What each timed step, but one that hung, cost beyond its stages, over its run's mean."""
+    """Return each timed step's cost beyond its stages over its run's mean, without hung ones."""
     out = list[float]()
     for run in runs:
         hung = HUNG * float(np.median(run.seconds))
@@ -94,7 +94,7 @@ def _stretches(runs: Sequence[RecordedRun]) -> tuple[float, ...]:
 
 
 def check(what: Workload, step: StepCalls, where: str) -> None:
-    """Raise InputError, in one sentence, unless the step's calls are those of torch's code."""
+    """Raise InputError unless the step's calls are those of torch's code."""
     for rank, (calls, recorded) in enumerate(zip(what.program, step.calls, strict=True)):
         should, are = (
             [KINDS[type(call)] for call in calls],
@@ -111,7 +111,7 @@ def check(what: Workload, step: StepCalls, where: str) -> None:
 
 
 def _collect(what: Workload, step: StepCalls, cores: Cores, found: Samples) -> None:
-    """Add a step's costs; those behind a wait for a core, which is modelled, are left out."""
+    """Add a step's costs, without those after a wait for a core, which is modelled."""
     posted: dict[Move, MessageEnd] = {}
     for rank, (calls, recorded) in enumerate(zip(what.program, step.calls, strict=True)):
         for key, seconds in _gaps(calls, recorded, step, rank):
@@ -135,7 +135,7 @@ def _collect(what: Workload, step: StepCalls, cores: Cores, found: Samples) -> N
 def _gaps(
     calls: Sequence[Call], recorded: Sequence[Recorded], step: StepCalls, rank: int
 ) -> Iterator[tuple[str, float]]:
-    """Seconds between calls, by which costs they consist of; waits for what was sent apart."""
+    """Yield the seconds between calls by the costs in them; waits for what was sent are apart."""
     before = step.begin
     spent = 0.0
     starts = [*(call.start for call in recorded), step.ended[rank]]
@@ -157,7 +157,7 @@ def _computed(what: Workload, call: Compute, seconds: float) -> tuple[str, float
 def _split(
     call: Post, ran: Recorded, posted: dict[Move, MessageEnd]
 ) -> Iterator[tuple[str, float]]:
-    """When each end was posted: in equal parts of a call that posts several."""
+    """Yield when each end was posted: in equal parts of a call that posts several."""
     edges = np.linspace(ran.start, ran.end, len(call.ends) + 1).tolist()
     for end, (start, stop) in zip(call.ends, pairwise(edges), strict=True):
         posted[end] = MessageEnd(start, stop)
@@ -168,7 +168,7 @@ def _split(
 def _arrival(
     call: Wait, ran: Recorded, posted: dict[Move, MessageEnd]
 ) -> Iterator[tuple[str, float, float]]:
-    """Seconds until the last message that a wait received was there, since both ends were posted.
+    """Yield the seconds from when both ends were posted until the last message of a wait came.
 
     And when the call was over that posted the later of them, since a thread then takes it in.
 
@@ -190,7 +190,7 @@ def _arrival(
 
 
 def _spreads(found: Samples) -> dict[str, Quantiles]:
-    """Distributions; what was only seen together with another cost is that less its mean."""
+    """Return distributions; a cost seen only together with another is that less its mean."""
     out = {key: spread(found[key]) for key in found if "+" not in key}
     for whole, known in (
         (f"{ONWARD}+{LOSS}", ONWARD),

@@ -1,4 +1,4 @@
-"""Predictions of a run: with mean costs, and with costs drawn at random, many times."""
+"""Predicts a run: with mean costs, and with costs drawn at random, many times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from validation.processes.pipelines.priced import Workload, priced
 
 DRAWS = 40
 HELD = (0.1, 0.9)
-"""Quantiles between which 80 % of steps should lie."""
+"""The quantiles between which 80 % of steps should lie."""
 BETWEEN = 0.16
 """How costs differ between sittings on one machine: standard deviation of the logarithm of
 what a step of the same run costs beyond its stages. Measured on runs of ``traces/data`` recorded
@@ -27,7 +27,7 @@ again: 16.3 and 13.5 ms of 1F1B, 34.1 and 26.4 ms of ZB-V; three in one sitting 
 
 
 class Prediction(NamedTuple):
-    """One run."""
+    """The prediction of one run."""
 
     timeline: Timeline  # with mean costs
     seconds: float  # the median step of the draws
@@ -55,14 +55,14 @@ def predict(load: Workload, costs: Costs, draws: int = DRAWS, seed: int = 0) -> 
 
 
 def bare(load: Workload) -> float:
-    """Seconds of a step whose processes cost nothing beside the stages; 0 of real layers."""
+    """Return the seconds of a step whose processes cost nothing; 0 for real layers."""
     if load.stages.seconds is None:
         return 0.0
     return float(timeline(load, Costs("none", defaultdict(Quantiles))).end.max())
 
 
 def _sittings(costs: Costs, count: int, seed: int) -> NDArray[np.float64]:
-    """Factors of costs in other sittings; the mean of k sources is off by what k of them are."""
+    """Return factors of costs in other sittings; a mean of k sources is off by what k are."""
     rng = np.random.default_rng(seed)
     spread = BETWEEN * math.sqrt(1 + 1 / max(len(costs.sources), 1))
     between = np.exp(spread * rng.standard_normal(count))
@@ -70,14 +70,14 @@ def _sittings(costs: Costs, count: int, seed: int) -> NDArray[np.float64]:
 
 
 def timeline(load: Workload, costs: Costs, seed: int | None = None) -> Timeline:
-    """One step."""
+    """Simulate one step."""
     made = priced(load, costs, seed)
     of = graph(made, delays(made))
     return simulate(of, ideal(of))
 
 
 def computes(of: Timeline, seconds: NDArray[np.float64]) -> dict[str, float]:
-    """Of each compute, by name, its row of a column of seconds."""
+    """Return, for each compute by name, its row of a column of seconds."""
     stream = of.graph.streams.index("compute")
     rows = np.flatnonzero(of.graph.stream == stream)
     return {of.graph.names[of.graph.name[row]]: float(seconds[row]) for row in rows}

@@ -1,4 +1,4 @@
-"""The calls of all processes with seconds: of each call, between calls, of each message."""
+"""Prices the calls of all processes: seconds of each call, between calls, of each message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Stages(NamedTuple):
     overlap: float = 1.0  # of a pair: the time of a member over that of the step alone
 
     def nominal(self, call: Compute) -> float:
-        """Seconds that a timed compute is meant to take."""
+        """Return the seconds that a timed compute is meant to take."""
         assert self.seconds is not None
         kinds = "IW" if call.step.kind == "B" else call.step.kind
         return fsum(self.seconds[kind] for kind in kinds) * (self.overlap if call.paired else 1.0)
@@ -47,7 +47,7 @@ class PricedCall(NamedTuple):
 
 
 class PricedCalls(NamedTuple):
-    """Seconds of one step."""
+    """The seconds of one step's calls."""
 
     rows: list[list[PricedCall]]  # of each rank
     messages: dict[Move, tuple[float, float]]  # by the end that sends: early, late
@@ -58,7 +58,7 @@ class PricedCalls(NamedTuple):
     call: float  # of a message's latency: the call that posted its receive
 
     def ends(self) -> Iterator[Move]:
-        """All ends of messages, in the order of ranks and calls."""
+        """Yield all ends of messages, in the order of ranks and calls."""
         for rows in self.rows:
             for row in rows:
                 yield from row.call.ends if isinstance(row.call, Post) else ()
@@ -72,7 +72,7 @@ class Draw:
         self._rng = None if seed is None else np.random.default_rng(seed)
 
     def __call__(self, *names: str) -> tuple[float, ...]:
-        """Seconds of these costs, all at the same quantile."""
+        """Return the seconds of these costs, all at the same quantile."""
         spreads = [self._spreads[name] for name in names]
         if self._rng is None:
             return tuple(of.mean * self._busier for of in spreads)
@@ -81,7 +81,7 @@ class Draw:
 
 
 def priced(load: Workload, costs: Costs, seed: int | None = None) -> PricedCalls:
-    """Means of all costs, or seeded draws."""
+    """Price all calls, with means of all costs or seeded draws."""
     draw = Draw(costs, seed)
     rows = [
         [

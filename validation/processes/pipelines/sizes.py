@@ -1,4 +1,4 @@
-"""How messages' size counts, from a sweep of messages between two ranks."""
+"""Reads how message sizes count, from a sweep of messages between two ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from validation.processes.pipelines.costs import Size
 
 
 def sizes(path: Path) -> list[Size]:
-    """How much longer messages take the larger they are, from a file of a p2p sweep.
+    """Return how much longer larger messages take, from a file of a p2p sweep.
 
     Raises InputError for a file that is none.
     """

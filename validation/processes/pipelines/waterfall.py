@@ -1,4 +1,4 @@
-"""From the schedule alone to the recorded step: what each cause adds, one after another."""
+"""Explains a recorded step from the schedule on: what each cause adds, one after another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOST = (HEAD, RESUME, ONWARD, NEXT, ENTER, LOSS, FINISH, "isend", "irecv")
 def waterfall(
     run: RecordedRun, plan: Plan, load: Workload, costs: Costs, predicted: Prediction
 ) -> dict[str, float]:
-    """Seconds by cause, from ``schedule`` on; they add up to the median recorded step.
+    """Return seconds by cause, from ``schedule`` on; they add up to the median recorded step.
 
     schedule: the plan with the stages' own time, no messages · missing edge: sends and receives
     that block, pairs that send behind both · cost model: computes take longer than their time ·
@@ -67,5 +67,5 @@ def _schedule(plan: Plan, load: Workload, free: Costs) -> float:
 
 
 def _own(run: RecordedRun, load: Workload, costs: Costs) -> float:
-    """The step with mean costs of this run."""
+    """Return the step with mean costs of this run."""
     return _seconds(load, replace(fit([run], costs.name), sizes=()))

@@ -1,4 +1,4 @@
-"""The configuration of a recorded run, as the calls that it makes: nothing of what it measured."""
+"""Reads the configuration of a recorded run as the calls that it makes, and no measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from traces.schedule_csv import lowered
 from validation.processes.pipelines.calls import LOOPS, Program, loop, runtime
 from validation.processes.pipelines.priced import Stages, Workload
 
-CORES = 2  # of the machine of recordings that do not say it (see :mod:`.costs` for their names)
+CORES = 2  # of the machine of recordings that do not say (see :mod:`.costs` for their names)
 OURS = {
     "GPipe": "gpipe",
     "1F1B": "one_f_one_b",
@@ -25,7 +25,7 @@ OURS = {
 
 
 def plan(run: RecordedRun) -> Plan:
-    """The order that the run was given: of our schedule of its name, else as the file has it.
+    """Return the order that the run was given: our schedule's of its name, or the file's.
 
     Raises InputError where there is neither.
     """
@@ -50,7 +50,7 @@ KNOWN = {
 
 
 def load(run: RecordedRun) -> Workload:
-    """What the processes of a run do. Raises InputError for a setting that is not known here."""
+    """Return what the processes of a run do. Raises InputError for an unknown setting."""
     for key in sorted(run.settings.keys() - KNOWN):
         near = difflib.get_close_matches(key, KNOWN, 1)
         hint = f"; did you mean {near[0]}?" if near else ", and what it changes is not either"
@@ -59,7 +59,7 @@ def load(run: RecordedRun) -> Workload:
 
 
 def _cores(run: RecordedRun) -> int:
-    """Cores that timed stages share, who come first are served first; real layers are sliced."""
+    """Return the cores that timed stages share, first come first served; 0 for real layers."""
     return (run.cores or CORES) if run.settings.get("mode") == "virtual" else 0
 
 
@@ -78,14 +78,14 @@ def _stages(run: RecordedRun) -> Stages:
 
 
 def model(run: RecordedRun) -> dict[str, int]:
-    """What decides how long a real layer takes; nothing for timed stages."""
+    """Return what decides how long a real layer takes; nothing for timed stages."""
     if run.settings.get("mode") == "virtual":
         return {}
     return {key: int(run.settings[key]) for key in ("d", "seq", "mb", "heads")}
 
 
 def violations(run: RecordedRun) -> list[str]:
-    """Where the order that ran is not the plan: of each step and rank the first place."""
+    """Return where the order that ran is not the plan: the first place per step and rank."""
     planned = flat(plan(run))
     out = []
     for number, step in enumerate(run.steps):

@@ -1,4 +1,4 @@
-"""A recorded parallel step beside its prediction: threads, groups of operators, collectives."""
+"""Compares a recorded parallel step with its prediction: threads, operators, collectives."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ CAUSES = {
     "launch gap": "Python between",
     "latency": "waiting",
 }
-"""Rows of threads by the cause that they are; together the step of one rank."""
+"""Rows of threads, by cause; together they are the step of one rank."""
 
 Sent = dict[str, list[tuple[float, float]]]  # by collective: (bytes, seconds since all began)
 
 
 def thread_rows(run: CpuRun, costs: Costs, mode: str, predicted: Timeline) -> list[Row]:
-    """Of the main thread: computing, Python, what it lost to others on its core, waiting."""
+    """Return rows of the main thread: computing, Python, what it lost on its core, waiting."""
     graph, ours = predicted.graph, figures(predicted)
     each = kernel_seconds(graph, costs, mode).sum() / len(ours)
     math = work_seconds(graph, costs).sum() / len(ours)
@@ -59,7 +59,7 @@ def thread_rows(run: CpuRun, costs: Costs, mode: str, predicted: Timeline) -> li
 
 
 def group_rows(run: CpuRun, costs: Costs, predicted: Timeline) -> list[Row]:
-    """Seconds of each group of operators, alone on their core."""
+    """Return the seconds of each group of operators, alone on their core."""
     graph = predicted.graph
     there, here = defaultdict[str, float](float), defaultdict[str, float](float)
     for leaf in run.leaves:
@@ -75,7 +75,7 @@ def group_rows(run: CpuRun, costs: Costs, predicted: Timeline) -> list[Row]:
 
 
 def message_rows(run: CpuRun, predicted: Timeline) -> list[Row]:
-    """Of each kind of collective how many, of how many bytes, and how long each takes."""
+    """Return, per kind of collective, how many, how many bytes, and how long each takes."""
     there, here = _recorded(run), _predicted(predicted)
     steps, out = max(len(run.profiled_s), 1), []
     for kind in sorted(there.keys() | here.keys()):
@@ -89,7 +89,7 @@ def message_rows(run: CpuRun, predicted: Timeline) -> list[Row]:
 
 
 def order_violations(run: CpuRun, predicted: Timeline) -> list[str]:
-    """Steps whose collectives were of other kinds than ours; DDP cuts buckets of its own."""
+    """Return steps whose kinds of collectives differ from ours; DDP cuts its own buckets."""
     graph = predicted.graph
     works = (graph.works[w] for w in graph.part_work[_by_start(predicted)].tolist())
     ours = [w.collective for w in works if isinstance(w, Communication)]
@@ -99,16 +99,16 @@ def order_violations(run: CpuRun, predicted: Timeline) -> list[str]:
         both = zip(ours, ran, strict=False)
         at = next((k for k, (a, b) in enumerate(both) if a != b), None)
         if at is not None:
-            out.append(f"step {step}: collective {at} was {ran[at]}, and ours is {ours[at]}")
+            out.append(f"step {step}: collective {at} was {ran[at]}, but ours is {ours[at]}")
         elif len(ran) != len(ours) and not run.mode.startswith("ddp"):
-            out.append(f"step {step}: {len(ran)} collectives ran, and ours has {len(ours)}")
+            out.append(f"step {step}: {len(ran)} collectives ran, but ours has {len(ours)}")
     return out
 
 
 def causes(
     rows: Sequence[Row], measured: float, predicted: float, busier: float
 ) -> Mapping[str, float]:
-    """Seconds from the predicted to the measured step, which they add up to.
+    """Return the seconds by which each cause takes the predicted step to the measured one.
 
     cost model: operators alone · contention: of these beside communication · launch gap: Python
     between · latency: waiting for communication · noise: of timed steps against the profiled ones
@@ -128,7 +128,7 @@ def _by_start(timeline: Timeline) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def _spans(timeline: Timeline) -> tuple[np.ndarray, np.ndarray]:
-    """Of each part when its last member began, and when it ended."""
+    """Return when the last member of each part began, and when the part ended, (parts,) each."""
     graph = timeline.graph
     op = np.repeat(np.arange(len(graph)), np.diff(graph.part_start))
     begin, end = np.zeros(len(graph.part_work)), np.zeros(len(graph.part_work))

@@ -1,10 +1,10 @@
-"""Processes that share the cores of one machine: a graph and its prices for the engine.
+"""Models processes that share the cores of one machine: a graph and its prices for the engine.
 
-Every process computes in one thread; a collective of gloo keeps one more thread of each of its
-ranks busy, which does one at a time of its group. All threads that run share the cores evenly, and
-none takes more than one. That is what the engine does with flows on links (max-min fair), so
-seconds of a thread are bytes here, a core carries one per second, and a kernel is a flow over the
-link of its thread and that of the cores.
+Every process computes in one thread. A collective of gloo keeps one more thread of each of its
+ranks busy, which runs the collectives of its group one at a time. All running threads share the
+cores evenly, and none takes more than one. The engine does the same with flows on links (max-min
+fair). So seconds of a thread are bytes here, a core carries one per second, and a kernel is a flow
+over the link of its thread and that of the cores.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ class CollectiveCost(NamedTuple):
 def shared(
     graph: Graph, kernels: Floats, messages: Sequence[CollectiveCost], cores: int
 ) -> tuple[Graph, Machine]:
-    """The graph with kernels as flows, and the machine that it runs on.
+    """Return the graph with kernels as flows, and the machine that it runs on.
 
-    ``kernels`` are seconds of each op alone (those of communication are not read), ``messages`` of
-    each part. Ops keep their rows, so times belong to the given graph too.
+    ``kernels``, (ops,), are seconds of each op alone (those of communication are not read);
+    ``messages`` are costs of each part. Ops keep their rows, so times belong to the given graph
+    too.
     """
     alone = np.diff(graph.part_start) == 0
     ranks = graph.ranks().tolist()
@@ -66,14 +67,14 @@ def _ranks(work: object) -> tuple[int, ...]:
 
 
 def _flow(latency: float, seconds: float, link: int, threads: int) -> CommunicationCost:
-    """So many seconds of each of so many threads."""
+    """Return the cost of so many seconds on each of so many threads."""
     if not seconds:
         return CommunicationCost(latency)
     return CommunicationCost(latency, seconds, (CORES, link), (float(threads), 1.0))
 
 
 def _parts(graph: Graph, alone: NDArray[np.bool_], own: int) -> dict[str, NDArray[Any]]:
-    """Columns in which every op that communicates with nobody is a part of its own, the first."""
+    """Return columns in which every op without communication is a part of its own."""
     start = offsets(np.diff(graph.part_start) + alone)
     part = np.empty(start[-1], np.int32)
     tail = np.zeros(start[-1])

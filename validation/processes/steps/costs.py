@@ -1,4 +1,4 @@
-"""What steps on CPU processes cost: operators by group, Python between them, gloo."""
+"""The costs of steps on CPU processes: operators by group, Python between them, gloo."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ class Costs:
     rates: Mapping[str, float]  # by group: seconds per FLOP or byte
     host: Mapping[str, float]  # see validation.processes.steps.host
     gloo: Mapping[str, tuple[float, float, float]]
-    """By kind (:data:`KINDS`): seconds in which nothing runs, then seconds of a thread of each rank
-    per byte that it sends, and per square root of that: larger ones move faster."""
+    """By kind (:data:`KINDS`): seconds in which nothing runs; then a thread's seconds on each rank
+    per byte that it sends, and per square root of the bytes, as larger messages move faster."""
     busier: float  # timed steps of the sources over profiled ones
     cores: int
     sources: Mapping[str, str]
     spread: tuple[float, ...] = (1.0,)  # kernels' seconds over their mean, equally likely
     rank_spread: Mapping[bool, tuple[float, ...]] = field(default_factory=dict)
-    """Likewise of all kernels of a rank in a step: where calls block (True), so that ranks wait for
-    each other all along, and where collectives run beside kernels of ranks that drift apart."""
-    message_spread: tuple[float, ...] = (1.0,)  # likewise of collectives
+    """The same for all kernels of a rank in a step: where calls block (True), so that ranks keep
+    waiting for each other, and where collectives run beside kernels of ranks that drift apart."""
+    message_spread: tuple[float, ...] = (1.0,)  # the same for collectives
 
 
 KINDS = {"all_reduce": "reduce", "reduce_scatter": "reduce", "all_gather": "gather"}
-"""What gloo does for a collective: it reduces and scatters by an all-reduce."""
+"""What gloo does for a collective; it runs a reduce-scatter as an all-reduce."""
 
 
 def sent(work: Communication) -> float:
-    """Bytes that each rank of a collective sends in a ring. ValueError for one not in KINDS."""
+    """Return the bytes that each rank sends in a ring. Raises InputError if not in KINDS."""
     if work.collective not in KINDS:
         raise InputError(f"gloo's {work.collective} is not known here")
     times = 1.0 if KINDS[work.collective] == "gather" else 2.0
@@ -46,7 +46,7 @@ def sent(work: Communication) -> float:
 
 
 def work_seconds(graph: Graph, costs: Costs) -> Floats:
-    """Of each op what its operator takes alone; of communication zero."""
+    """Return the seconds of each op's operator alone, (ops,); 0 for communication."""
 
     def seconds(_: str, group: str, work: Compute) -> float:
         rest = costs.rates[REST] * work.bytes if group == "gemm" else 0.0
@@ -56,13 +56,13 @@ def work_seconds(graph: Graph, costs: Costs) -> Floats:
 
 
 def kernel_seconds(graph: Graph, costs: Costs, mode: str) -> Floats:
-    """That and what Python takes around it."""
+    """Return those seconds with the Python around them, (ops,)."""
     around = _of_kernels(graph, lambda name, *_: per_kernel(costs.host, mode, name))
     return work_seconds(graph, costs) + around * costs.busier
 
 
 def _of_kernels(graph: Graph, seconds: Callable[[str, str, Compute], float]) -> Floats:
-    """Seconds by name, group and work of each kernel that takes something; once per distinct."""
+    """Return seconds by name, group and work of each kernel; each distinct one is priced once."""
     pairs, row = np.unique(np.stack([graph.name, graph.work]), axis=1, return_inverse=True)
     out = np.zeros(pairs.shape[1])
     for k, (name, w) in enumerate(pairs.T.tolist()):
@@ -73,7 +73,7 @@ def _of_kernels(graph: Graph, seconds: Callable[[str, str, Compute], float]) -> 
 
 
 def messages(graph: Graph, costs: Costs) -> list[CollectiveCost]:
-    """Of each part."""
+    """Return the cost of each part."""
     works = [graph.works[w] for w in graph.part_work.tolist()]
     return [_message(work, costs) for work in works if isinstance(work, Communication)]
 

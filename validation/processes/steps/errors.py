@@ -1,4 +1,4 @@
-"""How far off are predictions of recorded parallel steps, from costs fitted to other recordings?"""
+"""Compares recorded parallel steps with predictions from costs fitted to other recordings."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ class Compared(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Signed, as a share of the measured."""
+        """The signed error, as a share of the measured step."""
         return self.predicted.seconds / self.measured - 1.0
 
     @property
     def exposed(self) -> float:
-        """Exposed communication: the median over profiled steps of the mean of ranks, seconds."""
+        """Exposed communication in seconds: the median over profiled steps of the mean of ranks."""
         return float(np.median(self.exposed_steps))
 
     @property
     def exposed_steps(self) -> list[float]:
-        """Of each profiled step, the mean of ranks."""
+        """The mean of ranks for each profiled step, seconds."""
         of: dict[int, list[float]] = {}
         for row in self.run.ranks:
             of.setdefault(row.step, []).append(row.exposed_s)
@@ -66,12 +66,12 @@ class Compared(NamedTuple):
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file is a recorded parallel training, or a step over the fake process group."""
+    """Return whether a file is a recorded parallel training, or a step over the fake group."""
     return path.is_file() and (cpu_steps.recognises(path) or host.is_fake(path))
 
 
 def files(path: Path) -> list[Path]:
-    """The recordings at a path: itself, or those of a folder."""
+    """Return the recordings at a path: itself, or those of a folder."""
     found = sorted(path.rglob("*.json*")) if path.is_dir() else [path]
     return [file for file in found if recognises(file)]
 
@@ -82,10 +82,10 @@ def validate(
 ) -> list[Compared]:  # fmt: skip
     """Predict each recording of DDP, FSDP2 and TP from ``calibration``, or from its neighbours.
 
-    Never from itself, nor from another file with the same content; neighbours are the recordings
-    in its folder, which are taken to be of the same machine, and others of ``paths`` that say they
-    are. Raises InputError where none is left, or nothing is known of what a recording needs; with
-    ``skipped``, which is given the sentence, only if that is so for all of them.
+    It is never predicted from itself, nor from another file with the same content. Neighbours are
+    the recordings in its folder, which are taken to be of the same machine, and others of ``paths``
+    that say they are. Raises InputError where none is left, or where what a recording needs is
+    unknown; with ``skipped``, to which the sentence is added, only if that holds for all of them.
     """
     wanted = {file: run for path in paths for file, run in _runs(path).items()}
     first = {file.resolve(): file for file in reversed([*wanted])}
@@ -93,7 +93,7 @@ def validate(
     if not wanted:
         raise InputError(
             f"{', '.join(map(str, paths))}: only recordings of {', '.join(MODES)} are predicted, "
-            "and there is none"
+            "but there is none"
         )
     out = []
     for number, (file, run) in enumerate(wanted.items()):
@@ -118,7 +118,7 @@ def _near(file: Path, run: CpuRun, named: Mapping[Path, CpuRun]) -> list[Path]:
 
 
 def _machine(run: CpuRun) -> dict[str, Any]:
-    """What a recording says of its machine, but for the load."""
+    """Return what a recording says about its machine, except for the load."""
     said = run.facts.get("machine")
     if not isinstance(said, dict):
         return {}
@@ -149,14 +149,14 @@ def _compare(file: Path, run: CpuRun, near: Sequence[Path], draws: int, seed: in
     costs, mode = fit(usable, known), mode_of(run.mode)
     if cores_of(run) != costs.cores:
         raise InputError(
-            f"{file} is of a machine with {cores_of(run)} cores, and costs are known of one with "
+            f"{file} is of a machine with {cores_of(run)} cores, but costs are known for one with "
             f"{costs.cores}; --calibrate recordings of the same machine"
         )
     return Compared(run, file, costs, predict(_graph(run), costs, mode, draws, seed))
 
 
 def _same(one: CpuRun, other: CpuRun) -> bool:
-    """Whether two files are of one run: the same content, or steps alike to the nanosecond."""
+    """Return whether two files are of one run: same content, or steps alike to the ns."""
     timed = (one.mode, one.step_s, one.profiled_s) == (other.mode, other.step_s, other.profiled_s)
     return timed or one.digest == other.digest
 
@@ -166,7 +166,7 @@ def _graph(run: CpuRun) -> Graph:
 
 
 def both(of: Compared) -> dict[str, Timeline]:
-    """The profiled step of median length, and the prediction with mean costs, from second 0."""
+    """Return the profiled step of median length, and the prediction, from second 0."""
     there = cpu_steps.timeline(of.path)
     begin = float(there.start.min())
     recorded = Timeline(there.graph, there.start - begin, there.end - begin)
@@ -174,7 +174,7 @@ def both(of: Compared) -> dict[str, Timeline]:
 
 
 def summary(compared: Sequence[Compared]) -> list[dict[str, Any]]:
-    """Plain data, as ``validate recorded --json`` prints it under ``parallel``; seconds, shares."""
+    """Return plain data, as ``validate recorded --json`` prints it under ``parallel``."""
     return [_run(of) for of in compared]
 
 

@@ -1,4 +1,4 @@
-"""Costs of CPU processes from recorded steps."""
+"""Fits the costs of CPU processes to recorded steps."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from validation.processes.steps.costs import KINDS, Costs, sent
 from validation.processes.steps.groups import GROUPS, REST, amount, of_kernel, of_leaf
 from validation.processes.steps.job import blocks, graph, mode_of
 
-CORES = 2  # unless a recording says how many its machine had
-SWEPT = 10  # repetitions that a row of a sweep is the mean of
+CORES = 2  # used if a recording does not say how many its machine had
+SWEPT = 10  # a row of a sweep is the mean of so many repetitions
 
 
 def fit(runs: Sequence[CpuRun], known: Mapping[str, float] | None = None) -> Costs:
-    """Costs that these runs show; ``known`` are those of Python that none of them shows."""
+    """Return the costs that these runs show; ``known`` are further costs of Python."""
     if not runs:
-        raise InputError("costs are fitted to recordings, and there is none")
+        raise InputError("costs are fitted to recordings, but there is none")
     graphs = [graph(mode_of(run.mode), run.world, run.config) for run in runs]
     cores = {cores_of(run) for run in runs}
     if len(cores) > 1:
-        raise InputError(f"recordings are of machines with {sorted(cores)} cores; of one would do")
+        raise InputError(f"recordings are of machines with {sorted(cores)} cores; give one kind")
     gloo, spread = _messages(runs, min(cores))
     return Costs(
         _rates(runs, graphs), _host(runs, graphs, known or {}), gloo, _busier(runs),
@@ -37,7 +37,7 @@ def fit(runs: Sequence[CpuRun], known: Mapping[str, float] | None = None) -> Cos
 
 
 def cores_of(run: CpuRun) -> int:
-    """Of its machine; two where it does not say. Raises InputError for what is no number."""
+    """Return the cores of a run's machine, 2 if unknown. Raises InputError if it is no number."""
     machine = run.facts.get("machine")
     cores = (machine.get("cores") if isinstance(machine, dict) else None) or CORES
     if not isinstance(cores, int) or cores < 1:
@@ -46,7 +46,7 @@ def cores_of(run: CpuRun) -> int:
 
 
 def _rates(runs: Sequence[CpuRun], graphs: Sequence[Graph]) -> dict[str, float]:
-    """Seconds per FLOP or byte: what operators took beside no collective, over our work."""
+    """Return seconds per FLOP or byte: what operators took beside no collective, over our work."""
     seconds, work = defaultdict[str, float](float), defaultdict[str, float](float)
     for run, of in zip(runs, graphs, strict=True):
         for leaf in run.leaves:
@@ -88,13 +88,13 @@ def _host(
 
 
 def _noise(runs: Sequence[CpuRun]) -> tuple[float, ...]:
-    """Kernels' seconds over their mean, as often as each was seen."""
+    """Return kernels' seconds over their mean, as often as each was seen."""
     found = np.sort(np.concatenate([np.array(run.noise or (1.0,)) for run in runs]))
     return tuple((found / found.mean()).tolist())
 
 
 def _ranks(runs: Sequence[CpuRun]) -> dict[bool, tuple[float, ...]]:
-    """How ranks of one step differed, by whether calls block; of all runs where none is alike."""
+    """Return how ranks of one step differed, by whether calls block; all runs if none is alike."""
     found = defaultdict[bool, list[float]](list)
     for run in runs:
         found[blocks(mode_of(run.mode))] += _differences(run)
@@ -103,8 +103,7 @@ def _ranks(runs: Sequence[CpuRun]) -> dict[bool, tuple[float, ...]]:
 
 
 def _differences(run: CpuRun) -> list[float]:
-    """What each rank computed over the ranks' mean, less what operators that differ one by one
-    make of it."""
+    """Return each rank's computing over the ranks' mean, less the effect of single operators."""
     busy = np.array([row.math_s + row.host_s for row in run.ranks]).reshape(-1, run.world)
     found = (busy / busy.mean(axis=1, keepdims=True)).ravel() - 1.0
     own = np.array([[leaf.count * leaf.mean_s, leaf.mean_s] for leaf in run.leaves])
@@ -118,9 +117,9 @@ Gloo = tuple[float, float, float]
 
 
 def _messages(runs: Sequence[CpuRun], cores: int) -> tuple[dict[str, Gloo], tuple[float, ...]]:
-    """What collectives cost (see :class:`Costs`), and samples over what is usual.
+    """Return what collectives cost (see :class:`Costs`), and samples over what is usual.
 
-    A kind that is not seen in sizes enough to tell three constants is taken to cost as all do.
+    A kind that is not seen in enough sizes to tell three constants is taken to cost as all do.
     """
     samples = [sample for run in runs for sample in _samples(run, cores)]
     if not samples:
@@ -137,8 +136,7 @@ def _messages(runs: Sequence[CpuRun], cores: int) -> tuple[dict[str, Gloo], tupl
 
 
 def _usual(samples: Sequence[Sample]) -> list[Row]:
-    """By run, kind and size: the median step's mean, as a step is made of many and a few steps are
-    disturbed."""
+    """Return, by run, kind and size, the median step's mean, since some steps are disturbed."""
     steps = defaultdict[tuple[str, str, float], defaultdict[int, list[float]]](
         lambda: defaultdict(list)
     )
@@ -152,7 +150,7 @@ def _usual(samples: Sequence[Sample]) -> list[Row]:
 
 
 def _least_squares(rows: Sequence[Row]) -> Gloo:
-    """Of relative errors, weighted by how often a size was seen; no constant is negative."""
+    """Fit by least squares of relative errors, weighted by count; no constant is negative."""
     if not any(row.seconds > 0 for row in rows):
         raise InputError("no collective of the recordings takes time that computing does not")
     size, seconds, count = np.array([row[2:] for row in rows if row.seconds > 0], float).T
@@ -183,10 +181,10 @@ class Sample(NamedTuple):
 
 
 def _samples(run: CpuRun, cores: int) -> Iterator[Sample]:
-    """Collectives, taken apart from what slows them, and the sweep of all-reduces.
+    """Yield collectives, corrected for what slows them, and the sweep of all-reduces.
 
-    Beside main threads that compute, gloo's share ``cores`` with twice as many threads as ranks.
-    Those that wait for another of their own rank say nothing.
+    Beside main threads that compute, gloo's threads share ``cores`` with twice as many threads as
+    ranks. Collectives that wait for another one of their own rank are left out.
     """
     ranks = tuple(range(run.world))
     slower = 1.0 - min(1.0, cores / (2 * run.world))
@@ -204,5 +202,5 @@ def _samples(run: CpuRun, cores: int) -> Iterator[Sample]:
 
 
 def _busier(runs: Sequence[CpuRun]) -> float:
-    """Timed steps over profiled ones, which costs are from: medians, and of runs the median."""
+    """Return timed steps over profiled ones, from which costs are taken: the median of runs."""
     return float(np.median([np.median(run.step_s) / np.median(run.profiled_s) for run in runs]))

@@ -1,8 +1,8 @@
-"""Which of torch's operators are which of our kernels, and how much work each does.
+"""Knows which of torch's operators are which of our kernels, and how much work each does.
 
-Work is FLOPs of matrix products and attention, and bytes of everything else, both as our kernels
-count them. What a torch operator has that no kernel of ours stands for, such as copies that only
-change a layout, is ``rest`` and goes with the matrix products.
+Work is FLOPs for matrix products and attention, and bytes for everything else, both as our kernels
+count them. Torch operators that no kernel of ours stands for, such as copies that only change a
+layout, are ``rest`` and go with the matrix products.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _COPIES = re.compile(r"::(copy_|mul|mul_|div|div_|cat|add_|_foreach_copy_|_chunk
 
 
 def of_kernel(name: str, work: Compute) -> str:
-    """The group of a kernel of ours, "" for one that takes nothing."""
+    """Return the group of a kernel of ours, "" for one that takes nothing."""
     if FREE.search(name):
         return ""
     for pattern, group in _OURS:
@@ -59,12 +59,12 @@ def of_kernel(name: str, work: Compute) -> str:
 
 
 def amount(group: str, work: Compute) -> float:
-    """FLOPs or bytes of a kernel."""
+    """Return the FLOPs or bytes of a kernel."""
     return work.flops if group in ("gemm", "attention", "attention_backward") else work.bytes
 
 
 def of_leaf(leaf: Leaf, config: Mapping[str, Any], mode: str) -> str:
-    """The group of an operator of torch in a recording of that mode."""
+    """Return the group of an operator of torch in a recording of that mode."""
     if leaf.inside == "optimizer":
         return "optimizer"
     for pattern, group in _TORCH:

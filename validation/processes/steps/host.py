@@ -1,7 +1,7 @@
-"""What Python costs between operators: of plain modules, of FSDP2's units, of distributed tensors.
+"""Prices Python between operators: plain modules, FSDP2's units, distributed tensors.
 
-A step in one process over torch's fake process group, which sends nothing, shows the last two, for
-machines of which no recording of FSDP2 or TP is at hand.
+A step in one process over torch's fake process group, which sends nothing, shows the last two for
+machines that have no recording of FSDP2 or TP.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COPY_INS = ("param_copy_in", "grad_copy_in")  # one for each collective of FSDP2
 
 
 def is_fake(path: Path) -> bool:
-    """Whether a file is a profiler trace of a step over the fake process group."""
+    """Return whether a file is a profiler trace of a step over the fake process group."""
     try:
         about = orjson.loads(content(path)).get("distributedInfo")
         return isinstance(about, dict) and about.get("backend") == "fake"
@@ -37,7 +37,7 @@ def is_fake(path: Path) -> bool:
 
 
 def of_fake(path: Path) -> dict[str, float]:
-    """Costs of FSDP2's units and of distributed tensors, from a step of both."""
+    """Return the costs of FSDP2's units and of distributed tensors, from a step of both."""
     read, text = trace.read(path)
     file = orjson.loads(text)
     spans = [
@@ -61,26 +61,26 @@ def of_fake(path: Path) -> dict[str, float]:
 
 
 def per_kernel(costs: Mapping[str, float], mode: str, name: str) -> float:
-    """Seconds of the thread around a kernel. Raises InputError where nothing is known of them."""
+    """Return seconds of the thread around a kernel. Raises InputError if they are unknown."""
     needed = {"tp": [TENSOR], "fsdp2": [PLAIN, UNIT]}.get(mode, [PLAIN])
     lacking = [of for of in needed if of not in costs]
     if lacking:
         raise InputError(
-            f"nothing is known of what Python costs in {mode} ({', '.join(lacking)}); it takes "
-            f"another recording of {mode}, of other sizes, or a step over torch's fake group, "
-            "beside it or by --calibrate"
+            f"nothing is known about what Python costs in {mode} ({', '.join(lacking)}); put "
+            f"another recording of {mode}, of other sizes, or a step over torch's fake group "
+            "beside it, or name one by --calibrate"
         )
     unit = costs[UNIT] if mode == "fsdp2" and name in COPY_INS else 0.0
     return costs[TENSOR if mode == "tp" else PLAIN] + unit
 
 
 def kernels(graph: Graph) -> int:
-    """Kernels of one rank that take something."""
+    """Return how many kernels of one rank take something."""
     return sum(of_kernel(name, work) != "" for name, work in of_rank(graph))
 
 
 def of_rank(graph: Graph) -> Sequence[tuple[str, Compute]]:
-    """Names and works of the kernels of the first rank."""
+    """Return names and works of the kernels of the first rank."""
     one = graph.rank == graph.rank.min()
     rows: Any = zip(graph.name[one].tolist(), graph.work[one].tolist(), strict=True)
     found = ((graph.names[name], graph.works[w]) for name, w in rows)

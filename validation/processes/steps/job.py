@@ -1,4 +1,4 @@
-"""The graph of a recorded training: this project's own DDP, FSDP2 or TP, for the same model."""
+"""Builds the graph of a recorded training: our own DDP, FSDP2 or TP, for the same model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MLP_ONLY = Path(__file__).parent / "mlp_blocks.py"
 
 
 def recipe(mode: str, world: int, model: Mapping[str, Any]) -> dict[str, Any]:
-    """What the recording ran, as a recipe's tables.
+    """Return what the recording ran, as a recipe's tables.
 
     ``model`` has ``blocks``, ``d``, ``heads``, ``ffn``, ``seq``, ``mb`` and ``bucket_bytes``;
     ``heads`` 0 is a stack of MLPs alone.
@@ -63,7 +63,7 @@ def recipe(mode: str, world: int, model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _said(model: Mapping[str, Any]) -> None:
-    """Raises InputError for sizes that are missing, and for what no recording ran."""
+    """Raise InputError for sizes that are missing, and for what no recording ran."""
     for key in ("blocks", "d", "heads", "ffn", "seq", "mb", "bucket_bytes"):
         value, least = model.get(key), 0 if key in ("heads", "bucket_bytes") else 1
         numbers = (int, float) if key == "bucket_bytes" else int

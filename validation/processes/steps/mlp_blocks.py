@@ -1,4 +1,4 @@
-"""A strategy by path: of every layer the MLP and its residual alone, as some recordings ran it."""
+"""A strategy by path: only the MLP and its residual of each layer, as some recordings ran it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ PARTS = ("fc1", "gelu", "fc2", "mlp_residual")
 
 
 def mlp_blocks(kind: str, program: Program) -> Program:
-    """The program without attention and norms; what waited for them waits for what is before.
+    """Return the program without attention and norms; waits for them move to what comes before.
 
-    No gradient of the model's input is made, which nothing before the first linear needs.
+    No gradient of the model's input is made, since nothing before the first linear needs it.
     """
     kept = [i for i, item in enumerate(program) if _runs(item)]
     place = {i: k for k, i in enumerate(kept)}

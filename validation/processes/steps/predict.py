@@ -1,4 +1,4 @@
-"""A step on CPU processes, simulated; and what its communication does not hide."""
+"""Simulates a step on CPU processes, and finds the communication that it does not hide."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DRAWS = 40
 
 
 class RankFigures(NamedTuple):
-    """Of one rank in one step, seconds."""
+    """The seconds of one rank in one step."""
 
     rank: int
     busy_s: float  # its main thread runs
@@ -28,7 +28,7 @@ class RankFigures(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """One run."""
+    """The prediction of one run."""
 
     timeline: Timeline  # with mean costs
     seconds: float  # the median step of the draws
@@ -40,7 +40,7 @@ class Prediction(NamedTuple):
 
 
 class PricedGraph(NamedTuple):
-    """A graph, and what its kernels and collectives take in the mean."""
+    """A graph, and what its kernels and collectives take on average."""
 
     graph: Graph
     kernels: Floats
@@ -48,7 +48,7 @@ class PricedGraph(NamedTuple):
 
 
 def priced(graph: Graph, costs: Costs, mode: str) -> PricedGraph:
-    """A graph of :mod:`validation.processes.steps.job` with mean costs."""
+    """Price a graph of :mod:`validation.processes.steps.job` with mean costs."""
     return PricedGraph(graph, kernel_seconds(graph, costs, mode), messages(graph, costs))
 
 
