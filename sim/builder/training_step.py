@@ -22,8 +22,10 @@ from sim.builder.programs import Programs
 from sim.builder.stamp import Stamp, assemble
 from sim.builder.strategies.exchange import exchange, exchange_phase, nothing
 from sim.builder.strategies.gathering import left_gathered
+from sim.builder.strategies.given import Makers
 from sim.builder.strategies.messages import Longs, Steps, columns, messages, torch_order
-from sim.builder.strategies.pipeline import Makers, Placement, Variant, lower, variants
+from sim.builder.strategies.pipeline import Placement, lower
+from sim.builder.strategies.variants import Variant, variants
 from sim.builder.template import OF_NORM, Tables, Template, place
 from sim.builder.template import exchange as exchange_template
 from sim.graph import Communication, Graph

@@ -19,8 +19,10 @@ from sim.builder.program import Kernel, Program
 from sim.builder.slots import inputs
 from sim.builder.stamp import Stamp, assemble
 from sim.builder.strategies.exchange import Policy, exchange, exchange_phase
+from sim.builder.strategies.given import Makers
 from sim.builder.strategies.messages import Messages, Steps, columns, messages, torch_order
-from sim.builder.strategies.pipeline import Makers, Placement, Variant, lower
+from sim.builder.strategies.pipeline import Placement, lower
+from sim.builder.strategies.variants import Variant
 from sim.builder.template import Tables, Template, place
 from sim.builder.template import exchange as exchange_template
 from sim.engine import DeadlockError, simulate

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.builder.strategies.given import Exchange
 from sim.builder.strategies.messages import (
     Longs,
     Messages,
@@ -15,7 +16,6 @@ from sim.builder.strategies.messages import (
     issue_keys,
     iterations,
 )
-from sim.builder.strategies.pipeline import Exchange
 
 
 @dataclass(frozen=True)

@@ -3,44 +3,26 @@
 One rank is lowered at a time. It issues *units* (a step, a send, a receive, a batched exchange, the
 head and the tail of the training step). Each copy of a template is one unit, and a unit waits for
 ops of other units of the rank. Units are numbered: the steps in plan order, then the exchanges,
-then the head and the tails, one per update of the weights. The ops in the slots of a program
-(:mod:`sim.builder.slots`) are found here, for all units of a template at a time.
+then the head and the tails, one per update of the weights. The ops in the slots of a program are
+found in :mod:`sim.builder.strategies.given`, for all units of a template at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.builder import slots
 from sim.builder.slots import Slot, inputs
 from sim.builder.stamp import Stamp
+from sim.builder.strategies.given import Exchange, Given, Makers, Reference
 from sim.builder.strategies.messages import Longs, Steps
+from sim.builder.strategies.variants import Variant, variants
 from sim.builder.template import Template
 
 HEAD = -10  # issue key before every step's
-FIRST = -1  # in place of a step: none comes before it, only the head
 BEFORE = -1  # in place of a unit: the training step before, whose ops are numbered from 0
-
-
-class Variant(NamedTuple):
-    """The key of the template that a step uses."""
-
-    stage: int
-    kind: str  # F B I W
-    place: str  # "first" of its stage on its rank, "last" of it for an update, or ""
-    inputs: int  # how many ops it waits for before it starts
-    before: int = 1  # how many kernels come right before it: 2 after a shared pair
-    pair: str = ""  # "fused" with its pair's other member, "beside" its pair's forward, or ""
-    gathered: bool = False  # its stage's sharded parameters are gathered already
-
-
-Reference = tuple[Longs, Longs | int]  # per copy: a unit, and which of its ops
 
 
 @dataclass
@@ -55,86 +37,6 @@ class Group:
     waits: Mapping[Slot, Reference]
     parts: Sequence[Longs] = ()
     key: int | None = None  # issue key of its unit, unless its kind determines that
-
-
-@dataclass(frozen=True, eq=False)
-class Exchange:
-    """The p2p ops of one rank, one row each; lists have rows of different lengths."""
-
-    key: Longs  # issue key: 3 k before step k, 3 k + 2 after it
-    name: list[str]
-    stream: list[str]
-    stage: Longs
-    microbatch: Longs
-    update: Longs
-    waits: list[tuple[tuple[int, int], ...]]  # (step of the rank, row of its outputs)
-    messages: list[tuple[int, ...]]  # each is one part
-    gate: Longs  # per step of the rank: the op here that brings its input, or -1
-
-    def __len__(self) -> int:
-        return len(self.key)
-
-
-@dataclass(frozen=True, eq=False)
-class Makers:
-    """Templates on demand, for one rank; see :mod:`sim.builder.training_step`."""
-
-    step: Callable[[Variant], Template]
-    exchange: Callable[[str, str, int, int, int], Template]  # name, stream, message, waits, parts
-    head: Callable[[int], Template]  # number of ops that it waits for
-    tail: Callable[[int], Template]  # number of ops that it waits for
-
-
-def variants(steps: Steps, rank: int, gate: Longs) -> list[Variant]:
-    """Return the variant of each step of a rank; ``gate`` says which inputs an exchange brings."""
-    mine = slice(int(steps.begins[rank]), int(steps.begins[rank + 1]))
-    stage, kind, update = steps.stage[mine], steps.kind[mine], steps.update[mine]
-    place = np.full(len(stage), "", "U5")
-    for s in np.unique(stage):
-        place[np.flatnonzero((stage == s) & (kind == "F"))[:1]] = "first"
-        gradient = np.flatnonzero((stage == s) & ((kind == "W") | (kind == "B")))
-        place[gradient[np.append(np.diff(update[gradient]) != 0, True)]] = "last"
-    beside = steps.beside[mine]
-    pair = np.where(steps.first != steps.done, "fused", "")[mine]
-    pair = np.where(beside, "beside", pair)
-    inputs = [len(row) for row in _awaited(steps, rank, gate)]
-    before = [len(row) for row in _kernels_before(beside)]
-    columns = (stage.tolist(), kind.tolist(), place.tolist(), inputs, before, pair.tolist(),
-               steps.gathered[mine].tolist())  # fmt: skip
-    return [Variant(*row) for row in zip(*columns, strict=True)]
-
-
-def _kernels_before(beside: NDArray[np.bool_]) -> list[list[int]]:
-    """Return the steps whose last kernels each step of a rank comes after, or FIRST.
-
-    Both members of a shared pair come after what is before the pair, and what follows comes after
-    both.
-    """
-    out: list[list[int]] = []
-    flags = beside.tolist()
-    for k in range(len(flags)):
-        last = k - 1 - flags[k]  # the step before, or before its pair
-        out.append([last - 1, last] if last >= 0 and flags[last] else [last])
-    return out
-
-
-Awaited = tuple[int, int]  # an exchange and -1, or a step of the rank and one of its outputs
-
-
-def _awaited(steps: Steps, rank: int, gate: Longs) -> list[list[Awaited]]:
-    """Return what each step of a rank waits for: its own input first, then those of its block."""
-    begin, end = steps.begins[rank : rank + 2].tolist()
-    source = steps.source[begin:end]
-    local = np.where((source >= 0) & (steps.rank[source] == rank), source - begin, -1)
-    own = [
-        [(exchange, -1)] if exchange >= 0 else [(step, 0), (step, 1)] if step >= 0 else []
-        for exchange, step in zip(gate.tolist(), local.tolist(), strict=True)
-    ]
-    first, last = steps.first[begin:end].tolist(), steps.last[begin:end].tolist()
-    return [
-        own[k] if a == b else [*own[k], *chain(*own[a:k], *own[k + 1 : b + 1])]
-        for k, (a, b) in enumerate(zip(first, last, strict=True))
-    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,107 +117,11 @@ def _steps(
     rows: dict[Variant, list[int]] = {}
     for k, variant in enumerate(kinds):
         rows.setdefault(variant, []).append(k)
-    given = _Given.of(steps, rank, exchange, make, kinds)
+    given = Given.of(steps, rank, exchange, make, kinds)
     for variant, members in rows.items():
         units, template = np.array(members, np.int64), make.step(variant)
         waits = {slot: given.ops(slot, members) for slot in template.slots}
         yield Group(template, variant.stage, units, microbatch[units], update[units], waits)
-
-
-@dataclass(frozen=True, eq=False)
-class _Given:
-    """The ops in the slots of the steps of one rank."""
-
-    kinds: Sequence[Variant]
-    make: Makers
-    awaited: Sequence[Sequence[Awaited]]  # what each step waits for
-    before: Sequence[Sequence[int]]  # steps whose last kernels come before each step
-    forward: Sequence[int]  # per step: the forward of its stage and microbatch
-    gone: Sequence[int]  # per step: the last forward but one before it
-    ahead: Sequence[int]  # per step: the step before the last backward before it
-    ends: _Ends
-
-    @classmethod
-    def of(
-        cls, steps: Steps, rank: int, exchange: Exchange, make: Makers, kinds: Sequence[Variant]
-    ) -> _Given:
-        """Find the steps that others come after."""
-        mine = slice(int(steps.begins[rank]), int(steps.begins[rank + 1]))
-        keys = [(v.stage, m) for v, m in zip(kinds, steps.microbatch[mine].tolist(), strict=True)]
-        forward = {key: k for k, key in enumerate(keys) if kinds[k].kind == "F"}
-        return cls(
-            kinds,
-            make,
-            _awaited(steps, rank, exchange.gate),
-            _kernels_before(steps.beside[mine]),
-            [forward[key] for key in keys],
-            _earlier(kinds, "F", 2),
-            [max(k - 1, FIRST) for k in _earlier(kinds, "BI", 1)],
-            _Ends.of(kinds, make, len(kinds) + len(exchange)),
-        )
-
-    def ops(self, slot: Slot, members: Sequence[int]) -> Reference:
-        """Return the op in a slot of each of these steps, which are of one variant."""
-        match slot:
-            case Slot("input", number):
-                return self._reference([self.awaited[k][number] for k in members])
-            case Slot("before", number):
-                return self.ends.kernel([self.before[k][number] for k in members])
-            case Slot("head", number):
-                return np.full(len(members), self.ends.head), number
-            case slots.GONE:
-                return self.ends.copied([self.gone[k] for k in members])
-            case slots.SENT:
-                return self.ends.copied([self.forward[k] for k in members])
-            case slots.AHEAD:
-                return self.ends.kernel([self.ahead[k] for k in members])
-        raise AssertionError(f"nothing stands in {slot}")
-
-    def _reference(self, awaited: Sequence[Awaited]) -> Reference:
-        """Return units and ops; an exchange has one op, and a step's outputs repeat if too few."""
-        units = [unit + len(self.kinds) if which < 0 else unit for unit, which in awaited]
-        ops = []
-        for unit, which in awaited:
-            outputs = (0,) if which < 0 else self.make.step(self.kinds[unit]).outputs
-            ops.append(outputs[which % len(outputs)])
-        return np.array(units, np.int64), np.array(ops, np.int64)
-
-
-class _Ends(NamedTuple):
-    """The last kernel and the last copy to the host of every step of a rank, and of the head."""
-
-    head: int
-    kernels: Longs  # one more than steps: the last is the head's, for FIRST
-    copies: Longs  # the kernel for steps without copies, and for the head
-
-    @classmethod
-    def of(cls, kinds: Sequence[Variant], make: Makers, head: int) -> _Ends:
-        """Collect those of a rank's steps, from each template once."""
-        made = {variant: make.step(variant) for variant in dict.fromkeys(kinds)}
-        first = make.head(0).lasts[0] if len(make.head(0)) else 0
-        kernels = np.array([*(made[v].lasts[0] for v in kinds), first], np.int64)
-        sent = np.array([*(made[v].sent for v in kinds), -1], np.int64)
-        return cls(head, kernels, np.where(sent >= 0, sent, kernels))
-
-    def kernel(self, steps: Sequence[int]) -> Reference:
-        """Return the last kernel of each of these steps; FIRST gives that of the head."""
-        units = np.array(steps, np.int64)
-        return np.where(units == FIRST, self.head, units), self.kernels[units]
-
-    def copied(self, steps: Sequence[int]) -> Reference:
-        """Return the last copy to the host of each of these steps, or else their last kernel."""
-        units, _ = self.kernel(steps)
-        return units, self.copies[np.array(steps, np.int64)]
-
-
-def _earlier(kinds: Sequence[Variant], which: str, back: int) -> list[int]:
-    """Return, for each step, the ``back``-th last step of these kinds before it, or FIRST."""
-    out, found = list[int](), [FIRST] * back
-    for k, variant in enumerate(kinds):
-        out.append(found[-back])
-        if variant.kind in which:
-            found.append(k)
-    return out
 
 
 def _exchanges(
