@@ -123,7 +123,7 @@ class Graph:
     rank: Ints
     stream: Ints  # row of streams
     phase: NDArray[np.int8]  # row of PHASES
-    stage: NDArray[np.int16]  # pipeline stage (model chunk), -1 where there is none; likewise:
+    stage: NDArray[np.int16]  # pipeline stage (model chunk); -1: none, as in the next two columns
     microbatch: Ints
     layer: NDArray[np.int16]
     step: Ints  # training step, from 0; in a schedule without a flush, the weight update

@@ -39,11 +39,11 @@ def toml(text: str, where: object) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise InputError(f"{where} has tables in tables in tables, too deep to read") from None
+        raise InputError(f"{where} nests its tables too deeply to be read") from None
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{where} is not TOML: {error}") from None
     except ValueError:
-        raise InputError(f"{where} has a number of too many digits") from None
+        raise InputError(f"{where} has a number with too many digits") from None
 
 
 def regular(path: Path, key: str) -> Path:
@@ -73,7 +73,7 @@ def writable(folder: Path) -> Path:
     except OSError as error:
         raise InputError(f"cannot write to {folder}: {error.strerror}") from None
     except ValueError:  # a character that no path can have
-        raise InputError(f"cannot write to {str(folder)!r}: no path is written so") from None
+        raise InputError(f"cannot write to {str(folder)!r}: it is not a possible path") from None
     there = _existing(folder)
     if not there.is_dir():
         which = "it" if there == folder else there

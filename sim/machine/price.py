@@ -94,14 +94,16 @@ def _machine(graph: Graph, cluster: Cluster, loads: Mapping[Communication, LinkL
 def _host(gpu: Gpu) -> float:
     """Return the B/s between a GPU and its host."""
     if gpu.host_bandwidth is None:
-        raise InputError(f"gpu.host_bandwidth is missing, for copies to the host; {ADVICE}")
+        raise InputError(f"gpu.host_bandwidth is missing; copies to the host need it; {ADVICE}")
     return gpu.host_bandwidth
 
 
 def _host_memory(gpu: Gpu) -> float:
     """Return the B/s that the CPU's share for one GPU moves in an update."""
     if gpu.host_memory_bandwidth is None:
-        raise InputError(f"gpu.host_memory_bandwidth is missing, for updates by the host; {ADVICE}")
+        raise InputError(
+            f"gpu.host_memory_bandwidth is missing; the host's updates need it; {ADVICE}"
+        )
     return HOST_SHARE * gpu.host_memory_bandwidth
 
 

@@ -100,7 +100,7 @@ def _check_nic(tiers: list[Tier], node: Table, where: str) -> None:
     if len(tiers) > 1 and "from" not in nic:
         there = ", ".join((GPU, *joined))
         raise InputError(
-            f"{where}.nic lacks 'from': with tiers inside a node, say where NICs hang: {there}"
+            f"{where}.nic lacks 'from'; with tiers inside a node it must be one of {there}"
         )
     below = nic.get("from", GPU)
     if below not in {GPU, *joined}:
@@ -109,6 +109,6 @@ def _check_nic(tiers: list[Tier], node: Table, where: str) -> None:
     sharing = node["gpus"] // nic["count"]
     if below != GPU and joined[below] % max(sharing, 1):
         raise InputError(
-            f"{where}.nic hangs at {below}, whose switches join {joined[below]} GPUs each, but "
+            f"{where}.nic.from is {below}, whose switches join {joined[below]} GPUs each, but "
             f"{sharing} GPUs share a NIC; give more NICs, or a tier that joins them"
         )

@@ -104,7 +104,7 @@ def read(name_or_path: str | Path) -> Table:
     try:
         return _read(_with_base(str(name_or_path), Path(), ()), where, Path(name_or_path).stem)
     except RecursionError:
-        raise InputError(f"{where} has tables in tables in tables, too deep to read") from None
+        raise InputError(f"{where} nests its tables too deeply to be read") from None
 
 
 def _read(raw: Table, where: str, name: str) -> Table:

@@ -34,7 +34,9 @@ def _core(model: Model, share: Share) -> tuple[Operator, ...]:
             return context.gathered(share)
         return context.ring(share) if share.context.ring > 1 else flash(share)
     if share.context.ring > 1:
-        raise InputError("unfused attention sees a whole sequence; ring and allgather need flash")
+        raise InputError(
+            "unfused attention needs the whole sequence; ring and allgather need flash"
+        )
     return unfused(model, share)
 
 
@@ -49,8 +51,8 @@ def inputs(model: Model, share: Share) -> Operator:
     """Return the operator that keeps queries, keys and values for the core.
 
     Unfused attention also joins their gradients. Kernels that are not fused need keys and values as
-    separate tensors. Keys and values are then copied; the queries, if there are as many heads of
-    each, are a view that keeps all three alive.
+    separate copies. If there are as many heads of keys as of queries, the queries are a view, which
+    keeps the joint tensor alive too.
     """
     q, kv = _sizes(share)
     joined = Launch("qkv_grad_join", memory(share, "elementwise", 2 * (q + 2 * kv)))

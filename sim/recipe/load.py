@@ -122,7 +122,7 @@ def setting(
     try:
         return key, tomllib.loads(f"value = {value}")["value"] if value else None
     except RecursionError:
-        raise InputError(f"{option} {key} has lists in lists in lists, too deep to read") from None
+        raise InputError(f"{option} {key} nests its lists too deeply to be read") from None
     except ValueError:
         return key, value
 

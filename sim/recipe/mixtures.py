@@ -41,7 +41,7 @@ def check_experts(given: Mapping[str, Any], experts: int) -> None:
     if not experts:
         return
     if topk is None:
-        raise InputError("model.topk is missing; model.experts needs it, experts per token")
+        raise InputError("model.topk, the experts per token, is missing; model.experts needs it")
     if topk > experts:
         raise InputError(f"model.topk = {topk} is more than model.experts = {experts}")
     if given.get("dense_layers", 0) >= layers:
@@ -52,7 +52,7 @@ def check_experts(given: Mapping[str, Any], experts: int) -> None:
     if given.get("bias"):
         raise InputError("model.bias = true is not simulated with model.experts; it must be false")
     if given.get("gated") and "ffn" not in given and "expert_ffn" not in given:
-        raise InputError("model.expert_ffn is missing; a gated expert has no usual width")
+        raise InputError("model.expert_ffn is missing; a gated expert has no default width")
     _check_load(given.get("load") or {}, experts)
 
 

@@ -152,7 +152,7 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         check_latent(given, heads, kv_heads)
     check_experts({**given, "gated": gated}, experts)
     if gated and "ffn" not in given and (not experts or given.get("dense_layers")):
-        raise InputError("model.ffn is missing; a gated MLP has no usual width")
+        raise InputError("model.ffn is missing; a gated MLP has no default width")
     follows = {
         "name": "model",
         "kv_heads": kv_heads,
@@ -205,11 +205,11 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         config = json.loads(text)
     except RecursionError:
-        raise InputError(f"{file} has tables in tables in tables, too deep to read") from None
+        raise InputError(f"{file} nests its tables too deeply to be read") from None
     except json.JSONDecodeError as error:
         raise InputError(f"{file} is not JSON: {error}") from None
     except ValueError:
-        raise InputError(f"{file} has a number of too many digits") from None
+        raise InputError(f"{file} has a number with too many digits") from None
     if not isinstance(config, dict):
         raise InputError(f"{file} is not a model's config.json: it holds no table")
     return config

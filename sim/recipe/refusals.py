@@ -60,7 +60,7 @@ def brief(value: object) -> str:
     """
     try:
         said = show(value)
-    except (ValueError, RecursionError):  # too many digits, or lists in lists in lists
+    except (ValueError, RecursionError):  # too many digits, or lists nested too deeply
         return f"a {type(value).__name__} too long to show"
     return said if len(said) <= 60 else f"{said[:57]}..."
 

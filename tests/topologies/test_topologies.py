@@ -174,7 +174,7 @@ BAD = {
     "huge count": (lambda s: s + f"[node]\ngpus = {10**30}\n", "at most 1,000,000"),
     "no text": (lambda s: s.replace('"mine"\n[', "3\n["), "name is 3; it must be text"),
     "number as base": (lambda s: s.replace('"dgx_a100"', "3"), "base is 3; it must be text"),
-    "deep": (lambda s: "x = " + "[" * 99999, "too deep to read"),
+    "deep": (lambda s: "x = " + "[" * 99999, "too deeply to be read"),
     "gemm share": (
         lambda s: s + "[gpu.gemm.bf16]\nmemory = 0\n",
         "gpu.gemm.bf16.memory is 0; it must be a number above 0",

@@ -69,4 +69,4 @@ def test_an_integer_of_many_digits_is_refused(tmp_path: Path) -> None:
         code, out, error = command(*words)
         assert complaint(code, out, error) == ""
         assert code == 2
-        assert "has a number of too many digits" in error
+        assert "has a number with too many digits" in error

@@ -28,8 +28,8 @@ def rewritten(programs: Mapping[str, Program], path: str) -> dict[str, Program]:
 def _whole(found: object, kind: str, path: str) -> Program:
     if not isinstance(found, Sequence) or isinstance(found, str) or not found:
         raise InputError(
-            f"{path} returns {str(found)[:80]!r} for {kind}; a program is a list of Kernel and "
-            "Collective, not empty"
+            f"{path} returns {str(found)[:80]!r} for {kind}; a program is a list of at least one "
+            "Kernel or Collective"
         )
     for i, item in enumerate(found):
         if not isinstance(item, Kernel | Collective):

@@ -83,8 +83,8 @@ def levels(cluster: Cluster, ranks: tuple[int, ...]) -> RanksByNode:
     placement = place(cluster, ranks)
     if len(placement.nodes) < 2 or placement.each < 2:
         raise UnsuitableError(
-            "a hierarchical collective needs two or more nodes with equally many of its ranks, two "
-            f"or more; the group has {[len(node) for node in placement.nodes]} on its nodes"
+            "a hierarchical collective needs at least two nodes with the same number of ranks, at "
+            f"least two; the group has {[len(node) for node in placement.nodes]} on its nodes"
         )
     return placement
 

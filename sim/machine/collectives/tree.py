@@ -30,8 +30,9 @@ def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
     nodes, each = place(cluster, ranks)
     if (cluster.collectives and "tree" not in cluster.collectives) or len(nodes) < 2 or not each:
         raise UnsuitableError(
-            "a tree needs two or more nodes with equally many of its ranks, and [collectives.tree] "
-            f"in the topology; {cluster.name} with {[len(node) for node in nodes]} lacks one"
+            "a tree needs at least two nodes with the same number of ranks, and "
+            f"[collectives.tree] in the topology; {cluster.name} with "
+            f"{[len(node) for node in nodes]} ranks lacks one"
         )
     inside = [pair for node in nodes for pair in cycle(node)]
     across = [pair for rail in zip(*nodes, strict=True) for pair in cycle(rail)]

@@ -236,8 +236,8 @@ def _asynchronous(recipe: Recipe) -> None:
     least = sum(recipe.ramps) + 1
     if (recipe.simulation.steps or least) < least:
         raise InputError(
-            f"simulation.steps = {recipe.simulation.steps} of {name} do not reach its steady "
-            f"state; at least {least} would, or leave it out"
+            f"simulation.steps = {recipe.simulation.steps} does not reach the steady state of "
+            f"{name}; at least {least} would, or leave it out"
         )
     if recipe.parallelism.overlap_param_gather:
         raise InputError(
@@ -273,7 +273,7 @@ def _post_validation(recipe: Recipe) -> None:
             "finds no norm over all stages; leave it out"
         )
     if recipe.parallelism.pp == 1:
-        raise InputError('training.clip = "post" needs pp > 1; without stages true would do')
+        raise InputError('training.clip = "post" needs pp > 1; with one stage, true would do')
 
 
 def _ends_alone(recipe: Recipe, split: Sequence[int]) -> None:

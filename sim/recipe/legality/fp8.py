@@ -14,7 +14,7 @@ def check(recipe: Recipe) -> None:
     if recipe.model.blocks:
         raise InputError("training.fp8 is not simulated with model.blocks; leave it out")
     if training.dtype == "fp32":
-        raise InputError('training.fp8 needs training.dtype = "bf16" or "fp16", and not "fp32"')
+        raise InputError('training.fp8 needs training.dtype = "bf16" or "fp16", not "fp32"')
     if fp8.attention:
         raise InputError("training.fp8.attention = true is not simulated yet; it must be false")
     if fp8.amax != "all" and fp8.recipe != "delayed":
@@ -25,7 +25,7 @@ def check(recipe: Recipe) -> None:
     if p.tp_overlap and p.tp > 1 and not fp8.gather:
         raise InputError(
             "training.fp8.gather = false is not simulated with parallelism.tp_overlap = true, "
-            "whose pieces are multiplied as they come; one of them must change"
+            "which multiplies pieces as they arrive; one of them must change"
         )
     _widths(recipe, 32 if fp8.recipe == "mxfp8" else 16)
 

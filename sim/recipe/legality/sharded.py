@@ -42,7 +42,9 @@ def _options(recipe: Recipe) -> None:
     p = recipe.parallelism
     plain = not p.fsdp and p.zero < 2
     if p.deepspeed and (p.fsdp or p.zero < 2):
-        raise InputError("parallelism.deepspeed needs zero = 2 or 3, whose sizes it gives")
+        raise InputError(
+            "parallelism.deepspeed gives sizes for zero = 2 or 3; it needs one of them"
+        )
     for key in ("prefetch_bucket_size", "max_live_parameters", "max_reuse_distance"):
         given = p.deepspeed and f"stage3_{key}" in p.deepspeed.model_fields_set
         if given and p.zero < 3:
@@ -73,11 +75,11 @@ def _instances(recipe: Recipe) -> None:
     n, replicas = p.optimizer_instances, (p.dp or 1) * p.cp
     what = f"parallelism.optimizer_instances = {n}"
     if p.zero != 1:
-        raise InputError(f"{what} needs zero = 1, whose optimizer state each of them splits")
+        raise InputError(f"{what} needs zero = 1: each instance splits the optimizer state")
     if replicas % n or replicas == n:
         raise InputError(
             f"{what} must divide dp x cp = {replicas} into runs of two or more, which split the "
-            "state; with one rank each zero = 0 would do"
+            "state; for runs of one rank zero = 0 would do"
         )
     if not recipe.model.experts or p.tp * p.ep * p.etp == 1:
         return

@@ -180,7 +180,7 @@ def test_a_step_by_hand() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"simulation.steps": 3}, "of pipedream do not reach its steady state; at least 4 would"),
+        ({"simulation.steps": 3}, "does not reach the steady state of pipedream; at least 4 would"),
         ({"training.global_batch": 2}, "global_batch = 2 makes 2 per pipeline, 1 or 4 would do"),
         (
             {"parallelism.zero": 1, "parallelism.overlap_param_gather": True},

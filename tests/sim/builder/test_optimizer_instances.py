@@ -194,7 +194,7 @@ REFUSED = [
     ({"optimizer_instances": 2}, "optimizer_instances = 2 needs zero = 1, whose optimizer state"),
     ({"zero": 2, "optimizer_instances": 2}, "optimizer_instances = 2 needs zero = 1"),
     ({"zero": 1, "optimizer_instances": 3}, "must divide dp x cp = 16 into runs of two or more"),
-    ({"zero": 1, "optimizer_instances": 16}, "with one rank each zero = 0 would do"),
+    ({"zero": 1, "optimizer_instances": 16}, "for runs of one rank zero = 0 would do"),
     ({"zero": 1, "optimizer_instances": 0}, "optimizer_instances = 0 must be at least 1"),
 ]
 EXPERT = [

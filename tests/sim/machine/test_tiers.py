@@ -345,7 +345,7 @@ REFUSED = {
     ),
     "no such tier below": (('from = "gpu"', 'from = "plx"'), "must be 'gpu' or 'link', written"),
     "nothing below": (('from = "gpu"\n', ""), "lacks 'from'"),
-    "no place for NICs": (('from = "pcie"\n', ""), "say where NICs hang: gpu, link, pcie"),
+    "no place for NICs": (('from = "pcie"\n', ""), "it must be one of gpu, link, pcie"),
     "no such place for NICs": (('from = "pcie"', 'from = "plx"'), "there are gpu, link, pcie"),
     "NICs at too low a tier": (('from = "pcie"', 'from = "link"'), "join 2 GPUs each, but 4"),
     "a name of the network's": (("tiers.pcie", "tiers.leaf"), "take another"),

@@ -241,9 +241,9 @@ def test_a_file_that_is_no_recipe_is_refused(written, sentence, tmp_path):
 def test_what_is_nested_too_deeply_is_refused(deep, tmp_path):
     file = tmp_path / "recipe.toml"
     file.write_text(deep)
-    with pytest.raises(ValueError, match="too deep to read"):
+    with pytest.raises(ValueError, match="too deeply to be read"):
         config.load(file)
-    with pytest.raises(ValueError, match=r"--set model\.mla has lists in lists"):
+    with pytest.raises(ValueError, match=r"--set model\.mla nests its lists too deeply"):
         config.setting(deep.replace("a =", "model.mla =", 1))
 
 

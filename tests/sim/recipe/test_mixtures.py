@@ -75,14 +75,14 @@ def test_a_complete_recipe_reads_back_equal(load: dict[str, object]) -> None:
 
 
 REFUSED = [
-    ({"topk": None}, "model.topk is missing; model.experts needs it"),
+    ({"topk": None}, "model.topk, the experts per token, is missing; model.experts needs it"),
     ({"topk": 9}, "model.topk = 9 is more than model.experts = 8"),
     ({"topk": 0}, "model.topk = 0 must be at least 1"),
     ({"experts": None}, "model.topk needs model.experts; give it, or leave topk out"),
     ({"experts": 65_537}, "model.experts = 65537 must be at most 65,536"),
     ({"expert_ffn": None}, "model.expert_ffn is missing"),
     ({"dense_layers": 4}, "model.dense_layers = 4 leaves none of model.layers = 4"),
-    ({"dense_layers": 1}, "model.ffn is missing; a gated MLP has no usual width"),
+    ({"dense_layers": 1}, "model.ffn is missing; a gated MLP has no default width"),
     ({"bias": True}, "model.bias = true is not simulated with model.experts"),
     ({"capacity_factor": 0.0}, "model.capacity_factor = 0.0 must be greater than 0"),
     ({"load": "zipf"}, 'model.load = "zipf" must be a table'),

@@ -302,9 +302,9 @@ def test_a_malformed_config_is_one_sentence_with_file_and_key(stated, sentence, 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[" * 100_000, "too deep to read"),
-        ('{"model_type": ' * 100_000, "too deep to read"),
-        ('{"n": ' + "1" * 5000 + "}", "has a number of too many digits"),
+        ("[" * 100_000, "too deeply to be read"),
+        ('{"model_type": ' * 100_000, "too deeply to be read"),
+        ('{"n": ' + "1" * 5000 + "}", "has a number with too many digits"),
         ("null", "it holds no table"),
         ("", "is not JSON"),
     ],

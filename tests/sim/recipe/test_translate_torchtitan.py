@@ -336,7 +336,7 @@ def test_what_cannot_be_said_is_one_sentence(text: str, said: str, tmp_path: Pat
     [
         (b"a = [", "titan.toml is not TOML: "),
         (b"\xff\xfe", "titan.toml: it is not text in UTF-8"),
-        (b"a = " + b"[" * 9999, "titan.toml has tables in tables in tables, too deep to read"),
+        (b"a = " + b"[" * 9999, "titan.toml nests its tables too deeply to be read"),
     ],
 )
 def test_a_malformed_file_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
