@@ -14,6 +14,7 @@ from sim.recipe.translate.fates import Ignored
 from sim.runs.run import run
 from tests.docs.pages import PAGES, ROOT, blocks, follow, lines, prepare
 from traces import reading
+from validation import readme
 
 EXTENDING = [page for page in PAGES if page.parent.name == "extending" and page.stem != "README"]
 
@@ -80,6 +81,16 @@ def test_every_page_is_linked_from_another() -> None:
     for page in PAGES[1:]:
         others = "".join(other.read_text() for other in PAGES if other != page)
         assert re.search(rf"\]\((?:\S*/)?{page.name}[)#]", others), page
+
+
+@pytest.mark.parametrize(("page", "shown"), readme.TABLES.items())
+def test_step_times_of_a_page_are_those_of_the_results(page: str, shown: tuple[str, ...]) -> None:
+    """``validation/results.md`` holds all rows; another test compares it with predictions."""
+    results = (ROOT / "validation/results.md").read_text()
+    for name in shown:
+        (row,) = re.findall(rf"^\| {re.escape(name)} \| (\S+) \| (\S+) \|", results, re.MULTILINE)
+        said = " | ".join((*readme.STEPS[name], f"{row[1]} s", f"{row[0]} s"))
+        assert said in (ROOT / page).read_text()
 
 
 def test_the_map_names_places_that_are_there() -> None:
