@@ -1,7 +1,7 @@
 """Simulate distributed training: from a recipe to the timeline of its step, and what it says.
 
 >>> import traincast as tc
->>> result = tc.run("validation/recipes/first.toml")  # doctest: +SKIP
+>>> result = tc.run("validation/recipes/korthikanti_22b_full.toml")  # doctest: +SKIP
 >>> result.summary["step_time_s"]  # doctest: +SKIP
 
 Every public name stands in ``__all__`` and on the page docs/python.md. Each is imported when it is
