@@ -101,7 +101,7 @@ def test_starting_up_loads_nothing_heavy():
         (["run", "RECIPE", "--window", "2:1"], "--window takes FROM:TO in seconds"),
         (["run", "RECIPE", "--window", ""], "--window takes FROM:TO in seconds"),
         (["run", "RECIPE", "--window", "٣:٤"], "--window takes FROM:TO in seconds"),
-        (["run", "RECIPE", "--window", "50:60", "--out", "FOLDER/x"], "when the step is over"),
+        (["run", "RECIPE", "--window", "50:60", "--out", "FOLDER/x"], "after the step has ended"),
         (["run", "RECIPE", "--out", "RECIPE/out"], "recipe.toml is a file"),
         (["run", "RECIPE", "--out", "RECIPE"], "it is a file"),
         (["run", "RECIPE", "--out", ""], "an empty path names no file"),
@@ -116,7 +116,7 @@ def test_starting_up_loads_nothing_heavy():
             "gives 3 numbers for F, but the pipeline has 4 stages; give",
         ),
         ([*PIPE, "--times", "F=1/2//3"], "or F=5/6/7 stage by stage, from 1e-12"),
-        ([*PIPE, "--times", "F=1/2/-3/4"], "to 1e+12, and not 'F=1/2/-3/4'"),
+        ([*PIPE, "--times", "F=1/2/-3/4"], "to 1e+12, not 'F=1/2/-3/4'"),
         ([*PIPE, "--times", "p2p=0/1"], "--times takes one number for p2p, and not 'p2p=0/1'"),
         ([*PIPE, "--times", "FB=9/9/9/9"], "--times takes one number for FB"),
         (
@@ -125,7 +125,7 @@ def test_starting_up_loads_nothing_heavy():
         ),
         (
             ["schedule", "gpipe", "--ranks", "4", "--microbatches", "8", "--times", "F=1e308"],
-            "from 1e-12 to 1e+12, and not 'F=1e308'",
+            "from 1e-12 to 1e+12, not 'F=1e308'",
         ),
         ([*PIPE, "--times", "F=1,F=2"], "--times gives F twice"),
         ([*PIPE, "--csv", "FOLDER/" + "x" * 300], "File name too long"),
