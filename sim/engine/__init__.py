@@ -1,11 +1,11 @@
 """The engine: the times at which the ops of a graph run on a given machine.
 
-:mod:`~sim.engine.loop` is the event loop on SimPy, :mod:`~sim.engine.completion` what the end of a
-segment sets off. Before it runs, :mod:`~sim.engine.uses` and
-:mod:`~sim.engine.between` find what can meet what, and :mod:`~sim.engine.segments` cuts streams
-into runs without a decision inside. What shares is in :mod:`~sim.engine.kernels` (on a GPU, whose
-state is in :mod:`~sim.engine.gpu`) and :mod:`~sim.engine.communication` (on links, whose flows are
-in :mod:`~sim.engine.flows`).
+:mod:`~sim.engine.loop` is the event loop on SimPy; :mod:`~sim.engine.completion` is what happens
+when a segment ends. Before the loop runs, :mod:`~sim.engine.uses` and :mod:`~sim.engine.between`
+find which ops can slow each other, and :mod:`~sim.engine.segments` cuts streams into segments, each
+of which runs as one. Ops that share a GPU are in :mod:`~sim.engine.kernels` (the state of a GPU in
+:mod:`~sim.engine.gpu`), and those that share links in :mod:`~sim.engine.communication` (what moves
+on the links in :mod:`~sim.engine.flows`).
 """
 
 from sim.engine.deadlock import DeadlockError

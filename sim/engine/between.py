@@ -1,4 +1,4 @@
-"""Which communications of a rank have kernels of that rank between or beside them.
+"""The communications of a rank that have kernels of that rank between or beside them.
 
 A communication starts after the kernels it waits for and ends before the kernels that wait for it
 (or for what comes behind it on its stream). In the order of a rank's compute stream that is an
@@ -22,7 +22,7 @@ NEVER = np.iinfo(np.int64).max
 
 
 class Between:
-    """Intervals of a graph's communications, and whether those of two works are disjoint.
+    """The intervals of a graph's communications; call it to ask whether two works never overlap.
 
     ``low`` is the last kernel that must have ended before an op starts, as a position in the order
     of its rank's kernels (-1: none), ``high`` the first that cannot start before it has ended.
@@ -39,7 +39,11 @@ class Between:
         self._group = work[order] * self._keys + key[order]
 
     def __call__(self, u: int, v: int, on_u: set[int], on_v: set[int]) -> bool:
-        """Whether works u and v, with a member of every part on these streams, never overlap."""
+        """Return whether works ``u`` and ``v`` never overlap.
+
+        ``on_u`` and ``on_v`` are the streams on which every part of the work has a member, each as
+        rank times the number of streams plus the stream.
+        """
         for a in sorted(on_u):
             for b in sorted(on_v):
                 if a // self._streams == b // self._streams:
@@ -83,18 +87,18 @@ def _intervals(graph: Graph) -> tuple[Longs, Longs]:
 
 
 def _on_compute(graph: Graph) -> Flags:
-    """Ops on the stream ``compute``, whose kernels run one after another on each rank."""
+    """Return a flag per op: it is on the stream ``compute``, which runs one kernel at a time."""
     if "compute" not in graph.streams:
         return np.zeros(len(graph), np.bool_)
     return np.asarray(graph.stream == graph.streams.index("compute"))
 
 
 def beside_compute(graph: Graph, is_kernel: Flags) -> Flags:
-    """Per op: a communication beside which a kernel of its rank may run.
+    """Return a flag per op: it is a communication beside which a kernel of its rank may run.
 
-    It may not when it waits for the kernel issued just before it and the kernel issued just after
-    waits for it; then the compute stream stands still meanwhile. (A rank that computes on several
-    streams gets no such proof.) ``is_kernel`` is per op.
+    No kernel can run beside a communication that waits for the kernel issued just before it, if
+    the kernel issued just after waits for it: the compute stream stands still meanwhile. This does
+    not hold for a rank that computes on several streams. ``is_kernel`` is a flag per op.
     """
     before, after = neighbours(graph, is_kernel)
     later = owners(graph.wait_start)
@@ -109,7 +113,7 @@ def beside_compute(graph: Graph, is_kernel: Flags) -> Flags:
 
 
 def neighbours(graph: Graph, is_kernel: Flags) -> tuple[Longs, Longs]:
-    """The kernels of the same rank issued last before and first after each op, or -1."""
+    """Return per op the kernels of its rank issued last before and first after it, -1 for none."""
     n = len(graph)
     index = np.arange(n)
     change = np.flatnonzero(np.diff(graph.rank)) + 1
@@ -125,7 +129,7 @@ def neighbours(graph: Graph, is_kernel: Flags) -> tuple[Longs, Longs]:
 
 
 def single_compute_stream(graph: Graph, is_kernel: Flags) -> Flags:
-    """Per rank number: its kernels are all on one stream, and its ops lie together in the graph."""
+    """Return a flag per rank number: all its kernels are on one stream, its ops contiguous."""
     size, streams = int(graph.rank.max(initial=-1)) + 1, len(graph.streams)
     used = np.zeros((size, streams), np.bool_)
     used[graph.rank[is_kernel], graph.stream[is_kernel]] = True

@@ -14,7 +14,7 @@ NORMAL = 1  # priority; equal times go by turn
 
 
 class Due:
-    """An event that is always due: it only carries what to call, and with what.
+    """An event that carries a function to call and the argument to call it with.
 
     ``callbacks`` and ``_ok`` are what SimPy's loop looks at. A superseded event is *dropped* by
     emptying its callbacks, since nothing can be taken out of the queue.
@@ -28,7 +28,7 @@ class Due:
         self._ok = True
 
     def __lt__(self, other: Due) -> bool:
-        """Of one time and turn are only events of which all but one are dropped, or all alike."""
+        """Return False: of events of one time and turn, all but one are dropped, or all alike."""
         return False
 
     def drop(self) -> None:
@@ -39,10 +39,10 @@ class Due:
 class Clock(simpy.Environment):
     """An environment whose events can be scheduled at an absolute time.
 
-    Those of one instant are applied in turn (:class:`~sim.engine.uses.Uses`: by op, then by part),
-    in whatever order they were scheduled. When all events of an instant have been applied and
-    something has set ``unsettled``, ``settle`` is called, before time goes on. It may schedule
-    events at that same instant, after which it is asked again.
+    Events of one instant are applied by their turn (:class:`~sim.engine.uses.Uses`: by op, then by
+    part), in whatever order they were scheduled. Once all events of an instant have been applied,
+    ``settle`` is called if something has set ``unsettled``, before time goes on. It may schedule
+    events at that same instant; then it can be called once more after these.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Clock(simpy.Environment):
 
 @contextmanager
 def no_garbage() -> Iterator[None]:
-    """Without the collector of cyclic garbage, which would walk millions of live objects."""
+    """Switch the collector of cyclic garbage off: it would walk millions of live objects."""
     enabled = gc.isenabled()
     gc.disable()
     try:

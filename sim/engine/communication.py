@@ -1,4 +1,4 @@
-"""Communication: waiting for its peers, holding SMs and memory bandwidth, sharing links."""
+"""How communication runs: it waits for its peers, holds SMs and memory bandwidth, shares links."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sim.engine.run import Run
 
 
 class CommunicationSegments:
-    """Starts segments of communication, and shares links anew when somebody comes or goes."""
+    """The segments of communication; links are shared anew when a transfer begins or ends."""
 
     def __init__(self, run: Run, kernels: Kernels, complete: Callable[[int], None]) -> None:
         graph, segs, machine, facts = run.graph, run.segs, run.machine, run.facts
@@ -44,7 +44,7 @@ class CommunicationSegments:
         self._speed, self._hbm = machine.speed.tolist(), machine.hbm.tolist()
 
     def start(self, s: int) -> None:
-        """One rank is there: from now on its kernel spins on its SMs until its parts are done."""
+        """Start segment ``s``: its kernel holds SMs of its rank until all its parts are done."""
         self._bounds[self._first[s] + s] = self._env._now
         if self._beside[s] and self._sms[s]:
             self._kernels.hold(s, self._sms[s])
@@ -55,7 +55,7 @@ class CommunicationSegments:
                 self._begin(part)
 
     def _begin(self, part: int) -> None:
-        """All members are there: after the latency, data moves."""
+        """Begin a part whose members are all there: after the latency, its data moves."""
         work, env = self._part_work[part], self._env
         moves = env._now + self._latency[work]
         if self._on_links[work] or self._uses_hbm[part]:
@@ -79,7 +79,7 @@ class CommunicationSegments:
             self._take_memory(part, self._hbm[work])
 
     def _take_memory(self, part: int, share: float) -> None:
-        """The part takes this share of memory bandwidth on its members' GPUs; 0 gives it back."""
+        """Let the part take this share of memory bandwidth on its members' GPUs; 0 takes none."""
         for s in self._member_segment[self._member_start[part] : self._member_start[part + 1]]:
             if self._beside[s]:
                 self._kernels.move(s, part, share)
@@ -102,7 +102,7 @@ class CommunicationSegments:
         self._end_member_now(due.what)
 
     def _end_member_now(self, s: int) -> None:
-        """One part of an op is done; the op ends with its last."""
+        """Count one part of an op as done; the op ends with its last part."""
         self._parts_left[s] -= 1
         if self._parts_left[s]:
             return
@@ -112,13 +112,13 @@ class CommunicationSegments:
         self._complete(s)
 
     def settle(self) -> None:
-        """New speeds of the flows that the changes of this instant reach."""
+        """Give new speeds to the flows that the changes of this instant can reach."""
         for flow in self._flows.resolve(self._env._now):
             self._schedule(flow)
             self._stats.flows_shared += 1
 
     def _schedule(self, flow: Flow) -> None:
-        """The flow has a new speed, so a new end."""
+        """Schedule the end of a flow anew, since it has a new speed."""
         self._flow[flow.number][1].drop()
         due = Due(self._end_part, flow.number)
         self._env.at(flow.end, self._part_turn[flow.number] + 1, due)

@@ -1,4 +1,4 @@
-"""What the end of a segment sets off: whatever waits for it has one need less."""
+"""What happens when a segment ends: each segment that waits for it has one need less."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Met = Callable[[Due], None]
 
 
 def need_met(run: Run) -> Met:
-    """Return what happens when a lag is over: the segment in the event has one need less."""
+    """Return the function to call when a lag is over: its segment then has one need less."""
     needs, start = run.needs, run.start
 
     def met(due: Due) -> None:
@@ -34,9 +34,9 @@ def begin(run: Run, met: Met) -> None:
 
 
 def completion(run: Run, met: Met, progress: Progress | None) -> Callable[[int], None]:
-    """Return what ends a segment.
+    """Return the function that ends a segment.
 
-    It tells ``progress``, if given, now and then how many ops have ended.
+    If ``progress`` is given, it is told now and then how many ops have ended.
     """
     segs, env, turn = run.segs, run.env, run.turn
     first, needs, start, done = run.first, run.needs, run.start, run.done

@@ -1,4 +1,4 @@
-"""Why a run stopped: which streams are stuck, at which op, and what that waits for."""
+"""The error of a run that cannot go on: which streams are stuck, at which op, and why."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Flags = NDArray[np.bool_]
 
 
 class DeadlockError(RuntimeError):
-    """Some ops can never run. The message names each stuck stream in a cycle, its op, its wait."""
+    """Some ops can never run; the message names the stuck streams, their ops and their waits."""
 
     def __init__(self, graph: Graph, started: Flags, ended: Flags) -> None:
         stuck = {  # stream -> the op at its head
@@ -36,7 +36,7 @@ class DeadlockError(RuntimeError):
 
 
 def _needs(graph: Graph, head: int, started: Flags, ended: Flags) -> Iterator[int]:
-    """The ops that the op at the head of a stuck stream waits for."""
+    """Yield the ops that the op at the head of a stuck stream waits for."""
     if not started[head]:
         yield from (int(i) for i in graph.waits(head) if not ended[i])
         return

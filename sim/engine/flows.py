@@ -1,4 +1,4 @@
-"""Communications under way on links that others use as well: who moves how fast until when."""
+"""Communications that move data on shared links: how fast each moves, and until when."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sim.machine.network import fair_rates
 
 
 class Flow:
-    """One communication moving data. Its end is known as long as its speed stays."""
+    """One communication that moves data; its end is known as long as its speed stays."""
 
     __slots__ = ("coefficients", "end", "left", "links", "number", "since", "speed")
 
@@ -25,7 +25,7 @@ class Flow:
         self.end = float("inf")
 
     def change(self, speed: float, now: float) -> None:
-        """Move on at ``speed`` from ``now``. Never below zero bytes: division rounds."""
+        """Move on at ``speed`` from ``now``; what is left never falls below 0 by rounding."""
         if now != self.since:
             self.left = max(0.0, self.left - self.speed * (now - self.since))
         self.speed, self.since = speed, now
@@ -61,7 +61,7 @@ class Flows:
         return flow
 
     def leave(self, flow: Flow) -> bool:
-        """The flow has moved all its bytes. Returns whether that changes anything for others."""
+        """Take a flow that has moved all its bytes off its links; return if others use these."""
         left = False
         for link in flow.links:
             on = self._on[link]
@@ -72,7 +72,7 @@ class Flows:
         return left
 
     def resolve(self, now: float) -> list[Flow]:
-        """Share the links among all flows that the changes can reach; return whose speed changed.
+        """Share the links among all flows that the changes can reach; return those that changed.
 
         Flows that no chain of shared links ties to a change keep their speed, to the bit.
         """
@@ -88,7 +88,7 @@ class Flows:
         return changed
 
     def _components(self) -> Iterable[list[Flow]]:
-        """Groups of flows tied by links, among those on touched links, each in order of flow."""
+        """Yield the groups of flows that links tie to a touched link, each in order of flow."""
         seen_links: set[int] = set()
         for touched in sorted(self._touched):
             if touched in seen_links or not self._on[touched]:

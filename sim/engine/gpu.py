@@ -1,4 +1,4 @@
-"""One GPU shared by kernels and communication: what holds it, and what runs on it."""
+"""The state of a GPU that kernels and communication share: who holds how much of it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from sim.machine.hardware import Machine
 
 
 class KernelSeconds:
-    """Seconds of every work under a state of a GPU, remembered: a run meets few states."""
+    """The seconds of every work under a state of a GPU, memoized: a run meets few states."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._tables: dict[tuple[int, float, int], array[float]] = {}
 
     def __call__(self, sms: int, hbm: float, beside: int) -> array[float]:
-        """Communication holds ``sms`` and a share ``hbm`` of memory; ``beside`` kernels run."""
+        """Return the seconds of every work while this is in use, an array with one per work.
+
+        Communication holds ``sms`` SMs and a share ``hbm`` of memory bandwidth; ``beside`` kernels
+        run at the same time.
+        """
         state = (sms, hbm, beside)
         table = self._tables.get(state)
         if table is None:
@@ -31,7 +35,7 @@ class KernelSeconds:
 
 
 class RankGpu:
-    """One simulated rank's GPU."""
+    """The GPU of one simulated rank."""
 
     __slots__ = ("_moving", "_seconds", "_table", "hbm", "rank", "running", "sms")
 
@@ -45,12 +49,12 @@ class RankGpu:
         self._table: array[float] | None = None  # of a kernel that runs by itself, if still true
 
     def hold(self, sms: int) -> None:
-        """Communication takes so many SMs more, or fewer when negative."""
+        """Let communication hold ``sms`` SMs more, or fewer when negative."""
         self.sms += sms
         self._table = None
 
     def move(self, part: int, share: float) -> None:
-        """A part takes this share of memory bandwidth; their sum has no order."""
+        """Let a part take this share of memory bandwidth; their sum does not depend on order."""
         moving = self._moving
         if share:
             moving[part] = share
@@ -60,7 +64,7 @@ class RankGpu:
         self._table = None
 
     def seconds(self) -> array[float]:
-        """Seconds of every work, given all that runs."""
+        """Return the seconds of every work beside all that runs now."""
         if len(self.running) > 1:
             return self._seconds(self.sms, self.hbm, len(self.running))
         if self._table is None:
@@ -69,10 +73,10 @@ class RankGpu:
 
 
 class KernelChain(Due):
-    """A segment of kernels under way on a shared GPU, and how far its running kernel has come.
+    """A segment of kernels that runs on a shared GPU, and how far its running kernel has come.
 
-    It is its own event: it stands in the queue once for every end that was ever computed for it,
-    and only the time that still holds counts.
+    It is its own event: it stands in the queue once for every end that was computed for it, and
+    only the latest of these counts.
     """
 
     __slots__ = ("at", "left", "segment", "since", "table")
@@ -95,7 +99,10 @@ class KernelChain(Due):
         self.since = now
 
     def advance(self, position: int, began: float, seconds: float, now: float) -> float:
-        """The share of the kernel at ``position`` still to run, which took ``seconds`` so far."""
+        """Return the share of the kernel at ``position`` that is still to run at ``now``.
+
+        Until now it ran at a speed at which the whole kernel takes ``seconds``.
+        """
         if position != self.at:
             self.at, self.left, self.since = position, 1.0, began
         self.left = max(0.0, self.left - (now - self.since) / seconds)

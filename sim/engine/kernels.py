@@ -1,4 +1,4 @@
-"""Kernels on GPUs that communication uses too, or that run side by side on one."""
+"""How kernels run on a GPU that they share with communication or with other kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sim.engine.run import Run
 
 
 class Kernels:
-    """Starts segments of such kernels, and changes their speed when their GPU's state does."""
+    """The segments of such kernels; their speed changes with the state of their GPU."""
 
     def __init__(self, run: Run, complete: Callable[[int], None]) -> None:
         self._env, self._bounds, self._complete = run.env, run.bounds, complete
@@ -31,7 +31,7 @@ class Kernels:
         self._dirty: set[int] = set()  # GPUs whose state changed at this instant
 
     def start(self, s: int) -> None:
-        """Kernels on a GPU beside whose kernels communication may run."""
+        """Start segment ``s`` of kernels, beside which communication or other kernels may run."""
         gpu, now = self._gpus[self._rank[s]], self._env._now
         a, b = self._first[s], self._first[s + 1]
         running = gpu.running
@@ -48,7 +48,7 @@ class Kernels:
         heappush(self._queue, (ends[-1], NORMAL, self._turn[s], chain))
 
     def _seconds(self, table: array[float], a: int, b: int) -> Iterable[float]:
-        """What the kernels at positions from ``a`` to ``b`` take when works take ``table``."""
+        """Return the seconds of the kernels at positions ``a:b``; ``table`` has those of works."""
         each = [table[w] for w in self._work[a:b]]
         if self._factor is None:
             return each
@@ -66,7 +66,7 @@ class Kernels:
         self._complete(s)
 
     def _change_speed(self, gpu: RankGpu) -> None:
-        """Kernels under way go on as the GPU's new state allows; those behind them follow."""
+        """Move the ends of the kernels that run on the GPU, and of those behind them."""
         new, now = gpu.seconds(), self._env._now
         running = gpu.running
         for s in sorted(running) if len(running) > 1 else running:
@@ -98,26 +98,26 @@ class Kernels:
             heappush(self._queue, (bounds[b], NORMAL, self._turn[s], chain))
 
     def hold(self, s: int, sms: int) -> None:
-        """The communication of segment ``s`` takes so many SMs of its GPU, or gives them back."""
+        """Let the communication of segment ``s`` hold ``sms`` SMs more, or fewer when negative."""
         gpu = self._gpus[self._rank[s]]
         gpu.hold(sms)
         if gpu.running:
             self.touch(gpu.rank)
 
     def move(self, s: int, part: int, share: float) -> None:
-        """A part takes this share of memory bandwidth there; 0 gives it back."""
+        """Let a part take this share of memory bandwidth on segment ``s``'s GPU; 0 takes none."""
         gpu = self._gpus[self._rank[s]]
         gpu.move(part, share)
         if gpu.running:
             self.touch(gpu.rank)
 
     def touch(self, gpu: int) -> None:
-        """The state of a GPU changed on which kernels run."""
+        """Note that the state of a GPU changed while kernels run on it."""
         self._dirty.add(gpu)
         self._env.unsettled = True
 
     def settle(self) -> None:
-        """New speeds on every GPU whose state changed at this instant."""
+        """Give kernels new speeds on every GPU whose state changed at this instant."""
         if self._dirty:
             dirty, self._dirty = self._dirty, set()
             for rank in sorted(dirty) if len(dirty) > 1 else dirty:

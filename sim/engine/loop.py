@@ -1,15 +1,16 @@
 """The engine: the times at which the ops of a graph run on a given machine.
 
-SimPy keeps the clock and the queue; an op starts when it heads its stream and all its waits have
-ended. Rules that make a run exact and reproducible to the bit, whatever engine follows them:
+SimPy keeps the clock and the queue. An op starts when it heads its stream and all its waits have
+ended. These rules make a run exact and reproducible to the bit, in any engine that follows them:
 
 - every end is an absolute time, computed once and scheduled at that time;
 - the events of one instant are applied by op, then by part, whatever scheduled them first, and
   only then are shared rates solved again;
 - the remaining work of an activity advances only when its own rate changes.
 
-Consecutive kernels that nothing else meets run as one segment (:mod:`~sim.engine.segments`); when
-the GPU is shared, a change in the middle of a segment splits it at the kernel that is running.
+Consecutive kernels run as one segment (:mod:`~sim.engine.segments`) where nothing between them
+waits or is waited for. When the GPU is shared, a change in the middle of a segment moves the ends
+of the running kernel and of those behind it.
 """
 
 from __future__ import annotations
@@ -39,9 +40,11 @@ def simulate(
     progress: Progress | None = None,
     stats: Stats | None = None,
 ) -> Timeline:
-    """Run every op of ``graph`` on ``machine``; raise DeadlockError if some can never run.
+    """Run every op of ``graph`` on ``machine`` and return the times at which they ran.
 
-    ``stats`` is added to: how often activities met on links and GPUs.
+    ``progress``, if given, is called now and then with the ops done and the ops in all. ``stats``,
+    if given, is added to: how often ops met on links and GPUs. Raises DeadlockError if some ops can
+    never run.
     """
     if not len(graph):
         return Timeline(graph, np.empty(0), np.empty(0))
@@ -52,7 +55,7 @@ def simulate(
 
 
 def _timeline(graph: Graph, segs: Segments, bounds: array[float], done: bytearray) -> Timeline:
-    """Slots back to ops: segment s keeps its start and then its ends from slot first[s] + s on."""
+    """Return the times of ops; segment s has its start, then its ends, from slot first[s] + s."""
     slots = np.frombuffer(bounds, np.float64)
     lengths = np.diff(segs.first)
     slot = np.arange(len(graph)) + np.repeat(np.arange(len(segs)), lengths)
@@ -85,7 +88,7 @@ def _run(
     run.start.extend(starters[code] for code in how.tolist())
 
     def settle() -> None:
-        """All events of this instant are applied: new speeds, of links and then of GPUs."""
+        """Give new speeds to links, then to GPUs, when an instant's events have been applied."""
         stats.settled += 1
         communication.settle()
         kernels.settle()

@@ -1,4 +1,4 @@
-"""Kernels beside which nothing runs that could slow them: their ends are known as they start."""
+"""Kernels that nothing can slow: their ends are known when they start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sim.engine.run import Run
 
 
 def plain(run: Run, complete: Callable[[int], None]) -> Callable[[int], None]:
-    """Return what starts a segment of such kernels."""
+    """Return the function that starts a segment of such kernels."""
     env, bounds, first, turn, alone = run.env, run.bounds, run.first, run.turn, run.alone
     queue: list[Any] = env._queue
 

@@ -1,4 +1,4 @@
-"""Communication that shares nothing and only waits for its peers: the cheapest way to run it."""
+"""Communication that shares nothing and only waits for its peers, which is cheap to run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sim.engine.run import Run
 
 
 def rendezvous(run: Run, complete: Callable[[int], None]) -> Callable[[int], None]:
-    """What starts a segment that is such a communication.
+    """Return the function that starts a segment that is such a communication.
 
-    The last member of its part to come ends it for all, after the seconds it takes alone.
+    It ends for all members after the seconds it takes alone, from when the last of them started.
     """
     graph, segs, machine, facts, env = run.graph, run.segs, run.machine, run.facts, run.env
     queue: list[Any] = env._queue

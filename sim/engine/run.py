@@ -1,4 +1,4 @@
-"""What the parts of one simulation have in common."""
+"""The state that the parts of the engine share during one simulation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Progress = Callable[[int, int], None]  # (ops done, ops in all)
 
 @dataclass
 class Stats:
-    """What sharing cost: how often activities met."""
+    """How often activities met on links and GPUs, so that rates were shared again."""
 
     kernels_slowed: int = 0  # chains of kernels whose end moved
     flows: int = 0  # communications on links that others may use too

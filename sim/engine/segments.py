@@ -1,10 +1,10 @@
 """How the engine reads a graph: queues cut into segments that run without a decision inside.
 
-A *queue* is a stream; a communication for which the kernels of its rank stand still is moved into
-their queue, since it runs between two of them whatever else happens. A *segment* is a run of
-consecutive ops of one queue in which nothing waits for, or is waited for by, anything else; only
-its ends meet other queues. So one event per segment is enough, and the end of each op in it is the
-same floating-point sum that one event per op would give. All of this is done on columns.
+A *queue* is a stream. A communication during which the kernels of its rank stand still is moved
+into their queue, since it always runs between the same two of them. A *segment* is a row of
+consecutive ops of one queue: only its first op waits for ops of other queues, and only its last is
+waited for by them. So one event per segment is enough, and the end of each op in it is the same
+floating-point sum that one event per op would give. All of this is done on columns.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _compute_stream(graph: Graph) -> int:
 
 
 def _moved(graph: Graph, facts: Uses) -> Flags:
-    """Communications that may join the kernels' queue: one at most between two kernels."""
+    """Return a flag per op: it joins the kernels' queue; at most one does between two kernels."""
     if "compute" not in graph.streams:
         return np.zeros(len(graph), np.bool_)
     moved: Flags = facts.in_line & (facts.low >= 0) & (facts.high == facts.low + 1)
@@ -109,10 +109,10 @@ def _moved(graph: Graph, facts: Uses) -> Flags:
 
 
 def _edges(graph: Graph, facts: Uses, moved: Flags, order: Ints, begins: Longs) -> Edges:
-    """Positions (later, earlier) of the waits that the order of queues does not imply, and lags.
+    """Return the waits that the order of queues does not imply: positions and lags in seconds.
 
-    A wait for an op further down the same queue is kept: it can never be met; the engine reports
-    it as the deadlock that it is.
+    The positions are (later, earlier). A wait for an op further down the same queue is kept,
+    although it can never be met: the engine then reports the deadlock.
     """
     n = len(graph)
     position = np.empty(n, np.int64)
@@ -130,7 +130,7 @@ def _edges(graph: Graph, facts: Uses, moved: Flags, order: Ints, begins: Longs) 
 
 
 def _stream_order_lost(graph: Graph, facts: Uses, moved: Flags) -> tuple[Longs, Longs]:
-    """Neighbours on a stream (later, earlier) of which one was moved, unless kernels part them."""
+    """Return neighbours on a stream (later, earlier) if one was moved and no kernel parts them."""
     if not moved.any():
         return np.empty(0, np.int64), np.empty(0, np.int64)
     order, begins = graph.stream_order()
@@ -142,7 +142,7 @@ def _stream_order_lost(graph: Graph, facts: Uses, moved: Flags) -> tuple[Longs, 
 
 
 def _part_rows(graph: Graph, ops: Ints, parts: Flags) -> tuple[Longs, Ints]:
-    """Memberships of these ops, one op behind another, and where each begins."""
+    """Return the memberships of these ops, op by op, and the row at which each op's begin."""
     start = graph.part_start[ops].astype(np.int64)
     count = np.where(parts[ops], graph.part_start[ops + 1] - start, 0)
     begin = offsets(count)

@@ -1,4 +1,4 @@
-"""Found before a run: what can be shared at all. What cannot never enters a solver."""
+"""What can be shared at all, found before a run; nothing else enters a solver of shares."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from sim.graph import Fixed, Graph, Ints, Work, offsets, owners
 from sim.machine.hardware import Machine
 
 PLAIN, CHAIN, COMMUNICATION, RENDEZVOUS = range(4)
-"""How an op starts: nothing is beside it; a kernel that may be slowed; communication that shares or
-is shared; communication that only waits for its peers."""
+"""How an op starts: it is an op that nothing can slow, a kernel that may be slowed, a communication
+that shares links or slows kernels, or a communication that only waits for its peers."""
 
 
 @dataclass(frozen=True, eq=False)
 class Uses:
-    """Facts of a graph on a machine that decide how the engine runs it."""
+    """The facts of a graph on a machine that decide how the engine runs it."""
 
     how: NDArray[np.int8]  # of each op: one of the four above
     beside: Flags  # of each op: a communication that may slow kernels beside it
@@ -41,7 +41,7 @@ class Uses:
 
 
 def uses(graph: Graph, machine: Machine) -> Uses:
-    """Decide what may meet what."""
+    """Decide which ops may meet on links and GPUs, and so how each op starts."""
     n, n_parts = len(graph), len(graph.part_work)
     row_op = owners(graph.part_start)
     row_work = graph.part_work[graph.part]
@@ -90,8 +90,10 @@ def uses(graph: Graph, machine: Machine) -> Uses:
 
 
 def _turns(n: int, first: Longs) -> tuple[Longs, Longs]:
-    """Numbers that order all events of an instant: by op, behind it its parts; ``first`` has each
-    part's first op. What moves and ends at one instant moves first.
+    """Return numbers per op and per part that order all events of an instant.
+
+    They go by op, and an op's parts come behind it; ``first`` has each part's first op. A part that
+    moves and ends at one instant moves first.
     """
     order = np.argsort(first, kind="stable")
     ahead = np.searchsorted(first[order], first[order])  # parts of earlier ops
@@ -112,19 +114,19 @@ def _any(size: int, row: Longs | Ints, flag: Flags) -> Flags:
 
 
 def _lone(graph: Graph, members: Longs, row_op: Longs) -> Flags:
-    """The part's only member among the simulated ranks, and the part's work is the op's."""
+    """Return a flag per op: it is its part's only simulated member, and the work is its own."""
     own = graph.part_work[graph.part] == graph.work[row_op]
     return _any(len(graph), row_op, (members[graph.part] == 1) & own)
 
 
 def _whole(graph: Graph, quiet: Flags, row_op: Longs) -> Flags:
-    """Members of parts all of whose members are quiet."""
+    """Return a flag per op: it has a part whose members are all quiet."""
     loud = _any(len(graph.part_work), graph.part, ~quiet[row_op])
     return _any(len(graph), row_op, ~loud[graph.part])
 
 
 def _several(graph: Graph, is_kernel: Flags) -> Flags:
-    """Per rank number: its kernels are on more streams than one."""
+    """Return a flag per rank number: its kernels are on several streams."""
     used = np.zeros((int(graph.rank.max()) + 1, len(graph.streams)), np.bool_)
     used[graph.rank[is_kernel], graph.stream[is_kernel]] = True
     several: Flags = used.sum(axis=1) > 1
@@ -132,9 +134,10 @@ def _several(graph: Graph, is_kernel: Flags) -> Flags:
 
 
 def _mixed(graph: Graph, beside: Flags, felt: Flags, is_kernel: Flags, several: Flags) -> Flags:
-    """Kernels that sharing slows, or that slow others, of their rank; all of such a rank count.
+    """Return a flag per op: it is a kernel of a rank on which kernels may be slowed.
 
-    They share where communication may run beside kernels, or kernels beside kernels.
+    That is a rank on which communication may run beside kernels, or kernels beside kernels, and
+    some kernel of it can be slowed at all.
     """
     busy = several.copy()
     busy[graph.rank[beside]] = True
@@ -145,11 +148,11 @@ def _mixed(graph: Graph, beside: Flags, felt: Flags, is_kernel: Flags, several: 
 
 
 def _on_links(graph: Graph, machine: Machine, row_op: Longs, apart: Between) -> Flags:
-    """Works that may meet another on a link.
+    """Return a flag per work: it may meet another on a link.
 
-    Two parts of one op move at the same time. Of different ops, two works never meet if every part
-    of either has a member on one common stream, since a stream runs one op at a time; nor if they
-    have members on a common rank between different kernels of it, see :mod:`sim.engine.between`.
+    Two parts of one op move at the same time. Two works of different ops never meet if every part
+    of both has a member on one common stream, since a stream runs one op at a time. Nor do they if
+    they have members on a common rank between different kernels of it (:mod:`sim.engine.between`).
     """
     users: dict[int, list[int]] = defaultdict(list)
     for w in np.flatnonzero(np.diff(machine.link_start)).tolist():
@@ -170,7 +173,10 @@ def _on_links(graph: Graph, machine: Machine, row_op: Longs, apart: Between) -> 
 
 
 def _always_on(graph: Graph, row_op: Longs) -> defaultdict[int, set[int]]:
-    """Per work, the streams (rank times streams plus stream) on which each part has a member."""
+    """Return per work the streams on which each of its parts has a member.
+
+    A stream is its rank times the number of streams, plus its row in ``graph.streams``.
+    """
     n_streams, n_parts = len(graph.streams), max(len(graph.part_work), 1)
     stream = graph.rank[row_op].astype(np.int64) * n_streams + graph.stream[row_op]
     distinct = np.unique(stream * n_parts + graph.part)
@@ -186,7 +192,7 @@ def _always_on(graph: Graph, row_op: Longs) -> defaultdict[int, set[int]]:
 
 
 def _batched(graph: Graph) -> Iterator[tuple[int, int]]:
-    """Works (u <= v) of which some op has a part each."""
+    """Yield the pairs of works (u <= v) of which one op has a part each."""
     count = np.diff(graph.part_start)
     for k in np.unique(count[count > 1]).tolist():
         begin = graph.part_start[:-1][count == k]
