@@ -140,7 +140,7 @@ def test_only_the_recorder_imports_torch() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["sim", "traincast", "traincast.main", "sim.recipe.load"])
+@pytest.mark.parametrize("module", ["sim", "traincast", "traincast.main", "sim.recipe.recipe_file"])
 def test_reading_a_recipe_loads_nothing_heavy(module: str) -> None:
     """Neither the command line nor the recipe waits for arrays, pictures or the engine to load."""
     code = f"import sys, {module}; print(*{HEAVY!r} & sys.modules.keys())"

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from sim.machine.cluster import load as cluster
     from sim.machine.hardware import ideal as ideal
     from sim.memory.curve import curves as memory_curves
-    from sim.recipe.load import parse as parse
     from sim.recipe.recipe import Recipe as Recipe
+    from sim.recipe.recipe_file import parse as parse
     from sim.runs.balance import balance as balance
     from sim.runs.check import check as check
     from sim.runs.compare import Way as Way
@@ -107,7 +107,7 @@ __all__ = [
 
 _FROM = {
     "load": "sim.runs.run:load",
-    "parse": "sim.recipe.load:parse",
+    "parse": "sim.recipe.recipe_file:parse",
     "run": "sim.runs.run:run",
     "write": "traces.own.folder:write",
     "check": "sim.runs.check:check",

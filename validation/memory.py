@@ -15,7 +15,7 @@ from math import fsum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.recipe.legality import even
 from sim.runs.check import check
 
@@ -154,7 +154,7 @@ def answer(row: Mapping[str, Any]) -> Answer | None:
     """Return what we say about a row; None where it has more stages than layers."""
     if row["pp"] > row["layers"]:
         return None
-    found = check(config.parse(recipe(row)))
+    found = check(recipe_file.parse(recipe(row)))
     capacity, ranks = found["capacity_bytes"], found["memory"]
     states = max(fsum(rank["by_category"].get(name, 0.0) for name in STATES) for rank in ranks)
     least = min(rank["peak_bytes"] for rank in ranks)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import fsum
 from typing import Any, NamedTuple
 
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from validation import tables
 from validation.figures import FIGURES
 from validation.tables import PublishedTable, Row
@@ -72,7 +72,7 @@ def validate(names: Sequence[str] = (), progress: Progress | None = None) -> lis
 
 def compare(row: Row) -> ComparedFigure:
     """Predict one figure by its recipe."""
-    recipe = config.load(row.recipe, row.overrides)
+    recipe = recipe_file.load(row.recipe, row.overrides)
     return ComparedFigure(row.id, FIGURES[row.figure](recipe), row.measured)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from docs.generate import commands, python_names, summary_keys, tables
 from schedules.input_error import InputError
 from sim.machine import topology_schema
-from sim.recipe import load
+from sim.recipe import recipe_file
 
 DOCS = Path(__file__).parents[1]
 _BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -22,7 +22,7 @@ def pages() -> dict[Path, str]:
 
     Raises InputError when a page lacks the mark of a table, or has one that nothing fills.
     """
-    recipe = load.json_schema()
+    recipe = recipe_file.json_schema()
     blocks: dict[str, Mapping[str, Callable[[], str]]] = {
         "recipe.md": tables.of(recipe),
         "topology.md": tables.of(topology_schema.complete()),

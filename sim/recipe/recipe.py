@@ -1,7 +1,7 @@
 """Which keys a recipe has, of which type, and what each means.
 
 One class per section of the TOML file. Only what one value can be checked for by itself is checked
-here; what several values have to agree on is checked in :mod:`sim.recipe.load`.
+here; what several values have to agree on is checked in :mod:`sim.recipe.recipe_file`.
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ class SimulationSection(Section):
 
 
 class Recipe(Section):
-    """A training job on a cluster; :func:`sim.recipe.load.load` fills in all defaults."""
+    """A training job on a cluster; :func:`sim.recipe.recipe_file.load` fills in all defaults."""
 
     model: ModelSection
     cluster: ClusterSection

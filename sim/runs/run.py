@@ -27,7 +27,7 @@ from sim.machine.cluster import Cluster
 from sim.machine.hardware import Machine
 from sim.machine.price import price
 from sim.perturbations import perturbed, slowed
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.recipe.legality.products import able
 from sim.recipe.recipe import Recipe
 from sim.runs.fold import Lanes, candidates, loads, parting
@@ -100,7 +100,7 @@ def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Rec
     ``overrides`` are by dotted key: ``{"parallelism.pp": 4}``. Raises InputError, in one sentence,
     for a recipe that describes no job.
     """
-    return config.load(path, overrides)
+    return recipe_file.load(path, overrides)
 
 
 def run(

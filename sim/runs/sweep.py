@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from schedules.input_error import InputError
 from sim.engine import DeadlockError
 from sim.files import alone, replacing
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.compare import Overrides, own_of
 from sim.runs.run import run
 
@@ -121,7 +121,7 @@ def figures(recipe: Path, overrides: Overrides) -> Row:
     """
     try:
         if NAME in overrides:
-            base = config.load(recipe, {k: v for k, v in overrides.items() if k != NAME})
+            base = recipe_file.load(recipe, {k: v for k, v in overrides.items() if k != NAME})
             overrides = {**own_of(str(overrides[NAME]), base), **overrides}
         result = run(recipe, overrides)
         of = result.summary
@@ -170,9 +170,9 @@ def _identity(recipe: Path, vary: Mapping[str, Sequence[object]], common: Overri
 
     Raises InputError for a recipe that cannot be read, before anything runs.
     """
-    full = config.load(recipe, common)
+    full = recipe_file.load(recipe, common)
     order = Path(recipe).parent / full.schedule.csv if full.schedule.csv else None
-    said = [config.dump(full), {k: [*v] for k, v in vary.items()}, version("traincast")]
+    said = [recipe_file.dump(full), {k: [*v] for k, v in vary.items()}, version("traincast")]
     said += [order.read_text(encoding="utf-8")] if order else []
     return hashlib.sha256(json.dumps(said, default=str).encode()).hexdigest()
 

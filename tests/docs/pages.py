@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from typer.testing import CliRunner
 
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from traincast.main import app
 
 ROOT = Path(__file__).parents[2]
@@ -130,7 +130,7 @@ def run(block: Block, names: dict[str, object]) -> str:
     if block.language == "bash":
         return "".join(map(command, block.code.replace("\\\n", "").splitlines()))
     if block.language == "toml":
-        config.parse(completed(tomllib.loads(block.code)))
+        recipe_file.parse(completed(tomllib.loads(block.code)))
         return ""
     out = StringIO()
     with redirect_stdout(out):

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from docs.generate import commands, pages, summary_keys, tables
 from schedules.input_error import InputError
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.run import run
 from traincast.main import app
 
@@ -54,7 +54,7 @@ def test_a_page_without_a_place_for_a_table_is_refused(tmp_path: Path) -> None:
 def test_every_key_of_a_recipe_has_a_row_with_a_meaning() -> None:
     """Counted against the sections of a complete recipe and pydantic's own fields."""
     text = (DOCS / "recipe.md").read_text()
-    recipe = config.parse(BASE)
+    recipe = recipe_file.parse(BASE)
     for name in ("model", "cluster", "parallelism", "schedule", "training", "simulation"):
         section = getattr(recipe, name)
         table = text.partition(f"<!-- generated: {name} -->")[2].partition("<!-- end -->")[0]
@@ -73,7 +73,7 @@ def test_every_example_loads(example: str) -> None:
     """Alone if it has all it needs, else over a Llama 3 8B on 64 H100."""
     tables_ = tomllib.loads(example)
     whole = {"model", "cluster", "training"} <= tables_.keys()
-    assert config.parse(tables_ if whole else merged(BASE, tables_)).cluster.gpus == 64
+    assert recipe_file.parse(tables_ if whole else merged(BASE, tables_)).cluster.gpus == 64
 
 
 def helped(words: str) -> str:
@@ -158,4 +158,6 @@ def test_tables_name_their_inner_tables() -> None:
     links = re.findall(r"\[table\]\(#(\w+)\)", text)
     assert len(links) == 8
     assert set(links) <= headings
-    assert {name.replace(".", "") for name in tables.of(config.json_schema())} <= headings | {"top"}
+    assert {name.replace(".", "") for name in tables.of(recipe_file.json_schema())} <= headings | {
+        "top"
+    }

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sim.machine.collectives import ALGORITHMS
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.recipe.translate.fates import Ignored
 from sim.runs.run import run
 from tests.docs.pages import PAGES, ROOT, blocks, follow, lines, prepare
@@ -111,11 +111,11 @@ def test_the_perturbations_run() -> None:
     }
     found = blocks((ROOT / "docs/strategies.md").read_text())
     (tables,) = (block.code for block in found if block.code.startswith("[[perturbations]]"))
-    plain = run(config.parse(recipe)).timeline.seconds
+    plain = run(recipe_file.parse(recipe)).timeline.seconds
     each = tomllib.loads(tables)["perturbations"]
     assert len(each) == 5
     for table in each:
-        changed = run(config.parse(recipe | {"perturbations": [table]})).timeline.seconds
+        changed = run(recipe_file.parse(recipe | {"perturbations": [table]})).timeline.seconds
         assert changed != plain, table
 
 
@@ -124,13 +124,13 @@ def test_the_script_and_the_recipe_that_names_it_are_a_job(folder: Path) -> None
     for _ in follow((ROOT / "docs/importing.md").read_text(), folder):
         pass
     llama = {"preset": "llama3-8b", "name": "model"}
-    like = config.parse({"model": llama, "cluster": {"topology": "dgx_h100", "gpus": 16},
+    like = recipe_file.parse({"model": llama, "cluster": {"topology": "dgx_h100", "gpus": 16},
                          "training": {"global_batch": 64}})  # fmt: skip
-    job = config.load("recipe.toml")
+    job = recipe_file.load("recipe.toml")
     assert job.architecture == like.architecture
     assert (job.parallelism.tp, job.parallelism.dp, job.parallelism.zero) == (4, 4, 1)
     assert job.training.recompute == "selective"
-    assert config.ignored("recipe.toml") == {"train.sh": Ignored(["--lr"])}
+    assert recipe_file.ignored("recipe.toml") == {"train.sh": Ignored(["--lr"])}
 
 
 def test_the_first_command_names_a_recipe_that_is_there() -> None:

@@ -15,7 +15,7 @@ from docs.generate.pages import DOCS, written
 from sim.machine import topology, topology_schema
 from sim.machine.cluster import load
 from sim.machine.topology_meanings import MEANINGS, TABLES
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from traincast.commands.parts import starter
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -42,7 +42,7 @@ def faults(schema: str, data: object) -> list[str]:
 
 def test_the_schemas_are_schemas_and_those_of_the_code() -> None:
     for name, schema in (
-        ("recipe", config.json_schema()),
+        ("recipe", recipe_file.json_schema()),
         ("topology", topology_schema.json_schema()),
     ):
         jsonschema.Draft202012Validator.check_schema(schema)

@@ -12,7 +12,7 @@ import pytest
 import sim
 from sim.graph import Builder, Fixed
 from sim.html import MOST_ROWS, table
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.run import Result, run
 from sim.timeline import Timeline
 
@@ -44,7 +44,7 @@ def result() -> Result:
         "parallelism": {"pp": 2, "tp": 2},
         "training": {"global_batch": 8},
     }
-    return run(config.parse(recipe))
+    return run(recipe_file.parse(recipe))
 
 
 def test_a_result_shows_its_job_and_its_figures(result: Result) -> None:

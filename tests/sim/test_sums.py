@@ -77,10 +77,10 @@ def test_no_sum_of_a_run_rounds_otherwise_on_another_python(
         "training": {"global_batch": 24, "recompute": "selective"},
         "perturbations": [{"rank": 3, "compute": 1.3}],
     }
-    from sim.recipe import load as config
+    from sim.recipe import recipe_file
 
     monkeypatch.setattr(builtins, "sum", checked)
-    result = run(config.parse(recipe))
+    result = run(recipe_file.parse(recipe))
     assert result.summary["step_time_s"] > 0
     by_cause(path(result.timeline))
     bubbles(result.timeline)

@@ -10,7 +10,7 @@ import tomli_w
 import topologies
 from sim.machine import kernels, topology
 from sim.machine.cluster import load
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.run import run
 
 GOOD = """
@@ -120,7 +120,7 @@ def test_a_small_job_runs_on_every_machine(name):
         "parallelism": {"tp": 8, "dp": 2},
         "training": {"global_batch": 2},
     }
-    assert run(config.parse(recipe)).summary["step_time_s"] > 0
+    assert run(recipe_file.parse(recipe)).summary["step_time_s"] > 0
 
 
 def test_plain_dgx_a100_gives_each_gpu_a_port_of_its_own():
@@ -254,7 +254,7 @@ def test_a_job_on_a_topology_without_constants_says_what_would_do(table, written
         "training": {"global_batch": 1},
     }
     with pytest.raises(ValueError, match=rf'no table \[{table}.*base = "dgx_a100", or'):
-        run(config.parse(recipe))
+        run(recipe_file.parse(recipe))
 
 
 @pytest.mark.parametrize("key", ["sms.p2p", "hbm.all_gather", "sms"])
@@ -305,4 +305,4 @@ def test_a_step_too_long_to_simulate_is_refused_before_it_is(written):
         "training": {"global_batch": 512, "micro_batch": 512},
     }
     with pytest.raises(ValueError, match=r"the step's ops take .* s together, and at most 1e\+12"):
-        run(config.parse(recipe))
+        run(recipe_file.parse(recipe))

@@ -17,7 +17,7 @@ from sim.analysis.alike import places, usual
 from sim.engine import simulate
 from sim.graph import Builder, Fixed, Graph, owners
 from sim.machine.hardware import ideal
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.run import Result, run
 from sim.timeline import Timeline
 from sim.whatif import edited
@@ -50,8 +50,8 @@ def simulated(
     if "schedule" in keys:
         recipe["schedule"] = keys.pop("schedule")
     recipe |= {"parallelism": keys, "perturbations": [*tables]}
-    slow = run(config.parse(recipe))
-    healthy = run(config.parse(recipe | {"perturbations": []}))
+    slow = run(recipe_file.parse(recipe))
+    healthy = run(recipe_file.parse(recipe | {"perturbations": []}))
     return slow, slow.timeline.seconds / healthy.timeline.seconds
 
 

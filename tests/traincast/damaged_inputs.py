@@ -24,7 +24,7 @@ import tomli_w
 import schedules
 from schedules import Plan
 from schedules.input_error import InputError
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.schedule_run import plan_of
 from tests.traincast.fuzzing import HUGE, LIMIT, VALUES, Hang, command, complaint, report
 from traces import schedule_csv
@@ -57,7 +57,7 @@ def recipes() -> list[dict[str, Any]]:
         if "topology" in path.read_text(encoding="utf-8") and "[model]" in path.read_text():
             small = _small(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)
             try:
-                config.parse(small, path.parent)
+                recipe_file.parse(small, path.parent)
             except InputError:
                 continue
             found.append(small)
@@ -101,7 +101,7 @@ def recipe(rng: random.Random) -> str:
 
 
 def _new(data: dict[str, Any], rng: random.Random) -> None:
-    key, value = config.setting(rng.choice(NEW))
+    key, value = recipe_file.setting(rng.choice(NEW))
     section, _, name = key.partition(".")
     data.setdefault(section, {})[name] = value
 
@@ -109,7 +109,7 @@ def _new(data: dict[str, Any], rng: random.Random) -> None:
 def _legal(data: dict[str, Any]) -> bool:
     """Whether the recipe is not refused; where it ends otherwise, the command says how."""
     try:
-        config.parse(data)
+        recipe_file.parse(data)
     except InputError:
         return False
     except Exception:
@@ -149,7 +149,7 @@ def topology(rng: random.Random) -> str:
 
 @functools.cache
 def _schema() -> dict[str, Any]:
-    return config.json_schema()
+    return recipe_file.json_schema()
 
 
 def _fitting(data: dict[str, Any], rng: random.Random) -> None:

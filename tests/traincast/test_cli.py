@@ -12,7 +12,7 @@ import pytest
 from typer.main import get_command
 
 import schedules
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.recipe.recipe import NOT_YET
 from traincast.commands.parts import output, starter, tables
 from traincast.main import app
@@ -213,7 +213,7 @@ def test_strategies_are_keys_of_a_recipe_that_are_simulated(recipe, traincast):
     code, out, _ = traincast("list", "strategies", "--json")
     assert code == 0
     keys = [entry["key"] for entry in json.loads(out)]
-    complete = config.load(recipe).model_dump()
+    complete = recipe_file.load(recipe).model_dump()
     for section, _, key in (key.partition(".") for key in keys):
         assert key in complete[section]
     later = {key for key, values in NOT_YET.items() if len(values) == 1}
@@ -262,12 +262,12 @@ def test_init_writes_a_complete_commented_legal_recipe(topology, gpus, model, tm
     code, said, _ = traincast("init", model, topology, *size, "--out", out)
     assert code == 0
     assert str(out) in said
-    job = config.load(out)
+    job = recipe_file.load(out)
     assert job.cluster.gpus == (gpus or 8)
     assert job.architecture.hidden == 4096
     written = tomllib.loads(out.read_text())
     assert written["model"]["hf"] == "../config.json"
-    complete = tomllib.loads(config.dump(job))
+    complete = tomllib.loads(recipe_file.dump(job))
     for section, keys in complete.items():  # what is not written is there as a comment
         for key in keys:
             assert f"{key} = " in out.read_text(), key
@@ -279,7 +279,7 @@ def test_init_writes_a_complete_commented_legal_recipe(topology, gpus, model, tm
     lines = [line for line in out.read_text().splitlines() if " = " in line]
     assert all("  # " in line for line in lines)
     assert (
-        config.load(
+        recipe_file.load(
             out,
             {
                 "parallelism.tp": 1,
@@ -301,14 +301,14 @@ def test_init_does_not_replace_an_edited_recipe(model, tmp_path, traincast):
     assert "--force" in err
     assert out.read_text() == "mine"
     assert traincast("init", model, "dgx_a100", "--out", out, "--force")[0] == 0
-    assert config.load(out).cluster.topology == "dgx_a100"
+    assert recipe_file.load(out).cluster.topology == "dgx_a100"
 
 
 def test_init_prints_what_it_would_write(model, traincast, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, text, _ = traincast("init", model, "dgx_a100")
     assert code == 0
-    assert config.parse(tomllib.loads(text), tmp_path).parallelism.zero == 1
+    assert recipe_file.parse(tomllib.loads(text), tmp_path).parallelism.zero == 1
     code, out, _ = traincast("init", model, "dgx_a100", "--json")
     assert json.loads(out)["model"] == {"hf": "config.json", "sequence": 4096}
 
@@ -328,7 +328,7 @@ def test_init_splits_a_large_model_further(model, tmp_path):
     data = starter.propose(model, "dgx_h100", None, tmp_path)
     split = data["parallelism"]["tp"] * data["parallelism"]["pp"]
     assert split >= 405e9 * 6 / 80e9  # weights and gradients alone take so many GPUs
-    assert config.parse(data, tmp_path).cluster.gpus % 8 == 0
+    assert recipe_file.parse(data, tmp_path).cluster.gpus % 8 == 0
 
 
 def test_a_file_is_whole_or_not_there(tmp_path):
@@ -483,7 +483,7 @@ def test_run_and_check_a_real_recipe(recipe, tmp_path, traincast):
     assert code == 0
     assert json.loads(out)["step_time_s"] > 0
     assert json.loads((tmp_path / "out/summary.json").read_text())["step_time_s"] > 0
-    assert config.load(tmp_path / "out/recipe.toml") == config.load(recipe)
+    assert recipe_file.load(tmp_path / "out/recipe.toml") == recipe_file.load(recipe)
     code, out, _ = traincast("check", recipe, "--json")
     assert code == 0
     assert json.loads(out)["memory"][0]["peak_bytes"] > 0

@@ -11,7 +11,7 @@ from sim.machine import cluster
 from sim.machine.collectives import alone, traffic
 from sim.machine.kernels import compute_seconds
 from sim.model.layer import layer
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.run import job_of
 from traincast import main as cli
 from validation import figures, tables
@@ -55,7 +55,7 @@ def published(shared):
 
 @pytest.mark.parametrize(("name", "row"), ROWS, ids=[f"{n}-{row.id}" for n, row in ROWS])
 def test_every_row_has_a_recipe_and_a_way_to_predict_it(name, row):
-    assert config.load(row.recipe, row.overrides).cluster.gpus >= 1
+    assert recipe_file.load(row.recipe, row.overrides).cluster.gpus >= 1
     assert row.figure in FIGURES
     assert row.measured > 0
 
@@ -67,7 +67,7 @@ def test_step_times_are_the_published_ones(published):
     for mine, row in steps.items():
         theirs = published[STEPS.get(mine, mine)]
         assert row.measured == pytest.approx(_seconds(theirs), rel=1e-4)
-        recipe = config.load(row.recipe, row.overrides)
+        recipe = recipe_file.load(row.recipe, row.overrides)
         assert recipe.cluster.gpus == theirs["hardware"]["num_gpus"]
         assert recipe.training.global_batch == theirs["global_batch"]
         assert recipe.sequence == theirs["model"]["seq"]
@@ -124,7 +124,7 @@ def test_memory_is_the_papers():
 
 def test_a_forward_without_overlap_is_the_sum_of_its_parts():
     """Kernel by kernel from the cost model, and two all-reduces of s b h 16-bit numbers."""
-    recipe = config.load(LAYER, NO_RECOMPUTE)
+    recipe = recipe_file.load(LAYER, NO_RECOMPUTE)
     job = job_of(recipe)
     machine = cluster.load("selene", 8)
     expected = 0.0
@@ -141,7 +141,7 @@ def test_a_forward_without_overlap_is_the_sum_of_its_parts():
 def test_several_layers_and_both_halves_of_a_backward_add_up():
     """On one GPU nothing overlaps: three layers take thrice as long, and B is I and W."""
     one_gpu = {**NO_RECOMPUTE, "parallelism.tp": 1, "cluster.gpus": 1}
-    recipe = config.load(LAYER, one_gpu)
+    recipe = recipe_file.load(LAYER, one_gpu)
     one, three = layer_timelines(recipe), layer_timelines(recipe, 3)
     for phase in "FBIW":
         assert three[phase].seconds == pytest.approx(3 * one[phase].seconds, rel=1e-9)

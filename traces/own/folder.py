@@ -16,7 +16,7 @@ from sim import plots
 from sim import report as pages
 from sim.files import locks, replaceable, staging, writable, write_text
 from sim.memory.curve import curves
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.run import Result
 from traces.chrome import Written
 from traces.hta import files as hta
@@ -153,7 +153,7 @@ def _texts(result: Result, folder: Path) -> None:
     summary = copy.deepcopy(result.summary)
     summary["simulation"]["wall_s"] = None
     write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
-    write_text(folder / "recipe.toml", config.dump(result.recipe))
+    write_text(folder / "recipe.toml", recipe_file.dump(result.recipe))
 
 
 def _page(result: Result, folder: Path) -> None:

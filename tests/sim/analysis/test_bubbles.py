@@ -17,7 +17,7 @@ from sim.engine import simulate
 from sim.graph import Builder, Communication, Fixed
 from sim.machine import cluster
 from sim.machine.hardware import ideal
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.run import prepare, run
 from sim.runs.schedule_run import legal_timeline, plan_of
 from sim.timeline import Timeline
@@ -130,7 +130,7 @@ def test_causes_of_every_recipe_sum_to_its_idling(name):
     }
     if name == "pipedream":
         data["training"]["global_batch"] = 1
-    sums(run(config.parse(data)).timeline)
+    sums(run(recipe_file.parse(data)).timeline)
 
 
 def sums(timeline: Timeline) -> None:

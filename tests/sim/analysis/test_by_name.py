@@ -12,7 +12,7 @@ import pytest
 import sim.analysis
 from schedules.input_error import InputError
 from sim.analysis import Analyses, analyses
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.run import Result, run
 from traincast.commands.parts.analyses import frames, plain
 
@@ -27,7 +27,7 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    return run(config.parse(SMALL))
+    return run(recipe_file.parse(SMALL))
 
 
 def test_every_question_that_the_folder_answers_is_there() -> None:

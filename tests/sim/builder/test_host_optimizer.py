@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from sim.graph import Compute, Copy, Host
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.check import check
 from sim.runs.run import Result, load, run
 from traces.own import perfetto
@@ -189,7 +189,7 @@ REFUSED = [
 @pytest.mark.parametrize(("way", "sentence"), REFUSED)
 def test_what_it_does_not_go_with(recipe: Path, way: dict[str, object], sentence: str) -> None:
     with pytest.raises(ValueError, match=re.escape(sentence)):
-        config.load(recipe, offload(1.0) | way)
+        recipe_file.load(recipe, offload(1.0) | way)
 
 
 def test_the_memory_of_the_host_says_how_fast(recipe: Path) -> None:

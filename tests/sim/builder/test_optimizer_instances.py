@@ -19,7 +19,7 @@ from sim.builder.training_step import training_step
 from sim.engine import simulate
 from sim.graph import Communication, Graph
 from sim.machine import cluster as clusters
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.check import check
 from sim.runs.run import Result, job_of, prepare, run
 
@@ -146,7 +146,7 @@ def test_the_host_gets_what_is_summed() -> None:
     assert host_optimizer.STREAM in {item.stream for item in items}
 
 
-def recipe(topology: str = "dgx_h100", gpus: int = 16, **tables: Any) -> config.Recipe:
+def recipe(topology: str = "dgx_h100", gpus: int = 16, **tables: Any) -> recipe_file.Recipe:
     base: dict[str, Any] = {
         "model": {"preset": "llama3-8b", "layers": 2, "vocab": 1024, "sequence": 512},
         "cluster": {"topology": topology, "gpus": gpus},
@@ -154,7 +154,7 @@ def recipe(topology: str = "dgx_h100", gpus: int = 16, **tables: Any) -> config.
     }
     for name, keys in tables.items():
         base[name] = {**base.get(name, {}), **keys}
-    return config.parse(base)
+    return recipe_file.parse(base)
 
 
 MOE = {"experts": 8, "topk": 2, "expert_ffn": 512}

@@ -12,7 +12,7 @@ from sim.builder.strategies.optimizer import Tail, tail
 from sim.builder.strategies.update import kept
 from sim.memory.curve import peaks
 from sim.model.precision import AdamState
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.recipe.recipe import Recipe
 from sim.runs.check import check
 from sim.runs.run import run
@@ -94,7 +94,7 @@ def recipe(state: dict[str, str] | None, **tables: Any) -> Recipe:
         base[name] = {**base.get(name, {}), **keys}
     if state is not None:
         base["training"]["optimizer_state"] = state
-    return config.parse(base)
+    return recipe_file.parse(base)
 
 
 PARAMETERS = 2 * (4096 * (4096 + 2 * 1024) + 4096**2 + 3 * 4096 * 14336 + 2 * 4096)

@@ -20,7 +20,7 @@ from sim.builder.job import Job
 from sim.builder.strategies import sharded
 from sim.builder.training_step import training_step
 from sim.graph import Graph
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.check import check
 
 Make = Callable[..., Job]
@@ -122,19 +122,19 @@ def changed(**split: object) -> dict[str, Any]:
 def test_fsdp2_in_a_pipeline_accumulates_unless_told_not_to() -> None:
     """4 bytes for each parameter of the stage; told so, or under FSDP1, every backward reduces."""
     fsdp = {"kind": "fsdp2", "reshard_after_forward": False}
-    stage = config.parse(RECIPE)
+    stage = recipe_file.parse(RECIPE)
     assert stage.parallelism.accumulate is True
-    whole = run(config.parse(RECIPE)).summary["memory"][0]["by_category"]
-    told = run(config.parse(changed(fsdp=fsdp, accumulate=False))).summary["memory"][0][
+    whole = run(recipe_file.parse(RECIPE)).summary["memory"][0]["by_category"]
+    told = run(recipe_file.parse(changed(fsdp=fsdp, accumulate=False))).summary["memory"][0][
         "by_category"
     ]
     assert whole["gradients"] == 4 * told["gradients"]
     held = 4 * (12 * 1024**2 + 13 * 1024) + 4096 * 1024  # layers, and the embedding
     assert whole["gradients"] == 4 * held
-    assert config.parse(changed(fsdp={"kind": "fsdp1"})).parallelism.accumulate is False
-    assert config.parse(changed(zero=3)).parallelism.accumulate is False
+    assert recipe_file.parse(changed(fsdp={"kind": "fsdp1"})).parallelism.accumulate is False
+    assert recipe_file.parse(changed(zero=3)).parallelism.accumulate is False
     alone = {**RECIPE, "parallelism": {"fsdp": fsdp}}
-    assert config.parse(alone).parallelism.accumulate is False
+    assert recipe_file.parse(alone).parallelism.accumulate is False
 
 
 @pytest.mark.parametrize("reshard", [True, False])
@@ -142,8 +142,8 @@ def test_fsdp2_in_a_pipeline_accumulates_unless_told_not_to() -> None:
 def test_check_knows_what_stays_gathered(reshard: bool, name: str) -> None:
     fsdp = {"kind": "fsdp2", "reshard_after_forward": reshard}
     data = {**changed(fsdp=fsdp), "schedule": {"name": name}}
-    ran = run(config.parse(data)).summary["memory"]
-    for found, said in zip(check(config.parse(data))["memory"], ran, strict=True):
+    ran = run(recipe_file.parse(data)).summary["memory"]
+    for found, said in zip(check(recipe_file.parse(data))["memory"], ran, strict=True):
         assert found["peak_bytes"] == pytest.approx(said["peak_bytes"], rel=0.01)
 
 

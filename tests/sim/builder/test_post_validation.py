@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.run import Result, run
 
 RECIPE = """
@@ -108,4 +108,4 @@ def test_a_parallelogram_of_zero_bubbles_takes_its_work_alone(tmp_path: Path) ->
 def test_what_it_does_not_go_with(tmp_path: Path, own: dict[str, object], sentence: str) -> None:
     (tmp_path / "recipe.toml").write_text(RECIPE)
     with pytest.raises(ValueError, match=sentence):
-        config.load(tmp_path / "recipe.toml", own)
+        recipe_file.load(tmp_path / "recipe.toml", own)

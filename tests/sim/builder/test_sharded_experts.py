@@ -9,7 +9,7 @@ import pytest
 
 from sim.analysis.traffic import bytes_sent
 from sim.graph import Communication
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.check import check
 from sim.runs.run import Result, run
 
@@ -46,7 +46,7 @@ def simulated(ep: int, model: dict[str, Any] | None = None, **parallelism: Any) 
         "parallelism": {"ep": ep} | parallelism,
         "training": {"global_batch": GPUS * M},
     }
-    return run(config.parse(recipe))
+    return run(recipe_file.parse(recipe))
 
 
 def sent(result: Result, axis: str, rank: int = 0) -> float:

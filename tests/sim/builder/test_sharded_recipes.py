@@ -13,7 +13,7 @@ import pytest
 from sim.builder.from_recipe import data_parallel
 from sim.builder.strategies import sharded
 from sim.builder.strategies.sharded import Fetch, Sharding
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.check import check
 from sim.runs.run import run
 
@@ -27,7 +27,7 @@ BASE: dict[str, Any] = {
 
 
 def recipe(**parallelism: Any) -> Any:
-    return config.parse({**BASE, "parallelism": parallelism})
+    return recipe_file.parse({**BASE, "parallelism": parallelism})
 
 
 FIVE = {"kind": "fsdp1", "backward_prefetch": "none", "limit_all_gathers": False}
@@ -58,7 +58,7 @@ def test_what_a_recipe_means(keys: dict[str, Any], sharding: Sharding | None) ->
     """And written out and read again it means the same."""
     read = recipe(**keys)
     assert data_parallel(read).sharding == sharding
-    assert config.parse(tomllib.loads(config.dump(read))) == read
+    assert recipe_file.parse(tomllib.loads(recipe_file.dump(read))) == read
 
 
 def test_buckets_of_a_recipe() -> None:
@@ -123,7 +123,7 @@ def test_what_does_not_go_together_is_refused(keys: dict[str, Any], sentence: st
 def test_pipelines_that_are_never_flushed_refuse() -> None:
     asynchronous = {"schedule": {"name": "pipedream"}, "parallelism": {"pp": 2, "fsdp": {}}}
     with pytest.raises(ValueError, match="fsdp needs a schedule with a flush; pipedream"):
-        config.parse({**BASE, **asynchronous})
+        recipe_file.parse({**BASE, **asynchronous})
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_pipelines_that_are_never_flushed_refuse() -> None:
 def test_check_says_the_peak_of_the_simulation(keys: dict[str, Any]) -> None:
     """It simulates, but YaFSDP, whose buffers stay: all else comes and goes beside kernels."""
     model = {**BASE["model"], "sequence": 8192}
-    read = config.parse({**BASE, "model": model, "parallelism": keys})
+    read = recipe_file.parse({**BASE, "model": model, "parallelism": keys})
     said, found = check(read), run(read).summary["memory"]
     peaks = [entry["peak_bytes"] for entry in said["memory"]]
     assert peaks == [entry["peak_bytes"] for entry in found]

@@ -14,7 +14,7 @@ from sim import run
 from sim.engine import simulate
 from sim.graph import Builder, Communication, Compute, Copy, Fixed, Graph, Host, Work
 from sim.machine.hardware import CommunicationCost, Machine, table
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from tests.sim.engine.naive import times
 
 pytestmark = pytest.mark.slow
@@ -231,7 +231,8 @@ source = "as above"
 def test_drawn_recipes(tmp_path: Path, seed: int) -> None:
     """Folded and not, the engine is brute force, and one is the other for every op in both."""
     whole, folded = (
-        run(config.parse(drawn_recipe(Random(seed), tmp_path, fold))) for fold in ("none", "auto")
+        run(recipe_file.parse(drawn_recipe(Random(seed), tmp_path, fold)))
+        for fold in ("none", "auto")
     )
     start, end = (np.array(column) for column in times(whole.timeline.graph, whole.machine))
     seconds = whole.timeline.seconds

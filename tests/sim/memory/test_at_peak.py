@@ -12,7 +12,7 @@ from sim.machine.hardware import ideal
 from sim.memory.at_peak import Live, at_peak, in_flight, nets
 from sim.memory.causes import Decisions, causes, figures
 from sim.memory.curve import peaks
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.check import check
 from sim.runs.run import run
 from sim.timeline import Timeline
@@ -37,7 +37,7 @@ def recipe(
     **parallelism: Any,
 ) -> Any:
     dp = parallelism.get("dp", gpus // parallelism.get("pp", 1))
-    return config.parse(
+    return recipe_file.parse(
         {
             "model": MODEL,
             "cluster": {"topology": "dgx_h100", "gpus": gpus},

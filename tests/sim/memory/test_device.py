@@ -13,7 +13,7 @@ from sim.builder.strategies import share
 from sim.machine import topology
 from sim.memory.runtime import outside
 from sim.model.sizes import Model, Setting, model_of
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.check import check
 
 LLAMA = model_of(
@@ -121,7 +121,7 @@ def test_a_job_fits_by_what_the_device_holds():
         "parallelism": {"tp": 8},
         "training": {"micro_batch": 4, "global_batch": 4, "recompute": "full"},
     }
-    found = check(config.parse(data))
+    found = check(recipe_file.parse(data))
     (entry,) = found["memory"]
     runtime = topology.read("dgx_h100")["costs"]["runtime"]
     besides = (543 + 32 + 2 * 2 * 16 * 12) * 2**20

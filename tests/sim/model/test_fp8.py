@@ -18,7 +18,7 @@ from sim.model.operators import Operator, Share, gemm, linear
 from sim.model.precision import Fp8
 from sim.model.quantise import quantised
 from sim.model.sizes import Setting, matrix_parameters, parameters
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.recipe.sections import Fp8Table
 from sim.runs.check import check
 from sim.runs.run import job_of, prepare, run
@@ -43,7 +43,7 @@ def recipe(fp8: dict[str, Any] | None, model: dict[str, Any] = MODEL, **parallel
     degrees = [parallelism.get(axis, 1) for axis in ("tp", "pp", "cp", "dp")]
     cluster = {"topology": "dgx_h100", "gpus": int(np.prod(degrees))}
     data = {"model": model, "cluster": cluster, "parallelism": parallelism, "training": training}
-    return config.parse(data)
+    return recipe_file.parse(data)
 
 
 def graph(fp8: dict[str, Any] | None, model: dict[str, Any] = MODEL, **parallelism: Any) -> Graph:
@@ -299,7 +299,7 @@ def test_a_refusal_is_one_sentence(change: dict[str, Any], sentence: str) -> Non
     }
     for what in (run, check):
         with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
-            what(config.parse(plain | change))
+            what(recipe_file.parse(plain | change))
         assert sentence in str(error.value)
 
 

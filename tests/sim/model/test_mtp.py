@@ -25,8 +25,7 @@ from sim.model.sizes import (
     parameters,
     total_parameters,
 )
-from sim.recipe import load as config
-from sim.recipe import presets
+from sim.recipe import presets, recipe_file
 from sim.runs.check import check
 from sim.runs.run import job_of, prepare, run
 
@@ -47,7 +46,7 @@ def recipe(depth: int, model: dict[str, Any] = MODEL, **parallelism: Any) -> Any
         "parallelism": parallelism,
         "training": {"global_batch": 8},
     }
-    return config.parse(data)
+    return recipe_file.parse(data)
 
 
 def graph(depth: int, model: dict[str, Any] = MODEL, **parallelism: Any) -> Graph:
@@ -90,7 +89,7 @@ def test_deepseek_v3_has_the_parameters_it_says() -> None:
 def test_a_config_json_says_how_many_depths(stated: int | None, tmp_path: Path) -> None:
     text = {"model_type": "deepseek_v3", "num_nextn_predict_layers": stated}
     (tmp_path / "config.json").write_text(json.dumps(text))
-    numbers = config.hugging_face(tmp_path / "config.json")
+    numbers = recipe_file.hugging_face(tmp_path / "config.json")
     assert model_of(presets.complete({**numbers, "sequence": 64})).mtp == (stated or 0)
 
 

@@ -19,7 +19,7 @@ from sim.model import convolution
 from sim.model.layer import layer
 from sim.model.resnet import forward_flops
 from sim.model.sizes import Model, Setting, model_flops, parameters, total_parameters
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.check import check
 from sim.runs.run import Result, job_of, run
 from sim.runs.stage_times import stage_timelines
@@ -29,13 +29,13 @@ CHANNELS = [64] + 3 * [64, 64, 256] + [256] + 4 * [128, 128, 512] + [512]
 CHANNELS += 6 * [256, 256, 1024] + [1024] + 3 * [512, 512, 2048] + [2048]
 
 
-def recipe(gpus: int = 4, **keys: object) -> config.Recipe:
+def recipe(gpus: int = 4, **keys: object) -> recipe_file.Recipe:
     tables = {
         "model": {"preset": "resnet-50"},
         "cluster": {"topology": "dgx_a100", "gpus": gpus},
         "training": {"micro_batch": N, "global_batch": N * gpus},
     }
-    return config.parse(tables, overrides={k.replace("__", "."): v for k, v in keys.items()})
+    return recipe_file.parse(tables, overrides={k.replace("__", "."): v for k, v in keys.items()})
 
 
 def simulated(gpus: int = 4, **keys: object) -> Result:
@@ -291,7 +291,7 @@ def test_the_complete_recipe_is_read_back_equal():
     import tomllib
 
     first = recipe(2, model__norm="sync_batch", model__image=64)
-    assert config.parse(tomllib.loads(config.dump(first))) == first
+    assert recipe_file.parse(tomllib.loads(recipe_file.dump(first))) == first
     assert first.architecture.resnet == (*((3, 4, 6, 3), 64, 1000),)
 
 

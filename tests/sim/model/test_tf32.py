@@ -13,7 +13,7 @@ from sim.builder.stage import stage_programs
 from sim.graph import Compute
 from sim.machine import cluster
 from sim.machine.kernels import compute_seconds
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.recipe.legality.products import able
 from sim.runs.check import check
 from sim.runs.run import job_of, run
@@ -33,7 +33,7 @@ def programs(preset: str, numbers: dict[str, Any], **training: Any) -> dict[str,
         "cluster": {"topology": "dgx_a100", "gpus": 1},
         "training": {"global_batch": 2, "micro_batch": 2, "dtype": "fp32", **training},
     }
-    job = job_of(config.parse(tables))
+    job = job_of(recipe_file.parse(tables))
     layers = range(job.model.layers) if job.model.resnet else (0, job.model.layers - 1)
     return stage_programs(job.model, job.setting, layers, first=True, last=True)
 
@@ -96,11 +96,11 @@ def test_fused_attention_multiplies_thrice(kind: str) -> None:
     assert compute_seconds(old, work)[0] == pytest.approx(16 * bf16, rel=1e-12)
 
 
-def recipe(**training: Any) -> config.Recipe:
+def recipe(**training: Any) -> recipe_file.Recipe:
     model = {"preset": "llama3-8b", **SMALL}
     training = {"global_batch": 8, "dtype": "fp32", **training}
     cluster = {"topology": "dgx_a100", "gpus": 8}
-    return config.parse({"model": model, "cluster": cluster, "training": training})
+    return recipe_file.parse({"model": model, "cluster": cluster, "training": training})
 
 
 def test_memory_and_traffic_stay() -> None:

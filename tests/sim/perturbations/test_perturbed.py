@@ -14,7 +14,7 @@ from sim.graph import PHASES, Communication, Compute
 from sim.machine import cluster as clusters
 from sim.perturbations.apply import perturbed
 from sim.perturbations.links import slowed
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.run import Result, job_of, prepare, run
 from sim.timeline import Timeline
 
@@ -49,7 +49,7 @@ def recipe(
 
 
 def simulated(*tables: dict[str, Any], **keys: Any) -> Result:
-    return run(config.parse(recipe(*tables, **keys)))
+    return run(recipe_file.parse(recipe(*tables, **keys)))
 
 
 def kernels(timeline: Timeline, rank: int = 0) -> np.ndarray:
@@ -84,7 +84,7 @@ def test_one_slow_rank_slows_the_step_by_its_compute() -> None:
 @pytest.mark.parametrize("m", [4, 7])
 def test_one_f_one_b_with_a_slow_stage(slow: int, m: int) -> None:
     """The slow stage never waits once it runs: ways in and out, and m times both its passes."""
-    read = config.parse(
+    read = recipe_file.parse(
         recipe({"rank": slow, "compute": 3.0}, gpus=4, pp=4, m=m, model={"tied": False})
     )
     job, cluster = job_of(read), clusters.load("dgx_h100", 4)
@@ -310,9 +310,9 @@ def test_a_slow_link_slows_what_crosses_it() -> None:
 
 def test_one_slow_cable_slows_its_own() -> None:
     """Messages of a pipeline over NVLink: those to and from rank 1 alone."""
-    read = config.parse(recipe(gpus=4, pp=4, m=4))
+    read = recipe_file.parse(recipe(gpus=4, pp=4, m=4))
     table = {"rank": 1, "link": "nvlink", "bandwidth": 0.25}
-    tables = config.parse(recipe(table, gpus=4, pp=4, m=4)).perturbations
+    tables = recipe_file.parse(recipe(table, gpus=4, pp=4, m=4)).perturbations
     cluster = clusters.load("dgx_h100", 4)
     machines = [prepare(job_of(read), of)[1:] for of in (cluster, slowed(cluster, tables))]
     (graph, plain), (_, slow) = machines
@@ -336,8 +336,8 @@ def test_one_slow_cable_unfolds_its_axis() -> None:
 
 def test_perturbations_are_written_out_and_read_again() -> None:
     tables = [{"rank": [1, 2], "compute": 1.3}, {"lengths": [1.0, 2.0]}, {"stall": "5 ms"}]
-    read = config.parse(recipe(*tables, gpus=4, dp=4))
-    assert config.parse(tomllib.loads(config.dump(read))) == read
+    read = recipe_file.parse(recipe(*tables, gpus=4, dp=4))
+    assert recipe_file.parse(tomllib.loads(recipe_file.dump(read))) == read
 
 
 REFUSED = [

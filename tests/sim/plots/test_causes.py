@@ -88,7 +88,7 @@ def test_the_table_of_kernels_by_hand() -> None:
 
 def test_no_kernel_is_above_its_roof() -> None:
     """Of a whole step: FLOP/s at most the peak, and at most intensity x bandwidth."""
-    from sim.recipe import load as config
+    from sim.recipe import recipe_file
     from sim.runs.run import run
 
     recipe = {
@@ -97,7 +97,7 @@ def test_no_kernel_is_above_its_roof() -> None:
         "parallelism": {"tp": 2, "sp": True},
         "training": {"global_batch": 1},
     }
-    found, gpu = roofline(run(config.parse(recipe)).timeline), cluster.load("dgx_h100", 2).gpu
+    found, gpu = roofline(run(recipe_file.parse(recipe)).timeline), cluster.load("dgx_h100", 2).gpu
     assert len(found) > 10
     assert (found["flops_per_s"] <= gpu.peak["bf16"]).all()
     assert (found["flops_per_s"] <= found["intensity"] * gpu.memory_bandwidth * (1 + 1e-9)).all()

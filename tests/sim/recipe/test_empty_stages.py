@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sim.graph import Compute
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.run import Result, run
 
 HIDDEN, VOCAB, TP = 256, 5120, 2
@@ -109,7 +109,7 @@ def test_every_kind_of_schedule_runs_them(recipe: Path, name: str) -> None:
 def test_a_stage_with_nothing_in_it_is_refused(recipe: Path, split: list[int], stage: int) -> None:
     sentence = rf"layers_per_stage\[{stage}\] = 0 is a stage with nothing in it"
     with pytest.raises(ValueError, match=sentence):
-        config.load(recipe, {"schedule.layers_per_stage": split})
+        recipe_file.load(recipe, {"schedule.layers_per_stage": split})
 
 
 def test_copies_of_whole_stages_to_the_host_have_none_of_an_empty_one(recipe: Path) -> None:

@@ -7,7 +7,7 @@ from sim.builder.persistent import persistent
 from sim.builder.training_step import training_step
 from sim.graph import Communication, Graph
 from sim.model.sizes import model_flops, total_parameters
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.run import job_of
 
 L, H, S, B = 6, 64, 32, 3
@@ -26,7 +26,7 @@ RECIPE = {
 
 def graph(**overrides: object) -> Graph:
     given = {key.replace("__", "."): value for key, value in overrides.items()}
-    return training_step(job_of(config.parse(RECIPE, overrides=given)))
+    return training_step(job_of(recipe_file.parse(RECIPE, overrides=given)))
 
 
 def names(of: Graph) -> set[str]:
@@ -35,7 +35,7 @@ def names(of: Graph) -> set[str]:
 
 def test_parameters_and_flops_are_those_of_the_layers():
     """Narayanan et al. 2021, equations 2 and 3, without the terms of vocabulary and positions."""
-    recipe = config.parse(RECIPE)
+    recipe = recipe_file.parse(RECIPE)
     model = recipe.architecture
     assert total_parameters(model) == L * (12 * H**2 + 13 * H)
     assert model_flops(model, B, S) == 72 * B * L * S * H**2 * (1 + S / (6 * H))
@@ -70,12 +70,14 @@ def test_sgd_moves_three_numbers_per_parameter_and_keeps_none():
     work = next(of.works[w] for n, w in zip(of.name, of.work, strict=True) if of.names[n] == "sgd")
     assert work.bytes == 12 * held
     assert not names(of) & {"adam", "grad_norm", "clip", "copy_weights"}
-    job = job_of(config.parse(RECIPE))
+    job = job_of(recipe_file.parse(RECIPE))
     assert persistent(job, [0])["optimizer"] == 0
-    adam = job_of(config.parse(RECIPE, overrides={"training.optimizer": "adam"}))
+    adam = job_of(recipe_file.parse(RECIPE, overrides={"training.optimizer": "adam"}))
     assert persistent(adam, [0])["optimizer"] == 8 * held
     mixed = {"training.dtype": "bf16"}  # the fp32 copy of the weights stays
-    assert persistent(job_of(config.parse(RECIPE, overrides=mixed)), [0])["optimizer"] == 4 * held
+    assert (
+        persistent(job_of(recipe_file.parse(RECIPE, overrides=mixed)), [0])["optimizer"] == 4 * held
+    )
 
 
 def test_without_clipping_no_norm_is_summed():
@@ -94,4 +96,4 @@ REFUSED = [
 @pytest.mark.parametrize(("overrides", "sentence"), REFUSED)
 def test_what_needs_a_vocabulary_or_adam_is_refused(overrides, sentence):
     with pytest.raises(ValueError, match=sentence):
-        config.parse(RECIPE, overrides=overrides)
+        recipe_file.parse(RECIPE, overrides=overrides)

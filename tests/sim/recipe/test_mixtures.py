@@ -8,8 +8,7 @@ import pytest
 
 from sim.model.routing import ExpertLoad
 from sim.model.sizes import Mla, active_parameters, model_flops
-from sim.recipe import legality
-from sim.recipe import load as config
+from sim.recipe import legality, recipe_file
 from sim.recipe.recipe import Recipe
 from sim.runs.balance import balance
 from sim.runs.check import check
@@ -44,7 +43,7 @@ ZIPF = {"kind": "zipf", "s": 1.5}
 
 def parse(**overrides: object) -> Recipe:
     given = {key.replace("__", "."): value for key, value in overrides.items()}
-    return config.parse(tomllib.loads(TEXT), overrides=given)
+    return recipe_file.parse(tomllib.loads(TEXT), overrides=given)
 
 
 def test_what_is_left_out_follows() -> None:
@@ -67,7 +66,7 @@ def test_a_complete_recipe_reads_back_equal(load: dict[str, object]) -> None:
         model__load=load, model__mla=MLA, model__kv_heads=8, model__capacity_factor=1.5,
         simulation__seed=7,
     )  # fmt: skip
-    again = config.parse(tomllib.loads(config.dump(recipe)))
+    again = recipe_file.parse(tomllib.loads(recipe_file.dump(recipe)))
     assert again == recipe
     assert again.architecture == recipe.architecture
     assert again.architecture.load.seed == 7

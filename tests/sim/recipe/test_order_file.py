@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import schedules
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.compare import by_schedule, compare
 from sim.runs.run import job_of, load, run
 from traces import schedule_csv
@@ -76,12 +76,12 @@ def test_the_complete_recipe_loads_again_from_anywhere(
     """Its path is absolute, its name says where the order is from, and it is equal."""
     monkeypatch.chdir(tmp_path)
     job = load("recipe.toml")
-    written = tomllib.loads(config.dump(job))["schedule"]
+    written = tomllib.loads(recipe_file.dump(job))["schedule"]
     assert written["csv"] == str(recipe.parent.resolve() / "orders/order.csv")
     assert written["name"] == "from_csv"
     elsewhere = tmp_path / "deep/er/recipe.toml"
     elsewhere.parent.mkdir(parents=True)
-    elsewhere.write_text(config.dump(job))
+    elsewhere.write_text(recipe_file.dump(job))
     monkeypatch.chdir("/")
     assert load(elsewhere) == job
     assert job_of(load(elsewhere)) == job_of(job)

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 import schedules
-from sim.recipe import load as config
-from sim.recipe.load import load
+from sim.recipe import recipe_file
+from sim.recipe.recipe_file import load
 from sim.runs.compare import by_schedule
 from sim.runs.run import run
 from traincast.main import app
@@ -60,7 +60,7 @@ def test_it_runs_as_the_same_schedule_of_the_package(tmp_path: Path) -> None:
     mine, usual = run(path), run(path, {"schedule.name": "gpipe"})
     assert mine.timeline.seconds == usual.timeline.seconds
     assert [*mine.job.plan] == [*usual.job.plan]
-    (tmp_path / "again.toml").write_text(config.dump(mine.recipe))
+    (tmp_path / "again.toml").write_text(recipe_file.dump(mine.recipe))
     assert load(tmp_path / "again.toml") == mine.recipe
 
 

@@ -1,4 +1,4 @@
-"""Presets and config.json files against the parameter counts that their authors publish."""
+"""Presets and recipe_file.json files against the parameter counts that their authors publish."""
 
 import json
 import tomllib
@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from sim.model.sizes import Model, active_parameters, total_parameters
-from sim.recipe import load as config
-from sim.recipe import presets
+from sim.recipe import presets, recipe_file
 from traincast.commands.parts import starter
 
 
@@ -18,7 +17,7 @@ def read(section: dict, folder: Path = Path()) -> Model:
         "cluster": {"topology": "dgx_a100", "gpus": 1},
         "training": {"global_batch": 1},
     }
-    return config.parse(tables, folder).architecture
+    return recipe_file.parse(tables, folder).architecture
 
 
 def parameters(m: Model) -> int:
@@ -313,7 +312,7 @@ def test_what_is_hardly_json_is_refused(text, sentence, tmp_path):
     file = tmp_path / "config.json"
     file.write_text(text)
     with pytest.raises(ValueError, match=sentence):
-        config.hugging_face(file)
+        recipe_file.hugging_face(file)
 
 
 @pytest.mark.parametrize("bad", [0, -5, 1.5, "8192", [], 10**20])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.check import check
 from sim.runs.run import job_of
 from validation import tables
@@ -28,7 +28,7 @@ LARGE = {
     ],
 )
 def test_every_recipe_is_a_job_that_fits(path):
-    found = check(config.load(path))
+    found = check(recipe_file.load(path))
     assert found["fits"], found["memory"]
 
 
@@ -55,12 +55,12 @@ def test_every_recipe_says_what_it_is(path):
     ],
 )
 def test_a_layout_has_the_degrees_in_its_name(name, ranks):
-    degrees = config.load(tables.RECIPES / f"{name}.toml").parallelism.model_dump()
+    degrees = recipe_file.load(tables.RECIPES / f"{name}.toml").parallelism.model_dump()
     assert {
         key: degrees[key] for key in ("tp", "pp", "cp", "dp", "ep") if degrees[key] > 1
     } == ranks
 
 
 def test_the_uneven_layout_has_the_stages_it_says():
-    job = job_of(config.load(tables.RECIPES / "layout_3d_zero1_2048.toml"))
+    job = job_of(recipe_file.load(tables.RECIPES / "layout_3d_zero1_2048.toml"))
     assert [len(job.layers(stage)) for stage in range(job.stages)] == [19, 21, 21, 19]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sim import run
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 
 GIB = 2**30
 
@@ -27,12 +27,12 @@ def test_a_pipeline_of_torchtitan_with_fsdp_keeps_whole_gradients(shared: Path) 
 @pytest.mark.slow
 def test_a_configuration_of_2024_is_as_parallel_as_it_says(shared: Path) -> None:
     """Degrees in [training] and [experimental], split before layer 16, four microbatches of 2."""
-    job = config.load(shared.parent / "cases/reports/10-torchtitan-old-keys/recipe.toml")
+    job = recipe_file.load(shared.parent / "cases/reports/10-torchtitan-old-keys/recipe.toml")
     split, training = job.parallelism, job.training
     assert (split.tp, split.pp, split.dp, split.sp) == (4, 2, 1, True)
     assert job.schedule.layers_per_stage == (16, 16)
     assert (job.microbatches, training.micro_batch, training.global_batch) == (4, 2, 8)
-    assert run(job).summary["step_time_s"] == run(config.parse(NEW)).summary["step_time_s"]
+    assert run(job).summary["step_time_s"] == run(recipe_file.parse(NEW)).summary["step_time_s"]
 
 
 NEW = {

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from sim.recipe import load as config
-from sim.recipe import translate
+from sim.recipe import recipe_file, translate
 from sim.runs.check import check
 
 SCRIPT = """
@@ -72,11 +71,11 @@ def test_it_is_legal_and_what_is_switched_on_shows_in_memory() -> None:
     words = [word for word in SCRIPT.split() if word not in offload]
     at = words.index("--mtp-num-layers")
     whole, single = (
-        check(config.parse({**DATA, "megatron": of}))["memory"][-1]["by_category"]
+        check(recipe_file.parse({**DATA, "megatron": of}))["memory"][-1]["by_category"]
         for of in (words, words[:at] + words[at + 2 :])
     )
     assert whole["placeholders"] == single["placeholders"] > 0
     more = whole["logits"] - single["logits"]
     assert more == 4096 * (4 * 129280 + 2 * 2 * 7168)
     with pytest.raises(ValueError, match=r"model\.mtp = 1 is not simulated with training\.offload"):
-        config.parse(DATA)
+        recipe_file.parse(DATA)

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from sim.recipe import load as config
-from sim.recipe import translate
+from sim.recipe import recipe_file, translate
 from sim.recipe.recipe import Recipe
 from sim.recipe.translate.fates import Ignored
 
@@ -28,7 +27,7 @@ def tables(more: str = "", **own: Any) -> dict[str, Any]:
 
 
 def parse(more: str = "", **own: Any) -> Recipe:
-    return config.parse({"megatron": f"{SIZES} {more}".split(), "cluster": CLUSTER, **own})
+    return recipe_file.parse({"megatron": f"{SIZES} {more}".split(), "cluster": CLUSTER, **own})
 
 
 def ignored(more: str) -> Ignored:
@@ -236,13 +235,13 @@ def test_each_flag_is_its_key(section: str, more: str, said: dict[str, Any]) -> 
 def test_fp16_keeps_gradients_as_they_are_made_unless_told() -> None:
     words = SIZES.replace("--bf16", "--fp16").split()
     for more, kind in (([], "fp16"), (["--accumulate-allreduce-grads-in-fp32"], "fp32")):
-        job = config.parse({"megatron": [*words, *more], "cluster": CLUSTER})
+        job = recipe_file.parse({"megatron": [*words, *more], "cluster": CLUSTER})
         assert (job.training.dtype, job.training.grad_dtype) == ("fp16", kind)
 
 
 def test_the_batch_is_one_microbatch_per_replica_unless_given() -> None:
     words = SIZES.replace("--global-batch-size 64", "--tensor-model-parallel-size 4").split()
-    job = config.parse({"megatron": words, "cluster": CLUSTER})
+    job = recipe_file.parse({"megatron": words, "cluster": CLUSTER})
     assert (job.parallelism.dp, job.training.global_batch) == (8, 16)
 
 
@@ -250,7 +249,7 @@ def test_buckets_grow_with_many_replicas() -> None:
     """A million parameters per replica where that is more than forty million."""
     big = {"topology": "dgx_h100", "gpus": 64}
     words = [*SIZES.split(), "--overlap-grad-reduce"]
-    job = config.parse(
+    job = recipe_file.parse(
         {"megatron": words, "cluster": big, "training": {"global_batch": 128}},
     )
     assert job.parallelism.bucket_mb == 64 * 4
@@ -272,8 +271,8 @@ def test_what_is_not_known_is_ignored_by_those_who_insist() -> None:
     data = {"megatron": f"{SIZES} --no-such-flag 1".split(), "cluster": CLUSTER}
     found = translate.merge({**data, "allow_unknown": True}, Path())[1]["megatron"]
     assert found == Ignored(unknown=["--no-such-flag"])
-    assert config.parse(data, overrides={"allow_unknown": True}) == parse()
+    assert recipe_file.parse(data, overrides={"allow_unknown": True}) == parse()
     with pytest.raises(ValueError, match=r"^megatron: Megatron-LM has no --no-such-flag;"):
-        config.parse(data)
+        recipe_file.parse(data)
     with pytest.raises(ValueError, match=r"^allow_unknown = 1 must be true or false$"):
-        config.parse({**data, "allow_unknown": 1})
+        recipe_file.parse({**data, "allow_unknown": 1})

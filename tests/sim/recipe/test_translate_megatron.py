@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.recipe.recipe import Recipe
 from sim.recipe.translate.fates import Ignored
 from traincast.main import app, main
@@ -25,7 +25,7 @@ PP4 = "--pipeline-model-parallel-size 4"
 
 
 def parse(more: str = "") -> Recipe:
-    return config.parse({"megatron": f"{SIZES} {more}".split(), "cluster": CLUSTER})
+    return recipe_file.parse({"megatron": f"{SIZES} {more}".split(), "cluster": CLUSTER})
 
 
 SCRIPT = """#!/bin/bash
@@ -101,9 +101,9 @@ def recipe(tmp_path: Path) -> Path:
 
 
 def test_a_script_is_the_recipe_that_one_would_write(recipe: Path) -> None:
-    by_hand = config.parse(tomllib.loads(BY_HAND))
-    assert config.dump(config.load(recipe)) == config.dump(by_hand)
-    assert config.ignored(recipe) == {"train.sh": Ignored(["--lr", "--save"])}
+    by_hand = recipe_file.parse(tomllib.loads(BY_HAND))
+    assert recipe_file.dump(recipe_file.load(recipe)) == recipe_file.dump(by_hand)
+    assert recipe_file.ignored(recipe) == {"train.sh": Ignored(["--lr", "--save"])}
 
 
 def test_a_test_case_and_a_table_say_the_same_as_a_list(tmp_path: Path) -> None:
@@ -113,22 +113,24 @@ def test_a_test_case_and_a_table_say_the_same_as_a_list(tmp_path: Path) -> None:
     lines = [f"  {k}: {str(v).lower()}" for k, v in pairs.items()]
     (tmp_path / "case.yaml").write_text("ENV: x\nMODEL_ARGS:\n" + "\n".join(lines) + "\n")
     for named in ("case.yaml", pairs):
-        assert config.parse({"megatron": named, "cluster": CLUSTER}, tmp_path) == parse()
+        assert recipe_file.parse({"megatron": named, "cluster": CLUSTER}, tmp_path) == parse()
 
 
 def test_the_recipes_own_keys_and_settings_override(recipe: Path) -> None:
     more = '[model]\nlayers = 8\n[training]\nrecompute = "full"\n[schedule]\nname = "gpipe"\n'
     recipe.write_text(RECIPE + more)
-    job = config.load(recipe, {"parallelism.zero": 0, "parallelism.overlap_param_gather": False})
+    job = recipe_file.load(
+        recipe, {"parallelism.zero": 0, "parallelism.overlap_param_gather": False}
+    )
     assert (job.model.layers, job.model.ffn, job.training.recompute) == (8, 14336, "full")
     assert (job.schedule.name, job.schedule.chunks) == ("gpipe", 1)  # chunks go with their name
     assert job.parallelism.zero == 0
-    assert config.load(recipe, {"training.recompute": None}).training.recompute == "none"
+    assert recipe_file.load(recipe, {"training.recompute": None}).training.recompute == "none"
 
 
 def test_a_preset_of_the_recipe_takes_the_place_of_the_model(tmp_path: Path) -> None:
     words = ["--seq-length", 1024, "--micro-batch-size", 1, "--global-batch-size", 32]
-    job = config.parse({"megatron": words, "cluster": CLUSTER, "model": {"preset": "gpt-22b"}})
+    job = recipe_file.parse({"megatron": words, "cluster": CLUSTER, "model": {"preset": "gpt-22b"}})
     assert (job.model.hidden, job.model.sequence) == (6144, 1024)
 
 
@@ -193,10 +195,10 @@ def test_a_size_that_is_not_given_is_named() -> None:
         words = SIZES.split()
         at = words.index(flag)
         with pytest.raises(ValueError, match=f"^megatron: {flag} is not given$"):
-            config.parse({"megatron": words[:at] + words[at + 2 :], "cluster": CLUSTER})
+            recipe_file.parse({"megatron": words[:at] + words[at + 2 :], "cluster": CLUSTER})
     without = SIZES.replace("--vocab-size 50257 ", "").split()
     with pytest.raises(ValueError, match=r"model\.vocab is missing"):
-        config.parse({"megatron": without, "cluster": CLUSTER})
+        recipe_file.parse({"megatron": without, "cluster": CLUSTER})
 
 
 @pytest.mark.parametrize(
@@ -210,12 +212,12 @@ def test_a_size_that_is_not_given_is_named() -> None:
 )
 def test_what_names_no_arguments_is_refused(named: object, said: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
-        config.parse({"megatron": named, "cluster": CLUSTER})
+        recipe_file.parse({"megatron": named, "cluster": CLUSTER})
 
 
 def test_both_programs_at_once_are_refused() -> None:
     with pytest.raises(ValueError, match="megatron and torchtitan are both given"):
-        config.parse({"megatron": [], "torchtitan": "a.toml", "cluster": CLUSTER})
+        recipe_file.parse({"megatron": [], "torchtitan": "a.toml", "cluster": CLUSTER})
 
 
 @pytest.mark.parametrize("content", [b"\x7fELF\x02\xff\xfe", b"\0" * 64, b"A='x", b"A=(--b", b""])
@@ -293,4 +295,4 @@ def test_a_script_for_another_model_is_refused(recipe: Path) -> None:
     script.write_text(script.read_text().replace("pretrain_gpt.py", "tools/pretrain_bert.py"))
     said = "train.sh: pretrain_bert.py does not train a decoder; other models are not simulated"
     with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
-        config.load(recipe)
+        recipe_file.load(recipe)

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from sim.recipe import load as config
-from sim.recipe import translate
+from sim.recipe import recipe_file, translate
 from sim.recipe.translate.fates import Ignored
 
 CLUSTER = {"topology": "dgx_h100", "gpus": 16}
@@ -72,8 +71,12 @@ def test_a_configuration_is_the_recipe_that_one_would_write(tmp_path: Path) -> N
     (tmp_path / "titan.toml").write_text(TITAN)
     recipe = tmp_path / "recipe.toml"
     recipe.write_text('torchtitan = "titan.toml"\n[cluster]\ntopology = "dgx_h100"\ngpus = 16\n')
-    assert config.dump(config.load(recipe)) == config.dump(config.parse(tomllib.loads(BY_HAND)))
-    assert config.ignored(recipe) == {"titan.toml": Ignored(["job.dump_folder", "optimizer.lr"])}
+    assert recipe_file.dump(recipe_file.load(recipe)) == recipe_file.dump(
+        recipe_file.parse(tomllib.loads(BY_HAND))
+    )
+    assert recipe_file.ignored(recipe) == {
+        "titan.toml": Ignored(["job.dump_folder", "optimizer.lr"])
+    }
 
 
 def test_nothing_given_is_what_torchtitan_takes(tmp_path: Path) -> None:
@@ -211,7 +214,7 @@ def test_a_sharded_job_meets_the_ordinary_check(tmp_path: Path) -> None:
     """Whatever becomes of FSDP, zero = 1 in the recipe takes its place."""
     (tmp_path / "titan.toml").write_text(TITAN.replace("shard_degree = 1", "shard_degree = -1"))
     data = {"torchtitan": "titan.toml", "cluster": CLUSTER, "parallelism": {"zero": 1}}
-    job = config.parse(data, tmp_path, {"cluster.gpus": 32})
+    job = recipe_file.parse(data, tmp_path, {"cluster.gpus": 32})
     assert (job.parallelism.zero, job.parallelism.dp, job.parallelism.fsdp) == (1, 4, None)
 
 
@@ -276,7 +279,7 @@ def test_a_fsdp_pipeline_reduces_once_a_step(tmp_path: Path) -> None:
     """torch's stages turn the synchronisation of FSDP2 off until the last microbatch."""
     text = TITAN.replace("replicate_degree = 2", "replicate_degree = 1")
     (tmp_path / "titan.toml").write_text(text.replace("shard_degree = 1", "shard_degree = 2"))
-    job = config.parse({"torchtitan": "titan.toml", "cluster": CLUSTER}, tmp_path)
+    job = recipe_file.parse({"torchtitan": "titan.toml", "cluster": CLUSTER}, tmp_path)
     assert job.parallelism.accumulate is True
 
 

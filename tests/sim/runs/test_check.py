@@ -18,7 +18,7 @@ import pytest
 from schedules.input_error import InputError
 from sim.builder.groups import Lane, twin
 from sim.builder.job import Job
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.recipe.recipe import Recipe
 from sim.runs.check import check
 from sim.runs.run import Result, job_of, run
@@ -79,7 +79,7 @@ def legal(seed: int, small: bool) -> Recipe:
     random = Random(seed)
     while True:
         try:
-            recipe = config.parse(drawn(random, small))
+            recipe = recipe_file.parse(drawn(random, small))
             job_of(recipe)
         except InputError:
             continue
@@ -146,7 +146,7 @@ def test_cases_that_once_differed(shared: Path, name: str) -> None:
     file = shared.parent / "cases" / "memory" / f"06_check_vs_run_{name}.toml"
     if not file.exists():
         pytest.skip(f"needs {file}, which is not here")
-    said, _ = must_agree(config.load(file))
+    said, _ = must_agree(recipe_file.load(file))
     assert [entry["peak_bytes"] for entry in said["memory"]] == RAN[name]
     assert said["simulated"]
 

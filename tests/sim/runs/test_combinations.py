@@ -21,7 +21,7 @@ from sim.analysis.critical_path import critical_path
 from sim.analysis.idle import idle
 from sim.graph import PHASES, Communication, Compute, Graph
 from sim.memory.curve import peaks
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.recipe.recipe import Recipe
 from sim.runs.run import Result, run
 from sim.runs.stage_times import stage_timelines
@@ -239,7 +239,7 @@ def recipe_of(c: Choice) -> dict[str, Any]:
 def simulated(data: Mapping[str, Any], **simulation: object) -> Result:
     """The run of a recipe."""
     changed = {**data, "simulation": {**data["simulation"], **simulation}}
-    return run(config.parse(changed))
+    return run(recipe_file.parse(changed))
 
 
 def passes(graph: Graph) -> float:
@@ -260,7 +260,7 @@ def passes_alone(model: str, tied: bool, microbatches: int) -> float:
         "cluster": {"topology": "dgx_h100", "gpus": 1},
         "training": {"global_batch": microbatches},
     }
-    return passes(run(config.parse(alone)).timeline.graph)
+    return passes(run(recipe_file.parse(alone)).timeline.graph)
 
 
 def check_work(c: Choice, recipe: Recipe, graph: Graph) -> None:
@@ -351,7 +351,7 @@ def check(c: Choice) -> str:
     """All that must hold of a choice; the sentence that refuses it, or nothing."""
     data, recipe = recipe_of(c), None
     try:
-        recipe = config.parse(data)
+        recipe = recipe_file.parse(data)
         result = run(recipe)
     except ValueError as error:
         said = str(error)

@@ -12,7 +12,7 @@ import pytest
 from sim import run
 from sim.graph import PHASES
 from sim.machine import cluster as clusters
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.recipe.recipe import Recipe
 from sim.runs.run import job_of
 from sim.runs.stage_times import stage_timelines
@@ -51,7 +51,7 @@ def recipe(shared: str, fp8: str, pp: int, schedule: str) -> Recipe:
     """Stages of two layers, and two microbatches."""
     p = SHARED[shared]
     experts = {"experts": 8, "topk": 2, "expert_ffn": 256, "gated": True} if "ep" in p else {}
-    return config.parse(
+    return recipe_file.parse(
         {
             "model": MODEL | experts | {"layers": 2 * pp},
             "cluster": {"topology": "dgx_h100", "gpus": pp * p.get("tp", 1) * p.get("cp", 1)},

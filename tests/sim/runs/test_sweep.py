@@ -16,7 +16,7 @@ import pytest
 
 from schedules.input_error import InputError
 from sim import files
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs import sweep
 from sim.runs.run import run
 from traincast.commands.parts import sweeping
@@ -187,18 +187,18 @@ def test_files_of_others_are_not_touched(recipe: Path, tmp_path: Path) -> None:
 
 def test_keys_of_perturbations(recipe: Path) -> None:
     """Of the tables that are there, and of one more behind them."""
-    tables = config.load(
+    tables = recipe_file.load(
         recipe,
         {SEVERITY: 1.3, "perturbations[0].rank": [0, 1], "perturbations[1].noise": 0.1},
     ).perturbations
     assert (tables[0].compute, tables[0].rank, tables[1].noise) == (1.3, (0, 1), 0.1)
-    assert config.load(recipe, {"perturbations[0].rank": None}).perturbations[0].rank is None
-    assert config.load(recipe).perturbations[0].compute == 1.0  # the file's own stays
+    assert recipe_file.load(recipe, {"perturbations[0].rank": None}).perturbations[0].rank is None
+    assert recipe_file.load(recipe).perturbations[0].compute == 1.0  # the file's own stays
     with pytest.raises(ValueError, match=r"has 1 \[\[perturbations\]\]; the next is .*\[1\]"):
-        config.load(recipe, {"perturbations[2].noise": 0.1})
+        recipe_file.load(recipe, {"perturbations[2].noise": 0.1})
     for key in ("perturbations[0].computed", "perturbations[a].compute", "perturbations[0]"):
         with pytest.raises(ValueError, match=r"unknown key perturbations\[.*have rank, compute"):
-            config.load(recipe, {key: 1})
+            recipe_file.load(recipe, {key: 1})
 
 
 def test_curves_of_step_time_by_severity() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from sim.engine import simulate
 from sim.graph import Compute
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.run import Result, run
 from sim.whatif import edited, rank_matrix, stragglers
 from sim.whatif.stragglers import Blame
@@ -35,7 +35,7 @@ def simulated(*tables: dict[str, Any], gpus: int = 4, steps: int = 1, **parallel
     fold, model = parallelism.pop("fold", "auto"), parallelism.pop("model", {})
     training = parallelism.pop("training", {})
     return run(
-        config.parse(
+        recipe_file.parse(
             {
                 "model": MODEL | model,
                 "cluster": {"topology": "dgx_h100", "gpus": gpus},
@@ -185,7 +185,8 @@ def test_of_many_ranks_each_is_blamed_as_its_replica_and_stage_are(
 def test_the_command_prints_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "recipe.toml"
     path.write_text(
-        config.dump(simulated({"rank": 2, "compute": 1.5}, dp=2, pp=2).recipe), encoding="utf-8"
+        recipe_file.dump(simulated({"rank": 2, "compute": 1.5}, dp=2, pp=2).recipe),
+        encoding="utf-8",
     )
     with pytest.raises(SystemExit) as exit_:
         main(["run", str(path), "--stragglers", "--json", "--out", str(tmp_path / "out")])
@@ -197,7 +198,7 @@ def test_the_command_prints_and_draws(tmp_path: Path, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main(["run", str(path), "--stragglers"])
     assert "rank 2" in capsys.readouterr().out
-    path.write_text(config.dump(simulated(dp=2, pp=2).recipe), encoding="utf-8")
+    path.write_text(recipe_file.dump(simulated(dp=2, pp=2).recipe), encoding="utf-8")
     with pytest.raises(SystemExit):
         main(["run", str(path), "--stragglers"])
     assert "no rank, link or pause makes this step longer" in capsys.readouterr().out

@@ -12,7 +12,7 @@ from sim.engine import simulate
 from sim.graph import Builder, Communication, Fixed, Graph
 from sim.machine import cluster
 from sim.machine.hardware import ideal
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.run import prepare, run
 from sim.whatif import causal_profile, edited, link_names, parse
 
@@ -198,8 +198,8 @@ def test_a_slow_rank_of_a_recipe_is_a_straggler_too():
         "cluster": {"topology": "dgx_h100", "gpus": 4},
         "training": {"global_batch": 8},
     }
-    healthy = run(config.parse(recipe)).timeline.seconds
-    slow = run(config.parse(recipe | {"perturbations": [{"rank": 2, "compute": 1.3}]}))
+    healthy = run(recipe_file.parse(recipe)).timeline.seconds
+    slow = run(recipe_file.parse(recipe | {"perturbations": [{"rank": 2, "compute": 1.3}]}))
     graph, machine = edited(slow.timeline.graph, slow.machine, "remove stragglers")
     assert slow.timeline.seconds > 1.2 * healthy
     assert simulate(graph, machine).seconds == pytest.approx(healthy, rel=1e-9)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 
 FEW = 4
 """Up to so many harmless arguments are named; of more only their number is printed."""
@@ -18,7 +18,7 @@ def warn(recipe: Path, overrides: Mapping[str, object]) -> Mapping[str, Any]:
 
     Raises InputError when the recipe cannot be read.
     """
-    found = config.ignored(recipe, overrides)
+    found = recipe_file.ignored(recipe, overrides)
     for file, what in found.items():
         _say("ignored of", file, _counted(what.harmless))
         _say("not simulated of", file, _grouped(what.left_out))

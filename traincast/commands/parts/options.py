@@ -53,14 +53,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables
 
 def overrides(settings: list[str] | None, allow_unknown: bool) -> dict[str, object]:
     """Return what replaces values of the recipe: those of ``--set``, and ``--allow-unknown``."""
-    from sim.recipe import load as config
+    from sim.recipe import recipe_file
 
-    found = dict(config.setting(text) for text in settings or ())
+    found = dict(recipe_file.setting(text) for text in settings or ())
     return {**found, "allow_unknown": True} if allow_unknown else found
 
 
 def load(path: Path, over: Mapping[str, object] | None = None) -> Recipe:
     """Load the recipe, with some values replaced."""
-    from sim.recipe import load as config
+    from sim.recipe import recipe_file
 
-    return config.load(path, over)
+    return recipe_file.load(path, over)

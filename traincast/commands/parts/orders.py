@@ -16,7 +16,7 @@ from schedules.input_error import InputError
 from schedules.times import Seconds
 from schedules.user_code import is_path, said
 from sim.builder.strategies.exchange import Policy
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.recipe.refusals import brief
 from sim.runs.schedule_run import plan_of
 from traincast.commands.parts.values import staged
@@ -117,7 +117,7 @@ def options(texts: Sequence[str]) -> dict[str, Any]:
     """
     out: dict[str, Any] = {}
     for text in texts:
-        key, value = config.setting(text, "--option", "group=8")
+        key, value = recipe_file.setting(text, "--option", "group=8")
         if key in out:
             raise InputError(f"--option gives {brief(key)} twice; leave one of them out")
         out[key] = value

@@ -13,8 +13,7 @@ from typing import Any
 from schedules.input_error import InputError
 from sim.machine import topology
 from sim.machine.cluster import load
-from sim.recipe import legality, presets
-from sim.recipe import load as config
+from sim.recipe import legality, presets, recipe_file
 from sim.recipe.recipe import MOST_SAMPLES, NOT_YET
 from sim.recipe.refusals import SECTIONS, show
 
@@ -31,7 +30,7 @@ def propose(model: Path, machine: str, gpus: int | None, folder: Path) -> dict[s
     needs. Raises InputError for models with
     experts, and when nothing fits.
     """
-    hugging_face = config.hugging_face(model)
+    hugging_face = recipe_file.hugging_face(model)
     if "experts" in hugging_face:
         raise InputError(f"{model} has experts; init cannot split these yet; write the recipe")
     longest = presets.longest(model) or USUAL_SEQUENCE
@@ -100,7 +99,7 @@ def _bytes(numbers: dict[str, Any], tp: int, pp: int, dp: int) -> float:
 
 def text(data: dict[str, Any], folder: Path) -> str:
     """Return the recipe as TOML: every key, what it means, the model's numbers as comments."""
-    recipe = config.parse(data, folder)
+    recipe = recipe_file.parse(data, folder)
     out = [*_schema(folder), "# A recipe for traincast; change what you like.", ""]
     for name in SECTIONS:
         section = getattr(recipe, name)

@@ -9,7 +9,7 @@ from itertools import islice
 
 from schedules.input_error import InputError
 from schedules.times import Seconds
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 
 TIMES = {"F": 1.0, "I": 1.0, "W": 1.0, "p2p": 0.0}
 """Default seconds of a stage's forward, input gradient and weight gradient, and of a transfer."""
@@ -81,7 +81,7 @@ def vary(texts: Sequence[str]) -> dict[str, list[object]]:
             raise InputError(
                 f"--vary takes KEY=V1,V2, such as parallelism.tp=4,8, not {_brief(text)}"
             )
-        out[key] = [config.setting(f"{key}={value}")[1] for value in _values(some)]
+        out[key] = [recipe_file.setting(f"{key}={value}")[1] for value in _values(some)]
     return out
 
 

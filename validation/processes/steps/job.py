@@ -15,7 +15,7 @@ import numpy as np
 from schedules.input_error import InputError
 from sim.builder.training_step import training_step
 from sim.graph import Graph, offsets, owners
-from sim.recipe import load as config
+from sim.recipe import recipe_file
 from sim.runs.run import job_of
 
 MIB = 2**20
@@ -91,7 +91,7 @@ def graph(mode: str, world: int, model: Mapping[str, Any]) -> Graph:
 
 @lru_cache(maxsize=64)  # costs of each run are fitted to the same others
 def _graph(mode: str, world: int, model: str) -> Graph:
-    job = job_of(config.parse(recipe(mode, world, json.loads(model))))
+    job = job_of(recipe_file.parse(recipe(mode, world, json.loads(model))))
     if job.data.sharding:  # a forward's gathers are called for when their unit begins
         data = replace(job.data, sharding=replace(job.data.sharding, forward=0))
         job = replace(job, data=data)

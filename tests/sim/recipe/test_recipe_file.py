@@ -4,8 +4,7 @@ import tomllib
 
 import pytest
 
-from sim.recipe import legality, refusals, translate
-from sim.recipe import load as config
+from sim.recipe import legality, recipe_file, refusals, translate
 from sim.recipe.recipe import Recipe
 
 TEXT = """
@@ -24,7 +23,7 @@ global_batch = 64
 
 def parse(**overrides: object) -> Recipe:
     settings = {key.replace("__", "."): value for key, value in overrides.items()}
-    return config.parse(tomllib.loads(TEXT), overrides=settings)
+    return recipe_file.parse(tomllib.loads(TEXT), overrides=settings)
 
 
 def test_what_is_left_out_is_filled_in():
@@ -48,11 +47,11 @@ def test_what_is_left_out_is_filled_in():
     ],
 )
 def test_a_dump_reads_back_equal_and_complete(overrides, tmp_path):
-    recipe = config.parse(tomllib.loads(TEXT), overrides=overrides)
+    recipe = recipe_file.parse(tomllib.loads(TEXT), overrides=overrides)
     file = tmp_path / "recipe.toml"
-    file.write_text(config.dump(recipe))
-    assert config.load(file) == recipe
-    assert config.dump(config.load(file)) == file.read_text()
+    file.write_text(recipe_file.dump(recipe))
+    assert recipe_file.load(file) == recipe
+    assert recipe_file.dump(recipe_file.load(file)) == file.read_text()
     assert tomllib.loads(file.read_text())["parallelism"]["dp"] == 8
 
 
@@ -65,12 +64,12 @@ def test_paths_are_relative_to_the_recipe(tmp_path):
         '[model]\nhf = "../gpt2.json"\nsequence = 512\n'
         '[cluster]\ntopology = "../mine.toml"\ngpus = 4\n[training]\nglobal_batch = 4\n'
     )
-    recipe = config.load(file)
+    recipe = recipe_file.load(file)
     assert recipe.architecture.hidden == 768
     assert recipe.cluster.topology == str(tmp_path / "mine.toml")
     moved = tmp_path / "copy.toml"
-    moved.write_text(config.dump(recipe))  # stands by itself, wherever it is put
-    assert config.load(moved) == recipe
+    moved.write_text(recipe_file.dump(recipe))  # stands by itself, wherever it is put
+    assert recipe_file.load(moved) == recipe
 
 
 @pytest.mark.parametrize(
@@ -87,7 +86,7 @@ def test_paths_are_relative_to_the_recipe(tmp_path):
     ],
 )
 def test_set_takes_typed_values_and_bare_words(text, expected):
-    assert config.setting(text) == expected
+    assert recipe_file.setting(text) == expected
 
 
 REFUSED = [
@@ -190,7 +189,7 @@ REFUSED = [
 @pytest.mark.parametrize(("overrides", "sentence"), REFUSED)
 def test_what_is_wrong_is_refused_in_one_sentence(overrides, sentence):
     with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
-        config.parse(tomllib.loads(TEXT), overrides=overrides)
+        recipe_file.parse(tomllib.loads(TEXT), overrides=overrides)
     assert sentence in str(error.value)
 
 
@@ -215,7 +214,7 @@ LATER = [
 @pytest.mark.parametrize(("key", "value", "sentence"), LATER)
 def test_what_comes_later_is_known_and_said_so(key, value, sentence):
     with pytest.raises(ValueError, match="not simulated yet") as error:
-        config.parse(tomllib.loads(TEXT), overrides={key: value})
+        recipe_file.parse(tomllib.loads(TEXT), overrides={key: value})
     assert sentence in str(error.value)
 
 
@@ -233,7 +232,7 @@ def test_a_file_that_is_no_recipe_is_refused(written, sentence, tmp_path):
     file = tmp_path / "recipe.toml"
     file.write_bytes(written)
     with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
-        config.load(file)
+        recipe_file.load(file)
     assert sentence in str(error.value)
 
 
@@ -242,20 +241,20 @@ def test_what_is_nested_too_deeply_is_refused(deep, tmp_path):
     file = tmp_path / "recipe.toml"
     file.write_text(deep)
     with pytest.raises(ValueError, match="too deeply to be read"):
-        config.load(file)
+        recipe_file.load(file)
     with pytest.raises(ValueError, match=r"--set model\.mla nests its lists too deeply"):
-        config.setting(deep.replace("a =", "model.mla =", 1))
+        recipe_file.setting(deep.replace("a =", "model.mla =", 1))
 
 
 def test_a_byte_order_mark_is_no_part_of_a_recipe(tmp_path):
     file = tmp_path / "recipe.toml"
     file.write_text(TEXT, encoding="utf-8-sig")
-    assert config.load(file) == parse()
+    assert recipe_file.load(file) == parse()
 
 
 def test_set_takes_one_line():
     with pytest.raises(ValueError, match=r"--set parallelism\.tp takes a value of one line"):
-        config.setting("parallelism.tp=4\nx=5")
+        recipe_file.setting("parallelism.tp=4\nx=5")
 
 
 def test_values_that_need_no_escape_are_written_as_they_are():
@@ -266,11 +265,11 @@ def test_values_that_need_no_escape_are_written_as_they_are():
 
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"cannot read the recipe .*no\.toml: No such file"):
-        config.load(tmp_path / "no.toml")
+        recipe_file.load(tmp_path / "no.toml")
 
 
 def test_the_schema_knows_every_key_and_says_what_it_means():
-    schema = config.json_schema()
+    schema = recipe_file.json_schema()
     sections = schema["$defs"]
     assert set(schema["properties"]) == set(Recipe.model_fields) | set(translate.SCHEMA)
     assert schema["required"] == ["cluster"]  # the rest may come from what those two name
