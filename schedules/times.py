@@ -1,4 +1,4 @@
-"""What the steps of a plan take, in seconds: one number for every stage, or one for each."""
+"""The times of a plan's steps, in seconds: one number for every stage, or one for each."""
 
 from __future__ import annotations
 

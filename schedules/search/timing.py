@@ -1,4 +1,4 @@
-"""How long a plan takes when every rank runs its steps in order, each as soon as it can.
+"""Times a plan in which every rank runs its steps in order, each as soon as it can.
 
 Searches compare their candidates by this. A message takes p2p seconds and keeps no rank busy.
 """

@@ -117,7 +117,7 @@ def test_starting_up_loads_nothing_heavy():
         ),
         ([*PIPE, "--times", "F=1/2//3"], "or F=5/6/7 stage by stage, from 1e-12"),
         ([*PIPE, "--times", "F=1/2/-3/4"], "to 1e+12, not 'F=1/2/-3/4'"),
-        ([*PIPE, "--times", "p2p=0/1"], "--times takes one number for p2p, and not 'p2p=0/1'"),
+        ([*PIPE, "--times", "p2p=0/1"], "--times takes one number for p2p, not 'p2p=0/1'"),
         ([*PIPE, "--times", "FB=9/9/9/9"], "--times takes one number for FB"),
         (
             ["schedule", "gpipe", "--ranks", "4", "--microbatches", "8", "--times", "F=-1"],

@@ -71,7 +71,7 @@ def test_sizes_that_a_recording_lacks_are_named(key, value):
 
 @pytest.mark.parametrize("optimizer", [None, "", "lamb", 3])
 def test_an_optimizer_that_no_recording_runs_is_refused(optimizer):
-    with pytest.raises(ValueError, match="predictions know sgd, adam, adamw"):
+    with pytest.raises(ValueError, match="predictions know only sgd, adam, adamw"):
         job.recipe("tp", 2, {**SIZES, "optimizer": optimizer})
 
 

@@ -29,7 +29,7 @@ def ranks(text: str, gpus: int = 2**31) -> list[int]:
     for part in text.split(","):
         found = _RANGE.fullmatch(part)
         if not found:
-            raise InputError(f"--ranks takes ranks such as 0,4-7, and not {_brief(text)}")
+            raise InputError(f"--ranks takes ranks such as 0,4-7, not {_brief(text)}")
         first = int(found[1])
         last = first if found[2] is None else int(found[2])
         if last < first:
@@ -63,7 +63,7 @@ def window(text: str) -> tuple[float, float]:
     if not 0 <= begin < end < math.inf:
         raise InputError(
             "--window takes FROM:TO in seconds, FROM before TO, such as 0.5:1.5, "
-            f"and not {_brief(text)}"
+            f"not {_brief(text)}"
         )
     return begin, end
 
@@ -126,7 +126,7 @@ def times(text: str) -> dict[str, Seconds]:
         if key in given:
             raise InputError(f"--times gives {key} twice; leave one of them out")
         if len(seconds) > 1 and key not in "FIW":
-            raise InputError(f"--times takes one number for {key}, and not {_brief(part)}")
+            raise InputError(f"--times takes one number for {key}, not {_brief(part)}")
         given.add(key)
         out[key] = seconds[0] if len(seconds) == 1 else seconds
     return out

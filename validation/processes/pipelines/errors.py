@@ -148,7 +148,7 @@ def calibrate(
     runs = [recorded_run.read(path) for path in paths if path not in sweeps]
     if len(sweeps) > 1 or (sweeps and not runs):
         raise InputError(
-            f"costs are fitted to recordings, and one sweep of messages at most: {sweeps[-1]}"
+            f"costs are fitted to recordings and at most one sweep of messages: {sweeps[-1]}"
         )
     rows = sizes(sweeps[0]) if sweeps else ()
     kinds = sorted({kind(run) for run in runs})

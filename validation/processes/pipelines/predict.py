@@ -21,7 +21,7 @@ DRAWS = 40
 HELD = (0.1, 0.9)
 """The quantiles between which 80 % of steps should lie."""
 BETWEEN = 0.16
-"""How costs differ between sittings on one machine: standard deviation of the logarithm of
+"""The spread of costs between sittings on one machine: standard deviation of the logarithm of
 what a step of the same run costs beyond its stages. Measured on runs of ``traces/data`` recorded
 again: 16.3 and 13.5 ms of 1F1B, 34.1 and 26.4 ms of ZB-V; three in one sitting differ by 3 %."""
 

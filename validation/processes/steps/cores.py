@@ -23,7 +23,7 @@ CORES = 0  # the link of all threads; then one for each rank, and one for each g
 
 
 class CollectiveCost(NamedTuple):
-    """What a collective takes: seconds in which nothing runs, then of a thread of each rank."""
+    """What a collective takes: seconds in which nothing runs, then those of a thread per rank."""
 
     latency: float
     busy: float

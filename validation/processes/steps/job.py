@@ -75,16 +75,16 @@ def _said(model: Mapping[str, Any]) -> None:
     optimizer = model.get("optimizer")
     if not isinstance(optimizer, str) or optimizer.lower() not in OPTIMIZERS:
         raise InputError(
-            f"a recording's optimizer is {optimizer!r}, and predictions know "
+            f"a recording's optimizer is {optimizer!r}, but predictions know only "
             f"{', '.join(OPTIMIZERS)}"
         )
 
 
 def graph(mode: str, world: int, model: Mapping[str, Any]) -> Graph:
-    """Its step on all ranks.
+    """Return the step of a recorded training on all ranks.
 
-    gloo's collectives of FSDP2 and TP are called so that the thread waits for each; DDP's are not,
-    and it waits for them at the end of the backward.
+    The thread waits for each of gloo's collectives in FSDP2 and TP where it calls for it; in DDP it
+    waits for all of them at the end of the backward.
     """
     return _graph(mode, world, json.dumps(model))
 
@@ -100,12 +100,12 @@ def _graph(mode: str, world: int, model: str) -> Graph:
 
 
 def blocks(mode: str) -> bool:
-    """Whether a thread waits for each collective where it calls for it, over gloo."""
+    """Return whether a thread waits for each of gloo's collectives where it calls for it."""
     return mode != "ddp"
 
 
 def one_by_one(graph: Graph) -> Graph:
-    """Each rank runs one op after the other, in the order in which they were issued.
+    """Return the graph in which each rank runs one op after another, in the order of issue.
 
     >>> from sim.graph import Builder, Fixed
     >>> b = Builder()
@@ -133,7 +133,7 @@ def one_by_one(graph: Graph) -> Graph:
 
 
 def _order(graph: Graph) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """All ops such that each comes behind what it waits for, else by index."""
+    """Return all ops, each after what it waits for, and otherwise by index."""
     of: nx.DiGraph[int] = nx.DiGraph()
     of.add_nodes_from(range(len(graph)))
     of.add_edges_from(zip(graph.wait_on.tolist(), owners(graph.wait_start).tolist(), strict=True))
@@ -143,7 +143,7 @@ def _order(graph: Graph) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def mode_of(name: str) -> str:
-    """Which of :data:`MODES` a recording's mode is: DDP's variants do the same.
+    """Return which of :data:`MODES` a recording's mode is; DDP's variants do the same.
 
     >>> mode_of("ddp_hook"), mode_of("tp")
     ('ddp', 'tp')

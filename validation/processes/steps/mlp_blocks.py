@@ -27,6 +27,6 @@ def _runs(item: Item) -> bool:
 
 
 def _latest(need: int, place: dict[int, int]) -> int | None:
-    """Where the last item up to an old position stands now, if any does."""
+    """Return where the last item up to an old position now stands; None if there is none."""
     left = [i for i in place if i <= need]
     return place[max(left)] if left else None

@@ -53,7 +53,7 @@ def priced(graph: Graph, costs: Costs, mode: str) -> PricedGraph:
 
 
 def step(graph: Graph, costs: Costs, mode: str) -> Timeline:
-    """Its step with mean costs."""
+    """Simulate the step of such a graph with mean costs."""
     return _run(priced(graph, costs, mode), costs.cores)
 
 
@@ -88,7 +88,7 @@ def _run(of: PricedGraph, cores: int) -> Timeline:
 
 
 def figures(timeline: Timeline) -> list[RankFigures]:
-    """Of every rank."""
+    """Return the figures of every rank, in seconds."""
     graph, out = timeline.graph, []
     moves = np.diff(graph.part_start) > 0
     for rank in graph.ranks().tolist():
