@@ -1,4 +1,4 @@
-"""From a recipe to its job: setting, mesh, data parallelism, and when weights are updated."""
+"""The job of a recipe: its setting, mesh and data parallelism, and when weights are updated."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which keys a recipe has, of which type, and what each means.
+"""The keys that a recipe has, their types, and what each means.
 
-One class per section of the TOML file. Only what one value can be checked for by itself is checked
-here; what several values have to agree on is checked in :mod:`sim.recipe.recipe_file`.
+There is one class per section of the TOML file. Each value is checked here on its own;
+:mod:`sim.recipe.recipe_file` checks what several values have to agree on.
 """
 
 from __future__ import annotations
@@ -368,9 +368,10 @@ class Recipe(Section):
     def ramps(self) -> tuple[int, int]:
         """The number of steps before the steady state, and after it.
 
-        A pipeline that is never flushed takes as many updates to fill up as its first rank is ahead
-        of its last, as many to settle, and as many to drain. Of flushed steps the last is left out
-        if other steps remain, because ranks that end early begin the next step during it.
+        A pipeline that is never flushed takes a number of updates to fill up, by which its first
+        rank is ahead of its last, the same number to settle, and the same to drain. If there are
+        several flushed steps, the last one is left out, because ranks that end early begin the next
+        step during it.
         """
         updates = -(-self.parallelism.pp // self.microbatches)
         return (1, 1) if self.flushed else (2 * updates, updates)

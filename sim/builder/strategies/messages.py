@@ -194,9 +194,9 @@ def _lead(steps: Steps, rank: int) -> int:
 def issue_keys(key: Longs, stream_order: Longs) -> Longs:
     """Return when on its rank each end of a stream's messages is issued, shape (ends,).
 
-    ``key`` is when each would be issued by itself, and ``stream_order`` its place on the stream. An
-    end is issued no later than those after it: issue order is stream order, so one that is needed
-    late must not hold up one that is needed early.
+    ``key`` is when each end would be issued alone, and ``stream_order`` its place on the stream.
+    Issue order is stream order, so an end that is needed late must not hold up one that is needed
+    early: each is issued no later than those after it.
     """
     order = np.argsort(stream_order, kind="stable")
     out = np.empty_like(key)

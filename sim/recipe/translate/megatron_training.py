@@ -63,7 +63,7 @@ def training(flags: Flags) -> dict[str, Any]:
 def _state(flags: Flags) -> dict[str, str]:
     """Return the number formats of Adam's state where Transformer Engine keeps others than fp32.
 
-    Of an fp32 master copy it keeps only the bits that bf16 weights lack
+    It keeps only those bits of an fp32 master copy that bf16 weights lack
     (``store_param_remainders``). State that the host updates stays fp32.
     """
     said = {
