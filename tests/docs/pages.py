@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+from joblib.externals.loky import get_reusable_executor
 from typer.testing import CliRunner
 
 from sim.recipe import recipe_file
@@ -86,7 +87,11 @@ def blocks(text: str) -> list[Block]:
 
 
 def prepare(folder: Path) -> None:
-    """Put into a folder the inputs that pages take for granted."""
+    """Put into a folder the inputs that pages take for granted.
+
+    Workers of a sweep before are ended: they stay in the folder in which they began.
+    """
+    get_reusable_executor().shutdown(wait=True)
     for name in HERE:
         (folder / name).symlink_to(ROOT / name)
     (folder / "recipe.toml").write_text(RECIPE)
