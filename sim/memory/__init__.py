@@ -1,1 +1,1 @@
-"""Which bytes a rank holds, over a timeline or without one, and why."""
+"""The bytes that a rank holds, over a timeline or without one, and why."""

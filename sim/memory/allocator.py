@@ -1,9 +1,9 @@
-"""PyTorch's caching allocator: which blocks and segments it hands out for a list of sizes.
+"""PyTorch's caching allocator: the blocks and segments that it hands out for a list of sizes.
 
 The rules and constants are those of c10/cuda/CUDACachingAllocator.cpp (``round_size``,
-``get_allocation_size``, ``get_free_block``, ``should_split``, ``free_block``). Left out are what is
-off by default (``max_split_size_mb``, ``roundup_power2_divisions``, garbage collection) and what
-only happens when the device is full: cached segments that are wholly free are given back then.
+``get_allocation_size``, ``get_free_block``, ``should_split``, ``free_block``). Options that are off
+by default (``max_split_size_mb``, ``roundup_power2_divisions``, garbage collection) are left out.
+So is what only happens when the device is full: wholly free cached segments are then given back.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROUND_LARGE = 2 * 2**20  # kRoundLarge: a segment of its own is a multiple of it
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """A run of bytes of one segment, in use or free, with its neighbours."""
+    """A range of bytes of one segment, in use or free, with its neighbours."""
 
     size: int
     pool: tuple[str, bool]  # stream, and whether small
@@ -34,7 +34,7 @@ class Block:
 
 @dataclass
 class Allocator:
-    """The state of one GPU's allocator; sizes in bytes.
+    """The state of one GPU's allocator; sizes are in bytes.
 
     >>> allocator = Allocator()
     >>> block = allocator.allocate(3 * 2**20)  # 1 to 10 MiB: from a segment of 20 MiB
@@ -55,7 +55,10 @@ class Allocator:
     _count: int = 0
 
     def allocate(self, size: int, stream: str = "") -> Block:
-        """A block of at least ``size`` bytes for a stream: the smallest free one, or a new one."""
+        """Return a block of at least ``size`` bytes for a stream.
+
+        It is cut from the smallest free block that is large enough, else from new memory.
+        """
         rounded = max(MIN_BLOCK, -(-size // MIN_BLOCK) * MIN_BLOCK)
         pool = (stream, rounded <= SMALL)
         free = self._free[pool]
@@ -78,7 +81,7 @@ class Allocator:
         insort(self._free[block.pool], (block.size, block.number, block))
 
     def _new(self, size: int, pool: tuple[str, bool]) -> Block:
-        """A segment from the device, or, expandable, the pages that the pool's one grows by."""
+        """Return a new segment, or the pages by which the pool's expandable segment grows."""
         if not self.expandable:
             return self._segment(_segment_size(size, pool[1]), pool)
         page = SMALL_SEGMENT if pool[1] else LARGE_SEGMENT
@@ -99,7 +102,7 @@ class Allocator:
         return Block(size, pool, self._count)
 
     def _split(self, block: Block, size: int) -> None:
-        """Leave what a block has beyond ``size`` free, unless that is too little for its pool."""
+        """Make the bytes of a block beyond ``size`` a free block, unless they are too few."""
         rest = block.size - size
         fine = block.pool[1] or self.expandable
         if rest < MIN_BLOCK if fine else rest <= SMALL:
@@ -118,7 +121,7 @@ class Allocator:
         del free[bisect_left(free, (block.size, block.number))]
 
     def _join(self, block: Block, other: Block) -> None:
-        """Put a free neighbour's bytes into ``block``."""
+        """Add the bytes of ``other``, a free neighbour, to ``block``."""
         if other is block.before:
             block.before = other.before
             if block.before:
@@ -133,7 +136,7 @@ class Allocator:
 
 
 def _segment_size(size: int, small: bool) -> int:
-    """Bytes asked of the device for a block of ``size``."""
+    """Return the bytes to ask of the device for a block of ``size`` bytes."""
     if small:
         return SMALL_SEGMENT
     return LARGE_SEGMENT if size < MIN_LARGE else -(-size // ROUND_LARGE) * ROUND_LARGE

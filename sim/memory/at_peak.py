@@ -1,7 +1,7 @@
-"""What a rank holds at its peak besides what stays, and which decision put it there.
+"""What a rank holds at its memory peak besides its persistent memory.
 
-Rows are nets: what ops of a category, stage, microbatch and layer have allocated and not yet given
-back. Where another layer, microbatch or stage gives back what one took, these are one row.
+Each row is a net: the bytes that ops of a category, stage, microbatch and layer have allocated and
+not yet freed. Where one layer, microbatch or stage frees what another allocated, they are one row.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from sim.memory.curve import Changes, changes
 from sim.timeline import Timeline
 
 Place = tuple[str, int, int, int]
-"""Category, stage, microbatch and layer; -1 where it is no single one."""
+"""A category, stage, microbatch and layer; -1 where there is none, or several."""
 KEPT = "activations"
 NOTHING = 1e-9  # of the peak: what rounding leaves of a net
 
 
 class Live(NamedTuple):
-    """Bytes of one category, and of which stage, microbatch and layer (-1: of none, or several)."""
+    """Bytes of one category, stage, microbatch and layer (-1: of none, or of several)."""
 
     category: str
     stage: int
@@ -37,24 +37,26 @@ class Live(NamedTuple):
 
 @dataclass(frozen=True)
 class AtPeak:
-    """What is live at a rank's peak."""
+    """What is live at the memory peak of one rank."""
 
     rank: int
     op: str
-    """The op with which the peak is reached."""
+    """The op at whose start or end the peak is reached."""
     live: tuple[Live, ...]
-    """The largest first."""
+    """The rows, the largest first."""
     deferred: frozenset[tuple[int, int]] = frozenset()
-    """Stages and microbatches whose I's kernels have ended and whose W is a step to come."""
+    """The (stage, microbatch) pairs whose I has ended and whose W has not begun."""
 
 
 def at_peak(timeline: Timeline) -> list[AtPeak]:
-    """What is live at the peak of every simulated rank, ascending."""
+    """Return what is live at the peak of every simulated rank, by rank."""
     return [_of_rank(timeline, rank, rows) for rank, rows in changes(timeline)]
 
 
 def nets(sums: Mapping[Place, float]) -> tuple[Live, ...]:
-    """Rows of what is live, the largest first; places that give back what others took are joined.
+    """Return the rows of what is live, the largest first.
+
+    Places of which one frees what another allocated are joined.
 
     >>> [row[1:] for row in nets({("a", 0, 0, 1): 4.0, ("a", 0, 0, 2): -1.0, ("a", 0, 1, 1): 5.0})]
     [(0, 1, 1, 5.0), (0, 0, -1, 3.0)]
@@ -73,7 +75,7 @@ def nets(sums: Mapping[Place, float]) -> tuple[Live, ...]:
 
 
 def _wide(place: Place, kept: int) -> Place:
-    """The place with only its first columns."""
+    """Return the place with only its first ``kept`` columns, and -1 in the others."""
     category, *rest = place
     stage, microbatch, layer = (one if k < kept else -1 for k, one in enumerate(rest, 1))
     return category, stage, microbatch, layer
@@ -108,9 +110,9 @@ def _of_rank(timeline: Timeline, rank: int, rows: Changes) -> AtPeak:
 def _deferred(
     timeline: Timeline, rank: int, rows: Changes, now: float, live: Iterable[Live]
 ) -> frozenset[tuple[int, int]]:
-    """Of the activations those that only a W to come needs, which begins when I is over.
+    """Return the (stage, microbatch) pairs whose activations only a W to come needs: I has ended.
 
-    Kernels say so, or their launches where these take memory and give it back.
+    This is known from the kernels, or from their launches where these allocate and free memory.
     """
     graph = timeline.graph
     held = {(row.stage, row.microbatch) for row in live if row.category == KEPT}
@@ -140,7 +142,7 @@ def _called(timeline: Timeline, i: int) -> str:
 
 
 def in_flight(of: AtPeak) -> dict[int, list[int]]:
-    """By stage, the microbatches whose activations are held for a backward to come."""
+    """Return, by stage, the microbatches whose activations are held for a backward to come."""
     out: dict[int, list[int]] = {}
     for row in of.live:
         place = (row.stage, row.microbatch)
@@ -150,7 +152,7 @@ def in_flight(of: AtPeak) -> dict[int, list[int]]:
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """Numbers as people write them.
+    """Return the numbers as people write them.
 
     >>> listed([3]), listed([0, 1, 2, 3]), listed([1, 4])
     ('3', '0 to 3', '1, 4')

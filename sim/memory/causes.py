@@ -1,4 +1,4 @@
-"""Which decision of the schedule or of a strategy put at the peak what is live there: sentences."""
+"""Sentences about a memory peak: which decision of the recipe causes what is live there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS = 8  # of what is live, in figures
 
 @dataclass(frozen=True)
 class Decisions:
-    """What of a recipe decides what a rank holds."""
+    """The decisions of a recipe that determine what a rank holds."""
 
     schedule: str
     ranks: int  # of the pipeline
@@ -26,10 +26,10 @@ class Decisions:
 
 
 def figures(of: AtPeak, decided: Decisions) -> dict[str, Any]:
-    """What is live, as ``at_peak`` holds it in JSON: op, the largest rows, causes.
+    """Return the ``at_peak`` entry of summary.json: the op, the largest rows and the causes.
 
-    A row is one for all layers of a category, stage and microbatch, which are None where it is of
-    none or of several.
+    There is one row for all layers of a category, stage and microbatch. Stage and microbatch are
+    None where the row has none, or several. Sizes are in bytes.
     """
     rows: dict[tuple[str, int, int], list[Live]] = {}
     for one in of.live:
@@ -49,7 +49,7 @@ def figures(of: AtPeak, decided: Decisions) -> dict[str, Any]:
 
 
 def causes(of: AtPeak, decided: Decisions) -> Iterator[str]:
-    """A sentence for each decision that holds memory at the peak, without full stops."""
+    """Yield a sentence, without full stop, for each decision that holds memory at the peak."""
     for stage, held in in_flight(of).items():
         size = _size(of, KEPT, stage, {*held})
         many = f"{len(held)} microbatch{'es' * (len(held) != 1)}"

@@ -1,8 +1,8 @@
-"""How much memory each rank holds when, and what fills it at the peak.
+"""The memory that each rank holds over time, and what fills it at the peak.
 
-What is given back at an instant is counted before what is allocated at that instant: an allocator
-hands the same blocks on. Ops that take no time do so one after the other, in issue order. Memory
-that stays for the whole step (``graph.persistent``) is the base.
+At any instant, frees count before allocations, because an allocator reuses the same blocks. Ops
+that take no time free and allocate one after the other, in the order of issue. Memory that stays
+for the whole step (``graph.persistent``) is the base.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sim.timeline import Timeline
 
 
 class Curve(NamedTuple):
-    """Bytes held by one rank from each instant on, until the next; the last is the step's end."""
+    """The bytes that one rank holds from each instant to the next; the last is the step's end."""
 
     seconds: Floats
     bytes: Floats
@@ -28,7 +28,7 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True)
 class Peak:
-    """The most that a rank holds at once."""
+    """The most bytes that a rank holds at once."""
 
     rank: int
     stands_for: int  # ranks of the job that need as much
@@ -38,7 +38,7 @@ class Peak:
 
 
 class Changes(NamedTuple):
-    """What a rank allocates and frees, in order of time."""
+    """The allocations and frees of a rank, in order of time."""
 
     seconds: Floats
     bytes: Floats
@@ -47,7 +47,7 @@ class Changes(NamedTuple):
 
 
 def peaks(timeline: Timeline) -> list[Peak]:
-    """The peak of every simulated rank, ascending."""
+    """Return the memory peak of every simulated rank, by rank."""
     return [_peak(timeline, rank, rows) for rank, rows in changes(timeline)]
 
 
@@ -88,7 +88,7 @@ def _peak(timeline: Timeline, rank: int, rows: Changes) -> Peak:
 
 
 def changes(timeline: Timeline) -> Iterator[tuple[int, Changes]]:
-    """Every simulated rank, ascending, and what it allocates and frees."""
+    """Yield every simulated rank, ascending, with its allocations and frees."""
     graph = timeline.graph
     op = owners(graph.memory_start)
     seconds = np.where(graph.memory_at_end, timeline.end[op], timeline.start[op])

@@ -1,4 +1,4 @@
-"""What of a recipe decides which memory a rank holds at its peak, in words."""
+"""The decisions of a recipe that determine a rank's memory peak, in words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sim.recipe.recipe import Recipe
 
 
 def decided(recipe: Recipe, job: Job, ranks: Iterable[int]) -> Iterator[Decisions]:
-    """The decisions that concern each of these ranks of the job."""
+    """Yield the decisions that concern each of these ranks of the job."""
     schedule, microbatches = recipe.schedule.csv or recipe.schedule.name, recipe.planned
     gathering = _gathering(recipe)
     for rank in ranks:
@@ -19,7 +19,7 @@ def decided(recipe: Recipe, job: Job, ranks: Iterable[int]) -> Iterator[Decision
 
 
 def _gathering(recipe: Recipe) -> str:
-    """How parameters are gathered ahead, where they are split."""
+    """Return how sharded parameters are gathered ahead, in words; empty if they are not."""
     parallelism = recipe.parallelism
     if parallelism.zero == 3:
         return "ZeRO-3's prefetch"

@@ -1,4 +1,4 @@
-"""Of which tensors the activations of a stage are made, for :mod:`sim.memory.reserved`."""
+"""The tensors that make up the activations of a stage, for :mod:`sim.memory.reserved`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sim.model.operators import Operator, Share
 
 
 def pieces(job: Job) -> dict[tuple[int, str], tuple[float, ...]]:
-    """Bytes of the tensors that each stage keeps of one microbatch, in forward order.
+    """Return the bytes of the tensors that each stage keeps of one microbatch, in forward order.
 
-    An operator's are one tensor; a layer's too, where recomputation leaves neither all nor all but
-    the attention core.
+    Keys are (stage, category). What an operator keeps is one tensor. So is what a layer keeps,
+    unless recomputation leaves everything, or everything but the attention core.
     """
     part = share(job.model, job.setting)
     found = {}

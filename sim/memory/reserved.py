@@ -1,10 +1,10 @@
-"""What PyTorch's caching allocator reserves for what a timeline allocates, and its fragments.
+"""What PyTorch's caching allocator reserves for a timeline, and how much of it is fragments.
 
-The rows of a timeline's memory table are what an op needs or gives back in all, not tensors: the
-activations of a stage are one row. ``pieces`` says of which tensors the rows of a category are
-made; a row without is one tensor, for which a larger block is asked than in life. What stays for
-the whole step comes first, one block per category. All blocks belong to the compute stream, and
-are handed out at the times of the GPU: a host that runs ahead needs more.
+A row of a timeline's memory table is all that an op allocates or frees, not one tensor: the
+activations of a stage are one row. ``pieces`` says which tensors make up the rows of a category. A
+row without pieces counts as one tensor, and so asks for a larger block than in reality. Persistent
+memory comes first, one block per category. All blocks belong to the compute stream and are handed
+out at the times of the GPU; a host that runs ahead needs more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sim.memory.curve import Changes, changes
 from sim.timeline import Timeline
 
 Pieces = Mapping[tuple[int, str], Sequence[float]]
-"""Of a stage and a category: bytes of the tensors in one row, the last of which goes first."""
+"""By stage and category: the bytes of the tensors in one row, of which the last is freed first."""
 
 
 Key = tuple[str, int, int, int]  # category, stage, microbatch, step
@@ -27,7 +27,7 @@ Key = tuple[str, int, int, int]  # category, stage, microbatch, step
 
 @dataclass(frozen=True)
 class Reserved:
-    """What one rank's allocator holds."""
+    """What the allocator of one rank holds."""
 
     rank: int
     allocated_bytes: int  # the most in blocks in use, each rounded up
@@ -38,7 +38,10 @@ class Reserved:
 def reserved(
     timeline: Timeline, expandable: bool = False, pieces: Pieces | None = None
 ) -> list[Reserved]:
-    """The allocator of every simulated rank at the end of the timeline, by rank."""
+    """Return what the allocator of every simulated rank holds at the timeline's end, by rank.
+
+    ``expandable`` is PyTorch's option expandable_segments; ``pieces`` has the tensors of rows.
+    """
     found = []
     for rank, rows in changes(timeline):
         walk = _Walk(Allocator(expandable), pieces or {})
@@ -51,7 +54,7 @@ def reserved(
 
 
 class _Walk:
-    """One rank's rows in order of time, each given back by rows of its stage and microbatch."""
+    """One rank's rows in order of time, and the blocks that they have allocated so far."""
 
     def __init__(self, allocator: Allocator, pieces: Pieces) -> None:
         self.allocator, self.pieces, self.most = allocator, pieces, 0
@@ -59,7 +62,7 @@ class _Walk:
         self._given: dict[Key, float] = defaultdict(float)
 
     def all(self, timeline: Timeline, rows: Changes) -> None:
-        """Take and give back every row."""
+        """Allocate and free every row."""
         graph = timeline.graph
         names = [graph.categories[k] for k in rows.category.tolist()]
         columns = (graph.stage, graph.microbatch, graph.step)
@@ -80,9 +83,10 @@ class _Walk:
         self.most = max(self.most, self.allocator.allocated)
 
     def give(self, key: Key, size: float) -> None:
-        """Free the tensors that a row gives back, the last first; a half counts when it is whole.
+        """Free the tensors that a row gives back, the last first.
 
-        Where other ops than those that took it give a category back, its oldest go.
+        A tensor is freed once all of its bytes have been given back. If nothing is allocated under
+        ``key``, the oldest row of the category is freed instead.
         """
         if not self._blocks.get(key):
             key = next((k for k, of in self._blocks.items() if k[0] == key[0] and of), key)

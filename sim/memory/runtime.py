@@ -1,10 +1,10 @@
-"""What a process takes of a GPU's memory besides the blocks of torch's allocator.
+"""The memory of a GPU that a process takes besides the blocks of torch's allocator.
 
-That is the CUDA context with the kernels that were loaded, cuBLAS's workspace (torch's own block in
-fact, which no category has) and NCCL's buffers: for each communicator as many channels as the
-topology says, each with a connection to the next and one to the previous rank of its ring (which
-trees use too). Communicators are one per dimension that has more than one rank, and that of all
-ranks. NVLink SHARP's buffers are left out, and what all-to-alls add: connections to every rank.
+That is the CUDA context with its loaded kernels, cuBLAS's workspace (in fact a block of torch's
+allocator, but of no category) and NCCL's buffers. Each communicator has as many channels as the
+topology says, and each channel a connection to the next and to the previous rank of its ring (trees
+use these too). There is one communicator per dimension of more than one rank, and one of all ranks.
+NVLink SHARP's buffers are left out, and so are the connections to every rank that all-to-alls add.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ AXES = ("tp", "cp", "ep", "dp", "pp")
 
 
 def outside(mesh: Mesh, runtime: Mapping[str, float] | None) -> float:
-    """Bytes on each GPU, by the constants of the topology's [gpu.runtime]; 0 without them."""
+    """Return the bytes on each GPU, by the constants of [gpu.runtime]; 0 if there are none."""
     if not runtime:
         return 0.0
     sizes = [n for n in (*map(mesh.degree, AXES), mesh.world) if n > 1]

@@ -1,9 +1,9 @@
-"""Memory without time: which ops take and give back in an order that no duration can change?
+"""Memory without durations: do ops allocate and free in an order that no duration can change?
 
-Kernels of one stream run one after the other, and most of what else changes memory is awaited at
-once. Where that holds on every rank, ops that all last as long need exactly what they need in life.
-It does not where transfers run beside kernels and take or give back by themselves: gathers of
-sharded parameters, reductions of split gradients, copies to the host.
+Kernels of one stream run one after the other, and the compute stream waits at once for most other
+ops that change memory. Where that holds on every rank, the peak is the same with any durations. It
+does not hold where transfers run beside kernels and allocate or free memory themselves: gathers of
+sharded parameters, reductions of sharded gradients, copies to the host.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ Longs = NDArray[np.int64]
 
 
 def untimed(graph: Graph) -> Timeline | None:
-    """Ops of a second each, one after the other as they are issued, if memory needs no times.
+    """Return a timeline of ops of one second each if no duration can change the memory, else None.
 
-    That is so where, of the ops of a rank that change what it holds, each starts after the one
-    issued before has ended: on the same stream, or as it or an op before it waits for that one or
-    for a later one of its stream.
+    The ops run one after the other as they are issued. No duration matters if every op that changes
+    what its rank holds starts after the end of the one issued before. That is so if both are on one
+    stream, or if the op, or one before it on its stream, waits for the other or for a later op of
+    the other's stream.
     """
     ops = np.flatnonzero(np.diff(graph.memory_start))
     ops = ops[np.argsort(graph.rank[ops], kind="stable")]
@@ -35,14 +36,14 @@ def untimed(graph: Graph) -> Timeline | None:
 
 
 def _awaited(graph: Graph, ops: Longs, streams: NDArray[np.int32]) -> Longs:
-    """The last op of each stream for which an op, or one before it on its own stream, waits.
+    """Return per op the last op of a stream that it, or one before it on its own, waits for.
 
-    Below 0: there is none.
+    ``streams`` has that stream for each of ``ops``. A value below 0 means that there is none.
     """
     n = len(graph)
 
     def line(ops: Longs, stream: NDArray[np.int32]) -> Longs:
-        """A number for the waits of a stream of a rank for a stream, times n."""
+        """Return a number, times n, for each (rank, its stream, the stream it waits for)."""
         own = graph.rank[ops].astype(np.int64) * len(graph.streams) + graph.stream[ops]
         return (own * len(graph.streams) + stream) * n
 

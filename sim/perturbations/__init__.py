@@ -1,4 +1,4 @@
-"""What is not as it should be: slow ranks and links, noise, pauses, uneven microbatches."""
+"""Perturbations of a job: slow ranks and links, noise, pauses, uneven microbatches."""
 
 from sim.perturbations.apply import perturbed
 from sim.perturbations.links import slowed

@@ -1,9 +1,9 @@
-"""What is not as it should be on some ranks: slow GPUs, noise, uneven microbatches, pauses.
+"""Perturbations of ranks: slow GPUs, noise, uneven microbatches and pauses.
 
-Kernels of a rank take a factor of their time, op by op; pauses are lags before ops. Both are
-columns of the finished graph, so that a run without perturbations is the very same as before.
-Everything random has a generator of its own, of the seed, the table and the rank, and does not
-depend on which ranks are simulated.
+A slow kernel has a factor on its time, op by op; a pause is a lag before an op. Both are columns of
+the finished graph and machine, so that a run without perturbations is the very same as before.
+Each random number comes from a generator seeded by the recipe's seed, the table and the rank, and
+so does not depend on which ranks are simulated.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ class Perturbed:
         return any(table.bandwidth is None for table in self.tables)
 
     def kinds(self) -> NDArray[np.int64] | None:
-        """A number for each rank of the job; None: all are of one. Equal ones do the same."""
+        """Return a number for each rank of the job, the same for ranks that do the same.
+
+        None means that all ranks do the same.
+        """
         if not self:
             return None
         world = self.job.mesh.world
@@ -60,7 +63,7 @@ class Perturbed:
         return np.asarray(kind.ravel(), np.int64)
 
     def machine(self, graph: Graph, machine: Machine) -> Machine:
-        """The machine on which kernels take what their ranks, lengths and chance make of them."""
+        """Return the machine with the factors on kernels of slow ranks, lengths and noise."""
         chosen = list(self._of("compute", "noise", "lengths"))
         if not chosen:
             return machine
@@ -77,7 +80,10 @@ class Perturbed:
         return replace(machine, factor=factor)
 
     def paused(self, graph: Graph) -> Graph:
-        """The graph with the pauses of steps, each behind the first op that a stream runs of it."""
+        """Return the graph with the pauses that a step has, each behind a stream's first op of it.
+
+        Raises InputError for a stream that none of the ranks has.
+        """
         lag = np.array(graph.lag)
         for k, table in self._of("stall"):
             if table.at is not None:
@@ -90,13 +96,14 @@ class Perturbed:
 
     @property
     def timed(self) -> bool:
-        """Whether some pause is at a time, for which a run without it must be known."""
+        """Whether some pause is at a given time, so that a run without it is needed first."""
         return any(table.at is not None for table in self.tables)
 
     def paused_at(self, timeline: Timeline) -> Graph:
-        """The graph with the pauses at times of a run that does not have them.
+        """Return the graph with the pauses at given times of ``timeline``, which has none of them.
 
-        What runs then is finished first. Raises InputError for a time after the end of a stream.
+        The op that runs at that time ends first. Raises InputError for a time after the last op of
+        a stream has begun, and for a stream that none of the ranks has.
         """
         graph = timeline.graph
         lag = np.array(graph.lag)
@@ -110,7 +117,8 @@ class Perturbed:
                     last = timeline.end[ops[-1]]
                     raise InputError(
                         f"perturbations[{k}].at = {table.at} is after the last op of rank "
-                        f"{graph.rank[ops[0]]} on that stream begins; before {last:.6g} s would do"
+                        f"{graph.rank[ops[0]]} on that stream has begun; a time before {last:.6g} "
+                        "s would do"
                     )
                 idle = time - timeline.end[ops[behind - 1]]
                 lag[ops[behind]] += units.parse(table.stall or "", "s") + max(0.0, idle)
@@ -137,16 +145,16 @@ class Perturbed:
         return np.random.default_rng([self.seed, k, rank])
 
     def _replica(self) -> NDArray[np.int64]:
-        """The coordinate along dp of each rank."""
+        """Return the coordinate along dp of each rank of the job."""
         out = np.empty(self.job.mesh.world, np.int64)
         out[self.job.ranks] = np.arange(self.job.ranks.shape[2])[:, None]
         return out
 
     def _lengths(self, k: int, table: PerturbationSection) -> Floats:
-        """Of each replica its microbatches' lengths, step by step.
+        """Return the lengths of microbatches, as factors: (replicas, microbatches of all steps).
 
-        A list goes through the samples as a loader hands them out: each microbatch's replicas in
-        turn; it begins again when it is over.
+        A list of lengths is dealt out as a loader deals out samples: the first microbatch of each
+        replica, then the second, and so on. It begins again when it is used up.
         """
         replicas, count = self.job.ranks.shape[2], self.planned * self.job.steps
         size = replicas * count
@@ -169,7 +177,7 @@ class Perturbed:
     def _stalled(
         self, k: int, table: PerturbationSection, graph: Graph
     ) -> Iterator[NDArray[np.int64]]:
-        """The ops of each stream that pauses."""
+        """Yield the ops of each stream that pauses; raise InputError where there is none."""
         mine = _mine(table, self.job.mesh.world)
         wanted = table.stream or (HOST if self.host else "compute")
         found = 0
@@ -185,12 +193,12 @@ class Perturbed:
 
 
 def perturbed(recipe: Recipe, job: Job) -> Perturbed:
-    """The perturbations of a recipe."""
+    """Return the perturbations of a recipe."""
     simulation = recipe.simulation
     return Perturbed(recipe.perturbations, job, simulation.seed, recipe.planned, simulation.host)
 
 
 def _mine(table: PerturbationSection, world: int) -> Flags:
-    """Whether a table is about a rank, of each."""
+    """Return a flag for each rank of the job: the table is about it."""
     own = ranks(table)
     return np.isin(np.arange(world), own) if own else np.ones(world, np.bool_)

@@ -1,4 +1,4 @@
-"""Kernels that do not take what their work says: by chance, or by their microbatch's length."""
+"""Factors on the time of kernels: by chance, or by the length of their microbatch."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ UNFUSED = (
     *("attention_dropout", "attention_dropout_backward"),
     *("context", "context_weight_grad", "context_value_grad"),
 )
-"""Kernels of unfused attention, whose work grows with the square of the length."""
+"""The kernels of unfused attention, whose work grows with the square of the length."""
 ASIDE = ("param_copy",)
-"""Kernels of the passes that have nothing to do with tokens."""
+"""Kernels that run in the passes but have nothing to do with tokens."""
 
 
 def drawn(
     random: np.random.Generator, spread: float | tuple[float, ...] | None, count: int
 ) -> Floats:
-    """So many factors: of a log-normal law of mean 1 and that sigma, or of those given."""
+    """Draw ``count`` factors: log-normal ones of mean 1 and sigma ``spread``, or any of a list."""
     if isinstance(spread, tuple):
         return random.choice(np.array(spread), count)
     sigma = spread or 0.0
@@ -33,7 +33,7 @@ def drawn(
 
 
 def of_tokens(graph: Graph) -> Flags:
-    """Per op: its work is that of a microbatch's tokens, if it is a kernel."""
+    """Return a flag per op: its work, if it is a kernel, grows with the microbatch's tokens."""
     aside = np.array([name.startswith(ASIDE) for name in graph.names])
     passes = np.isin(graph.phase, PASSES) & (graph.microbatch >= 0)
     out: Flags = passes & ~aside[graph.name]
@@ -41,10 +41,11 @@ def of_tokens(graph: Graph) -> Flags:
 
 
 def longer(graph: Graph, machine: Machine, ops: NDArray[np.int64], length: Floats) -> Floats:
-    """The factor of each of these kernels for a length of their microbatch, as a factor.
+    """Return the factor on the seconds of each of these kernels.
 
-    Attention over all pairs of tokens takes its square; what a kernel takes however small it is
-    stays.
+    ``length`` has, for each kernel, the length of its microbatch over the usual one. Attention over
+    all pairs of tokens grows with its square, other kernels with the length itself. The fixed
+    seconds that a kernel takes however small it is stay.
     """
     seconds = machine.alone[graph.work[ops]]
     fixed = machine.fixed[graph.work[ops]]

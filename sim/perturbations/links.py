@@ -1,4 +1,4 @@
-"""A cluster some of whose links are slower than they should be."""
+"""Perturbations of links: a cluster on which some links are slower than they should be."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Link = tuple[Hashable, Hashable]
 
 
 def slowed(cluster: Cluster, tables: Sequence[PerturbationSection]) -> Cluster:
-    """The cluster with the bandwidth of the links that these tables slow, each way.
+    """Return the cluster on which the links of these tables are slower, in both directions.
 
-    Algorithms and latencies stay those of the healthy cluster: NCCL finds them before anything is
-    slow. Raises InputError, in one sentence, for a link that there is not.
+    Algorithms and latencies stay those of the healthy cluster, because NCCL chooses them before
+    anything is slow. Raises InputError for a link that the cluster does not have.
     """
     of_links = [table for table in tables if table.bandwidth is not None]
     if not of_links:
@@ -48,13 +48,13 @@ def _found(cluster: Cluster, table: PerturbationSection) -> list[Link]:
         where = f" of rank {', '.join(map(str, own))}" if own else ""
         raise InputError(
             f"perturbations: no link {table.link!r}{where}; {cluster.name} has {', '.join(there)}, "
-            "or one by its ends as in the names of links"
+            "and a link may also be named by its two ends"
         )
     return out
 
 
 def names(network: nx.DiGraph[Any], link: Link) -> list[str]:
-    """Return what a link may be called: its kind, its tiers, its ends; either way round.
+    """Return the names of a link: its kind, and its tiers and its ends in both orders.
 
     >>> from sim.machine.cluster import load
     >>> names(load("dgx_a100", 8).network, (3, "nvswitch 0"))

@@ -1,9 +1,9 @@
-"""What if: a graph or machine with some things faster, slower or gone, simulated again.
+"""What-if questions: a graph or machine is edited and simulated again.
 
-:mod:`~sim.whatif.grammar` reads edits such as ``compute * 0.8 where kind=attention``,
-:mod:`~sim.whatif.edits` applies them to columns, :mod:`~sim.whatif.profile` finds out what a
-faster kind of op would gain, :mod:`~sim.whatif.perfect` what hidden communication would,
-and :mod:`~sim.whatif.stragglers` what slow ranks and links cost.
+:mod:`~sim.whatif.grammar` reads edits such as ``compute * 0.8 where kind=attention``, and
+:mod:`~sim.whatif.edits` applies them to columns. :mod:`~sim.whatif.profile` finds what the step
+would gain from a faster kind of op, :mod:`~sim.whatif.perfect` what it would gain from hidden
+communication, and :mod:`~sim.whatif.stragglers` what slow ranks and links cost.
 """
 
 from sim.whatif.edits import edited, link_names

@@ -1,4 +1,4 @@
-"""Edits applied to a graph and its machine: whole columns, and works that only some ops change."""
+"""How edits are applied to a graph and its machine, column by column."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from sim.whatif.grammar import Condition, Edit, Level, Link, Scale, parse
 Flags = NDArray[np.bool_]
 Names = tuple[str, ...]
 BY_LINK = {"link_start", "link", "coefficient", "capacity"}
-"""Columns of a machine that have no row per work."""
+"""The columns of a machine that have no row per work."""
 
 
 def edited(
     graph: Graph, machine: Machine, text: str, links: Sequence[Names] = ()
 ) -> tuple[Graph, Machine]:
-    """The graph and machine after the edits of a text, in its order; see :func:`~.grammar.parse`.
+    """Apply the edits of ``text`` in its order and return the new graph and machine.
 
-    ``links`` has the names of each link of the machine, as :func:`link_names` does. Raises
-    InputError for what is no edit, and for one that nothing in the graph is meant by.
+    :func:`~.grammar.parse` says what ``text`` may hold. ``links`` has the names of each link of the
+    machine, as :func:`link_names` returns them. Raises InputError for a text that is not an edit,
+    and for an edit that concerns no op and no link.
     """
     for edit in parse(text):
         graph, machine = _apply(graph, machine, edit, links)
@@ -39,10 +40,11 @@ def edited(
 
 
 def link_names(cluster: Cluster) -> list[Names]:
-    """Return the names that an edit may call each link by.
+    """Return the names by which an edit may call each link, one tuple per link of the cluster.
 
-    Inside a node that is its kind, such as "nvlink"; outside "ib", and "nic" on either side of a
-    NIC ("pcie" too on its GPU's), "fabric" beyond.
+    A link inside a node has the name of its kind, such as "nvlink". All others are called "ib".
+    Those on either side of a NIC are also called "nic" (and "pcie" on the side of its GPU), and
+    those beyond it "fabric".
     """
     return [link_kind(cluster.network, link).names for link in cluster.links]
 
@@ -61,7 +63,7 @@ def _apply(
             chosen = _targets(graph, target) & _where(graph, where)
             if not chosen.any():
                 said = " and ".join(f"{key}={','.join(map(str, of))}" for key, of in where)
-                raise InputError(f"no op is {target}{f' where {said}' if said else ''}")
+                raise InputError(f"the graph has no {target} op{f' where {said}' if said else ''}")
             return scaled(graph, machine, chosen, factor)
     raise TypeError(edit)
 
@@ -77,7 +79,7 @@ def _targets(graph: Graph, target: str) -> Flags:
 
 
 def _where(graph: Graph, where: Sequence[Condition]) -> Flags:
-    """Ops for which all conditions hold."""
+    """Return a flag per op: all conditions hold for it."""
     out = np.ones(len(graph), bool)
     tables: dict[str, tuple[Ints | NDArray[np.int8], Sequence[str]]] = {
         "kind": (graph.work, [kind(work) for work in graph.works]),
@@ -96,9 +98,10 @@ def _where(graph: Graph, where: Sequence[Condition]) -> Flags:
 
 
 def scaled(graph: Graph, machine: Machine, ops: Flags, factor: float) -> tuple[Graph, Machine]:
-    """Ops taking ``factor`` times their seconds when alone; communication for all its members.
+    """Return the graph and machine on which these ops take ``factor`` times as long when alone.
 
-    A factor of 0 makes them free: communication then takes neither SMs nor memory bandwidth.
+    ``ops`` is a flag per op; a communication changes for all its members. A factor of 0 makes ops
+    free: communication then takes neither SMs nor memory bandwidth.
     """
     member = owners(graph.part_start)
     parts = np.zeros(len(graph.part_work), bool)
@@ -120,7 +123,7 @@ def scaled(graph: Graph, machine: Machine, ops: Flags, factor: float) -> tuple[G
 
 
 def _with_rows(machine: Machine, rows: NDArray[np.int32], factor: float) -> Machine:
-    """The machine with these works once more at its end, each taking ``factor`` times as long."""
+    """Append a copy of these works that takes ``factor`` times as long, and return the machine."""
     columns: dict[str, Any] = {}
     for one in fields(Machine):
         value = getattr(machine, one.name)
@@ -155,9 +158,9 @@ def _lags(graph: Graph, ops: Flags, factor: float) -> Graph:
 
 
 def _faster(machine: Machine, name: str, factor: float, links: Sequence[Names]) -> Machine:
-    """Links of a name with ``factor`` times the bandwidth.
+    """Give the links of a name ``factor`` times their bandwidth and return the machine.
 
-    Latencies, in which what protocols waste is counted, and the choice of algorithms stay.
+    Latencies (which include what protocols waste) and the choice of algorithms stay as they are.
     """
     known = sorted({"all"}.union(*links))
     if not links:
@@ -169,7 +172,10 @@ def _faster(machine: Machine, name: str, factor: float, links: Sequence[Names]) 
 
 
 def with_capacity(machine: Machine, capacity: NDArray[np.float64]) -> Machine:
-    """The machine whose links carry so much (B/s each); what depends on that follows."""
+    """Return the machine with these capacities of links, and with speeds that follow from them.
+
+    ``capacity`` has the B/s of each link, one per row of ``machine.capacity``.
+    """
     speed = _speeds(machine, capacity)
     ratio = np.divide(speed, machine.speed, out=np.ones_like(speed), where=np.isfinite(speed))
     return replace(
@@ -178,7 +184,7 @@ def with_capacity(machine: Machine, capacity: NDArray[np.float64]) -> Machine:
 
 
 def _speeds(machine: Machine, capacity: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of each work alone: what the slowest of its links allows."""
+    """Return the B/s of each work when it is alone: what the slowest of its links allows."""
     speed = np.full(len(machine.speed), np.inf)
     work = owners(machine.link_start)
     loads = machine.coefficient > 0

@@ -1,4 +1,4 @@
-"""What kernels and links have if none is slower than its like: the measure of stragglers."""
+"""The ideal against which stragglers are measured: kernels and links none of which is slow."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ PLACE = ["name", "stage", "phase", "microbatch", "layer", "step", "stream"]
 
 
 def equal_factor(graph: Graph, machine: Machine) -> Floats:
-    """A factor for each op under which no rank is slower: a column for ``machine.factor``.
+    """Return a factor for each op under which no rank is slower: a column for ``machine.factor``.
 
-    Where ranks of a stage have other work for the same op (experts of an uneven load), each is
-    given the mean of their seconds; times how slow such kernels usually are (:func:`usual`). Where
-    all are alike it is what they have, to the bit. Blocks of attention are unlike by their place in
-    the sequence (ring attention), which no rank is to blame for, and keep what they take.
+    Where the ranks of a stage have different work for the same op (experts of an uneven load), each
+    gets the mean of their seconds. This is multiplied by how slow such kernels usually are
+    (:func:`usual`). Where all are alike, the factor is what they have, to the bit. Blocks of
+    attention differ by their place in the sequence (ring attention), for which no rank is to blame:
+    they keep what they take.
     """
     alone = machine.alone[graph.work]
     kernels = np.flatnonzero((np.diff(graph.part_start) == 0) & (alone > 0))
@@ -37,11 +38,11 @@ def equal_factor(graph: Graph, machine: Machine) -> Floats:
 
 
 def usual(graph: Graph, factor: Floats, kernels: NDArray[np.int64]) -> Floats:
-    """How slow kernels of the same name and phase usually are: a row for each of these kernels.
+    """Return how slow kernels of the same name and phase usually are, one value per kernel.
 
-    Of each rank the mean, of ranks the (lower) median: a slow rank of a few counts for nothing,
-    noise and uneven microbatches with what they come to. The study takes the mean of all, which
-    among thousands of ranks is the same.
+    It is the mean over the kernels of each rank, and then the lower median over ranks. So one slow
+    rank among a few does not count, while noise and uneven microbatches count with their mean. The
+    study takes the mean over all ranks, which is the same among thousands of ranks.
     """
     frame = pd.DataFrame({key: getattr(graph, key)[kernels] for key in ("name", "phase", "rank")})
     like = frame.groupby(["name", "phase"], sort=False).ngroup()
@@ -53,7 +54,7 @@ def usual(graph: Graph, factor: Floats, kernels: NDArray[np.int64]) -> Floats:
 
 
 def _peers(graph: Graph, kernels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A number for each kernel, the same for one op on the ranks of a stage."""
+    """Return a number for each kernel: the same for the same op on all ranks of a stage."""
     frame = pd.DataFrame({key: getattr(graph, key)[kernels] for key in [*PLACE, "rank"]})
     frame["stage"] = stages(graph)[kernels]
     nth = frame.groupby([*PLACE, "rank"], sort=False).cumcount()
@@ -62,7 +63,7 @@ def _peers(graph: Graph, kernels: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def stages(graph: Graph) -> NDArray[np.int64]:
-    """The stage of each op; of those of none, such as the optimizer's, the first of the rank."""
+    """Return the stage of each op; for one without, such as the optimizer's, its rank's first."""
     first = np.full(int(graph.rank.max(initial=0)) + 1, np.iinfo(np.int64).max)
     some = graph.stage >= 0
     np.minimum.at(first, graph.rank[some], graph.stage[some])
@@ -70,24 +71,25 @@ def stages(graph: Graph) -> NDArray[np.int64]:
 
 
 def _mean(values: Floats, group: NDArray[np.int64]) -> Floats:
-    """Of each row the mean of its group; of equal values that value, without rounding."""
+    """Return for each row the mean of its group; equal values give that value to the bit."""
     least = pd.Series(values).groupby(group).transform("min").to_numpy()
     more = pd.Series(values - least).groupby(group).transform("mean").to_numpy()
     return np.asarray(least + more, np.float64)
 
 
 def near(cluster: Cluster, rank: int, links: Sequence[int]) -> list[int]:
-    """Return which of these links are a rank's own: inside its node, and on its way to the core."""
+    """Return those of ``links`` that are a rank's own: in its node, and on its way to the core."""
     mine = cluster.near(rank)
     return [link for link in links if mine.issuperset(cluster.links[link])]
 
 
 def levelled(graph: Graph, machine: Machine) -> tuple[Graph, Machine]:
-    """Every kernel with the work that takes the (lower) median of those alike on other ranks.
+    """Give every kernel the median work of the kernels like it; return the graph and machine.
 
-    Alike are kernels of the same name, stage, phase, microbatch, layer, step and stream that come
-    as often before on their rank; those of communication stay as they are. What slows
-    kernels besides their work is what it usually is (:func:`usual`).
+    Two kernels are alike if they have the same name, stage, phase, microbatch, layer, step and
+    stream, and the same number of such kernels before them on their rank. The work is the one that
+    takes the lower median of their seconds; communication stays as it is. The factor by which
+    kernels are slowed becomes the usual one (:func:`usual`).
     """
     kinds = activities(graph)
     kernel = (kinds.code == kinds.names.index(COMPUTE)) & (np.diff(graph.part_start) == 0)

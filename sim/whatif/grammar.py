@@ -1,4 +1,4 @@
-"""Edits as text: what people write, and what it means."""
+"""The grammar of edits: the text that people write, and what it means."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _LINK = re.compile(r"link\s+(?P<name>\w+)(\s+bandwidth)?\s*(?P<sign>[*/])\s*(?P<
 
 
 class Condition(NamedTuple):
-    """A column of ops and the values that count."""
+    """A column of ops and the values that it may have."""
 
     key: str
     values: tuple[str | int, ...]
 
 
 class Scale(NamedTuple):
-    """The seconds of ops of a sort, where all conditions hold, times a factor."""
+    """An edit that multiplies the seconds of ops of a sort for which all conditions hold."""
 
     target: str
     factor: float
@@ -35,21 +35,21 @@ class Scale(NamedTuple):
 
 
 class Link(NamedTuple):
-    """The bandwidth of links of a name times a factor."""
+    """An edit that multiplies the bandwidth of the links of a name."""
 
     name: str
     factor: float
 
 
 class Level(NamedTuple):
-    """No rank computes slower than its peers."""
+    """An edit after which no rank computes slower than its peers."""
 
 
 Edit = Scale | Link | Level
 
 
 def parse(text: str) -> list[Edit]:
-    """The edits that a text asks for. Raises InputError for what is none.
+    """Return the edits that a text asks for, and raise InputError where it is not an edit.
 
     >>> parse("compute * 0.8 where kind=attention and rank=0-2; link ib bandwidth * 2")[0].where[1]
     Condition(key='rank', values=(0, 1, 2))
@@ -80,7 +80,7 @@ def _edit(text: str) -> Edit:
 
 
 MOST = 1e12
-"""Of a factor."""
+"""The largest factor that an edit may have."""
 
 
 def _factor(found: re.Match[str], text: str) -> float:
@@ -90,7 +90,10 @@ def _factor(found: re.Match[str], text: str) -> float:
     except (ValueError, ZeroDivisionError):
         factor = -1.0
     if not 0.0 <= factor <= MOST:
-        raise InputError(f"{text!r}: no factor {found['by']!r}; give a number such as 0.8")
+        raise InputError(
+            f"{text!r}: {found['by']!r} gives no factor from 0 to {MOST:g}; give a number such "
+            "as 0.8"
+        )
     return factor
 
 
@@ -107,7 +110,7 @@ def _condition(text: str) -> Condition:
 
 
 def _range(key: str, text: str) -> range:
-    """3 or 0-7.
+    """Return the numbers that a text such as 3 or 0-7 names.
 
     >>> list(_range("rank", "2-4"))
     [2, 3, 4]

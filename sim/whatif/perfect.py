@@ -1,4 +1,4 @@
-"""What the step would gain if a dimension's communication were hidden perfectly."""
+"""The gain if a dimension's communication were hidden perfectly."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from sim.whatif.edits import scaled
 def perfect_overlap(
     graph: Graph, machine: Machine, timeline: Timeline | None = None
 ) -> pd.DataFrame:
-    """A row for each dimension and one for "all": the step and the gain, from a second simulation.
+    """Say what the step would gain if the communication of a dimension were hidden perfectly.
 
-    There the communication takes no time and nothing from kernels beside it, so the gain holds what
-    is exposed, what kernels lose to it, and what others wait for because of either. It is the most
-    that overlapping could gain: what depends on the data waits for its peers still.
+    A row for each dimension and one for "all": dimension, ``step_s`` and ``gain_s``. Each comes
+    from a second simulation, in which that communication takes no time and slows no kernel. So the
+    gain includes the exposed time, what kernels lose to communication, and what other ranks wait
+    for because of either. It is the most that overlap could gain: ops that depend on the data still
+    wait for the peers.
     """
     before = simulate(graph, machine).seconds if timeline is None else timeline.seconds
     of_work = np.array([dimension(work) for work in graph.works], object)[graph.work]

@@ -1,7 +1,8 @@
-"""Causal profile: what the step would gain if one kind of op were x % faster.
+"""The causal profile: what the step would gain if one kind of op were x % faster.
 
-Exactly, by simulating again, and to first order from the critical path, which loses its share of
-that time. The second is right as long as no other path becomes critical and sharing stays as it is.
+The gain is found exactly, by a second simulation, and to first order, from the time of that kind on
+the critical path. The first order is right as long as no other path becomes critical and sharing
+stays as it is.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ def causal_profile(
     by: str = "cause",
     most: int = 20,
 ) -> pd.DataFrame:
-    """A row for each kind of op and percentage, kinds with most seconds on the path first.
+    """Say what the step would gain if each kind of op were so many percent faster.
 
-    ``by`` is "cause" (kinds of kernels, dimensions of communication) or "name". ``path_s`` are its
-    seconds on the critical path, ``first_order_s`` the gain that follows, ``gain_s`` that of a
-    second simulation. Takes ``most`` times as many simulations as there are percentages.
+    A row for each kind and percentage; the kinds with most seconds on the critical path come first.
+    ``by`` is "cause" (kinds of kernels, dimensions of communication) or "name". ``path_s`` are the
+    seconds of the kind on the critical path, ``first_order_s`` is the gain that follows from these,
+    and ``gain_s`` the gain of a second simulation. Takes up to ``most`` simulations for each
+    percentage.
     """
     before = simulate(graph, machine) if timeline is None else timeline
     label, on_path = _labels(before, by)
@@ -50,7 +53,7 @@ def causal_profile(
 
 
 def _labels(timeline: Timeline, by: str) -> tuple[np.ndarray, dict[str, float]]:
-    """What each op counts as, and the seconds of that on the critical path, without lags."""
+    """Return the kind of each op, and each kind's seconds on the critical path without lags."""
     graph, kinds = timeline.graph, activities(timeline.graph)
     cause = np.array(causes(graph), object)[graph.work]
     cause[kinds.code == kinds.names.index(HOST)] = LAUNCH

@@ -1,10 +1,10 @@
-"""What stragglers cost in a simulated step: how much faster it were if none was slower than others.
+"""The cost of stragglers in a simulated step: how much faster it would be without them.
 
-The what-if analysis of "Understanding Stragglers in Large Model Training" (OSDI '25), where each
-question is a second simulation, so that sharing of links and GPUs is right.
-Of recordings, whose ops are all that is known, ``analyze`` asks the same by the same measure, the
-lower median of ranks among what is alike (:mod:`sim.analysis.alike`); the study's own, means of all
-ops of a kind, is :mod:`sim.analysis.stragglers`, for its tables.
+This is the what-if analysis of "Understanding Stragglers in Large Model Training" (OSDI '25). Each
+question is a second simulation, so that sharing of links and GPUs is right. Of a recording only the
+ops are known; ``analyze`` asks it the same questions with the same measure, the lower median over
+ranks of ops that are alike (:mod:`sim.analysis.alike`). The measure of the study itself, means over
+all ops of a kind, is in :mod:`sim.analysis.stragglers`, for its tables.
 """
 
 from __future__ import annotations
@@ -29,31 +29,32 @@ from sim.whatif.equal import equal_factor, near, stages
 
 Flags = NDArray[np.bool_]
 MOST = 64
-"""Of so many ranks each is simulated by itself; of more, it is blamed as replica and stage are."""
+"""Up to so many ranks are asked about one by one; beyond, blame follows from replica and stage."""
 LINKS, PAUSES = "links", "pauses"
-"""Kinds that are no kernels: links slower than they should be, and stalls."""
+"""The kinds that are not kernels: links slower than they should be, and stalls."""
 
 
 @dataclass(frozen=True)
 class Blame:
-    """Slowdowns, 1 being none: of the step as it is, and with only some of it as it is.
+    """The slowdowns of a step, over the ideal step; 1 is none, below 1 is faster than usual.
 
-    The labels of each table stand in falling order. Below 1 is what is faster than usual.
+    One is of the step as it is. Each other is of a step in which only what its label names is as it
+    is, and all else ideal. The labels of each table are in falling order.
     """
 
     slowdown: float
     ideal_s: float
-    """Seconds of a step in which all are alike."""
+    """The seconds of a step in which no op or link is slower than usual."""
     by_rank: Mapping[int, float]
     by_stage: Mapping[int, float]
     by_replica: Mapping[int, float]
     by_kind: Mapping[str, float]
-    """Kinds of kernels; "links" and "pauses"."""
+    """By kind of kernel, and for "links" and "pauses"."""
     by_step: Mapping[int, float]
 
 
 class Kept(NamedTuple):
-    """What is left as it is."""
+    """The parts of a step that are left as they are, while all others are made ideal."""
 
     ops: Flags  # whose kernels are as slow as they are
     pauses: Flags  # ops that pause if they do
@@ -61,15 +62,15 @@ class Kept(NamedTuple):
 
 
 class Ideal(NamedTuple):
-    """What all ops and links have if none is a straggler, and what they really have."""
+    """The factors and capacities of ops and links as they are, and without any straggler."""
 
     graph: Graph
     machine: Machine
     own: Floats
-    """Of each op its factor as it is; likewise:"""
+    """The factor of each op as it is; ``factor`` has what it should be."""
     factor: Floats
     capacity: Floats
-    """Of each link, B/s, in the healthy cluster."""
+    """The B/s of each link in the healthy cluster."""
 
 
 def stragglers(
@@ -80,13 +81,14 @@ def stragglers(
     report: Callable[[str, int, int], object] = lambda *_: None,
     ramps: tuple[int, int] = (1, 0),
 ) -> Blame:
-    """Slowdowns of a simulated step by rank, stage, replica, kind and step.
+    """Return the slowdowns of a simulated step by rank, stage, replica, kind and step.
 
-    In the ideal step kernels take what is usual among ranks (:mod:`.equal`), links carry what they
-    should and nothing pauses. Stages of unlike work are nobody's fault, so a job in which no rank
-    is slow has slowdowns of exactly 1. To a rank count its kernels, its pauses, and the links on
-    its own way to the core. Of several steps those between the ``ramps`` count, as for the step
-    time. Takes a simulation for each label that is not as in the ideal step.
+    In the ideal step, kernels take what is usual among ranks (:mod:`.equal`), links carry what they
+    should and nothing pauses. Stages whose work differs are nobody's fault: a job in which no rank
+    is slow has slowdowns of exactly 1. A rank is blamed for its kernels, its pauses, and the links
+    on its own way to the core. If there are several steps, those between the ``ramps`` (steps left
+    out at the beginning and at the end) count, as for the step time. Takes a simulation for each
+    label that differs from the ideal step.
     """
     graph = timeline.graph
     ideal = _ideal(graph, machine, (cluster.healthy or cluster).capacity)
@@ -120,7 +122,11 @@ def stragglers(
 
 
 def rank_matrix(of: Blame, job: Job) -> tuple[list[int], list[int], Floats]:
-    """Simulated replicas, pipeline ranks, and of each pair the largest slowdown of its ranks."""
+    """Return the slowdowns as a matrix: replicas, pipeline ranks, and a value for each pair.
+
+    The value (replicas x pipeline ranks) is the largest slowdown of the pair's ranks. Replicas and
+    pipeline ranks that are not simulated are left out.
+    """
     known = np.full(job.mesh.world, np.nan)
     known[[*of.by_rank]] = [*of.by_rank.values()]
     each = np.nan_to_num(known[job.ranks], nan=-np.inf).max(axis=(0, 1))
@@ -141,9 +147,10 @@ def healed(
     links: bool = True,
     pauses: bool = True,
 ) -> Timeline:
-    """The step that :func:`stragglers` divides by, simulated; what is not to be healed stays.
+    """Simulate the ideal step, by which :func:`stragglers` divides.
 
-    ``healthy`` are the capacities of links that are as they should be, B/s.
+    ``kernels``, ``links`` and ``pauses`` say which of these are made ideal; the others stay as they
+    are. ``healthy`` has the capacity in B/s that each link should have.
     """
     kept = Kept(
         np.full(len(graph), not kernels),
@@ -159,7 +166,7 @@ def _ideal(graph: Graph, machine: Machine, healthy: Floats) -> Ideal:
 
 
 def _mixed(of: Ideal, kept: Kept) -> tuple[Graph, Machine]:
-    """The graph and machine where what is kept is as it is, and all else ideal."""
+    """Return the graph and machine in which what is kept is as it is, and all else is ideal."""
     capacity = np.where(kept.links, of.machine.capacity, of.capacity)
     machine = of.machine
     if not np.array_equal(capacity, machine.capacity):
@@ -169,14 +176,14 @@ def _mixed(of: Ideal, kept: Kept) -> tuple[Graph, Machine]:
 
 
 def _differs(of: Ideal, kept: Kept) -> bool:
-    """Whether any of it is not ideal."""
+    """Return whether anything that is kept is not ideal."""
     kernels = (of.own[kept.ops] != of.factor[kept.ops]).any() or of.graph.lag[kept.pauses].any()
     links = of.machine.capacity[kept.links] != of.capacity[kept.links]
     return bool(kernels or links.any())
 
 
 def _questions(of: Ideal, cluster: Cluster, job: Job) -> Iterator[tuple[str, int | str, Kept]]:
-    """Table, label and what is kept as it is: rank by rank, and so on."""
+    """Yield each question: the table and label of its answer, and what is kept as it is."""
     graph, ways = of.graph, _slow_ways(of, cluster)
     there, stage = {*graph.ranks().tolist()}, stages(graph)
     replica = _coordinate(job, 2)
@@ -205,21 +212,21 @@ def _questions(of: Ideal, cluster: Cluster, job: Job) -> Iterator[tuple[str, int
 
 
 def _slow_ways(of: Ideal, cluster: Cluster) -> dict[int, list[int]]:
-    """The links of each rank's own that are not as they should be, simulated or not."""
+    """Return the slow links of each rank's own, for every rank of the job that has some."""
     slow = np.flatnonzero(of.machine.capacity != of.capacity).tolist()
     ways = {rank: near(cluster, rank, slow) for rank in range(cluster.gpus)} if slow else {}
     return {rank: links for rank, links in ways.items() if links}
 
 
 def _coordinate(job: Job, axis: int) -> NDArray[np.int64]:
-    """The coordinate of each rank of the job along an axis of (tp, cp, dp, pp)."""
+    """Return the coordinate of each rank of the job along an axis of (tp, cp, dp, pp)."""
     out = np.empty(job.mesh.world, np.int64)
     out[job.ranks] = np.moveaxis(np.arange(job.ranks.shape[axis])[:, None, None, None], 0, axis)
     return out
 
 
 def _steps(timeline: Timeline) -> Floats:
-    """Seconds of each step, from the end of the one before."""
+    """Return the seconds of each step, counted from the end of the step before."""
     return np.diff(ends(timeline), prepend=timeline.start.min(initial=0.0))
 
 
