@@ -46,6 +46,13 @@ KEYS: dict[str, tuple[str, str]] = {
     "steps.ends_s[]": ("s", "The end of each step of a run of several."),
     "steps.steady": ("steps", "Steps of the steady state, of which all figures are the mean."),
     "steps.staleness.RANK": ("updates", "How old a rank's weights are in an unflushed pipeline."),
+    "machine.topology": ("", "The name of the topology."),
+    "machine.calibrated[]": (
+        "",
+        "Families of constants that were measured on this GPU or its links: gemm, attention, "
+        "memory_kernels, collectives.",
+    ),
+    "machine.borrowed.FAMILY": ("", "The topology that gives the constants of another family."),
     "simulation.ops": ("ops", "Ops of the graph that was simulated."),
     "simulation.ranks_simulated": ("ranks", "Ranks that were simulated, each for all like it."),
     "simulation.folded[]": ("", "The axes along which one rank stands for all."),

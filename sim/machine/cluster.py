@@ -60,6 +60,9 @@ class Cluster:
     """The ways of each GPU up, itself included, in the order in which routes prefer them: over each
     tier of switches inside its node, then over its NIC. If they are known, routes follow them; if
     not, routes are searched for."""
+    borrowed: Mapping[str, str] = field(default_factory=dict)
+    """The topology from which constants of each family come that were not measured on this machine;
+    see :mod:`sim.machine.provenance`."""
     healthy: Cluster | None = None
     """The cluster without slow links, if these are slow: there algorithms are chosen and latencies
     taken."""
@@ -197,4 +200,12 @@ def load(name_or_path: str | Path, gpus: int) -> Cluster:
     spec = room(read(name_or_path), gpus)
     network, ways = fabric.build(spec, gpus)
     gpu = Gpu(**spec["gpu"], costs=spec["costs"])
-    return Cluster(spec["name"], gpu, network, spec["node"]["gpus"], spec["collectives"], ways)
+    return Cluster(
+        spec["name"],
+        gpu,
+        network,
+        spec["node"]["gpus"],
+        spec["collectives"],
+        ways,
+        borrowed=spec["borrowed"],
+    )

@@ -7,12 +7,14 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import topologies
 from schedules.input_error import InputError
 from sim.files import read_text, toml
+from sim.machine.provenance import borrowed, merged
 from sim.machine.tiers import inside
 from sim.units import parse
 
@@ -102,7 +104,9 @@ def read(name_or_path: str | Path) -> Table:
     """
     where = f"topology {str(name_or_path)!r}"
     try:
-        return _read(_with_base(str(name_or_path), Path(), ()), where, Path(name_or_path).stem)
+        chain = _chain(str(name_or_path), Path(), ())
+        raw = reduce(merged, [raw for _, raw in reversed(chain)])
+        return _read(raw, where, Path(name_or_path).stem) | {"borrowed": borrowed(chain)}
     except RecursionError:
         raise InputError(f"{where} nests its tables too deeply to be read") from None
 
@@ -158,8 +162,8 @@ def room(spec: Table, gpus: int) -> Table:
     return spec
 
 
-def _with_base(name: str, folder: Path, seen: tuple[str, ...]) -> Table:
-    """Merge a topology over its base, whose path starts at the file's folder."""
+def _chain(name: str, folder: Path, seen: tuple[str, ...]) -> list[tuple[str, Table]]:
+    """Return a topology's name and tables, then its base's, whose path starts at the file."""
     path = folder / name if name.endswith(".toml") or "/" in name else None
     found = name if path is None else os.path.realpath(path)
     if found in seen or len(seen) > _BASES:
@@ -167,10 +171,11 @@ def _with_base(name: str, folder: Path, seen: tuple[str, ...]) -> Table:
     text = _shipped(name) if path is None else read_text(path, "the topology file ")
     raw = toml(text, f"topology {name!r}")
     base = raw.pop("base", None)
+    here = [(Path(name).stem if path else name, raw)]
     if base is None:
-        return raw
+        return here
     _value(base, "text", f"topology {name!r}: base")
-    return _merged(_with_base(base, path.parent if path else Path(), (*seen, found)), raw)
+    return here + _chain(base, path.parent if path else Path(), (*seen, found))
 
 
 def _shipped(name: str) -> str:
@@ -179,16 +184,6 @@ def _shipped(name: str) -> str:
         there = ", ".join(topologies.names())
         raise InputError(f"no topology {name!r}; did you mean {near[0]}? There are {there}")
     return topologies.text(name)
-
-
-def _merged(below: Table, above: Table) -> Table:
-    """Return the base's tables, with the values of the file itself in place of the base's."""
-    out = dict(below)
-    for key, value in above.items():
-        old = out.get(key)
-        both = isinstance(old, dict) and isinstance(value, dict)
-        out[key] = _merged(old, value) if both and old is not None else value
-    return out
 
 
 def _refuse_unknown(raw: Table, where: str) -> None:

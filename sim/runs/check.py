@@ -17,7 +17,7 @@ from sim.recipe.legality.products import able
 from sim.recipe.recipe import Recipe
 from sim.runs.fold import candidates
 from sim.runs.run import Report, build, job_of, launch_seconds, load, run
-from sim.runs.summary import memory
+from sim.runs.summary import machine, memory
 
 
 def check(recipe: Recipe | str | Path, report: Report = lambda *_: None) -> dict[str, Any]:
@@ -43,4 +43,5 @@ def check(recipe: Recipe | str | Path, report: Report = lambda *_: None) -> dict
         "capacity_bytes": capacity,
         "fits": fits,
         "simulated": found is None,
+        "machine": machine(cluster),
     }

@@ -19,6 +19,7 @@ from sim.builder.job import Job
 from sim.builder.persistent import on_host
 from sim.html import table
 from sim.machine.cluster import Cluster
+from sim.machine.provenance import FAMILIES
 from sim.memory import causes as memory_causes
 from sim.memory.at_peak import at_peak
 from sim.memory.curve import peaks
@@ -92,6 +93,7 @@ def summary(
             **_host_memory(job),
             "critical_path_s": _each(critical_path(shown).seconds, steps),
             **_several(job, timeline, steps),
+            "machine": machine(cluster),
             "simulation": {
                 "ops": len(timeline.graph),
                 "ranks_simulated": len(timeline.graph.ranks()),
@@ -105,6 +107,15 @@ def summary(
             },
         }
     )
+
+
+def machine(cluster: Cluster) -> dict[str, Any]:
+    """Which constants were measured on this machine, and which topology gives the others."""
+    return {
+        "topology": cluster.name,
+        "calibrated": [name for name in FAMILIES if name not in cluster.borrowed],
+        "borrowed": dict(cluster.borrowed),
+    }
 
 
 def _host_memory(job: Job) -> dict[str, Any]:

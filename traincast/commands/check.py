@@ -61,3 +61,4 @@ def command(
         tables.say(figures.fitting(found["memory"], capacity))
     if found["simulated"]:
         tables.say(SIMULATED)
+    tables.show_borrowed(found["machine"])

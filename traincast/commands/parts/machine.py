@@ -28,6 +28,7 @@ def describe(cluster: Cluster) -> dict[str, Any]:
             "memory_bandwidth": gpu.memory_bandwidth,
             "peak_flops": dict(gpu.peak),
         },
+        "borrowed": dict(cluster.borrowed),
         "links": [
             {**kind._asdict(), "count": len(cables)}
             for kind, cables in by_kind(cluster.network).items()

@@ -73,6 +73,15 @@ def show_machine(machine: Figures) -> None:
 
     show(gpu_rows(machine), "machine", "value", title=str(machine["name"]))
     show(link_rows(machine), "links", "number", "bandwidth each way", "latency")
+    show_borrowed(machine)
+
+
+def show_borrowed(machine: Figures) -> None:
+    """Print, in a line, which constants of a machine were measured on another one."""
+    from sim.machine.provenance import sentence
+
+    if said := sentence(machine["borrowed"]):
+        say(said)
 
 
 def show_summary(summary: Figures, capacity: float) -> None:
@@ -83,6 +92,7 @@ def show_summary(summary: Figures, capacity: float) -> None:
     if summary["time_s"]["exposed"]:
         show_communication(summary["time_s"])
     show_memory(summary["memory"], capacity)
+    show_borrowed(summary["machine"])
 
 
 def show_communication(time: Figures) -> None:

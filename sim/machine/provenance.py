@@ -1,0 +1,83 @@
+"""Which fitted constants of a topology were measured on its own GPU and links, and whose are not.
+
+A file takes from its base what it does not say. Constants of kernels are its own if they come from
+no further down the chain of bases than the name of its GPU does; those of collectives, than its
+links inside a node. Otherwise they are borrowed from the file that states them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+Table = dict[str, Any]
+
+KERNELS = ("gemm", "attention", "memory_kernels")
+FAMILIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    name: (("gpu", name), ("gpu", "name")) for name in KERNELS
+} | {"collectives": (("collectives",), ("node", "link"))}
+"""By family of constants: its table, and what it was measured on."""
+
+
+def borrowed(chain: Sequence[tuple[str, Table]]) -> dict[str, str]:
+    """Return the families whose constants are another machine's, and the topology of each.
+
+    ``chain`` has the name and the tables of a file, then of its base, of that one's, and so on.
+
+    >>> own = ("own", {"gpu": {"name": "B"}, "collectives": {}, "node": {"link": {"bandwidth": 2}}})
+    >>> borrowed([own, ("old", {"gpu": {"name": "A", "gemm": {}}, "node": {"link": {}}})])
+    {'gemm': 'old'}
+    """
+    out = {}
+    for family, (table, measured_on) in FAMILIES.items():
+        stated = [k for k, (_, raw) in enumerate(chain) if _at(raw, table) is not None]
+        if stated and stated[0] > _last_same(chain, measured_on):
+            out[family] = chain[stated[0]][0]
+    return out
+
+
+def merged(below: Table, above: Table) -> Table:
+    """Return the base's tables, with the values of the file itself in place of the base's."""
+    out = dict(below)
+    for key, value in above.items():
+        old = out.get(key)
+        both = isinstance(old, dict) and isinstance(value, dict)
+        out[key] = merged(old, value) if both and old is not None else value
+    return out
+
+
+def sentence(of: Mapping[str, str]) -> str:
+    """Return what is borrowed, for people; nothing if nothing is.
+
+    >>> sentence({"gemm": "a", "attention": "b"})
+    'uncalibrated: gemm priced with the constants of a, attention with those of b'
+    """
+    words = {name.replace("_", " "): of[name] for name in KERNELS if name in of}
+    if len(words) == len(KERNELS) and len({*words.values()}) == 1:
+        words = {"kernels": of[KERNELS[0]]}
+    if "collectives" in of:
+        words["collectives inside a node"] = of["collectives"]
+    said = [f"{what} with those of {name}" for what, name in words.items()]
+    first = [f"{what} priced with the constants of {name}" for what, name in words.items()]
+    return f"uncalibrated: {', '.join([first[0], *said[1:]])}" if said else ""
+
+
+def _last_same(chain: Sequence[tuple[str, Table]], keys: Sequence[str]) -> int:
+    """Return how far down the chain the value is the one that the topology itself has."""
+    raws = [raw for _, raw in chain]
+    values = [_facts(_at(reduce(merged, raws[k:][::-1]), keys)) for k in range(len(raws))]
+    return next((k for k, value in enumerate(values) if value != values[0]), len(values)) - 1
+
+
+def _facts(value: object) -> object:
+    """Return what a table of links says of the hardware, without efficiency and latency."""
+    soft = ("source", "efficiency", "latency")
+    return {k: v for k, v in value.items() if k not in soft} if isinstance(value, dict) else value
+
+
+def _at(raw: Table, keys: Sequence[str]) -> Any:
+    found: Any = raw
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
