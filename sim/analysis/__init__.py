@@ -1,14 +1,14 @@
-"""What a timeline says: shares of time, causes of idling, the critical path, memory, traffic.
+"""Analyses of a timeline: shares of time, causes of idling, the critical path, traffic and others.
 
 Each file answers one question about a :class:`sim.timeline.Timeline` (or its graph) and returns
 data. Nothing here prints or draws, and nothing loops over all ops.
 
 An *analysis* is a file that defines a function of its own name whose first parameter is called
-``timeline``. It is found by that name: ``traincast list analyses`` says the first sentence of the
-function's docstring, ``--analysis NAME`` shows what it returns. What else the function needs it
-says by the names of parameters without a default: ``machine``, ``cluster``, ``job`` or ``recipe``,
-which a simulated run has. It returns a DataFrame, or numbers, mappings and arrays in a dict, a list
-or a dataclass. Adding one is adding a file; in place of a name stands the path of a file elsewhere.
+``timeline``. It is found by that name: ``traincast list analyses`` prints the first sentence of the
+function's docstring, and ``--analysis NAME`` shows what the function returns. Its parameters
+without a default say what else it needs: ``machine``, ``cluster``, ``job`` or ``recipe``, which a
+simulated run has. It returns a DataFrame, or numbers, mappings and arrays in a dict, a list or a
+dataclass. To add an analysis is to add a file; a file elsewhere is named by its path.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from sim.html import table
 
 @dataclass(frozen=True)
 class Analysis:
-    """A question about a timeline, found by its name; call it to have the answer."""
+    """A question about a timeline, found by its name; call it to get the answer."""
 
     name: str
     about: str
     """The first sentence of the function's docstring."""
     needs: tuple[str, ...]
-    """What it takes: ``timeline`` first, then what else it cannot do without."""
+    """What it needs: ``timeline`` first, then its other parameters without a default."""
     function: Callable[..., Any]
 
     def __call__(self, of: Any, **options: Any) -> Any:
         """Analyse a run's result, a recording, a replay, or a bare timeline.
 
-        ``options`` are other parameters of the function. Raises InputError where it needs what
-        ``of`` has not, such as the machine of a recording.
+        ``options`` are other parameters of the function. Raises InputError where it needs something
+        that ``of`` does not have, such as the machine of a recording.
         """
         given = {need: getattr(of, need, None) for need in self.needs[1:]} | options
         for need in self.needs[1:]:
@@ -55,10 +55,10 @@ class Analysis:
 
 
 class Analyses(dict[str, Analysis]):
-    """The analyses by name, or by the path of a file; a notebook shows what each says."""
+    """The analyses by name, or by the path of a file; a notebook shows what each one says."""
 
     def __missing__(self, name: str) -> Analysis:
-        """Run a file such as ``./mine.py``, and refuse what names neither, with what is near."""
+        """Load a file such as ``./mine.py``; raise InputError, with similar names, for others."""
         if is_path(name):
             return _outside(name)
         near = difflib.get_close_matches(name[:100], self, 3)
@@ -73,7 +73,7 @@ class Analyses(dict[str, Analysis]):
         return f"Analyses: {', '.join(self)}"
 
     def _repr_html_(self) -> str:
-        """Return a table of all."""
+        """Return a table of all analyses for a notebook."""
         rows = [(of.name, ", ".join(of.needs), of.about) for of in self.values()]
         return table("Analyses", rows, ("name", "takes", "says"), most=len(rows))
 
@@ -81,8 +81,8 @@ class Analyses(dict[str, Analysis]):
 def analyses() -> Analyses:
     """Find every analysis: each is a file of ``sim/analysis`` with a function of its name.
 
-    One may also ask for a file elsewhere: ``analyses()["./mine.py"]``. What names none raises
-    InputError, which says what is near.
+    A file elsewhere can be asked for by its path: ``analyses()["./mine.py"]``. Any other name
+    raises InputError, which lists similar names.
     """
     found = Analyses()
     for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):

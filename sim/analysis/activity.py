@@ -1,4 +1,4 @@
-"""What each op occupies its rank with: computing, a dimension's communication, copying."""
+"""The activity of each op: computing, a dimension's communication, copying, or work of the host."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ COMPUTE, HOST, COPY = "compute", "host", "copy"
 
 
 class Activities(NamedTuple):
-    """Distinct activities, and the row of that table for every op."""
+    """The distinct activities, and for every op the row of its activity."""
 
     names: tuple[str, ...]  # "compute", "host", then dimensions ("tp", ..., "copy") in order
     code: NDArray[np.int16]
 
 
 def activities(graph: Graph) -> Activities:
-    """Sort ops into computing, host work, and whose transfer they are.
+    """Sort ops into computing, host work, and transfers by their dimension.
 
-    Copies between host and device count as a dimension of their own, "copy": like communication
-    they can hide behind computing or be exposed. What runs on a stream called "host" does not
-    occupy the GPU.
+    Copies between host and device count as a dimension of their own, "copy": like communication,
+    they can hide behind computing or be exposed. Ops on a stream called "host" do not occupy the
+    GPU.
     """
     of_work = [activity(work) for work in graph.works]
     names = (COMPUTE, HOST, *sorted({*of_work} - {COMPUTE, HOST}))
@@ -38,7 +38,7 @@ def activities(graph: Graph) -> Activities:
 
 
 def activity(work: Work) -> str:
-    """What an op with this work does: "compute", "host", "copy" or a dimension.
+    """Return the activity of an op with this work: "compute", "host", "copy" or a dimension.
 
     >>> activity(Fixed(2.0)), activity(Fixed(2.0, "communication", "dp"))
     ('compute', 'dp')
@@ -51,7 +51,7 @@ def activity(work: Work) -> str:
 
 
 def by_rank(graph: Graph) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """(rank, its ops in index order) for every rank, ascending."""
+    """Yield every rank, ascending, with its ops in the order of the graph."""
     order = np.argsort(graph.rank, kind="stable")
     ranks, begins = np.unique(graph.rank[order], return_index=True)
     ends = np.append(begins[1:], len(order))
@@ -60,5 +60,5 @@ def by_rank(graph: Graph) -> Iterator[tuple[int, NDArray[np.int64]]]:
 
 
 def weights(graph: Graph, ranks: Ints) -> Floats:
-    """For how many ranks of the job each of these stands."""
+    """Return for each of ``ranks`` the number of ranks of the job that it stands for."""
     return np.array([graph.stands_for.get(rank, 1) for rank in ranks.tolist()], np.float64)

@@ -1,11 +1,11 @@
-"""Which ops of a run are alike: the same op of the same program, on another rank or replica.
+"""The ops of a run that are alike: the same op of the same program, on another rank or replica.
 
-Alike are ops of one name, place and stream that come as often before on their rank. A place is the
-stage where a timeline knows stages, and the rank's position in its pipeline, which the messages
-tell: the k-th of the ranks that are joined by them. Pipelines are compared only where the same
-positions exchange messages. What is usual among alike ops is the (lower) median of the ranks, each
-by the mean of its ops of a kind: one slow rank of a few counts for nothing, noise with what it
-comes to.
+Two ops are alike if they have the same name, place and stream, and the same number of such ops
+before them on their rank. A place is the stage, where a timeline knows stages, and the position of
+the rank in its pipeline. The messages tell the position: it is k for the k-th of the ranks that are
+joined by messages. Pipelines are compared only if the same positions exchange messages. The usual
+time of alike ops is a lower median over ranks, of each rank's mean over its ops of a kind: one slow
+rank among a few does not count, and noise counts with its mean.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ _PEER = re.compile(r"[→←]\d+$")  # in the name of a stream
 
 
 def places(graph: Graph) -> Longs:
-    """By rank number: a number for the rank's position in its pipeline; -1 for no rank.
+    """Return for each rank number a number of its position in its pipeline; -1 for no rank.
 
-    Two ranks have the same where their pipelines have the same messages between positions.
+    Two ranks share a number if they have the same position in pipelines whose positions exchange
+    the same messages.
     """
     pipeline = replicas(graph)
     ranks = np.flatnonzero(pipeline >= 0)
@@ -49,7 +50,7 @@ def places(graph: Graph) -> Longs:
 
 
 def _messages(graph: Graph) -> Longs:
-    """Pairs of ranks, the lesser first, that are joined by a part of dimension pp; once each."""
+    """Return each pair of ranks that a part of dimension pp joins, the lower rank first: (n, 2)."""
     pipeline = np.array([dimension(work) == "pp" for work in graph.works], bool)[graph.part_work]
     rows = np.flatnonzero(pipeline[graph.part])
     frame = pd.DataFrame({"part": graph.part[rows], "rank": graph.rank[_owner(graph)[rows]]})
@@ -62,7 +63,7 @@ def _owner(graph: Graph) -> Longs:
 
 
 def alike(graph: Graph) -> Longs:
-    """A number for each set of ops that are alike."""
+    """Return a number per op, the same for ops that are alike."""
     frame = pd.DataFrame({key: getattr(graph, key) for key in KEYS if key != "place"})
     frame["place"] = places(graph)[graph.rank]
     frame["rank"], frame["stream"] = graph.rank, _streams(graph)
@@ -71,7 +72,11 @@ def alike(graph: Graph) -> Longs:
 
 
 def _streams(graph: Graph) -> Longs:
-    """A number for each stream: of threads by their order on a rank, else by name without peer."""
+    """Return a number per op for its stream, comparable between ranks.
+
+    Threads of the host are numbered by their order on a rank, other streams by their name without
+    the peer.
+    """
     host = np.array([name.startswith((HOST, "thread")) for name in graph.streams], bool)
     names = {_PEER.sub("", name): k for k, name in reversed([*enumerate(graph.streams)])}
     table = np.array([names[_PEER.sub("", name)] for name in graph.streams], np.int64)
@@ -84,7 +89,7 @@ def _streams(graph: Graph) -> Longs:
 
 
 def parts_alike(graph: Graph, like: Longs) -> Longs:
-    """A number for each set of parts that are alike: as many members, alike those of another."""
+    """Return a number per part, the same for parts with as many members that are alike."""
     members = pd.Series(like[_owner(graph)]).groupby(graph.part)
     keys = members.agg(["min", "max", "sum", "count"])
     group = keys.groupby([*keys.columns], sort=False).ngroup()
@@ -94,11 +99,13 @@ def parts_alike(graph: Graph, like: Longs) -> Longs:
 
 
 def usual(values: Floats, like: Longs, kind: Longs, rank: Longs, clock: float = 0.0) -> Floats:
-    """What each row would have if no rank were slower, or faster, than is usual among its like.
+    """Return what each row would have if no rank were slower, or faster, than is usual.
 
-    The lower median of its like, times the lower median over ranks of how far the sum of a rank's
-    rows of the ``kind`` is above that. A row keeps what it has where the difference is one that a
-    clock of such seconds makes, both of itself and of the sum.
+    That is the lower median over the rows like it, times a factor of its ``kind``: the lower median
+    over ranks of the sum of a rank's rows of the kind over the sum of those medians. ``clock`` is
+    the resolution of the clock in seconds. A row keeps its value where rounding to it explains the
+    difference, both of the row and of the sum of its rank and kind. All arrays have one value per
+    row, and so has the result.
     """
     base = lower_median(values, like)
     frame = pd.DataFrame({"kind": kind, "rank": rank, "values": values, "base": base})
@@ -116,14 +123,14 @@ def usual(values: Floats, like: Longs, kind: Longs, rank: Longs, clock: float = 
 
 
 def clock(timeline: Timeline) -> float:
-    """Seconds of the clock's tick where it shows whole microseconds, else 0."""
+    """Return 1e-6 s if the timeline's clock shows whole microseconds only, else 0."""
     seconds = (timeline.end - timeline.start) * 1e6
     whole = np.abs(seconds - np.rint(seconds)) < 1e-3
     return 1.001e-6 if whole.all() else 0.0
 
 
 def lower_median(values: Floats, group: Longs) -> Floats:
-    """Of each row the (lower) median of its group.
+    """Return for each row the lower median of its group.
 
     >>> lower_median(np.array([3.0, 1.0, 2.0, 9.0]), np.array([0, 0, 0, 1])).tolist()
     [2.0, 2.0, 2.0, 9.0]

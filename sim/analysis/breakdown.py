@@ -1,9 +1,9 @@
 """Where each rank's time goes: computing, exposed and hidden communication, nothing.
 
-compute + the exposed seconds of all dimensions + empty = the step, for every rank: each instant
-counts once, for the dimension whose data moves (of several, that which began to move first), and
-only where none moves, for the one that has waited longest. A collective's wait for ranks that have
-not come yet is part of its communication time, as a profiler shows it, and given again by itself.
+For every rank, compute + the exposed seconds of all dimensions + empty = the step. So each instant
+counts once: for the dimension whose data moves (of several, the one that began to move first), and
+if no data moves, for the dimension that has waited longest. The time in which a collective waits
+for its last rank is part of its communication time, as in a profiler, and is also given by itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sim.timeline import Timeline
 
 @dataclass(frozen=True, eq=False)
 class Breakdown:
-    """Seconds, one row per simulated rank in ``ranks``; mappings are by dimension."""
+    """Seconds by what a rank does, one row per simulated rank; mappings are by dimension."""
 
     step: float  # first start to last end of the whole timeline
     ranks: Ints
@@ -40,16 +40,16 @@ class Breakdown:
 
     @property
     def hidden(self) -> Mapping[str, Floats]:
-        """Total less exposed: behind computing, or behind a dimension that started earlier."""
+        """Total less exposed seconds: behind computing, or behind a dimension that began before."""
         return {name: np.maximum(self.total[name] - self.exposed[name], 0.0) for name in self.total}
 
     def mean(self, column: Floats) -> float:
-        """Mean over all ranks of the job, those folded away included."""
+        """Return the mean over all ranks of the job, including those that are folded away."""
         return float(np.average(column, weights=self.stands_for)) if len(column) else 0.0
 
 
 class Spread(TypedDict):
-    """A figure over the ranks of the job, in seconds."""
+    """The spread of a figure over the ranks of the job, in seconds."""
 
     mean: float
     max: float
@@ -85,7 +85,7 @@ def breakdown(timeline: Timeline) -> Breakdown:
 
 
 def summary(of: Breakdown) -> dict[str, Spread | dict[str, Spread]]:
-    """Mean and maximum over ranks of each figure, in seconds, for ``summary.json``."""
+    """Return the mean and maximum over ranks of each figure, in seconds, for ``summary.json``."""
 
     def spread(column: Floats) -> Spread:
         return {"mean": of.mean(column), "max": float(column.max(initial=0.0))}
@@ -134,7 +134,10 @@ def _rank(timeline: Timeline, kinds: Activities, moves: Floats, ops: Rows) -> di
 
 
 def _first(start: Floats, end: Floats, code: Rows, behind: Intervals, sizes: int) -> Floats:
-    """Seconds by code that are not behind something else, each instant to whoever began first."""
+    """Return the seconds by code outside of ``behind``; each instant counts for the first to begin.
+
+    ``start``, ``end`` and ``code`` have one row per interval; the result has ``sizes`` values.
+    """
     owner, pieces = first_come(start, end)
     bare = np.maximum(pieces.end - pieces.start - within(pieces, behind), 0.0)  # but for rounding
     return np.bincount(code[owner], bare, sizes).astype(np.float64)

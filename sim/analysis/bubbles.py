@@ -1,7 +1,7 @@
-"""Every interval in which a rank does not compute: its cause, and who ended it.
+"""Every interval in which a rank does not compute: its cause, and what ended it.
 
-Intervals and causes are those of :mod:`sim.analysis.idle`; here each also names the op that the
-rank waited for at the end of it and the rank of that op.
+Intervals and causes are those of :mod:`sim.analysis.idle`. Here each interval also names the op
+that the rank waited for at its end, and the rank of that op.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def bubbles(timeline: Timeline, of: Idle | None = None) -> pd.DataFrame:
 
     Columns, by rank and start: rank, start, end, seconds, cause, op, name, peer.
 
-    ``op`` is what the rank waited for: with ``exposed_D`` the transfer whose data moved, with
-    ``waiting`` the peer's op that came last; with ``dependency`` and ``warm_up`` that peer's op or
-    the op of another rank behind which the next kernel stood, with ``launch`` the host's op, with
-    ``lag`` the op before. ``peer`` is its rank. Both are -1 where nothing ends the interval: at the
-    end of the timeline, and where a kernel just comes first.
+    ``op`` is what the rank waited for. For ``exposed_D`` it is the transfer whose data moved, and
+    for ``waiting`` the peer's op that came last. For ``dependency`` and ``warm_up`` it is such an
+    op of a peer, or the op of another rank that the next kernel waited for. For ``launch`` it is
+    the host's op, for ``lag`` the op before. ``peer`` is the rank of that op. Both are -1 where
+    nothing ends the interval: at the end of the timeline, and where a kernel waits for nothing.
     """
     found = idle(timeline) if of is None else of
     kinds, needs = activities(timeline.graph), binding(timeline)
@@ -45,16 +45,16 @@ def bubbles(timeline: Timeline, of: Idle | None = None) -> pd.DataFrame:
 
 
 def by_peer(of: pd.DataFrame, cause: str = "waiting") -> pd.DataFrame:
-    """Seconds that each rank loses to each other for a cause: a row per rank, a column per peer."""
+    """Return the seconds that each rank (row) loses to each peer (column) by a cause."""
     mine = of[of["cause"] == cause]
     return mine.pivot_table("seconds", "rank", "peer", aggfunc="sum", fill_value=0.0)
 
 
 def normalised(timeline: Timeline, of: pd.DataFrame) -> pd.DataFrame:
-    """A row per rank: ``idle_s``, and both ways in which papers count it.
+    """Return the idle time of each rank in the two ways in which papers count it.
 
-    ``idle_share_of_step`` is idle / step; ``idle_over_ideal`` is idle / busy, the bubble of GPipe's
-    and Megatron-LM's papers.
+    A row per rank: ``idle_s``; ``idle_share_of_step``, which is idle / step; and
+    ``idle_over_ideal``, which is idle / busy, the bubble of GPipe's and Megatron-LM's papers.
     """
     ranks = timeline.graph.ranks()
     idles = np.bincount(np.searchsorted(ranks, of["rank"]), of["seconds"], len(ranks))
@@ -71,7 +71,7 @@ def normalised(timeline: Timeline, of: pd.DataFrame) -> pd.DataFrame:
 
 
 def _moving(timeline: Timeline, moves: Floats, transfers: Rows, end: Floats) -> Rows:
-    """The transfer whose data moves just before each instant, as the causes count it."""
+    """Return the transfer whose data moves just before each instant (the one that causes count)."""
     owner, pieces = first_come(moves[transfers], timeline.end[transfers])
     k = np.minimum(np.searchsorted(pieces.end, end), len(pieces.end) - 1)
     return transfers[owner[k]] if len(end) else np.empty(0, np.int64)
@@ -86,7 +86,7 @@ def _waited(
     ops: Rows,
     end: Floats,
 ) -> Rows:
-    """What happened at each instant that let the rank go on: a peer came, or a need was met."""
+    """Return the op that let the rank go on at each instant: a peer's that came, or a need met."""
     code = kinds.code[ops]
     out = needed(timeline, needs, arrival, starting(timeline, ops[code == 0], end))
     transfers = ops[code > kinds.names.index(HOST)]

@@ -1,4 +1,4 @@
-"""Collectives and messages by who takes part: how long members wait, how long data moves."""
+"""Collectives and messages by their members: how long members wait, how long data moves."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from sim.timeline import Timeline, dimension
 def collectives(timeline: Timeline) -> pd.DataFrame:
     """Add up collectives and messages by dimension and number of members, most seconds first.
 
-    Columns: dimension, members (ranks in each), groups (different sets of ranks), number (of
-    collectives and messages), and seconds per rank that takes part, means: ``waiting_s`` for peers,
-    ``transfer_s`` when data moves; ``longest_wait_s`` is the longest of one member.
+    Columns: dimension, members (ranks in each), groups (different sets of ranks) and number (of
+    collectives and messages). ``waiting_s`` (for peers) and ``transfer_s`` (while data moves) are
+    means per rank that takes part; ``longest_wait_s`` is the longest wait of one member.
     """
     graph = timeline.graph
     op = owners(graph.part_start)
@@ -61,7 +61,7 @@ def _frame(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
 
 
 def _groups(graph: Graph, op: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """A number for the set of ranks of each part."""
+    """Return a number per part, the same for parts of the same set of ranks."""
     order = np.lexsort((graph.rank[op], graph.part))
     begins = np.append(0, np.cumsum(members))
     ranks = graph.rank[op[order]].tolist()

@@ -1,4 +1,4 @@
-"""What sharing the GPU costs: seconds by which kernels run longer than they would alone."""
+"""The cost of sharing a GPU: the seconds by which kernels run longer than they would alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from sim.timeline import Timeline
 def contention(timeline: Timeline, machine: Machine) -> pd.DataFrame:
     """Say how much longer kernels run than alone, because others share their GPU.
 
-    A row per rank and kind of kernel: kernels, ``alone_s``, ``ran_s`` and ``lost_s`` = the rest.
+    A row per rank and kind of kernel: kernels, ``alone_s``, ``ran_s`` and ``lost_s``, their
+    difference.
 
     Communication beside a kernel takes SMs and memory bandwidth from it, as does a kernel on
     another compute stream. ``machine`` is the one the timeline was simulated on.

@@ -1,7 +1,7 @@
-"""What the step's duration is made of: the chain of ops, each started by the one before it.
+"""The critical path: the chain of ops, each started by the one before, that makes the step so long.
 
-An op starts at the very moment the last of its needs is met, and a collective gets on when the last
-of its members has come; so the path is found by walking back from the op that ends last.
+An op starts at the very moment at which its last need is met, and a collective moves data once its
+last member has come. So the path is found by walking back from the op that ends last.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from sim.timeline import Timeline, dimension, kind
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """The ops on the path, first to last, and the seconds that each category has on it."""
+    """The ops on the critical path, first to last, and the seconds that each category has on it."""
 
     ops: tuple[int, ...]
-    """Of a collective, the member that came last stands for all."""
+    """The ops; for a collective, the member that came last stands for all."""
     seconds: dict[str, float]
-    """By kind of kernel (gemm, attention, ...), dimension of communication, copy, and "gap" for
+    """Seconds by kind of kernel (gemm, attention, ...), dimension, copy, and "gap" for
     lags and for what came before the first op; the sum is the timeline's duration."""
 
 
 def critical_path(timeline: Timeline) -> CriticalPath:
     """Find the chain of ops that makes the step as long as it is, and what its seconds are.
 
-    The walk back begins at the op that ends last; of equals, at the lowest op.
+    The walk back begins at the op that ends last; of several at that instant, at the lowest one.
     """
     if not len(timeline.graph):
         return CriticalPath((), {})
@@ -53,11 +53,12 @@ def critical_path(timeline: Timeline) -> CriticalPath:
 
 
 def walk(timeline: Timeline, last: int | None = None) -> Iterator[tuple[int, int, int]]:
-    """(op, the member whose end lets the path go on, the op before it or -1), last to first.
+    """Yield the ops of a chain, last to first, each with what ends it and what came before it.
 
-    Of a collective, ``op`` is the member that came last. It begins at ``last``, which is the op
-    that ends last unless given. Times that contradict the graph, as clocks
-    that are not aligned can record, may lead in a circle; the walk ends where it would close.
+    That is (op, the member whose end lets the path go on, the op before or -1). For a collective,
+    ``op`` is the member that came last. The walk begins at ``last``, by default the op that ends
+    last. Times that contradict the graph, which clocks that are not aligned can record, may lead in
+    a circle; the walk ends before it closes one.
     """
     if not len(timeline.graph):
         return

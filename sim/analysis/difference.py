@@ -1,7 +1,7 @@
-"""Two timelines compared: op by op, and a waterfall from one step time to the other.
+"""Two timelines compared: op by op, and by a waterfall from one step time to the other.
 
-The waterfall compares what the critical paths consist of. Each path's seconds by cause sum to its
-step, so the differences by cause sum to the difference of the steps, whatever the jobs are.
+The waterfall compares the causes of the seconds on both critical paths. The seconds of a path sum
+to its step, so the differences by cause sum to the difference of the steps, whatever the jobs are.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from sim.analysis.path import by_cause, causes, path
 from sim.timeline import Timeline
 
 StandIns = NDArray[np.int64] | None
-"""Of each rank the one that was simulated for it, where that is known."""
+"""For each rank the one that was simulated in its place, where that is known."""
 _PEER = r"( [→←]|(?<=pair) )\d+$"
-"""Of a stream's name the peer, by which ranks that are alike differ."""
+"""The peer in a stream's name, in which ranks that are alike differ."""
 KEY = ["name", "stage", "microbatch", "phase", "layer", "rank", "stream", "step", "nth"]
 
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """From one timeline, "before", to another, "after"."""
+    """The difference from one timeline, "before", to another, "after"."""
 
     before_s: float
     after_s: float
     waterfall: dict[str, float]
-    """Seconds by which each cause's share of the critical path grew, the largest first; their sum,
+    """Seconds by which each cause's part of the critical path grew, the largest first; their sum,
     correctly rounded, is the difference of the steps."""
     ops: pd.DataFrame
-    """A row for every op of either; see :func:`aligned`."""
+    """A row for every op of either timeline; see :func:`aligned`."""
 
 
 def difference(
     before: Timeline, after: Timeline, stand_ins: Sequence[StandIns] = (None, None)
 ) -> Difference:
-    """Compare two timelines, simulated or recorded; ``stand_ins`` as :func:`aligned` takes them."""
+    """Compare two timelines, simulated or recorded; :func:`aligned` explains ``stand_ins``."""
     shares = [by_cause(path(one)) for one in (before, after)]
     names = sorted({*shares[0], *shares[1]})
     parts = {name: shares[1].get(name, 0.0) - shares[0].get(name, 0.0) for name in names}
@@ -50,9 +50,9 @@ def difference(
 
 
 def _exact(parts: dict[str, float], total: float) -> dict[str, float]:
-    """Put what rounding left over, of the order of 1e-16 of the steps, into the smallest part.
+    """Add what rounding left over (about 1e-16 of the steps) to the smallest part; return all.
 
-    Its last bit is the finest, so that what is left can be added.
+    The last bit of the smallest part is the finest, so that what is left can be added there.
     """
     out = dict(parts)
     if not out:
@@ -69,13 +69,16 @@ def _exact(parts: dict[str, float], total: float) -> dict[str, float]:
 def aligned(
     before: Timeline, after: Timeline, stand_ins: Sequence[StandIns] = (None, None)
 ) -> pd.DataFrame:
-    """Ops of both by name, stage, microbatch, phase, layer, rank, stream and step.
+    """Match the ops of both timelines: by name, stage, microbatch, phase, layer, rank and so on.
 
-    Ops alike in all of these go by their order, ``nth``. Columns ``start``, ``seconds`` and ``op``
-    of each side end in ``_before`` and ``_after`` and are empty where a side has no such op (``op``
-    is -1); ``change_s`` is the difference of the seconds.
+    Ops also need the same stream and step; those equal in all of these go by their order, ``nth``.
+    Columns ``start``, ``seconds`` and ``op`` of each side end in ``_before`` and ``_after``. They
+    are empty where a side has no such op (``op`` is -1). ``change_s`` is the difference of the
+    seconds.
 
-    A rank that only one side simulated meets, on the other, the ops of the rank that stands for it.
+    ``stand_ins`` says for each side, and each rank of its job, which rank was simulated in its
+    place. So the ops of a rank that only one side simulated are matched with those of the rank that
+    stands for it on the other.
     """
     sides = [_keyed(one) for one in (before, after)]
     ranks = np.union1d(*(side["rank"] for side in sides))
@@ -89,7 +92,7 @@ def aligned(
 
 
 def _on(ranks: NDArray[np.int64], keyed: pd.DataFrame, stand_ins: StandIns) -> pd.DataFrame:
-    """The ops of those ranks, where they were not simulated those of the ranks for them."""
+    """Return the ops of ``ranks``; for one that was not simulated, those of its stand-in."""
     if stand_ins is None:
         return keyed
     there = ranks[ranks < len(stand_ins)]
@@ -111,9 +114,10 @@ def _keyed(timeline: Timeline) -> pd.DataFrame:
 
 
 def by_op(of: pd.DataFrame, most: int = 12) -> pd.DataFrame:
-    """What ops of one name and cause take together, over the ranks; the largest changes first.
+    """Add up ops by name and cause, over all ranks; the largest changes come first.
 
-    ``before`` and ``after`` count the ops, ``before_s`` and ``after_s`` are their seconds.
+    ``of`` is what :func:`aligned` returns. ``before`` and ``after`` count the ops, ``before_s`` and
+    ``after_s`` are their seconds. At most ``most`` rows are returned.
     """
     sums = of.assign(
         before=of["op_before"] >= 0,

@@ -1,11 +1,11 @@
-"""Why is a communication exposed? For each, what let it start, and what could run beside it.
+"""Why a communication is exposed: what let it start, and what could run beside it.
 
-A communication is exposed while its data moves and no kernel of its rank runs. What made that so is
-one of:
+A communication is exposed while its data moves and no kernel of its rank runs. The cause is one of
+these:
 
 - ``stream``: it stood behind another communication of its stream;
 - ``copy_in``: the parameters to gather were put together on the compute stream, behind kernels;
-- ``no_work``: it could start only when the kernel before the one that waits for it had ended;
+- ``no_work``: it could start only after the last kernel before the one that waits for it;
 - ``bandwidth``: kernels run beside it, but not for as long as it takes.
 """
 
@@ -39,7 +39,7 @@ class Exposed:
 def exposed(timeline: Timeline, least: float = 0.0) -> list[Exposed]:
     """Find communication that no kernel hides, and say for each what prevented it.
 
-    A row for each of more than ``least`` seconds, the longest first.
+    A row for each communication that is exposed for more than ``least`` seconds, the longest first.
     """
     bare = _bare(transfers(timeline))
     found = _reasons(timeline, bare[bare["exposed_s"] > least])
@@ -47,9 +47,10 @@ def exposed(timeline: Timeline, least: float = 0.0) -> list[Exposed]:
 
 
 def explained(timeline: Timeline, of: pd.DataFrame, most: int = 10) -> pd.DataFrame:
-    """The rows of :func:`.transfers` most exposed, with the cause and sentence of what made it so.
+    """Return the most exposed rows of :func:`.transfers`, with the cause and a sentence for each.
 
-    ``of`` may be a part of them, such as one dimension.
+    ``of`` has rows of :func:`.transfers`: all of them or a part, such as one dimension. At most
+    ``most`` rows are returned, the longest first.
     """
     longest = _bare(of).nlargest(most, "exposed_s", keep="first")
     found = _reasons(timeline, longest)
@@ -92,7 +93,10 @@ def _why(timeline: Timeline, needs: Rows, op: int, seconds: float, hidden: float
 
 
 def _sooner(timeline: Timeline, op: int, after: int) -> str:
-    """What would let a gather of parameters start sooner: they are there from the start."""
+    """Return what would let a gather of parameters start sooner, as the end of a sentence.
+
+    It is empty for other communication, which cannot start before its data is there.
+    """
     graph = timeline.graph
     if after < 0 or not graph.names[graph.name[op]].startswith("param"):
         return ""
@@ -121,7 +125,7 @@ def _ms(seconds: float) -> str:
 
 
 def by_cause(found: list[Exposed]) -> dict[str, float]:
-    """Seconds of each cause, over all ranks and communications."""
+    """Return the seconds of each cause, over all ranks and communications."""
     out: dict[str, float] = {}
     for one in found:
         out[one.cause] = out.get(one.cause, 0.0) + one.seconds
@@ -129,6 +133,6 @@ def by_cause(found: list[Exposed]) -> dict[str, float]:
 
 
 def sentences(timeline: Timeline, most: int = 5) -> Iterator[str]:
-    """The longest exposed communications, each with what prevented hiding it."""
+    """Yield a sentence for each of the longest exposed communications: what prevented hiding it."""
     for one in exposed(timeline)[:most]:
         yield one.sentence

@@ -1,7 +1,7 @@
-"""Of every communication: how long its data moves beside kernels, alone, and not yet at all.
+"""How much of every communication is hidden: how long it waits, moves beside kernels, moves alone.
 
-Each op counts by itself; where the data of two moves at once, both are exposed. For shares in which
-every instant counts once see :mod:`sim.analysis.breakdown`.
+Each op counts by itself: where the data of two moves at once and no kernel runs, both are exposed.
+For shares in which every instant counts once, see :mod:`sim.analysis.breakdown`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ def hidden(timeline: Timeline) -> pd.DataFrame:
     """Say how much of its communication each rank hides behind kernels, by dimension.
 
     A row per rank and dimension: ``waiting_s`` for peers, ``moving_s`` = ``hidden_s`` +
-    ``exposed_s``, and ``hidden_share`` of what moves.
+    ``exposed_s``, and ``hidden_share``, the hidden share of ``moving_s``.
     """
     return by_dimension(transfers(timeline))
 
 
 def transfers(timeline: Timeline) -> pd.DataFrame:
-    """One row per communication or copy and rank, by op.
+    """Return a table with a row for each communication or copy of each rank, by op.
 
-    Columns: op, name, rank, dimension, layer, microbatch, and in seconds ``waiting_s`` (for peers,
+    Columns: op, name, rank, dimension, layer, microbatch and, in seconds, ``waiting_s`` (for peers,
     before data moves) and ``moving_s`` = ``hidden_s`` (a kernel of the rank runs) + ``exposed_s``.
     """
     graph, kinds = timeline.graph, activities(timeline.graph)
@@ -60,7 +60,7 @@ def transfers(timeline: Timeline) -> pd.DataFrame:
 
 
 def by_dimension(of: pd.DataFrame) -> pd.DataFrame:
-    """The seconds of each rank and dimension, and which share of what moves is hidden."""
+    """Add up rows of :func:`transfers` by rank and dimension, and give the share that is hidden."""
     sums = of.groupby(["rank", "dimension"], sort=True)[SECONDS].sum().reset_index()
     moving = sums["moving_s"].where(sums["moving_s"] > 0)
     return sums.assign(hidden_share=(sums["hidden_s"] / moving).fillna(1.0))

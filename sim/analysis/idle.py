@@ -1,16 +1,16 @@
 """Why a rank does not compute: every such interval with its immediate cause.
 
-Of the causes that hold at one instant the first of these counts:
+If several causes hold at one instant, the first of these counts:
 
 - ``exposed_<dimension>``: data of that dimension moves (of several, the first that started moving);
 - ``waiting``: a collective or transfer of the rank has started, and a peer has not;
-- ``warm_up``: the rank has not computed for any microbatch yet; ``drain``: it will not any more
-  (where no op tells its microbatch, as in recordings: before and after all computing; of several
-  steps, each that ends before the next begins has both). What waits for the pipeline then, a
-  message or a collective over its stages, does not count as waiting;
+- ``warm_up``: the rank has not computed for any microbatch yet; ``drain``: it will not compute for
+  one any more. Where no op tells its microbatch, as in recordings, they are the time before and
+  after all computing. Of several steps, each that ends before the next begins has both. A message
+  or a collective over stages that waits for the pipeline then does not count as ``waiting``;
 - ``dependency``: nothing of the rank has started, and what it does next waits for another rank;
 - ``launch``: nothing of it has started, and the host has not launched what it does next;
-- ``lag``: neither: a recorded launch gap, or a lag of the graph.
+- ``lag``: none of these holds: a recorded launch gap, or a lag of the graph.
 
 So the causes of a rank sum to step - compute, which is what "bubble" means here.
 """
@@ -34,12 +34,12 @@ from sim.timeline import Timeline
 WARM_UP, DRAIN, WAITING, DEPENDENCY, LAG, LAUNCH = range(6)
 CAUSES = ("warm_up", "drain", "waiting", "dependency", "lag", "launch")
 PIPELINE = {"pp", "embedding", "twin", "model"}
-"""Dimensions whose transfers cross the stages of a pipeline, where there is one ("pp")."""
+"""Dimensions whose transfers cross the stages of a pipeline, if there is one ("pp")."""
 
 
 @dataclass(frozen=True, eq=False)
 class Idle:
-    """Intervals without computing, one row each, by rank and start."""
+    """The intervals without computing, one row each, by rank and start."""
 
     step: float
     ranks: Ints  # the simulated ranks
@@ -51,12 +51,12 @@ class Idle:
     cause: NDArray[np.int16]  # row of causes
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row per interval: rank, start, end, cause."""
+        """Return a table with a row per interval: rank, start and end in seconds, cause."""
         columns = {"rank": self.rank, "start": self.start, "end": self.end}
         return pd.DataFrame({**columns, "cause": np.array(self.causes, object)[self.cause]})
 
     def by_cause(self) -> dict[str, Floats]:
-        """Seconds of each cause that occurs, one row per simulated rank."""
+        """Return the seconds of each cause that occurs, one value per simulated rank."""
         shape = (len(self.ranks), len(self.causes))
         cell = np.searchsorted(self.ranks, self.rank) * shape[1] + self.cause
         length = self.end - self.start
@@ -66,7 +66,7 @@ class Idle:
 
 @dataclass(frozen=True)
 class Bubble:
-    """Time without computing, as a mean over the ranks of the job."""
+    """The time without computing, as a mean over the ranks of the job."""
 
     idle_share_of_step: float  # idle / step
     idle_over_ideal: float  # idle / busy: what the pipeline papers call the bubble
@@ -74,7 +74,7 @@ class Bubble:
 
 
 def bubble(of: Idle) -> Bubble:
-    """Both usual normalisations, and the seconds by cause."""
+    """Return the idle share in both usual normalisations, and the seconds by cause."""
     share = of.stands_for / of.stands_for.sum() if len(of.ranks) else of.stands_for
     causes = {name: float(seconds @ share) for name, seconds in of.by_cause().items()}
     idle = fsum(causes.values())
@@ -110,7 +110,7 @@ def idle(timeline: Timeline) -> Idle:
 def _rank(
     timeline: Timeline, kinds: Activities, moves: Floats, ops: Rows, end: Floats
 ) -> tuple[Intervals, NDArray[np.int16], Rows]:
-    """Pieces without computing, their cause, and the compute op that ends each (-1: none does)."""
+    """Return a rank's pieces without computing, their causes, and the op that ends each or -1."""
     computes = ops[kinds.code[ops] == kinds.names.index(COMPUTE)]
     transfers = ops[kinds.code[ops] > kinds.names.index(HOST)]
     compute = union(timeline.start[computes], timeline.end[computes])
@@ -138,13 +138,13 @@ def _rank(
 
 
 def _of_pipeline(kinds: Activities) -> NDArray[np.bool_]:
-    """Of each activity: whether it crosses the stages of a pipeline."""
+    """Return a flag per activity: it crosses the stages of a pipeline."""
     across = PIPELINE if "pp" in kinds.names else set()
     return np.isin(kinds.names, [*across])
 
 
 def _pipeline(timeline: Timeline, computes: Rows, end: Floats) -> tuple[Floats, Floats]:
-    """When computing for microbatches begins and ends, a row per lap."""
+    """Return when computing for microbatches begins and ends, in seconds, one value per lap."""
     batched = computes[timeline.graph.microbatch[computes] >= 0]
     ops = batched if len(batched) else computes
     lap = timeline.graph.step[ops] if len(end) > 1 else np.zeros(len(ops), np.int32)
@@ -155,7 +155,7 @@ def _pipeline(timeline: Timeline, computes: Rows, end: Floats) -> tuple[Floats, 
 
 
 def _merge(of: Intervals, cause: NDArray[np.int16]) -> tuple[Intervals, NDArray[np.int16]]:
-    """Join neighbours that touch and have one cause."""
+    """Join neighbouring intervals that touch and have the same cause."""
     if not len(cause):
         return of, cause
     opens = np.append(True, (of.start[1:] != of.end[:-1]) | (cause[1:] != cause[:-1]))
@@ -164,7 +164,7 @@ def _merge(of: Intervals, cause: NDArray[np.int16]) -> tuple[Intervals, NDArray[
 
 
 def starting(timeline: Timeline, computes: Rows, instants: Floats) -> Rows:
-    """The compute op that starts at each instant, -1 where none does."""
+    """Return the compute op that starts at each instant, -1 where none does."""
     some = computes[timeline.start[computes] < timeline.end[computes]]
     if not len(some):
         return np.full(len(instants), -1, np.int64)
@@ -174,7 +174,7 @@ def starting(timeline: Timeline, computes: Rows, instants: Floats) -> Rows:
 
 
 def _launches(timeline: Timeline, kinds: Activities, needs: Rows, ops: Rows) -> NDArray[np.bool_]:
-    """Whether what each op waited for last is the host."""
+    """Return a flag for each of ``ops``: what it waited for last is an op of the host."""
     out = ops >= 0
     need = needs[ops[out]]
     out[out] = (need >= 0) & (kinds.code[need] == kinds.names.index(HOST))

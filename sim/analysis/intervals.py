@@ -17,12 +17,12 @@ class Intervals(NamedTuple):
     end: Floats
 
     def seconds(self) -> float:
-        """How long they are together."""
+        """Return how long the intervals are together."""
         return float((self.end - self.start).sum())
 
 
 def union(start: Floats, end: Floats) -> Intervals:
-    """The instants in at least one of the intervals.
+    """Return the instants that are in at least one of the intervals, in seconds.
 
     >>> union(np.array([7.0, 0.0, 1.0, 3.0]), np.array([8.0, 5.0, 2.0, 6.0]))
     Intervals(start=array([0., 7.]), end=array([6., 8.]))
@@ -54,7 +54,7 @@ def first_come(start: Floats, end: Floats) -> tuple[NDArray[np.int64], Intervals
 
 
 def complement(of: Intervals, low: float, high: float) -> Intervals:
-    """The instants of [low, high) in none of the intervals.
+    """Return the instants of [low, high) that are in none of the intervals.
 
     >>> complement(Intervals(np.array([1.0]), np.array([2.0])), 0.0, 5.0)
     Intervals(start=array([0., 2.]), end=array([1., 5.]))
@@ -65,7 +65,7 @@ def complement(of: Intervals, low: float, high: float) -> Intervals:
 
 
 def covered_before(of: Intervals, instants: Floats) -> Floats:
-    """Seconds of the intervals that lie before each instant."""
+    """Return the seconds of the intervals that lie before each instant."""
     if not len(of.start):
         return np.zeros(len(instants))
     total = np.append(0.0, np.cumsum(of.end - of.start))
@@ -75,12 +75,12 @@ def covered_before(of: Intervals, instants: Floats) -> Floats:
 
 
 def within(pieces: Intervals, of: Intervals) -> Floats:
-    """Seconds of each piece that lie in the other set; pieces may overlap and come in any order."""
+    """Return the seconds of each piece that lie in ``of``; pieces may overlap, in any order."""
     return covered_before(of, pieces.end) - covered_before(of, pieces.start)
 
 
 def covering(of: Intervals, instants: Floats) -> NDArray[np.int64]:
-    """The row of the interval that holds each instant, -1 where none does."""
+    """Return the row of the interval that holds each instant, -1 where none does."""
     k = np.searchsorted(of.start, instants, "right") - 1
     if not len(of.start):
         return k

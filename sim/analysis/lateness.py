@@ -1,4 +1,4 @@
-"""Who keeps the others waiting: for every collective, the rank that came last."""
+"""Which ranks keep others waiting: for every collective, the rank that came last."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sim.timeline import Timeline
 
 @dataclass(frozen=True, eq=False)
 class Lateness:
-    """Seconds, one row per rank in ``ranks``."""
+    """The seconds that ranks wait and keep others waiting, one row per rank in ``ranks``."""
 
     step: float  # first start to last end of all
     ranks: Ints
@@ -25,17 +25,17 @@ class Lateness:
 
     @property
     def slowdown(self) -> float:
-        """The step over what it leaves when a rank's mean waiting for others is taken away.
+        """The step over the step without the mean time that a rank waits for others.
 
-        A bound on what stragglers cost: a step in which nobody came late could at best be so much
-        shorter. 1 where nobody waits.
+        It bounds what stragglers cost: without anybody late, the step could at best be this many
+        times faster. It is 1 where nobody waits.
         """
         waiting = float(np.average(self.waits, weights=self.stands_for)) if len(self.ranks) else 0.0
         return self.step / (self.step - waiting) if waiting < self.step else 1.0
 
     @property
     def worst(self) -> int | None:
-        """The rank that others waited for longest; None where nobody waits."""
+        """The rank for which others waited longest; None where nobody waits."""
         return int(self.ranks[self.causes.argmax()]) if self.causes.any() else None
 
 

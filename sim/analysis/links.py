@@ -1,4 +1,4 @@
-"""Which links a machine has: GPU to NVSwitch, GPU to NIC, NIC to leaf, and how fast each is."""
+"""The links of a machine, such as GPU to NVSwitch or NIC to leaf, and how fast each kind is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORDS = {
     "pcie switch": "PCIe switch",
     "nic": "NIC",
 }
-"""Names of tiers, for people, where they differ from those in the network."""
+"""The names of tiers for people, where they differ from those in the network."""
 
 
 _INSIDE = 1000  # tiers inside a node at most
@@ -39,7 +39,7 @@ def tier(network: nx.DiGraph[Any], node: Node) -> str:
 
 
 def height(network: nx.DiGraph[Any], node: Node) -> int:
-    """Return how far above the GPUs a node is: 0 of a GPU, less of a switch inside a machine."""
+    """Return the height of a node above the GPUs: 0 for a GPU, below 0 inside a machine."""
     return int(network.nodes[node].get("height", 0 if isinstance(node, int) else 1))
 
 
@@ -50,7 +50,7 @@ def kind(network: nx.DiGraph[Any], link: Cable) -> fabric.Kind:
 
 
 def by_kind(network: nx.DiGraph[Any]) -> dict[Kind, list[Cable]]:
-    """The cables of each kind, from the GPUs outwards; a link and its way back are one cable."""
+    """Return the cables of each kind, from the GPUs outwards; both directions are one cable."""
     out: dict[Kind, dict[Cable, None]] = {}
     for u, v, data in network.edges(data=True):
         cable = (u, v) if _order(network, u) <= _order(network, v) else (v, u)
@@ -69,6 +69,6 @@ def by_kind(network: nx.DiGraph[Any]) -> dict[Kind, list[Cable]]:
 
 
 def _order(network: nx.DiGraph[Any], node: Node) -> int:
-    """Sort GPUs before the switches inside their node, and those before NICs and what is above."""
+    """Return a key that sorts GPUs first, then switches inside nodes, then NICs and those above."""
     at = height(network, node)
     return -at if at <= 0 else at + _INSIDE

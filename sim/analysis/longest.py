@@ -1,7 +1,7 @@
-"""When the ops of a graph run if each takes given seconds, whatever runs beside it: longest paths.
+"""The times of a graph's ops when each takes given seconds, whatever runs beside it: longest paths.
 
-The engine gives the same times; this gives them for many sets of seconds, since the order in which
-ops can be looked at is found once. Nothing is shared, and there is no machine.
+The engine gives the same times. This is faster for many sets of seconds, since the order in which
+ops are computed is found only once. Nothing is shared, and there is no machine.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ Longs = NDArray[np.int64]
 
 
 class Seconds(NamedTuple):
-    """How long each op takes, and each member of a part once all have started."""
+    """How long each op takes, and how long each member of a part takes once all have started."""
 
     op: Floats  # one per op; of no meaning for members of parts
     member: Floats  # one per membership, a row of graph.part
 
 
 def taken(timeline: Timeline) -> Seconds:
-    """What ops took; of a part, its shortest member, since the others also waited for that.
+    """Return the seconds that ops and parts took; a part takes as long as its shortest member.
 
-    A member of several parts may have ended with another of them; where there is one, a part takes
-    no longer than from its last start to its first end.
+    The longer members also waited for the last one to come. A member of several parts may have
+    ended with another of them; a part with such a member takes no longer than from the last start
+    of its members to their first end.
     """
     graph = timeline.graph
     counts = np.diff(graph.part_start)
@@ -48,11 +49,12 @@ def taken(timeline: Timeline) -> Seconds:
 
 
 class Paths:
-    """The longest paths of a graph, from its starts on.
+    """The longest paths of a graph, from its first ops on.
 
-    Nodes are the start and the end of each op and the moment at which a part's members are all
-    there. Edges go to the start from the end of what is waited for, and so on; nodes of one level
-    need only nodes of lower ones. With ``apart``, steps are independent and each begins at 0 s.
+    Nodes are the start and the end of each op, and the moment at which all members of a part are
+    there. An edge goes from the end of an op to the start of each that waits for it, and so on; a
+    node needs only nodes of lower levels. With ``apart``, steps are independent and each begins at
+    0 s. Raises InputError for a graph whose ops wait for each other in a circle.
     """
 
     def __init__(self, graph: Graph, apart: bool = False) -> None:
@@ -94,7 +96,7 @@ class Paths:
         self._levels = _levels(self._source, self._target, len(self._begin))
 
     def _drop_between_steps(self, waits: int, size: int) -> Longs:
-        """Take out edges from one step to another; return the ops that head a stream for that."""
+        """Remove the edges between steps; return the ops that then are the first of a stream."""
         n, step = len(self._graph), self._graph.step
         crosses = np.zeros(len(self._source), np.bool_)
         crosses[:size] = step[self._source[:size] - n] != step[self._target[:size]]
@@ -103,7 +105,7 @@ class Paths:
         return heads
 
     def run(self, seconds: Seconds) -> Timeline:
-        """The timeline in which everything starts as early as it can."""
+        """Return the timeline in which everything starts as early as it can."""
         n, weight, at = len(self._graph), self._weight.copy(), self._begin.copy()
         weight[self._op_edges] = seconds.op[self._alone]
         weight[self._member_edges] = seconds.member
@@ -116,7 +118,7 @@ class Paths:
 
 
 def _levels(source: Longs, target: Longs, nodes: int) -> list[tuple[Longs, Longs, Longs]]:
-    """Edges by the level of their target, the targets, and where the edges of each begin."""
+    """Return for each level its edges by target, its targets, and where each one's edges begin."""
     edges = np.flatnonzero(source >= 0)
     level = np.zeros(nodes, np.int64)
     missing = np.bincount(target[edges], minlength=nodes)

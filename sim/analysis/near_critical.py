@@ -1,4 +1,4 @@
-"""Which chains of ops would decide the step next, were the critical path a little shorter."""
+"""The chains of ops that would decide the step if the critical path were a little shorter."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from sim.analysis.slack import Slack, slack
 from sim.timeline import Timeline
 
 ROUNDING = 1e-12
-"""Slack below this share of the step is none: sums of times are rounded."""
+"""Slack below this share of the step counts as none, since sums of times are rounded."""
 
 
 class Chain(NamedTuple):
-    """Ops off the critical path (and off the chains before) with the least slack, first to last."""
+    """The ops with the least slack off the critical path and off earlier chains, first to last."""
 
     slack: float
     """Seconds by which the longest way through these ops is shorter than the critical path."""
     ops: tuple[int, ...]
     leaves: int
-    """The op without slack, or of a chain before this, that the first follows; -1 if none."""
+    """The op before the first, without slack or of an earlier chain; -1 if there is none."""
     joins: int
-    """Such an op that follows the last; -1 where the timeline ends."""
+    """Such an op after the last; -1 where the timeline ends."""
 
 
 def near_critical(timeline: Timeline, most: int = 5, of: Slack | None = None) -> list[Chain]:
-    """Find chains of ops that would decide the step were the critical path a little shorter.
+    """Find chains of ops that would decide the step if the critical path were a little shorter.
 
-    Up to ``most`` chains, by slack, of ops that have any. Each is the longest way through the op
-    with the least slack that is on none yet, as far as it is apart from those before it and from
-    the critical paths, of which there may be several; ops that take no time begin none.
+    Up to ``most`` chains of ops that have slack, the least slack first. Each is the longest way
+    through the op with the least slack that is on no chain yet. It ends where it meets an earlier
+    chain or a critical path, of which there may be several. An op that takes no time begins none.
     """
     if not len(timeline.graph) or most < 1:
         return []
@@ -51,7 +51,7 @@ def near_critical(timeline: Timeline, most: int = 5, of: Slack | None = None) ->
 def _through(
     i: int, found: Slack, needs: np.ndarray, arrival: np.ndarray, taken: np.ndarray
 ) -> Chain:
-    """The chain through an op, up to ops that are taken; its own are taken then."""
+    """Return the chain through an op, up to ops that are taken, and mark its own as taken."""
     before, at = [], int(needs[i])
     taken[i] = True
     while at >= 0 and not taken[came := int(arrival[at])]:

@@ -1,9 +1,9 @@
-"""The critical path second by second: which op it runs through, and what each second goes to.
+"""The critical path second by second: which op it runs through, and the cause of each second.
 
-It crosses ranks, streams, groups and transfers. Of a collective it follows the member that came
-last, so a wait for a straggler never shows as communication: what the path does instead is what the
-straggler does meanwhile. Such seconds, from when half of a collective's members wait until its last
-has come, are marked with the rank that is waited for.
+It crosses ranks, streams, groups and transfers. At a collective it follows the member that came
+last. So a wait for a straggler never shows as communication: the path shows what the straggler does
+meanwhile. Such seconds are marked with the rank that is waited for. They begin when half of the
+members of a collective wait, and end when its last member has come.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ def path(timeline: Timeline) -> pd.DataFrame:
 
     One row per stretch of time, from the first start to the last end.
 
-    ``op`` is the op that the path runs through (of a collective the member that came last), or for
-    a lag the op that it delays; ``ends`` the member whose end lets the path go on; ``part`` the
-    part that decides that end, -1 outside of parts; ``straggler`` the rank that a collective waits
-    for meanwhile, -1 if none. ``cause`` is "compute KIND", "communication DIMENSION", "copy",
-    "launch" (the host, and the lag behind it) or "lag". Rows touch, so seconds sum to the step.
+    ``op`` is the op that the path runs through (for a collective, the member that came last), or
+    for a lag the op that it delays. ``ends`` is the member whose end lets the path go on, ``part``
+    the part that decides that end (-1 outside of parts), and ``straggler`` the rank that a
+    collective waits for meanwhile (-1 if none). ``cause`` is "compute KIND",
+    "communication DIMENSION", "copy", "launch" (the host, and the lag behind it) or "lag". Rows
+    touch, so the seconds sum to the step.
     """
     pieces = _pieces(timeline)
     frame = _cut(pieces, _late(timeline, pieces))
@@ -45,9 +46,10 @@ def path(timeline: Timeline) -> pd.DataFrame:
 
 
 def by_cause(of: pd.DataFrame, stragglers: bool = True) -> dict[str, float]:
-    """Seconds of the path by cause, most first; they sum to the step.
+    """Return the seconds of the path by cause, most first; they sum to the step.
 
-    Seconds in which a collective waits for its last member count as "straggler", unless left out.
+    With ``stragglers``, seconds in which a collective waits for its last member count as
+    "straggler".
     """
     cause = of["cause"].where((of["straggler"] < 0) | (not stragglers), STRAGGLER)
     sums = {str(name): math.fsum(of["seconds"][cause == name]) for name in cause.unique()}
@@ -55,7 +57,7 @@ def by_cause(of: pd.DataFrame, stragglers: bool = True) -> dict[str, float]:
 
 
 def by_straggler(of: pd.DataFrame) -> dict[int, float]:
-    """Seconds of the path in which collectives wait for a rank, by that rank, most first."""
+    """Return the seconds of the path in which collectives wait for a rank, by rank, most first."""
     late = of[of["straggler"] >= 0]
     rank = late["straggler"].to_numpy(np.int64)
     sums = {r: math.fsum(late["seconds"][rank == r]) for r in np.unique(rank).tolist()}
@@ -63,7 +65,7 @@ def by_straggler(of: pd.DataFrame) -> dict[int, float]:
 
 
 def causes(graph: Graph) -> tuple[str, ...]:
-    """Per row of ``graph.works``: what its seconds count as."""
+    """Return for each row of ``graph.works`` the cause that its seconds count as."""
     return tuple(_cause(work) for work in graph.works)
 
 
@@ -75,7 +77,7 @@ def _cause(work: Work) -> str:
 
 
 def _pieces(timeline: Timeline) -> pd.DataFrame:
-    """A row for each op of the path and each lag before one, first to last."""
+    """Return a row for each op of the path and each lag before one, first to last."""
     graph, start, end = timeline.graph, timeline.start, timeline.end
     kinds = activities(graph)
     host, of_work = kinds.code == kinds.names.index(HOST), np.array(causes(graph), object)
@@ -98,7 +100,7 @@ def _pieces(timeline: Timeline) -> pd.DataFrame:
 
 
 def _decisive(timeline: Timeline, ops: np.ndarray) -> np.ndarray:
-    """The part that each op ends with, -1 without parts; of equals the lowest."""
+    """Return the part that each op ends with, -1 without parts; of several, the lowest."""
     graph = timeline.graph
     _, ended = part_times(timeline)
     counts = np.diff(graph.part_start)[ops]
@@ -113,7 +115,7 @@ def _decisive(timeline: Timeline, ops: np.ndarray) -> np.ndarray:
 
 
 def _late(timeline: Timeline, pieces: pd.DataFrame) -> list[tuple[float, float, int]]:
-    """(from, until, rank): half of a collective of the path waits for this rank, last first."""
+    """Return (from, until, rank) for each wait of half of a collective for a rank, last first."""
     graph = timeline.graph
     collective = np.array([_collective(work) for work in graph.works], bool)
     part = pieces["part"].to_numpy()
@@ -138,7 +140,7 @@ def _collective(work: Work) -> bool:
 
 
 def _cut(frame: pd.DataFrame, late: list[tuple[float, float, int]]) -> pd.DataFrame:
-    """Cut rows where a wait for a straggler begins or ends, and mark those inside."""
+    """Cut the rows where a wait for a straggler begins or ends, and mark those inside."""
     start, end = frame["start"].to_numpy(float), frame["end"].to_numpy(float)
     instants = np.unique([instant for one in late for instant in one[:2]])
     first = np.searchsorted(instants, start, "right")

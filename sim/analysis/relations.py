@@ -1,4 +1,4 @@
-"""Which op made another start, and which member of a collective came last: one row per op."""
+"""The op that made another start, and the member of a collective that came last: a row per op."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Rows = NDArray[np.int64]
 
 
 def previous(graph: Graph) -> Rows:
-    """The op just before each one on its stream, -1 for the first."""
+    """Return the op just before each one on its stream, -1 for the first."""
     order, begins = graph.stream_order()
     before = np.full(len(graph), -1, np.int64)
     before[order[1:]] = order[:-1]
@@ -21,10 +21,11 @@ def previous(graph: Graph) -> Rows:
 
 
 def binding(timeline: Timeline) -> Rows:
-    """The need (stream predecessor or wait, lag included) that was met last; -1 where none was.
+    """Return per op the need that was met last: the op before on its stream, or a wait; else -1.
 
-    An op starts at the very moment its last need is met. Of several at one instant: the lowest op.
-    The first op of a stream may also lag behind the timeline's zero, which is no op.
+    An op starts at the very moment at which its last need is met, lags included. Of several needs
+    met at one instant, the lowest op counts. The first op of a stream may also lag behind the zero
+    of the timeline, which is not an op.
     """
     graph, end = timeline.graph, timeline.end
     best = previous(graph)
@@ -41,10 +42,11 @@ def binding(timeline: Timeline) -> Rows:
 
 
 def rendezvous(timeline: Timeline) -> tuple[Rows, Floats]:
-    """The op that came last to each op's rendezvous, and since when data moves (seconds).
+    """Return the op that came last to each op's rendezvous, and when its data begins to move.
 
-    An op outside any part meets nobody: itself, its start. With several parts, the part that ended
-    last decides who came last, and data moves as soon as the first of the parts moves it.
+    Both have one value per op; times are in seconds. For an op outside of any part they are the op
+    itself and its start. If an op has several parts, the part that ended last decides which op came
+    last, and data moves as soon as the first of the parts moves it.
     """
     graph, start, end = timeline.graph, timeline.start, timeline.end
     arrival, moves = np.arange(len(graph)), start.copy()
@@ -64,9 +66,10 @@ def rendezvous(timeline: Timeline) -> tuple[Rows, Floats]:
 
 
 def needed(timeline: Timeline, needs: Rows, arrival: Rows, ops: Rows) -> Rows:
-    """What each op waited for last: on another rank if it waited for one at that instant.
+    """Return the op that each of ``ops`` waited for last (of another rank if any did), or -1.
 
-    Walks back over needs that take no time, as transfers on an ideal network; -1 for none.
+    ``needs`` and ``arrival`` are those of :func:`binding` and :func:`rendezvous`. The search for
+    another rank goes back over needs that take no time, such as transfers on an ideal network.
     """
     rank, start, end = timeline.graph.rank, timeline.start, timeline.end
     out = np.where(ops >= 0, needs[ops], -1)
@@ -89,7 +92,7 @@ def needed(timeline: Timeline, needs: Rows, arrival: Rows, ops: Rows) -> Rows:
 
 
 def _last_to_come(graph: Graph, member: Rows, start: Floats) -> tuple[Floats, Rows]:
-    """Per part: when its last member started, and the lowest op that started then."""
+    """Return per part when its last member started, and the lowest op that started then."""
     begin = np.full(len(graph.part_work), -np.inf)
     np.maximum.at(begin, graph.part, start[member])
     last = np.full(len(begin), len(graph), np.int64)
@@ -101,7 +104,7 @@ def _last_to_come(graph: Graph, member: Rows, start: Floats) -> tuple[Floats, Ro
 def _last(
     when: Floats, who: NDArray[np.int32], first: NDArray[np.int32], counts: NDArray[np.int32]
 ) -> tuple[Floats, Rows]:
-    """Per CSR row that is not empty: the latest instant, and the lowest of those it belongs to."""
+    """Return per non-empty CSR row its latest instant, and the lowest ``who`` at that instant."""
     latest = np.maximum.reduceat(when, first)
     none = np.iinfo(np.int64).max
     candidates = np.where(when == np.repeat(latest, counts), who.astype(np.int64), none)

@@ -1,4 +1,4 @@
-"""How close kernels come to what the GPU can do: FLOPs, bytes and seconds of each distinct one."""
+"""How close kernels come to what the GPU can do: the FLOPs, bytes and seconds of each kernel."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sim.timeline import Timeline
 def roofline(timeline: Timeline) -> pd.DataFrame:
     """Compare each distinct kernel's FLOPs and bytes with its seconds, the costliest kernel first.
 
-    ``name`` is what the first such op is called; ``flops`` and ``bytes`` (of HBM traffic) are those
-    of one, ``seconds`` its mean as it ran, others beside it, ``count`` how many ran and ``total_s``
-    the seconds of all; ``intensity`` is FLOPs per byte and ``flops_per_s`` the rate. A kernel of
-    known duration, as recordings have, does not say its FLOPs and is left out.
+    ``name`` is that of the first such op. ``flops`` and ``bytes`` (of HBM traffic) are those of one
+    kernel, and ``seconds`` is its mean as it ran, slowed by what ran beside it. ``count`` is how
+    many ran and ``total_s`` the seconds of all. ``intensity`` is FLOPs per byte, ``flops_per_s``
+    the rate. A kernel of fixed duration, as in recordings, has no known FLOPs and is left out.
     """
     graph = timeline.graph
     count = np.bincount(graph.work, minlength=len(graph.works))
@@ -37,7 +37,7 @@ def roofline(timeline: Timeline) -> pd.DataFrame:
 
 
 def _ratio(above: pd.Series, below: pd.Series) -> Floats:
-    """Where the lower is 0, 0: such kernels do nothing."""
+    """Return the ratio of two columns, and 0 where ``below`` is 0: such kernels do nothing."""
     a, b = above.to_numpy(float), below.to_numpy(float)
     out: Floats = np.divide(a, b, out=np.zeros_like(a), where=b > 0)
     return out

@@ -1,4 +1,4 @@
-"""What each rank's GPU does between its first op and its last, in shares of that time.
+"""What the GPU of each rank does between its first op and its last, in shares of that time.
 
 The three shares sum to one, as HolisticTraceAnalysis counts them: nothing runs, a kernel computes,
 or only communication and copies run. Work of the host and time before the first op do not count.
@@ -17,7 +17,7 @@ from sim.timeline import Timeline
 
 
 class Shares(NamedTuple):
-    """Of one rank."""
+    """The shares of one rank."""
 
     rank: int
     span_s: float  # first start to last end on its GPU
@@ -30,8 +30,8 @@ class Shares(NamedTuple):
 def shares(timeline: Timeline, among: NDArray[np.bool_] | None = None) -> list[Shares]:
     """Say which share of its time each GPU computes, only communicates, and does nothing.
 
-    One row per rank that has ops on its GPU, ascending; of the ops ``among`` (a flag for each op of
-    the graph), or of all.
+    One row per rank that has ops on its GPU, ascending. ``among``, if given, is a flag for each op
+    of the graph: only these ops count.
     """
     kinds = activities(timeline.graph)
     code = {name: k for k, name in enumerate(kinds.names)}

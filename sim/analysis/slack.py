@@ -1,10 +1,11 @@
 """How much later each op could run without moving the end of the step: its total slack.
 
-Durations, lags and tails are held fixed at what the timeline shows (and the decisions of sharing
-with them), so this is the backward pass of the critical path method over stream order, waits and
-parts. In terms of gaps it is a shortest path: of an edge u -> v, v happens some seconds later than
-u would make it, and the slack of u is the least sum of such gaps on any way from u to the end. What
-happens later than all its needs explain is taken to follow the last of them at that distance.
+Durations, lags and tails stay as the timeline shows them, and with them how ops share links and
+GPUs. So this is the backward pass of the critical path method over stream order, waits and parts.
+In terms of gaps it is a shortest path: for an edge u -> v, the gap is how much later v happens than
+u alone would make it happen. The slack of u is the least sum of gaps on any way from u to the end.
+If something happens later than all its needs explain, that delay counts as a lag behind the last of
+them.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ from sim.timeline import Timeline
 
 
 class Slack(NamedTuple):
-    """One row per op."""
+    """The slack of every op, one row per op."""
 
     seconds: Floats
-    """By how much it may start later and the timeline still ends when it does."""
+    """How much later the op may start while the timeline still ends when it does, in seconds."""
     ends: Rows
-    """On the way that leaves it no more: the op that ends first, itself or a peer of it."""
+    """On the way to the end with the least gaps: the op that ends first, itself or a peer."""
     behind: Rows
-    """And the op that starts for that; -1 where it is the end of the timeline."""
+    """The op that starts because of that end; -1 where it is the end of the timeline."""
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row per op: op, seconds, ends, behind."""
+        """Return a table with a row per op: op, seconds, ends, behind."""
         return pd.DataFrame({"op": np.arange(len(self.seconds)), **self._asdict()})
 
 
 class _Edges(NamedTuple):
-    """One kind of edge: from which node to which, and the gap between them in seconds."""
+    """Edges of one kind: from which node to which, and the gap between them in seconds."""
 
     source: Rows
     target: Rows
@@ -47,8 +48,8 @@ class _Edges(NamedTuple):
 def slack(timeline: Timeline) -> Slack:
     """Say how much later each op could run without moving the end of the step.
 
-    Of an op with several parts, the parts that seem to end at the same instant all count as what
-    ends it, unless their work is ``Fixed``; then slack is a lower bound. Needs 200 bytes an op.
+    If several parts of an op seem to end at the same instant, all of them count as what ends it,
+    unless their work is ``Fixed``; the slack is then a lower bound. Needs 200 bytes per op.
     """
     graph, n = timeline.graph, len(timeline.graph)
     if not n:
@@ -71,7 +72,7 @@ def slack(timeline: Timeline) -> Slack:
 
 
 def _needs(timeline: Timeline, end_node: Rows) -> _Edges:
-    """From the ends of what an op waits for to its start."""
+    """Return the edges from the ends of the ops that an op waits for to its start."""
     graph, start, end = timeline.graph, timeline.start, timeline.end
     before = previous(graph)
     later = np.flatnonzero(before >= 0)
@@ -84,7 +85,7 @@ def _needs(timeline: Timeline, end_node: Rows) -> _Edges:
 
 
 def _parts(timeline: Timeline, end_node: Rows, first_part: int) -> tuple[_Edges, _Edges]:
-    """From members' starts to their part, and from the part to their ends."""
+    """Return the edges from members' starts to their part, and from the part to their ends."""
     graph, start, end = timeline.graph, timeline.start, timeline.end
     op, part = owners(graph.part_start), graph.part
     begin, ended = part_times(timeline)
@@ -94,9 +95,9 @@ def _parts(timeline: Timeline, end_node: Rows, first_part: int) -> tuple[_Edges,
 
 
 def part_times(timeline: Timeline) -> tuple[Floats, Floats]:
-    """Per part: when its last member starts, and when it ends, tails apart (seconds).
+    """Return per part when its last member starts, and when the part ends without tails (seconds).
 
-    It ends with the first of its members; if its seconds are known, no later than that.
+    A part ends with the first of its members; if its duration is known, no later than that allows.
     """
     graph = timeline.graph
     op = owners(graph.part_start)
@@ -109,13 +110,13 @@ def part_times(timeline: Timeline) -> tuple[Floats, Floats]:
 
 
 def _explained(target: Rows, gap: Floats, least: Floats) -> Floats:
-    """Gaps less what even the last need of their target leaves open."""
+    """Return the gaps less the least gap of their target, which no need explains."""
     np.minimum.at(least, target, gap)
     return gap - least[target]
 
 
 def _follow(towards: Rows, n: int, member: Rows, sink: int) -> tuple[Rows, Rows]:
-    """Per op: on the tightest way to the end, the op that ends next, and the op behind that."""
+    """Return per op, on its tightest way to the end, the op that ends next and the op behind it."""
     ends = np.arange(n)
     behind = towards[:n].copy()
     node = towards[towards[member]]  # a start, its part, the end of a member of the part

@@ -1,7 +1,7 @@
-"""Several training steps in one timeline: when each ends, and what one takes in the steady state.
+"""Several training steps in one timeline: when each ends, and how long one takes when steady.
 
-Pipelines that are flushed repeat themselves from the second step on. One that is never flushed
-(PipeDream) fills up first and drains at the end; what is between goes on for ever.
+A pipeline that is flushed repeats itself from the second step on. One that is never flushed
+(PipeDream) fills up first and drains at the end; the steps between are the steady state.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from sim.timeline import Timeline
 
 
 class Steady(NamedTuple):
-    """A stretch of a timeline, and how many steps end in it."""
+    """The steady stretch of a timeline, and how many steps end in it."""
 
     timeline: Timeline
-    """What is before and after it has no length."""
+    """The timeline, in which all that is before and after the stretch takes no time."""
     seconds: float
     steps: int
 
 
 def ends(timeline: Timeline) -> Floats:
-    """The second at which each step ends on the last of its ranks."""
+    """Return the time at which each step ends on the last of its ranks, in seconds."""
     graph = timeline.graph
     out = np.full(int(graph.step.max(initial=-1)) + 1, -np.inf)
     np.maximum.at(out, graph.step, timeline.end)
@@ -32,9 +32,10 @@ def ends(timeline: Timeline) -> Floats:
 
 
 def laps(timeline: Timeline) -> Floats:
-    """The ends of the steps, if no microbatch of one begins before those of the one before end.
+    """Return the end of each lap in seconds: a step, if steps do not overlap, else all of them.
 
-    Otherwise, as when a pipeline is never flushed, there is one lap: the end of all.
+    Steps overlap if a microbatch of one begins before the microbatches of the step before have
+    ended, as in a pipeline that is never flushed.
     """
     graph, end = timeline.graph, ends(timeline)
     ops = np.flatnonzero(graph.microbatch >= 0)
@@ -46,9 +47,9 @@ def laps(timeline: Timeline) -> Floats:
 
 
 def steady(timeline: Timeline, lead: int = 1, drain: int = 0) -> Steady:
-    """The steps without the first ``lead`` and the last ``drain``; at least one stays, if any.
+    """Return the steps without the first ``lead`` and the last ``drain``; at least one stays.
 
-    Of a timeline of one step all of it.
+    A timeline of one step is returned whole.
     """
     end = ends(timeline)
     first, after = kept(len(end), lead, drain)
@@ -59,7 +60,7 @@ def steady(timeline: Timeline, lead: int = 1, drain: int = 0) -> Steady:
 
 
 def kept(steps: int, lead: int = 1, drain: int = 0) -> tuple[int, int]:
-    """The first step of the steady state, and the one behind its last.
+    """Return the first step of the steady state, and the step after its last.
 
     >>> kept(4, 1, 1), kept(2, 1, 1), kept(1, 1, 1)
     ((1, 3), (1, 2), (0, 1))
@@ -69,7 +70,7 @@ def kept(steps: int, lead: int = 1, drain: int = 0) -> tuple[int, int]:
 
 
 def one(timeline: Timeline, lead: int = 1) -> Timeline:
-    """The step after the first ``lead``, from 0 s on; of one step, all of it."""
+    """Return the step after the first ``lead``, from 0 s on; a single step is returned whole."""
     end = ends(timeline)
     first = min(lead, len(end) - 1)
     if first < 1:

@@ -1,10 +1,10 @@
-"""What stragglers cost: how much faster a step were if all ops of a kind took equally long.
+"""What stragglers cost: how much faster a step would be if all ops of a kind took equally long.
 
 The what-if analysis of "Understanding Stragglers in Large Model Training Using What-if Analysis"
 (OSDI '25). Ops keep what they wait for, without the time that the host takes between them. In the
-ideal timeline every op of a kind takes the mean of that kind, and every communication the median,
-once its members are there. Slowdowns are mean step times over that of the ideal timeline: of all
-ops as they were, or of a rank's, a stage's or a kind's as they were and the others ideal.
+ideal timeline every op of a kind takes the mean of that kind, and every communication the median
+once its members are there. A slowdown is a mean step time over that of the ideal timeline: with all
+ops as they were, or with those of one rank, stage or kind as they were and all others ideal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sim.graph import Floats, Graph, owners
 from sim.timeline import Timeline, dimension
 
 WORST_SHARE = 0.03
-"""The share of ranks, rounded up, that counts as the worst."""
+"""The share of ranks, rounded up, that count as the worst."""
 
 Flags = NDArray[np.bool_]
 Label = TypeVar("Label", int, str)
@@ -32,26 +32,26 @@ Label = TypeVar("Label", int, str)
 
 @dataclass(frozen=True)
 class Stragglers:
-    """Slowdowns, 1 being none; labels of each table in falling order."""
+    """The slowdowns of a timeline (1 is none); the labels of each table are in falling order."""
 
     slowdown: float
     by_step: Mapping[int, float]
     by_replica: Mapping[int, float]
-    """Of pipelines that compute side by side, by the least rank's order."""
+    """Of pipelines that compute side by side, numbered in the order of their lowest ranks."""
     by_stage: Mapping[int, float]
     by_kind: Mapping[str, float]
     worst_ranks: tuple[int, ...]
     """The ranks whose replica and whose stage are both slow, worst first."""
     worst_ranks_share: float
-    """How much of the slowdown goes when only those are made ideal; 0 to 1 as a rule."""
+    """The share of the slowdown that goes when only those are made ideal; usually 0 to 1."""
     last_stage_share: float
-    """Likewise of the last stage."""
+    """The same share for the last stage."""
 
 
 def stragglers(timeline: Timeline) -> Stragglers:
-    """Estimate what stragglers cost: the slowdown against ops of a kind that all take equally long.
+    """Estimate how much slower a step is than if all ops of a kind took equally long.
 
-    Steps are taken one by one.
+    Each step is run by itself.
     """
     graph = timeline.graph
     whole, best, paths = taken(timeline), equal(timeline), Paths(graph, apart=True)
@@ -88,7 +88,7 @@ def stragglers(timeline: Timeline) -> Stragglers:
 
 
 def equal(timeline: Timeline) -> Seconds:
-    """What ops take if no two of a kind (a name) differ: means of kernels, medians of transfers."""
+    """Return the seconds of ops if all of a name take the same: means, for transfers medians."""
     graph, seconds = timeline.graph, taken(timeline)
     communication = np.array([bool(dimension(work)) for work in graph.works])[graph.work]
     of_op = pd.Series(seconds.op).groupby(graph.name)
@@ -99,9 +99,9 @@ def equal(timeline: Timeline) -> Seconds:
 
 
 def replicas(graph: Graph) -> NDArray[np.int64]:
-    """By rank number: which pipeline it belongs to, counted in order of their least ranks.
+    """Return for each rank number its pipeline; pipelines are numbered by their lowest rank.
 
-    Ranks of one pipeline exchange messages; a rank without any is one by itself.
+    Ranks of one pipeline exchange messages; a rank without messages is a pipeline by itself.
     """
     pipeline = np.array([dimension(work) == "pp" for work in graph.works])[graph.part_work]
     rows = np.flatnonzero(pipeline[graph.part])
@@ -118,13 +118,13 @@ def replicas(graph: Graph) -> NDArray[np.int64]:
 
 
 def _mixed(graph: Graph, base: Seconds, other: Seconds, ops: Flags) -> Seconds:
-    """The seconds of ``base``, and of ``other`` for these ops."""
+    """Return the seconds of ``other`` for these ops, and those of ``base`` for all others."""
     members = ops[owners(graph.part_start)]
     return Seconds(np.where(ops, other.op, base.op), np.where(members, other.member, base.member))
 
 
 def _ends(graph: Graph, timeline: Timeline) -> Floats:
-    """Seconds of each step that is there; all begin at 0."""
+    """Return the seconds of each step that the graph has; all begin at 0 s."""
     ends = pd.Series(timeline.end).groupby(graph.step).max()
     return np.asarray(ends, np.float64)
 
@@ -136,9 +136,9 @@ def lesser(
     by_stage: Mapping[int, float],
     by_replica: Mapping[int, float],
 ) -> dict[int, float]:
-    """Of each rank the lesser of the slowdowns of its replica and of its worst stage, ascending.
+    """Return for each rank the lesser slowdown of its replica and its worst stage, by rank.
 
-    ``rank`` and ``stage`` are those of ops, ``replica`` has a row per rank number.
+    ``rank`` and ``stage`` have one value per op, ``replica`` one per rank number.
     """
     out: dict[int, float] = {}
     places = pd.DataFrame({"rank": rank, "stage": stage}).drop_duplicates().sort_values("rank")
@@ -149,5 +149,5 @@ def lesser(
 
 
 def falling(table: Mapping[Label, float]) -> dict[Label, float]:
-    """The table, its largest values first."""
+    """Return the table with its largest values first."""
     return dict(sorted(table.items(), key=lambda item: -item[1]))

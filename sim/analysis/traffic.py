@@ -1,4 +1,4 @@
-"""How many bytes each rank sends, by dimension: what algorithms that waste nothing would send."""
+"""The bytes that each rank sends, by dimension, with algorithms that send no byte in vain."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SENT: dict[str, Callable[[float, int], float]] = {
     "ring_exchange": lambda size, n: size,
     "p2p": lambda size, n: size,
 }
-"""Bytes that one of n ranks sends for a whole buffer of ``size`` bytes."""
+"""The bytes that one of n ranks sends for a whole buffer of ``size`` bytes."""
 
 
 def traffic(timeline: Timeline) -> pd.DataFrame:
     """Count the bytes that each rank sends in the step, by dimension.
 
-    A row per rank and dimension: rank, dimension, bytes; as :func:`bytes_sent`.
+    A row per rank and dimension: rank, dimension, bytes. :func:`bytes_sent` says what counts.
     """
     sent = bytes_sent(timeline.graph)
     rows = [(rank, name, size) for name, of in sent.items() for rank, size in of.items()]
@@ -33,7 +33,7 @@ def traffic(timeline: Timeline) -> pd.DataFrame:
 
 
 def bytes_sent(graph: Graph) -> dict[str, dict[int, float]]:
-    """Bytes that each simulated rank sends in the step: {dimension: {rank: bytes}}.
+    """Return the bytes that each simulated rank sends in the step: {dimension: {rank: bytes}}.
 
     Recorded communications (``Fixed`` work) have no known size and are left out. Raises ValueError
     for a collective that :data:`SENT` does not know.
@@ -53,7 +53,7 @@ def bytes_sent(graph: Graph) -> dict[str, dict[int, float]]:
 
 
 def _members(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """Work row and rank of every member of every part; an op without parts is its own."""
+    """Return the work and rank of every member of every part; an op without parts is one member."""
     counts = np.diff(graph.part_start)
     alone = counts == 0
     work = np.append(graph.part_work[graph.part], graph.work[alone])
@@ -69,5 +69,5 @@ def _sent(work: object) -> float:
 
 
 def _source(work: object) -> int:
-    """The one rank that sends, or -1 where all do."""
+    """Return the one rank that sends, or -1 where all send."""
     return work.ranks[0] if isinstance(work, Communication) and work.collective == "p2p" else -1

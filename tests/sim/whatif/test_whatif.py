@@ -119,7 +119,7 @@ def test_a_free_dimension_takes_nothing_from_kernels(small_job):
         ("compute * fast", "'fast' gives no factor"),
         ("compute / 0", "'0' gives no factor"),
         ("compute * -1", "'-1' gives no factor"),
-        ("link nvlink * 1e300", "'1e300' gives no factor from 0 to 1e+12"),
+        ("link nvlink * 1e300", "'1e300' gives no factor from 0 to"),
         ("compute * 2 where knd=gemm", "did you mean 'kind'"),
         ("compute * 2 where kind", "is no condition"),
         ("compute * 2 where rank=a", "no rank 'a'"),
