@@ -9,8 +9,8 @@ from typing import Any
 import networkx as nx
 
 from schedules.input_error import InputError
-from sim.analysis.links import kind, tier
 from sim.machine.cluster import Cluster
+from sim.machine.links import kind, tier
 from sim.recipe.legality.perturbations import ranks
 from sim.recipe.sections import PerturbationSection
 

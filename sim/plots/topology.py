@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from sim import units
-from sim.analysis.links import WORDS, Cable, Kind, Node, by_kind, height, tier
 from sim.machine.cluster import Cluster
+from sim.machine.links import WORDS, Cable, Kind, Node, by_kind, height, tier
 from sim.plots.memory import spread
 from sim.plots.style import figure
 

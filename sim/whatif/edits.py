@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from schedules.input_error import InputError
 from sim.analysis.activity import COMPUTE, COPY, HOST, activities
-from sim.analysis.links import kind as link_kind
 from sim.graph import PHASES, Fixed, Graph, Ints, offsets, owners
 from sim.machine.cluster import Cluster
 from sim.machine.hardware import Machine
+from sim.machine.links import kind as link_kind
 from sim.timeline import dimension, kind
 from sim.whatif.equal import levelled
 from sim.whatif.grammar import Condition, Edit, Level, Link, Scale, parse

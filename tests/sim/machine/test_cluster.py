@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.analysis.links import tier
 from sim.machine.cluster import load
+from sim.machine.links import tier
 
 FABRIC = """
 base = "dgx_h100"

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.analysis.links import kind
 from sim.builder.job import Job
 from sim.engine import simulate
 from sim.graph import Builder, Communication, Graph
 from sim.machine.cluster import Cluster, load
 from sim.machine.collectives import traffic
 from sim.machine.hardware import Machine
+from sim.machine.links import kind
 from sim.machine.price import LinkLoad, price
 from sim.perturbations.links import slowed
 from sim.recipe.sections import PerturbationSection

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim import units
-from sim.analysis.links import by_kind
 from sim.machine.cluster import Cluster
+from sim.machine.links import by_kind
 
 
 def describe(cluster: Cluster) -> dict[str, Any]:
