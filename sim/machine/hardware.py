@@ -1,4 +1,4 @@
-"""Prices: what each distinct work of a graph takes from the machine it runs on.
+"""Prices in columns: what each distinct work of a graph takes from the machine it runs on.
 
 A graph repeats a few works millions of times, so each work is priced once; the engine reads
 columns.

@@ -1,4 +1,4 @@
-"""Step time against memory: which of several ways of running one job is beaten by no other?
+"""A picture of step time against memory, in which ways that no other beats stand out.
 
 Points are numbered by time, and a list beside the picture says which way each number is.
 """

@@ -1,4 +1,4 @@
-"""The forward of a sharded model by itself: fixed seconds per layer and gather, and no machine.
+"""Runs the forward of a sharded model by itself: fixed seconds per layer, and no machine.
 
 Small enough to work out by hand, it shows what decides whether a gather hides behind kernels.
 """

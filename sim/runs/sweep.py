@@ -67,7 +67,7 @@ def sweep(
     Raises InputError for a recipe that is none, and for a file that is another's or that another
     process writes.
     """
-    recipe, out = Path(recipe), Path(out)
+    recipe, out = Path(recipe).absolute(), Path(out)  # workers may stand in another folder
     job = _identity(recipe, vary, overrides or {})
     schema = _schema(vary, job)
     with alone(out):

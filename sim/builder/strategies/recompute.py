@@ -1,4 +1,4 @@
-"""Activation recomputation: what a layer keeps, and what runs again in its backward.
+"""Activation recomputation rewrites programs: what a layer keeps, and what runs again.
 
 Whole layers keep only their input. The modules, by Megatron-Core's names, are:
 

@@ -234,3 +234,17 @@ def test_the_command(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit) as exit_:
         main([*given[:-1], "parallelism.pp=3", "--out", str(tmp_path / "n.parquet")])
     assert exit_.value.code == 2
+
+
+@pytest.mark.slow
+def test_a_relative_path_is_that_of_the_caller(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Worker processes outlive a sweep, and stand where they began."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mine.toml").write_text(RECIPE, encoding="utf-8")
+    for folder, name in ((tmp_path, recipe.name), (other, "mine.toml")):
+        monkeypatch.chdir(folder)
+        rows = sweep.sweep(name, {SEVERITY: [1.0, 1.5]}, "s.parquet", jobs=2)
+        assert all(row["step_time_s"] for row in rows)

@@ -135,11 +135,11 @@ def show_memory(memory: Sequence[Figures], capacity: float) -> None:
         several = sum(int(entry.get("stands_for", 1)) for entry in memory) > 1
         names = ["every rank" if alike and several else f"rank {high['rank']}"]
     show(rows, f"memory of {units.size(capacity)}", *names)
-    show_atneeded(high)
+    show_at_peak(high)
     warn_overflow(memory, capacity, stderr=False)
 
 
-def show_atneeded(entry: Figures) -> None:
+def show_at_peak(entry: Figures) -> None:
     """Print, a line each, which decisions hold memory at a rank's peak that is freed later."""
     of = entry.get("at_peak")
     if of and of["causes"]:
