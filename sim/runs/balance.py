@@ -1,6 +1,6 @@
-"""How many layers should each stage hold so that no rank of the pipeline is slower than it must?
+"""How many layers each stage should hold so that the slowest rank of the pipeline is fastest.
 
-The first stage has the embedding besides its layers and the last one the head, so stages of equal
+The first stage has the embedding besides its layers, and the last one the head. So stages of equal
 layers are not equally fast, and the slowest rank sets the pace of all.
 """
 
@@ -22,13 +22,13 @@ from sim.runs.stage_times import stage_timelines
 
 
 class Cost(NamedTuple):
-    """Seconds of one microbatch, forward and backward, in a stage: linear in its layers."""
+    """The seconds of one microbatch, forward and backward, in a stage: linear in its layers."""
 
     fixed: float
     layer: float
 
     def seconds(self, layers: int) -> float:
-        """Of a stage with so many layers.
+        """Return the seconds of a stage with so many layers.
 
         >>> Cost(fixed=2.0, layer=3.0).seconds(4)
         14.0
@@ -39,8 +39,9 @@ class Cost(NamedTuple):
 def balance(recipe: Recipe | str | Path) -> list[int]:
     """Find the layers of each stage, first to last, with which the slowest rank is fastest.
 
-    Counted is what a rank needs for one microbatch in all its stages, as the machine runs them by
-    themselves. Every stage gets a layer. Raises InputError, in one sentence, for what cannot run.
+    What counts is how long a rank takes for one microbatch in all its stages, each run by itself on
+    the machine. Every stage gets at least one layer. Raises InputError for a recipe that cannot
+    run.
     """
     recipe = recipe if isinstance(recipe, Recipe) else load(recipe)
     if recipe.model.dense_layers:
@@ -54,7 +55,7 @@ def balance(recipe: Recipe | str | Path) -> list[int]:
 
 
 def stage_ranks(plan: Plan) -> dict[int, tuple[int, ...]]:
-    """Which ranks run each stage: one, or the two of a pipeline of two directions.
+    """Return the ranks that run each stage: one, or two in a pipeline of two directions.
 
     >>> from schedules import load
     >>> stage_ranks(load("dualpipe")(2, 4))
@@ -66,19 +67,20 @@ def stage_ranks(plan: Plan) -> dict[int, tuple[int, ...]]:
 
 
 def costs(job: Job, cluster: Cluster) -> list[Cost]:
-    """What each stage of a job costs, from runs with one layer and with two."""
+    """Return the cost of each stage of a job, from runs with one layer and with two."""
     ends = [(s == 0, s == job.stages - 1) for s in range(job.stages)]
     known = {end: _cost(job, cluster, *end) for end in dict.fromkeys(ends)}
     return [known[end] for end in ends]
 
 
 def split(layers: int, costs: Sequence[Cost], ranks: Mapping[int, Sequence[int]]) -> list[int]:
-    """Layers of each stage, at least one, such that the slowest rank is as fast as it can be.
+    """Return the layers of each stage, at least one, that make the slowest rank fastest.
 
-    ``ranks`` says which run each stage; two each run it for half of the microbatches. Each layer in
-    turn goes to the rank that is fastest with it, which is exact as more layers never make a rank
-    faster; there to the shortest stage; and among equals to the one nearest the middle, where the
-    pipeline's ends wait for least.
+    ``ranks`` says which ranks run each stage; if there are two, each runs it for half of the
+    microbatches. Each layer in turn goes to the rank that is fastest with it. This is exact because
+    more layers never make a rank faster. On that rank it goes to the stage with the fewest layers,
+    and among equals to the one nearest to the middle of the pipeline, for which the ends wait
+    least.
 
     >>> split(8, [Cost(1, 4), Cost(0, 4), Cost(6, 4)], {0: [0], 1: [1], 2: [2]})
     [3, 3, 2]
@@ -101,7 +103,7 @@ def _cost(job: Job, cluster: Cluster, first: bool, last: bool) -> Cost:
 
 
 def _seconds(job: Job, cluster: Cluster, layers: range, first: bool, last: bool) -> float:
-    """Forward and backward of a stage, the backward whole or in halves as the schedule runs it."""
+    """Return the seconds of a stage's forward and backward, in halves if the schedule splits it."""
     ran = stage_timelines(job, cluster, layers, first, last)
     whole = any(step.kind == "B" for steps in flat(job.plan) for step in steps)
     return fsum(ran[kind].seconds for kind in ("FB" if whole else "FIW"))

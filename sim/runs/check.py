@@ -1,9 +1,9 @@
-"""Is a recipe a legal job, and what memory does it need? Simulated only where it must be.
+"""Whether a recipe is a legal job, and which memory it needs; it is simulated only if it must be.
 
-The order in which ops take and give back memory is as a rule that in which they are issued
-(:mod:`sim.memory.untimed`); where it is not, as gathers and reductions run beside kernels, the step
-is simulated. A job fits if that and what is outside of it (:mod:`sim.memory.runtime`) are no more
-than the GPU has.
+Ops usually allocate and free memory in the order in which they are issued
+(:mod:`sim.memory.untimed`). Where gathers and reductions run beside kernels, they do not, and the
+step is simulated. A job fits if its memory, and that of the process besides
+(:mod:`sim.memory.runtime`), are no more than the GPU has.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ def check(recipe: Recipe | str | Path, report: Report = lambda *_: None) -> dict
     """Say whether a recipe is a legal job that fits, and the memory of every rank that may differ.
 
     ``memory`` has the form of ``summary.json``; ``capacity_bytes`` is what a GPU has.
-
-    ``simulated`` says whether it is that of a simulated step; ``report`` hears how far that is.
-    Raises InputError, in one sentence, for what cannot run.
+    ``simulated`` says whether the step had to be simulated; ``report``, if given, is told how far
+    that is. Raises InputError for a recipe that cannot run.
     """
     recipe = recipe if isinstance(recipe, Recipe) else load(recipe)
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)

@@ -1,4 +1,4 @@
-"""The same job in several ways: other schedules, or other values of a key, side by side."""
+"""The same job run in several ways: with other schedules, or other values of a key."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from sim.runs.run import Result, run
 
 Overrides = Mapping[str, object]
 Report = Callable[[str, int, int], object]
-"""Called with what is being simulated, and how many are done of how many."""
+"""A function to call with what is simulated now, how many are done, and how many there are."""
 
 
 @dataclass(frozen=True, eq=False)
 class Way(Shown):
-    """One way of running the job: its result, or why it cannot run."""
+    """One way of running the job: its result, or the reason why it cannot run."""
 
     name: str
     result: Result | None
     refused: str = ""
 
     def _repr_html_(self) -> str:
-        """Return its result, or why there is none, for a notebook."""
+        """Return the result, or the reason why there is none, for a notebook."""
         shown = self.result._repr_html_() if self.result else table(self.refused, ())
         return table(self.name, ()) + shown
 
@@ -39,7 +39,7 @@ class Way(Shown):
 def compare(
     recipe: str | Path, ways: Mapping[str, Overrides], report: Report = lambda *_: None
 ) -> list[Way]:
-    """Run a recipe once with each of the overrides; what cannot run is a row with its reason."""
+    """Run a recipe once with each of the overrides; one that cannot run has its reason."""
     out = []
     for k, (name, overrides) in enumerate(ways.items()):
         report(name, k, len(ways))
@@ -55,9 +55,9 @@ def by_schedule(
 ) -> dict[str, Overrides]:
     """Name a way for each schedule (``["all"]``: each that there is, and the recipe's own).
 
-    The order of a recipe with ``schedule.csv`` is from_csv; a file is a schedule too. Layers stay
-    on stages as ``base`` has them where their number fits, and are spread evenly elsewhere. Raises
-    ValueError for a name that is none of a schedule.
+    The name of a recipe's own order, given by ``schedule.csv``, is from_csv; the path of a file is
+    a schedule too. Where the number of stages is that of ``base``, they keep its layers; elsewhere
+    layers are spread evenly. Raises InputError for a name that is not a schedule.
     """
     own = base.schedule.name
     known = schedules.names() + [own] * (own == NAME or is_path(own))
@@ -73,7 +73,7 @@ def by_schedule(
 
 
 def spread(ways: Mapping[str, Overrides], base: Recipe) -> list[str]:
-    """Schedules of another number of stages than ``base`` has layers for, which are not alike."""
+    """Return the schedules whose layers are spread evenly, unlike those of ``base``."""
     before = base.layers_per_stage
     splits = {name: own["schedule.layers_per_stage"] for name, own in ways.items()}
     return [
@@ -85,7 +85,7 @@ def spread(ways: Mapping[str, Overrides], base: Recipe) -> list[str]:
 
 
 def own_of(name: str, base: Recipe) -> Overrides:
-    """What a schedule needs over the recipe: its own chunks, and as many stages."""
+    """Return the overrides that a schedule needs: its own chunks, and layers for its stages."""
     same = name == base.schedule.name
     takes = "chunks" in schedules.options(name)
     chunks = base.schedule.chunks if same else schedules.stages_per_rank(name)

@@ -1,10 +1,10 @@
-"""Which ranks are simulated: one of several that cannot differ, once that is proven.
+"""The choice of the ranks that are simulated: one of several that are proven not to differ.
 
-Tensor-parallel peers and data-parallel replicas of a uniform job do the same at the same time, if
-the network treats them alike. Shifting all ranks along an axis must map the communication of the
-job onto itself (:mod:`sim.builder.groups`), with the same loads on alike links
-(:mod:`sim.machine.symmetry`). Where that holds, one lane of ranks stands for all; its communication
-carries the loads of its clones.
+Tensor-parallel peers and data-parallel replicas of a uniform job do the same at the same time if
+the network treats them alike. The proof is that shifting all ranks along an axis maps the
+communication of the job onto itself (:mod:`sim.builder.groups`), with the same loads on alike links
+(:mod:`sim.machine.symmetry`). Where that holds, one lane of ranks stands for all, and its
+communication carries the loads of its clones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sim.machine.symmetry import apart, fold_loads
 
 @dataclass(frozen=True)
 class Lanes:
-    """The lanes that are simulated; what differs from them along ``atoms`` alone are clones."""
+    """The lanes that are simulated; lanes that differ from them only along ``atoms`` are clones."""
 
     simulated: Sequence[Lane]
     axes: tuple[str, ...]  # folded: axes, and parts of axes
@@ -36,9 +36,9 @@ class Lanes:
 
 
 def candidates(job: Job, kinds: NDArray[np.int64] | None = None) -> Iterator[Lanes]:
-    """Ways to fold, the fewest lanes first; the last folds nothing.
+    """Yield the ways to fold, the fewest lanes first; the last folds nothing.
 
-    ``kinds``, if given, has a number for each rank; those of different ones are not the same.
+    ``kinds``, if given, has a number for each rank; ranks with different numbers are not alike.
     """
     over = atoms(job)
     same = alike(job, over, kinds)
@@ -51,7 +51,10 @@ def candidates(job: Job, kinds: NDArray[np.int64] | None = None) -> Iterator[Lan
 def loads(
     cluster: Cluster, job: Job, axes: Sequence[str], works: Sequence[Communication]
 ) -> list[LinkLoad] | None:
-    """What each work loads with its clones along ``axes``, or None if they are not alike."""
+    """Return the links that each work and its clones along ``axes`` load, or None if these differ.
+
+    One per work.
+    """
     if not axes:
         return [_single(cluster, traffic(cluster, work)) for work in works]
     folded = fold_loads(cluster, _orbits(cluster, job, axes, works))
@@ -73,7 +76,7 @@ def loads(
 def parting(
     cluster: Cluster, job: Job, names: Sequence[str], works: Sequence[Communication]
 ) -> set[str]:
-    """The atoms among these along which latencies of one of the works' clones differ."""
+    """Return those of the atoms ``names`` along which the latencies of a work's clones differ."""
     return {
         name
         for name in names

@@ -1,6 +1,6 @@
 """Runs the forward of a sharded model by itself: fixed seconds per layer, and no machine.
 
-Small enough to work out by hand, it shows what decides whether a gather hides behind kernels.
+It is small enough to work out by hand, and shows what decides if a gather hides behind kernels.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sim.machine.hardware import ideal
 from sim.timeline import Timeline
 
 COPIES = "fsdp copy_in"
-"""The stream of copy-ins as FSDP has it: one of their own."""
+"""The stream of copy-ins in FSDP, which is one of their own."""
 
 
 def sharded_forward(
@@ -29,11 +29,11 @@ def sharded_forward(
 ) -> Timeline:
     """Run the forward of sharded layers alone: seconds for each layer and each gather.
 
-    Before each of the ``layers`` its parameters are gathered, in ``gather`` seconds. A gather is
-    issued when the layer ``prefetch + 1`` before its own has ended (at once, unless given), writes
-    into one of ``buffers`` (as many as layers, unless given) in turn, and begins with a copy of
-    ``copy`` seconds on ``copy_stream``. Raises InputError for less than one buffer or a negative
-    prefetch.
+    ``layers`` has the seconds of each layer. Before a layer, its parameters are gathered in
+    ``gather`` seconds. A gather is issued when the layer ``prefetch + 1`` before its own has ended;
+    without ``prefetch`` at once. Gathers write into ``buffers`` buffers in turn, by default as many
+    as there are layers. Each begins with a copy of ``copy`` seconds on ``copy_stream``. Raises
+    InputError for less than one buffer or a negative prefetch.
 
     >>> sharded_forward([4, 4, 4], 5, prefetch=0).seconds  # nothing overlaps: 3 (5 + 4)
     27.0

@@ -1,9 +1,9 @@
-"""By how much a step may come out too long where one rank stands for clones of other latencies.
+"""The error of a step in which one rank stands for clones whose latencies differ.
 
-Folding proves that clones load links alike (:mod:`sim.machine.symmetry`). Their messages may still
-cross one switch more or less than the representative's, which then takes the longest latency, and
-the microseconds add up along the pipeline. So it is found for each step what they come to at most,
-and where that could matter every clone is simulated.
+Folding proves that clones load links alike (:mod:`sim.machine.symmetry`). Still, their messages may
+cross one switch more or less than those of the representative, which then takes the longest
+latency, and the microseconds add up along the pipeline. So an upper bound of the error is found for
+each step, and where it could matter, every clone is simulated.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from sim.machine.hardware import Machine
 from sim.runs.fold import Lanes
 
 FEW_OPS = 200_000
-"""A step of so many ops is simulated in a second, so that there all clones are."""
+"""A step of up to so many ops is simulated in a second, so that all its clones are simulated."""
 MOST_OPS = 5_000_000
-"""So many ops are simulated at most where ranks are kept from being folded."""
+"""At most so many ops are simulated where ranks cannot be folded."""
 SHARE = 1e-4
-"""Of a step that would have more ops than are few: how much longer folding may make it."""
+"""The share by which folding may make a step too long if it would have more ops than that."""
 
 
 def exact(machine: Machine) -> bool:
-    """Whether no communication stands for one of another latency."""
+    """Return whether no communication stands for one of another latency."""
     return machine.apart is None or not machine.apart.any()
 
 
 def later(graph: Graph, machine: Machine) -> float:
-    """Seconds by which the step is too long at most, but for other sharing: the longest chain.
+    """Return the seconds by which the step is too long at most, if ops share links alike.
 
-    Of two machines whose latencies are ``apart``, no chain of ops takes longer on the slower one by
-    more than the sum of that along it. The largest of these sums is the time of the step when
-    nothing else takes any.
+    ``machine.apart`` has the difference of latencies for each work. No chain of ops is too long by
+    more than the sum of these differences along it. The largest such sum is the time of the step
+    when nothing else takes any time.
     """
     if machine.apart is None or exact(machine):
         return 0.0
@@ -59,7 +59,7 @@ def later(graph: Graph, machine: Machine) -> float:
 
 
 def good_enough(lanes: Lanes, others: Sequence[Lanes], graph: Graph, machine: Machine) -> bool:
-    """Whether to stay with these lanes, rather than simulate the first of the others."""
+    """Return whether to stay with these lanes, rather than simulate the first of the others."""
     ops = len(graph) * len(others[0].simulated) / len(lanes.simulated)
     if ops <= FEW_OPS:
         return False
@@ -67,7 +67,7 @@ def good_enough(lanes: Lanes, others: Sequence[Lanes], graph: Graph, machine: Ma
 
 
 def shortest(graph: Graph, machine: Machine) -> float:
-    """Seconds that the step takes at least: those of the kernels of its busiest stream."""
+    """Return the seconds that the step takes at least: those of its busiest stream's kernels."""
     stream = graph.rank.astype(np.int64) * len(graph.streams) + graph.stream
     kernel = np.diff(graph.part_start) == 0
     busy = np.bincount(stream[kernel], machine.alone[graph.work[kernel]])

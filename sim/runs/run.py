@@ -1,4 +1,4 @@
-"""From a recipe to its timeline and its numbers: the main job, in one call."""
+"""The main job in one call: from a recipe to its timeline and its numbers."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ from sim.runs.summary import Summary, summary
 from sim.timeline import Timeline
 
 Report = Callable[[str, int, int], object]
-"""Called with what is being done, and how much of it is done of how much (0 of 0: unknown)."""
+"""A function that is called with what is done now, how much is done, and how much there is (both 0
+if that is unknown)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a run gives: the timeline, and everything that it came from."""
+    """The result of a run: the timeline, and everything that it came from."""
 
     recipe: Recipe
     job: Job
@@ -53,11 +54,11 @@ class Result:
     wall: float  # seconds that building and simulating took
 
     def __dir__(self) -> list[str]:
-        """What one may ask of it, for completion."""
+        """Return the names of its attributes, for completion."""
         return [*(one.name for one in fields(self)), "summary"]
 
     def __repr__(self) -> str:
-        """What a prompt shows."""
+        """Return the job in one line, which a prompt shows."""
         return f"{self._title()}, {self._model()}, {self._split()}, {self.timeline!r}"
 
     def _title(self) -> str:
@@ -72,7 +73,7 @@ class Result:
         return ", ".join(f"{axis} {n}" for axis, n in split.items() if n and n > 1) or "one GPU"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the job, and the first of its figures."""
+        """Return a table of the job and its main figures, which a notebook shows."""
         recipe = self.recipe
         ops = f"{len(self.timeline.graph):,} on {len(self.timeline.graph.ranks()):,} ranks"
         rows = [
@@ -97,8 +98,8 @@ class Result:
 def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Recipe:
     """Read a recipe file, put ``overrides`` over it and fill in all defaults.
 
-    ``overrides`` are by dotted key: ``{"parallelism.pp": 4}``. Raises InputError, in one sentence,
-    for a recipe that describes no job.
+    ``overrides`` are by dotted key: ``{"parallelism.pp": 4}``. Raises InputError for a recipe that
+    does not describe a job.
     """
     return recipe_file.load(path, overrides)
 
@@ -111,9 +112,9 @@ def run(
 ) -> Result:
     """Simulate one training step.
 
-    ``overrides`` are put over the recipe file: ``{"parallelism.pp": 4}``; ``report`` hears how far
-    it is, and ``prepared`` sees the graph before it is simulated, and may refuse it. Raises
-    ValueError, in one sentence, for what cannot run, and DeadlockError for an order that stops.
+    ``overrides`` are put over the recipe file: ``{"parallelism.pp": 4}``. ``report`` is told how
+    far the run is. ``prepared`` is called with the graph before it is simulated, and may raise.
+    Raises InputError for a recipe that cannot run, and DeadlockError for an order that gets stuck.
     """
     if not isinstance(recipe, Recipe):
         recipe = load(recipe, overrides)
@@ -149,13 +150,12 @@ def prepare(
     launch: float | None = None,
     kinds: NDArray[np.int64] | None = None,
 ) -> tuple[Lanes, Graph, Machine]:
-    """The graph of a job, folded as far as that is proven exact, and its prices on a cluster.
+    """Return the lanes that are simulated, the graph of a job, and its prices on a cluster.
 
-    Where it is exact but for latencies, see :mod:`sim.runs.latencies`.
-
-    With ``launch``, the seconds of one, its kernels are launched by a host. ``kinds`` tells ranks
-    apart (see :func:`sim.runs.fold.candidates`). Raises InputError where too many would be
-    simulated.
+    With ``fold``, ranks are folded as far as that is proven exact, but for latencies, for which see
+    :mod:`sim.runs.latencies`. With ``launch``, the seconds of a launch, a host launches the
+    kernels. ``kinds`` tells ranks apart (see :func:`sim.runs.fold.candidates`). Raises InputError
+    where too many ranks would be simulated.
     """
     ways = list(candidates(job, kinds))
     if kinds is not None:
@@ -180,18 +180,18 @@ def prepare(
 
 
 def build(job: Job, lanes: Lanes, launch: float | None = None, sends: bool = True) -> Graph:
-    """The graph of a step on these lanes; with ``launch``, its kernels are launched by a host."""
+    """Return the graph of a step on these lanes; with ``launch``, a host launches its kernels."""
     graph = training_step(job, lanes.simulated, sends)
     return graph if launch is None else launched(graph, launch, waited(graph))
 
 
 def launch_seconds(recipe: Recipe) -> float | None:
-    """What a launch takes the host, where there is one."""
+    """Return the seconds of a launch if the recipe simulates the host, else None."""
     return recipe.simulation.launch_us * 1e-6 if recipe.simulation.host else None
 
 
 def _few_enough(job: Job, lanes: Lanes) -> None:
-    """Refuse to simulate more ranks than can be, which perturbations keep from being folded."""
+    """Raise InputError if perturbations keep too many ranks from being folded."""
     one = next(candidates(job)).simulated
     each = len(training_step(job, one)) / len(one)
     ops = round(each * len(lanes.simulated))
@@ -204,7 +204,7 @@ def _few_enough(job: Job, lanes: Lanes) -> None:
 
 
 def job_of(recipe: Recipe, cluster: Cluster | None = None) -> Job:
-    """The job that a recipe describes.
+    """Return the job that a recipe describes.
 
     A searched schedule needs the times of the stages on the recipe's cluster, which is loaded
     unless given. Raises InputError for an order that cannot run under the recipe's p2p.
@@ -222,4 +222,4 @@ def job_of(recipe: Recipe, cluster: Cluster | None = None) -> Job:
 
 
 NEVER_STOP = ("gpipe", "one_f_one_b", "interleaved_1f1b")
-"""Schedules whose orders run under every p2p policy, as tests prove."""
+"""The schedules whose orders run under every p2p policy, as tests prove."""

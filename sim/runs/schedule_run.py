@@ -1,6 +1,6 @@
 """A pipeline schedule by itself: fixed seconds per stage, one rank per pipeline rank, no machine.
 
-The graph comes from the same lowering as that of a training step, and runs on the ideal machine.
+The graph is built in the same way as that of a training step, and runs on the ideal machine.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from sim.timeline import Timeline
 
 DIRECTION = Policy("direction")
 Times = Mapping[str, Seconds]
-"""Seconds of F, I and W, one for all stages or one for each; of a transfer, p2p; of a fused pair,
-FB, else F + I + W."""
+"""The seconds of F, I and W, one number for all stages or one for each; of a transfer, p2p; and of
+a fused pair, FB, which is F + I + W unless given."""
 
 
 EQUAL: Times = {"F": 1.0, "I": 1.0, "W": 1.0, "p2p": 0.0}
@@ -43,7 +43,7 @@ EQUAL: Times = {"F": 1.0, "I": 1.0, "W": 1.0, "p2p": 0.0}
 
 
 class ScheduleRun(Shown, dict[str, Any]):
-    """The figures of a schedule that ran by itself, its ``plan`` and its ``timeline``."""
+    """The figures of a schedule that ran by itself, with its ``plan`` and its ``timeline``."""
 
     def __init__(self, plan: Plan, timeline: Timeline) -> None:
         super().__init__(figures(plan, timeline))
@@ -69,12 +69,13 @@ def simulate_schedule(
 ) -> ScheduleRun:
     """Run a pipeline schedule by itself, with given seconds for its stages.
 
-    The keys are those of ``traincast schedule --json``.
+    The keys of the result are those of ``traincast schedule --json``.
 
-    ``chunks`` are the stages of each rank, as many as the schedule has unless given; ``times`` the
-    seconds of a stage's F, I and W and of a transfer, p2p, each 1 and transfers 0 unless given.
-    ``pair`` says how overlapped pairs run: ``fused``, as one block of FB seconds whose outputs are
-    there at its end, or ``serial``, one member after the other, each output sent when it is ready.
+    ``chunks`` is the number of stages of each rank; by default that of the schedule. ``times`` has
+    the seconds of a stage's F, I and W, by default 1, and of a transfer, p2p, by default 0.
+    ``pair`` says how overlapped pairs run. With ``fused``, a pair is one block of FB seconds whose
+    outputs are there at its end. With ``serial``, the two run one after the other, and each output
+    is sent when it is ready.
 
     Raises InputError when there is no such schedule or it does not take such numbers.
 
@@ -89,7 +90,7 @@ def simulate_schedule(
 def simulate_plan(
     plan: Plan, times: Times, policy: Policy = DIRECTION, pair: str = "fused"
 ) -> ScheduleRun:
-    """Run any plan, which is checked before it runs."""
+    """Check any plan and run it; raise InputError for one that cannot run."""
     return ScheduleRun(plan, legal_timeline(plan, times, policy, pair))
 
 
@@ -98,7 +99,7 @@ def legal_timeline(
 ) -> Timeline:
     """Run a plan if it can run.
 
-    Raises InputError, in one sentence, for one that cannot (see :func:`schedules.require_legal`).
+    Raises InputError for one that cannot (see :func:`schedules.require_legal`).
     """
     # Megatron-LM's exchanges meet in its own schedules; the engine tells where they do not
     schedules.require_legal(plan, "direction" if policy.paired else policy.name, pair)
@@ -116,9 +117,10 @@ def plan_of(
     times: Times | None = None,
     **options: Any,
 ) -> Plan:
-    """The plan of a schedule, which gets the number of chunks if it takes one, and its options.
+    """Return the plan of a schedule, which gets its options, and ``chunks`` if it takes them.
 
-    One that is searched gets ``times``, or takes all stages' F, I and W to be equal without them.
+    A searched schedule gets ``times``; without them it takes the F, I and W of all stages to be
+    equal. Raises InputError for numbers that the schedule does not take.
     """
     given = options | ({"chunks": chunks} if "chunks" in schedules.options(name) else {})
     schedules.check(name, ranks, microbatches, **given)
@@ -128,16 +130,16 @@ def plan_of(
 
 
 def run_plan(plan: Plan, times: Times, policy: Policy = DIRECTION, pair: str = "fused") -> Timeline:
-    """Run any legal plan; a stage's whole backward takes I + W seconds."""
+    """Run any legal plan; the whole backward of a stage takes I + W seconds."""
     graph = plan_graph(plan, times, policy, pair)
     return simulate(graph, ideal(graph, _one(times, "p2p", 0.0)))
 
 
 def figures(plan: Plan, timeline: Timeline) -> dict[str, Any]:
-    """Makespan, and per rank its busy and idle seconds, activations at the peak and order.
+    """Return the makespan, and each rank's busy and idle seconds, peak of activations and order.
 
-    The bubble's rate is the share (S - busy) / S of S seconds: of the makespan, for the rank that
-    idles most, and of the longest own span, for the (first) rank that has it.
+    A rate of the bubble is (S - busy) / S. Once S is the makespan, for the rank that idles most;
+    once it is the longest span from a rank's first to its last op, for the first such rank.
     """
     graph = timeline.graph
     first, last, busy = (np.zeros(len(plan)) for _ in range(3))
@@ -161,7 +163,7 @@ def figures(plan: Plan, timeline: Timeline) -> dict[str, Any]:
 
 
 def _rate(seconds: float, busy: float) -> float:
-    """The share of the seconds that is not busy.
+    """Return the share of the seconds that is not busy.
 
     >>> _rate(8.0, 6.0)
     0.25
@@ -170,9 +172,10 @@ def _rate(seconds: float, busy: float) -> float:
 
 
 def plan_graph(plan: Plan, times: Times, policy: Policy, pair: str = "fused") -> Graph:
-    """One op per step, one per end of a message; an activation counts as one byte.
+    """Return the graph of a plan: an op per step and per end of a message.
 
-    The two ops of a fused pair run without a pause, the forward's for F seconds of FB at most.
+    An activation counts as one byte. The two ops of a fused pair run without a pause between them;
+    that of the forward takes F seconds, or FB if that is less.
     """
     steps, tables = columns(plan, pair), Tables()
     for kind in "FIW":
@@ -239,7 +242,7 @@ def _least(seconds: Seconds) -> float:
 
 
 def _one(times: Times, key: str, default: float) -> float:
-    """The number of what does not differ by stage."""
+    """Return the one number of ``key`` for all stages; raise InputError if there are several."""
     value = times.get(key, default)
     if isinstance(value, Sequence):
         raise InputError(f"{key} is one number for all stages, not {len(value)}")

@@ -1,7 +1,7 @@
-"""How long does one microbatch of a stage take by itself: forward, backward, and its two halves?
+"""The time that one microbatch of a stage takes by itself: forward, backward, and its two halves.
 
-Searched schedules need these times before there is a step to simulate; papers publish them beside
-step times, where they say which kernels an error of the step comes from.
+Searched schedules need these times before there is a step to simulate. Papers publish them beside
+step times; there they show which kernels an error of the step comes from.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from sim.timeline import Timeline
 def stage_timelines(
     job: Job, cluster: Cluster, layers: Sequence[int], first: bool = False, last: bool = False
 ) -> Mapping[str, Timeline]:
-    """F, B, I and W of a stage with these layers, each by itself on one rank.
+    """Return the timelines of F, B, I and W of a stage with these layers, each run by itself.
 
-    Tensor-parallel peers do the same at the same time; groups that share a sequence or experts,
-    whose ranks may differ, are simulated whole. B is the whole backward, with what it recomputes; I
-    and W are its halves, as zero-bubble schedules run them. Copies of offloaded activations run
-    beside all of it, and are left out.
+    One rank is simulated, since tensor-parallel peers do the same at the same time. Groups that
+    share a sequence or experts, whose ranks may differ, are simulated whole. B is the whole
+    backward, recomputation included; I and W are its halves, as zero-bubble schedules run them.
+    Copies of offloaded activations run beside all of it, and are left out. Raises InputError if
+    the ranks of a tensor-parallel group are not alike.
     """
     job = replace(job, setting=replace(job.setting, offload=0.0))
     if job.setting.cp * job.setting.ep * job.setting.etp > 1:
@@ -47,10 +48,10 @@ def stage_timelines(
 
 
 def stage_seconds(job: Job, cluster: Cluster) -> Mapping[str, Seconds]:
-    """F, I, W and p2p in seconds: one number for all stages if they are alike, else one for each.
+    """Return F, I, W and p2p in seconds: one number if all stages are alike, else one for each.
 
-    The first stage has the embedding and the last one the head; stages with the same layers and
-    ends are simulated once.
+    The first stage has the embedding and the last one the head. Stages with the same layers and the
+    same of these ends are simulated once.
     """
     kinds = [
         (tuple(map(job.model.routed, job.layers(s))), s == 0, s == job.stages - 1)
@@ -70,7 +71,7 @@ def _of_stage(job: Job, cluster: Cluster, s: int) -> dict[str, float]:
 
 
 def _hop(job: Job, cluster: Cluster) -> float:
-    """Seconds of a message between the first two ranks of the pipeline."""
+    """Return the seconds of a message between the first two ranks of the pipeline."""
     line = job.ranks[0, 0, 0]
     if len(line) == 1:
         return 0.0
@@ -79,7 +80,7 @@ def _hop(job: Job, cluster: Cluster) -> float:
 
 
 def _alone(job: Job, dp: int) -> Job:
-    """The same job without pipeline, on so many replicas."""
+    """Return the same job without pipeline, on ``dp`` replicas."""
     of = job.setting
     order = job.mesh.order
     mesh = Mesh(tp=of.tp, cp=of.cp, ep=of.ep, dp=dp, pp=1, etp=of.etp, order=order)
@@ -91,7 +92,7 @@ def _alone(job: Job, dp: int) -> Job:
 def _shared(
     job: Job, cluster: Cluster, layers: Sequence[int], first: bool, last: bool
 ) -> Mapping[str, Timeline]:
-    """The same on all ranks of as many replicas as share a sequence, or experts."""
+    """Return the timelines of a stage on all ranks of replicas that share sequence or experts."""
     of = job.setting
     job = _alone(job, math.lcm(of.ep * of.etp, of.tp * of.cp) // (of.tp * of.cp))
     mesh = job.mesh
@@ -117,7 +118,7 @@ def _shared(
 
 
 def _whole_graph(programs: Sequence[Program], job: Job) -> Graph:
-    """The program of each rank; the n-th collectives of a group meet."""
+    """Return the graph of the programs of all ranks; the n-th collectives of a group meet."""
     builder, rendezvous = Builder(), dict[tuple[str, tuple[int, ...], int], list[int]]()
     for rank in range(job.mesh.world):
         at = job.mesh.coordinates(rank)
@@ -154,7 +155,7 @@ def _run(program: Program, job: Job, cluster: Cluster) -> Timeline:
 
 
 def _graph(program: Program, job: Job) -> Graph:
-    """A program on rank 0, which stands for all; its inputs are there from the start."""
+    """Return the graph of a program on rank 0, which stands for all; inputs are there at 0 s."""
     builder = Builder()
     for item in program:
         waits = [need for need in item.needs if isinstance(need, int)]

@@ -33,17 +33,17 @@ from sim.recipe.recipe import Recipe
 from sim.timeline import Timeline
 
 SCHEMA = 2
-"""Of the keys: counted up when one changes its meaning."""
+"""The version of the keys, counted up when one changes its meaning."""
 
 
 class Summary(dict[str, Any]):
-    """The figures by their keys, and a table of the first of them in notebooks."""
+    """The figures by their keys; notebooks show the main ones as a table."""
 
     def _repr_html_(self) -> str:
         return table(f"One step: {units.seconds(self['step_time_s'])}", self.lines())
 
     def lines(self) -> list[tuple[str, str]]:
-        """What one asks first, as text."""
+        """Return the main figures as text: (label, value) pairs."""
         rate = "samples" if "tokens_per_s" not in self else "tokens"
         memory = max(self["memory"], key=lambda one: one["peak_bytes"], default=None)
         exposed = {k: v["mean"] for k, v in self["time_s"]["exposed"].items() if v["mean"]}
@@ -69,11 +69,12 @@ def summary(
     timeline: Timeline,
     wall: float,
 ) -> Summary:
-    """Every figure in SI units. FLOPs are the model's by Megatron's formula, or the hardware's.
+    """Return every figure of a run in SI units.
 
-    ``folded`` names the axes of which one rank stands for all, and by how many seconds that may
-    make the step too long; ``wall`` is the seconds it all took.
-    Of several steps, those of the steady state count, and seconds and bytes are those of one.
+    FLOPs are those of the model by Megatron's formula, or those of the hardware.
+    ``folded`` has the axes along which one rank stands for all, and the seconds by which that may
+    make the step too long; ``wall`` is the seconds that building and simulating took. If there are
+    several steps, those of the steady state count, and seconds and bytes are those of one step.
     """
     axes, later = folded
     found = steady(timeline, *recipe.ramps)
@@ -119,7 +120,7 @@ def machine(cluster: Cluster) -> dict[str, Any]:
 
 
 def _host_memory(job: Job) -> dict[str, Any]:
-    """What the host holds for each pipeline rank, if it holds anything."""
+    """Return what the host holds for each pipeline rank, in bytes, if it holds anything."""
     if not job.data.host_share:
         return {}
     ranks = []
@@ -131,7 +132,7 @@ def _host_memory(job: Job) -> dict[str, Any]:
 
 
 def memory(recipe: Recipe, job: Job, cluster: Cluster, timeline: Timeline) -> list[dict[str, Any]]:
-    """The peak of every simulated rank and, if asked for, what the allocator reserves."""
+    """Return each simulated rank's memory peak and, if asked for, what its allocator reserves."""
     memory = [asdict(peak) for peak in peaks(timeline)]
     live = at_peak(timeline)
     for entry, of, decisions in zip(
@@ -149,7 +150,7 @@ def memory(recipe: Recipe, job: Job, cluster: Cluster, timeline: Timeline) -> li
 
 
 def _several(job: Job, timeline: Timeline, steady_steps: int) -> dict[str, Any]:
-    """What only a run of several steps says."""
+    """Return the figures that only a run of several steps has."""
     end = ends(timeline)
     if len(end) == 1:
         return {}
@@ -164,7 +165,7 @@ def _several(job: Job, timeline: Timeline, steady_steps: int) -> dict[str, Any]:
 
 
 def _each(figures: Any, steps: int) -> Any:
-    """Per step: every number in tables of tables over ``steps``."""
+    """Divide every number in nested tables by ``steps``, and return the tables."""
     if isinstance(figures, Mapping):
         return {name: _each(value, steps) for name, value in figures.items()}
     return figures / steps

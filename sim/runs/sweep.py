@@ -1,8 +1,8 @@
-"""Many configurations of one job: a row of figures each, in a Parquet file that grows.
+"""Sweeps: many configurations of one job, a row of figures each, in a Parquet file that grows.
 
-Rows are put into the file as they come, in the order of the configurations, so that what has been
-interrupted goes on where it was and ends in the same bytes. What cannot run is a row with its
-reason.
+Rows are written to the file as they come, in the order of the configurations. So a sweep that was
+interrupted goes on where it stopped, and ends in the same bytes. A configuration that cannot run
+has a row with its reason.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ FIGURES = {
     "ops": pa.int64(),
     "refused": pa.string(),
 }
-"""Columns behind those of the keys: SI units; ``refused`` is why a row has no figures."""
+"""The columns behind those of the keys, in SI units; ``refused`` is why a row has no figures."""
 EVERY = 1.0  # seconds between two writings of the file
 NAME = "schedule.name"
 BUG = "a bug in traincast: "
-"""How the reason of a row begins that is none of the recipe's, and is tried again."""
+"""The begin of a reason that is not the recipe's fault; such rows are tried again."""
 
 
 def sweep(
@@ -61,11 +61,11 @@ def sweep(
 ) -> list[Row]:
     """Simulate every combination of values, on ``jobs`` processes (-1: as many as there are CPUs).
 
-    The rows of a file that is there already are kept, if it is of the same recipe, values and
-    version; a sweep that is interrupted leaves what it has. Rows are in the order of the
-    combinations. On another backend of joblib (Dask, Ray) inside ``joblib.parallel_config``.
-    Raises InputError for a recipe that is none, and for a file that is another's or that another
-    process writes.
+    The rows that ``out`` already has are kept, if they are of the same recipe, values and version;
+    a sweep that is interrupted leaves what it has. Rows are in the order of the combinations.
+    Inside ``joblib.parallel_config``, another backend of joblib (Dask, Ray) runs them. Raises
+    InputError for a recipe that describes no job, and for a file that holds another sweep or that
+    another process writes.
     """
     recipe, out = Path(recipe).absolute(), Path(out)  # workers may stand in another folder
     job = _identity(recipe, vary, overrides or {})
@@ -86,7 +86,7 @@ def _all(
     report: Report,
     job: str,
 ) -> dict[int, Row]:
-    """All rows by their number, as they come written to the file."""
+    """Return all rows by their number; they are written to the file as they come."""
     chosen, schema = combinations(vary), _schema(vary, job)
     rows = _read(out, job)
     left = [k for k in range(len(chosen)) if k not in rows]
@@ -106,7 +106,7 @@ def _all(
 
 
 def combinations(vary: Mapping[str, Sequence[object]]) -> list[dict[str, object]]:
-    """Every combination of values, the last key's changing fastest.
+    """Return every combination of values; those of the last key change fastest.
 
     >>> combinations({"a.b": [1, 2], "c.d": [3]})
     [{'a.b': 1, 'c.d': 3}, {'a.b': 2, 'c.d': 3}]
@@ -115,9 +115,9 @@ def combinations(vary: Mapping[str, Sequence[object]]) -> list[dict[str, object]
 
 
 def figures(recipe: Path, overrides: Overrides) -> Row:
-    """The figures of one configuration, or why it has none.
+    """Return the figures of one configuration, or the reason why it has none.
 
-    A schedule that is varied gets what it needs of its own, as ``traincast compare`` gives it.
+    If schedules are varied, each gets the overrides it needs, as in ``traincast compare``.
     """
     try:
         if NAME in overrides:
@@ -150,7 +150,7 @@ def _simulated(
     common: Overrides,
     jobs: int,
 ) -> Iterator[tuple[int, Row]]:
-    """Configurations and their figures, as they are ready."""
+    """Yield configurations, by their number, and their figures as they are ready."""
     if not left:
         return
     parallel = joblib.Parallel(n_jobs=min(jobs, len(left)), return_as="generator_unordered")
@@ -159,14 +159,14 @@ def _simulated(
 
 
 def _numbered(k: int, recipe: Path, overrides: Overrides, asker: int) -> tuple[int, Row]:
-    """In a worker Ctrl-C, which reaches all processes, is left to the one that asked."""
+    """Return the number and figures of a configuration; a worker leaves Ctrl-C to its parent."""
     if os.getpid() != asker and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return k, figures(recipe, overrides)
 
 
 def _identity(recipe: Path, vary: Mapping[str, Sequence[object]], common: Overrides) -> str:
-    """What rows of one sweep have in common: the job as it is understood, the values, the version.
+    """Return a hash of what a sweep's rows have in common: the full recipe, values and version.
 
     Raises InputError for a recipe that cannot be read, before anything runs.
     """
@@ -182,7 +182,7 @@ def _keys(vary: Mapping[str, Sequence[object]], values: Overrides) -> Row:
 
 
 def _plain(column: Sequence[object], value: object) -> object:
-    """The value as a cell of its column: of unlike values or lists, JSON."""
+    """Return the value as a cell of its column; unlike values and lists become JSON."""
     return value if _type(column) != pa.string() or isinstance(value, str) else json.dumps(value)
 
 
@@ -200,7 +200,7 @@ def _schema(vary: Mapping[str, Sequence[object]], job: str) -> pa.Schema:
 
 
 def _write(out: Path, rows: Mapping[int, Row], schema: pa.Schema) -> None:
-    """Put all rows into the file, which is whole at every moment."""
+    """Write all rows to the file, which is complete at every moment."""
     with replacing(out) as temporary:
         pq.write_table(_table(rows, schema), temporary)
 
@@ -210,7 +210,7 @@ def _table(rows: Mapping[int, Row], schema: pa.Schema) -> pa.Table:
 
 
 def _read(out: Path, job: str) -> dict[int, Row]:
-    """The rows of a sweep that was interrupted. Raises InputError for a file that is another's."""
+    """Return the rows of an interrupted sweep; raise InputError for a file of something else."""
     if not out.exists():
         return {}
     try:
