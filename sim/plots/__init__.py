@@ -1,7 +1,7 @@
-"""Pictures of timelines, memory and machines: what was measured, drawn; they compute no results.
+"""Pictures of timelines, memory and machines; they draw results and compute none.
 
-Every function returns a matplotlib ``Figure`` that belongs to nobody else: no ``pyplot``, no
-window, no global state, so many may be drawn at once and on machines without a display.
+Every function returns a matplotlib ``Figure`` of its own. Nothing uses ``pyplot``, a window or
+global state, so that many can be drawn at once, and on machines without a display.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ __all__ = [
 
 SALT = {"svg.hashsalt": "traincast"}  # what matplotlib names parts of an SVG by, else at random
 STAMPS = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-"""By format, what matplotlib would write of itself and the clock."""
+"""By format, the entries in which matplotlib would write its version and the time."""
 _COMMENTS = re.compile(rb"^%%(Title|CreationDate): .*\n", re.MULTILINE)
 
 
 def save(figure: Figure, path: Path | str, dpi: float = 150) -> None:
-    """Write a figure to a file whose ending says the format; the same figure, the same bytes.
+    """Write a figure to a file whose ending says the format; equal figures give equal bytes.
 
     Raises InputError for an ending that matplotlib does not know.
     """
@@ -67,7 +67,7 @@ def save(figure: Figure, path: Path | str, dpi: float = 150) -> None:
 
 
 def _plain(picture: bytes, ending: str) -> bytes:
-    """Compressed where the format is, and without the clock that no option of matplotlib stops."""
+    """Return the picture, compressed if its format is, without the time that matplotlib writes."""
     if ending == "svgz":
         return gzip.compress(picture, mtime=0)
     return _COMMENTS.sub(b"", picture) if ending in ("ps", "eps") else picture

@@ -1,4 +1,4 @@
-"""The bars of one track: ops that look like one are drawn as one."""
+"""The bars of one track: ops that cannot be told apart are drawn as one."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from sim.graph import Floats
 
 
 class Bars(NamedTuple):
-    """Bars in one track: where each is, and the row of an op that it stands for."""
+    """The bars of one track: where each is, and the row of an op that it stands for."""
 
     start: Floats
     end: Floats
     first: NDArray[np.int64]
 
     def where(self, mask: NDArray[np.bool_]) -> Bars:
-        """Those bars alone."""
+        """Return only the bars that ``mask`` selects."""
         return Bars(self.start[mask], self.end[mask], self.first[mask])
 
 
 def bars(start: Floats, end: Floats, look: NDArray[np.int64], pixel: float) -> Bars:
-    """Merge neighbours of the same look with less than a pixel (in seconds) between them.
+    """Merge neighbours of the same look that are less than a pixel (in seconds) apart.
 
     >>> bars(np.array([0.0, 1.0, 2.0]), np.array([1.0, 2.0, 9.0]), np.array([7, 7, 8]), 0.1)
     Bars(start=array([0., 2.]), end=array([2., 9.]), first=array([0, 2]))
@@ -40,11 +40,11 @@ def bars(start: Floats, end: Floats, look: NDArray[np.int64], pixel: float) -> B
 
 
 def rasterise(of: Bars, look: NDArray[np.int64], pixel: float) -> Bars:
-    """Replace bars narrower than a pixel by one per pixel: of the look with most seconds there,
-    and where looks have as many, of the lowest and of the highest in turn.
+    """Replace bars narrower than a pixel by one per pixel, of the look with most seconds there.
 
-    Neighbouring pixels of one look are one bar, so a track has no more bars than dots, however many
-    kernels it has.
+    Where several looks have as many seconds, the lowest and the highest take turns. Neighbouring
+    pixels of one look become one bar, so a track has no more bars than dots, however many kernels
+    it has.
     """
     small = np.flatnonzero(of.end - of.start < pixel)
     if not len(small):
@@ -70,10 +70,11 @@ def rasterise(of: Bars, look: NDArray[np.int64], pixel: float) -> Bars:
 
 
 def in_turn(of: Bars, group: NDArray[np.int64], width: float, pixel: float) -> NDArray[np.int64]:
-    """Number the runs of neighbours that are of one group and narrower than ``width`` (seconds).
+    """Return a number per bar for its run of neighbours of one group.
 
-    Bars outside such a run, or in one that is no wider than two pixels, get -1; so do those whose
-    group is negative. The bars must be ascending.
+    The bars of a run are narrower than ``width`` seconds. Bars outside of such a run, or in one
+    that is no wider than two pixels, get -1; so do those whose group is negative. The bars must be
+    ascending.
     """
     if not len(group):
         return group
@@ -88,12 +89,12 @@ def in_turn(of: Bars, group: NDArray[np.int64], width: float, pixel: float) -> N
 
 
 def _changes(column: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Where a row differs from the one before; the first does."""
+    """Return a flag per row: it differs from the row before, or is the first."""
     return np.append(True, column[1:] != column[:-1])
 
 
 def rectangles(of: Bars, bottom: float | Floats, height: float | Floats, scale: float) -> Floats:
-    """Corners (n, 4, 2) for a ``PolyCollection``; seconds are multiplied by ``scale``."""
+    """Return corners (n, 4, 2) for a ``PolyCollection``; seconds are multiplied by ``scale``."""
     left, right = of.start * scale, of.end * scale
     low = np.broadcast_to(bottom, left.shape)
     high = low + height

@@ -1,4 +1,4 @@
-"""What a rank's seconds without computing, or a critical path's seconds, go to: a bar for each."""
+"""The causes of seconds without computing, or of the seconds of a critical path: a bar for each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def causes(
 ) -> Figure:
     """Draw the seconds of each row by cause: those of bubbles, or of critical paths.
 
-    At its end stands what ``ends`` says of a row, or its seconds.
+    ``rows`` has the seconds of each cause, by name of a row. At the end of a row stands its text in
+    ``ends``, or else its seconds.
     """
     rows = {name: _brief(row) for name, row in rows.items()}
     longest = max((fsum(row.values()) for row in rows.values()), default=1.0)
@@ -34,7 +35,7 @@ def causes(
 
 
 def _brief(row: Mapping[str, float]) -> dict[str, float]:
-    """By causes as they are written: gemm for "compute gemm", tp for "communication tp"."""
+    """Return a row by short causes: gemm for "compute gemm", tp for "communication tp"."""
     return {k.removeprefix(COMPUTE).removeprefix(COMMUNICATION): v for k, v in row.items()}
 
 
@@ -45,7 +46,7 @@ def _look(cause: str) -> Look:
 
 
 def _place(cause: str) -> tuple[int, int, str]:
-    """Kernels, then transfers, then what is lost, each in the order of the palette."""
+    """Return a key that sorts kernels, then transfers, then lost time, by the palette."""
     name = cause.removeprefix(EXPOSED)
     for k, order in enumerate(([*KERNELS], [*TRANSFERS], [*LOST])):
         if name in order:

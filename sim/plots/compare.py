@@ -1,4 +1,4 @@
-"""Several ways of running one job: their timelines under each other, on one axis."""
+"""The timelines of several ways of running one job, under each other on one axis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sim.timeline import Timeline
 
 
 def timelines(ways: Mapping[str, Timeline], *, rows: int = 8, title: str = "") -> Figure:
-    """Draw each timeline (at most ``rows`` ranks of it) on one time axis, by name."""
+    """Draw each timeline, at most ``rows`` ranks of it, on one time axis."""
     last = max((float(one.end.max(initial=0.0)) for one in ways.values()), default=1.0)
     made = figure(14.0, min(1.2 + 2.4 * max(len(ways), 1), 60.0))
     axes = made.subplots(max(len(ways), 1), sharex=True, squeeze=False)[:, 0]

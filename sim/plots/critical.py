@@ -1,4 +1,4 @@
-"""The critical path over the picture of a step: a dark line through what it runs through."""
+"""The critical path over the picture of a step: a dark line through the ops on it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _THICK, _THIN = 2.4, 0.7  # points: in a track, and from one track to another
 
 
 def draw(axes: Axes, view: View, shown: Sequence[int], height: float, path: pd.DataFrame) -> Line2D:
-    """Draw the rows of :func:`sim.analysis.path.path` on these ranks; returns the legend's entry.
+    """Draw the rows of :func:`sim.analysis.path.path` on these ranks; return the legend's entry.
 
-    Where the path runs through a rank that is not drawn, the line is interrupted.
+    The line is interrupted where the path runs through a rank that is not drawn.
     """
     seen = path[(path["end"] > view.low) & (path["start"] < view.high)]
     place = {rank: -row * height for row, rank in enumerate(shown)}
@@ -47,7 +47,7 @@ def draw(axes: Axes, view: View, shown: Sequence[int], height: float, path: pd.D
 
 
 def _below(view: View, op: int) -> float:
-    """How far below a rank's top the line runs: under the kernels, through the transfers."""
+    """Return how far below a rank's top the line runs: under kernels, through transfers."""
     name = view.kinds.names[view.kinds.code[op]]
     tracks = [*view.tracks]
     if name == COMPUTE or name not in tracks:

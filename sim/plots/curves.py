@@ -1,4 +1,4 @@
-"""Curves: one number against another, a line for each of several cases."""
+"""Curves of one number against another, a line for each of several cases."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ def curves(
     scales: tuple[Scale, Scale] = ("linear", "linear"),
     title: str = "",
 ) -> Figure:
-    """Draw a line for each name, of y by x; ``x`` and ``y`` say what these are, with their units.
+    """Draw a line for each name: ``lines`` has its y values by x.
 
-    A linear axis of y begins at 0, so that heights may be compared.
+    ``x`` and ``y`` are the labels of the axes, with units. A linear axis of y begins at 0, so that
+    heights can be compared.
     """
     made = figure(9.0, 4.2)
     axes = made.add_subplot()
@@ -48,7 +49,7 @@ def curves(
 
 
 def _few(values: Iterable[float]) -> list[float]:
-    """Values to write at a logarithmic axis: ascending, each at least half as large again.
+    """Return values to write at a logarithmic axis: ascending, each at least 1.5 times the last.
 
     >>> _few([4.0, 1.0, 1.2, 2.0])
     [1.0, 2.0, 4.0]

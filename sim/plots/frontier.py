@@ -41,7 +41,7 @@ class Box(NamedTuple):
     height: float
 
     def meets(self, other: Box) -> bool:
-        """Whether the two overlap.
+        """Return whether the two overlap.
 
         >>> Box(0, 0, 2, 2).meets(Box(3, 3, 2, 2)), Box(0, 0, 2, 2).meets(Box(3, 5, 2, 2))
         (True, False)
@@ -51,9 +51,9 @@ class Box(NamedTuple):
 
 
 def frontier(points: Sequence[Point], *, capacity: float | None = None, title: str = "") -> Figure:
-    """Draw step time against peak memory; a line joins those that no other beats in both.
+    """Draw step time against peak memory; a line joins the points that no other beats in both.
 
-    ``capacity`` is the bytes that a GPU has.
+    ``capacity`` is the memory of a GPU in bytes.
     """
     ordered, best = sorted(points, key=lambda point: point.seconds), best_of(points)
     lines = listed(ordered)
@@ -79,7 +79,7 @@ def frontier(points: Sequence[Point], *, capacity: float | None = None, title: s
 
 
 def listed(points: Sequence[Point]) -> list[str]:
-    """A line for each point: its number, name, time and memory, in columns.
+    """Return a line for each point: its number, name, time and memory, in columns.
 
     >>> listed([Point("zb_v", 0.25, 19.2 * 2**30), Point("gpipe", 0.5, 9 * 2**30)])
     [' 1 zb_v     0.25 s   19.2 GiB', ' 2 gpipe     0.5 s      9 GiB']
@@ -93,7 +93,7 @@ def listed(points: Sequence[Point]) -> list[str]:
 
 
 def best_of(points: Sequence[Point]) -> list[Point]:
-    """Those that no other point is as good as in both and better in one, by time.
+    """Return the points that no other point equals in both and beats in one, by time.
 
     >>> best_of([Point("a", 1.0, 9.0), Point("b", 2.0, 5.0), Point("c", 3.0, 6.0)])
     [Point(name='a', seconds=1.0, bytes=9.0), Point(name='b', seconds=2.0, bytes=5.0)]
@@ -106,7 +106,7 @@ def best_of(points: Sequence[Point]) -> list[Point]:
 
 
 def _page(lines: Sequence[str]) -> tuple[Figure, Axes]:
-    """A figure with room for the plane and, to its right, for the list."""
+    """Return a figure with room for the plane and, to its right, for the list."""
     width, height = _PLANE[0], max(_PLANE[1], len(lines) * _LINE)
     right = max(map(len, lines), default=0) * _LETTER + 0.4
     made = figure(0.9 + width + right, height + 1.0)
@@ -117,7 +117,7 @@ def _page(lines: Sequence[str]) -> tuple[Figure, Axes]:
 
 
 def _limit(axes: Axes, capacity: float) -> Box:
-    """Draw what a GPU has; returns where that is said."""
+    """Draw the line of a GPU's memory; return the place of its label."""
     said = f"GPU: {units.size(capacity)}"
     axes.axhline(capacity / 2**30, color="black", ls="--", lw=1.0)
     axes.autoscale_view()
@@ -132,7 +132,7 @@ def _limit(axes: Axes, capacity: float) -> Box:
 
 
 def _number(axes: Axes, points: Sequence[Point], taken: list[Box]) -> None:
-    """Write each point's number beside it, where no other number and no point is."""
+    """Write each point's number beside it, clear of other numbers and points."""
     axes.autoscale_view()
     places = [_points(axes, point.seconds, point.bytes / 2**30) for point in points]
     boxes = [*taken, *(Box(x, y, 3.5, 3.5) for x, y in places)]
@@ -156,13 +156,13 @@ def _number(axes: Axes, points: Sequence[Point], taken: list[Box]) -> None:
 
 
 def _offsets() -> Iterator[tuple[float, float]]:
-    """Directions from a point, in points of 1/72 inch: near ones first, up and right first."""
+    """Yield offsets from a point, in points of 1/72 inch: near ones first, up and right first."""
     for radius, k in product(range(9, 400, 4), range(16)):
         angle = pi / 4 + k * pi / 8
         yield radius * cos(angle), radius * sin(angle)
 
 
 def _points(axes: Axes, x: float, y: float) -> tuple[float, float]:
-    """A place of the plane in points of 1/72 inch."""
+    """Return a place of the plane in points of 1/72 inch."""
     right, up = axes.transData.transform((x, y)) * 72.0 / axes.figure.dpi
     return float(right), float(up)

@@ -1,4 +1,4 @@
-"""A matrix of ranks, each in the colour of a number, such as how much it slows the step."""
+"""A matrix of ranks, each in the colour of its number, such as how much it slows the step."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def heat(
     least: float = 1.0,
     title: str = "",
 ) -> Figure:
-    """Draw a cell for each value; ``row``, ``column`` and ``says`` say what they are.
+    """Draw a cell for each of ``values`` (rows, columns).
 
-    Colours begin at ``least``, so that where all are alike no cell stands out.
+    ``row``, ``column`` and ``says`` are the labels of rows, columns and colours. Colours begin at
+    ``least``, so that no cell stands out where all are alike.
     """
     width = max(2.8 + 0.55 * min(len(columns), 32), 0.8 + _LETTER * len(title))
     made = figure(width, 1.6 + 0.34 * min(len(rows), 40))

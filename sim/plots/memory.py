@@ -1,4 +1,4 @@
-"""Memory over time: one line per rank, with what the GPU has as a limit."""
+"""Memory over time: one line per rank, and one for the memory of the GPU."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def memory(
     title: str = "",
     unit: str = "auto",
 ) -> Figure:
-    """Draw bytes held over time, of at most eight ranks spread over those there are.
+    """Draw the bytes that ranks hold over time; of more than eight ranks, eight spread over all.
 
-    ``capacity`` is the bytes that a GPU has. Raises InputError for an unknown unit of time.
+    ``capacity`` is the memory of a GPU in bytes. Raises InputError for an unknown unit of time.
     """
     if unit != "auto" and unit not in UNITS:
         raise InputError(f"no unit {unit!r}; there are auto, {', '.join(UNITS)}")
@@ -53,7 +53,7 @@ def memory(
 
 
 def spread(ranks: list[int], most: int) -> list[int]:
-    """At most so many of the ranks, the first and the last among them.
+    """Return at most ``most`` of the ranks, the first and the last among them.
 
     >>> spread([0, 1, 2, 3, 4], 3)
     [0, 2, 4]

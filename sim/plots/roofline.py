@@ -1,4 +1,4 @@
-"""Kernels under the roof of their GPU: rate against arithmetic intensity, both logarithmic."""
+"""Kernels under the roof of their GPU: their rate against arithmetic intensity."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def roofline(
 ) -> Figure:
     """Draw the rows of :func:`sim.analysis.roofline.roofline`; larger marks take more of the time.
 
-    ``peak`` is FLOP/s by dtype, of which those that kernels use are drawn, ``bandwidth`` B/s.
-    Kernels without FLOPs or bytes have no place on logarithmic axes and are left out.
+    ``peak`` has the FLOP/s of each dtype, of which those that kernels use are drawn; ``bandwidth``
+    is in B/s. Kernels without FLOPs or bytes have no place on logarithmic axes and are left out.
     """
     some = kernels[(kernels["intensity"] > 0) & (kernels["flops_per_s"] > 0)]
     made = figure(9.0, 5.0)
@@ -50,7 +50,7 @@ def roofline(
 
 
 def _others(kernels: pd.DataFrame, bandwidth: float) -> str:
-    """What the picture does not show: kernels that only move bytes, and how well they do."""
+    """Return a note on the kernels that the picture leaves out, which only move bytes."""
     rest = kernels[(kernels["flops"] <= 0) & (kernels["bytes"] > 0)]
     seconds, whole = float(rest["total_s"].sum()), float(kernels["total_s"].sum())
     if not seconds:
@@ -63,7 +63,7 @@ def _others(kernels: pd.DataFrame, bandwidth: float) -> str:
 
 
 def _roofs(axes: Axes, intensity: np.ndarray, peak: Mapping[str, float], bandwidth: float) -> None:
-    """Each dtype's roof: memory bandwidth up to its ridge, the peak behind it."""
+    """Draw each dtype's roof: the memory's bandwidth up to its ridge, the peak beyond it."""
     ridges = [rate / bandwidth for rate in peak.values()]
     low = min([*intensity.tolist(), *(0.1 * ridge for ridge in ridges)]) / 2
     high = max([*intensity.tolist(), *ridges]) * 4

@@ -12,13 +12,13 @@ from sim.plots.stacked import THIN, Look, stacked
 from sim.plots.style import COMPUTE, IDLE, OTHER, TRANSFERS
 
 Times = Mapping[str, Any]
-"""``time_s`` of a summary: seconds of computing, of each exposed dimension, and of nothing."""
+"""The ``time_s`` of a summary: seconds of computing, of each exposed dimension, and of nothing."""
 
 
 def shares(times: Mapping[str, Times], *, title: str = "") -> Figure:
-    """Draw, by name, a rank's mean seconds of computing, of exposed communication and of nothing.
+    """Draw the mean seconds of a rank: computing, exposed communication, nothing; a bar per name.
 
-    A bar is as long as the step, and its end says how long that is.
+    A bar is as long as the step, and at its end stands how long that is.
     """
     rows = {name: _pieces(of) for name, of in times.items()}
     longest = max((fsum(row.values()) for row in rows.values()), default=1.0)
@@ -31,7 +31,7 @@ def _pieces(of: Times) -> dict[str, float]:
 
 
 def _known(rows: Mapping[str, Mapping[str, float]], least: float) -> dict[str, Look]:
-    """The look of every piece of at least so many seconds, in the order of stacking."""
+    """Return the look of every piece of at least ``least`` seconds, in the order of stacking."""
     there = {name for row in rows.values() for name, seconds in row.items() if seconds >= least}
     every = {"computing": COMPUTE} | {f"exposed {name}": one for name, one in TRANSFERS.items()}
     every |= dict.fromkeys(sorted(there - {*every, "nothing"}), OTHER) | {"nothing": IDLE}

@@ -1,4 +1,4 @@
-"""Stacked bars, one for each of several cases: what the seconds of each consist of."""
+"""Stacked bars, one for each of several cases: the pieces that its seconds consist of."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def stacked(
 ) -> Figure:
     """Draw a bar for each row of pieces in seconds, stacked in the order of ``looks``.
 
-    At its end stands how long a bar is, or what ``ends`` says. Pieces without a look are left out.
+    At the end of a bar stands its text in ``ends``, or else its length. Pieces without a look are
+    left out.
     """
     longest = max((fsum(row.values()) for row in rows.values()), default=1.0) or 1.0
     unit = unit_for(longest)
@@ -71,7 +72,7 @@ def stacked(
 def _named(
     axes: Axes, name: str, look: Look, left: Sequence[float], wide: Sequence[float], most: float
 ) -> None:
-    """Write what a piece is into it where there is room, so that grey print needs no legend."""
+    """Write the name of a piece into it where there is room, so that grey print needs no legend."""
     least = _LETTER * (len(name) + 1) * most
     dark = float(np.dot((0.299, 0.587, 0.114), to_rgb(look.colour))) < 0.5
     for row, (start, width) in enumerate(zip(left, wide, strict=True)):

@@ -1,4 +1,4 @@
-"""Colours that stay apart in grey, units of the time axis, the empty figure."""
+"""The style of pictures: colours that stay apart in grey, units of the time axis, empty figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ PHASES = {
     "O": ("optimizer", "#5b2a86"),
     "": ("other", "#8c8c8c"),
 }
-"""By phase: its name and colour. Their lightness falls, so that grey print tells them apart."""
+"""By phase, its name and colour. They become darker in this order, so that grey print can tell them
+apart."""
 DARK = ("B", "W", "O", "")  # numbers on these are white
 TRANSFERS = {
     "tp": "#7a9a01",
@@ -38,11 +39,11 @@ TRANSFERS = {
 }
 """Dimensions of communication in the order of their tracks."""
 OTHER = "#a0a0a0"
-"""Colour of dimensions that are not among these."""
+"""The colour of dimensions that are not among these."""
 WAITS = 0.55
-"""How much of a track's colour is left where a transfer only waits for a peer; the rest white."""
+"""How much of a track's colour is left where a transfer only waits for a peer."""
 COMPUTE, IDLE = "#a9cbee", "white"
-"""Colours of computing and of nothing where phases are not told apart."""
+"""The colours of computing and of nothing where phases are not told apart."""
 KERNELS = {
     "gemm": "#a9cbee",
     "grouped_gemm": "#4f8fd0",
@@ -66,15 +67,15 @@ LOST = {
     "warm_up": "white",
     "drain": "white",
 }
-"""Causes of time that is neither a kernel nor a transfer whose data moves."""
+"""The causes of time in which neither a kernel runs nor a transfer moves data."""
 LINES = ("#1f6fb4", "#e8853d", "#1f7a58", "#c23b5e", "#5b2a86", "#444444")
-"""Colours of curves, by turns."""
+"""The colours of curves, in turn."""
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6}
 _NOTEBOOK, _COLOURS = 75, 64  # dots per inch in notebooks, whose files should stay small
 
 
 def unit_for(seconds: float) -> str:
-    """The unit in which a duration has few digits.
+    """Return the unit in which a duration has few digits.
 
     >>> unit_for(13.7), unit_for(0.2), unit_for(2e-5)
     ('s', 'ms', 'us')
@@ -83,7 +84,7 @@ def unit_for(seconds: float) -> str:
 
 
 def pale(colour: str) -> str:
-    """The tint of a track's colour that says: waiting for a peer.
+    """Return the tint of a track's colour for time in which a transfer waits for a peer.
 
     >>> pale("#000000")
     '#737373'
@@ -104,7 +105,7 @@ class Picture(Figure):
 
 
 def figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches."""
+    """Return an empty figure of ``width`` by ``height`` inches."""
     made = Picture(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(made)
     return made

@@ -1,4 +1,4 @@
-"""The picture of a step: one row per rank, computing tall, communication thin beneath it.
+"""The picture of a step: one row per rank, with tall kernels and thin communication beneath them.
 
 A transfer is a pale line as long as it only waits for a peer, and a bar once its data moves.
 """
@@ -47,10 +47,10 @@ def timeline(
     title: str = "",
     path: DataFrame | None = None,
 ) -> Figure:
-    """Draw ranks (at most 32 spread over all unless named) within a window of seconds.
+    """Draw ranks within a window of seconds; unless they are named, at most 32 spread over all.
 
     ``path``, of :func:`sim.analysis.path.path`, is drawn over them as the critical path. Raises
-    ValueError for a rank that was not simulated, an unknown unit or an empty window.
+    InputError for a rank that was not simulated, an unknown unit or an empty window.
     """
     shown = _shown(of, ranks, _ROWS)
     view = _view(of, window, unit, shown)
@@ -63,7 +63,7 @@ def timeline(
 
 
 class Key(NamedTuple):
-    """What the legend of a picture has to explain."""
+    """The things that the legend of a picture has to explain."""
 
     phases: dict[str, None]
     tracks: dict[str, str]
@@ -73,7 +73,7 @@ class Key(NamedTuple):
 def add_timeline(
     axes: Axes, of: Timeline, *, window: tuple[float, float], rows: int, title: str
 ) -> Key:
-    """Draw at most so many ranks, spread over all, into axes of a larger picture."""
+    """Draw at most ``rows`` ranks, spread over all, into the axes of a larger picture."""
     shown = _shown(of, None, rows)
     view = _view(of, window, "auto", shown)
     axes.set_xlabel(unit_for(view.high - view.low))
@@ -125,7 +125,7 @@ def _view(
 
 
 def _draw(axes: Axes, view: View, rank: int, top: float) -> tuple[dict[str, None], bool]:
-    """One rank's tracks below ``top``; returns the phases that occur, and whether one waits."""
+    """Draw a rank's tracks below ``top``; return the phases that occur, and whether one waits."""
     of = view.timeline
     seen = (of.graph.rank == rank) & (of.end > view.low) & (of.start < view.high)
     ops = np.flatnonzero(seen)
@@ -144,7 +144,7 @@ def _draw(axes: Axes, view: View, rank: int, top: float) -> tuple[dict[str, None
 
 
 def _frame(axes: Axes, view: View, shown: Sequence[int], height: float, title: str) -> None:
-    """Limits, the names of the ranks, and nothing that is not needed."""
+    """Set the limits and the names of the ranks, and remove what is not needed."""
     axes.set_xlim(view.low * view.scale, view.high * view.scale)
     axes.set_ylim(-height * max(len(shown), 1) + _GAP / 2, _GAP / 2)
     axes.set_yticks([-row * height - TALL / 2 for row in range(len(shown))])
@@ -156,7 +156,7 @@ def _frame(axes: Axes, view: View, shown: Sequence[int], height: float, title: s
 
 
 def legend(made: Figure, keys: Sequence[Key], lines: Mapping[str, Line2D] = NO_LINES) -> None:
-    """One legend for all that the pictures of a figure show."""
+    """Draw one legend for all that the pictures of a figure show."""
     phases = {name for key in keys for name in key.phases}
     tracks = {name: colour for key in keys for name, colour in key.tracks.items()}
     waits = any(key.waits for key in keys)

@@ -39,9 +39,9 @@ Places = dict[Node, tuple[float, float]]
 def topology(cluster: Cluster, *, title: str = "") -> Figure:
     """Draw a machine; of more than eight nodes, four that are spread over it.
 
-    A line is a link each way, the thicker the faster; links of one kind have one colour, and the
-    legend counts those of the whole machine. Switches of one tier that stand side by side are one,
-    as in the network.
+    A line is a link in both directions; a thicker line is a faster link. Links of one kind have one
+    colour, and the legend counts those of the whole machine. Parallel switches of one tier are one
+    switch, as in the network.
     """
     nodes = list(range(-(-cluster.gpus // cluster.gpus_per_node)))
     shown = nodes if len(nodes) <= _NODES else spread(nodes, _SAMPLE)
@@ -61,7 +61,7 @@ def topology(cluster: Cluster, *, title: str = "") -> Figure:
 
 
 def _sample(cluster: Cluster, shown: Sequence[int]) -> nx.DiGraph[Any]:
-    """The GPUs of some nodes, what joins them inside, and all that is above them."""
+    """Return the part of the network with the GPUs of some nodes, and all that joins them."""
     chosen = {gpu for gpu in range(cluster.gpus) if cluster.node(gpu) in shown}
     others = set(range(cluster.gpus)) - chosen
     if not others:
@@ -73,7 +73,7 @@ def _sample(cluster: Cluster, shown: Sequence[int]) -> nx.DiGraph[Any]:
 
 
 def _places(network: nx.DiGraph[Any], per_node: int) -> Places:
-    """Where each node is: GPUs at height 0, switches inside nodes below them, the others above."""
+    """Return where each node is: GPUs at height 0, switches in nodes below, all others above."""
     gpus = sorted(node for node in network if isinstance(node, int))
     nodes = sorted({gpu // per_node for gpu in gpus})
     step = per_node + _SPACE
@@ -92,7 +92,7 @@ def _places(network: nx.DiGraph[Any], per_node: int) -> Places:
 
 
 def _apart(row: dict[Node, float], wide: float, near: float) -> dict[Node, float]:
-    """Each above the middle of what it joins or, where these would overlap, evenly spread."""
+    """Return places in a row: above the middle of what each joins, spread where these overlap."""
     at = sorted(row.values())
     if all(b - a >= near for a, b in pairwise(at)):
         return row
@@ -100,13 +100,13 @@ def _apart(row: dict[Node, float], wide: float, near: float) -> dict[Node, float
 
 
 def _natural(node: Node) -> tuple[list[int], str]:
-    """Sorts leaf 2 before leaf 10."""
+    """Return a key that sorts leaf 2 before leaf 10."""
     digits = "".join(c if c.isdigit() else " " for c in str(node)).split()
     return [int(part) for part in digits], str(node)
 
 
 def _links(axes: Axes, kinds: dict[Kind, list[Cable]], places: Places) -> list[Line2D]:
-    """Draw the links, and return the entries of the legend."""
+    """Draw the links and return the entries of the legend."""
     least = min((kind.bandwidth for kind in kinds), default=1.0)
     key = []
     for k, (kind, cables) in enumerate(kinds.items()):
@@ -122,7 +122,7 @@ def _links(axes: Axes, kinds: dict[Kind, list[Cable]], places: Places) -> list[L
 
 
 def _nodes(axes: Axes, network: nx.DiGraph[Any], places: Places) -> None:
-    """Boxes with the numbers of GPUs and switches, and at the left what a row of them is."""
+    """Draw boxes with the numbers of GPUs and switches, and name each row of them at its left."""
     box = {"boxstyle": "round,pad=0.25", "ec": "0.35", "lw": 0.5}
     rows: dict[float, list[str]] = {}
     for node, (x, y) in places.items():

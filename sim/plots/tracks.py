@@ -30,7 +30,7 @@ Rows = NDArray[np.int64]
 
 
 class View(NamedTuple):
-    """What is drawn, and how large."""
+    """The timeline that is drawn, and the scale of the picture."""
 
     timeline: Timeline
     kinds: Activities
@@ -42,12 +42,12 @@ class View(NamedTuple):
 
     @property
     def pixel(self) -> float:
-        """Seconds that a dot is wide."""
+        """The seconds that one dot is wide."""
         return (self.high - self.low) / _DOTS
 
 
 def kernels(axes: Axes, view: View, ops: Rows, bottom: float) -> dict[str, None]:
-    """Kernels; what runs side by side, the members of a shared pair, in half of the track each."""
+    """Draw kernels; those of a pair that run side by side have half of the track each."""
     of = view.timeline
     second = np.array([stream.endswith(BESIDE) for stream in of.graph.streams])
     beside = second[of.graph.stream[ops]]
@@ -63,7 +63,7 @@ def kernels(axes: Axes, view: View, ops: Rows, bottom: float) -> dict[str, None]
 
 
 def _bars(axes: Axes, view: View, ops: Rows, bottom: float, tall: float = TALL) -> dict[str, None]:
-    """Bars by phase, stage and microbatch, with the microbatch where there is room."""
+    """Draw bars by phase, stage and microbatch, with the microbatch where there is room."""
     of, graph = view.timeline, view.timeline.graph
     task = (graph.stage[ops].astype(np.int64) + 1 << 40) + (graph.microbatch[ops].astype(np.int64))
     look = (task << 3) + graph.phase[ops]
@@ -87,9 +87,9 @@ def _bars(axes: Axes, view: View, ops: Rows, bottom: float, tall: float = TALL) 
 
 
 def transfers(axes: Axes, view: View, ops: Rows, bottom: float, colour: str) -> bool:
-    """Bars of one dimension: a pale line while a peer has not come, solid while data moves.
+    """Draw the bars of one dimension: pale lines while a peer is missing, solid while data moves.
 
-    Returns whether any of them waits long enough to be seen.
+    Return whether any of them waits long enough to be seen.
     """
     of = view.timeline
     start, moves, end = of.start[ops], view.moves[ops], of.end[ops]
@@ -100,7 +100,7 @@ def transfers(axes: Axes, view: View, ops: Rows, bottom: float, colour: str) -> 
 
 
 def _stretches(start: Floats, end: Floats, pixel: float) -> Bars:
-    """What takes any time, merged where no gap can be seen."""
+    """Return bars of the stretches that take any time, merged where no gap can be seen."""
     some = end > start
     return bars(start[some], end[some], np.zeros(int(some.sum()), np.int64), pixel)
 
@@ -108,8 +108,10 @@ def _stretches(start: Floats, end: Floats, pixel: float) -> Bars:
 def _bands(
     axes: Axes, view: View, turns: Bars, run: Rows, ops: Rows, bottom: float, tall: float
 ) -> None:
-    """Kernels of a backward pass that take turns too fast to see: one bar with a band per phase,
-    as high as its share of the seconds."""
+    """Draw kernels of a backward that take turns too fast to see: one bar with a band per phase.
+
+    The height of a band is the phase's share of the seconds.
+    """
     if not len(run):
         return
     begins = np.flatnonzero(np.diff(run, prepend=-1))

@@ -24,7 +24,7 @@ def waterfall(
     names: tuple[str, str] = ("before", "after"),
     title: str = "",
 ) -> Figure:
-    """Draw both steps (seconds) and between them each part, from where the last one ended."""
+    """Draw both steps and, between them, each part from where the one before ended; in seconds."""
     scale_name = unit_for(max(before, after))
     scale = UNITS[scale_name]
     shown = {k: v for k, v in parts.items() if abs(v) >= LEAST * max(before, after)}
@@ -62,7 +62,7 @@ def waterfall(
 
 
 def _zoom(axes: Axes, levels: list[float], scale: float) -> None:
-    """Begin the axis above zero, and say so, where all bars would look alike."""
+    """Begin the axis above zero, and say so, if all bars would look alike otherwise."""
     low, high = min(levels) * scale, max(levels) * scale
     if high > low > 0.8 * high:
         axes.set_ylim(low - (high - low) * 0.35, high + (high - low) * 0.12)

@@ -1,4 +1,4 @@
-"""A run as one self-contained page: a timeline to look around in, figures, tables to sort."""
+"""The report of a run as one self-contained page: a timeline, figures, and tables to sort."""
 
 from sim.report.page import page
 from sim.report.panel import Panel

@@ -1,18 +1,18 @@
-"""What every figure of a summary means, in a sentence, as the page shows it on hover."""
+"""The meaning of every figure of a summary, in a sentence that the page shows on hover."""
 
 from __future__ import annotations
 
 FIGURES = {
     "step_time_s": (
         "step time", "s",
-        "From the first start to the last end of one training step; of several steps, the mean of "
-        "those of the steady state.",
+        "From the first start to the last end of one training step; if there are several steps, "
+        "the mean of those of the steady state.",
     ),
     "samples_per_s": ("samples per second", "", "Samples of the global batch over the step time."),
     "tokens_per_s": ("tokens per second", "", "Tokens of the global batch over the step time."),
     "tflops_per_gpu": (
         "model TFLOP/s per GPU", "",
-        "FLOPs of the model by Megatron's formula, recomputation left out, over step and GPUs.",
+        "FLOPs of the model by Megatron's formula, without recomputation, over step time and GPUs.",
     ),
     "mfu": (
         "MFU", "share", "Model FLOPs utilisation: model FLOP/s per GPU over the peak of its dtype."
@@ -24,7 +24,8 @@ FIGURES = {
     ),
     "idle_over_ideal": (
         "bubble over ideal", "share",
-        "Time without computing over time with it: the bubble of the GPipe and Megatron-LM papers.",
+        "Time without computing over time with computing: the bubble of the GPipe and Megatron-LM "
+        "papers.",
     ),
 }  # fmt: skip
 """By key of summary.json: label, unit, definition."""
@@ -34,12 +35,14 @@ TIMES = {
     "exposed": "A communication of this dimension runs or waits while no kernel computes.",
     "hidden": "A communication of this dimension runs beside kernels of its rank.",
     "waiting": "An op of this dimension has started and a peer has not.",
-    "exposed_waiting": "Of the exposed: no data moves, an op of this dimension waits for a peer.",
+    "exposed_waiting": "The part of the exposed time in which no data moves: an op of this "
+    "dimension waits for a peer.",
     "empty": "Neither a kernel nor a communication of the rank runs.",
 }
 CAUSES = {
-    "warm_up": "The rank has not computed yet, and waits for none but the pipeline.",
-    "drain": "The rank will not compute any more (optimizer apart) nor waits but for the pipeline.",
+    "warm_up": "The rank has not computed yet, and waits only for the pipeline.",
+    "drain": "The rank will not compute any more, apart from the optimizer, and waits only for the "
+    "pipeline.",
     "waiting": "A collective or transfer of the rank has started and a peer has not.",
     "dependency": "Nothing has started: what comes next waits for another rank.",
     "launch": "Nothing has started: what comes next waits for the host to launch it.",
@@ -47,12 +50,12 @@ CAUSES = {
 }
 EXPOSED = "Data of dimension {} moves while no kernel of the rank computes."
 MEMORY = {
-    "peak_bytes": "The most that the rank holds at once, as torch's allocated bytes.",
-    "device_bytes": "The peak with CUDA context, cuBLAS and NCCL: compared with a GPU's memory.",
+    "peak_bytes": "The most bytes that the rank holds at once, as torch counts allocated bytes.",
+    "device_bytes": "The peak with CUDA context, cuBLAS and NCCL, to compare with a GPU's memory.",
     "reserved_bytes": "What PyTorch's caching allocator has reserved at its peak.",
     "fragmentation": "Share of the reserved bytes that is not allocated at the peak.",
     "seconds": "When the peak is reached for the first time.",
-    "stands_for": "Ranks of the job that behave as this one, which is simulated for all.",
+    "stands_for": "Ranks of the job that behave like this one, which is simulated for all of them.",
 }
 PATH = (
     "Seconds of the longest chain of ops, each of which let the next one start; "
@@ -62,7 +65,7 @@ SENT = "Bytes that a rank sends in this dimension in one step."
 
 
 def cause(name: str) -> str:
-    """What a cause of not computing means.
+    """Return what a cause of not computing means, as a sentence; empty for an unknown cause.
 
     >>> cause("exposed_tp")
     'Data of dimension tp moves while no kernel of the rank computes.'

@@ -1,4 +1,4 @@
-"""What analyses found, as columns of a page: critical path, idle intervals, memory."""
+"""The findings of analyses as columns of a page: critical path, idle intervals, memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rows = NDArray[np.int64]
 
 
 def of_path(of: pd.DataFrame | None, where: Rows, clock: Ticks) -> dict[str, Any]:
-    """Stretches of the critical path whose rank is here: block, from, to, cause."""
+    """Return the stretches of the critical path on ranks of the page: block, from, to, cause."""
     if of is None:
         return {}
     of = _longest(of[where[of["op"].to_numpy(np.int64)] >= 0])
@@ -34,7 +34,7 @@ def of_path(of: pd.DataFrame | None, where: Rows, clock: Ticks) -> dict[str, Any
 def of_bubbles(
     of: pd.DataFrame | None, where: Rows, clock: Ticks, kept: NDArray[np.int32]
 ) -> dict[str, Any]:
-    """Idle intervals by rank and start: rank (its place), from, to, cause, block waited for."""
+    """Return idle intervals by rank and start: the rank's place, from, to, cause, awaited block."""
     if of is None:
         return {}
     of = _longest(of[of["rank"].isin(kept)]).sort_values(["rank", "start"], kind="stable")
@@ -56,12 +56,12 @@ def _longest(of: pd.DataFrame) -> pd.DataFrame:
 
 
 def categories(of: pd.DataFrame | None, column: str) -> list[str]:
-    """The distinct values of a column, in the order of their codes."""
+    """Return the distinct values of a column, in the order of their codes."""
     return [] if of is None else sorted({str(value) for value in of[column]})
 
 
 def of_memory(of: Mapping[int, Curve], clock: Ticks, kept: NDArray[np.int32]) -> dict[str, Any]:
-    """The curves one behind another, and where each begins."""
+    """Return the memory curves one behind another, and where each begins."""
     curves = [_thinned(of[r]) for r in kept.tolist() if r in of]
     sizes = [0, *(len(curve.seconds) for curve in curves)]
     seconds = np.concatenate([np.empty(0), *(curve.seconds for curve in curves)])
@@ -70,7 +70,7 @@ def of_memory(of: Mapping[int, Curve], clock: Ticks, kept: NDArray[np.int32]) ->
 
 
 def _thinned(curve: Curve) -> Curve:
-    """The most held in each of many slices of the rows, so that the peak stays."""
+    """Return the most bytes held in each of many slices of the rows, so that the peak stays."""
     n = len(curve.seconds)
     if n <= _POINTS:
         return curve

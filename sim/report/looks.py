@@ -22,10 +22,10 @@ _OTHERS = {HOST: "#c8c8c8", "communication": style.TRANSFERS["dp"]}
 
 
 def looks(graph: Graph) -> tuple[list[dict[str, Any]], Rows]:
-    """The distinct looks, phases first, and which of them each op has.
+    """Return the distinct looks, phases first, and the row of its look for each op.
 
-    ``ink`` is what is legible on the colour, ``pale`` the tint of a transfer that waits for a peer;
-    phases have none.
+    ``ink`` is a colour that is legible on the look's colour. ``pale`` is the tint of a transfer
+    that waits for a peer; phases have none.
     """
     kinds = activities(graph)
     computing = kinds.code == kinds.names.index(COMPUTE)
@@ -41,7 +41,7 @@ def looks(graph: Graph) -> tuple[list[dict[str, Any]], Rows]:
 def _by_name(
     graph: Graph, kinds: Sequence[str], code: Rows, computing: NDArray[np.bool_]
 ) -> tuple[list[dict[str, Any]], Rows]:
-    """Looks of a recording that knows no phases: kernels of most seconds have their own."""
+    """Return the looks of a recording without phases: the longest kernels have their own."""
     each = np.array([work.seconds if isinstance(work, Fixed) else 0.0 for work in graph.works])
     seconds = np.bincount(graph.name, each[graph.work] * computing, len(graph.names))
     most = [k for k in np.argsort(-seconds, kind="stable")[: len(_KERNELS)].tolist() if seconds[k]]

@@ -1,8 +1,8 @@
-"""Which ops share a block where there are more than a browser draws: neighbours, never all of one.
+"""Blocks of neighbouring ops, for timelines of more ops than a browser can draw.
 
 Ops of one row (a rank's stream), one look (phase or dimension) and one slice of time become a block
-from the first start to the last end. Slices grow until the blocks are few enough; if the widest are
-not enough, looks are mixed, and in the end ranks left out, evenly over all of them.
+from the first start to the last end. Slices grow until the blocks are few enough. If the widest
+slices leave too many, looks are mixed, and in the end ranks are left out, evenly over all of them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sim.graph import Floats
 
 Rows = NDArray[np.int64]
 MOST = 400_000
-"""Blocks in a page: a pan stays under 100 ms, the file under 25 MB."""
+"""The blocks of a page at most, with which a pan takes less than 100 ms and the file 25 MB."""
 _FINEST, _COARSEST = 1 << 18, 1 << 10  # slices of the span
 
 
 class Blocks(NamedTuple):
-    """What is drawn: ops in the order of rows, and where each block begins among them."""
+    """The blocks that are drawn: ops in the order of rows, and where each block begins."""
 
     order: Rows  # ops, by row and start
     begins: Rows  # one more than there are blocks
@@ -31,14 +31,15 @@ class Blocks(NamedTuple):
 
     @property
     def counts(self) -> Rows:
-        """Ops in each block."""
+        """The number of ops in each block."""
         return np.diff(self.begins)
 
 
 def blocks(row: Rows, look: Rows, start: Floats, end: Floats, most: int = MOST) -> Blocks:
-    """Every op a block of its own, or as finely sliced as ``most`` blocks allow.
+    """Return blocks of ops: one op each, or slices as fine as ``most`` blocks allow.
 
-    Rows go one behind another; within one, ops by their start. Ranks are not left out here.
+    Blocks are in the order of rows; within a row, ops are in the order of their start. ``row``,
+    ``look``, ``start`` and ``end`` have one value per op. No rank is left out here.
     """
     order = np.lexsort((end, start, row))
     if len(order) <= most:
@@ -56,7 +57,7 @@ def blocks(row: Rows, look: Rows, start: Floats, end: Floats, most: int = MOST) 
 
 
 def _begins(*keys: NDArray[np.generic]) -> Rows:
-    """Where any of the keys changes."""
+    """Return the rows at which any of the keys changes."""
     change = np.zeros(len(keys[0]), np.bool_)
     change[:1] = True
     for key in keys:
@@ -65,7 +66,7 @@ def _begins(*keys: NDArray[np.generic]) -> Rows:
 
 
 def some_ranks(ranks: NDArray[np.int32], most: int) -> NDArray[np.int32]:
-    """At most so many of the ranks, the first and the last among them, evenly spread.
+    """Return at most ``most`` of the ranks, evenly spread, the first and the last among them.
 
     >>> some_ranks(np.arange(10, dtype=np.int32), 4).tolist()
     [0, 3, 6, 9]

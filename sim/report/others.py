@@ -1,4 +1,4 @@
-"""Tables of comparisons, differences and recordings."""
+"""The tables of comparisons, differences and recordings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHARES = {
     "span_s": ("span", "s", "From the rank's first start to its last end."),
     "empty_share": ("nothing runs", "share", "Share of the span in which nothing runs."),
     "compute_share": ("computing", "share", "Share of the span in which a kernel computes."),
-    "communication_share": ("only transfers", "share", "Share in which transfers alone run."),
+    "communication_share": ("only transfers", "share", "Share of the span with only transfers."),
     "overlap_share": ("overlap", "share", "Share of communication that runs beside computing."),
 }
 _LATE = {
@@ -21,14 +21,14 @@ _LATE = {
     "caused_s": (
         "awaited",
         "rank-s",
-        "What others wait because this rank comes last, summed.",
+        "Seconds that other ranks wait because this one comes last, summed over them.",
     ),
     "came_last": ("came last", "", "Collectives to which this rank came last."),
 }
 
 
 def of_ways(ways: Mapping[str, Mapping[str, Any]]) -> Table:
-    """A row per way of running a job, from its summary."""
+    """Return a table with a row for each way of running a job, from its summary."""
     rows = []
     for name, summary in ways.items():
         exposed = fsum(of["mean"] for of in summary["time_s"]["exposed"].values())
@@ -43,13 +43,13 @@ def of_ways(ways: Mapping[str, Mapping[str, Any]]) -> Table:
         ("", "s", "share", "share", "s", "bytes"),
         (
             "", FIGURES["step_time_s"][2], FIGURES["mfu"][2], FIGURES["idle_share_of_step"][2],
-            exposed_note, f"Of the rank that needs most. {MEMORY['peak_bytes']}",
+            exposed_note, f"For the rank that needs most. {MEMORY['peak_bytes']}",
         ),
     )  # fmt: skip
 
 
 def of_changes(found: Mapping[str, Any]) -> list[Table]:
-    """The waterfall of critical paths, and the ops whose seconds changed most."""
+    """Return tables of the waterfall of critical paths and of the ops that changed most."""
     before = float(found["before_s"]) or 1.0
     waterfall = [(name, s, s / before) for name, s in found["waterfall_s"].items()]
     changed = [
@@ -61,7 +61,7 @@ def of_changes(found: Mapping[str, Any]) -> list[Table]:
         Table(
             "What makes the difference", ("cause", "seconds", "of before"), waterfall,
             ("", "s", "share"),
-            ("", "By how much its part of the critical path grew; they sum to the difference.",
+            ("", "How much its part of the critical path grew; the rows sum to the difference.",
              "Share of the first timeline's seconds."),
         ),
         Table(
@@ -74,7 +74,7 @@ def of_changes(found: Mapping[str, Any]) -> list[Table]:
 
 
 def of_ranks(found: Mapping[str, Any]) -> Table:
-    """Shares of each rank's time, and who waits for whom."""
+    """Return a table of what each rank does, and how long ranks wait for each other."""
     late = {row["rank"]: row for row in found["stragglers"]["per_rank"]}
     columns = {**_SHARES, **_LATE}
     rows: list[list[Cell]] = [

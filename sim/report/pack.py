@@ -1,6 +1,7 @@
-"""Columns as the page carries them: one block of bytes, gzipped and in base64, and where each lies.
+"""The columns of a page as one block of bytes, gzipped and in base64, and where each column lies.
 
-A column is as narrow as its values allow, so that equal data gives equal bytes and a small page.
+A column has the narrowest type that its values allow, so that the page is small and equal data
+gives equal bytes.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ _ALIGN = 8  # bytes: where a typed array of any kind may begin
 
 
 class Ticks(NamedTuple):
-    """Times as whole ticks from a zero on: exact to 1 in 2**32 of the span, in half the bytes."""
+    """Times as whole ticks from a zero on: exact to 2**-32 of the span, in half the bytes."""
 
     zero: float  # seconds
     tick: float  # seconds
 
     def of(self, seconds: NDArray[np.float64]) -> NDArray[np.uint32]:
-        """The nearest tick of each."""
+        """Return the tick that is nearest to each time in ``seconds``."""
         ticks = np.rint((seconds - self.zero) / self.tick) if self.tick else seconds * 0.0
         return np.clip(ticks, 0, 2**32 - 1).astype(np.uint32)
 
 
 def ticks(zero: float, end: float) -> Ticks:
-    """Ticks that span from ``zero`` to ``end``."""
+    """Return ticks that span from ``zero`` to ``end``, in seconds."""
     return Ticks(zero, (end - zero) / (2**32 - 1))
 
 
 class Packer:
-    """Collects columns one behind another.
+    """A block of bytes to which columns are added one behind another.
 
     >>> packer = Packer()
     >>> packer.add([1, 300]), packer.add([-1, 5])
@@ -54,12 +55,12 @@ class Packer:
         return {"type": name, "at": at, "rows": len(column)}
 
     def text(self) -> str:
-        """All columns, gzipped without a time stamp, in base64."""
+        """Return all columns, gzipped without a time stamp, in base64."""
         return base64.b64encode(gzip.compress(bytes(self._bytes), 6, mtime=0)).decode()
 
 
 def _narrow(column: NDArray[Any]) -> NDArray[Any]:
-    """The values, little-endian, in the narrowest type that holds them."""
+    """Return the values, little-endian, in the narrowest type that holds them."""
     if column.dtype.kind == "f":
         return column.astype("<f4")
     low, high = (int(column.min()), int(column.max())) if len(column) else (0, 0)

@@ -1,7 +1,7 @@
-"""The page as one text: it loads nothing, and runs no script but its own.
+"""The page as one text: it loads nothing and runs only its own script.
 
-Texts of recipes and recordings are escaped, and the content security policy allows no network and
-only the one script whose hash it names.
+Texts of recipes and recordings are escaped. The content security policy allows no network, and only
+the one script whose hash it names.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ def page(
     notes: Sequence[str] = (),
     most: int = MOST,
 ) -> str:
-    """A page of timelines under each other on one time axis, figures and tables.
+    """Return a page of timelines under each other on one time axis, figures and tables.
 
     ``notes`` are sentences to read first, such as warnings of a reader. The panels share ``most``
-    blocks; timelines of more ops are summarised, and the page says so. Equal input, equal text.
+    blocks; timelines of more ops are summarised, and the page says so. Equal input gives equal
+    text.
     """
     packer = Packer()
     share = most // max(len(panels), 1)
@@ -68,7 +69,7 @@ def _figures(figures: Sequence[Figure]) -> str:
 
 
 def _tables(tables: Sequence[Table]) -> str:
-    """Narrow tables side by side where there is room, wide ones beneath."""
+    """Return the tables as HTML: narrow ones side by side if there is room, wide ones beneath."""
     narrow = [table for table in tables if len(table.heads) <= _NARROW]
     wide = [table for table in tables if len(table.heads) > _NARROW]
     return f'<div class="tables">{"".join(map(html, narrow))}</div>{"".join(map(html, wide))}'

@@ -1,4 +1,4 @@
-"""One timeline as a page carries it: blocks in columns, and what the analyses found about them."""
+"""One timeline of a page: its blocks in columns, and what the analyses found about them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sim.report.pack import Packer, Ticks, ticks
 from sim.timeline import Timeline
 
 RANKS = 256
-"""Ranks in a page; of more, these many are spread evenly over all."""
+"""The ranks of a page at most; of more, so many are shown, spread evenly over all."""
 _LETTERS = 200  # of a name
 
 Rows = NDArray[np.int64]
@@ -29,7 +29,7 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """A timeline and what is to be shown with it; each part may be left out."""
+    """A timeline and what is to be shown with it; each part can be left out."""
 
     name: str
     timeline: Timeline
@@ -40,7 +40,7 @@ class Panel:
 
 
 def short(text: str, letters: int = _LETTERS) -> str:
-    """A name of at most so many letters, the cut marked; control characters made visible.
+    """Return a name cut to at most ``letters``, with control characters made visible.
 
     >>> short("all_reduce"), short("x" * 9, 4), short("a\\nb")
     ('all_reduce', 'xxx…', 'a\\u2423b')
@@ -50,7 +50,7 @@ def short(text: str, letters: int = _LETTERS) -> str:
 
 
 def pack(panel: Panel, packer: Packer, most: int = MOST) -> dict[str, Any]:
-    """What the page's script reads of one panel; its columns go to ``packer``."""
+    """Return what the page's script reads about one panel; its columns are added to ``packer``."""
     timeline, graph = panel.timeline, panel.timeline.graph
     kept = some_ranks(graph.ranks(), min(RANKS, max(most // 1024, 1)))
     mine = np.flatnonzero(np.isin(graph.rank, kept))
@@ -94,7 +94,7 @@ def pack(panel: Panel, packer: Packer, most: int = MOST) -> dict[str, Any]:
 
 
 def _rows(graph: Graph, found: Blocks, kept: NDArray[np.int32]) -> list[dict[str, Any]]:
-    """Each rank's streams in their order: name, whether kernels run there, blocks."""
+    """Return each rank's streams in their order: name, whether kernels run there, blocks."""
     first = found.order[found.begins[:-1]]
     key = np.searchsorted(kept, graph.rank[first]) * len(graph.streams) + graph.stream[first]
     keys, begins = np.unique(key, return_index=True)
@@ -116,7 +116,7 @@ def _rows(graph: Graph, found: Blocks, kept: NDArray[np.int32]) -> list[dict[str
 
 
 def _times(timeline: Timeline, moves: Floats, found: Blocks, clock: Ticks) -> dict[str, Any]:
-    """Start, end, since when data moves, and the share of a merged block that ops fill."""
+    """Return each block's start, end, when its data begins to move, and the share that ops fill."""
     order, begins = found.order, found.begins[:-1]
     if not len(begins):
         return dict.fromkeys(("start", "end", "moves", "busy", "count"), order)
@@ -147,7 +147,7 @@ def _facts(graph: Graph, found: Blocks, look: Rows) -> dict[str, Any]:
 
 
 def _causes(timeline: Timeline, last: Rows, found: Blocks, where: Rows) -> dict[str, Any]:
-    """The block whose end let each start, and who came last to its rendezvous; -1: none."""
+    """Return the block whose end let each start, and the last of its rendezvous; -1 for none."""
     first = found.order[found.begins[:-1]]
     need, came = binding(timeline)[first], last[first]
     return {
@@ -157,9 +157,9 @@ def _causes(timeline: Timeline, last: Rows, found: Blocks, where: Rows) -> dict[
 
 
 def _partners(graph: Graph, found: Blocks, where: Rows) -> dict[str, Any]:
-    """The blocks that take part in each part of which several are here, one part after another.
+    """Return the blocks of each part that has several blocks on the page, part by part.
 
-    Of merged blocks, which take part in too many, none are kept.
+    Merged blocks are left out, because they take part in too many.
     """
     member = owners(graph.part_start)
     block = where[member]
@@ -172,7 +172,7 @@ def _partners(graph: Graph, found: Blocks, where: Rows) -> dict[str, Any]:
 
 
 def told_apart(panels: Sequence[Panel]) -> list[Panel]:
-    """The panels, their names made different where two are alike."""
+    """Return the panels, with different names where two have the same."""
     seen: dict[str, int] = {}
     out = []
     for panel in panels:

@@ -1,4 +1,4 @@
-"""Tables as the page shows them: sortable by every column, figures with their definition."""
+"""Tables of a page: they can be sorted by every column, and figures have their definition."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ _SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (0, "B
 
 
 class Table(NamedTuple):
-    """Rows of cells under a title.
+    """A table: rows of cells under a title.
 
-    ``units`` says per column how numbers read: "s", "bytes", "share", "flops" or "" as they are.
-    ``notes`` are definitions of the column heads; ``defined`` those of the first cell of a row.
+    ``units`` says for each column what numbers are: "s", "bytes", "share", "flops" or "" for plain
+    ones. ``notes`` are definitions of the column heads; ``defined`` are those of the first cell of
+    each row.
     """
 
     title: str
@@ -30,7 +31,7 @@ class Table(NamedTuple):
 
 
 def html(table: Table) -> str:
-    """The table as HTML, every text escaped."""
+    """Return the table as HTML, with every text escaped."""
     units = [*table.units, *[""] * (len(table.heads) - len(table.units))]
     notes = [*table.notes, *[""] * (len(table.heads) - len(table.notes))]
     heads = "".join(
@@ -53,7 +54,7 @@ def html(table: Table) -> str:
 
 
 def term(text: str, definition: str) -> str:
-    """A text whose definition shows on hover, focus and touch."""
+    """Return a text, as HTML, whose definition shows on hover, focus and touch."""
     if not definition:
         return f"<span>{escape(short(text))}</span>"
     return (
@@ -75,7 +76,7 @@ def _cell(value: Cell, unit: str, definition: str) -> str:
 
 
 def number(value: float, unit: str = "") -> str:
-    """A figure with its unit, in four digits.
+    """Return a figure with its unit, in four digits.
 
     >>> number(0.01234, "rank-s"), number(2**30, "bytes"), number(0.1234, "share"), number(12345)
     ('12.34 rank-ms', '1 GiB', '12.34 %', '12,345')

@@ -1,4 +1,4 @@
-"""The tables of a page: a summary's figures, and what each kind of op takes."""
+"""The tables of a page: the figures of a summary, and the seconds of each kind of op."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHARE = "Share of the step."
 
 
 def of_summary(summary: Summary) -> list[Table]:
-    """Tables of a summary.json: time, idle time, critical path, memory, bytes sent."""
+    """Return the tables of a summary.json: time, idle time, critical path, memory, bytes sent."""
     step = float(summary["step_time_s"])
     return [
         _times(summary["time_s"], step),
@@ -34,7 +34,7 @@ def of_summary(summary: Summary) -> list[Table]:
 
 
 def figures(summary: Summary) -> list[tuple[str, float, str, str]]:
-    """The headline figures: label, value, unit, definition."""
+    """Return the headline figures: label, value, unit, definition."""
     found = {**summary, **summary.get("bubble", {})}
     return [
         (label, found[key], unit, meaning)
@@ -101,7 +101,7 @@ def _sent(sent: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def of_ops(timeline: Timeline, title: str = "Ops") -> Table:
-    """What ops of one name and look take together, over all ranks, most first."""
+    """Return a table of the seconds of ops by name and look, over all ranks, most first."""
     graph = timeline.graph
     table, look = looks(graph)
     key = graph.name.astype(np.int64) * max(len(table), 1) + look
@@ -124,13 +124,13 @@ def of_ops(timeline: Timeline, title: str = "Ops") -> Table:
     ]
     return Table(
         title, ("op", "of", "ops", "seconds", "mean", "longest"), rows, ("", "", "", "s", "s", "s"),
-        ("", "Phase of a kernel, dimension of a communication.", "", "Sum over all ranks.", "", ""),
+        ("", "Phase of a kernel or dimension of a communication.", "", "Sum over ranks.", "", ""),
         note=_first(len(keys), "names of ops, by their seconds"),
     )  # fmt: skip
 
 
 def _of(look: Mapping[str, Any]) -> str:
-    """The phase or dimension; of kernels without a phase, what they are."""
+    """Return the phase or dimension of a look; "kernel" for kernels without a phase."""
     return "kernel" if look.get("kernel") else str(look["label"])
 
 

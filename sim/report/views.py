@@ -1,4 +1,4 @@
-"""Timelines with what the analyses say about them, ready for a page."""
+"""The pages of runs, comparisons, differences and recordings, from timelines and their analyses."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from sim.timeline import Timeline
 
 
 def panel(name: str, timeline: Timeline, capacity: float | None = None) -> Panel:
-    """A timeline with its critical path, idle intervals and memory.
+    """Return a timeline with its critical path, idle intervals and memory.
 
-    ``capacity`` is what a GPU holds, in bytes; a timeline without any memory has no curves.
+    ``capacity`` is the memory of a GPU in bytes; a timeline that holds no memory has no curves.
     """
     if not len(timeline.graph):
         return Panel(name, timeline)
@@ -31,7 +31,7 @@ def panel(name: str, timeline: Timeline, capacity: float | None = None) -> Panel
 def of_run(
     title: str, timeline: Timeline, summary: Mapping[str, Any], capacity: float | None = None
 ) -> str:
-    """The page of a simulated run, from its timeline and what summary.json says."""
+    """Return the page of a simulated run, from its timeline and its summary.json."""
     return page(
         title,
         [panel(title, timeline, capacity)],
@@ -46,7 +46,7 @@ def of_comparison(
     capacity: float | None = None,
     notes: Sequence[str] = (),
 ) -> str:
-    """The page of several ways to run a job: each one's timeline and what its summary says."""
+    """Return the page of several ways to run a job: each one's timeline and summary.json."""
     return page(
         title,
         [panel(name, timeline, capacity) for name, (timeline, _) in ways.items()],
@@ -58,7 +58,7 @@ def of_comparison(
 def of_difference(
     names: tuple[str, str], timelines: tuple[Timeline, Timeline], found: Mapping[str, Any]
 ) -> str:
-    """The page of two timelines and what ``traincast diff --json`` says of them."""
+    """Return the page of two timelines and of what ``traincast diff --json`` says about them."""
     return page(
         f"{names[0]} → {names[1]}",
         [panel(name, timeline) for name, timeline in zip(names, timelines, strict=True)],
@@ -72,7 +72,7 @@ def of_difference(
 
 
 def of_recording(title: str, timeline: Timeline, found: Mapping[str, Any]) -> str:
-    """The page of a recorded run and what ``traincast analyze --json`` says of it."""
+    """Return the page of a recorded run and of what ``traincast analyze --json`` says about it."""
     return page(
         title,
         [panel(title, timeline)],
