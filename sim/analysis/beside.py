@@ -1,11 +1,12 @@
-"""An analysis of a timeline: how much slower kernels run beside communication.
+"""An analysis of a recording: how much slower kernels run beside communication.
 
-A collective's kernel holds an SM for each of its blocks from its start, also while it waits for
+A collective's kernel holds one SM for each of its blocks from its start, even while it waits for
 another rank, and takes memory bandwidth while data moves. A kernel that multiplies matrices loses
-the share of the SMs, one that is bound by memory loses bandwidth. So a kernel's seconds are those
-that it takes alone, plus a share ``held`` of the SM time held beside it, plus a share ``moved`` of
-the time in which data moved beside it. Both shares are fitted for each kernel's name, on how ranks
-and layers differ, around what is expected: 1 of the SMs for matrix products, 0 else.
+its share of the SMs; one that is bound by memory loses bandwidth. So the seconds of a kernel are
+those that it takes alone, plus a share ``held`` of the SM time held beside it, plus a share
+``moved`` of the time in which data moved beside it. Both shares are fitted for each name of kernels
+to the differences between ranks and layers. The fit is drawn to the expected shares: ``held`` is 1
+for matrix products and 0 for other kernels, ``moved`` is 0.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ Longs = NDArray[np.int64]
 BOUND_BY_MEMORY = frozenset(
     {"copy", "cross_entropy", "dropout", "elementwise", "embedding", "index", "norm", "optimizer"}
 ) | {"reduction", "softmax"}
-"""Kinds of kernels that lose nothing with an SM less."""
+"""The kinds of kernels that lose nothing when they have an SM less."""
 STRENGTH = 0.15
-"""How surely a share is as expected: as if a whole difference changed each kernel by so much."""
+"""The weight of the expected shares in the fit, as a share of the kernels' mean seconds."""
 MOST_MOVED = 0.5
-"""Of memory bandwidth that communication takes."""
+"""The largest share ``moved``: communication takes no more of the memory bandwidth."""
 
 
 class Beside:
-    """The kernels of a recording, what each takes alone, and what it loses beside communication."""
+    """What each kernel of a recording takes alone, and what it loses beside communication."""
 
     def __init__(self, timeline: Timeline, seconds: Floats, sms: Floats, like: Longs) -> None:
         graph = timeline.graph
@@ -48,11 +49,14 @@ class Beside:
         self.alone = seconds - (around * self._shares).sum(axis=1)
 
     def lost(self, timeline: Timeline) -> Floats:
-        """Per op the seconds that it loses beside the communication of a timeline of the graph."""
+        """Return per op the seconds that it loses beside the communication of ``timeline``."""
         return np.asarray((self._around(timeline) * self._shares).sum(axis=1), np.float64)
 
     def _around(self, timeline: Timeline) -> Floats:
-        """Per op: SM time held beside it (of all SMs), and time in which data moved beside it."""
+        """Return per op the SM time held beside it, and the time in which data moved beside it.
+
+        The array is (ops, 2), in seconds; an SM counts as its share of all SMs.
+        """
         graph, start, end = timeline.graph, timeline.start, timeline.end
         moves = rendezvous(timeline)[1]
         out = np.zeros((len(graph), 2))
@@ -68,7 +72,11 @@ class Beside:
 
 
 def overlap(begin: Floats, end: Floats, weight: Floats, low: Floats, high: Floats) -> Floats:
-    """The weighted seconds of these stretches inside each of those from ``low`` to ``high``."""
+    """Return the weighted seconds of some stretches of time inside each of others.
+
+    The stretches run from ``begin`` to ``end`` (m,) and have a ``weight`` each (m,); the others run
+    from ``low`` to ``high`` (n,). The result is (n,), in weighted seconds.
+    """
 
     def until(times: Floats, edges: Floats) -> Floats:
         order = np.argsort(edges, kind="stable")
@@ -83,9 +91,9 @@ def overlap(begin: Floats, end: Floats, weight: Floats, low: Floats, high: Float
 
 
 def shared(timeline: Timeline, least: float) -> NDArray[np.bool_]:
-    """Of each part whether other transfers of a member move while it does.
+    """Return a flag per part: data of another part of one of its members moves at the same time.
 
-    For more than ``least`` seconds and a hundredth of its own.
+    This counts if it lasts more than ``least`` seconds and a hundredth of the part's own time.
     """
     graph, part = timeline.graph, timeline.graph.part
     owner = owners(graph.part_start)
@@ -103,7 +111,7 @@ def shared(timeline: Timeline, least: float) -> NDArray[np.bool_]:
 
 
 def _fit(graph: Graph, seconds: Floats, around: Floats, like: Longs, kernels: Longs) -> Floats:
-    """Both shares of each op, by its name."""
+    """Return both shares of each op (ops, 2), fitted name by name."""
     kinds = [kind(work).removesuffix("_backward") in BOUND_BY_MEMORY for work in graph.works]
     light = np.array(kinds, bool)[graph.work]
     by_name = np.zeros((len(graph.names), 2))
@@ -123,9 +131,10 @@ def _fit(graph: Graph, seconds: Floats, around: Floats, like: Longs, kernels: Lo
 def _shares(
     seconds: Floats, around: Floats, like: Longs, rank: NDArray[np.integer], expected: float
 ) -> Floats:
-    """The shares of one name: least squares over how much ranks differ in ops that are alike.
+    """Return both shares of one name by least squares over how ranks differ in ops that are alike.
 
-    The other unknowns are how much slower each rank is, of the mean seconds alone of its like.
+    The other unknowns are how much slower each rank is, as a share of the mean seconds that the ops
+    like it take alone.
     """
     row = np.unique(like, return_inverse=True)[1]
     of_rank = np.unique(rank, return_inverse=True)[1]
