@@ -37,7 +37,7 @@ class Stragglers:
     slowdown: float
     by_step: Mapping[int, float]
     by_replica: Mapping[int, float]
-    """Of pipelines that compute side by side, numbered in the order of their lowest ranks."""
+    """By pipelines that compute side by side, numbered in the order of their lowest ranks."""
     by_stage: Mapping[int, float]
     by_kind: Mapping[str, float]
     worst_ranks: tuple[int, ...]

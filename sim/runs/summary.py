@@ -111,7 +111,7 @@ def summary(
 
 
 def machine(cluster: Cluster) -> dict[str, Any]:
-    """Which constants were measured on this machine, and which topology gives the others."""
+    """Return which constants were measured on this machine, and which topology gives the others."""
     return {
         "topology": cluster.name,
         "calibrated": [name for name in FAMILIES if name not in cluster.borrowed],
