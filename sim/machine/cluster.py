@@ -60,6 +60,8 @@ class Cluster:
     """The ways of each GPU up, itself included, in the order in which routes prefer them: over each
     tier of switches inside its node, then over its NIC. If they are known, routes follow them; if
     not, routes are searched for."""
+    between: fabric.Between | None = None
+    """The nodes from one router to another, for GPUs whose ways do not meet."""
     borrowed: Mapping[str, str] = field(default_factory=dict)
     """The topology from which constants of each family come that were not measured on this machine;
     see :mod:`sim.machine.provenance`."""
@@ -129,7 +131,8 @@ class Cluster:
         """Return the links from one GPU to another, in order.
 
         The route turns round where the ways of both GPUs first meet: inside a node at a switch of
-        the first tier that joins both, never at a NIC. Where no ways are known it is the path of
+        the first tier that joins both, never at a NIC. Ways that end at different routers are
+        joined by those between them. Where no ways are known it is the path of
         least latency. It never leads through a third GPU.
 
         Raises ValueError when the cluster has no such GPU, and InputError when there is no path.
@@ -172,8 +175,10 @@ class Cluster:
         return tuple(self.index[link] for link in nx.utils.pairwise(path))
 
     def _climb(self, source: int, target: int) -> Sequence[Node]:
-        pairs = zip(self.ways[source], self.ways[target], strict=True)
-        up, down = next((up, down) for up, down in pairs if not {*up}.isdisjoint(down))
+        pairs = [*zip(self.ways[source], self.ways[target], strict=True)]
+        up, down = next((pair for pair in pairs if not {*pair[0]}.isdisjoint(pair[1])), pairs[-1])
+        if self.between and up[-1] != down[-1] and {*up}.isdisjoint(down):
+            return [*up[:-1], *self.between(up[-1], down[-1]), *down[-2::-1]]
         meeting = next(node for node in up if node in down)
         return up[: up.index(meeting)] + down[down.index(meeting) :: -1]
 
@@ -198,14 +203,15 @@ def load(name_or_path: str | Path, gpus: int) -> Cluster:
     [(0, 'nvswitch 0'), ('nvswitch 0', 7)]
     """
     spec = room(read(name_or_path), gpus)
-    network, ways = fabric.build(spec, gpus)
+    wiring = fabric.build(spec, gpus)
     gpu = Gpu(**spec["gpu"], costs=spec["costs"])
     return Cluster(
         spec["name"],
         gpu,
-        network,
+        wiring.network,
         spec["node"]["gpus"],
         spec["collectives"],
-        ways,
+        wiring.ways,
+        wiring.between,
         borrowed=spec["borrowed"],
     )

@@ -2,8 +2,9 @@
 
 From a GPU outwards there are the switches inside its node (:mod:`sim.machine.tiers`) on one side,
 and on the other its NIC (which it may share with its neighbours), a leaf switch, a spine and a
-core. Parallel switches of one tier are one node of the graph, and the cables between two such nodes
-are one link each way with their total capacity.
+core, or a router of a dragonfly (:mod:`sim.machine.dragonfly`) or torus (:mod:`sim.machine.torus`),
+from which routes go on to another router. Parallel switches of one tier are one node of the graph,
+and the cables between two such nodes are one link each way with their total capacity.
 
 The edge of each link gives its ``kind``, the ``names`` by which an edit may call it, and whether it
 leads ``up``, away from the GPUs. Each node has its ``tier``, a ``label`` for drawings and its
@@ -12,18 +13,21 @@ leads ``up``, away from the GPUs. Each node has its ``tier``, a ``label`` for dr
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import networkx as nx
 
 from schedules.input_error import InputError
+from sim.machine import dragonfly, torus
 from sim.machine.tiers import GPU, Tier, inside, nic_below
 
 Node = Hashable
 Spec = dict[str, Any]
 Way = tuple[Node, ...]  # from a GPU up, itself included
+Between = Callable[[Node, Node], Sequence[Node]]
 
 
 class Kind(NamedTuple):
@@ -40,12 +44,22 @@ UNNAMED = TRUNK
 """The kind of links in a network that was not built here and does not give any."""
 
 
-def build(spec: Spec, gpus: int) -> tuple[nx.DiGraph[Any], dict[int, tuple[Way, ...]]]:
-    """Return the network of ``gpus`` GPUs, and each GPU's ways up in the order of preference.
+class Wiring(NamedTuple):
+    """A network, and what routes in it follow."""
 
-    The k-th way of two GPUs leads through the same tiers. Two GPUs talk over the first way on which
-    they meet. Raises InputError when the NICs cannot be shared evenly among a node's GPUs, or the
-    tiers inside a node do not join its GPUs.
+    network: nx.DiGraph[Any]
+    ways: dict[int, tuple[Way, ...]]
+    """Each GPU's ways up in the order of preference; the k-th ways of two GPUs lead through the
+    same tiers. Two GPUs talk over the first way on which they meet."""
+    between: Between | None
+    """The nodes from one router to another, both included, where ways end at routers."""
+
+
+def build(spec: Spec, gpus: int) -> Wiring:
+    """Return the network of ``gpus`` GPUs, and what routes in it follow.
+
+    Raises InputError when the NICs cannot be shared evenly among a node's GPUs, or the tiers inside
+    a node do not join its GPUs.
     """
     network: nx.DiGraph[Any] = nx.DiGraph()
     network.add_nodes_from(range(gpus), tier=GPU, height=0)
@@ -58,11 +72,12 @@ def build(spec: Spec, gpus: int) -> tuple[nx.DiGraph[Any], dict[int, tuple[Way, 
     tiers = inside(spec)
     within = [_within(network, tiers, gpu, per_node) for gpu in range(gpus)]
     ways = {gpu: tuple(way[tier.name] for tier in tiers) for gpu, way in enumerate(within)}
-    if gpus > per_node:
-        below = nic_below(spec)
-        for gpu, way in enumerate(within):
-            ways[gpu] += (_outwards(network, spec, gpu, way[below], -(-gpus // per_node)),)
-    return network, ways
+    if gpus <= per_node:
+        return Wiring(network, ways, None)
+    below, nodes = nic_below(spec), -(-gpus // per_node)
+    for gpu, way in enumerate(within):
+        ways[gpu] += (_outwards(network, spec, gpu, way[below], nodes),)
+    return Wiring(network, ways, _routers(network, spec, nodes))
 
 
 def _within(network: nx.DiGraph[Any], tiers: list[Tier], gpu: int, per_node: int) -> dict[str, Way]:
@@ -126,7 +141,10 @@ def _tiers(spec: Spec, node: int, rail: int, nodes: int) -> list[tuple[str, str]
     fabric = spec["fabric"]
     if fabric["kind"] == "switch":
         return [("switch", "")]
-    of_rail = f".{rail}" if fabric["kind"] == "rail" else ""
+    if fabric["kind"] in _ROUTERS:
+        return [("router", str(_ROUTERS[fabric["kind"]].router(fabric, node)).partition(" ")[2])]
+    rails = fabric.get("rails", spec["node"]["nic"]["count"])
+    of_rail = f".{rail % rails}" if fabric["kind"] == "rail" else ""
     leaf = "leaf", f"{node // fabric['nodes_per_leaf']}{of_rail}"
     if nodes <= fabric["nodes_per_leaf"] and fabric["kind"] == "fat_tree":
         return [leaf]
@@ -139,5 +157,32 @@ def _trunks(spec: Spec, port: dict[str, float]) -> list[float]:
     """Return the B/s each way from NIC to switch, from leaf to spine, and from spine to core."""
     fabric, count = spec["fabric"], spec["node"]["nic"]["count"]
     out = port["bandwidth"] / fabric.get("oversubscription", 1.0)
-    at_leaf = fabric.get("nodes_per_leaf", 0) * (count if fabric["kind"] == "fat_tree" else 1)
-    return [port["bandwidth"], at_leaf * out, fabric.get("nodes_per_spine", 0) * count * out]
+    rails = fabric.get("rails", count) if fabric["kind"] == "rail" else 1
+    at_leaf = fabric.get("nodes_per_leaf", 0) * (count // rails)
+    at_spine = fabric.get("nodes_per_spine", 0) * count / fabric.get("spine_oversubscription", 1.0)
+    return [port["bandwidth"], at_leaf * out, at_spine * out]
+
+
+_ROUTERS = {"dragonfly": dragonfly, "torus": torus}
+
+
+def _routers(network: nx.DiGraph[Any], spec: Spec, nodes: int) -> Between | None:
+    """Lay the cables between routers, and return which lie between two of them."""
+    fabric, port = spec["fabric"], _edge(spec["node"]["nic"])
+    kind = _ROUTERS.get(fabric["kind"])
+    if kind is None:
+        return None
+    cables = torus.cables(fabric) if kind is torus else dragonfly.cables(fabric, nodes)
+    places = {str(kind.router(fabric, node)): kind.router(fabric, node) for node in range(nodes)}
+    for a, b, bandwidth in cables:
+        for at in (a, b):
+            name = str(at)
+            network.add_node(name, tier="router", height=2, label=name.partition(" ")[2])
+        link = {**port, "bandwidth": bandwidth * port["efficiency"], "latency": fabric["latency"]}
+        _cable(network, str(a), str(b), TRUNK, link)
+    return partial(_between, fabric, places)
+
+
+def _between(fabric: dict[str, Any], places: dict[str, Any], a: Node, b: Node) -> list[Node]:
+    path = _ROUTERS[fabric["kind"]].path(fabric, places[str(a)], places[str(b)])
+    return [str(at) for at in path]

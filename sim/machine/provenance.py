@@ -1,15 +1,18 @@
 """Which fitted constants of a topology were measured on its own GPU and links, and whose are not.
 
 A file takes from its base what it does not say. Constants of kernels are its own if they come from
-no further down the chain of bases than the name of its GPU does; those of collectives, than its
-links inside a node. Otherwise they are borrowed from the file that states them.
+no further down the chain of bases than the name of its GPU does, all of them; those of collectives,
+if some come from no further down than its links inside a node. Otherwise they are borrowed from the
+file that states them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
+
+from sim.machine import fabric_kinds
 
 Table = dict[str, Any]
 
@@ -25,16 +28,34 @@ def borrowed(chain: Sequence[tuple[str, Table]]) -> dict[str, str]:
 
     ``chain`` has the name and the tables of a file, then of its base, of that one's, and so on.
 
-    >>> own = ("own", {"gpu": {"name": "B"}, "collectives": {}, "node": {"link": {"bandwidth": 2}}})
-    >>> borrowed([own, ("old", {"gpu": {"name": "A", "gemm": {}}, "node": {"link": {}}})])
+    >>> old = {"gpu": {"name": "A", "gemm": {"ramp": 1}}}
+    >>> borrowed([("own", {"gpu": {"name": "B"}}), ("old", old)])
     {'gemm': 'old'}
     """
     out = {}
     for family, (table, measured_on) in FAMILIES.items():
-        stated = [k for k, (_, raw) in enumerate(chain) if _at(raw, table) is not None]
-        if stated and stated[0] > _last_same(chain, measured_on):
-            out[family] = chain[stated[0]][0]
+        found = _stated(chain, table, whole=family in KERNELS)
+        if found is not None and found > _last_same(chain, measured_on):
+            out[family] = chain[found][0]
     return out
+
+
+def _stated(chain: Sequence[tuple[str, Table]], table: Sequence[str], whole: bool) -> int | None:
+    """Return how far down the chain a table is stated: the first part of it, or the ``whole``."""
+    first: dict[tuple[str, ...], int] = {}
+    for k, (_, raw) in enumerate(chain):
+        for key in _leaves(_at(raw, table)):
+            first.setdefault(key, k)
+    return (max if whole else min)(first.values(), default=None)
+
+
+def _leaves(value: object) -> Iterator[tuple[str, ...]]:
+    """Yield the keys of every constant in a table of tables."""
+    if not isinstance(value, dict):
+        yield from () if value is None else ((),)
+        return
+    for key, inner in value.items():
+        yield from ((key, *keys) for keys in _leaves(inner) if key != "source")
 
 
 def merged(below: Table, above: Table) -> Table:
@@ -43,7 +64,8 @@ def merged(below: Table, above: Table) -> Table:
     for key, value in above.items():
         old = out.get(key)
         both = isinstance(old, dict) and isinstance(value, dict)
-        out[key] = merged(old, value) if both and old is not None else value
+        how = fabric_kinds.merged if key == "fabric" else merged
+        out[key] = how(old, value) if both and old is not None else value
     return out
 
 

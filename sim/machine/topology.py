@@ -14,6 +14,8 @@ from typing import Any
 import topologies
 from schedules.input_error import InputError
 from sim.files import read_text, toml
+from sim.machine import fabric_kinds, torus
+from sim.machine.fabric_kinds import KINDS, SHAPE
 from sim.machine.provenance import borrowed, merged
 from sim.machine.tiers import inside
 from sim.units import parse
@@ -42,14 +44,21 @@ _TABLES: dict[str, dict[str, str]] = {
         "nodes_per_leaf": "count",
         "nodes_per_spine": "count",
         "oversubscription": "ratio",
+        "spine_oversubscription": "ratio",
+        "rails": "count",
+        "leaves_per_group": "count",
+        "local_bandwidth": "B/s",
+        "global_bandwidth": "B/s",
+        "shape": "shape",
+        "link_bandwidth": "B/s",
         "latency": "delay",
         "max_nodes": "count",
     },
 }
 _OPTIONAL = {"gpu.peak.fp8", "gpu.peak.fp64", "gpu.peak.tf32", "gpu.peak.fp16"}
 _OPTIONAL |= {"gpu.host_bandwidth", "gpu.host_memory_bandwidth"}
-_OPTIONAL |= {"fabric.nodes_per_leaf", "fabric.nodes_per_spine", "fabric.max_nodes"}
-_OPTIONAL |= {"fabric.oversubscription", "node.link.efficiency", "node.nic.efficiency"}
+_OPTIONAL |= {f"fabric.{key}" for key in _TABLES["fabric"]} - {"fabric.kind", "fabric.latency"}
+_OPTIONAL |= {"node.link.efficiency", "node.nic.efficiency"}
 _OPTIONAL |= {"node.link.kind", "node.link.gpus", "node.nic.from"}
 _TIER = {"from": "word", "kind": "word", "gpus": "count", **_CABLE}
 _TIER_OPTIONAL = ("kind", "gpus", "efficiency")
@@ -89,7 +98,6 @@ _COMMUNICATION = {
     "hbm": dict.fromkeys(_SENT, "amount"),
 }
 WORD = "[a-z][a-z0-9_]{0,19}"
-KINDS = ("switch", "rail", "fat_tree")
 _PROTOCOLS = ("simple", "ll", "ll128")
 NAMES = {"DTYPE": tuple(_TABLES["gpu.peak"]), "COLLECTIVE": _COLLECTIVES, "PROTOCOL": _PROTOCOLS}
 NAMES |= {"TIER": (WORD,)}
@@ -126,7 +134,7 @@ def _read(raw: Table, where: str, name: str) -> Table:
     inside(out)
     out["costs"] = _costs(raw["gpu"], out["gpu"], where)
     out["collectives"] = _collectives(raw.get("collectives", {}), f"{where}: collectives")
-    _check_fabric(out["fabric"], where)
+    fabric_kinds.check(out["fabric"], out["node"]["nic"]["count"], where)
     return out
 
 
@@ -154,9 +162,11 @@ def room(spec: Table, gpus: int) -> Table:
     Raises InputError if it cannot.
     """
     nodes = -(-gpus // spec["node"]["gpus"])
-    most = spec["fabric"].get("max_nodes", nodes)
+    fabric = spec["fabric"]
+    known = [fabric["max_nodes"]] if "max_nodes" in fabric else []
+    known += [torus.room(fabric)] if fabric["kind"] == "torus" else []
+    most = min(known, default=nodes)
     if gpus <= 0 or nodes > most or gpus > MOST_GPUS:
-        known = "max_nodes" in spec["fabric"]
         limit = min(most * spec["node"]["gpus"], MOST_GPUS) if known else MOST_GPUS
         raise InputError(f"topology {spec['name']!r} holds 1 to {limit:,} GPUs, not {gpus:,}")
     return spec
@@ -245,6 +255,10 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
         "a word of small letters, digits and _, 20 at most, that begins with a letter",
     ),
     "kind": (lambda v: v in KINDS, f"one of {', '.join(KINDS)}"),
+    "shape": (
+        lambda v: isinstance(v, str) and re.fullmatch(SHAPE, v) is not None,
+        "the nodes along each dimension, such as '4x4x8'",
+    ),
     "count": (
         lambda v: isinstance(v, int) and 0 < _number(v) <= 1e6,
         "a whole number above 0 and at most 1,000,000",
@@ -389,11 +403,3 @@ def _by_size(value: object, unit: str, where: str) -> Any:
                 f"{where} has the key {_shown(size)}; it must be a number of GPUs per node"
             )
     return {size: _value(item, unit, f"{where}.{size}") for size, item in value.items()}
-
-
-def _check_fabric(fabric: Table, where: str) -> None:
-    tiers = {"nodes_per_leaf", "nodes_per_spine", "oversubscription"} & fabric.keys()
-    if fabric["kind"] == "switch" and tiers:
-        raise InputError(f"{where}: fabric of kind 'switch' takes no {', '.join(sorted(tiers))}")
-    if fabric["kind"] != "switch" and "nodes_per_leaf" not in fabric:
-        raise InputError(f"{where}: fabric of kind {fabric['kind']!r} needs 'nodes_per_leaf'")

@@ -40,7 +40,7 @@ _SENT = {
 MEANINGS: dict[str, dict[str, str]] = {
     "gpu": {
         "name": "name of the GPU",
-        "sms": "number of streaming multiprocessors",
+        "sms": "number of streaming multiprocessors (compute units of AMD's GPUs)",
         "memory": "size of the GPU's memory, as the driver shows it",
         "memory_bandwidth": "bandwidth of that memory",
         "host_bandwidth": "bandwidth to and from the host, each way; needed for offload",
@@ -114,10 +114,19 @@ MEANINGS: dict[str, dict[str, str]] = {
         **_CABLE,
     },
     "fabric": {
-        "kind": "one switch, rail (a leaf per port of a node) or fat_tree (a leaf per some nodes)",
-        "nodes_per_leaf": "nodes below one leaf switch; needed for rail and fat_tree",
+        "kind": "one switch, rail (a leaf per port of a node), fat_tree (a leaf per some nodes), "
+        "dragonfly (groups of leaves, each group joined to all others) or torus",
+        "nodes_per_leaf": "nodes below one leaf switch; needed for rail, fat_tree and dragonfly",
         "nodes_per_spine": "nodes below one set of spine switches; all of them unless given",
         "oversubscription": "bandwidth into a leaf over bandwidth out of it; 1 unless given",
+        "spine_oversubscription": "the same of a set of spine switches, on top; 1 unless given",
+        "rails": "leaves that the ports of a node are dealt to in turn, for rail; one per port "
+        "unless given",
+        "leaves_per_group": "leaves of a group, for dragonfly; 1 unless given",
+        "local_bandwidth": "bytes per second each way between two leaves of a group, for dragonfly",
+        "global_bandwidth": "bytes per second each way between two groups, for dragonfly",
+        "shape": "nodes along each dimension, for torus, such as `4x4x8`",
+        "link_bandwidth": "bytes per second each way between two neighbours, for torus",
         "latency": "time that a message takes to pass one switch and its cable",
         "max_nodes": "nodes that the fabric can hold; any number unless given",
     },

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim import units
-from sim.machine.topology import KINDS, NAMES, WORD, tables
+from sim.machine.fabric_kinds import KINDS, SHAPE
+from sim.machine.topology import NAMES, WORD, tables
 from sim.machine.topology_meanings import MEANINGS, TABLES
 
 Schema = dict[str, Any]
@@ -19,6 +20,7 @@ _TOP = {
 _KINDS: dict[str, Schema] = {
     "text": _TEXT,
     "kind": {"enum": list(KINDS)},
+    "shape": {"type": "string", "pattern": f"^{SHAPE}$"},
     "word": {"type": "string", "pattern": f"^{WORD}$"},
     "count": {"type": "integer", "minimum": 1, "maximum": 1_000_000},
     "sms": {"type": "integer", "minimum": 0, "unit": "SMs"},

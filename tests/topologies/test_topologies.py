@@ -138,12 +138,19 @@ def test_a_file_anywhere_on_top_of_a_shipped_one(written):
     assert cluster.capacity[trunk] == pytest.approx(2 * 8 * 25e9 * 0.96 / 2)
 
 
+ON_A100 = 'base = "dgx_a100"\nname = "mine"\n[fabric]\nlatency = "1 us"\nsource = "mine"\n'
+TORUS = ON_A100 + 'kind = "torus"\nshape = "2x4"\nlink_bandwidth = "5 GB/s"\n'
+DRAGONFLY = ON_A100 + (
+    'kind = "dragonfly"\nnodes_per_leaf = 2\nleaves_per_group = 2\n'
+    'local_bandwidth = "5 GB/s"\nglobal_bandwidth = "9 GB/s"\n'
+)
+
 BAD = {
     "lack of a table": (lambda s: 'name = "x"', "lacks the table [gpu]"),
     "not TOML": (lambda s: "name = = 3", "is not TOML"),
     "unknown key": (lambda s: s.replace("oversubscription", "oversubscriptoin"), "did you mean"),
     "unknown table": (lambda s: s + "[fabrik]\nx = 1\n", "did you mean 'fabric'"),
-    "unknown kind": (lambda s: s.replace("fat_tree", "torus"), "must be one of switch, rail"),
+    "unknown kind": (lambda s: s.replace("fat_tree", "ring"), "must be one of switch, rail"),
     "wrong unit": (lambda s: s.replace('"0.3 us"', '"0.3 GB"'), "of s, as text"),
     "bare number": (lambda s: s.replace('"0.3 us"', "0.3"), "of s, as text"),
     "zero": (lambda s: s.replace("nodes_per_leaf = 2", "nodes_per_leaf = 0"), "above 0"),
@@ -154,6 +161,39 @@ BAD = {
     "odd NICs": (lambda s: s + "[node.nic]\ncount = 3\n", "must divide node.gpus"),
     "no leaf size": (lambda s: s.replace("nodes_per_leaf = 2", ""), "needs 'nodes_per_leaf'"),
     "tiers of one switch": (lambda s: s.replace("fat_tree", "switch"), "takes no"),
+    "leaves of a torus": (
+        lambda s: s.replace("fat_tree", "torus"),
+        "'torus' takes no nodes_per_leaf",
+    ),
+    "no shape": (lambda s: TORUS.replace('shape = "2x4"', ""), "'torus' needs 'shape'"),
+    "flat shape": (lambda s: TORUS.replace("2x4", "2x0"), "the nodes along each dimension"),
+    "number as shape": (lambda s: TORUS.replace('"2x4"', "8"), "shape is 8; it must be the nodes"),
+    "huge shape": (lambda s: TORUS.replace("2x4", "999x999"), "more than 131,072 nodes"),
+    "no neighbours": (lambda s: TORUS.replace('link_bandwidth = "5 GB/s"', ""), "'link_bandwidth'"),
+    "bare link": (lambda s: TORUS.replace('"5 GB/s"', "5"), "of B/s, as text"),
+    "no links between groups": (
+        lambda s: DRAGONFLY.replace('global_bandwidth = "9 GB/s"', ""),
+        "'dragonfly' needs 'global_bandwidth'",
+    ),
+    "no links in a group": (
+        lambda s: DRAGONFLY.replace('local_bandwidth = "5 GB/s"', ""),
+        "'dragonfly' needs 'local_bandwidth'",
+    ),
+    "empty group": (lambda s: DRAGONFLY.replace("per_group = 2", "per_group = 0"), "above 0"),
+    "spines of a dragonfly": (
+        lambda s: DRAGONFLY + "nodes_per_spine = 4\n",
+        "takes no nodes_per_sp",
+    ),
+    "rails of a fat tree": (lambda s: s + "rails = 2\n", "'fat_tree' takes no rails"),
+    "odd rails": (
+        lambda s: s.replace("fat_tree", "rail") + "rails = 3\n",
+        "rails is 3; it must divide node.nic.count = 8",
+    ),
+    "half a leaf": (
+        lambda s: s + "nodes_per_spine = 3\n",
+        "nodes_per_spine is 3; it must be a multiple of fabric.nodes_per_leaf = 2",
+    ),
+    "spine below 1:1": (lambda s: s + "spine_oversubscription = 0.5\n", "at least 1"),
     "own base": (lambda s: s.replace('"dgx_a100"', '"./mine.toml"'), "own base"),
     "unknown base": (lambda s: s.replace('"dgx_a100"', '"dgx_a101"'), "did you mean dgx_a100?"),
     "collective": (lambda s: s + '[collectives.p2p.simple]\nbase = "1 B"\n', "of s, as text"),
@@ -216,6 +256,14 @@ def test_bad_files_are_refused_in_one_sentence(case, written, tmp_path, monkeypa
         load("./mine.toml" if case == "own base" else path, 32)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value).strip()
+
+
+def test_another_kind_of_fabric_keeps_of_the_base_what_it_takes(written):
+    """Not what means nothing in it: leaves and spines of a rail fabric."""
+    spec = topology.read(written(TORUS.replace("dgx_a100", "selene")))
+    assert spec["fabric"].keys() == {"kind", "shape", "link_bandwidth", "latency", "max_nodes"}
+    with pytest.raises(ValueError, match="'mine' holds 1 to 64 GPUs, not 65"):
+        load(written(TORUS), 65)
 
 
 @pytest.mark.parametrize("gpus", [0, -8, 33])

@@ -77,8 +77,9 @@ def alps() -> Rows:
     spec["node"]["nic"]["bandwidth"] = 25e9
     out: Rows = []
     for nodes, times in ALPS.items():
-        network, ways = fabric.build(spec, 4 * nodes)
-        cluster = Cluster("alps", Gpu(**spec["gpu"]), network, 4, spec["collectives"], ways)
+        wiring = fabric.build(spec, 4 * nodes)
+        gpu, constants = Gpu(**spec["gpu"]), spec["collectives"]
+        cluster = Cluster("alps", gpu, wiring.network, 4, constants, wiring.ways)
         everyone = tuple(range(4 * nodes))
         out += [(cluster, everyone, s, us * 1e-6) for s, us in zip(ALPS_SIZES, times, strict=True)]
     return out

@@ -4,6 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sim.machine.cluster import load
+from sim.machine.kernels import MEMORY_KINDS
 from sim.machine.provenance import FAMILIES, sentence
 from sim.recipe import recipe_file
 from sim.runs.check import check
@@ -13,6 +14,7 @@ from traincast.main import app
 OTHER_GPU = '[gpu]\nname = "X"\n'
 OTHER_LINK = '[node.link]\nbandwidth = "100 GB/s"\n'
 KERNELS = dict.fromkeys(("gemm", "attention", "memory_kernels"), "dgx_h100")
+MEMORY = "[gpu.memory_kernels]\nfixed = '2 us'\n" + "".join(f"{k} = 0.5\n" for k in MEMORY_KINDS)
 CASES = {
     "nothing of its own": ("", {}),
     "another network": ('[node.nic]\nbandwidth = "25 GB/s"\n', {}),
@@ -22,9 +24,13 @@ CASES = {
     ),
     "another GPU": (OTHER_GPU, KERNELS),
     "other links": (OTHER_LINK, {"collectives": "dgx_h100"}),
-    "another GPU with GEMMs of its own": (
+    "another GPU with memory-bound kernels of its own": (
+        OTHER_GPU + MEMORY,
+        {key: KERNELS[key] for key in ("gemm", "attention")},
+    ),
+    "another GPU with one constant of its own": (
         OTHER_GPU + "[gpu.gemm.bf16]\nramp = 1\n",
-        {key: KERNELS[key] for key in ("attention", "memory_kernels")},
+        KERNELS,
     ),
     "links with collectives of their own": (
         OTHER_LINK + "[collectives.p2p.ll]\nbase = '1 us'\nshare = 1\n",
@@ -54,7 +60,7 @@ def test_constants_keep_the_name_of_the_file_that_states_them(written):
     middle = written('[node.nic]\nbandwidth = "25 GB/s"\n', name="middle")
     top = written(OTHER_GPU, str(middle), "top")
     assert load(top, 8).borrowed == KERNELS
-    own = written(OTHER_GPU + "[gpu.memory_kernels]\nnorm = 0.5\n", name="own")
+    own = written(OTHER_GPU + MEMORY, name="own")
     above = load(written("", str(own), "above"), 8)
     assert above.borrowed == {key: KERNELS[key] for key in ("gemm", "attention")}
 
