@@ -48,8 +48,8 @@ class Analysis:
         for need in self.needs[1:]:
             if given[need] is None:
                 raise InputError(
-                    f"{self.name} needs the {need} of a simulated run, which a recording has not; "
-                    "simulate a recipe with traincast run, or read its whole timeline.json.gz"
+                    f"{self.name} needs the {need} of a simulated run, which a recording does not "
+                    "have; simulate a recipe with traincast run, or read its whole timeline.json.gz"
                 )
         return self.function(getattr(of, "timeline", of), **given)
 

@@ -46,8 +46,8 @@ def balance(recipe: Recipe | str | Path) -> list[int]:
     recipe = recipe if isinstance(recipe, Recipe) else load(recipe)
     if recipe.model.dense_layers:
         raise InputError(
-            f"model.dense_layers = {recipe.model.dense_layers} makes layers that differ, which are "
-            "not balanced yet; write schedule.layers_per_stage"
+            f"model.dense_layers = {recipe.model.dense_layers} makes layers differ, and these "
+            "cannot be balanced yet; write schedule.layers_per_stage"
         )
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
     job = job_of(recipe, cluster)

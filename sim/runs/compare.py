@@ -64,7 +64,7 @@ def by_schedule(
     chosen = known if list(names) == ["all"] else list(names)
     for name in chosen:
         if name == NAME and name not in known:
-            raise InputError(f"{NAME} is the order of a recipe with schedule.csv, which has none")
+            raise InputError(f"{NAME} is the order in schedule.csv, which the recipe does not give")
         if name not in known and not is_path(name):
             raise InputError(f"{schedules.unknown(name)}, a file of your own, ./NAME.py, or all")
     paths = {name: str(Path(name).resolve()) for name in chosen if is_path(name)}

@@ -41,7 +41,9 @@ def sharded_forward(
     19.0
     """
     if (buffers is not None and buffers < 1) or (prefetch is not None and prefetch < 0):
-        raise InputError(f"buffers are at least 1, prefetch at least 0, not {buffers}, {prefetch}")
+        raise InputError(
+            f"buffers must be at least 1 and prefetch at least 0, not {buffers} and {prefetch}"
+        )
     builder, kernels = Builder(), list[int]()
     late = len(layers) if prefetch is None else prefetch + 1
     room = len(layers) if buffers is None else buffers

@@ -245,5 +245,5 @@ def _one(times: Times, key: str, default: float) -> float:
     """Return the one number of ``key`` for all stages; raise InputError if there are several."""
     value = times.get(key, default)
     if isinstance(value, Sequence):
-        raise InputError(f"{key} is one number for all stages, not {len(value)}")
+        raise InputError(f"{key} must be one number for all stages, not {len(value)}")
     return value

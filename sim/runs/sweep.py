@@ -218,7 +218,7 @@ def _read(out: Path, job: str) -> dict[int, Row]:
     except PermissionError as error:
         raise InputError(f"cannot read {out}: {error.strerror}") from None
     except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{out} is no Parquet file: name another file ({error})") from None
+        raise InputError(f"{out} is not a Parquet file; name another file ({error})") from None
     if (table.schema.metadata or {}).get(b"traincast.sweep") != job.encode():
         raise InputError(
             f"{out} holds rows of another recipe, other values or another version; name another "

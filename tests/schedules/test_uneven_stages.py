@@ -129,7 +129,7 @@ def test_another_count_of_times_is_refused_in_a_sentence(name: str, stages: int,
 def test_a_bad_time_among_others_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^a time of nan s cannot be scheduled"):
         schedules.load("v_min")(2, 6, I=[1.0, 2.0, math.nan, 3.0])
-    with pytest.raises(ValueError, match=r"^p2p is one number for all stages, not 2$"):
+    with pytest.raises(ValueError, match=r"^p2p must be one number for all stages, not 2$"):
         simulate_schedule("gpipe", 2, 6, 1, {"F": 1.0, "p2p": [1.0, 2.0]})
 
 

@@ -72,7 +72,9 @@ def test_analyze_gives_them_of_a_recording_that_was_simulated(traincast, recipe,
     assert of_file["analyses"] == of_run
     code, _, said = traincast("analyze", tmp_path / "out/traces", "--analysis", "contention")
     assert code == 2
-    assert "contention needs the machine of a simulated run, which a recording has not" in said
+    assert (
+        "contention needs the machine of a simulated run, which a recording does not have" in said
+    )
     code, out, _ = traincast("analyze", tmp_path / "out/traces", "--analysis", "roofline")
     assert code == 0
     assert "nothing of the kind here" in out

@@ -166,7 +166,7 @@ def test_dense_and_routed_stages_take_their_own_time() -> None:
 
 
 def test_layers_that_differ_are_not_balanced_yet() -> None:
-    with pytest.raises(ValueError, match=r"model\.dense_layers = 1 makes layers that differ"):
+    with pytest.raises(ValueError, match=r"model\.dense_layers = 1 makes layers differ"):
         balance(parse(model__dense_layers=1, model__ffn=384))
 
 

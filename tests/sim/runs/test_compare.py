@@ -163,7 +163,7 @@ def test_the_table_says_why_and_is_whole(ways, columns, capsys, monkeypatch) -> 
         ([], "takes either --schedules"),
         (["--schedules", "gpipe", "--vary", "parallelism.tp=1,2"], "takes either --schedules"),
         (["--schedules", "zbx"], "no schedule 'zbx'; did you mean zb_v? There are"),
-        (["--schedules", "from_csv"], "from_csv is the order of a recipe with schedule.csv"),
+        (["--schedules", "from_csv"], "from_csv is the order in schedule.csv, which the recipe"),
         ([], "--vary schedule.name=a,b goes with further --vary"),
         (["--vary", "tp"], "--vary takes KEY=V1,V2"),
     ],
