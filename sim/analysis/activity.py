@@ -1,4 +1,4 @@
-"""The activity of each op: computing, a dimension's communication, copying, or work of the host."""
+"""A helper of analyses: what each op does: compute, copy, communicate, or work of the host."""
 
 from __future__ import annotations
 

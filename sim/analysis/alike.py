@@ -1,4 +1,6 @@
-"""The ops of a run that are alike: the same op of the same program, on another rank or replica.
+"""A helper of analyses: the ops of a run that are alike.
+
+They are the same op of the same program, on another rank or replica.
 
 Two ops are alike if they have the same name, place and stream, and the same number of such ops
 before them on their rank. A place is the stage, where a timeline knows stages, and the position of

@@ -1,4 +1,4 @@
-"""An analysis of a recording: how much slower kernels run beside communication.
+"""A helper of analyses: how much slower recorded kernels run beside communication.
 
 A collective's kernel holds one SM for each of its blocks from its start, even while it waits for
 another rank, and takes memory bandwidth while data moves. A kernel that multiplies matrices loses

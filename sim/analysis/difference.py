@@ -1,4 +1,6 @@
-"""Two timelines compared: op by op, and by a waterfall from one step time to the other.
+"""A helper of analyses: two timelines compared.
+
+They are compared op by op, and by a waterfall from one step time to the other.
 
 The waterfall compares the causes of the seconds on both critical paths. The seconds of a path sum
 to its step, so the differences by cause sum to the difference of the steps, whatever the jobs are.

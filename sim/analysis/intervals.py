@@ -1,4 +1,4 @@
-"""Sets of instants as sorted, disjoint intervals in two columns."""
+"""A helper of analyses: sets of instants as sorted, disjoint intervals in two columns."""
 
 from __future__ import annotations
 

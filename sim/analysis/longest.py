@@ -1,4 +1,4 @@
-"""The times of a graph's ops when each takes given seconds, whatever runs beside it: longest paths.
+"""A helper of analyses: the times of a graph's ops when each takes given seconds (longest paths).
 
 The engine gives the same times. This is faster for many sets of seconds, since the order in which
 ops are computed is found only once. Nothing is shared, and there is no machine.

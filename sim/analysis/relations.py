@@ -1,4 +1,4 @@
-"""The op that made another start, and the member of a collective that came last: a row per op."""
+"""A helper of analyses: the op that made another start, and the last member of a collective."""
 
 from __future__ import annotations
 

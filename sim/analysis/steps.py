@@ -1,4 +1,4 @@
-"""Several training steps in one timeline: when each ends, and how long one takes when steady.
+"""A helper of analyses: when each of several training steps ends, and how long a steady one takes.
 
 A pipeline that is flushed repeats itself from the second step on. One that is never flushed
 (PipeDream) fills up first and drains at the end; the steps between are the steady state.

@@ -1,4 +1,4 @@
-"""The engine: the times at which the ops of a graph run on a given machine.
+"""The event loop of the engine: it starts and ends the ops of a graph in the order of time.
 
 SimPy keeps the clock and the queue. An op starts when it heads its stream and all its waits have
 ended. These rules make a run exact and reproducible to the bit, in any engine that follows them:
