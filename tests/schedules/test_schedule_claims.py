@@ -40,12 +40,21 @@ def case(*values: Any, size: int) -> Any:
     return pytest.param(*values, marks=[pytest.mark.slow] * (size >= LARGE))
 
 
-CASES = [case(name, p, m, size=3 * p * m) for name in NAMES for p, m in SHAPES if runs(name, p, m)]
-
-
 def claims(name: str) -> Any:
     """The module that makes a schedule's claims."""
     return schedules._module(name)
+
+
+CLAIMING = [  # a schedule may leave out either claim, or both
+    name for name in NAMES if {"bubble", "peak_activations"} & vars(claims(name)).keys()
+]
+CASES = [
+    case(name, p, m, size=3 * p * m) for name in CLAIMING for p, m in SHAPES if runs(name, p, m)
+]
+
+
+def nothing(*_: float) -> None:
+    """Stands for a claim that a schedule does not make."""
 
 
 def simulated(
@@ -64,19 +73,19 @@ def test_claims_hold(name: str, ranks: int, microbatches: int) -> None:
     every = (2, 3) if several else (schedules.stages_per_rank(name),)
     for chunks, times in product(every, TIMES):
         ran = simulated(name, ranks, microbatches, chunks, times)
-        held = claims(name).peak_activations(ranks, microbatches, chunks)
-        if name in AT_MOST:
+        held = getattr(claims(name), "peak_activations", nothing)(ranks, microbatches, chunks)
+        if held is not None and name in AT_MOST:
             assert all(a <= b for a, b in zip(ran["peak_activations"], held, strict=True))
-        else:
+        elif held is not None:
             assert ran["peak_activations"] == held
-        claim = claims(name).bubble(ranks, microbatches, chunks, *times)
+        claim = getattr(claims(name), "bubble", nothing)(ranks, microbatches, chunks, *times)
         if claim is not None:
             assert max(ran["idle_s"]) == claim, (chunks, times)
 
 
 def test_every_schedule_is_held_to_its_claims_in_several_shapes() -> None:
     """No file is left out because its ``check`` refuses the shapes tried here."""
-    tried = {name: sum(name == one.values[0] for one in CASES) for name in NAMES}
+    tried = {name: sum(name == one.values[0] for one in CASES) for name in CLAIMING}
     assert min(tried.values()) >= 3, tried
 
 

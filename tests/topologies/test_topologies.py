@@ -81,7 +81,7 @@ def test_published_figures():
     assert (a100.memory, h100.memory) == (80 * 2**30, 79.65 * 2**30)
 
 
-SHIPPED = {  # GB/s of memory, GiB of it, TFLOP/s in bf16, GB/s of NVLink and network each way
+DATASHEETS = {  # GB/s of memory, GiB of it, TFLOP/s in bf16, GB/s of NVLink and network each way
     "dgx_a100": (2039, 80, 312, 300, 25),
     "dgx_a100_40gb": (1555, 40, 312, 300, 25),
     "dgx_a800": (2039, 80, 312, 200, 25),
@@ -94,9 +94,10 @@ SHIPPED = {  # GB/s of memory, GiB of it, TFLOP/s in bf16, GB/s of NVLink and ne
 }
 
 
-@pytest.mark.parametrize("name", topologies.names())
-def test_datasheet_figures_of_every_machine(name):
-    memory, gib, bf16, link, port = SHIPPED[name]
+@pytest.mark.parametrize("name", DATASHEETS)
+def test_datasheet_figures(name):
+    """A machine needs no line in this table: its file alone is enough."""
+    memory, gib, bf16, link, port = DATASHEETS[name]
     cluster = load(name, 16)
     assert cluster.gpu.memory_bandwidth == memory * 1e9
     assert cluster.gpu.memory == pytest.approx(gib * 2**30)
