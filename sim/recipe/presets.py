@@ -42,15 +42,17 @@ def names() -> list[str]:
     return sorted(file.stem for file in MODELS.glob("*.toml"))
 
 
-def preset(name: str) -> dict[str, Any]:
+def preset(name: str, instead: str = "") -> dict[str, Any]:
     """Return the numbers of a preset, without its source.
 
-    Raises InputError, with the nearest name, when there is no preset of that name.
+    Raises InputError, with the nearest name, when there is no preset of that name; the message ends
+    with what would do ``instead``.
     """
     if name not in names():
         near = difflib.get_close_matches(name.lower(), names(), 1)
         hint = f"did you mean {near[0]}? There" if near else "there"
-        raise InputError(f"no model preset {name!r}; {hint} are {', '.join(names())}")
+        there = f"{', '.join(names())}{'; ' * bool(instead)}{instead}"
+        raise InputError(f"no model preset {name!r}; {hint} are {there}")
     numbers = tomllib.loads((MODELS / f"{name}.toml").read_text())
     numbers.pop("source")
     return {"name": name, **numbers}

@@ -149,6 +149,10 @@ def test_starting_up_loads_nothing_heavy():
         (["list", "planets"], "there are models, topologies, schedules, strategies"),
         (["topology", "dgx_b52"], "dgx_a100"),
         (["init", "no.json", "dgx_a100"], "cannot read no.json"),
+        (["init", "llama3-9b", "dgx_a100"], "no model preset 'llama3-9b'; did you mean llama3-8b?"),
+        (["init", "llama3-9b", "dgx_a100"], "or give the path of a config.json"),
+        (["init", "mixtral-8x7b", "dgx_a100"], "has experts; init cannot split these"),
+        (["init", "resnet-50", "dgx_a100"], "has blocks; init cannot split these"),
         (["init", "RECIPE", "dgx_a100"], "is not JSON"),
         (["calibrate", "tpu"], "no calibration for GPU 'tpu'"),
     ],
@@ -312,6 +316,19 @@ def test_init_prints_what_it_would_write(model, traincast, tmp_path, monkeypatch
     assert recipe_file.parse(tomllib.loads(text), tmp_path).parallelism.zero == 1
     code, out, _ = traincast("init", model, "dgx_a100", "--json")
     assert json.loads(out)["model"] == {"hf": "config.json", "sequence": 4096}
+
+
+def test_init_takes_a_preset(traincast, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, text, _ = traincast("init", "llama3-8b", "dgx_h100", "--gpus", 16)
+    assert code == 0
+    written = tomllib.loads(text)
+    assert written["model"] == {"preset": "llama3-8b", "sequence": 4096}
+    assert recipe_file.parse(written).model.vocab == 128256
+    assert json.loads(traincast("init", "gpt-1.5b", "dgx_h100", "--json")[1])["model"] == {
+        "preset": "gpt-1.5b",
+        "sequence": 1024,
+    }
 
 
 def test_init_splits_a_large_model_further(model, tmp_path):

@@ -15,7 +15,10 @@ EXAMPLE = "Example: traincast init config.json dgx_h100 --gpus 16 --out recipe.t
 
 def command(
     model: Annotated[
-        Path, typer.Argument(help="config.json of a Hugging Face model.", metavar="HF_CONFIG")
+        Path,
+        typer.Argument(
+            help="config.json of a Hugging Face model, or the name of a preset.", metavar="MODEL"
+        ),
     ],
     topology: Annotated[
         str, typer.Argument(help="Name or file of a topology.", metavar="TOPOLOGY")

@@ -24,17 +24,16 @@ FILL = 0.8  # share of a GPU's memory that the rough count may take
 
 
 def propose(model: Path, machine: str, gpus: int | None, folder: Path) -> dict[str, Any]:
-    """Return a recipe's tables for a Hugging Face model on a topology.
+    """Return a recipe's tables for a preset, or for a Hugging Face model, on a topology.
 
     Paths in it are relative to ``folder``. Without ``gpus``, it takes as many nodes as the model
-    needs. Raises InputError for models with
-    experts, and when nothing fits.
+    needs. Raises InputError for a model that there is not, for one with experts or of convolutions,
+    and when nothing fits.
     """
-    hugging_face = recipe_file.hugging_face(model)
-    if "experts" in hugging_face:
-        raise InputError(f"{model} has experts; init cannot split these yet; write the recipe")
-    longest = presets.longest(model) or USUAL_SEQUENCE
-    numbers = presets.complete({**hugging_face, "sequence": min(longest, USUAL_SEQUENCE)})
+    source, stated, longest = _model(model, folder)
+    if other := next((key for key in ("experts", "blocks") if stated.get(key)), None):
+        raise InputError(f"{model} has {other}; init cannot split these yet; write the recipe")
+    numbers = presets.complete({**stated, "sequence": min(longest, USUAL_SEQUENCE)})
     spec = topology.read(machine)
     node, memory = int(spec["node"]["gpus"]), float(spec["gpu"]["memory"])
     most = min(topology.MOST_GPUS, node * spec["fabric"].get("max_nodes", topology.MOST_GPUS))
@@ -47,7 +46,7 @@ def propose(model: Path, machine: str, gpus: int | None, folder: Path) -> dict[s
     is_file = "/" in machine or machine.endswith(".toml")
     layers = {"layers_per_stage": list(legality.even(numbers["layers"], pp))}
     return {
-        "model": {"hf": _relative(model, folder), "sequence": numbers["sequence"]},
+        "model": {**source, "sequence": numbers["sequence"]},
         "cluster": {
             "topology": _relative(Path(machine), folder) if is_file else machine,
             "gpus": tp * pp * dp,
@@ -62,6 +61,17 @@ def propose(model: Path, machine: str, gpus: int | None, folder: Path) -> dict[s
         "schedule": layers if numbers["layers"] % pp else {},
         "training": {"global_batch": dp * min(max(8, 4 * pp), MOST_SAMPLES // dp)},
     }
+
+
+def _model(model: Path, folder: Path) -> tuple[dict[str, str], dict[str, Any], int]:
+    """Return the key that names a model in a recipe, its numbers, and its longest sequence."""
+    name = str(model)
+    there = os.path.exists(model)  # noqa: PTH110  any text
+    if not there and model.parent == Path() and model.suffix != ".json":
+        stated = presets.preset(name, "or give the path of a config.json")
+        return {"preset": name}, stated, stated.get("sequence", USUAL_SEQUENCE)
+    longest = presets.longest(model) or USUAL_SEQUENCE
+    return {"hf": _relative(model, folder)}, recipe_file.hugging_face(model), longest
 
 
 def _splits(numbers: dict[str, Any], gpus: int, node: int) -> Iterator[tuple[int, int, int]]:
