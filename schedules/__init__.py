@@ -113,8 +113,13 @@ def _files() -> list[str]:
 
 def _is_schedule(name: str) -> bool:
     """Return whether the module's function of its own name makes a plan from a shape."""
-    own = getattr(importlib.import_module(f"schedules.{name}"), name, None)
+    own = _own(name)
     return callable(own) and [*inspect.signature(own).parameters][:2] == ["ranks", "microbatches"]
+
+
+def _own(name: str) -> Any:
+    """Return what a file of this folder defines under the file's name, or None."""
+    return getattr(importlib.import_module(f"schedules.{name}"), name, None)
 
 
 def load(name: str) -> Callable[..., Plan]:
@@ -246,19 +251,26 @@ def _module(name: str) -> ModuleType:
         return outside_module(name, "the schedule")
     if name == "from_csv" or (name in _files() and _is_schedule(name)):
         return importlib.import_module(f"schedules.{name}")
-    raise InputError(f"{unknown(name)}, or a file of your own, ./NAME.py")
+    raise InputError(unknown(name, "or a file of your own, ./NAME.py"))
 
 
-def unknown(name: str) -> str:
+def unknown(name: str, others: str) -> str:
     """Return a sentence: no schedule has this name, which one is near, and which there are.
 
-    >>> unknown("1F1B")[:56]
+    ``others`` ends the list of them. Of a file of this folder that is no schedule, it says why.
+
+    >>> unknown("1F1B", "or all")[:56]
     "no schedule '1F1B'; did you mean one_f_one_b? There are "
     """
+    if name in _files() and callable(_own(name)):
+        return (
+            f"schedules/{name}.py is no schedule: the first two parameters of {name} must be ranks "
+            "and microbatches"
+        )
     spoken = {_spoken(known): known for known in names()}  # 1F1B is one_f_one_b
     near = difflib.get_close_matches(_spoken(name[:100]), spoken, 1)
     hint = f"did you mean {spoken[near[0]]}? There" if near else "there"
-    return f"no schedule {name!r}; {hint} are {', '.join(names())}"
+    return f"no schedule {name!r}; {hint} are {', '.join(names())}, {others}"
 
 
 def _spoken(name: str) -> str:

@@ -8,7 +8,8 @@ An *analysis* is a file that defines a function of its own name whose first para
 function's docstring, and ``--analysis NAME`` shows what the function returns. Its parameters
 without a default say what else it needs: ``machine``, ``cluster``, ``job`` or ``recipe``, which a
 simulated run has. It returns a DataFrame, or numbers, mappings and arrays in a dict, a list or a
-dataclass. To add an analysis is to add a file; a file elsewhere is named by its path.
+dataclass. To add an analysis is to add a file; a file elsewhere is named by its path. The other
+files here help analyses, and the docstring of each begins with that.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ from schedules.user_code import function as outside
 from schedules.user_code import is_path
 from sim.html import table
 
+RUN = ("machine", "cluster", "job", "recipe")
+"""What an analysis may take besides the timeline; a simulated run has all of it."""
+_FIRST = "the first parameter of {} must be timeline"
+
 
 @dataclass(frozen=True)
 class Analysis:
@@ -42,8 +47,14 @@ class Analysis:
         """Analyse a run's result, a recording, a replay, or a bare timeline.
 
         ``options`` are other parameters of the function. Raises InputError where it needs something
-        that ``of`` does not have, such as the machine of a recording.
+        that ``of`` does not have, such as the machine of a recording, or that no run has.
         """
+        for need in self.needs[1:]:
+            if need not in (*RUN, *options):
+                raise InputError(
+                    f"{self.name} has a parameter {need} without a default; besides timeline, an "
+                    f"analysis takes {', '.join(RUN[:-1])} or {RUN[-1]}"
+                )
         given = {need: getattr(of, need, None) for need in self.needs[1:]} | options
         for need in self.needs[1:]:
             if given[need] is None:
@@ -58,9 +69,14 @@ class Analyses(dict[str, Analysis]):
     """The analyses by name, or by the path of a file; a notebook shows what each one says."""
 
     def __missing__(self, name: str) -> Analysis:
-        """Load a file such as ``./mine.py``; raise InputError, with similar names, for others."""
+        """Load a file such as ``./mine.py``; raise InputError, with similar names, for others.
+
+        Of a file that is in the folder and is no analysis, the message says why.
+        """
         if is_path(name):
             return _outside(name)
+        if name in _files() and inspect.isfunction(_own(name)):
+            raise InputError(f"sim/analysis/{name}.py is no analysis: {_FIRST.format(name)}")
         near = difflib.get_close_matches(name[:100], self, 3)
         hint = f"did you mean {' or '.join(near)}? There" if near else "there"
         raise InputError(
@@ -85,17 +101,25 @@ def analyses() -> Analyses:
     raises InputError, which lists similar names.
     """
     found = Analyses()
-    for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
-        function = getattr(importlib.import_module(f"{__name__}.{name}"), name, None)
-        if function and _is_one(function):
+    for name in _files():
+        if _is_one(function := _own(name)):
             found[name] = _analysis(name, function)
     return found
+
+
+def _files() -> list[str]:
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def _own(name: str) -> Any:
+    """Return what a file of this folder defines under the file's name, or None."""
+    return getattr(importlib.import_module(f"{__name__}.{name}"), name, None)
 
 
 def _outside(path: str) -> Analysis:
     function = outside(path, "the analysis")
     if not _is_one(function):
-        raise InputError(f"{path}: the first parameter of {function.__name__} must be timeline")
+        raise InputError(f"{path}: {_FIRST.format(function.__name__)}")
     return _analysis(function.__name__, function)
 
 

@@ -175,8 +175,12 @@ def _limit(bound: float) -> str:
 def unknown(path: str) -> str:
     """Return the message for a key that no recipe has, with the key that was probably meant.
 
+    A key of another section is meant only if it has the very same name.
+
     >>> unknown("parallelism.bucket")
     'unknown key parallelism.bucket; did you mean parallelism.bucket_mb?'
+    >>> unknown("schedule.ahead")[:52]
+    'unknown key schedule.ahead; [schedule] has chunks, c'
     >>> unknown("parallelism.fsdp.prefetched")
     'unknown key parallelism.fsdp.prefetched; did you mean parallelism.fsdp.prefetch?'
     """
@@ -197,7 +201,8 @@ def unknown(path: str) -> str:
     if meant and key and not near:
         close = key if key in SECTIONS[meant] else _near(key, SECTIONS[meant])
         near = close and f"{meant}.{close}"
-    near = near or _elsewhere(key or section) or (meant if meant != section else None)
+    if section not in SECTIONS:
+        near = near or _elsewhere(key or section) or meant
     if near:
         return f"unknown key {path}; did you mean {near}?"
     if section in SECTIONS:

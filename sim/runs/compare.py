@@ -66,7 +66,7 @@ def by_schedule(
         if name == NAME and name not in known:
             raise InputError(f"{NAME} is the order in schedule.csv, which the recipe does not give")
         if name not in known and not is_path(name):
-            raise InputError(f"{schedules.unknown(name)}, a file of your own, ./NAME.py, or all")
+            raise InputError(schedules.unknown(name, "a file of your own, ./NAME.py, or all"))
     paths = {name: str(Path(name).resolve()) for name in chosen if is_path(name)}
     named = {Path(name).name if name in paths else name: paths.get(name, name) for name in chosen}
     return {shown: {**(overrides or {}), **own_of(name, base)} for shown, name in named.items()}

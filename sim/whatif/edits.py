@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -166,7 +167,9 @@ def _faster(machine: Machine, name: str, factor: float, links: Sequence[Names]) 
     if not links:
         raise InputError(f"no link {name!r}: the links of this run have no names")
     if name not in known:
-        raise InputError(f"no link {name!r}; there are {', '.join(known)}")
+        near = get_close_matches(name.lower(), known, 1)
+        hint = f"did you mean {near[0]}? There" if near else "there"
+        raise InputError(f"no link {name!r}; {hint} are {', '.join(known)}")
     chosen = np.array([name == "all" or name in of for of in links], bool)
     return with_capacity(machine, np.where(chosen, machine.capacity * factor, machine.capacity))
 

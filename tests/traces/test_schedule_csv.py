@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,7 @@ def test_a_file_that_defines_no_schedule_is_none(tmp_path, monkeypatch) -> None:
     files = {
         "helper": "def order(ranks, microbatches): ...",
         "a_cost": "def a_cost(seconds, ranks): ...",
+        "swapped": "def swapped(microbatches, ranks): ...",
         "folder/__init__": "def other(ranks, microbatches): ...",
         "mine": "def mine(ranks, microbatches, ahead=1): ...",
     }
@@ -178,3 +180,7 @@ def test_a_file_that_defines_no_schedule_is_none(tmp_path, monkeypatch) -> None:
     assert schedules.names() == sorted([*before, "mine"])
     with pytest.raises(ValueError, match="no schedule 'helper'"):
         schedules.load("helper")
+    why = r"schedules/swapped\.py is no schedule: .* must be ranks and microbatches$"
+    with pytest.raises(ValueError, match=why):
+        schedules.load("swapped")
+    assert re.fullmatch(why, schedules.unknown("swapped", "or all"))

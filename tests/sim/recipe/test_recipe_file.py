@@ -94,6 +94,7 @@ REFUSED = [
     ({"tp": 2}, "unknown key tp; did you mean parallelism.tp?"),
     ({"paralelism.tp": 2}, "unknown key paralelism.tp; did you mean parallelism.tp?"),
     ({"training.tp": 2}, "unknown key training.tp; did you mean parallelism.tp?"),
+    ({"schedule.ahead": 2}, "unknown key schedule.ahead; [schedule] has chunks, csv, "),
     ({"model.qqqqqq": 2}, "unknown key model.qqqqqq; [model] has activation"),
     ({"parallelism.tp": "4"}, 'parallelism.tp = "4" must be a whole number'),
     ({"parallelism.tp": 4.0}, "parallelism.tp = 4.0 must be a whole number"),

@@ -138,8 +138,11 @@ def test_what_is_no_edit_is_refused_in_a_sentence(edit, said):
 
 def test_an_unknown_link_is_named_with_those_there_are():
     graph = ranks(5.0, 4.0)
+    links = [("nvlink",), ("nic", "ib")]
     with pytest.raises(ValueError, match="no link 'ethernet'; there are all, ib, nic, nvlink"):
-        edited(graph, ideal(graph), "link ethernet * 2", [("nvlink",), ("nic", "ib")])
+        edited(graph, ideal(graph), "link ethernet * 2", links)
+    with pytest.raises(ValueError, match=r"no link 'NVLink'; did you mean nvlink\? There are all"):
+        edited(graph, ideal(graph), "link NVLink * 2", links)
 
 
 def test_the_profile_of_two_paths_worked_by_hand():
