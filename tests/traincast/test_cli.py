@@ -378,6 +378,7 @@ SUMMARY = {
     "mfu": 0.45,
     "hfu": 0.6,
     "bubble": {"idle_share_of_step": 0.1, "idle_over_ideal": 0.11, "by_cause_s": {}},
+    "machine": {"topology": "dgx_a100", "calibrated": [], "borrowed": {}},
     "time_s": {
         "compute": {"mean": 1.2, "max": 1.3},
         "exposed": {"tp": {"mean": 0.1, "max": 0.2}},
