@@ -4,6 +4,9 @@ For every rank, compute + the exposed seconds of all dimensions + empty = the st
 counts once: for the dimension whose data moves (of several, the one that began to move first), and
 if no data moves, for the dimension that has waited longest. The time in which a collective waits
 for its last rank is part of its communication time, as in a profiler, and is also given by itself.
+
+The hidden seconds of a dimension are those of its moving data beside a kernel of the rank. What
+moves without a kernel while another dimension counts is neither exposed nor hidden.
 """
 
 from __future__ import annotations
@@ -34,14 +37,16 @@ class Breakdown:
     overlapped: Floats  # both
     empty: Floats  # neither
     total: Mapping[str, Floats]  # at least one op of the dimension runs
+    moving: Mapping[str, Floats]  # data of at least one op moves
+    hidden: Mapping[str, Floats]  # of moving: a compute kernel runs
     exposed: Mapping[str, Floats]  # no compute runs; see above for several dimensions at once
     waiting: Mapping[str, Floats]  # at least one op has started and a peer of it has not
     exposed_waiting: Mapping[str, Floats]  # of exposed: no data moves, an op waits for its peers
 
-    @property
-    def hidden(self) -> Mapping[str, Floats]:
-        """Total less exposed seconds: behind computing, or behind a dimension that began before."""
-        return {name: np.maximum(self.total[name] - self.exposed[name], 0.0) for name in self.total}
+    def hidden_share(self, dimension: str) -> float:
+        """Return the hidden share of the seconds in which data moves: one if none does."""
+        moving = self.mean(self.moving[dimension])
+        return self.mean(self.hidden[dimension]) / moving if moving > 0 else 1.0
 
     def mean(self, column: Floats) -> float:
         """Return the mean over all ranks of the job, including those that are folded away."""
@@ -78,6 +83,8 @@ def breakdown(timeline: Timeline) -> Breakdown:
         overlapped=column("overlapped"),
         empty=column("empty"),
         total=columns("total"),
+        moving=columns("moving"),
+        hidden=columns("hidden"),
         exposed=columns("exposed"),
         waiting=columns("waiting"),
         exposed_waiting=columns("exposed_waiting"),
@@ -126,6 +133,9 @@ def _rank(timeline: Timeline, kinds: Activities, moves: Floats, ops: Rows) -> di
     waits = _first(start, moving, code, union(*_both(compute, moved)), sizes)
     for k, name in enumerate(kinds.names[2:], 2):
         mine = code == k
+        data = union(moving[mine], end[mine])
+        row[f"moving {name}"] = data.seconds()
+        row[f"hidden {name}"] = max(float(within(data, compute).sum()), 0.0)  # but for rounding
         row[f"total {name}"] = union(start[mine], end[mine]).seconds()
         row[f"exposed {name}"] = float(exposed[k] + waits[k])
         row[f"exposed_waiting {name}"] = float(waits[k])

@@ -32,8 +32,9 @@ FIGURES = {
 
 TIMES = {
     "compute": "Some kernel of the rank computes.",
-    "exposed": "A communication of this dimension runs or waits while no kernel computes.",
-    "hidden": "A communication of this dimension runs beside kernels of its rank.",
+    "exposed": "A communication of this dimension runs or waits while no kernel computes; of "
+    "several dimensions at once only one counts.",
+    "hidden": "Data of this dimension moves while a kernel of the rank computes.",
     "waiting": "An op of this dimension has started and a peer has not.",
     "exposed_waiting": "The part of the exposed time in which no data moves: an op of this "
     "dimension waits for a peer.",

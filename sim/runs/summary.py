@@ -32,7 +32,7 @@ from sim.model.sizes import model_flops
 from sim.recipe.recipe import Recipe
 from sim.timeline import Timeline
 
-SCHEMA = 2
+SCHEMA = 3
 """The version of the keys, counted up when one changes its meaning."""
 
 

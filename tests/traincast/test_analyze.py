@@ -145,7 +145,8 @@ def test_causes_by_hand(traincast, kineto):
         [20e-6, 20e-6, 40e-6]
     )
     (overlap,) = found["overlap"]
-    assert overlap["moving_s"] == overlap["exposed_s"] == pytest.approx(20e-6)
+    assert overlap["moving_s"] == pytest.approx(20e-6)
+    assert overlap["exposed_s"] - overlap["exposed_waiting_s"] == pytest.approx(20e-6)
     assert found["steps"] == [{"step": 3, "start_s": 0.0, "seconds": pytest.approx(110e-6)}]
 
 
@@ -227,3 +228,35 @@ def test_what_if_on_what_was_simulated(traincast, tmp_path):
     assert code == 0
     (one,) = json.loads(out)["what_if"]
     assert one["gain_s"] > 0
+
+
+RECIPE = """
+[model]
+name = "tiny"
+layers = 4
+hidden = 256
+heads = 8
+vocab = 500
+sequence = 128
+[cluster]
+topology = "dgx_a100"
+gpus = 8
+[parallelism]
+tp = 2
+pp = 2
+[schedule]
+name = "one_f_one_b"
+[training]
+global_batch = 8
+"""
+
+
+def test_run_and_analyze_agree_on_what_is_exposed_and_hidden(traincast, tmp_path):
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+    out = tmp_path / "out"
+    times = json.loads(traincast("run", tmp_path / "recipe.toml", "--out", out, "--json")[1])
+    found = json.loads(traincast("analyze", out / "timeline.json.gz", "--json")[1])["overlap"]
+    assert {row["dimension"] for row in found} >= {"tp", "pp", "dp"}
+    for kind in ("exposed", "exposed_waiting", "waiting", "hidden"):
+        told = {name: spread["mean"] for name, spread in times["time_s"][kind].items()}
+        assert {row["dimension"]: row[f"{kind}_s"] for row in found} == pytest.approx(told), kind

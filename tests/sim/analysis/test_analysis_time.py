@@ -133,6 +133,8 @@ def test_shares_of_every_rank_equal_brute_force(graph):
         got = {f"exposed {d}": of.exposed[d][row] for d in of.exposed}
         got |= {f"total {d}": of.total[d][row] for d in of.total}
         got |= {f"waiting {d}": of.waiting[d][row] for d in of.waiting}
+        got |= {f"moving {d}": of.moving[d][row] for d in of.moving}
+        got |= {f"hidden {d}": of.hidden[d][row] for d in of.hidden}
         got |= {"compute": of.compute[row], "empty": of.empty[row]}
         got |= {"overlapped": of.overlapped[row]}
         assert {k: v for k, v in got.items() if v} == pytest.approx(expected, rel=1e-12)
@@ -167,6 +169,9 @@ def brute_force(timeline: Timeline, rank: int) -> dict[str, float]:
         keys |= {"compute"} if computes else set()
         keys |= {"overlapped"} if computes and transfers else set()
         keys |= {f"exposed {dims[transfers[0]]}"} if transfers and not computes else set()
+        moved = {dims[i] for i in transfers if moves[i] <= a}
+        keys |= {f"moving {d}" for d in moved}
+        keys |= {f"hidden {d}" for d in moved if computes}
         keys |= {f"waiting {dims[i]}" for i in transfers if moves[i] > a}
         for key in keys or {"empty"}:
             out[key] = out.get(key, 0.0) + float(b - a)

@@ -30,6 +30,13 @@ _HOST = {
 }
 
 
+_TRANSFERS = {
+    "waiting": "waits",
+    "moving": "moves",
+    "exposed": "exposed",
+    "exposed_waiting": "of it waiting",
+    "hidden": "hidden",
+}
 _IDLE = {
     **CAUSES,
     "warm_up": "warm-up: it has not computed yet",
@@ -147,14 +154,13 @@ def _show_transfers(overlap: Sequence[Figures], most: int) -> None:
     rows = [
         (
             row["dimension"],
-            *(seconds(row[f"{key}_s"]) for key in ("waiting", "moving", "hidden", "exposed")),
+            *(seconds(row[f"{key}_s"]) for key in _TRANSFERS),
             f"{row['hidden_share']:.1%}",
         )
         for row in overlap
     ]
     if rows:
-        columns = ("waits", "moves", "hidden", "exposed", "hidden")
-        _show(_some(rows, most), "transfers, mean", *columns)
+        _show(_some(rows, most), "transfers, mean", *_TRANSFERS.values(), "hidden share")
 
 
 def _show_collectives(groups: Sequence[Figures]) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from schedules.input_error import InputError
+from sim.analysis.breakdown import breakdown
 from sim.analysis.collectives import collectives
-from sim.analysis.hidden import SECONDS, by_dimension, transfers
 from sim.analysis.idle import bubble, idle
 from sim.analysis.lateness import Lateness, lateness
 from sim.analysis.path import by_cause, by_straggler, path
@@ -24,6 +24,7 @@ from traincast.commands.parts.figures import Figures
 
 Writer = Callable[[Timeline, Path], object]
 PAGE = "report.html"
+_OVERLAP = ("waiting", "moving", "exposed", "exposed_waiting", "hidden")
 
 
 def writer(name: str) -> Writer:
@@ -126,14 +127,13 @@ def _path(recording: Recording) -> dict[str, Any]:
 
 
 def _overlap(timeline: Timeline) -> list[dict[str, Any]]:
-    """Return the mean over ranks of each dimension."""
-    per_rank = by_dimension(transfers(timeline))
-    if per_rank.empty:
-        return []
-    means = per_rank.groupby("dimension", sort=True)[SECONDS].mean().reset_index()
-    moving = means["moving_s"].where(means["moving_s"] > 0)
-    found = means.assign(hidden_share=(means["hidden_s"] / moving).fillna(1.0))
-    return [{str(k): of for k, of in row.items()} for row in found.to_dict("records")]
+    """Return the mean over ranks of each dimension, as ``summary.json`` counts it."""
+    of = breakdown(timeline)
+    return [
+        {"dimension": name, **{f"{key}_s": of.mean(getattr(of, key)[name]) for key in _OVERLAP}}
+        | {"hidden_share": of.hidden_share(name)}
+        for name in sorted(of.total)
+    ]
 
 
 def _late(late: Lateness) -> dict[str, Any]:
