@@ -15,6 +15,7 @@ Cable = tuple[Node, Node]  # both ends, the one nearer to the GPUs first
 WORDS = {
     "gpu": "GPU",
     "nvswitch": "NVSwitch",
+    "nvlink bridge": "NVLink bridge",
     "pcie": "PCIe",
     "pcie switch": "PCIe switch",
     "nic": "NIC",

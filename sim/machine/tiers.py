@@ -11,6 +11,7 @@ Table = dict[str, Any]
 GPU = "gpu"
 LINK = "link"  # the tier of the table [node.link]; others are named in [node.tiers]
 NVLINK = "nvlink"
+BRIDGE = "nvlink bridge"  # what NVLink between two GPUs passes instead of an NVSwitch
 OUTER = ("nic", "leaf", "switch", "spine", "core")  # tiers outside a node
 _TAKEN = (GPU, LINK, "nvswitch", *OUTER)
 _TAKEN_KINDS = ("all", "nic", "ib", "fabric")
@@ -52,7 +53,9 @@ def nic_below(spec: Table) -> str:
 
 def _tier(name: str, table: Table, gpus: int) -> Tier:
     kind = table.get("kind", name)
-    switch = name if name != LINK else "nvswitch" if kind == NVLINK else f"{kind} switch"
+    switch = name if name != LINK else f"{kind} switch"
+    if name == LINK and kind == NVLINK:
+        switch = BRIDGE if table.get("gpus") == 2 else "nvswitch"
     return Tier(name, switch, kind, table.get("gpus", gpus), table["from"], table)
 
 

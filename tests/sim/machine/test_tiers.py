@@ -25,7 +25,7 @@ from sim.perturbations.links import slowed
 from sim.recipe.sections import PerturbationSection
 from sim.runs.run import prepare
 from sim.whatif import edited, link_names
-from traincast.commands.parts.machine import describe
+from traincast.commands.parts.machine import describe, link_rows
 
 NVLINK, PCIE, PORT = 160e9, 20e9, 12e9  # B/s each way, effective
 PLAIN = {"p2p": {"simple": {"base": 0.0, "share": 1.0}}}  # nothing but the links
@@ -112,8 +112,8 @@ def by_hand(name: str) -> nx.Graph[object]:
 
 
 NAMES = {
-    "bridges": {"nvswitch 0.0": "pair 0", "nvswitch 0.1": "pair 1"}
-    | {"nvswitch 1.0": "pair 2", "nvswitch 1.1": "pair 3", "nic 0.0": "nic 0", "nic 1.0": "nic 1"},
+    "bridges": {f"nvlink bridge {k // 2}.{k % 2}": f"pair {k}" for k in range(4)}
+    | {"nic 0.0": "nic 0", "nic 1.0": "nic 1"},
     "tree": {"pcie switch 0.0": "pair 0", "pcie switch 0.1": "pair 1", "pcie switch 1.0": "pair 2"}
     | {"pcie switch 1.1": "pair 3", "nic 0.0": "nic 0", "nic 0.1": "nic 1", "nic 1.0": "nic 2"}
     | {"nic 1.1": "nic 3"},
@@ -327,7 +327,12 @@ def test_a_machine_shows_its_routes_within_and_across_a_node(made: Callable[...,
     shown = describe(made("bridges"))
     assert [shown["routes"][name]["bandwidth"] for name in shown["routes"]] == [NVLINK, PCIE, PORT]
     between = [link["between"] for link in shown["links"]]
-    assert between == ["GPU - NVSwitch", "GPU - PCIe", "PCIe - NIC", "NIC - switch"]
+    assert between == ["GPU - NVLink bridge", "GPU - PCIe", "PCIe - NIC", "NIC - switch"]
+    assert [row[0] for row in link_rows(shown)[-3:]] == [
+        "route in a node",
+        "route to the last GPU of a node",
+        "route to the next node",
+    ]
     assert "across node" not in describe(load("dgx_a100", 16))["routes"]
 
 

@@ -76,7 +76,7 @@ def link_rows(machine: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     ]
     names = {
         "same node": "route in a node",
-        "across node": "route across a node",
+        "across node": "route to the last GPU of a node",
         "next node": "route to the next node",
     }
     routes = [
