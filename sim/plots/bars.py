@@ -69,6 +69,24 @@ def rasterise(of: Bars, look: NDArray[np.int64], pixel: float) -> Bars:
     )
 
 
+def surrounded(group: NDArray[np.int64], may: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the groups, in which rows of ``may`` have that of their neighbours if both have one.
+
+    The neighbours are the nearest rows before and after whose group is not negative.
+
+    >>> group = np.array([7, -1, 7, -1, 8, -1])
+    >>> surrounded(group, group < 0)
+    array([ 7,  7,  7, -1,  8, -1])
+    """
+    known = np.flatnonzero(group >= 0)
+    after = np.searchsorted(known, np.arange(len(group)))
+    inside = np.flatnonzero(may & (after > 0) & (after < len(known)))
+    left, right = group[known[after[inside] - 1]], group[known[after[inside]]]
+    out = group.copy()
+    out[inside] = np.where(left == right, right, group[inside])
+    return out
+
+
 def in_turn(of: Bars, group: NDArray[np.int64], width: float, pixel: float) -> NDArray[np.int64]:
     """Return a number per bar for its run of neighbours of one group.
 

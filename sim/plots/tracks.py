@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from sim.analysis.activity import Activities
 from sim.analysis.intervals import covered_before, union
 from sim.builder.template import BESIDE
 from sim.graph import Floats
-from sim.plots.bars import Bars, bars, in_turn, rasterise, rectangles
+from sim.plots.bars import Bars, bars, in_turn, rasterise, rectangles, surrounded
 from sim.plots.style import DARK, PHASES, pale
 from sim.timeline import Timeline
 
@@ -24,6 +25,7 @@ _DOTS = 1900.0  # of the axes, at 150 per inch: what is less than one of them ca
 _LETTER = 9.5  # dots that a letter of a label takes
 _MARGIN = 4.0  # dots beside a label
 _BACKWARD = "RIW"  # phases that take turns, layer by layer
+_BETWEEN = ("O", "")  # what a backward also has: gradients are scaled and copied as they come
 _NARROW = 12.0  # dots: narrower bars that take turns become bands
 
 Rows = NDArray[np.int64]
@@ -69,10 +71,9 @@ def _bars(axes: Axes, view: View, ops: Rows, bottom: float, tall: float = TALL) 
     look = (task << 3) + graph.phase[ops]
     found = bars(of.start[ops], of.end[ops], look, view.pixel)
     phase = graph.phase[ops[found.first]]
-    backward = np.isin(phase, [graphs.PHASES.index(name) for name in _BACKWARD])
-    run = in_turn(
-        found, np.where(backward, task[found.first], -1), _NARROW * view.pixel, view.pixel
-    )
+    backward, between = (_in(phase, names) for names in (_BACKWARD, _BETWEEN))
+    group = surrounded(np.where(backward, task[found.first], -1), between)
+    run = in_turn(found, group, _NARROW * view.pixel, view.pixel)
     turns = found.where(run >= 0)
     _bands(axes, view, turns, run[run >= 0], ops, bottom, tall)
     found = rasterise(found.where(run < 0), look[found.first][run < 0], view.pixel)
@@ -84,6 +85,11 @@ def _bars(axes: Axes, view: View, ops: Rows, bottom: float, tall: float = TALL) 
         ink = "white" if name in DARK else "black"
         _number(axes, view, some, ops[some.first], bottom + tall / 2, ink)
     return {graphs.PHASES[k]: None for k in np.unique(phase)}
+
+
+def _in(phase: Rows, names: Iterable[str]) -> NDArray[np.bool_]:
+    """Return a flag per kernel: its phase is one of these."""
+    return np.isin(phase, [graphs.PHASES.index(name) for name in names])
 
 
 def transfers(axes: Axes, view: View, ops: Rows, bottom: float, colour: str) -> bool:

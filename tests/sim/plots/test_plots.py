@@ -106,6 +106,19 @@ def test_a_backward_pass_that_takes_turns_is_one_bar_in_bands():
     assert spans(figure, PHASES["F"][1]) == [(0.0, 0.8)]
 
 
+def test_kernels_of_the_optimizer_between_those_of_a_backward_are_in_its_bands():
+    """Layer by layer 3 ms of input gradient, 1 ms of weight gradient, and 1 ms that scales it."""
+    ops = [(0, "F", 0, 0.0, 0.8)]
+    for k in range(200):
+        now = 0.8 + k * 5e-3
+        ops += [(0, "I", 0, now, now + 3e-3), (0, "W", 0, now + 3e-3, now + 4e-3)]
+        ops += [(0, "O", -1, now + 4e-3, now + 5e-3)]
+    figure = plots.timeline(timeline(*ops, (0, "O", -1, 1.9, 2.0)), unit="s")
+    for phase in "IW":
+        assert spans(figure, PHASES[phase][1]) == [(0.8, pytest.approx(1.8, abs=5e-3))]
+    assert [round(left, 2) for left, _ in spans(figure, PHASES["O"][1])] == [0.8, 1.8, 1.9]
+
+
 def test_dimensions_of_communication_have_their_own_lanes():
     of = timeline((0, "F", 0, 0.0, 4.0), (0, "tp", 0, 1.0, 3.0), (0, "dp", 0, 2.0, 9.0))
     figure = plots.timeline(of)
