@@ -154,7 +154,8 @@ class ParallelismSection(Section):
     dp: Gpus | None = None
     """data parallel: number of replicas; default: cluster.gpus / (tp pp cp)"""
     sp: Switch = False
-    """Megatron's sequence parallelism, which also splits activations between the linears over tp"""
+    """Megatron's sequence parallelism, which also splits activations between the linears over tp;
+    an override of tp = 1 turns it off"""
     cp: Gpus = 1
     """context parallel: number of GPUs that share each sequence"""
     cp_kind: Literal["ring", "ulysses", "allgather", "usp"] = "ring"
@@ -183,7 +184,7 @@ class ParallelismSection(Section):
     """whether gradients are reduced bucket by bucket during the backward"""
     overlap_param_gather: Switch = False
     """with zero 1: whether parameters are gathered beside the first forwards, not after the
-    optimizer"""
+    optimizer; an override of zero = 0 or 3 turns it off"""
     overlap_p2p: Switch | None = None
     """whether the pipeline's sends and receives run beside kernels; default: true unless p2p is
     batched"""

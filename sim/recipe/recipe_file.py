@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from schedules.input_error import InputError
 from schedules.user_code import is_path, module
 from sim.files import read_text, regular, toml
-from sim.recipe import legality, order_file, presets, translate
+from sim.recipe import legality, order_file, presets, switches, translate
 from sim.recipe.recipe import NOT_YET, ModelSection, ParallelismSection, Recipe
 from sim.recipe.refusals import SECTIONS, brief, sentence, show, unknown
 from sim.recipe.sections import PerturbationSection
@@ -66,7 +66,7 @@ def parse(
     """
     named, _ = translate.merge(_put(data, overrides or {}), folder)
     over = {key: value for key, value in (overrides or {}).items() if key != translate.ALLOW}
-    written = _validate(_put(named, over))
+    written = _validate(_put(named, switches.follow(over)))
     _simulated(written)
     recipe = _complete(written, folder)
     legality.check(recipe)

@@ -331,6 +331,29 @@ def test_init_takes_a_preset(traincast, tmp_path, monkeypatch):
     }
 
 
+def test_what_init_writes_can_be_varied_over_tp_and_zero(model, tmp_path, traincast):
+    out = tmp_path / "recipe.toml"
+    assert traincast("init", model, "dgx_a100", "--gpus", 8, "--out", out)[0] == 0
+    for key, values in (("tp", (1, 2, 4)), ("zero", (0, 1, 2, 3))):
+        for value in values:
+            job = recipe_file.load(out, {f"parallelism.{key}": value}).parallelism
+            assert getattr(job, key) == value
+            assert job.sp == (job.tp > 1)
+            assert job.overlap_param_gather == (job.zero in (1, 2))
+
+
+def test_init_says_which_sequences_the_model_allows(model, traincast, tmp_path, monkeypatch):
+    """4,096 tokens unless asked for; what config.json allows stands beside it."""
+    monkeypatch.chdir(tmp_path)
+    model.write_text(json.dumps({**LLAMA3_8B, "max_position_embeddings": 8192}))
+    for asked, written in (((), 4096), (("--sequence", 8192), 8192)):
+        code, text, _ = traincast("init", model, "dgx_h100", *asked)
+        assert code == 0
+        (line,) = [line for line in text.splitlines() if line.startswith("sequence = ")]
+        assert line.startswith(f"sequence = {written} ")
+        assert line.endswith("; config.json allows 8,192")
+
+
 def test_init_splits_a_large_model_further(model, tmp_path):
     model.write_text(
         json.dumps(

@@ -26,6 +26,13 @@ def command(
     gpus: Annotated[
         int | None, typer.Option(min=1, help="GPUs; as many as the model needs unless given.")
     ] = None,
+    sequence: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Tokens per sample; 4096 unless given, or what the model takes if that is less.",
+        ),
+    ] = None,
     out: Annotated[Path | None, target("FILE", "Where to write the recipe.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
     json: Json = False,
@@ -38,7 +45,7 @@ def command(
         output.replaceable(out)
         if out.exists() and not force:
             raise InputError(f"{out} already exists; name another file, or give --force")
-    data = starter.propose(model, topology, gpus, folder)
+    data = starter.propose(model, topology, gpus, folder, sequence)
     text = starter.text(data, folder)
     if out:
         output.write_text(out, text)

@@ -23,17 +23,20 @@ SCHEMA = Path(__file__).parents[3] / "docs/schema/recipe.json"
 FILL = 0.8  # share of a GPU's memory that the rough count may take
 
 
-def propose(model: Path, machine: str, gpus: int | None, folder: Path) -> dict[str, Any]:
+def propose(
+    model: Path, machine: str, gpus: int | None, folder: Path, sequence: int | None = None
+) -> dict[str, Any]:
     """Return a recipe's tables for a preset, or for a Hugging Face model, on a topology.
 
     Paths in it are relative to ``folder``. Without ``gpus``, it takes as many nodes as the model
-    needs. Raises InputError for a model that there is not, for one with experts or of convolutions,
-    and when nothing fits.
+    needs; without ``sequence``, samples of 4,096 tokens, or the most that the model takes. Raises
+    InputError for a model that there is not, for one with experts or of convolutions, and when
+    nothing fits.
     """
     source, stated, longest = _model(model, folder)
     if other := next((key for key in ("experts", "blocks") if stated.get(key)), None):
         raise InputError(f"{model} has {other}; init cannot split these yet; write the recipe")
-    numbers = presets.complete({**stated, "sequence": min(longest, USUAL_SEQUENCE)})
+    numbers = presets.complete({**stated, "sequence": sequence or min(longest, USUAL_SEQUENCE)})
     spec = topology.read(machine)
     node, memory = int(spec["node"]["gpus"]), float(spec["gpu"]["memory"])
     most = min(topology.MOST_GPUS, node * spec["fabric"].get("max_nodes", topology.MOST_GPUS))
@@ -74,6 +77,15 @@ def _model(model: Path, folder: Path) -> tuple[dict[str, str], dict[str, Any], i
     return {"hf": _relative(model, folder)}, recipe_file.hugging_face(model), longest
 
 
+def _longest(model: dict[str, Any], folder: Path) -> str:
+    """Return the most tokens per sample that a config.json allows, as the end of a comment."""
+    if "hf" not in model:
+        return ""
+    file = Path(os.path.normpath(folder / model["hf"]))  # the folder may not be there yet
+    most = presets.longest(file)
+    return f"; {file.name} allows {most:,}" if most else ""
+
+
 def _splits(numbers: dict[str, Any], gpus: int, node: int) -> Iterator[tuple[int, int, int]]:
     """Yield the legal (tp, pp, dp), the least split first; tensor parallelism stays in a node."""
     sizes = [numbers["heads"], numbers["kv_heads"], numbers["ffn"], gpus]
@@ -111,9 +123,11 @@ def text(data: dict[str, Any], folder: Path) -> str:
     """Return the recipe as TOML: every key, what it means, the model's numbers as comments."""
     recipe = recipe_file.parse(data, folder)
     out = [*_schema(folder), "# A recipe for traincast; change what you like.", ""]
+    more = {"model.sequence": _longest(data["model"], folder)}
     for name in SECTIONS:
         section = getattr(recipe, name)
-        out += [f"# {section.__doc__}", f"[{name}]", *_lines(name, section, data.get(name, {})), ""]
+        lines = _lines(name, section, data.get(name, {}), more)
+        out += [f"# {section.__doc__}", f"[{name}]", *lines, ""]
     return "\n".join(out)
 
 
@@ -123,8 +137,11 @@ def _schema(folder: Path) -> list[str]:
     return [f"#:schema {_relative(SCHEMA, folder)}", ""] if near else []
 
 
-def _lines(name: str, section: Any, given: dict[str, Any]) -> Iterator[str]:
-    """Yield a line per key; what follows from the model's file or other keys is commented out."""
+def _lines(name: str, section: Any, given: dict[str, Any], more: dict[str, str]) -> Iterator[str]:
+    """Yield a line per key; what follows from the model's file or other keys is commented out.
+
+    ``more`` has what is to be said of a key besides its description.
+    """
     fields = type(section).model_fields
     pairs = {key: given.get(key, getattr(section, key)) for key in fields}
     for key, value in pairs.items():
@@ -136,7 +153,7 @@ def _lines(name: str, section: Any, given: dict[str, Any]) -> Iterator[str]:
         only = NOT_YET.get(f"{name}.{key}")
         limit = f" (only {' or '.join(map(show, only))} so far)" if only and not only[2:] else ""
         about = " ".join((fields[key].description or "").split())
-        yield f"{written:<28}  # {about}{limit}"
+        yield f"{written:<28}  # {about}{limit}{more.get(f'{name}.{key}', '')}"
 
 
 def _relative(path: Path, folder: Path) -> str:
