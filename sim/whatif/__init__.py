@@ -6,8 +6,9 @@ would gain from a faster kind of op, :mod:`~sim.whatif.perfect` what it would ga
 communication, and :mod:`~sim.whatif.stragglers` what slow ranks and links cost.
 """
 
-from sim.whatif.edits import edited, link_names
+from sim.whatif.edits import edited
 from sim.whatif.grammar import parse
+from sim.whatif.links import link_names
 from sim.whatif.perfect import perfect_overlap
 from sim.whatif.profile import causal_profile
 from sim.whatif.stragglers import healed, rank_matrix, stragglers

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -13,15 +12,13 @@ from numpy.typing import NDArray
 from schedules.input_error import InputError
 from sim.analysis.activity import COMPUTE, COPY, HOST, activities
 from sim.graph import PHASES, Fixed, Graph, Ints, offsets, owners
-from sim.machine.cluster import Cluster
 from sim.machine.hardware import Machine
-from sim.machine.links import kind as link_kind
 from sim.timeline import dimension, kind
 from sim.whatif.equal import levelled
 from sim.whatif.grammar import Condition, Edit, Level, Link, Scale, parse
+from sim.whatif.links import Names, faster
 
 Flags = NDArray[np.bool_]
-Names = tuple[str, ...]
 BY_LINK = {"link_start", "link", "coefficient", "capacity"}
 """The columns of a machine that have no row per work."""
 
@@ -32,22 +29,12 @@ def edited(
     """Apply the edits of ``text`` in its order and return the new graph and machine.
 
     :func:`~.grammar.parse` says what ``text`` may hold. ``links`` has the names of each link of the
-    machine, as :func:`link_names` returns them. Raises InputError for a text that is not an edit,
-    and for an edit that concerns no op and no link.
+    machine, as :func:`~.links.link_names` returns them. Raises InputError for a text that is not an
+    edit, and for an edit that concerns no op and no link.
     """
     for edit in parse(text):
         graph, machine = _apply(graph, machine, edit, links)
     return graph, machine
-
-
-def link_names(cluster: Cluster) -> list[Names]:
-    """Return the names by which an edit may call each link, one tuple per link of the cluster.
-
-    A link inside a node has the name of its kind, such as "nvlink". All others are called "ib".
-    Those on either side of a NIC are also called "nic" (and "pcie" on the side of its GPU), and
-    those beyond it "fabric".
-    """
-    return [link_kind(cluster.network, link).names for link in cluster.links]
 
 
 def _apply(
@@ -57,7 +44,7 @@ def _apply(
         case Level():
             return levelled(graph, machine)
         case Link(name=name, factor=factor):
-            return graph, _faster(machine, name, factor, links)
+            return graph, faster(machine, name, factor, links)
         case Scale(target="lag", factor=factor, where=where):
             return _lags(graph, _where(graph, where), factor), machine
         case Scale(target=target, factor=factor, where=where):
@@ -156,40 +143,3 @@ def _lags(graph: Graph, ops: Flags, factor: float) -> Graph:
         lag=np.where(ops, graph.lag * factor, graph.lag),
         wait_lag=np.where(later, graph.wait_lag * factor, graph.wait_lag),
     )
-
-
-def _faster(machine: Machine, name: str, factor: float, links: Sequence[Names]) -> Machine:
-    """Give the links of a name ``factor`` times their bandwidth and return the machine.
-
-    Latencies (which include what protocols waste) and the choice of algorithms stay as they are.
-    """
-    known = sorted({"all"}.union(*links))
-    if not links:
-        raise InputError(f"no link {name!r}: the links of this run have no names")
-    if name not in known:
-        near = get_close_matches(name.lower(), known, 1)
-        hint = f"did you mean {near[0]}? There" if near else "there"
-        raise InputError(f"no link {name!r}; {hint} are {', '.join(known)}")
-    chosen = np.array([name == "all" or name in of for of in links], bool)
-    return with_capacity(machine, np.where(chosen, machine.capacity * factor, machine.capacity))
-
-
-def with_capacity(machine: Machine, capacity: NDArray[np.float64]) -> Machine:
-    """Return the machine with these capacities of links, and with speeds that follow from them.
-
-    ``capacity`` has the B/s of each link, one per row of ``machine.capacity``.
-    """
-    speed = _speeds(machine, capacity)
-    ratio = np.divide(speed, machine.speed, out=np.ones_like(speed), where=np.isfinite(speed))
-    return replace(
-        machine, capacity=capacity, speed=speed, hbm=np.minimum(machine.hbm * ratio, 1.0)
-    )
-
-
-def _speeds(machine: Machine, capacity: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the B/s of each work when it is alone: what the slowest of its links allows."""
-    speed = np.full(len(machine.speed), np.inf)
-    work = owners(machine.link_start)
-    loads = machine.coefficient > 0
-    np.minimum.at(speed, work[loads], capacity[machine.link[loads]] / machine.coefficient[loads])
-    return speed
