@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from schedules.input_error import InputError
 from sim.analysis.activity import COMPUTE, COPY, HOST, activities
 from sim.graph import PHASES, Fixed, Graph, Ints, offsets, owners
+from sim.machine.cluster import Cluster
 from sim.machine.hardware import Machine
 from sim.timeline import dimension, kind
 from sim.whatif.equal import levelled
-from sim.whatif.grammar import Condition, Edit, Level, Link, Scale, parse
-from sim.whatif.links import Names, faster
+from sim.whatif.grammar import Condition, Level, Link, Scale, parse
+from sim.whatif.links import faster
 
 Flags = NDArray[np.bool_]
 BY_LINK = {"link_start", "link", "coefficient", "capacity"}
@@ -24,27 +25,28 @@ BY_LINK = {"link_start", "link", "coefficient", "capacity"}
 
 
 def edited(
-    graph: Graph, machine: Machine, text: str, links: Sequence[Names] = ()
+    graph: Graph, machine: Machine, text: str, cluster: Cluster | None = None
 ) -> tuple[Graph, Machine]:
     """Apply the edits of ``text`` in its order and return the new graph and machine.
 
-    :func:`~.grammar.parse` says what ``text`` may hold. ``links`` has the names of each link of the
-    machine, as :func:`~.links.link_names` returns them. Raises InputError for a text that is not an
-    edit, and for an edit that concerns no op and no link.
+    :func:`~.grammar.parse` says what ``text`` may hold. Edits of links need the ``cluster`` for
+    which the machine was priced. Raises InputError for a text that is not an edit, and for an edit
+    that concerns no op and no link.
     """
     for edit in parse(text):
-        graph, machine = _apply(graph, machine, edit, links)
+        if not isinstance(edit, Link):
+            graph, machine = _apply(graph, machine, edit)
+        elif cluster is None:
+            raise InputError(f"no link {edit.name!r}: the links of this run have no names")
+        else:
+            machine, cluster = faster(graph, machine, cluster, edit.name, edit.factor)
     return graph, machine
 
 
-def _apply(
-    graph: Graph, machine: Machine, edit: Edit, links: Sequence[Names]
-) -> tuple[Graph, Machine]:
+def _apply(graph: Graph, machine: Machine, edit: Scale | Level) -> tuple[Graph, Machine]:
     match edit:
         case Level():
             return levelled(graph, machine)
-        case Link(name=name, factor=factor):
-            return graph, faster(machine, name, factor, links)
         case Scale(target="lag", factor=factor, where=where):
             return _lags(graph, _where(graph, where), factor), machine
         case Scale(target=target, factor=factor, where=where):

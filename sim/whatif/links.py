@@ -1,8 +1,7 @@
-"""Edits of links: more or less bandwidth for those of a name."""
+"""Edits of links: more or less bandwidth for those of a name, and latencies that follow from it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -10,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedules.input_error import InputError
-from sim.graph import owners
+from sim.graph import Communication, Floats, Graph, owners
 from sim.machine.cluster import Cluster
+from sim.machine.collectives import traffic
 from sim.machine.hardware import Machine
 from sim.machine.links import kind as link_kind
 
@@ -28,20 +28,42 @@ def link_names(cluster: Cluster) -> list[Names]:
     return [link_kind(cluster.network, link).names for link in cluster.links]
 
 
-def faster(machine: Machine, name: str, factor: float, links: Sequence[Names]) -> Machine:
-    """Give the links of a name ``factor`` times their bandwidth and return the machine.
+def faster(
+    graph: Graph, machine: Machine, cluster: Cluster, name: str, factor: float
+) -> tuple[Machine, Cluster]:
+    """Give the links of a name ``factor`` times their bandwidth; return machine and cluster.
 
-    Latencies (which include what protocols waste) and the choice of algorithms stay as they are.
+    Of a communication's latency, what a protocol wastes of the bandwidth changes with it, as on a
+    machine with such links. Its algorithm stays. Raises InputError for a name that no link has.
     """
+    links = link_names(cluster)
     known = sorted({"all"}.union(*links))
-    if not links:
-        raise InputError(f"no link {name!r}: the links of this run have no names")
     if name not in known:
         near = get_close_matches(name.lower(), known, 1)
         hint = f"did you mean {near[0]}? There" if near else "there"
         raise InputError(f"no link {name!r}; {hint} are {', '.join(known)}")
-    chosen = np.array([name == "all" or name in of for of in links], bool)
-    return with_capacity(machine, np.where(chosen, machine.capacity * factor, machine.capacity))
+    factors = np.where([name == "all" or name in of for of in links], factor, 1.0)
+    changed = _with_bandwidth(cluster, factors)
+    latency = machine.latency * _latency_factors(graph, cluster, changed)
+    return with_capacity(replace(machine, latency=latency), machine.capacity * factors), changed
+
+
+def _with_bandwidth(cluster: Cluster, factors: Floats) -> Cluster:
+    network = cluster.network.copy()
+    for link, factor in zip(cluster.links, factors.tolist(), strict=True):
+        network.edges[link]["bandwidth"] *= factor
+    healthy = cluster.healthy and _with_bandwidth(cluster.healthy, factors)
+    return replace(cluster, network=network, healthy=healthy)
+
+
+def _latency_factors(graph: Graph, before: Cluster, after: Cluster) -> Floats:
+    """Return by which factor the latency of each work changes, shape (works,)."""
+    out = np.ones(len(graph.works))
+    for w, work in enumerate(graph.works):
+        if isinstance(work, Communication) and (old := traffic(before, work)).latency:
+            chosen = old.algorithm if work.algorithm == "auto" else work.algorithm
+            out[w] = traffic(after, work._replace(algorithm=chosen)).latency / old.latency
+    return out
 
 
 def with_capacity(machine: Machine, capacity: NDArray[np.float64]) -> Machine:

@@ -226,7 +226,7 @@ def test_pcie_twice_as_fast_by_an_edit_is_that_of_a_topology(
     cluster = made(name)
     job = small_job(tp=4, dp=2)
     _, graph, machine = prepare(job, cluster)
-    _, after = edited(graph, machine, "link pcie * 2", link_names(cluster))
+    _, after = edited(graph, machine, "link pcie * 2", cluster)
     of = [kind(cluster.network, link).kind for link in cluster.links]
     factor = {"pcie": 2.0, "nvlink": 1.0, "ib": 1.0}
     assert (after.capacity / machine.capacity).tolist() == [factor[one] for one in of]
@@ -241,7 +241,7 @@ def test_the_times_of_messages_follow_an_edit_by_kind(made: Callable[..., Cluste
     for where, share in {"pair": 1.0, "node": 0.5, "across": 1.0}.items():
         graph, loads = sent(cluster, (PAIRS[where],), 1e9)
         machine = price(graph, cluster, loads)
-        changed = edited(graph, machine, "link pcie * 2", link_names(cluster))
+        changed = edited(graph, machine, "link pcie * 2", cluster)
         assert wire(*changed) == pytest.approx(share * wire(graph, machine))
 
 

@@ -80,18 +80,43 @@ def test_links_twice_as_fast_are_those_of_such_a_topology(small_job, tmp_path):
     text = (
         'base = "dgx_a100"\nname = "twice"\n[node.link]\nbandwidth = "{} GB/s"\nsource = "test"\n'
     )
-    plain = cluster.load("dgx_a100", 8)
-    names = link_names(plain)
     (tmp_path / "twice.toml").write_text(text.format(2 * 300))
     (tmp_path / "once.toml").write_text(text.format(300))
     once, twice = (cluster.load(str(tmp_path / f"{n}.toml"), 8) for n in ("once", "twice"))
     job = small_job(tp=4, dp=2)
     _, graph, machine = prepare(job, once)
     _, _, expected = prepare(job, twice)
-    _, changed = edited(graph, machine, "link nvlink bandwidth * 2", names)
+    _, changed = edited(graph, machine, "link nvlink bandwidth * 2", once)
     assert changed.capacity == pytest.approx(expected.capacity)
     assert changed.speed == pytest.approx(expected.speed)
     assert (changed.speed > machine.speed)[machine.size > 0].all()
+    assert changed.latency == pytest.approx(expected.latency, rel=1e-12)
+    assert (changed.latency < 0.99 * machine.latency).any()
+
+
+@pytest.mark.parametrize("slow", [[], [{"link": "nvlink", "bandwidth": 0.5, "rank": 3}]])
+def test_a_step_after_edits_of_links_is_that_of_such_a_topology(tmp_path, slow):
+    """Ring, tree and messages, in a node and across; also where a link is slow besides."""
+    (tmp_path / "fast.toml").write_text(
+        'base = "dgx_h100"\nname = "fast"\n[node.link]\nbandwidth = "900 GB/s"\n'
+        '[node.nic]\nbandwidth = "25 GB/s"\n'
+    )
+    recipe = {
+        "model": {"preset": "llama3-8b", "layers": 4, "vocab": 1024},
+        "cluster": {"topology": "dgx_h100", "gpus": 16},
+        "parallelism": {"tp": 4, "pp": 2},
+        "training": {"global_batch": 8},
+        "perturbations": slow,
+    }
+    fast = recipe | {"cluster": {"topology": str(tmp_path / "fast.toml"), "gpus": 16}}
+    plain, wanted = (run(recipe_file.parse(one)) for one in (recipe, fast))
+    graph, machine = plain.timeline.graph, plain.machine
+    changed = edited(graph, machine, "link nvlink * 2; link ib / 2", plain.cluster)
+    assert simulate(*changed).seconds == pytest.approx(wanted.timeline.seconds, rel=1e-9)
+    assert simulate(*changed).seconds != pytest.approx(plain.timeline.seconds, rel=1e-3)
+    halved = edited(graph, machine, "communication * 0.5; link nvlink * 2", plain.cluster)
+    other = edited(graph, machine, "link nvlink * 2; communication * 0.5", plain.cluster)
+    assert halved[1].latency == pytest.approx(other[1].latency, rel=1e-12)
 
 
 def test_nics_are_ib_and_switches_of_a_node_are_not():
@@ -138,7 +163,7 @@ def test_what_is_no_edit_is_refused_in_a_sentence(edit, said):
 
 def test_an_unknown_link_is_named_with_those_there_are():
     graph = ranks(5.0, 4.0)
-    links = [("nvlink",), ("nic", "ib")]
+    links = cluster.load("dgx_a100", 16)
     with pytest.raises(ValueError, match="no link 'ethernet'; there are all, ib, nic, nvlink"):
         edited(graph, ideal(graph), "link ethernet * 2", links)
     with pytest.raises(ValueError, match=r"no link 'NVLink'; did you mean nvlink\? There are all"):

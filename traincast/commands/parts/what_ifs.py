@@ -15,13 +15,12 @@ from traincast.commands.parts import tables
 def figures(result: Result, texts: Sequence[str]) -> list[dict[str, Any]]:
     """Return the step time under each edit alone and, if there are several, under all of them."""
     from sim.engine import simulate
-    from sim.whatif import edited, link_names
+    from sim.whatif import edited
 
-    links = link_names(result.cluster)
     before = result.summary["step_time_s"]
     out = []
     for text in [*texts, *(["; ".join(texts)] if len(texts) > 1 else [])]:
-        changed = edited(result.timeline.graph, result.machine, text, links)
+        changed = edited(result.timeline.graph, result.machine, text, result.cluster)
         found = steady(simulate(*changed), *result.recipe.ramps)
         after = found.seconds / found.steps
         out.append({"edit": text, "step_time_s": after, "gain_s": before - after})
