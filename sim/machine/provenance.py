@@ -3,7 +3,7 @@
 A file takes from its base what it does not say. Constants of kernels are its own if they come from
 no further down the chain of bases than the name of its GPU does, all of them; those of collectives,
 if some come from no further down than its links inside a node. Otherwise they are borrowed from the
-file that states them.
+file that states them, or from the one that [collectives] names in ``from``.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ def borrowed(chain: Sequence[tuple[str, Table]]) -> dict[str, str]:
     out = {}
     for family, (table, measured_on) in FAMILIES.items():
         found = _stated(chain, table, whole=family in KERNELS)
-        if found is not None and found > _last_same(chain, measured_on):
-            out[family] = chain[found][0]
+        if found is None:
+            continue
+        other = _at(chain[found][1], (*table, "from"))
+        if other or found > _last_same(chain, measured_on):
+            out[family] = other or chain[found][0]
     return out
 
 
@@ -55,7 +58,7 @@ def _leaves(value: object) -> Iterator[tuple[str, ...]]:
         yield from () if value is None else ((),)
         return
     for key, inner in value.items():
-        yield from ((key, *keys) for keys in _leaves(inner) if key != "source")
+        yield from ((key, *keys) for keys in _leaves(inner) if key not in ("source", "from"))
 
 
 def merged(below: Table, above: Table) -> Table:

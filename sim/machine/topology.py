@@ -65,6 +65,7 @@ _TIER_OPTIONAL = ("kind", "gpus", "efficiency")
 _PROTOCOL = dict.fromkeys(("base", "hop", "inner", "fabric"), "delay")
 _PROTOCOL |= {"share": "share", "fabric_share": "share"}
 _COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "p2p", "nvls", "tree")
+_FROM = {"from": "text"}  # read by sim.machine.provenance alone
 _KERNELS = ("norm", "elementwise", "softmax", "embedding", "cross_entropy", "optimizer")
 _SENT = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "p2p")
 _TILES = ("tile_256x128", "tile_128x128", "tile_128x64", "tile_64x64")
@@ -153,7 +154,10 @@ def tables() -> dict[str, dict[str, tuple[str, bool]]]:
     return {
         name: {key: (kind, f"{name}.{key}" not in left_out) for key, kind in keys.items()}
         for name, keys in (_TABLES | nested).items()
-    } | {"collectives.COLLECTIVE.PROTOCOL": protocol}
+    } | {
+        "collectives": {key: (kind, False) for key, kind in _FROM.items()},
+        "collectives.COLLECTIVE.PROTOCOL": protocol,
+    }
 
 
 def room(spec: Table, gpus: int) -> Table:
@@ -373,7 +377,7 @@ def _communication(table: object, sms: int, where: str) -> Table:
 
 def _collectives(raw: Any, where: str) -> Table:
     """Return the constants per collective and protocol; each may be a table by GPUs per node."""
-    names = dict.fromkeys(_COLLECTIVES)
+    names = dict.fromkeys((*_COLLECTIVES, *_FROM))
     protocols = dict.fromkeys(_PROTOCOLS)
     return {
         name: {
@@ -381,6 +385,7 @@ def _collectives(raw: Any, where: str) -> Table:
             for protocol, table in _within(tables, protocols, f"{where}.{name}").items()
         }
         for name, tables in _within(raw, names, where).items()
+        if name not in _FROM or not _value(tables, _FROM[name], f"{where}.{name}")
     }
 
 

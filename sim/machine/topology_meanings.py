@@ -16,6 +16,7 @@ TABLES = {
     "node.tiers.TIER": "Further switches inside a node, a table per tier, in the order of routes.",
     "node.nic": "The network ports of a node, each way.",
     "fabric": "The network between the nodes.",
+    "collectives": "Fitted constants of collectives, a table per collective.",
     "collectives.COLLECTIVE.PROTOCOL": (
         "What a collective costs besides the bytes on its links, per protocol of NCCL; the fastest "
         "protocol counts. A value may be a table by the GPUs that the group has in a node, such as "
@@ -129,6 +130,9 @@ MEANINGS: dict[str, dict[str, str]] = {
         "link_bandwidth": "bytes per second each way between two neighbours, for torus",
         "latency": "time that a message takes to pass one switch and its cable",
         "max_nodes": "nodes that the fabric can hold; any number unless given",
+    },
+    "collectives": {
+        "from": "topology on whose links they were measured, if not on this one's; outputs say so",
     },
     "collectives.COLLECTIVE.PROTOCOL": {
         "base": "time for launch and set-up",

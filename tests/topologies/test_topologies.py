@@ -91,6 +91,25 @@ DATASHEETS = {  # GB/s of memory, GiB of it, TFLOP/s in bf16, GB/s of NVLink and
     "dgx_h800": (3352, 79.65, 989.4, 200, 50),
     "h100_96gb": (2400, 96, 989.4, 450, 50),
     "selene": (2039, 80, 312, 300, 25),
+    "a100_pcie": (1935, 80, 312, 31.5, 25),
+    "alps_gh200": (4000, 95.577, 989.4, 450, 25),
+    "aws_p4d": (1555, 40, 312, 300, 12.5),
+    "aws_p5": (3352, 79.65, 989.4, 450, 50),
+    "aws_p5en": (4800, 140.4, 989.4, 450, 50),
+    "azure_nd_h100_v5": (3352, 79.65, 989.4, 450, 50),
+    "dgx1_v100": (900, 31.748, 15.7, 150, 12.5),
+    "dgx_b300": (7750, 268.594, 2250, 900, 100),
+    "gb200_nvl4": (8000, 185.030, 2500, 900, 50),
+    "gb200_nvl72": (8000, 185.030, 2500, 900, 50),
+    "h100_pcie_2nic": (2000, 79.65, 756, 300, 50),
+    "h100_pcie_4nic": (2000, 79.65, 756, 300, 50),
+    "jean_zay_a100": (2039, 80, 312, 300, 12.5),
+    "l40s_pcie": (864, 44.988, 362.05, 31.5, 50),
+    "mi300x": (5300, 192, 1307.4, 448, 50),
+    "mi355x": (8000, 288, 2516.6, 537.6, 50),
+    "narval": (1555, 40, 312, 300, 12.5),
+    "roce_h100": (3352, 79.65, 989.4, 450, 50),
+    "rtx4090": (1008, 23.98828, 165.2, 31.5, 12.5),
 }
 
 
@@ -98,13 +117,15 @@ DATASHEETS = {  # GB/s of memory, GiB of it, TFLOP/s in bf16, GB/s of NVLink and
 def test_datasheet_figures(name):
     """A machine needs no line in this table: its file alone is enough."""
     memory, gib, bf16, link, port = DATASHEETS[name]
-    cluster = load(name, 16)
+    cluster = load(name, 2 * load(name, 1).gpus_per_node)
     assert cluster.gpu.memory_bandwidth == memory * 1e9
-    assert cluster.gpu.memory == pytest.approx(gib * 2**30)
+    assert cluster.gpu.memory == pytest.approx(gib * 2**30, rel=1e-5)
     assert cluster.gpu.peak["bf16"] == bf16 * 1e12
     nominal = cluster.capacity / cluster.efficiency
-    assert nominal[cluster.index[0, "nvswitch 0"]] == pytest.approx(link * 1e9)
-    assert nominal[cluster.index[0, cluster.ways[0][-1][1]]] == pytest.approx(port * 1e9)
+    assert nominal[cluster.index[0, cluster.ways[0][0][1]]] == pytest.approx(link * 1e9)
+    way = cluster.ways[0][-1]
+    nic = next(k for k, node in enumerate(way) if str(node).startswith("nic "))
+    assert nominal[cluster.index[way[nic - 1], way[nic]]] == pytest.approx(port * 1e9)
 
 
 def test_an_h800_moves_what_deepseek_says():
@@ -244,6 +265,7 @@ BAD = {
     "part of an SM": (lambda s: s + "[gpu.communication.sms]\np2p = 1.5\n", "from 0 to gpu.sms"),
     "HBM": (lambda s: s + "[gpu.communication.hbm]\np2p = inf\n", "hbm.p2p is inf; it must be"),
     "no HBM": (lambda s: s + "[gpu.communication]\nhbm = 3\n", "it must be a table of all_reduce"),
+    "number as origin": (lambda s: s + "[collectives]\nfrom = 3\n", "from is 3; it must be text"),
     "no table": (lambda s: s + "[collectives.p2p]\nsimple = 1\n", "must be a table"),
 }
 
@@ -336,7 +358,7 @@ def test_more_gpus_than_can_be_simulated_are_refused():
 
 
 def test_unknown_names_and_missing_files():
-    with pytest.raises(ValueError, match="no topology 'dgx'; there are dgx_a100"):
+    with pytest.raises(ValueError, match=r"no topology 'dgx'; there are a100_pcie, .*dgx_a100"):
         load("dgx", 8)
     with pytest.raises(ValueError, match="cannot read the topology file"):
         load("nowhere/dgx.toml", 8)

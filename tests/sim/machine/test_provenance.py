@@ -36,6 +36,11 @@ CASES = {
         OTHER_LINK + "[collectives.p2p.ll]\nbase = '1 us'\nshare = 1\n",
         {},
     ),
+    "links with another's collectives": (
+        OTHER_LINK
+        + "[collectives]\nfrom = 'box'\n[collectives.p2p.ll]\nbase = '1 us'\nshare = 1\n",
+        {"collectives": "box"},
+    ),
 }
 
 
