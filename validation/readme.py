@@ -57,9 +57,8 @@ def results(rows: list[ComparedFigure], shown: tuple[str, ...]) -> str:
         seconds = f"{row.measured:.3f} s | {row.predicted:.3f} s"
         out.append(f"| {what} | {source} | {seconds} | {row.error:+.1%} |")
     of = total(rows)
-    return "\n".join(
-        [*out, "", f"All {of.rows} rows: mean |error| {of.mean:.1%}, largest {of.max:.1%}."]
-    )
+    errors = f"mean |error| {of.mean:.1%}, largest {of.max:.1%}"
+    return "\n".join([*out, "", f"These are {len(shown)} examples. All {of.rows} rows: {errors}."])
 
 
 def sample() -> str:
