@@ -1,4 +1,4 @@
-"""What parts of one's own are made of: schedules, strategies, collectives and trace formats.
+"""The types for writing a schedule, a strategy, a collective or a trace format of your own.
 
 See docs/extending for a page on each.
 """

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import traincast
@@ -34,7 +35,7 @@ def line(name: str, found: Any) -> str:
 
 
 def signature(function: Any) -> str:
-    """Return the parameters with their types; a default that is no plain value is left out.
+    """Return the parameters with their types; a default that is a function is left out.
 
     >>> signature(lambda a, b=1, *, c=print: 0)
     '(a, b = 1, *, c = ...)'
@@ -44,7 +45,7 @@ def signature(function: Any) -> str:
     for one in given.parameters.values():
         if one.kind is one.KEYWORD_ONLY and "*" not in said:
             said.append("*")
-        said.append(f"{one.name}{_annotated(': ', one.annotation)}{_default(one.default)}")
+        said.append(f"{one.name}{_annotated(': ', one.annotation)}{_default(one)}")
     return f"({', '.join(said)}){_annotated(' -> ', given.return_annotation)}"
 
 
@@ -52,10 +53,12 @@ def _annotated(before: str, annotation: object) -> str:
     return "" if annotation is inspect.Parameter.empty else f"{before}{annotation}"
 
 
-def _default(value: object) -> str:
-    if value is inspect.Parameter.empty:
-        return ""
-    return f" = {value!r}" if isinstance(value, bool | int | float | str | None) else " = ..."
+def _default(of: inspect.Parameter) -> str:
+    value = of.default
+    if value is of.empty or callable(value):
+        return "" if value is of.empty else " = ..."
+    made = isinstance(value, tuple | Path) and value == type(value)()
+    return f" = {of.annotation}()" if made else f" = {value!r}"
 
 
 def sentence(found: Any) -> str:

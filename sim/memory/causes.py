@@ -71,7 +71,7 @@ def causes(of: AtPeak, decided: Decisions) -> Iterator[str]:
 def _why(decided: Decisions, held: int) -> str:
     p, q, m = decided.ranks, decided.rank, decided.microbatches
     if held == 1:
-        return "its backward is under way or next"
+        return "its backward runs now or comes next"
     if decided.schedule == "gpipe" and held == m:
         return "GPipe runs all forwards before the first backward"
     if decided.schedule == "one_f_one_b" and held == min(p - q, m):
@@ -97,7 +97,7 @@ def _gathered(of: AtPeak, decided: Decisions) -> Iterator[str]:
 
 
 SAID = {
-    "logits": "logits are held for the loss and its gradient, in both precisions while it casts",
+    "logits": "logits are held for the loss and its gradient, in two number formats while they are cast",
     "recompute": "activations that were discarded are made again for a backward",
     "optimizer_copies": "fp32 copies of the optimizer's state are made for the update",
     "gradient_buffers": "whole gradients wait for their reduction",

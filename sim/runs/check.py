@@ -21,11 +21,12 @@ from sim.runs.summary import machine, memory
 
 
 def check(recipe: Recipe | str | Path, report: Report = lambda *_: None) -> dict[str, Any]:
-    """Say whether a recipe is a legal job that fits, and the memory of every rank that may differ.
+    """Say whether a recipe is a legal job, whether it fits, and how much memory its ranks need.
 
-    ``memory`` has the form of ``summary.json``; ``capacity_bytes`` is what a GPU has.
-    ``simulated`` says whether the step had to be simulated; ``report``, if given, is told how far
-    that is. Raises InputError for a recipe that cannot run.
+    ``memory`` has an entry for each rank that may differ, as in ``summary.json``;
+    ``capacity_bytes`` is what a GPU has. ``simulated`` says whether the step had to be
+    simulated; ``report``, if given, is told how far that is. Raises InputError for a recipe that
+    cannot run.
     """
     recipe = recipe if isinstance(recipe, Recipe) else load(recipe)
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)

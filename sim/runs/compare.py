@@ -24,7 +24,7 @@ Report = Callable[[str, int, int], object]
 
 @dataclass(frozen=True, eq=False)
 class Way(Shown):
-    """One way of running the job: its result, or the reason why it cannot run."""
+    """One way of running a recipe (some keys set anew): its result, or why it cannot run."""
 
     name: str
     result: Result | None
@@ -53,9 +53,9 @@ def compare(
 def by_schedule(
     names: Sequence[str], base: Recipe, overrides: Overrides | None = None
 ) -> dict[str, Overrides]:
-    """Name a way for each schedule (``["all"]``: each that there is, and the recipe's own).
+    """Return ways to run a recipe, by name: one per schedule (``["all"]`` takes every schedule).
 
-    The name of a recipe's own order, given by ``schedule.csv``, is from_csv; the path of a file is
+    A way is the keys that it sets, over ``overrides``; :func:`compare` runs it. The name of a recipe's own order, given by ``schedule.csv``, is from_csv; the path of a file is
     a schedule too. Where the number of stages is that of ``base``, they keep its layers; elsewhere
     layers are spread evenly. Raises InputError for a name that is not a schedule.
     """
@@ -105,7 +105,7 @@ def own_of(name: str, base: Recipe) -> Overrides:
 def by_value(
     vary: Mapping[str, Sequence[object]], overrides: Overrides | None = None
 ) -> dict[str, Overrides]:
-    """Name a way for each combination of values: ``{"parallelism.tp": [4, 8]}``.
+    """Return ways to run a recipe, by name: one per combination of values.
 
     >>> list(by_value({"parallelism.tp": [4, 8], "parallelism.sp": [True]}))
     ['tp=4 sp=True', 'tp=8 sp=True']

@@ -90,7 +90,7 @@ def test_live_rows_by_hand() -> None:
     assert in_flight(of) == {0: [1]}
     said = list(causes(of, Decisions("zb_1p", 2, 0, 4)))
     assert said == [
-        "stage 0 holds activations of 1 microbatch (1; 12 B): its backward is under way or next",
+        "stage 0 holds activations of 1 microbatch (1; 12 B): its backward runs now or comes next",
         "stage 0 holds what W needs of microbatch 0 (5 B): zb_1p defers W, whose I is over",
     ]
 
