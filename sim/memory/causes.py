@@ -97,7 +97,7 @@ def _gathered(of: AtPeak, decided: Decisions) -> Iterator[str]:
 
 
 SAID = {
-    "logits": "logits are held for the loss and its gradient, in two number formats while they are cast",
+    "logits": "logits are held for the loss and its gradient, as two copies while they are cast",
     "recompute": "activations that were discarded are made again for a backward",
     "optimizer_copies": "fp32 copies of the optimizer's state are made for the update",
     "gradient_buffers": "whole gradients wait for their reduction",

@@ -55,9 +55,10 @@ def by_schedule(
 ) -> dict[str, Overrides]:
     """Return ways to run a recipe, by name: one per schedule (``["all"]`` takes every schedule).
 
-    A way is the keys that it sets, over ``overrides``; :func:`compare` runs it. The name of a recipe's own order, given by ``schedule.csv``, is from_csv; the path of a file is
-    a schedule too. Where the number of stages is that of ``base``, they keep its layers; elsewhere
-    layers are spread evenly. Raises InputError for a name that is not a schedule.
+    A way is the keys that it sets, over ``overrides``; :func:`compare` runs it. A recipe's own
+    order, given by ``schedule.csv``, is named from_csv; the path of a file is a schedule too. Where
+    the number of stages is that of ``base``, they keep its layers; elsewhere layers are spread
+    evenly. Raises InputError for a name that is not a schedule.
     """
     own = base.schedule.name
     known = schedules.names() + [own] * (own == NAME or is_path(own))

@@ -130,7 +130,7 @@ def test_zb_2p_holds_2p_minus_1_on_the_first_rank() -> None:
     last = of_memory(recipe("zb_h1", pp=4))[3]["at_peak"]["causes"]
     assert "needs of microbatches 0 to 2" in last[1]
     assert last[1].endswith("zb_h1 defers W, whose I is over")
-    assert "in both precisions" in last[2]
+    assert "as two copies while they are cast" in last[2]
 
 
 def test_gathered_parameters_are_named_with_what_gathers_them() -> None:
