@@ -41,6 +41,7 @@ class Compute(NamedTuple):
     bytes: float
     shape: tuple[int, ...] = ()  # gemm: (batch, m, n, k); attention: (batch, heads, s_q, s_k, dim)
     dtype: str = "bf16"
+    by: str = ""  # which of several kernels does it: for attention flash2, cudnn, ...
 
 
 class Communication(NamedTuple):

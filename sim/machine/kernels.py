@@ -3,9 +3,10 @@
 A kernel takes max(arithmetic, memory) + fixed seconds. Arithmetic is FLOPs over the peak times an
 efficiency of the shape, and, where a result is added to, most of that traffic, which comes when a
 tile is done. Memory is bytes over a share of the HBM bandwidth. Fixed is what every kernel costs,
-however small. The constants are in the topology file (``[gpu.gemm.bf16]``, ``[gpu.attention]``,
-``[gpu.memory_kernels]``) and are fitted to public tables of measured kernels by ``traincast
-calibrate``. No constant can make a kernel faster than the peak or the bandwidth.
+however small. The constants are in the topology file (``[gpu.gemm.bf16]``,
+``[gpu.attention.flash2]``, ``[gpu.memory_kernels]``) and are fitted to public tables of measured
+kernels by ``traincast calibrate``. No constant can make a kernel faster than the peak or the
+bandwidth.
 
 The two shape functions take floats or NumPy arrays, so that calibration fits this very code.
 """
@@ -15,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 from math import fsum
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schedules.input_error import InputError
 from sim.graph import Compute
+from sim.machine.attention_tables import ADVICE, AttentionConstants, attention_constants
 from sim.units import BYTES
 
 Array = float | NDArray[np.float64]
@@ -32,9 +34,9 @@ KINDS = ("gemm", "grouped_gemm", "attention", "attention_backward", *MEMORY_KIND
 
 TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
 SPLITS = (1, 2, 4)
-ADVICE = 'base = "dgx_a100", or another topology that has it, or a copy of its table would do'
-"""The advice in the error for a topology file that lacks constants."""
 QUERY_TILE = 128  # rows of queries in one block of FlashAttention
+ROUNDING = 1e-9
+"""Relative error of the keys per query, which are computed from FLOPs."""
 
 
 class GpuLike(Protocol):
@@ -82,21 +84,6 @@ class Tiling(NamedTuple):
     split: Array
     share: Array  # share of the peak that a full wave of such tiles reaches
     longer: Array  # factor on the time for the split
-
-
-class AttentionConstants(NamedTuple):
-    """Constants of fused attention (FlashAttention and cuDNN's)."""
-
-    forward: float  # share of the peak at infinite keys and head dimension
-    backward: float
-    keys: float  # keys per query at which half of that share is reached
-    head_dim: float  # head dimension at which half of that share is reached
-    quantisation: float
-    memory: float
-    fixed: float  # seconds
-
-
-Constants = TypeVar("Constants", GemmConstants, AttentionConstants)
 
 
 def compute_seconds(gpu: GpuLike, work: Compute) -> tuple[float, float, float]:
@@ -234,13 +221,14 @@ def _waves(filled: Array, quantisation: float) -> Array:
 
 def _attention(gpu: GpuLike, work: Compute) -> tuple[float, float, float]:
     batch, heads, s_q, s_k, dim = _shape(work, 5, "(batch, heads, s_q, s_k, head_dim)")
-    c = constants(AttentionConstants, table(gpu, "attention"))
+    c = attention_constants(table(gpu, "attention"), work.by or "flash")
     backward = work.kind == "attention_backward"
     pairs = work.flops / ((10.0 if backward else 4.0) * batch * heads * dim)
     keys = min(pairs / s_q, s_k)  # keys per query: s_k, or half of them under a causal mask
-    share = c.backward if backward else c.forward
-    peak = _attention_peak(gpu.peak, work.dtype) * share
-    seconds = attention_seconds(c, peak, gpu.sms, work.flops, batch * heads, s_q, keys, dim)
+    peak = _attention_peak(gpu.peak, work.dtype)
+    seconds = attention_seconds(
+        c, backward, peak, gpu.sms, work.flops, batch * heads, s_q, s_k, keys, dim
+    )
     return float(seconds), work.bytes / (gpu.memory_bandwidth * c.memory), c.fixed
 
 
@@ -256,19 +244,20 @@ def _attention_peak(peak: Mapping[str, float], dtype: str) -> float:
 
 
 def attention_seconds(
-    c: AttentionConstants, peak: float, sms: int, flops: Array, heads: Array, s_q: Array,
-    keys: Array, dim: Array,
+    c: AttentionConstants, backward: bool, peak: float, sms: int, flops: Array, heads: Array,
+    s_q: Array, s_k: Array, keys: Array, dim: Array,
 ) -> Array:  # fmt: skip
     """Return the arithmetic seconds of fused attention; ``heads`` is batch · heads.
 
-    ``peak`` is the FLOP/s reached at infinite sizes, ``keys`` the mean number of keys that a query
-    meets. FLOPs are 4 · keys · s_q · dim per head forward and 10 backward, which recomputes the
+    ``peak`` is in FLOP/s, ``keys`` the mean number of the s_k keys that a query meets: fewer under
+    a mask. FLOPs are 4 · keys · s_q · dim per head forward and 10 backward, which recomputes the
     scores. Sizes may be arrays of one shape; the result has that shape.
     """
+    masked = c.masked * np.less(keys, s_k * (1.0 - ROUNDING))
+    ramp = 1.0 + ((c.backward_keys if backward else c.keys) + masked) / keys
     filled = heads * np.ceil(s_q / QUERY_TILE) / sms
     lost = _waves(filled, c.quantisation) / filled
-    ramps = (1.0 + c.keys / keys) * (1.0 + c.head_dim / dim)
-    return flops / peak * ramps * lost
+    return flops / (peak * c.share(dim, backward)) * ramp * lost
 
 
 def _memory_kernel(gpu: GpuLike, work: Compute) -> tuple[float, float, float]:
@@ -289,7 +278,7 @@ def table(gpu: GpuLike, name: str) -> Mapping[str, Any]:
     return found
 
 
-def constants(kind: type[Constants], values: Mapping[str, Any]) -> Constants:
+def constants(kind: type[GemmConstants], values: Mapping[str, Any]) -> GemmConstants:
     """Return a table of the topology file as numbers in SI units.
 
     Raises InputError, which names the missing keys, for an incomplete table.

@@ -9,9 +9,10 @@ import numpy as np
 
 from schedules.input_error import InputError
 from sim.graph import Communication, Compute, Copy, Fixed, Graph, Host, Work
+from sim.machine.attention_tables import ADVICE
 from sim.machine.cluster import Cluster, Gpu
 from sim.machine.hardware import NOTHING, CommunicationCost, Machine, table
-from sim.machine.kernels import ADVICE, compute_seconds
+from sim.machine.kernels import compute_seconds
 from sim.machine.kernels import table as fitted
 
 MOST_SECONDS = 1e12

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from sim.machine import fabric_kinds
+from sim.machine import attention_tables, fabric_kinds
 
 Table = dict[str, Any]
 
@@ -59,6 +59,29 @@ def _leaves(value: object) -> Iterator[tuple[str, ...]]:
         return
     for key, inner in value.items():
         yield from ((key, *keys) for keys in _leaves(inner) if key not in ("source", "from"))
+
+
+def own_kernels(chain: Sequence[tuple[str, Table]]) -> list[tuple[str, Table]]:
+    """Return the chain without kernels of attention of another GPU than the one that has its own.
+
+    A kernel that runs on the base's GPU need not run on this one, and not as well. So a file that
+    names a GPU and gives a kernel's table takes no kernel of its bases.
+
+    >>> new = {"gpu": {"name": "B", "attention": {"cudnn": {"keys": 1}}}}
+    >>> old = {"gpu": {"name": "A", "attention": {"flash2": {"keys": 2}}}}
+    >>> own_kernels([("new", new), ("old", old)])[1]
+    ('old', {'gpu': {'name': 'A'}})
+    """
+    out = list[tuple[str, Table]]()
+    own = False
+    for name, raw in chain:
+        gpu = raw.get("gpu")
+        if own and isinstance(gpu, dict):
+            raw = raw | {"gpu": {key: v for key, v in gpu.items() if key != "attention"}}
+        out.append((name, raw))
+        kernels = [_at(raw, ("gpu", "attention", kernel)) for kernel in attention_tables.KERNELS]
+        own |= _at(raw, ("gpu", "name")) is not None and any(kernels)
+    return out
 
 
 def merged(below: Table, above: Table) -> Table:

@@ -15,8 +15,10 @@ import topologies
 from schedules.input_error import InputError
 from sim.files import read_text, toml
 from sim.machine import fabric_kinds, torus
+from sim.machine.attention_tables import CHOSEN, NEEDED
+from sim.machine.attention_tables import KERNELS as KERNELS_OF_ATTENTION
 from sim.machine.fabric_kinds import KINDS, SHAPE
-from sim.machine.provenance import borrowed, merged
+from sim.machine.provenance import borrowed, merged, own_kernels
 from sim.machine.tiers import inside
 from sim.units import parse
 
@@ -82,9 +84,11 @@ FITTED: dict[str, dict[str, str]] = {
         "fixed": "delay",
     },
     "attention": {
-        "forward": "share",
-        "backward": "share",
+        "forward": "shares",
+        "backward": "shares",
         "keys": "amount",
+        "backward_keys": "amount",
+        "masked": "amount",
         "head_dim": "amount",
         "quantisation": "part",
         "memory": "share",
@@ -92,7 +96,11 @@ FITTED: dict[str, dict[str, str]] = {
     },
     "memory_kernels": {"fixed": "delay", **dict.fromkeys(_KERNELS, "share")},
 }
-"""The tables of fitted constants in [gpu], all keys required; gemm has one such table per dtype."""
+"""The tables of fitted constants in [gpu]; gemm has one such table per dtype, attention one per
+kernel. All keys are required, but for some of attention."""
+_ATTENTION_OPTIONAL = FITTED["attention"].keys() - NEEDED
+for _table in ("", *(f".{kernel}" for kernel in KERNELS_OF_ATTENTION)):
+    _OPTIONAL |= {f"gpu.attention{_table}.{key}" for key in _ATTENTION_OPTIONAL}
 _RUNTIME = {"context": "B", "workspace": "B", "channels": "count", "connection": "B"}
 _COMMUNICATION = {
     "sms": dict.fromkeys((*_SENT, "exchange", "fabric", "fabric_p2p", "nvls"), "sms"),
@@ -101,7 +109,7 @@ _COMMUNICATION = {
 WORD = "[a-z][a-z0-9_]{0,19}"
 _PROTOCOLS = ("simple", "ll", "ll128")
 NAMES = {"DTYPE": tuple(_TABLES["gpu.peak"]), "COLLECTIVE": _COLLECTIVES, "PROTOCOL": _PROTOCOLS}
-NAMES |= {"TIER": (WORD,)}
+NAMES |= {"TIER": (WORD,), "KERNEL": KERNELS_OF_ATTENTION}
 """The names, or a pattern of names, that each word in capitals of :func:`tables` stands for."""
 
 
@@ -113,7 +121,7 @@ def read(name_or_path: str | Path) -> Table:
     """
     where = f"topology {str(name_or_path)!r}"
     try:
-        chain = _chain(str(name_or_path), Path(), ())
+        chain = own_kernels(_chain(str(name_or_path), Path(), ()))
         raw = reduce(merged, [raw for _, raw in reversed(chain)])
         return _read(raw, where, Path(name_or_path).stem) | {"borrowed": borrowed(chain)}
     except RecursionError:
@@ -145,12 +153,16 @@ def tables() -> dict[str, dict[str, tuple[str, bool]]]:
     A word in capitals in a dotted name stands for several names; see :data:`NAMES`.
     """
     nested = {f"gpu.{name}": keys for name, keys in FITTED.items() if name != "gemm"}
+    nested["gpu.attention"] = FITTED["attention"] | dict.fromkeys(CHOSEN, "kernel")
+    nested |= {"gpu.attention.KERNEL": FITTED["attention"]}
     nested |= {"gpu.gemm.DTYPE": FITTED["gemm"], "gpu.runtime": _RUNTIME}
     nested |= {f"gpu.communication.{name}": keys for name, keys in _COMMUNICATION.items()}
     nested |= {"node.tiers.TIER": _TIER}
     protocol = {key: (kind, key in ("base", "share")) for key, kind in _PROTOCOL.items()}
     left_out = {*_OPTIONAL, "gpu.communication.sms.nvls"}
     left_out |= {f"node.tiers.TIER.{key}" for key in _TIER_OPTIONAL}
+    left_out |= {f"gpu.attention.{key}" for key in nested["gpu.attention"]}
+    left_out |= {f"gpu.attention.KERNEL.{key}" for key in _ATTENTION_OPTIONAL}
     return {
         name: {key: (kind, f"{name}.{key}" not in left_out) for key, kind in keys.items()}
         for name, keys in (_TABLES | nested).items()
@@ -278,6 +290,8 @@ _ADVICE = 'base = "dgx_a100", or another topology that has it, or a copy of its 
 
 
 def _value(value: object, unit: str, where: str) -> Any:
+    if unit == "shares":
+        return _by_size(value, "share", where, "head dimension")
     if unit not in _RULES:
         return _quantity(value, "s" if unit == "delay" else unit, where)
     holds, wanted = _RULES[unit]
@@ -340,6 +354,8 @@ def _costs(raw: Table, gpu: Table, where: str) -> Table:
             if "bf16" not in by_dtype:
                 raise InputError(f"{place} lacks the table 'bf16'; {_ADVICE}")
             out[name] = {d: _fitted(t, keys, f"{place}.{d}") for d, t in by_dtype.items()}
+        elif name == "attention":
+            out[name] = _attention(raw[name], place)
         else:
             out[name] = _fitted(raw[name], keys, place)
     if "runtime" in raw:
@@ -351,6 +367,22 @@ def _costs(raw: Table, gpu: Table, where: str) -> Table:
 
 def _fitted(table: object, keys: Mapping[str, str], where: str) -> Table:
     return dict(_checked(_within(table, keys, where), keys, where))
+
+
+def _attention(raw: object, where: str) -> Table:
+    """Return constants for all kernels of attention, a table per kernel, and who chooses which."""
+    keys, chosen = FITTED["attention"], dict.fromkeys(CHOSEN)
+    found = _within(raw, keys | chosen | dict.fromkeys(KERNELS_OF_ATTENTION), where)
+    tables = {name: found[name] for name in KERNELS_OF_ATTENTION if name in found}
+    own = {key: kind for key, kind in keys.items() if key in found or not tables}
+    out = dict(_checked(found, own, where))
+    out |= {name: _fitted(table, keys, f"{where}.{name}") for name, table in tables.items()}
+    for name in chosen.keys() & found.keys():
+        if found[name] not in tables:
+            there = ", ".join(tables)
+            raise InputError(f"{where}.{name} is {_shown(found[name])}; it must be one of {there}")
+        out[name] = found[name]
+    return out
 
 
 def _communication(table: object, sms: int, where: str) -> Table:
@@ -397,14 +429,12 @@ def _protocol(raw: Any, where: str) -> Table:
     return {key: _by_size(value, _PROTOCOL[key], f"{where}.{key}") for key, value in table.items()}
 
 
-def _by_size(value: object, unit: str, where: str) -> Any:
+def _by_size(value: object, unit: str, where: str, of: str = "number of GPUs per node") -> Any:
     if not isinstance(value, dict):
         return _value(value, unit, where)
     if not value:
-        raise InputError(f"{where} is an empty table; give a value per number of GPUs per node")
+        raise InputError(f"{where} is an empty table; give a value per {of}")
     for size in value:
         if not (size.isascii() and size.isdecimal() and size.strip("0") and len(size) <= 6):
-            raise InputError(
-                f"{where} has the key {_shown(size)}; it must be a number of GPUs per node"
-            )
+            raise InputError(f"{where} has the key {_shown(size)}; it must be a {of}")
     return {size: _value(item, unit, f"{where}.{size}") for size, item in value.items()}

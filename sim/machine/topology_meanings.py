@@ -6,7 +6,14 @@ TABLES = {
     "gpu": "One GPU of the machine.",
     "gpu.peak": "The most dense FLOP/s of the GPU, by number format.",
     "gpu.gemm.DTYPE": "Fitted constants of matrix products, a table per number format.",
-    "gpu.attention": "Fitted constants of fused attention.",
+    "gpu.attention": (
+        "Which kernel of fused attention `model.attention` means on this GPU when it names none, "
+        "and constants that hold for all kernels; if those are complete, no kernel needs a table."
+    ),
+    "gpu.attention.KERNEL": (
+        "Fitted constants of fused attention, a table per kernel. A share may be a table by head "
+        "dimension, such as `{ 64 = 0.41, 128 = 0.6 }`."
+    ),
     "gpu.memory_kernels": "Shares of the memory bandwidth that memory-bound kernels reach.",
     "gpu.runtime": "Memory that a process takes besides the blocks of torch's allocator.",
     "gpu.communication.sms": "SMs that a communication kernel holds on each of its GPUs.",
@@ -37,6 +44,17 @@ _SENT = {
     "reduce_scatter": "reduce-scatters",
     "broadcast": "broadcasts",
     "p2p": "sends and receives",
+}
+_ATTENTION = {
+    "forward": "share of the peak that a long forward reaches",
+    "backward": "share of the peak that a long backward reaches",
+    "keys": "keys per query at which half of the share is reached",
+    "backward_keys": "the same in the backward; as keys unless given",
+    "masked": "keys per query that a causal mask adds, as it cuts through blocks; 0 unless given",
+    "head_dim": "head dimension at which half of the share is reached; 0 unless given",
+    "quantisation": "1: a partly filled last wave costs a whole one; 0: it costs its part",
+    "memory": "share of the memory bandwidth that is reached",
+    "fixed": "time that every kernel takes on top",
 }
 MEANINGS: dict[str, dict[str, str]] = {
     "gpu": {
@@ -70,14 +88,11 @@ MEANINGS: dict[str, dict[str, str]] = {
         "fixed": "time that every product takes on top",
     },
     "gpu.attention": {
-        "forward": "share of the peak that a long forward reaches",
-        "backward": "share of the peak that a long backward reaches",
-        "keys": "keys per query at which half of the share is reached",
-        "head_dim": "head dimension at which half of the share is reached",
-        "quantisation": "1: a partly filled last wave costs a whole one; 0: it costs its part",
-        "memory": "share of the memory bandwidth that is reached",
-        "fixed": "time that every kernel takes on top",
+        "flash": 'the kernel that Transformer Engine takes, for model.attention = "flash"',
+        "sdpa": 'the kernel that PyTorch takes, for model.attention = "sdpa"',
+        **_ATTENTION,
     },
+    "gpu.attention.KERNEL": _ATTENTION,
     "gpu.memory_kernels": {
         "fixed": "time that every kernel takes on top",
         "norm": "norms",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim import units
+from sim.machine.attention_tables import KERNELS
 from sim.machine.fabric_kinds import KINDS, SHAPE
 from sim.machine.topology import NAMES, WORD, tables
 from sim.machine.topology_meanings import MEANINGS, TABLES
@@ -21,6 +22,7 @@ _KINDS: dict[str, Schema] = {
     "text": _TEXT,
     "kind": {"enum": list(KINDS)},
     "shape": {"type": "string", "pattern": f"^{SHAPE}$"},
+    "kernel": {"enum": list(KERNELS)},
     "word": {"type": "string", "pattern": f"^{WORD}$"},
     "count": {"type": "integer", "minimum": 1, "maximum": 1_000_000},
     "sms": {"type": "integer", "minimum": 0, "unit": "SMs"},
@@ -87,6 +89,8 @@ def _inside(table: Schema, part: str, name: str) -> Schema:
 
 def _value(kind: str, by_size: bool) -> Schema:
     """Return the schema of a value; ``by_size`` also allows a table of values by GPUs per node."""
+    if kind == "shares":
+        return _value("share", by_size=True)
     if kind in _KINDS:
         one = _KINDS[kind]
     else:

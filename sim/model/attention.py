@@ -23,13 +23,13 @@ def attention(model: Model, share: Share) -> tuple[Operator, ...]:
     own = context.inner(share)
     within = (inputs(model, own), *_core(model, own))
     if share.context.ulysses > 1:
-        kept = model.attention == "flash"  # its backward reads its output as it left the kernel
+        kept = model.attention != "unfused"  # its backward reads its output as it left the kernel
         within = (*context.to_heads(share), *within, *context.to_sequence(share, kept))
     return (*rotated, *within)
 
 
 def _core(model: Model, share: Share) -> tuple[Operator, ...]:
-    if model.attention == "flash":
+    if model.attention != "unfused":
         if share.context.gather:
             return context.gathered(share)
         return context.ring(share) if share.context.ring > 1 else flash(share)

@@ -90,7 +90,7 @@ def forward(share: Share, block: AttentionBlock) -> Compute:
     q, kv, statistics = sizes(share, block)
     flops = 4.0 * share.batch * share.heads * block.pairs * share.head_dim
     moved = 2 * q + 2 * kv + statistics
-    return Compute("attention", flops, moved, _shape(share, block), share.dtype)
+    return Compute("attention", flops, moved, _shape(share, block), share.dtype, share.attention)
 
 
 def backward(share: Share, block: AttentionBlock) -> Compute:
@@ -102,7 +102,9 @@ def backward(share: Share, block: AttentionBlock) -> Compute:
     q, kv, statistics = sizes(share, block)
     flops = 2.5 * forward(share, block).flops
     moved = 4 * q + 4 * kv + statistics
-    return Compute("attention_backward", flops, moved, _shape(share, block), share.dtype)
+    return Compute(
+        "attention_backward", flops, moved, _shape(share, block), share.dtype, share.attention
+    )
 
 
 def sizes(share: Share, block: AttentionBlock) -> tuple[float, float, float]:

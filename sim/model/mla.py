@@ -85,7 +85,8 @@ def _core(mla: Mla, share: Share) -> Operator:
 
     def kernel(name: str, width: int, products: int, moved: float) -> Launch:
         shape = (share.batch, share.heads, s, s, round(width / products))
-        return Launch(name, Compute(name, 2.0 * pairs * width, moved, shape, share.dtype))
+        flops = 2.0 * pairs * width
+        return Launch(name, Compute(name, flops, moved, shape, share.dtype, share.attention))
 
     moved = 2 * heads * (qk + v)  # queries, keys, values and output
     return Operator(

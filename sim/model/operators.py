@@ -64,6 +64,7 @@ class Share:
     exchanged: float = 0.0  # tokens in the buffer of an all-to-all, of the most loaded rank
     fp8: Fp8 | None = None  # how linears of the layers run in fp8; None: not at all
     matmul: str = ""  # dtype of matrix products, if not ``dtype``
+    attention: str = ""  # kernel of fused attention: flash2, cudnn, ...; "": the GPU's own choice
 
     @property
     def product(self) -> str:
@@ -140,6 +141,7 @@ def whole(model: Model, setting: Setting) -> Share:
         replicas=setting.dp if model.norm == "sync_batch" else 1,
         fp8=setting.fp8,
         matmul=setting.matmul,
+        attention=model.attention,
     )
 
 

@@ -59,7 +59,7 @@ class Model:
     vocab: int
     tied: bool
     norm: str  # layer | rms; batch | sync_batch of a residual network
-    attention: str  # flash | unfused
+    attention: str  # unfused, or who chooses the fused kernel, or that kernel: flash, flash2, ...
     activation: str  # gelu | silu | relu2; gated silu is SwiGLU
     qkv_bias: bool
     bias: bool  # whether the other linears have a bias

@@ -258,6 +258,26 @@ BAD = {
     ),
     "gemm no table": (lambda s: s + "[gpu]\ngemm = 3\n", "it must be a table of bf16"),
     "attention": (lambda s: s + "[gpu.attention]\nforward = 1.5\n", "at most 1"),
+    "attention table": (
+        lambda s: s + "[gpu.attention.flash2]\nforward = { 64 = 1.5 }\n",
+        "gpu.attention.flash2.forward.64 is 1.5; it must be a number above 0",
+    ),
+    "attention head dimension": (
+        lambda s: s + "[gpu.attention.flash2]\nforward = { d64 = 0.5 }\n",
+        "has the key 'd64'; it must be a head dimension",
+    ),
+    "attention kernel": (
+        lambda s: s + "[gpu.attention.cudnm]\nforward = 0.5\n",
+        "no key 'cudnm'; did you mean 'cudnn'?",
+    ),
+    "attention kernel lacks": (
+        lambda s: s + "[gpu.attention.flash3]\nforward = 0.5\n",
+        "gpu.attention.flash3 lacks 'backward'",
+    ),
+    "attention choice": (
+        lambda s: s + "[gpu.attention]\nflash = 'flash3'\n",
+        "gpu.attention.flash is 'flash3'; it must be one of triton, flash2, cudnn",
+    ),
     "attention part": (lambda s: s + "[gpu.attention]\nquantisation = -1\n", "at least 0"),
     "memory kernel": (lambda s: s + "[gpu.memory_kernels]\nnorm = true\n", "norm is True; it must"),
     "fitted table": (lambda s: s + "[gpu.gemms]\nx = 1\n", "did you mean 'gemm'?"),

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import topologies
 from schedules.input_error import InputError
 from sim.machine import topology
+from sim.machine.attention_tables import attention_constants
 from sim.machine.cluster import Gpu
-from sim.machine.kernels import AttentionConstants, GemmConstants
+from sim.machine.kernels import GemmConstants
 from traces.calibration import attention, collectives, gemm, memory, network
 from traces.calibration import tables as measured
 from traces.calibration.errors import Fit, FitError
@@ -30,9 +31,10 @@ SOURCES = {
     "A100 pairs in traces/calibration/accumulate.py",
     "fp8": "traincast calibrate; gemm_perf of {package}, {folder}, all frameworks, less the "
     "quantisation that its rows include; accumulate, memory, fixed: as bf16",
-    "attention": "traincast calibrate; published figures in traces/calibration/attention.py",
-    "prefill": "traincast calibrate; forward and keys: prefill rows of {package}, {folder}; "
-    "backward and head_dim: as the A100's, traces/calibration/attention.py",
+    "attention": "flash: Transformer Engine's order of backends, FlashAttention below compute "
+    "capability 9.0 and cuDNN from there; sdpa: PyTorch up to 2.10 (aten/src/ATen/native/"
+    "transformers/cuda/sdp_utils.cpp) and torchtitan's models/attention.py, cuDNN first on B200",
+    "kernel": "traincast calibrate; {figures}",
     "memory_kernels": "traincast calibrate; recorded A100 kernels in traces/calibration/memory.py",
 }
 
@@ -43,7 +45,7 @@ class GpuKind(NamedTuple):
     topology: str
     folder: str
     dtypes: Mapping[str, str]
-    curves: str  # the kind whose published figures of attention are taken; "" where there are none
+    curves: str  # the kind whose published figures of attention are taken
     in_switch: bool  # whether NVSwitch adds up the all-reduces of 8 GPUs
 
 
@@ -53,7 +55,7 @@ KINDS = {
     "a100": GpuKind("dgx_a100", "a100_sxm", BF16, "a100", in_switch=False),
     "h100": GpuKind("dgx_h100", "h100_sxm", BOTH, "h100", in_switch=True),
     "h200": GpuKind("dgx_h200", "h200_sxm", BOTH, "h100", in_switch=True),
-    "b200": GpuKind("dgx_b200", "b200_sxm", BOTH, "", in_switch=True),
+    "b200": GpuKind("dgx_b200", "b200_sxm", BOTH, "b200", in_switch=True),
 }
 
 
@@ -98,7 +100,7 @@ def calibrate(gpu: str, tables: Path | None = None) -> Calibration:
     machine = topology.read(kind.topology)
     target = Gpu(**machine["gpu"])
     fits = _gemms(target, gpu, folder)
-    fits["attention"] = _attention(target, kind, folder)
+    fits |= _attention(target, kind, folder)
     fits["memory_kernels"] = memory.fit()
     wires = _collectives(folder, machine["node"]["link"]["bandwidth"], kind.in_switch)
     errors = [error for fit in (*fits.values(), *wires.values()) for error in fit.errors]
@@ -111,9 +113,10 @@ def calibrate(gpu: str, tables: Path | None = None) -> Calibration:
 
 def _source(name: str, kind: GpuKind) -> str:
     family = "fp8" if name == "gemm.fp8" else name.partition(".")[0]
-    if family == "attention" and not kind.curves:
-        family = "prefill"
-    return SOURCES[family].format(package=measured.PACKAGE, folder=kind.folder)
+    kernel = name.partition("attention.")[2]
+    figures = attention.SOURCES.get((kind.curves, kernel), "")
+    family = "kernel" if kernel else family
+    return SOURCES[family].format(package=measured.PACKAGE, folder=kind.folder, figures=figures)
 
 
 def _gemms(target: Gpu, gpu: str, folder: Path) -> dict[str, Fit]:
@@ -128,14 +131,16 @@ def _gemms(target: Gpu, gpu: str, folder: Path) -> dict[str, Fit]:
     return out
 
 
-def _attention(target: Gpu, kind: GpuKind, folder: Path) -> Fit:
-    rows = measured.attention_rows(folder)
-    if not kind.curves:
-        ampere = attention.fit(Gpu(**topology.read("dgx_a100")["gpu"]), "a100")
-        return attention.fit_prefill(target, AttentionConstants(**ampere.constants), *rows)
-    fit = attention.fit(target, kind.curves)
-    seen = attention.check(target, AttentionConstants(**fit.constants), *rows)
-    return Fit(fit.constants, (*fit.errors, seen))
+def _attention(target: Gpu, kind: GpuKind, folder: Path) -> dict[str, Fit]:
+    """Return which kernel is taken by whom, and fits by kernel; inference's kernels are a check."""
+    fits = attention.fit(target, kind.curves)
+    chosen = attention.CHOSEN[kind.curves]
+    usual = attention_constants({k: fit.constants for k, fit in fits.items()}, chosen["flash"])
+    seen = attention.check(target, usual, *measured.attention_rows(folder))
+    first = {"attention": Fit(chosen, ())}
+    first |= {f"attention.{kernel}": fit for kernel, fit in fits.items()}
+    last = f"attention.{chosen['flash']}"
+    return first | {last: Fit(first[last].constants, (*first[last].errors, seen))}
 
 
 def _collectives(folder: Path, nominal: float, in_switch: bool) -> dict[str, Fit]:
@@ -181,8 +186,10 @@ def replace(text: str, fitted: str) -> str:
     return "".join([*before, fitted.rstrip("\n") + "\n\n", *after])
 
 
-def _written(key: str, value: float | str) -> str:
+def _written(key: str, value: float | str | Mapping[str, float]) -> str:
     """Return a constant to four digits, seconds with their unit, a source in quotes."""
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{size} = {_written(key, v)}' for size, v in value.items())} }}"
     if isinstance(value, str):
         return f'"{value}"'
     return f'"{value * 1e6:.4g} us"' if key == "fixed" else f"{value:.4g}"

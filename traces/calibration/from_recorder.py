@@ -10,8 +10,9 @@ import numpy as np
 
 from schedules.input_error import InputError
 from sim.machine import cluster
+from sim.machine.attention_tables import AttentionConstants, Shares, attention_constants
 from sim.machine.cluster import Gpu
-from sim.machine.kernels import AttentionConstants, compute_seconds, constants, table
+from sim.machine.kernels import compute_seconds, table
 from traces.calibration import attention, gemm, memory, recorded
 from traces.calibration.calibrate import KINDS, Calibration
 from traces.calibration.errors import Fit, FitError, fit_error
@@ -64,7 +65,10 @@ def _gemm(gpu: Gpu, sweep: Sweep) -> Fit | None:
 
 
 def _attention(gpu: Gpu, sweep: Sweep) -> Fit | None:
-    """Fit forward and keys to causal rows of head dimension 128, then backward's share."""
+    """Fit forward and keys to causal rows of head dimension 128, then backward's share.
+
+    They are those of PyTorch's kernel, which then stands for all.
+    """
     rows = [
         row
         for row in sweep.parts.get("attention", ())
@@ -76,29 +80,30 @@ def _attention(gpu: Gpu, sweep: Sweep) -> Fit | None:
     heads, s, seconds = np.array(
         [[row["batch"] * row["heads"], row["sequence"], row["s"]] for row in forward], np.float64
     ).T
-    like = constants(AttentionConstants, table(gpu, "attention"))
+    like = attention_constants(table(gpu, "attention"), "sdpa")
     fit = attention.fit_prefill(gpu, like, heads, s, seconds)
-    found = AttentionConstants(**fit.constants)
+    found = attention_constants(fit.constants, "sdpa")
     backward = [row for row in rows if row["what"] == "backward"]
-    share, error = _backward(gpu, found, backward)
-    return Fit(found._replace(backward=share)._asdict(), (*fit.errors, error))
+    shares, error = _backward(gpu, found, backward)
+    return Fit(attention.to_table(found._replace(backward=shares)), (*fit.errors, error))
 
 
-def _backward(gpu: Gpu, found: AttentionConstants, rows: list[Any]) -> tuple[float, FitError]:
-    """Return the share of the peak at which the median backward takes its measured time."""
+def _backward(gpu: Gpu, found: AttentionConstants, rows: list[Any]) -> tuple[Shares, FitError]:
+    """Return the shares of the peak at which the median backward takes its measured time."""
     measured = np.array([row["s"] for row in rows])
-    at_peak = _with(gpu, found._replace(backward=1.0))
-    alone = np.array([compute_seconds(at_peak, recorded.attention(row))[0] for row in rows])
-    share = min(float(np.median(alone / (measured - found.fixed))), 1.0)
-    predicted = alone / share + found.fixed
-    return share, fit_error("attention, backward", predicted, measured)
+    like = _with(gpu, found)
+    alone = np.array([compute_seconds(like, recorded.attention(row))[0] for row in rows])
+    factor = float(np.median(alone / (measured - found.fixed)))
+    shares = tuple((dim, min(share * factor, 1.0)) for dim, share in found.backward)
+    predicted = alone / factor + found.fixed
+    return shares, fit_error("attention, backward", predicted, measured)
 
 
 def _with(gpu: Gpu, found: AttentionConstants) -> Gpu:
     """Return the GPU with these constants of attention."""
     from dataclasses import replace
 
-    return replace(gpu, costs={**gpu.costs, "attention": found._asdict()})
+    return replace(gpu, costs={**gpu.costs, "attention": attention.to_table(found)})
 
 
 def _memory(gpu: Gpu, sweep: Sweep) -> Fit | None:

@@ -105,7 +105,7 @@ def attention(row: Row) -> Compute:
     flops = (10.0 if back else 4.0) * batch * heads * s * keys * dim
     moved = 2.0 * (8 if back else 4) * batch * heads * s * dim
     return Compute("attention_backward" if back else "attention", flops, moved,
-                   (batch, heads, s, s, dim), DTYPES[row["dtype"]])  # fmt: skip
+                   (batch, heads, s, s, dim), DTYPES[row["dtype"]], "sdpa")  # fmt: skip
 
 
 def _gemm(gpu: Gpu, row: Row) -> Iterator[Measurement]:

@@ -10,7 +10,7 @@ from sim.recipe.translate.flags import Flags
 
 _POSITION = {"learned_absolute": "learned", "rope": "rope", "none": "none"}
 _POSITION |= dict.fromkeys(("yarn", "mrope"), "rope")
-_BACKEND = {"auto": "flash", "flash": "flash", "fused": "flash"}
+_BACKEND = {"auto": "flash", "flash": "flash2", "fused": "cudnn"}
 _BACKEND |= dict.fromkeys(("unfused", "local"), "unfused")
 
 
@@ -57,10 +57,17 @@ def _dropout(flags: Flags, flag: str) -> float:
     return 0.1 if found is None else found
 
 
+def _kernel(flags: Flags) -> str:
+    """Return the kernel of attention; flash is FlashAttention-2 where no version says otherwise."""
+    local = flags.text("--transformer-impl") == "local"
+    own = "flash2" if flags.on("--use-flash-attn") else "unfused"
+    kernel = flags.choice("--attention-backend", _BACKEND, own if local else "flash")
+    third = kernel == "flash2" and flags.text("--flash-attention-version") == "3"
+    return "flash3" if third else kernel
+
+
 def _attention(flags: Flags) -> dict[str, Any]:
-    local = flags.text("--transformer-impl") == "local" and not flags.on("--use-flash-attn")
-    default = "unfused" if local else "flash"
-    out: dict[str, Any] = {"attention": flags.choice("--attention-backend", _BACKEND, default)}
+    out: dict[str, Any] = {"attention": _kernel(flags)}
     if flags.on("--group-query-attention"):
         out["kv_heads"] = flags.whole("--num-query-groups") or 1
     latent = flags.on("--multi-latent-attention")  # it has widths of its own

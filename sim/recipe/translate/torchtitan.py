@@ -64,7 +64,8 @@ def _degrees(titan: Keys, ranks: int) -> tuple[int, int]:
 
 
 def _model(titan: Keys, own: Mapping[str, Any]) -> dict[str, Any]:
-    sequence = {"sequence": titan.of(int, "training.seq_len", 2048)}
+    """Return the model; its attention is PyTorch's (torchtitan/models/attention.py)."""
+    sequence = {"sequence": titan.of(int, "training.seq_len", 2048), "attention": "sdpa"}
     if own.keys() & {"preset", "hf"} or {"layers", "hidden", "heads"} <= own.keys():
         return sequence
     name = titan.of(str, "model.name", "llama3")

@@ -49,6 +49,7 @@ CHANGES = {  # what it changes: what is there before | the flag
     "--expert-tensor-parallel-size": f"{MOE} {TP2} | 1",
     "--ffn-hidden-size": "| 8192",
     "--first-last-layers-bf16": "--fp8-format hybrid | refused",
+    "--flash-attention-version": "--attention-backend flash | 3",
     "--fp16": "|",
     "--fp8-format": "| hybrid",
     "--fp8-param-gather": "--fp8-format hybrid |",

@@ -72,7 +72,12 @@ MODEL = {
     "--attention-dropout 0 --hidden-dropout 0.0": {"dropout": 0.0},
     "--attention-backend unfused": {"attention": "unfused"},
     "--transformer-impl local": {"attention": "unfused"},
-    "--transformer-impl local --use-flash-attn": {"attention": "flash"},
+    "--transformer-impl local --use-flash-attn": {"attention": "flash2"},
+    "--attention-backend auto --flash-attention-version 3": {"attention": "flash"},
+    "--attention-backend fused": {"attention": "cudnn"},
+    "--attention-backend flash": {"attention": "flash2"},
+    "--attention-backend flash --flash-attention-version 3": {"attention": "flash3"},
+    "--transformer-impl local --attention-backend flash": {"attention": "flash2"},
     "--num-layers 12": {"layers": 12},  # the last one counts
     "--num-query-groups=4 --group-query-attention": {"kv_heads": 4},
     "--mtp-num-layers 1": {"mtp": 1},

@@ -37,6 +37,7 @@ mode = "full"
 BY_HAND = """
 [model]
 preset = "llama3-8b"
+attention = "sdpa"
 sequence = 4096
 [cluster]
 topology = "dgx_h100"
@@ -81,7 +82,7 @@ def test_a_configuration_is_the_recipe_that_one_would_write(tmp_path: Path) -> N
 
 def test_nothing_given_is_what_torchtitan_takes(tmp_path: Path) -> None:
     found = tables("", tmp_path)
-    assert found["model"] == {"preset": "llama3-8b", "sequence": 2048}
+    assert found["model"] == {"preset": "llama3-8b", "sequence": 2048, "attention": "sdpa"}
     assert found["parallelism"]["fsdp"] == {"kind": "fsdp2", "reshard_after_forward": True}
     assert found["schedule"] == {}
     assert found["training"] == {
@@ -199,7 +200,7 @@ def test_each_key_is_the_recipes(
 def test_a_model_of_the_recipe_takes_the_place_of_the_flavor(tmp_path: Path) -> None:
     own = {"preset": "gpt-22b", "sequence": 1024}
     found = tables('[model]\nflavor = "debugmodel"', tmp_path, model=own)
-    assert found["model"] == own
+    assert found["model"] == own | {"attention": "sdpa"}
 
 
 def test_paths_start_at_the_configuration(tmp_path: Path) -> None:

@@ -74,13 +74,15 @@ def test_a_fit_to_prefill_finds_share_and_keys_and_keeps_the_rest():
     """Rows of 700 TFLOP/s at 4,096 keys and more that fill the GPU, and one that does not."""
     gpu = cluster.load("dgx_h100", 8).gpu
     heads, s = (a.ravel() for a in np.meshgrid([128.0, 512.0], [1024.0, 4096.0, 16384.0]))
-    like = attention.AttentionConstants(0.5, 0.4, 10.0, 20.0, 0.0, 0.8, 5e-6)
+    once = ((128.0, 0.5),), ((128.0, 0.4),)
+    like = attention.AttentionConstants(*once, 10.0, 10.0, 0.0, 20.0, 0.0, 0.8, 5e-6)
     share = 0.8 / (1 + 300 / (s / 2)) / (1 + 20 / 128)
     seconds = 2 * heads * s**2 * 128 / (share * gpu.peak["bf16"]) + 5e-6
     rows = (np.append(heads, 1.0), np.append(s, 1024.0), np.append(seconds, 1.0))
     fit = attention.fit_prefill(gpu, like, *rows)
     assert fit.errors[0].rows == 6
-    assert fit.constants["forward"] == pytest.approx(0.8, rel=1e-3)
+    assert fit.constants["forward"] == {"128": pytest.approx(0.8, rel=1e-3)}
+    assert fit.constants["backward"] == {"128": 0.4}
     assert fit.constants["keys"] == pytest.approx(300, rel=1e-2)
     assert fit.constants["head_dim"] == 20.0
 
@@ -176,16 +178,22 @@ def calibration(request):
 def test_fit_errors_are_within_bounds(calibration):
     """Training GEMMs within 8 % on average, attention within 5 %, collectives within 10 %.
 
-    On B200 prefill kernels that are not alike were fitted, NCCL's protocols change above 4 MiB, and
-    in fp8 the best shape of a search is a quarter faster than what the frameworks reach.
+    Triton's and the first FlashAttention on A100 share constants: within 7 %. On B200 few kernels
+    fill the GPU, NCCL's protocols change above 4 MiB, and in fp8 the best shape of a search is a
+    quarter faster than what the frameworks reach.
     """
-    attention, wires, best = (0.14, 0.12, 0.3) if calibration.gpu == "b200" else (0.05, 0.1, 0.1)
+    wires, best = (0.12, 0.3) if calibration.gpu == "b200" else (0.1, 0.1)
+    bounds = {"attention FlashAttention-2": 0.05, "attention Triton": 0.07}
     errors = {error.family: error for error in calibration.errors}
     assert errors["gemm bf16"].mean < 0.08
     assert errors["gemm bf16"].rows > 5000
     assert abs(errors["gemm bf16"].bias) < 0.01
     assert errors.get("gemm fp8", errors["gemm bf16"]).mean < 0.08
-    assert all(e.mean < attention for name, e in errors.items() if name.startswith("attention"))
+    assert all(
+        e.mean < bounds.get(name.partition(",")[0], 0.08)
+        for name, e in errors.items()
+        if name.startswith("attention")
+    )
     noisy = {"all_to_all, low latency", "all_to_all, simple"}  # h100: 7 us, and 17
     assert all(errors[name].mean < wires for name in calibration.collectives.keys() - noisy)
     assert all(errors[name].mean < 0.3 for name in noisy & calibration.collectives.keys())
@@ -196,9 +204,13 @@ def test_the_topology_file_predicts_what_these_constants_do(calibration):
     """Which minimum a search ends in depends on the processor; what is predicted hardly does."""
     kind = calibrate.KINDS[calibration.gpu]
     gpu = cluster.load(kind.topology, 8).gpu
-    for family in ("attention", "memory_kernels"):
+    costs = gpu.costs | {f"attention.{k}": v for k, v in gpu.costs["attention"].items()}
+    for family in calibration.constants.keys() - {"gemm.bf16", "gemm.fp8"}:
         found = {k: v for k, v in calibration.constants[family].items() if k != "source"}
-        assert found == pytest.approx({k: gpu.costs[family][k] for k in found}, rel=0.02)
+        assert found.keys() <= costs[family].keys()
+        for key, value in found.items():
+            near = value if isinstance(value, str) else pytest.approx(value, rel=0.02, abs=2e-3)
+            assert costs[family][key] == near, (family, key)
     axes = np.meshgrid(*[2.0 ** np.arange(9, 15)] * 2, [1024.0, 2560.0, 4096.0, 16384.0])
     n, k, m = (axis.ravel() for axis in axes)
     for dtype in kind.dtypes:
