@@ -1,6 +1,6 @@
 """Which job a recipe describes: reads the file, fills in defaults and refuses what is wrong.
 
-Every refusal is an InputError of one sentence that names the key, what was found and what would do.
+Every refusal is an InputError of one sentence that names the key, what was found and what to do.
 """
 
 from __future__ import annotations
