@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,17 @@ def test_run_prints_a_table_of_each_that_fits(traincast, recipe, monkeypatch) ->
     _, _, tables = out.partition("\nbreakdown: ")
     assert "…" not in tables
     assert "rows left out: " in tables
+
+
+def test_a_figure_called_ops_is_a_number(traincast, recipe, tmp_path) -> None:
+    file = tmp_path / "sizes.py"
+    file.write_text(
+        "def sizes(timeline):\n    return {'ops': len(timeline.graph), 'after': 10**6}\n"
+    )
+    code, out, _ = traincast("run", recipe, "--analysis", file)
+    assert code == 0
+    assert re.search(rf"ops +│ +{len(run(recipe).timeline.graph):,} ", out)
+    assert re.search(r"after +│ +1,000,000 ", out)
 
 
 def test_analyze_gives_them_of_a_recording_that_was_simulated(traincast, recipe, tmp_path) -> None:

@@ -128,11 +128,21 @@ def _columns(frame: pd.DataFrame, graph: Graph) -> Columns:
     first = frame.iloc[:, 0].tolist()
     return {
         str(name): [
-            _cell(value, graph if not known and OPS & {str(name), label} else None)
+            _cell(value, graph if not known and _are_ops(value, {str(name), label}) else None)
             for label, value in zip(map(str, first), frame[name].tolist(), strict=True)
         ]
         for name in frame.columns
     }
+
+
+def _are_ops(value: Any, called: set[str]) -> bool:
+    """Return whether a cell holds numbers of ops; one number called "ops" counts them.
+
+    >>> _are_ops([3, 4], {"ops"}), _are_ops(3, {"op"}), _are_ops(3, {"ops"})
+    (True, True, False)
+    """
+    counts = isinstance(value, int | np.integer)
+    return bool((OPS - {"ops"} if counts else OPS) & called)
 
 
 def _fitting(columns: Columns) -> list[Columns]:
@@ -188,6 +198,6 @@ def _cell(value: Any, graph: Graph | None) -> str:
 
 
 def _op(number: int, graph: Graph) -> str:
-    if number < 0:
-        return "-"
+    if not 0 <= number < len(graph):
+        return "-" if number < 0 else f"{number:,}"
     return f"{graph.names[graph.name[number]]} (rank {graph.rank[number]})"
