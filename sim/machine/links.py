@@ -19,6 +19,7 @@ WORDS = {
     "pcie": "PCIe",
     "pcie switch": "PCIe switch",
     "nic": "NIC",
+    "xgmi switch": "xGMI mesh",
 }
 """The names of tiers for people, where they differ from those in the network."""
 

@@ -185,6 +185,32 @@ def test_a_machine_is_drawn_with_its_links(name, gpus, drawn):
     assert ("4 of 256 nodes" in figure.axes[0].get_title(loc="left")) == (gpus == 2048)
 
 
+def test_of_large_nodes_some_gpus_are_drawn_each_with_its_port():
+    """Two racks of 72: 18 of each, with NVSwitch and NIC, below four leaves and a spine."""
+    figure = plots.topology(cluster.load("gb200_nvl72", 144))
+    assert figure.axes[0].get_title(loc="left").endswith(", 18 GPUs of each")
+    lines = sum(len(drawn.get_segments()) for drawn in figure.axes[0].collections)
+    assert lines == 3 * 2 * 18 + 4
+    assert {"0", "71", "72", "143"} <= {*words(figure)}
+    whole = plots.topology(cluster.load("gb200_nvl72", 72))
+    assert {str(gpu) for gpu in range(72)} <= {*words(whole)}
+
+
+def test_routers_on_the_way_stand_above_those_of_nodes_and_links_in_a_row_are_arcs(tmp_path):
+    """Five nodes in a torus of 3 x 3: the route from 0.2 to 1.1 passes 1.2, without a GPU."""
+    path = tmp_path / "torus.toml"
+    path.write_text(
+        'base = "dgx_a100"\n[fabric]\nkind = "torus"\nshape = "3x3"\nlink_bandwidth = "1 GB/s"\n'
+    )
+    figure = plots.topology(cluster.load(path, 8 * 5))
+    at = {text.get_text(): text.get_position() for text in figure.axes[0].texts}
+    assert {y for name, (_, y) in at.items() if name in ("0.0", "0.1", "0.2", "1.0", "1.1")} == {2}
+    assert {name for name, (x, y) in at.items() if y == 3 and x > 0} == {"1.2"}
+    curves = [line for of in figure.axes[0].collections for line in of.get_segments()]
+    assert {len(line) for line in curves} == {2, 24}
+    assert all(line[0][1] == line[-1][1] < line[12][1] for line in curves if len(line) == 24)
+
+
 def test_a_rank_with_several_stages_shows_torchs_names():
     b = Builder()
     for stage in (0, 2):
