@@ -18,7 +18,7 @@ import difflib
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,12 +49,7 @@ class Analysis:
         ``options`` are other parameters of the function. Raises InputError where it needs something
         that ``of`` does not have, such as the machine of a recording, or that no run has.
         """
-        for need in self.needs[1:]:
-            if need not in (*RUN, *options):
-                raise InputError(
-                    f"{self.name} has a parameter {need} without a default; besides timeline, an "
-                    f"analysis takes {', '.join(RUN[:-1])} or {RUN[-1]}"
-                )
+        self.check(options)
         given = {need: getattr(of, need, None) for need in self.needs[1:]} | options
         for need in self.needs[1:]:
             if given[need] is None:
@@ -63,6 +58,15 @@ class Analysis:
                     "have; simulate a recipe with traincast run, or read its whole timeline.json.gz"
                 )
         return self.function(getattr(of, "timeline", of), **given)
+
+    def check(self, given: Container[str] = ()) -> None:
+        """Raise InputError where it needs something that no run has and that is not ``given``."""
+        for need in self.needs[1:]:
+            if need not in RUN and need not in given:
+                raise InputError(
+                    f"{self.name} has a parameter {need} without a default; besides timeline, an "
+                    f"analysis takes {', '.join(RUN[:-1])} or {RUN[-1]}"
+                )
 
 
 class Analyses(dict[str, Analysis]):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import traincast.commands.parts.analyses as shown
+from schedules.input_error import InputError
 from sim.analysis import analyses
 from sim.graph import Builder, Fixed
 from sim.runs.run import run
@@ -62,6 +63,13 @@ def test_run_prints_a_table_of_each_that_fits(traincast, recipe, monkeypatch) ->
     _, _, tables = out.partition("\nbreakdown: ")
     assert "…" not in tables
     assert "rows left out: " in tables
+
+
+def test_one_that_needs_what_no_run_has_is_refused_before_the_run(tmp_path) -> None:
+    file = tmp_path / "sizes.py"
+    file.write_text("def sizes(timeline, topology):\n    return {}\n")
+    with pytest.raises(InputError, match="sizes has a parameter topology without a default"):
+        shown.chosen([str(file)])
 
 
 def test_a_figure_called_ops_is_a_number(traincast, recipe, tmp_path) -> None:

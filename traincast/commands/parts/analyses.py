@@ -28,9 +28,15 @@ OPS = {"op", "ops", "leaves", "joins", "after", "ends", "behind"}
 
 
 def chosen(names: Sequence[str] | None) -> list[Analysis]:
-    """Find the analyses of these names. Raises InputError for one that there is not."""
+    """Find the analyses of these names.
+
+    Raises InputError for one that there is not, or that needs what no run has.
+    """
     every = analyses() if names else {}
-    return [every[name] for name in dict.fromkeys(names or ())]
+    found = [every[name] for name in dict.fromkeys(names or ())]
+    for one in found:
+        one.check()
+    return found
 
 
 def run(some: Sequence[Analysis], of: Any) -> dict[str, Any]:
