@@ -87,7 +87,7 @@ def _bars(axes: Axes, view: View, ops: Rows, bottom: float, tall: float = TALL) 
     return {graphs.PHASES[k]: None for k in np.unique(phase)}
 
 
-def _in(phase: Rows, names: Iterable[str]) -> NDArray[np.bool_]:
+def _in(phase: NDArray[np.int8], names: Iterable[str]) -> NDArray[np.bool_]:
     """Return a flag per kernel: its phase is one of these."""
     return np.isin(phase, [graphs.PHASES.index(name) for name in names])
 
