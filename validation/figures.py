@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from sim.analysis.steps import steady
 from sim.builder.activations import first_stage_bytes
 from sim.model.sizes import BYTES, parameters
 from sim.recipe.recipe import Recipe
@@ -16,8 +17,9 @@ ADAM = 12  # bytes per parameter: fp32 master weight, first and second moment
 
 
 def step(recipe: Recipe) -> float:
-    """Return the seconds of a step."""
-    return run(recipe).timeline.seconds
+    """Return the seconds of a step; where steps overlap, of one in the steady state."""
+    found = steady(run(recipe).timeline, *recipe.ramps)
+    return found.seconds / found.steps
 
 
 def fsdp_time_saved(recipe: Recipe) -> float:

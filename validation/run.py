@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from math import fsum
 from typing import Any, NamedTuple
 
+from sim.model.sizes import model_flops
 from sim.recipe import recipe_file
+from sim.recipe.recipe import Recipe
 from validation import tables
+from validation.families import families
 from validation.figures import FIGURES
 from validation.tables import PublishedTable, Row
 
@@ -21,6 +24,8 @@ class ComparedFigure(NamedTuple):
     predicted: float
     measured: float
     share: bool = False
+    family: str = ""
+    flops: float = 0.0  # of the model, a step and a GPU; recomputation not counted
 
     @property
     def error(self) -> float:
@@ -73,7 +78,13 @@ def validate(names: Sequence[str] = (), progress: Progress | None = None) -> lis
 def compare(row: Row) -> ComparedFigure:
     """Predict one figure by its recipe."""
     recipe = recipe_file.load(row.recipe, row.overrides)
-    return ComparedFigure(row.id, FIGURES[row.figure](recipe), row.measured)
+    figure = ComparedFigure(row.id, FIGURES[row.figure](recipe), row.measured)
+    return figure._replace(family=row.family, flops=_flops(recipe)) if row.family else figure
+
+
+def _flops(recipe: Recipe) -> float:
+    batch, tp = recipe.training.global_batch, recipe.parallelism.tp
+    return model_flops(recipe.architecture, batch, recipe.sequence, tp) / recipe.cluster.gpus
 
 
 def total(rows: Iterable[ComparedFigure]) -> Total:
@@ -102,6 +113,7 @@ def summary(outcomes: Sequence[TableOutcome]) -> dict[str, Any]:
     return {
         "tables": [_table(outcome) for outcome in outcomes],
         "steps": _total(whole) if whole else None,
+        "families": [family._asdict() for family in families(outcomes)],
     }
 
 
@@ -117,6 +129,7 @@ def _table(outcome: TableOutcome) -> dict[str, Any]:
         "title": table.title,
         "source": table.source,
         "assumed": table.assumed,
+        "left_out": table.left_out,
         "unit": table.unit,
         "per_unit": tables.UNITS[table.unit],
         **_total(outcome.rows),

@@ -1,7 +1,8 @@
 """Reads published figures, and the recipe that predicts each.
 
 ``published/*.toml`` holds one table of a paper per file: the figures in the paper's unit, where
-they stand, what the paper leaves open and is assumed here, and a peer's error on the same rows.
+they stand, what the paper leaves open and is assumed here, what of it is left out and why, and a
+peer's error on the same rows. Step times belong to a family: runs of one framework.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Row(NamedTuple):
     overrides: Mapping[str, object]
     figure: str
     measured: float
+    family: str = ""  # of step times: runs of one framework, summed up together
 
 
 class Peer(NamedTuple):
@@ -35,8 +37,8 @@ class Peer(NamedTuple):
 
     name: str
     mean: float
-    max: float
     note: str
+    max: float | None = None  # not always stated
 
 
 class PublishedTable(NamedTuple):
@@ -49,6 +51,7 @@ class PublishedTable(NamedTuple):
     unit: str
     rows: tuple[Row, ...]
     peer: Peer | None
+    left_out: str = ""  # rows of the source that are not here, and why
 
 
 def names() -> list[str]:
@@ -69,16 +72,17 @@ def read(name: str) -> PublishedTable:
     data = tomllib.loads((FOLDER / f"{name}.toml").read_text())
     peer = Peer(**data["peer"]) if "peer" in data else None
     rows = tuple(_row(row, data) for row in data["rows"])
-    return PublishedTable(
-        name, data["title"], data["source"], data["assumed"], data["unit"], rows, peer
-    )
+    known = {key: data[key] for key in ("title", "source", "assumed", "unit")}
+    return PublishedTable(name, **known, rows=rows, peer=peer, left_out=data.get("left_out", ""))
 
 
 def _row(row: Mapping[str, Any], table: Mapping[str, Any]) -> Row:
+    figure = row.get("figure") or table["figure"]
     return Row(
         id=row["id"],
         recipe=RECIPES / f"{row['recipe']}.toml",
         overrides=row.get("set", {}),
-        figure=row.get("figure") or table["figure"],
+        figure=figure,
         measured=float(row["value"]) * UNITS[table["unit"]],
+        family=row.get("family") or table.get("family", "") if figure == "step" else "",
     )

@@ -23,6 +23,7 @@ from sim.plots.frontier import Point, frontier
 from sim.plots.heat import heat
 from sim.plots.memory import memory
 from sim.plots.roofline import roofline
+from sim.plots.scatter import scatter
 from sim.plots.shares import shares
 from sim.plots.timeline import timeline
 from sim.plots.topology import topology
@@ -37,6 +38,7 @@ __all__ = [
     "memory",
     "roofline",
     "save",
+    "scatter",
     "shares",
     "timeline",
     "timelines",

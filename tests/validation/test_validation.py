@@ -1,5 +1,6 @@
 """Validation: figures as published, predictions of the parts that a paper gives, errors as told."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from sim.machine.collectives import alone, traffic
 from sim.machine.kernels import compute_seconds
 from sim.model.layer import layer
 from sim.recipe import recipe_file
-from sim.runs.run import job_of
+from sim.runs.run import job_of, run
 from traincast import main as cli
 from validation import figures, tables
 from validation import run as runner
+from validation.families import families, rank_correlation
 from validation.figures import FIGURES
 from validation.layer import layer_timelines
 from validation.run import ComparedFigure, TableOutcome, summary, total
@@ -25,6 +27,8 @@ ROWS = [(name, row) for name in tables.names() for row in tables.read(name).rows
 LAYER = tables.RECIPES / "korthikanti_22b_full.toml"
 NO_RECOMPUTE = {"training.recompute": "none"}
 
+ELSEWHERE = ("vtrain_multi", "vtrain_single", "mtnlg2022")
+"""Tables of step times whose figures are not rows of the shared files of published runs."""
 STEPS = {  # our row: its row in the shared data, where that has another name
     "22B_full": "korthikanti22_t5_22B_full",
     "175B_selective": "korthikanti22_t5_175B_seqsel",
@@ -49,6 +53,7 @@ def published(shared):
     """Every row of the shared files of published runs, by id."""
     names = ["korthikanti2022", "narayanan2021_mtnlg", "dgxc_benchmarking", "zero_bubble"]
     names += ["mosaicml_llmfoundry_fsdp", "torchtitan", "yafsdp", "fms_fsdp", "kwai_atc24"]
+    names += ["simumax_b200", "bloom_a100", "nemo_perf", "megatron_bridge_perf"]
     files = [json.loads((shared / "published" / f"{name}.json").read_text()) for name in names]
     return {row["id"]: row for rows in files for row in rows}
 
@@ -62,7 +67,7 @@ def test_every_row_has_a_recipe_and_a_way_to_predict_it(name, row):
 
 def test_step_times_are_the_published_ones(published):
     """And the jobs have the published number of GPUs, batch and, where it says, sequence."""
-    steps = {row.id: row for _, row in ROWS if row.figure == "step"}
+    steps = {r.id: r for name, r in ROWS if r.figure == "step" and name not in ELSEWHERE}
     assert steps.keys() >= STEPS.keys()
     for mine, row in steps.items():
         theirs = published[STEPS.get(mine, mine)]
@@ -71,6 +76,148 @@ def test_step_times_are_the_published_ones(published):
         assert recipe.cluster.gpus == theirs["hardware"]["num_gpus"]
         assert recipe.training.global_batch == theirs["global_batch"]
         assert recipe.sequence == theirs["model"]["seq"]
+
+
+def test_mtnlg_is_the_papers():
+    """Smith et al. 2022, section 2.4: 60.1, 50.2 and 44.4 s on 280, 350 and 420 DGX A100."""
+    rows = tables.read("mtnlg2022").rows
+    assert [row.measured for row in rows] == [60.1, 50.2, 44.4]
+    recipes = [recipe_file.load(row.recipe, row.overrides) for row in rows]
+    assert [recipe.cluster.gpus // 8 for recipe in recipes] == [280, 350, 420]
+    assert {recipe.training.global_batch for recipe in recipes} == {1920}
+
+
+VTRAIN = {  # the CSV's column: its key in a recipe, in the order by which rows are chosen
+    "# GPUs": "cluster.gpus",
+    "hidden size": "model.hidden",
+    "tensor parallelism": "parallelism.tp",
+    "pipeline parallelism": "parallelism.pp",
+    "data parallelism": "parallelism.dp",
+    "# layers": "model.layers",
+    "micro batch": "training.micro_batch",
+    "global batch": "training.global_batch",
+}
+
+
+@pytest.mark.parametrize(("kind", "count"), [("multi", 24), ("single", 16)])
+def test_vtrains_rows_are_at_equal_distances_and_as_measured(shared, kind, count):
+    with (shared / "vtrain" / f"ground_truth_{kind}.csv").open() as file:
+        every = sorted(csv.DictReader(file), key=lambda row: [int(row[key]) for key in VTRAIN])
+    theirs = [every[i * len(every) // count] for i in range(count)]
+    ours = tables.read(f"vtrain_{kind}").rows
+    for row, measured in zip(ours, theirs, strict=True):
+        assert {key: row.overrides[key] for key in VTRAIN.values()} == {
+            key: int(measured[column]) for column, key in VTRAIN.items()
+        }
+        assert row.overrides["model.heads"] == int(measured["attention heads"])
+        assert row.overrides["model.sequence"] == int(measured["sequence length"])
+        assert row.measured == pytest.approx(float(measured["iteration time (ms)"]) / 1e3, rel=1e-5)
+
+
+def test_blooms_rows_are_at_equal_distances(published):
+    known = [
+        row
+        for row in published.values()
+        if row["id"].startswith("bloom_l") and row["model"]["layers"] and _known(row)
+    ]
+    known.sort(key=_order)
+    chosen = [known[i * len(known) // 11]["id"] for i in range(11)]
+    assert [row.id for row in tables.read("bloom_a100").rows] == [*chosen, "bloom_176b_production"]
+
+
+def _known(row):
+    return "iteration_time_s" in row["measured"]
+
+
+def _order(row):
+    split, model = row["parallelism"], row["model"]
+    sizes = model["hidden"], model["heads"], model["layers"]
+    return (split["tp"], split["pp"], row["micro_batch"], *sizes, row["id"])
+
+
+def test_jobs_are_split_as_published(published):
+    names = ("simumax_b200", "bloom_a100", "nemo_fp8", "megatron_bridge_fp8", "narayanan2021_ptd")
+    dgxc = ("dgxc_v24_11_1", "dgxc_v25_02", "dgxc_fp8")
+    for row in (row for name in names + dgxc for row in tables.read(name).rows):
+        recipe = recipe_file.load(row.recipe, row.overrides)
+        theirs = published[STEPS.get(row.id, row.id)]
+        split = theirs["parallelism"]
+        for axis in ("tp", "pp", "cp", "ep"):
+            assert getattr(recipe.parallelism, axis) == split[axis], row.id
+        assert recipe.training.micro_batch == theirs["micro_batch"], row.id
+        if split["vp"]:
+            assert (recipe.schedule.chunks or 1) == split["vp"], row.id
+        model = recipe.architecture
+        for key in ("layers", "hidden", "heads", "kv_heads", "ffn"):
+            assert getattr(model, key) == theirs["model"][key], (row.id, key)
+
+
+FAMILIES = {
+    "Megatron A100", "zero-bubble", "vTrain multi", "vTrain single", "DGX-C H100 bf16",
+    "DGX-C fp8", "FSDP H100", "FSDP A100", "SimuMax B200", "torchtitan", "BLOOM", "MT-NLG",
+    "ZeRO-3 2021", "YaFSDP", "Grok", "context parallel", "NeMo fp8",
+}  # fmt: skip
+
+
+def test_every_step_time_and_nothing_else_has_a_family():
+    assert {row.family for _, row in ROWS if row.figure == "step"} == FAMILIES
+    assert {row.family for _, row in ROWS if row.figure != "step"} == {""}
+
+
+def test_a_familys_errors_and_ranks_are_those_of_its_rows():
+    """8 for 10 s of 60 GFLOP, 33 for 30 s of 30, 9 for 8 s of 20: the same order in GFLOP/s."""
+    table = tables.read("simumax_b200")
+    figures = [(8.0, 10.0, 60e9), (33.0, 30.0, 30e9), (9.0, 8.0, 20e9)]
+    rows = [ComparedFigure("", p, m, family="SimuMax B200", flops=f) for p, m, f in figures]
+    other = ComparedFigure("", 1.0, 2.0, family="other")
+    found, alone_ = families([TableOutcome(table, rows), TableOutcome(table, [other])])
+    assert (found.name, found.rows, found.max) == ("SimuMax B200", 3, pytest.approx(0.2))
+    assert found.mean == pytest.approx((0.2 + 0.1 + 0.125) / 3)
+    assert found.bias == pytest.approx((-0.2 + 0.1 + 0.125) / 3)
+    assert found.rank == 1.0
+    assert [peer["name"] for peer in found.peers] == ["SimuMax v1.2"]
+    assert (alone_.name, alone_.rank) == ("other", None)
+
+
+def test_ranks_are_of_throughput_not_of_time():
+    """Times 1, 2, 3 s in both; predicted 6, 5, 4 FLOP/s; measured at 2, 2, 3 s: 3, 5, 4."""
+    pairs = [(1.0, 2.0, 6.0), (2.0, 2.0, 10.0), (3.0, 3.0, 12.0)]
+    rows = [ComparedFigure("", p, m, flops=f) for p, m, f in pairs]
+    assert rank_correlation(rows) == -0.5
+    assert rank_correlation(rows[:2]) is None
+    assert (
+        rank_correlation([ComparedFigure("", 1.0, k, flops=1.0) for k in (1.0, 2.0, 3.0)]) is None
+    )
+
+
+def test_a_step_times_throughput_counts_the_models_flops_per_gpu():
+    """GPT 22B of table 5, by equation 8 of Korthikanti et al.: 72 B L s h² (1 + s/6h + V/12hL)."""
+    row = tables.read("korthikanti2022_table5").rows[0]
+    b, layers, s, h, vocab = 4, 48, 2048, 6144, 51200
+    flops = 72 * b * layers * s * h**2 * (1 + s / (6 * h) + vocab / (12 * h * layers))
+    assert runner.compare(row).flops == pytest.approx(flops / 8, rel=1e-9)
+
+
+def test_of_steps_that_overlap_one_of_the_steady_state_counts():
+    """ZB pipelines check the norm after the update, beside the next step: several are simulated."""
+    rows = {row.id: row for row in tables.read("zero_bubble2023_table4").rows}
+    row = rows["zb_t4_1.5B_m24_zb-1p"]
+    result = run(recipe_file.load(row.recipe, row.overrides))
+    assert runner.compare(row).predicted == result.summary["step_time_s"]
+    assert result.timeline.seconds > 2 * result.summary["step_time_s"]
+
+
+def test_simumaxs_own_errors_are_those_of_its_rows(published):
+    peer = tables.read("simumax_b200").peer
+    rows = [published[row.id] for row in tables.read("simumax_b200").rows]
+    errors = [
+        abs(row["peer_prediction"]["iteration_time_s"] / row["measured"]["iteration_time_s"] - 1)
+        for row in rows
+    ]
+    assert (peer.mean, peer.max) == (
+        pytest.approx(sum(errors) / 17, abs=1e-4),
+        pytest.approx(max(errors), abs=1e-4),
+    )
 
 
 def _seconds(row):
@@ -191,6 +338,13 @@ def test_the_command_prints_writes_and_refuses(capsys, tmp_path):
     assert code == 0
     assert "22b_none_state" in out
     assert "10 rows" in out
+    code, _, err = traincast("korthikanti2022_figure1", "--plot", str(tmp_path / "none.png"))
+    assert (code, err) == (2, "error: --plot draws step times; korthikanti2022_figure1 has none\n")
+    picture = tmp_path / "steps.png"
+    code, out, _ = traincast("fms_fsdp", "--plot", str(picture))
+    assert code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "FSDP H100" in out
     code, _, err = traincast("table9")
     assert code == 2
     assert err.startswith("error: no table 'table9' of published figures; there are dgxc_fp8,")

@@ -38,7 +38,11 @@ def command(
         Path | None, target("FOLDER", "For recorded: write the fitted costs there, and stop.")
     ] = None,
     plot: Annotated[
-        Path | None, target("FILE", "For recorded: draw one run above its prediction.")
+        Path | None,
+        target(
+            "FILE",
+            "Draw predicted against measured times; for recorded: one run above its prediction.",
+        ),
     ] = None,
     draws: Annotated[
         int, typer.Option(metavar="N", help="For recorded: steps with costs drawn at random.")
@@ -57,7 +61,7 @@ def command(
         found = recorded_runs.validate(tables[1:], calibrate or [], plot, out, draws, seed)
         output.print_json(found) if json else recorded_runs.show_both(found)
         return
-    if calibrate or freeze or plot:
-        raise InputError("--calibrate, --freeze and --plot go with: traincast validate recorded")
-    figures = errors.validate(tables or (), out)
+    if calibrate or freeze:
+        raise InputError("--calibrate and --freeze go with: traincast validate recorded")
+    figures = errors.validate(tables or (), out, plot)
     output.print_json(figures) if json else errors.show_errors(figures)

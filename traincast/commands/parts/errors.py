@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from schedules.input_error import InputError
 from traincast.commands.parts import output
 from traincast.commands.parts.tables import show
 
+if TYPE_CHECKING:
+    from validation.run import TableOutcome
+
 Figures = Mapping[str, Any]
+FAMILY = ("family", "rows", "mean", "bias", "max", "rank", "peer")
+READ = (
+    "A family is runs of one framework. Mean and max are of |error|, bias is the mean signed error,"
+    " rank is Spearman's correlation of model FLOP/s per GPU, and peer is the mean error of another"
+    " simulator on the rows that its table names."
+)
 
 
 def show_errors(found: Figures) -> None:
     """Print every table of `validation.run.summary`, its assumptions and its peer's errors."""
     for table in found["tables"]:
         title = f"{table['title']}\n{table['source']}\nassumed: {table['assumed']}"
+        title += f"\nleft out: {table['left_out']}" if table["left_out"] else ""
         unit = table["unit"]
         show(rows(table), table["name"], f"predicted, {unit}", f"measured, {unit}", "error",
              title=title)  # fmt: skip
         print(f"{total(table)}{peer(table)}\n")
+    if found["families"]:
+        show([by_family(row) for row in found["families"]], *FAMILY, title=READ)
     if found["steps"]:
         print(f"all step times: {total(found['steps'])}")
 
@@ -52,37 +65,78 @@ def peer(table: Figures) -> str:
     """Return the peer's errors in words, or "" where there is no peer."""
     if not (other := table["peer"]):
         return ""
-    shares = f"mean {other['mean'] * 100:.2f} %, max {other['max'] * 100:.2f} %"
-    return f"; {other['name']}: {shares} ({other['note']})"
+    largest = "" if other["max"] is None else f", max {other['max'] * 100:.2f} %"
+    return f"; {other['name']}: mean {other['mean'] * 100:.2f} %{largest} ({other['note']})"
+
+
+def by_family(family: Figures) -> tuple[str, ...]:
+    """Return a family's line: a text for each of ``FAMILY``."""
+    mean, bias, largest = (family[key] * 100 for key in ("mean", "bias", "max"))
+    rank = "" if family["rank"] is None else f"{family['rank']:.2f}"
+    peers = ", ".join(f"{other['mean'] * 100:.2f} %" for other in family["peers"])
+    shares = f"{mean:.1f} %", f"{bias:+.1f} %", f"{largest:.1f} %"
+    return (family["name"], str(family["rows"]), *shares, rank, peers)
 
 
 def markdown(found: Figures, command: str) -> str:
     """Return the tables as a page of Markdown, with the command that made them."""
     out = ["# Predictions against published figures", "", f"Written by `{command}`.", ""]
     if found["steps"]:
-        out += [f"All step times: {total(found['steps'])}.", ""]
+        out += [f"All step times: {total(found['steps'])}.", "", READ, ""]
+        out += [*_lines(FAMILY, [by_family(row) for row in found["families"]]), ""]
     for table in found["tables"]:
         unit = table["unit"]
         head = (table["name"], f"predicted, {unit}", f"measured, {unit}", "error")
-        out += [f"## {table['title']}", "", f"{table['source']}. Assumed: {table['assumed']}.", ""]
-        out += [
-            "| " + " | ".join(row) + " |" for row in (head, ("---", *["--:"] * 3), *rows(table))
-        ]
+        told = f"{table['source']}. Assumed: {table['assumed']}."
+        told += f" Left out: {table['left_out']}." if table["left_out"] else ""
+        out += [f"## {table['title']}", "", told, "", *_lines(head, rows(table))]
         said = f"{total(table)}{peer(table)}."
         out += ["", said[0].upper() + said[1:], ""]
     return "\n".join(out).rstrip() + "\n"
 
 
-def validate(tables: Sequence[str], out: Path | None) -> Figures:
-    """Predict published figures, and write the table where asked for."""
+def _lines(head: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table; every column but the first is aligned right."""
+    every = (head, ("---", *["--:"] * (len(head) - 1)), *cells)
+    return ["| " + " | ".join(row) + " |" for row in every]
+
+
+def validate(tables: Sequence[str], out: Path | None, plot: Path | None) -> Figures:
+    """Predict published figures; write their tables and draw step times where asked for."""
     from traincast.commands.parts.progress import progress
     from validation import run as runner
 
+    output.apart({"--plot": plot, "--out": out})
+    if plot:
+        _drawable(tables)
+        output.picture(plot)
     if out:
         output.replaceable(out)
     with progress() as report:
-        found = runner.summary(runner.validate(tables, report))
+        outcomes = runner.validate(tables, report)
+    found = runner.summary(outcomes)
+    if plot:
+        _draw(outcomes, plot)
     if out:
-        command = " ".join(["traincast validate", *tables, "--out", out.as_posix()])
-        output.write_text(out, markdown(found, command))
+        asked = [*tables, "--out", out.as_posix(), *(["--plot", plot.as_posix()] if plot else [])]
+        output.write_text(out, markdown(found, " ".join(["traincast validate", *asked])))
     return found
+
+
+def _drawable(names: Sequence[str]) -> None:
+    """Raise InputError where these tables, or all, have no step time to draw."""
+    from validation import tables
+
+    if not any(row.family for name in names or tables.names() for row in tables.read(name).rows):
+        raise InputError(f"--plot draws step times; {', '.join(names)} has none")
+
+
+def _draw(outcomes: Sequence[TableOutcome], plot: Path) -> None:
+    from sim import plots
+    from validation.families import grouped
+
+    series = {
+        name: [(row.measured, row.predicted) for row in rows]
+        for name, rows in sorted(grouped(outcomes).items())
+    }
+    plots.save(plots.scatter(series), plot)
