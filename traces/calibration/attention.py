@@ -7,17 +7,19 @@ the first FlashAttention 30 to 50 % and 25 to 35 %, which Triton's kernel of 202
 as H100. B200: cuDNN's kernel, in SimuMax's rows, every second of which is fitted, beside a factor
 that its machine is slower than one whose clock has not fallen; there FlashAttention-4 shows what
 cuDNN's kernel is taken to reach too. Head dimension 64 goes by its ratio to 128 elsewhere. cuDNN's
-kernel on A100 has no public figure and is taken to be FlashAttention-2's.
+kernel on A100 has no public figure and is taken to be FlashAttention-2's. What is taken so stands,
+with its range, in ``sim/machine/assumed.toml``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from sim.machine.assumed import assumed
 from sim.machine.attention_tables import AttentionConstants, Shares
 from sim.machine.cluster import Gpu
 from sim.machine.kernels import QUERY_TILE, attention_seconds
@@ -32,7 +34,8 @@ KERNELS = {
     "cudnn": ("cuDNN",),
 }
 """By table of the topology: the kernels that are fitted together."""
-BACKWARD = {"flash2": 0.63 / 0.73, "triton": (0.25 + 0.35) / (0.30 + 0.50)}
+ASSUMED = assumed("attention")
+BACKWARD = {"flash2": ASSUMED["flash2_a100_backward"], "triton": ASSUMED["triton_backward"]}
 """The backward's share over the forward's, where only both together were measured."""
 CHOSEN = {
     "a100": {"flash": "flash2", "sdpa": "flash2"},
@@ -55,7 +58,7 @@ SOURCES = {
     "backward as H100's",
 }
 """Where the constants of each kernel on each kind of GPU come from."""
-SMALL = (0.66, 0.475 / 0.549)
+SMALL = (0.66, ASSUMED["cudnn_b200_backward_64"])
 """B200, head dimension 64 over 128. Forward: FlashAttention-4 in Dao-AILab/flash-attention pull
 2605, 879 of 1,330 TFLOP/s at 16,384 tokens, as exponentials set its pace; backward: cuDNN, H100."""
 BOOST = "FlashAttention-4"  # measured on a B200 whose clock had not fallen
@@ -88,13 +91,23 @@ def fit(gpu: Gpu, kind: str) -> dict[str, Fit]:
             rows = points(curves)
             apart = {curve.phase for curve in curves} != {"both"}
             c = _solve(gpu, rows, None if apart else BACKWARD[table])
-            out[table] = Fit(to_table(c), _errors(gpu, c, rows))
-    return {**out, **_borrowed(out)}
+            taken = _scaled(c, ASSUMED.get(f"{table}_{kind}", 1.0))
+            out[table] = Fit(to_table(taken), _errors(gpu, c, rows))
+            if (kind, table) == ("a100", "flash2"):  # no figure of cuDNN's kernel was found
+                out["cudnn"] = Fit(to_table(_scaled(c, ASSUMED["cudnn_a100"])), ())
+    return out
 
 
-def _borrowed(fits: Mapping[str, Fit]) -> dict[str, Fit]:
-    """Return cuDNN's constants where no figure of it was found: those of FlashAttention-2."""
-    return {} if "cudnn" in fits else {"cudnn": Fit(fits["flash2"].constants, ())}
+def _scaled(
+    c: AttentionConstants, forward: float, backward: float | None = None
+) -> AttentionConstants:
+    """Return constants of a kernel that is faster by a factor, up to the peak."""
+    factors = forward, forward if backward is None else backward
+    parts = [
+        tuple((dim, min(share * factor, 1.0)) for dim, share in shares)
+        for shares, factor in zip((c.forward, c.backward), factors, strict=True)
+    ]
+    return c._replace(forward=parts[0], backward=parts[1])
 
 
 def points(curves: Sequence[ThroughputCurve]) -> Points:
@@ -196,7 +209,8 @@ def _b200(gpu: Gpu) -> Fit:
         ((64.0, small * dict(shares)[128.0]), *shares)
         for small, shares in zip(SMALL, (c.forward, c.backward), strict=True)
     )
-    return Fit(to_table(c._replace(forward=forward, backward=backward)), tuple(errors))
+    c = _scaled(c._replace(forward=forward, backward=backward), ASSUMED["cudnn_b200"])
+    return Fit(to_table(c), tuple(errors))
 
 
 def _solve_slower(gpu: Gpu, rows: Points) -> tuple[AttentionConstants, float]:
@@ -250,8 +264,7 @@ def fit_prefill(
 
     def constants(x: Floats) -> AttentionConstants:
         factor, keys = map(float, x)
-        forward = tuple((dim, min(share * factor, 1.0)) for dim, share in like.forward)
-        return like._replace(forward=forward, keys=keys)
+        return _scaled(like, factor, 1.0)._replace(keys=keys)
 
     x = solve(
         lambda x: np.log(_prefill(gpu, constants(x), heads, s) / seconds),

@@ -17,6 +17,10 @@ percentile, maximum. GEMM rows: m from 1,024, n and k from 512, m in whole tiles
 with "check" were not fitted. A kind with one row is read off that row, so it fits exactly. Kernels
 of norm, softmax, embedding, cross entropy and optimizer are A100 ones and serve all GPUs.
 
+Attention: by kernel, at the clock of the figures. They are launched 30 times in a row: bursts of 5
+ms at 512 tokens, and of 100 to 400 ms at 16,384, where the clock has begun to fall. On B200 the
+rows of SimuMax are compared after a factor by which its machine is slower than a GPU at full clock.
+
 FP8: the frameworks quantise the operand of m rows first, in kernels that the rows include. The fit
 finds them, as bytes of it that are moved beside the multiplication and a longer launch, and leaves
 them out of the constants; the share of the HBM bandwidth and the launch are those of bf16.

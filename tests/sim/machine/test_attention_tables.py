@@ -90,14 +90,35 @@ def test_a_kernel_that_a_gpu_has_no_table_for_says_which_there_are():
         attention_constants({"forward": 0.5}, "flash2")
 
 
+def recipe(topology, attention, **model):
+    """Two layers of Llama 3 8B; context parallel ranks in a ring."""
+    cp = model.pop("cp", 1)
+    return recipe_file.parse(
+        {
+            "model": {"preset": "llama3-8b", "layers": 2, "attention": attention, **model},
+            "cluster": {"topology": topology, "gpus": cp},
+            "parallelism": {"cp": cp},
+            "training": {"global_batch": 1},
+        }
+    )
+
+
+MLA = {"qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64, "kv_lora_rank": 256}
+
+
+@pytest.mark.parametrize(
+    "model", [{}, {"cp": 2}, {"mla": MLA, "kv_heads": 32}], ids=["plain", "ring", "latent"]
+)
+def test_the_kernels_of_both_ways_carry_the_name(model):
+    works = run(recipe("dgx_h100", "flash2", **model)).timeline.graph.works
+    named = {(work.kind, work.by) for work in works if isinstance(work, Compute) and work.by}
+    assert named == {("attention", "flash2"), ("attention_backward", "flash2")}
+    assert not [w for w in works if getattr(w, "kind", "").startswith("attention") and not w.by]
+
+
 def step(topology, attention):
-    """The step time of two layers of Llama 3 8B on one GPU."""
-    recipe = {
-        "model": {"preset": "llama3-8b", "layers": 2, "attention": attention},
-        "cluster": {"topology": topology, "gpus": 1},
-        "training": {"global_batch": 1},
-    }
-    return run(recipe_file.parse(recipe)).summary["step_time_s"]
+    """The step time of the layers on one GPU."""
+    return run(recipe(topology, attention)).summary["step_time_s"]
 
 
 def test_the_recipe_names_the_kernel():
