@@ -9,7 +9,8 @@ NVLink SHARP's buffers are left out, and so are the connections to every rank th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sim.builder.mesh import Mesh
 
@@ -24,3 +25,22 @@ def outside(mesh: Mesh, runtime: Mapping[str, float] | None) -> float:
     connections = sum(min(2, n - 1) for n in sizes)
     nccl = connections * runtime["channels"] * runtime["connection"]
     return float(runtime["context"] + runtime["workspace"] + nccl)
+
+
+def besides(memory: Sequence[Mapping[str, Any]]) -> float:
+    """Return the bytes of :func:`outside` from the ``memory`` of a summary; 0 if it has none.
+
+    >>> besides([{"peak_bytes": 9.0, "device_bytes": 11.0}]), besides([{"peak_bytes": 9.0}])
+    (2.0, 0.0)
+    """
+    first = memory[0] if memory else {}
+    held = first.get("reserved_bytes", first.get("peak_bytes", 0.0))
+    return float(first.get("device_bytes", held) - held)
+
+
+def needed(entry: Mapping[str, Any]) -> float:
+    """Return the bytes that a rank needs of its GPU, with context and NCCL where known.
+
+    ``entry`` is one of ``memory`` in a summary.
+    """
+    return float(entry.get("device_bytes", entry["peak_bytes"]))

@@ -29,7 +29,7 @@ class Point(NamedTuple):
 
     name: str
     seconds: float
-    bytes: float  # at the peak of the rank that holds most
+    bytes: float  # of the rank that needs most
 
 
 class Box(NamedTuple):
@@ -50,10 +50,16 @@ class Box(NamedTuple):
         return apart[0] < self.width + other.width and apart[1] < self.height + other.height
 
 
-def frontier(points: Sequence[Point], *, capacity: float | None = None, title: str = "") -> Figure:
-    """Draw step time against peak memory; a line joins the points that no other beats in both.
+def frontier(
+    points: Sequence[Point],
+    *,
+    capacity: float | None = None,
+    title: str = "",
+    what: str = "peak memory",
+) -> Figure:
+    """Draw step time against memory; a line joins the points that no other beats in both.
 
-    ``capacity`` is the memory of a GPU in bytes.
+    ``capacity`` is the memory of a GPU in bytes; ``what`` says which memory the points have.
     """
     ordered, best = sorted(points, key=lambda point: point.seconds), best_of(points)
     lines = listed(ordered)
@@ -70,7 +76,7 @@ def frontier(points: Sequence[Point], *, capacity: float | None = None, title: s
     axes.plot(line[:, 0], line[:, 1], color=_BEST, lw=1.0, zorder=2)
     axes.margins(0.12)
     taken = [] if capacity is None else [_limit(axes, capacity)]
-    axes.set(xlabel="step time, s", ylabel="peak memory, GiB")
+    axes.set(xlabel="step time, s", ylabel=f"{what}, GiB")
     axes.set_title(title, fontsize=11, loc="left", parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="0.92")

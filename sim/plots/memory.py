@@ -18,12 +18,15 @@ def memory(
     curves: Mapping[int, Curve],
     *,
     capacity: float | None = None,
+    besides: float = 0.0,
     title: str = "",
     unit: str = "auto",
 ) -> Figure:
     """Draw the bytes that ranks hold over time; of more than eight ranks, eight spread over all.
 
-    ``capacity`` is the memory of a GPU in bytes. Raises InputError for an unknown unit of time.
+    ``capacity`` is the memory of a GPU in bytes, and ``besides`` what a rank takes of it besides
+    its curve: CUDA's context and NCCL's buffers, which are drawn with it. Raises InputError for an
+    unknown unit of time.
     """
     if unit != "auto" and unit not in UNITS:
         raise InputError(f"no unit {unit!r}; there are auto, {', '.join(UNITS)}")
@@ -35,11 +38,12 @@ def memory(
     shown = spread(sorted(curves), _LINES)
     for k, rank in enumerate(shown):
         colour = colormaps["viridis"](0.9 * k / max(len(shown) - 1, 1))
-        times, held = curves[rank].seconds * UNITS[unit], curves[rank].bytes / 2**30
+        times = curves[rank].seconds * UNITS[unit]
+        held = curves[rank].with_more(besides).bytes / 2**30
         axes.step(times, held, where="post", color=colour, lw=1.2, label=f"rank {rank}")
     if capacity is not None:
         axes.axhline(capacity / 2**30, color="black", lw=1.2, ls="--", label="GPU memory")
-    axes.set(xlabel=unit, ylabel="GiB")
+    axes.set(xlabel=unit, ylabel="GiB, with context and NCCL" if besides else "GiB")
     axes.set_title(title, fontsize=11, loc="left")
     axes.set_ylim(bottom=0.0)
     if first < last:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import fsum
 from typing import Any
 
+from sim.memory.runtime import needed
 from sim.report.definitions import FIGURES, MEMORY, TIMES
 from sim.report.table import Cell, Table
 
@@ -32,18 +33,18 @@ def of_ways(ways: Mapping[str, Mapping[str, Any]]) -> Table:
     rows = []
     for name, summary in ways.items():
         exposed = fsum(of["mean"] for of in summary["time_s"]["exposed"].values())
-        most = max(float(entry["peak_bytes"]) for entry in summary["memory"])
+        most = max(map(needed, summary["memory"]))
         idle = summary["bubble"]["idle_share_of_step"]
         rows.append((name, summary["step_time_s"], summary["mfu"], idle, exposed, most))
     exposed_note = f"Sum over dimensions, mean of ranks. {TIMES['exposed']}"
     return Table(
         "Ways",
-        ("way", "step time", "MFU", "idle", "exposed", "memory"),
+        ("way", "step time", "MFU", "idle", "exposed", "memory needed"),
         rows,
         ("", "s", "share", "share", "s", "bytes"),
         (
             "", FIGURES["step_time_s"][2], FIGURES["mfu"][2], FIGURES["idle_share_of_step"][2],
-            exposed_note, f"For the rank that needs most. {MEMORY['peak_bytes']}",
+            exposed_note, f"For the rank that needs most. {MEMORY['device_bytes']}",
         ),
     )  # fmt: skip
 

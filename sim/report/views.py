@@ -8,6 +8,7 @@ from typing import Any
 from sim.analysis.bubbles import bubbles
 from sim.analysis.path import path
 from sim.memory.curve import curves
+from sim.memory.runtime import besides
 from sim.report.others import of_changes, of_ranks, of_ways
 from sim.report.page import page
 from sim.report.panel import Panel
@@ -15,16 +16,20 @@ from sim.report.tables import figures, of_ops, of_summary
 from sim.timeline import Timeline
 
 
-def panel(name: str, timeline: Timeline, capacity: float | None = None) -> Panel:
+def panel(
+    name: str, timeline: Timeline, capacity: float | None = None, besides: float = 0.0
+) -> Panel:
     """Return a timeline with its critical path, idle intervals and memory.
 
-    ``capacity`` is the memory of a GPU in bytes; a timeline that holds no memory has no curves.
+    ``capacity`` is the memory of a GPU in bytes, and ``besides`` what of it CUDA's context and NCCL
+    take, which the curves then have too; a timeline that holds no memory has no curves.
     """
     if not len(timeline.graph):
         return Panel(name, timeline)
     held = curves(timeline)
     if not any(curve.bytes.any() for curve in held.values()):
         held, capacity = {}, None
+    held = {rank: curve.with_more(besides) for rank, curve in held.items()}
     return Panel(name, timeline, path(timeline), bubbles(timeline), held, capacity)
 
 
@@ -34,7 +39,7 @@ def of_run(
     """Return the page of a simulated run, from its timeline and its summary.json."""
     return page(
         title,
-        [panel(title, timeline, capacity)],
+        [panel(title, timeline, capacity, besides(summary["memory"]))],
         figures=figures(summary),
         tables=[*of_summary(summary), of_ops(timeline)],
     )
@@ -49,7 +54,10 @@ def of_comparison(
     """Return the page of several ways to run a job: each one's timeline and summary.json."""
     return page(
         title,
-        [panel(name, timeline, capacity) for name, (timeline, _) in ways.items()],
+        [
+            panel(name, timeline, capacity, besides(summary["memory"]))
+            for name, (timeline, summary) in ways.items()
+        ],
         tables=[of_ways({name: summary for name, (_, summary) in ways.items()})],
         notes=notes,
     )

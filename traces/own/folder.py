@@ -16,6 +16,7 @@ from sim import plots
 from sim import report as pages
 from sim.files import locks, replaceable, staging, writable, write_text
 from sim.memory.curve import curves
+from sim.memory.runtime import besides
 from sim.recipe import recipe_file
 from sim.runs.run import Result
 from traces.chrome import Written
@@ -131,7 +132,12 @@ def _pictures(
         )  # a name's letter is not in the font
         drawn = plots.timeline(timeline, ranks=ranks, window=window, title=title)
         plots.save(drawn, folder / "timeline.png")
-        drawn = plots.memory(curves(timeline), capacity=capacity, title=title)
+        drawn = plots.memory(
+            curves(timeline),
+            capacity=capacity,
+            besides=besides(result.summary["memory"]),
+            title=title,
+        )
         plots.save(drawn, folder / "memory.png")
 
 

@@ -42,7 +42,7 @@ function memory() {
   ctx.restore();
   if (capacity && capacity <= top) {
     ctx.font = "11px system-ui, sans-serif"; ctx.fillStyle = ink.soft; ctx.textAlign = "right"; ctx.textBaseline = "top";
-    ctx.fillText(`a GPU holds ${Number((capacity / GIB).toPrecision(3))} GiB`, scene.width - 8, yOf(capacity) + 3);
+    ctx.fillText(`a GPU holds ${Number((capacity / GIB).toPrecision(3))} GiB; curves are with context and NCCL`, scene.width - 8, yOf(capacity) + 3);
   }
   scale(ctx, top, yOf, height);
 }

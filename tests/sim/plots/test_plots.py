@@ -235,6 +235,15 @@ def test_memory_steps_and_limit():
     assert line.get_xdata().tolist() == [0.0, 1.0, 3.0, 4.0]
     assert figure.axes[0].get_xlim() == (0.0, 4.0)
     assert set(limit.get_ydata()) == {4.0}
+    assert figure.axes[0].get_ylabel() == "GiB"
+
+
+def test_memory_is_drawn_with_what_a_rank_takes_besides_it():
+    curve = Curve(np.array([0.0, 1.0, 4.0]), np.array([1.0, 3.0, 2.0]) * 2**30)
+    figure = plots.memory({0: curve}, capacity=4 * 2**30, besides=0.5 * 2**30)
+    line, _ = figure.axes[0].get_lines()
+    assert line.get_ydata().tolist() == [1.5, 3.5, 2.5]
+    assert figure.axes[0].get_ylabel() == "GiB, with context and NCCL"
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "svgz", "ps", "eps", "pdf", "jpg", "webp"])

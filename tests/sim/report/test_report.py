@@ -121,8 +121,23 @@ def test_path_idle_time_and_memory_are_those_of_the_analyses(result: Result) -> 
         want = frame.groupby(frame["cause"].astype(str))["seconds"].sum()
         got = {name: size[causes == name].sum() for name in want.index}
         assert got == pytest.approx(want.to_dict(), abs=1e-9 + 1e-7 * timeline.seconds)
-    most = np.maximum.reduceat(columns["memory"], columns["memory_from"][:-1])
-    assert most == pytest.approx([peak.peak_bytes for peak in peaks(timeline)], rel=1e-7)
+    assert highest(columns) == pytest.approx([p.peak_bytes for p in peaks(timeline)], rel=1e-7)
+
+
+def highest(columns: dict[str, Any]) -> list[float]:
+    """The top of each memory curve."""
+    return np.maximum.reduceat(columns["memory"], columns["memory_from"][:-1]).tolist()
+
+
+def test_memory_of_a_run_is_what_its_gpu_must_hold(result: Result) -> None:
+    """The curves have CUDA's context and NCCL, as the comparison's table and the verdict have."""
+    needed = [entry["device_bytes"] for entry in result.summary["memory"]]
+    ways = {"one": (result.timeline, result.summary)}
+    run, both = report.of_run("a", *ways["one"]), report.of_comparison("b", ways)
+    for text in (run, both):
+        assert highest(carried(text)["columns"]) == pytest.approx(needed, rel=1e-7)
+    assert f'data-value="{max(needed)!r}"' in both
+    assert "memory needed" in both
 
 
 def test_more_ops_than_fit_are_summarised(result: Result) -> None:

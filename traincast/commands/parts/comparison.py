@@ -15,10 +15,10 @@ from rich.table import Table
 from sim import units
 from sim.analysis.steps import one
 from sim.files import together
+from sim.memory.runtime import needed
 from sim.runs.compare import Way
 from sim.runs.run import Result
 from traincast.commands.parts import tables
-from traincast.commands.parts.figures import needed
 
 Figures = Mapping[str, Any]
 FIGURES = 39  # letters that the other columns take, with the gaps between them
@@ -27,7 +27,7 @@ COLUMNS = (
     "step, s",
     "idle",
     "most of it",
-    "memory,\nGiB",
+    "memory\nneeded,\nGiB",
     "sent,\npp,\nGiB",
     "exposed,\ns",
 )
@@ -75,8 +75,7 @@ def warn_overflow(ran: Mapping[str, Result]) -> None:
     over = [
         f"{name} ({units.size(need)} of {units.size(result.cluster.gpu.memory)})"
         for name, result in ran.items()
-        if (need := max(needed(entry) for entry in result.summary["memory"]))
-        > result.cluster.gpu.memory
+        if (need := most(result.summary)) > result.cluster.gpu.memory
     ]
     if over:
         tables.say(f"out of memory with context and NCCL: {', '.join(over)}", style="bold red")
@@ -122,7 +121,7 @@ def row(summary: Figures, between: str = ", ") -> tuple[str, ...]:
         f"{summary['step_time_s']:.4g}",
         f"{summary['bubble']['idle_share_of_step']:.1%}",
         between.join(causes(summary)),
-        f"{peak(summary) / 2**30:.2f}",
+        f"{most(summary) / 2**30:.2f}",
         f"{max(sent, default=0.0) / 2**30:.2f}",
         f"{exposed:.2g}",
     )
@@ -143,9 +142,9 @@ def causes(summary: Figures) -> list[str]:
     return [f"{cause} {share[cause]:.1%}" for cause in most if share[cause] >= LEAST]
 
 
-def peak(summary: Figures) -> float:
-    """Return the bytes at the peak of the rank that holds most."""
-    return max(float(entry["peak_bytes"]) for entry in summary["memory"])
+def most(summary: Figures) -> float:
+    """Return the bytes, with context and NCCL, of the rank that needs most."""
+    return max(map(needed, summary["memory"]))
 
 
 PICTURES = ("compare.png", "frontier.png")
@@ -161,14 +160,19 @@ def draw(ways: Sequence[Way], out: Path) -> list[Path]:
         return []
     first = next(iter(ran.values()))
     points = [
-        plots.Point(name, result.summary["step_time_s"], peak(result.summary))
+        plots.Point(name, result.summary["step_time_s"], most(result.summary))
         for name, result in ran.items()
     ]
     title = str(first.recipe.model.name)
     timelines = {name: one(result.timeline, result.recipe.ramps[0]) for name, result in ran.items()}
     drawn = (
         plots.timelines(timelines, title=title),
-        plots.frontier(points, capacity=first.cluster.gpu.memory, title=title),
+        plots.frontier(
+            points,
+            capacity=first.cluster.gpu.memory,
+            title=title,
+            what="peak memory with context and NCCL",
+        ),
     )
     refused = [f"{way.name}: {shortened(way.refused)}" for way in ways if way.result is None]
     shown = {name: (of, ran[name].summary) for name, of in timelines.items()}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim import units
+from sim.memory.runtime import needed
 
 Figures = Mapping[str, Any]
 
@@ -127,11 +128,6 @@ def _ranks(memory: Sequence[Figures]) -> list[tuple[str, str]]:
     which = [str(entry["rank"]) for entry in memory]
     some = which if len(which) <= 8 else [*which[:4], "...", *which[-2:]]
     return [("", f"{count}, {stands} {many}"), ("", f"rank {', '.join(some)}")]
-
-
-def needed(entry: Figures) -> float:
-    """Return the bytes that a rank needs of its GPU, with context and NCCL where known."""
-    return float(entry.get("device_bytes", entry["peak_bytes"]))
 
 
 def fitting(memory: Sequence[Figures], capacity: float) -> str:

@@ -12,10 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from sim import units
+from sim.memory.runtime import needed
 from traincast.commands.parts.figures import (
     Figures,
     cause_rows,
-    needed,
     same,
     seconds,
     summary_rows,
