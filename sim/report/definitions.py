@@ -23,7 +23,7 @@ FIGURES = {
         "Mean over ranks of the time in which no kernel computes, over the step time.",
     ),
     "idle_over_ideal": (
-        "bubble over ideal", "share",
+        "idle over computing", "share",
         "Time without computing over time with computing: the bubble of the GPipe and Megatron-LM "
         "papers.",
     ),

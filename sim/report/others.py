@@ -6,13 +6,18 @@ from collections.abc import Mapping
 from math import fsum
 from typing import Any
 
+from sim.analysis.words import LEAST, main_causes
 from sim.memory.runtime import needed
 from sim.report.definitions import FIGURES, MEMORY, TIMES
 from sim.report.table import Cell, Table
 
 _SHARES = {
     "span_s": ("span", "s", "From the rank's first start to its last end."),
-    "empty_share": ("nothing runs", "share", "Share of the span in which nothing runs."),
+    "empty_share": (
+        "neither runs",
+        "share",
+        "Share of the span in which neither a kernel nor a transfer runs.",
+    ),
     "compute_share": ("computing", "share", "Share of the span in which a kernel computes."),
     "communication_share": ("only transfers", "share", "Share of the span with only transfers."),
     "overlap_share": ("overlap", "share", "Share of communication that runs beside computing."),
@@ -35,15 +40,20 @@ def of_ways(ways: Mapping[str, Mapping[str, Any]]) -> Table:
         exposed = fsum(of["mean"] for of in summary["time_s"]["exposed"].values())
         most = max(map(needed, summary["memory"]))
         idle = summary["bubble"]["idle_share_of_step"]
-        rows.append((name, summary["step_time_s"], summary["mfu"], idle, exposed, most))
+        why = ", ".join(main_causes(summary))
+        rows.append((name, summary["step_time_s"], summary["mfu"], idle, why, exposed, most))
     exposed_note = f"Sum over dimensions, mean of ranks. {TIMES['exposed']}"
     return Table(
         "Ways",
-        ("way", "step time", "MFU", "idle", "exposed", "memory needed"),
+        (
+            "way", "step time", "MFU", "idle", "mostly because of", "exposed or waiting",
+            "memory needed",
+        ),
         rows,
-        ("", "s", "share", "share", "s", "bytes"),
+        ("", "s", "share", "share", "", "s", "bytes"),
         (
             "", FIGURES["step_time_s"][2], FIGURES["mfu"][2], FIGURES["idle_share_of_step"][2],
+            "The largest causes of not computing, as shares of the step.",
             exposed_note, f"For the rank that needs most. {MEMORY['device_bytes']}",
         ),
     )  # fmt: skip
@@ -52,7 +62,11 @@ def of_ways(ways: Mapping[str, Mapping[str, Any]]) -> Table:
 def of_changes(found: Mapping[str, Any]) -> list[Table]:
     """Return tables of the waterfall of critical paths and of the ops that changed most."""
     before = float(found["before_s"]) or 1.0
-    waterfall = [(name, s, s / before) for name, s in found["waterfall_s"].items()]
+    waterfall = [
+        (name.replace("_", " "), s, s / before)
+        for name, s in found["waterfall_s"].items()
+        if abs(s) >= LEAST
+    ]
     changed = [
         (str(row["name"]), str(row["cause"]), row["before"], row["after"], row["before_s"],
          row["after_s"], row["change_s"])

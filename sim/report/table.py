@@ -78,6 +78,8 @@ def _cell(value: Cell, unit: str, definition: str) -> str:
 def number(value: float, unit: str = "") -> str:
     """Return a figure with its unit, in four digits.
 
+    >>> number(7.6e-6, "share"), number(0.0, "share")
+    ('< 0.01 %', '0 %')
     >>> number(0.01234, "rank-s"), number(2**30, "bytes"), number(0.1234, "share"), number(12345)
     ('12.34 rank-ms', '1 GiB', '12.34 %', '12,345')
     """
@@ -86,7 +88,7 @@ def number(value: float, unit: str = "") -> str:
     if unit == "bytes":
         return _scaled(value, _SIZES, 1.0)
     if unit == "share":
-        return f"{100 * value:.4g} %"
+        return "< 0.01 %" if 0 < value < 5e-5 else f"{100 * value:.4g} %"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if value < 1e4 else (
         f"{value:,.0f}"
     )  # fmt: skip

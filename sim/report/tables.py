@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sim.analysis.words import LEAST, cause_name
 from sim.report import definitions
 from sim.report.looks import looks
 from sim.report.table import Table
@@ -21,11 +22,12 @@ _SHARE = "Share of the step."
 def of_summary(summary: Summary) -> list[Table]:
     """Return the tables of a summary.json: time, idle time, critical path, memory, bytes sent."""
     step = float(summary["step_time_s"])
+    causes = {name: s for name, s in summary["bubble"]["by_cause_s"].items() if s >= LEAST}
     return [
         _times(summary["time_s"], step),
         _shares(
-            "Idle time by cause", "cause", summary["bubble"]["by_cause_s"], step,
-            [definitions.cause(name) for name in summary["bubble"]["by_cause_s"]],
+            "Idle time by cause", "cause", {cause_name(name): s for name, s in causes.items()},
+            step, [definitions.cause(name) for name in causes],
         ),
         _shares("Critical path", "what", summary["critical_path_s"], step, (), definitions.PATH),
         _sent(summary["bytes_sent"]),
@@ -49,7 +51,10 @@ def _times(times: Mapping[str, Any], step: float) -> Table:
     for name, value in times.items():
         entries = {"": value} if "mean" in value else value
         for dimension, of in entries.items():
-            rows.append((f"{name} {dimension}".strip(), of["mean"], of["max"], of["mean"] / step))
+            if of["max"] < LEAST:
+                continue
+            label = f"{name} {dimension}".strip().replace("_", " ")
+            rows.append((label, of["mean"], of["max"], of["mean"] / step))
             notes.append(definitions.TIMES.get(name, ""))
     return Table(
         "Time of a rank", ("what", "mean", "most", "of the step"), rows, ("", "s", "s", "share"),
@@ -65,7 +70,7 @@ def _shares(
     notes: Sequence[str],
     note: str = "",
 ) -> Table:
-    rows = [(name.replace("_", " "), s, s / step) for name, s in of.items()]
+    rows = [(name.replace("_", " "), s, s / step) for name, s in of.items() if s >= LEAST]
     heads = (head, "seconds", "of the step")
     return Table(title, heads, rows, ("", "s", "share"), ("", "", _SHARE), notes, note)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from sim.analysis.bubbles import bubbles
@@ -12,6 +12,7 @@ from sim.memory.runtime import besides
 from sim.report.others import of_changes, of_ranks, of_ways
 from sim.report.page import page
 from sim.report.panel import Panel
+from sim.report.table import Table
 from sim.report.tables import figures, of_ops, of_summary
 from sim.timeline import Timeline
 
@@ -49,17 +50,22 @@ def of_comparison(
     title: str,
     ways: Mapping[str, tuple[Timeline, Mapping[str, Any]]],
     capacity: float | None = None,
-    notes: Sequence[str] = (),
+    refused: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the page of several ways to run a job: each one's timeline and summary.json."""
+    """Return the page of several ways to run a job: each one's timeline and summary.json.
+
+    ``refused`` has the ways that cannot run, and why.
+    """
     return page(
         title,
         [
             panel(name, timeline, capacity, besides(summary["memory"]))
             for name, (timeline, summary) in ways.items()
         ],
-        tables=[of_ways({name: summary for name, (_, summary) in ways.items()})],
-        notes=notes,
+        tables=[
+            of_ways({name: summary for name, (_, summary) in ways.items()}),
+            Table("Ways that cannot run", ("way", "why"), [*(refused or {}).items()]),
+        ],
     )
 
 

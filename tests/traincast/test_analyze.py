@@ -230,6 +230,15 @@ def test_what_if_on_what_was_simulated(traincast, tmp_path):
     assert one["gain_s"] > 0
 
 
+def test_the_picture_of_a_recording_is_named_after_its_file(traincast, kineto, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("sim.plots.save", lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr("pathlib.Path.replace", lambda *_: None)
+    assert traincast("analyze", *files(kineto), "--plot", kineto.folder / "run.png")[0] == 0
+    (title,) = [figure.axes[0].get_title(loc="left") for figure in drawn]
+    assert title == "rank0.json and 1 more: recorded run of 110.0 us"
+
+
 RECIPE = """
 [model]
 name = "tiny"

@@ -90,7 +90,7 @@ def command(
         if to:
             recordings.convert(recording, *to)
         if plot:
-            recordings.draw(recording, plot)
+            recordings.draw(recording, traces, plot)
         page = recordings.write_page(out, traces, recording, found) if out else None
     if json:
         more = {"analyses": analyses.plain(analysed)} if asked else {}

@@ -22,8 +22,9 @@ from sim.analysis.path import path
 from sim.graph import Builder, Communication, Compute, Memory
 from sim.memory.curve import peaks
 from sim.report.merge import blocks
-from sim.report.table import Table
-from sim.report.tables import figures, of_ops
+from sim.report.others import of_changes
+from sim.report.table import Table, html
+from sim.report.tables import figures, of_ops, of_summary
 from sim.runs.run import Result, run
 from sim.timeline import Timeline
 
@@ -122,6 +123,33 @@ def test_path_idle_time_and_memory_are_those_of_the_analyses(result: Result) -> 
         got = {name: size[causes == name].sum() for name in want.index}
         assert got == pytest.approx(want.to_dict(), abs=1e-9 + 1e-7 * timeline.seconds)
     assert highest(columns) == pytest.approx([p.peak_bytes for p in peaks(timeline)], rel=1e-7)
+
+
+def test_words_of_the_figures_are_those_of_the_terminal_and_nothing_is_a_zero() -> None:
+    spread = {"mean": 0.5, "max": 1.0}
+    summary = {
+        "step_time_s": 4.0,
+        "bubble": {
+            "idle_over_ideal": 0.25,
+            "by_cause_s": {"exposed_pp": 0.5, "exposed_model": 2e-9, "warm_up": 1e-17},
+        },
+        "time_s": {
+            "compute": spread,
+            "exposed": {"pp": spread, "tp": {"mean": 0.0, "max": 0.0}},
+            "exposed_waiting": {"pp": spread},
+        },
+        "critical_path_s": {"attention_backward": 1.0, "copy": 0.0},
+        "bytes_sent": {},
+        "memory": [],
+    }
+    assert [label for label, *_ in figures(summary)] == ["step time", "idle over computing"]
+    time, idle, path, *_ = of_summary(summary)
+    assert [row[0] for row in time.rows] == ["compute", "exposed pp", "exposed waiting pp"]
+    assert [row[0] for row in idle.rows] == ["pp: data moves", "model (gradient norm): data moves"]
+    assert [row[0] for row in path.rows] == ["attention backward"]
+    assert "&lt; 0.01 %" in html(idle)
+    found = {"before_s": 1.0, "waterfall_s": {"gap": -4.2e-16, "exposed_tp": 0.5}, "changed": []}
+    assert [row[0] for row in of_changes(found)[0].rows] == ["exposed tp"]
 
 
 def highest(columns: dict[str, Any]) -> list[float]:
@@ -438,9 +466,10 @@ def test_two_schedules_share_an_axis_and_fit_the_width(
     opened: Opened, result: Result, size: tuple[int, int]
 ) -> None:
     ways = dict.fromkeys(("one", "two"), (result.timeline, result.summary))
-    tab = opened(report.of_comparison("both", ways, 2.0**36, ["three: refused"]), size)
+    tab = opened(report.of_comparison("both", ways, 2.0**36, {"three": "it is refused"}), size)
     assert tab.page.evaluate("document.documentElement.scrollWidth") <= size[0]
-    assert "three: refused" in tab.page.inner_text("main")
+    said = tab.page.inner_text("main")
+    assert said.index("it is refused") > said.index("mostly because of") > said.index("step time")
     assert tab.view[1] == pytest.approx(result.timeline.seconds * 1.01)
     tab.page.fill("#find", "optimizer")
     found = int(tab.page.locator("#found").inner_text().split()[0].replace(",", ""))

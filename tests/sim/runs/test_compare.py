@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import schedules
 from schedules.search.timing import longest_span
+from sim.analysis.words import short_cause
 from sim.machine import cluster as clusters
 from sim.plots.frontier import Point, best_of
 from sim.runs.compare import by_schedule, by_value, compare
@@ -143,6 +144,8 @@ def test_the_table_says_why_and_is_whole(ways, columns, capsys, monkeypatch) -> 
     """At 80 columns too every figure is there, and each cause with its share of the step."""
     monkeypatch.setenv("COLUMNS", str(columns))
     comparison.show(list(ways.values()))
+    needed = [entry["device_bytes"] for entry in ways["zb_2p"].result.summary["memory"]]
+    assert comparison.row(ways["zb_2p"].result.summary)[-3] == f"{max(needed) / 2**30:.2f}"
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= columns
     for way in ways.values():
@@ -152,7 +155,7 @@ def test_the_table_says_why_and_is_whole(ways, columns, capsys, monkeypatch) -> 
         by_cause = summary["bubble"]["by_cause_s"]
         most = max(by_cause, key=by_cause.__getitem__)
         share = f"{by_cause[most] / summary['step_time_s']:.1%}"
-        assert f"{most.replace('_', ' ')} {share}" in first
+        assert f"{short_cause(most)} {share}" in first
     line = next(line for line in out.splitlines() if line.startswith("zb_2p"))
     assert line.count("%") == (2 if columns == 80 else 4)  # all three causes in one line, or not
 

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from sim import units
 from sim.analysis.steps import one
+from sim.analysis.words import main_causes
 from sim.files import together
 from sim.memory.runtime import needed
 from sim.runs.compare import Way
@@ -21,18 +22,17 @@ from sim.runs.run import Result
 from traincast.commands.parts import tables
 
 Figures = Mapping[str, Any]
-FIGURES = 39  # letters that the other columns take, with the gaps between them
+FIGURES = 41  # letters that the other columns take, with the gaps between them
 COLUMNS = (
     "way",
     "step, s",
     "idle",
-    "most of it",
+    "mostly because of",
     "memory\nneeded,\nGiB",
     "sent,\npp,\nGiB",
-    "exposed,\ns",
+    "exposed or\nwaiting, s",
 )
 WIDE = 130  # a terminal of so many columns shows all causes in one line
-LEAST = 0.0005  # share of the step: a cause with less is not shown
 
 
 def summaries(ways: Sequence[Way]) -> list[dict[str, Any]]:
@@ -52,11 +52,13 @@ def show(ways: Sequence[Way]) -> None:
     for name in COLUMNS:
         table.add_column(
             name,
-            justify="left" if name in ("way", "most of it") else "right",
-            no_wrap=name not in ("way", "most of it"),
+            justify="left" if name in ("way", "mostly because of") else "right",
+            no_wrap=name not in ("way", "mostly because of"),
             overflow="fold",
             min_width=longest if name == "way" else 0,
-            max_width=max(console.width - longest - FIGURES, 15) if name == "most of it" else None,
+            max_width=max(console.width - longest - FIGURES, 15)
+            if name == "mostly because of"
+            else None,
         )
     between = ", " if wide else "\n"
     ran = fastest(ways)
@@ -120,26 +122,11 @@ def row(summary: Figures, between: str = ", ") -> tuple[str, ...]:
     return (
         f"{summary['step_time_s']:.4g}",
         f"{summary['bubble']['idle_share_of_step']:.1%}",
-        between.join(causes(summary)),
+        between.join(main_causes(summary)),
         f"{most(summary) / 2**30:.2f}",
         f"{max(sent, default=0.0) / 2**30:.2f}",
         f"{exposed:.2g}",
     )
-
-
-def causes(summary: Figures) -> list[str]:
-    """Return up to three causes of not computing that count, the largest first, with their share.
-
-    >>> by_cause = {"drain": 0.25, "exposed_tp": 0.5, "warm_up": 1e-9}
-    >>> causes({"step_time_s": 4.0, "bubble": {"by_cause_s": by_cause}})
-    ['exposed tp 12.5%', 'drain 6.2%']
-    """
-    share = {
-        cause.replace("_", " "): seconds / summary["step_time_s"]
-        for cause, seconds in summary["bubble"]["by_cause_s"].items()
-    }
-    most = sorted(share, key=lambda cause: -share[cause])[:3]
-    return [f"{cause} {share[cause]:.1%}" for cause in most if share[cause] >= LEAST]
 
 
 def most(summary: Figures) -> float:
@@ -174,7 +161,7 @@ def draw(ways: Sequence[Way], out: Path) -> list[Path]:
             what="peak memory with context and NCCL",
         ),
     )
-    refused = [f"{way.name}: {shortened(way.refused)}" for way in ways if way.result is None]
+    refused = {way.name: shortened(way.refused) for way in ways if way.result is None}
     shown = {name: (of, ran[name].summary) for name, of in timelines.items()}
     text = report.of_comparison(title, shown, first.cluster.gpu.memory, refused)
     files = [out / name for name in (PAGE, *PICTURES)]

@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from schedules.input_error import InputError
 from sim.analysis.difference import Difference, StandIns, by_op
+from sim.analysis.words import LEAST
 from sim.files import write_text
 from sim.timeline import Timeline
 from traincast.commands.parts import tables
@@ -109,7 +110,11 @@ def show(found: dict[str, Any], names: tuple[str, str]) -> None:
 
     rows = [(escape(names[0]), f"{before:.6g}", "")]
     parts = found["waterfall_s"].items()
-    rows += [(WORDS.get(name, name), f"{s:+.4g}", share(s)) for name, s in parts]
+    rows += [
+        (WORDS.get(name, name.replace("_", " ")), f"{s:+.4g}", share(s))
+        for name, s in parts
+        if abs(s) >= LEAST
+    ]
     rows += [(escape(names[1]), f"{found['after_s']:.6g}", share(difference))]
     tables.show(rows, "critical path", "seconds", "of before")
     cells = [
@@ -121,7 +126,7 @@ def show(found: dict[str, Any], names: tuple[str, str]) -> None:
             f"{row['change_s']:+.4g}",
         )
         for row in found["changed"]
-        if row["change_s"]
+        if abs(row["change_s"]) >= LEAST
     ]
     ranks = (found["ranks"]["before"], found["ranks"]["after"])
     alike, number = ranks[0] == ranks[1], _number(*ranks)

@@ -6,20 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim import units
+from sim.analysis.words import LEAST, cause_name
 from sim.memory.runtime import needed
 
 Figures = Mapping[str, Any]
-
-NOTHING = 1e-9
-"""Seconds: a shorter time is printed as 0."""
-CAUSES = {
-    "warm_up": "warm-up: no microbatch has come yet",
-    "drain": "drain: all microbatches are done",
-    "waiting": "waiting for a peer",
-    "dependency": "what comes next needs another rank",
-    "lag": "gap before a launch",
-}
-"""Why a rank does not compute, in words; all other causes are data that moves."""
 
 
 def summary_rows(summary: Figures) -> list[tuple[str, str]]:
@@ -35,7 +25,7 @@ def summary_rows(summary: Figures) -> list[tuple[str, str]]:
         ("idle (not computing), share of step", f"{bubble['idle_share_of_step']:.1%}"),
         ("idle over computing", f"{bubble['idle_over_ideal']:.1%}"),
         _spread("computing", time["compute"]),
-        _spread("nothing runs", time["empty"]),
+        _spread("neither kernel nor transfer runs", time["empty"]),
         ("simulated", f"{summary['simulation']['ops']:,} ops"),
         *_ranks(summary["memory"]),
     ]
@@ -58,18 +48,8 @@ def cause_rows(summary: Figures) -> list[tuple[str, str, str]]:
     return [
         (cause_name(cause), seconds(mean), f"{mean / step:.1%}" if mean >= step / 1e3 else "< 0.1%")
         for cause, mean in causes
-        if mean >= NOTHING
+        if mean >= LEAST
     ]
-
-
-def cause_name(cause: str) -> str:
-    """Return a cause in words.
-
-    >>> cause_name("exposed_tp"), cause_name("waiting")
-    ('tp: data moves', 'waiting for a peer')
-    """
-    dimension = cause.removeprefix("exposed_")
-    return CAUSES.get(cause, cause) if dimension == cause else f"{dimension}: data moves"
 
 
 def seconds(value: float) -> str:
@@ -78,7 +58,7 @@ def seconds(value: float) -> str:
     >>> seconds(0.1249), seconds(-2.8e-17)
     ('124.9 ms', '0 s')
     """
-    return units.seconds(value if abs(value) >= NOTHING else 0.0)
+    return units.seconds(value if abs(value) >= LEAST else 0.0)
 
 
 def same(figure: Figures) -> bool:

@@ -9,15 +9,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from traincast.commands.parts.figures import CAUSES, Figures, seconds
+from sim.analysis.words import CAUSES, cause_name
+from traincast.commands.parts.figures import Figures, seconds
 from traincast.commands.parts.tables import say
 
 ROWS = 5
 """How many rows of a table are shown, unless all are asked for."""
 _SHARES = (
-    "nothing, compute, transfer (alone): shares of the span; overlap: share of communication that "
-    "runs beside computing; waits: time spent waiting for later ranks; awaited: time that others "
-    "wait for this rank, summed over them"
+    "nothing (neither kernel nor transfer), compute, transfer (alone): shares of the span; "
+    "overlap: share of communication that runs beside computing; waits: time spent waiting for "
+    "later ranks; awaited: time that others wait for this rank, summed over them"
 )
 _HOST = {
     "host operators": "host: operators and calls",
@@ -142,7 +143,7 @@ def _show_ranks(ranks: Sequence[Figures], late: Sequence[Figures], most: int) ->
 def _by_cause(of: Mapping[str, float], title: str, words: Mapping[str, str], most: int) -> None:
     total = fsum(of.values())
     rows = [
-        (words.get(name, name.replace("_", " ")), seconds(s), f"{s / total:.1%}")
+        (words.get(name) or cause_name(name), seconds(s), f"{s / total:.1%}")
         for name, s in sorted(of.items(), key=lambda item: -item[1])
         if s > 0
     ]

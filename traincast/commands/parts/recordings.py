@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from schedules.input_error import InputError
+from sim import units
 from sim.analysis.breakdown import breakdown
 from sim.analysis.collectives import collectives
 from sim.analysis.idle import bubble, idle
@@ -57,13 +58,12 @@ def convert(recording: Recording, name: str, path: Path) -> list[Path]:
     return [path]
 
 
-def draw(recording: Recording, file: Path) -> None:
+def draw(recording: Recording, traces: Sequence[Path], file: Path) -> None:
     """Draw the timeline with its critical path."""
     from sim import plots
 
-    picture = plots.timeline(
-        recording.timeline, path=path(recording.timeline), title=f"recorded, {recording.format}"
-    )
+    title = f"{_called(traces)}: recorded run of {units.seconds(recording.timeline.seconds)}"
+    picture = plots.timeline(recording.timeline, path=path(recording.timeline), title=title)
     with output.replacing(file) as temporary:
         plots.save(picture, temporary)
 
@@ -72,9 +72,17 @@ def write_page(out: Path, traces: Sequence[Path], recording: Recording, found: F
     """Write the page of a recording."""
     from sim import report
 
-    more = f" and {len(traces) - 1} more" if len(traces) > 1 else ""
-    text = report.of_recording(f"{traces[0].name}{more}", recording.timeline, found)
+    text = report.of_recording(_called(traces), recording.timeline, found)
     return output.write_text(out / PAGE, text)
+
+
+def _called(traces: Sequence[Path]) -> str:
+    """Return the name of the first file, and how many more there are.
+
+    >>> _called([Path("out/rank0.json"), Path("out/rank1.json")])
+    'rank0.json and 1 more'
+    """
+    return f"{traces[0].name}{f' and {len(traces) - 1} more' if len(traces) > 1 else ''}"
 
 
 def figures(recording: Recording) -> dict[str, Any]:

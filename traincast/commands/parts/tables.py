@@ -122,7 +122,10 @@ def show_memory(memory: Sequence[Figures], capacity: float) -> None:
     rows = [
         ("peak", *(units.size(end["peak_bytes"]) for end in ends)),
         *(
-            (name, *(units.size(end["by_category"].get(name, 0.0)) for end in ends))
+            (
+                name.replace("_", " "),
+                *(units.size(end["by_category"].get(name, 0.0)) for end in ends),
+            )
             for name in categories
         ),
         ("with context and NCCL", *(units.size(needed(end)) for end in ends)),
