@@ -12,6 +12,7 @@ from sim.analysis.shares import shares
 from sim.graph import Builder, Copy, Fixed
 from sim.timeline import Timeline
 from traces.own import perfetto
+from traincast.commands.parts import recording_tables
 
 
 def timeline() -> Timeline:
@@ -258,6 +259,17 @@ name = "one_f_one_b"
 [training]
 global_batch = 8
 """
+
+
+def test_the_table_of_transfers_is_whole_at_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    times = dict.fromkeys(("waiting_s", "moving_s", "exposed_s", "exposed_waiting_s"), 0.1234)
+    recording_tables._show_transfers(
+        [{"dimension": "embedding", **times, "hidden_s": 0.1234, "hidden_share": 1.0}], 5
+    )
+    out = capsys.readouterr().out
+    assert out.count("123.4 ms") == 5
+    assert "…" not in out
 
 
 def test_run_and_analyze_agree_on_what_is_exposed_and_hidden(traincast, tmp_path):

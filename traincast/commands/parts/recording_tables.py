@@ -35,7 +35,7 @@ _TRANSFERS = {
     "waiting": "waits",
     "moving": "moves",
     "exposed": "exposed",
-    "exposed_waiting": "of it waiting",
+    "exposed_waiting": "of it\nwaiting",
     "hidden": "hidden",
 }
 _IDLE = {
@@ -161,7 +161,7 @@ def _show_transfers(overlap: Sequence[Figures], most: int) -> None:
         for row in overlap
     ]
     if rows:
-        _show(_some(rows, most), "transfers, mean", *_TRANSFERS.values(), "hidden share")
+        _show(_some(rows, most), "transfers,\nmean", *_TRANSFERS.values(), "hidden\nshare")
 
 
 def _show_collectives(groups: Sequence[Figures]) -> None:
