@@ -13,7 +13,7 @@ MOST_NODES = 131_072  # of a torus
 SHAPE = "[1-9][0-9]{0,5}(x[1-9][0-9]{0,5}){0,5}"
 """The pattern of a torus's shape."""
 _TREE = ("nodes_per_spine", "oversubscription", "spine_oversubscription")
-_ALL = ("kind", "latency", "max_nodes", "source")
+_ALL = ("kind", "latency", "source")
 KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "switch": ((), ()),
     "rail": (("nodes_per_leaf",), (*_TREE, "rails")),

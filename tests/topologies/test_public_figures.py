@@ -48,6 +48,8 @@ GEMMS = [  # machine, (m, n, k), dtype, TFLOP/s, how far off at most, source
     ("alps_gh200", (1024, 15360, 4096), "bf16", 828.6, 0.15, MAMF),
     ("gb200_nvl72", (4096, 9728, 2048), "bf16", 1822.0, 0.20, MAMF),
     ("gb200_nvl4", (8192, 8192, 8192), "fp8", 2876.6, 0.20, "ND_GB200_v6"),
+    ("mi300x", (10240, 15360, 8192), "bf16", 668.4, 0.20, MAMF),  # its tiles come from it
+    ("mi355x", (12288, 8192, 8192), "bf16", 1565.0, 0.20, MAMF),  # its tiles come from it
     ("dgx_b300", (12288, 18432, 1024), "bf16", 1769.0, 0.25, MAMF),
 ]
 BESIDES = [  # machines with constants of others; a new one need not be here

@@ -109,7 +109,7 @@ STRATEGIES = {
     ),
 }
 """Keys of a recipe that split or overlap a job: the name of each strategy, and what it does."""
-HEADINGS = {"gpu": "GPU", "gpus_per_node": "per node", "network_per_gpu": "network/GPU"}
+HEADINGS = {"gpu": "GPU", "gpus_per_node": "per node", "network_per_gpu": "GB/s per GPU"}
 HEADINGS |= {"most_gpus": "most GPUs", "vocab": "vocabulary"}
 
 
@@ -222,7 +222,7 @@ def _cell(key: str, value: object) -> str:
         case "parameters", int():
             return f"{value / 1e9:,.1f} billion" if value >= 5e7 else f"{value / 1e6:.1f} million"
         case "network_per_gpu", float():
-            return f"{value / 1e9:g} GB/s"
+            return f"{value / 1e9:.4g}"
         case _, int():
             return f"{value:,}"
         case "hidden" | "heads" | "vocab", None:

@@ -61,7 +61,8 @@ def show_list(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     cells = [list(row) for row in rows]
     for k, name in enumerate(headings):
         number = all(row[k].lstrip("-")[:1].isdigit() or row[k] in ("any", "-") for row in cells)
-        table.add_column(name, justify="right" if number else "left", no_wrap=k == 0)
+        whole = k == 0 or not any(" " in row[k] for row in (headings, *cells))  # has no line break
+        table.add_column(name, justify="right" if number else "left", no_wrap=whole)
     for row in cells:
         table.add_row(*row)
     Console().print(table)
