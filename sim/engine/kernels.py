@@ -23,7 +23,7 @@ class Kernels:
         self._end_callbacks = (self._end_chain,)
         self._first, self._turn, self._work = run.first, run.turn, run.work
         self._alone, self._stats = run.alone, run.stats
-        factor = run.machine.factor  # of each position, if kernels differ in more than their work
+        factor = run.machine.times  # of each position, if kernels differ in more than their work
         self._factor = None if factor is None else factor[run.segs.order].tolist()
         self._rank = run.segs.rank.tolist()
         seconds = KernelSeconds(run.machine)

@@ -20,6 +20,7 @@ from array import array
 import numpy as np
 
 from sim.engine.clock import no_garbage
+from sim.engine.clocks import throttled
 from sim.engine.communication import CommunicationSegments
 from sim.engine.completion import begin, completion, need_met
 from sim.engine.deadlock import DeadlockError
@@ -42,6 +43,9 @@ def simulate(
 ) -> Timeline:
     """Run every op of ``graph`` on ``machine`` and return the times at which they ran.
 
+    Where the machine limits power, this is the second of two runs: a first one at boost clock says
+    which clock each kernel has (:mod:`sim.engine.clocks`).
+
     ``progress``, if given, is called now and then with the ops done and the ops in all. ``stats``,
     if given, is added to: how often ops met on links and GPUs. Raises DeadlockError if some ops can
     never run.
@@ -51,7 +55,9 @@ def simulate(
     facts = uses(graph, machine)
     segs = segments(graph, facts)
     run = _run(graph, segs, facts, machine, progress, stats or Stats())
-    return _timeline(graph, segs, run.bounds, run.done)
+    timeline = _timeline(graph, segs, run.bounds, run.done)
+    held = throttled(timeline, machine)
+    return timeline if held is machine else simulate(graph, held, progress, stats)
 
 
 def _timeline(graph: Graph, segs: Segments, bounds: array[float], done: bytearray) -> Timeline:

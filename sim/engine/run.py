@@ -51,8 +51,8 @@ class Run:
         """Return a run at its beginning: nothing has started, and no time is known."""
         work = graph.work[segs.order]
         alone = machine.alone[work]
-        if machine.factor is not None:
-            alone *= machine.factor[segs.order]
+        if machine.times is not None:
+            alone *= machine.times[segs.order]
         return cls(
             Clock(),
             graph,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 
 
+@cache
 def assumed(section: str) -> Mapping[str, float]:
     """Return the values of a section by name.
 

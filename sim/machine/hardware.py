@@ -8,11 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.graph import Communication, Fixed, Floats, Graph, Ints, Work, offsets
+
+
+class Limits(NamedTuple):
+    """What the power of a GPU allows, in shares of its rated power less its idle power."""
+
+    power: float  # that the board may draw, less idle
+    window: float  # seconds over which its mean counts
+    exponent: float  # of power over clock, while voltage follows
+    floor: float  # clock below which voltage no longer falls, a share of boost
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +50,24 @@ class Machine:
     gpu_sms: int  # SMs of one GPU
     factor: Floats | None = None
     """For each op of the graph, the factor on its work's seconds; 1 for members of parts."""
+    limits: Limits | None = None
+    """What a GPU's power allows; None: it computes at boost clock throughout."""
+    tensor: Floats | None = None
+    """Seconds of full power that the arithmetic of a work takes, where there are limits."""
+    traffic: Floats | None = None
+    """Seconds of full power that a work takes which memory limits, where there are limits."""
+    clocks: Floats | None = None
+    """For each op, the factor by which its GPU's clock lengthens it. A run finds it itself
+    (:mod:`sim.engine.clocks`)."""
     apart: Floats | None = None
     """Seconds by which latencies differ among the communications that this one stands for."""
+
+    @property
+    def times(self) -> Floats | None:
+        """For each op, both factors together; None where no op has one."""
+        if self.factor is None or self.clocks is None:
+            return self.clocks if self.factor is None else self.factor
+        return self.factor * self.clocks
 
     @property
     def transfer(self) -> Floats:

@@ -69,8 +69,8 @@ class GemmConstants(NamedTuple):
     ramp: float  # columns of k that filling and draining a tile is worth
     quantisation: float  # 1: a partial last wave costs a whole one; 0: it costs its part
     split: float  # cost of splitting k over 2 or 4 tiles, as a factor
-    derating: float  # factor − 1 on long multiplications, which clock down under their power
-    derating_flops: float  # FLOPs of one multiplication at which half of the derating applies
+    derating: float  # factor − 1 on products that run back to back for long, which clock down
+    derating_seconds: float  # of such a burst, in which half of the derating is lost
     accumulate: float  # share of traffic beyond writing the result once that nothing hides
     memory: float  # share of the HBM bandwidth
     fixed: float  # seconds
@@ -134,7 +134,7 @@ def gemm_seconds(
     best: Array = np.inf
     for tiling in tilings(c):
         best = np.minimum(best, tiling_seconds(c, tiling, peak, sms, batch, m, n, k))
-    return best * derated(c, 2.0 * batch * m * n * k)
+    return best
 
 
 def tiling_seconds(
@@ -168,9 +168,13 @@ def tilings(c: GemmConstants) -> list[Tiling]:
     ]
 
 
-def derated(c: GemmConstants, flops: Array) -> Array:
-    """Return the factor by which the lower clock of long multiplications slows ``flops`` FLOPs."""
-    return 1.0 + c.derating * flops / (flops + c.derating_flops)
+def derated(c: GemmConstants, burst: Array) -> Array:
+    """Return how much longer products take that run back to back for ``burst`` seconds.
+
+    That is the mean over the burst: the GPU lowers its clock once its power has been too high for a
+    while. In a step the clock follows from all that runs (:mod:`sim.machine.power`).
+    """
+    return 1.0 + c.derating * burst / (burst + c.derating_seconds)
 
 
 def grouped_gemm_seconds(
@@ -189,8 +193,7 @@ def grouped_gemm_seconds(
         per_wave = flops * sms / (peak * share)
         mean = float(tiles @ per_wave) / float(tiles.sum())
         best = min(best, float(_waves(float(tiles.sum()) / sms, c.quantisation)) * mean)
-    total = float((2.0 * batch * m * n * k).sum())
-    return float(best * derated(c, total))
+    return float(best)
 
 
 def _products(work: Compute) -> list[tuple[float, ...]]:

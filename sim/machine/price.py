@@ -14,6 +14,7 @@ from sim.machine.cluster import Cluster, Gpu
 from sim.machine.hardware import NOTHING, CommunicationCost, Machine, table
 from sim.machine.kernels import compute_seconds
 from sim.machine.kernels import table as fitted
+from sim.machine.power import limited
 
 MOST_SECONDS = 1e12
 """The most seconds that a step's ops may take one after another; beyond it times lose precision."""
@@ -43,7 +44,7 @@ def price(graph: Graph, cluster: Cluster, loads: Mapping[Communication, LinkLoad
     """
     try:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # refused below
-            machine = _machine(graph, cluster, loads)
+            machine = limited(_machine(graph, cluster, loads), cluster.gpu, graph.works)
             seconds = machine.alone
     except InputError as error:
         raise InputError(f"topology {cluster.name!r}: {error}") from None

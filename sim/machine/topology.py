@@ -78,7 +78,7 @@ FITTED: dict[str, dict[str, str]] = {
         "quantisation": "part",
         "split": "factor",
         "derating": "amount",
-        "derating_flops": "factor",
+        "derating_seconds": "delay",
         "accumulate": "amount",
         "memory": "share",
         "fixed": "delay",
@@ -102,6 +102,7 @@ _ATTENTION_OPTIONAL = FITTED["attention"].keys() - NEEDED
 for _table in ("", *(f".{kernel}" for kernel in KERNELS_OF_ATTENTION)):
     _OPTIONAL |= {f"gpu.attention{_table}.{key}" for key in _ATTENTION_OPTIONAL}
 _RUNTIME = {"context": "B", "workspace": "B", "channels": "count", "connection": "B"}
+_POWER = {"rated": "W", "cap": "W", "idle": "W"}
 _COMMUNICATION = {
     "sms": dict.fromkeys((*_SENT, "exchange", "fabric", "fabric_p2p", "nvls"), "sms"),
     "hbm": dict.fromkeys(_SENT, "amount"),
@@ -155,7 +156,7 @@ def tables() -> dict[str, dict[str, tuple[str, bool]]]:
     nested = {f"gpu.{name}": keys for name, keys in FITTED.items() if name != "gemm"}
     nested["gpu.attention"] = FITTED["attention"] | dict.fromkeys(CHOSEN, "kernel")
     nested |= {"gpu.attention.KERNEL": FITTED["attention"]}
-    nested |= {"gpu.gemm.DTYPE": FITTED["gemm"], "gpu.runtime": _RUNTIME}
+    nested |= {"gpu.gemm.DTYPE": FITTED["gemm"], "gpu.runtime": _RUNTIME, "gpu.power": _POWER}
     nested |= {f"gpu.communication.{name}": keys for name, keys in _COMMUNICATION.items()}
     nested |= {"node.tiers.TIER": _TIER}
     protocol = {key: (kind, key in ("base", "share")) for key, kind in _PROTOCOL.items()}
@@ -218,7 +219,7 @@ def _refuse_unknown(raw: Table, where: str) -> None:
     for table, keys in _TABLES.items():
         found = _find(raw, table, where)
         inner = [t.partition(".")[2] for t in _TABLES if t.startswith(f"{table}.")]
-        inner += [*FITTED, "communication", "runtime"] if table == "gpu" else []
+        inner += [*FITTED, "communication", "runtime", "power"] if table == "gpu" else []
         inner += ["tiers"] if table == "node" else []
         _refuse(found, [*keys, *inner, "source"], f"{where}: {table}")
 
@@ -285,7 +286,14 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "amount": (lambda v: 0 <= _number(v) <= 1e6, "a number of at least 0 and at most 1e6"),
     "factor": (lambda v: 1e-6 <= _number(v) <= 1e24, "a number above 0 (1e-6 to 1e24)"),
 }
-_RANGES = {"FLOP/s": (1e6, 1e21), "B/s": (1e3, 1e18), "B": (1e6, 1e18), "s": (0.0, 1e3)}
+_RANGES = {
+    "FLOP/s": (1e6, 1e21),
+    "B/s": (1e3, 1e18),
+    "B": (1e6, 1e18),
+    "s": (0.0, 1e3),
+    "W": (1.0, 1e5),
+}
+_SUCH = {"s": "2 us", "W": "700 W"}
 _ADVICE = 'base = "dgx_a100", or another topology that has it, or a copy of its table would do'
 
 
@@ -310,7 +318,7 @@ def _quantity(value: object, unit: str, where: str) -> float:
         least = f"above 0 (from {low:g})" if low else "of at least 0"
         raise InputError(
             f"{where} is {_shown(value)}; it must be a number {least} and at most {high:g} "
-            f"of {unit}, as text such as '2 {'us' if unit == 's' else f'T{unit}'}'"
+            f"of {unit}, as text such as {_SUCH.get(unit, f'2 T{unit}')!r}"
         )
     return number
 
@@ -360,6 +368,8 @@ def _costs(raw: Table, gpu: Table, where: str) -> Table:
             out[name] = _fitted(raw[name], keys, place)
     if "runtime" in raw:
         out["runtime"] = _fitted(raw["runtime"], _RUNTIME, f"{where}: gpu.runtime")
+    if "power" in raw:
+        out["power"] = _power(raw["power"], f"{where}: gpu.power")
     if "communication" in raw:
         out["communication"] = _communication(raw["communication"], gpu["sms"], where)
     return out
@@ -382,6 +392,14 @@ def _attention(raw: object, where: str) -> Table:
             there = ", ".join(tables)
             raise InputError(f"{where}.{name} is {_shown(found[name])}; it must be one of {there}")
         out[name] = found[name]
+    return out
+
+
+def _power(table: object, where: str) -> Table:
+    """Return the watts at which a board was measured, at which it runs, and that it takes idle."""
+    out = _fitted(table, _POWER, where)
+    if not out["idle"] < min(out["cap"], out["rated"]):
+        raise InputError(f"{where}.idle is {out['idle']:g} W; it must be below cap and rated")
     return out
 
 

@@ -15,6 +15,7 @@ TABLES = {
         "dimension, such as `{ 64 = 0.41, 128 = 0.6 }`."
     ),
     "gpu.memory_kernels": "Shares of the memory bandwidth that memory-bound kernels reach.",
+    "gpu.power": "What the board may draw, which sets clocks; without it they stay at boost.",
     "gpu.runtime": "Memory that a process takes besides the blocks of torch's allocator.",
     "gpu.communication.sms": "SMs that a communication kernel holds on each of its GPUs.",
     "gpu.communication.hbm": "Bytes of memory traffic for each byte that a GPU sends.",
@@ -81,8 +82,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "ramp": "columns of k that filling and draining a tile costs",
         "quantisation": "1: a partly filled last wave costs a whole one; 0: it costs its part",
         "split": "factor on the work when k is split over several tiles",
-        "derating": "share of its time that falling clocks add to a long product",
-        "derating_flops": "FLOPs of one product at which half of the derating applies",
+        "derating": "share of its time that falling clocks add to a long burst of products",
+        "derating_seconds": "length of a burst of products in which half of the derating is lost",
         "accumulate": "share of extra memory traffic that arithmetic does not hide",
         "memory": "share of the memory bandwidth that is reached",
         "fixed": "time that every product takes on top",
@@ -101,6 +102,11 @@ MEANINGS: dict[str, dict[str, str]] = {
         "embedding": "embedding lookups",
         "cross_entropy": "the loss",
         "optimizer": "the update of the weights",
+    },
+    "gpu.power": {
+        "rated": "power of the board on which the derating of products was measured",
+        "cap": "power that the board may draw, averaged over a window of derating_seconds",
+        "idle": "power of a GPU whose clocks are up and that runs nothing",
     },
     "gpu.runtime": {
         "context": "the CUDA context",

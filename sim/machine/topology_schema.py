@@ -32,7 +32,7 @@ _KINDS: dict[str, Schema] = {
     "amount": {"type": "number", "minimum": 0, "maximum": 1e6},
     "factor": {"type": "number", "minimum": 1e-6, "maximum": 1e24},
 }
-_EXAMPLES = {"FLOP/s": "989 TFLOP/s", "B/s": "450 GB/s", "B": "80 GiB", "s": "1.5 us"}
+_EXAMPLES = {"FLOP/s": "989 TFLOP/s", "B/s": "450 GB/s", "B": "80 GiB", "s": "1.5 us", "W": "700 W"}
 
 
 def complete() -> Schema:

@@ -306,6 +306,9 @@ class SimulationSection(Section):
     allocator: Literal["exact", "caching", "expandable"] = "exact"
     """exact: only the bytes in use; caching or expandable: also what PyTorch's allocator reserves,
     with fixed or expandable segments"""
+    clock: Literal["power", "boost"] = "power"
+    """power: GPUs compute at the clock that their power allows, by what runs in each moment; boost:
+    at boost clock throughout"""
     costs: Literal["fit", "table"] = "fit"
     """where kernel times come from: fit (formulas with fitted constants) or table (not simulated
     yet)"""

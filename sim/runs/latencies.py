@@ -54,6 +54,7 @@ def later(graph: Graph, machine: Machine) -> float:
         link=nobody[:0],
         coefficient=none[:0],
         factor=None,
+        limits=None,
     )
     return simulate(replace(graph, lag=zeros(len(graph))), only).seconds
 

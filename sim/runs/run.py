@@ -130,6 +130,8 @@ def run(
     what = perturbed(recipe, job)
     fold = recipe.simulation.fold == "auto"
     lanes, graph, machine = prepare(job, cluster, fold, launch, what.kinds())
+    if recipe.simulation.clock == "boost":
+        machine = replace(machine, limits=None)
     if what:
         graph, machine = what.paused(graph), what.machine(graph, machine)
     prepared(graph)

@@ -20,8 +20,10 @@ from sim.whatif.grammar import Condition, Level, Link, Scale, parse
 from sim.whatif.links import faster
 
 Flags = NDArray[np.bool_]
-BY_LINK = {"link_start", "link", "coefficient", "capacity"}
+BY_LINK = {"link_start", "link", "coefficient", "capacity", "factor", "clocks"}
 """The columns of a machine that have no row per work."""
+IN_PROPORTION = {"arithmetic", "memory", "fixed", "latency", "size", "tensor", "traffic"}
+"""Those that are as much longer as a work is made; its power stays."""
 
 
 def edited(
@@ -119,7 +121,15 @@ def _with_rows(machine: Machine, rows: NDArray[np.int32], factor: float) -> Mach
         value = getattr(machine, one.name)
         if isinstance(value, np.ndarray) and one.name not in BY_LINK:
             more = value[rows]
-            if one.name in ("arithmetic", "memory", "fixed", "latency", "size"):
+            if one.name in (
+                "arithmetic",
+                "memory",
+                "fixed",
+                "latency",
+                "size",
+                "tensor",
+                "traffic",
+            ):
                 more = more * factor
             if one.name in ("sms", "hbm") and not factor:
                 more = np.zeros_like(more)

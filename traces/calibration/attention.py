@@ -156,7 +156,8 @@ def predict(gpu: Gpu, c: AttentionConstants, rows: Points) -> Floats:
 
 def _solve(gpu: Gpu, rows: Points, ratio: float | None) -> AttentionConstants:
     """Return the constants that fit best; ``ratio`` is the backward's share over the forward's."""
-    constants, start, high = _unknowns(rows, ratio)
+    constants, shares = _unknowns(rows, ratio)
+    start, high = [*[0.5] * shares, 100.0, 200.0, 100.0], [*[1.0] * shares, *[2000.0] * 3]
     return constants(
         solve(lambda x: np.log(predict(gpu, constants(x), rows) / rows.seconds), start, 0.0, high)
     )
@@ -164,30 +165,26 @@ def _solve(gpu: Gpu, rows: Points, ratio: float | None) -> AttentionConstants:
 
 def _unknowns(
     rows: Points, ratio: float | None
-) -> tuple[Callable[[Floats], AttentionConstants], list[float], list[float]]:
-    """Return how the numbers that are fitted become constants, where they start, and their bounds.
+) -> tuple[Callable[[Floats], AttentionConstants], int]:
+    """Return how the numbers that are fitted become constants, and how many of them are shares.
 
-    After the shares, forward and backward, come keys, masked and, if not tied, backward_keys.
+    After the shares, forward and backward, come keys, backward_keys and masked.
     """
     dims = np.unique(rows.dim[rows.forward > 0])
     backward_dims = dims if ratio else np.unique(rows.dim[rows.backward > 0])
 
-    shares = len(dims) + (0 if ratio else len(backward_dims))
-
     def constants(x: Floats) -> AttentionConstants:
-        forward, backward, (keys, masked, *own) = np.split(x, [len(dims), shares])
+        forward, backward, (keys, backward_keys, masked) = np.split(x, [len(dims), len(x) - 3])
         return AttentionConstants(
             _pairs(dims, forward),
             _pairs(backward_dims, forward * ratio if ratio else backward),
             float(keys),
-            float(own[0] if own else keys),
+            float(keys if ratio else backward_keys),
             float(masked),
             0.0, 0.0, MEMORY, FIXED,
         )  # fmt: skip
 
-    lengths = [100.0, 100.0] if ratio else [100.0, 100.0, 200.0]
-    start = [*[0.5] * shares, *lengths]
-    return constants, start, [*[1.0] * shares, *[2000.0] * len(lengths)]
+    return constants, len(dims) + (0 if ratio else len(backward_dims))
 
 
 def _pairs(dims: Floats, shares: Floats) -> Shares:
@@ -218,14 +215,15 @@ def _b200(gpu: Gpu) -> Fit:
 
 def _solve_slower(gpu: Gpu, rows: Points) -> tuple[AttentionConstants, float]:
     """Return constants at full clock, and the factor by which the other rows' machine is slower."""
-    constants, start, high = _unknowns(rows, None)
+    constants, shares = _unknowns(rows, None)
     other = np.array([kernel != BOOST for kernel in rows.kernel])
 
     def off(x: Floats) -> Floats:
         times = predict(gpu, constants(x[:-1]), rows) * np.where(other, x[-1], 1.0)
         return np.log(times / rows.seconds)
 
-    x = solve(off, [*start, 1.2], 0.0, [*high, 3.0])
+    start = [*[0.5] * shares, 100.0, 200.0, 100.0, 1.2]
+    x = solve(off, start, 0.0, [*[1.0] * shares, *[2000.0] * 3, 3.0])
     return constants(x[:-1]), float(x[-1])
 
 

@@ -19,7 +19,7 @@ from sim.machine import topology
 from sim.machine.attention_tables import attention_constants
 from sim.machine.cluster import Gpu
 from sim.machine.kernels import GemmConstants
-from traces.calibration import attention, collectives, gemm, memory, network
+from traces.calibration import attention, collectives, gemm, memory, network, sustained
 from traces.calibration import tables as measured
 from traces.calibration.errors import Fit, FitError
 
@@ -27,10 +27,12 @@ SIMPLE, LOW_LATENCY = 4 * 2**20, 2**20  # bytes: NCCL's protocols are fitted abo
 
 
 SOURCES = {
-    "gemm": "traincast calibrate; gemm_perf of {package}, {folder}, all frameworks; accumulate: "
-    "A100 pairs in traces/calibration/accumulate.py",
-    "fp8": "traincast calibrate; gemm_perf of {package}, {folder}, all frameworks, less the "
-    "quantisation that its rows include; accumulate, memory, fixed: as bf16",
+    "gemm": "traincast calibrate; gemm_perf of {package}, {folder}, SGLang and TRTLLM, on random "
+    "data; at boost clock, derating: in long bursts; accumulate: A100 pairs in "
+    "traces/calibration/accumulate.py",
+    "fp8": "traincast calibrate; gemm_perf of {package}, {folder}, TRTLLM, less the quantisation "
+    "that its rows include; at boost clock, derating: in long bursts; accumulate, memory, fixed: "
+    "as bf16",
     "attention": "flash: Transformer Engine's order of backends, FlashAttention below compute "
     "capability 9.0 and cuDNN from there; sdpa: PyTorch up to 2.10 (aten/src/ATen/native/"
     "transformers/cuda/sdp_utils.cpp) and torchtitan's models/attention.py, cuDNN first on B200",
@@ -98,7 +100,7 @@ def calibrate(gpu: str, tables: Path | None = None) -> Calibration:
     if not folder.is_dir():
         raise InputError(f"no folder {kind.folder} of tables in {folder.parent}")
     machine = topology.read(kind.topology)
-    target = Gpu(**machine["gpu"])
+    target = Gpu(**machine["gpu"], costs=machine["costs"])
     fits = _gemms(target, gpu, folder)
     fits |= _attention(target, kind, folder)
     fits["memory_kernels"] = memory.fit()
@@ -127,6 +129,11 @@ def _gemms(target: Gpu, gpu: str, folder: Path) -> dict[str, Fit]:
         rows = measured.gemm_rows(folder, name)
         fit = gemm.fit(target, dtype, rows, GemmConstants(**first.constants) if first else None)
         seen = gemm.check(target, gpu, dtype, GemmConstants(**fit.constants))
+        if (gpu, dtype) == ("a100", "bf16"):
+            seen += (sustained.check(target, GemmConstants(**fit.constants)),)
+        if (gpu, dtype) == ("b200", "bf16"):
+            found, of_it = sustained.derating(target, GemmConstants(**fit.constants))
+            fit, seen = Fit({**fit.constants, "derating": found}, fit.errors), (*seen, *of_it)
         out[f"gemm.{dtype}"] = Fit(fit.constants, (*fit.errors, *seen))
     return out
 
@@ -192,4 +199,5 @@ def _written(key: str, value: float | str | Mapping[str, float]) -> str:
         return f"{{ {', '.join(f'{size} = {_written(key, v)}' for size, v in value.items())} }}"
     if isinstance(value, str):
         return f'"{value}"'
-    return f'"{value * 1e6:.4g} us"' if key == "fixed" else f"{value:.4g}"
+    scale, unit = {"fixed": (1e6, "us"), "derating_seconds": (1e3, "ms")}.get(key, (1.0, ""))
+    return f'"{value * scale:.4g} {unit}"' if unit else f"{value:.4g}"

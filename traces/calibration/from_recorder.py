@@ -12,7 +12,7 @@ from schedules.input_error import InputError
 from sim.machine import cluster
 from sim.machine.attention_tables import AttentionConstants, Shares, attention_constants
 from sim.machine.cluster import Gpu
-from sim.machine.kernels import compute_seconds, table
+from sim.machine.kernels import compute_seconds, gemm_constants, table
 from traces.calibration import attention, gemm, memory, recorded
 from traces.calibration.calibrate import KINDS, Calibration
 from traces.calibration.errors import Fit, FitError, fit_error
@@ -57,11 +57,13 @@ def _gemm(gpu: Gpu, sweep: Sweep) -> Fit | None:
     if not products:
         return None
     m, n, k, seconds = np.array([[row[key] for key in ("m", "n", "k", "s")] for row in products]).T
-    rows = GemmRows(m, n, k, seconds, np.zeros_like(m))
+    rows = GemmRows(m, n, k, seconds, np.zeros_like(m), np.zeros_like(m))
     if len(gemm.training_sized(rows).m) < LEAST or not ((m >= 16) & (m <= 64)).any():
         return None
     fit = gemm.fit(gpu, "bf16", rows)
-    return Fit(fit.constants, fit.errors[:1])  # the others are of frameworks, and of other GPUs
+    known = gemm_constants(gpu, "bf16")  # a sweep's bursts are too short for clocks to fall
+    kept = {name: getattr(known, name) for name in ("derating", "derating_seconds")}
+    return Fit({**fit.constants, **kept}, fit.errors[:1])  # others: of frameworks, of other GPUs
 
 
 def _attention(gpu: Gpu, sweep: Sweep) -> Fit | None:

@@ -32,8 +32,8 @@ from traces.calibration.tables import GemmRows, take
 APART = ("accumulate", "memory")  # each is fitted by itself
 ORDER = tuple(name for name in GemmConstants._fields if name not in APART)
 START = (0.9, 0.85, 0.75, 0.65, 200.0, 0.6, 1.1, 0.1, 1.0, 3.0)  # the last: TFLOP, microseconds
-LOW = (0.3, 0.3, 0.2, 0.1, 0.0, 0.0, 1.0, 0.0, 0.01, 0.0)
-HIGH = (1.0, 1.0, 1.0, 1.0, 2000.0, 1.0, 2.0, 0.6, 50.0, 20.0)
+LOW = (0.3, 0.3, 0.2, 0.1, 0.0, 0.0, 1.0, 0.0, 20.0, 0.0)
+HIGH = (1.0, 1.0, 1.0, 1.0, 2000.0, 1.0, 2.0, 1.0, 200.0, 20.0)
 STARTS = 8  # starts of the search; a GPU's minima differ by a tenth in the sum of squares
 HALVINGS = 20
 Chosen = NDArray[np.intp]  # for each row, the place of its tiling among all
@@ -85,14 +85,14 @@ def fit(gpu: Gpu, dtype: str, rows: GemmRows, like: GemmConstants | None = None)
 
     def constants(x: Floats) -> GemmConstants:
         si = dict(zip(ORDER, map(float, x), strict=True))
-        si["derating_flops"] *= 1e12
+        si["derating_seconds"] *= 1e-3
         si["fixed"] *= 1e-6
         return GemmConstants(memory=memory, **added.constants, **si)
 
     def times(x: Floats, chosen: Chosen | None = None) -> Floats:
         quantised: Floats = x[len(ORDER) :].sum() * rows.m * rows.k / gpu.memory_bandwidth
         c = constants(x[: len(ORDER)])
-        return predict(gpu, dtype, c, 1.0, *rows[:3], chosen) + quantised
+        return predict(gpu, dtype, c, 1.0, *rows[:3], chosen, rows.burst) + quantised
 
     def slopes(x: Floats) -> Floats:
         """Return slopes of the logarithm, every row with the tiling that is best now."""
@@ -109,16 +109,16 @@ def fit(gpu: Gpu, dtype: str, rows: GemmRows, like: GemmConstants | None = None)
     family = f"gemm {dtype}"
     errors: tuple[FitError, ...] = (
         fit_error(family, times(x), rows.seconds),
-        _spread(family, rows),
+        *_spread(family, rows),
     )
     errors += () if like else added.errors
     return Fit((best._replace(fixed=like.fixed) if like else best)._asdict(), errors)
 
 
-def _spread(family: str, rows: GemmRows) -> FitError:
+def _spread(family: str, rows: GemmRows) -> tuple[FitError, ...]:
     both = rows.spread[~np.isnan(rows.spread)]
     name = f"{family}: spread over frameworks (standard deviation)"
-    return fit_error(name, 1.0 + both, np.ones_like(both))
+    return (fit_error(name, 1.0 + both, np.ones_like(both)),) if len(both) else ()
 
 
 def training_sized(rows: GemmRows) -> GemmRows:
@@ -166,7 +166,7 @@ def best_tilings(gpu: Gpu, dtype: str, c: GemmConstants, rows: GemmRows) -> Chos
 
 def predict(
     gpu: Gpu, dtype: str, c: GemmConstants, batch: Floats | float, m: Floats, n: Floats, k: Floats,
-    chosen: Chosen | None = None,
+    chosen: Chosen | None = None, burst: Floats | float = 0.0,
 ) -> Floats:  # fmt: skip
     """Return seconds alone, by the best tiling or a given one; results have 16 bits in any case."""
     peak, sms = gpu.peak[dtype], gpu.sms
@@ -175,10 +175,9 @@ def predict(
     else:
         tiling = Tiling(*np.array(tilings(c))[chosen].T)
         arithmetic = tiling_seconds(c, tiling, peak, sms, batch, m, n, k)
-        arithmetic = arithmetic * derated(c, 2.0 * batch * m * n * k)
     moved = batch * (BYTES[dtype] * (m * k + k * n) + 2.0 * m * n)
     memory = moved / (gpu.memory_bandwidth * c.memory)
-    return np.asarray(np.maximum(arithmetic, memory) + c.fixed)
+    return np.asarray(np.maximum(arithmetic * derated(c, burst), memory) + c.fixed)
 
 
 def _memory_share(gpu: Gpu, dtype: str, rows: GemmRows) -> float:

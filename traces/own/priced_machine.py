@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from schedules.input_error import InputError
 from sim.engine import DeadlockError, simulate
 from sim.graph import Floats, Graph, Work, offsets
-from sim.machine.hardware import Machine
+from sim.machine.hardware import Limits, Machine
 from sim.timeline import Timeline
 from traces.checked import NUMBER, TABLE, WHOLE, check, list_of
 from traces.chrome import Event
@@ -31,6 +31,9 @@ _FIELDS = {
     **{name: list_of(WHOLE if name in _WHOLE else NUMBER) for name in _COLUMNS},
     "gpu_sms": WHOLE,
     "factor": list_of(NUMBER),
+    "limits": list_of(NUMBER),
+    "tensor": list_of(NUMBER),
+    "traffic": list_of(NUMBER),
     "healthy": list_of(NUMBER),
 }
 
@@ -54,6 +57,9 @@ def table(graph: Graph, of: PricedMachine) -> Event:
     out: Event = {"gpu_sms": machine.gpu_sms, "healthy": _finite(of.healthy)}
     out |= {name: _finite(getattr(machine, name)) for name in _COLUMNS}
     out["factor"] = machine.factor.tolist() if changed and machine.factor is not None else []
+    out["limits"] = [] if machine.limits is None else list(machine.limits)
+    for name in ("tensor", "traffic"):
+        out[name] = [] if machine.limits is None else getattr(machine, name).tolist()
     return {"machine": out}
 
 
@@ -98,6 +104,9 @@ def _fits(found: Event, works: int, ops: int) -> None:
     right &= begins[0] == 0 and begins[-1] == links == len(found["coefficient"])
     right &= all(0 <= link < len(found["capacity"]) for link in found["link"])
     right &= len(found["healthy"]) == len(found["capacity"])
+    powers = {len(found["tensor"]), len(found["traffic"])}
+    right &= powers <= ({works} if found["limits"] else {0})
+    right &= len(found["limits"]) in (0, len(Limits._fields))
     if not right or len(found["factor"]) not in (0, ops):
         raise InputError("its machine does not have a row for each work, link or op")
 
@@ -120,8 +129,18 @@ def _machine(found: Event, rows: NDArray[np.int64]) -> Machine:
         coefficient=np.array(found["coefficient"], np.float64)[links],
         capacity=_endless(found["capacity"]),
         gpu_sms=found["gpu_sms"],
-        factor=np.array(found["factor"], np.float64) if found["factor"] else None,
+        factor=_column(found["factor"]),
+        limits=Limits(*found["limits"]) if found["limits"] else None,
+        tensor=_column(found["tensor"], rows),
+        traffic=_column(found["traffic"], rows),
     )
+
+
+def _column(values: Sequence[float], rows: NDArray[np.int64] | None = None) -> Floats | None:
+    if not values:
+        return None
+    column = np.array(values, np.float64)
+    return column if rows is None else column[rows]
 
 
 def _endless(column: Sequence[float]) -> Floats:

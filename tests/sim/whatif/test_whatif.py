@@ -229,5 +229,5 @@ def test_a_slow_rank_of_a_recipe_is_a_straggler_too():
     healthy = run(recipe_file.parse(recipe)).timeline.seconds
     slow = run(recipe_file.parse(recipe | {"perturbations": [{"rank": 2, "compute": 1.3}]}))
     graph, machine = edited(slow.timeline.graph, slow.machine, "remove stragglers")
-    assert slow.timeline.seconds > 1.2 * healthy
+    assert slow.timeline.seconds > 1.15 * healthy
     assert simulate(graph, machine).seconds == pytest.approx(healthy, rel=1e-9)

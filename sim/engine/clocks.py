@@ -1,0 +1,98 @@
+"""The clock that a GPU holds while it computes: what its power allows, window by window.
+
+Tensor cores at boost clock draw more than a board may. Its controller lowers the clock until the
+mean power of a short window is the limit, and raises it while the GPU waits. Here a first timeline
+at boost clock says how much power each window would take; from it follows the clock of each kernel,
+and the kernels take their longer times in a second simulation.
+
+Power is idle power, plus what arithmetic takes, plus what memory-bound kernels take;
+:mod:`sim.machine.power` says what is measured of this and what is assumed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.graph import Compute, Graph
+from sim.machine.hardware import Machine
+from sim.machine.power import clock
+from sim.timeline import Timeline
+
+Floats = NDArray[np.float64]
+
+SAMPLES = 8
+"""Instants at which power is looked at, per window."""
+DIGITS = 6
+"""Digits of a clock that count, so that the last bit of a power does not decide a timeline."""
+
+
+def throttled(timeline: Timeline, machine: Machine) -> Machine:
+    """Return the machine whose kernels take what the clock of their moment makes of them.
+
+    ``timeline`` is that of a step at boost clock on ``machine``. Kernels limited by memory keep
+    their times. A step repeats itself: before its first kernel the last one ran. The machine
+    itself comes back where nothing is slowed.
+    """
+    if machine.limits is None or machine.clocks is not None or not timeline.seconds:
+        return machine
+    graph = timeline.graph
+    kernels = np.flatnonzero(_computes(graph))
+    clocks = np.ones(len(graph))
+    for rank in graph.ranks():
+        own = kernels[graph.rank[kernels] == rank]
+        if len(own):
+            clocks[own] = _factors(timeline, machine, own)
+    return replace(machine, clocks=clocks) if (clocks != 1.0).any() else machine
+
+
+def _computes(graph: Graph) -> NDArray[np.bool_]:
+    return np.array([isinstance(work, Compute) for work in graph.works], np.bool_)[graph.work]
+
+
+def _factors(timeline: Timeline, machine: Machine, own: NDArray[np.intp]) -> Floats:
+    """Return the factor on the seconds of each of one rank's kernels."""
+    limits, tensor, traffic = machine.limits, machine.tensor, machine.traffic
+    assert limits is not None
+    assert tensor is not None
+    assert traffic is not None
+    start, end = timeline.start[own], timeline.end[own]
+    work = timeline.graph.work[own]
+    step = timeline.seconds
+    at = np.linspace(0.0, step, max(int(np.ceil(step / limits.window * SAMPLES)), SAMPLES) + 1)
+    took = np.maximum(end - start, np.finfo(np.float64).tiny)
+    busy = machine.arithmetic / np.maximum(machine.alone, np.finfo(np.float64).tiny)
+    of = (tensor[work] / took, traffic[work] / took, np.minimum(busy, 1.0)[work])
+    mean = (_windows(start, end, rate, at, step, limits.window) for rate in of)
+    clocks = np.interp((start + end) / 2.0, at, clock(limits, *mean)).round(DIGITS)
+    arithmetic, memory, fixed = (
+        column[work] for column in (machine.arithmetic, machine.memory, machine.fixed)
+    )
+    slowed = np.maximum(arithmetic / clocks, memory) + fixed
+    longer: Floats = slowed / (np.maximum(arithmetic, memory) + fixed)
+    return longer
+
+
+def _windows(
+    start: Floats, end: Floats, rate: Floats, at: Floats, step: float, window: float
+) -> Floats:
+    """Return the mean of a rate over the window before each instant, in steps that repeat.
+
+    The rate is the sum over kernels of each one's ``rate`` from its ``start`` to its ``end``.
+    """
+    when = np.concatenate([start, end])
+    order = np.argsort(when, kind="stable")
+    when, jump = when[order], np.concatenate([rate, -rate])[order]
+    level = np.cumsum(jump)
+    total = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(when))])
+
+    def until(instant: Floats) -> Floats:
+        whole = np.floor(instant / step)
+        inside: Floats = np.interp(instant - whole * step, when, total)
+        before: Floats = whole * total[-1] + inside
+        return before
+
+    mean: Floats = (until(at) - until(at - window)) / window
+    return mean

@@ -1,0 +1,94 @@
+"""How fast may a GPU run on its power? Clocks from the energy of what it runs.
+
+With clock c (a share of the boost clock) the power of a GPU is
+
+    idle + tensor · max(c, floor)^(exponent − 1) · c + memory
+
+where ``tensor`` and ``memory`` are the power of arithmetic and of memory traffic at boost clock.
+Voltage falls with the clock down to a floor; below it power falls with the clock alone. Products
+that run back to back sink to 1 / (1 + derating) of the boost clock at the board's rated power: that
+is measured (``traincast calibrate``) and gives ``tensor`` for a product, as long as its arithmetic
+takes. So what a topology states is the rated power, the cap and the idle power, in watts; and here
+all powers are shares of rated less idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.graph import Compute, Work
+from sim.machine.assumed import assumed
+from sim.machine.hardware import Limits, Machine
+from sim.machine.kernels import MEMORY_KINDS, GpuLike, compute_seconds, gemm_constants
+
+Floats = NDArray[np.float64]
+HALVINGS = 30
+
+
+def limited(machine: Machine, gpu: GpuLike, works: Sequence[Work]) -> Machine:
+    """Return the machine with what its GPU's power allows; the same where no limit is known."""
+    limits = limits_of(gpu)
+    if limits is None:
+        return machine
+    of = assumed("power")
+    rows = [_energy(gpu, work, of) for work in works]
+    tensor, traffic = np.array(rows, np.float64).reshape(-1, 2).T
+    return replace(machine, limits=limits, tensor=tensor.copy(), traffic=traffic.copy())
+
+
+def limits_of(gpu: GpuLike) -> Limits | None:
+    """Return what a GPU's power allows; None where its topology has no table [gpu.power]."""
+    table, of = gpu.costs.get("power"), assumed("power")
+    if not table:
+        return None
+    return Limits(
+        power=(table["cap"] - table["idle"]) / (table["rated"] - table["idle"]),
+        window=gemm_constants(gpu, "bf16").derating_seconds,
+        exponent=of["exponent"],
+        floor=of["floor"],
+    )
+
+
+def held(gpu: GpuLike, derating: float) -> float:
+    """Return the clock, a share of boost, of products of this derating that never pause."""
+    of = limits_of(gpu)
+    if of is None:
+        return 1.0
+    tensor = np.array([_full(derating, of.exponent, of.floor)])
+    return float(clock(of, tensor, np.zeros(1), np.ones(1))[0])
+
+
+def _full(derating: float, exponent: float, floor: float) -> float:
+    """Return the power of products at boost clock: at 1 / (1 + derating) of it they take 1."""
+    held_at = 1.0 / (1.0 + derating)
+    return 1.0 / (held_at * max(held_at, floor) ** (exponent - 1.0))
+
+
+def clock(limits: Limits, tensor: Floats, memory: Floats, busy: Floats) -> Floats:
+    """Return the clock, a share of boost, at which each window's mean power is the limit.
+
+    ``tensor`` and ``memory`` are powers at boost clock, averaged over windows, and ``busy`` the
+    share of a window in which arithmetic runs: as that takes longer, so does the window's work.
+    """
+    low, high = np.zeros_like(tensor), np.ones_like(tensor)
+    for _ in range(HALVINGS):
+        c = (low + high) / 2.0
+        pace = 1.0 + busy * (1.0 / c - 1.0)
+        drawn = (tensor * np.maximum(c, limits.floor) ** (limits.exponent - 1.0) + memory) / pace
+        low, high = np.where(drawn <= limits.power, (c, high), (low, c))
+    return np.where(tensor + memory <= limits.power, 1.0, low)
+
+
+def _energy(gpu: GpuLike, work: Work, of: Mapping[str, float]) -> tuple[float, float]:
+    """Return seconds of full power that a work's arithmetic and its memory traffic take."""
+    if not isinstance(work, Compute):
+        return 0.0, 0.0
+    if work.kind in MEMORY_KINDS:
+        return 0.0, of["memory"] * compute_seconds(gpu, work)[1]
+    full = _full(gemm_constants(gpu, work.dtype).derating, of["exponent"], of["floor"])
+    share = of["attention"] if work.kind.startswith("attention") else 1.0
+    return share * full * compute_seconds(gpu, work)[0], 0.0

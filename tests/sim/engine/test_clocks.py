@@ -1,0 +1,148 @@
+"""Clocks that a GPU's power allows: closed forms at both ends and at other caps, windows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim import run
+from sim.engine import simulate
+from sim.engine.clocks import _windows, throttled
+from sim.graph import Builder, Compute, Fixed, Work
+from sim.machine.assumed import assumed
+from sim.machine.hardware import NOTHING, Limits, Machine, table
+from sim.machine.kernels import compute_seconds
+from sim.machine.power import clock, limited
+from sim.timeline import Timeline
+from tests.sim.machine.test_kernels import COSTS, TOY_GEMM
+
+DERATING, RATED, IDLE = 0.25, 400.0, 100.0
+EXPONENT, FLOOR = (assumed("power")[name] for name in ("exponent", "floor"))
+GEMM = Compute("gemm", 2.0 * 600 * 250 * 60, 0.0, (1, 600, 250, 60))  # 76 s alone
+NORM = Compute("norm", 0.0, 30_000.0)
+
+
+def gpu(cap: float = RATED, **constants: float) -> SimpleNamespace:
+    """The GPU of the kernels' tests, with products that lose a fifth of their clock at 400 W."""
+    gemm = {**TOY_GEMM, "derating": DERATING, "derating_seconds": 1000.0, "fixed": 0.0, **constants}
+    costs = {**COSTS, "gemm": {"bf16": gemm}, "power": {"rated": RATED, "cap": cap, "idle": IDLE}}
+    peak = {"bf16": 1e6, "fp32": 1e5}
+    return SimpleNamespace(sms=4, memory_bandwidth=1000.0, peak=peak, costs=costs)
+
+
+def ran(of: SimpleNamespace, works: list[Work]) -> tuple[Timeline, Machine]:
+    """These works one after another on one stream, at boost clock."""
+    b = Builder()
+    for work in works:
+        b.add("op", 0, "compute", work)
+    graph = b.graph()
+    machine = table(graph.works, lambda work: _price(of, work), lambda _: NOTHING, np.empty(0), 4)
+    return simulate(graph, machine), machine
+
+
+def _price(of: SimpleNamespace, work: Work) -> tuple[float, float, float]:
+    return (0.0, 0.0, work.seconds) if isinstance(work, Fixed) else compute_seconds(of, work)
+
+
+def slowed(of: SimpleNamespace, works: list[Work]) -> np.ndarray:
+    timeline, machine = ran(of, works)
+    clocks = throttled(timeline, limited(machine, of, timeline.graph.works)).clocks
+    return np.ones(len(timeline.graph)) if clocks is None else clocks
+
+
+@pytest.mark.parametrize("cap", [400.0, 370.0, 320.0, 180.0, 130.0])
+def test_products_without_a_pause_run_at_the_clock_of_the_cap(cap: float) -> None:
+    """At the rated power 1 / (1 + derating); above the floor of voltage by the exponent, then in
+    proportion."""
+    share = (cap - IDLE) / (RATED - IDLE)
+    full = (1 + DERATING) ** EXPONENT  # power of products at boost clock
+    expected = (share / full) ** (1 / EXPONENT)
+    if expected < FLOOR:
+        expected = share / full / FLOOR ** (EXPONENT - 1)
+    assert slowed(gpu(cap), [GEMM] * 80) == pytest.approx(1 / expected, rel=1e-5)
+    if cap == RATED:
+        assert 1 / expected == pytest.approx(1 + DERATING)
+
+
+def test_a_gpu_that_mostly_waits_keeps_its_clock() -> None:
+    """A product in a third of the time takes 1.25^2.5 / 3 = 0.58 of the power there is."""
+    timeline, machine = ran(gpu(), [GEMM, Fixed(152.0, "communication", "dp")] * 40)
+    machine = limited(machine, gpu(), timeline.graph.works)
+    assert machine.limits is not None
+    assert throttled(timeline, machine) is machine
+
+
+def test_the_clock_falls_after_a_window_and_recovers_in_a_pause() -> None:
+    """Products for 3,800 s and a pause as long, with a window of 1,000 s: the first are fast."""
+    factor = slowed(gpu(), [GEMM] * 50 + [Fixed(3800.0, "communication", "dp")])[:-1]
+    assert factor[0] == 1.0
+    assert factor[15:-1] == pytest.approx(1 + DERATING, rel=1e-5)  # a window has passed
+    assert (np.diff(factor[:-1]) >= -1e-9).all()
+
+
+def test_memory_bound_kernels_keep_their_times_and_take_power() -> None:
+    """Beside them products stay faster: a norm takes 0.6 of full power, a product 1.75."""
+    factor = slowed(gpu(), [GEMM, NORM] * 60)
+    assert factor[1::2] == pytest.approx(1.0)
+    assert 1.0 < factor[60] < 1 + DERATING
+
+
+def test_without_a_power_table_clocks_stay_at_boost() -> None:
+    of = gpu()
+    del of.costs["power"]
+    timeline, machine = ran(of, [GEMM])
+    assert limited(machine, of, timeline.graph.works) is machine
+    assert throttled(timeline, machine) is machine
+
+
+@given(st.floats(0.05, 1.0), st.floats(0.0, 3.0), st.floats(0.0, 0.9))
+def test_a_clock_takes_what_the_limit_allows(busy: float, tensor: float, memory: float) -> None:
+    """Put back into the formula, the clock gives the limit, or is boost and gives less."""
+    of = Limits(1.0, 1.0, EXPONENT, FLOOR)
+    c = clock(of, np.array([tensor]), np.array([memory]), np.array([busy]))[0]
+    pace = 1 + busy * (1 / c - 1)
+    drawn = (tensor * max(c, FLOOR) ** (EXPONENT - 1) + memory) / pace
+    assert drawn == pytest.approx(1.0, abs=1e-6) or (c == 1.0 and drawn <= 1.0)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 9), st.floats(0.1, 3), st.floats(0, 2)), min_size=1),
+    st.floats(0.2, 30),
+)
+def test_windows_are_means_of_what_runs(
+    ops: list[tuple[float, float, float]], window: float
+) -> None:
+    """Against sums of overlaps with each window, over as many copies of the step as it reaches."""
+    start, length, rate = (np.array(column) for column in zip(*ops, strict=True))
+    end, step = start + length, 12.0
+    at = np.linspace(0.0, step, 7)
+    expected = [
+        sum(
+            r * max(0.0, min(t, b + k * step) - max(t - window, a + k * step))
+            for k in range(-4, 2)
+            for a, b, r in zip(start, end, rate, strict=True)
+        )
+        / window
+        for t in at
+    ]
+    assert _windows(start, end, rate, at, step, window) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.slow
+def test_a_recipe_runs_at_boost_clock_where_it_says_so() -> None:
+    """GPT 14.6B on A100s: products lose a little of their clock in the steady phase."""
+    recipe = "validation/recipes/zero_bubble_14.6b_1f1b.toml"
+    boost = run(recipe, {"simulation.clock": "boost"})
+    held = run(recipe)
+    assert boost.machine.limits is None
+    assert boost.timeline.seconds < held.timeline.seconds < 1.2 * boost.timeline.seconds
+    clocks = throttled(boost.timeline, held.machine).clocks
+    assert clocks is not None
+    assert clocks.min() >= 1.0
+    again = simulate(boost.timeline.graph, replace(boost.machine, clocks=clocks))
+    assert again.end.tolist() == held.timeline.end.tolist()
