@@ -119,10 +119,11 @@ def window(path: Path) -> int | None:
     return size if used else None
 
 
-def complete(given: Mapping[str, Any]) -> dict[str, Any]:
+def complete(given: Mapping[str, Any], attention: str = "flash") -> dict[str, Any]:
     """Return all numbers of a model: those that are given and those that follow from them.
 
-    Raises InputError for a missing number, or numbers that contradict each other.
+    ``attention`` is the kernel unless it is given. Raises InputError for a missing number, or
+    numbers that contradict each other.
 
     >>> full = complete({"layers": 2, "hidden": 8, "heads": 2, "vocab": 99, "sequence": 16})
     >>> full["head_dim"], full["ffn"], full["positions"]
@@ -163,7 +164,7 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         "gated": gated,
         "tied": True,
         "norm": "layer",
-        "attention": "flash",
+        "attention": attention,
         "activation": "silu" if gated else "gelu",
         "qkv_bias": bias and not mla,
         "bias": bias,

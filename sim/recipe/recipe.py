@@ -93,7 +93,8 @@ class ModelSection(Section):
     """flash (one kernel, no s x s matrix in memory; the one that Transformer Engine takes on that
     GPU: FlashAttention-2 on A100, cuDNN's on H100 and later), sdpa (the one that PyTorch took until
     2.10: FlashAttention-2 up to H200, cuDNN's on B200), a kernel by name: triton (and the first
-    FlashAttention), flash2, flash3 (FlashAttention-2 and -3), cudnn; or unfused"""
+    FlashAttention), flash2, flash3 (FlashAttention-2 and -3), cudnn; or unfused. Default: the
+    preset's, else sdpa with parallelism.fsdp and flash without"""
     activation: Literal["gelu", "silu", "relu2"] | None = None
     """activation of the MLP: gelu, silu or relu2 (squared ReLU)"""
     fused: Switch | Literal["except_gate"] | None = None

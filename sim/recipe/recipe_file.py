@@ -201,7 +201,7 @@ def _complete(recipe: Recipe, folder: Path) -> Recipe:
     """Fill in everything that was left out."""
     parallelism, training = recipe.parallelism, recipe.training
     own = {
-        "model": _model(recipe.model, folder),
+        "model": _model(recipe.model, folder, "sdpa" if recipe.parallelism.fsdp else "flash"),
         "schedule": order_file.complete(recipe.schedule, parallelism.pp, folder),
     }
     recipe = recipe.model_copy(update=own)
@@ -252,8 +252,11 @@ def _even(layers: int, stages: int) -> tuple[int, ...] | None:
     return None if layers % stages else (layers // stages,) * stages
 
 
-def _model(section: ModelSection, folder: Path) -> ModelSection:
-    """Return the model's section with every number filled in."""
+def _model(section: ModelSection, folder: Path, attention: str) -> ModelSection:
+    """Return the model's section with every number filled in.
+
+    ``attention`` is what whoever runs the model takes: PyTorch its own, as FSDP is PyTorch's.
+    """
     given = section.model_dump(exclude_none=True, exclude={"hf"})
     if section.preset and section.hf:
         raise InputError("model.preset and model.hf are both given; leave one of them out")
@@ -272,7 +275,7 @@ def _model(section: ModelSection, folder: Path) -> ModelSection:
         said = ModelSection.model_validate({**stated, **given})
     except ValidationError as error:
         raise InputError(sentence(error, "model")) from None
-    full = presets.complete(said.model_dump(exclude_none=True))
+    full = presets.complete(said.model_dump(exclude_none=True), attention)
     return said.model_copy(update={**full, "mla": said.mla, "load": said.load})
 
 

@@ -116,6 +116,23 @@ def test_the_kernels_of_both_ways_carry_the_name(model):
     assert not [w for w in works if getattr(w, "kind", "").startswith("attention") and not w.by]
 
 
+def test_a_model_under_fsdp_has_pytorchs_attention():
+    """FSDP is PyTorch's; a preset or a key says otherwise."""
+    for said, fsdp, kernel in (
+        ({}, {}, "flash"),
+        ({}, {"fsdp": {"kind": "fsdp2"}}, "sdpa"),
+        ({"attention": "flash3"}, {"fsdp": {"kind": "fsdp2"}}, "flash3"),
+        ({"preset": "gpt-22b"}, {"fsdp": {"kind": "fsdp2"}}, "unfused"),
+    ):
+        data = {
+            "model": {"preset": "llama3-8b", **said},
+            "cluster": {"topology": "dgx_h100", "gpus": 2},
+            "parallelism": fsdp,
+            "training": {"global_batch": 2},
+        }
+        assert recipe_file.parse(data).model.attention == kernel
+
+
 def step(topology, attention):
     """The step time of the layers on one GPU."""
     return run(recipe(topology, attention)).summary["step_time_s"]
