@@ -1,4 +1,4 @@
-"""Why a rank does not compute, in the words that tables and pages have for it."""
+"""A helper of analyses: why a rank does not compute, in the words of tables and pages."""
 
 from __future__ import annotations
 
