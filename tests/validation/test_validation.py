@@ -347,7 +347,7 @@ def test_the_command_prints_writes_and_refuses(capsys, tmp_path):
     assert "FSDP H100" in out
     code, _, err = traincast("table9")
     assert code == 2
-    assert err.startswith("error: no table 'table9' of published figures; there are dgxc_fp8,")
+    assert err.startswith("error: no table 'table9' of published figures; there are bloom_a100,")
 
 
 @pytest.mark.slow
