@@ -15,4 +15,6 @@ def layer_timelines(recipe: Recipe, layers: int = 1) -> Mapping[str, Timeline]:
     """Return F, B, I and W of some layers of a recipe's model, each by itself on one rank."""
     job = job_of(recipe)
     cluster = clusters.load(recipe.cluster.topology, job.mesh.tp)
+    if recipe.simulation.clock == "boost":
+        cluster = clusters.at_boost(cluster)
     return stage_timelines(job, cluster, range(layers))

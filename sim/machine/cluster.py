@@ -7,7 +7,7 @@ two edges. Links are known by their index, so capacities and loads are plain arr
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import fsum
 from pathlib import Path
@@ -190,6 +190,12 @@ class Cluster:
             return list(nx.dijkstra_path(self.network, source, target, weight=latency))
         except nx.NetworkXNoPath:
             raise InputError(f"{self.name} has no path from GPU {source} to {target}") from None
+
+
+def at_boost(cluster: Cluster) -> Cluster:
+    """Return the cluster with GPUs that hold boost clock, whatever power they take."""
+    costs = {name: table for name, table in cluster.gpu.costs.items() if name != "power"}
+    return replace(cluster, gpu=replace(cluster.gpu, costs=costs))
 
 
 def load(name_or_path: str | Path, gpus: int) -> Cluster:

@@ -123,6 +123,8 @@ def run(
     begin = perf_counter()
     report("building the graph", 0, 0)
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
+    if recipe.simulation.clock == "boost":
+        cluster = clusters.at_boost(cluster)
     able(recipe, recipe.cluster.topology, cluster.gpu.peak)
     job = job_of(recipe, cluster)
     cluster = slowed(cluster, recipe.perturbations)
@@ -130,8 +132,6 @@ def run(
     what = perturbed(recipe, job)
     fold = recipe.simulation.fold == "auto"
     lanes, graph, machine = prepare(job, cluster, fold, launch, what.kinds())
-    if recipe.simulation.clock == "boost":
-        machine = replace(machine, limits=None)
     if what:
         graph, machine = what.paused(graph), what.machine(graph, machine)
     prepared(graph)

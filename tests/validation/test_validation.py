@@ -287,7 +287,7 @@ def test_a_forward_without_overlap_is_the_sum_of_its_parts():
 
 def test_several_layers_and_both_halves_of_a_backward_add_up():
     """On one GPU nothing overlaps: three layers take thrice as long, and B is I and W."""
-    one_gpu = {**NO_RECOMPUTE, "parallelism.tp": 1, "cluster.gpus": 1}
+    one_gpu = {**NO_RECOMPUTE, "parallelism.tp": 1, "cluster.gpus": 1, "simulation.clock": "boost"}
     recipe = recipe_file.load(LAYER, one_gpu)
     one, three = layer_timelines(recipe), layer_timelines(recipe, 3)
     for phase in "FBIW":

@@ -12,7 +12,7 @@ from sim.builder.job import Job
 from sim.builder.stage import stage_programs
 from sim.builder.strategies import share
 from sim.graph import Builder, Communication
-from sim.machine.cluster import load
+from sim.machine.cluster import at_boost, load
 from sim.machine.collectives import alone, traffic
 from sim.machine.kernels import compute_seconds
 from sim.machine.price import price
@@ -31,7 +31,7 @@ def run(
     small_job: Callable[..., Job], sequence: int, cp: int = 4, gpus: int = 8, **changes: object
 ) -> tuple[Job, dict[str, Timeline]]:
     job = small_job(sequence=sequence, cp=cp, **(WIDTHS | changes))
-    return job, dict(stage_timelines(job, load("dgx_h100", gpus), range(1)))
+    return job, dict(stage_timelines(job, at_boost(load("dgx_h100", gpus)), range(1)))
 
 
 @pytest.mark.parametrize("sequence", LENGTHS)

@@ -111,7 +111,12 @@ def test_two_kernels_side_by_side_take_as_long_as_one_after_the_other() -> None:
 
     tp = 1: a rank of the pipeline computes or waits for a neighbour; its kernels' work is the same.
     """
-    one = SMALL | {"parallelism.tp": 1, "cluster.gpus": 4, "schedule.name": "dualpipe_v"}
+    one = SMALL | {
+        "simulation.clock": "boost",
+        "parallelism.tp": 1,
+        "cluster.gpus": 4,
+        "schedule.name": "dualpipe_v",
+    }
     serial = run(RECIPE, one | {"schedule.pair": "serial"})
     shared = run(RECIPE, one | {"schedule.pair": "shared"})
     for rank in range(4):

@@ -181,7 +181,7 @@ def test_files_of_others_are_not_touched(recipe: Path, tmp_path: Path) -> None:
         sweep.sweep(recipe, {"training.global_batch": [2]}, out, {"model.layers": 8}, jobs=1)
     assert out.read_bytes() == before
     recipe.with_name("x.parquet").write_text("no table")
-    with pytest.raises(ValueError, match="no Parquet file"):
+    with pytest.raises(ValueError, match="is not a Parquet file"):
         sweep.sweep(recipe, {"training.global_batch": [2]}, recipe.with_name("x.parquet"), jobs=1)
 
 
