@@ -65,7 +65,7 @@ def held(gpu: GpuLike, derating: float) -> float:
 def _full(derating: float, exponent: float, floor: float) -> float:
     """Return the power of products at boost clock: at 1 / (1 + derating) of it they take 1."""
     held_at = 1.0 / (1.0 + derating)
-    return 1.0 / (held_at * max(held_at, floor) ** (exponent - 1.0))
+    return 1.0 / (held_at * float(max(held_at, floor) ** (exponent - 1.0)))
 
 
 def clock(limits: Limits, tensor: Floats, memory: Floats, busy: Floats) -> Floats:
