@@ -8,12 +8,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from schedules.input_error import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 KERNELS = ("triton", "flash2", "flash3", "cudnn")
 """Kernels of fused attention; ``triton`` is also the first FlashAttention."""
@@ -23,7 +24,7 @@ ADVICE = 'base = "dgx_a100", or another topology that has it, or a copy of its t
 NEEDED = ("forward", "backward", "keys", "quantisation", "memory", "fixed")
 """The constants that a kernel must have; the others have defaults."""
 
-Array = float | NDArray[np.float64]
+Array: TypeAlias = "float | NDArray[np.float64]"
 Shares = tuple[tuple[float, float], ...]
 """Head dimensions in ascending order, and the share of the peak at each."""
 
@@ -47,6 +48,8 @@ class AttentionConstants(NamedTuple):
         Between two head dimensions of the table it is interpolated. Below the first, a kernel does
         the work of that one; above the last, the share stays.
         """
+        import numpy as np  # which only prices need; recipes are read without it
+
         dims, shares = zip(*(self.backward if backward else self.forward), strict=True)
         at_dim: Array = np.interp(dim, (0.0, *dims), (0.0, *shares))
         return at_dim / (1.0 + self.head_dim / dim)

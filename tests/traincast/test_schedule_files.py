@@ -188,7 +188,7 @@ BROKEN = [
     ([*NAMED, "--p2p", "both"], '--p2p is direction, pair or batched, not "both"'),
     (["swapped.csv", "--p2p", "batched"], "single sends and receives cannot be 'batched'"),
     ([*NAMED, "--pair", "both"], '--pair is fused or serial, not "both"'),
-    (["good.csv", "--pair", "shared"], "--pair shared needs a machine"),
+    (["good.csv", "--pair", "shared"], "--pair shared needs a GPU that the two of a pair share"),
     (["good.csv", "--times", "F=fast"], "--times takes positive seconds"),
     (["good.csv", "--csv", "x.svg", "--plot", "x.svg"], "both name x.svg; give two files"),
     (["good.csv", "--csv", "good.csv"], "--csv would replace good.csv, which is read"),

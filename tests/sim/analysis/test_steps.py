@@ -28,6 +28,7 @@ SMALL = {
     "training.global_batch": 8,
     "schedule.layers_per_stage": None,
     "parallelism.p2p": "direction",
+    "simulation.clock": "boost",  # else windows of power reach over a step's end
 }
 DP = {"cluster.gpus": 8, "training.global_batch": 16}
 FLUSHED = {

@@ -36,7 +36,8 @@ clip = "post"
 
 def small(tmp_path: Path, **own: Any) -> Result:
     (tmp_path / "recipe.toml").write_text(RECIPE)
-    return run(tmp_path / "recipe.toml", {k.replace("__", "."): v for k, v in own.items()})
+    changes = {key.replace("__", "."): value for key, value in own.items()}
+    return run(tmp_path / "recipe.toml", {"simulation.clock": "boost", **changes})
 
 
 def test_every_stage_updates_behind_the_norms_up_to_its_own(tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ def test_zero_bubble_beats_1f1b_and_needs_no_less_memory(ways) -> None:  # type:
 
 def test_a_searched_schedule_gets_the_times_of_its_stages() -> None:
     """The plan in the job is the one for those times, and the times are those of the timeline."""
-    recipe = load(RECIPE, SMALL | {"schedule.name": "zb_1p"})
-    cluster = clusters.load(recipe.cluster.topology, 4)
+    recipe = load(RECIPE, SMALL | {"schedule.name": "zb_1p", "simulation.clock": "boost"})
+    cluster = clusters.at_boost(clusters.load(recipe.cluster.topology, 4))
     job = job_of(recipe, cluster)
     times = stage_seconds(job, cluster)
     assert job.plan == schedules.load("zb_1p")(4, 8, **times)
@@ -82,7 +82,7 @@ def test_a_searched_schedule_gets_the_times_of_its_stages() -> None:
 def test_the_first_stage_has_the_embedding_and_the_last_one_the_head() -> None:
     """So both take longer than the equal ones between them; one stage alone is given plainly."""
     recipe = load(RECIPE, SMALL)
-    cluster = clusters.load(recipe.cluster.topology, 4)
+    cluster = clusters.at_boost(clusters.load(recipe.cluster.topology, 4))
     times = stage_seconds(job_of(recipe, cluster), cluster)
     for phase in "FIW":
         first, *middle, last = times[phase]

@@ -198,7 +198,12 @@ def test_fit_errors_are_within_bounds(calibration):
     noisy = {"all_to_all, low latency", "all_to_all, simple"}  # h100: 7 us, and 17
     assert all(errors[name].mean < wires for name in calibration.collectives.keys() - noisy)
     assert all(errors[name].mean < 0.3 for name in noisy & calibration.collectives.keys())
-    assert all(e.mean < best for name, e in errors.items() if name.startswith("check, gemm"))
+    other_board = 0.13  # an A100 of 300 W, whose power is scaled from one of 400 W
+    assert all(
+        e.mean < (other_board if "300 W" in name else best)
+        for name, e in errors.items()
+        if name.startswith("check, gemm")
+    )
 
 
 def test_the_topology_file_predicts_what_these_constants_do(calibration):

@@ -112,4 +112,4 @@ def test_what_holds_no_kernels_of_a_gpu_is_one_sentence(
     assert "has no measured kernels; give the result.json" in said
     code, _, said = traincast("calibrate", "a100", "--recorded", result, "--write")
     assert code == 2
-    assert "--write is for public tables" in said
+    assert "--write takes public tables only" in said
