@@ -1,4 +1,4 @@
-"""Figures in the documents: ``python -m validation.readme`` writes them anew from predictions.
+"""Figures in the documents: ``python -m validation.readme`` writes them from ``results.md``.
 
 What stands between a mark such as ``<!-- results -->`` and its end is written here: a few step
 times in README, more in ``docs/predictions.md``.
@@ -11,9 +11,9 @@ import re
 from pathlib import Path
 
 from sim.runs.run import run
-from validation.run import ComparedFigure, steps, total, validate
 
 ROOT = Path(__file__).parents[1]
+RESULTS = Path(__file__).parent / "results.md"
 SAMPLE = Path("validation/recipes/korthikanti_22b_full.toml")
 STEPS = {
     "22B_full": ("GPT 22B, 8 A100, full recomputation", "Korthikanti 2022"),
@@ -47,18 +47,27 @@ TABLES = {"README.md": FEW, "docs/predictions.md": tuple(STEPS)}
 """Pages with step times, and which rows each shows."""
 
 
-def results(rows: list[ComparedFigure], shown: tuple[str, ...]) -> str:
+def published(text: str) -> dict[str, tuple[str, str, float]]:
+    """Return the rows of step times in a page of results: predicted, measured (s), and error."""
+    tables = re.findall(r"predicted, s \| measured, s \| error \|\n[^\n]*\n((?:\|[^\n]*\n)+)", text)
+    cells = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for t in tables for line in t.splitlines()
+    ]
+    return {name: (here, there, float(off.removesuffix(" %"))) for name, here, there, off in cells}
+
+
+def results(text: str, shown: tuple[str, ...]) -> str:
     """Return the table of chosen step times, measured and predicted, and the errors of all."""
     out = ["| run | source | measured | predicted | error |", "|---|---|--:|--:|--:|"]
-    by_id = {row.id: row for row in rows}
+    rows = published(text)
     for name in shown:
+        predicted, measured, off = rows[name]
         what, source = STEPS[name]
-        row = by_id[name]
-        seconds = f"{row.measured:.3f} s | {row.predicted:.3f} s"
-        out.append(f"| {what} | {source} | {seconds} | {row.error:+.1%} |")
-    of = total(rows)
-    errors = f"mean |error| {of.mean:.1%}, largest {of.max:.1%}"
-    return "\n".join([*out, "", f"These are {len(shown)} examples. All {of.rows} rows: {errors}."])
+        out.append(f"| {what} | {source} | {measured} s | {predicted} s | {off:+.1f}% |")
+    said = re.search(r"All step times: (mean .*), (\d+) rows", text)
+    assert said, "the page of results says what all step times come to"
+    errors = said[1].replace(" %", "%").replace("max", "largest")
+    return "\n".join([*out, "", f"These are {len(shown)} examples. All {said[2]} rows: {errors}."])
 
 
 def sample() -> str:
@@ -88,10 +97,10 @@ def put(text: str, mark: str, what: str) -> str:
 
 def main() -> None:
     """Rewrite the tables of all pages."""
-    rows = steps(validate())
+    text = RESULTS.read_text()
     for page, shown in TABLES.items():
         path = ROOT / page
-        path.write_text(put(path.read_text(), "results", results(rows, shown)))
+        path.write_text(put(path.read_text(), "results", results(text, shown)))
 
 
 if __name__ == "__main__":
