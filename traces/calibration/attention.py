@@ -156,8 +156,7 @@ def predict(gpu: Gpu, c: AttentionConstants, rows: Points) -> Floats:
 
 def _solve(gpu: Gpu, rows: Points, ratio: float | None) -> AttentionConstants:
     """Return the constants that fit best; ``ratio`` is the backward's share over the forward's."""
-    constants, shares = _unknowns(rows, ratio)
-    start, high = [*[0.5] * shares, 100.0, 200.0, 100.0], [*[1.0] * shares, *[2000.0] * 3]
+    constants, start, high = _unknowns(rows, ratio)
     return constants(
         solve(lambda x: np.log(predict(gpu, constants(x), rows) / rows.seconds), start, 0.0, high)
     )
@@ -165,26 +164,30 @@ def _solve(gpu: Gpu, rows: Points, ratio: float | None) -> AttentionConstants:
 
 def _unknowns(
     rows: Points, ratio: float | None
-) -> tuple[Callable[[Floats], AttentionConstants], int]:
-    """Return how the numbers that are fitted become constants, and how many of them are shares.
+) -> tuple[Callable[[Floats], AttentionConstants], list[float], list[float]]:
+    """Return how the numbers that are fitted become constants, where they start, and their bounds.
 
-    After the shares, forward and backward, come keys, backward_keys and masked.
+    After the shares, forward and backward, come keys, masked and, if not tied, backward_keys.
     """
     dims = np.unique(rows.dim[rows.forward > 0])
     backward_dims = dims if ratio else np.unique(rows.dim[rows.backward > 0])
 
+    shares = len(dims) + (0 if ratio else len(backward_dims))
+
     def constants(x: Floats) -> AttentionConstants:
-        forward, backward, (keys, backward_keys, masked) = np.split(x, [len(dims), len(x) - 3])
+        forward, backward, (keys, masked, *own) = np.split(x, [len(dims), shares])
         return AttentionConstants(
             _pairs(dims, forward),
             _pairs(backward_dims, forward * ratio if ratio else backward),
             float(keys),
-            float(keys if ratio else backward_keys),
+            float(own[0] if own else keys),
             float(masked),
             0.0, 0.0, MEMORY, FIXED,
         )  # fmt: skip
 
-    return constants, len(dims) + (0 if ratio else len(backward_dims))
+    lengths = [100.0, 100.0] if ratio else [100.0, 100.0, 200.0]
+    start = [*[0.5] * shares, *lengths]
+    return constants, start, [*[1.0] * shares, *[2000.0] * len(lengths)]
 
 
 def _pairs(dims: Floats, shares: Floats) -> Shares:
@@ -215,15 +218,14 @@ def _b200(gpu: Gpu) -> Fit:
 
 def _solve_slower(gpu: Gpu, rows: Points) -> tuple[AttentionConstants, float]:
     """Return constants at full clock, and the factor by which the other rows' machine is slower."""
-    constants, shares = _unknowns(rows, None)
+    constants, start, high = _unknowns(rows, None)
     other = np.array([kernel != BOOST for kernel in rows.kernel])
 
     def off(x: Floats) -> Floats:
         times = predict(gpu, constants(x[:-1]), rows) * np.where(other, x[-1], 1.0)
         return np.log(times / rows.seconds)
 
-    start = [*[0.5] * shares, 100.0, 200.0, 100.0, 1.2]
-    x = solve(off, start, 0.0, [*[1.0] * shares, *[2000.0] * 3, 3.0])
+    x = solve(off, [*start, 1.2], 0.0, [*high, 3.0])
     return constants(x[:-1]), float(x[-1])
 
 

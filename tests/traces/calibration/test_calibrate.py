@@ -10,6 +10,7 @@ pytest.importorskip("scipy", reason="calibration needs traincast[calibrate]")
 pytest.importorskip("pyarrow", reason="calibration needs traincast[calibrate]")
 
 from sim.machine import cluster
+from sim.machine.attention_tables import attention_constants
 from sim.machine.kernels import GemmConstants
 from traces.calibration import attention, calibrate, collectives, gemm, network, tables
 from traces.calibration.errors import differences, fit_error, solve
@@ -210,13 +211,23 @@ def test_the_topology_file_predicts_what_these_constants_do(calibration):
     """Which minimum a search ends in depends on the processor; what is predicted hardly does."""
     kind = calibrate.KINDS[calibration.gpu]
     gpu = cluster.load(kind.topology, 8).gpu
-    costs = gpu.costs | {f"attention.{k}": v for k, v in gpu.costs["attention"].items()}
-    for family in calibration.constants.keys() - {"gemm.bf16", "gemm.fp8"}:
-        found = {k: v for k, v in calibration.constants[family].items() if k != "source"}
-        assert found.keys() <= costs[family].keys()
-        for key, value in found.items():
-            near = value if isinstance(value, str) else pytest.approx(value, rel=0.02, abs=2e-3)
-            assert costs[family][key] == near, (family, key)
+    found = {k: v for k, v in calibration.constants["memory_kernels"].items() if k != "source"}
+    assert found == pytest.approx({k: gpu.costs["memory_kernels"][k] for k in found}, rel=0.02)
+    assert gpu.costs["attention"].items() >= attention.CHOSEN[kind.curves].items()
+    s, dim = (a.ravel() for a in np.meshgrid(2.0 ** np.arange(9, 16), [64.0, 128.0, 256.0]))
+    ones = np.ones_like(s)
+    for kernel in attention.KERNELS.keys() & gpu.costs["attention"].keys():
+        both = [
+            attention_constants(tables, kernel)
+            for tables in (
+                gpu.costs["attention"],
+                {kernel: calibration.constants[f"attention.{kernel}"]},
+            )
+        ]
+        for keys in (s, s / 2):
+            rows = attention.Points([], ones, ones, 64 * ones, s, keys, dim, ones)
+            there, fresh = (attention.predict(gpu, c, rows) for c in both)
+            assert there == pytest.approx(fresh, rel=0.005), kernel
     axes = np.meshgrid(*[2.0 ** np.arange(9, 15)] * 2, [1024.0, 2560.0, 4096.0, 16384.0])
     n, k, m = (axis.ravel() for axis in axes)
     for dtype in kind.dtypes:
