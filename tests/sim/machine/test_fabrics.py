@@ -14,6 +14,8 @@ from sim.machine import dragonfly, torus
 from sim.machine.cluster import load
 from sim.machine.collectives import alone, traffic
 from sim.machine.symmetry import fold_loads
+from sim.recipe import recipe_file
+from sim.runs.run import run
 from tests.sim.machine.test_symmetry import folded_rates, orbits_of, unfolded_rates
 
 NODE = """
@@ -205,6 +207,32 @@ def test_folding_is_allowed_somewhere_and_refused_where_replicas_differ(small):
     assert folds("torus", 2, 24, 1) is not None
     assert folds("dragonfly", 2, 24, 1) is not None
     assert folds("torus", 2, 3, 8) is None
+
+
+WHOLE_STEPS = [  # fabric or machine, GPUs, tp, dp, pp; which axes are folded
+    ("torus", 48, (2, 12, 2), ["tp"]),
+    ("torus", 48, (2, 24, 1), ["tp", "dp"]),
+    ("dragonfly", 48, (2, 6, 4), ["tp"]),
+    ("dragonfly", 48, (2, 24, 1), ["tp", "dp"]),
+    ("roce_h100", 32, (8, 2, 2), ["tp", "dp"]),
+    ("h100_pcie_4nic", 16, (2, 8, 1), ["tp", "dp"]),
+]
+
+
+@pytest.mark.parametrize(("name", "gpus", "axes", "folded"), WHOLE_STEPS)
+def test_a_folded_step_takes_as_long_as_the_whole_one(name, gpus, axes, folded, tmp_path):
+    path = tmp_path / f"{name}.toml"
+    path.write_text(NODE + KINDS[name] if name in KINDS else f'base = "{name}"\n')
+    recipe = {
+        "model": {"preset": "gpt-22b", "layers": axes[2], "attention": "flash"},
+        "cluster": {"topology": str(path), "gpus": gpus},
+        "parallelism": dict(zip(("tp", "dp", "pp"), axes, strict=True)),
+        "training": {"global_batch": 2 * axes[1]},
+    }
+    short = run(recipe_file.parse(recipe)).summary
+    whole = run(recipe_file.parse(recipe | {"simulation": {"fold": "none"}})).summary
+    assert short["simulation"]["folded"] == folded
+    assert short["step_time_s"] == pytest.approx(whole["step_time_s"], rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
