@@ -101,7 +101,7 @@ def test_a_name_is_no_formula(result, tmp_path, monkeypatch):
         plots, "timeline", lambda *a, title, **k: titles.append(title) or draw(*a, title=title, **k)
     )
     folder.write(result, tmp_path)
-    assert titles[0].startswith(r"\$x^\$ 模: one step of")
+    assert titles[0].startswith(r"\$x^\$ 模, 1F1B: one step of")
 
 
 @pytest.mark.slow

@@ -124,8 +124,7 @@ def _pictures(
     result: Result, folder: Path, ranks: Sequence[int] | None, window: Window | None
 ) -> None:
     timeline, capacity = result.timeline, result.cluster.gpu.memory
-    name = str(result.recipe.model.name).replace("$", r"\$")  # no formula to matplotlib
-    title = f"{name}: {_length(result.summary)}"
+    title = _title(result).replace("$", r"\$")  # no formula to matplotlib
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", "Glyph", UserWarning
@@ -139,6 +138,14 @@ def _pictures(
             title=title,
         )
         plots.save(drawn, folder / "memory.png")
+
+
+def _title(result: Result) -> str:
+    """Return the model, the schedule of its pipeline if there is one, and how long a step is."""
+    recipe = result.recipe
+    schedule = Path(recipe.schedule.name).stem.replace("one_f_one_b", "1F1B")
+    name = f"{recipe.model.name}{f', {schedule}' if recipe.parallelism.pp > 1 else ''}"
+    return f"{name}: {_length(result.summary)}"
 
 
 def _length(summary: Mapping[str, Any]) -> str:
@@ -163,9 +170,8 @@ def _texts(result: Result, folder: Path) -> None:
 
 
 def _page(result: Result, folder: Path) -> None:
-    title = f"{result.recipe.model.name}: {_length(result.summary)}"
     capacity = result.cluster.gpu.memory
-    text = pages.of_run(title, result.timeline, result.summary, capacity)
+    text = pages.of_run(_title(result), result.timeline, result.summary, capacity)
     write_text(folder / "report.html", text)
 
 
