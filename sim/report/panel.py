@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sim.analysis.activity import COMPUTE, activities
 from sim.analysis.relations import binding, rendezvous
+from sim.analysis.words import cause_name
 from sim.graph import Floats, Graph, owners
 from sim.memory.curve import Curve
 from sim.report.found import categories, of_bubbles, of_memory, of_path
@@ -87,7 +88,7 @@ def pack(panel: Panel, packer: Packer, most: int = MOST) -> dict[str, Any]:
         "looks": table,
         "capacity": panel.capacity,
         "path_causes": categories(panel.path, "cause"),
-        "bubble_causes": categories(panel.bubbles, "cause"),
+        "bubble_causes": [cause_name(name) for name in categories(panel.bubbles, "cause")],
         "memory_ranks": [r for r in kept.tolist() if r in panel.memory],
         "columns": {name: packer.add(values) for name, values in columns.items()},
     }

@@ -37,7 +37,7 @@ function described(of) {
   const { p } = of;
   if (of.block !== undefined) return facts(p, of.block);
   const k = of.bubble, from = p.bubble_start[k] * p.tick, to = p.bubble_end[k] * p.tick;
-  const lines = [`idle: ${p.bubble_causes[p.bubble_cause[k]].replaceAll("_", " ")}`, `rank ${p.ranks[p.bubble_rank[k]]}`, `${seconds(from)} to ${seconds(to)}: ${seconds(to - from)}`];
+  const lines = [`idle: ${p.bubble_causes[p.bubble_cause[k]]}`, `rank ${p.ranks[p.bubble_rank[k]]}`, `${seconds(from)} to ${seconds(to)}: ${seconds(to - from)}`];
   if (p.bubble_block[k] >= 0) lines.push(`waits for ${name(p, p.bubble_block[k])}`);
   return lines;
 }
