@@ -74,6 +74,15 @@ def test_large_all_reduces_reach_the_public_bus_bandwidth(
     assert 2 * (gpus - 1) / gpus * size / seconds / 1e9 == pytest.approx(measured, rel=within)
 
 
+@pytest.mark.parametrize(("name", "ports"), [("hgx_h100_4nic", 4), ("hgx_h100_2nic", 2)])
+def test_rings_over_fewer_ports_reach_the_public_rate_of_each(name, ports):
+    """As NCCL's maintainers expect of a port of 400 Gb/s, NVIDIA/nccl-tests issue 290."""
+    work = Communication("all_reduce", 8.0 * GIB, tuple(range(32)), "dp", "ring")
+    cluster = load(name, 32)
+    seconds = alone(cluster, traffic(cluster, work))
+    assert 45 < 2 * 31 / 32 * 8 * GIB / seconds / 1e9 / ports <= 48
+
+
 @pytest.mark.parametrize(("name", "gpus", "measured", "source"), SMALL)
 def test_small_all_reduces_over_efa_take_the_public_time(name, gpus, measured, source):
     assert source
