@@ -173,7 +173,7 @@ def test_torch_keeps_moments_as_wide_as_parameters() -> None:
 REFUSED: list[tuple[dict[str, str], dict[str, Any], str]] = [
     ({"master": "fp8"}, {}, "must be 'fp32', 'fp16', 'bf16', 'remainder' or 'none'"),
     ({"third": "fp8"}, {}, "unknown key training.optimizer_state.third"),
-    (NONE, {"optimizer": "sgd"}, 'optimizer_state needs training.optimizer = "adam"'),
+    (NONE, {"optimizer": "sgd"}, 'optimizer_state is for training.optimizer = "adam", not "sgd"'),
     ({"master": "bf16"}, {"dtype": "fp32"}, 'master = "bf16" does not go with training.dtype'),
     ({"master": "remainder"}, {"dtype": "fp16"}, '"fp32" or "fp16" or "none" would do'),
     (NONE, {"fp8": {"params": True}}, 'master = "none" needs weights of 16 bits'),

@@ -83,7 +83,10 @@ REFUSED = [
     ({"fsdp": {}, "tp": 8, "pp": 2}, "parallelism.fsdp needs dp > 1"),
     ({"zero": 3, "overlap_grad_reduce": False}, "zero = 3 needs overlap_grad_reduce = true"),
     ({"zero": 3, "overlap_param_gather": True}, "needs zero = 1 or 2, whose gathers it overlaps"),
-    ({"zero": 1, "deepspeed": {}}, "parallelism.deepspeed needs zero = 2 or 3"),
+    (
+        {"zero": 1, "deepspeed": {}},
+        "parallelism.deepspeed gives sizes for zero = 2 or 3; it needs one of them",
+    ),
     (
         {"zero": 2, "deepspeed": {"stage3_max_live_parameters": 10**9}},
         "parallelism.deepspeed.stage3_max_live_parameters needs zero = 3",
