@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -136,7 +137,7 @@ def test_windows_are_means_of_what_runs(
 @pytest.mark.slow
 def test_a_recipe_runs_at_boost_clock_where_it_says_so() -> None:
     """GPT 14.6B on A100s: products lose a little of their clock in the steady phase."""
-    recipe = "validation/recipes/zero_bubble_14.6b_1f1b.toml"
+    recipe = Path(__file__).parents[3] / "validation/recipes/zero_bubble_14.6b_1f1b.toml"
     boost = run(recipe, {"simulation.clock": "boost"})
     held = run(recipe)
     assert boost.machine.limits is None
