@@ -258,7 +258,8 @@ def test_no_single_search_finds_a_better_minimum_than_is_committed(calibration):
 def test_the_committed_report_is_of_these_fits(calibration):
     """The same rows; the errors of a fit from one start are at least those of the best of several.
 
-    Checks of a single row, which no fit minimises, come out apart by more.
+    Checks of a single row and products of other machines, which no fit minimises, come out apart by
+    more.
     """
     lines = REPORT.read_text().splitlines()
     fresh = report([calibration]).splitlines()
@@ -267,7 +268,8 @@ def test_the_committed_report_is_of_these_fits(calibration):
     assert families == committed
     for error in calibration.errors:
         row = next(x for x in lines if x.startswith(f"| {calibration.gpu} | {error.family} | "))
-        near = 8 if error.family.startswith("check, gemm") else 0.3
+        follows = error.family.startswith("check, gemm") or "SimuMax" in error.family
+        near = 8 if follows else 0.3
         assert float(row.split(" | ")[3].split()[0]) == pytest.approx(100 * error.mean, abs=near)
 
 
