@@ -99,7 +99,7 @@ def test_what_is_interrupted_goes_on_to_the_same_bytes(
 KILLED = """
 import sys, time
 from pathlib import Path
-from sim import sweep
+from sim.runs import sweep
 figures, sweep.EVERY, count = sweep.figures, -1.0, []
 def once(*given):
     count.append(1)
