@@ -14,7 +14,7 @@ all powers are shares of rated less idle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from sim.graph import Compute, Work
 from sim.machine.assumed import assumed
 from sim.machine.hardware import Limits, Machine
-from sim.machine.kernels import MEMORY_KINDS, GpuLike, compute_seconds, gemm_constants
+from sim.machine.kernels import MEMORY_KINDS, GpuLike, gemm_constants
 
 Floats = NDArray[np.float64]
 HALVINGS = 30
@@ -34,10 +34,9 @@ def limited(machine: Machine, gpu: GpuLike, works: Sequence[Work]) -> Machine:
     limits = limits_of(gpu)
     if limits is None:
         return machine
-    of = assumed("power")
-    rows = [_energy(gpu, work, of) for work in works]
-    tensor, traffic = np.array(rows, np.float64).reshape(-1, 2).T
-    return replace(machine, limits=limits, tensor=tensor.copy(), traffic=traffic.copy())
+    share = np.array([_shares(gpu, work) for work in works], np.float64).reshape(-1, 2)
+    tensor, traffic = machine.arithmetic * share[:, 0], machine.memory * share[:, 1]
+    return replace(machine, limits=limits, tensor=tensor, traffic=traffic)
 
 
 def limits_of(gpu: GpuLike) -> Limits | None:
@@ -83,12 +82,12 @@ def clock(limits: Limits, tensor: Floats, memory: Floats, busy: Floats) -> Float
     return np.where(tensor + memory <= limits.power, 1.0, low)
 
 
-def _energy(gpu: GpuLike, work: Work, of: Mapping[str, float]) -> tuple[float, float]:
-    """Return seconds of full power that a work's arithmetic and its memory traffic take."""
+def _shares(gpu: GpuLike, work: Work) -> tuple[float, float]:
+    """Return the power of a work's arithmetic and of its memory traffic while each lasts."""
+    of = assumed("power")
     if not isinstance(work, Compute):
         return 0.0, 0.0
     if work.kind in MEMORY_KINDS:
-        return 0.0, of["memory"] * compute_seconds(gpu, work)[1]
+        return 0.0, of["memory"]
     full = _full(gemm_constants(gpu, work.dtype).derating, of["exponent"], of["floor"])
-    share = of["attention"] if work.kind.startswith("attention") else 1.0
-    return share * full * compute_seconds(gpu, work)[0], 0.0
+    return (of["attention"] if work.kind.startswith("attention") else 1.0) * full, 0.0
