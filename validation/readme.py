@@ -6,15 +6,11 @@ times in README, more in ``docs/predictions.md``.
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
-from sim.runs.run import run
-
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results.md"
-SAMPLE = Path("validation/recipes/korthikanti_22b_full.toml")
 STEPS = {
     "22B_full": ("GPT 22B, 8 A100, full recomputation", "Korthikanti 2022"),
     "175B_selective": ("GPT 175B, 64 A100, selective recomputation", "Korthikanti 2022"),
@@ -68,25 +64,6 @@ def results(text: str, shown: tuple[str, ...]) -> str:
     assert said, "the page of results says what all step times come to"
     errors = said[1].replace(" %", "%").replace("max", "largest")
     return "\n".join([*out, "", f"These are {len(shown)} examples. All {said[2]} rows: {errors}."])
-
-
-def sample() -> str:
-    """Return the summary of a run, laid out to be read."""
-    summary = json.loads(json.dumps(run(ROOT / SAMPLE).summary))
-    summary["simulation"]["wall_s"] = None
-    return f"```json\n{_laid_out(summary)}\n```"
-
-
-def _laid_out(value: object, indent: int = 0) -> str:
-    """Return JSON with a line for each entry that is not short."""
-    short, pad = json.dumps(value), " " * (indent + 2)
-    if len(short) < 90 - indent or not isinstance(value, dict | list) or not value:
-        return short
-    if isinstance(value, dict):
-        rows = [f"{pad}{json.dumps(k)}: {_laid_out(v, indent + 2)}" for k, v in value.items()]
-        return "{\n" + ",\n".join(rows) + "\n" + " " * indent + "}"
-    rows = [pad + _laid_out(item, indent + 2) for item in value]
-    return "[\n" + ",\n".join(rows) + "\n" + " " * indent + "]"
 
 
 def put(text: str, mark: str, what: str) -> str:
