@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from docs.generate.tables import markdown
 from sim.report.definitions import CAUSES, FIGURES, MEMORY, PATH, SENT, TIMES, cause
-from validation.readme import sample
+from sim.runs.run import run
 
-__all__ = ["KEYS", "sample", "text"]
-
+SAMPLE = Path(__file__).parents[2] / "validation/recipes/korthikanti_22b_full.toml"
 _UNITS = {"tflops_per_gpu": "TFLOP/s", "samples_per_s": "1/s", "tokens_per_s": "1/s"}
 _FIRST = {
     f"bubble.{key}" if key.startswith("idle") else key: (_UNITS.get(key, unit), meaning)
@@ -73,3 +75,22 @@ def text() -> str:
     """Return the table of all keys."""
     rows = [[f"`{key}`", unit, meaning] for key, (unit, meaning) in KEYS.items()]
     return "\n".join(markdown(["key", "unit", "meaning"], rows))
+
+
+def sample() -> str:
+    """Return the summary of a run, laid out to be read."""
+    summary = json.loads(json.dumps(run(SAMPLE).summary))
+    summary["simulation"]["wall_s"] = None
+    return f"```json\n{_laid_out(summary)}\n```"
+
+
+def _laid_out(value: object, indent: int = 0) -> str:
+    """Return JSON with a line for each entry that is not short."""
+    short, pad = json.dumps(value), " " * (indent + 2)
+    if len(short) < 90 - indent or not isinstance(value, dict | list) or not value:
+        return short
+    if isinstance(value, dict):
+        rows = [f"{pad}{json.dumps(k)}: {_laid_out(v, indent + 2)}" for k, v in value.items()]
+        return "{\n" + ",\n".join(rows) + "\n" + " " * indent + "}"
+    rows = [pad + _laid_out(item, indent + 2) for item in value]
+    return "[\n" + ",\n".join(rows) + "\n" + " " * indent + "]"
