@@ -113,6 +113,7 @@ def test_batched_exchanges_that_do_not_meet_are_told() -> None:
         run_plan(plan, TIMES, Policy("batched"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "given"),
     [*((name, {}) for name in schedules.names()), ("interleaved_1f1b", {"overlap": True})],

@@ -41,6 +41,7 @@ def test_interleaved_takes_the_closed_form(p: int, m: int, v: int) -> None:
     assert makespan("interleaved_1f1b", p, m, v) == (m * v + p - 1) * STAGE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["pair", "batched"])
 @pytest.mark.parametrize(("p", "m"), FEW)
 def test_every_policy_runs_and_is_free_where_hops_are(p: int, m: int, policy: str) -> None:

@@ -105,6 +105,7 @@ def test_matrix_products_reach_the_public_rate(name, shape, dtype, measured, wit
     assert rate == pytest.approx(measured, rel=within)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BESIDES)
 def test_a_machine_without_a_public_figure_says_that_it_borrows(name):
     """Unless its GPU, or its collectives, are those of a machine that has one."""

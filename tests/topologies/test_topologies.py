@@ -136,6 +136,7 @@ def test_an_h800_moves_what_deepseek_says():
     assert cluster.capacity[cluster.index[0, "nvswitch 0"]] == pytest.approx(160e9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", topologies.names())
 def test_a_small_job_runs_on_every_machine(name):
     recipe = {

@@ -272,6 +272,7 @@ def test_the_table_of_transfers_is_whole_at_80_columns(capsys, monkeypatch):
     assert "…" not in out
 
 
+@pytest.mark.slow
 def test_run_and_analyze_agree_on_what_is_exposed_and_hidden(traincast, tmp_path):
     (tmp_path / "recipe.toml").write_text(RECIPE)
     out = tmp_path / "out"

@@ -117,6 +117,7 @@ RECIPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECIPES)
 def test_causes_of_every_recipe_sum_to_its_idling(name):
     own = RECIPES[name]

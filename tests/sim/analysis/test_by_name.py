@@ -37,6 +37,7 @@ def test_every_question_that_the_folder_answers_is_there() -> None:
     assert helpers.isdisjoint(ANALYSES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ANALYSES)
 def test_it_says_what_calling_its_function_says(name: str, result: Result) -> None:
     function = getattr(importlib.import_module(f"sim.analysis.{name}"), name)

@@ -77,6 +77,7 @@ def test_members_of_a_shared_pair_start_together_and_are_joined(ran, name: str) 
                 assert forward[1] <= backward[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_pair_that_shares_hides_what_waits_one_after_the_other(ran, name: str) -> None:  # type: ignore[no-untyped-def]
     """Collectives of one member run beside kernels of the other: less is exposed, no time lost.

@@ -96,6 +96,7 @@ def test_a_torus_goes_dimension_by_dimension_the_shorter_way_round(small):
     assert halfway[2:-2] == ["router 1.0.0", "router 2.0.0"]
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.data())
 @settings(max_examples=60, deadline=None)
 def test_a_torus_of_any_shape_is_the_product_of_networkx_cycles(shape, data):
@@ -219,6 +220,7 @@ WHOLE_STEPS = [  # fabric or machine, GPUs, tp, dp, pp; which axes are folded
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "gpus", "axes", "folded"), WHOLE_STEPS)
 def test_a_folded_step_takes_as_long_as_the_whole_one(name, gpus, axes, folded, tmp_path):
     path = tmp_path / f"{name}.toml"

@@ -206,6 +206,7 @@ FOLDED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", FOLDED)
 @pytest.mark.parametrize("name", TEXTS)
 def test_folded_steps_take_what_all_ranks_take(

@@ -63,6 +63,7 @@ def recipe(shared: str, fp8: str, pp: int, schedule: str) -> Recipe:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", SHARED)
 @pytest.mark.parametrize("fp8", ["bf16", "delayed"])
 def test_a_stage_takes_as_long_by_itself_as_in_a_step(shared: str, fp8: str) -> None:
@@ -78,6 +79,7 @@ def test_a_stage_takes_as_long_by_itself_as_in_a_step(shared: str, fp8: str) -> 
     assert alone.seconds == pytest.approx(found, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shared", "fp8"), WAYS)
 def test_every_way_to_share_a_stage_has_times(shared: str, fp8: str) -> None:
     """Searched orders ask for them: by all ranks' maxima, a ring's hops, experts' exchanges."""
