@@ -198,6 +198,15 @@ def at_boost(cluster: Cluster) -> Cluster:
     return replace(cluster, gpu=replace(cluster.gpu, costs=costs))
 
 
+def undisturbed(cluster: Cluster) -> Cluster:
+    """Return the cluster with communication that takes no SM and no memory bandwidth of a GPU.
+
+    Kernels beside it run as fast as alone; links are shared as before.
+    """
+    costs = {**cluster.gpu.costs, "communication": {"sms": {}, "hbm": {}}}
+    return replace(cluster, gpu=replace(cluster.gpu, costs=costs))
+
+
 def load(name_or_path: str | Path, gpus: int) -> Cluster:
     """Return ``gpus`` GPUs of the topology ``topologies/<name>.toml``, or of a file.
 
