@@ -29,6 +29,8 @@ from sim.units import BYTES
 Array = float | NDArray[np.float64]
 
 MEMORY_KINDS = ("norm", "elementwise", "softmax", "embedding", "cross_entropy", "optimizer")
+VARIANTS = ("norm_backward", "mxfp8", "gather", "scatter", "eager_gather", "eager_scatter")
+"""Kernels (``by`` of a work) that may have a share of their own; without it, that of their kind."""
 KINDS = ("gemm", "grouped_gemm", "attention", "attention_backward", *MEMORY_KINDS)
 """The kinds of kernel that :func:`compute_seconds` prices."""
 
@@ -266,7 +268,8 @@ def attention_seconds(
 def _memory_kernel(gpu: GpuLike, work: Compute) -> tuple[float, float, float]:
     costs = table(gpu, "memory_kernels")
     vector = gpu.peak.get("fp32", gpu.peak[work.dtype])  # these kernels use no tensor cores
-    memory = work.bytes / (gpu.memory_bandwidth * float(costs[work.kind]))
+    share = float(costs.get(work.by) or costs[work.kind])
+    memory = work.bytes / (gpu.memory_bandwidth * share)
     return work.flops / vector, memory, float(costs["fixed"])
 
 

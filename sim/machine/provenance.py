@@ -62,10 +62,11 @@ def _leaves(value: object) -> Iterator[tuple[str, ...]]:
 
 
 def own_kernels(chain: Sequence[tuple[str, Table]]) -> list[tuple[str, Table]]:
-    """Return the chain without kernels of attention of another GPU than the one that has its own.
+    """Return the chain without kernels of another GPU than the one that has its own.
 
     A kernel that runs on the base's GPU need not run on this one, and not as well. So a file that
-    names a GPU and gives a kernel's table takes no kernel of its bases.
+    names a GPU and gives a kernel's table takes no kernel of attention of its bases, and one that
+    gives shares of memory-bound kernels none of theirs.
 
     >>> new = {"gpu": {"name": "B", "attention": {"cudnn": {"keys": 1}}}}
     >>> old = {"gpu": {"name": "A", "attention": {"flash2": {"keys": 2}}}}
@@ -73,15 +74,21 @@ def own_kernels(chain: Sequence[tuple[str, Table]]) -> list[tuple[str, Table]]:
     ('old', {'gpu': {'name': 'A'}})
     """
     out = list[tuple[str, Table]]()
-    own = False
+    own = set[str]()
     for name, raw in chain:
         gpu = raw.get("gpu")
         if own and isinstance(gpu, dict):
-            raw = raw | {"gpu": {key: v for key, v in gpu.items() if key != "attention"}}
+            raw = raw | {"gpu": {key: v for key, v in gpu.items() if key not in own}}
         out.append((name, raw))
-        kernels = [_at(raw, ("gpu", "attention", kernel)) for kernel in attention_tables.KERNELS]
-        own |= _at(raw, ("gpu", "name")) is not None and any(kernels)
+        if _at(raw, ("gpu", "name")) is not None:
+            own |= {
+                key for key, names in _APART.items() for k in names if _at(raw, ("gpu", key, k))
+            }
     return out
+
+
+_APART = {"attention": attention_tables.KERNELS, "memory_kernels": ("norm",)}
+"""Tables of [gpu] that are not merged with another GPU's, and what tells that a file has one."""
 
 
 def merged(below: Table, above: Table) -> Table:

@@ -69,6 +69,7 @@ _PROTOCOL |= {"share": "share", "fabric_share": "share"}
 _COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "p2p", "nvls", "tree")
 _FROM = {"from": "text"}  # read by sim.machine.provenance alone
 _KERNELS = ("norm", "elementwise", "softmax", "embedding", "cross_entropy", "optimizer")
+_VARIANTS = ("norm_backward", "mxfp8", "gather", "scatter", "eager_gather", "eager_scatter")
 _SENT = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "p2p")
 _TILES = ("tile_256x128", "tile_128x128", "tile_128x64", "tile_64x64")
 FITTED: dict[str, dict[str, str]] = {
@@ -94,10 +95,11 @@ FITTED: dict[str, dict[str, str]] = {
         "memory": "share",
         "fixed": "delay",
     },
-    "memory_kernels": {"fixed": "delay", **dict.fromkeys(_KERNELS, "share")},
+    "memory_kernels": {"fixed": "delay", **dict.fromkeys((*_KERNELS, *_VARIANTS), "share")},
 }
 """The tables of fitted constants in [gpu]; gemm has one such table per dtype, attention one per
-kernel. All keys are required, but for some of attention."""
+kernel. All keys are required, but for some of attention and those of ``_VARIANTS``."""
+_OPTIONAL |= {f"gpu.memory_kernels.{name}" for name in _VARIANTS}
 _ATTENTION_OPTIONAL = FITTED["attention"].keys() - NEEDED
 for _table in ("", *(f".{kernel}" for kernel in KERNELS_OF_ATTENTION)):
     _OPTIONAL |= {f"gpu.attention{_table}.{key}" for key in _ATTENTION_OPTIONAL}

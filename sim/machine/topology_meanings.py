@@ -102,6 +102,12 @@ MEANINGS: dict[str, dict[str, str]] = {
         "embedding": "embedding lookups",
         "cross_entropy": "the loss",
         "optimizer": "the update of the weights",
+        "norm_backward": "backwards of norms; without it, as norm",
+        "mxfp8": "casts to mxfp8; without it, as elementwise",
+        "gather": "tokens copied in the order of their experts; without it, as elementwise",
+        "scatter": "sums of such copies; without it, as elementwise",
+        "eager_gather": "gather by PyTorch's index_select; without it, as elementwise",
+        "eager_scatter": "scatter by PyTorch's scatter_add; without it, as elementwise",
     },
     "gpu.power": {
         "rated": "power of the board on which the derating of products was measured",

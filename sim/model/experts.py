@@ -81,25 +81,26 @@ def _router(model: Model, share: Share) -> tuple[Operator, ...]:
 
 def _dispatch(share: Share) -> Operator:
     """Return the copies in the order of their experts, then sent; the backward sums the copies."""
-    return _moved(share, "dispatch", "permute")
+    return _moved(share, "dispatch", "permute", ("gather", "scatter"))
 
 
 def _combine(share: Share) -> Operator:
     """Return the copies sent back, then summed per token; the backward copies the gradient."""
-    return _moved(share, "combine", "unpermute")
+    return _moved(share, "combine", "unpermute", ("scatter", "gather"))
 
 
-def _moved(share: Share, edge: str, name: str) -> Operator:
+def _moved(share: Share, edge: str, name: str, by: tuple[str, str]) -> Operator:
     row = share.hidden * share.element
     work = memory(share, "elementwise", (share.tokens + share.copies) * row)
-    launches = (Launch(name, work),), (Launch(f"{name}_backward", work),)
+    forward, backward = (work._replace(by=how) for how in by)
+    launches = (Launch(name, forward),), (Launch(f"{name}_backward", backward),)
     return Operator(edge, *launches, edge=edge, buffer=share.exchanged * row)
 
 
 def _sort(share: Share, name: str, edge: str) -> Operator:
     """Return the kernel that puts copies from several ranks in the experts' order, or back."""
     x = float(sum(share.routed) * share.hidden * share.element)
-    work = memory(share, "elementwise", 2 * x)
+    work = memory(share, "elementwise", 2 * x)._replace(by="gather")
     launches = (Launch(name, work),), (Launch(f"{name}_backward", work),)
     return Operator(name, *launches, edge=edge, buffer=x)
 

@@ -198,7 +198,8 @@ def norm(share: Share, name: str, branch: bool = True, width: int = 0) -> Operat
     Where a residual branches off (``branch``), the gradients of both branches are added.
     """
     x = float(share.tokens * (width or share.hidden) * share.element)
-    backward = [Launch(f"{name}_backward", memory(share, "norm", 3 * x))]
+    back = memory(share, "norm", 3 * x)._replace(by="norm_backward")
+    backward = [Launch(f"{name}_backward", back)]
     if branch:
         backward.append(Launch(f"{name}_grad_add", memory(share, "elementwise", 3 * x)))
     return Operator(name, (Launch(name, memory(share, "norm", 2 * x)),), tuple(backward), saved=x)

@@ -56,6 +56,11 @@ class Fp8(NamedTuple):
         return self.recipe in ("delayed", "mxfp8")
 
     @property
+    def kernel(self) -> str:
+        """Which share of the bandwidth a cast reaches, if not that of elementwise kernels."""
+        return self.recipe if self.recipe == "mxfp8" else ""
+
+    @property
     def gathers_params(self) -> bool:
         """Whether weights travel in fp8.
 

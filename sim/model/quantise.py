@@ -158,6 +158,7 @@ class _Linear:
         copies = 2 if self.fp8.both_ways or (self.fp8.transpose and not apart) else 1
         element = self.share.element
         work = memory(self.share, "elementwise", count * (element + copies * self.fp8.element))
+        work = work._replace(by=self.fp8.kernel)
         return (*self._maximum(name, count), Launch(f"{name}_quantise", work))
 
     def _maximum(self, name: str, count: float) -> tuple[Launch, ...]:

@@ -360,7 +360,11 @@ def test_a_part_of_a_table_that_is_missing_is_named(key, written):
 def test_fitted_tables_are_those_that_kernels_read():
     assert tuple(topology.FITTED["gemm"]) == kernels.GemmConstants._fields
     assert tuple(topology.FITTED["attention"]) == kernels.AttentionConstants._fields
-    assert set(topology.FITTED["memory_kernels"]) == {"fixed", *kernels.MEMORY_KINDS}
+    assert set(topology.FITTED["memory_kernels"]) == {
+        "fixed",
+        *kernels.MEMORY_KINDS,
+        *kernels.VARIANTS,
+    }
 
 
 def test_a_base_is_relative_to_the_file_that_names_it(written, tmp_path, monkeypatch):

@@ -37,8 +37,12 @@ SOURCES = {
     "capability 9.0 and cuDNN from there; sdpa: PyTorch up to 2.10 (aten/src/ATen/native/"
     "transformers/cuda/sdp_utils.cpp) and torchtitan's models/attention.py, cuDNN first on B200",
     "kernel": "traincast calibrate; {figures}",
-    "memory_kernels": "traincast calibrate; recorded A100 kernels in traces/calibration/memory.py",
+    "memory_kernels": "traincast calibrate; {kernels}",
 }
+
+MEASURED = {"a100": "recorded A100 kernels in traces/calibration/memory.py"}
+OTHERS = "kernels with their sources in traces/calibration/memory_kernels.csv, else A100's"
+"""Which memory-bound kernels a kind of GPU is fitted to."""
 
 
 class GpuKind(NamedTuple):
@@ -103,7 +107,7 @@ def calibrate(gpu: str, tables: Path | None = None) -> Calibration:
     target = Gpu(**machine["gpu"], costs=machine["costs"])
     fits = _gemms(target, gpu, folder)
     fits |= _attention(target, kind, folder)
-    fits["memory_kernels"] = memory.fit()
+    fits["memory_kernels"] = memory.of(gpu)
     wires = _collectives(folder, machine["node"]["link"]["bandwidth"], kind.in_switch)
     errors = [error for fit in (*fits.values(), *wires.values()) for error in fit.errors]
     errors += network.check() if gpu == "h100" else ()
@@ -118,7 +122,10 @@ def _source(name: str, kind: GpuKind) -> str:
     kernel = name.partition("attention.")[2]
     figures = attention.SOURCES.get((kind.curves, kernel), "")
     family = "kernel" if kernel else family
-    return SOURCES[family].format(package=measured.PACKAGE, folder=kind.folder, figures=figures)
+    kernels = MEASURED.get(kind.curves, OTHERS)
+    return SOURCES[family].format(
+        package=measured.PACKAGE, folder=kind.folder, figures=figures, kernels=kernels
+    )
 
 
 def _gemms(target: Gpu, gpu: str, folder: Path) -> dict[str, Fit]:

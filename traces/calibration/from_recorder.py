@@ -12,7 +12,7 @@ from schedules.input_error import InputError
 from sim.machine import cluster
 from sim.machine.attention_tables import AttentionConstants, Shares, attention_constants
 from sim.machine.cluster import Gpu
-from sim.machine.kernels import compute_seconds, gemm_constants, table
+from sim.machine.kernels import MEMORY_KINDS, compute_seconds, gemm_constants, table
 from traces.calibration import attention, gemm, memory, recorded
 from traces.calibration.calibrate import KINDS, Calibration
 from traces.calibration.errors import Fit, FitError, fit_error
@@ -116,7 +116,7 @@ def _memory(gpu: Gpu, sweep: Sweep) -> Fit | None:
         )
         for row in sweep.parts.get("elementwise", ())
     ]
-    if {row.kind for row in rows} != {*table(gpu, "memory_kernels")} - {"fixed", "source"}:
+    if {row.kind for row in rows} != {*MEMORY_KINDS}:
         return None
     small = [row["s"] for row in sweep.parts.get("launch", ()) if row["what"] == "kernel"]
     return memory.fit(rows, small[0] if small else memory.FIXED)

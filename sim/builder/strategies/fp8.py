@@ -107,6 +107,11 @@ def _casts(
             sizes["amax"] = float(element * count)
         sizes["quantise"] = count * (element + copies * fp8.weight)
     return [
-        Kernel(f"{name}_weight_{what}", Compute("elementwise", 0.0, size), item.phase, item.layer)
+        Kernel(
+            f"{name}_weight_{what}",
+            Compute("elementwise", 0.0, size, by=fp8.kernel if what == "quantise" else ""),
+            item.phase,
+            item.layer,
+        )
         for what, size in sizes.items()
     ]

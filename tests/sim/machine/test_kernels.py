@@ -105,6 +105,14 @@ def test_memory_kernels_take_their_share_of_the_bandwidth(kind):
     assert kernels.compute_seconds(TOY, Compute(kind, 3e5, 6000.0)) == (3.0, 12.0, 2.0)
 
 
+def test_a_kernel_with_a_share_of_its_own_takes_that(monkeypatch):
+    """6,000 bytes at a quarter of 1,000 B/s; where the table lacks it, at its kind's half."""
+    work = Compute("elementwise", 0.0, 6000.0, by="gather")
+    assert kernels.compute_seconds(TOY, work) == (0.0, 12.0, 2.0)
+    monkeypatch.setitem(TOY_MEMORY, "gather", 0.25)
+    assert kernels.compute_seconds(TOY, work) == (0.0, 24.0, 2.0)
+
+
 def test_tiles_of_all_experts_fill_waves_together():
     """Five tiles of 80 columns with their ramp and one of 40 on 4 SMs: six tiles as worked above,
     1.875 waves to pay, each of 4 tiles of 440 / 6 columns; one after the other would be more waves.
