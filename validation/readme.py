@@ -45,10 +45,9 @@ TABLES = {"README.md": FEW, "docs/predictions.md": tuple(STEPS)}
 
 def published(text: str) -> dict[str, tuple[str, str, float]]:
     """Return the rows of step times in a page of results: predicted, measured (s), and error."""
-    tables = re.findall(r"predicted, s \| measured, s \| error \|\n[^\n]*\n((?:\|[^\n]*\n)+)", text)
-    cells = [
-        [cell.strip() for cell in line.split("|")[1:-1]] for t in tables for line in t.splitlines()
-    ]
+    head = r"predicted, s \| measured, s \| error \|[^\n]*\n[^\n]*\n((?:\|[^\n]*\n)+)"
+    lines = [line for rows in re.findall(head, text) for line in rows.splitlines()]
+    cells = [[cell.strip() for cell in line.split("|")[1:5]] for line in lines]
     return {name: (here, there, float(off.removesuffix(" %"))) for name, here, there, off in cells}
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from docs.generate.tables import markdown
-from sim.report.definitions import CAUSES, FIGURES, MEMORY, PATH, SENT, TIMES, cause
+from sim.report.definitions import CAUSES, FIGURES, INTERVAL, MEMORY, PATH, SENT, TIMES, cause
 from sim.runs.run import run
 
 SAMPLE = Path(__file__).parents[2] / "validation/recipes/korthikanti_22b_full.toml"
@@ -24,8 +24,16 @@ _MEMORY_UNITS = {"seconds": "s", "fragmentation": "share", "stands_for": "ranks"
 _MEMORY = {
     f"memory[].{key}": (_MEMORY_UNITS.get(key, "bytes"), meaning) for key, meaning in MEMORY.items()
 }
+_NEAREST = {
+    "run": ("", "A measured run that is like this job: model, GPUs."),
+    "family": ("", "The family of runs that it is in, in validation/results.md."),
+    "error": ("share", "Predicted over measured step time of that run, less 1."),
+    "distance": ("", "How unlike the two are, as described below."),
+}
 KEYS: dict[str, tuple[str, str]] = {
     **_FIRST,
+    "interval_s[]": ("s", INTERVAL),
+    **{f"nearest_measured[].{key}": said for key, said in _NEAREST.items()},
     "bubble.by_cause_s.exposed_DIMENSION": ("s", cause("exposed_DIMENSION")),
     **_BUBBLE,
     **_TIMES,

@@ -26,6 +26,8 @@ class CriticalPath:
     seconds: dict[str, float]
     """Seconds by kind of kernel (gemm, attention, ...), dimension, copy, and "gap" for
     lags and for what came before the first op; the sum is the timeline's duration."""
+    took: tuple[float, ...] = ()
+    """Seconds of each of the ops on it."""
 
 
 def critical_path(timeline: Timeline) -> CriticalPath:
@@ -38,17 +40,20 @@ def critical_path(timeline: Timeline) -> CriticalPath:
     graph = timeline.graph
     label = [dimension(work) or kind(work) for work in graph.works]
     shares: defaultdict[str, list[float]] = defaultdict(list)
-    path = []
+    path, took = [], []
     start, end, zero = timeline.start, timeline.end, float(timeline.start.min())
     for op, ends, before in walk(timeline):
         path.append(op)
-        shares[label[graph.work[op]]].append(float(end[ends]) - float(start[op]))
+        took.append(float(end[ends]) - float(start[op]))
+        shares[label[graph.work[op]]].append(took[-1])
         gap = float(start[op]) - (float(end[before]) if before >= 0 else zero)
         if gap:
             shares["gap"].append(gap)
     seconds = {name: math.fsum(parts) for name, parts in shares.items()}
     return CriticalPath(
-        tuple(reversed(path)), dict(sorted(seconds.items(), key=lambda item: (-item[1], item[0])))
+        tuple(reversed(path)),
+        dict(sorted(seconds.items(), key=lambda item: (-item[1], item[0]))),
+        tuple(reversed(took)),
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sim import units
+
 CAUSES = {
     "warm_up": "warm-up: no microbatch has come yet",
     "drain": "drain: all microbatches are done",
@@ -54,3 +56,23 @@ def main_causes(summary: Mapping[str, Any]) -> list[str]:
     }
     most = sorted(share, key=lambda cause: -share[cause])[:3]
     return [f"{cause} {share[cause]:.1%}" for cause in most if share[cause] >= 0.0005]
+
+
+def interval(summary: Mapping[str, Any]) -> str:
+    """Return the interval of a step time in words.
+
+    >>> interval({"interval_s": [1.31, 1.52]})
+    '1.31 s to 1.52 s'
+    """
+    low, high = summary["interval_s"]
+    return f"{units.seconds(low)} to {units.seconds(high)}"
+
+
+def nearest(summary: Mapping[str, Any]) -> str:
+    """Return the nearest measured runs and the errors on them in words.
+
+    >>> nearest({"nearest_measured": [{"run": "mpt-70b on 256 H100", "error": -0.072}]})
+    'mpt-70b on 256 H100, -7.2 %'
+    """
+    runs = summary["nearest_measured"]
+    return "; ".join(f"{run['run']}, {100 * run['error']:+.1f} %" for run in runs)

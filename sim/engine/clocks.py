@@ -58,41 +58,64 @@ def _factors(timeline: Timeline, machine: Machine, own: NDArray[np.intp]) -> Flo
     assert limits is not None
     assert tensor is not None
     assert traffic is not None
-    start, end = timeline.start[own], timeline.end[own]
     work = timeline.graph.work[own]
-    step = timeline.seconds
-    at = np.linspace(0.0, step, max(int(np.ceil(step / limits.window * SAMPLES)), SAMPLES) + 1)
-    took = np.maximum(end - start, np.finfo(np.float64).tiny)
-    busy = machine.arithmetic / np.maximum(machine.alone, np.finfo(np.float64).tiny)
-    of = (tensor[work] / took, traffic[work] / took, np.minimum(busy, 1.0)[work])
-    mean = (_windows(start, end, rate, at, step, limits.window) for rate in of)
-    clocks = np.interp((start + end) / 2.0, at, clock(limits, *mean)).round(DIGITS)
-    arithmetic, memory, fixed = (
-        column[work] for column in (machine.arithmetic, machine.memory, machine.fixed)
-    )
-    slowed = np.maximum(arithmetic / clocks, memory) + fixed
-    longer: Floats = slowed / (np.maximum(arithmetic, memory) + fixed)
+    at, mean = means(timeline, machine, own, np.stack([tensor[work], traffic[work]]))
+    middle = (timeline.start[own] + timeline.end[own]) / 2.0
+    clocks = np.interp(middle, at, clock(limits, *mean)).round(DIGITS)
+    longer: Floats = seconds(machine, work, clocks) / seconds(machine, work, np.ones(1))
     return longer
 
 
-def _windows(
-    start: Floats, end: Floats, rate: Floats, at: Floats, step: float, window: float
-) -> Floats:
-    """Return the mean of a rate over the window before each instant, in steps that repeat.
+def seconds(machine: Machine, work: NDArray[np.integer], clocks: Floats) -> Floats:
+    """Return the seconds of kernels that run alone at these clocks, shares of boost."""
+    arithmetic, memory, fixed = (
+        column[work] for column in (machine.arithmetic, machine.memory, machine.fixed)
+    )
+    out: Floats = np.maximum(arithmetic / clocks, memory) + fixed
+    return out
 
-    The rate is the sum over kernels of each one's ``rate`` from its ``start`` to its ``end``.
+
+def means(
+    timeline: Timeline, machine: Machine, own: NDArray[np.intp], energy: Floats
+) -> tuple[Floats, Floats]:
+    """Return instants of a step at boost clock, and means over the window before each of them.
+
+    ``own`` are the kernels of one rank, and ``energy`` what each takes, shape (kinds, kernels), in
+    seconds of full power. The means have a row for the power of each kind, and a last one for the
+    share of the window in which arithmetic runs.
+    """
+    assert machine.limits is not None
+    start, end, step = timeline.start[own], timeline.end[own], timeline.seconds
+    window, tiny = machine.limits.window, np.finfo(np.float64).tiny
+    at = np.linspace(0.0, step, max(int(np.ceil(step / window * SAMPLES)), SAMPLES) + 1)
+    busy = np.minimum(machine.arithmetic / np.maximum(machine.alone, tiny), 1.0)
+    rates = np.vstack([energy / np.maximum(end - start, tiny), busy[timeline.graph.work[own]]])
+    return at, _windows(start, end, rates, at, step, window)
+
+
+def _windows(
+    start: Floats, end: Floats, rates: Floats, at: Floats, step: float, window: float
+) -> Floats:
+    """Return the mean of each rate over the window before each instant, in steps that repeat.
+
+    A rate, a row of ``rates``, is the sum over kernels of each one's from its ``start`` to its
+    ``end``.
     """
     when = np.concatenate([start, end])
     order = np.argsort(when, kind="stable")
-    when, jump = when[order], np.concatenate([rate, -rate])[order]
-    level = np.cumsum(jump)
-    total = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(when))])
+    when = when[order]
+    out = np.zeros((len(rates), len(at)))
+    for row in np.flatnonzero(rates.any(axis=1)).tolist():
+        rate = rates[row]
+        level = np.cumsum(np.concatenate([rate, -rate])[order])
+        total = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(when))])
+        out[row] = (_until(at, when, total, step) - _until(at - window, when, total, step)) / window
+    return out
 
-    def until(instant: Floats) -> Floats:
-        whole = np.floor(instant / step)
-        inside: Floats = np.interp(instant - whole * step, when, total)
-        before: Floats = whole * total[-1] + inside
-        return before
 
-    mean: Floats = (until(at) - until(at - window)) / window
-    return mean
+def _until(instant: Floats, when: Floats, total: Floats, step: float) -> Floats:
+    """Return what has come together until each instant, ``total`` of which each step brings."""
+    whole = np.floor(instant / step)
+    inside: Floats = np.interp(instant - whole * step, when, total)
+    before: Floats = whole * total[-1] + inside
+    return before

@@ -47,8 +47,8 @@ def simulate(
     which clock each kernel has (:mod:`sim.engine.clocks`).
 
     ``progress``, if given, is called now and then with the ops done and the ops in all. ``stats``,
-    if given, is added to: how often ops met on links and GPUs. Raises DeadlockError if some ops can
-    never run.
+    if given, is added to: how often ops met on links and GPUs, and the first of both runs. Raises
+    DeadlockError if some ops can never run.
     """
     if not len(graph):
         return Timeline(graph, np.empty(0), np.empty(0))
@@ -57,7 +57,11 @@ def simulate(
     run = _run(graph, segs, facts, machine, progress, stats or Stats())
     timeline = _timeline(graph, segs, run.bounds, run.done)
     held = throttled(timeline, machine)
-    return timeline if held is machine else simulate(graph, held, progress, stats)
+    if held is machine:
+        return timeline
+    if stats is not None:
+        stats.boost = timeline
+    return simulate(graph, held, progress, stats)
 
 
 def _timeline(graph: Graph, segs: Segments, bounds: array[float], done: bytearray) -> Timeline:

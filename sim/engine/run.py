@@ -13,6 +13,7 @@ from sim.engine.segments import Segments
 from sim.engine.uses import Uses
 from sim.graph import Graph
 from sim.machine.hardware import Machine
+from sim.timeline import Timeline
 
 Progress = Callable[[int, int], None]  # (ops done, ops in all)
 
@@ -25,6 +26,7 @@ class Stats:
     flows: int = 0  # communications on links that others may use too
     flows_shared: int = 0  # of these, speeds that were found by sharing among several
     settled: int = 0  # instants after which something was shared anew
+    boost: Timeline | None = None  # the step at boost clock, if power then lowered the clock
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,68 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
 
-@cache
+class Assumed(NamedTuple):
+    """An assumed value, and the ends of the range in which it lies."""
+
+    value: float
+    low: float
+    high: float
+
+
+_OTHERS: ContextVar[Mapping[str, float] | None] = ContextVar("_OTHERS", default=None)
+
+
 def assumed(section: str) -> Mapping[str, float]:
     """Return the values of a section by name.
 
     >>> assumed("attention")["cudnn_a100"]
     1.0
     """
+    usual, others = _usual(section), _OTHERS.get()
+    if not others:
+        return usual
+    return {name: others.get(f"{section}.{name}", value) for name, value in usual.items()}
+
+
+@contextmanager
+def assuming(name: str, value: float) -> Iterator[None]:
+    """Let a value be another one for what runs inside.
+
+    >>> with assuming("power.floor", 0.6):
+    ...     assumed("power")["floor"]
+    0.6
+    """
+    before = _OTHERS.set({**(_OTHERS.get() or {}), name: value})
+    try:
+        yield
+    finally:
+        _OTHERS.reset(before)
+
+
+@cache
+def ranges() -> Mapping[str, Assumed]:
+    """Return every value with its range, by section and name.
+
+    >>> ranges()["power.exponent"]
+    Assumed(value=3.0, low=2.2, high=3.2)
+    """
     text = (files("sim.machine") / "assumed.toml").read_text(encoding="utf-8")
-    return {name: float(entry["value"]) for name, entry in tomllib.loads(text)[section].items()}
+    return {
+        f"{section}.{name}": Assumed(*map(float, (of["value"], *of["range"])))
+        for section, entries in tomllib.loads(text).items()
+        for name, of in entries.items()
+    }
+
+
+@cache
+def _usual(section: str) -> Mapping[str, float]:
+    split = ((*name.partition("."), of.value) for name, of in ranges().items())
+    return {name: value for of, _, name, value in split if of == section}

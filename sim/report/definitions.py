@@ -30,6 +30,10 @@ FIGURES = {
 }  # fmt: skip
 """By key of summary.json: label, unit, definition."""
 
+INTERVAL = (
+    "80 % of step times lie between these two, given what is not known of prices and of assumed "
+    "values. What a framework does that is not simulated is not in it."
+)
 TIMES = {
     "compute": "Some kernel of the rank computes.",
     "exposed": "A communication of this dimension runs or waits while no kernel computes; of "

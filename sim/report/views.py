@@ -7,8 +7,10 @@ from typing import Any
 
 from sim.analysis.bubbles import bubbles
 from sim.analysis.path import path
+from sim.analysis.words import interval, nearest
 from sim.memory.curve import curves
 from sim.memory.runtime import besides
+from sim.report.definitions import INTERVAL
 from sim.report.others import of_changes, of_ranks, of_ways
 from sim.report.page import page
 from sim.report.panel import Panel
@@ -43,6 +45,10 @@ def of_run(
         [panel(title, timeline, capacity, besides(summary["memory"]))],
         figures=figures(summary),
         tables=[*of_summary(summary), of_ops(timeline)],
+        notes=[
+            f"80 % interval of the step time: {interval(summary)}. {INTERVAL}",
+            f"Nearest measured runs, and how far off they are predicted: {nearest(summary)}.",
+        ],
     )
 
 

@@ -19,7 +19,7 @@ from sim.builder.from_recipe import without_plan
 from sim.builder.host import launched, waited
 from sim.builder.job import Job
 from sim.builder.training_step import training_step
-from sim.engine import simulate
+from sim.engine import Stats, simulate
 from sim.graph import Communication, Graph
 from sim.html import table
 from sim.machine import cluster as clusters
@@ -52,6 +52,7 @@ class Result:
     machine: Machine
     timeline: Timeline
     wall: float  # seconds that building and simulating took
+    boost: Timeline  # the step at boost clock: the timeline itself where no power limits it
 
     def __dir__(self) -> list[str]:
         """Return the names of its attributes, for completion."""
@@ -92,7 +93,10 @@ class Result:
     def summary(self) -> Summary:
         """The numbers of ``summary.json``; docs/summary.md says what each is."""
         folded = self.lanes.axes, later(self.timeline.graph, self.machine)
-        return summary(self.recipe, self.job, self.cluster, folded, self.timeline, self.wall)
+        priced = self.machine, self.boost
+        return summary(
+            self.recipe, self.job, self.cluster, folded, self.timeline, priced, self.wall
+        )
 
 
 def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Recipe:
@@ -139,10 +143,13 @@ def run(
     def progress(done: int, of: int) -> None:
         report("simulating", done, of)
 
-    timeline = simulate(graph, machine, progress)
+    stats = Stats()
+    timeline = simulate(graph, machine, progress, stats)
     if what.timed:
-        timeline = simulate(what.paused_at(timeline), machine, progress)
-    return Result(recipe, job, cluster, lanes, machine, timeline, perf_counter() - begin)
+        stats = Stats()
+        timeline = simulate(what.paused_at(timeline), machine, progress, stats)
+    boost, wall = stats.boost or timeline, perf_counter() - begin
+    return Result(recipe, job, cluster, lanes, machine, timeline, wall, boost)
 
 
 def prepare(

@@ -11,6 +11,7 @@ from typing import Any
 from schedules import flat
 from sim import units
 from sim.analysis import breakdown as breakdowns
+from sim.analysis import words
 from sim.analysis.critical_path import critical_path
 from sim.analysis.idle import bubble, idle
 from sim.analysis.steps import ends, steady
@@ -19,6 +20,7 @@ from sim.builder.job import Job
 from sim.builder.persistent import on_host
 from sim.html import table
 from sim.machine.cluster import Cluster
+from sim.machine.hardware import Machine
 from sim.machine.provenance import FAMILIES
 from sim.memory import causes as memory_causes
 from sim.memory.at_peak import at_peak
@@ -30,7 +32,9 @@ from sim.memory.runtime import outside
 from sim.model.recomputation import hardware_flops
 from sim.model.sizes import model_flops
 from sim.recipe.recipe import Recipe
+from sim.runs.nearest import nearest
 from sim.timeline import Timeline
+from sim.whatif.interval import interval
 
 SCHEMA = 3
 """The version of the keys, counted up when one changes its meaning."""
@@ -50,6 +54,7 @@ class Summary(dict[str, Any]):
         said = [f"{name} {units.seconds(s)}" for name, s in exposed.items()]
         idle = self["bubble"]["idle_share_of_step"]
         out = [
+            ("80 % interval", words.interval(self)),
             (f"{rate} per second", f"{self[f'{rate}_per_s']:,.0f}"),
             ("model FLOPs", f"{self['tflops_per_gpu']:.1f} TFLOP/s per GPU, MFU {self['mfu']:.1%}"),
             ("without computing", f"{idle:.1%} of the step"),
@@ -67,32 +72,38 @@ def summary(
     cluster: Cluster,
     folded: tuple[Sequence[str], float],
     timeline: Timeline,
+    priced: tuple[Machine, Timeline],
     wall: float,
 ) -> Summary:
     """Return every figure of a run in SI units.
 
     FLOPs are those of the model by Megatron's formula, or those of the hardware.
     ``folded`` has the axes along which one rank stands for all, and the seconds by which that may
-    make the step too long; ``wall`` is the seconds that building and simulating took. If there are
-    several steps, those of the steady state count, and seconds and bytes are those of one step.
+    make the step too long; ``priced`` the prices, and the timeline at boost clock; ``wall`` is the
+    seconds that building and simulating took. If there are several steps, those of the steady state
+    count, and seconds and bytes are those of one step.
     """
     axes, later = folded
     found = steady(timeline, *recipe.ramps)
     shown, steps = found.timeline, found.steps
     step = found.seconds / steps
+    path = critical_path(shown)
+    within = interval(path, *priced, cluster, recipe.simulation.seed)
     gaps = asdict(bubble(idle(shown)))
     times = breakdowns.summary(breakdowns.breakdown(shown))
     sent = _by_rank(bytes_sent(timeline.graph))
     return Summary(
         {
             "step_time_s": step,
+            "interval_s": [within.low / steps, within.high / steps],
+            "nearest_measured": nearest(recipe, cluster.gpu),
             **_throughput(recipe, job, cluster, step),
             "bubble": {**gaps, "by_cause_s": _each(gaps["by_cause_s"], steps)},
             "time_s": _each(times, steps),
             "bytes_sent": _each(sent, recipe.simulation.steps or 1),
             "memory": memory(recipe, job, cluster, timeline),
             **_host_memory(job),
-            "critical_path_s": _each(critical_path(shown).seconds, steps),
+            "critical_path_s": _each(path.seconds, steps),
             **_several(job, timeline, steps),
             "machine": machine(cluster),
             "simulation": {

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim import units
-from sim.analysis.words import LEAST, cause_name
+from sim.analysis.words import LEAST, cause_name, interval
 from sim.memory.runtime import needed
 
 Figures = Mapping[str, Any]
@@ -17,6 +17,8 @@ def summary_rows(summary: Figures) -> list[tuple[str, str]]:
     bubble, time = summary["bubble"], summary["time_s"]
     return [
         ("step time", seconds(summary["step_time_s"])),
+        ("80 % interval", interval(summary)),
+        *_nearest(summary),
         *_steps(summary.get("steps", {})),
         *_rates(summary),
         ("TFLOP/s per GPU (model)", f"{summary['tflops_per_gpu']:.1f}"),
@@ -29,6 +31,12 @@ def summary_rows(summary: Figures) -> list[tuple[str, str]]:
         ("simulated", f"{summary['simulation']['ops']:,} ops"),
         *_ranks(summary["memory"]),
     ]
+
+
+def _nearest(summary: Figures) -> list[tuple[str, str]]:
+    """Return the nearest measured runs, a line each, with the errors on them."""
+    said = [f"{run['run']}, {run['error']:+.1%}" for run in summary["nearest_measured"]]
+    return [("" if k else "nearest measured", one) for k, one in enumerate(said)]
 
 
 def _rates(summary: Figures) -> list[tuple[str, str]]:

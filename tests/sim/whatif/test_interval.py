@@ -1,0 +1,153 @@
+"""The interval of a step time: against hand-worked paths, closed forms and real simulations."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from math import exp
+
+import numpy as np
+import pytest
+
+from sim.analysis.critical_path import critical_path
+from sim.engine import simulate
+from sim.graph import Builder, Communication, Compute
+from sim.machine import cluster
+from sim.machine.assumed import assumed, assuming, ranges
+from sim.machine.power import limited
+from sim.machine.residuals import Residual, alike, family, residuals
+from sim.machine.variants import ends, variant
+from sim.recipe import recipe_file
+from sim.runs.run import Result, run
+from sim.whatif import interval as intervals
+from sim.whatif.edits import IN_PROPORTION
+from sim.whatif.interval import changes, draw, moves
+
+JOB = {
+    "model": {"preset": "llama3-8b", "layers": 2, "sequence": 4096},
+    "cluster": {"topology": "dgx_h100", "gpus": 16},
+    "parallelism": {"tp": 2, "pp": 2, "sp": True},
+    "training": {"micro_batch": 1, "global_batch": 16},
+}
+
+
+@pytest.fixture(scope="module")
+def ran() -> Result:
+    return run(recipe_file.parse(JOB))
+
+
+def test_values_are_assumed_otherwise_only_inside():
+    with assuming("power.floor", 0.6), assuming("power.exponent", 2.5):
+        assert (assumed("power")["floor"], assumed("power")["exponent"]) == (0.6, 2.5)
+        assert assumed("power")["memory"] == ranges()["power.memory"].value
+    assert assumed("power")["floor"] == ranges()["power.floor"].value
+
+
+def test_a_step_of_one_kernel_has_the_interval_of_its_price(monkeypatch):
+    """Log-normal: 80 % lie between exp(-1.2816 sigma) and exp(1.2816 sigma) times the step."""
+    table = {"gemm": Residual(0.3, 0.4)}
+    monkeypatch.setattr(intervals, "residuals", lambda: table)
+    monkeypatch.setattr(intervals, "DRAWS", 40_000)
+    b = Builder()
+    b.add("op", 0, "compute", Compute("gemm", 1.0, 1.0, (1, 8, 8, 8)))
+    drawn = draw(b.graph().works, None, [], np.random.default_rng(1), 40_000)
+    off = 2.0 + changes(np.array([2.0]), {}, drawn)
+    expected = [2.0 * exp(-1.2816 * 0.5), 2.0 * exp(1.2816 * 0.5)]
+    assert np.quantile(off, intervals.WITHIN) == pytest.approx(expected, rel=0.02)
+
+
+def test_errors_are_shared_by_a_family_and_by_a_shape():
+    """Two sends of one size are off alike, two products of different shapes in part."""
+    on = cluster.load("dgx_h100", 16)
+    gemm = Compute("gemm", 1.0, 1.0, (1, 8, 8, 8))
+    works = [
+        gemm, gemm._replace(shape=(1, 8, 8, 16)),
+        Communication("p2p", 8.0, (0, 1), "pp"), Communication("p2p", 8.0, (2, 3), "pp"),
+        Communication("p2p", 8.0, (7, 8), "pp"),
+    ]  # fmt: skip
+    assert [family(work, on) for work in works] == ["gemm"] * 2 + ["p2p"] * 2 + [
+        "p2p_between_nodes"
+    ]
+    assert alike(works[2]) == alike(works[3])
+    factors = draw(works, on, [], np.random.default_rng(0), 20_000).factors
+    assert (factors[:, 2] == factors[:, 3]).all()
+    of = residuals()["gemm"]
+    together = of.family**2 / (of.family**2 + of.shape**2)
+    found = np.corrcoef(np.log(factors[:, :2]).T)[0, 1]
+    assert found == pytest.approx(together, abs=0.02)
+    assert abs(np.corrcoef(np.log(factors[:, [0, 2]]).T)[0, 1]) < 0.03
+
+
+def test_an_assumed_value_moves_the_step_as_a_second_simulation_does(ran):
+    """Within a tenth of the step's change, or a fiftieth of a per cent of the step."""
+    path = critical_path(ran.timeline)
+    found = moves(path, ran.machine, ran.boost, ran.cluster)
+    graph, step = ran.timeline.graph, ran.timeline.seconds
+    assert found.keys() >= {"power.exponent", "power.memory", "power.attention"}
+    for name, both in found.items():
+        for value, first in zip(ranges()[name][1:], both, strict=True):
+            other = variant(ran.machine, ran.cluster.gpu, graph.works, name, value)
+            change = simulate(graph, other).seconds - step
+            assert first == pytest.approx(change, rel=0.1, abs=2e-4 * step), (name, value)
+
+
+def simulated(ran: Result, draws: int) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of the step in each draw: to first order, and of a simulation of its own."""
+    graph = ran.timeline.graph
+    path = critical_path(ran.timeline)
+    took = np.bincount(graph.work[[*path.ops]], path.took, len(graph.works))
+    found = moves(path, ran.machine, ran.boost, ran.cluster)
+    drawn = draw(graph.works, ran.cluster, [*found], np.random.default_rng(5), draws)
+    first = ran.timeline.seconds + changes(took, found, drawn)
+    real = []
+    for k in range(draws):
+        with ExitStack() as other:
+            for name, values in drawn.values.items():
+                other.enter_context(assuming(name, values[k]))
+            machine = limited(ran.machine, ran.cluster.gpu, graph.works)
+        longer = {name: getattr(machine, name) * drawn.factors[k] for name in IN_PROPORTION}
+        real.append(simulate(graph, replace(machine, **longer)).seconds)
+    return first, np.array(real)
+
+
+def agree(ran: Result, draws: int, ends: float) -> None:
+    """Draw by draw within 2 % of the step, and the ends of the interval within a share of it."""
+    first, real = simulated(ran, draws)
+    step = ran.timeline.seconds
+    assert real == pytest.approx(first, abs=0.02 * step)
+    both = (np.quantile(of, intervals.WITHIN) for of in (real, first))
+    assert next(both) == pytest.approx(next(both), abs=ends * step)
+    assert real.std() > 0.03 * step
+
+
+def test_first_order_is_what_a_few_simulations_find(ran):
+    agree(ran, 6, 0.01)
+
+
+@pytest.mark.slow
+def test_first_order_is_what_200_simulations_find(ran):
+    agree(ran, 200, 0.003)
+
+
+def test_the_interval_is_in_the_summary_and_the_same_each_time(ran):
+    low, high = ran.summary["interval_s"]
+    assert low < ran.timeline.seconds < high
+    assert ran.summary["interval_s"] == run(recipe_file.parse(JOB)).summary["interval_s"]
+    other = run(recipe_file.parse(JOB | {"simulation": {"seed": 7}})).summary["interval_s"]
+    assert other != [low, high]
+    assert other == pytest.approx([low, high], rel=0.02)
+
+
+def test_prices_that_are_off_by_nothing_leave_what_is_assumed(ran, monkeypatch):
+    """And at boost clock, where no power is assumed, nothing is left."""
+    monkeypatch.setattr(intervals, "residuals", dict)
+    low, high = run(recipe_file.parse(JOB)).summary["interval_s"]
+    assert 0 < high - low < 0.05 * ran.timeline.seconds
+    boost = run(recipe_file.parse(JOB | {"simulation": {"clock": "boost"}}))
+    assert boost.summary["interval_s"] == pytest.approx([boost.timeline.seconds] * 2, rel=1e-5)
+
+
+def test_only_values_that_move_a_price_have_ends(ran):
+    gpu, works = ran.cluster.gpu, ran.timeline.graph.works
+    assert {of.name.partition(".")[0] for of in ends(ran.machine, gpu, works)} == {"power"}
+    assert ends(replace(ran.machine, limits=None), gpu, works) == []
