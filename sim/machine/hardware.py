@@ -31,8 +31,10 @@ class Machine:
 
     A kernel that runs alone takes max(arithmetic, memory) + fixed seconds. Under sharing it has a
     share x of the SMs and y of the memory bandwidth and takes max(arithmetic / x, memory / y) +
-    fixed. A communication takes its latency, then moves ``size`` bytes over its most loaded link at
-    a speed that its links allow; it loads each link with ``coefficient`` times that speed.
+    fixed; arithmetic, whose operands come from memory too, loses ``contention`` times the share of
+    memory bandwidth that communication takes, on top of SMs. A communication takes its latency,
+    then moves ``size`` bytes over its most loaded link at a speed that its links allow; it loads
+    each link with ``coefficient`` times that speed.
     """
 
     arithmetic: Floats  # seconds of FLOPs at the efficiency of the kernel's shape
@@ -48,6 +50,8 @@ class Machine:
     coefficient: Floats  # load on that link over the load on the most loaded link
     capacity: Floats  # B/s of each link
     gpu_sms: int  # SMs of one GPU
+    contention: float = 0.0
+    """Speed that arithmetic loses over memory bandwidth that communication takes, both shares."""
     factor: Floats | None = None
     """For each op of the graph, the factor on its work's seconds; 1 for members of parts."""
     limits: Limits | None = None
@@ -85,9 +89,11 @@ class Machine:
 
         Communication holds ``sms`` SMs and a share ``hbm`` of the memory bandwidth. The rest goes
         in equal shares to the ``beside`` kernels that run. Communication leaves compute at least
-        one SM and a hundredth of the memory bandwidth, and takes its own time.
+        one SM and a hundredth of the memory bandwidth, and takes its own time. Arithmetic loses
+        ``contention`` times ``hbm`` of its speed.
         """
         x = max(self.gpu_sms - sms, 1) / self.gpu_sms / beside
+        x *= max(1.0 - self.contention * hbm, 0.01)
         y = max(1.0 - hbm, 0.01) / beside
         kernel = np.maximum(self.arithmetic / x, self.memory / y) + self.fixed
         return kernel + (self.latency + self.transfer)
@@ -99,6 +105,7 @@ def table(
     traffic: Callable[[Communication], CommunicationCost],
     capacity: NDArray[np.float64],
     gpu_sms: int,
+    contention: float = 0.0,
 ) -> Machine:
     """Return a machine, given a price for each kernel and a traffic for each communication."""
     rows = [
@@ -120,6 +127,7 @@ def table(
         coefficient=np.array([c for load in loads for c in load.coefficients], np.float64),
         capacity=capacity,
         gpu_sms=gpu_sms,
+        contention=contention,
         apart=np.array([load.apart for load in loads], np.float64),
     )
 

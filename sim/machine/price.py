@@ -9,6 +9,7 @@ import numpy as np
 
 from schedules.input_error import InputError
 from sim.graph import Communication, Compute, Copy, Fixed, Graph, Host, Work
+from sim.machine.assumed import assumed
 from sim.machine.attention_tables import ADVICE
 from sim.machine.cluster import Cluster, Gpu
 from sim.machine.hardware import NOTHING, CommunicationCost, Machine, table
@@ -58,6 +59,12 @@ def price(graph: Graph, cluster: Cluster, loads: Mapping[Communication, LinkLoad
     return machine
 
 
+COPIED_SMS = {"copy": 0}
+"""SMs of algorithms that copy engines run."""
+COPIED_HBM = {"copy": 2.0, "exchange": 2.0}
+"""Bytes of memory traffic per byte sent by a copy engine: one is read, and one that comes is
+written."""
+
 HOST_SHARE = 0.43
 """Share of the host's memory bandwidth that Adam on the CPU reaches: ZeRO-Offload's CPU-Adam
 updates 10e9 parameters in 2.57 s (Ren et al. 2021, arXiv:2101.06840, Table 4) at 28 bytes each, on
@@ -90,7 +97,15 @@ def _machine(graph: Graph, cluster: Cluster, loads: Mapping[Communication, LinkL
             raise InputError(f"there is no table [collectives.{constants}]; {ADVICE}")
         return _traffic(cluster, work, load)
 
-    return table(graph.works, kernel, communication, cluster.capacity, gpu.sms)
+    return table(
+        graph.works, kernel, communication, cluster.capacity, gpu.sms, _contention(cluster)
+    )
+
+
+def _contention(cluster: Cluster) -> float:
+    """Return the speed that arithmetic loses over the memory bandwidth that communication takes."""
+    given = cluster.gpu.costs.get("communication", {}).get("contention")
+    return assumed("communication")["contention"] if given is None else float(given)
 
 
 def _host(gpu: Gpu) -> float:
@@ -115,14 +130,16 @@ def _traffic(cluster: Cluster, work: Communication, load: LinkLoad) -> Communica
     speed = float(min(speeds))
     constants = fitted(cluster.gpu, "communication")
     kind = CONSTANTS.get(work.collective, work.collective)
-    hbm = constants.get("hbm", {})
-    per_byte = hbm.get(work.collective, hbm.get(kind, 0.0))
+    hbm = COPIED_HBM | constants.get("hbm", {})
+    per_byte = next(
+        (hbm[name] for name in (load.algorithm, work.collective, kind) if name in hbm), 0.0
+    )
     return CommunicationCost(
         latency=load.latency,
         size=load.most,
         links=load.links,
         coefficients=coefficients,
-        sms=_sms(cluster, work, load.algorithm, constants.get("sms", {})),
+        sms=_sms(cluster, work, load.algorithm, COPIED_SMS | constants.get("sms", {})),
         hbm=min(1.0, per_byte * speed / cluster.gpu.memory_bandwidth),
         apart=load.apart,
     )

@@ -105,6 +105,7 @@ for _table in ("", *(f".{kernel}" for kernel in KERNELS_OF_ATTENTION)):
     _OPTIONAL |= {f"gpu.attention{_table}.{key}" for key in _ATTENTION_OPTIONAL}
 _RUNTIME = {"context": "B", "workspace": "B", "channels": "count", "connection": "B"}
 _POWER = {"rated": "W", "cap": "W", "idle": "W"}
+_CONTENTION = {"contention": "part"}
 _COMMUNICATION = {
     "sms": dict.fromkeys((*_SENT, "exchange", "fabric", "fabric_p2p", "nvls"), "sms"),
     "hbm": dict.fromkeys(_SENT, "amount"),
@@ -159,10 +160,11 @@ def tables() -> dict[str, dict[str, tuple[str, bool]]]:
     nested["gpu.attention"] = FITTED["attention"] | dict.fromkeys(CHOSEN, "kernel")
     nested |= {"gpu.attention.KERNEL": FITTED["attention"]}
     nested |= {"gpu.gemm.DTYPE": FITTED["gemm"], "gpu.runtime": _RUNTIME, "gpu.power": _POWER}
+    nested |= {"gpu.communication": _CONTENTION}
     nested |= {f"gpu.communication.{name}": keys for name, keys in _COMMUNICATION.items()}
     nested |= {"node.tiers.TIER": _TIER}
     protocol = {key: (kind, key in ("base", "share")) for key, kind in _PROTOCOL.items()}
-    left_out = {*_OPTIONAL, "gpu.communication.sms.nvls"}
+    left_out = {*_OPTIONAL, "gpu.communication.sms.nvls", "gpu.communication.contention"}
     left_out |= {f"node.tiers.TIER.{key}" for key in _TIER_OPTIONAL}
     left_out |= {f"gpu.attention.{key}" for key in nested["gpu.attention"]}
     left_out |= {f"gpu.attention.KERNEL.{key}" for key in _ATTENTION_OPTIONAL}
@@ -408,22 +410,30 @@ def _power(table: object, where: str) -> Table:
 def _communication(table: object, sms: int, where: str) -> Table:
     """Return the SMs that communication kernels hold, and their memory traffic per byte sent."""
     place = f"{where}: gpu.communication"
-    out: Table = {}
-    for name, found in _within(table, _COMMUNICATION, place).items():
-        keys = _COMMUNICATION[name]
-        out[name] = _within(found, keys, f"{place}.{name}")
-        for key, value in out[name].items():
-            if keys[key] != "sms":
-                _value(value, keys[key], f"{place}.{name}.{key}")
-            elif not isinstance(value, int) or not 0 <= _number(value) <= sms:
-                raise InputError(
-                    f"{place}.{name}.{key} is {_shown(value)}; "
-                    f"it must be a whole number from 0 to gpu.sms = {sms}"
-                )
+    given = _within(table, dict.fromkeys((*_COMMUNICATION, *_CONTENTION)), place)
+    own = {key: kind for key, kind in _CONTENTION.items() if key in given}
+    out: Table = dict(_checked(given, own, place))
+    tables = {name: given[name] for name in _COMMUNICATION if name in given}
+    out |= {name: _taken(found, name, sms, place) for name, found in tables.items()}
     for name, keys in _COMMUNICATION.items():
         lacking = [key for key in keys if key not in out.get(name, {}) and key != "nvls"]
         if lacking:
             raise InputError(f"{place} lacks {name}.{lacking[0]}; {_ADVICE}")
+    return out
+
+
+def _taken(table: object, name: str, sms: int, where: str) -> Table:
+    """Return what communication takes of SMs or of memory bandwidth, as ``name`` says."""
+    keys, place = _COMMUNICATION[name], f"{where}.{name}"
+    out = _within(table, keys, place)
+    for key, value in out.items():
+        if keys[key] != "sms":
+            _value(value, keys[key], f"{place}.{key}")
+        elif not isinstance(value, int) or not 0 <= _number(value) <= sms:
+            raise InputError(
+                f"{place}.{key} is {_shown(value)}; "
+                f"it must be a whole number from 0 to gpu.sms = {sms}"
+            )
     return out
 
 

@@ -17,6 +17,7 @@ TABLES = {
     "gpu.memory_kernels": "Shares of the memory bandwidth that memory-bound kernels reach.",
     "gpu.power": "What the board may draw, which sets clocks; without it they stay at boost.",
     "gpu.runtime": "Memory that a process takes besides the blocks of torch's allocator.",
+    "gpu.communication": "What communication takes from the kernels beside it on a GPU.",
     "gpu.communication.sms": "SMs that a communication kernel holds on each of its GPUs.",
     "gpu.communication.hbm": "Bytes of memory traffic for each byte that a GPU sends.",
     "node": "One node: GPUs that are connected by fast links.",
@@ -120,9 +121,15 @@ MEANINGS: dict[str, dict[str, str]] = {
         "channels": "number of channels of a NCCL communicator",
         "connection": "NCCL's buffers for each channel and peer",
     },
+    "gpu.communication": {
+        "contention": (
+            "share of its speed that arithmetic loses beside communication that takes all of the "
+            "memory bandwidth, and less in proportion; unless given that of assumed.toml"
+        )
+    },
     "gpu.communication.sms": {
         **{key: f"{what} inside a node" for key, what in _SENT.items()},
-        "exchange": "exchanges of rings, such as context parallelism's",
+        "exchange": "steps of a ring that copy engines run, for tensor-parallel overlap",
         "fabric": "collectives between nodes",
         "fabric_p2p": "sends and receives between nodes",
         "nvls": "collectives that the switch sums (NVLink SHARP)",

@@ -12,7 +12,16 @@ from collections.abc import Callable, Iterator
 from schedules.input_error import InputError
 from sim.graph import Communication
 from sim.machine.cluster import Cluster
-from sim.machine.collectives import all_to_all, direct, exchange, hierarchical, nvls, ring, tree
+from sim.machine.collectives import (
+    all_to_all,
+    copies,
+    direct,
+    exchange,
+    hierarchical,
+    nvls,
+    ring,
+    tree,
+)
 from sim.machine.collectives.base import EMPTY, Traffic, UnsuitableError, alone
 
 __all__ = ["ALGORITHMS", "Traffic", "alone", "traffic"]
@@ -30,6 +39,7 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "ring": ring.all_gather,
         "hierarchical": hierarchical.all_gather,
         "exchange": exchange.step,
+        "copy": copies.all_gather,
     },
     "reduce_scatter": {
         "ring": ring.reduce_scatter,
@@ -42,8 +52,9 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
     "p2p": {"direct": direct.p2p},
 }
 """The algorithms of each collective; ``auto`` takes the first of equally fast ones."""
-ASKED_FOR = ("exchange",)
-"""Algorithms that ``auto`` never takes, because they are a step of a collective, not the whole."""
+ASKED_FOR = ("exchange", "copy")
+"""Algorithms that ``auto`` never takes: a step of a collective, not the whole, or what NCCL does
+only when it is told to."""
 
 
 def traffic(cluster: Cluster, communication: Communication) -> Traffic:

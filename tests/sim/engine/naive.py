@@ -8,7 +8,8 @@ It proves nothing about who can meet whom, cuts no segments and keeps no queue. 
 - a communication holds SMs of its rank from its start to its end; a part begins when all its ops
   have started, waits its latency, then moves its bytes; all its ops end with it, plus their tails;
 - links are shared by max-min fairness among all parts whose data moves;
-- kernels run at what communication leaves of SMs and memory bandwidth, in equal shares.
+- kernels run at what communication leaves of SMs and memory bandwidth, in equal shares; arithmetic
+  also loses a part of its speed with the memory bandwidth that communication takes.
 """
 
 from __future__ import annotations
@@ -189,6 +190,7 @@ class _State:
         for i in self.kernels:
             w, r = self.work[i], self.rank[i]
             x = max(machine.gpu_sms - sms[r], 1) / machine.gpu_sms / beside[r]
+            x *= max(1 - machine.contention * hbm[r], 0.01)
             y = max(1.0 - hbm[r], 0.01) / beside[r]
             seconds = max(self.arithmetic[w] / x, self.memory[w] / y) + self.fixed_seconds[w]
             seconds *= 1.0 if machine.factor is None else float(machine.factor[i])

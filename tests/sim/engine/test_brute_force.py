@@ -138,7 +138,7 @@ def _machine(random: Random, graph: Graph) -> Machine:
         factor = np.array([random.choice([1.0, 1.3, 0.8]) for _ in range(len(graph))])
         factor[np.diff(graph.part_start) > 0] = 1.0
         machine = replace(machine, factor=factor)
-    return machine
+    return replace(machine, contention=random.choice([0.0, 0.57, 1.0]))
 
 
 def apart(graph: Graph, machine: Machine) -> float:

@@ -238,6 +238,7 @@ def test_rings_agree_with_smpi():
 def test_each_collective_has_an_algorithm_by_every_name():
     assert {name for known in ALGORITHMS.values() for name in known} == {
         "ring", "hierarchical", "nvls", "tree", "direct", "exchange", "pairwise", "two_level",
+        "copy",
     }  # fmt: skip
 
 
@@ -251,6 +252,21 @@ def test_an_exchange_is_one_hop_of_a_piece_and_never_chosen_by_itself():
     assert alone(cluster, step) == pytest.approx(alone(cluster, hop), rel=1e-12)
     assert sorted(set(step.bytes.tolist())) == [whole * 3 / 4]
     assert traffic(cluster, one._replace(algorithm="auto")).algorithm != "exchange"
+
+
+def test_copy_engines_bring_each_rank_every_piece_and_only_when_asked():
+    """Four ranks and a buffer of 4 pieces: each sends its own three times, at p2p's speed."""
+    cluster = load("dgx_h100", 16)
+    found = run(cluster, "all_gather", 4e8, (0, 1, 2, 3), "copy")
+    for rank in range(4):
+        assert sent(cluster, found, rank) == received(cluster, found, rank) == 3e8
+    base, share = cluster.collectives["p2p"]["simple"]["base"], 0.797
+    expected = base + 3 * cluster.latency(cluster.route(0, 1)) + 3e8 / (450e9 * share)
+    assert alone(cluster, found) == pytest.approx(expected, rel=1e-9)
+    assert run(cluster, "all_gather", 4e8, (0, 1, 2, 3)).algorithm != "copy"
+    between = [run(cluster, "all_gather", 4e8, (0, 8), name) for name in ("copy", "ring")]
+    assert between[0].algorithm == "ring"
+    assert between[0].latency == between[1].latency
 
 
 A2A_GROUPS = [range(8), range(32), (0, 1, 8, 9), (3, 11, 19), (1, 2, 3, 9), (0, 9, 18)]
