@@ -11,6 +11,7 @@ from sim.recipe.recipe import Recipe
 from sim.recipe.sections import FsdpTable
 from sim.runs.check import check
 from sim.runs.run import job_of, run
+from sim.runs.summary import step_seconds
 from validation.layer import layer_timelines
 
 ADAM = 12  # bytes per parameter: fp32 master weight, first and second moment
@@ -18,8 +19,7 @@ ADAM = 12  # bytes per parameter: fp32 master weight, first and second moment
 
 def step(recipe: Recipe) -> float:
     """Return the seconds of a step; where steps overlap, of one in the steady state."""
-    found = steady(run(recipe).timeline, *recipe.ramps)
-    return found.seconds / found.steps
+    return step_seconds(recipe, steady(run(recipe).timeline, *recipe.ramps))
 
 
 def fsdp_time_saved(recipe: Recipe) -> float:

@@ -59,7 +59,10 @@ def _factors(timeline: Timeline, machine: Machine, own: NDArray[np.intp]) -> Flo
     assert tensor is not None
     assert traffic is not None
     work = timeline.graph.work[own]
-    at, mean = means(timeline, machine, own, np.stack([tensor[work], traffic[work]]))
+    energy = np.stack([tensor[work], traffic[work]])
+    if machine.factor is not None:
+        energy *= machine.factor[own]  # what is slower takes its power for longer
+    at, mean = means(timeline, machine, own, energy)
     middle = (timeline.start[own] + timeline.end[own]) / 2.0
     clocks = np.interp(middle, at, clock(limits, *mean)).round(DIGITS)
     longer: Floats = seconds(machine, work, clocks) / seconds(machine, work, np.ones(1))

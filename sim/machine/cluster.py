@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from schedules.input_error import InputError
 from sim.machine import fabric, limits
+from sim.machine.assumed import assumed
 from sim.machine.topology import read, room
 
 Node = Hashable
@@ -39,6 +40,8 @@ class Gpu:
     host_memory_bandwidth: float | None = None  # B/s of the host's memory, this GPU's share of it
     costs: Mapping[str, Any] = field(default_factory=dict)
     """The fitted tables of the topology file, in SI units."""
+    spread: float = 0.0
+    """Sigma of the speeds that like GPUs sustain, as a share; see :mod:`sim.machine.spread`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,9 +196,14 @@ class Cluster:
 
 
 def at_boost(cluster: Cluster) -> Cluster:
-    """Return the cluster with GPUs that hold boost clock, whatever power they take."""
+    """Return the cluster with GPUs that all hold boost clock, whatever power they take."""
     costs = {name: table for name, table in cluster.gpu.costs.items() if name != "power"}
-    return replace(cluster, gpu=replace(cluster.gpu, costs=costs))
+    return alike(replace(cluster, gpu=replace(cluster.gpu, costs=costs)))
+
+
+def alike(cluster: Cluster) -> Cluster:
+    """Return the cluster whose GPUs are all as fast as the mean one."""
+    return replace(cluster, gpu=replace(cluster.gpu, spread=0.0))
 
 
 def undisturbed(cluster: Cluster) -> Cluster:
@@ -219,7 +227,7 @@ def load(name_or_path: str | Path, gpus: int) -> Cluster:
     """
     spec = room(read(name_or_path), gpus)
     wiring = fabric.build(spec, gpus)
-    gpu = Gpu(**spec["gpu"], costs=spec["costs"])
+    gpu = Gpu(**{"spread": assumed("gpu")["spread"]} | spec["gpu"], costs=spec["costs"])
     return Cluster(
         spec["name"],
         gpu,

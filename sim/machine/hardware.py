@@ -63,6 +63,8 @@ class Machine:
     clocks: Floats | None = None
     """For each op, the factor by which its GPU's clock lengthens it. A run finds it itself
     (:mod:`sim.engine.clocks`)."""
+    slowest: float = 1.0
+    """The factor on tensor work, in the columns above, that is expected of the slowest GPU."""
     apart: Floats | None = None
     """Seconds by which latencies differ among the communications that this one stands for."""
 

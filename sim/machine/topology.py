@@ -36,6 +36,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "memory_bandwidth": "B/s",
         "host_bandwidth": "B/s",
         "host_memory_bandwidth": "B/s",
+        "spread": "part",
     },
     "gpu.peak": dict.fromkeys(("bf16", "fp16", "tf32", "fp32", "fp8", "fp64"), "FLOP/s"),
     "node": {"gpus": "count"},
@@ -58,7 +59,7 @@ _TABLES: dict[str, dict[str, str]] = {
     },
 }
 _OPTIONAL = {"gpu.peak.fp8", "gpu.peak.fp64", "gpu.peak.tf32", "gpu.peak.fp16"}
-_OPTIONAL |= {"gpu.host_bandwidth", "gpu.host_memory_bandwidth"}
+_OPTIONAL |= {"gpu.host_bandwidth", "gpu.host_memory_bandwidth", "gpu.spread"}
 _OPTIONAL |= {f"fabric.{key}" for key in _TABLES["fabric"]} - {"fabric.kind", "fabric.latency"}
 _OPTIONAL |= {"node.link.efficiency", "node.nic.efficiency"}
 _OPTIONAL |= {"node.link.kind", "node.link.gpus", "node.nic.from"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sim.machine.assumed import assumed
+
 TABLES = {
     "gpu": "One GPU of the machine.",
     "gpu.peak": "The most dense FLOP/s of the GPU, by number format.",
@@ -66,6 +68,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "memory_bandwidth": "bandwidth of that memory",
         "host_bandwidth": "bandwidth to and from the host, each way; needed for offload",
         "host_memory_bandwidth": "a GPU's part of the host's memory bandwidth; needed for offload",
+        "spread": "sigma of the speeds that like GPUs sustain, as a share; "
+        f"{assumed('gpu')['spread']:g} unless given",
     },
     "gpu.peak": {
         "bf16": "products of bf16",

@@ -15,6 +15,7 @@ from sim.machine.cluster import Gpu
 from sim.machine.hardware import Machine
 from sim.machine.kernels import compute_seconds
 from sim.machine.power import limited
+from sim.machine.spread import slowed
 
 
 class Ends(NamedTuple):
@@ -41,10 +42,17 @@ def variant(machine: Machine, gpu: Gpu, works: Sequence[Work], name: str, value:
     if section == "power" and machine.limits is not None:
         with assuming(name, value):
             return limited(machine, gpu, works)
+    if name == "gpu.spread" and machine.slowest > 1.0 and gpu.spread == ranges()[name].value:
+        return slowed(machine, works, _slowest(machine, value / gpu.spread))
     if section == "attention":
         other = with_attention(gpu, key, value, ranges()[name].value)
         return machine if other is gpu else _attention(machine, other, works)
     return machine
+
+
+def _slowest(machine: Machine, times: float) -> float:
+    """Return the factor on tensor work if GPUs differed so many times as much."""
+    return (1.0 + (machine.slowest - 1.0) * times) / machine.slowest
 
 
 def _attention(machine: Machine, gpu: Gpu, works: Sequence[Work]) -> Machine:
@@ -52,7 +60,7 @@ def _attention(machine: Machine, gpu: Gpu, works: Sequence[Work]) -> Machine:
     arithmetic = machine.arithmetic.copy()
     for row, work in enumerate(works):
         if isinstance(work, Compute) and work.kind.startswith("attention"):
-            arithmetic[row] = compute_seconds(gpu, work)[0]
+            arithmetic[row] = compute_seconds(gpu, work)[0] * machine.slowest
     if (arithmetic == machine.arithmetic).all():
         return machine
     longer = np.divide(

@@ -20,7 +20,7 @@ from sim.builder.host import HOST
 from sim.builder.job import Job
 from sim.graph import Compute, Graph
 from sim.machine.hardware import Machine
-from sim.perturbations.lengths import drawn, longer, of_tokens
+from sim.perturbations.lengths import drawn, longer, of_tokens, slower
 from sim.recipe.legality.perturbations import ranks
 from sim.recipe.recipe import Recipe
 from sim.recipe.sections import PerturbationSection
@@ -52,9 +52,10 @@ class Perturbed:
             return None
         world = self.job.mesh.world
         columns = [np.zeros(world)]
-        for _, table in self._of("compute", "noise", "stall"):
+        for _, table in self._of("compute", "noise", "gpu_spread", "stall"):
             mine = _mine(table, world)
-            own = np.arange(1, world + 1) if table.noise is not None else 1
+            each = table.noise is not None or table.gpu_spread is not None
+            own = np.arange(1, world + 1) if each else 1
             columns.append(np.where(mine, own, 0.0))
         for k, table in self._of("lengths"):
             _, row = np.unique(self._lengths(k, table), axis=0, return_inverse=True)
@@ -64,7 +65,7 @@ class Perturbed:
 
     def machine(self, graph: Graph, machine: Machine) -> Machine:
         """Return the machine with the factors on kernels of slow ranks, lengths and noise."""
-        chosen = list(self._of("compute", "noise", "lengths"))
+        chosen = list(self._of("compute", "noise", "lengths", "gpu_spread"))
         if not chosen:
             return machine
         compute = np.array([isinstance(work, Compute) for work in graph.works])[graph.work]
@@ -75,6 +76,8 @@ class Perturbed:
                 factor[mine] *= table.compute
             elif table.noise is not None:
                 self._noise(k, table, graph, mine, factor)
+            elif table.gpu_spread is not None:
+                factor *= slower(graph, machine, mine, self._gpus(k, table)[graph.rank])
             else:
                 factor *= self._longer(k, table, graph, machine, mine)
         return replace(machine, factor=factor)
@@ -140,6 +143,17 @@ class Perturbed:
                 factor[ops] *= drawn(
                     self._random(k, int(graph.rank[ops[0]])), table.noise, len(ops)
                 )
+
+    @property
+    def fleet(self) -> bool:
+        """Whether the speed of each GPU is drawn."""
+        return any(table.gpu_spread is not None for table in self.tables)
+
+    def _gpus(self, k: int, table: PerturbationSection) -> Floats:
+        """Return the factor on the tensor work of each rank of the job."""
+        seed = self.seed if table.seed is None else table.seed
+        fleet = np.random.default_rng([seed, k])
+        return drawn(fleet, table.gpu_spread, self.job.mesh.world)
 
     def _random(self, k: int, rank: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, k, rank])

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from sim.graph import PHASES, Graph
 from sim.machine.hardware import Machine
+from sim.machine.spread import tensor_works
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -52,6 +53,21 @@ def longer(graph: Graph, machine: Machine, ops: NDArray[np.int64], length: Float
     times = np.where(_square(graph)[ops], length**2, length)
     whole = (seconds - fixed) * times + fixed
     return np.divide(whole, seconds, out=np.ones(len(ops)), where=seconds > 0)
+
+
+def slower(graph: Graph, machine: Machine, ops: Flags, times: Floats) -> Floats:
+    """Return the factor on the seconds of each op, if tensor work takes so many ``times`` as long.
+
+    That is for those of ``ops`` that do such work; their traffic and fixed seconds stay.
+    """
+    row = np.flatnonzero(ops & tensor_works(graph.works)[graph.work])
+    work, out = graph.work[row], np.ones(len(graph))
+    arithmetic, memory, fixed = (
+        column[work] for column in (machine.arithmetic, machine.memory, machine.fixed)
+    )
+    whole = np.maximum(arithmetic * times[row], memory) + fixed
+    out[row] = whole / (np.maximum(arithmetic, memory) + fixed)
+    return out
 
 
 def _square(graph: Graph) -> Flags:

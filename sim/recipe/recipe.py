@@ -310,6 +310,12 @@ class SimulationSection(Section):
     clock: Literal["power", "boost"] = "power"
     """power: GPUs compute at the clock that their power allows, by what runs in each moment; boost:
     at boost clock throughout"""
+    spread: Switch = True
+    """whether tensor work takes what the slowest of the GPUs that meet is expected to take, by the
+    topology's gpu.spread; false: all GPUs are alike"""
+    between_ms: Annotated[float, Field(ge=0, le=1e9), unit("ms")] = 0.0
+    """time between two steps (loss, logging, loader), in milliseconds, which every step takes
+    longer; 0 until it is measured"""
     costs: Literal["fit", "table"] = "fit"
     """where kernel times come from: fit (formulas with fitted constants) or table (not simulated
     yet)"""

@@ -155,7 +155,7 @@ Rank = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class PerturbationSection(Section):
-    """One disturbance: exactly one of compute, noise, lengths, bandwidth and stall."""
+    """One disturbance: exactly one of compute, noise, lengths, gpu_spread, bandwidth and stall."""
 
     rank: Rank | Annotated[tuple[Rank, ...], Field(strict=False, min_length=1)] | None = None
     """where it acts: a rank or a list of ranks; default: everywhere"""
@@ -167,6 +167,11 @@ class PerturbationSection(Section):
     lengths: Sigma | Ratios | None = None
     """microbatches of different lengths: sigma of a log-normal factor with mean 1, or the factor of
     each microbatch"""
+    gpu_spread: Sigma | Ratios | None = None
+    """GPUs of different speeds, drawn instead of the topology's gpu.spread: sigma of a log-normal
+    factor with mean 1 on each GPU's tensor work, or a list of factors to draw from"""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    """gpu_spread: seed of the GPUs that are drawn; default: simulation.seed"""
     link: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     """which links are slow: nvlink, pcie, ib, fabric, the `kind` of a tier of the topology, or a
     name that `traincast topology` lists"""

@@ -6,7 +6,7 @@ FIGURES = {
     "step_time_s": (
         "step time", "s",
         "From the first start to the last end of one training step; if there are several steps, "
-        "the mean of those of the steady state.",
+        "the mean of those of the steady state. simulation.between_ms is added.",
     ),
     "samples_per_s": ("samples per second", "", "Samples of the global batch over the step time."),
     "tokens_per_s": ("tokens per second", "", "Tokens of the global batch over the step time."),

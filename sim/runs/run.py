@@ -32,6 +32,7 @@ from sim.recipe.legality.products import able
 from sim.recipe.recipe import Recipe
 from sim.runs.fold import Lanes, candidates, loads, parting
 from sim.runs.latencies import MOST_OPS, exact, good_enough, later
+from sim.runs.slowest import with_slowest
 from sim.runs.stage_times import stage_seconds
 from sim.runs.summary import Summary, summary
 from sim.timeline import Timeline
@@ -126,9 +127,7 @@ def run(
         raise InputError("overrides go over a recipe file; give run() the path of one")
     begin = perf_counter()
     report("building the graph", 0, 0)
-    cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
-    if recipe.simulation.clock == "boost":
-        cluster = clusters.at_boost(cluster)
+    cluster = cluster_of(recipe)
     able(recipe, recipe.cluster.topology, cluster.gpu.peak)
     job = job_of(recipe, cluster)
     cluster = slowed(cluster, recipe.perturbations)
@@ -136,6 +135,8 @@ def run(
     what = perturbed(recipe, job)
     fold = recipe.simulation.fold == "auto"
     lanes, graph, machine = prepare(job, cluster, fold, launch, what.kinds())
+    if not what.fleet:
+        machine = with_slowest(job, cluster.gpu.spread, graph, machine)
     if what:
         graph, machine = what.paused(graph), what.machine(graph, machine)
     prepared(graph)
@@ -150,6 +151,14 @@ def run(
         timeline = simulate(what.paused_at(timeline), machine, progress, stats)
     boost, wall = stats.boost or timeline, perf_counter() - begin
     return Result(recipe, job, cluster, lanes, machine, timeline, wall, boost)
+
+
+def cluster_of(recipe: Recipe) -> Cluster:
+    """Return the recipe's cluster, with the effects that its simulation has."""
+    cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
+    if recipe.simulation.clock == "boost":
+        cluster = clusters.at_boost(cluster)
+    return cluster if recipe.simulation.spread else clusters.alike(cluster)
 
 
 def prepare(

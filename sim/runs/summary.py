@@ -14,7 +14,7 @@ from sim.analysis import breakdown as breakdowns
 from sim.analysis import words
 from sim.analysis.critical_path import critical_path
 from sim.analysis.idle import bubble, idle
-from sim.analysis.steps import ends, steady
+from sim.analysis.steps import Steady, ends, steady
 from sim.analysis.traffic import bytes_sent
 from sim.builder.job import Job
 from sim.builder.persistent import on_host
@@ -86,7 +86,7 @@ def summary(
     axes, later = folded
     found = steady(timeline, *recipe.ramps)
     shown, steps = found.timeline, found.steps
-    step = found.seconds / steps
+    step = step_seconds(recipe, found)
     path = critical_path(shown)
     within = interval(path, *priced, cluster, recipe.simulation.seed)
     gaps = asdict(bubble(idle(shown)))
@@ -95,7 +95,7 @@ def summary(
     return Summary(
         {
             "step_time_s": step,
-            "interval_s": [within.low / steps, within.high / steps],
+            "interval_s": [end / steps + between(recipe) for end in within[:2]],
             "nearest_measured": nearest(recipe, cluster.gpu),
             **_throughput(recipe, job, cluster, step),
             "bubble": {**gaps, "by_cause_s": _each(gaps["by_cause_s"], steps)},
@@ -119,6 +119,16 @@ def summary(
             },
         }
     )
+
+
+def step_seconds(recipe: Recipe, found: Steady) -> float:
+    """Return the seconds of one step of the steady state, and what is between two."""
+    return found.seconds / found.steps + between(recipe)
+
+
+def between(recipe: Recipe) -> float:
+    """Return the seconds between two steps."""
+    return recipe.simulation.between_ms * 1e-3
 
 
 def machine(cluster: Cluster) -> dict[str, Any]:

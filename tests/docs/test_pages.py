@@ -123,7 +123,7 @@ def test_the_perturbations_run() -> None:
     (tables,) = (block.code for block in found if block.code.startswith("[[perturbations]]"))
     plain = run(recipe_file.parse(recipe)).timeline.seconds
     each = tomllib.loads(tables)["perturbations"]
-    assert len(each) == 5
+    assert len(each) == 6
     for table in each:
         changed = run(recipe_file.parse(recipe | {"perturbations": [table]})).timeline.seconds
         assert changed != plain, table

@@ -7,8 +7,9 @@ from sim import units
 from sim.recipe.recipe import Recipe
 from sim.recipe.sections import PerturbationSection
 
-EFFECTS = ("compute", "noise", "lengths", "bandwidth", "stall")
+EFFECTS = ("compute", "noise", "lengths", "gpu_spread", "bandwidth", "stall")
 ONLY = {"link": "bandwidth", "step": "stall", "at": "stall", "stream": "stall"}
+ONLY |= {"seed": "gpu_spread"}
 """Keys that only one effect has."""
 
 

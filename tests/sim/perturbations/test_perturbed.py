@@ -343,7 +343,7 @@ def test_perturbations_are_written_out_and_read_again() -> None:
 REFUSED = [
     (
         {"rank": 3},
-        "has nothing of compute, noise, lengths, bandwidth, stall; it must have exactly one",
+        "has nothing of compute, noise, lengths, gpu_spread, bandwidth, stall; it must have",
     ),
     ({"compute": 1.3, "noise": 0.1}, "perturbations[0] has compute and noise of compute, noise"),
     ({"compute": 0.0}, "perturbations[0].compute = 0.0 must be greater than 0"),
@@ -364,6 +364,7 @@ REFUSED = [
     ({"stall": "5 ms", "step": 1}, "perturbations[0].step = 1 is not among the 1 steps"),
     ({"stall": "5 ms", "stream": "gpu"}, "perturbations[0].stream = 'gpu' is not a stream of"),
     ({"noise": []}, "perturbations[0].noise = [] must be"),
+    ({"noise": 0.1, "seed": 1}, "perturbations[0].seed goes with gpu_spread, not with noise"),
 ]
 
 

@@ -83,7 +83,7 @@ def test_an_assumed_value_moves_the_step_as_a_second_simulation_does(ran):
     path = critical_path(ran.timeline)
     found = moves(path, ran.machine, ran.boost, ran.cluster)
     graph, step = ran.timeline.graph, ran.timeline.seconds
-    assert found.keys() >= {"power.exponent", "power.memory", "power.attention"}
+    assert found.keys() >= {"power.exponent", "power.memory", "power.attention", "gpu.spread"}
     for name, both in found.items():
         for value, first in zip(ranges()[name][1:], both, strict=True):
             other = variant(ran.machine, ran.cluster.gpu, graph.works, name, value)
@@ -105,6 +105,8 @@ def simulated(ran: Result, draws: int) -> tuple[np.ndarray, np.ndarray]:
             for name, values in drawn.values.items():
                 other.enter_context(assuming(name, values[k]))
             machine = limited(ran.machine, ran.cluster.gpu, graph.works)
+        fleet = drawn.values["gpu.spread"][k]
+        machine = variant(machine, ran.cluster.gpu, graph.works, "gpu.spread", fleet)
         longer = {name: getattr(machine, name) * drawn.factors[k] for name in IN_PROPORTION}
         real.append(simulate(graph, replace(machine, **longer)).seconds)
     return first, np.array(real)
@@ -149,5 +151,7 @@ def test_prices_that_are_off_by_nothing_leave_what_is_assumed(ran, monkeypatch):
 
 def test_only_values_that_move_a_price_have_ends(ran):
     gpu, works = ran.cluster.gpu, ran.timeline.graph.works
-    assert {of.name.partition(".")[0] for of in ends(ran.machine, gpu, works)} == {"power"}
-    assert ends(replace(ran.machine, limits=None), gpu, works) == []
+    assert {of.name.partition(".")[0] for of in ends(ran.machine, gpu, works)} == {"power", "gpu"}
+    (other,) = ends(replace(ran.machine, limits=None), gpu, works)
+    assert other.name == "gpu.spread"
+    assert ends(replace(ran.machine, limits=None), replace(gpu, spread=0.04), works) == []

@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from sim.analysis.steps import steady
 from sim.runs.run import Result
+from sim.runs.summary import step_seconds
 from traincast.commands.parts import tables
 
 
@@ -22,7 +23,7 @@ def figures(result: Result, texts: Sequence[str]) -> list[dict[str, Any]]:
     for text in [*texts, *(["; ".join(texts)] if len(texts) > 1 else [])]:
         changed = edited(result.timeline.graph, result.machine, text, result.cluster)
         found = steady(simulate(*changed), *result.recipe.ramps)
-        after = found.seconds / found.steps
+        after = step_seconds(result.recipe, found)
         out.append({"edit": text, "step_time_s": after, "gain_s": before - after})
     return out
 
