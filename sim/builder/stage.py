@@ -76,7 +76,7 @@ def stage_programs(
     kept = stage_bytes(model, setting, layers, first, last, ep_rank)
     part = share(model, setting, cp_rank=cp_rank, ep_rank=ep_rank)
     blocks = _blocks(model, setting, part, layers, kept, first, last)
-    around, overlap = edges(setting), setting.tp_backward_overlap or setting.tp_overlap
+    around, overlap = edges(setting), setting.tp_backward_overlap or bool(setting.tp_overlap)
     how = setting.weight_gradients
     programs: dict[str, Program] = {
         "F": _forward(blocks, around),
@@ -85,7 +85,8 @@ def stage_programs(
         "W": _weight_gradients(blocks, around, overlap, how),
     }
     if setting.tp_overlap:
-        programs = {name: tp_overlap.cut(items, setting.tp) for name, items in programs.items()}
+        copies = setting.tp_overlap == "copies"
+        programs = {k: tp_overlap.cut(items, setting.tp, copies) for k, items in programs.items()}
     if setting.strategy:
         programs = outside.rewritten(programs, setting.strategy)
     if setting.offload:

@@ -59,11 +59,14 @@ def price(graph: Graph, cluster: Cluster, loads: Mapping[Communication, LinkLoad
     return machine
 
 
-COPIED_SMS = {"copy": 0}
-"""SMs of algorithms that copy engines run."""
-COPIED_HBM = {"copy": 2.0, "exchange": 2.0}
-"""Bytes of memory traffic per byte sent by a copy engine: one is read, and one that comes is
-written."""
+OWN_SMS = {"copy": 0, "pipeline": 16}
+"""SMs of algorithms that do not hang on the GPU: copy engines take none; Transformer Engine gives a
+pipelined reduce-scatter 16 (``initialize_ub`` in pytorch/module/base.py), NeMo's tables 8 to 32
+(recipes/tp_overlap_configs/userbuffers.py)."""
+OWN_HBM = {"copy": 2.0, "exchange": 2.0, "pipeline": 1.5}
+"""Bytes of memory traffic per byte sent: one is read, and one that comes is written; a pipelined
+reduce-scatter reads its own part too and writes only sums: 1 + 2 / (n - 1), here of 4 to 8 ranks.
+"""
 
 HOST_SHARE = 0.43
 """Share of the host's memory bandwidth that Adam on the CPU reaches: ZeRO-Offload's CPU-Adam
@@ -130,7 +133,7 @@ def _traffic(cluster: Cluster, work: Communication, load: LinkLoad) -> Communica
     speed = float(min(speeds))
     constants = fitted(cluster.gpu, "communication")
     kind = CONSTANTS.get(work.collective, work.collective)
-    hbm = COPIED_HBM | constants.get("hbm", {})
+    hbm = OWN_HBM | constants.get("hbm", {})
     per_byte = next(
         (hbm[name] for name in (load.algorithm, work.collective, kind) if name in hbm), 0.0
     )
@@ -139,7 +142,7 @@ def _traffic(cluster: Cluster, work: Communication, load: LinkLoad) -> Communica
         size=load.most,
         links=load.links,
         coefficients=coefficients,
-        sms=_sms(cluster, work, load.algorithm, COPIED_SMS | constants.get("sms", {})),
+        sms=_sms(cluster, work, load.algorithm, OWN_SMS | constants.get("sms", {})),
         hbm=min(1.0, per_byte * speed / cluster.gpu.memory_bandwidth),
         apart=load.apart,
     )

@@ -137,11 +137,11 @@ class Setting:
     """How one rank runs its stage: what is split, into how many parts, and what may overlap.
 
     ``tp_overlap`` cuts the sequence-parallel collectives into pieces beside the GEMM that feeds or
-    uses them; ``tp_backward_overlap`` runs those of a column-parallel backward beside its GEMMs.
-    ``cp`` ranks share each sequence as ``cp_kind`` says and hold parts of it as ``cp_placement``
-    says; with usp, runs of ``ulysses`` ranks exchange heads. ``ep`` ranks share the experts, each
-    of which is split over ``etp``. ``dp`` replicas matter to synchronised batch norms and to maxima
-    of ``fp8`` linears.
+    uses them, as Transformer Engine does, or with "copies" as PyTorch does; ``tp_backward_overlap``
+    runs those of a column-parallel backward beside its GEMMs. ``cp`` ranks share each sequence as
+    ``cp_kind`` says and hold parts of it as ``cp_placement`` says; with usp, runs of ``ulysses``
+    ranks exchange heads. ``ep`` ranks share the experts, each of which is split over ``etp``.
+    ``dp`` replicas matter to synchronised batch norms and to maxima of ``fp8`` linears.
     """
 
     tp: int
@@ -152,7 +152,7 @@ class Setting:
     matmul: str = ""  # dtype of matrix products, if not ``dtype``
     grad_dtype: str = "fp32"  # dtype of main gradients, to which weight-gradient GEMMs add
     recompute: str | Recompute = "none"  # none | selective | full, or a rule from a table
-    tp_overlap: bool = False
+    tp_overlap: bool | str = False  # or copies
     tp_backward_overlap: bool = True
     cp: int = 1
     cp_kind: str = "ring"  # ring | ulysses | allgather | usp

@@ -194,9 +194,10 @@ class ParallelismSection(Section):
     overlap_p2p: Switch | None = None
     """whether the pipeline's sends and receives run beside kernels; default: true unless p2p is
     batched"""
-    tp_overlap: Switch = False
-    """whether sp's collectives are cut into tp chunks that run beside the GEMM that feeds or uses
-    them"""
+    tp_overlap: Switch | Literal["copies"] = False
+    """whether sp's collectives are cut into chunks that run beside the GEMM that feeds or uses
+    them: true as in Transformer Engine, whose reduce-scatters hold SMs; "copies" as in PyTorch's
+    async TP, which copies by copy engines and sums afterwards"""
     tp_backward_overlap: Switch = True
     """whether tp's collectives of the backward run beside the weight-gradient GEMM"""
     bucket_mb: Annotated[float, Field(gt=0, le=1e9), unit("MB")] = 40.0

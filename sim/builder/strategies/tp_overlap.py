@@ -1,10 +1,18 @@
 """Overlap of sequence-parallel collectives with the GEMM beside them, by cutting both in pieces.
 
-It follows the default of Transformer Engine's user buffers: an all-gather and the GEMM that uses
-it, or a GEMM and the reduce-scatter of its output, become t pieces of the GEMM and t - 1 steps of a
-ring, each step beside a piece. (Transformer Engine's forward reduce-scatter has four pieces of
-which the last is exposed; here it is a ring too.) Only exposed pairs are cut: backward collectives
-that run whole beside another GEMM ("bulk") are hidden already. Bytes sent and FLOPs stay the same.
+An all-gather and the GEMM that uses it become t pieces of the GEMM's rows and t - 1 steps of a ring
+that copy engines run, each step beside a piece. A GEMM and the reduce-scatter of its output are cut
+in one of two ways:
+
+- *pipeline*, Transformer Engine's user buffers: four pieces of the GEMM's columns, each reduced and
+  scattered by some SMs beside the next piece, the last one exposed (``split_overlap_rs`` in its
+  comm_gemm_overlap.cpp);
+- *copies*, PyTorch's asynchronous tensor parallelism on symmetric memory: t pieces of the rows,
+  which copy engines send to the rank that sums them; a kernel adds up what has arrived
+  (``_pipelined_produce_and_all2all`` in torch/distributed/_symmetric_memory).
+
+Only exposed pairs are cut: backward collectives that run whole beside another GEMM ("bulk") are
+hidden already. Bytes sent and FLOPs stay the same.
 """
 
 from __future__ import annotations
@@ -13,16 +21,22 @@ from sim.builder.program import Collective, Item, Kernel, Program
 from sim.builder.slots import moved
 from sim.graph import Compute
 
+SPLITS = 4  # pieces of a pipelined reduce-scatter: num_splits in Transformer Engine and NeMo
 
-def cut(program: Program, degree: int) -> list[Item]:
-    """Return the program with every exposed pair of a layer in ``degree`` pieces."""
+
+def cut(program: Program, degree: int, copies: bool = False) -> list[Item]:
+    """Return the program with every exposed pair of a layer in pieces.
+
+    With ``copies``, reduce-scatters are those of PyTorch, not of Transformer Engine.
+    """
     out: list[Item] = []
     place: list[int] = []  # position of each old item's last piece
+    scattered = _scatter if copies else _pipeline
     while (i := len(place)) < len(program):
         if degree > 1 and (gather := _gathered(program, i)):
             place += _gather(out, place, *gather, degree)
         elif degree > 1 and (scatter := _scattered(program, i)):
-            place += _scatter(out, place, *scatter, degree)
+            place += scattered(out, place, *scatter, degree)
         else:
             out.append(program[i]._replace(needs=moved(program[i].needs, place)))
             place.append(len(out) - 1)
@@ -52,7 +66,7 @@ def _gather(
     out: list[Item], place: list[int], gather: Collective, gemm: Kernel, degree: int
 ) -> tuple[int, int]:
     """Multiply the part that is here while the next one arrives."""
-    step, piece = _step(gather, degree), _piece(gemm, degree)
+    step, piece = _step(gather, degree), _rows(gemm, degree)
     before, needs = moved(gather.needs, place), moved(gemm.needs, place)
     for k in range(degree):
         arriving = len(out)
@@ -67,13 +81,29 @@ def _scatter(
     out: list[Item], place: list[int], gemm: Kernel, scatter: Collective, degree: int
 ) -> tuple[int, int]:
     """Multiply the others' parts first and this rank's own last; each is sent when it is done."""
-    step, piece = _step(scatter, degree), _piece(gemm, degree)
+    step, piece = _step(scatter, degree), _rows(gemm, degree)
     needs = moved(gemm.needs, place)
     for k in range(degree):
         out.append(piece._replace(needs=() if k else needs))
         if k < degree - 1:
             out.append(step._replace(needs=(len(out) - 1,)))
-    return _remember(out, len(out) - 1, gemm), _remember(out, len(out) - 2, scatter)
+    where = _remember(out, len(out) - 1, gemm), _remember(out, len(out) - 2, scatter)
+    read_and_written = scatter.bytes * (1 + 1 / degree)
+    work = Compute("elementwise", 0.0, read_and_written, dtype=_compute(gemm).dtype)
+    out.append(Kernel(f"{scatter.name}_sum", work, gemm.phase, gemm.layer, (where[1],)))
+    return where
+
+
+def _pipeline(
+    out: list[Item], place: list[int], gemm: Kernel, scatter: Collective, _: int
+) -> tuple[int, int]:
+    """Reduce and scatter each piece of the columns beside the next one, the last by itself."""
+    step = scatter._replace(bytes=scatter.bytes / SPLITS, memory=(), algorithm="pipeline")
+    piece, needs = _columns(gemm, SPLITS), moved(gemm.needs, place)
+    for k in range(SPLITS):
+        out.append(piece._replace(needs=() if k else needs))
+        out.append(step._replace(needs=(len(out) - 1,)))
+    return _remember(out, len(out) - 2, gemm), _remember(out, len(out) - 1, scatter)
 
 
 def _step(whole: Collective, degree: int) -> Collective:
@@ -81,18 +111,34 @@ def _step(whole: Collective, degree: int) -> Collective:
     return whole._replace(bytes=whole.bytes / (degree - 1), memory=(), algorithm="exchange")
 
 
-def _piece(whole: Kernel, degree: int) -> Kernel:
-    """Return 1 / t of the GEMM's rows; every piece reads the other matrix again."""
-    assert isinstance(whole.work, Compute)
-    batch, m, n, k = whole.work.shape
-    per_element = whole.work.bytes / (batch * (m * k + k * n + m * n))
-    rows = m // degree
-    work = whole.work._replace(
-        flops=whole.work.flops / degree,
-        bytes=per_element * batch * (rows * k + k * n + rows * n),
-        shape=(batch, rows, n, k),
+def _rows(whole: Kernel, pieces: int) -> Kernel:
+    """Return one of some pieces of the GEMM's rows; every piece reads the other matrix again."""
+    batch, m, n, k = _compute(whole).shape
+    return _piece(whole, pieces, (batch, m // pieces, n, k))
+
+
+def _columns(whole: Kernel, pieces: int) -> Kernel:
+    """Return one of some pieces of the GEMM's columns; every piece reads the rows again."""
+    batch, m, n, k = _compute(whole).shape
+    return _piece(whole, pieces, (batch, m, n // pieces, k))
+
+
+def _piece(whole: Kernel, pieces: int, shape: tuple[int, int, int, int]) -> Kernel:
+    work = _compute(whole)
+    per_element = work.bytes / _elements(*work.shape)
+    part = work._replace(
+        flops=work.flops / pieces, bytes=per_element * _elements(*shape), shape=shape
     )
-    return whole._replace(work=work, memory=())
+    return whole._replace(work=part, memory=())
+
+
+def _elements(batch: int, m: int, n: int, k: int) -> int:
+    return batch * (m * k + k * n + m * n)
+
+
+def _compute(gemm: Kernel) -> Compute:
+    assert isinstance(gemm.work, Compute)
+    return gemm.work
 
 
 def _remember(out: list[Item], i: int, whole: Item) -> int:

@@ -45,6 +45,7 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "ring": ring.reduce_scatter,
         "hierarchical": hierarchical.reduce_scatter,
         "exchange": exchange.step,
+        "pipeline": exchange.piece,
     },
     "broadcast": {"ring": ring.broadcast},
     "all_to_all": {"pairwise": all_to_all.pairwise, "two_level": all_to_all.two_level},
@@ -52,7 +53,7 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
     "p2p": {"direct": direct.p2p},
 }
 """The algorithms of each collective; ``auto`` takes the first of equally fast ones."""
-ASKED_FOR = ("exchange", "copy")
+ASKED_FOR = ("exchange", "copy", "pipeline")
 """Algorithms that ``auto`` never takes: a step of a collective, not the whole, or what NCCL does
 only when it is told to."""
 

@@ -2,8 +2,9 @@
 
 Transformer Engine's user buffers move the pieces of a tensor-parallel all-gather or reduce-scatter
 in this way, by copy engines, beside the GEMM that uses or makes them; the buffer of such a step is
-n / (n - 1) pieces. Ring attention passes on blocks of keys and values in the same way, by sends and
-receives.
+n / (n - 1) pieces. Their pipelined reduce-scatters read the pieces of all other ranks at once,
+which puts the same bytes on the links. Ring attention passes on blocks of keys and values in the
+same way, by sends and receives.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from sim.machine.collectives.base import Hops, Traffic, cycle, place, put
 def step(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
     """Send (n - 1) / n of the bytes from each rank to the next, with the constants of p2p."""
     return _shift(cluster, "exchange", ranks, size * (len(ranks) - 1) / len(ranks))
+
+
+def piece(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
+    """Send (n - 1) / n of the bytes from each rank: a piece that the SMs of all ranks reduce."""
+    return _shift(cluster, "pipeline", ranks, size * (len(ranks) - 1) / len(ranks))
 
 
 def hop(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:

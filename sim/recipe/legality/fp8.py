@@ -24,7 +24,7 @@ def check(recipe: Recipe) -> None:
         )
     if p.tp_overlap and p.tp > 1 and not fp8.gather:
         raise InputError(
-            "training.fp8.gather = false is not simulated with parallelism.tp_overlap = true, "
+            "training.fp8.gather = false is not simulated with parallelism.tp_overlap, "
             "which multiplies pieces as they arrive; one of them must change"
         )
     _widths(recipe, 32 if fp8.recipe == "mxfp8" else 16)

@@ -91,7 +91,7 @@ def _split(titan: Keys) -> dict[str, Any]:
         "tp": tp,
         "pp": titan.degree("pipeline_parallel_degree"),
         "sp": tp > 1 and titan.of(bool, "parallelism.enable_sequence_parallel", default=True),
-        "tp_overlap": tp > 1 and overlap,
+        "tp_overlap": "copies" if tp > 1 and overlap else False,
         "cp": cp,
         "p2p": "batched",  # torch's schedules batch the messages of a step
     }

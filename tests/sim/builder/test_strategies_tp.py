@@ -267,12 +267,14 @@ def test_forward_collectives_are_hard_dependencies() -> None:
 @pytest.mark.parametrize("model", [GPT, LLAMA])
 @pytest.mark.parametrize("t", [2, 4])
 @pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize("kind", [True, "copies"])
 def test_overlap_cuts_pairs_and_keeps_bytes_flops_and_memory(
-    model: Model, t: int, recompute: str
+    model: Model, t: int, recompute: str, kind: bool | str
 ) -> None:
+    """t pieces and t - 1 steps, but four of both where Transformer Engine reduces and scatters."""
     setting = replace(SPLIT, tp=t, recompute=recompute)
     plain = stage_programs(model, setting, [0, 1], True, True)
-    cut = stage_programs(model, replace(setting, tp_overlap=True), [0, 1], True, True)
+    cut = stage_programs(model, replace(setting, tp_overlap=kind), [0, 1], True, True)
     for phase, whole in plain.items():
         pieces = cut[phase]
         assert sent(pieces, t) == pytest.approx(sent(whole, t), rel=1e-14)
@@ -282,7 +284,9 @@ def test_overlap_cuts_pairs_and_keeps_bytes_flops_and_memory(
         assert [m for i in whole for m in i.memory] == [m for i in pieces for m in i.memory]
     exposed = Counter(i.name for i in plain["F"] if isinstance(i, Collective) and i.layer >= 0)
     pieces_of = Counter(i.name for i in cut["F"] if isinstance(i, Collective) and i.layer >= 0)
-    assert pieces_of == {name: n * (t - 1) for name, n in exposed.items()}
+    four = {name for name in exposed if kind is True and name.endswith("reduce_scatter")}
+    assert len(four) == (2 if kind is True else 0)
+    assert pieces_of == {n: c * (4 if n in four else t - 1) for n, c in exposed.items()}
 
 
 def test_gather_cut_by_hand() -> None:
@@ -309,7 +313,26 @@ def test_gather_cut_by_hand() -> None:
 
 
 def test_scatter_cut_by_hand() -> None:
-    """Every piece but the rank's own leaves when it is done; the residual needs the last step."""
+    """Every piece but the rank's own leaves when it is done; what arrived is summed at the end."""
+    program = layer_program(GPT, replace(SPLIT, tp_overlap="copies"))["F"]
+    first = where(program, "fc2")
+    summed = next(i.work for i in program if i.name == "fc2_reduce_scatter_sum")
+    assert summed.bytes == 2 * (4 + 1) * (B * S // 4) * 64
+    assert [(type(i).__name__, tuple(n - first for n in i.needs)) for i in program[first:]] == [
+        ("Kernel", ()),
+        ("Collective", (0,)),
+        ("Kernel", ()),
+        ("Collective", (2,)),
+        ("Kernel", ()),
+        ("Collective", (4,)),
+        ("Kernel", ()),
+        ("Kernel", (5,)),  # the sum
+        ("Kernel", (5,)),  # residual
+    ]
+
+
+def test_pipelined_scatter_cut_by_hand() -> None:
+    """Four pieces of the columns; each is scattered beside the next, the last one exposed."""
     program = layer_program(GPT, replace(SPLIT, tp_overlap=True))["F"]
     first = where(program, "fc2")
     assert [(type(i).__name__, tuple(n - first for n in i.needs)) for i in program[first:]] == [
@@ -320,8 +343,13 @@ def test_scatter_cut_by_hand() -> None:
         ("Kernel", ()),
         ("Collective", (4,)),
         ("Kernel", ()),
-        ("Kernel", (5,)),  # residual
+        ("Collective", (6,)),
+        ("Kernel", (7,)),  # residual
     ]
+    work, step = program[first].work, program[first + 1]
+    assert work.shape == (1, B * S, 64 // 4, 256 // 4)
+    assert work.bytes == 2 * (B * S * (256 // 4) + (256 // 4) * (64 // 4) + B * S * (64 // 4))
+    assert (step.algorithm, step.bytes) == ("pipeline", 2 * B * S * 64 / 4)
 
 
 def test_backward_cuts_what_stands_exposed() -> None:

@@ -238,7 +238,7 @@ def test_rings_agree_with_smpi():
 def test_each_collective_has_an_algorithm_by_every_name():
     assert {name for known in ALGORITHMS.values() for name in known} == {
         "ring", "hierarchical", "nvls", "tree", "direct", "exchange", "pairwise", "two_level",
-        "copy",
+        "copy", "pipeline",
     }  # fmt: skip
 
 
@@ -252,6 +252,9 @@ def test_an_exchange_is_one_hop_of_a_piece_and_never_chosen_by_itself():
     assert alone(cluster, step) == pytest.approx(alone(cluster, hop), rel=1e-12)
     assert sorted(set(step.bytes.tolist())) == [whole * 3 / 4]
     assert traffic(cluster, one._replace(algorithm="auto")).algorithm != "exchange"
+    piece = one._replace(collective="reduce_scatter", algorithm="pipeline")  # the same on links
+    assert alone(cluster, traffic(cluster, piece)) == alone(cluster, step)
+    assert traffic(cluster, piece._replace(algorithm="auto")).algorithm != "pipeline"
 
 
 def test_copy_engines_bring_each_rank_every_piece_and_only_when_asked():

@@ -103,7 +103,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     (
         "parallelism",
         "parallelism.tensor_parallel_degree = 4\nparallelism.enable_async_tensor_parallel = true",
-        {"tp_overlap": True},
+        {"tp_overlap": "copies"},
     ),
     (
         "parallelism",

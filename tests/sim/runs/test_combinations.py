@@ -141,7 +141,7 @@ KEYS: dict[str, list[Any]] = {
     "ep": [1, 2, 4, 8],
     "etp": [1, 2],
     "sp": [True, False],
-    "tp_overlap": [False, True],
+    "tp_overlap": [False, True, "copies"],
     "tp_backward_overlap": [True, False],
     "scatter_gather": [False, False, True],
     "p2p": ["direction", "pair", "batched"],

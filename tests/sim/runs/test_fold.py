@@ -65,6 +65,7 @@ def check(job: Job, cluster: Cluster, axes: tuple[str, ...]) -> None:
         ("dgx_a100", 16, {"tp": 2, "dp": 4, "pp": 2}, ("tp", "dp")),
         ("dgx_a100", 16, {"dp": 8, "pp": 2, "zero": 1, "bucket": 2e5}, ("dp",)),
         ("dgx_h100", 16, {"tp": 4, "dp": 2, "pp": 2, "sp": True}, ("tp", "dp")),
+        ("dgx_h100", 8, {"tp": 4, "dp": 2, "sp": True, "tp_overlap": "copies"}, ("tp", "dp")),
         ("dgx_h100", 16, {"dp": 16, "zero": 1, "overlap_param_gather": True}, ("dp",)),
         ("dgx_h100", 32, {"tp": 8, "dp": 2, "pp": 2, "tp_overlap": True, "sp": True}, ("tp", "dp")),
         ("dgx_h100", 16, {"tp": 2, "dp": 2, "pp": 4, "chunks": 2, "microbatches": 8}, ("tp", "dp")),
