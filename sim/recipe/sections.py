@@ -60,6 +60,9 @@ class FsdpTable(Section):
     only in the last (once, set_requires_all_reduce); default: each"""
     prefetch: Annotated[int, Field(ge=0, le=10_000)] | None = None
     """fsdp2: number of units gathered ahead; default: 2 in the forward and 1 in the backward"""
+    copy_engines: bool | None = None
+    """fsdp2: whether copy engines gather parameters inside a node, which hold no SM (symmetric
+    memory and NCCL's zero-CTA policy); between nodes NCCL does. Default: false"""
     sharding: (
         Literal["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"]
         | None
@@ -142,7 +145,7 @@ class StateTable(Section):
 
 OWN = {
     "fsdp1": ("sharding", "backward_prefetch", "forward_prefetch", "limit_all_gathers"),
-    "fsdp2": ("reshard_after_forward", "replicate", "prefetch"),
+    "fsdp2": ("reshard_after_forward", "replicate", "prefetch", "copy_engines"),
     "yafsdp": (),
 }
 """Keys that only one kind of FSDP has."""

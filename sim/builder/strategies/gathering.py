@@ -184,7 +184,8 @@ class Gathers:
             place = self._copies(j, place, size, again or s.group)
         else:
             draft.wait(visit.first, key)
-        item = Collective(f"param_{kind}", axis, kind, size, phase, layer, stream=s.gather_stream)
+        item = Collective(f"param_{kind}", axis, kind, size, phase, layer,
+                          stream=s.gather_stream, algorithm=s.gather_by)  # fmt: skip
         draft.put(key, item, *place)
         if not s.buffers or unit.kept:
             draft.remember(key, GATHERED, size, "start")

@@ -50,6 +50,7 @@ class Sharding:
     sum_stream: str = "fsdp all_reduce"
     experts: bool = False  # for experts, which have other replicas
     once: bool = False  # shards of gradients are summed across replicas in the last microbatch only
+    gather_by: str = "auto"  # algorithm of the gathers
 
     @property
     def axis(self) -> str:
@@ -126,6 +127,7 @@ def fsdp2(
     wrap: str | int = "layer",
     prefetch: int | None = None,
     replicate: str = "each",
+    copy_engines: bool = False,
 ) -> Sharding:
     """Return FSDP2, with a shard per parameter, copied into and out of the gathered buffers.
 
@@ -146,6 +148,7 @@ def fsdp2(
         copies=True,
         scale=False,
         once=replicate == "once",
+        gather_by="copy" if copy_engines else "auto",
     )
 
 

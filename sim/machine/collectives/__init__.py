@@ -22,7 +22,7 @@ from sim.machine.collectives import (
     ring,
     tree,
 )
-from sim.machine.collectives.base import EMPTY, Traffic, UnsuitableError, alone
+from sim.machine.collectives.base import EMPTY, Traffic, UnsuitableError, alone, place
 
 __all__ = ["ALGORITHMS", "Traffic", "alone", "traffic"]
 
@@ -72,6 +72,8 @@ def traffic(cluster: Cluster, communication: Communication) -> Traffic:
     candidates = _algorithms(communication)
     if len(ranks) == 1 or communication.bytes <= 0:
         return EMPTY
+    if communication.algorithm == "copy" and len(place(cluster, ranks).nodes) > 1:
+        candidates = _algorithms(communication._replace(algorithm="auto"))  # src/enqueue.cc of NCCL
     if len(candidates) == 1:
         return candidates[0](cluster, ranks, communication.bytes)
     found = _suitable(candidates, cluster, ranks, communication.bytes)

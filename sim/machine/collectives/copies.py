@@ -5,17 +5,16 @@ from __future__ import annotations
 from itertools import permutations
 
 from sim.machine.cluster import Cluster
-from sim.machine.collectives import ring
-from sim.machine.collectives.base import Hops, Traffic, place, put
+from sim.machine.collectives.base import Hops, Traffic, UnsuitableError, place, put
 
 
 def all_gather(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
     """Copy each rank's n-th of the buffer to every other rank, with the constants of p2p.
 
-    Between nodes there are no such copies: it is a ring there.
+    Raises UnsuitableError for ranks of several nodes, between which NCCL does not copy in this way.
     """
     nodes, each = place(cluster, ranks)
     if len(nodes) > 1:
-        return ring.all_gather(cluster, ranks, size)
+        raise UnsuitableError(f"copy engines gather inside one node, not on ranks {ranks}")
     hops = [Hops([*permutations(ranks, 2)], size / each)]
     return put(cluster, "p2p", "copy", hops, (each - 1, 0), each)

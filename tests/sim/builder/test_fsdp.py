@@ -21,7 +21,7 @@ from sim.builder.strategies.gathering import StageStep, shard
 from sim.builder.strategies.sharded import Sharding
 from sim.builder.training_step import training_step
 from sim.engine import simulate
-from sim.graph import Builder, Fixed, Graph
+from sim.graph import Builder, Communication, Fixed, Graph
 from sim.machine import cluster as clusters
 from sim.machine.hardware import ideal
 from sim.model.sizes import parameters
@@ -289,6 +289,16 @@ def test_prefetch_hides_gathers(small_job: Make, kind: str) -> None:
         exposed.append(float(breakdowns.breakdown(done).exposed["dp"].max()))
     assert exposed[1] < 0.8 * exposed[0]
     assert seconds[1] < seconds[0]
+
+
+def test_copy_engines_gather_and_do_not_scatter(small_job: Make) -> None:
+    found = {
+        (work.collective, work.algorithm)
+        for work in training_step(job_of(small_job, sharded.fsdp2(8, copy_engines=True))).works
+        if isinstance(work, Communication) and len(work.ranks) == 8
+    }
+    assert {("all_gather", "copy"), ("reduce_scatter", "auto")} <= found
+    assert ("all_gather", "auto") not in found
 
 
 def test_step_time_against_unit_size_has_a_minimum_inside(small_job: Make) -> None:

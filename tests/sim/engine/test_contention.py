@@ -123,6 +123,23 @@ def test_what_each_algorithm_holds() -> None:
 
 
 @pytest.mark.slow
+def test_gathers_by_copy_engines_speed_fsdp_up() -> None:
+    """Llama 3 8B on 8 H100 is 2.4 % faster with copies for gathers and scatters (pytorch/pytorch
+    pull 179937); here gathers alone are copied."""
+    recipe = {
+        "model": {"preset": "llama3-8b", "sequence": 4096},
+        "cluster": {"topology": "dgx_h100", "gpus": 8},
+        "parallelism": {"fsdp": {"kind": "fsdp2", "reshard_after_forward": True}},
+        "training": {"micro_batch": 2, "global_batch": 16},
+    }
+    seconds = []
+    for by in (False, True):
+        recipe["parallelism"]["fsdp"]["copy_engines"] = by  # type: ignore[index]
+        seconds.append(run(recipe_file.parse(recipe)).timeline.seconds)
+    assert 1.005 <= seconds[0] / seconds[1] <= 1.024
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [True, "copies"])
 def test_overlap_of_tensor_parallelism_pays_for_its_pieces(kind: bool | str) -> None:
     """Llama 3 70B with full recomputation on 256 H100, tp 8: 1.09 times as fast with async TP

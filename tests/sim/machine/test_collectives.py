@@ -267,8 +267,8 @@ def test_copy_engines_bring_each_rank_every_piece_and_only_when_asked():
     expected = base + 3 * cluster.latency(cluster.route(0, 1)) + 3e8 / (450e9 * share)
     assert alone(cluster, found) == pytest.approx(expected, rel=1e-9)
     assert run(cluster, "all_gather", 4e8, (0, 1, 2, 3)).algorithm != "copy"
-    between = [run(cluster, "all_gather", 4e8, (0, 8), name) for name in ("copy", "ring")]
-    assert between[0].algorithm == "ring"
+    between = [run(cluster, "all_gather", 4e8, (0, 8), name) for name in ("copy", "auto")]
+    assert between[0].algorithm == between[1].algorithm
     assert between[0].latency == between[1].latency
 
 
