@@ -114,6 +114,7 @@ def data_parallel(recipe: Recipe) -> DataParallel:
         host_overlap=training.offloaded.overlap,
         optimizer=training.optimizer,
         state=training.optimizer_state.state if training.optimizer_state else None,
+        foreach=training.foreach,
         clip=training.clip,
     )
 

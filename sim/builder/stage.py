@@ -128,7 +128,8 @@ def _blocks(
         size = kept.get("embedding", 0.0)
         blocks.insert(0, OperatorBlock(embedding(model, part), category="embedding", kept=size))
     if last:
-        both = logits(part) if part.element < LOGIT else (0.0, 0.0)
+        wide = part.element < LOGIT and model.kernels.loss != "fused"
+        both = logits(part) if wide else (0.0, 0.0)
         copied = both[0] if model.fused else both[1]  # 16-bit logits, or fp32 minus their maximum
         ops, size = head(model, part), kept.get("logits", 0.0) / (1 + model.mtp)
         one = OperatorBlock(ops, category="logits", kept=size, logits=both, copied=copied)

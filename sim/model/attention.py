@@ -10,7 +10,8 @@ from __future__ import annotations
 from schedules.input_error import InputError
 from sim.graph import Compute
 from sim.model import blocks, context
-from sim.model.operators import Launch, Operator, Share, gemm, memory
+from sim.model.kernel_choice import ROPE
+from sim.model.operators import Launch, Operator, Share, gemm, memory, sequence
 from sim.model.sizes import Model
 
 
@@ -42,8 +43,11 @@ def _core(model: Model, share: Share) -> tuple[Operator, ...]:
 
 def rotary(share: Share) -> Operator:
     """Return the rotary embedding of queries and keys, which keeps nothing for the backward."""
-    moved = 2 * share.rows * (share.heads + share.kv_heads) * share.head_dim * share.element
-    work = memory(share, "elementwise", moved)
+    elements = share.rows * (share.heads + share.kv_heads) * share.head_dim
+    if share.kernels.rope == "complex":
+        back = sequence(share, "elementwise", "rotary_backward", ROPE, elements)
+        return Operator("rotary", sequence(share, "elementwise", "rotary", ROPE, elements), back)
+    work = memory(share, "elementwise", 2 * elements * share.element)
     return Operator("rotary", (Launch("rotary", work),), (Launch("rotary_backward", work),))
 
 

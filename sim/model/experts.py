@@ -2,7 +2,8 @@
 
 Shared experts are a plain MLP before the others. The router scores all experts per token; tokens
 are copied once per chosen expert in the experts' order (permute), sent to the experts' ranks
-(dispatch), multiplied expert by expert (one grouped GEMM), sent back (combine) and summed. Each
+(dispatch), multiplied expert by expert (one grouped GEMM, or one GEMM each), sent back (combine)
+and summed. Each
 copy is multiplied by its probability in the activation, so that nothing is kept for the sum, as in
 Megatron-Core since version 0.12. Losses that balance the load are too small to count.
 """
@@ -30,6 +31,7 @@ def experts(model: Model, share: Share) -> tuple[Operator, ...]:
     several = spread and local > 1
     inward, outward = ("", "") if several else ("expert_column", "expert_row")
     rows = sum(share.routed)
+    apart = share.kernels.experts == "sequential" and local > 1
     return (
         *_shared(model, share),
         *_router(model, share),
@@ -38,6 +40,7 @@ def experts(model: Model, share: Share) -> tuple[Operator, ...]:
         _grouped(share, "expert_fc1", share.hidden, width, inward),
         activation(model, share, rows, share.expert_ffn, "expert_"),
         _grouped(share, "expert_fc2", share.expert_ffn, share.hidden, outward),
+        *((_joined(share),) if apart else ()),
         *((_sort(share, "unsort", "expert_row"),) if several else ()),
         _combine(share),
         *((_sum(share),) if share.shared_ffn else ()),
@@ -92,7 +95,8 @@ def _combine(share: Share) -> Operator:
 def _moved(share: Share, edge: str, name: str, by: tuple[str, str]) -> Operator:
     row = share.hidden * share.element
     work = memory(share, "elementwise", (share.tokens + share.copies) * row)
-    forward, backward = (work._replace(by=how) for how in by)
+    eager = "eager_" * (share.kernels.permute == "eager")
+    forward, backward = (work._replace(by=eager + how) for how in by)
     launches = (Launch(name, forward),), (Launch(f"{name}_backward", backward),)
     return Operator(edge, *launches, edge=edge, buffer=share.exchanged * row)
 
@@ -100,9 +104,20 @@ def _moved(share: Share, edge: str, name: str, by: tuple[str, str]) -> Operator:
 def _sort(share: Share, name: str, edge: str) -> Operator:
     """Return the kernel that puts copies from several ranks in the experts' order, or back."""
     x = float(sum(share.routed) * share.hidden * share.element)
-    work = memory(share, "elementwise", 2 * x)._replace(by="gather")
+    by = "" if share.kernels.permute == "eager" else "gather"  # torch.cat copies whole chunks
+    work = memory(share, "elementwise", 2 * x)._replace(by=by)
     launches = (Launch(name, work),), (Launch(f"{name}_backward", work),)
     return Operator(name, *launches, edge=edge, buffer=x)
+
+
+def _joined(share: Share) -> Operator:
+    """Return the kernel that puts the experts' outputs into one tensor, or their input gradients.
+
+    They are apart where experts are multiplied one after the other (torch.cat of Megatron-Core's
+    SequentialMLP, and of the gradients of its torch.split).
+    """
+    work = memory(share, "elementwise", 2.0 * sum(share.routed) * share.hidden * share.element)
+    return Operator("join", (Launch("join", work),), (Launch("join_backward", work),))
 
 
 def _grouped(share: Share, name: str, inputs: int, outputs: int, edge: str) -> Operator:
@@ -129,7 +144,12 @@ def _grouped(share: Share, name: str, inputs: int, outputs: int, edge: str) -> O
 def _launched(
     share: Share, products: Sequence[Matrix], output: int | None = None
 ) -> tuple[Compute, ...]:
-    """Return the kernel of many matrix products; without work where all of them are empty."""
+    """Return the kernels of many matrix products, one, or one for each product.
+
+    A kernel is without work where its products are empty.
+    """
+    if share.kernels.experts == "sequential" and len(products) > 1:
+        return tuple(work for one in products for work in _launched(share, [one], output))
     empty = Compute("grouped_gemm", 0.0, 0.0, (len(products), *products[0]), share.product)
     return tuple(grouped(share, products, output)) or (empty,)
 

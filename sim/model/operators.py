@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sim.graph import Compute
+from sim.model import kernel_choice
+from sim.model.kernel_choice import USUAL, Kernels, Passes
 from sim.model.precision import Fp8
 from sim.model.sizes import BYTES, Model, Setting, padded_vocab
 
@@ -65,6 +67,7 @@ class Share:
     fp8: Fp8 | None = None  # how linears of the layers run in fp8; None: not at all
     matmul: str = ""  # dtype of matrix products, if not ``dtype``
     attention: str = ""  # kernel of fused attention: flash2, cudnn, ...; "": the GPU's own choice
+    kernels: Kernels = USUAL  # who runs what else in how many kernels
 
     @property
     def product(self) -> str:
@@ -142,6 +145,7 @@ def whole(model: Model, setting: Setting) -> Share:
         fp8=setting.fp8,
         matmul=setting.matmul,
         attention=model.attention,
+        kernels=model.kernels,
     )
 
 
@@ -159,6 +163,16 @@ def gemm(
 def memory(share: Share, kind: str, moved: float) -> Compute:
     """Return a kernel whose time is that of the ``moved`` bytes that it reads and writes."""
     return Compute(kind, 0.0, float(moved), (), share.dtype)
+
+
+def sequence(
+    share: Share, kind: str, name: str, passes: Passes, elements: float
+) -> tuple[Launch, ...]:
+    """Return PyTorch's operators, one kernel each, over tensors of so many ``elements``."""
+    return tuple(
+        Launch(f"{name}_{what}", memory(share, kind, size * elements))
+        for what, size in kernel_choice.moved(passes, share.element)
+    )
 
 
 def linear(
@@ -195,14 +209,21 @@ def linear(
 def norm(share: Share, name: str, branch: bool = True, width: int = 0) -> Operator:
     """Return a layer or RMS norm, of ``width`` columns if given and else of all.
 
-    Where a residual branches off (``branch``), the gradients of both branches are added.
+    Where a residual branches off (``branch``), the gradients of both branches are added. PyTorch's
+    operators keep an fp32 copy of the input and the output before the weight.
     """
-    x = float(share.tokens * (width or share.hidden) * share.element)
+    elements = float(share.tokens * (width or share.hidden))
+    x = elements * share.element
+    forward: tuple[Launch, ...] = (Launch(name, memory(share, "norm", 2 * x)),)
     back = memory(share, "norm", 3 * x)._replace(by="norm_backward")
-    backward = [Launch(f"{name}_backward", back)]
-    if branch:
-        backward.append(Launch(f"{name}_grad_add", memory(share, "elementwise", 3 * x)))
-    return Operator(name, (Launch(name, memory(share, "norm", 2 * x)),), tuple(backward), saved=x)
+    backward: tuple[Launch, ...] = (Launch(f"{name}_backward", back),)
+    if share.kernels.norm == "eager":
+        forward = sequence(share, "elementwise", name, kernel_choice.NORM, elements)
+        passes = kernel_choice.NORM_BACKWARD
+        backward = sequence(share, "elementwise", f"{name}_backward", passes, elements)
+    added = Launch(f"{name}_grad_add", memory(share, "elementwise", 3 * x))
+    kept = x + elements * kernel_choice.WIDE * (share.kernels.norm == "eager")
+    return Operator(name, forward, (*backward, *[added] * branch), saved=kept)
 
 
 def grad_add(share: Share, name: str) -> Operator:

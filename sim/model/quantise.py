@@ -82,7 +82,8 @@ class _Linear:
 
     def __init__(self, op: Operator, share: Share, fp8: Fp8, fused: bool) -> None:
         self.op, self.share, self.fp8 = op, share, fp8
-        self.size = elements(op.forward[0].work)
+        products = (launch.work for launch in op.forward if launch.work.kind in PRODUCTS)
+        self.size = Elements(*map(sum, zip(*map(elements, products), strict=True)))
         split = share.tokens < share.rows
         self.part = share.tokens / share.rows if split else 1.0
         self.gathers_input = split and op.edge == "column"

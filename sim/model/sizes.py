@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.model import resnet
+from sim.model.kernel_choice import USUAL, Kernels
 from sim.model.precision import Fp8
 from sim.model.resnet import Resnet
 from sim.model.routing import BALANCED, ExpertLoad
@@ -79,6 +80,7 @@ class Model:
     load: ExpertLoad = BALANCED
     mla: Mla | None = None
     mtp: int = 0  # depths of multi-token prediction, each with a layer like the last one
+    kernels: Kernels = USUAL
     resnet: Resnet | None = None
 
     def routed(self, layer: int) -> bool:
@@ -107,6 +109,8 @@ def model_of(numbers: Mapping[str, Any], seed: int = 0) -> Model:
         known["mla"] = Mla(**known["mla"])
     if "load" in known:
         known["load"] = ExpertLoad(**{"seed": seed, **known["load"]})
+    if "kernels" in known:
+        known["kernels"] = Kernels(**known["kernels"])
     return Model(**known)
 
 

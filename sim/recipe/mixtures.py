@@ -1,4 +1,4 @@
-"""Whether the numbers of a model with experts or latent attention agree, and why not."""
+"""Whether the numbers of a model with experts, latent attention or other kernels agree."""
 
 from __future__ import annotations
 
@@ -54,6 +54,24 @@ def check_experts(given: Mapping[str, Any], experts: int) -> None:
     if given.get("gated") and "ffn" not in given and "expert_ffn" not in given:
         raise InputError("model.expert_ffn is missing; a gated expert has no default width")
     _check_load(given.get("load") or {}, experts)
+
+
+def check_kernels(full: Mapping[str, Any]) -> None:
+    """Raise InputError for a kernel of something that the model does not have."""
+    chosen = full.get("kernels") or {}
+    needs = {
+        "norm": ("eager", full["norm"] == "rms", 'model.norm = "rms"'),
+        "rope": ("complex", full["position"] == "rope", 'model.position = "rope"'),
+        "experts": ("sequential", bool(full.get("experts")), "model.experts"),
+        "permute": ("eager", bool(full.get("experts")), "model.experts"),
+    }
+    for key, (value, has, what) in needs.items():
+        if chosen.get(key) == value and not has:
+            raise InputError(f'model.kernels.{key} = "{value}" needs {what}')
+    if chosen.get("rope") == "complex" and full.get("mla"):
+        raise InputError(
+            'model.kernels.rope = "complex" is not simulated with model.mla; leave it out'
+        )
 
 
 def _check_load(load: Mapping[str, Any], experts: int) -> None:

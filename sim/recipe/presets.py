@@ -28,7 +28,7 @@ from sim.recipe.families import (
     MLA_KEYS,
     ONLY,
 )
-from sim.recipe.mixtures import check_experts, check_latent
+from sim.recipe.mixtures import check_experts, check_kernels, check_latent
 
 MODELS = Path(__file__).parent / "models"
 
@@ -177,6 +177,7 @@ def complete(given: Mapping[str, Any], attention: str = "flash") -> dict[str, An
     if experts:
         own = {"expert_ffn": full["ffn"], "shared_experts": 0, "dense_layers": 0}
         full = {**own, "load": {"kind": "balanced"}, **full}
+    check_kernels(full)
     if position == "learned" and full["positions"] < given["sequence"]:
         raise InputError(
             f"model.sequence = {given['sequence']} is longer than the "

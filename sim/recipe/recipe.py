@@ -20,6 +20,7 @@ from sim.recipe.sections import (
     DeepSpeedTable,
     Fp8Table,
     FsdpTable,
+    KernelsTable,
     LoadSection,
     MlaSection,
     OffloadTable,
@@ -100,6 +101,9 @@ class ModelSection(Section):
     fused: Switch | Literal["except_gate"] | None = None
     """true: activation and gate are one kernel and the loss works in place; false: both are as in
     eager PyTorch; "except_gate": only activation and gate are"""
+    kernels: KernelsTable | None = None
+    """which kernels run where others run one fused kernel: { norm = "eager", loss = "torch", ... };
+    default: one fused kernel each way, and Megatron-LM's loss"""
     qkv_bias: Switch | None = None
     """whether the QKV linear has a bias"""
     bias: Switch | None = None
@@ -277,6 +281,9 @@ class TrainingSection(Section):
     optimizer_state: StateTable | None = None
     """number formats of Adam's state, which one kernel updates: { master = "none", first = "bf16",
     ... }"""
+    foreach: Switch = False
+    """adam: whether the update is PyTorch's foreach operators, its default, instead of one fused
+    kernel"""
     clip: Switch | Literal["post"] = True
     """true: gradients are clipped by their norm, after all ranks have summed it; false: not
     clipped; "post": the norm passes from stage to stage and is checked at the weight update, so

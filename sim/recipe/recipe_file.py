@@ -276,7 +276,8 @@ def _model(section: ModelSection, folder: Path, attention: str) -> ModelSection:
     except ValidationError as error:
         raise InputError(sentence(error, "model")) from None
     full = presets.complete(said.model_dump(exclude_none=True), attention)
-    return said.model_copy(update={**full, "mla": said.mla, "load": said.load})
+    tables = {"mla": said.mla, "load": said.load, "kernels": said.kernels}
+    return said.model_copy(update={**full, **tables})
 
 
 def _strategy(name: str | None, folder: Path) -> str | None:

@@ -231,6 +231,27 @@ class MlaSection(Section):
     """width of a value head"""
 
 
+class KernelsTable(Section):
+    """Which kernels run where others run one fused kernel; the defaults are Megatron-LM's."""
+
+    norm: Literal["fused", "eager"] = "fused"
+    """RMS norms: one kernel each way, or PyTorch's operators in fp32 (eager)"""
+    rope: Literal["fused", "complex"] = "fused"
+    """rotary embedding: one kernel, or complex numbers in fp32, as in Llama's and torchtitan's
+    apply_rotary_emb, which torch.compile does not fuse either"""
+    loss: Literal["megatron", "torch", "fused"] = "megatron"
+    """kernels over logits: Megatron-LM's vocabulary-parallel cross entropy, F.cross_entropy of fp32
+    logits (torch; with tp Megatron-LM's), or one kernel each way (fused: Transformer Engine's,
+    Liger's, FlashAttention's)"""
+    experts: Literal["grouped", "sequential"] = "grouped"
+    """one kernel for all experts of a rank (CUTLASS, torch._grouped_mm, DeepGEMM), or one matrix
+    product after the other (Megatron-Core's SequentialMLP; Transformer Engine's GroupedLinear,
+    which runs one cuBLAS product for each on four streams)"""
+    permute: Literal["fused", "eager"] = "fused"
+    """copies of tokens in experts' order: kernels of their own (Megatron-Core's
+    moe_permute_fusion), or PyTorch's index_select and scatter_add (eager)"""
+
+
 class LoadSection(Section):
     """How unevenly tokens are spread over the experts."""
 

@@ -48,6 +48,7 @@ class DataParallel:
     host_overlap: bool = False  # weights that the host updates come back bucket by bucket
     optimizer: str = "adam"  # or sgd
     state: AdamState | None = None  # None: fp32, with copies from and to 16 bits
+    foreach: bool = False  # Adam is PyTorch's foreach operators
     clip: bool | str = True  # clip gradients by their norm; "post": check it after the update
 
     @property

@@ -9,9 +9,11 @@ from __future__ import annotations
 from functools import cache
 
 from sim.model import convolution
-from sim.model.operators import Launch, Operator, Share, linear, memory, norm
+from sim.model.kernel_choice import FUSED_LOSS, FUSED_LOSS_BACKWARD, LOSS, LOSS_BACKWARD, Passes
+from sim.model.operators import Launch, Operator, Share, linear, memory, norm, sequence
 from sim.model.sizes import Model
 
+Ways = tuple[tuple[Launch, ...], tuple[Launch, ...], tuple[Launch, ...]]
 LOGIT = 4  # bytes of a logit: Megatron computes the loss in fp32
 
 
@@ -38,8 +40,34 @@ def head(model: Model, share: Share) -> tuple[Operator, ...]:
     return (
         norm(share, "final_norm", branch=False),
         linear(share, "head", share.hidden, share.vocab, "column"),
-        *cross_entropy(share),
+        *_loss(model, share),
     )
+
+
+def _loss(model: Model, share: Share) -> tuple[Operator, ...]:
+    """Return the loss; with a split vocabulary PyTorch's is Megatron's too.
+
+    PyTorch's keeps the fp32 log-probabilities; a fused kernel keeps the gradient in place of the
+    logits (Transformer Engine's and Liger's).
+    """
+    whole, how = share.heads == model.heads, share.kernels.loss
+    n = float(share.rows * share.vocab)
+    if how == "fused":
+        ways, kept = _passes(share, FUSED_LOSS, FUSED_LOSS_BACKWARD, n), share.element * n
+        return (Operator("loss", *ways, kept, *(() if whole else _reduced(share))),)
+    if how == "torch" and whole:
+        return (Operator("loss", *_passes(share, LOSS, LOSS_BACKWARD, n), LOGIT * n),)
+    return cross_entropy(share)
+
+
+def _passes(share: Share, forward: Passes, backward: Passes, n: float) -> Ways:
+    one, other = (sequence(share, "cross_entropy", "loss", p, n) for p in (forward, backward))
+    return one, other, ()
+
+
+def _reduced(share: Share) -> tuple[str, float]:
+    """Return the edge of a split vocabulary and its bytes: three fp32 numbers per token at once."""
+    return "vocabulary", 3.0 * LOGIT * share.rows
 
 
 def cross_entropy(share: Share) -> tuple[Operator, ...]:

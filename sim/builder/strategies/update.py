@@ -16,6 +16,11 @@ from sim.model.sizes import BYTES
 
 MAIN = 4  # bytes of a gradient and of a parameter in Adam's arithmetic
 ADAM = 3 * 4 + 3 * 4 + MAIN  # read and write parameter and both moments, read the gradient
+FOREACH = (  # torch/optim/adamw.py, _multi_tensor_adamw, in fp32: tensors read and written
+    ("decay", 2 * MAIN), ("first_moment", 3 * MAIN), ("second_moment_scale", 2 * MAIN),
+    ("second_moment", 3 * MAIN), ("root", 2 * MAIN), ("bias_correction", 2 * MAIN),
+    ("epsilon", 2 * MAIN), ("step", 4 * MAIN),
+)  # fmt: skip
 UPDATES = {"adam": ADAM, "sgd": 2 * 4 + MAIN}
 """Bytes per parameter that an optimizer moves; SGD without momentum only has the parameter."""
 WIDEN = {"fp8": 1 + MAIN, "fp16": 2 + MAIN + 2 * MAIN}  # cast; fp16 also times its scale
@@ -47,6 +52,8 @@ def kernels(data: DataParallel, narrow: float) -> list[tuple[str, float]]:
     weight = BYTES[data.dtype]
     if data.state is None:
         copied = [("copy_weights", MAIN + weight - narrow)] if weight < MAIN else []
+        if data.foreach:
+            return [*((f"adam_{name}", float(size)) for name, size in FOREACH), *copied]
         return [(data.optimizer, UPDATES[data.optimizer]), *copied]
     wide = data.state.widened(data.dtype)
     before = [("widen_state", float(sum(WIDEN[dtype] for dtype in wide)))] if wide else []
@@ -68,7 +75,12 @@ def _fused(state: AdamState, data: DataParallel, narrow: float) -> float:
 
 
 def widened(data: DataParallel) -> int:
-    """Return the bytes per parameter of the fp32 copies during an update."""
+    """Return the bytes per parameter of the fp32 copies during an update.
+
+    PyTorch's foreach operators hold the roots of all second moments.
+    """
+    if data.foreach:
+        return MAIN
     return MAIN * len(data.state.widened(data.dtype)) if data.state else 0
 
 

@@ -14,6 +14,11 @@ OWN = ("none", "remainder", "bf16")
 def check(recipe: Recipe) -> None:
     """Raise InputError for a state that does not go with the weights or with the other keys."""
     training, state = recipe.training, recipe.training.optimizer_state
+    if training.foreach and (state or training.optimizer != "adam" or training.offload):
+        raise InputError(
+            "training.foreach = true is Adam in fp32 on the GPU; leave it out, or training."
+            f"{'optimizer_state' if state else 'offload' if training.offload else 'optimizer'}"
+        )
     if state is None:
         return
     if training.optimizer != "adam":

@@ -34,7 +34,26 @@ def model(flags: Flags) -> dict[str, Any]:
     out["bias"] = not flags.on("--disable-bias-linear")
     out["qkv_bias"] = out["bias"] or flags.on("--add-qkv-bias")
     out["dropout"] = _dropout(flags, "--hidden-dropout")
-    return {**out, **(_experts(flags) if flags.whole("--num-experts", least=0) else {})}
+    routed = flags.whole("--num-experts", least=0)
+    chosen = _kernels(flags, bool(routed))
+    out |= {"kernels": chosen} if chosen else {}
+    return {**out, **(_experts(flags) if routed else {})}
+
+
+def _kernels(flags: Flags, routed: bool) -> dict[str, str]:
+    """Return what Megatron-Core fuses.
+
+    With or without --moe-grouped-gemm experts are one product each: Transformer Engine runs them
+    with cuBLAS on four streams (transformer_engine/common/gemm/cublaslt_gemm.cu).
+    """
+    impl = flags.text("--cross-entropy-fusion-impl") or "native"  # which is several kernels too
+    fused = flags.on("--cross-entropy-loss-fusion") and impl == "te"
+    out = {"loss": "fused"} if fused else {}
+    if routed and not flags.on("--moe-use-legacy-grouped-gemm"):
+        out["experts"] = "sequential"
+    if routed and not flags.on("--moe-permute-fusion"):
+        out["permute"] = "eager"
+    return out
 
 
 def sequence(flags: Flags) -> dict[str, Any]:

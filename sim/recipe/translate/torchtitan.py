@@ -76,7 +76,25 @@ def _model(titan: Keys, own: Mapping[str, Any]) -> dict[str, Any]:
             f"{', '.join(map(' '.join, _PRESETS))}, or write [model] with a preset, hf or the "
             "numbers"
         )
-    return {"preset": _PRESETS[name, flavor], **sequence}
+    return {"preset": _PRESETS[name, flavor], **sequence, **_kernels(titan)}
+
+
+def _kernels(titan: Keys) -> dict[str, Any]:
+    """Return what the compiler fuses, of a model as in torchtitan/models/llama3/model/model.py.
+
+    Blocks are compiled whole, and since 2025 the loss, unless ``compile.components`` leaves it out.
+    Rotary embedding multiplies complex numbers, which the compiler leaves to PyTorch's operators.
+    Without it nn.RMSNorm and the gate are PyTorch's operators too.
+    """
+    compiled = titan.of(bool, "compile.enable", default=False)
+    parts = titan.of(list, "compile.components", ["model", "loss"]) if compiled else []
+    blocks, loss = "model" in parts, "loss" in parts
+    chosen = {
+        "norm": "fused" if blocks else "eager",
+        "rope": "complex",
+        "loss": "fused" if loss else "torch",
+    }
+    return {"kernels": chosen, **({} if blocks else {"fused": False})}
 
 
 def _layers(model: Mapping[str, Any]) -> int | None:
@@ -141,7 +159,17 @@ def _training(titan: Keys, dp: int) -> dict[str, Any]:
         out["fp8"] = fp8
     if titan.of(bool, "training.enable_cpu_offload", default=False):
         out["offload"] = "parameters"
+    elif _foreach(titan) and "optimizer_state" not in out:
+        out["foreach"] = True
     return out
+
+
+def _foreach(titan: Keys) -> bool:
+    """Return whether Adam is PyTorch's operators; torchtitan's default is the fused kernel."""
+    kinds = {"fused": "fused", "foreach": "foreach", "for-loop": "foreach"}
+    said = titan.choice("optimizer.implementation", kinds, "fused") == "foreach"
+    fused = titan.of(bool, "optimizer.fused", default=not said)  # until 2025
+    return titan.of(bool, "optimizer.foreach", default=False) or not fused
 
 
 def _state(titan: Keys, training: Mapping[str, Any]) -> dict[str, str]:

@@ -15,9 +15,11 @@ from sim.builder.strategies import edges, share
 from sim.builder.strategies.data import DataParallel, buckets
 from sim.builder.strategies.sequence import replicated_gradient_bytes
 from sim.graph import Compute
+from sim.model.kernel_choice import Kernels
 from sim.model.layer import layer
+from sim.model.precision import Fp8
 from sim.model.recomputation import hardware_flops
-from sim.model.routing import ExpertLoad
+from sim.model.routing import ExpertLoad, tokens
 from sim.model.sizes import (
     Mla,
     Model,
@@ -193,6 +195,61 @@ def test_uneven_experts_are_one_grouped_gemm() -> None:
     forward = dict(works(stage_programs(model, ONE, [0], False, False)["F"]))["expert_fc1"]
     assert forward.flops == 2 * 128 * 96 * 64
     assert forward.bytes == 2 * (128 * 64 + 3 * 64 * 96 + 128 * 96)
+
+
+SEQUENTIAL = replace(ZIPF, kernels=Kernels(experts="sequential", permute="eager"))
+
+
+@pytest.mark.parametrize("fp8", [None, Fp8(), Fp8("mxfp8")])
+def test_experts_one_after_the_other_multiply_the_same(fp8: Fp8 | None) -> None:
+    """Each has its own products of its own tokens; joining them copies all rows once each way."""
+    setting = replace(ONE, fp8=fp8)
+    whole, apart = (
+        stage_programs(model, setting, [0], first=False, last=False)["B" if fp8 else "F"]
+        for model in (ZIPF, SEQUENTIAL)
+    )
+    counts = tokens(ZIPF.load, 8, T * K)
+    name = "expert_fc1_dgrad" if fp8 else "expert_fc1"
+    grouped = [work for n, work in works(whole) if n == name]
+    each = [work for n, work in works(apart) if n == name]
+    assert (len(grouped), len(each)) == (1, 8)
+    assert [work.shape[1] for work in each] == list(counts)
+    assert sum(w.flops for w in each) == grouped[0].flops
+    assert sum(w.bytes for w in each) == pytest.approx(grouped[0].bytes, rel=1e-12)
+    more = {"join", "join_backward"}
+    extra = [work.bytes for n, work in works(apart) if n in more]
+    assert extra == [2 * T * K * H * E]
+    moved, others = (
+        sum(w.bytes for n, w in works(p) if n not in more and w.kind == "elementwise")
+        for p in (apart, whole)
+    )
+    assert moved == pytest.approx(others, rel=1e-12)  # casts too
+
+
+def test_one_expert_of_a_rank_is_not_joined() -> None:
+    setting = replace(ONE, ep=8)
+    program = stage_programs(SEQUENTIAL, setting, [0], first=False, last=False)["F"]
+    assert "join" not in [name for name, _ in works(program)]
+
+
+def test_gradients_of_experts_one_after_the_other_are_whole() -> None:
+    """The buckets hold the same parameters, whoever multiplies them."""
+    held = parameters(ZIPF, 1, [0], first=False, last=False)
+    data = DataParallel(degree=4, bucket=1e3)
+    sizes = [
+        sum(
+            b.parameters
+            for b in buckets(stage_programs(m, ONE, [0], False, False)["B"], held, data)
+        )
+        for m in (ZIPF, SEQUENTIAL)
+    ]
+    assert sizes == [held.total, held.total]
+
+
+def test_eager_copies_of_tokens_have_prices_of_their_own() -> None:
+    program = stage_programs(SEQUENTIAL, ONE, [0], first=False, last=False)["B"]
+    by = {name: work.by for name, work in works(program) if "permute" in name}
+    assert by == {"unpermute_backward": "eager_gather", "permute_backward": "eager_scatter"}
 
 
 @pytest.mark.parametrize("ep", [2, 4, 8])

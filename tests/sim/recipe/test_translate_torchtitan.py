@@ -38,6 +38,8 @@ BY_HAND = """
 [model]
 preset = "llama3-8b"
 attention = "sdpa"
+fused = false
+kernels = { norm = "eager", rope = "complex", loss = "torch" }
 sequence = 4096
 [cluster]
 topology = "dgx_h100"
@@ -82,7 +84,13 @@ def test_a_configuration_is_the_recipe_that_one_would_write(tmp_path: Path) -> N
 
 def test_nothing_given_is_what_torchtitan_takes(tmp_path: Path) -> None:
     found = tables("", tmp_path)
-    assert found["model"] == {"preset": "llama3-8b", "sequence": 2048, "attention": "sdpa"}
+    assert found["model"] == {
+        "preset": "llama3-8b",
+        "sequence": 2048,
+        "attention": "sdpa",
+        "fused": False,
+        "kernels": {"norm": "eager", "rope": "complex", "loss": "torch"},
+    }
     assert found["parallelism"]["fsdp"] == {"kind": "fsdp2", "reshard_after_forward": True}
     assert found["schedule"] == {}
     assert found["training"] == {
@@ -347,3 +355,21 @@ def test_a_malformed_file_is_refused(content: bytes, said: str, tmp_path: Path) 
     (tmp_path / "titan.toml").write_bytes(content)
     with pytest.raises(ValueError, match=re.escape(said)):
         translate.merge({"torchtitan": "titan.toml", "cluster": CLUSTER}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("", {"norm": "eager", "rope": "complex", "loss": "torch"}),
+        ("compile.enable = true", {"norm": "fused", "rope": "complex", "loss": "fused"}),
+        (
+            'compile.enable = true\ncompile.components = ["model"]',
+            {"norm": "fused", "rope": "complex", "loss": "torch"},
+        ),
+    ],
+)
+def test_the_compiler_fuses_norms_gates_and_the_loss(
+    lines: str, said: dict[str, str], tmp_path: Path
+) -> None:
+    model = tables(lines, tmp_path)["model"]
+    assert (model["kernels"], model.get("fused")) == (said, None if lines else False)
