@@ -115,7 +115,7 @@ class Cluster:
         return {}
 
     @cached_property
-    def protocols(self) -> dict[tuple[str, int], list[dict[str, float]]]:
+    def protocols(self) -> dict[Hashable, list[dict[str, float]]]:
         """What algorithms remember of this cluster: constants of a collective by GPUs per node."""
         return {}
 

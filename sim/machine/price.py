@@ -152,6 +152,7 @@ def _sms(cluster: Cluster, work: Communication, algorithm: str, sms: Mapping[str
     """Return the kernel's SMs on each rank; across nodes they match its share of the NICs."""
     nodes = {cluster.node(rank) for rank in work.ranks}
     kind = CONSTANTS.get(work.collective, work.collective)
+    algorithm = algorithm.removesuffix("_tree")  # an NVLS tree's channels are NVLS's
     named = (name for name in (algorithm, work.collective, kind) if name in sms)
     inside = int(sms.get(next(named, ""), 0))
     if len(nodes) == 1:

@@ -87,6 +87,32 @@ def own_kernels(chain: Sequence[tuple[str, Table]]) -> list[tuple[str, Table]]:
     return out
 
 
+def own_protocols(chain: Sequence[tuple[str, Table]]) -> list[tuple[str, Table]]:
+    """Return the chain without protocols for large buffers of another machine's collectives.
+
+    A file that gives a collective's ``simple`` gives what is measured of it: none of its bases has
+    a ``simple_large`` to add.
+
+    >>> new = {"collectives": {"nvls": {"simple": {"share": 0.5}}}}
+    >>> old = {"collectives": {"nvls": {"simple_large": {"share": 0.6}, "ll": {"share": 0.1}}}}
+    >>> own_protocols([("new", new), ("old", old)])[1]
+    ('old', {'collectives': {'nvls': {'ll': {'share': 0.1}}}})
+    """
+    out, given = list[tuple[str, Table]](), set[tuple[str, str]]()
+    for name, raw in chain:
+        tables = raw.get("collectives")
+        if isinstance(tables, dict):
+            inner = {key: table for key, table in tables.items() if isinstance(table, dict)}
+            kept = {
+                key: {k: v for k, v in table.items() if (key, k) not in given}
+                for key, table in inner.items()
+            }
+            raw = raw | {"collectives": tables | kept}
+            given |= {(key, f"{k}_large") for key, table in kept.items() for k in table}
+        out.append((name, raw))
+    return out
+
+
 _APART = {"attention": attention_tables.KERNELS, "memory_kernels": ("norm",)}
 """Tables of [gpu] that are not merged with another GPU's, and what tells that a file has one."""
 

@@ -18,7 +18,7 @@ from sim.machine import fabric_kinds, torus
 from sim.machine.attention_tables import CHOSEN, NEEDED
 from sim.machine.attention_tables import KERNELS as KERNELS_OF_ATTENTION
 from sim.machine.fabric_kinds import KINDS, SHAPE
-from sim.machine.provenance import borrowed, merged, own_kernels
+from sim.machine.provenance import borrowed, merged, own_kernels, own_protocols
 from sim.machine.tiers import inside
 from sim.units import parse
 
@@ -67,7 +67,9 @@ _TIER = {"from": "word", "kind": "word", "gpus": "count", **_CABLE}
 _TIER_OPTIONAL = ("kind", "gpus", "efficiency")
 _PROTOCOL = dict.fromkeys(("base", "hop", "inner", "fabric"), "delay")
 _PROTOCOL |= {"share": "share", "fabric_share": "share"}
-_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "p2p", "nvls", "tree")
+_SWITCHED = ("nvls", "nvls_tree", "tree")
+_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "p2p", *_SWITCHED)
+_TUNER = {"ll128": "B/s", "nvls_tree": "B/s"}
 _FROM = {"from": "text"}  # read by sim.machine.provenance alone
 _KERNELS = ("norm", "elementwise", "softmax", "embedding", "cross_entropy", "optimizer")
 _VARIANTS = ("norm_backward", "mxfp8", "gather", "scatter", "eager_gather", "eager_scatter")
@@ -112,7 +114,7 @@ _COMMUNICATION = {
     "hbm": dict.fromkeys(_SENT, "amount"),
 }
 WORD = "[a-z][a-z0-9_]{0,19}"
-_PROTOCOLS = ("simple", "ll", "ll128")
+_PROTOCOLS = ("simple", "simple_large", "ll", "ll128", "ll128_large")
 NAMES = {"DTYPE": tuple(_TABLES["gpu.peak"]), "COLLECTIVE": _COLLECTIVES, "PROTOCOL": _PROTOCOLS}
 NAMES |= {"TIER": (WORD,), "KERNEL": KERNELS_OF_ATTENTION}
 """The names, or a pattern of names, that each word in capitals of :func:`tables` stands for."""
@@ -126,7 +128,7 @@ def read(name_or_path: str | Path) -> Table:
     """
     where = f"topology {str(name_or_path)!r}"
     try:
-        chain = own_kernels(_chain(str(name_or_path), Path(), ()))
+        chain = own_protocols(own_kernels(_chain(str(name_or_path), Path(), ())))
         raw = reduce(merged, [raw for _, raw in reversed(chain)])
         return _read(raw, where, Path(name_or_path).stem) | {"borrowed": borrowed(chain)}
     except RecursionError:
@@ -164,7 +166,7 @@ def tables() -> dict[str, dict[str, tuple[str, bool]]]:
     nested |= {"gpu.communication": _CONTENTION}
     nested |= {f"gpu.communication.{name}": keys for name, keys in _COMMUNICATION.items()}
     nested |= {"node.tiers.TIER": _TIER}
-    protocol = {key: (kind, key in ("base", "share")) for key, kind in _PROTOCOL.items()}
+    protocol = {key: (kind, key == "base") for key, kind in _PROTOCOL.items()}
     left_out = {*_OPTIONAL, "gpu.communication.sms.nvls", "gpu.communication.contention"}
     left_out |= {f"node.tiers.TIER.{key}" for key in _TIER_OPTIONAL}
     left_out |= {f"gpu.attention.{key}" for key in nested["gpu.attention"]}
@@ -174,6 +176,7 @@ def tables() -> dict[str, dict[str, tuple[str, bool]]]:
         for name, keys in (_TABLES | nested).items()
     } | {
         "collectives": {key: (kind, False) for key, kind in _FROM.items()},
+        "collectives.tuner": {key: (kind, True) for key, kind in _TUNER.items()},
         "collectives.COLLECTIVE.PROTOCOL": protocol,
     }
 
@@ -440,22 +443,25 @@ def _taken(table: object, name: str, sms: int, where: str) -> Table:
 
 def _collectives(raw: Any, where: str) -> Table:
     """Return the constants per collective and protocol; each may be a table by GPUs per node."""
-    names = dict.fromkeys((*_COLLECTIVES, *_FROM))
+    names = dict.fromkeys((*_COLLECTIVES, *_FROM, "tuner"))
     protocols = dict.fromkeys(_PROTOCOLS)
-    return {
+    raw = dict(_within(raw, names, where))
+    tuner = raw.pop("tuner", None)
+    chosen = {} if tuner is None else {"tuner": _fitted(tuner, _TUNER, f"{where}.tuner")}
+    return chosen | {
         name: {
             protocol: _protocol(table, f"{where}.{name}.{protocol}")
             for protocol, table in _within(tables, protocols, f"{where}.{name}").items()
         }
-        for name, tables in _within(raw, names, where).items()
+        for name, tables in raw.items()
         if name not in _FROM or not _value(tables, _FROM[name], f"{where}.{name}")
     }
 
 
 def _protocol(raw: Any, where: str) -> Table:
     table = _within(raw, _PROTOCOL, where)
-    for key in ("base", "share"):  # the others have defaults, see sim/machine/collectives/base.py
-        if key not in table:
+    for key, other in (("base", "base"), ("share", "fabric_share")):  # the others have defaults
+        if key not in table and other not in table:
             raise InputError(f"{where} lacks {key!r}; {_ADVICE}")
     return {key: _by_size(value, _PROTOCOL[key], f"{where}.{key}") for key, value in table.items()}
 

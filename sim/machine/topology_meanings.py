@@ -28,10 +28,15 @@ TABLES = {
     "node.nic": "The network ports of a node, each way.",
     "fabric": "The network between the nodes.",
     "collectives": "Fitted constants of collectives, a table per collective.",
+    "collectives.tuner": (
+        "What NCCL's tuner believes of this GPU, which decides what it takes between nodes; "
+        "without this table the fastest algorithm and protocol count."
+    ),
     "collectives.COLLECTIVE.PROTOCOL": (
-        "What a collective costs besides the bytes on its links, per protocol of NCCL; the fastest "
-        "protocol counts. A value may be a table by the GPUs that the group has in a node, such as "
-        "`{ 2 = 0.66, 8 = 0.76 }`."
+        "What a collective costs besides the bytes on its links, per protocol of NCCL, and per "
+        "protocol in large buffers; the fastest counts, but for the protocol of rings where "
+        "`[collectives.tuner]` chooses it. A value may be a table by the GPUs that the group has "
+        "in a node, such as `{ 2 = 0.66, 8 = 0.76 }`."
     ),
 }
 """By table: what it describes."""
@@ -172,12 +177,17 @@ MEANINGS: dict[str, dict[str, str]] = {
     "collectives": {
         "from": "topology on whose links they were measured, if not on this one's; outputs say so",
     },
+    "collectives.tuner": {
+        "ll128": "most that NCCL expects of a port in LL128",
+        "nvls_tree": "most that NCCL expects of a port in an NVLS tree",
+    },
     "collectives.COLLECTIVE.PROTOCOL": {
         "base": "time for launch and set-up",
         "hop": "time of a round inside a node beyond its route's latency; 0 unless given",
         "inner": "the same where the ring also leaves the node; hop unless given",
         "fabric": "the same for a round between nodes; hop unless given",
-        "share": "share of a link's nominal bandwidth that is reached inside a node",
+        "share": "share of a link's nominal bandwidth that is reached inside a node; a protocol "
+        "without it runs between nodes alone, and needs fabric_share",
         "fabric_share": "the same between nodes; the links' efficiency unless given",
     },
 }

@@ -15,9 +15,14 @@ from sim.units import BYTES
 GIB = 2**30
 ALL_REDUCES = [  # machine, GPUs, bytes, GB/s of bus bandwidth, how far off at most, source
     # two nodes of H100: NCCL runs NVLS trees, which pass a GPU's port less than a ring does
-    ("aws_p5", 16, 16 * GIB, 487.1, 0.25, "awsome-distributed-training, nccl-tests README"),
-    ("roce_h100", 16, 8 * GIB, 470.0, 0.25, "NVIDIA/nccl-tests issue 309"),
-    ("aws_p4d", 16, 2 * GIB, 78.3, 0.25, "awsome-distributed-training, nccl-tests README (p4de)"),
+    ("dgx_h100", 8, 16 * GIB, 482.1, 0.03, "NVIDIA/nccl-tests issue 309"),
+    ("dgx_h100", 16, 16 * GIB, 469.2, 0.05, "NVIDIA/nccl-tests issue 309"),
+    ("dgx_h100", 32, 16 * GIB, 365.8, 0.10, "NVIDIA/nccl-tests issue 309"),
+    ("aws_p5", 16, 16 * GIB, 487.1, 0.10, "awsome-distributed-training, nccl-tests README"),
+    ("roce_h100", 16, 8 * GIB, 470.0, 0.05, "NVIDIA/nccl-tests issue 309"),
+    ("aws_p4d", 16, 2 * GIB, 78.3, 0.05, "awsome-distributed-training, nccl-tests README (p4de)"),
+    ("dgx_b200", 8, 8 * GIB, 838.0, 0.05, "stas00/ml-engineering, network"),
+    ("dgx_b200", 16, 32 * GIB, 719.7, 0.10, "togethercomputer/together-nccl-tests, baselines"),
     ("azure_nd_h100_v5", 8, 8 * GIB, 478.9, 0.15, "Azure/AI-benchmarking-guide, ND_H100_v5"),
     ("aws_p5en", 8, 16 * GIB, 480.0, 0.15, "stas00/ml-engineering, 8 H200"),
     ("jean_zay_a100", 8, GIB, 229.4, 0.12, "vTrain f8dda847, trace/a100, 8 GPUs"),

@@ -78,7 +78,8 @@ def alps() -> Rows:
     out: Rows = []
     for nodes, times in ALPS.items():
         wiring = fabric.build(spec, 4 * nodes)
-        gpu, constants = Gpu(**spec["gpu"]), spec["collectives"]
+        gpu, tables = Gpu(**spec["gpu"]), spec["collectives"]
+        constants = {key: table for key, table in tables.items() if not key.startswith("nvls")}
         cluster = Cluster("alps", gpu, wiring.network, 4, constants, wiring.ways)
         everyone = tuple(range(4 * nodes))
         out += [(cluster, everyone, s, us * 1e-6) for s, us in zip(ALPS_SIZES, times, strict=True)]

@@ -19,8 +19,10 @@ from sim.machine.collectives import (
     exchange,
     hierarchical,
     nvls,
+    nvls_tree,
     ring,
     tree,
+    tuning,
 )
 from sim.machine.collectives.base import EMPTY, Traffic, UnsuitableError, alone, place
 
@@ -33,6 +35,7 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "ring": ring.all_reduce,
         "hierarchical": hierarchical.all_reduce,
         "nvls": nvls.all_reduce,
+        "nvls_tree": nvls_tree.all_reduce,
         "tree": tree.all_reduce,
     },
     "all_gather": {
@@ -61,10 +64,11 @@ only when it is told to."""
 def traffic(cluster: Cluster, communication: Communication) -> Traffic:
     """Return what a communication puts on the cluster's links.
 
-    The algorithm ``auto`` stands for the one predicted fastest for that size and placement, as in
-    NCCL's tuner. Raises InputError for an unknown algorithm, and ValueError for an unknown
-    collective, a rank that is named twice or is not in the cluster, or an algorithm that does not
-    suit the placement.
+    The algorithm ``auto`` stands for the one predicted fastest for that size and placement, among
+    those that NCCL's tuner leaves (:mod:`sim.machine.collectives.tuning`).
+
+    Raises InputError for an unknown algorithm, and ValueError for an unknown collective, a rank
+    that is named twice or is not in the cluster, or an algorithm that does not suit the placement.
     """
     cluster, ranks = cluster.healthy or cluster, communication.ranks
     if len(set(ranks)) != len(ranks) or not ranks:
@@ -76,7 +80,8 @@ def traffic(cluster: Cluster, communication: Communication) -> Traffic:
         candidates = _algorithms(communication._replace(algorithm="auto"))  # src/enqueue.cc of NCCL
     if len(candidates) == 1:
         return candidates[0](cluster, ranks, communication.bytes)
-    found = _suitable(candidates, cluster, ranks, communication.bytes)
+    found = [*_suitable(candidates, cluster, ranks, communication.bytes)]
+    found = [*tuning.considered(cluster, ranks, communication.bytes, found)]
     return min(found, key=lambda traffic: alone(cluster, traffic))
 
 

@@ -8,8 +8,10 @@ The time of a collective alone follows the alpha-beta model with the constants o
 ``base`` is launch and set-up; ``hop`` is what a round inside a node adds to the latency of its
 route, ``inner`` the same where the ring also leaves the node, ``fabric`` between nodes; ``share``
 and ``fabric_share`` say what part of a link's nominal bandwidth the protocol reaches. Each may be a
-table by the group's GPUs per node. Links themselves are faster than one collective can drive them,
-so what a protocol wastes is latency here: seconds in which the links are free for others.
+table by the group's GPUs per node. A protocol without ``share`` runs between nodes alone, and one
+that ends in "large" is the same where buffers are large. Links themselves are faster than one
+collective can drive them, so what a protocol wastes is latency here: seconds in which the links are
+free for others.
 """
 
 from __future__ import annotations
@@ -90,11 +92,13 @@ def put(
     hops: Sequence[Hops],
     rounds: tuple[int, int],
     each: int,
+    protocol: str | None = None,
 ) -> Traffic:
     """Return all hops as one communication, given the rounds of its longest chain.
 
     ``rounds`` counts those inside nodes and those across. ``constants`` names the tables of fitted
-    constants, and ``each`` is the group's GPUs per node, for which their shares are looked up.
+    constants, and ``each`` is the group's GPUs per node, for which their shares are looked up. The
+    fastest protocol counts, unless one is given.
     Raises ValueError when a rank is not in the cluster.
     """
     links, load, across = _loads(cluster, hops)
@@ -102,7 +106,7 @@ def put(
     wire = load / cluster.capacity[links]
     protocols = [
         _latency(table, rounds, delays) + _waste(table, wire, cluster.efficiency[links], across)
-        for table in _protocols(cluster, constants, each)
+        for table in _protocols(cluster, constants, each, rounds[1] > 0, protocol)
     ]
     return Traffic(links, load, min(protocols), algorithm)
 
@@ -133,13 +137,20 @@ def _delay(cluster: Cluster, hops: Sequence[Hops], across: bool) -> float:
     return max((cluster.latency(cluster.route(*pair)) for pair in pairs), default=0.0)
 
 
-def _protocols(cluster: Cluster, constants: str, each: int) -> list[dict[str, float]]:
-    """Return the constants of each protocol for ``each`` GPUs per node."""
-    known = cluster.protocols.get((constants, each))
+def _protocols(
+    cluster: Cluster, constants: str, each: int, across: bool, protocol: str | None
+) -> list[dict[str, float]]:
+    """Return the constants of each protocol, or of one, for ``each`` GPUs per node."""
+    which = (constants, each, across, protocol)
+    known = cluster.protocols.get(which)
     if known is None:
-        tables = cluster.collectives.get(constants, {}).values()
+        tables = [
+            table
+            for name, table in cluster.collectives.get(constants, {}).items()
+            if (across or "share" in table) and protocol in (None, name.partition("_")[0])
+        ]
         known = [{key: _at(value, each) for key, value in table.items()} for table in tables]
-        known = cluster.protocols[constants, each] = known or [{}]
+        known = cluster.protocols[which] = known or [{}]
     return known
 
 

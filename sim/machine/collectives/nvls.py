@@ -20,7 +20,7 @@ def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
     """
     nodes, each = place(cluster, ranks)
     whole = len(nodes) == 1 and each == cluster.gpus_per_node
-    if "nvls" not in cluster.collectives or not whole or not _one_switch(cluster, nodes[0]):
+    if "nvls" not in cluster.collectives or not whole or not one_switch(cluster, nodes[0]):
         raise UnsuitableError(
             f"nvls needs all {cluster.gpus_per_node} GPUs of one node on one NVSwitch, and "
             f"[collectives.nvls] in the topology; {cluster.name} with ranks {ranks} lacks one of "
@@ -30,7 +30,7 @@ def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
     return put(cluster, "nvls", "nvls", hops, (2, 0), each)
 
 
-def _one_switch(cluster: Cluster, ranks: Sequence[int]) -> bool:
+def one_switch(cluster: Cluster, ranks: Sequence[int]) -> bool:
     """Return whether all ranks talk over one NVSwitch, and no tier of other links."""
     hops = [cluster.links[link] for pair in cycle(ranks) for link in cluster.route(*pair)]
     kinds = {cluster.network.edges[link].get("kind") for link in hops}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from sim.machine.cluster import Cluster
+from sim.machine.collectives import tuning
 from sim.machine.collectives.base import Hops, Pairs, RanksByNode, Traffic, cycle, place, put
 
 
@@ -61,7 +62,8 @@ def _ring(
     nodes = len(placement.nodes)
     across = min(n - 1, nodes) if nodes > 1 else 0  # a chunk's longest path leaves out one hop
     rounds = (passes * (n - 1 - across), passes * across)
-    return put(cluster, collective, "ring", hops, rounds, placement.each or 1)
+    protocol = tuning.protocol(cluster, collective, placement, size) if across else None
+    return put(cluster, collective, "ring", hops, rounds, placement.each or 1, protocol)
 
 
 def _hops(cluster: Cluster, placement: RanksByNode, load: float) -> list[Hops]:

@@ -17,7 +17,9 @@ from sim.machine.cluster import Cluster
 from sim.machine.collectives.base import Hops, Traffic, UnsuitableError, cycle, place, put
 
 
-def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
+def all_reduce(
+    cluster: Cluster, ranks: tuple[int, ...], size: float, protocol: str | None = None
+) -> Traffic:
     """Go up the trees and down again: 2 (k - 1) hops inside nodes, 2 log2 of the nodes across.
 
     Latency is that of NCCL's src/graph/tuning.cc. Every port carries what the busiest node sends, 2
@@ -40,7 +42,8 @@ def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
         Hops(inside, 2 * size * (each - 1) / each),
         Hops(across, busiest(len(nodes)) * size / 2 / each, True),
     ]
-    return put(cluster, "tree", "tree", hops, (2 * (each - 1), 2 * depth(len(nodes))), each)
+    rounds = (2 * (each - 1), 2 * depth(len(nodes)))
+    return put(cluster, "tree", "tree", hops, rounds, each, protocol)
 
 
 def parents(nodes: int) -> list[int | None]:

@@ -1,0 +1,68 @@
+"""Writes how far predicted collectives are from public nccl-tests: ``validation/collectives.md``.
+
+``python -m traces.calibration.nccl_report`` writes the page again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from traces.calibration.nccl_rows import Row, error, predicted, rows, summary
+
+PAGE = Path("validation/collectives.md")
+LARGE = 64 * 2**20 - 4096
+"""Bytes from which buffers count as large; those of all-gathers are whole chunks, a little less."""
+HEAD = """# Collectives against public nccl-tests
+
+Made by `python -m traces.calibration.nccl_report` from `traces/calibration/nccl_tests.csv`, which
+names each row's source. Errors are of predicted against measured time, of a collective alone.
+"fit": the constants are fitted to these rows (`python -m traces.calibration.between_nodes`);
+"check": held out. Errors of the fits inside a node, of at most 512 MiB, are in
+[calibration.md](calibration.md).
+
+Clusters of the same hardware differ: between four nodes of H100, rings reach 366 GB/s on one and
+325 on another; between 46 to 64 nodes of B200, 389 on one and 291 on another. One constant stands
+for both.
+"""
+FAMILIES = """
+| machine | nodes x GPUs | collective | algorithm | use | buffers | rows | mean | bias | max |
+|---|--:|---|---|---|---|--:|--:|--:|--:|
+"""
+SINGLE = """
+## Rows held out, and all of ten nodes or more
+
+| machine | nodes x GPUs | collective | algorithm | MiB | measured | predicted | error | use |
+|---|--:|---|---|--:|--:|--:|--:|---|
+"""
+
+
+def page() -> str:
+    """Return the page: errors by family, then single rows."""
+    some = [row for row in rows() if row.use == "check" or (row.nodes > 8 and row.gpus == 8)]
+    return HEAD + FAMILIES + "".join(_families(rows())) + SINGLE + "".join(map(_single, some))
+
+
+def _families(all_rows: Sequence[Row]) -> Iterator[str]:
+    def family(row: Row) -> tuple[str, int, int, str, str, str, str]:
+        size = "from 64 MiB" if row.bytes >= LARGE else "below 64 MiB"
+        return (*row[:5], row.use, size)
+
+    for key, group in groupby(sorted(all_rows, key=family), family):
+        machine, nodes, gpus, collective, algorithm, use, size = key
+        count, mean, bias, most = summary(list(group))
+        cells = f"{machine} | {nodes} x {gpus} | {collective} | {algorithm} | {use} | {size}"
+        yield f"| {cells} | {count} | {mean:.1%} | {bias:+.1%} | {most:.1%} |\n"
+
+
+def _single(row: Row) -> str:
+    found, seconds = predicted(row)
+    size = f"{row.bytes / 2**20:,.0f}" if row.bytes >= 2**20 else f"{row.bytes:,} B"
+    cells = f"{row.machine} | {row.nodes} x {row.gpus} | {row.collective} | {found.algorithm}"
+    times = f"{row.us:,.1f} us | {seconds * 1e6:,.1f} us | {error(row):+.1%}"
+    return f"| {cells} | {size} | {times} | {row.use} |\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
