@@ -10,6 +10,7 @@ left out there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import fsum
 from typing import NamedTuple
 
 from sim.machine.cluster import Cluster
@@ -76,9 +77,9 @@ def ring(
     seconds *= PLATEAU if (collective, name) == ("all_reduce", "simple") else 1.0
     most = float(cluster.collectives["tuner"]["ll128"])
     rate = {
-        "ll": min(sum(ports) / 2, LL),
-        "ll128": sum(min(LL128 * port, most) for port in ports),
-        "simple": sum(ports),
+        "ll": min(fsum(ports) / 2, LL),
+        "ll128": fsum(min(LL128 * port, most) for port in ports),
+        "simple": fsum(ports),
     }[name]
     return seconds + passes * (ranks - 1) / ranks * size / rate
 
@@ -89,7 +90,7 @@ def nvls_tree(cluster: Cluster, placement: RanksByNode, size: float) -> float:
     nodes, ranks = len(placement.nodes), len(placement.nodes) * placement.each
     inside, across = NVLS_TREE
     cap = float(cluster.collectives["tuner"]["nvls_tree"])
-    rate = sum(min(port, cap) for port in ports) * (2 if nodes == 2 else 1)
+    rate = fsum(min(port, cap) for port in ports) * (2 if nodes == 2 else 1)
     return inside + 2 * tree.depth(nodes) * across + 2 * (ranks - 1) / ranks * size / rate
 
 
