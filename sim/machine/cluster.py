@@ -201,6 +201,15 @@ def at_boost(cluster: Cluster) -> Cluster:
     return alike(replace(cluster, gpu=replace(cluster.gpu, costs=costs)))
 
 
+def rated(cluster: Cluster) -> Cluster:
+    """Return the cluster whose boards may draw the power on which products were measured."""
+    power = cluster.gpu.costs.get("power")
+    if not power:
+        return cluster
+    costs = {**cluster.gpu.costs, "power": {**power, "cap": power["rated"]}}
+    return replace(cluster, gpu=replace(cluster.gpu, costs=costs))
+
+
 def alike(cluster: Cluster) -> Cluster:
     """Return the cluster whose GPUs are all as fast as the mean one."""
     return replace(cluster, gpu=replace(cluster.gpu, spread=0.0))

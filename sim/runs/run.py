@@ -114,12 +114,14 @@ def run(
     overrides: Mapping[str, object] | None = None,
     report: Report = lambda *_: None,
     prepared: Callable[[Graph], object] = lambda _: None,
+    cluster: Cluster | None = None,
 ) -> Result:
     """Simulate one training step.
 
     ``overrides`` are put over the recipe file: ``{"parallelism.pp": 4}``. ``report`` is told how
     far the run is. ``prepared`` is called with the graph before it is simulated, and may raise.
-    Raises InputError for a recipe that cannot run, and DeadlockError for an order that gets stuck.
+    ``cluster``, if given, takes the place of the recipe's. Raises InputError for a recipe that
+    cannot run, and DeadlockError for an order that gets stuck.
     """
     if not isinstance(recipe, Recipe):
         recipe = load(recipe, overrides)
@@ -127,7 +129,7 @@ def run(
         raise InputError("overrides go over a recipe file; give run() the path of one")
     begin = perf_counter()
     report("building the graph", 0, 0)
-    cluster = cluster_of(recipe)
+    cluster = cluster or cluster_of(recipe)
     able(recipe, recipe.cluster.topology, cluster.gpu.peak)
     job = job_of(recipe, cluster)
     cluster = slowed(cluster, recipe.perturbations)

@@ -52,6 +52,14 @@ def command(
             "with --out also as stragglers.png.",
         ),
     ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Say what each effect of load on the GPU adds to the step, from boost clock on; "
+            "with --out also as explain.png.",
+        ),
+    ] = False,
     analysis: AnalysisNames = None,
 ) -> None:
     """Simulate one training step of a recipe."""
@@ -71,8 +79,9 @@ def command(
     from traincast.commands.parts import analyses
 
     asked = analyses.chosen(analysis)
+    from sim.runs.explain import explain as explained
     from sim.runs.run import run as simulate
-    from traincast.commands.parts import blame, tables, what_ifs
+    from traincast.commands.parts import blame, explaining, tables, what_ifs
     from traincast.commands.parts.progress import progress
 
     if out:
@@ -81,6 +90,8 @@ def command(
         folder.check(out)
         if stragglers:
             output.replaceable(out / blame.PICTURE)
+        if explain:
+            output.replaceable(out / explaining.PICTURE)
     more: dict[str, Any] = {}
     with progress() as report:
         result = simulate(
@@ -93,6 +104,8 @@ def command(
             more["what_if"] = what_ifs.figures(result, what_if)
         if stragglers:
             more["stragglers"] = blame.figures(result, report)
+        if explain:
+            more["explain"] = explaining.figures(explained(job, report))
         report("analysis", 0, 0)
         analysed = analyses.run(asked, result)
         if out:
@@ -102,6 +115,9 @@ def command(
                 if stragglers
                 else []
             )
+            if explain:
+                path = out / explaining.PICTURE
+                drawn.append(explaining.draw(more["explain"], path, str(job.model.name)))
         report("summary", 0, 0)
         summary = result.summary
     memory, capacity = summary["memory"], result.cluster.gpu.memory
@@ -115,6 +131,8 @@ def command(
         what_ifs.show(summary["step_time_s"], more["what_if"])
     if stragglers:
         blame.show(more["stragglers"])
+    if explain:
+        explaining.show(more["explain"])
     analyses.show(asked, analysed, result.timeline.graph, analyses.ROWS)
     if out:
         tables.show_files([*files.paths, *drawn])

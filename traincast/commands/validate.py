@@ -44,6 +44,14 @@ def command(
             "Draw predicted against measured times; for recorded: one run above its prediction.",
         ),
     ] = None,
+    explain: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROW",
+            help="Say what each effect of load on the GPU adds to this published step, from boost "
+            "clock on, and what is left; with --plot also as a picture.",
+        ),
+    ] = None,
     draws: Annotated[
         int, typer.Option(metavar="N", help="For recorded: steps with costs drawn at random.")
     ] = 40,
@@ -51,9 +59,15 @@ def command(
     json: Json = False,
 ) -> None:
     """Predict published figures of real runs, or recorded runs, and say how far off that is."""
-    from traincast.commands.parts import errors, output, recorded_errors, recorded_runs
+    from traincast.commands.parts import errors, explaining, output, recorded_errors, recorded_runs
     from traincast.commands.parts.tables import show_files
 
+    if explain:
+        if out or calibrate or freeze or (tables and tables[0] == "recorded"):
+            raise InputError("--explain takes tables of published figures, --plot and --json alone")
+        made = errors.explain(explain, tables or (), plot)
+        output.print_json(made) if json else explaining.show(made)
+        return
     if tables and tables[0] == "recorded":
         if freeze:
             show_files(recorded_errors.freeze(calibrate or [], freeze))

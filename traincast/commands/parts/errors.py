@@ -123,6 +123,22 @@ def validate(tables: Sequence[str], out: Path | None, plot: Path | None) -> Figu
     return found
 
 
+def explain(name: str, names: Sequence[str], plot: Path | None) -> dict[str, Any]:
+    """Return what makes up a published step, as JSON holds it; draw it where asked for."""
+    from traincast.commands.parts import explaining
+    from traincast.commands.parts.progress import progress
+    from validation.explain import explain_row
+
+    if plot:
+        output.picture(plot)
+    with progress() as report:
+        row, step = explain_row(name, names, report)
+    found = {"row": row.id, **explaining.figures(step, row.measured)}
+    if plot:
+        explaining.draw(found, plot, row.id)
+    return found
+
+
 def _drawable(names: Sequence[str]) -> None:
     """Raise InputError where these tables, or all, have no step time to draw."""
     from validation import tables
