@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.graph import Fixed, Graph, offsets, owners
+from sim.graph import Fixed, Floats, Graph, offsets, owners
 
 HOST = "host"
 
 
-def launched(graph: Graph, launch: float, waited: NDArray[np.bool_]) -> Graph:
+def launched(graph: Graph, launch: float | Floats, waited: NDArray[np.bool_]) -> Graph:
     """Return ``graph`` with an op of ``launch`` seconds on the host before every op.
 
-    Every op waits for its launch. ``waited`` (n,) tells whether the host waits for an op's end
-    before it launches the rank's next op. Memory is allocated and freed when an op is launched, as
-    in PyTorch's allocator. Ops keep their order; op i becomes op 2 i + 1, and op 2 i launches it.
+    ``launch`` may have the seconds of each op, shape (n,). Every op waits for its launch.
+    ``waited`` (n,) tells whether the host waits for an op's end before it launches the rank's next
+    op. Memory is allocated and freed when an op is launched, as in PyTorch's allocator. Ops keep
+    their order; op i becomes op 2 i + 1, and op 2 i launches it.
     """
     n = len(graph)
     column: dict[str, Any] = {
@@ -32,14 +33,16 @@ def launched(graph: Graph, launch: float, waited: NDArray[np.bool_]) -> Graph:
         for name in ("rank", "phase", "stage", "microbatch", "layer", "step")
     }
     waits = _waits(graph, waited)
+    lengths, row = np.unique(np.broadcast_to(launch, (n,)), return_inverse=True)
     name, work, stream = (np.repeat(getattr(graph, key), 2) for key in ("name", "work", "stream"))
-    name[::2], work[::2], stream[::2] = len(graph.names), len(graph.works), len(graph.streams)
+    name[::2], work[::2], stream[::2] = len(graph.names), row, len(graph.streams)
+    work[::2] += len(graph.works)
     lag = np.zeros(2 * n)
     lag[1::2] = graph.lag
     return replace(
         graph,
         names=(*graph.names, "launch"),
-        works=(*graph.works, Fixed(launch, HOST)),
+        works=(*graph.works, *(Fixed(length, HOST) for length in lengths.tolist())),
         streams=(*graph.streams, HOST),
         name=name,
         work=work,

@@ -38,7 +38,6 @@ class Perturbed:
     job: Job
     seed: int
     planned: int  # microbatches in the plan
-    host: bool
 
     def __bool__(self) -> bool:
         return any(table.bandwidth is None for table in self.tables)
@@ -193,7 +192,7 @@ class Perturbed:
     ) -> Iterator[NDArray[np.int64]]:
         """Yield the ops of each stream that pauses; raise InputError where there is none."""
         mine = _mine(table, self.job.mesh.world)
-        wanted = table.stream or (HOST if self.host else "compute")
+        wanted = table.stream or (HOST if HOST in graph.streams else "compute")
         found = 0
         for rank, stream, ops in graph.by_stream():
             if stream == wanted and mine[rank]:
@@ -208,8 +207,7 @@ class Perturbed:
 
 def perturbed(recipe: Recipe, job: Job) -> Perturbed:
     """Return the perturbations of a recipe."""
-    simulation = recipe.simulation
-    return Perturbed(recipe.perturbations, job, simulation.seed, recipe.planned, simulation.host)
+    return Perturbed(recipe.perturbations, job, recipe.simulation.seed, recipe.planned)
 
 
 def _mine(table: PerturbationSection, world: int) -> Flags:

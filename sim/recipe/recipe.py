@@ -48,6 +48,7 @@ Experts = Annotated[int, Field(ge=1, le=MOST_EXPERTS)]
 Name = Annotated[str, Field(min_length=1, max_length=4096)]
 Switch = bool
 Dtype = Literal["bf16", "fp16", "fp32"]
+RecordedHost = Annotated[str, Field(pattern=r"(/|\.json$)", max_length=4096)]
 Table = dict[str, Any]
 
 NOT_YET: dict[str, tuple[object, ...]] = {
@@ -306,10 +307,14 @@ class SimulationSection(Section):
     """auto simulates one of several ranks that cannot differ; none simulates all ranks"""
     engine: Literal["auto", "simpy", "compiled"] = "auto"
     """what runs the graph: simpy, or compiled (not simulated yet); auto chooses"""
-    host: Switch = False
-    """whether to simulate the CPU, which launches kernels and waits where Megatron-LM's does"""
+    host: Switch | Literal["eager", "megatron", "compiled", "graphs"] | RecordedHost = False
+    """the CPU, which launches kernels and waits where Megatron-LM's does. eager (PyTorch's
+    modules), megatron, compiled (torch.compile of layers), graphs (CUDA graphs of layers), or the
+    path of a file of `traincast record host`: simulated where it is late, at those prices; true:
+    simulated, and every launch takes launch_us"""
     launch_us: Annotated[float, Field(ge=0, le=1e6), unit("us")] = 6.0
-    """time that the CPU takes to launch one kernel, in microseconds, Python included"""
+    """with host = true: time that the CPU takes to launch one kernel, in microseconds, Python
+    included"""
     steps: Annotated[int, Field(ge=1, le=1000), unit("steps")] | None = None
     """training steps in a row; default: 1, or enough for a steady state if steps overlap"""
     allocator: Literal["exact", "caching", "expandable"] = "exact"

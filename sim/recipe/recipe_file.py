@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from schedules.input_error import InputError
 from schedules.user_code import is_path, module
 from sim.files import read_text, regular, toml
+from sim.machine import host_prices
 from sim.recipe import legality, order_file, presets, switches, translate
 from sim.recipe.recipe import NOT_YET, ModelSection, ParallelismSection, Recipe
 from sim.recipe.refusals import SECTIONS, brief, sentence, show, unknown
@@ -223,8 +224,11 @@ def _complete(recipe: Recipe, folder: Path) -> Recipe:
     }
     filled = {name: getattr(recipe, name).model_copy(update=new) for name, new in update.items()}
     recipe = recipe.model_copy(update=filled)
-    steps = {"steps": recipe.simulation.steps or _steps(recipe)}
-    return recipe.model_copy(update={"simulation": recipe.simulation.model_copy(update=steps)})
+    simulation = {
+        "steps": recipe.simulation.steps or _steps(recipe),
+        "host": _host(recipe.simulation.host, folder),
+    }
+    return recipe.model_copy(update={"simulation": recipe.simulation.model_copy(update=simulation)})
 
 
 def _accumulates(parallelism: ParallelismSection) -> bool:
@@ -291,6 +295,15 @@ def _strategy(name: str | None, folder: Path) -> str | None:
         )
     path = regular(Path(os.path.normpath(folder / name)), "parallelism.strategy").resolve()
     module(path, "the strategy")
+    return str(path)
+
+
+def _host(way: bool | str, folder: Path) -> bool | str:
+    """Return how the host runs; of a recorded one the file's path from the recipe's folder."""
+    if isinstance(way, bool) or way in host_prices.ways():
+        return way
+    path = regular(Path(os.path.normpath(folder / way)), "simulation.host").resolve()
+    host_prices.recorded(path)
     return str(path)
 
 

@@ -16,7 +16,8 @@ from sim.memory.untimed import untimed
 from sim.recipe.legality.products import able
 from sim.recipe.recipe import Recipe
 from sim.runs.fold import candidates
-from sim.runs.run import Report, build, job_of, launch_seconds, load, run
+from sim.runs.hosted import issuer, kernel_seconds, pace, with_host
+from sim.runs.run import Report, build, job_of, load, run
 from sim.runs.summary import machine, memory
 
 
@@ -25,14 +26,17 @@ def check(recipe: Recipe | str | Path, report: Report = lambda *_: None) -> dict
 
     ``memory`` has an entry for each rank that may differ, as in ``summary.json``;
     ``capacity_bytes`` is what a GPU has. ``simulated`` says whether the step had to be
-    simulated; ``report``, if given, is told how far that is. Raises InputError for a recipe that
+    simulated; ``report``, if given, is told how far that is. ``host`` compares kernels with their
+    launches. Raises InputError for a recipe that
     cannot run.
     """
     recipe = recipe if isinstance(recipe, Recipe) else load(recipe)
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
     able(recipe, recipe.cluster.topology, cluster.gpu.peak)
     job = job_of(recipe, cluster)
-    found = untimed(build(job, next(candidates(job)), launch_seconds(recipe), sends=False))
+    graph, host = build(job, next(candidates(job)), sends=False), issuer(recipe)
+    issued = with_host(graph, host.prices) if host and host.always else graph
+    found = untimed(issued)
     timeline = found or run(recipe, report=report).timeline
     ranks, capacity = memory(recipe, job, cluster, timeline), cluster.gpu.memory
     for entry in ranks:
@@ -44,4 +48,5 @@ def check(recipe: Recipe | str | Path, report: Report = lambda *_: None) -> dict
         "fits": fits,
         "simulated": found is None,
         "machine": machine(cluster),
+        "host": pace(recipe, graph, kernel_seconds(graph, cluster))._asdict(),
     }

@@ -16,7 +16,6 @@ from schedules.input_error import InputError
 from schedules.times import Seconds
 from sim import units
 from sim.builder.from_recipe import without_plan
-from sim.builder.host import launched, waited
 from sim.builder.job import Job
 from sim.builder.training_step import training_step
 from sim.engine import Stats, simulate
@@ -31,6 +30,7 @@ from sim.recipe import recipe_file
 from sim.recipe.legality.products import able
 from sim.recipe.recipe import Recipe
 from sim.runs.fold import Lanes, candidates, loads, parting
+from sim.runs.hosted import Issuer, is_late, issuer, pace, with_host
 from sim.runs.latencies import MOST_OPS, exact, good_enough, later
 from sim.runs.slowest import with_slowest
 from sim.runs.stage_times import stage_seconds
@@ -94,10 +94,12 @@ class Result:
     def summary(self) -> Summary:
         """The numbers of ``summary.json``; docs/summary.md says what each is."""
         folded = self.lanes.axes, later(self.timeline.graph, self.machine)
-        priced = self.machine, self.boost
-        return summary(
+        priced, graph = (self.machine, self.boost), self.timeline.graph
+        found = summary(
             self.recipe, self.job, self.cluster, folded, self.timeline, priced, self.wall
         )
+        found["host"] = pace(self.recipe, graph, self.machine.alone[graph.work])._asdict()
+        return found
 
 
 def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Recipe:
@@ -133,10 +135,9 @@ def run(
     able(recipe, recipe.cluster.topology, cluster.gpu.peak)
     job = job_of(recipe, cluster)
     cluster = slowed(cluster, recipe.perturbations)
-    launch = launch_seconds(recipe)
     what = perturbed(recipe, job)
     fold = recipe.simulation.fold == "auto"
-    lanes, graph, machine = prepare(job, cluster, fold, launch, what.kinds())
+    lanes, graph, machine = prepare(job, cluster, fold, issuer(recipe), what.kinds())
     if not what.fleet:
         machine = with_slowest(job, cluster.gpu.spread, graph, machine)
     if what:
@@ -167,15 +168,15 @@ def prepare(
     job: Job,
     cluster: Cluster,
     fold: bool = True,
-    launch: float | None = None,
+    host: Issuer | None = None,
     kinds: NDArray[np.int64] | None = None,
 ) -> tuple[Lanes, Graph, Machine]:
     """Return the lanes that are simulated, the graph of a job, and its prices on a cluster.
 
     With ``fold``, ranks are folded as far as that is proven exact, but for latencies, for which see
-    :mod:`sim.runs.latencies`. With ``launch``, the seconds of a launch, a host launches the
-    kernels. ``kinds`` tells ranks apart (see :func:`sim.runs.fold.candidates`). Raises InputError
-    where too many ranks would be simulated.
+    :mod:`sim.runs.latencies`. ``host`` issues the ops, unless it is never late. ``kinds`` tells
+    ranks apart (see :func:`sim.runs.fold.candidates`). Raises InputError where too many ranks would
+    be simulated.
     """
     ways = list(candidates(job, kinds))
     if kinds is not None:
@@ -183,7 +184,7 @@ def prepare(
     ways = ways if fold else ways[-1:]
     while True:
         lanes, *ways = ways
-        graph = build(job, lanes, launch)
+        graph = build(job, lanes)
         works = [work for work in graph.works if isinstance(work, Communication)]
         found = loads(cluster, job, lanes.atoms, works)
         if found is None:
@@ -191,23 +192,21 @@ def prepare(
         of = dict(zip(works, found, strict=True))
         machine = price(graph, cluster, of)
         if exact(machine):
-            return lanes, graph, machine
+            break
         some = [work for work in works if of[work].apart]
         apart = parting(cluster, job, lanes.atoms, some)
         ways = [way for way in ways if apart.isdisjoint(way.atoms)]
         if good_enough(lanes, ways, graph, machine):
-            return lanes, graph, machine
+            break
+    if host and (host.always or is_late(graph, machine, host.prices)):
+        graph = with_host(graph, host.prices)
+        machine = price(graph, cluster, of)
+    return lanes, graph, machine
 
 
-def build(job: Job, lanes: Lanes, launch: float | None = None, sends: bool = True) -> Graph:
-    """Return the graph of a step on these lanes; with ``launch``, a host launches its kernels."""
-    graph = training_step(job, lanes.simulated, sends)
-    return graph if launch is None else launched(graph, launch, waited(graph))
-
-
-def launch_seconds(recipe: Recipe) -> float | None:
-    """Return the seconds of a launch if the recipe simulates the host, else None."""
-    return recipe.simulation.launch_us * 1e-6 if recipe.simulation.host else None
+def build(job: Job, lanes: Lanes, sends: bool = True) -> Graph:
+    """Return the graph of a step on these lanes, without a host."""
+    return training_step(job, lanes.simulated, sends)
 
 
 def _few_enough(job: Job, lanes: Lanes) -> None:
