@@ -41,6 +41,8 @@ def check(recipe: Recipe | str | Path, report: Report = lambda *_: None) -> dict
     ranks, capacity = memory(recipe, job, cluster, timeline), cluster.gpu.memory
     for entry in ranks:
         del entry["seconds"]  # of the peak, which only a simulated step knows
+    speed = pace(recipe, graph, kernel_seconds(graph, cluster))
+    waits = host is not None and (host.always or speed.launch_s > speed.kernel_s)
     fits = all(entry["device_bytes"] <= capacity for entry in ranks)
     return {
         "memory": ranks,
@@ -48,5 +50,5 @@ def check(recipe: Recipe | str | Path, report: Report = lambda *_: None) -> dict
         "fits": fits,
         "simulated": found is None,
         "machine": machine(cluster),
-        "host": pace(recipe, graph, kernel_seconds(graph, cluster))._asdict(),
+        "host": speed._replace(simulated=waits)._asdict(),
     }

@@ -62,3 +62,4 @@ def command(
     if found["simulated"]:
         tables.say(SIMULATED)
     tables.show_borrowed(found["machine"])
+    tables.show_host(found["host"])

@@ -95,6 +95,19 @@ def sweep(
     _write(context, out, lambda: sweeps.record(parts, ranks, seconds, timeout), json)
 
 
+@recorder.command(epilog="Example: traincast record host --out host.json")
+def host(
+    context: typer.Context,
+    out: Annotated[Path, target("FILE", "Where to write the prices, as JSON.")],
+    timeout: Annotated[float, typer.Option(metavar="S", help="Give up after so long.")] = 600.0,
+    json: Json = False,
+) -> None:
+    """Measure what issuing kernels costs this host, for simulation.host = "FILE" in a recipe."""
+    from traces.record import host as hosts
+
+    _write(context, out, lambda: hosts.record(timeout), json)
+
+
 @recorder.command(epilog="Example: traincast record streams one_f_one_b zb_v --out streams.json")
 def streams(
     context: typer.Context,

@@ -85,6 +85,14 @@ def show_borrowed(machine: Figures) -> None:
         say(said)
 
 
+def show_host(pace: Figures) -> None:
+    """Print, in a line, that kernels are shorter than it takes to issue them, if they are."""
+    from sim.runs.hosted import sentence
+
+    if said := sentence(pace):
+        say(said)
+
+
 def show_summary(summary: Figures, capacity: float) -> None:
     """Print the figures of ``summary.json``; what does not fit into ``capacity`` bytes in red."""
     show(summary_rows(summary), "figure", "value")
@@ -94,6 +102,7 @@ def show_summary(summary: Figures, capacity: float) -> None:
         show_communication(summary["time_s"])
     show_memory(summary["memory"], capacity)
     show_borrowed(summary["machine"])
+    show_host(summary["host"])
 
 
 def show_communication(time: Figures) -> None:
