@@ -99,7 +99,7 @@ def _prices(where: str, table: Any, name: str) -> HostPrices:
     if not isinstance(table, dict):
         raise InputError(f"{where}: {SECTION} must be a table")
     launch, layer = table.get("launch"), table.get("layer", [0.0, 0.0])
-    if not _are_numbers([launch]):
+    if launch is None or not _are_numbers([launch]):
         raise InputError(f"{where}: launch must be the seconds of an operator that launches one")
     if not isinstance(layer, list) or len(layer) != 2 or not _are_numbers(layer):
         raise InputError(f"{where}: layer must be two numbers of seconds, forward and backward")
