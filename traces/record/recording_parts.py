@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import schedules
-from traces.record import parallel, pipelines, streams, sweep
+from traces.record import load, parallel, pipelines, streams, sweep
 
 VIRTUAL: dict[str, pipelines.Seconds] = {"F": 0.010, "I": 0.010, "W": 0.010}
 SPINS = {"F": 0.004, "I": 0.003, "W": 0.002}  # spin kernels keep time to the microsecond
@@ -38,6 +38,9 @@ def sections(folder: Path, command: str, gpus: int) -> Sequence[RecordingPart]:
 
     def within(seconds: float) -> Any:
         return sweep.record(sweep.WITHIN, 1, seconds / 2, seconds)
+
+    def under_load(seconds: float) -> Any:
+        return sweep.record(load.PARTS, gpus, seconds * 0.8, seconds)
 
     def on_streams(seconds: float) -> Any:
         plans = {name: schedules.load(name)(4, 8) for name in PLANS}
@@ -72,6 +75,7 @@ def sections(folder: Path, command: str, gpus: int) -> Sequence[RecordingPart]:
 
     return [
         RecordingPart("kernels", 0.3, within),
+        *([RecordingPart("load", 0.4, under_load)] if gpus else []),
         RecordingPart("streams", 0.3, on_streams),
         RecordingPart("stage", 0.3, stage),
         *([RecordingPart("one_gpu", 0.3, one_gpu)] if gpus else []),

@@ -37,7 +37,7 @@ def work(task: Task, here: Here) -> dict[str, Any]:
             rows.extend(PARTS[part](here, until))
         except Exception as error:  # the other parts are worth having
             skipped[part] = f"{type(error).__name__}: {error}".splitlines()[0]
-        _tidy(here)
+        tidy(here)
     return {**out, "skipped": skipped} if skipped else out
 
 
@@ -50,7 +50,7 @@ def name(here: Here) -> str | None:
     return str(torch.cuda.get_device_name(here.device))
 
 
-def _tidy(here: Here) -> None:
+def tidy(here: Here) -> None:
     """Give back what a part left, as the next may need all of the memory."""
     if here.device != "cpu":
         import gc

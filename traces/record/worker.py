@@ -19,7 +19,9 @@ def main(folder: Path, rank: int) -> None:
     here = _join(job, folder, rank)
     for at, task in enumerate(job["tasks"]):
         found = importlib.import_module(f"traces.record.{task['task']}").work(task, here)
-        (folder / f"{at}.{rank}.json").write_text(json.dumps(found))
+        file = folder / f"{at}.{rank}.json"
+        file.with_suffix(".part").write_text(json.dumps(found))
+        file.with_suffix(".part").rename(file)  # it is read as soon as it is there
     import torch.distributed as dist
 
     dist.barrier()

@@ -23,7 +23,8 @@ from schedules.input_error import InputError
 ROOT = Path(__file__).parents[2]
 
 Task = dict[str, Any]
-Progress = Callable[[str], None]
+Each = Callable[[int, list[Any]], object]
+"""A function of a task's number and what each rank returned for it."""
 
 
 class Here(NamedTuple):
@@ -43,10 +44,12 @@ def run(
     device: str = "auto",
     fifo: bool = False,
     fake: int = 0,
+    each: Each | None = None,
 ) -> list[list[Any]]:
     """Run tasks; return, per task, what each rank returned. ``folder`` takes files of tasks.
 
-    With ``fake`` each worker believes that it is one of so many, and nothing is sent.
+    With ``fake`` each worker believes that it is one of so many, and nothing is sent. ``each`` is
+    called with a task's results as soon as all ranks have them.
 
     Raises InputError with the last line that a worker printed, when one failed or ``timeout``
     seconds have passed: a task has the results of all ranks, or an error.
@@ -62,13 +65,10 @@ def run(
         workers = list[subprocess.Popen[bytes]]()
         try:
             workers.extend(_start(here, rank) for rank in range(ranks))
-            _await(workers, here, timeout)
+            results = _await(workers, here, timeout, len(tasks), each)
         finally:
             _end(workers)
-        return [
-            [json.loads((here / f"{at}.{rank}.json").read_text()) for rank in range(ranks)]
-            for at in range(len(tasks))
-        ]
+        return results
 
 
 def environment() -> dict[str, str]:
@@ -88,10 +88,15 @@ def _start(here: Path, rank: int) -> subprocess.Popen[bytes]:
         )  # fmt: skip
 
 
-def _await(workers: Sequence[subprocess.Popen[bytes]], here: Path, timeout: float) -> None:
-    """Return when all have ended well; raise when one has not, or not in time."""
-    deadline = time.monotonic() + timeout
+def _await(
+    workers: Sequence[subprocess.Popen[bytes]], here: Path, timeout: float, tasks: int,
+    each: Each | None,
+) -> list[list[Any]]:  # fmt: skip
+    """Return the results when all have ended well; raise when one has not, or not in time."""
+    deadline, ranks = time.monotonic() + timeout, len(workers)
+    results: list[list[Any]] = []
     while any(worker.poll() is None for worker in workers):
+        _collect(results, here, tasks, ranks, each)
         failed = [rank for rank, worker in enumerate(workers) if worker.poll()]
         if failed:
             break
@@ -101,6 +106,21 @@ def _await(workers: Sequence[subprocess.Popen[bytes]], here: Path, timeout: floa
     for rank, worker in enumerate(workers):
         if worker.poll():
             raise InputError(f"rank {rank} failed while recording: {_last(here, rank)}")
+    _collect(results, here, tasks, ranks, each)
+    return results
+
+
+def _collect(
+    results: list[list[Any]], here: Path, tasks: int, ranks: int, each: Each | None
+) -> None:
+    """Add the results of tasks that all ranks have done since."""
+    while len(results) < tasks:
+        files = [here / f"{len(results)}.{rank}.json" for rank in range(ranks)]
+        if not all(file.exists() for file in files):
+            return
+        results.append([json.loads(file.read_text()) for file in files])
+        if each:
+            each(len(results) - 1, results[-1])
 
 
 def _end(workers: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -78,21 +78,42 @@ def sweep(
     parts: Annotated[
         list[str],
         typer.Argument(
-            help="p2p, all_reduce (between ranks); launch, memory, elementwise, attention, block "
-            "or gemm.",
+            help="p2p, all_reduce (between ranks); launch, memory, elementwise, attention, block, "
+            "gemm; under load: sustain, mixture, overlap.",
             metavar="PART...",
         ),
     ],
     out: Annotated[Path, target("FILE", "Where to write the rows, as JSON.")],
     ranks: Annotated[int, typer.Option(min=1, metavar="N", help="Processes.")] = 1,
-    seconds: Annotated[float, typer.Option(metavar="S", help="Time for all parts.")] = 60.0,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            help="Time for all parts. Unless given, 60, and what parts under load usually take.",
+        ),
+    ] = None,
     timeout: Annotated[float, typer.Option(metavar="S", help="Give up after so long.")] = 600.0,
     json: Json = False,
 ) -> None:
-    """Measure kernels and transfers by size."""
+    """Measure kernels and transfers by size, and GPUs under load; again to resume."""
+    from traces.record import machine, sweep_file
     from traces.record import sweep as sweeps
+    from traincast.commands.parts import output
+    from traincast.commands.parts.progress import progress
 
-    _write(context, out, lambda: sweeps.record(parts, ranks, seconds, timeout), json)
+    output.replaceable(out)
+    facts = {"command": command(context), "machine": machine.facts()}
+    begun = sweep_file.begun(out, facts)
+    with progress() as report:
+
+        def each(found: sweeps.Found, what: str, done: int, of: int) -> None:
+            report(what, done, of)
+            if found["done"]:
+                sweep_file.write(out, facts, found)
+
+        found = sweeps.record(parts, ranks, seconds, timeout, begun, each)
+    sweep_file.write(out, facts, found)
+    _say(out, {**facts, **found}, json)
 
 
 @recorder.command(epilog="Example: traincast record host --out host.json")
@@ -170,12 +191,19 @@ def _write(context: typer.Context, out: Path, make: Any, json: bool) -> None:
     import json as text
 
     from traces.record import machine
-    from traincast.commands.parts import output, tables
+    from traincast.commands.parts import output
 
     output.replaceable(out)
     facts = {"command": command(context), "machine": machine.facts()}
     result = {**facts, **make()}
     output.write_text(out, text.dumps(result, indent=1))
+    _say(out, result, json)
+
+
+def _say(out: Path, result: dict[str, Any], json: bool) -> None:
+    """Print what was written, or where it is and what it lacks."""
+    from traincast.commands.parts import output, tables
+
     if json:
         output.print_json(result)
         return

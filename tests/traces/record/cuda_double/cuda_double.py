@@ -2,7 +2,8 @@
 
 An op starts when its stream has come to it and its engine is free: products and attentions have all
 SMs to themselves, copies over the host's link the link in their direction; other kernels and spins
-run beside anything. The host takes no time. Calls must fit the signatures of the real functions.
+run beside anything. The host takes no time but what it sleeps under load (``gpu_load``, which has
+clock and power). Calls must fit the signatures of the real functions.
 
 Where a worker only measures, tensors have no data but a device, so that mixing up devices is an
 error, and sizes are a GPU's; where ranks exchange messages, tensors are the CPU's, over gloo.
@@ -16,8 +17,11 @@ import inspect
 import json
 import os
 import sys
+import time
 import types
 from pathlib import Path
+
+import gpu_load
 
 CLOCK = 1.5e9  # cycles/s
 PEAK = 400e12  # FLOP/s of all SMs
@@ -25,6 +29,9 @@ MEMORY = 2e12  # B/s, of bytes copied and of bytes that kernels read and write
 LINK = 50e9  # B/s, each way
 SMS = 132
 BEFORE, PEAK_BYTES = 1 << 20, 3 << 20  # allocated, always
+UUID = "0d0b1e00-0000-0000-0000-000000000000"
+
+gpus = []  # the one of this process, once torch is loaded
 
 
 class Gpu:
@@ -36,11 +43,13 @@ class Gpu:
         self.streams = []
         self.stack = [Stream(self)]
         self.device = None
+        self.load = gpu_load.Load()
 
-    def run(self, seconds, engine=None):
-        """Issue an op on the current stream."""
+    def run(self, seconds, engine=None, kind=None):
+        """Issue an op on the current stream; ``kind`` is for the clock."""
         stream = self.stack[-1]
         start = max(stream.ready, self.host, self.free.get(engine, 0.0) if engine else 0.0)
+        seconds = self.load.seconds(kind, seconds, start)
         stream.ready = start + seconds
         if engine:
             self.free[engine] = stream.ready
@@ -88,6 +97,7 @@ def install(torch):
     import torch.distributed as dist
 
     gpu, cuda = Gpu(), torch.cuda
+    gpus.append(gpu)
     count = int(os.environ.get("DOUBLE_GPUS", "1"))
     for name, fake in CALLS.items():
         setattr(cuda, name, fitting(getattr(cuda, name), functools.partial(fake, gpu, count)))
@@ -105,6 +115,10 @@ def install(torch):
         dist.init_process_group, functools.partial(join, gpu, count, dist.init_process_group)
     )
     measuring = alone()
+    if under_load():
+        time.sleep = functools.partial(sleep, gpu)
+        for fake in gpu_load.collectives(gpu):
+            setattr(dist, fake.__name__, fitting(getattr(dist, fake.__name__), fake))
     for mode in modes(torch, gpu, measuring):
         mode.__enter__()
 
@@ -121,11 +135,26 @@ def fitting(real, fake, *first):
     return call
 
 
+def tasks():
+    """What this worker is to do."""
+    job = Path(sys.argv[1] if len(sys.argv) > 1 else "") / "job.json"
+    return json.loads(job.read_text())["tasks"] if job.is_file() else []
+
+
+def under_load():
+    """Whether this is a worker that measures under load."""
+    return any(task["task"] == "load_run" for task in tasks())
+
+
 def alone():
     """Whether this is a worker that only measures."""
-    job = Path(sys.argv[1] if len(sys.argv) > 1 else "") / "job.json"
-    tasks = json.loads(job.read_text())["tasks"] if job.is_file() else []
-    return any(task["task"] == "streams_run" or "gemm" in task.get("parts", []) for task in tasks)
+    return under_load() or any(
+        task["task"] == "streams_run" or "gemm" in task.get("parts", []) for task in tasks()
+    )
+
+
+def sleep(gpu, seconds):
+    gpu.host += seconds
 
 
 def synchronize(gpu, count, device=None):
@@ -138,7 +167,9 @@ def set_device(gpu, count, device):
 
 
 def properties(gpu, count, device=None):
-    return types.SimpleNamespace(name="Double", total_memory=1 << 37, multi_processor_count=SMS)
+    return types.SimpleNamespace(
+        name="Double", total_memory=1 << 37, multi_processor_count=SMS, uuid=UUID
+    )
 
 
 CALLS = {
@@ -150,7 +181,7 @@ CALLS = {
     "current_device": lambda gpu, count: 0,
     "current_stream": lambda gpu, count, device=None: gpu.stack[-1],
     "synchronize": synchronize,
-    "_sleep": lambda gpu, count, cycles: gpu.run(cycles / CLOCK),
+    "_sleep": lambda gpu, count, cycles: gpu.run(cycles / CLOCK, None, "wait"),
     "empty_cache": lambda gpu, count: None,
     "memory_allocated": lambda gpu, count, device=None: BEFORE,
     "max_memory_allocated": lambda gpu, count, device=None: PEAK_BYTES,
@@ -210,6 +241,7 @@ def modes(torch, gpu, measuring):
                 out = func(*map(moved, args), **{k: moved(x) for k, x in kwargs.items()})
                 if given and isinstance(out, torch.Tensor):
                     out.place = place[-1]
+                    out.device_name = str(given[-1])
                 return out
             finally:
                 place.pop()
@@ -237,8 +269,29 @@ def modes(torch, gpu, measuring):
             for x in results:
                 if not any(x is y for y in tensors):
                     x.place = where(tensors[0]) if tensors else place[-1]
-            gpu.run(*took(name, func._overloadpacket, args, kwargs or {}, out, tensors, results))
+                    x.zero = all(map(is_zero, tensors)) if tensors else name.startswith("zeros")
+            if name == "copy_" and peers(*args[:2]):
+                gpu.load.transfer(gpu, "peer", args[0].numel() * args[0].element_size())
+                return out
+            kind = sort(name, func._overloadpacket, tensors)
+            length = took(name, func._overloadpacket, args, kwargs or {}, out, tensors, results)
+            gpu.run(*length, kind if length[0] else None)
             return out
+
+    def is_zero(tensor):
+        return getattr(tensor, "zero", False)
+
+    def peers(one, two):
+        names = [getattr(x, "device_name", "") for x in (one, two)]
+        return names[0] != names[1] and all(name.startswith("cuda") for name in names)
+
+    def sort(name, packet, tensors):
+        """What a kernel is to the clock; None if it is a copy over a link, or no kernel."""
+        if "scaled_dot_product" in name:
+            return "attention"
+        if packet in flop_registry:
+            return "zeros" if all(map(is_zero, tensors)) else "tensor"
+        return None if name == "copy_" else "memory"
 
     def took(name, packet, args, kwargs, out, tensors, results):
         if packet in flop_registry or "scaled_dot_product" in name:
