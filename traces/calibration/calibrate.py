@@ -22,7 +22,11 @@ from sim.machine.kernels import GemmConstants
 from traces.calibration import attention, collectives, gemm, memory, network, sustained
 from traces.calibration import tables as measured
 from traces.calibration.errors import Fit, FitError
+from traces.calibration.under_load import UnderLoad
 
+UNITS = {"fixed": (1e6, "us"), "derating_seconds": (1e3, "ms")} | dict.fromkeys(
+    ("rated", "cap", "idle"), (1.0, "W")
+)
 SIMPLE, LOW_LATENCY = 4 * 2**20, 2**20  # bytes: NCCL's protocols are fitted above and below these
 
 
@@ -73,12 +77,14 @@ class Calibration:
     constants: Mapping[str, Mapping[str, Any]]
     collectives: Mapping[str, Mapping[str, float]]
     errors: tuple[FitError, ...]
+    load: UnderLoad | None = None
+    """What a recording under load says of the clock, power and contention."""
 
     def toml(self) -> str:
         """Return the fitted tables as they stand in the topology file."""
         out = []
         for name, values in self.constants.items():
-            out.append(f"[gpu.{name}]")
+            out.append(f"[gpu.{name}]" if name else "[gpu]")
             out += [f"{key} = {_written(key, value)}" for key, value in values.items()]
             out.append("")
         return "\n".join(out)
@@ -206,5 +212,5 @@ def _written(key: str, value: float | str | Mapping[str, float]) -> str:
         return f"{{ {', '.join(f'{size} = {_written(key, v)}' for size, v in value.items())} }}"
     if isinstance(value, str):
         return f'"{value}"'
-    scale, unit = {"fixed": (1e6, "us"), "derating_seconds": (1e3, "ms")}.get(key, (1.0, ""))
+    scale, unit = UNITS.get(key, (1.0, ""))
     return f'"{value * scale:.4g} {unit}"' if unit else f"{value:.4g}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ from sim.machine import cluster
 from sim.machine.attention_tables import AttentionConstants, Shares, attention_constants
 from sim.machine.cluster import Gpu
 from sim.machine.kernels import MEMORY_KINDS, compute_seconds, gemm_constants, table
-from traces.calibration import attention, gemm, memory, recorded
+from traces.calibration import attention, gemm, load_rows, memory, recorded, under_load
 from traces.calibration.calibrate import KINDS, Calibration
 from traces.calibration.errors import Fit, FitError, fit_error
 from traces.calibration.recorded import Sweep
 from traces.calibration.tables import GemmRows
 
 LEAST = 20  # so many products of training's sizes are needed to fit ten constants
+MODEL = re.compile(r"\b[A-Z]*\d{2,4}[A-Z]?\b")
+"""The kind of a GPU in its name: H100, L40S, MI300X, 4090."""
 BEFORE = "check, constants of the topology: "
 
 
@@ -31,17 +34,33 @@ def calibrate(name: str, path: Path) -> Calibration:
     """
     sweep = recorded.read(path)
     gpu = cluster.load(KINDS[name].topology if name in KINDS else name, 1).gpu
+    _same(path, sweep.gpu, gpu.name)
     before = recorded.errors(recorded.pairs(gpu, sweep), BEFORE)
     fits = {key: fit for key, fit in _fits(gpu, sweep).items() if fit}
-    if not fits:
+    load = under_load.fit(gpu, load_rows.rows(path, sweep.parts))
+    if not fits and not load.constants:
         raise InputError(
             f"{path} has too few kernels to fit constants to; record sweep gemm attention "
-            "elementwise launch measures them"
+            "elementwise launch measures them, and record sweep sustain mixture overlap the clock"
         )
     source = f"traincast calibrate {name} --recorded; {sweep.command}, {sweep.gpu}, {sweep.torch}"
-    tables = {key: {**fit.constants, "source": source} for key, fit in fits.items()}
+    constants = {key: fit.constants for key, fit in fits.items()}
+    for key, values in load.tables.items():
+        own = gemm_constants(gpu, "bf16")._asdict() if key == "gemm.bf16" else {}
+        constants[key] = {**constants.get(key, own), **values}
+    tables = {key: {**values, "source": source} for key, values in constants.items()}
     errors = [error for fit in fits.values() for error in fit.errors]
-    return Calibration(name, tables, {}, (*errors, *before))
+    return Calibration(name, tables, {}, (*errors, *before), load if load.constants else None)
+
+
+def _same(path: Path, recorded_on: str, known: str) -> None:
+    """Raise InputError where both names of a GPU say a kind, and not the same."""
+    kinds = [found[0] if (found := MODEL.search(name)) else None for name in (recorded_on, known)]
+    if None not in kinds and kinds[0] != kinds[1]:
+        raise InputError(
+            f"{path} was recorded on {recorded_on}, and the topology's GPU is {known}; name a "
+            "topology of that GPU"
+        )
 
 
 def _fits(gpu: Gpu, sweep: Sweep) -> Mapping[str, Fit | None]:

@@ -26,6 +26,17 @@ from traces.calibration.errors import FitError, fit_error
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 LARGE = 1 << 20  # bytes; smaller copies take latency, which topologies do not have for copies
+SECTIONS = ("kernels", "load")
+NUMBERS = {
+    "gemm": ("m", "n", "k", "s"),
+    "attention": ("batch", "heads", "sequence", "dim", "s"),
+    "elementwise": ("bytes", "s"),
+    "memory": ("bytes", "s"),
+    "launch": ("s",),
+    "block": ("hidden", "heads", "kv_heads", "head_dim", "ffn", "sequence", "micro_batch",
+              "F", "B", "I", "W", "kept_bytes"),
+}  # fmt: skip
+"""Numbers above 0 that the rows of a part need."""
 EAGER = "except_gate"  # torch without a compiler: activation and gate are kernels of their own
 
 Row = Mapping[str, Any]
@@ -56,17 +67,37 @@ def read(path: Path) -> Sweep:
     text = read_text(path)
     try:
         content = json.loads(text)
-        kernels = content["sections"]["kernels"] if "sections" in content else content
-        device, command = kernels["device"], content["command"]
-        parts = {key: rows for key, rows in kernels.items() if isinstance(rows, list)}
-    except (KeyError, TypeError, ValueError, RecursionError):
+        some = _sweeps(content)
+        device, command = some[0]["device"], content["command"]
+        parts = {key: rows for one in some for key, rows in one.items() if isinstance(rows, list)}
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError):
         raise InputError(
             f"{path} has no measured kernels; give the result.json of traincast record all, or "
             "a file of traincast record sweep"
         ) from None
     if device == "cpu":
         raise InputError(f"{path} was recorded on a CPU; constants are fitted to a GPU's kernels")
-    return Sweep(parts, str(kernels["gpu"]), command, str(content["machine"]["torch"]))
+    _check(path, parts)
+    return Sweep(parts, str(some[0]["gpu"]), command, str(content["machine"]["torch"]))
+
+
+def _sweeps(content: Row) -> list[Row]:
+    """Return what is like a sweep in a file: all of it, or two sections of ``record all``."""
+    if "sections" not in content:
+        return [content]
+    return [content["sections"][name] for name in SECTIONS if name in content["sections"]]
+
+
+def _check(path: Path, parts: Mapping[str, Sequence[Row]]) -> None:
+    """Raise InputError for the first row without a number that its part has."""
+    for part, keys in NUMBERS.items():
+        for number, row in enumerate(parts.get(part, ()), 1):
+            for key in keys:
+                value = row.get(key) if isinstance(row, Mapping) else None
+                if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                    raise InputError(f"{path} is damaged: row {number} of {part} has no {key}")
+            if row.get("dtype", "bfloat16") not in DTYPES:
+                raise InputError(f"{path} is damaged: row {number} of {part} has no known dtype")
 
 
 def pairs(gpu: Gpu, sweep: Sweep) -> Iterator[Measurement]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,8 +51,23 @@ def command(
     print(fitted.toml())
     for error in fitted.errors:
         print(f"# {error}")
+    for line in _under_load(fitted.load) if fitted.load else ():
+        print(f"# {line}")
     if file:
         print(f"# wrote {file}")
+
+
+def _under_load(load: Any) -> Iterator[str]:
+    """Yield a table of what was measured under load beside what the topology has."""
+    heads = f"{'measured':>20} {'topology':>10} {'off by':>8}  range where assumed"
+    yield f"{'under load':50} {heads}"
+    for one in load.constants:
+        error = f" +- {one.error:.2g}" if one.error is not None else ""
+        known = "" if one.topology is None else f"{one.topology:.4g}"
+        off = "" if one.difference is None else f"{100 * one.difference:+.1f} %"
+        band = f"  {one.assumed[0]:g} to {one.assumed[1]:g}" if one.assumed else ""
+        yield f"{one.name:50} {f'{one.measured:.4g}{error}':>20} {known:>10} {off:>8}{band}"
+    yield from (f"not measured: {why}" for why in load.missing)
 
 
 def _calibration(fitted: Any) -> dict[str, Any]:
@@ -60,4 +76,10 @@ def _calibration(fitted: Any) -> dict[str, Any]:
         "constants": fitted.constants,
         "collectives": fitted.collectives,
         "errors": [error._asdict() for error in fitted.errors],
+        "under_load": [
+            {**one._asdict(), "difference": one.difference} for one in fitted.load.constants
+        ]
+        if fitted.load
+        else [],
+        "not_measured": fitted.load.missing if fitted.load else [],
     }
