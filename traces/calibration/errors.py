@@ -12,6 +12,7 @@ Floats = NDArray[np.float64]
 NEAR = 0.6, 1.4  # the other starts lie between these multiples of the first
 MARGIN = 0.02  # share of the range of the bounds within which no start lies
 STEP = 1e-6  # share of an argument over which slopes are taken
+BETTER = 0.99  # a start must reach this share of the known minimum's sum of squares to be kept
 TOLERANCE = 1e-6  # a search ends when a step gains a smaller share of the sum of squares
 
 
@@ -48,11 +49,13 @@ class Fit(NamedTuple):
 def solve(
     off: Callable[[Floats], Floats], start: Sequence[float], low: Sequence[float] | float,
     high: Sequence[float], slopes: Callable[[Floats], Floats] | None = None, starts: int = 1,
+    known: Sequence[float] | None = None,
 ) -> Floats:  # fmt: skip
     """Return the arguments within bounds whose residuals have the least sum of squares.
 
     Where residuals have kinks there are many minima. In which one a search ends depends on the last
-    bit of its steps, and so on the machine. So the best of several starts near the first is kept.
+    bit of its steps, and so on the machine. So the best of several starts near the first is kept,
+    and the minimum beside ``known`` arguments where no start finds one that is a hundredth better.
     """
     from scipy.optimize import least_squares
 
@@ -60,13 +63,17 @@ def solve(
     drawn = first * np.random.default_rng(0).uniform(*NEAR, (starts, len(start)))
     drawn[0] = first
     margin = MARGIN * (highest - lowest)
+    if known is not None:
+        drawn = np.vstack([known, drawn])
     found = [
         least_squares(
             off, x, slopes or "2-point", bounds=(lowest, highest), x_scale=first, ftol=TOLERANCE
         )
         for x in np.clip(drawn, lowest + margin, highest - margin)
     ]
-    x: Floats = min(found, key=lambda one: float(one.cost)).x
+    best = min(found, key=lambda one: float(one.cost))
+    kept = found[0] if known is not None and best.cost > BETTER * found[0].cost else best
+    x: Floats = kept.x
     return x
 
 

@@ -77,7 +77,8 @@ def fit(gpu: Gpu, dtype: str, rows: GemmRows, like: GemmConstants | None = None)
     """Fit constants for one dtype of the topology; errors are on training-sized rows.
 
     Rows of fp8 include the kernels that quantise an operand. Their traffic is fitted and left out;
-    what they hide, the memory share and the launch, is taken from ``like``.
+    what they hide, the memory share and the launch, is taken from ``like``. The search begins from
+    the topology's own constants too, so that they move only where a better fit is found.
     """
     memory = like.memory if like else _memory_share(gpu, dtype, rows)
     added = accumulate.fit()
@@ -103,7 +104,8 @@ def fit(gpu: Gpu, dtype: str, rows: GemmRows, like: GemmConstants | None = None)
         (*bounds, *([extra] if like else []))
         for bounds, extra in zip((START, LOW, HIGH), QUANTISE, strict=True)
     )
-    x = solve(lambda x: np.log(times(x) / rows.seconds), start, low, high, slopes, STARTS)
+    known = _known(gpu, dtype, start)
+    x = solve(lambda x: np.log(times(x) / rows.seconds), start, low, high, slopes, STARTS, known)
     x = settled(times, x, start)
     best = constants(x[: len(ORDER)])
     family = f"gemm {dtype}"
@@ -113,6 +115,15 @@ def fit(gpu: Gpu, dtype: str, rows: GemmRows, like: GemmConstants | None = None)
     )
     errors += () if like else added.errors
     return Fit((best._replace(fixed=like.fixed) if like else best)._asdict(), errors)
+
+
+def _known(gpu: Gpu, dtype: str, start: Sequence[float]) -> list[float] | None:
+    """Return the arguments that stand for the topology's constants, or None if it has none."""
+    table = gpu.costs.get("gemm", {}).get(dtype)
+    if table is None:
+        return None
+    units = {"derating_seconds": 1e3, "fixed": 1e6}
+    return [table[name] * units.get(name, 1.0) for name in ORDER] + list(start[len(ORDER) :])
 
 
 def _spread(family: str, rows: GemmRows) -> tuple[FitError, ...]:
