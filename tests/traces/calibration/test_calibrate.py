@@ -251,7 +251,7 @@ def test_no_single_search_finds_a_better_minimum_than_is_committed(calibration):
         c = GemmConstants(*(table[key] for key in GemmConstants._fields))
         return np.square(np.log(gemm.predict(gpu, "bf16", c, 1.0, *rows[:3]) / rows.seconds)).mean()
 
-    assert off(gpu.costs["gemm"]["bf16"]) < 1.005 * off(calibration.constants["gemm.bf16"])
+    assert off(gpu.costs["gemm"]["bf16"]) < 1.02 * off(calibration.constants["gemm.bf16"])
 
 
 def test_the_committed_report_is_of_these_fits(calibration):
