@@ -44,10 +44,18 @@ def variant(machine: Machine, gpu: Gpu, works: Sequence[Work], name: str, value:
             return limited(machine, gpu, works)
     if name == "gpu.spread" and machine.slowest > 1.0 and gpu.spread == ranges()[name].value:
         return slowed(machine, works, _slowest(machine, value / gpu.spread))
+    if name == "communication.contention" and _is_assumed(machine, gpu):
+        return replace(machine, contention=value)
     if section == "attention":
         other = with_attention(gpu, key, value, ranges()[name].value)
         return machine if other is gpu else _attention(machine, other, works)
     return machine
+
+
+def _is_assumed(machine: Machine, gpu: Gpu) -> bool:
+    """Return whether arithmetic loses speed beside communication, and by how much is assumed."""
+    stated = "contention" in gpu.costs.get("communication", {})
+    return bool((machine.hbm > 0.0).any()) and not stated
 
 
 def _slowest(machine: Machine, times: float) -> float:

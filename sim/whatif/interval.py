@@ -26,6 +26,7 @@ from sim.machine.hardware import Machine
 from sim.machine.residuals import alike, family, residuals
 from sim.machine.variants import ends
 from sim.timeline import Timeline
+from sim.whatif.taken import taken
 
 DRAWS = 1000
 WITHIN = 0.1, 0.9
@@ -115,6 +116,9 @@ def moves(
         clocks = np.ones((len(machines), len(ops)))
     else:
         clocks = reclocked(boost, machines, ops)
+    contention = np.array([[one.contention - machine.contention] for one in machines])
+    if contention.any():
+        clocks /= 1.0 + contention * taken(boost, machine, ops)
     usual, *others = (
         seconds(one, graph.work[ops], clock) for one, clock in zip(machines, clocks, strict=True)
     )

@@ -11,17 +11,20 @@ import pytest
 
 from sim.analysis.critical_path import critical_path
 from sim.engine import simulate
-from sim.graph import Builder, Communication, Compute
+from sim.graph import Builder, Communication, Compute, Fixed
 from sim.machine import cluster
 from sim.machine.assumed import assumed, assuming, ranges
+from sim.machine.hardware import ideal
 from sim.machine.power import limited
 from sim.machine.residuals import Residual, alike, family, residuals
 from sim.machine.variants import ends, variant
 from sim.recipe import recipe_file
 from sim.runs.run import Result, run
+from sim.timeline import Timeline
 from sim.whatif import interval as intervals
 from sim.whatif.edits import IN_PROPORTION
 from sim.whatif.interval import changes, draw, moves
+from sim.whatif.taken import taken
 
 JOB = {
     "model": {"preset": "llama3-8b", "layers": 2, "sequence": 4096},
@@ -79,7 +82,10 @@ def test_errors_are_shared_by_a_family_and_by_a_shape():
 
 
 def test_an_assumed_value_moves_the_step_as_a_second_simulation_does(ran):
-    """Within a tenth of the step's change, or a fiftieth of a per cent of the step."""
+    """Within a tenth of the step's change, or a fiftieth of a per cent of the step.
+
+    Within a third for contention: what is slower has less communication beside it.
+    """
     path = critical_path(ran.timeline)
     found = moves(path, ran.machine, ran.boost, ran.cluster)
     graph, step = ran.timeline.graph, ran.timeline.seconds
@@ -88,7 +94,8 @@ def test_an_assumed_value_moves_the_step_as_a_second_simulation_does(ran):
         for value, first in zip(ranges()[name][1:], both, strict=True):
             other = variant(ran.machine, ran.cluster.gpu, graph.works, name, value)
             change = simulate(graph, other).seconds - step
-            assert first == pytest.approx(change, rel=0.1, abs=2e-4 * step), (name, value)
+            within = 0.33 if name == "communication.contention" else 0.1
+            assert first == pytest.approx(change, rel=within, abs=2e-4 * step), (name, value)
 
 
 def simulated(ran: Result, draws: int) -> tuple[np.ndarray, np.ndarray]:
@@ -105,8 +112,9 @@ def simulated(ran: Result, draws: int) -> tuple[np.ndarray, np.ndarray]:
             for name, values in drawn.values.items():
                 other.enter_context(assuming(name, values[k]))
             machine = limited(ran.machine, ran.cluster.gpu, graph.works)
-        fleet = drawn.values["gpu.spread"][k]
-        machine = variant(machine, ran.cluster.gpu, graph.works, "gpu.spread", fleet)
+        for name in ("gpu.spread", "communication.contention"):
+            value = drawn.values[name][k]
+            machine = variant(machine, ran.cluster.gpu, graph.works, name, value)
         longer = {name: getattr(machine, name) * drawn.factors[k] for name in IN_PROPORTION}
         real.append(simulate(graph, replace(machine, **longer)).seconds)
     return first, np.array(real)
@@ -141,17 +149,34 @@ def test_the_interval_is_in_the_summary_and_the_same_each_time(ran):
 
 
 def test_prices_that_are_off_by_nothing_leave_what_is_assumed(ran, monkeypatch):
-    """And at boost clock, where no power is assumed, nothing is left."""
+    """And on one GPU at boost clock, where nothing is assumed, nothing is left."""
     monkeypatch.setattr(intervals, "residuals", dict)
     low, high = run(recipe_file.parse(JOB)).summary["interval_s"]
     assert 0 < high - low < 0.05 * ran.timeline.seconds
-    boost = run(recipe_file.parse(JOB | {"simulation": {"clock": "boost"}}))
+    one = {"cluster": {"topology": "dgx_h100", "gpus": 1}, "simulation": {"clock": "boost"}}
+    boost = run(recipe_file.parse(JOB | one | {"parallelism": {}}))
     assert boost.summary["interval_s"] == pytest.approx([boost.timeline.seconds] * 2, rel=1e-5)
 
 
 def test_only_values_that_move_a_price_have_ends(ran):
     gpu, works = ran.cluster.gpu, ran.timeline.graph.works
-    assert {of.name.partition(".")[0] for of in ends(ran.machine, gpu, works)} == {"power", "gpu"}
-    (other,) = ends(replace(ran.machine, limits=None), gpu, works)
-    assert other.name == "gpu.spread"
-    assert ends(replace(ran.machine, limits=None), replace(gpu, spread=0.04), works) == []
+    found = {of.name.partition(".")[0] for of in ends(ran.machine, gpu, works)}
+    assert found == {"power", "gpu", "communication"}
+    boost = replace(ran.machine, limits=None)
+    others = [of.name for of in ends(boost, gpu, works)]
+    assert others == ["communication.contention", "gpu.spread"]
+    stated = {**gpu.costs, "communication": {"contention": 0.7}}
+    assert ends(boost, replace(gpu, spread=0.04, costs=stated), works) == []
+
+
+def test_memory_bandwidth_is_taken_while_data_moves():
+    """Beside a kernel of 10 s data moves for 4 s; it takes a fifth of the bandwidth, and 25 SMs."""
+    b = Builder()
+    kernel = b.add("kernel", 0, "compute", Fixed(10.0))
+    b.join([b.add("gather", 0, "dp", Communication("all_gather", 8.0, (0, 1), "dp"))])
+    graph = b.graph()
+    timeline = Timeline(graph, np.array([0.0, 0.0]), np.array([10.0, 8.0]))
+    machine = replace(ideal(graph), size=np.array([0.0, 8.0]), speed=np.array([np.inf, 2.0]),
+                      hbm=np.array([0.0, 0.2]), sms=np.array([0, 25]), gpu_sms=100)  # fmt: skip
+    (found,) = taken(timeline, machine, np.array([kernel]))
+    assert found == pytest.approx(0.2 * 0.75 * 4.0 / 10.0)
