@@ -5,7 +5,9 @@ family's own error is the root mean square of the biases on rows that were held 
 each such set of rows counts once. A family without held-out rows takes that of all sets together.
 The error of a shape is the scatter of the rows that were fitted: for normal errors the standard
 deviation is sqrt(pi / 2) times the mean |error|. Held out too, but not counted, are prefill kernels
-of inference, which also fill a cache, and Alps, a network of another kind. No step time goes in.
+of inference, which also fill a cache, and Alps, a network of another kind. On a chip that borrows
+the constants of another one a family is off by what :mod:`validation.transfer` finds besides. No
+step time goes in.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import NamedTuple
 
 import sim.machine
 from sim.machine.kernels import MEMORY_KINDS, VARIANTS
+from validation.transfer import KERNELS, transfer
 
 PAGE = Path(__file__).parent / "calibration.md"
 TABLE = Path(sim.machine.__file__).parent / "residuals.toml"
@@ -43,6 +46,11 @@ FAMILIES: dict[str, tuple[str, str]] = {
 }
 """By family: which rows of the page were fitted, and which were held out. p2p was taken from a
 table without rows to compare; its shapes scatter as those of collectives."""
+
+
+BORROWED = {name: name for name in (*KERNELS, "collectives")}
+BORROWED |= {"gemm_fp8": "gemm", "p2p": "collectives"}
+"""By family: what it is off like where its constants are those of another chip."""
 
 
 class Row(NamedTuple):
@@ -105,6 +113,8 @@ def table(text: str) -> str:
         family = held_out(rows, held) or every
         shape = fitted(rows, of_shapes)
         out += ["", f"[{name}]", f"family = {family:.3f}", f"shape = {shape:.3f}"]
+        if name in BORROWED:
+            out.append(f"borrowed = {transfer(BORROWED[name]):.3f}")
     return "\n".join(out) + "\n"
 
 

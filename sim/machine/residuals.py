@@ -10,9 +10,11 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from math import hypot
 from typing import NamedTuple
 
 from sim.graph import Communication, Compute, Work
+from sim.machine import topology
 from sim.machine.cluster import Cluster
 from sim.machine.kernels import MEMORY_KINDS
 
@@ -24,6 +26,11 @@ class Residual(NamedTuple):
 
     family: float
     shape: float
+    borrowed: float = 0.0  # of the family besides, with the constants of another chip
+
+    def of_family(self, borrowed: bool) -> float:
+        """Return the standard deviation that all kernels of the family share."""
+        return hypot(self.family, self.borrowed) if borrowed else self.family
 
 
 @cache
@@ -35,9 +42,28 @@ def residuals() -> Mapping[str, Residual]:
     """
     text = (files("sim.machine") / "residuals.toml").read_text(encoding="utf-8")
     return {
-        name: Residual(float(of["family"]), float(of["shape"]))
+        name: Residual(*(float(of.get(key, 0.0)) for key in Residual._fields))
         for name, of in tomllib.loads(text).items()
     }
+
+
+def borrowed(cluster: Cluster) -> set[str]:
+    """Return the families that have constants of another chip: one with another peak in bf16.
+
+    >>> from sim.machine.cluster import load
+    >>> sorted(borrowed(load("rtx4090", 2)))[:3]
+    ['attention', 'attention_backward', 'collectives']
+    """
+    peak = cluster.gpu.peak["bf16"]
+    others = {of for of, name in cluster.borrowed.items() if _peak(name) != peak}
+    tables = {name: name.removesuffix("_fp8").removesuffix("_backward") for name in residuals()}
+    tables["p2p"] = "collectives"
+    return {name for name, table in tables.items() if table in others}
+
+
+@cache
+def _peak(name: str) -> float:
+    return float(topology.read(name)["gpu"]["peak"]["bf16"])
 
 
 def family(work: Work, cluster: Cluster) -> str:

@@ -23,7 +23,7 @@ from sim.graph import Floats, Work
 from sim.machine.assumed import ranges
 from sim.machine.cluster import Cluster
 from sim.machine.hardware import Machine
-from sim.machine.residuals import alike, family, residuals
+from sim.machine.residuals import Residual, alike, borrowed, family, residuals
 from sim.machine.variants import ends
 from sim.timeline import Timeline
 from sim.whatif.taken import taken
@@ -79,9 +79,10 @@ def draw(
     Works of one family share one error, and those that are alike another.
     """
     families, shapes = [family(work, cluster) for work in works], [alike(work) for work in works]
-    known = [residuals().get(name) for name in families]
-    of_family = np.array([one.family if one else 0.0 for one in known])
-    of_shape = np.array([one.shape if one else 0.0 for one in known])
+    known, others = residuals(), borrowed(cluster)
+    own = [known[name] if name in known else Residual(0.0, 0.0) for name in families]
+    of_family = np.array([one.of_family(n in others) for one, n in zip(own, families, strict=True)])
+    of_shape = np.array([one.shape for one in own])
     log = of_family * _normal(families, rng, draws) + of_shape * _normal(shapes, rng, draws)
     values = {name: rng.uniform(*ranges()[name][1:], draws) for name in names}
     return Draws(np.exp(log), values)

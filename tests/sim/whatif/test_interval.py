@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
-from math import exp
+from math import exp, hypot
 
 import numpy as np
 import pytest
@@ -50,10 +50,10 @@ def test_a_step_of_one_kernel_has_the_interval_of_its_price(monkeypatch):
     """Log-normal: 80 % lie between exp(-1.2816 sigma) and exp(1.2816 sigma) times the step."""
     table = {"gemm": Residual(0.3, 0.4)}
     monkeypatch.setattr(intervals, "residuals", lambda: table)
-    monkeypatch.setattr(intervals, "DRAWS", 40_000)
     b = Builder()
     b.add("op", 0, "compute", Compute("gemm", 1.0, 1.0, (1, 8, 8, 8)))
-    drawn = draw(b.graph().works, None, [], np.random.default_rng(1), 40_000)
+    on = cluster.load("dgx_h100", 1)
+    drawn = draw(b.graph().works, on, [], np.random.default_rng(1), 40_000)
     off = 2.0 + changes(np.array([2.0]), {}, drawn)
     expected = [2.0 * exp(-1.2816 * 0.5), 2.0 * exp(1.2816 * 0.5)]
     assert np.quantile(off, intervals.WITHIN) == pytest.approx(expected, rel=0.02)
@@ -79,6 +79,16 @@ def test_errors_are_shared_by_a_family_and_by_a_shape():
     found = np.corrcoef(np.log(factors[:, :2]).T)[0, 1]
     assert found == pytest.approx(together, abs=0.02)
     assert abs(np.corrcoef(np.log(factors[:, [0, 2]]).T)[0, 1]) < 0.03
+
+
+def test_a_chip_without_calibration_has_a_wider_interval():
+    """An RTX 4090 has the A100's constants; an A100 with 40 GB is the same chip."""
+    works = [Compute("gemm", 1.0, 1.0, (1, 8, 8, 8))]
+    of = residuals()["gemm"]
+    for name, borrowed in (("rtx4090", of.borrowed), ("dgx_a100_40gb", 0.0), ("dgx_b200", 0.0)):
+        drawn = draw(works, cluster.load(name, 2), [], np.random.default_rng(2), 20_000)
+        expected = hypot(of.family, of.shape, borrowed)
+        assert np.log(drawn.factors).std() == pytest.approx(expected, rel=0.02)
 
 
 def test_an_assumed_value_moves_the_step_as_a_second_simulation_does(ran):
