@@ -72,7 +72,9 @@ def clock(limits: Limits, tensor: Floats, memory: Floats, busy: Floats) -> Float
 
     ``tensor`` and ``memory`` are powers at boost clock, averaged over windows, and ``busy`` the
     share of a window in which arithmetic runs: as that takes longer, so does the window's work.
+    Memory traffic draws at most the limit, so that arithmetic never stops for it.
     """
+    memory = np.minimum(memory, limits.power)
     low, high = np.zeros_like(tensor), np.ones_like(tensor)
     for _ in range(HALVINGS):
         c = (low + high) / 2.0

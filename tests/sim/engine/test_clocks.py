@@ -93,6 +93,13 @@ def test_memory_bound_kernels_keep_their_times_and_take_power() -> None:
     assert 1.0 < factor[60] < 1 + DERATING
 
 
+def test_traffic_that_takes_more_than_the_cap_does_not_stop_arithmetic() -> None:
+    """At 250 of 400 W half of the power is left, and a norm alone would take 0.6 of it."""
+    factor = slowed(gpu(250.0), [NORM] * 80 + [GEMM])
+    assert factor[:-1] == pytest.approx(1.0)
+    assert 1.0 <= factor[-1] < 3.0
+
+
 def test_without_a_power_table_clocks_stay_at_boost() -> None:
     of = gpu()
     del of.costs["power"]
