@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from scipy.stats import spearmanr
@@ -26,6 +27,8 @@ class Family(NamedTuple):
     bias: float  # mean of the signed error
     max: float  # largest |error|
     rank: float | None  # Spearman's, of throughput per GPU; None where it is not defined
+    coverage: float | None  # share of rows whose interval holds the measured, if there are any
+    width: float | None  # median width of the intervals, as shares of predicted step times
     peers: tuple[Mapping[str, object], ...]  # other simulators' errors on tables of this family
 
 
@@ -62,8 +65,19 @@ def _family(name: str, rows: Sequence[ComparedFigure], peers: Sequence[Peer]) ->
     errors = [row.error for row in rows]
     mean, bias = fsum(map(abs, errors)) / len(errors), fsum(errors) / len(errors)
     told = tuple(peer._asdict() for peer in peers)
-    largest = max(map(abs, errors))
-    return Family(name, len(rows), mean, bias, largest, rank_correlation(rows), told)
+    largest, rank = max(map(abs, errors)), rank_correlation(rows)
+    coverage, width = covered(rows)
+    return Family(name, len(rows), mean, bias, largest, rank, coverage, width, told)
+
+
+def covered(rows: Sequence[ComparedFigure]) -> tuple[float, float] | tuple[None, None]:
+    """Return the share of rows whose interval holds the measured, and the median relative width."""
+    known = [(row, *row.interval) for row in rows if row.interval]
+    if not known:
+        return None, None
+    inside = sum(low <= row.measured <= high for row, low, high in known)
+    widths = [(high - low) / row.predicted for row, low, high in known]
+    return inside / len(known), median(widths)
 
 
 def _peers(name: str, outcomes: Iterable[TableOutcome]) -> list[Peer]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
+from sim.analysis.critical_path import critical_path
 from sim.analysis.steps import steady
 from sim.builder.activations import first_stage_bytes
 from sim.model.sizes import BYTES, parameters
@@ -11,10 +13,31 @@ from sim.recipe.recipe import Recipe
 from sim.recipe.sections import FsdpTable
 from sim.runs.check import check
 from sim.runs.run import job_of, run
-from sim.runs.summary import step_seconds
+from sim.runs.summary import between, step_seconds
+from sim.whatif.interval import interval
 from validation.layer import layer_timelines
 
 ADAM = 12  # bytes per parameter: fp32 master weight, first and second moment
+
+
+class StepTime(NamedTuple):
+    """A step in seconds, its interval of 80 %, and what assumed values do to it."""
+
+    seconds: float
+    interval: tuple[float, float]
+    moves: Mapping[str, tuple[float, float]]
+    """By assumed value: the change of the step, a share of it, at the low and the high end."""
+
+
+def step_time(recipe: Recipe) -> StepTime:
+    """Return the time of a step; where steps overlap, of one in the steady state."""
+    ran = run(recipe)
+    found = steady(ran.timeline, *recipe.ramps)
+    path = critical_path(found.timeline)
+    within = interval(path, ran.machine, ran.boost, ran.cluster, recipe.simulation.seed)
+    low, high = (end / found.steps + between(recipe) for end in within[:2])
+    moves = {name: (a / found.seconds, b / found.seconds) for name, (a, b) in within.moves.items()}
+    return StepTime(step_seconds(recipe, found), (low, high), moves)
 
 
 def step(recipe: Recipe) -> float:
@@ -68,8 +91,8 @@ def peak_last(recipe: Recipe) -> float:
     return float(check(recipe)["memory"][-1]["peak_bytes"])
 
 
-FIGURES: Mapping[str, Callable[[Recipe], float]] = {
-    "step": step,
+FIGURES: Mapping[str, Callable[[Recipe], float | StepTime]] = {
+    "step": step_time,
     "fsdp_time_saved": fsdp_time_saved,
     "layer_forward": layer("F"),
     "layer_backward": layer("B"),

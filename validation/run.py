@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import fsum
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from sim.recipe import recipe_file
 from sim.recipe.recipe import Recipe
 from validation import tables
 from validation.families import families
-from validation.figures import FIGURES
+from validation.figures import FIGURES, StepTime
 from validation.tables import PublishedTable, Row
 
 Progress = Callable[[str, int, int], None]  # (what is being done, figures done, figures in all)
@@ -26,6 +26,9 @@ class ComparedFigure(NamedTuple):
     share: bool = False
     family: str = ""
     flops: float = 0.0  # of the model, a step and a GPU; recomputation not counted
+    interval: tuple[float, float] | None = None  # of 80 %, of step times
+    moves: Mapping[str, tuple[float, float]] = {}
+    """What assumed values do to a step: see :class:`~.figures.StepTime`."""
 
     @property
     def error(self) -> float:
@@ -78,7 +81,12 @@ def validate(names: Sequence[str] = (), progress: Progress | None = None) -> lis
 def compare(row: Row) -> ComparedFigure:
     """Predict one figure by its recipe."""
     recipe = recipe_file.load(row.recipe, row.overrides)
-    figure = ComparedFigure(row.id, FIGURES[row.figure](recipe), row.measured)
+    found = FIGURES[row.figure](recipe)
+    if isinstance(found, StepTime):
+        figure = ComparedFigure(row.id, found.seconds, row.measured)
+        figure = figure._replace(interval=found.interval, moves=found.moves)
+    else:
+        figure = ComparedFigure(row.id, found, row.measured)
     return figure._replace(family=row.family, flops=_flops(recipe)) if row.family else figure
 
 
@@ -134,8 +142,10 @@ def _table(outcome: TableOutcome) -> dict[str, Any]:
         "per_unit": tables.UNITS[table.unit],
         **_total(outcome.rows),
         "peer": table.peer._asdict() if table.peer else None,
-        "rows": [
-            {"id": r.id, "predicted": r.predicted, "measured": r.measured, "error": r.error}
-            for r in outcome.rows
-        ],
+        "rows": [_row(row) for row in outcome.rows],
     }
+
+
+def _row(row: ComparedFigure) -> dict[str, Any]:
+    out = {"id": row.id, "predicted": row.predicted, "measured": row.measured, "error": row.error}
+    return out | ({"interval": [*row.interval]} if row.interval else {})

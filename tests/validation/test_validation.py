@@ -351,6 +351,18 @@ def test_the_command_prints_writes_and_refuses(capsys, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_step_has_the_interval_of_its_summary():
+    """Of steps that overlap too: both are of one step."""
+    for name, id_ in (("vtrain_single", ""), ("zero_bubble2023_table4", "zb_t4_1.5B_m24_zb-1p")):
+        row = next(row for row in tables.read(name).rows if row.id.endswith(id_))
+        found = runner.compare(row)
+        summary_ = run(recipe_file.load(row.recipe, row.overrides)).summary
+        assert [*found.interval] == pytest.approx(summary_["interval_s"])
+        assert found.interval[0] < found.predicted < found.interval[1]
+        assert all(abs(change) < 0.1 for both in found.moves.values() for change in both)
+
+
+@pytest.mark.slow
 def test_the_committed_results_are_of_this_code():
     """All rows stand in it; those that are predicted in an instant, with the same figures."""
     from traincast.commands.parts import errors

@@ -52,6 +52,10 @@ def command(
             "clock on, and what is left; with --plot also as a picture.",
         ),
     ] = None,
+    assumed: Annotated[
+        Path | None,
+        target("FILE", "Write as Markdown what step times owe to each assumed value."),
+    ] = None,
     draws: Annotated[
         int, typer.Option(metavar="N", help="For recorded: steps with costs drawn at random.")
     ] = 40,
@@ -63,12 +67,14 @@ def command(
     from traincast.commands.parts.tables import show_files
 
     if explain:
-        if out or calibrate or freeze or (tables and tables[0] == "recorded"):
+        if out or assumed or calibrate or freeze or (tables and tables[0] == "recorded"):
             raise InputError("--explain takes tables of published figures, --plot and --json alone")
         made = errors.explain(explain, tables or (), plot)
         output.print_json(made) if json else explaining.show(made)
         return
     if tables and tables[0] == "recorded":
+        if assumed:
+            raise InputError("--assumed goes with published step times, not with recorded")
         if freeze:
             show_files(recorded_errors.freeze(calibrate or [], freeze))
             return
@@ -77,5 +83,5 @@ def command(
         return
     if calibrate or freeze:
         raise InputError("--calibrate and --freeze go with: traincast validate recorded")
-    figures = errors.validate(tables or (), out, plot)
+    figures = errors.validate(tables or (), out, plot, assumed)
     output.print_json(figures) if json else errors.show_errors(figures)

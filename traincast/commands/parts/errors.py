@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from validation.run import TableOutcome
 
 Figures = Mapping[str, Any]
-FAMILY = ("family", "rows", "mean", "bias", "max", "rank", "peer")
+FAMILY = ("family", "rows", "mean", "bias", "max", "rank", "inside", "width", "peer")
 READ = (
     "A family is runs of one framework. Mean and max are of |error|, bias is the mean signed error,"
-    " rank is Spearman's correlation of model FLOP/s per GPU, and peer is the mean error of another"
-    " simulator on the rows that its table names."
+    " rank is Spearman's correlation of model FLOP/s per GPU, inside is the share of the rows whose"
+    " interval of 80 % holds the measured time, width the median of its width over the predicted"
+    " time, and peer the mean error of another simulator on the rows that its table names."
 )
 
 
@@ -27,9 +28,7 @@ def show_errors(found: Figures) -> None:
     for table in found["tables"]:
         title = f"{table['title']}\n{table['source']}\nassumed: {table['assumed']}"
         title += f"\nleft out: {table['left_out']}" if table["left_out"] else ""
-        unit = table["unit"]
-        show(rows(table), table["name"], f"predicted, {unit}", f"measured, {unit}", "error",
-             title=title)  # fmt: skip
+        show(rows(table), *columns(table), title=title)
         print(f"{total(table)}{peer(table)}\n")
     if found["families"]:
         show([by_family(row) for row in found["families"]], *FAMILY, title=READ)
@@ -37,7 +36,14 @@ def show_errors(found: Figures) -> None:
         print(f"all step times: {total(found['steps'])}")
 
 
-def rows(table: Figures) -> list[tuple[str, str, str, str]]:
+def columns(table: Figures) -> tuple[str, ...]:
+    """Return the heads of a table; those of step times have intervals."""
+    unit = table["unit"]
+    more = ("80 % interval",) if any("interval" in row for row in table["rows"]) else ()
+    return (table["name"], f"predicted, {unit}", f"measured, {unit}", "error", *more)
+
+
+def rows(table: Figures) -> list[tuple[str, ...]]:
     """Return a table's rows in its unit."""
     scale = table["per_unit"]
     return [
@@ -46,9 +52,14 @@ def rows(table: Figures) -> list[tuple[str, str, str, str]]:
             f"{row['predicted'] / scale:.3f}",
             f"{row['measured'] / scale:.3f}",
             f"{row['error'] * 100:+.1f} %",
+            *([_interval(row["interval"], scale)] if "interval" in row else ()),
         )
         for row in table["rows"]
     ]
+
+
+def _interval(ends: Sequence[float], scale: float) -> str:
+    return " to ".join(f"{end / scale:.3f}" for end in ends)
 
 
 def total(errors: Figures) -> str:
@@ -73,9 +84,13 @@ def by_family(family: Figures) -> tuple[str, ...]:
     """Return a family's line: a text for each of ``FAMILY``."""
     mean, bias, largest = (family[key] * 100 for key in ("mean", "bias", "max"))
     rank = "" if family["rank"] is None else f"{family['rank']:.2f}"
+    of_interval = [
+        "" if family[key] is None else f"{family[key] * 100:.{digits}f} %"
+        for key, digits in (("coverage", 0), ("width", 1))
+    ]
     peers = ", ".join(f"{other['mean'] * 100:.2f} %" for other in family["peers"])
     shares = f"{mean:.1f} %", f"{bias:+.1f} %", f"{largest:.1f} %"
-    return (family["name"], str(family["rows"]), *shares, rank, peers)
+    return (family["name"], str(family["rows"]), *shares, rank, *of_interval, peers)
 
 
 def markdown(found: Figures, command: str) -> str:
@@ -85,11 +100,9 @@ def markdown(found: Figures, command: str) -> str:
         out += [f"All step times: {total(found['steps'])}.", "", READ, ""]
         out += [*_lines(FAMILY, [by_family(row) for row in found["families"]]), ""]
     for table in found["tables"]:
-        unit = table["unit"]
-        head = (table["name"], f"predicted, {unit}", f"measured, {unit}", "error")
         told = f"{table['source']}. Assumed: {table['assumed']}."
         told += f" Left out: {table['left_out']}." if table["left_out"] else ""
-        out += [f"## {table['title']}", "", told, "", *_lines(head, rows(table))]
+        out += [f"## {table['title']}", "", told, "", *_lines(columns(table), rows(table))]
         said = f"{total(table)}{peer(table)}."
         out += ["", said[0].upper() + said[1:], ""]
     return "\n".join(out).rstrip() + "\n"
@@ -101,25 +114,35 @@ def _lines(head: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(row) + " |" for row in every]
 
 
-def validate(tables: Sequence[str], out: Path | None, plot: Path | None) -> Figures:
-    """Predict published figures; write their tables and draw step times where asked for."""
+def validate(
+    tables: Sequence[str], out: Path | None, plot: Path | None, assumed: Path | None = None
+) -> Figures:
+    """Predict published figures; write their tables and draw step times where asked for.
+
+    ``assumed`` is the file for what step times owe to each assumed value.
+    """
     from traincast.commands.parts.progress import progress
     from validation import run as runner
+    from validation import sensitivity
 
-    output.apart({"--plot": plot, "--out": out})
+    files = {"--out": out, "--plot": plot, "--assumed": assumed}
+    output.apart(files)
     if plot:
         _drawable(tables)
         output.picture(plot)
-    if out:
-        output.replaceable(out)
+    for page in filter(None, (out, assumed)):
+        output.replaceable(page)
     with progress() as report:
         outcomes = runner.validate(tables, report)
     found = runner.summary(outcomes)
     if plot:
         _draw(outcomes, plot)
+    given = [f"{option} {file.as_posix()}" for option, file in files.items() if file]
+    command = " ".join(["traincast validate", *tables, *given])
     if out:
-        asked = [*tables, "--out", out.as_posix(), *(["--plot", plot.as_posix()] if plot else [])]
-        output.write_text(out, markdown(found, " ".join(["traincast validate", *asked])))
+        output.write_text(out, markdown(found, command))
+    if assumed:
+        output.write_text(assumed, sensitivity.markdown(outcomes, command))
     return found
 
 

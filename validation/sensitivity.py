@@ -1,0 +1,61 @@
+"""What do the step times of each family owe to what is assumed of machines?
+
+Each value is taken to either end of its range, alone, and the step follows to first order from the
+seconds on its critical path (:mod:`sim.whatif.interval`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import fsum
+
+from sim.machine.assumed import ranges
+from validation.families import grouped
+from validation.run import ComparedFigure, TableOutcome
+
+Ends = tuple[float, float]
+HEAD = """# What is assumed, and what step times owe to it
+
+Written by `{command}`.
+
+`sim/machine/assumed.toml` has each value with its range, why, and what hangs on it. Here is by how
+much the predicted step times of a family change, in the mean, if the value lies at the low or at
+the high end of its range, in per cent of the step. That is to first order, from the seconds on the
+critical path. Where a cell is empty, no price of the family follows from the value.
+"""
+
+
+def sensitivities(outcomes: Iterable[TableOutcome]) -> dict[str, dict[str, Ends]]:
+    """Return by assumed value and family the mean change of the step at both ends, as shares."""
+    families = grouped(outcomes)
+    return {
+        name: {of: found for of, rows in families.items() if (found := _mean(name, rows))}
+        for name in ranges()
+    }
+
+
+def _mean(name: str, rows: Iterable[ComparedFigure]) -> Ends | None:
+    moves = [row.moves for row in rows]
+    if not any(name in of for of in moves):
+        return None
+    low, high = zip(*(of.get(name, (0.0, 0.0)) for of in moves), strict=True)
+    return fsum(low) / len(moves), fsum(high) / len(moves)
+
+
+def markdown(outcomes: Iterable[TableOutcome], command: str) -> str:
+    """Return the page: a row for each value, a column for each family."""
+    found = sensitivities(outcomes)
+    families = sorted({of for by_family in found.values() for of in by_family})
+    head = ("value", "assumed", "range", *families)
+    lines = [head, ("---", *["--:"] * (len(head) - 1))]
+    lines += [_line(name, found[name], families) for name in found]
+    rows = ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join([HEAD.format(command=command), *rows]) + "\n"
+
+
+def _line(name: str, of: Mapping[str, Ends], families: Iterable[str]) -> tuple[str, ...]:
+    value, low, high = ranges()[name]
+    cells = (
+        f"{100 * of[one][0]:+.1f}, {100 * of[one][1]:+.1f}" if one in of else "" for one in families
+    )
+    return (f"`{name}`", f"{value:g}", f"{low:g} to {high:g}", *cells)
