@@ -14,7 +14,7 @@ all powers are shares of rated less idle.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -41,7 +41,7 @@ def limited(machine: Machine, gpu: GpuLike, works: Sequence[Work]) -> Machine:
 
 def limits_of(gpu: GpuLike) -> Limits | None:
     """Return what a GPU's power allows; None where its topology has no table [gpu.power]."""
-    table, of = gpu.costs.get("power"), assumed("power")
+    table, of = gpu.costs.get("power"), terms(gpu)
     if not table:
         return None
     return Limits(
@@ -50,6 +50,12 @@ def limits_of(gpu: GpuLike) -> Limits | None:
         exponent=of["exponent"],
         floor=of["floor"],
     )
+
+
+def terms(gpu: GpuLike) -> Mapping[str, float]:
+    """Return exponent, floor, and powers of memory and attention: the topology's, else assumed."""
+    own = gpu.costs.get("power", {})
+    return {name: own.get(name, value) for name, value in assumed("power").items()}
 
 
 def held(gpu: GpuLike, derating: float) -> float:
@@ -86,7 +92,7 @@ def clock(limits: Limits, tensor: Floats, memory: Floats, busy: Floats) -> Float
 
 def _shares(gpu: GpuLike, work: Work) -> tuple[float, float]:
     """Return the power of a work's arithmetic and of its memory traffic while each lasts."""
-    of = assumed("power")
+    of = terms(gpu)
     if not isinstance(work, Compute):
         return 0.0, 0.0
     if work.kind in MEMORY_KINDS:

@@ -107,7 +107,9 @@ _ATTENTION_OPTIONAL = FITTED["attention"].keys() - NEEDED
 for _table in ("", *(f".{kernel}" for kernel in KERNELS_OF_ATTENTION)):
     _OPTIONAL |= {f"gpu.attention{_table}.{key}" for key in _ATTENTION_OPTIONAL}
 _RUNTIME = {"context": "B", "workspace": "B", "channels": "count", "connection": "B"}
-_POWER = {"rated": "W", "cap": "W", "idle": "W"}
+_POWER_MEASURED = {"exponent": "ratio", "memory": "amount", "attention": "amount"}
+_POWER = {"rated": "W", "cap": "W", "idle": "W", **_POWER_MEASURED}
+_OPTIONAL |= {f"gpu.power.{key}" for key in _POWER_MEASURED}
 _CONTENTION = {"contention": "part"}
 _COMMUNICATION = {
     "sms": dict.fromkeys((*_SENT, "exchange", "fabric", "fabric_p2p", "nvls"), "sms"),

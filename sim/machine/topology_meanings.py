@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from sim.machine.assumed import assumed
 
+_POWER = assumed("power")
+
 TABLES = {
     "gpu": "One GPU of the machine.",
     "gpu.peak": "The most dense FLOP/s of the GPU, by number format.",
@@ -123,6 +125,11 @@ MEANINGS: dict[str, dict[str, str]] = {
         "rated": "power of the board on which the derating of products was measured",
         "cap": "power that the board may draw, averaged over a window of derating_seconds",
         "idle": "power of a GPU whose clocks are up and that runs nothing",
+        "exponent": f"exponent of power over clock; {_POWER['exponent']:g} unless given",
+        "memory": "power above idle of kernels that memory limits, over rated less idle; "
+        f"{_POWER['memory']:g} unless given",
+        "attention": "power above idle of attention over that of products; "
+        f"{_POWER['attention']:g} unless given",
     },
     "gpu.runtime": {
         "context": "the CUDA context",

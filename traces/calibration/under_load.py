@@ -14,7 +14,7 @@ import numpy as np
 from sim.machine.assumed import assumed, ranges
 from sim.machine.cluster import Gpu
 from sim.machine.kernels import gemm_constants
-from sim.machine.power import held
+from sim.machine.power import held, terms
 from traces.calibration import load_clock, load_overlap, load_power
 from traces.calibration.load_clock import Fitted
 from traces.calibration.load_power import Board
@@ -110,7 +110,7 @@ def _at_rated(board: Board, exponent: float) -> float:
 
 def _power(out: UnderLoad, gpu: Gpu, load: Load, board: Board) -> float:
     """Add what was told of the board, exponent and weights; return the exponent."""
-    table, known = gpu.costs.get("power", {}), assumed("power")
+    table, known = gpu.costs.get("power", {}), terms(gpu)
     if any(row.watts is not None for row in load.mixed):
         out.constants.append(Constant("idle power, W", board.idle, None, table.get("idle")))
         out.constants.append(Constant("power limit, W", board.limit, None, table.get("cap")))
@@ -118,7 +118,9 @@ def _power(out: UnderLoad, gpu: Gpu, load: Load, board: Board) -> float:
     found = load_power.weights(board, load.mixed) if load.mixed else {}
     for name, (value, error) in found.items():
         one = Fitted(np.array([value]), np.array([error]))
-        out.add(NAMED[name], one, 0, known[name], f"power.{name}")
+        out.add(NAMED[name], one, 0, known[name], "" if name in table else f"power.{name}")
+        if table or "power" in out.tables:
+            out.tables.setdefault("power", {})[name] = value
     lacking = [NAMED[name] for name in load_power.NAMES if name not in found]
     if lacking:
         out.missing.append(

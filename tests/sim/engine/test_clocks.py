@@ -18,7 +18,7 @@ from sim.graph import Builder, Compute, Fixed, Work
 from sim.machine.assumed import assumed
 from sim.machine.hardware import NOTHING, Limits, Machine, table
 from sim.machine.kernels import compute_seconds
-from sim.machine.power import clock, limited
+from sim.machine.power import _shares, clock, limited
 from sim.timeline import Timeline
 from tests.sim.machine.test_kernels import COSTS, TOY_GEMM
 
@@ -54,6 +54,18 @@ def slowed(of: SimpleNamespace, works: list[Work]) -> np.ndarray:
     timeline, machine = ran(of, works)
     clocks = throttled(timeline, limited(machine, of, timeline.graph.works)).clocks
     return np.ones(len(timeline.graph)) if clocks is None else clocks
+
+
+def test_a_topology_may_state_its_exponent_and_powers() -> None:
+    """Products sink by the square root of the power that is left; attention takes as it says."""
+    of = gpu(370.0)
+    of.costs["power"] |= {"exponent": 2.0, "memory": 0.3, "attention": 0.5}
+    factors = slowed(of, [GEMM] * 20)
+    assert factors == pytest.approx(1.25 / 0.9**0.5, rel=1e-5)
+    full = 1.25**2
+    attention = Compute("attention", 4.0 * 8 * 64 * 64 * 16, 0.0, (1, 8, 64, 64, 16))
+    assert _shares(of, attention) == pytest.approx((0.5 * full, 0.0))
+    assert _shares(of, NORM) == (0.0, 0.3)
 
 
 @pytest.mark.parametrize("cap", [400.0, 370.0, 320.0, 180.0, 130.0])

@@ -116,6 +116,10 @@ EXPECTED = {
 }
 
 
+POWER = {"rated": RATED, "cap": RATED, "idle": IDLE,
+         "exponent": EXPONENT, "memory": MEMORY, "attention": ATTENTION}  # fmt: skip
+
+
 def test_the_constants_of_a_recording_are_found_again() -> None:
     found = fitted(made())
     assert found.missing == []
@@ -123,7 +127,7 @@ def test_the_constants_of_a_recording_are_found_again() -> None:
     assert found.tables["gemm.bf16"] == pytest.approx(
         {"derating": DERATING, "derating_seconds": TAU}, rel=1e-3
     )
-    assert found.tables["power"] == pytest.approx({"rated": 700, "cap": 700, "idle": 130})
+    assert found.tables["power"] == pytest.approx(POWER, rel=5e-3)
     known = {one.name: one for one in found.constants}["contention, beside communication"]
     assert known.topology == 0.7
     assert known.difference == pytest.approx(CONTENTION / 0.7 - 1.0)
@@ -157,7 +161,7 @@ def test_a_topology_without_power_gets_a_table() -> None:
     costs = {name: table for name, table in GPU.costs.items() if name != "power"}
     found = under_load.fit(replace(GPU, costs=costs), load_rows.rows(Path("a.json"), made()))
     assert values(found) == pytest.approx(EXPECTED, rel=5e-3)
-    assert found.tables["power"] == pytest.approx({"rated": 700, "cap": 700, "idle": 130})
+    assert found.tables["power"] == pytest.approx(POWER, rel=5e-3)
     assert {one.topology for one in found.constants if one.name.endswith(", W")} == {None}
 
 
@@ -203,6 +207,20 @@ def test_the_command_says_how_far_the_topology_is_off(traincast: Traincast, path
     assert rows["derating"]["measured"] == pytest.approx(DERATING, rel=1e-3)
     known = GPU.costs["gemm"]["bf16"]["derating"]
     assert rows["derating"]["difference"] == pytest.approx(DERATING / known - 1.0, rel=0.01)
+
+
+def test_printed_tables_make_a_topology_that_is_no_further_off(
+    traincast: Traincast, path: Path
+) -> None:
+    path.write_text(json.dumps(made()))
+    _, out, _ = traincast("calibrate", "h100", "--recorded", path)
+    mine = path.with_name("mine.toml")
+    mine.write_text(f'base = "dgx_h100"\n{out}')
+    code, out, said = traincast("calibrate", mine, "--recorded", path, "--json")
+    assert (code, said) == (0, "")
+    for row in json.loads(out)["under_load"]:
+        assert abs(row["difference"]) < 1e-3, row["name"]
+        assert row["assumed"] is None
 
 
 def test_sections_of_record_all_are_read(traincast: Traincast, path: Path) -> None:
