@@ -39,7 +39,6 @@ def classes(graph: Graph) -> Longs:
     """Return the class of each op, shape (n,): a row of CLASSES, or NONE."""
     of_work = np.array([_class(work) for work in graph.works], np.int64)
     out: Longs = of_work[graph.work]
-    out[_starting(graph, "rotary")] = CLASSES.index("rotary")
     gathers = _named(graph, _GATHER) & (graph.phase != PHASES.index("O"))
     if gathers.any():  # FSDP: its units gather parameters in the passes themselves
         out[gathers] = CLASSES.index("gather")
@@ -65,11 +64,6 @@ def _class(work: Work) -> int:
 
 def _named(graph: Graph, *names: str) -> Flags:
     flags: Flags = np.array([name in names for name in graph.names], np.bool_)[graph.name]
-    return flags
-
-
-def _starting(graph: Graph, prefix: str) -> Flags:
-    flags: Flags = np.array([n.startswith(prefix) for n in graph.names], np.bool_)[graph.name]
     return flags
 
 

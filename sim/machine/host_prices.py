@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -23,8 +23,6 @@ KERNELS = (
     "gemm",
     "attention",
     "norm",
-    "rms_norm",
-    "rotary",
     "elementwise",
     "softmax",
     "embedding",
@@ -48,13 +46,6 @@ class HostPrices:
     backward: Mapping[str, float]
     layer: tuple[float, float] = (0.0, 0.0)  # on entering it, forward and backward
     graphed: bool = False  # kernels and collectives of layers are issued with the layer
-
-    def of_norm(self, norm: str) -> HostPrices:
-        """Return the prices for a model whose norms are layer norms (``layer``) or others."""
-        own = "norm" if norm == "layer" else "rms_norm"
-        passes = ({**by, "norm": by[own]} for by in (self.forward, self.backward))
-        forward, backward = passes
-        return replace(self, forward=forward, backward=backward)
 
 
 def constant(seconds: float) -> HostPrices:

@@ -57,13 +57,13 @@ def issuer(recipe: Recipe) -> Issuer | None:
         launch = recipe.simulation.launch_us * 1e-6
         return Issuer(host_prices.constant(launch), always=True) if way else None
     stalled = any(table.stall and table.stream in (None, HOST) for table in recipe.perturbations)
-    return Issuer(host_prices.prices(way).of_norm(recipe.model.norm or "layer"), stalled)
+    return Issuer(host_prices.prices(way), stalled)
 
 
 def usual(recipe: Recipe) -> HostPrices:
     """Return the prices by which to judge a job whose recipe does not say how its host runs."""
     way = "eager" if recipe.parallelism.fsdp else "megatron"
-    return host_prices.prices(way).of_norm(recipe.model.norm or "layer")
+    return host_prices.prices(way)
 
 
 def with_host(graph: Graph, prices: HostPrices) -> Graph:

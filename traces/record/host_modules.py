@@ -44,13 +44,10 @@ def cases(here: Here) -> Iterator[Case]:
     q = torch.randn(1, HEADS, TOKENS, WIDTH // HEADS, requires_grad=True, **how)
     logits = torch.randn(TOKENS, VOCAB, requires_grad=True, **how)
     labels = torch.zeros(TOKENS, dtype=torch.long, device=here.device)
-    turns = torch.ones(TOKENS, WIDTH // HEADS // 2, dtype=torch.complex64, device=here.device)
     wide = x.detach().float().requires_grad_() if here.device == "cpu" else x  # bf16 computes there
     yield Case("gemm", nn.Linear(WIDTH, WIDTH, device=here.device, dtype=wide.dtype), wide)
     yield Case("attention", lambda y: F.scaled_dot_product_attention(y, y, y, is_causal=True), q)
     yield Case("norm", nn.LayerNorm(WIDTH, **how), x)
-    yield Case("rms_norm", nn.RMSNorm(WIDTH, **how), x)
-    yield Case("rotary", lambda y: _rotated(_rotated(y, turns), turns), q)  # queries, then keys
     yield Case("elementwise", F.gelu, x)
     yield Case("softmax", lambda y: y.softmax(-1), x)
     yield Case("embedding", nn.Embedding(VOCAB, WIDTH, **how), labels, chained=False)
@@ -62,14 +59,6 @@ def layer(here: Here) -> Any:
     sizes = {"hidden": WIDTH, "heads": HEADS, "kv_heads": HEADS, "head_dim": WIDTH // HEADS}
     whole = llama({**sizes, "ffn": 2 * WIDTH, "layers": 1, "vocab": 1}, here.device, "bfloat16")
     return whole.layers[0]
-
-
-def _rotated(x: Any, turns: Any) -> Any:
-    """Return queries or keys turned as Llama does it, in pairs as complex numbers."""
-    import torch
-
-    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
-    return torch.view_as_real(pairs * turns).flatten(-2).type_as(x)
 
 
 def operators(case: Case) -> list[int]:

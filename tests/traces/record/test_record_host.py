@@ -43,14 +43,14 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
 
 
 def test_eager_stands_for_as_many_operators_as_torch_dispatches(found: Any) -> None:
-    """A row of the built-in table: operators forward, and backward but for sums of gradients."""
+    """A row of the built-in table, for what PyTorch has one kernel for."""
     counts = found[1]["operators"]
     text = (files("sim.machine") / "host_prices.toml").read_text(encoding="utf-8")
     eager = tomllib.loads(text)["eager"]
-    for kind in ("gemm", "attention", "norm", "rms_norm", "rotary", "elementwise", "softmax"):
+    for kind in ("gemm", "attention", "norm", "elementwise", "softmax", "embedding"):
         assert eager["forward"][kind] == counts[kind][0]
-    for kind in ("rms_norm", "rotary", "elementwise", "softmax"):
-        assert eager["backward"][kind] == pytest.approx(1.12 * counts[kind][1], abs=0.1)
+    for kind in ("elementwise", "softmax"):
+        assert eager["backward"][kind] == 1.12 * counts[kind][1]
 
 
 def test_a_measured_host_issues_a_step(found: Any) -> None:
@@ -61,7 +61,7 @@ def test_a_measured_host_issues_a_step(found: Any) -> None:
     for by in (measured.forward, measured.backward):
         assert by.keys() == set(CLASSES)
         assert all(0.0 < by[kind] < 0.1 for kind in CLASSES if kind != "reduce")
-    assert measured.forward["rms_norm"] > measured.forward["softmax"]
+    assert measured.backward["norm"] > measured.forward["softmax"]
     assert measured.forward["gather"] > measured.forward["norm"]
     step = run(RECIPE, SMALL | {"simulation.host": str(path)})
     assert step.summary["host"] | {"simulated": True, "prices": "host"} == step.summary["host"]
