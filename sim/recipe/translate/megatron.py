@@ -37,7 +37,15 @@ def translate(flags: Flags, gpus: int | None, *, model: bool) -> dict[str, Any]:
         "parallelism": split,
         "schedule": megatron_stages.schedule(flags),
     }
-    return {**sections, "training": training}
+    return {**sections, "training": training, "simulation": {"host": _host(flags)}}
+
+
+def _host(flags: Flags) -> str:
+    """Return how the host issues kernels: by CUDA graphs (of layers, at least), or by Python."""
+    kinds = {"none": "megatron", "local": "graphs", "transformer_engine": "graphs"}
+    impl = flags.choice("--cuda-graph-impl", kinds | {"full_iteration": "graphs"}, "megatron")
+    on = flags.on("--enable-cuda-graph", "--external-cuda-graph")  # until 2026
+    return "graphs" if on else impl
 
 
 def left_out(flags: Flags) -> dict[str, str]:

@@ -48,6 +48,7 @@ def translate(
         "parallelism": split,
         "schedule": torchtitan_stages.schedule(titan, layers, Path(folder)),
         "training": training,
+        "simulation": {"host": "compiled" if "model" in _compiled(titan) else "eager"},
     }
 
 
@@ -79,6 +80,13 @@ def _model(titan: Keys, own: Mapping[str, Any]) -> dict[str, Any]:
     return {"preset": _PRESETS[name, flavor], **sequence, **_kernels(titan)}
 
 
+def _compiled(titan: Keys) -> list[Any]:
+    """Return the parts of the model that are compiled."""
+    on = titan.of(bool, "compile.enable", default=False)
+    parts: list[Any] = titan.of(list, "compile.components", ["model", "loss"]) if on else []
+    return parts
+
+
 def _kernels(titan: Keys) -> dict[str, Any]:
     """Return what the compiler fuses, of a model as in torchtitan/models/llama3/model/model.py.
 
@@ -86,8 +94,7 @@ def _kernels(titan: Keys) -> dict[str, Any]:
     Rotary embedding multiplies complex numbers, which the compiler leaves to PyTorch's operators.
     Without it nn.RMSNorm and the gate are PyTorch's operators too.
     """
-    compiled = titan.of(bool, "compile.enable", default=False)
-    parts = titan.of(list, "compile.components", ["model", "loss"]) if compiled else []
+    parts = _compiled(titan)
     blocks, loss = "model" in parts, "loss" in parts
     chosen = {
         "norm": "fused" if blocks else "eager",

@@ -89,6 +89,8 @@ micro_batch = 1
 global_batch = 32
 recompute = "selective"
 weight_gradients = "cached"
+[simulation]
+host = "megatron"
 """
 RECIPE = 'megatron = "train.sh"\n[cluster]\ntopology = "dgx_h100"\ngpus = 16\n'
 

@@ -58,6 +58,8 @@ layers_per_stage = [4, 5, 4, 4, 4, 4, 4, 3]  # 32 + 2 over 8 stages, less embedd
 [training]
 global_batch = 16
 recompute = "full"
+[simulation]
+host = "eager"
 """
 
 
@@ -93,6 +95,7 @@ def test_nothing_given_is_what_torchtitan_takes(tmp_path: Path) -> None:
     }
     assert found["parallelism"]["fsdp"] == {"kind": "fsdp2", "reshard_after_forward": True}
     assert found["schedule"] == {}
+    assert found["simulation"] == {"host": "eager"}
     assert found["training"] == {
         "micro_batch": 8,
         "global_batch": 128,  # of 16 ranks that all are sharded over
@@ -107,6 +110,8 @@ FLOAT8 = {"format": "hybrid", "recipe": "tensorwise", "params": False, "gather":
 BFLOAT16 = {"master": "none", "first": "bf16", "second": "bf16"}
 PP4 = "parallelism.pipeline_parallel_degree = 4\n"
 CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("simulation", "compile.enable = true", {"host": "compiled"}),
+    ("simulation", 'compile.enable = true\ncompile.components = ["loss"]', {"host": "eager"}),
     ("parallelism", "parallelism.tensor_parallel_degree = 4", {"tp": 4, "sp": True}),
     (
         "parallelism",
