@@ -9,11 +9,13 @@ from math import exp, hypot
 import numpy as np
 import pytest
 
+from sim import report, units
 from sim.analysis.critical_path import critical_path
 from sim.engine import simulate
 from sim.graph import Builder, Communication, Compute, Fixed
 from sim.machine import cluster
 from sim.machine.assumed import assumed, assuming, ranges
+from sim.machine.attention_ranges import RULES
 from sim.machine.hardware import ideal
 from sim.machine.power import limited
 from sim.machine.residuals import Residual, alike, family, residuals
@@ -25,6 +27,7 @@ from sim.whatif import interval as intervals
 from sim.whatif.edits import IN_PROPORTION
 from sim.whatif.interval import changes, draw, moves
 from sim.whatif.taken import taken
+from traincast.commands.parts.figures import summary_rows
 
 JOB = {
     "model": {"preset": "llama3-8b", "layers": 2, "sequence": 4096},
@@ -168,6 +171,12 @@ def test_prices_that_are_off_by_nothing_leave_what_is_assumed(ran, monkeypatch):
     assert boost.summary["interval_s"] == pytest.approx([boost.timeline.seconds] * 2, rel=1e-5)
 
 
+def test_every_assumed_value_is_carried_to_the_step(ran):
+    """Those of attention by rules of their own, which another test compares with fits."""
+    found = {of.name for of in ends(ran.machine, ran.cluster.gpu, ran.timeline.graph.works)}
+    assert found | {f"attention.{name}" for name in RULES} == ranges().keys()
+
+
 def test_only_values_that_move_a_price_have_ends(ran):
     gpu, works = ran.cluster.gpu, ran.timeline.graph.works
     found = {of.name.partition(".")[0] for of in ends(ran.machine, gpu, works)}
@@ -190,3 +199,16 @@ def test_memory_bandwidth_is_taken_while_data_moves():
                       hbm=np.array([0.0, 0.2]), sms=np.array([0, 25]), gpu_sms=100)  # fmt: skip
     (found,) = taken(timeline, machine, np.array([kernel]))
     assert found == pytest.approx(0.2 * 0.75 * 4.0 / 10.0)
+
+
+def test_people_read_the_interval_and_the_nearest_runs(ran):
+    """In the terminal, in a notebook and on the page of the run."""
+    low, high = (units.seconds(end) for end in ran.summary["interval_s"])
+    first = ran.summary["nearest_measured"][0]
+    rows = dict(summary_rows(ran.summary))
+    assert rows["80 % interval"] == f"{low} to {high}"
+    assert rows["nearest measured"] == f"{first['run']}, {first['error']:+.1%}"
+    assert f"{low} to {high}" in ran.summary._repr_html_()
+    page = report.of_run("run", ran.timeline, ran.summary)
+    assert f"80 % interval of the step time: {low} to {high}." in page
+    assert f"{first['run']}, {100 * first['error']:+.1f} %" in page
