@@ -137,7 +137,7 @@ def _order(row):
 
 def test_jobs_are_split_as_published(published):
     names = ("simumax_b200", "bloom_a100", "nemo_fp8", "megatron_bridge_fp8", "narayanan2021_ptd")
-    dgxc = ("dgxc_v24_11_1", "dgxc_v25_02", "dgxc_fp8")
+    dgxc = ("dgxc_v24_11_1", "dgxc_v25_02", "dgxc_fp8", "dgxc_gb200")
     for row in (row for name in names + dgxc for row in tables.read(name).rows):
         recipe = recipe_file.load(row.recipe, row.overrides)
         theirs = published[STEPS.get(row.id, row.id)]
@@ -155,7 +155,7 @@ def test_jobs_are_split_as_published(published):
 FAMILIES = {
     "Megatron A100", "zero-bubble", "vTrain multi", "vTrain single", "DGX-C H100 bf16",
     "DGX-C fp8", "FSDP H100", "FSDP A100", "SimuMax B200", "torchtitan", "BLOOM", "MT-NLG",
-    "ZeRO-3 2021", "YaFSDP", "Grok", "context parallel", "NeMo fp8",
+    "ZeRO-3 2021", "YaFSDP", "Grok", "context parallel", "NeMo fp8", "DGX-C GB200",
 }  # fmt: skip
 
 
