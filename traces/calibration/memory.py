@@ -1,11 +1,13 @@
 """What share of the HBM bandwidth do memory-bound kernels reach? Read off measured kernels.
 
-Those of H100, H200 and B200 stand in ``memory_kernels.csv``, each with its source; rows that say
-check are compared and not fitted. What was not measured on a GPU has the share of another, see
-``LIKE``. Sources of A100's: a Megatron GPT forward on TP 8 (80 GB, fp16, 8,192 tokens, hidden 4096,
-ffn / 8 = 2048, 51,200 / 8 = 6,400 logits, 32 heads of 2048 × 2048 scores per GPU; kineto traces of
-astra-sim 24S_HML_FP) and a training step of fp32 with apex's Adam (40 GB, 1,555 GB/s; HTA's
-trace_diff). Bytes are tensors read and written once, as the model counts them: a masked softmax
+Those of H100, H200 and B200 stand in ``memory_kernels.csv``, each with its source. Rows that say
+check are compared and not fitted, and so are those that say other, of other libraries than the one
+that is priced. What was not measured on a GPU has the share of another, see ``LIKE``. Sources of
+A100's: a Megatron GPT forward on TP 8 (80 GB, fp16, 8,192 tokens, hidden 4096, ffn / 8 = 2048,
+51,200 / 8 = 6,400 logits, 32 heads of 2048 × 2048 scores per GPU; kineto traces of astra-sim
+24S_HML_FP) and a training step of fp32 with apex's Adam (40 GB, 1,555 GB/s; HTA's trace_diff).
+
+Bytes are tensors read and written once, as the model counts them: a masked softmax
 reads and writes its whole square, Adam moves 28 bytes per fp32 parameter, a norm's backward three
 tensors. One share per kind: what its kernels should take at full bandwidth over what they took,
 less the fixed cost of a launch.
@@ -93,7 +95,9 @@ def of(gpu: str) -> Fit:
     found = {"fixed": FIXED}
     for like in reversed((gpu, *LIKE.get(gpu, ()))):
         found |= fit(measured(like)).constants
-    compared = tuple(_compared(found, measured(gpu, "check")))
+    compared = tuple(
+        error for use in ("check", "other") for error in _compared(found, measured(gpu, use), use)
+    )
     order = ("fixed", *MEMORY_KINDS, *VARIANTS)
     return Fit({kind: found[kind] for kind in order if kind in found}, (*own.errors, *compared))
 
@@ -109,11 +113,14 @@ def fit(recorded: Sequence[MeasuredKernel] = RECORDED, fixed: float = FIXED) -> 
     return Fit(constants, tuple(errors))
 
 
-def _compared(found: Mapping[str, float], rows: Sequence[MeasuredKernel]) -> Iterator[FitError]:
+def _compared(
+    found: Mapping[str, float], rows: Sequence[MeasuredKernel], use: str
+) -> Iterator[FitError]:
+    name = {"check": "check, {}: not fitted", "other": "{} of other libraries"}[use]
     for kind, some in _kinds(rows).items():
         ideal, seconds = _both(some)
         predicted = ideal / found[kind] + found["fixed"]
-        yield fit_error(f"check, {kind} of other libraries", predicted, seconds)
+        yield fit_error(name.format(kind), predicted, seconds)
 
 
 def _kinds(rows: Sequence[MeasuredKernel]) -> dict[str, list[MeasuredKernel]]:

@@ -14,8 +14,9 @@ Made by `traincast calibrate GPU --write` for a100, h100, h200 and b200 from
 {measured.PACKAGE} and the figures in `traces/calibration`; no step time went in.
 Errors are of predicted against measured time: mean of the absolute error, mean signed error, 90th
 percentile, maximum. GEMM rows: m from 1,024, n and k from 512, m in whole tiles. Rows that begin
-with "check" were not fitted. A kind with one row is read off that row, so it fits exactly. Kernels
-of norm, softmax, embedding, cross entropy and optimizer are A100 ones and serve all GPUs.
+with "check" were not fitted. A kind with one row is read off that row, so it fits exactly.
+Memory-bound kernels of H100, H200 and B200 are those of `traces/calibration/memory_kernels.csv`;
+what a GPU has no row for, such as softmax and embedding, has the share of another.
 
 Attention: by kernel, at the clock of the figures. They are launched 30 times in a row: bursts of 5
 ms at 512 tokens, and of 100 to 400 ms at 16,384, where the clock has begun to fall. On B200 the
