@@ -61,7 +61,7 @@ def weights(board: Board, mixtures: Sequence[Mixed]) -> dict[str, tuple[float, f
         return drawn
 
     start, low, high = (list(of[asked]) for of in (first, LOWEST, HIGHEST))
-    x = solve(off, start, low, high, starts=4)
+    x = solve(off, start, low, high, starts=2)
     fitted = Fitted(x, standard_errors(off(x), differences(off, x)))
     return {
         NAMES[i]: (float(value), float(error))

@@ -154,6 +154,8 @@ def test_a_lower_limit_tells_the_derating_at_rated_power() -> None:
     found = fitted(made(600.0, derating))
     assert values(found)["derating"] == pytest.approx(derating, rel=5e-3)
     assert found.tables["gemm.bf16"]["derating"] == pytest.approx(DERATING, rel=0.01)
+    known, power_left = GPU.costs["gemm"]["bf16"]["derating"], (600 - 120) / (700 - 120)
+    assert found.constants[0].topology == pytest.approx((1 + known) / power_left ** (1 / 3) - 1)
     assert found.tables["power"]["cap"] == 600.0
 
 
@@ -192,6 +194,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "load.json"
 
 
+@pytest.mark.slow
 def test_the_command_says_how_far_the_topology_is_off(traincast: Traincast, path: Path) -> None:
     path.write_text(json.dumps(made()))
     code, out, said = traincast("calibrate", "h100", "--recorded", path)
@@ -209,6 +212,7 @@ def test_the_command_says_how_far_the_topology_is_off(traincast: Traincast, path
     assert rows["derating"]["difference"] == pytest.approx(DERATING / known - 1.0, rel=0.01)
 
 
+@pytest.mark.slow
 def test_printed_tables_make_a_topology_that_is_no_further_off(
     traincast: Traincast, path: Path
 ) -> None:
