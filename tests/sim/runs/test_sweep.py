@@ -1,4 +1,7 @@
-"""Sweeps: rows against single runs, interruption, resumption, what cannot run."""
+"""Sweeps: rows against single runs, interruption, resumption, what cannot run.
+
+``TRAINCAST_KILLS=10 pytest tests/sim/runs/test_sweep.py`` kills a sweep so often.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ from sim.runs.run import run
 from traincast.commands.parts import sweeping
 from traincast.main import main
 
+KILLS = int(os.environ.get("TRAINCAST_KILLS", "3"))
 RECIPE = """
 [model]
 layers = 4
@@ -117,12 +121,12 @@ def rows_in(file: Path) -> int:
 
 
 @pytest.mark.slow
-def test_what_is_killed_ten_times_ends_in_the_same_bytes(recipe: Path, tmp_path: Path) -> None:
-    """By SIGKILL, each time after further rows have been written."""
+def test_what_is_killed_again_ends_in_the_same_bytes(recipe: Path, tmp_path: Path) -> None:
+    """By SIGKILL, each time after a further row has been written."""
     vary: dict[str, list[object]] = {SEVERITY: [1 + k / 10 for k in range(12)]}
     whole, out = tmp_path / "whole.parquet", tmp_path / "killed/s.parquet"
     rows = sweep.sweep(recipe, vary, whole, jobs=1)
-    for had in range(10):
+    for had in range(KILLS):
         run_ = subprocess.Popen(
             [sys.executable, "-c", KILLED, str(recipe), str(out)],
             cwd=Path(__file__).parents[3],
