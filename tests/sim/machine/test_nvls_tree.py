@@ -92,6 +92,15 @@ def test_rings_of_all_gathers_leave_ll128_between_128_and_256_mib_on_ten_nodes()
         assert found == pytest.approx(seconds, rel=1e-3)
 
 
+def test_a_protocol_without_a_share_inside_nodes_runs_between_them_alone():
+    """2 MiB among 8 H100 take LL or Simple by hand; LL128 would take 16 us and the bytes."""
+    cluster, size = load("dgx_h100", 8), 2.0 * MIB
+    simple = 21.2e-6 + 7 * 0.43e-6 + 7 / 8 * size / (450e9 * 0.724)
+    low = 4.8e-6 + 7 * 0.94e-6 + 7 / 8 * size / (450e9 * 0.290)
+    found = alone(cluster, run(cluster, "all_gather", size))
+    assert found == pytest.approx(min(simple, low), rel=1e-3)
+
+
 def test_two_levels_of_rings_are_taken_only_when_asked_for():
     cluster = load("dgx_a100", 64)
     for size in (1e4, 1e6, 1e8):
