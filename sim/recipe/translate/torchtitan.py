@@ -92,15 +92,12 @@ def _kernels(titan: Keys) -> dict[str, Any]:
 
     Blocks are compiled whole, and since 2025 the loss, unless ``compile.components`` leaves it out.
     Rotary embedding multiplies complex numbers, which the compiler leaves to PyTorch's operators.
-    Without it nn.RMSNorm and the gate are PyTorch's operators too.
+    Without it the gate is PyTorch's operators too; nn.RMSNorm is one kernel since PyTorch 2.9
+    (aten::_fused_rms_norm).
     """
     parts = _compiled(titan)
     blocks, loss = "model" in parts, "loss" in parts
-    chosen = {
-        "norm": "fused" if blocks else "eager",
-        "rope": "complex",
-        "loss": "fused" if loss else "torch",
-    }
+    chosen = {"rope": "complex", "loss": "fused" if loss else "torch"}
     return {"kernels": chosen, **({} if blocks else {"fused": False})}
 
 

@@ -39,7 +39,7 @@ BY_HAND = """
 preset = "llama3-8b"
 attention = "sdpa"
 fused = false
-kernels = { norm = "eager", rope = "complex", loss = "torch" }
+kernels = { rope = "complex", loss = "torch" }
 sequence = 4096
 [cluster]
 topology = "dgx_h100"
@@ -91,7 +91,7 @@ def test_nothing_given_is_what_torchtitan_takes(tmp_path: Path) -> None:
         "sequence": 2048,
         "attention": "sdpa",
         "fused": False,
-        "kernels": {"norm": "eager", "rope": "complex", "loss": "torch"},
+        "kernels": {"rope": "complex", "loss": "torch"},
     }
     assert found["parallelism"]["fsdp"] == {"kind": "fsdp2", "reshard_after_forward": True}
     assert found["schedule"] == {}
@@ -365,11 +365,11 @@ def test_a_malformed_file_is_refused(content: bytes, said: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ("", {"norm": "eager", "rope": "complex", "loss": "torch"}),
-        ("compile.enable = true", {"norm": "fused", "rope": "complex", "loss": "fused"}),
+        ("", {"rope": "complex", "loss": "torch"}),
+        ("compile.enable = true", {"rope": "complex", "loss": "fused"}),
         (
             'compile.enable = true\ncompile.components = ["model"]',
-            {"norm": "fused", "rope": "complex", "loss": "torch"},
+            {"rope": "complex", "loss": "torch"},
         ),
     ],
 )
