@@ -70,6 +70,6 @@ def test_every_doubling_costs_little_up_to_256(tmp_path: Path, fsdp: object) -> 
 
 
 def test_sharded_is_about_as_fast_as_data_parallel(tmp_path: Path) -> None:
-    """Twice 4,096 tokens on a GPU hide half as many bytes again; both ways differ by 5 %."""
+    """Twice 4,096 tokens on a GPU hide half as many bytes again; gathers slow what runs beside."""
     plain = seconds(tmp_path, LARGE, 256)
-    assert seconds(tmp_path, LARGE, 256, fsdp={"kind": "fsdp2"}) == pytest.approx(plain, rel=0.05)
+    assert plain < seconds(tmp_path, LARGE, 256, fsdp={"kind": "fsdp2"}) < 1.1 * plain
