@@ -169,7 +169,7 @@ def sentence(pace: Mapping[str, Any]) -> str:
     """Say that kernels are shorter than their launches; nothing where they are not.
 
     >>> sentence({"prices": "eager", "kernel_s": 8e-6, "launch_s": 2e-5, "simulated": True})
-    'kernels take 8.0 us on average, issuing them 20.0 us each (eager): the GPU waits for the host'
+    'kernels take 8 us on average, issuing them 20 us each (eager): the GPU waits for the host'
     """
     if pace["launch_s"] <= pace["kernel_s"]:
         return ""
