@@ -57,6 +57,7 @@ def recipe(shared: str, fp8: str, pp: int, schedule: str) -> Recipe:
             "cluster": {"topology": "dgx_h100", "gpus": pp * p.get("tp", 1) * p.get("cp", 1)},
             "parallelism": {"pp": pp, "dp": 1, **p},
             "schedule": {"name": schedule},
+            "simulation": {"spread": False},  # a stage by itself meets nobody
             "training": {"micro_batch": 1, "global_batch": 2, "dtype": "bf16"}
             | ({"fp8": FP8[fp8]} if FP8[fp8] else {}),
         }
