@@ -441,7 +441,7 @@ def test_what_stays_gathered_is_there_once() -> None:
 )
 def test_a_stage_alone_takes_what_it_takes_in_a_step(way: Choice) -> None:
     """Its exchanges of tokens included: searched schedules rest on these times."""
-    result = simulated(recipe_of(PLAIN | {"model": "moe"} | way))
+    result = simulated(recipe_of(PLAIN | {"model": "moe"} | way), spread=False)
     timeline, layers = result.timeline, range(result.job.model.layers)
     forward = np.flatnonzero(timeline.graph.phase == PHASES.index("F"))
     took = timeline.end[forward].max() - timeline.start[forward].min()

@@ -238,7 +238,7 @@ def test_the_topology_file_predicts_what_these_constants_do(calibration):
         )
         fresh, committed = (gemm.predict(gpu, dtype, c, 1.0, m, n, k) for c in (found, there))
         apart = fresh / committed - 1
-        assert np.abs(apart).mean() < 0.005
+        assert np.abs(apart).mean() < (0.01 if dtype == "fp8" else 0.005)  # of fp8 in part casts
 
 
 def test_no_single_search_finds_a_better_minimum_than_is_committed(calibration):
