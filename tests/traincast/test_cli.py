@@ -396,6 +396,11 @@ def test_what_does_not_fit_is_said_with_ranks_and_bytes():
 
 SUMMARY = {
     "step_time_s": 1.4,
+    "interval_s": [1.33, 1.52],
+    "nearest_measured": [
+        {"run": "Llama-3(.1)-70B (12 layers) (12.4B) on 8 B200", "error": -0.103},
+        {"run": "gpt-22b (22.1B) on 8 A100", "error": 0.021},
+    ],
     "tokens_per_s": 5851.0,
     "tflops_per_gpu": 140.5,
     "mfu": 0.45,
@@ -414,6 +419,7 @@ SUMMARY = {
         {"rank": 0, "stands_for": 8, "peak_bytes": 2.0**36, "by_category": {"weights": 2.0**35}}
     ],
     "simulation": {"ops": 12345, "ranks_simulated": 1},
+    "host": {"prices": "eager", "kernel_s": 3e-5, "launch_s": 2e-5, "simulated": False},
 }
 
 
@@ -422,6 +428,16 @@ def test_the_summary_table_has_every_figure(capsys):
     said = capsys.readouterr().out
     for figure in ("1.4 s", "5,851", "140.5", "45.0%", "100.0 ms", "64.00 GiB", "does not fit"):
         assert figure in said, figure
+    for figure in ("1.33 s to 1.52 s", "8 B200, -10.3%", "8 A100, +2.1%"):
+        assert figure in said, figure
+    assert "the GPU waits for the host" not in said
+
+
+def test_the_summary_says_that_the_gpu_waits_for_its_host(capsys):
+    host = {**SUMMARY["host"], "launch_s": 4e-5}
+    tables.show_summary({**SUMMARY, "host": host}, capacity=2.0**40)
+    said = capsys.readouterr().out
+    assert "kernels take 30 us on average, issuing them 40 us each (eager)" in said
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.013, 7e-6])
@@ -437,7 +453,7 @@ def test_no_cell_of_a_table_is_broken_at_80_columns(scale, capsys, monkeypatch):
     out = capsys.readouterr().out
     lines = [line for line in out.splitlines() if line.startswith("│")]
     unnamed = [line for line in lines if not line[1:20].strip()]
-    assert len(unnamed) == 2  # how many ranks, and which
+    assert len(unnamed) == 3  # the second nearest run, how many ranks, and which
     assert max(map(len, out.splitlines())) <= 80
     order = [out.index(word) for word in ("tp: data moves", "waiting for a peer", "warm-up")]
     assert order == sorted(order)
