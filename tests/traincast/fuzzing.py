@@ -23,6 +23,7 @@ from traincast import main as cli
 LIMIT = 10  # seconds for a command
 MOST = 2**31  # bytes for a command
 NOTES = ("does not fit: ",)  # how a line on standard error begins that is no complaint
+SIGNED = (".clocks", ".nearest_measured.error")  # figures that may be below 0
 HUGE = "<an integer of 5,000 digits>"  # which no json writes
 VALUES: tuple[Any, ...] = (
     None, "", "abc", "-5", "💥" * 50, "9" * 5000, [], [1], [[]], {}, {"a": 1}, True, False,
@@ -83,7 +84,7 @@ def complaint(code: int, out: str, error: str) -> str:
 
 
 def wrong_figures(of: Any, where: str = "") -> Iterator[str]:
-    """Figures that are no number, or below 0 where nothing but clocks may be."""
+    """Figures that are no number, or below 0 where only those of ``SIGNED`` may be."""
     if isinstance(of, dict):
         for key, one in of.items():
             yield from wrong_figures(one, f"{where}.{key}")
@@ -91,7 +92,7 @@ def wrong_figures(of: Any, where: str = "") -> Iterator[str]:
         for one in of:
             yield from wrong_figures(one, where)
     elif (isinstance(of, float) and not math.isfinite(of)) or (
-        isinstance(of, int | float) and of < 0 and not where.startswith(".clocks")
+        isinstance(of, int | float) and of < 0 and not where.startswith(SIGNED)
     ):
         yield f"{where} is {of}"
 
