@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 from traces.record.host_modules import OF_BACKWARD, Case, cases, layer, operators
@@ -33,31 +34,44 @@ def work(task: Task, here: Here) -> dict[str, Any]:
 
 
 def passes(here: Here, case: Case) -> list[float]:
-    """Return the seconds of the host for a run of a case, and for each kernel of its backward."""
+    """Return the seconds of the host for a run of a case, and for each kernel of its backward.
+
+    Runs with and without the backward take turns, so that both see the same state of the processor.
+    """
     import torch
 
     gradients = [torch.ones_like(out) for out in case.outputs(IN_A_ROW)]
-    forward = issued(here, lambda: case.outputs(IN_A_ROW))
-    both = issued(here, lambda: torch.autograd.backward(case.outputs(IN_A_ROW), gradients))
-    kernels = IN_A_ROW * OF_BACKWARD.get(case.kind, 1)
-    return [forward / IN_A_ROW, max(both - forward, 0.0) / kernels]
+
+    def forward() -> object:
+        return case.outputs(IN_A_ROW)
+
+    def both() -> object:
+        return torch.autograd.backward(case.outputs(IN_A_ROW), gradients)
+
+    turns = [(once(here, forward), once(here, both)) for _ in range(ROUNDS)]
+    alone = median(first for first, _ in turns)
+    behind = max(median(second - first for first, second in turns), 0.0)
+    return [alone / IN_A_ROW, behind / (IN_A_ROW * OF_BACKWARD.get(case.kind, 1))]
 
 
 def issued(here: Here, run: Callable[[], object]) -> float:
-    """Return the median seconds of the processor in which the host issues a run.
+    """Return the median seconds of the processor in which the host issues a run."""
+    return median(once(here, run) for _ in range(ROUNDS))
 
-    Other processes do not lengthen them, and the host does not wait for the device.
+
+def once(here: Here, run: Callable[[], object]) -> float:
+    """Return the seconds of the processor in which the host issues a run, the mean of a few.
+
+    While others have the processor they do not count, and the host does not wait for the device.
     """
-    times = []
-    for _ in range(ROUNDS):
+    run()
+    synchronize(here)
+    begin = time.process_time()
+    for _ in range(REPEATS):
         run()
-        synchronize(here)
-        begin = time.process_time()
-        for _ in range(REPEATS):
-            run()
-        times.append((time.process_time() - begin) / REPEATS)
-        synchronize(here)
-    return sorted(times)[ROUNDS // 2]
+    seconds = (time.process_time() - begin) / REPEATS
+    synchronize(here)
+    return seconds
 
 
 def _optimizer(here: Here) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import tomllib
 from importlib.resources import files
@@ -65,6 +66,22 @@ def test_a_measured_host_issues_a_step(found: Any) -> None:
     assert measured.forward["gather"] > measured.forward["norm"]
     step = run(RECIPE, SMALL | {"simulation.host": str(path)})
     assert step.summary["host"] | {"simulated": True, "prices": "host"} == step.summary["host"]
+
+
+def test_a_slow_phase_of_the_processor_hides_no_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first 8 of 18 measurements take 4 times as long, as beside other work."""
+    from traces.record import host_run
+    from traces.record.host_modules import cases
+    from traces.record.workers import Here
+
+    begun = itertools.count()
+    seconds = {"forward": 1.0, "both": 3.0}
+    monkeypatch.setattr(
+        host_run, "once", lambda _, run: seconds[run.__name__] * (4.0 if next(begun) < 8 else 1.0)
+    )
+    here = Here(0, 1, "cpu", Path())
+    norm = next(case for case in cases(here) if case.kind == "norm")
+    assert [16 * found for found in host_run.passes(here, norm)] == [1.0, 2.0]
 
 
 def test_seconds_are_those_of_the_processor() -> None:
