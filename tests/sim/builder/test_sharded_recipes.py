@@ -71,7 +71,7 @@ def test_buckets_of_a_recipe() -> None:
 
 REFUSED = [
     ({"fsdp": {"king": 1}}, "unknown key parallelism.fsdp.king; did you mean parallelism.fsdp.k"),
-    ({"fsdp": {"x": 1}}, "unknown key parallelism.fsdp.x; it has backward_prefetch, forward_pre"),
+    ({"fsdp": {"x": 1}}, "unknown key parallelism.fsdp.x; it has backward_prefetch, copy_engines"),
     ({"deepspeed": {"reduce_bucket": 1}}, "did you mean parallelism.deepspeed.reduce_bucket_size?"),
     ({"fsdp": True}, "parallelism.fsdp = true must be a table, [parallelism.fsdp]"),
     ({"fsdp": {"kind": "fsdp3"}}, "fsdp.kind = \"fsdp3\" must be 'fsdp1', 'fsdp2' or 'yafsdp'"),
