@@ -30,6 +30,7 @@ _COLUMNS = [of.name for of in fields(Machine) if of.name != "gpu_sms" and of.def
 _FIELDS = {
     **{name: list_of(WHOLE if name in _WHOLE else NUMBER) for name in _COLUMNS},
     "gpu_sms": WHOLE,
+    "contention": NUMBER,
     "factor": list_of(NUMBER),
     "limits": list_of(NUMBER),
     "tensor": list_of(NUMBER),
@@ -54,7 +55,8 @@ def table(graph: Graph, of: PricedMachine) -> Event:
     changed = machine.factor is not None and bool((machine.factor != 1.0).any())
     if len(machine.link) > MOST or (changed and len(graph) > MOST):
         return {}
-    out: Event = {"gpu_sms": machine.gpu_sms, "healthy": _finite(of.healthy)}
+    out: Event = {"gpu_sms": machine.gpu_sms, "contention": machine.contention}
+    out["healthy"] = _finite(of.healthy)
     out |= {name: _finite(getattr(machine, name)) for name in _COLUMNS}
     out["factor"] = machine.factor.tolist() if changed and machine.factor is not None else []
     out["limits"] = [] if machine.limits is None else list(machine.limits)
@@ -129,6 +131,7 @@ def _machine(found: Event, rows: NDArray[np.int64]) -> Machine:
         coefficient=np.array(found["coefficient"], np.float64)[links],
         capacity=_endless(found["capacity"]),
         gpu_sms=found["gpu_sms"],
+        contention=found["contention"],
         factor=_column(found["factor"]),
         limits=Limits(*found["limits"]) if found["limits"] else None,
         tensor=_column(found["tensor"], rows),
