@@ -6,7 +6,7 @@ its share of the SMs; one that is bound by memory loses bandwidth. So the second
 those that it takes alone, plus a share ``held`` of the SM time held beside it, plus a share
 ``moved`` of the time in which data moved beside it. Both shares are fitted for each name of kernels
 to the differences between ranks and layers. The fit is drawn to the expected shares: ``held`` is 1
-for matrix products and 0 for other kernels, ``moved`` is 0.
+and ``moved`` is ``CONTENTION`` for matrix products; both are 0 for other kernels.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ BOUND_BY_MEMORY = frozenset(
 """The kinds of kernels that lose nothing when they have an SM less."""
 STRENGTH = 0.15
 """The weight of the expected shares in the fit, as a share of the kernels' mean seconds."""
+CONTENTION = 0.23
+"""The share ``moved`` expected of matrix products: contention of assumed.toml, 0.7, times 0.33 of
+the memory bandwidth, which a ring of NCCL inside a node of H100s takes."""
 MOST_MOVED = 0.5
 """The largest share ``moved``: communication takes no more of the memory bandwidth."""
 
@@ -119,7 +122,7 @@ def _fit(graph: Graph, seconds: Floats, around: Floats, like: Longs, kernels: Lo
     bounds = np.flatnonzero(np.diff(graph.name[order], prepend=-1, append=-2))
     for a, b in pairwise(bounds.tolist()):
         ops = order[a:b]
-        expected = 0.0 if light[ops[0]] else 1.0
+        expected = np.array([0.0, 0.0] if light[ops[0]] else [1.0, CONTENTION])
         by_name[graph.name[ops[0]]] = _shares(
             seconds[ops], around[ops], like[ops], graph.rank[ops], expected
         )
@@ -129,7 +132,7 @@ def _fit(graph: Graph, seconds: Floats, around: Floats, like: Longs, kernels: Lo
 
 
 def _shares(
-    seconds: Floats, around: Floats, like: Longs, rank: NDArray[np.integer], expected: float
+    seconds: Floats, around: Floats, like: Longs, rank: NDArray[np.integer], expected: Floats
 ) -> Floats:
     """Return both shares of one name by least squares over how ranks differ in ops that are alike.
 
@@ -139,9 +142,9 @@ def _shares(
     row = np.unique(like, return_inverse=True)[1]
     of_rank = np.unique(rank, return_inverse=True)[1]
     size, ranks = np.bincount(row), int(of_rank.max()) + 1
-    shares = np.array([expected, 0.0])
     if ranks < 2 or not around.any():
-        return shares
+        return expected
+    shares = expected
 
     def apart(values: Floats) -> Floats:
         return np.asarray(values - (np.bincount(row, values) / size)[row], np.float64)
@@ -149,7 +152,7 @@ def _shares(
     n, whole = len(seconds), float(seconds.mean())
     prior = np.zeros((ranks + 2, ranks + 2))
     aim, high = np.zeros(ranks + 2), np.full(ranks + 2, np.inf)
-    aim[ranks], high[ranks:] = expected, (1.0, MOST_MOVED)
+    aim[ranks:], high[ranks:] = expected, (1.0, MOST_MOVED)
     low = np.where(np.isinf(high), -np.inf, 0.0)
     for _ in range(6):
         alone = seconds - around @ shares
@@ -165,7 +168,7 @@ def _shares(
         try:
             root = np.linalg.cholesky(square)  # so few rows do for as many equations
         except np.linalg.LinAlgError:  # of nothing that differs
-            return np.array([expected, 0.0])
+            return expected
         right = np.linalg.solve(root, matrix.T @ apart(seconds) + prior @ prior @ aim)
         found = lsq_linear(root.T, right, (low, high)).x[ranks:]
         if np.abs(found - shares).max() < 1e-6:
