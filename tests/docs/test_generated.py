@@ -84,6 +84,7 @@ def helped(words: str) -> str:
     return ran.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [name for name, _ in commands.commands()])
 def test_every_option_that_help_shows_is_in_the_page(words: str) -> None:
     """And the other way round, but for --help itself."""

@@ -70,6 +70,7 @@ def test_a_run_takes_the_closed_form(p: int, n: int, times: dict[str, float]) ->
     assert got["peak_activations"] == pipedream.peak_activations(p, n, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", TIMES, ids=str)
 @pytest.mark.parametrize("chunks", [1, 2, 3])
 @pytest.mark.parametrize(("p", "m"), [(1, 3), (2, 1), (4, 2), (4, 4), (4, 7), (8, 16)])

@@ -34,6 +34,7 @@ def test_one_stage_per_rank_takes_the_closed_form(p: int, m: int) -> None:
         assert makespan(name, p, m) == (m + p - 1) * STAGE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("v", [2, 4])
 @pytest.mark.parametrize(("p", "m"), SHAPES)
 def test_interleaved_takes_the_closed_form(p: int, m: int, v: int) -> None:
@@ -52,6 +53,7 @@ def test_every_policy_runs_and_is_free_where_hops_are(p: int, m: int, policy: st
         assert makespan("interleaved_1f1b", p, m, v, policy) == (m * v + p - 1) * STAGE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("p", "m"), FEW)
 def test_hops_lengthen_a_schedule_by_the_closed_form(p: int, m: int) -> None:
     """1F1B c [(4p - 6) + 2(m - p)(p - 1) / p]; interleaved 2(pv - 1)c; GPipe there and back."""

@@ -93,7 +93,7 @@ def test_what_families_hold_in_the_results_is_of_their_rows():
     inside: dict[str, list[bool]] = {}
     for name, *numbers in found:
         predicted, measured, low, high = map(float, numbers)
-        assert low < predicted < high
+        assert low <= predicted <= high  # of three digits
         inside.setdefault(family[name], []).append(low <= measured <= high)
     for name, hits in inside.items():
         said = re.search(

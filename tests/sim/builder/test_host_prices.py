@@ -138,6 +138,7 @@ def test_a_host_that_is_never_late_is_left_out():
     assert host["launch_s"] > host["kernel_s"]
 
 
+@pytest.mark.slow
 def test_leaving_the_host_out_changes_a_step_by_no_more_than_is_said():
     """Whether it is left out or not, the step is that with the host within 0.0005."""
     simulated = []

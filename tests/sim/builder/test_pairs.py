@@ -90,6 +90,7 @@ def test_a_pair_that_shares_hides_what_waits_one_after_the_other(ran, name: str)
     assert seconds["shared"] < seconds["serial"] <= seconds["fused"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_how_pairs_run_changes_no_work(ran, name: str) -> None:  # type: ignore[no-untyped-def]
     """Same collectives and same FLOPs."""

@@ -137,6 +137,7 @@ def test_fsdp2_in_a_pipeline_accumulates_unless_told_not_to() -> None:
     assert recipe_file.parse(alone).parallelism.accumulate is False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reshard", [True, False])
 @pytest.mark.parametrize("name", ORDERS)
 def test_check_knows_what_stays_gathered(reshard: bool, name: str) -> None:

@@ -77,6 +77,7 @@ def test_no_builder_loops_over_ops(small_job: Make) -> None:
     assert growth[12] <= 12 * steps < ops / 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_memory_comes_back_to_what_stays(

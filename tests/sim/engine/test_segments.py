@@ -100,6 +100,7 @@ def overlap(spans: list[tuple[float, float]]) -> bool:
     return any(b[0] < a[1] - 1e-12 for a, b in pairwise(spans))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_what_enters_no_solver_never_meets_anything(
     small_job: Make, case: dict[str, object]

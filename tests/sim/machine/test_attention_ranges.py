@@ -30,6 +30,7 @@ def refitted(gpu: Gpu, kind: str, name: str, value: float, monkeypatch: pytest.M
     return attention.fit(gpu, kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "of", "value"), CASES)
 def test_shares_are_those_of_a_second_fit(name, of, value, monkeypatch):
     """Forward and backward within 2 %: the fit moves its other constants too."""

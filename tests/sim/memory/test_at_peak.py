@@ -143,6 +143,7 @@ def test_gathered_parameters_are_named_with_what_gathers_them() -> None:
     assert said.endswith("by prefetch depth 2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys",
     [

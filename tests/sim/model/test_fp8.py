@@ -75,6 +75,7 @@ def traffic(of: Graph, collective: str, dimension: str) -> float:
     return float(np.array(each)[of.work].sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", get_args(Fp8Table.model_fields["recipe"].annotation))
 @pytest.mark.parametrize("model", MODELS)
 def test_fp8_makes_and_loses_no_work(name: str, model: str) -> None:

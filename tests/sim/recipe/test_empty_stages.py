@@ -62,6 +62,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_the_same_kernels_run_wherever_layers_are(recipe: Path, way: dict[str, object]) -> None:
     """Only where they run differs, and a marker of no length where no gradient of inputs is."""
@@ -90,6 +91,7 @@ def test_ends_alone_hold_only_what_is_theirs(recipe: Path) -> None:
     assert not {name for name in computed if name.startswith(("attention", "mlp", "qkv"))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["interleaved_1f1b", "zb_v", "v_half", "dualpipe_v", "looped_bfs", "gpipe", "zb_1p"]
 )
