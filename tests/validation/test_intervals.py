@@ -81,7 +81,10 @@ def test_every_assumed_value_says_what_each_family_owes_to_it():
 
 
 def test_what_families_hold_in_the_results_is_of_their_rows():
-    """The page's own rows, counted again; every interval holds its prediction."""
+    """The page's own rows, counted again; every interval holds its prediction.
+
+    Seconds have three digits there, so a measured time that equals an end may be in or out.
+    """
     text = RESULTS.read_text()
     found = re.findall(
         r"^\| (\S+) \| ([\d.]+) \| ([\d.]+) \| \S+ % \| ([\d.]+) to ([\d.]+) \|", text, re.MULTILINE
@@ -90,14 +93,15 @@ def test_what_families_hold_in_the_results_is_of_their_rows():
         pytest.skip("results.md was written before there were intervals")
     assert len(found) == len(published(text))
     family = {row.id: row.family for name in tables.names() for row in tables.read(name).rows}
-    inside: dict[str, list[bool]] = {}
+    inside: dict[str, list[tuple[bool, bool]]] = {}
     for name, *numbers in found:
         predicted, measured, low, high = map(float, numbers)
-        assert low <= predicted <= high  # of three digits
-        inside.setdefault(family[name], []).append(low <= measured <= high)
+        assert low <= predicted <= high
+        inside.setdefault(family[name], []).append((low < measured < high, low <= measured <= high))
     for name, hits in inside.items():
         said = re.search(
             rf"^\| {re.escape(name)} \|(?: [^|]* \|){{5}} (\d+) % \|", text, re.MULTILINE
         )
         assert said is not None, name
-        assert int(said[1]) == round(100 * sum(hits) / len(hits)), name
+        least, most = (round(100 * sum(of) / len(hits)) for of in zip(*hits, strict=True))
+        assert least <= int(said[1]) <= most, name
