@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil, log10
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ def show(found: dict[str, Any]) -> None:
     rows.append(("prediction", whole, ""))
     if "measured_s" in found:
         rows += [("left", found["left_s"], "+"), ("measured", found["measured_s"], "")]
-    shown = [(of, f"{s:{sign}.6g}", f"{s / whole:{sign}.1%}") for of, s, sign in rows]
+    digits = max(0, 4 - ceil(log10(whole)))  # four of the prediction, for all rows alike
+    shown = [(of, f"{s:{sign}.{digits}f}", f"{s / whole:{sign}.1%}") for of, s, sign in rows]
     tables.show(shown, "what load adds", "seconds", "of the prediction")
 
 
