@@ -30,19 +30,21 @@ def expected(sigma: float, count: int, parts: Sequence[tuple[float, float]] = ((
 
     ``parts`` has seconds of (tensor work, other kernels) for each of several groups of ``count``
     GPUs. That one is the slowest which takes longest for both; the factor is the one with which
-    each of like GPUs would take as long as that one.
+    each of like GPUs would take as long as that one. Groups without tensor work have no slowest.
 
     >>> round(expected(0.02, 1), 6), round(expected(0.02, 2), 6)  # 2 Phi(sigma / sqrt 2)
     (1.0, 1.011283)
     """
+    parts = [part for part in parts if part[0] > 0.0 < sigma]
+    if not parts:
+        return 1.0
     z, below = _normal()
     factor = np.exp(sigma * z - sigma**2 / 2)
     seconds = np.max([tensor * factor + other for tensor, other in parts], axis=0)
     share = np.ones(len(z))
     for tensor, other in parts:
-        if tensor > 0 < sigma:
-            within = np.maximum((seconds - other) / tensor, np.finfo(np.float64).tiny)
-            share *= np.interp((np.log(within) + sigma**2 / 2) / sigma, z, below) ** count
+        within = np.maximum((seconds - other) / tensor, np.finfo(np.float64).tiny)
+        share *= np.interp((np.log(within) + sigma**2 / 2) / sigma, z, below) ** count
     return float(factor[0] + (1.0 - (share[1:] + share[:-1]) / 2.0) @ np.diff(factor))
 
 

@@ -47,6 +47,12 @@ def test_no_spread_is_no_factor():
     assert expected(0.0, 1000, [(1.0, 0.0), (2.0, 1.0)]) == 1.0
 
 
+def test_who_does_no_tensor_work_has_no_slowest():
+    """Such a stage takes what it takes, also where it takes longest."""
+    assert expected(0.03, 8, [(0.0, 1.0)]) == 1.0
+    assert expected(0.03, 8, [(0.0, 1.0), (0.9, 0.0)]) == expected(0.03, 8)
+
+
 def test_tensor_work_is_products_and_attention():
     kinds = ("gemm", "attention_backward", "norm", "optimizer")
     assert tensor_works([Compute(kind, 1.0, 1.0) for kind in kinds]).tolist() == [1, 1, 0, 0]
