@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -133,7 +134,7 @@ def _traffic(cluster: Cluster, work: Communication, load: LinkLoad) -> Communica
     speed = float(min(speeds))
     constants = fitted(cluster.gpu, "communication")
     kind = CONSTANTS.get(work.collective, work.collective)
-    hbm = OWN_HBM | constants.get("hbm", {})
+    hbm = _taken(constants.get("hbm"), OWN_HBM)
     per_byte = next(
         (hbm[name] for name in (load.algorithm, work.collective, kind) if name in hbm), 0.0
     )
@@ -142,10 +143,15 @@ def _traffic(cluster: Cluster, work: Communication, load: LinkLoad) -> Communica
         size=load.most,
         links=load.links,
         coefficients=coefficients,
-        sms=_sms(cluster, work, load.algorithm, OWN_SMS | constants.get("sms", {})),
+        sms=_sms(cluster, work, load.algorithm, _taken(constants.get("sms"), OWN_SMS)),
         hbm=min(1.0, per_byte * speed / cluster.gpu.memory_bandwidth),
         apart=load.apart,
     )
+
+
+def _taken(stated: Mapping[str, Any] | None, own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what communication takes of a GPU; nothing at all where nothing is stated."""
+    return {**own, **stated} if stated else {}
 
 
 def _sms(cluster: Cluster, work: Communication, algorithm: str, sms: Mapping[str, int]) -> int:

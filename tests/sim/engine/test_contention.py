@@ -46,12 +46,15 @@ def test_arithmetic_loses_speed_while_data_moves_and_sms_all_along() -> None:
     assert simulate(b.graph(), machine).end.tolist() == pytest.approx([4.0 + left, 4.0], rel=1e-15)
 
 
-def test_undisturbed_kernels_take_what_they_take_alone() -> None:
-    """And so does communication, which slows kernels otherwise."""
+@pytest.mark.parametrize(
+    "work", [GATHER, *(GATHER._replace(algorithm=one) for one in ("copy", "exchange"))]
+)
+def test_undisturbed_kernels_take_what_they_take_alone(work: Communication) -> None:
+    """And so does communication, which slows kernels otherwise; also that of copy engines."""
     cluster = at_boost(load("dgx_h100", 8))
-    kernel, gather = (beside(cluster, work).seconds for work in (MATMUL, GATHER))
-    assert beside(undisturbed(cluster), MATMUL, GATHER).end.tolist() == [kernel, gather]
-    disturbed = beside(cluster, MATMUL, GATHER).end.tolist()
+    kernel, gather = (beside(cluster, one).seconds for one in (MATMUL, work))
+    assert beside(undisturbed(cluster), MATMUL, work).end.tolist() == [kernel, gather]
+    disturbed = beside(cluster, MATMUL, work).end.tolist()
     assert disturbed[0] > 1.1 * kernel
     assert disturbed[1] == gather
 
