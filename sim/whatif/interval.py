@@ -3,9 +3,9 @@
 Three things are not known: how far the price of each kernel is off (:mod:`sim.machine.residuals`),
 where in its range each assumed value lies (:mod:`sim.machine.assumed`), and so which clock a GPU
 has. They are drawn at random, and the step follows to first order from the seconds that each work
-has on the critical path. That is exact while no other path becomes critical and sharing stays as
-it is. An assumed value is taken to be anywhere in its range, equally likely, and the step to change
-in proportion between its value and either end. Nothing is simulated again.
+has on the critical path. That is exact while no other path becomes critical, and sharing and the
+clocks stay as they are. An assumed value is taken to be anywhere in its range, equally likely, and
+the step to change in proportion between its value and either end. Nothing is simulated again.
 """
 
 from __future__ import annotations
