@@ -7,14 +7,20 @@ reader.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from sim import units
 from sim.graph import PHASES, Communication, Fixed, Floats, Graph
 from sim.html import table
+from sim.late import late
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = late("pandas")
 
 
 @dataclass(frozen=True, eq=False)

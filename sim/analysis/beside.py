@@ -12,15 +12,21 @@ and ``moved`` is ``CONTENTION`` for matrix products; both are 0 for other kernel
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import lsq_linear
 
 from sim.analysis.activity import COMPUTE, activities, by_rank
 from sim.analysis.relations import rendezvous
 from sim.graph import Floats, Graph, owners
+from sim.late import late
 from sim.timeline import Timeline, kind
+
+if TYPE_CHECKING:
+    from scipy import optimize
+else:
+    optimize = late("scipy.optimize")
 
 Longs = NDArray[np.int64]
 
@@ -170,7 +176,7 @@ def _shares(
         except np.linalg.LinAlgError:  # of nothing that differs
             return expected
         right = np.linalg.solve(root, matrix.T @ apart(seconds) + prior @ prior @ aim)
-        found = lsq_linear(root.T, right, (low, high)).x[ranks:]
+        found = optimize.lsq_linear(root.T, right, (low, high)).x[ranks:]
         if np.abs(found - shares).max() < 1e-6:
             break
         shares = found

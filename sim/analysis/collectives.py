@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from sim.analysis.relations import rendezvous
 from sim.graph import Graph, owners
+from sim.late import late
 from sim.timeline import Timeline, dimension
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = late("pandas")
 
 
 def collectives(timeline: Timeline) -> pd.DataFrame:

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from sim.analysis.activity import COMPUTE
 from sim.analysis.hidden import transfers
 from sim.analysis.relations import Rows, binding
 from sim.graph import PHASES
 from sim.timeline import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ROUNDING = 1e-9  # of a communication: what is left of it by rounding is not exposed
 

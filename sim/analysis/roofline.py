@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import pandas as pd
 
 from sim.graph import Compute, Floats
+from sim.late import late
 from sim.timeline import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = late("pandas")
 
 
 def roofline(timeline: Timeline) -> pd.DataFrame:

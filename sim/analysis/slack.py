@@ -10,16 +10,20 @@ them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pandas as pd
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 
 from sim.analysis.relations import Rows, previous
 from sim.graph import Fixed, Floats, owners
+from sim.late import late
 from sim.timeline import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from scipy import sparse
+else:
+    pd, sparse = late("pandas"), late("scipy.sparse")
 
 
 class Slack(NamedTuple):
@@ -64,10 +68,10 @@ def slack(timeline: Timeline) -> Slack:
     source, target, gap = (np.concatenate(column) for column in zip(*edges, ends, strict=True))
     order = np.argsort(target, kind="stable")
     into = np.append(0, np.cumsum(np.bincount(target, minlength=sink + 1)))
-    reverse = csr_array(
+    reverse = sparse.csr_array(
         (np.maximum(gap[order], 0.0), source[order], into), shape=(sink + 1, sink + 1)
     )
-    seconds, towards = dijkstra(reverse, indices=sink, return_predecessors=True)
+    seconds, towards = sparse.csgraph.dijkstra(reverse, indices=sink, return_predecessors=True)
     return Slack(seconds[:n], *_follow(towards.astype(np.int64), n, member, sink))
 
 

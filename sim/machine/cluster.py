@@ -11,16 +11,21 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import fsum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from schedules.input_error import InputError
+from sim.late import late
 from sim.machine import fabric, limits
 from sim.machine.assumed import assumed
 from sim.machine.topology import read, room
+
+if TYPE_CHECKING:
+    import networkx as nx
+else:
+    nx = late("networkx")
 
 Node = Hashable
 Link = tuple[Node, Node]  # from one end to the other

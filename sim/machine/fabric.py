@@ -16,13 +16,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
-
-import networkx as nx
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from schedules.input_error import InputError
+from sim.late import late
 from sim.machine import dragonfly, torus
 from sim.machine.tiers import GPU, Tier, inside, nic_below
+
+if TYPE_CHECKING:
+    import networkx as nx
+else:
+    nx = late("networkx")
 
 Node = Hashable
 Spec = dict[str, Any]

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
+
+from sim.late import late
+
+if TYPE_CHECKING:
+    import networkx as nx
+else:
+    nx = late("networkx")
 
 Node = Hashable
 Link = tuple[Node, Node]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, NamedTuple
-
-import networkx as nx
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.machine import fabric
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Node = Hashable
 Cable = tuple[Node, Node]  # both ends, the one nearer to the GPUs first

@@ -12,10 +12,10 @@ from math import fsum
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
+from numpy.typing import NDArray
 
 from sim.builder.host import HOST, launches
-from sim.graph import PHASES
+from sim.graph import PHASES, Floats, Graph
 from sim.memory.curve import Changes, changes
 from sim.timeline import Timeline
 
@@ -87,24 +87,30 @@ def _of_rank(timeline: Timeline, rank: int, rows: Changes) -> AtPeak:
     if not k:
         return AtPeak(rank, "", ())
     op = rows.op[:k]
-    keys = {
-        "category": rows.category[:k],
-        "stage": graph.stage[op],
-        "microbatch": graph.microbatch[op],
-        "layer": graph.layer[op],
-    }
-    frame = pd.DataFrame({**keys, "bytes": rows.bytes[:k]})
-    sums = frame.groupby([*keys], as_index=False)["bytes"].sum()
-    columns = (sums[name].tolist() for name in [*keys, "bytes"])
-    places: dict[Place, float] = {
-        (graph.categories[category], stage, microbatch, layer): size
-        for category, stage, microbatch, layer, size in zip(*columns, strict=True)
-        if size
-    }
-    live = nets(places)
+    live = nets(_sums(graph, op, rows.category[:k], rows.bytes[:k]))
     last = int(op[-1])
     deferred = _deferred(timeline, rank, rows, float(rows.seconds[k - 1]), live)
     return AtPeak(rank, _called(timeline, last), live, deferred)
+
+
+def _sums(
+    graph: Graph, op: NDArray[np.int64], category: NDArray[np.int8], size: Floats
+) -> dict[Place, float]:
+    """Return the bytes of each place, in the order of the places; those that sum to 0 are left out.
+
+    Changes are given as op, category and bytes.
+    """
+    columns = (category, graph.stage[op], graph.microbatch[op], graph.layer[op])
+    codes = [one.astype(np.int64) + 1 for one in columns]
+    at = np.ravel_multi_index(codes, [int(one.max()) + 1 for one in codes])
+    _, first, which = np.unique(at, return_index=True, return_inverse=True)
+    sums = np.bincount(which, size).tolist()
+    places = zip(*(one[first].tolist() for one in columns), strict=True)
+    return {
+        (graph.categories[name], *place): of
+        for (name, *place), of in zip(places, sums, strict=True)
+        if of
+    }
 
 
 def _deferred(

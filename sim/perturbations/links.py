@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Any
-
-import networkx as nx
+from typing import TYPE_CHECKING, Any
 
 from schedules.input_error import InputError
 from sim.machine.cluster import Cluster
 from sim.machine.links import kind, tier
 from sim.recipe.legality.perturbations import ranks
 from sim.recipe.sections import PerturbationSection
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Link = tuple[Hashable, Hashable]
 

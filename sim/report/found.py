@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
+from sim.late import late
 from sim.memory.curve import Curve
 from sim.report.pack import Ticks
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = late("pandas")
 
 _ROWS = 100_000  # of idle intervals and of the critical path, the longest
 _POINTS = 4_000  # of a memory curve

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from sim.analysis.activity import COMPUTE, activities
@@ -20,6 +19,9 @@ from sim.report.looks import looks
 from sim.report.merge import MOST, Blocks, blocks, some_ranks
 from sim.report.pack import Packer, Ticks, ticks
 from sim.timeline import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RANKS = 256
 """The ranks of a page at most; of more, so many are shown, spread evenly over all."""

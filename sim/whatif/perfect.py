@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import pandas as pd
 
 from sim.engine import simulate
 from sim.graph import Graph
+from sim.late import late
 from sim.machine.hardware import Machine
 from sim.timeline import Timeline, dimension
 from sim.whatif.edits import scaled
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = late("pandas")
 
 
 def perfect_overlap(

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from rich.console import Console
 
 from sim.analysis import Analysis, analyses
 from sim.graph import Graph
+from sim.late import late
 from traincast.commands.parts.tables import say, show_list
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = late("pandas")
 
 Columns = dict[str, list[str]]
 

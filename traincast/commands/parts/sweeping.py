@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from matplotlib.figure import Figure
 from rich.markup import escape
 
 from schedules.input_error import InputError
 from sim import units
 from traincast.commands.parts import tables
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Rows = Sequence[Mapping[str, Any]]
 MOST = 40  # rows that are printed
