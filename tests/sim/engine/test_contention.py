@@ -86,6 +86,7 @@ def test_products_beside_nccl_elsewhere() -> None:
     H100 with FSDP 30 to 40 % slower (pytorch/pytorch pull 179937)."""
     a100, h100 = (at_boost(load(name, 8)) for name in ("dgx_a100", "dgx_h100"))
     assert 1.18 / kept(a100, GATHER) == pytest.approx(2.08, rel=0.1)
+    assert 1.18 / kept(contended(a100, 0.99), GATHER) == pytest.approx(2.08, rel=0.01)
     assert all(0.6 <= kept(h100, work) <= 0.7 for work in (GATHER, SCATTER))
     assert kept(h100, COPIES) > kept(h100, GATHER) + 0.15
 
