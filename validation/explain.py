@@ -40,5 +40,5 @@ def _row(name: str, rows: Sequence[Row]) -> Row:
     if found:
         raise InputError(f"{name} is no step time but {found[0].figure}; only steps are explained")
     near = get_close_matches(name, [row.id for row in rows if row.figure == "step"], 1, 0.4)
-    hint = f"did you mean {near[0]}?" if near else "see traincast validate"
+    hint = f"did you mean {near[0]}?" if near else "validation/results.md has them all"
     raise InputError(f"no row {name!r} of published step times; {hint}")

@@ -25,7 +25,8 @@ _MEMORY = {
     f"memory[].{key}": (_MEMORY_UNITS.get(key, "bytes"), meaning) for key, meaning in MEMORY.items()
 }
 _NEAREST = {
-    "run": ("", "A measured run that is like this job: model, GPUs."),
+    "run": ("", "A measured run that is like this job: model, parameters, GPUs."),
+    "row": ("", "Its row in validation/results.md, which `validate --explain` takes."),
     "family": ("", "The family of runs that it is in, in validation/results.md."),
     "error": ("share", "Predicted over measured step time of that run, less 1."),
     "distance": ("", "How unlike the two are, as described below."),

@@ -21,6 +21,7 @@ WORDS = {
     "pcie switch": "PCIe switch",
     "nic": "NIC",
     "xgmi switch": "xGMI mesh",
+    "nvlink_mesh switch": "NVLink mesh",
 }
 """The names of tiers for people, where they differ from those in the network."""
 

@@ -59,7 +59,7 @@ def topology(cluster: Cluster, *, title: str = "") -> Figure:
     axes.set_axis_off()
     name = title or f"{cluster.name}: {cluster.gpus:,} {cluster.gpu.name}"
     part = f", {len(shown)} of {len(nodes)} nodes drawn" if shown != nodes else ""
-    part += f", {most} GPUs of each" if most < cluster.gpus_per_node else ""
+    part += f", {most} GPUs of each" if most < min(cluster.gpus, cluster.gpus_per_node) else ""
     axes.set_title(name + part, fontsize=11, loc="left")
     if key:
         made.legend(handles=key, loc="outside lower center", ncols=2, frameon=False, fontsize=9)

@@ -41,6 +41,7 @@ class Job(NamedTuple):
 class MeasuredRun(NamedTuple):
     """A published step time: what ran, of which family, and the error of its prediction."""
 
+    row: str  # that of the results
     name: str
     family: str
     job: Job
@@ -91,17 +92,22 @@ def _run(row: Mapping[str, str]) -> MeasuredRun:
     flags = (row[key] == "yes" for key in ("sharded", "pipeline", "fp8"))
     sizes = float(row["peak"]), int(row["gpus"]), float(row["parameters"])
     return MeasuredRun(
-        row["run"], row["family"], Job(row["gpu"], *sizes, *flags), float(row["error"])
+        row["row"],
+        row["run"],
+        row["family"],
+        Job(row["gpu"], *sizes, *flags),
+        float(row["error"]),
     )
 
 
 def nearest(recipe: Recipe, gpu: Gpu, most: int = MOST) -> list[dict[str, Any]]:
-    """Return the nearest measured runs, nearest first: name, family, error and distance."""
+    """Return the nearest measured runs, nearest first: name, row, family, error and distance."""
     job = job_of(recipe, gpu)
     found = sorted(measured(), key=lambda run: (distance(job, run.job), run.name))
     return [
         {
             "run": run.name,
+            "row": run.row,
             "family": run.family,
             "error": run.error,
             "distance": round(distance(job, run.job), 2),

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from schedules.input_error import InputError
 from sim.engine import DeadlockError
 from sim.files import alone, replacing
+from sim.machine.provenance import sentence
 from sim.recipe import recipe_file
 from sim.runs.compare import Overrides, own_of
 from sim.runs.run import run
@@ -42,9 +43,13 @@ FIGURES = {
     "peak_bytes": pa.float64(),
     "fits": pa.bool_(),
     "ops": pa.int64(),
+    "uncalibrated": pa.string(),
     "refused": pa.string(),
 }
-"""The columns behind those of the keys, in SI units; ``refused`` is why a row has no figures."""
+"""The columns behind those of the keys, in SI units.
+
+``uncalibrated`` says which constants are another machine's, ``refused`` why a row has no figures.
+"""
 EVERY = 1.0  # seconds between two writings of the file
 NAME = "schedule.name"
 BUG = "a bug in traincast: "
@@ -139,6 +144,7 @@ def figures(recipe: Path, overrides: Overrides) -> Row:
         "peak_bytes": max(entry["peak_bytes"] for entry in of["memory"]),
         "fits": all(e["device_bytes"] <= result.cluster.gpu.memory for e in of["memory"]),
         "ops": of["simulation"]["ops"],
+        "uncalibrated": sentence(of["machine"]["borrowed"]) or None,
         "refused": None,
     }
 

@@ -8,7 +8,9 @@ from sim.machine.kernels import MEMORY_KINDS
 from sim.machine.provenance import FAMILIES, sentence
 from sim.recipe import recipe_file
 from sim.runs.check import check
+from sim.runs.compare import Way
 from sim.runs.run import run
+from traincast.commands.parts import comparison, sweeping
 from traincast.main import app
 
 OTHER_GPU = '[gpu]\nname = "X"\n'
@@ -70,7 +72,7 @@ def test_constants_keep_the_name_of_the_file_that_states_them(written):
     assert above.borrowed == {key: KERNELS[key] for key in ("gemm", "attention")}
 
 
-def test_summary_and_check_say_what_is_borrowed(written):
+def test_summary_check_and_comparison_say_what_is_borrowed(written, capsys):
     recipe = recipe_file.parse(
         {
             "model": {"preset": "gpt-22b", "layers": 1, "attention": "flash"},
@@ -79,9 +81,12 @@ def test_summary_and_check_say_what_is_borrowed(written):
             "training": {"global_batch": 1},
         }
     )
-    machine = run(recipe).summary["machine"]
+    result = run(recipe)
+    machine = result.summary["machine"]
     assert machine == {"topology": "mine", "calibrated": ["collectives"], "borrowed": KERNELS}
     assert check(recipe)["machine"] == machine
+    comparison.show([Way("a", result), Way("b", None, "no")])
+    assert sentence(KERNELS) in capsys.readouterr().out.splitlines()
 
 
 def test_commands_print_it_in_a_line_and_only_where_it_holds(written, tmp_path, monkeypatch):
@@ -100,6 +105,20 @@ def test_commands_print_it_in_a_line_and_only_where_it_holds(written, tmp_path, 
         assert said.stdout.count(line) == 1, said.output
     assert "uncalibrated" not in CliRunner().invoke(app, ["topology", "dgx_h100"]).stdout
     assert line in CliRunner().invoke(app, ["topology", str(other)]).stdout
+
+
+def test_a_sweep_says_it_and_names_the_ways_unless_it_is_of_all(capsys):
+    """Of two sizes on this machine and on a calibrated one."""
+    rows = [
+        {"gpus": gpus, "step_time_s": 1.0, "mfu": 0.5, "idle_share_of_step": 0.1,
+         "peak_bytes": 1.0, "fits": True, "uncalibrated": said, "refused": None}
+        for said in ("uncalibrated: x", None) for gpus in (2, 4)
+    ]  # fmt: skip
+    sweeping.show(rows[:2], ["gpus"])
+    assert capsys.readouterr().out.splitlines()[-1] == "uncalibrated: x"
+    rows[2]["gpus"], rows[3]["gpus"] = 6, 8
+    sweeping.show(rows, ["gpus"])
+    assert capsys.readouterr().out.splitlines()[-1] == "gpus=2, gpus=4: uncalibrated: x"
 
 
 def test_the_sentence_names_every_family():

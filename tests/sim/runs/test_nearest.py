@@ -50,6 +50,7 @@ def test_the_nearest_run_of_a_published_row_is_itself():
     first, second, _ = nearest(recipe, cluster.load("dgx_h100", 64).gpu)
     assert first["run"] == "llama3-70b (70.6B) on 64 H100"
     assert (first["family"], first["distance"]) == ("DGX-C H100 bf16", 0.0)
+    assert first["row"] == row.id
     assert second["distance"] > 0.0
 
 

@@ -27,7 +27,7 @@ from sim.whatif import interval as intervals
 from sim.whatif.edits import IN_PROPORTION
 from sim.whatif.interval import changes, draw, moves
 from sim.whatif.taken import taken
-from traincast.commands.parts.figures import summary_rows
+from traincast.commands.parts.figures import nearest_rows, summary_rows
 
 JOB = {
     "model": {"preset": "llama3-8b", "layers": 2, "sequence": 4096},
@@ -206,8 +206,9 @@ def test_people_read_the_interval_and_the_nearest_runs(ran):
     low, high = (units.seconds(end) for end in ran.summary["interval_s"])
     first = ran.summary["nearest_measured"][0]
     rows = dict(summary_rows(ran.summary))
+    named = nearest_rows(ran.summary)[0]
     assert rows["80 % interval"] == f"{low} to {high}"
-    assert rows["nearest measured"] == f"{first['run']}, {first['error']:+.1%}"
+    assert named == (first["run"], first["family"], f"{first['error']:+.1%}")
     assert f"{low} to {high}" in ran.summary._repr_html_()
     page = report.of_run("run", ran.timeline, ran.summary)
     assert f"80 % interval of the step time: {low} to {high}." in page

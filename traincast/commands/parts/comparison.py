@@ -16,6 +16,7 @@ from sim import units
 from sim.analysis.steps import one
 from sim.analysis.words import main_causes
 from sim.files import together
+from sim.machine.provenance import sentence
 from sim.memory.runtime import needed
 from sim.runs.compare import Way
 from sim.runs.run import Result
@@ -67,6 +68,8 @@ def show(ways: Sequence[Way]) -> None:
     if ran:
         console.print(table)
         warn_overflow(ran)
+        borrowed = {name: result.summary["machine"]["borrowed"] for name, result in ran.items()}
+        tables.show_uncalibrated({name: sentence(of) for name, of in borrowed.items()})
     for way in ways:
         if way.result is None:
             tables.say(f"{way.name}: {shortened(way.refused)}")

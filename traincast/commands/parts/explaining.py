@@ -28,11 +28,11 @@ def figures(step: Explained, measured: float | None = None) -> dict[str, Any]:
 def show(found: dict[str, Any]) -> None:
     """Print a row for each effect: its seconds, and its share of the prediction."""
     whole = found["predicted_s"]
-    rows = [("boost clock, kernels alone", found["boost_s"], "")]
+    rows = [("without load, at boost clock", found["boost_s"], "")]
     rows += [(EFFECTS[name], added, "+") for name, added in found["added_s"].items()]
     rows.append(("prediction", whole, ""))
     if "measured_s" in found:
-        rows += [("left", found["left_s"], "+"), ("measured", found["measured_s"], "")]
+        rows += [("not explained", found["left_s"], "+"), ("measured", found["measured_s"], "")]
     digits = max(0, 4 - ceil(log10(whole)))  # four of the prediction, for all rows alike
     shown = [(of, f"{s:{sign}.{digits}f}", f"{s / whole:{sign}.1%}") for of, s, sign in rows]
     tables.show(shown, "what load adds", "seconds", "of the prediction")
@@ -44,7 +44,7 @@ def draw(found: dict[str, Any], path: Path, title: str) -> Path:
 
     parts = {EFFECTS[name]: added for name, added in found["added_s"].items() if added}
     measured = "measured_s" in found
-    parts |= {"left": found["left_s"]} if measured else {}
+    parts |= {"not explained": found["left_s"]} if measured else {}
     last = "measured" if measured else "prediction"
     after = found["measured_s"] if measured else found["predicted_s"]
     says = f"{title}: {seconds(found['predicted_s'])} predicted"

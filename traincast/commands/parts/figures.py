@@ -18,7 +18,6 @@ def summary_rows(summary: Figures) -> list[tuple[str, str]]:
     return [
         ("step time", seconds(summary["step_time_s"])),
         ("80 % interval", interval(summary)),
-        *_nearest(summary),
         *_steps(summary.get("steps", {})),
         *_rates(summary),
         ("TFLOP/s per GPU (model)", f"{summary['tflops_per_gpu']:.1f}"),
@@ -33,10 +32,10 @@ def summary_rows(summary: Figures) -> list[tuple[str, str]]:
     ]
 
 
-def _nearest(summary: Figures) -> list[tuple[str, str]]:
-    """Return the nearest measured runs, a line each, with the errors on them."""
-    said = [f"{run['run']}, {run['error']:+.1%}" for run in summary["nearest_measured"]]
-    return [("" if k else "nearest measured", one) for k, one in enumerate(said)]
+def nearest_rows(summary: Figures) -> list[tuple[str, str, str]]:
+    """Return the nearest measured runs, the family of each, and the error of its prediction."""
+    runs = summary["nearest_measured"]
+    return [(run["run"], run["family"], f"{run['error']:+.1%}") for run in runs]
 
 
 def _rates(summary: Figures) -> list[tuple[str, str]]:
@@ -115,7 +114,8 @@ def _ranks(memory: Sequence[Figures]) -> list[tuple[str, str]]:
     many = " to ".join(f"{size:,}" for size in dict.fromkeys((each[0], each[-1])))
     which = [str(entry["rank"]) for entry in memory]
     some = which if len(which) <= 8 else [*which[:4], "...", *which[-2:]]
-    return [("", f"{count}, {stands} {many}"), ("", f"rank {', '.join(some)}")]
+    shown = f"rank{'s' * (len(which) > 1)} {', '.join(some)}"
+    return [("", f"{count}, {stands} {many}"), ("", shown)]
 
 
 def fitting(memory: Sequence[Figures], capacity: float) -> str:

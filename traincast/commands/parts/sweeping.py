@@ -37,10 +37,13 @@ def show(rows: Rows, keys: Sequence[str]) -> None:
         tables.show(cells, *names, "step, s", "MFU", "idle", "peak", "fits")
     if len(ran) > MOST:
         tables.say(f"and {len(ran) - MOST} more, which the file holds")
-    for row in rows:
+    named = {" ".join(f"{key}={row[key]}" for key in keys): row for row in rows}
+    tables.show_uncalibrated(
+        {name: row["uncalibrated"] for name, row in named.items() if row["refused"] is None}
+    )
+    for name, row in named.items():
         if row["refused"] is not None:
-            of = " ".join(f"{key}={row[key]}" for key in keys)
-            tables.say(f"{of}: {row['refused']}")
+            tables.say(f"{name}: {row['refused']}")
 
 
 def axis(vary: Mapping[str, Sequence[object]], x: str | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from sim.memory.runtime import needed
 from traincast.commands.parts.figures import (
     Figures,
     cause_rows,
+    nearest_rows,
     same,
     seconds,
     summary_rows,
@@ -85,6 +86,14 @@ def show_borrowed(machine: Figures) -> None:
         say(said)
 
 
+def show_uncalibrated(said: Mapping[str, str | None]) -> None:
+    """Print what is uncalibrated, by way: a line for each sentence, with the ways unless all."""
+    for sentence in dict.fromkeys(filter(None, said.values())):
+        of = [name for name, one in said.items() if one == sentence]
+        names = ", ".join(of[:4]) + (", ..." if of[4:] else "")
+        say(sentence if len(of) == len(said) else f"{names}: {sentence}")
+
+
 def show_host(pace: Figures) -> None:
     """Print, in a line, that kernels are shorter than it takes to issue them, if they are."""
     from sim.runs.hosted import sentence
@@ -96,6 +105,7 @@ def show_host(pace: Figures) -> None:
 def show_summary(summary: Figures, capacity: float) -> None:
     """Print the figures of ``summary.json``; what does not fit into ``capacity`` bytes in red."""
     show(summary_rows(summary), "figure", "value")
+    show(nearest_rows(summary), "nearest measured runs", "family", "our error")
     if causes := cause_rows(summary):
         show(causes, "why ranks do not compute", "mean", "share of step")
     if summary["time_s"]["exposed"]:
