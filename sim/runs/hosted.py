@@ -169,14 +169,15 @@ def sentence(pace: Mapping[str, Any]) -> str:
     """Say that kernels are shorter than their launches; nothing where they are not.
 
     >>> sentence({"prices": "eager", "kernel_s": 8e-6, "launch_s": 2e-5, "simulated": True})
-    'kernels take 8 us on average, issuing them 20 us each (eager): the GPU waits for the host'
+    'kernels take 8 us on average, and the CPU 20 us to issue each (eager): the GPU waits for it'
     """
     if pace["launch_s"] <= pace["kernel_s"]:
         return ""
     kernel, launch = (units.seconds(pace[key]) for key in ("kernel_s", "launch_s"))
     so = (
-        "the GPU waits for the host"
+        "the GPU waits for it"
         if pace["simulated"]
-        else (f'simulation.host = "{pace["prices"]}" simulates that the GPU waits for the host')
+        else f'the step comes out too short unless simulation.host = "{pace["prices"]}"'
     )
-    return f"kernels take {kernel} on average, issuing them {launch} each ({pace['prices']}): {so}"
+    by = pace["prices"]
+    return f"kernels take {kernel} on average, and the CPU {launch} to issue each ({by}): {so}"

@@ -99,7 +99,7 @@ def show_host(pace: Figures) -> None:
     from sim.runs.hosted import sentence
 
     if said := sentence(pace):
-        say(said)
+        say(said, None if pace["simulated"] else "bold red")
 
 
 def show_summary(summary: Figures, capacity: float) -> None:
