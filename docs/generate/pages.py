@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from docs.generate import commands, python_names, summary_keys, tables
+from docs.generate import commands, machines, python_names, summary_keys, tables
 from schedules.input_error import InputError
 from sim.machine import topology_schema
 from sim.recipe import recipe_file
@@ -28,6 +28,7 @@ def pages() -> dict[Path, str]:
         "topology.md": tables.of(topology_schema.complete()),
         "commands.md": {"commands": commands.text},
         "python.md": python_names.of(),
+        "machine.md": {"machines": machines.text},
         "summary.md": {"keys": summary_keys.text, "sample": summary_keys.sample},
     }
     out = {DOCS / name: filled(DOCS / name, of) for name, of in blocks.items()}
