@@ -33,13 +33,6 @@ from traincast.commands import (
 )
 from traincast.commands.parts.recorder_measures import recorder
 
-app = typer.Typer(
-    help="From a training recipe to the timeline of its step.",
-    epilog="Example: traincast run validation/recipes/korthikanti_22b_full.toml --out out",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
 INTERRUPTED = 130  # exit code of what Ctrl-C ended
 ENTRIES = {
     "run": run,
@@ -65,7 +58,6 @@ def _say_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool,
@@ -75,15 +67,31 @@ def _options(
     """Take what stands before any command."""
 
 
-for _name, _entry in ENTRIES.items():
-    app.command(_name, epilog=_entry.EXAMPLE)(_entry.command)
+def _of(*names: str) -> typer.Typer:
+    """Return the command line with these commands."""
+    out = typer.Typer(
+        help="From a training recipe to the timeline of its step.",
+        epilog="Example: traincast run validation/recipes/korthikanti_22b_full.toml --out out",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    out.callback()(_options)
+    for name in names:
+        out.command(name, epilog=ENTRIES[name].EXAMPLE)(ENTRIES[name].command)
+    return out
+
+
+app = _of(*ENTRIES)
 app.add_typer(recorder, name="record")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: bad input is one sentence, a bug of ours a trace to report."""
     try:
-        code = app(args=arguments, standalone_mode=False, obj=arguments)
+        called = (sys.argv[1:] if arguments is None else arguments)[:1]
+        only = _of(*called) if ENTRIES.keys() & called else app  # the others take time to set up
+        code = only(args=arguments, standalone_mode=False, obj=arguments)
         sys.stdout.flush()  # while a full disk can still be said
     except BrokenPipeError:  # the reader of our output has left, such as head
         _drop_output()

@@ -20,6 +20,7 @@ from schedules.user_code import is_path, module
 from sim.files import read_text, regular, toml
 from sim.machine import host_prices
 from sim.recipe import legality, order_file, presets, switches, translate
+from sim.recipe.descriptions import describe
 from sim.recipe.recipe import NOT_YET, ModelSection, ParallelismSection, Recipe
 from sim.recipe.refusals import SECTIONS, brief, sentence, show, unknown
 from sim.recipe.sections import PerturbationSection
@@ -99,6 +100,7 @@ def hugging_face(path: Path) -> dict[str, Any]:
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of recipes, for editors."""
     schema = Recipe.model_json_schema()
+    describe(schema)
     schema["properties"] |= translate.SCHEMA
     of_its_own = {"required": [name for name in schema["required"] if name != "cluster"]}
     schema["anyOf"] = [of_its_own, *({"required": [name]} for name in translate.NAMES)]

@@ -38,9 +38,7 @@ Module = Literal[
 class Section(BaseModel):
     """A table of the file, which refuses unknown keys and values of another type."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class FsdpTable(Section):

@@ -8,7 +8,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
 
 from sim.analysis import Analysis, analyses
 from sim.graph import Graph
@@ -17,8 +16,9 @@ from traincast.commands.parts.tables import say, show_list
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich import console
 else:
-    pd = late("pandas")
+    pd, console = late("pandas"), late("rich.console")
 
 Columns = dict[str, list[str]]
 
@@ -165,7 +165,7 @@ def _fitting(columns: Columns) -> list[Columns]:
     for name in others:
         if not tables or wide[name] > left:
             tables.append({first: columns[first]})
-            left = Console().width - 1 - wide[first]
+            left = console.Console().width - 1 - wide[first]
         tables[-1][name] = columns[name]
         left -= wide[name]
     return tables or [columns]

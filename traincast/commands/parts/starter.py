@@ -14,6 +14,7 @@ from schedules.input_error import InputError
 from sim.machine import topology
 from sim.machine.cluster import load
 from sim.recipe import legality, presets, recipe_file
+from sim.recipe.descriptions import descriptions
 from sim.recipe.recipe import MOST_SAMPLES, NOT_YET
 from sim.recipe.refusals import SECTIONS, show
 
@@ -142,7 +143,7 @@ def _lines(name: str, section: Any, given: dict[str, Any], more: dict[str, str])
 
     ``more`` has what is to be said of a key besides its description.
     """
-    fields = type(section).model_fields
+    fields, meaning = type(section).model_fields, descriptions(type(section))
     pairs = {key: given.get(key, getattr(section, key)) for key in fields}
     for key, value in pairs.items():
         if value is None:
@@ -152,7 +153,7 @@ def _lines(name: str, section: Any, given: dict[str, Any], more: dict[str, str])
             written = f"# {written}"
         only = NOT_YET.get(f"{name}.{key}")
         limit = f" (only {' or '.join(map(show, only))} so far)" if only and not only[2:] else ""
-        about = " ".join((fields[key].description or "").split())
+        about = " ".join(meaning.get(key, "").split())
         yield f"{written:<28}  # {about}{limit}{more.get(f'{name}.{key}', '')}"
 
 

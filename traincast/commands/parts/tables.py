@@ -6,12 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from sim import units
+from sim.late import late
 from sim.memory.runtime import needed
 from traincast.commands.parts.figures import (
     Figures,
@@ -23,50 +19,56 @@ from traincast.commands.parts.figures import (
 )
 
 if TYPE_CHECKING:
+    from rich import cells, console, markup, table
+
     from traces.chrome import Written
+else:
+    cells, console = late("rich.cells"), late("rich.console")
+    markup, table = late("rich.markup"), late("rich.table")
 
 LEAST = 16  # a folded first column has at least so many letters
 
 
 def show(rows: Iterable[Sequence[str]], *columns: str, title: str | None = None) -> None:
     """Print a table; every column but the first is aligned right."""
-    console = Console()
-    table = Table(title=title and escape(title), title_justify="left", title_style="bold")
-    cells = [tuple(row) for row in rows]
+    screen = console.Console()
+    name = title and markup.escape(title)
+    out = table.Table(title=name, title_justify="left", title_style="bold")
+    texts = [tuple(row) for row in rows]
     # Figures stay whole: where a line is too narrow, headings and the first column are folded
-    widths = [_figures(name, [row[k] for row in cells]) for k, name in enumerate(columns)]
-    left = max(console.width - 4 - sum(width + 3 for width in widths[1:]), LEAST)
-    fits = max((cell_len(row[0]) for row in cells), default=0) <= left
-    table.add_column(columns[0], no_wrap=fits, overflow="fold", max_width=left)
+    widths = [_figures(name, [row[k] for row in texts]) for k, name in enumerate(columns)]
+    left = max(screen.width - 4 - sum(width + 3 for width in widths[1:]), LEAST)
+    fits = max((cells.cell_len(row[0]) for row in texts), default=0) <= left
+    out.add_column(columns[0], no_wrap=fits, overflow="fold", max_width=left)
     for name, width in zip(columns[1:], widths[1:], strict=True):
-        table.add_column(name, justify="right", min_width=width)
-    for row in cells:
-        table.add_row(*row)
-    console.print(table)
+        out.add_column(name, justify="right", min_width=width)
+    for row in texts:
+        out.add_row(*row)
+    screen.print(out)
 
 
-def _figures(heading: str, cells: Sequence[str]) -> int:
+def _figures(heading: str, column: Sequence[str]) -> int:
     """Return the letters of the widest cell, or of the widest word of the heading."""
-    texts = [*heading.split(), *(line for cell in cells for line in cell.splitlines())]
-    return max(map(cell_len, texts), default=0)
+    texts = [*heading.split(), *(line for cell in column for line in cell.splitlines())]
+    return max(map(cells.cell_len, texts), default=0)
 
 
 def say(sentence: str, style: str | None = None) -> None:
     """Print a sentence as it is, however long."""
-    Console().print(sentence, style=style, highlight=False, markup=False, soft_wrap=True)
+    console.Console().print(sentence, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def show_list(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print names and what each is; numbers are aligned right."""
-    table = Table()
-    cells = [list(row) for row in rows]
+    out = table.Table()
+    texts = [list(row) for row in rows]
     for k, name in enumerate(headings):
-        number = all(row[k].lstrip("-")[:1].isdigit() or row[k] in ("any", "-") for row in cells)
-        whole = k == 0 or not any(" " in row[k] for row in (headings, *cells))  # has no line break
-        table.add_column(name, justify="right" if number else "left", no_wrap=whole)
-    for row in cells:
-        table.add_row(*row)
-    Console().print(table)
+        number = all(row[k].lstrip("-")[:1].isdigit() or row[k] in ("any", "-") for row in texts)
+        whole = k == 0 or not any(" " in row[k] for row in (headings, *texts))  # has no line break
+        out.add_column(name, justify="right" if number else "left", no_wrap=whole)
+    for row in texts:
+        out.add_row(*row)
+    console.Console().print(out)
 
 
 def show_machine(machine: Figures) -> None:
@@ -174,7 +176,9 @@ def show_at_peak(entry: Figures) -> None:
 def warn_overflow(memory: Sequence[Figures], capacity: float, *, stderr: bool = True) -> None:
     """Say in red which ranks need more than ``capacity`` bytes, if any do."""
     if sentence := overflow(memory, capacity):
-        Console(stderr=stderr).print(sentence, style="bold red", highlight=False, soft_wrap=True)
+        console.Console(stderr=stderr).print(
+            sentence, style="bold red", highlight=False, soft_wrap=True
+        )
 
 
 def overflow(memory: Sequence[Figures], capacity: float) -> str | None:
@@ -221,7 +225,7 @@ def show_schedule(name: str, result: Figures) -> None:
 def show_files(files: Iterable[Path]) -> None:
     """Print what was written, one path a line."""
     for file in files:
-        Console().print(f"wrote {file}", highlight=False, markup=False, soft_wrap=True)
+        console.Console().print(f"wrote {file}", highlight=False, markup=False, soft_wrap=True)
 
 
 def show_traced(traced: Written, ops: int) -> None:
@@ -229,7 +233,7 @@ def show_traced(traced: Written, ops: int) -> None:
     if not traced.complete:
         some = ", ".join(map(str, traced.ranks[:6])) + (", ..." if traced.ranks[6:] else "")
         shown = f"rank{'s' * (len(traced.ranks) != 1)} {some}"
-        Console().print(
+        console.Console().print(
             f"the traces hold {traced.ops:,} of {ops:,} ops, those of {shown}; "
             "--ranks and --window choose others",
             highlight=False,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-from rich.markup import escape
+from typing import TYPE_CHECKING, Any
 
 from sim.analysis.steps import steady
+from sim.late import late
 from sim.runs.run import Result
 from sim.runs.summary import step_seconds
 from traincast.commands.parts import tables
+
+if TYPE_CHECKING:
+    from rich import markup
+else:
+    markup = late("rich.markup")
 
 
 def figures(result: Result, texts: Sequence[str]) -> list[dict[str, Any]]:
@@ -34,5 +38,7 @@ def show(before: float, found: Sequence[dict[str, Any]]) -> None:
     for one in found:
         after = one["step_time_s"]
         speedup = f"{before / after:.4f}" if after else ""
-        rows.append((escape(one["edit"]), f"{after:.6g}", f"{after / before - 1:+.2%}", speedup))
+        rows.append(
+            (markup.escape(one["edit"]), f"{after:.6g}", f"{after / before - 1:+.2%}", speedup)
+        )
     tables.show(rows, "what if", "step, s", "change", "times as fast")
