@@ -29,6 +29,7 @@ FLOORS = (
 """The wings of ``sim``: each may import those of earlier lines."""
 
 HEAVY = {"numpy", "matplotlib", "pandas", "networkx", "simpy", "scipy"}
+LATE = {"rich", "pandas", "pyarrow", "networkx", "matplotlib", "scipy", "torch", "numba", "joblib"}
 
 
 def modules() -> dict[str, Path]:
@@ -139,12 +140,32 @@ def test_only_the_recorder_imports_torch() -> None:
     assert {name for name in users if not name.startswith("traces.record")} == set()
 
 
+def python(code: str) -> str:
+    """What a fresh process prints on standard error."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stderr
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["sim", "traincast", "traincast.main", "sim.recipe.recipe_file"])
+@pytest.mark.parametrize("module", ["sim, traincast.main", "sim.recipe.recipe_file"])
 def test_reading_a_recipe_loads_nothing_heavy(module: str) -> None:
     """Neither the command line nor the recipe waits for arrays, pictures or the engine to load."""
-    code = f"import sys, {module}; print(*{HEAVY!r} & sys.modules.keys())"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert loaded.stdout.split() == []
+    code = f"import sys, {module}; print({HEAVY!r} & sys.modules.keys(), file=sys.stderr)"
+    assert python(code) == "set()\n"
+
+
+@pytest.mark.slow
+def test_a_command_loads_no_library_that_it_does_not_need() -> None:
+    """All in one process, the lightest first: what has been loaded after each."""
+    recipe = "validation/recipes/korthikanti_22b_full.toml"
+    calls = [["--help"], ["list", "models"], ["check", recipe, "--json"], ["run", recipe, "--json"]]
+    code = f"""
+import sys
+from contextlib import suppress
+from traincast.main import main
+for call in {calls!r}:
+    with suppress(SystemExit):
+        main(call)
+    print(call[0], *sorted({LATE!r} & sys.modules.keys()), file=sys.stderr)
+"""
+    assert python(code) == "--help rich\nlist rich\ncheck networkx rich\nrun networkx rich\n"
