@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import fsum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,23 +23,11 @@ from sim.machine.kernels import compute_seconds
 from sim.model.layer import layer
 from sim.model.sizes import Model, Setting
 from traces.calibration.errors import FitError, fit_error
+from traces.calibration.recorded_rows import DTYPES, Row, check
 
-DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 LARGE = 1 << 20  # bytes; smaller copies take latency, which topologies do not have for copies
 SECTIONS = ("kernels", "load")
-NUMBERS = {
-    "gemm": ("m", "n", "k", "s"),
-    "attention": ("batch", "heads", "sequence", "dim", "s"),
-    "elementwise": ("bytes", "s"),
-    "memory": ("bytes", "s"),
-    "launch": ("s",),
-    "block": ("hidden", "heads", "kv_heads", "head_dim", "ffn", "sequence", "micro_batch",
-              "F", "B", "I", "W", "kept_bytes"),
-}  # fmt: skip
-"""Numbers above 0 that the rows of a part need."""
 EAGER = "except_gate"  # torch without a compiler: activation and gate are kernels of their own
-
-Row = Mapping[str, Any]
 
 
 class Sweep(NamedTuple):
@@ -77,7 +65,7 @@ def read(path: Path) -> Sweep:
         ) from None
     if device == "cpu":
         raise InputError(f"{path} was recorded on a CPU; constants are fitted to a GPU's kernels")
-    _check(path, parts)
+    check(path, parts)
     return Sweep(parts, str(some[0]["gpu"]), command, str(content["machine"]["torch"]))
 
 
@@ -86,18 +74,6 @@ def _sweeps(content: Row) -> list[Row]:
     if "sections" not in content:
         return [content]
     return [content["sections"][name] for name in SECTIONS if name in content["sections"]]
-
-
-def _check(path: Path, parts: Mapping[str, Sequence[Row]]) -> None:
-    """Raise InputError for the first row without a number that its part has."""
-    for part, keys in NUMBERS.items():
-        for number, row in enumerate(parts.get(part, ()), 1):
-            for key in keys:
-                value = row.get(key) if isinstance(row, Mapping) else None
-                if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                    raise InputError(f"{path} is damaged: row {number} of {part} has no {key}")
-            if row.get("dtype", "bfloat16") not in DTYPES:
-                raise InputError(f"{path} is damaged: row {number} of {part} has no known dtype")
 
 
 def pairs(gpu: Gpu, sweep: Sweep) -> Iterator[Measurement]:
