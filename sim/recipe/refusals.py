@@ -19,7 +19,7 @@ SECTIONS: dict[str, list[str]] = {
     if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
 }
 """The keys of each section."""
-FORMS = ("literal[", "bool", "RecomputeTable", "OffloadTable")
+FORMS = ("literal[", "bool", "constrained-str", "RecomputeTable", "OffloadTable")
 """How pydantic's names of a value's forms begin, where it may be a word, a switch or a table."""
 TABLES = {
     f"{name}.{key}": sorted(table.model_fields)
@@ -154,8 +154,8 @@ def _of_perturbation(problem: Mapping[str, Any], where: list[str]) -> str:
         case "string_too_short":
             return f"{name} is empty; give it, or leave it out"
         case kind:
-            numbers = where[2] in ("rank", "noise", "lengths")
-            above = "" if where[2] == "rank" else " above 0"
+            numbers = where[2] in ("rank", "noise", "lengths", "gpu_spread")
+            above = "" if where[2] == "rank" else " above 0 and at most 1e6"
             fits = f"a number or a list of numbers{above}" if numbers else problem["msg"].lower()
             return f"{found} must be {fits if numbers else _TYPES.get(kind, fits)}"
 
@@ -165,6 +165,8 @@ def _choice(problem: Mapping[str, Any]) -> str:
     bound = problem.get("ctx", {})
     if "ge" in bound:
         return f"at least {bound['ge']}"
+    if problem["type"].startswith("string_"):  # of simulation.host
+        return "the path of a .json file"
     return str(bound.get("expected") or _TYPES.get(problem["type"], problem["msg"].lower()))
 
 

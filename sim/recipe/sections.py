@@ -168,7 +168,7 @@ class PerturbationSection(Section):
     lengths: Sigma | Ratios | None = None
     """microbatches of different lengths: sigma of a log-normal factor with mean 1, or the factor of
     each microbatch"""
-    gpu_spread: Sigma | Ratios | None = None
+    gpu_spread: Annotated[float, Field(gt=0, le=1)] | Ratios | None = None
     """GPUs of different speeds, drawn instead of the topology's gpu.spread: sigma of a log-normal
     factor with mean 1 on each GPU's tensor work, or a list of factors to draw from"""
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None

@@ -364,6 +364,8 @@ REFUSED = [
     ({"stall": "5 ms", "step": 1}, "perturbations[0].step = 1 is not among the 1 steps"),
     ({"stall": "5 ms", "stream": "gpu"}, "perturbations[0].stream = 'gpu' is not a stream of"),
     ({"noise": []}, "perturbations[0].noise = [] must be"),
+    ({"gpu_spread": [1e7]}, "must be a number or a list of numbers above 0 and at most 1e6"),
+    ({"gpu_spread": 1.5}, "perturbations[0].gpu_spread = 1.5 must be at most 1"),
     ({"noise": 0.1, "seed": 1}, "perturbations[0].seed goes with gpu_spread, not with noise"),
 ]
 

@@ -101,6 +101,7 @@ REFUSED = [
     ({"parallelism.tp": True}, "parallelism.tp = true must be a whole number"),
     ({"parallelism.sp": 1}, "parallelism.sp = 1 must be true or false"),
     ({"training.clip": "later"}, "training.clip = \"later\" must be true or false or 'post'"),
+    ({"simulation.host": "x.txt"}, "or 'graphs' or the path of a .json file"),
     ({"model.fused": -1}, "model.fused = -1 must be true or false or 'except_gate'"),
     ({"model.kernels": {"norm": "fast"}}, "model.kernels.norm = \"fast\" must be 'fused' or"),
     ({"model.kernels": {"norn": "eager"}}, "did you mean model.kernels.norm"),
