@@ -25,6 +25,8 @@ Floats = NDArray[np.float64]
 
 SAMPLES = 8
 """Instants at which power is looked at, per window."""
+MOST = 100_000
+"""Such instants of a step; in a longer one, power is looked at in the middle of each kernel."""
 DIGITS = 6
 """Digits of a clock that count, so that the last bit of a power does not decide a timeline."""
 
@@ -90,7 +92,8 @@ def means(
     assert machine.limits is not None
     start, end, step = timeline.start[own], timeline.end[own], timeline.seconds
     window, tiny = machine.limits.window, np.finfo(np.float64).tiny
-    at = np.linspace(0.0, step, max(int(np.ceil(step / window * SAMPLES)), SAMPLES) + 1)
+    count = max(int(np.ceil(step / window * SAMPLES)), SAMPLES)
+    at = np.linspace(0.0, step, count + 1) if count <= MOST else np.unique((start + end) / 2.0)
     busy = np.minimum(machine.arithmetic / np.maximum(machine.alone, tiny), 1.0)
     rates = np.vstack([energy / np.maximum(end - start, tiny), busy[timeline.graph.work[own]]])
     return at, _windows(start, end, rates, at, step, window)

@@ -34,12 +34,12 @@ def reclocked(boost: Timeline, machines: Sequence[Machine], ops: NDArray[np.inte
     out = np.ones((len(machines), len(ops)))
     if not found:
         return out
-    at = found[0][0]
     clocks = _clocks(machines, kinds, np.concatenate([mean for _, mean in found], axis=1))
     middle = (boost.start[ops] + boost.end[ops]) / 2.0
-    for k, rank in enumerate(ranks):
+    ends = np.cumsum([len(at) for at, _ in found])[:-1]
+    parts = np.split(clocks, ends, axis=1)
+    for rank, (at, _), of_rank in zip(ranks, found, parts, strict=True):
         here = np.flatnonzero((graph.rank[ops] == rank) & computes[graph.work[ops]])
-        of_rank = clocks[:, k * len(at) : (k + 1) * len(at)]
         out[:, here] = [np.interp(middle[here], at, one) for one in of_rank]
     return out
 

@@ -27,6 +27,7 @@ from sim.machine.kernels import MEMORY_KINDS, GpuLike, gemm_constants
 
 Floats = NDArray[np.float64]
 HALVINGS = 30
+LOWEST = 1e-6  # a clock below which none is simulated, however little its cap leaves
 
 
 def limited(machine: Machine, gpu: GpuLike, works: Sequence[Work]) -> Machine:
@@ -87,7 +88,7 @@ def clock(limits: Limits, tensor: Floats, memory: Floats, busy: Floats) -> Float
         pace = 1.0 + busy * (1.0 / c - 1.0)
         drawn = (tensor * np.maximum(c, limits.floor) ** (limits.exponent - 1.0) + memory) / pace
         low, high = np.where(drawn <= limits.power, (c, high), (low, c))
-    return np.where(tensor + memory <= limits.power, 1.0, low)
+    return np.where(tensor + memory <= limits.power, 1.0, np.maximum(low, LOWEST))
 
 
 def _shares(gpu: GpuLike, work: Work) -> tuple[float, float]:

@@ -82,7 +82,7 @@ FITTED: dict[str, dict[str, str]] = {
         "quantisation": "part",
         "split": "factor",
         "derating": "amount",
-        "derating_seconds": "delay",
+        "derating_seconds": "window",
         "accumulate": "amount",
         "memory": "share",
         "fixed": "delay",
@@ -107,7 +107,7 @@ _ATTENTION_OPTIONAL = FITTED["attention"].keys() - NEEDED
 for _table in ("", *(f".{kernel}" for kernel in KERNELS_OF_ATTENTION)):
     _OPTIONAL |= {f"gpu.attention{_table}.{key}" for key in _ATTENTION_OPTIONAL}
 _RUNTIME = {"context": "B", "workspace": "B", "channels": "count", "connection": "B"}
-_POWER_MEASURED = {"exponent": "ratio", "memory": "amount", "attention": "amount"}
+_POWER_MEASURED = {"exponent": "exponent", "memory": "weight", "attention": "weight"}
 _POWER = {"rated": "W", "cap": "W", "idle": "W", **_POWER_MEASURED}
 _OPTIONAL |= {f"gpu.power.{key}" for key in _POWER_MEASURED}
 _CONTENTION = {"contention": "part"}
@@ -122,15 +122,17 @@ NAMES |= {"TIER": (WORD,), "KERNEL": KERNELS_OF_ATTENTION}
 """The names, or a pattern of names, that each word in capitals of :func:`tables` stands for."""
 
 
-def read(name_or_path: str | Path) -> Table:
+def read(name_or_path: str | Path, above: Table | None = None) -> Table:
     """Return the topology of this name, or in this file, as nested tables of floats, ints and text.
 
-    Raises InputError, in one sentence, when there is no such topology, it is not TOML, a table is
-    missing, a key is unknown, or a value has the wrong unit or is not positive.
+    ``above`` has tables of a file that takes the rest from it. Raises InputError, in one sentence,
+    when there is no such topology, it is not TOML, a table is missing, a key is unknown, or a value
+    has the wrong unit or is not positive.
     """
     where = f"topology {str(name_or_path)!r}"
     try:
-        chain = own_protocols(own_kernels(_chain(str(name_or_path), Path(), ())))
+        files = _chain(str(name_or_path), Path(), ())
+        chain = own_protocols(own_kernels([("above", above), *files] if above else files))
         raw = reduce(merged, [raw for _, raw in reversed(chain)])
         return _read(raw, where, Path(name_or_path).stem) | {"borrowed": borrowed(chain)}
     except RecursionError:
@@ -294,15 +296,20 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "part": (lambda v: 0 <= _number(v) <= 1, "a number of at least 0 and at most 1"),
     "ratio": (lambda v: 1 <= _number(v) <= 1e6, "a number of at least 1 and at most 1e6"),
     "amount": (lambda v: 0 <= _number(v) <= 1e6, "a number of at least 0 and at most 1e6"),
+    "exponent": (lambda v: 1 <= _number(v) <= 10, "a number of at least 1 and at most 10"),
+    "weight": (lambda v: 0 <= _number(v) <= 10, "a number of at least 0 and at most 10"),
     "factor": (lambda v: 1e-6 <= _number(v) <= 1e24, "a number above 0 (1e-6 to 1e24)"),
 }
 _RANGES = {
     "FLOP/s": (1e6, 1e21),
     "B/s": (1e3, 1e18),
     "B": (1e6, 1e18),
-    "s": (0.0, 1e3),
+    "delay": (0.0, 1e3),
+    "window": (1e-6, 1e3),
     "W": (1.0, 1e5),
 }
+UNITS = {"delay": "s", "window": "s"}
+"""The unit of a kind of quantity; others are called by theirs."""
 _SUCH = {"s": "2 us", "W": "700 W"}
 _ADVICE = 'base = "dgx_a100", or another topology that has it, or a copy of its table would do'
 
@@ -311,15 +318,15 @@ def _value(value: object, unit: str, where: str) -> Any:
     if unit == "shares":
         return _by_size(value, "share", where, "head dimension")
     if unit not in _RULES:
-        return _quantity(value, "s" if unit == "delay" else unit, where)
+        return _quantity(value, unit, where)
     holds, wanted = _RULES[unit]
     if not holds(value):
         raise InputError(f"{where} is {_shown(value)}; it must be {wanted}")
     return value
 
 
-def _quantity(value: object, unit: str, where: str) -> float:
-    low, high = _RANGES[unit]
+def _quantity(value: object, kind: str, where: str) -> float:
+    (low, high), unit = _RANGES[kind], UNITS.get(kind, kind)
     try:
         number = parse(value, unit) if isinstance(value, str) else math.nan
     except ValueError:

@@ -8,7 +8,7 @@ from typing import Any
 from sim import units
 from sim.machine.attention_tables import KERNELS
 from sim.machine.fabric_kinds import KINDS, SHAPE
-from sim.machine.topology import NAMES, WORD, tables
+from sim.machine.topology import NAMES, UNITS, WORD, tables
 from sim.machine.topology_meanings import MEANINGS, TABLES
 
 Schema = dict[str, Any]
@@ -30,6 +30,8 @@ _KINDS: dict[str, Schema] = {
     "part": {"type": "number", "minimum": 0, "maximum": 1},
     "ratio": {"type": "number", "minimum": 1, "maximum": 1e6},
     "amount": {"type": "number", "minimum": 0, "maximum": 1e6},
+    "exponent": {"type": "number", "minimum": 1, "maximum": 10},
+    "weight": {"type": "number", "minimum": 0, "maximum": 10},
     "factor": {"type": "number", "minimum": 1e-6, "maximum": 1e24},
 }
 _EXAMPLES = {"FLOP/s": "989 TFLOP/s", "B/s": "450 GB/s", "B": "80 GiB", "s": "1.5 us", "W": "700 W"}
@@ -94,7 +96,7 @@ def _value(kind: str, by_size: bool) -> Schema:
     if kind in _KINDS:
         one = _KINDS[kind]
     else:
-        unit = "s" if kind == "delay" else kind
+        unit = UNITS.get(kind, kind)
         example = {"examples": [_EXAMPLES[unit]], "unit": unit}
         one = {"type": "string", "pattern": units.pattern(unit), **example}
     sizes = {"type": "object", "patternProperties": {"^[0-9]+$": one}, "minProperties": 1}

@@ -253,6 +253,15 @@ BAD = {
         lambda s: s + "[gpu.gemm.bf16]\nfixed = 3\n",
         "fixed is 3; it must be",
     ),
+    "no window": (
+        lambda s: s + '[gpu.gemm.bf16]\nderating_seconds = "0 s"\n',
+        "derating_seconds is '0 s'; it must be a number above 0 (from 1e-06)",
+    ),
+    "exponent": (lambda s: s + "[gpu.power]\nexponent = 11\n", "at least 1 and at most 10"),
+    "power of memory": (lambda s: s + "[gpu.power]\nmemory = 1e6\n", "at most 10"),
+    "power of attention": (lambda s: s + "[gpu.power]\nattention = nan\n", "attention is nan"),
+    "cap of nothing": (lambda s: s + '[gpu.power]\ncap = "0 W"\n', "(from 1) and at most 100000"),
+    "cap below idle": (lambda s: s + '[gpu.power]\ncap = "9 W"\n', "it must be below cap and"),
     "gemm key": (lambda s: s + "[gpu.gemm.bf16]\nrampe = 3\n", "did you mean 'ramp'?"),
     "gemm dtype": (lambda s: s + "[gpu.gemm.bf17]\nramp = 3\n", "did you mean 'bf16'?"),
     "gemm lacks": (

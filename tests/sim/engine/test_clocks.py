@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from sim import run
 from sim.engine import simulate
 from sim.engine.clocks import _windows, throttled
+from sim.engine.reclocked import reclocked
 from sim.graph import Builder, Compute, Fixed, Work
 from sim.machine.assumed import assumed
 from sim.machine.hardware import NOTHING, Limits, Machine, table
 from sim.machine.kernels import compute_seconds
-from sim.machine.power import _shares, clock, limited
+from sim.machine.power import LOWEST, _shares, clock, limited
 from sim.timeline import Timeline
 from tests.sim.machine.test_kernels import COSTS, TOY_GEMM
 
@@ -110,6 +111,30 @@ def test_traffic_that_takes_more_than_the_cap_does_not_stop_arithmetic() -> None
     factor = slowed(gpu(250.0), [NORM] * 80 + [GEMM])
     assert factor[:-1] == pytest.approx(1.0)
     assert 1.0 <= factor[-1] < 3.0
+
+
+def test_a_cap_hardly_above_idle_power_leaves_a_clock() -> None:
+    assert slowed(gpu(IDLE + 1e-9), [GEMM] * 3) == pytest.approx(1 / LOWEST)
+
+
+def test_clocks_around_a_long_wait_do_not_depend_on_its_length() -> None:
+    """The longest has too many windows to look into each; kernels of two ranks differ."""
+    found = []
+    for seconds in (1e6, 1e12):
+        b, of = Builder(), gpu(130.0)
+        for rank, count in ((0, 50), (1, 30)):
+            for work in (*[GEMM] * count, Fixed(seconds)):
+                b.add("op", rank, "compute", work)
+        works = (graph := b.graph()).works
+        machine = table(works, lambda work: _price(gpu(), work), lambda _: NOTHING, np.empty(0), 4)
+        timeline, machine = simulate(graph, machine), limited(machine, of, works)
+        factors = throttled(timeline, machine).clocks
+        assert factors is not None
+        clocks = reclocked(timeline, [machine], np.arange(len(graph)))[0]
+        assert clocks == pytest.approx(1 / factors, rel=1e-4)
+        found.append(factors)
+    assert found[1][5:50] == pytest.approx(found[0][5:50], rel=0.05)
+    assert found[0][49] > 10.0
 
 
 def test_without_a_power_table_clocks_stay_at_boost() -> None:
