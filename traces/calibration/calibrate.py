@@ -7,6 +7,7 @@ sources, in ``traces/calibration``.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 import topologies
 from schedules.input_error import InputError
+from sim.files import write_text
 from sim.machine import topology
 from sim.machine.attention_tables import attention_constants
 from sim.machine.cluster import Gpu
@@ -94,8 +96,7 @@ class Calibration:
         if path is None:
             path = Path(topologies.__file__).parent / f"{KINDS[self.gpu].topology}.toml"
         text = replace(path.read_text(encoding="utf-8"), self.toml())
-        path.write_text(text, encoding="utf-8")
-        return path
+        return write_text(path, text)
 
 
 def calibrate(gpu: str, tables: Path | None = None) -> Calibration:
@@ -211,6 +212,6 @@ def _written(key: str, value: float | str | Mapping[str, float]) -> str:
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{size} = {_written(key, v)}' for size, v in value.items())} }}"
     if isinstance(value, str):
-        return f'"{value}"'
+        return json.dumps(value, ensure_ascii=False)
     scale, unit = UNITS.get(key, (1.0, ""))
     return f'"{value * scale:.4g} {unit}"' if unit else f"{value:.4g}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from schedules.input_error import InputError
-from sim.machine import cluster
+from sim.machine import cluster, topology
 from sim.machine.attention_tables import AttentionConstants, Shares, attention_constants
 from sim.machine.cluster import Gpu
 from sim.machine.kernels import MEMORY_KINDS, compute_seconds, gemm_constants, table
@@ -32,25 +33,48 @@ def calibrate(name: str, path: Path) -> Calibration:
     ``name`` is a kind of GPU (h200), a topology, or a topology file; peak and bandwidth are taken
     from there. Raises InputError where nothing can be fitted.
     """
-    sweep = recorded.read(path)
-    gpu = cluster.load(KINDS[name].topology if name in KINDS else name, 1).gpu
+    sweep, like = recorded.read(path), KINDS[name].topology if name in KINDS else name
+    gpu = cluster.load(like, 1).gpu
     _same(path, sweep.gpu, gpu.name)
-    before = recorded.errors(recorded.pairs(gpu, sweep), BEFORE)
-    fits = {key: fit for key, fit in _fits(gpu, sweep).items() if fit}
-    load = under_load.fit(gpu, load_rows.rows(path, sweep.parts))
-    if not fits and not load.constants:
+    loaded = load_rows.rows(path, sweep.parts)
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            found = _fitted(name, gpu, sweep, loaded)
+    except ArithmeticError:
+        raise InputError(f"{path} is damaged: no GPU takes such times; record it again") from None
+    if found is None:
         raise InputError(
             f"{path} has too few kernels to fit constants to; record sweep gemm attention "
             "elementwise launch measures them, and record sweep sustain mixture overlap the clock"
         )
-    source = f"traincast calibrate {name} --recorded; {sweep.command}, {sweep.gpu}, {sweep.torch}"
+    _possible(path, like, found)
+    return found
+
+
+def _fitted(name: str, gpu: Gpu, sweep: Sweep, loaded: load_rows.Load) -> Calibration | None:
+    """Return what can be fitted; None where nothing can."""
+    before = recorded.errors(recorded.pairs(gpu, sweep), BEFORE)
+    fits = {key: fit for key, fit in _fits(gpu, sweep).items() if fit}
+    load = under_load.fit(gpu, loaded)
+    if not fits and not load.constants:
+        return None
     constants = {key: fit.constants for key, fit in fits.items()}
     for key, values in load.tables.items():
         own = gemm_constants(gpu, "bf16")._asdict() if key == "gemm.bf16" else {}
         constants[key] = {**constants.get(key, own), **values}
+    source = f"traincast calibrate {name} --recorded; {sweep.command}, {sweep.gpu}, {sweep.torch}"
+    source = source.encode("utf-8", "replace").decode()  # JSON may have halves of characters
     tables = {key: {**values, "source": source} for key, values in constants.items()}
     errors = [error for fit in fits.values() for error in fit.errors]
     return Calibration(name, tables, {}, (*errors, *before), load if load.constants else None)
+
+
+def _possible(path: Path, like: str, found: Calibration) -> None:
+    """Raise InputError for constants that a topology file cannot have."""
+    try:
+        topology.read(like, tomllib.loads(found.toml()))
+    except InputError as error:
+        raise InputError(f"{path} is damaged, or of another GPU: fitted to it, {error}") from None
 
 
 def _same(path: Path, recorded_on: str, known: str) -> None:

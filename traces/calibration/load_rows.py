@@ -84,7 +84,7 @@ def _each(
     for number, row in enumerate(parts.get(part, ()), 1):
         try:
             out.append(of(row))
-        except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, ArithmeticError) as error:
             why = f"has no {error.args[0]}" if isinstance(error, KeyError) else f"({error})"
             raise InputError(f"{path} is damaged: row {number} of {part} {why}") from None
     return out

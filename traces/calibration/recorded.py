@@ -56,17 +56,19 @@ def read(path: Path) -> Sweep:
     try:
         content = json.loads(text)
         some = _sweeps(content)
-        device, command = some[0]["device"], content["command"]
+        device, gpu, command = some[0]["device"], str(some[0]["gpu"]), content["command"]
+        torch = str(content["machine"]["torch"])
         parts = {key: rows for one in some for key, rows in one.items() if isinstance(rows, list)}
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError):
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError) as error:
+        lacks = f": it lacks {error.args[0]!r}" if isinstance(error, KeyError) else ""
         raise InputError(
-            f"{path} has no measured kernels; give the result.json of traincast record all, or "
-            "a file of traincast record sweep"
+            f"{path} has no measured kernels{lacks}; give the result.json of traincast record all, "
+            "or a file of traincast record sweep"
         ) from None
     if device == "cpu":
         raise InputError(f"{path} was recorded on a CPU; constants are fitted to a GPU's kernels")
     check(path, parts)
-    return Sweep(parts, str(some[0]["gpu"]), command, str(content["machine"]["torch"]))
+    return Sweep(parts, gpu, command, torch)
 
 
 def _sweeps(content: Row) -> list[Row]:

@@ -158,7 +158,7 @@ def _contention(out: UnderLoad, gpu: Gpu, load: Load) -> None:
     own = float(gpu.costs.get("communication", {}).get("contention", known))
     section = "communication.contention" if own == known else ""
     out.add("contention, beside communication", found, 0, own, section)
-    out.tables["communication"] = {"contention": float(found.values[0])}
+    out.tables["communication"] = {"contention": min(max(float(found.values[0]), 0.0), 1.0)}
 
 
 def _mean(some: Sequence[float | None]) -> float | None:

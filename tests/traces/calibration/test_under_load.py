@@ -6,6 +6,7 @@ Mixtures take the clock that :mod:`sim.machine.power` gives them, which the fit 
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -227,6 +228,29 @@ def test_printed_tables_make_a_topology_that_is_no_further_off(
         assert row["assumed"] is None
 
 
+def test_what_no_topology_can_have_is_one_sentence(traincast: Traincast, path: Path) -> None:
+    """A GPU that is 1e150 times as slow as the others of the fleet; a product that never ends."""
+    content = {**made(), "mixture": [], "overlap": []}
+    slow = content["sustain"][1]
+    slow["seconds"] = [1e150 * s for s in slow["seconds"]]
+    path.write_text(json.dumps(content))
+    code, out, said = traincast("calibrate", "h100", "--recorded", path)
+    assert (code, out) == (2, "")
+    assert f"{path} is damaged, or of another GPU: fitted to it, topology 'dgx_h100': gpu." in said
+    assert "it must be a number of at least 0 and at most 1" in said
+
+
+def test_a_command_may_have_quotes_and_halves_of_characters(
+    traincast: Traincast, path: Path
+) -> None:
+    content = {**made(), "sustain": [], "mixture": [], "command": 'record "\ud83d\\" --out'}
+    content["overlap"][0]["slowdown"] = [0.7, 1.0]  # faster beside a transfer, by chance
+    path.write_text(json.dumps(content))
+    code, out, said = traincast("calibrate", "h100", "--recorded", path)
+    assert (code, said) == (0, "")
+    assert tomllib.loads(out)["gpu"]["communication"]["source"].count('record "?\\" --out') == 1
+
+
 def test_sections_of_record_all_are_read(traincast: Traincast, path: Path) -> None:
     content = made()
     whole = {key: content.pop(key) for key in ("command", "machine")}
@@ -234,6 +258,13 @@ def test_sections_of_record_all_are_read(traincast: Traincast, path: Path) -> No
     code, out, said = traincast("calibrate", "h100", "--recorded", path)
     assert (code, said) == (0, "")
     assert "# contention, beside communication" in out
+
+
+GEMM = {"m": 64, "n": 64, "k": 64, "s": 1e-3, "dtype": "bfloat16"}
+
+
+def without(key: str) -> Found:
+    return {name: value for name, value in made().items() if name != key}
 
 
 def damaged(part: str, **change: Any) -> Found:
@@ -253,6 +284,15 @@ def damaged(part: str, **change: Any) -> Found:
         (damaged("overlap", others=0), "row 2 of overlap (0 is not above 0)"),
         ({**made(), "gemm": [{"m": 1}]}, "is damaged: row 1 of gemm has no n"),
         ({**made(), "gemm": [7]}, "is damaged: row 1 of gemm has no m"),
+        ({**made(), "gemm": [{**GEMM, "dtype": {}}]}, "row 1 of gemm has dtype = {}; it must be b"),
+        ({**made(), "gemm": [{**GEMM, "s": 1e300}]}, "row 1 of gemm has s = 1e+300; it must be a"),
+        ({**made(), "launch": [{"s": float("inf")}]}, "row 1 of launch has s = Infinity; it must"),
+        ({**made(), "launch": [{"s": 1e-6}]}, "is damaged: row 1 of launch has no what"),
+        ({**made(), "memory": [{"bytes": 8, "s": 1e-6}]}, "row 1 of memory has no way"),
+        ({**made(), "elementwise": [{"kind": 7, "bytes": 8, "s": 1e-6}]}, "has kind = 7; it must"),
+        (damaged("mixture", rank=float("inf")), "row 2 of mixture (cannot convert float infinity"),
+        (without("gpu"), "has no measured kernels: it lacks 'gpu'; give the result.json"),
+        (without("machine"), "has no measured kernels: it lacks 'machine'; give"),
         ({**made(), "gpu": "NVIDIA A100-SXM4-80GB"},
          "was recorded on NVIDIA A100-SXM4-80GB, and the topology's GPU is H100-SXM5-80GB"),
         ({"gpu": "H100"}, "has no measured kernels"),
