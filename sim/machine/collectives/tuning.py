@@ -9,6 +9,7 @@ left out there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from math import fsum
 from typing import NamedTuple
@@ -95,9 +96,10 @@ def nvls_tree(cluster: Cluster, placement: RanksByNode, size: float) -> float:
 
 
 def _ports(cluster: Cluster, placement: RanksByNode) -> list[float]:
-    """Return the nominal bandwidth of each port that a node's ranks use, in B/s."""
+    """Return the nominal bandwidth of each port that a node's ranks use or share, in B/s."""
     here, there = placement.nodes[:2]
     nominal = cluster.capacity / cluster.efficiency
     routes = [cluster.route(*pair) for pair in zip(here, there, strict=True)]
-    narrow = {min(route, key=lambda link: float(nominal[link])) for route in routes}
+    users = Counter(link for route in routes for link in route)
+    narrow = {min(route, key=lambda link: float(nominal[link]) / users[link]) for route in routes}
     return [float(nominal[link]) for link in sorted(narrow)]

@@ -92,6 +92,20 @@ def test_rings_of_all_gathers_leave_ll128_between_128_and_256_mib_on_ten_nodes()
         assert found == pytest.approx(seconds, rel=1e-3)
 
 
+@pytest.mark.parametrize(("name", "ports"), [("hgx_h100_2nic", 2), ("hgx_h100_4nic", 4)])
+def test_gpus_that_share_a_port_count_it_once(name, ports):
+    """64 MiB over 4 nodes, in Simple by hand: 8.4 + 28 x 3.4 + 3 x 14 us, so many ports of 50 GB/s.
+
+    NCCL counts network cards; with a port for each GPU it would take LL128.
+    """
+    cluster, size = load(name, 32), 64.0 * MIB
+    everyone = place(cluster, range(32))
+    expected = 145.6e-6 + 31 / 32 * size / (ports * 50e9)
+    found = tuning.ring(cluster, "all_gather", "simple", everyone, size)
+    assert found == pytest.approx(expected, rel=1e-9)
+    assert tuning.protocol(cluster, "all_gather", everyone, size) == "simple"
+
+
 def test_a_protocol_without_a_share_inside_nodes_runs_between_them_alone():
     """2 MiB among 8 H100 take LL or Simple by hand; LL128 would take 16 us and the bytes."""
     cluster, size = load("dgx_h100", 8), 2.0 * MIB
