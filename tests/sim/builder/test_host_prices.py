@@ -18,6 +18,7 @@ from sim.machine.hardware import ideal
 from sim.machine.host_prices import CLASSES, KERNELS, TRANSFERS, HostPrices
 from sim.runs.hosted import most_added, sentence
 from sim.runs.run import load, run
+from traincast.commands.parts import host_table
 
 RECIPE = Path(__file__).parents[3] / "validation/recipes/vtrain_gpt.toml"
 GPT = {
@@ -194,7 +195,7 @@ def recorded(path: Path, **changes: object) -> Path:
     return path
 
 
-def test_a_recorded_host_is_read(tmp_path):
+def test_a_recorded_host_is_read_and_shown(tmp_path, capsys):
     path = recorded(tmp_path / "mine.json")
     recipe = load(RECIPE, GPT | {"simulation.host": str(path)})
     found = host_prices.prices(str(recipe.simulation.host))
@@ -202,6 +203,11 @@ def test_a_recorded_host_is_read(tmp_path):
     assert found.forward["gemm"] == pytest.approx(20e-6)
     assert found.backward["norm"] == pytest.approx(30e-6)
     assert found.forward["gather"] == found.backward["gather"] == 4e-6
+    host_table.show(path)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert sum(line.startswith("│") for line in lines) == len(CLASSES)
+    assert "│ norm │ 20 us │ 30 us │" in lines
+    assert lines[-1] == 'next: [simulation] host = "mine.json" in a recipe in the same folder'
 
 
 @pytest.mark.parametrize(

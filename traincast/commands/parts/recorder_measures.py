@@ -127,6 +127,10 @@ def host(
     from traces.record import host as hosts
 
     _write(context, out, lambda: hosts.record(timeout), json)
+    if not json:
+        from traincast.commands.parts import host_table
+
+        host_table.show(out)
 
 
 @recorder.command(epilog="Example: traincast record streams one_f_one_b zb_v --out streams.json")
