@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import fsum
 
-from sim.machine.assumed import ranges
+from sim.machine.assumed import affects, ranges
 from validation.families import grouped
 from validation.run import ComparedFigure, TableOutcome
 
@@ -18,10 +18,12 @@ HEAD = """# What is assumed, and what step times owe to it
 
 Written by `{command}`.
 
-`sim/machine/assumed.toml` has each value with its range, why, and what hangs on it. Here is by how
-much the predicted step times of a family change, in the mean, if the value lies at the low or at
-the high end of its range, in per cent of the step. That is to first order, from the seconds on the
-critical path. Where a cell is empty, no price of the family follows from the value.
+`sim/machine/assumed.toml` has each value with its range and its source. Here is by how much the
+predicted step times of a family change, in the mean, if the value lies at the low end of its range,
+and if at the high end, in per cent of the step: "+2.5, -1.4" are steps that take 2.5 % longer at
+the low end and 1.4 % less at the high end. That is to first order, from the seconds on the critical
+path. Where a cell is empty, no price of the family follows from the value; an empty row is a value
+that no published run needs. What hangs on each value stands below the table.
 """
 
 
@@ -50,12 +52,23 @@ def markdown(outcomes: Iterable[TableOutcome], command: str) -> str:
     lines = [head, ("---", *["--:"] * (len(head) - 1))]
     lines += [_line(name, found[name], families) for name in found]
     rows = ["| " + " | ".join(line) + " |" for line in lines]
-    return "\n".join([HEAD.format(command=command), *rows]) + "\n"
+    said = [f"- `{name}`: {what}." for name, what in affects().items()]
+    return "\n".join([HEAD.format(command=command), *rows, "", *said]) + "\n"
+
+
+def _signed(percent: float) -> str:
+    """Return a change in per cent; one that rounds to nothing has no sign.
+
+    >>> _signed(-0.04), _signed(0.25)
+    ('0', '+0.2')
+    """
+    text = f"{percent:+.1f}"
+    return "0" if float(text) == 0 else text
 
 
 def _line(name: str, of: Mapping[str, Ends], families: Iterable[str]) -> tuple[str, ...]:
     value, low, high = ranges()[name]
     cells = (
-        f"{100 * of[one][0]:+.1f}, {100 * of[one][1]:+.1f}" if one in of else "" for one in families
+        ", ".join(_signed(100 * end) for end in of[one]) if one in of else "" for one in families
     )
     return (f"`{name}`", f"{value:g}", f"{low:g} to {high:g}", *cells)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Assumed(NamedTuple):
@@ -56,9 +56,25 @@ def ranges() -> Mapping[str, Assumed]:
     >>> ranges()["power.exponent"]
     Assumed(value=3.0, low=2.2, high=3.2)
     """
+    return {
+        name: Assumed(*map(float, (of["value"], *of["range"]))) for name, of in _entries().items()
+    }
+
+
+def affects() -> Mapping[str, str]:
+    """Return in words what hangs on every value, by section and name.
+
+    >>> affects()["power.floor"]
+    'boards whose cap is far below the rated power'
+    """
+    return {name: of["affects"] for name, of in _entries().items()}
+
+
+@cache
+def _entries() -> Mapping[str, Mapping[str, Any]]:
     text = (files("sim.machine") / "assumed.toml").read_text(encoding="utf-8")
     return {
-        f"{section}.{name}": Assumed(*map(float, (of["value"], *of["range"])))
+        f"{section}.{name}": of
         for section, entries in tomllib.loads(text).items()
         for name, of in entries.items()
     }

@@ -17,14 +17,19 @@ LARGE = 64 * 2**20 - 4096
 HEAD = """# Collectives against public nccl-tests
 
 Made by `python -m traces.calibration.nccl_report` from `traces/calibration/nccl_tests.csv`, which
-names each row's source. Errors are of predicted against measured time, of a collective alone.
-"fit": the constants are fitted to these rows (`python -m traces.calibration.between_nodes`);
+names each row's source. Errors are of predicted against measured time, of a collective alone: mean
+and max of |error|, and bias, the mean signed error, which is below 0 where predictions are too
+fast. "fit": the constants are fitted to these rows (`python -m traces.calibration.between_nodes`);
 "check": held out. Errors of the fits inside a node, of at most 512 MiB, are in
 [calibration.md](calibration.md).
 
+"2 x 8" are two nodes and 8 GPUs of each. The machines are [topologies](../docs/machine.md#machines-that-come-along),
+and `a100_4nic` is nodes of 8 A100 with four ports. Algorithm "auto" means that the run left the
+choice to NCCL. Single rows below name the algorithm that is simulated there.
+
 Clusters of the same hardware differ: between four nodes of H100, rings reach 366 GB/s on one and
 325 on another; between 46 to 64 nodes of B200, 389 on one and 291 on another. One constant stands
-for both.
+for both, and so errs on each.
 """
 FAMILIES = """
 | machine | nodes x GPUs | collective | algorithm | use | buffers | rows | mean | bias | max |
@@ -33,7 +38,7 @@ FAMILIES = """
 SINGLE = """
 ## Rows held out, and all of ten nodes or more
 
-| machine | nodes x GPUs | collective | algorithm | MiB | measured | predicted | error | use |
+| machine | nodes x GPUs | collective | algorithm | buffer | measured | predicted | error | use |
 |---|--:|---|---|--:|--:|--:|--:|---|
 """
 
@@ -58,7 +63,7 @@ def _families(all_rows: Sequence[Row]) -> Iterator[str]:
 
 def _single(row: Row) -> str:
     found, seconds = predicted(row)
-    size = f"{row.bytes / 2**20:,.0f}" if row.bytes >= 2**20 else f"{row.bytes:,} B"
+    size = f"{row.bytes / 2**20:,.0f} MiB" if row.bytes >= 2**20 else f"{row.bytes:,} B"
     cells = f"{row.machine} | {row.nodes} x {row.gpus} | {row.collective} | {found.algorithm}"
     times = f"{row.us:,.1f} us | {seconds * 1e6:,.1f} us | {error(row):+.1%}"
     return f"| {cells} | {size} | {times} | {row.use} |\n"

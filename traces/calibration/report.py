@@ -27,8 +27,8 @@ finds them, as bytes of it that are moved beside the multiplication and a longer
 them out of the constants; the share of the HBM bandwidth and the launch are those of bf16.
 All-reduces between nodes: without trees, rings count, and NVLS trees between whole nodes. Over 10
 nodes trees change little; over 2 to 512 nodes of Alps, another network, priced as a DGX H100, small
-ones take a multiple of the measured time without trees and come out at half of it with them. More
-of them, and what Alps' own constants give, are in [collectives.md](collectives.md).
+ones take a multiple of the measured time without trees and come out at half of it with them.
+Collectives between nodes of other machines are in [collectives.md](collectives.md).
 """
 COLLECTIVES = """Inside a node: time = base + rounds · hop + wire bytes / (nominal · share).
 "simple" is fitted from 4 MiB up, "low latency" up to 1 MiB.
