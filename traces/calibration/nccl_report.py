@@ -23,9 +23,10 @@ fast. "fit": the constants are fitted to these rows (`python -m traces.calibrati
 "check": held out. Errors of the fits inside a node, of at most 512 MiB, are in
 [calibration.md](calibration.md).
 
-"2 x 8" are two nodes and 8 GPUs of each. The machines are [topologies](../docs/machine.md#machines-that-come-along),
-and `a100_4nic` is nodes of 8 A100 with four ports. Algorithm "auto" means that the run left the
-choice to NCCL. Single rows below name the algorithm that is simulated there.
+"2 x 8" are two nodes and 8 GPUs of each. Machines are
+[topologies](../docs/machine.md#machines-that-come-along), and `a100_4nic` is nodes of 8 A100 with
+four ports. Algorithm "auto" means that the run left the choice to NCCL. Single rows below name the
+algorithm that is simulated there.
 
 Clusters of the same hardware differ: between four nodes of H100, rings reach 366 GB/s on one and
 325 on another; between 46 to 64 nodes of B200, 389 on one and 291 on another. One constant stands
