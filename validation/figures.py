@@ -12,6 +12,7 @@ from sim.model.sizes import BYTES, parameters
 from sim.recipe.recipe import Recipe
 from sim.recipe.sections import FsdpTable
 from sim.runs.check import check
+from sim.runs.hosted import assumes_host
 from sim.runs.run import job_of, run
 from sim.runs.summary import between, step_seconds
 from sim.whatif.interval import interval
@@ -34,7 +35,8 @@ def step_time(recipe: Recipe) -> StepTime:
     ran = run(recipe)
     found = steady(ran.timeline, *recipe.ramps)
     path = critical_path(found.timeline)
-    within = interval(path, ran.machine, ran.boost, ran.cluster, recipe.simulation.seed)
+    seed, host = recipe.simulation.seed, assumes_host(recipe)
+    within = interval(path, ran.machine, ran.boost, ran.cluster, seed, host)
     low, high = (end / found.steps + between(recipe) for end in within[:2])
     moves = {name: (a / found.seconds, b / found.seconds) for name, (a, b) in within.moves.items()}
     return StepTime(step_seconds(recipe, found), (low, high), moves)

@@ -20,6 +20,7 @@ from sim.builder import issue
 from sim.builder.host import HOST, launched, waited
 from sim.graph import Compute, Fixed, Floats, Graph, owners
 from sim.machine import host_prices
+from sim.machine.assumed import ranges
 from sim.machine.cluster import Cluster
 from sim.machine.hardware import Machine
 from sim.machine.host_prices import HostPrices
@@ -36,6 +37,7 @@ class Issuer(NamedTuple):
 
     prices: HostPrices
     always: bool = False
+    slowest: float = 1.0  # the factor on the prices at the end of their range
 
 
 class Pace(NamedTuple):
@@ -57,7 +59,13 @@ def issuer(recipe: Recipe) -> Issuer | None:
         launch = recipe.simulation.launch_us * 1e-6
         return Issuer(host_prices.constant(launch), always=True) if way else None
     stalled = any(table.stall and table.stream in (None, HOST) for table in recipe.perturbations)
-    return Issuer(host_prices.prices(way), stalled)
+    slowest = ranges()["host.speed"].high if assumes_host(recipe) else 1.0
+    return Issuer(host_prices.prices(way), stalled, slowest)
+
+
+def assumes_host(recipe: Recipe) -> bool:
+    """Return whether a recipe has a built-in way to run, whose prices have a range."""
+    return recipe.simulation.host in host_prices.ways()
 
 
 def usual(recipe: Recipe) -> HostPrices:
@@ -71,9 +79,10 @@ def with_host(graph: Graph, prices: HostPrices) -> Graph:
     return launched(graph, issue.seconds(graph, prices), waited(graph))
 
 
-def is_late(graph: Graph, machine: Machine, prices: HostPrices) -> bool:
-    """Return whether the host may add more than a share of 0.0005 to the step."""
-    added = most_added(graph, machine.alone[graph.work], issue.seconds(graph, prices))
+def is_late(graph: Graph, machine: Machine, host: Issuer) -> bool:
+    """Return whether the host, at its slowest, may add more than a share of 0.0005 to the step."""
+    launch = host.slowest * issue.seconds(graph, host.prices)
+    added = most_added(graph, machine.alone[graph.work], launch)
     return added > SHARE * shortest(graph, machine)
 
 

@@ -198,7 +198,7 @@ def prepare(
         ways = [way for way in ways if apart.isdisjoint(way.atoms)]
         if good_enough(lanes, ways, graph, machine):
             break
-    if host and (host.always or is_late(graph, machine, host.prices)):
+    if host and (host.always or is_late(graph, machine, host)):
         graph = with_host(graph, host.prices)
         machine = price(graph, cluster, of)
     return lanes, graph, machine

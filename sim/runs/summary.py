@@ -32,6 +32,7 @@ from sim.memory.runtime import outside
 from sim.model.recomputation import hardware_flops
 from sim.model.sizes import model_flops
 from sim.recipe.recipe import Recipe
+from sim.runs.hosted import assumes_host
 from sim.runs.nearest import nearest
 from sim.timeline import Timeline
 from sim.whatif.interval import interval
@@ -88,7 +89,8 @@ def summary(
     shown, steps = found.timeline, found.steps
     step = step_seconds(recipe, found)
     path = critical_path(shown)
-    within = interval(path, *priced, cluster, recipe.simulation.seed)
+    seed, host = recipe.simulation.seed, assumes_host(recipe)
+    within = interval(path, *priced, cluster, seed, host)
     gaps = asdict(bubble(idle(shown)))
     times = breakdowns.summary(breakdowns.breakdown(shown))
     sent = _by_rank(bytes_sent(timeline.graph))

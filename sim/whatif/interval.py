@@ -5,7 +5,8 @@ where in its range each assumed value lies (:mod:`sim.machine.assumed`), and so 
 has. They are drawn at random, and the step follows to first order from the seconds that each work
 has on the critical path. That is exact while no other path becomes critical, and sharing and the
 clocks stay as they are. An assumed value is taken to be anywhere in its range, equally likely, and
-the step to change in proportion between its value and either end. Nothing is simulated again.
+the step to change in proportion between its value and either end. Nothing is simulated again but
+the ends of the host's prices (:mod:`sim.whatif.host_ends`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from sim.machine.hardware import Machine
 from sim.machine.residuals import Residual, alike, borrowed, family, residuals
 from sim.machine.variants import ends
 from sim.timeline import Timeline
+from sim.whatif.host_ends import host_moves
 from sim.whatif.taken import taken
 
 DRAWS = 1000
@@ -43,17 +45,25 @@ class Interval(NamedTuple):
 
 
 def interval(
-    path: CriticalPath, machine: Machine, boost: Timeline, cluster: Cluster, seed: int
+    path: CriticalPath,
+    machine: Machine,
+    boost: Timeline,
+    cluster: Cluster,
+    seed: int,
+    host: bool = False,
 ) -> Interval:
     """Return the interval of a step with this critical path, the same for the same seed.
 
-    ``boost`` is the step at boost clock: the timeline itself where no power limits it. Ends have
-    six digits, so that the last bit of an exponential does not decide them.
+    ``boost`` is the step at boost clock: the timeline itself where no power limits it. ``host``
+    says whether the host has built-in prices. Ends have six digits, so that the last bit of an
+    exponential does not decide them.
     """
     graph, rng = boost.graph, np.random.default_rng(seed)
     took: Floats = np.bincount(graph.work[[*path.ops]], path.took, len(graph.works)).astype(float)
     there = np.flatnonzero(took)
     found = moves(path, machine, boost, cluster)
+    if host:
+        found |= host_moves(path, machine, boost)
     drawn = draw([graph.works[w] for w in there.tolist()], cluster, [*found], rng)
     steps = fsum(path.seconds.values()) + changes(took[there], found, drawn)
     low, high = np.quantile(steps, WITHIN)

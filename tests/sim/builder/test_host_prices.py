@@ -14,9 +14,10 @@ from sim.builder.host import HOST, launched
 from sim.engine import simulate
 from sim.graph import Builder, Fixed, Graph
 from sim.machine import host_prices
+from sim.machine.assumed import ranges
 from sim.machine.hardware import ideal
 from sim.machine.host_prices import CLASSES, KERNELS, TRANSFERS, HostPrices
-from sim.runs.hosted import most_added, sentence
+from sim.runs.hosted import Issuer, is_late, issuer, most_added, sentence
 from sim.runs.run import load, run
 from traincast.commands.parts import host_table
 
@@ -33,6 +34,7 @@ GPT = {
     "training.global_batch": 3,
 }
 BIG = GPT | {"model.hidden": 8192, "model.heads": 64, "training.global_batch": 6}
+WAYS = ("eager", "megatron", "compiled", "graphs")
 OF_CLASS = {name: 2.0 ** -(k + 4) for k, name in enumerate(CLASSES)}  # all sums differ
 
 
@@ -68,6 +70,17 @@ def test_what_the_host_adds_is_what_a_run_with_it_takes_longer(waited, monkeypat
         hosted = launched(graph, launch, waits)
         took = simulate(hosted, ideal(hosted)).seconds
         assert alone.sum() + most_added(graph, alone, launch) == took
+
+
+def test_a_host_is_late_that_is_so_at_the_end_of_its_range(monkeypatch):
+    """Kernels of 3 s behind launches of 2.5 s, and of 3.525 s at the slowest."""
+    monkeypatch.setattr("sim.runs.hosted.computing", lambda graph: np.ones(len(graph), bool))
+    graph, _, _ = kernels(*[3.0] * 4000)
+    host = Issuer(host_prices.constant(2.5))
+    assert not is_late(graph, ideal(graph), host)
+    assert is_late(graph, ideal(graph), host._replace(slowest=1.41))
+    slowest = [issuer(load(RECIPE, GPT | {"simulation.host": way})).slowest for way in WAYS]
+    assert slowest == [ranges()["host.speed"].high] * len(WAYS)
 
 
 def test_each_op_costs_what_its_class_does():

@@ -25,6 +25,7 @@ from sim.runs.run import Result, run
 from sim.timeline import Timeline
 from sim.whatif import interval as intervals
 from sim.whatif.edits import IN_PROPORTION
+from sim.whatif.host_ends import issued
 from sim.whatif.interval import changes, draw, moves
 from sim.whatif.taken import taken
 from traincast.commands.parts.figures import nearest_rows, summary_rows
@@ -172,9 +173,10 @@ def test_prices_that_are_off_by_nothing_leave_what_is_assumed(ran, monkeypatch):
 
 
 def test_every_assumed_value_is_carried_to_the_step(ran):
-    """Those of attention by rules of their own, which another test compares with fits."""
+    """Those of attention and the host by rules of their own, which other tests compare."""
     found = {of.name for of in ends(ran.machine, ran.cluster.gpu, ran.timeline.graph.works)}
-    assert found | {f"attention.{name}" for name in RULES} == ranges().keys()
+    host = issued(ran.timeline.graph).keys()
+    assert found | {f"attention.{name}" for name in RULES} | host == ranges().keys()
 
 
 def test_only_values_that_move_a_price_have_ends(ran):
