@@ -461,6 +461,16 @@ def test_no_cell_of_a_table_is_broken_at_80_columns(scale, capsys, monkeypatch):
     assert "pp: data moves" not in out
 
 
+def test_a_long_name_is_folded_at_its_underscores_and_as_wide_as_there_is_room(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    name = "mbridge_25.09_pretrain_llama3_70b_h100"
+    tables.show([(name, "10.388", "+2.7 %")], "table", "predicted, s", "error")
+    lines = capsys.readouterr().out.splitlines()
+    assert {len(line) for line in lines} == {50}  # figures and their headings take 26 of it
+    cells = [line[2:26].strip() for line in lines if line.startswith("│")]
+    assert cells == ["mbridge_25.09_pretrain_", "llama3_70b_h100"]
+
+
 def test_what_is_equal_is_said_once(capsys):
     same = {"mean": 0.25, "max": 0.25}
     nothing = {"mean": -2.8e-17, "max": 0.0}
@@ -480,7 +490,7 @@ def test_ranks_that_stand_for_others_are_named(capsys):
     tables.show_summary({**SUMMARY, "memory": memory}, capacity=2.0**40)
     out = capsys.readouterr().out
     assert "16 ranks, each stands for 8" in out
-    assert "rank 0, 8, 16, 24, ..., 112, 120" in out
+    assert "ranks 0, 8, 16, 24, ..., 112, 120" in out
 
 
 def test_schedule_writes_torchs_csv(tmp_path, traincast):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import chain
@@ -127,8 +128,8 @@ def _show(frame: pd.DataFrame, graph: Graph, most: int) -> None:
         tables = [_on_its_side(columns)]
     for table in tables:
         show_list([*table], [*zip(*table.values(), strict=True)])
-    for sentence in chain.from_iterable(long.values()):
-        say(f"  {sentence}")
+    for sentence, times in Counter(chain.from_iterable(long.values())).items():
+        say(f"  {sentence}" + (f" ({times} rows say so)" if times > 1 else ""))
     if len(frame) > most:
         say(f"rows left out: {len(frame) - most:,}; --json prints all")
 

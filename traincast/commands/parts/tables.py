@@ -17,6 +17,7 @@ from traincast.commands.parts.figures import (
     seconds,
     summary_rows,
 )
+from traincast.commands.parts.folding import folded
 
 if TYPE_CHECKING:
     from rich import cells, console, markup, table
@@ -38,10 +39,14 @@ def show(rows: Iterable[Sequence[str]], *columns: str, title: str | None = None)
     # Figures stay whole: where a line is too narrow, headings and the first column are folded
     widths = [_figures(name, [row[k] for row in texts]) for k, name in enumerate(columns)]
     left = max(screen.width - 4 - sum(width + 3 for width in widths[1:]), LEAST)
-    fits = max((cells.cell_len(row[0]) for row in texts), default=0) <= left
-    out.add_column(columns[0], no_wrap=fits, overflow="fold", max_width=left)
+    longest = max((cells.cell_len(row[0]) for row in texts), default=0)
+    if fits := longest <= left:
+        out.add_column(columns[0], no_wrap=True, max_width=left)
+    else:
+        texts = [(folded(first, left), *others) for first, *others in texts]
+        out.add_column(columns[0], overflow="fold", width=left)
     for name, width in zip(columns[1:], widths[1:], strict=True):
-        out.add_column(name, justify="right", min_width=width)
+        out.add_column(name, justify="right", min_width=width, max_width=None if fits else width)
     for row in texts:
         out.add_row(*row)
     screen.print(out)
