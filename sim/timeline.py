@@ -7,6 +7,7 @@ reader.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +32,7 @@ class Timeline:
     start: Floats
     end: Floats
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         """Seconds from the first start to the last end."""
         return float(self.end.max() - self.start.min()) if len(self.graph) else 0.0

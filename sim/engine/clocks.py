@@ -11,17 +11,19 @@ Power is idle power, plus what arithmetic takes, plus what memory-bound kernels 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.graph import Compute, Graph
-from sim.machine.hardware import Machine
+from sim.machine.hardware import Limits, Machine
 from sim.machine.power import clock
 from sim.timeline import Timeline
 
 Floats = NDArray[np.float64]
+Longs = NDArray[np.int64]
 
 SAMPLES = 8
 """Instants at which power is looked at, per window."""
@@ -41,20 +43,27 @@ def throttled(timeline: Timeline, machine: Machine) -> Machine:
     if machine.limits is None or machine.clocks is not None or not timeline.seconds:
         return machine
     graph = timeline.graph
-    kernels = np.flatnonzero(_computes(graph))
     clocks = np.ones(len(graph))
-    for rank in graph.ranks():
-        own = kernels[graph.rank[kernels] == rank]
-        if len(own):
-            clocks[own] = _factors(timeline, machine, own)
+    for _, own in kernels_by_rank(graph):
+        clocks[own] = _factors(timeline, machine, own)
     return replace(machine, clocks=clocks) if (clocks != 1.0).any() else machine
 
 
-def _computes(graph: Graph) -> NDArray[np.bool_]:
-    return np.array([isinstance(work, Compute) for work in graph.works], np.bool_)[graph.work]
+def computing(graph: Graph) -> NDArray[np.bool_]:
+    """Return a flag for each work of a graph: its seconds depend on the clock."""
+    return np.array([isinstance(work, Compute) for work in graph.works], np.bool_)
 
 
-def _factors(timeline: Timeline, machine: Machine, own: NDArray[np.intp]) -> Floats:
+def kernels_by_rank(graph: Graph) -> Iterator[tuple[int, Longs]]:
+    """Yield each rank that has kernels, ascending, with its kernels in the order of the graph."""
+    kernels = np.flatnonzero(computing(graph)[graph.work])
+    order = kernels[np.argsort(graph.rank[kernels], kind="stable")]
+    begins = np.flatnonzero(np.diff(graph.rank[order], prepend=-1))
+    for own in np.split(order, begins[1:]) if len(order) else ():
+        yield int(graph.rank[own[0]]), own
+
+
+def _factors(timeline: Timeline, machine: Machine, own: Longs) -> Floats:
     """Return the factor on the seconds of each of one rank's kernels."""
     limits, tensor, traffic = machine.limits, machine.tensor, machine.traffic
     assert limits is not None
@@ -64,9 +73,9 @@ def _factors(timeline: Timeline, machine: Machine, own: NDArray[np.intp]) -> Flo
     energy = np.stack([tensor[work], traffic[work]])
     if machine.factor is not None:
         energy *= machine.factor[own]  # what is slower takes its power for longer
-    at, mean = means(timeline, machine, own, energy)
-    middle = (timeline.start[own] + timeline.end[own]) / 2.0
-    clocks = np.interp(middle, at, clock(limits, *mean)).round(DIGITS)
+    at = instants(timeline, limits, own)
+    mean = means(timeline, machine, own, energy, at)
+    clocks = np.interp(middles(timeline, own), at, clock(limits, *mean)).round(DIGITS)
     longer: Floats = seconds(machine, work, clocks) / seconds(machine, work, np.ones(1))
     return longer
 
@@ -80,23 +89,33 @@ def seconds(machine: Machine, work: NDArray[np.integer], clocks: Floats) -> Floa
     return out
 
 
-def means(
-    timeline: Timeline, machine: Machine, own: NDArray[np.intp], energy: Floats
-) -> tuple[Floats, Floats]:
-    """Return instants of a step at boost clock, and means over the window before each of them.
+def instants(timeline: Timeline, limits: Limits, own: Longs) -> Floats:
+    """Return the instants of a step at which the power of one rank is looked at, in seconds."""
+    count = max(int(np.ceil(timeline.seconds / limits.window * SAMPLES)), SAMPLES)
+    if count <= MOST:
+        return np.linspace(0.0, timeline.seconds, count + 1)
+    return np.unique(middles(timeline, own))
+
+
+def middles(timeline: Timeline, ops: Longs) -> Floats:
+    """Return the seconds at which each of these ops is half done; its clock is that moment's."""
+    middle: Floats = (timeline.start[ops] + timeline.end[ops]) / 2.0
+    return middle
+
+
+def means(timeline: Timeline, machine: Machine, own: Longs, energy: Floats, at: Floats) -> Floats:
+    """Return means over the window before each instant ``at`` of a step at boost clock.
 
     ``own`` are the kernels of one rank, and ``energy`` what each takes, shape (kinds, kernels), in
     seconds of full power. The means have a row for the power of each kind, and a last one for the
     share of the window in which arithmetic runs.
     """
     assert machine.limits is not None
-    start, end, step = timeline.start[own], timeline.end[own], timeline.seconds
+    start, end = timeline.start[own], timeline.end[own]
     window, tiny = machine.limits.window, np.finfo(np.float64).tiny
-    count = max(int(np.ceil(step / window * SAMPLES)), SAMPLES)
-    at = np.linspace(0.0, step, count + 1) if count <= MOST else np.unique((start + end) / 2.0)
     busy = np.minimum(machine.arithmetic / np.maximum(machine.alone, tiny), 1.0)
     rates = np.vstack([energy / np.maximum(end - start, tiny), busy[timeline.graph.work[own]]])
-    return at, _windows(start, end, rates, at, step, window)
+    return _windows(start, end, rates, at, timeline.seconds, window)
 
 
 def _windows(

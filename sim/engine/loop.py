@@ -54,14 +54,18 @@ def simulate(
         return Timeline(graph, np.empty(0), np.empty(0))
     facts = uses(graph, machine)
     segs = segments(graph, facts)
-    run = _run(graph, segs, facts, machine, progress, stats or Stats())
-    timeline = _timeline(graph, segs, run.bounds, run.done)
+    found = stats or Stats()
+
+    def at_clocks(machine: Machine) -> Timeline:
+        run = _run(graph, segs, facts, machine, progress, found)
+        return _timeline(graph, segs, run.bounds, run.done)
+
+    timeline = at_clocks(machine)
     held = throttled(timeline, machine)
     if held is machine:
         return timeline
-    if stats is not None:
-        stats.boost = timeline
-    return simulate(graph, held, progress, stats)
+    found.boost = timeline
+    return at_clocks(held)  # clocks change nothing of what may meet
 
 
 def _timeline(graph: Graph, segs: Segments, bounds: array[float], done: bytearray) -> Timeline:

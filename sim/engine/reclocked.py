@@ -12,36 +12,47 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine.clocks import DIGITS, means
-from sim.graph import Compute, Floats
+from sim.engine.clocks import DIGITS, computing, instants, kernels_by_rank, means, middles
+from sim.graph import Floats
 from sim.machine.hardware import Machine
 from sim.machine.power import clock
 from sim.timeline import Timeline
 
 
-def reclocked(boost: Timeline, machines: Sequence[Machine], ops: NDArray[np.integer]) -> Floats:
+def reclocked(boost: Timeline, machines: Sequence[Machine], ops: NDArray[np.int64]) -> Floats:
     """Return the clock of each op, a share of boost, shape (machines, ops).
 
     ``boost`` is the step at boost clock on the first machine. The others have other limits, or
-    kernels that take another power; what they say of seconds does not count.
+    kernels that take another power; what they say of seconds does not count. Power is looked at
+    only at the instants on both sides of an op's middle.
     """
-    graph, kinds = boost.graph, _kinds(machines)
-    computes = np.array([isinstance(work, Compute) for work in graph.works], np.bool_)
-    mine = ops[computes[graph.work[ops]]]
-    ranks = np.unique(graph.rank[mine]).tolist()
-    kernels = np.flatnonzero(computes[graph.work])
-    found = [_means(boost, machines[0], kernels[graph.rank[kernels] == r], kinds) for r in ranks]
-    out = np.ones((len(machines), len(ops)))
+    limits, graph, kinds = machines[0].limits, boost.graph, _kinds(machines)
+    assert limits is not None
+    out, middle, rank = np.ones((len(machines), len(ops))), middles(boost, ops), graph.rank[ops]
+    computes = computing(graph)[graph.work[ops]]
+    found = []
+    for r, own in kernels_by_rank(graph):
+        here = np.flatnonzero((rank == r) & computes)
+        if len(here):
+            some = _beside(instants(boost, limits, own), middle[here])
+            found.append((here, some, _means(boost, machines[0], own, kinds, some)))
     if not found:
         return out
-    clocks = _clocks(machines, kinds, np.concatenate([mean for _, mean in found], axis=1))
-    middle = (boost.start[ops] + boost.end[ops]) / 2.0
-    ends = np.cumsum([len(at) for at, _ in found])[:-1]
-    parts = np.split(clocks, ends, axis=1)
-    for rank, (at, _), of_rank in zip(ranks, found, parts, strict=True):
-        here = np.flatnonzero((graph.rank[ops] == rank) & computes[graph.work[ops]])
-        out[:, here] = [np.interp(middle[here], at, one) for one in of_rank]
+    clocks = _clocks(machines, kinds, np.concatenate([mean for *_, mean in found], axis=1))
+    begin = 0
+    for here, some, _ in found:
+        of_rank = clocks[:, begin : begin + len(some)]
+        out[:, here] = [np.interp(middle[here], some, one) for one in of_rank]
+        begin += len(some)
     return out
+
+
+def _beside(at: Floats, middle: Floats) -> Floats:
+    """Return those of the instants ``at``, ascending, that are neighbours of some ``middle``."""
+    near = np.zeros(len(at), np.bool_)
+    after = np.searchsorted(at, middle, side="right")
+    near[np.minimum(after, len(at) - 1)] = near[np.maximum(after - 1, 0)] = True
+    return at[near]
 
 
 class Kinds(NamedTuple):
@@ -67,16 +78,16 @@ def _column(of: Floats | None) -> Floats:
 
 
 def _means(
-    boost: Timeline, machine: Machine, own: NDArray[np.intp], kinds: Kinds
-) -> tuple[Floats, Floats]:
-    """Return instants, and what one rank's kernels take: arithmetic and traffic of each kind, busy.
+    boost: Timeline, machine: Machine, own: NDArray[np.int64], kinds: Kinds, at: Floats
+) -> Floats:
+    """Return what one rank's kernels take before instants: arithmetic, traffic of each kind, busy.
 
-    The means have the shape (2 kinds + 1, instants).
+    The shape is (2 kinds + 1, instants).
     """
     work = boost.graph.work[own]
     alike = kinds.of_work[work] == np.arange(len(kinds.power))[:, None]
     energy = (_column(machine.tensor)[work] * alike, _column(machine.traffic)[work] * alike)
-    return means(boost, machine, own, np.vstack(energy))
+    return means(boost, machine, own, np.vstack(energy), at)
 
 
 def _clocks(machines: Sequence[Machine], kinds: Kinds, mean: Floats) -> Floats:

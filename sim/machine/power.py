@@ -82,13 +82,17 @@ def clock(limits: Limits, tensor: Floats, memory: Floats, busy: Floats) -> Float
     Memory traffic draws at most the limit, so that arithmetic never stops for it.
     """
     memory = np.minimum(memory, limits.power)
+    out = np.ones_like(tensor)
+    over = tensor + memory > limits.power
+    tensor, memory, busy = tensor[over], memory[over], busy[over]
     low, high = np.zeros_like(tensor), np.ones_like(tensor)
     for _ in range(HALVINGS):
         c = (low + high) / 2.0
         pace = 1.0 + busy * (1.0 / c - 1.0)
         drawn = (tensor * np.maximum(c, limits.floor) ** (limits.exponent - 1.0) + memory) / pace
         low, high = np.where(drawn <= limits.power, (c, high), (low, c))
-    return np.where(tensor + memory <= limits.power, 1.0, np.maximum(low, LOWEST))
+    out[over] = np.maximum(low, LOWEST)
+    return out
 
 
 def _shares(gpu: GpuLike, work: Work) -> tuple[float, float]:
