@@ -197,7 +197,7 @@ def unknown(path: str) -> str:
     meant = section if section in SECTIONS else _near(section, SECTIONS, 0.6)
     if section == "perturbations":
         return (
-            "[[perturbations]] are a list of tables; perturbations[0].compute is a key of the first"
+            "[[perturbations]] are set key by key; perturbations[0].compute is a key of the first"
         )
     near = _elsewhere(key or section, 1.0)
     if meant and key and not near:

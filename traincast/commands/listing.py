@@ -27,3 +27,5 @@ def command(
     from traincast.commands.parts import tables
 
     tables.show_list(*catalog.rows(kind, entries))
+    if said := catalog.uncalibrated(entries):
+        tables.say(said)

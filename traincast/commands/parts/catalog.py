@@ -109,7 +109,7 @@ STRATEGIES = {
     ),
 }
 """Keys of a recipe that split or overlap a job: the name of each strategy, and what it does."""
-HEADINGS = {"gpu": "GPU", "gpus_per_node": "per node", "network_per_gpu": "GB/s per GPU"}
+HEADINGS = {"gpu": "GPU", "gpus_per_node": "per node", "network_per_gpu": "NIC GB/s per GPU"}
 HEADINGS |= {"most_gpus": "most GPUs", "vocab": "vocabulary"}
 
 
@@ -162,6 +162,7 @@ def _topology(name: str) -> dict[str, Any]:
         "network_per_gpu": node["nic"]["bandwidth"] * node["nic"]["count"] / node["gpus"],
         "fabric": fabric["kind"],
         "most_gpus": most and most * node["gpus"],
+        "borrowed": dict(spec["borrowed"]),
     }
 
 
@@ -211,8 +212,20 @@ def rows(kind: str, found: list[dict[str, Any]]) -> tuple[list[str], list[list[s
         return ["analysis", "also needs", "about"], [
             [row["name"], ", ".join(row["needs"]) or "-", row["about"]] for row in found
         ]
-    headings = [HEADINGS.get(key, key) for key in found[0]] if found else []
-    return headings, [[_cell(*item) for item in row.items()] for row in found]
+    keys = [key for key in found[0] if key != "borrowed"] if found else []
+    return [HEADINGS.get(key, key) for key in keys], [
+        [_cell(key, row[key]) for key in keys] for row in found
+    ]
+
+
+def uncalibrated(found: list[dict[str, Any]]) -> str:
+    """Name the topologies whose kernels are priced with the constants of another GPU.
+
+    >>> uncalibrated([{"name": "x", "borrowed": {"gemm": "z"}}, {"name": "y", "borrowed": {}}])
+    'uncalibrated (kernels or links have the constants of others): x'
+    """
+    names = ", ".join(row["name"] for row in found if row.get("borrowed"))
+    return f"uncalibrated (kernels or links have the constants of others): {names}" if names else ""
 
 
 def _cell(key: str, value: object) -> str:
