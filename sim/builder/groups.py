@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from sim.builder.job import Job
 from sim.builder.strategies import context
+from sim.machine.hashes import multisets
 
 DENSE = ("tp", "cp", "dp")
 
@@ -151,7 +152,7 @@ def alike(job: Job, over: Sequence[Atom], kinds: NDArray[np.int64] | None) -> fr
     """
     if kinds is None:
         return frozenset(atom.name for atom in over)
-    grid = kinds[_rank_at(job)]
+    grid = kinds[job.grid]
     cells = grid.reshape(*(atom.size for atom in over[::-1]), grid.shape[1])
     axes = {atom.name: len(over) - 1 - k for k, atom in enumerate(over)}
     same = (name for name, at in axes.items() if np.all(cells == cells.take([0], axis=at)))
@@ -165,7 +166,7 @@ def simulated(job: Job, over: Sequence[Atom], names: Collection[str]) -> list[La
     sizes = [atom.size for atom in over][::-1]
     at = np.array(np.unravel_index(np.arange(int(np.prod(sizes))), sizes))[::-1]
     zero = [at[k] == 0 for k, atom in enumerate(over) if atom.name in names]
-    kept = set(_rank_at(job)[np.logical_and.reduce(zero), 0].tolist())
+    kept = set(job.grid[np.logical_and.reduce(zero), 0].tolist())
     return [lane for lane in lanes(job) if int(job.ranks[*lane, 0]) in kept]
 
 
@@ -176,11 +177,11 @@ def stand_ins(job: Job, names: Collection[str]) -> NDArray[np.int64]:
     """
     over = atoms(job)[::-1]
     sizes = [atom.size for atom in over]
-    lane_of, stage_of = _places(job)
+    lane_of, stage_of = job.places
     at = np.array(np.unravel_index(lane_of, sizes)) if over else lane_of[None]
     at[[k for k, atom in enumerate(over) if atom.name in names]] = 0
     lane = np.ravel_multi_index(tuple(at), sizes) if over else lane_of
-    return np.asarray(_rank_at(job)[lane, stage_of], np.int64)
+    return np.asarray(job.grid[lane, stage_of], np.int64)
 
 
 def _able(job: Job, axis: str, at: int, begin: int) -> bool:
@@ -221,35 +222,27 @@ def _inside(job: Job, stride: Mapping[str, int]) -> list[int]:
 
 def shifted(
     job: Job, names: Collection[str], ranks: tuple[int, ...], over: Sequence[Atom]
-) -> list[tuple[int, ...]]:
+) -> NDArray[np.int64]:
     """Return the images of a group under all shifts along some atoms, each once, itself first.
 
-    ``names`` are those of atoms or of axes; ``over`` are all atoms of the job.
+    ``names`` are those of atoms or of axes; ``over`` are all atoms of the job. The result has shape
+    (images, ranks).
     """
     sizes = [atom.size for atom in over][::-1]
+    lane_of, stage_of = job.places
+    own = np.array(ranks)
+    at, stage = np.array(np.unravel_index(lane_of[own], sizes)), stage_of[own]
+
+    def image(steps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the ranks that are so many steps along each atom away, (steps, ranks)."""
+        moved = [(at[k] + steps[:, k, None]) % size for k, size in enumerate(sizes)]
+        out: NDArray[np.int64] = job.grid[np.ravel_multi_index(tuple(moved), sizes), stage]
+        return out
+
     moves = [a.size if a.name in names or a.axis in names else 1 for a in over][::-1]
-    lane_of, stage_of = _places(job)
-    at = np.array(np.unravel_index(lane_of[list(ranks)], sizes))
-    steps = np.array(list(np.ndindex(*moves)))
-    moved = (at[None] + steps[:, :, None]) % np.array(sizes)[None, :, None]
-    lane = np.ravel_multi_index(tuple(np.moveaxis(moved, 1, 0)), sizes)
-    images = _rank_at(job)[lane, stage_of[list(ranks)]]
-    unique: dict[tuple[int, ...], tuple[int, ...]] = {}
-    for image in images.tolist():
-        unique.setdefault(tuple(sorted(image)), tuple(image))
-    return list(unique.values())
-
-
-def _rank_at(job: Job) -> np.ndarray:
-    """Return the rank of each lane and pipeline rank; lanes count innermost axis first."""
-    inner_first = [axis for axis in job.mesh.order.split("-") if axis in DENSE]
-    by_order = np.transpose(job.ranks, [*(DENSE.index(a) for a in inner_first[::-1]), 3])
-    return by_order.reshape(-1, job.ranks.shape[3])
-
-
-def _places(job: Job) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lane of each rank, in the same numbering, and its pipeline rank."""
-    grid = _rank_at(job)
-    lane, stage = np.empty(grid.size, np.int64), np.empty(grid.size, np.int64)
-    lane[grid], stage[grid] = np.indices(grid.shape)
-    return lane, stage
+    units = image(np.eye(len(sizes), dtype=np.int64))
+    kept = (np.sort(units, axis=1) == np.sort(own)).all(axis=1)
+    steps = np.indices([1 if k else n for k, n in zip(kept, moves, strict=True)])
+    images = image(steps.reshape(len(sizes), -1).T)
+    _, first = np.unique(multisets(images), return_index=True)
+    return images[np.sort(first)]

@@ -107,3 +107,21 @@ class Job:
         shape = [sizes[axis] for axis in reversed(inner_first)]
         grid = np.arange(self.mesh.world).reshape(shape)
         return np.transpose(grid, [inner_first[::-1].index(axis) for axis in sizes])
+
+    @cached_property
+    def grid(self) -> NDArray[np.int64]:
+        """The rank of each lane on each pipeline rank, shape (lanes, pp).
+
+        Lanes count up along the innermost axis first.
+        """
+        dense = ("tp", "cp", "dp")
+        inner_first = [axis for axis in self.mesh.order.split("-") if axis in dense]
+        by_order = np.transpose(self.ranks, [*(dense.index(a) for a in inner_first[::-1]), 3])
+        return by_order.reshape(-1, self.mesh.pp)
+
+    @cached_property
+    def places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The lane of each rank, in the same numbering, and its pipeline rank, shapes (ranks,)."""
+        lane, stage = np.empty(self.grid.size, np.int64), np.empty(self.grid.size, np.int64)
+        lane[self.grid], stage[self.grid] = np.indices(self.grid.shape)
+        return lane, stage

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from schedules.input_error import InputError
 from sim.late import late
-from sim.machine import fabric, limits
+from sim.machine import fabric, limits, paths
 from sim.machine.assumed import assumed
+from sim.machine.hashes import Hashes, mixed
 from sim.machine.topology import read, room
 
 if TYPE_CHECKING:
@@ -108,6 +109,12 @@ class Cluster:
         return self._column("latency", 0.0)
 
     @cached_property
+    def attributes(self) -> Hashes:
+        """A hash of each link's capacity, efficiency and delay, shape (links,)."""
+        columns = np.stack([self.capacity, self.efficiency, self.delay], axis=1)
+        return mixed(columns.view(np.int64))
+
+    @cached_property
     def kinds(self) -> list[int]:
         """A number for each link, the same for links of equal capacity and efficiency."""
         rows = np.stack([self.capacity, self.efficiency], axis=1)
@@ -166,6 +173,36 @@ class Cluster:
         return limits.limiting(self.network)
 
     @cached_property
+    def paths(self) -> paths.Paths | None:
+        """The ways of all GPUs in columns, if they are known and lead through the same tiers."""
+        return paths.of_ways(self.ways, self.index) if self.ways else None
+
+    def routes(self, pairs: NDArray[np.int64]) -> list[NDArray[np.int32]]:
+        """Return the routes between pairs of GPUs, shape (pairs, 2), as :meth:`route` does for one.
+
+        They come in blocks of equally long ones, each of shape (routes, links), in any order.
+        """
+        if len(pairs) and 0 <= pairs.min() <= pairs.max() < self.gpus and self.paths:
+            blocks = self.paths.blocks(pairs)
+            if blocks is not None:
+                return blocks
+        lengths: dict[int, list[tuple[int, ...]]] = {}
+        for a, b in pairs.tolist():
+            route = self.route(a, b)
+            lengths.setdefault(len(route), []).append(route)
+        return [np.array(some, np.int32) for some in lengths.values()]
+
+    def longest(self, routes: Sequence[NDArray[np.int32]]) -> float:
+        """Return the seconds that the first byte takes on the slowest of routes; 0 on none."""
+        delays = (self.delay[block] for block in routes)
+        return max((fsum(row) for of in delays for row in _distinct(of)), default=0.0)
+
+    @cached_property
+    def placed(self) -> dict[tuple[int, ...], Any]:
+        """What algorithms remember of this cluster: ranks of large groups by node."""
+        return {}
+
+    @cached_property
     def _routes(self) -> dict[tuple[int, int], tuple[int, ...]]:
         return {}
 
@@ -198,6 +235,15 @@ class Cluster:
             return list(nx.dijkstra_path(self.network, source, target, weight=latency))
         except nx.NetworkXNoPath:
             raise InputError(f"{self.name} has no path from GPU {source} to {target}") from None
+
+
+def _distinct(rows: Floats) -> list[list[float]]:
+    """Return rows among which all others are."""
+    if len(rows) > 64:
+        _, first = np.unique(mixed(rows.view(np.int64)), return_index=True)
+        rows = rows[first]
+    out: list[list[float]] = rows.tolist()
+    return out
 
 
 def at_boost(cluster: Cluster) -> Cluster:

@@ -5,26 +5,35 @@ together. One of them may be simulated for all if they also move at one speed, w
 This holds when the orbits and some classes of links are an equitable partition: links of one class
 have the same capacity and the same loads from each orbit, and members of one orbit have the same
 loads on each class. Then all links of a class fill up at once, so one of them represents all.
-Colour refinement (Weisfeiler and Leman 1968) finds the coarsest such partition or shows that the
-members of an orbit differ.
+Since orbits must not be cut, colour refinement (Weisfeiler and Leman 1968) ends after one round:
+links are classed by their capacity and by what each orbit puts on them, and the members of each
+orbit are compared by the classes that they load. That is the coarsest such partition, or shows that
+the members of an orbit differ. The cost is that of reading each orbit's loads once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.graph import Communication
 from sim.machine.cluster import Cluster
-from sim.machine.collectives import Traffic
+from sim.machine.collectives import Traffic, traffic
+from sim.machine.collectives.base import Ranks
+from sim.machine.collectives.placements import Placements, Rows, placements, spread
+from sim.machine.hashes import Hashes, mix
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 ROUNDING = 1e-12
 """The share of a latency by which its sums along two routes may differ."""
+DIGITS = 12
+"""Digits of a load, as a share of its communication's most loaded link, that count."""
+TINY = np.finfo(np.float64).tiny
 
 
 class Folded(NamedTuple):
@@ -39,135 +48,159 @@ class Folded(NamedTuple):
     """Bytes of one member on its own most loaded link; ``bytes / most`` are its coefficients."""
 
 
-class _Loads(NamedTuple):
-    """One row per member of an orbit and link that it uses."""
+class Orbit(NamedTuple):
+    """All members of one orbit, of which those of one kind differ only in which links they use."""
 
-    member: Integers
-    link: Integers  # row of the links in use
-    bytes: Floats
-    size: Integers  # class of the bytes over the member's most
+    members: int
+    rows: Rows  # what they put on links that can limit, by member
+    kinds: Sequence[Traffic]  # one member of each kind, that of the first member first
+
+    @property
+    def sizes(self) -> Floats:
+        """The bytes of each source of ``rows``."""
+        return np.concatenate([kind.bytes for kind in self.kinds])
+
+    @property
+    def shares(self) -> Floats:
+        """Those bytes over the most of the kind's links, to the digits that count."""
+        most = [max(kind.bytes.max(initial=0.0), TINY) for kind in self.kinds]
+        shares = [kind.bytes / of for kind, of in zip(self.kinds, most, strict=True)]
+        return np.round(np.concatenate(shares), DIGITS)
+
+    @property
+    def alike(self) -> bool:
+        """Whether all members have the same bytes."""
+        most = np.array([kind.bytes.max(initial=0.0) for kind in self.kinds])
+        return bool(np.all(np.isclose(most, most[:1], rtol=1e-12, atol=0.0)))
+
+
+class Orbits:
+    """The orbits of communications of the same ranks, given all images of these."""
+
+    def __init__(self, cluster: Cluster, images: Ranks) -> None:
+        self._cluster, self._images = cluster, images
+        found = placements(cluster.healthy or cluster, images)
+        order = np.argsort(found.first)  # the kind of the first member first
+        self._placed = Placements(np.argsort(order)[found.kind], found.first[order])
+        self._rows: dict[bytes, Rows] = {}
+
+    def of(self, work: Communication) -> Orbit:
+        """Return the orbit of a communication."""
+        firsts = (tuple(self._images[k].tolist()) for k in self._placed.first)
+        kinds = [traffic(self._cluster, work._replace(ranks=ranks)) for ranks in firsts]
+        links = [kind.links for kind in kinds]
+        key = b" ".join(of.tobytes() for of in links)
+        if key not in self._rows:
+            cluster = self._cluster.healthy or self._cluster
+            rows = spread(cluster, self._images, self._placed, links)
+            self._rows[key] = limiting(self._cluster, rows)
+        return Orbit(len(self._images), self._rows[key], kinds)
 
 
 def fold_loads(cluster: Cluster, orbits: Sequence[Sequence[Traffic]]) -> list[Folded] | None:
+    """Return what each orbit's representative carries, or None where folding is not proven exact.
+
+    As :func:`fold`, given each member.
+    """
+    return fold(cluster, [_orbit(cluster, members) for members in orbits])
+
+
+def _orbit(cluster: Cluster, members: Sequence[Traffic]) -> Orbit:
+    group = np.repeat(np.arange(len(members)), [len(member.links) for member in members])
+    link = np.concatenate([np.empty(0, np.int32), *(member.links for member in members)])
+    rows = Rows(group, link, np.arange(len(link)))
+    return Orbit(len(members), limiting(cluster, rows), members)
+
+
+def limiting(cluster: Cluster, rows: Rows) -> Rows:
+    """Return the rows of links that can limit."""
+    keep = np.flatnonzero(cluster.limiting[rows.link])
+    return rows if len(keep) == len(rows.link) else rows.at(keep)
+
+
+def fold(cluster: Cluster, orbits: Sequence[Orbit]) -> list[Folded] | None:
     """Return what each orbit's representative carries, or None where folding is not proven exact.
 
     ``orbits`` must hold every communication that may be on the network, each orbit with all its
     members. Only links that can limit count. Where latencies within an orbit are ``apart``, folding
     is exact except for that. Bytes of members on a link are multiplied, not added one by one.
     """
-    members = [member for orbit in orbits for member in orbit]
-    orbit_of = np.repeat(np.arange(len(orbits)), [len(orbit) for orbit in orbits])
-    most = [max(member.bytes, default=0.0) for member in members]
-    firsts = np.flatnonzero(np.diff(orbit_of, prepend=-1))
-    if not _alike(orbit_of, firsts, np.array(most)):
+    if not all(orbit.alike for orbit in orbits):
         return None
-    loads, links = _loads(cluster, members, np.array(most))
-    colour = _refine(loads, orbit_of, cluster.capacity[links])
-    if colour is None:
+    distinct: dict[Hashable, _Loads] = {}
+    loads = [
+        distinct.setdefault(_key(orbit), _Loads(orbit.members, orbit.rows, orbit.shares))
+        for orbit in orbits
+    ]
+    used, colour = _colours(cluster.capacity, list(distinct.values()))
+    if not all(of.one_colour(colour, k) for k, of in enumerate(distinct.values())):
         return None
-    _, canonical = np.unique(colour, return_index=True)
-    return _fold(orbits, orbit_of, loads, links, canonical, [most[i] for i in firsts])
+    _, first = np.unique(colour[used], return_index=True)
+    canonical = np.zeros(len(colour), np.bool_)
+    canonical[used[first]] = True
+    for of in distinct.values():
+        of.choose(canonical)
+    return [_folded(orbit, of) for orbit, of in zip(orbits, loads, strict=True)]
 
 
-def _alike(orbit_of: Integers, firsts: Integers, most: Floats) -> bool:
-    """Return whether all members of each orbit have the same bytes."""
-    return bool(np.all(np.isclose(most, most[firsts[orbit_of]], rtol=1e-12, atol=0.0)))
+def _key(orbit: Orbit) -> Hashable:
+    """Return what is equal for orbits that put the same shares on the same links."""
+    return id(orbit.rows.link), orbit.shares.tobytes()
 
 
-def apart(members: Sequence[Traffic]) -> float:
+def _colours(capacity: Floats, loads: Sequence[_Loads]) -> tuple[Integers, Hashes]:
+    """Return the links in use, and the colour of each link by its capacity and its loads."""
+    found, used = np.zeros(len(capacity), np.uint64), np.zeros(len(capacity), np.bool_)
+    for k, of in enumerate(loads):
+        np.add.at(found, of.rows.link, of.hashes(k)[of.rows.source])
+        used[of.rows.link] = True
+    return np.flatnonzero(used), mix(found ^ mix(capacity.view(np.uint64)))
+
+
+class _Loads:
+    """The shares that one or several orbits put on links."""
+
+    def __init__(self, members: int, rows: Rows, shares: Floats) -> None:
+        self.members, self.rows, self.shares = members, rows, shares
+
+    def hashes(self, seed: int) -> Hashes:
+        """Return a hash of the share of each source."""
+        return mix(self.shares.view(np.uint64) ^ mix(np.array([seed], np.uint64)))
+
+    def one_colour(self, colour: Hashes, seed: int) -> bool:
+        """Return whether all members have the same shares on the same colours of links."""
+        row = mix(colour[self.rows.link] ^ self.hashes(seed)[self.rows.source])
+        found = np.zeros(self.members, np.uint64)
+        np.add.at(found, self.rows.group, row)
+        return bool(np.all(found == found[:1]))
+
+    def choose(self, canonical: NDArray[np.bool_]) -> None:
+        """Count the loads on the canonical links: of each link and share, ascending."""
+        chosen = np.flatnonzero(canonical[self.rows.link])
+        link, source = self.rows.link[chosen], self.rows.source[chosen]
+        _, share = np.unique(self.shares, return_inverse=True)
+        pairs = link.astype(np.int64) * (len(self.shares) + 1) + share[source]
+        kinds, first, self.count = np.unique(pairs, return_index=True, return_counts=True)
+        self.source = source[first]
+        self.links, self.row = np.unique(kinds // (len(self.shares) + 1), return_inverse=True)
+
+
+def _folded(orbit: Orbit, of: _Loads) -> Folded:
+    load = of.count * orbit.sizes[of.source]
+    total = np.bincount(of.row, load, minlength=len(of.links)).astype(np.float64)
+    return Folded(
+        of.links.astype(np.int32),
+        total,
+        max(kind.latency for kind in orbit.kinds),
+        apart(orbit.kinds),
+        orbit.kinds[0].algorithm,
+        max(orbit.kinds[0].bytes, default=0.0),
+    )
+
+
+def apart(members: Iterable[Traffic]) -> float:
     """Return the seconds by which the members' latencies differ; 0 if only by rounding."""
     latencies = [member.latency for member in members]
     most = max(latencies)
     found = most - min(latencies)
     return found if found > ROUNDING * most else 0.0
-
-
-def _loads(
-    cluster: Cluster, members: Sequence[Traffic], most: Floats
-) -> tuple[_Loads, NDArray[np.int32]]:
-    member = np.repeat(np.arange(len(members)), [len(traffic.links) for traffic in members])
-    used = np.concatenate([traffic.links for traffic in members] or [np.empty(0, np.int32)])
-    load = np.concatenate([traffic.bytes for traffic in members] or [np.empty(0)])
-    keep = cluster.limiting[used] & (load > 0)
-    member, used, load = member[keep], used[keep], load[keep]
-    links, link = np.unique(used, return_inverse=True)
-    _, size = np.unique(np.round(load / most[member], 12), return_inverse=True)
-    return _Loads(member, link, load, size), links
-
-
-def _refine(loads: _Loads, orbit_of: Integers, capacity: Floats) -> Integers | None:
-    """Return the class of each link in use, or None when some orbit does not stay of one colour."""
-    _, links = np.unique(capacity, return_inverse=True)
-    by_link, by_member = (_Groups(loads.link, len(links)), _Groups(loads.member, len(orbit_of)))
-    found = -1
-    while found < links.max(initial=-1):
-        found = links.max(initial=-1)
-        members = _split(orbit_of, by_member.sums(_mix(links[loads.link], loads.size)))
-        if len(np.unique(members)) > len(np.unique(orbit_of)):
-            return None
-        links = _split(links, by_link.sums(_mix(orbit_of[loads.member], loads.size)))
-    return links
-
-
-class _Groups:
-    """Adds up rows by the group that each belongs to."""
-
-    def __init__(self, group: Integers, groups: int) -> None:
-        self._order = np.argsort(group, kind="stable")
-        self._present, self._begins = np.unique(group[self._order], return_index=True)
-        self._groups = groups
-
-    def sums(self, values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return the sum of each group, shape (groups,), modulo 2^64.
-
-        A sum of hashes is a hash of the group's multiset.
-        """
-        out = np.zeros(self._groups, np.uint64)
-        if len(self._begins):
-            out[self._present] = np.add.reduceat(values[self._order], self._begins)
-        return out
-
-
-def _mix(colour: Integers, size: Integers) -> NDArray[np.uint64]:
-    """Return a hash of both numbers (splitmix64)."""
-    key = (colour.astype(np.uint64) << np.uint64(32)) + size.astype(np.uint64)
-    key = key * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x632BE59BD9B4E019)
-    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return key ^ (key >> np.uint64(31))
-
-
-def _split(colour: Integers, signature: NDArray[np.uint64]) -> Integers:
-    """Return new colours, which differ where the old ones or the signatures do."""
-    _, dense = np.unique(signature, return_inverse=True)
-    _, out = np.unique(colour * (len(dense) + 1) + dense, return_inverse=True)
-    return np.asarray(out, np.int64)
-
-
-def _fold(
-    orbits: Sequence[Sequence[Traffic]],
-    orbit_of: Integers,
-    loads: _Loads,
-    links: NDArray[np.int32],
-    canonical: Integers,
-    most: Sequence[float],
-) -> list[Folded]:
-    chosen = np.isin(loads.link, canonical)
-    orbit, link = orbit_of[loads.member[chosen]], loads.link[chosen]
-    rows = np.stack([orbit, link, loads.size[chosen]])
-    kinds, first, count = np.unique(rows, axis=1, return_index=True, return_counts=True)
-    load = count * loads.bytes[chosen][first]
-    places, row = np.unique(kinds[:2], axis=1, return_inverse=True)
-    total = np.bincount(row.ravel(), load, minlength=places.shape[1]).astype(np.float64)
-    ends = np.searchsorted(places[0], np.arange(len(orbits) + 1))
-    return [
-        Folded(
-            links[places[1, a:b]],
-            total[a:b],
-            max(member.latency for member in members),
-            apart(members),
-            members[0].algorithm,
-            float(most[i]),
-        )
-        for i, (members, a, b) in enumerate(zip(orbits, ends, ends[1:], strict=False))
-    ]

@@ -23,7 +23,7 @@ from sim.graph import Communication
 from sim.machine.cluster import Cluster
 from sim.machine.collectives import Traffic, traffic
 from sim.machine.price import LinkLoad
-from sim.machine.symmetry import apart, fold_loads
+from sim.machine.symmetry import Orbit, Orbits, apart, fold
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def loads(
     """
     if not axes:
         return [_single(cluster, traffic(cluster, work)) for work in works]
-    folded = fold_loads(cluster, _orbits(cluster, job, axes, works))
+    folded = fold(cluster, _orbits(cluster, job, axes, works))
     if folded is None:
         return None
     return [
@@ -80,18 +80,19 @@ def parting(
     return {
         name
         for name in names
-        if any(apart(orbit) for orbit in _orbits(cluster, job, (name,), works))
+        if any(apart(orbit.kinds) for orbit in _orbits(cluster, job, (name,), works))
     }
 
 
 def _orbits(
     cluster: Cluster, job: Job, axes: Sequence[str], works: Sequence[Communication]
-) -> list[list[Traffic]]:
-    over = atoms(job)
-    return [
-        [traffic(cluster, work._replace(ranks=r)) for r in shifted(job, axes, work.ranks, over)]
-        for work in works
-    ]
+) -> list[Orbit]:
+    """Return the orbit of each work."""
+    over, known = atoms(job), dict[tuple[int, ...], Orbits]()
+    for work in works:
+        if work.ranks not in known:
+            known[work.ranks] = Orbits(cluster, shifted(job, axes, work.ranks, over))
+    return [known[work.ranks].of(work) for work in works]
 
 
 def _single(cluster: Cluster, one: Traffic) -> LinkLoad:

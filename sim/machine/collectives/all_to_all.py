@@ -8,22 +8,18 @@ of a p2p.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import permutations
+import numpy as np
 
 from sim.machine.cluster import Cluster
-from sim.machine.collectives.base import Hops, Traffic, place, put
-from sim.machine.collectives.hierarchical import levels, sequence, together
+from sim.machine.collectives.base import Ranks, Traffic, by_kind, every, place, put
+from sim.machine.collectives.hierarchical import levels, sequence
+from sim.machine.collectives.placements import together
 
 
 def pairwise(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
     """Send a piece of ``size`` / n bytes straight from each rank to each other one, all at once."""
-    pairs = list(permutations(ranks, 2))
-    inside = [(a, b) for a, b in pairs if cluster.node(a) == cluster.node(b)]
-    across = [(a, b) for a, b in pairs if cluster.node(a) != cluster.node(b)]
-    piece = size / len(ranks)
-    hops = [Hops(some, piece, far) for some, far in ((inside, False), (across, True)) if some]
-    rounds = (0, 1) if across else (1, 0)
+    hops = by_kind(cluster, every(np.array(ranks)), size / len(ranks))
+    rounds = (0, 1) if len(hops[-1].pairs) else (1, 0)
     constants = "all_to_all" if "all_to_all" in cluster.collectives else "p2p"
     return put(cluster, constants, "pairwise", hops, rounds, place(cluster, ranks).each or 1)
 
@@ -40,10 +36,8 @@ def two_level(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
     Raises UnsuitableError as :func:`levels` does.
     """
     nodes, _ = levels(cluster, ranks)
-    rails = list(zip(*nodes, strict=True))
-    return sequence(cluster, "two_level", _all(cluster, nodes, size), _all(cluster, rails, size))
+    return sequence(cluster, "two_level", _all(cluster, nodes, size), _all(cluster, nodes.T, size))
 
 
-def _all(cluster: Cluster, groups: Sequence[Sequence[int]], size: float) -> Traffic:
-    parts = [pairwise(cluster, tuple(group), size) for group in groups]
-    return together(parts, "two_level")
+def _all(cluster: Cluster, groups: Ranks, size: float) -> Traffic:
+    return together(cluster, groups, lambda group: pairwise(cluster, group, size), "two_level")

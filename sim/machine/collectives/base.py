@@ -16,7 +16,7 @@ free for others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +25,10 @@ from numpy.typing import NDArray
 from sim.machine.cluster import Cluster
 
 Floats = NDArray[np.float64]
-Pairs = list[tuple[int, int]]
+Ranks = NDArray[np.int64]
+Pairs = NDArray[np.int64]  # (pairs, 2): from one GPU to another
+MANY = 64
+"""The places of groups of more ranks than that are remembered."""
 
 
 class Traffic(NamedTuple):
@@ -48,7 +51,7 @@ class Hops(NamedTuple):
 class RanksByNode(NamedTuple):
     """A group's ranks by node; ``each`` is how many a node has, 0 where nodes differ."""
 
-    nodes: list[list[int]]
+    nodes: Sequence[Ranks] | Ranks  # shape (nodes, each) if there is an ``each``
     each: int
 
 
@@ -71,18 +74,59 @@ def wire_seconds(cluster: Cluster, traffic: Traffic) -> float:
     return float((traffic.bytes / cluster.capacity[traffic.links]).max())
 
 
-def place(cluster: Cluster, ranks: Iterable[int]) -> RanksByNode:
+def place(cluster: Cluster, ranks: Sequence[int]) -> RanksByNode:
     """Return the ranks grouped by node, both ascending."""
-    nodes: dict[int, list[int]] = {}
-    for rank in sorted(ranks):
-        nodes.setdefault(cluster.node(rank), []).append(rank)
-    sizes = {len(node) for node in nodes.values()}
-    return RanksByNode(list(nodes.values()), sizes.pop() if len(sizes) == 1 else 0)
+    found: RanksByNode | None = cluster.placed.get(tuple(ranks)) if len(ranks) > MANY else None
+    if found is None:
+        found = _place(cluster, np.sort(np.array(ranks, np.int64)))
+        if len(ranks) > MANY:
+            cluster.placed[tuple(ranks)] = found
+    return found
 
 
-def cycle(ranks: Sequence[int]) -> Pairs:
-    """Pair each rank with the next, the last with the first; return no pair for a single rank."""
-    return list(zip(ranks, [*ranks[1:], ranks[0]], strict=True)) if len(ranks) > 1 else []
+def _place(cluster: Cluster, ranks: Ranks) -> RanksByNode:
+    node = ranks // cluster.gpus_per_node
+    begins = np.flatnonzero(np.diff(node, prepend=-1))
+    sizes = np.diff(begins, append=len(ranks))
+    each = int(sizes[0])
+    if (sizes == each).all():
+        return RanksByNode(ranks.reshape(-1, each), each)
+    return RanksByNode(np.split(ranks, begins[1:]), 0)
+
+
+def cycle(ranks: Ranks) -> Pairs:
+    """Pair each rank with the next, the last with the first; return no pair for a single rank.
+
+    Each row of ranks, if there are several, is a cycle of its own.
+    """
+    return along(ranks, np.roll(ranks, -1, axis=-1)) if ranks.shape[-1] > 1 else NO_PAIRS
+
+
+def chain(ranks: Ranks) -> Pairs:
+    """Pair each rank with the next, in each row if there are several."""
+    return along(ranks[..., :-1], ranks[..., 1:])
+
+
+def every(ranks: Ranks) -> Pairs:
+    """Pair each rank with each other one."""
+    pairs = along(*np.broadcast_arrays(ranks[:, None], ranks))
+    out: Pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    return out
+
+
+def along(sources: Ranks, targets: Ranks) -> Pairs:
+    """Pair each source with its target."""
+    return np.stack([sources, targets], axis=-1).reshape(-1, 2)
+
+
+def by_kind(cluster: Cluster, pairs: Pairs, load: float) -> list[Hops]:
+    """Return transfers between these pairs, those inside nodes first."""
+    node = pairs // cluster.gpus_per_node
+    across = node[:, 0] != node[:, 1]
+    return [Hops(pairs[~across], load), Hops(pairs[across], load, True)]
+
+
+NO_PAIRS = np.empty((0, 2), np.int64)
 
 
 def put(
@@ -101,8 +145,9 @@ def put(
     fastest protocol counts, unless one is given.
     Raises ValueError when a rank is not in the cluster.
     """
-    links, load, across = _loads(cluster, hops)
-    delays = tuple(_delay(cluster, hops, across) for across in (False, True))
+    routes = [cluster.routes(hop.pairs) for hop in hops]
+    links, load, across = _loads(cluster, hops, routes)
+    delays = tuple(_delay(cluster, hops, routes, across) for across in (False, True))
     wire = load / cluster.capacity[links]
     protocols = [
         _latency(table, rounds, delays) + _waste(table, wire, cluster.efficiency[links], across)
@@ -112,17 +157,14 @@ def put(
 
 
 def _loads(
-    cluster: Cluster, hops: Sequence[Hops]
+    cluster: Cluster, hops: Sequence[Hops], routes: Sequence[Sequence[NDArray[np.int32]]]
 ) -> tuple[NDArray[np.int32], Floats, NDArray[np.bool_]]:
     """Return the links, the bytes on each, and whether each lies between nodes.
 
     Loads are counted, then multiplied, so that links with the same use have the very same float.
     """
-    used = [
-        np.array([link for pair in hop.pairs for link in cluster.route(*pair)], np.int32)
-        for hop in hops
-    ]
-    links = np.unique(np.concatenate(used))
+    used = [np.concatenate([NONE, *(block.ravel() for block in of)]) for of in routes]
+    links = _distinct(cluster, np.concatenate(used))
     load, across = np.zeros(len(links)), np.zeros(len(links), bool)
     for hop, of in zip(hops, used, strict=True):
         count = np.bincount(np.searchsorted(links, of), minlength=len(links))
@@ -131,10 +173,27 @@ def _loads(
     return links, load, across
 
 
-def _delay(cluster: Cluster, hops: Sequence[Hops], across: bool) -> float:
+def _distinct(cluster: Cluster, links: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return each link once, ascending."""
+    if len(links) < len(cluster.capacity) // 4:
+        return np.unique(links)
+    there = np.zeros(len(cluster.capacity), np.bool_)
+    there[links] = True
+    return np.flatnonzero(there).astype(np.int32)
+
+
+NONE = np.empty(0, np.int32)
+
+
+def _delay(
+    cluster: Cluster,
+    hops: Sequence[Hops],
+    routes: Sequence[Sequence[NDArray[np.int32]]],
+    across: bool,
+) -> float:
     """Return the longest latency of a route inside nodes, or of one ``across`` them, in seconds."""
-    pairs = (pair for hop in hops if hop.across == across for pair in hop.pairs)
-    return max((cluster.latency(cluster.route(*pair)) for pair in pairs), default=0.0)
+    some = [of for hop, of in zip(hops, routes, strict=True) if hop.across == across]
+    return cluster.longest([block for of in some for block in of])
 
 
 def _protocols(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import permutations
-
 from sim.machine.cluster import Cluster
-from sim.machine.collectives.base import Hops, Traffic, UnsuitableError, place, put
+from sim.machine.collectives.base import Hops, Traffic, UnsuitableError, every, place, put
 
 
 def all_gather(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
@@ -16,5 +14,5 @@ def all_gather(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
     nodes, each = place(cluster, ranks)
     if len(nodes) > 1:
         raise UnsuitableError(f"copy engines gather inside one node, not on ranks {ranks}")
-    hops = [Hops([*permutations(ranks, 2)], size / each)]
+    hops = [Hops(every(nodes[0]), size / each)]
     return put(cluster, "p2p", "copy", hops, (each - 1, 0), each)

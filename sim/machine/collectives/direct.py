@@ -20,7 +20,7 @@ def p2p(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
     alike = (size, across, cluster.latency(route), *(cluster.kinds[link] for link in route))
     latency = cluster.memo.get(alike)
     if latency is None:
-        hops = [Hops([(ranks[0], ranks[1])], size, across)]
+        hops = [Hops(np.array([ranks]), size, across)]
         whole = put(cluster, "p2p", "direct", hops, (0, 1) if across else (1, 0), 1)
         latency = cluster.memo[alike] = whole.latency
     return Traffic(np.array(route, np.int32), np.full(len(route), size), latency, "direct")

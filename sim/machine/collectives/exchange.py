@@ -9,8 +9,10 @@ same way, by sends and receives.
 
 from __future__ import annotations
 
+import numpy as np
+
 from sim.machine.cluster import Cluster
-from sim.machine.collectives.base import Hops, Traffic, cycle, place, put
+from sim.machine.collectives.base import Traffic, by_kind, cycle, place, put
 
 
 def step(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
@@ -33,9 +35,6 @@ def hop(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
 
 
 def _shift(cluster: Cluster, algorithm: str, ranks: tuple[int, ...], size: float) -> Traffic:
-    pairs = cycle(ranks)
-    inside = [pair for pair in pairs if cluster.node(pair[0]) == cluster.node(pair[1])]
-    across = [pair for pair in pairs if pair not in inside]
-    hops = [Hops(some, size, far) for some, far in ((inside, False), (across, True)) if some]
-    rounds = (0, 1) if across else (1, 0)
+    hops = by_kind(cluster, cycle(np.array(ranks)), size)
+    rounds = (0, 1) if len(hops[-1].pairs) else (1, 0)
     return put(cluster, "p2p", algorithm, hops, rounds, place(cluster, ranks).each or 1)

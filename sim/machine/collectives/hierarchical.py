@@ -7,7 +7,6 @@ m·k: that takes few rounds, which is faster for small buffers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import fsum
 
 import numpy as np
@@ -15,14 +14,14 @@ import numpy as np
 from sim.machine.cluster import Cluster
 from sim.machine.collectives import ring
 from sim.machine.collectives.base import (
-    EMPTY,
-    RanksByNode,
+    Ranks,
     Traffic,
     UnsuitableError,
     alone,
     place,
     wire_seconds,
 )
+from sim.machine.collectives.placements import together
 
 NAME = "hierarchical"
 
@@ -33,13 +32,12 @@ def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
     Raises UnsuitableError as :func:`levels` does.
     """
     nodes, each = levels(cluster, ranks)
-    inside, across = nodes, [list(rail) for rail in zip(*nodes, strict=True)]
     return sequence(
         cluster,
         NAME,
-        together([ring.reduce_scatter(cluster, tuple(node), size) for node in inside]),
-        together([ring.all_reduce(cluster, tuple(rail), size / each) for rail in across]),
-        together([ring.all_gather(cluster, tuple(node), size) for node in inside]),
+        together(cluster, nodes, lambda node: ring.reduce_scatter(cluster, node, size), NAME),
+        together(cluster, nodes.T, lambda rail: ring.all_reduce(cluster, rail, size / each), NAME),
+        together(cluster, nodes, lambda node: ring.all_gather(cluster, node, size), NAME),
     )
 
 
@@ -52,10 +50,8 @@ def all_gather(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
     return sequence(
         cluster,
         NAME,
-        together(
-            [ring.all_gather(cluster, rail, size / each) for rail in zip(*nodes, strict=True)]
-        ),
-        together([ring.all_gather(cluster, tuple(node), size) for node in nodes]),
+        together(cluster, nodes.T, lambda rail: ring.all_gather(cluster, rail, size / each), NAME),
+        together(cluster, nodes, lambda node: ring.all_gather(cluster, node, size), NAME),
     )
 
 
@@ -68,37 +64,32 @@ def reduce_scatter(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Tra
     return sequence(
         cluster,
         NAME,
-        together([ring.reduce_scatter(cluster, tuple(node), size) for node in nodes]),
+        together(cluster, nodes, lambda node: ring.reduce_scatter(cluster, node, size), NAME),
         together(
-            [ring.reduce_scatter(cluster, rail, size / each) for rail in zip(*nodes, strict=True)]
+            cluster, nodes.T, lambda rail: ring.reduce_scatter(cluster, rail, size / each), NAME
         ),
     )
 
 
-def levels(cluster: Cluster, ranks: tuple[int, ...]) -> RanksByNode:
-    """Return the ranks grouped by node if they fill two levels.
+def levels(cluster: Cluster, ranks: tuple[int, ...]) -> tuple[Ranks, int]:
+    """Return the ranks by node, shape (nodes, each), and ``each``, if they fill two levels.
 
     Raises UnsuitableError otherwise.
     """
-    placement = place(cluster, ranks)
-    if len(placement.nodes) < 2 or placement.each < 2:
+    nodes, each = place(cluster, ranks)
+    if len(nodes) < 2 or each < 2:
         raise UnsuitableError(
             "a hierarchical collective needs at least two nodes with the same number of ranks, at "
-            f"least two; the group has {[len(node) for node in placement.nodes]} on its nodes"
+            f"least two; the group has {[len(node) for node in nodes]} on its nodes"
         )
-    return placement
-
-
-def together(parts: Sequence[Traffic], algorithm: str = NAME) -> Traffic:
-    """Merge communications of different ranks that run at the same time into one."""
-    links, row = np.unique(np.concatenate([part.links for part in parts]), return_inverse=True)
-    load = np.zeros(len(links))
-    np.add.at(load, row, np.concatenate([part.bytes for part in parts]))
-    return Traffic(links.astype(np.int32), load, max(part.latency for part in parts), algorithm)
+    return np.asarray(nodes), each
 
 
 def sequence(cluster: Cluster, algorithm: str, *parts: Traffic) -> Traffic:
     """Join communications that run one after another; the time alone is the sum of theirs."""
-    whole = together(parts, algorithm) if parts else EMPTY
+    links, row = np.unique(np.concatenate([part.links for part in parts]), return_inverse=True)
+    load = np.zeros(len(links))
+    np.add.at(load, row, np.concatenate([part.bytes for part in parts]))
+    whole = Traffic(links.astype(np.int32), load, 0.0, algorithm)
     seconds = fsum(alone(cluster, part) for part in parts)
     return whole._replace(latency=seconds - wire_seconds(cluster, whole))

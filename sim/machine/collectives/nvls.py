@@ -5,10 +5,8 @@ Each GPU sends and receives little more than its buffer once (NVIDIA, "NVLink SH
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from sim.machine.cluster import Cluster
-from sim.machine.collectives.base import Hops, Traffic, UnsuitableError, cycle, place, put
+from sim.machine.collectives.base import Hops, Ranks, Traffic, UnsuitableError, cycle, place, put
 from sim.machine.tiers import NVLINK
 
 
@@ -30,8 +28,10 @@ def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
     return put(cluster, "nvls", "nvls", hops, (2, 0), each)
 
 
-def one_switch(cluster: Cluster, ranks: Sequence[int]) -> bool:
+def one_switch(cluster: Cluster, ranks: Ranks) -> bool:
     """Return whether all ranks talk over one NVSwitch, and no tier of other links."""
-    hops = [cluster.links[link] for pair in cycle(ranks) for link in cluster.route(*pair)]
+    pairs = cycle(ranks).tolist()
+    hops = [cluster.links[link] for pair in pairs for link in cluster.route(*pair)]
     kinds = {cluster.network.edges[link].get("kind") for link in hops}
-    return len({end for hop in hops for end in hop} - {*ranks}) == 1 and kinds <= {NVLINK, None}
+    ends = {end for hop in hops for end in hop} - {*ranks.tolist()}
+    return len(ends) == 1 and kinds <= {NVLINK, None}

@@ -8,6 +8,8 @@ two nodes reach more than their ports seem to allow.
 
 from __future__ import annotations
 
+import numpy as np
+
 from sim.machine.cluster import Cluster
 from sim.machine.collectives.base import Hops, Traffic, UnsuitableError, cycle, place, put
 from sim.machine.collectives.nvls import one_switch
@@ -28,10 +30,9 @@ def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
             f"NVSwitch, and [collectives.nvls_tree] in the topology; {cluster.name} with "
             f"{[len(node) for node in nodes]} ranks lacks one of them"
         )
-    inside = [pair for node in nodes for pair in cycle(node)]
-    across = [pair for rail in zip(*nodes, strict=True) for pair in cycle(rail)]
+    grid = np.asarray(nodes)
     hops = [
-        Hops(inside, size * (each + 1) / each),
-        Hops(across, busiest(len(nodes)) * size / 2 / each, True),
+        Hops(cycle(grid), size * (each + 1) / each),
+        Hops(cycle(grid.T), busiest(len(nodes)) * size / 2 / each, True),
     ]
     return put(cluster, "nvls_tree", "nvls_tree", hops, (2, 2 * depth(len(nodes))), each)

@@ -8,11 +8,20 @@ its own NIC to the GPU in the same place of the next node.
 
 from __future__ import annotations
 
-from itertools import pairwise
+import numpy as np
 
 from sim.machine.cluster import Cluster
 from sim.machine.collectives import tuning
-from sim.machine.collectives.base import Hops, Pairs, RanksByNode, Traffic, cycle, place, put
+from sim.machine.collectives.base import (
+    Hops,
+    RanksByNode,
+    Traffic,
+    by_kind,
+    chain,
+    cycle,
+    place,
+    put,
+)
 
 
 def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
@@ -35,19 +44,18 @@ def broadcast(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
 
     It is priced like the rounds of an all-gather, as no public measurement tells them apart.
     """
-    placement = place(cluster, ranks)
-    nodes = sorted(placement.nodes, key=lambda node: ranks[0] not in node)
-    nodes[0].sort(key=lambda rank: rank != ranks[0])
+    placement, root = place(cluster, ranks), ranks[0]
+    nodes = sorted(placement.nodes, key=lambda node: root not in node)
+    nodes[0] = np.array(sorted(nodes[0].tolist(), key=lambda rank: rank != root))
     each = placement.each
     if len(nodes) == 1 or not each:
-        hops = _by_kind(cluster, list(pairwise([r for node in nodes for r in node])), size)
+        hops = by_kind(cluster, chain(np.concatenate(nodes)), size)
     else:
+        all_nodes = np.stack(nodes)
         hops = [
-            Hops(list(pairwise(nodes[0])), size),
-            Hops([p for node in nodes[1:] for p in cycle(node)], size * (each - 1) / each),
-            Hops(
-                [p for rail in zip(*nodes, strict=True) for p in pairwise(rail)], size / each, True
-            ),
+            Hops(chain(all_nodes[0]), size),
+            Hops(cycle(all_nodes[1:]), size * (each - 1) / each),
+            Hops(chain(all_nodes.T), size / each, True),
         ]
     across = len(nodes) - 1
     rounds = (len(ranks) - 1 - across, across)
@@ -70,15 +78,11 @@ def _hops(cluster: Cluster, placement: RanksByNode, load: float) -> list[Hops]:
     """Return all transfers of rings on which each rank sends ``load`` bytes in total."""
     nodes, each = placement
     if not each:  # uneven: one ring, node after node
-        return _by_kind(cluster, cycle([rank for node in nodes for rank in node]), load)
+        return by_kind(cluster, cycle(np.concatenate(list(nodes))), load)
+    ranks = np.asarray(nodes)
     if len(nodes) == 1:
-        return [Hops(cycle(nodes[0]), load)]
-    inside = [pair for node in nodes for pair in cycle(node)]
-    across = [pair for rail in zip(*nodes, strict=True) for pair in cycle(rail)]
-    return [Hops(inside, load * (each - 1) / each), Hops(across, load / each, True)]
-
-
-def _by_kind(cluster: Cluster, pairs: Pairs, load: float) -> list[Hops]:
-    inside = [(a, b) for a, b in pairs if cluster.node(a) == cluster.node(b)]
-    across = [(a, b) for a, b in pairs if cluster.node(a) != cluster.node(b)]
-    return [Hops(inside, load), Hops(across, load, True)]
+        return [Hops(cycle(ranks), load)]
+    return [
+        Hops(cycle(ranks), load * (each - 1) / each),
+        Hops(cycle(ranks.T), load / each, True),
+    ]

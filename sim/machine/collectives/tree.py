@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 
+import numpy as np
+
 from sim.machine.cluster import Cluster
 from sim.machine.collectives.base import Hops, Traffic, UnsuitableError, cycle, place, put
 
@@ -36,11 +38,10 @@ def all_reduce(
             f"[collectives.tree] in the topology; {cluster.name} with "
             f"{[len(node) for node in nodes]} ranks lacks one"
         )
-    inside = [pair for node in nodes for pair in cycle(node)]
-    across = [pair for rail in zip(*nodes, strict=True) for pair in cycle(rail)]
+    grid = np.asarray(nodes)
     hops = [
-        Hops(inside, 2 * size * (each - 1) / each),
-        Hops(across, busiest(len(nodes)) * size / 2 / each, True),
+        Hops(cycle(grid), 2 * size * (each - 1) / each),
+        Hops(cycle(grid.T), busiest(len(nodes)) * size / 2 / each, True),
     ]
     rounds = (2 * (each - 1), 2 * depth(len(nodes)))
     return put(cluster, "tree", "tree", hops, rounds, each, protocol)
