@@ -8,12 +8,14 @@ beside one whose interval is empty the stream stands still.
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.graph import Graph, owners
+from sim.graph import Graph, changes, owners
 
 Longs = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -29,14 +31,19 @@ class Between:
     """
 
     def __init__(self, graph: Graph, row_op: Longs) -> None:
-        self._streams = len(graph.streams)
+        self._graph, self._row_op, self._streams = graph, row_op, len(graph.streams)
         self.low, self.high = _intervals(graph)
+
+    @cached_property
+    def _grouped(self) -> tuple[int, Longs, Longs]:
+        """Return the number of stream keys, and the ops of each (work, key), sorted by that."""
+        graph, row_op = self._graph, self._row_op
         work = graph.part_work[graph.part].astype(np.int64)
         key = graph.rank[row_op].astype(np.int64) * self._streams + graph.stream[row_op]
-        self._keys = int(key.max(initial=0)) + 1
-        order = np.lexsort((row_op, key, work))
-        self._op = row_op[order]
-        self._group = work[order] * self._keys + key[order]
+        keys = int(key.max(initial=0)) + 1
+        group = work * keys + key
+        order = np.argsort(group, kind="stable")
+        return keys, group[order], row_op[order]
 
     def __call__(self, u: int, v: int, on_u: set[int], on_v: set[int]) -> bool:
         """Return whether works ``u`` and ``v`` never overlap.
@@ -51,9 +58,10 @@ class Between:
         return False
 
     def _ops(self, work: int, key: int) -> Longs:
-        group = work * self._keys + key
-        a, b = np.searchsorted(self._group, [group, group + 1])
-        return self._op[a:b]
+        keys, groups, ops = self._grouped
+        group = work * keys + key
+        a, b = np.searchsorted(groups, [group, group + 1])
+        return ops[a:b]
 
     def _disjoint(self, one: Longs, two: Longs) -> bool:
         ops = np.concatenate([one, two])
@@ -93,46 +101,58 @@ def _on_compute(graph: Graph) -> Flags:
     return np.asarray(graph.stream == graph.streams.index("compute"))
 
 
-def beside_compute(graph: Graph, is_kernel: Flags) -> Flags:
+class Computing(NamedTuple):
+    """Flags per rank number: how its kernels are spread over streams."""
+
+    some: Flags  # it has kernels
+    several: Flags  # on more than one stream
+    single: Flags  # all on one stream, and the ops of the rank are contiguous
+
+
+def computing(graph: Graph, is_kernel: Flags) -> Computing:
+    """Return on how many streams each rank computes; ``is_kernel`` is a flag per op."""
+    size, (order, begins) = int(graph.rank.max()) + 1, graph.stream_order()
+    used = order[begins[:-1][np.logical_or.reduceat(is_kernel[order], begins[:-1])]]
+    streams = np.bincount(graph.rank[used], minlength=size)
+    runs = np.bincount(graph.rank[changes(graph.rank)], minlength=size)
+    return Computing(streams > 0, streams > 1, (streams <= 1) & (runs <= 1))
+
+
+def beside_compute(graph: Graph, is_kernel: Flags, ranks: Computing) -> Flags:
     """Return a flag per op: it is a communication beside which a kernel of its rank may run.
 
     No kernel can run beside a communication that waits for the kernel issued just before it, if
     the kernel issued just after waits for it: the compute stream stands still meanwhile. This does
     not hold for a rank that computes on several streams. ``is_kernel`` is a flag per op.
     """
-    before, after = neighbours(graph, is_kernel)
-    later = owners(graph.wait_start)
+    ops = np.flatnonzero(np.diff(graph.part_start))
+    before, after = _neighbours(graph, ops, is_kernel)
+    row = np.full(len(graph), -1, np.int32)
+    row[ops] = np.arange(len(ops))
     waits_before, held = before < 0, after < 0
-    waits_before[later[graph.wait_on == before[later]]] = True
-    held[graph.wait_on[after[graph.wait_on] == later]] = True
-    computes = np.zeros(int(graph.rank.max(initial=-1)) + 1, np.bool_)
-    computes[graph.rank[is_kernel]] = True
-    single = single_compute_stream(graph, is_kernel)
-    free = ~(waits_before & held & single[graph.rank]) & computes[graph.rank]
-    return free & (np.diff(graph.part_start) > 0)
+    later = owners(graph.wait_start)
+    for mine, other, near, flags in (
+        (later, graph.wait_on, before, waits_before),
+        (graph.wait_on, later, after, held),
+    ):
+        of = row[mine]
+        some = np.flatnonzero(of >= 0)
+        of = of[some]
+        flags[of[near[of] == other[some]]] = True
+    rank, out = graph.rank[ops], np.zeros(len(graph), np.bool_)
+    out[ops] = ~(waits_before & held & ranks.single[rank]) & ranks.some[rank]
+    return out
 
 
-def neighbours(graph: Graph, is_kernel: Flags) -> tuple[Longs, Longs]:
-    """Return per op the kernels of its rank issued last before and first after it, -1 for none."""
-    n = len(graph)
-    index = np.arange(n)
-    change = np.flatnonzero(np.diff(graph.rank)) + 1
-    begin = np.zeros(n, np.int64)
-    begin[change] = change
-    begin = np.maximum.accumulate(begin)
-    before = np.maximum.accumulate(np.where(is_kernel, index, -1))
-    before = np.where(before >= begin, before, -1)
-    last = np.append(change, n) - 1
-    stop = last[np.searchsorted(last, index)]
-    after = np.minimum.accumulate(np.where(is_kernel, index, n)[::-1])[::-1]
-    return before, np.where(after <= stop, after, -1)
+def _neighbours(graph: Graph, ops: Longs, is_kernel: Flags) -> tuple[Longs, Longs]:
+    """Return per op, none a kernel, its rank's kernels issued last before and first after it.
 
-
-def single_compute_stream(graph: Graph, is_kernel: Flags) -> Flags:
-    """Return a flag per rank number: all its kernels are on one stream, its ops contiguous."""
-    size, streams = int(graph.rank.max(initial=-1)) + 1, len(graph.streams)
-    used = np.zeros((size, streams), np.bool_)
-    used[graph.rank[is_kernel], graph.stream[is_kernel]] = True
-    runs = graph.rank[np.append(0, np.flatnonzero(np.diff(graph.rank)) + 1)]
-    single: Flags = (used.sum(axis=1) <= 1) & (np.bincount(runs, minlength=size) <= 1)
-    return single
+    Only kernels between which and the op no other rank has ops count; -1 stands for none.
+    """
+    kernels, runs = np.flatnonzero(is_kernel), changes(graph.rank)
+    at = np.searchsorted(kernels, ops)
+    run = np.searchsorted(runs, ops, side="right") - 1
+    stop = np.append(runs, len(graph))[run + 1]
+    before = np.append(kernels, -1)[at - 1]  # for the first op, the last entry
+    after = np.append(kernels, len(graph))[at]
+    return np.where(before >= runs[run], before, -1), np.where(after < stop, after, -1)

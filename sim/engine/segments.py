@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sim.engine.between import Flags, Longs
 from sim.engine.uses import CHAIN, Uses
-from sim.graph import Graph, Ints, offsets, owners
+from sim.graph import Graph, Ints, ascending, changes, offsets, owners
 
 Floats = NDArray[np.float64]
 Edges = tuple[Longs, Longs, Floats]  # later, earlier, seconds between
@@ -50,16 +50,17 @@ def segments(graph: Graph, facts: Uses) -> Segments:
     moved = _moved(graph, facts)
     stream = np.where(moved, _compute_stream(graph), graph.stream)
     key = graph.rank.astype(np.int64) * len(graph.streams) + stream
-    order = np.argsort(key, kind="stable").astype(np.int32)
-    begins = np.append(np.flatnonzero(np.diff(key[order], prepend=-1)), n)
+    order = ascending(key).astype(np.int32)
+    begins = np.append(changes(key[order]), n)
     parts = (np.diff(graph.part_start) > 0) & ~moved
     later, earlier, lag = _edges(graph, facts, moved, order, begins)
     cut = np.zeros(n + 1, np.bool_)
     cut[begins] = cut[later] = cut[earlier + 1] = True
-    cut[:-1] |= parts[order]
-    cut[1:] |= parts[order]
+    alone = np.flatnonzero(parts[order])
+    cut[alone] = cut[alone + 1] = True
     counts = (facts.how == CHAIN) & facts.several  # beside others, unlike a copy on their stream
-    cut[1:-1] |= np.diff(counts[order])
+    if counts.any():
+        cut[1:-1] |= np.diff(counts[order])
     if graph.lag.strides[0]:
         cut[:-1] |= graph.lag[order] != 0
     first = np.flatnonzero(cut).astype(np.int32)

@@ -10,8 +10,8 @@ from itertools import combinations, combinations_with_replacement
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine.between import Between, Flags, Longs, beside_compute, single_compute_stream
-from sim.graph import Fixed, Graph, Ints, Work, offsets, owners
+from sim.engine.between import Between, Computing, Flags, Longs, beside_compute, computing
+from sim.graph import Fixed, Graph, Ints, Work, changes, offsets, owners
 from sim.machine.hardware import Machine
 
 PLAIN, CHAIN, COMMUNICATION, RENDEZVOUS = range(4)
@@ -43,9 +43,9 @@ class Uses:
 def uses(graph: Graph, machine: Machine) -> Uses:
     """Decide which ops may meet on links and GPUs, and so how each op starts."""
     n, n_parts = len(graph), len(graph.part_work)
-    row_op = owners(graph.part_start)
+    row_op, counts = owners(graph.part_start), np.diff(graph.part_start)
     row_work = graph.part_work[graph.part]
-    member = np.lexsort((row_op, graph.part))
+    member = np.argsort(graph.part, kind="stable")
     members = np.bincount(graph.part, minlength=n_parts)
     member_start = offsets(members)
     first = np.zeros(n_parts, np.int64)
@@ -55,26 +55,25 @@ def uses(graph: Graph, machine: Machine) -> Uses:
     np.maximum.at(sms, row_op, machine.sms[row_work])
     felt = (machine.arithmetic > 0) | (machine.memory > 0)  # kernels that sharing can slow
     is_kernel = (felt | np.array([_fixed_kernel(w) for w in graph.works], np.bool_))[graph.work]
-    is_kernel &= np.diff(graph.part_start) == 0
-    between = Between(graph, row_op)
+    is_kernel &= counts == 0
+    between, ranks = Between(graph, row_op), computing(graph, is_kernel)
     heavy = (machine.sms > 0) | (machine.hbm > 0)
-    moving = beside_compute(graph, is_kernel)
+    moving = beside_compute(graph, is_kernel, ranks)
     beside = moving & _any(n, row_op, heavy[row_work])
     on_links = _on_links(graph, machine, row_op, between)
     uses_hbm = _any(n_parts, graph.part, beside[row_op] & (machine.hbm[row_work] > 0))
-    quiet = (np.diff(graph.part_start) == 1) & ~beside & ~_any(n, row_op, on_links[row_work])
+    quiet = (counts == 1) & ~beside & ~_any(n, row_op, on_links[row_work])
     quiet[row_op[graph.part_tail != 0]] = False
     lone = quiet & _lone(graph, members, row_op)
     rendezvous = quiet & ~lone & _whole(graph, quiet, row_op)
-    several = _several(graph, is_kernel)
-    kernel = _mixed(graph, beside, felt, is_kernel, several)
-    how = np.where(kernel, CHAIN, np.where(np.diff(graph.part_start) > 0, COMMUNICATION, PLAIN))
+    how = np.where(counts > 0, COMMUNICATION, PLAIN).astype(np.int8)
+    how[_mixed(graph, beside, felt, is_kernel, ranks)] = CHAIN
     how[lone], how[rendezvous] = PLAIN, RENDEZVOUS
     return Uses(
-        how=how.astype(np.int8),
+        how=how,
         beside=beside,
         sms=sms,
-        in_line=lone & ~moving & single_compute_stream(graph, is_kernel)[graph.rank],
+        in_line=lone & ~moving & ranks.single[graph.rank],
         low=between.low,
         high=between.high,
         on_links=on_links,
@@ -85,7 +84,7 @@ def uses(graph: Graph, machine: Machine) -> Uses:
         row_op=row_op,
         op_turn=op_turn,
         part_turn=part_turn,
-        several=several[graph.rank],
+        several=ranks.several[graph.rank],
     )
 
 
@@ -125,24 +124,17 @@ def _whole(graph: Graph, quiet: Flags, row_op: Longs) -> Flags:
     return _any(len(graph), row_op, ~loud[graph.part])
 
 
-def _several(graph: Graph, is_kernel: Flags) -> Flags:
-    """Return a flag per rank number: its kernels are on several streams."""
-    used = np.zeros((int(graph.rank.max()) + 1, len(graph.streams)), np.bool_)
-    used[graph.rank[is_kernel], graph.stream[is_kernel]] = True
-    several: Flags = used.sum(axis=1) > 1
-    return several
-
-
-def _mixed(graph: Graph, beside: Flags, felt: Flags, is_kernel: Flags, several: Flags) -> Flags:
+def _mixed(graph: Graph, beside: Flags, felt: Flags, is_kernel: Flags, ranks: Computing) -> Flags:
     """Return a flag per op: it is a kernel of a rank on which kernels may be slowed.
 
     That is a rank on which communication may run beside kernels, or kernels beside kernels, and
     some kernel of it can be slowed at all.
     """
-    busy = several.copy()
+    busy, runs = ranks.several.copy(), changes(graph.rank)
     busy[graph.rank[beside]] = True
     feels = np.zeros(len(busy), np.bool_)  # ranks on which some kernel can be slowed
-    feels[graph.rank[is_kernel & felt[graph.work]]] = True
+    some = np.logical_or.reduceat(is_kernel & felt[graph.work], runs)
+    feels[graph.rank[runs[some]]] = True
     mixed: Flags = is_kernel & (busy & feels)[graph.rank]
     return mixed
 
@@ -179,10 +171,14 @@ def _always_on(graph: Graph, row_op: Longs) -> defaultdict[int, set[int]]:
     """
     n_streams, n_parts = len(graph.streams), max(len(graph.part_work), 1)
     stream = graph.rank[row_op].astype(np.int64) * n_streams + graph.stream[row_op]
-    distinct = np.unique(stream * n_parts + graph.part)
-    pair = graph.part_work[distinct % n_parts] + len(graph.works) * (distinct // n_parts)
-    pairs, count = np.unique(pair, return_counts=True)
-    parts = np.bincount(graph.part_work[np.unique(graph.part)], minlength=len(graph.works))
+    distinct = np.sort(stream * n_parts + graph.part)
+    distinct = distinct[changes(distinct)]
+    key, part = np.divmod(distinct, n_parts)
+    pairs = np.sort(graph.part_work[part] + len(graph.works) * key)
+    begins = changes(pairs)
+    pairs, count = pairs[begins], np.diff(begins, append=len(pairs))
+    joined = np.bincount(graph.part, minlength=n_parts) > 0
+    parts = np.bincount(graph.part_work[joined[: len(graph.part_work)]], minlength=len(graph.works))
     out: defaultdict[int, set[int]] = defaultdict(set)
     for key, n in zip(pairs.tolist(), count.tolist(), strict=True):
         stream_key, w = divmod(key, len(graph.works))
