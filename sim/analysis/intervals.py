@@ -64,14 +64,24 @@ def complement(of: Intervals, low: float, high: float) -> Intervals:
     return Intervals(start[left], end[left])
 
 
+class Covered:
+    """Intervals, summed up once, to be asked many times how much of them lies before an instant."""
+
+    def __init__(self, of: Intervals) -> None:
+        self._of, self._total = of, np.append(0.0, np.cumsum(of.end - of.start))
+
+    def before(self, instants: Floats) -> Floats:
+        """Return the seconds of the intervals that lie before each instant."""
+        if not len(self._of.start):
+            return np.zeros(len(instants))
+        k = np.searchsorted(self._of.start, instants, "right")
+        over = np.maximum(self._of.end[k - 1] - instants, 0.0)
+        return np.where(k > 0, self._total[k] - over, 0.0)
+
+
 def covered_before(of: Intervals, instants: Floats) -> Floats:
     """Return the seconds of the intervals that lie before each instant."""
-    if not len(of.start):
-        return np.zeros(len(instants))
-    total = np.append(0.0, np.cumsum(of.end - of.start))
-    k = np.searchsorted(of.start, instants, "right")
-    over = np.maximum(of.end[k - 1] - instants, 0.0)
-    return np.where(k > 0, total[k] - over, 0.0)
+    return Covered(of).before(instants)
 
 
 def within(pieces: Intervals, of: Intervals) -> Floats:

@@ -16,17 +16,19 @@ An edge that the recorded times contradict is left out.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from traces.kineto import names
 from traces.kineto.link import Enclosing
 from traces.kineto.message import CommunicationRecord
 from traces.kineto.rank import Posted, RankRows, RuntimeCall, Sync
+from traces.kineto.unwaited import Unwaited
 
 TOLERANCE = 2_000
 """An op may start so many nanoseconds before what it waited for ended: clocks in whole us."""
 
+Stream = tuple[int, int]  # device and stream
 Edge = tuple[int, int]  # (later, earlier): rows of ``trace.gpu``
 
 
@@ -34,7 +36,7 @@ class Launched:
     """The GPU ops of each stream in launch order, to find the last one before an instant."""
 
     def __init__(self, trace: RankRows, launch: Sequence[int]) -> None:
-        rows: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+        rows: dict[Stream, list[tuple[int, int]]] = defaultdict(list)
         for op, row in enumerate(launch):
             if row >= 0:
                 of = trace.gpu[op]
@@ -45,12 +47,12 @@ class Launched:
         # when each correlation was first called
         self.called = {c.correlation: c.start for c in reversed(trace.calls) if c.correlation > 0}
 
-    def last(self, stream: tuple[int, int], before: int) -> int:
+    def last(self, stream: Stream, before: int) -> int:
         """Return the op launched last on a stream at or before an instant; -1 if none was."""
         k = bisect_right(self._times.get(stream, []), before)
         return self._rows[stream][k - 1][1] if k else -1
 
-    def next(self, stream: tuple[int, int], after: int) -> int:
+    def next(self, stream: Stream, after: int) -> int:
         """Return the op launched first on a stream after an instant; -1 if none is."""
         k = bisect_right(self._times.get(stream, []), after)
         return self._rows[stream][k][1] if k < len(self._rows.get(stream, [])) else -1
@@ -101,7 +103,7 @@ def _inferred(
             ops[row].append(op)
     posting, waiting = sides(trace, launch, messages)
     inside, waited = Enclosing(posting), Enclosing(waiting)
-    unwaited: deque[int] = deque()
+    unwaited = Unwaited(messages)
     records = any(names.RECORDS.match(call.name) for call in trace.calls)
     threads: dict[int, _Thread] = defaultdict(lambda: _Thread(trace, messages, unwaited, records))
     for row, call in enumerate(trace.calls):
@@ -145,23 +147,29 @@ class _Thread:
         self,
         trace: RankRows,
         messages: Sequence[tuple[CommunicationRecord, ...]],
-        unwaited: deque[int],
+        unwaited: Unwaited,
         records: bool,
     ) -> None:
         self._gpu = trace.gpu
         self._messages, self._records = messages, records  # whether the file has event records
-        self._unwaited = unwaited  # collectives of all threads that nothing has waited for
+        self._unwaited = unwaited  # of all threads
         self._last = self._computed = self._recorded = -1  # rows of trace.gpu
         self._posted: object = None  # the collective whose kernel was launched last
         self._next: list[int] = []  # what the next launch on another stream waits for
+        self._stayed: list[int] = []  # likewise: of the stream that was last launched on
+        self._on: Stream = (-1, -1)  # that stream
         self._compute: list[int] = []  # what the next launch of something that computes waits for
 
     def launch(self, ops: list[int], inside: object) -> Iterator[Edge]:
         """Launch ops; yield what the first of them waits for."""
         first = ops[0]
         mine = self._stream(first)
+        if mine != self._on:  # the others have been looked at: each waits for another stream
+            yield from ((first, earlier) for earlier in self._stayed)
+            self._stayed, self._on = [], mine
         yield from ((first, earlier) for earlier in self._next)
-        self._next = [op for op in self._next if op >= 0 and self._stream(op) == mine]
+        self._stayed += (op for op in self._next if op >= 0 and self._stream(op) == mine)
+        self._next = []
         self._last, self._posted = ops[-1], inside
         if not self._messages[first]:
             yield from ((first, earlier) for earlier in self._compute)
@@ -176,12 +184,12 @@ class _Thread:
     def wait(self, inside: object, wait: Posted | None) -> None:
         """Take a cudaStreamWaitEvent, in a collective, in a wait for one, or in neither."""
         if wait is not None:
-            self._compute.append(self._pop(wait.message.sequence))
+            self._compute.append(self._unwaited.pop(wait.message.sequence))
         elif inside is not None:
             if inside is not self._posted:
                 self._next.append(self._computed)
         elif not self._records and self._unwaited:
-            self._compute.append(self._pop(-1))
+            self._compute.append(self._unwaited.pop(-1))
         elif not self._records:
             self._next.append(self._last)
         elif self._recorded >= 0 and self._messages[self._recorded]:
@@ -189,13 +197,5 @@ class _Thread:
         else:
             self._next.append(self._recorded)
 
-    def _pop(self, sequence: int) -> int:
-        """Return the collective of this number, or else the oldest that nothing has waited for."""
-        for op in self._unwaited:
-            if any(message.sequence == sequence >= 0 for message in self._messages[op]):
-                self._unwaited.remove(op)
-                return op
-        return self._unwaited.popleft() if self._unwaited else -1
-
-    def _stream(self, op: int) -> tuple[int, int]:
+    def _stream(self, op: int) -> Stream:
         return self._gpu[op].device, self._gpu[op].stream

@@ -16,8 +16,9 @@ import numpy as np
 
 from sim.analysis.activity import HOST, activities
 from sim.analysis.critical_path import walk
-from sim.analysis.intervals import Intervals, covered_before
+from sim.analysis.intervals import Covered, Intervals
 from sim.analysis.path import causes
+from sim.graph import Graph
 from traces.kineto.names import SYNCHRONISES
 from traces.recording import Recording
 from traces.replay.lags import late
@@ -71,6 +72,7 @@ def _pieces(recording: Recording) -> Iterator[tuple[str, float, float]]:
     kinds, of_work = activities(graph), causes(graph)
     host = kinds.code == kinds.names.index(HOST)
     last, delayed = _last(recording, host), late(timeline)
+    covered = {key: Covered(of) for key, of in recording.operators.items()}
     after = -1  # the op of the path after this one
     for op, ends, before in walk(timeline, last):
         start, end = float(timeline.start[op]), float(timeline.end[ends])
@@ -82,20 +84,21 @@ def _pieces(recording: Recording) -> Iterator[tuple[str, float, float]]:
             yield LATE if delayed[op] else cause, ready, start
         else:
             returned = before >= 0 and not host[before]
+            mine = covered.get(_thread(graph, op))
             if after < 0:
-                yield from _on_host(recording, op, end, _until(recording, op, end))
+                yield from _on_host(mine, end, _until(recording, op, end))
             if launched:
                 yield LAUNCH, start, end
             elif returned or _synchronises(graph.names[graph.name[op]]):
                 yield SYNC, start, end
             else:
-                yield from _on_host(recording, op, start, end)
+                yield from _on_host(mine, start, end)
             if returned:
                 yield SYNC, ready, start
             elif before >= 0:
-                yield from _on_host(recording, op, ready, start)
+                yield from _on_host(mine, ready, start)
             else:
-                yield from _on_host(recording, op, _since(recording, op, start), start)
+                yield from _on_host(mine, _since(recording, op, start), start)
         after = op
 
 
@@ -117,9 +120,12 @@ def _last(recording: Recording, host: np.ndarray) -> int:
     return last
 
 
+def _thread(graph: Graph, op: int) -> tuple[int, str]:
+    return int(graph.rank[op]), graph.streams[graph.stream[op]]
+
+
 def _operators(recording: Recording, op: int) -> Intervals:
-    graph = recording.timeline.graph
-    key = int(graph.rank[op]), graph.streams[graph.stream[op]]
+    key = _thread(recording.timeline.graph, op)
     return recording.operators.get(key, Intervals(np.empty(0), np.empty(0)))
 
 
@@ -134,11 +140,10 @@ def _until(recording: Recording, op: int, end: float) -> float:
 
 
 def _on_host(
-    recording: Recording, op: int, start: float, end: float
+    thread: Covered | None, start: float, end: float
 ) -> Iterator[tuple[str, float, float]]:
     """Cut a stretch of a thread into operators and the rest, laid one after the other."""
-    of = _operators(recording, op)
-    before, after = covered_before(of, np.array([start, end]))
+    before, after = thread.before(np.array([start, end])) if thread else (0.0, 0.0)
     inside = min(float(after - before), end - start)
     yield OPERATORS, start, start + inside
     yield PYTHON, start + inside, end
