@@ -198,7 +198,7 @@ class Graph:
     def _stream_order(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         key = self.rank.astype(np.int64) * len(self.streams) + self.stream
         order = ascending(key)
-        begins = np.append(changes(key[order]), len(order))
+        begins = np.append(run_starts(key[order]), len(order))
         order.flags.writeable = begins.flags.writeable = False
         return order, begins
 
@@ -211,7 +211,13 @@ class Graph:
 
     def ranks(self) -> NDArray[np.int32]:
         """Return the simulated ranks in ascending order."""
-        return np.unique(self.rank[changes(self.rank)])
+        return np.unique(self.rank[run_starts(self.rank)])
+
+    def rank_rows(self) -> NDArray[np.int64]:
+        """Return for each op the row of its rank in :meth:`ranks`, shape (n,)."""
+        begins = run_starts(self.rank)
+        _, row = np.unique(self.rank[begins], return_inverse=True)
+        return np.repeat(row, np.diff(begins, append=len(self)))
 
     def nbytes(self) -> int:
         """Return the bytes of memory that the columns take."""
@@ -353,10 +359,10 @@ def ascending(key: NDArray[np.integer]) -> NDArray[np.int64]:
     return np.argsort(key, kind="stable")
 
 
-def changes(column: NDArray[np.generic]) -> NDArray[np.int64]:
-    """Return the rows whose value is not that of the row before; the first row is one of them.
+def run_starts(column: NDArray[np.generic]) -> NDArray[np.int64]:
+    """Return the rows at which runs of equal values begin.
 
-    >>> changes(np.array([3, 3, 5, 3])).tolist()
+    >>> run_starts(np.array([3, 3, 5, 3])).tolist()
     [0, 2, 3]
     """
     first = np.ones(min(len(column), 1), np.bool_)

@@ -35,7 +35,13 @@ class Timeline:
     @cached_property
     def seconds(self) -> float:
         """Seconds from the first start to the last end."""
-        return float(self.end.max() - self.start.min()) if len(self.graph) else 0.0
+        first, last = self.span
+        return last - first
+
+    @cached_property
+    def span(self) -> tuple[float, float]:
+        """The first start and the last end, in seconds; both 0 without ops."""
+        return (float(self.start.min()), float(self.end.max())) if len(self.graph) else (0.0, 0.0)
 
     def __repr__(self) -> str:
         """Return the line that a prompt shows."""

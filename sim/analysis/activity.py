@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.graph import Copy, Fixed, Floats, Graph, Host, Ints, Work
+from sim.analysis.remembered import remembered
+from sim.graph import Copy, Fixed, Floats, Graph, Host, Ints, Work, ascending, run_starts
 from sim.timeline import dimension
 
 COMPUTE, HOST, COPY = "compute", "host", "copy"
@@ -21,6 +22,7 @@ class Activities(NamedTuple):
     code: NDArray[np.int16]
 
 
+@remembered
 def activities(graph: Graph) -> Activities:
     """Sort ops into computing, host work, and transfers by their dimension.
 
@@ -34,6 +36,7 @@ def activities(graph: Graph) -> Activities:
     code = table[graph.work]
     if HOST in graph.streams:
         code[graph.stream == graph.streams.index(HOST)] = names.index(HOST)
+    code.flags.writeable = False
     return Activities(names, code)
 
 
@@ -52,11 +55,10 @@ def activity(work: Work) -> str:
 
 def by_rank(graph: Graph) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Yield every rank, ascending, with its ops in the order of the graph."""
-    order = np.argsort(graph.rank, kind="stable")
-    ranks, begins = np.unique(graph.rank[order], return_index=True)
-    ends = np.append(begins[1:], len(order))
-    for rank, first, last in zip(ranks.tolist(), begins, ends, strict=bool(len(order))):
-        yield rank, order[first:last]
+    order = ascending(graph.rank_rows())
+    begins = run_starts(graph.rank[order])
+    for own in np.split(order, begins[1:]) if len(order) else ():
+        yield int(graph.rank[own[0]]), own
 
 
 def weights(graph: Graph, ranks: Ints) -> Floats:

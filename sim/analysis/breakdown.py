@@ -120,13 +120,12 @@ def _rank(timeline: Timeline, kinds: Activities, moves: Floats, ops: Rows) -> di
     moving = moves[on_gpu][transfers]
     communicates, moved = union(start, end), union(moving, end)
     busy = union(*_both(compute, communicates))
-    low, high = timeline.start.min(), timeline.end.max()
     row = {
         "span": float(busy.end[-1] - busy.start[0]) if len(busy.start) else 0.0,
         "compute": compute.seconds(),
         "communication": communicates.seconds(),
         "overlapped": float(within(communicates, compute).sum()),
-        "empty": complement(busy, float(low), float(high)).seconds(),
+        "empty": complement(busy, *timeline.span).seconds(),
     }
     sizes = len(kinds.names)
     exposed = _first(moving, end, code, compute, sizes)

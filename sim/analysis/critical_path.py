@@ -41,7 +41,7 @@ def critical_path(timeline: Timeline) -> CriticalPath:
     label = [dimension(work) or kind(work) for work in graph.works]
     shares: defaultdict[str, list[float]] = defaultdict(list)
     path, took = [], []
-    start, end, zero = timeline.start, timeline.end, float(timeline.start.min())
+    start, end, zero = timeline.start, timeline.end, timeline.span[0]
     for op, ends, before in walk(timeline):
         path.append(op)
         took.append(float(end[ends]) - float(start[op]))
@@ -67,14 +67,14 @@ def walk(timeline: Timeline, last: int | None = None) -> Iterator[tuple[int, int
     """
     if not len(timeline.graph):
         return
-    needs, arrival = binding(timeline).tolist(), rendezvous(timeline)[0].tolist()
+    needs, arrival = binding(timeline), rendezvous(timeline)[0]
     i = int(np.argmax(timeline.end)) if last is None else last
     seen = bytearray(len(needs))
     while i >= 0:
-        came = arrival[i]
+        came = arrival.item(i)
         seen[came] = 1
-        before = needs[came]
-        if before >= 0 and seen[arrival[before]]:
+        before = needs.item(came)
+        if before >= 0 and seen[arrival.item(before)]:
             before = -1
         yield came, i, before
         i = before

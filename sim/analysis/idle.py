@@ -120,7 +120,7 @@ def _rank(
     computes = ops[kinds.code[ops] == kinds.names.index(COMPUTE)]
     transfers = ops[kinds.code[ops] > kinds.names.index(HOST)]
     compute = union(timeline.start[computes], timeline.end[computes])
-    idle = complement(compute, float(timeline.start.min()), float(timeline.end.max()))
+    idle = complement(compute, *timeline.span)
     owner, moving = first_come(moves[transfers], timeline.end[transfers])
     waiting = union(timeline.start[transfers], moves[transfers])
     others = transfers[~_of_pipeline(kinds)[kinds.code[transfers]]]
@@ -153,8 +153,12 @@ def _pipeline(timeline: Timeline, computes: Rows, end: Floats) -> tuple[Floats, 
     """Return when computing for microbatches begins and ends, in seconds, one value per lap."""
     batched = computes[timeline.graph.microbatch[computes] >= 0]
     ops = batched if len(batched) else computes
-    lap = timeline.graph.step[ops] if len(end) > 1 else np.zeros(len(ops), np.int32)
     first, last = np.full(len(end), np.inf), np.full(len(end), -np.inf)
+    if len(end) == 1:
+        first[0] = timeline.start[ops].min(initial=np.inf)
+        last[0] = timeline.end[ops].max(initial=-np.inf)
+        return first, last
+    lap = timeline.graph.step[ops]
     np.minimum.at(first, lap, timeline.start[ops])
     np.maximum.at(last, lap, timeline.end[ops])
     return first, last

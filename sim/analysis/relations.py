@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.analysis.remembered import remembered
 from sim.graph import Floats, Graph
 from sim.timeline import Timeline
 
@@ -20,6 +21,7 @@ def previous(graph: Graph) -> Rows:
     return before
 
 
+@remembered
 def binding(timeline: Timeline) -> Rows:
     """Return per op the need that was met last: the op before on its stream, or a wait; else -1.
 
@@ -38,9 +40,11 @@ def binding(timeline: Timeline) -> Rows:
         ties = (latest == ready[rows]) & ((who < best[rows]) | (best[rows] < 0))
         later = (latest > ready[rows]) | ties
         best[rows[later]] = who[later]
+    best.flags.writeable = False
     return best
 
 
+@remembered
 def rendezvous(timeline: Timeline) -> tuple[Rows, Floats]:
     """Return the op that came last to each op's rendezvous, and when its data begins to move.
 
@@ -53,7 +57,7 @@ def rendezvous(timeline: Timeline) -> tuple[Rows, Floats]:
     counts = np.diff(graph.part_start)
     rows = np.flatnonzero(counts)
     if not len(rows):
-        return arrival, moves
+        return _fixed(arrival, moves)
     part, member = graph.part, np.repeat(arrival, counts)
     begin, last = _last_to_come(graph, member, start)
     ended = np.full(len(graph.part_work), np.inf)
@@ -62,6 +66,11 @@ def rendezvous(timeline: Timeline) -> tuple[Rows, Floats]:
     _, decisive = _last(ended[part] + graph.part_tail, part, first, counts[rows])
     arrival[rows] = last[decisive]
     moves[rows] = np.clip(np.minimum.reduceat(begin[part], first), start[rows], end[rows])
+    return _fixed(arrival, moves)
+
+
+def _fixed(arrival: Rows, moves: Floats) -> tuple[Rows, Floats]:
+    arrival.flags.writeable = moves.flags.writeable = False
     return arrival, moves
 
 

@@ -26,7 +26,10 @@ class Steady(NamedTuple):
 def ends(timeline: Timeline) -> Floats:
     """Return the time at which each step ends on the last of its ranks, in seconds."""
     graph = timeline.graph
-    out = np.full(int(graph.step.max(initial=-1)) + 1, -np.inf)
+    count = int(graph.step.max(initial=-1)) + 1
+    if count == 1:
+        return np.array([timeline.span[1]])
+    out = np.full(count, -np.inf)
     np.maximum.at(out, graph.step, timeline.end)
     return out
 
@@ -38,6 +41,8 @@ def laps(timeline: Timeline) -> Floats:
     ended, as in a pipeline that is never flushed.
     """
     graph, end = timeline.graph, ends(timeline)
+    if len(end) == 1:
+        return end
     ops = np.flatnonzero(graph.microbatch >= 0)
     first, last = np.full(len(end), np.inf), np.full(len(end), -np.inf)
     np.minimum.at(first, graph.step[ops], timeline.start[ops])

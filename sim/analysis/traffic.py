@@ -44,8 +44,8 @@ def bytes_sent(graph: Graph) -> dict[str, dict[int, float]]:
     Recorded communications (``Fixed`` work) have no known size and are left out. Raises ValueError
     for a collective that :data:`SENT` does not know.
     """
-    work, rank = _members(graph)
     each = np.array([_sent(w) for w in graph.works])
+    work, rank = _members(graph, each != 0.0)
     source = np.array([_source(w) for w in graph.works])
     sends = each[work] * ((source[work] < 0) | (source[work] == rank))
     ranks = graph.ranks()
@@ -58,10 +58,13 @@ def bytes_sent(graph: Graph) -> dict[str, dict[int, float]]:
     return {n: dict(zip(ranks.tolist(), t.tolist(), strict=True)) for n, t in totals.items()}
 
 
-def _members(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """Return the work and rank of every member of every part; an op without parts is one member."""
+def _members(graph: Graph, sends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the work and rank of every member of every part.
+
+    An op without parts is one member, if its work is one of those that ``sends`` says.
+    """
     counts = np.diff(graph.part_start)
-    alone = counts == 0
+    alone = np.flatnonzero((counts == 0) & sends[graph.work])
     work = np.append(graph.part_work[graph.part], graph.work[alone])
     return work, np.append(np.repeat(graph.rank, counts), graph.rank[alone])
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.graph import Graph, changes, owners
+from sim.graph import Graph, owners, run_starts
 
 Longs = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -114,7 +114,7 @@ def computing(graph: Graph, is_kernel: Flags) -> Computing:
     size, (order, begins) = int(graph.rank.max()) + 1, graph.stream_order()
     used = order[begins[:-1][np.logical_or.reduceat(is_kernel[order], begins[:-1])]]
     streams = np.bincount(graph.rank[used], minlength=size)
-    runs = np.bincount(graph.rank[changes(graph.rank)], minlength=size)
+    runs = np.bincount(graph.rank[run_starts(graph.rank)], minlength=size)
     return Computing(streams > 0, streams > 1, (streams <= 1) & (runs <= 1))
 
 
@@ -149,7 +149,7 @@ def _neighbours(graph: Graph, ops: Longs, is_kernel: Flags) -> tuple[Longs, Long
 
     Only kernels between which and the op no other rank has ops count; -1 stands for none.
     """
-    kernels, runs = np.flatnonzero(is_kernel), changes(graph.rank)
+    kernels, runs = np.flatnonzero(is_kernel), run_starts(graph.rank)
     at = np.searchsorted(kernels, ops)
     run = np.searchsorted(runs, ops, side="right") - 1
     stop = np.append(runs, len(graph))[run + 1]

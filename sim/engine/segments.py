@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sim.engine.between import Flags, Longs
 from sim.engine.uses import CHAIN, Uses
-from sim.graph import Graph, Ints, ascending, changes, offsets, owners
+from sim.graph import Graph, Ints, ascending, offsets, owners, run_starts
 
 Floats = NDArray[np.float64]
 Edges = tuple[Longs, Longs, Floats]  # later, earlier, seconds between
@@ -51,7 +51,7 @@ def segments(graph: Graph, facts: Uses) -> Segments:
     stream = np.where(moved, _compute_stream(graph), graph.stream)
     key = graph.rank.astype(np.int64) * len(graph.streams) + stream
     order = ascending(key).astype(np.int32)
-    begins = np.append(changes(key[order]), n)
+    begins = np.append(run_starts(key[order]), n)
     parts = (np.diff(graph.part_start) > 0) & ~moved
     later, earlier, lag = _edges(graph, facts, moved, order, begins)
     cut = np.zeros(n + 1, np.bool_)

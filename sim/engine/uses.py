@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.between import Between, Computing, Flags, Longs, beside_compute, computing
-from sim.graph import Fixed, Graph, Ints, Work, changes, offsets, owners
+from sim.graph import Fixed, Graph, Ints, Work, offsets, owners, run_starts
 from sim.machine.hardware import Machine
 
 PLAIN, CHAIN, COMMUNICATION, RENDEZVOUS = range(4)
@@ -130,7 +130,7 @@ def _mixed(graph: Graph, beside: Flags, felt: Flags, is_kernel: Flags, ranks: Co
     That is a rank on which communication may run beside kernels, or kernels beside kernels, and
     some kernel of it can be slowed at all.
     """
-    busy, runs = ranks.several.copy(), changes(graph.rank)
+    busy, runs = ranks.several.copy(), run_starts(graph.rank)
     busy[graph.rank[beside]] = True
     feels = np.zeros(len(busy), np.bool_)  # ranks on which some kernel can be slowed
     some = np.logical_or.reduceat(is_kernel & felt[graph.work], runs)
@@ -172,10 +172,10 @@ def _always_on(graph: Graph, row_op: Longs) -> defaultdict[int, set[int]]:
     n_streams, n_parts = len(graph.streams), max(len(graph.part_work), 1)
     stream = graph.rank[row_op].astype(np.int64) * n_streams + graph.stream[row_op]
     distinct = np.sort(stream * n_parts + graph.part)
-    distinct = distinct[changes(distinct)]
+    distinct = distinct[run_starts(distinct)]
     key, part = np.divmod(distinct, n_parts)
     pairs = np.sort(graph.part_work[part] + len(graph.works) * key)
-    begins = changes(pairs)
+    begins = run_starts(pairs)
     pairs, count = pairs[begins], np.diff(begins, append=len(pairs))
     joined = np.bincount(graph.part, minlength=n_parts) > 0
     parts = np.bincount(graph.part_work[joined[: len(graph.part_work)]], minlength=len(graph.works))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.builder.host import HOST, launches
-from sim.graph import PHASES, Floats, Graph
+from sim.graph import PHASES, Floats, Graph, run_starts
 from sim.memory.curve import Changes, changes
 from sim.timeline import Timeline
 
@@ -50,7 +50,8 @@ class AtPeak:
 
 def at_peak(timeline: Timeline) -> list[AtPeak]:
     """Return what is live at the peak of every simulated rank, by rank."""
-    return [_of_rank(timeline, rank, rows) for rank, rows in changes(timeline)]
+    halves = _halves(timeline.graph)
+    return [_of_rank(timeline, rank, rows, halves.get(rank)) for rank, rows in changes(timeline)]
 
 
 def nets(sums: Mapping[Place, float]) -> tuple[Live, ...]:
@@ -81,7 +82,21 @@ def _wide(place: Place, kept: int) -> Place:
     return category, stage, microbatch, layer
 
 
-def _of_rank(timeline: Timeline, rank: int, rows: Changes) -> AtPeak:
+def _halves(graph: Graph) -> dict[int, NDArray[np.int64]]:
+    """Return the kernels of I and W of each rank; none where no backward is split in two."""
+    halves = np.isin(graph.phase, [PHASES.index(phase) for phase in "IW"])
+    if not (graph.phase == PHASES.index("W")).any():
+        return {}
+    compute = np.array([name.startswith("compute") for name in graph.streams])
+    ops = np.flatnonzero(halves & compute[graph.stream])
+    ops = ops[np.argsort(graph.rank[ops], kind="stable")]
+    begins = run_starts(graph.rank[ops])
+    return {int(graph.rank[own[0]]): own for own in np.split(ops, begins[1:]) if len(own)}
+
+
+def _of_rank(
+    timeline: Timeline, rank: int, rows: Changes, halves: NDArray[np.int64] | None
+) -> AtPeak:
     graph = timeline.graph
     k = int(np.argmax(np.append(0.0, np.cumsum(rows.bytes))))
     if not k:
@@ -89,7 +104,9 @@ def _of_rank(timeline: Timeline, rank: int, rows: Changes) -> AtPeak:
     op = rows.op[:k]
     live = nets(_sums(graph, op, rows.category[:k], rows.bytes[:k]))
     last = int(op[-1])
-    deferred = _deferred(timeline, rank, rows, float(rows.seconds[k - 1]), live)
+    deferred: frozenset[tuple[int, int]] = frozenset()
+    if halves is not None:
+        deferred = _deferred(timeline, halves, rows, float(rows.seconds[k - 1]), live)
     return AtPeak(rank, _called(timeline, last), live, deferred)
 
 
@@ -114,17 +131,15 @@ def _sums(
 
 
 def _deferred(
-    timeline: Timeline, rank: int, rows: Changes, now: float, live: Iterable[Live]
+    timeline: Timeline, mine: NDArray[np.int64], rows: Changes, now: float, live: Iterable[Live]
 ) -> frozenset[tuple[int, int]]:
     """Return the (stage, microbatch) pairs whose activations only a W to come needs: I has ended.
 
-    This is known from the kernels, or from their launches where these allocate and free memory.
+    ``mine`` are the rank's kernels of I and W. This is known from them, or from their launches if
+    these allocate and free memory.
     """
     graph = timeline.graph
     held = {(row.stage, row.microbatch) for row in live if row.category == KEPT}
-    compute = np.array([name.startswith("compute") for name in graph.streams])
-    mine = np.flatnonzero(graph.rank == rank)
-    mine = mine[compute[graph.stream[mine]]]
     if HOST in graph.streams and np.all(graph.stream[rows.op] == graph.streams.index(HOST)):
         mine = launches(graph, mine)
     out = set()

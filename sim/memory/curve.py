@@ -65,7 +65,7 @@ def curves(timeline: Timeline) -> dict[int, Curve]:
 
 def _curve(timeline: Timeline, rank: int, rows: Changes) -> Curve:
     base = fsum(timeline.graph.persistent.get(rank, {}).values())
-    zero, last = float(timeline.start.min()), float(timeline.end.max())
+    zero, last = timeline.span
     seconds = np.concatenate([[zero], rows.seconds, [last]])
     sums = np.cumsum(rows.bytes)
     held = base + np.concatenate([[0.0], sums, sums[-1:] if len(sums) else [0.0]])
@@ -86,7 +86,7 @@ def _peak(timeline: Timeline, rank: int, rows: Changes) -> Peak:
         rank=rank,
         stands_for=graph.stands_for.get(rank, 1),
         peak_bytes=float(held[k]) + fsum(graph.persistent.get(rank, {}).values()),
-        seconds=float(rows.seconds[k - 1] if k else timeline.start.min()),
+        seconds=float(rows.seconds[k - 1] if k else timeline.span[0]),
         by_category=by_category,
     )
 

@@ -160,7 +160,7 @@ def pace(recipe: Recipe, graph: Graph, alone: Floats) -> Pace:
     else:
         launch = issue.seconds(graph, prices)
     kernel = computing(graph)
-    _, rank = np.unique(graph.rank, return_inverse=True)
+    rank = graph.rank_rows()
     issued, count = np.bincount(rank, launch), np.bincount(rank, kernel)
     took = np.bincount(rank, np.where(kernel, alone, 0.0))
     most = int(np.argmax(issued - took))

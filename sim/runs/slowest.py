@@ -93,7 +93,7 @@ def _stages(job: Job, graph: Graph, machine: Machine) -> list[tuple[float, float
     kernel = machine.arithmetic.clip(machine.memory) + machine.fixed
     parts = [np.where(tensor, machine.arithmetic, 0.0)]
     parts.append(np.where(compute, kernel, 0.0) - parts[0])
-    ranks, row = np.unique(graph.rank, return_inverse=True)
+    ranks, row = graph.ranks(), graph.rank_rows()
     before = graph.phase != PHASES.index("O")
     columns = [np.bincount(row, part[graph.work] * before).astype(float) for part in parts]
     return [_longest(columns, np.isin(ranks, of)) for of in job.ranks.reshape(-1, job.mesh.pp).T]

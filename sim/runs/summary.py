@@ -180,7 +180,7 @@ def _several(job: Job, timeline: Timeline, steady_steps: int) -> dict[str, Any]:
     stale = {str(q): updates for q, updates in enumerate(job.stale)}
     return {
         "steps": {
-            "ends_s": (end - timeline.start.min()).tolist(),
+            "ends_s": (end - timeline.span[0]).tolist(),
             "steady": steady_steps,
             **({"staleness": stale} if stale else {}),
         }
