@@ -71,9 +71,13 @@ KEYS: dict[str, tuple[str, str]] = {
     "simulation.ops": ("ops", "Ops of the graph that was simulated."),
     "simulation.ranks_simulated": ("ranks", "Ranks that were simulated, each for all like it."),
     "simulation.folded[]": ("", "The axes along which one rank stands for all."),
+    "simulation.classes": (
+        "",
+        "Where slow ranks or links part the pipelines: how many classes of them there are, of "
+        "each of which one is simulated.",
+    ),
     "simulation.folded_later_s": ("s", "How much too long the step may be for that, if at all."),
-    "simulation.engine": ("", "The engine that ran the graph: simpy or compiled, to equal bits."),
-    "simulation.engine_because": ("", "Why it is that engine."),
+    "simulation.engine": ("", "The engine that ran the graph."),
     "simulation.seed": ("", "The seed of everything random."),
     "simulation.version": ("", "The version of traincast."),
     "simulation.schema": ("", "Counted up when a key changes its meaning."),

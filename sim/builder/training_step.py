@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from sim.builder import groups
+from sim.builder.alike import Alike
 from sim.builder.groups import Lane, lanes
 from sim.builder.job import Job
 from sim.builder.persistent import persistent as always
@@ -31,14 +32,22 @@ from sim.builder.template import exchange as exchange_template
 from sim.graph import Communication, Graph
 
 
-def training_step(job: Job, simulated: Iterable[Lane] | None = None, sends: bool = True) -> Graph:
+def training_step(
+    job: Job,
+    simulated: Iterable[Lane] | None = None,
+    sends: bool = True,
+    alike: Alike | None = None,
+) -> Graph:
     """Return the graph of one step.
 
     ``simulated`` are the lanes whose ranks get ops, by default all; the other lanes are taken to do
     exactly the same at the same time (see :mod:`sim.runs.fold`). Without ``sends`` stages exchange
-    nothing, and messages hold no memory.
+    nothing, and messages hold no memory. With ``alike``, one of its classes is simulated each.
     """
-    return Build(job, sorted(simulated) if simulated is not None else lanes(job), sends).graph()
+    if alike is not None:
+        simulated = alike.simulated()
+    some = sorted(simulated) if simulated is not None else lanes(job)
+    return Build(job, some, sends, alike).graph()
 
 
 @dataclass
@@ -48,6 +57,7 @@ class Build:
     job: Job
     lanes: Sequence[Lane]
     sends: bool = True
+    alike: Alike | None = None
     tables: Tables = field(default_factory=Tables)
 
     def __post_init__(self) -> None:
@@ -58,6 +68,7 @@ class Build:
             torch_order(self.steps, self.sent) if pair else np.arange(len(self.sent.source))
         )
         self.programs = Programs(self.job, self.steps)
+        self._known: dict[tuple[str, int], tuple[int, ...]] = {}  # a group of each look
         self._teams: dict[tuple[object, ...], tuple[int, int]] = {}  # first part, number of parts
         self._parts = len(self.sent.source) * len(self.lanes) * self.job.steps
 
@@ -86,6 +97,8 @@ class Build:
         part_work[: len(messages)] = messages
         stands_for = job.ranks[..., 0].size // len(self.lanes)
         weights = {} if stands_for == 1 else dict.fromkeys(persistent, stands_for)
+        if self.alike is not None:
+            weights = self.alike.stands_for()
         return assemble(stamps, self.tables, part_work, persistent, weights)
 
     def _rank(self, q: int, k: int, base: int) -> tuple[list[Stamp], int]:
@@ -177,7 +190,11 @@ class Build:
                     int(line[self.programs.owner(0)]),
                     int(line[self.programs.owner(self.job.stages - 1)]),
                 )
-        return groups.group(self.job, axis, lane, q)
+        found = groups.group(self.job, axis, lane, q)
+        if self.alike is None:
+            return found
+        look = int(self.alike.looks(np.array([found]))[0])
+        return self._known.setdefault((axis, look), found)
 
     def _exchange(
         self, lane: Lane, name: str, stream: str, message: int, waits: int, parts: int

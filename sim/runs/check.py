@@ -11,7 +11,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sim.engine.choice import chosen
 from sim.machine import cluster as clusters
 from sim.memory.untimed import untimed
 from sim.recipe.legality.products import able
@@ -32,7 +31,6 @@ def check(recipe: Recipe | str | Path, report: Report = lambda *_: None) -> dict
     cannot run.
     """
     recipe = recipe if isinstance(recipe, Recipe) else load(recipe)
-    chosen(recipe.simulation.engine, 0)  # refused, if it cannot run here
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
     able(recipe, recipe.cluster.topology, cluster.gpu.peak)
     job = job_of(recipe, cluster)

@@ -9,7 +9,7 @@ communication carries the loads of its clones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import prod
@@ -17,11 +17,14 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.builder.groups import Lane, alike, atoms, folded, shifted, simulated
+from sim.builder.alike import Alike, classes, meetings
+from sim.builder.groups import Lane, alike, atoms, folded, shifted, simulated, stand_ins
 from sim.builder.job import Job
+from sim.builder.training_step import training_step
 from sim.graph import Communication
 from sim.machine.cluster import Cluster
 from sim.machine.collectives import Traffic, traffic
+from sim.machine.hashes import mixed
 from sim.machine.price import LinkLoad
 from sim.machine.symmetry import Orbit, Orbits, apart, fold
 
@@ -33,31 +36,95 @@ class Lanes:
     simulated: Sequence[Lane]
     axes: tuple[str, ...]  # folded: axes, and parts of axes
     atoms: tuple[str, ...]
+    alike: Alike | None = None
+    """The classes of lanes, where some that differ only along ``atoms`` are not clones."""
+
+    def stand_ins(self, job: Job) -> NDArray[np.int64]:
+        """Return the rank that is simulated for each rank of the job, shape (ranks,)."""
+        return self.alike.stand_ins() if self.alike else stand_ins(job, self.atoms)
 
 
 def candidates(job: Job, kinds: NDArray[np.int64] | None = None) -> Iterator[Lanes]:
     """Yield the ways to fold, the fewest lanes first; the last folds nothing.
 
     ``kinds``, if given, has a number for each rank; ranks with different numbers are not alike.
+    Then only lanes that stay alike fold (see :mod:`sim.builder.alike`).
     """
     over = atoms(job)
     same = alike(job, over, kinds)
-    able = {a.name: a.size for a in over if a.able and a.size > 1 and a.name in same}
+    able = {a.name: a.size for a in over if a.able and a.size > 1}
+    partial = _partial(job, kinds, tuple(able)) if {*able} - same and kinds is not None else None
     ways = [names for n in range(len(able), -1, -1) for names in combinations(able, n)]
-    for names in sorted(ways, key=lambda names: -prod(able[name] for name in names)):
-        yield Lanes(simulated(job, over, names), folded(over, names), names)
+    ways.sort(key=lambda names: -prod(able[name] for name in names))
+    found = (
+        Lanes(simulated(job, over, names), folded(over, names), names)
+        if partial is None or same.issuperset(names)
+        else partial(names)
+        for names in ways
+        if partial is not None or same.issuperset(names)
+    )
+    some = (lanes for lanes in found if lanes is not None)
+    yield from some if partial is None else sorted(some, key=lambda lanes: len(lanes.simulated))
+
+
+def ways(job: Job, cluster: Cluster, kinds: NDArray[np.int64] | None = None) -> list[Lanes]:
+    """Return the ways to fold on a cluster, some of whose links may be slow.
+
+    After the ways that hold if slow links matter to nobody come those on which ranks near different
+    links are not alike; the fewest lanes are first.
+    """
+    out, near = list(candidates(job, kinds)), _near(cluster)
+    if near is not None:
+        both = np.stack(
+            [near[: job.mesh.world], np.zeros(job.mesh.world) if kinds is None else kinds]
+        )
+        _, mine = np.unique(both, axis=1, return_inverse=True)
+        out += [lanes for lanes in candidates(job, mine.ravel()) if lanes.alike]
+    return sorted(out, key=lambda lanes: len(lanes.simulated))
+
+
+def _near(cluster: Cluster) -> NDArray[np.int64] | None:
+    """Return a number for each GPU, the same where the links near it are; None if none is slow."""
+    if cluster.healthy is None or cluster.paths is None:
+        return None
+    near = mixed(cluster.attributes[cluster.paths.slots].view(np.int64))
+    return np.unique(near, return_inverse=True)[1]
+
+
+def _partial(
+    job: Job, kinds: NDArray[np.int64], able: tuple[str, ...]
+) -> Callable[[tuple[str, ...]], Lanes | None]:
+    """Return what finds the classes of lanes along some atoms, if any of them fold by that."""
+    over = atoms(job)
+    one = training_step(job, simulated(job, over, able))
+    groups = {work.ranks for work in one.works if isinstance(work, Communication)}
+    met = meetings(job, over, able, groups)
+
+    def find(names: tuple[str, ...]) -> Lanes | None:
+        found = classes(job, over, names, kinds, met)
+        whole = alike(job, over, found.of_rank()) & {*names}
+        fewest = prod(atom.size for atom in over if atom.name not in whole)
+        if len(found) >= fewest:
+            return None  # no fewer than those of whole atoms
+        return Lanes(found.simulated(), folded(over, whole), names, found)
+
+    return find
 
 
 def loads(
-    cluster: Cluster, job: Job, axes: Sequence[str], works: Sequence[Communication]
+    cluster: Cluster,
+    job: Job,
+    axes: Sequence[str],
+    works: Sequence[Communication],
+    alike: Alike | None = None,
 ) -> list[LinkLoad] | None:
     """Return the links that each work and its clones along ``axes`` load, or None if these differ.
 
-    One per work.
+    One per work. With classes of lanes only groups of the same classes are clones.
     """
     if not axes:
         return [_single(cluster, traffic(cluster, work)) for work in works]
-    folded = fold(cluster, _orbits(cluster, job, axes, works))
+    folded = fold(cluster, _orbits(cluster, job, axes, works, alike))
     if folded is None:
         return None
     return [
@@ -85,13 +152,21 @@ def parting(
 
 
 def _orbits(
-    cluster: Cluster, job: Job, axes: Sequence[str], works: Sequence[Communication]
+    cluster: Cluster,
+    job: Job,
+    axes: Sequence[str],
+    works: Sequence[Communication],
+    alike: Alike | None = None,
 ) -> list[Orbit]:
     """Return the orbit of each work."""
     over, known = atoms(job), dict[tuple[int, ...], Orbits]()
     for work in works:
         if work.ranks not in known:
-            known[work.ranks] = Orbits(cluster, shifted(job, axes, work.ranks, over))
+            images = shifted(job, axes, work.ranks, over)
+            if alike is not None:
+                looks = alike.looks(images)
+                images = images[looks == looks[0]]
+            known[work.ranks] = Orbits(cluster, images)
     return [known[work.ranks].of(work) for work in works]
 
 

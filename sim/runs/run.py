@@ -19,7 +19,6 @@ from sim.builder.from_recipe import without_plan
 from sim.builder.job import Job
 from sim.builder.training_step import training_step
 from sim.engine import Stats, simulate
-from sim.engine.choice import chosen
 from sim.graph import Communication, Graph
 from sim.html import table
 from sim.machine import cluster as clusters
@@ -30,7 +29,7 @@ from sim.perturbations import perturbed, slowed
 from sim.recipe import recipe_file
 from sim.recipe.legality.products import able
 from sim.recipe.recipe import Recipe
-from sim.runs.fold import Lanes, candidates, loads, parting
+from sim.runs.fold import Lanes, candidates, loads, parting, ways
 from sim.runs.hosted import Issuer, is_late, issuer, pace, with_host
 from sim.runs.latencies import MOST_OPS, exact, good_enough, later
 from sim.runs.slowest import with_slowest
@@ -99,6 +98,8 @@ class Result:
         found = summary(
             self.recipe, self.job, self.cluster, folded, self.timeline, priced, self.wall
         )
+        if self.lanes.alike:
+            found["simulation"]["classes"] = len(self.lanes.alike)
         found["host"] = pace(self.recipe, graph, self.machine.alone[graph.work])._asdict()
         return found
 
@@ -130,8 +131,7 @@ def run(
         recipe = load(recipe, overrides)
     elif overrides:
         raise InputError("overrides go over a recipe file; give run() the path of one")
-    begin, engine = perf_counter(), recipe.simulation.engine
-    chosen(engine, 0)  # refused, if it cannot run here
+    begin = perf_counter()
     report("building the graph", 0, 0)
     cluster = cluster or cluster_of(recipe)
     able(recipe, recipe.cluster.topology, cluster.gpu.peak)
@@ -150,10 +150,10 @@ def run(
         report("simulating", done, of)
 
     stats = Stats()
-    timeline = simulate(graph, machine, progress, stats, engine)
+    timeline = simulate(graph, machine, progress, stats)
     if what.timed:
         stats = Stats()
-        timeline = simulate(what.paused_at(timeline), machine, progress, stats, engine)
+        timeline = simulate(what.paused_at(timeline), machine, progress, stats)
     boost, wall = stats.boost or timeline, perf_counter() - begin
     return Result(recipe, job, cluster, lanes, machine, timeline, wall, boost)
 
@@ -180,15 +180,15 @@ def prepare(
     ranks apart (see :func:`sim.runs.fold.candidates`). Raises InputError where too many ranks would
     be simulated.
     """
-    ways = list(candidates(job, kinds))
+    left = ways(job, cluster, kinds)
     if kinds is not None:
-        _few_enough(job, ways[0])
-    ways = ways if fold else ways[-1:]
+        _few_enough(job, left[0])
+    left = left if fold else left[-1:]
     while True:
-        lanes, *ways = ways
+        lanes, *left = left
         graph = build(job, lanes)
         works = [work for work in graph.works if isinstance(work, Communication)]
-        found = loads(cluster, job, lanes.atoms, works)
+        found = loads(cluster, job, lanes.atoms, works, lanes.alike)
         if found is None:
             continue  # the last way folds nothing and needs no proof
         of = dict(zip(works, found, strict=True))
@@ -197,8 +197,8 @@ def prepare(
             break
         some = [work for work in works if of[work].apart]
         apart = parting(cluster, job, lanes.atoms, some)
-        ways = [way for way in ways if apart.isdisjoint(way.atoms)]
-        if good_enough(lanes, ways, graph, machine):
+        left = [way for way in left if apart.isdisjoint(way.atoms)]
+        if good_enough(lanes, left, graph, machine):
             break
     if host and (host.always or is_late(graph, machine, host)):
         graph = with_host(graph, host.prices)
@@ -208,7 +208,7 @@ def prepare(
 
 def build(job: Job, lanes: Lanes, sends: bool = True) -> Graph:
     """Return the graph of a step on these lanes, without a host."""
-    return training_step(job, lanes.simulated, sends)
+    return training_step(job, lanes.simulated, sends, lanes.alike)
 
 
 def _few_enough(job: Job, lanes: Lanes) -> None:

@@ -118,8 +118,8 @@ SUMMARIES: list[dict[str, object]] = [
     SMALL | {"cluster.gpus": 4, "parallelism.pp": 4} | LAUNCHED,
 ]
 CAUSES = {"bubble.by_cause_s.lag", "bubble.by_cause_s.dependency"}
-ELSEWHERE = {*CAUSES, "simulation.folded_later_s", "machine.borrowed.FAMILY"}
-"""Keys of recordings, of large jobs and of machines without measurements of their own."""
+ELSEWHERE = {*CAUSES, "simulation.folded_later_s", "simulation.classes", "machine.borrowed.FAMILY"}
+"""Keys of recordings, of large jobs, of slow ranks, of machines without their own measurements."""
 
 
 def pattern(key: str) -> str:

@@ -34,11 +34,10 @@ class Side(NamedTuple):
 def read(path: Path, allow_unknown: bool = False, report: Report = lambda *_: None) -> Side:
     """Read a timeline: simulate a recipe (.toml), or read a timeline.json.gz of ours or a trace."""
     if path.suffix == ".toml":
-        from sim.builder.groups import stand_ins
         from sim.runs.run import run
 
         result = run(path, {"allow_unknown": True} if allow_unknown else None, report)
-        return Side(result.timeline, stand_ins(result.job, result.lanes.atoms))
+        return Side(result.timeline, result.lanes.stand_ins(result.job))
     from traces import reading
     from traces.own import perfetto
 
