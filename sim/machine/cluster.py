@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from math import fsum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from sim.machine import fabric, limits, paths
 from sim.machine.assumed import assumed
 from sim.machine.hashes import Hashes, mixed
 from sim.machine.topology import read, room
+from sim.machine.wires import Wires, to_networkx
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -61,7 +63,7 @@ class Cluster:
 
     name: str
     gpu: Gpu
-    network: nx.DiGraph[Any]
+    network: Wires
     gpus_per_node: int
     collectives: Mapping[str, Any] = field(default_factory=dict)
     """Fitted constants of collectives, in SI units; see :mod:`sim.machine.collectives`."""
@@ -77,6 +79,11 @@ class Cluster:
     healthy: Cluster | None = None
     """The cluster without slow links, if these are slow: there algorithms are chosen and latencies
     taken."""
+
+    @cached_property
+    def graph(self) -> nx.DiGraph[Any]:
+        """The network as a graph of networkx, for paths and drawings."""
+        return to_networkx(self.network)
 
     @cached_property
     def gpus(self) -> int:
@@ -217,7 +224,7 @@ class Cluster:
         if source == target:
             return ()
         path = self._climb(source, target) if self.ways else self._search(source, target)
-        return tuple(self.index[link] for link in nx.utils.pairwise(path))
+        return tuple(self.index[link] for link in pairwise(path))
 
     def _climb(self, source: int, target: int) -> Sequence[Node]:
         pairs = [*zip(self.ways[source], self.ways[target], strict=True)]
@@ -232,7 +239,7 @@ class Cluster:
             return None if isinstance(v, int) and v != target else edge["latency"]
 
         try:
-            return list(nx.dijkstra_path(self.network, source, target, weight=latency))
+            return list(nx.dijkstra_path(self.graph, source, target, weight=latency))
         except nx.NetworkXNoPath:
             raise InputError(f"{self.name} has no path from GPU {source} to {target}") from None
 

@@ -16,17 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from schedules.input_error import InputError
-from sim.late import late
 from sim.machine import dragonfly, torus
 from sim.machine.tiers import GPU, Tier, inside, nic_below
-
-if TYPE_CHECKING:
-    import networkx as nx
-else:
-    nx = late("networkx")
+from sim.machine.wires import Wires
 
 Node = Hashable
 Spec = dict[str, Any]
@@ -51,7 +46,7 @@ UNNAMED = TRUNK
 class Wiring(NamedTuple):
     """A network, and what routes in it follow."""
 
-    network: nx.DiGraph[Any]
+    network: Wires
     ways: dict[int, tuple[Way, ...]]
     """Each GPU's ways up in the order of preference; the k-th ways of two GPUs lead through the
     same tiers. Two GPUs talk over the first way on which they meet."""
@@ -65,8 +60,9 @@ def build(spec: Spec, gpus: int) -> Wiring:
     Raises InputError when the NICs cannot be shared evenly among a node's GPUs, or the tiers inside
     a node do not join its GPUs.
     """
-    network: nx.DiGraph[Any] = nx.DiGraph()
-    network.add_nodes_from(range(gpus), tier=GPU, height=0)
+    network = Wires()
+    for gpu in range(gpus):
+        network.add_node(gpu, tier=GPU, height=0)
     per_node, nic = spec["node"]["gpus"], spec["node"]["nic"]
     if per_node % nic["count"]:
         raise InputError(
@@ -84,7 +80,7 @@ def build(spec: Spec, gpus: int) -> Wiring:
     return Wiring(network, ways, _routers(network, spec, nodes))
 
 
-def _within(network: nx.DiGraph[Any], tiers: list[Tier], gpu: int, per_node: int) -> dict[str, Way]:
+def _within(network: Wires, tiers: list[Tier], gpu: int, per_node: int) -> dict[str, Way]:
     """Lay a GPU's cables inside its node, and return its way to each tier."""
     ways: dict[str, Way] = {GPU: (gpu,)}
     node, place = divmod(gpu, per_node)
@@ -97,7 +93,7 @@ def _within(network: nx.DiGraph[Any], tiers: list[Tier], gpu: int, per_node: int
     return ways
 
 
-def _outwards(network: nx.DiGraph[Any], spec: Spec, gpu: int, below: Way, nodes: int) -> Way:
+def _outwards(network: Wires, spec: Spec, gpu: int, below: Way, nodes: int) -> Way:
     """Lay the cables from a GPU or its switch to the NIC and up, and return the GPU's way."""
     nic = spec["node"]["nic"]
     node, place = divmod(gpu, spec["node"]["gpus"])
@@ -122,15 +118,13 @@ def _edge(cable: dict[str, float]) -> dict[str, float]:
     }
 
 
-def _cable(
-    network: nx.DiGraph[Any], below: Node, above: Node, of: Kind, link: dict[str, float]
-) -> None:
+def _cable(network: Wires, below: Node, above: Node, of: Kind, link: dict[str, float]) -> None:
     network.add_edge(below, above, **link, **of._asdict(), up=True)
     network.add_edge(above, below, **link, **of._asdict(), up=False)
 
 
 def _climb(
-    network: nx.DiGraph[Any], way: tuple[str, ...], hop: dict[str, float], bandwidths: list[float]
+    network: Wires, way: tuple[str, ...], hop: dict[str, float], bandwidths: list[float]
 ) -> None:
     """Lay the cables from a NIC up that are not there already."""
     kinds = (PORT, TRUNK, TRUNK)
@@ -170,7 +164,7 @@ def _trunks(spec: Spec, port: dict[str, float]) -> list[float]:
 _ROUTERS = {"dragonfly": dragonfly, "torus": torus}
 
 
-def _routers(network: nx.DiGraph[Any], spec: Spec, nodes: int) -> Between | None:
+def _routers(network: Wires, spec: Spec, nodes: int) -> Between | None:
     """Lay the cables between routers, and return which lie between two of them."""
     fabric, port = spec["fabric"], _edge(spec["node"]["nic"])
     kind = _ROUTERS.get(fabric["kind"])

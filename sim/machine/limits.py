@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Set
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.late import late
-
-if TYPE_CHECKING:
-    import networkx as nx
-else:
-    nx = late("networkx")
+from sim.machine.wires import Wires
 
 Node = Hashable
 Link = tuple[Node, Node]
 
 
-def limiting(network: nx.DiGraph[Any]) -> NDArray[np.bool_]:
+def limiting(network: Wires) -> NDArray[np.bool_]:
     """Return whether each link can ever hold a communication back, shape (links,).
 
     See :attr:`Cluster.limiting`. No route turns round at a NIC, which only passes on.
@@ -73,8 +67,13 @@ class _Side:
         return whole and self._total.get(node, 0.0) - back_bandwidth <= bandwidth * (1 + 1e-12)
 
 
-def _height(network: nx.DiGraph[Any]) -> dict[Node, int]:
+def _height(network: Wires) -> dict[Node, int]:
     """Return how many links each node is away from the nearest GPU."""
-    gpus = {node for node in network if isinstance(node, int)}
-    layers = nx.bfs_layers(network, gpus)
-    return {node: height for height, layer in enumerate(layers) for node in layer}
+    out: dict[Node, int] = {}
+    layer: set[Node] = {node for node in network if isinstance(node, int)}
+    height = 0
+    while layer:
+        out |= dict.fromkeys(layer, height)
+        layer = {other for node in layer for other in network[node] if other not in out}
+        height += 1
+    return out

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.machine import fabric
+from sim.machine.wires import Wires
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -37,23 +38,23 @@ class Kind(NamedTuple):
     latency: float  # seconds
 
 
-def tier(network: nx.DiGraph[Any], node: Node) -> str:
+def tier(network: Wires | nx.DiGraph[Any], node: Node) -> str:
     """Return what a node of the network is, such as "gpu", "nic" or "leaf"."""
     return str(network.nodes[node].get("tier", "gpu" if isinstance(node, int) else "switch"))
 
 
-def height(network: nx.DiGraph[Any], node: Node) -> int:
+def height(network: Wires | nx.DiGraph[Any], node: Node) -> int:
     """Return the height of a node above the GPUs: 0 for a GPU, below 0 inside a machine."""
     return int(network.nodes[node].get("height", 0 if isinstance(node, int) else 1))
 
 
-def kind(network: nx.DiGraph[Any], link: Cable) -> fabric.Kind:
+def kind(network: Wires, link: Cable) -> fabric.Kind:
     """Return what a link is, and by which names edits call it."""
     edge = network.edges[link]
     return fabric.Kind(edge["kind"], edge["names"]) if "kind" in edge else fabric.UNNAMED
 
 
-def by_kind(network: nx.DiGraph[Any]) -> dict[Kind, list[Cable]]:
+def by_kind(network: Wires) -> dict[Kind, list[Cable]]:
     """Return the cables of each kind, from the GPUs outwards; both directions are one cable."""
     out: dict[Kind, dict[Cable, None]] = {}
     for u, v, data in network.edges(data=True):
@@ -72,7 +73,7 @@ def by_kind(network: nx.DiGraph[Any]) -> dict[Kind, list[Cable]]:
     return {kind: list(out[kind]) for kind in sorted(out, key=near_first)}
 
 
-def _order(network: nx.DiGraph[Any], node: Node) -> int:
+def _order(network: Wires, node: Node) -> int:
     """Return a key that sorts GPUs first, then switches inside nodes, then NICs and those above."""
     at = height(network, node)
     return -at if at <= 0 else at + _INSIDE

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from schedules.input_error import InputError
 from sim.machine.cluster import Cluster
 from sim.machine.links import kind, tier
+from sim.machine.wires import Wires
 from sim.recipe.legality.perturbations import ranks
 from sim.recipe.sections import PerturbationSection
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 Link = tuple[Hashable, Hashable]
 
@@ -54,7 +51,7 @@ def _found(cluster: Cluster, table: PerturbationSection) -> list[Link]:
     return out
 
 
-def names(network: nx.DiGraph[Any], link: Link) -> list[str]:
+def names(network: Wires, link: Link) -> list[str]:
     """Return the names of a link: its kind, and its tiers and its ends in both orders.
 
     >>> from sim.machine.cluster import load

@@ -72,7 +72,7 @@ def _sample(cluster: Cluster, shown: Sequence[int], most: int) -> nx.DiGraph[Any
     chosen = [gpu for node in nodes for gpu in spread(node, most)]
     others = set(range(cluster.gpus)) - set(chosen)
     if not others and not cluster.between:
-        return cluster.network
+        return cluster.graph
     kept: set[Node] = {node for gpu in chosen for node in cluster.near(gpu)}
     if cluster.between:
         pairs = [(a[0], b[0]) for a in nodes for b in nodes if a != b]
@@ -80,7 +80,7 @@ def _sample(cluster: Cluster, shown: Sequence[int], most: int) -> nx.DiGraph[Any
             end for a, b in pairs for link in cluster.route(a, b) for end in cluster.links[link]
         }
     return nx.DiGraph(
-        cluster.network.subgraph(kept if cluster.ways else set(cluster.network) - others)
+        cluster.graph.subgraph(kept if cluster.ways else set(cluster.network) - others)
     )
 
 

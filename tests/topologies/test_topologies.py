@@ -41,7 +41,7 @@ def written(tmp_path):
 def test_every_gpu_reaches_every_other(name, gpus):
     cluster = load(name, gpus)
     assert cluster.gpus == gpus
-    assert nx.is_strongly_connected(cluster.network)
+    assert nx.is_strongly_connected(cluster.graph)
 
 
 def sourced(table, within=False):

@@ -47,7 +47,7 @@ def test_routes_are_those_of_least_latency(small, kind, nics):
     for a in range(0, cluster.gpus, 9):
         for b in set(range(cluster.gpus)) - {a}:
             others = [gpu for gpu in range(cluster.gpus) if gpu not in (a, b)]
-            net = nx.restricted_view(cluster.network, others, [])
+            net = nx.restricted_view(cluster.graph, others, [])
             best = nx.dijkstra_path_length(net, a, b, weight="latency")
             route = cluster.route(a, b)
             ends = [cluster.links[link] for link in route]

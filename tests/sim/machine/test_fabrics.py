@@ -80,7 +80,7 @@ def test_routes_are_shortest_paths_between_gpus(small, kind):
                 groups = [dragonfly.router({"nodes_per_leaf": 6}, gpu // 2).group for gpu in (a, b)]
                 routers = [node for node in cluster.network if str(node).startswith("router")]
                 others += [at for at in routers if int(at[7:].split(".")[0]) not in groups]
-            net = nx.restricted_view(cluster.network, others, [])
+            net = nx.restricted_view(cluster.graph, others, [])
             path = [a, *(v for _, v in ends(cluster, a, b))]
             assert path[-1] == b
             assert len(set(path)) == len(path)
