@@ -6,7 +6,8 @@ No function here loops over the ops of a graph: only over the items of a program
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +99,40 @@ Ranks = Callable[[str], tuple[int, ...]]  # the group of an axis, as ranks of th
 Ref = tuple[int, int]  # a part: (row of its axis, which part of it) or (-1, which slot)
 
 
-def place(program: Program, ranks: Ranks, tables: Tables, beside: bool = False) -> Template:
+class Asked(NamedTuple):
+    """A collective, but for the ranks among which it runs."""
+
+    axis: str
+    collective: str
+    bytes: float
+    algorithm: str
+
+    def among(self, ranks: tuple[int, ...]) -> Communication:
+        """Return the collective among these ranks."""
+        whose = OF_NORM.get(self.axis, self.axis)
+        return Communication(self.collective, self.bytes, ranks, whose, self.algorithm)
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """A program lowered for one rank, from which it is lowered for others that run the same."""
+
+    template: Template
+    asked: tuple[Asked, ...]  # its distinct collectives, in the order in which they come
+    which: Longs  # of each collective of the program: a row of asked
+
+    def on(self, ranks: Ranks, tables: Tables) -> Template:
+        """Return the template of another rank, whose collectives are among ``ranks(axis)``."""
+        groups = {axis: ranks(axis) for axis in self.template.axes}
+        works = [tables.works(one.among(groups[one.axis])) for one in self.asked]
+        of_each = np.array(works, np.int32)[self.which]
+        work, axis = self.template.work.copy(), self.template.part_axis
+        work[self.template.part_count > 0] = of_each
+        parts = tuple(of_each[axis == k] for k in range(len(self.template.axes)))
+        return replace(self.template, work=work, part_works=parts)
+
+
+def place(program: Program, ranks: Ranks, tables: Tables, beside: bool = False) -> Placed:
     """Lower ``program`` for one rank: its collectives are communication among ``ranks(axis)``.
 
     A program that runs ``beside`` another has its own streams: a second one for kernels and for
@@ -109,22 +143,26 @@ def place(program: Program, ranks: Ranks, tables: Tables, beside: bool = False) 
     streams: list[str] = []
     refs: list[tuple[Ref, ...]] = []
     parts: dict[str, list[int]] = {}
+    made: dict[Asked, Communication] = {}
+    asked: list[Asked] = []
     for item in program:
         if not isinstance(item, Collective):
             works.append(item.work)
             streams.append((item.stream or COMPUTE) + second)
             refs.append(())
             continue
-        group = ranks(item.axis)
-        whose = OF_NORM.get(item.axis, item.axis)
-        work = Communication(item.collective, item.bytes, group, whose, item.algorithm)
-        works.append(work)
+        asked.append(Asked(item.axis, item.collective, item.bytes, item.algorithm))
+        if asked[-1] not in made:
+            made[asked[-1]] = asked[-1].among(ranks(item.axis))
+        works.append(made[asked[-1]])
         reduces = item.phase == "O"  # over replicas, in the order in which gradients are made
         streams.append(item.stream or item.axis + second * (not reduces))
         mine = parts.setdefault(item.axis, [])
         refs.append(((list(parts).index(item.axis), len(mine)),))
-        mine.append(tables.works(work))
-    return _columns(program, works, streams, refs, parts, tables)
+        mine.append(tables.works(works[-1]))
+    row = {one: k for k, one in enumerate(made)}
+    which = np.array([row[one] for one in asked], np.int64)
+    return Placed(_columns(program, works, streams, refs, parts, tables), tuple(made), which)
 
 
 def exchange(

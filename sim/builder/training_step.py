@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from sim.builder.alike import Alike
 from sim.builder.groups import Lane, lanes
 from sim.builder.job import Job
 from sim.builder.persistent import persistent as always
+from sim.builder.program import Program
 from sim.builder.programs import Programs
 from sim.builder.stamp import Stamp, assemble
 from sim.builder.strategies.exchange import exchange, exchange_phase, nothing
@@ -27,7 +29,7 @@ from sim.builder.strategies.given import Makers
 from sim.builder.strategies.messages import Longs, Steps, columns, messages, torch_order
 from sim.builder.strategies.pipeline import Placement, lower
 from sim.builder.strategies.variants import Variant, variants
-from sim.builder.template import OF_NORM, Tables, Template, place
+from sim.builder.template import OF_NORM, Placed, Tables, Template, place
 from sim.builder.template import exchange as exchange_template
 from sim.graph import Communication, Graph
 
@@ -69,6 +71,7 @@ class Build:
         )
         self.programs = Programs(self.job, self.steps)
         self._known: dict[tuple[str, int], tuple[int, ...]] = {}  # a group of each look
+        self._placed: dict[object, Placed] = {}  # by pipeline rank, lanes that run the same, kind
         self._teams: dict[tuple[object, ...], tuple[int, int]] = {}  # first part, number of parts
         self._parts = len(self.sent.source) * len(self.lanes) * self.job.steps
 
@@ -142,39 +145,37 @@ class Build:
     def _makers(self, q: int, lane: Lane) -> Makers:
         """Return the templates for one rank, each made once."""
         templates: dict[object, Template] = {}
-
-        def remember(key: object, make: Callable[[], Template]) -> Template:
-            if key not in templates:
-                templates[key] = make()
-            return templates[key]
+        like = groups.twin(self.job, lane)
 
         def group(axis: str) -> tuple[int, ...]:
             return self._group(axis, lane, q)
 
+        def placed(key: object, program: Callable[[], Program], beside: bool = False) -> Template:
+            """Lower a program once for all lanes that run the same."""
+            if key not in templates:
+                known = self._placed.get((q, like, key))
+                if known is None:
+                    known = place(program(), group, self.tables, beside)
+                    self._placed[q, like, key] = known
+                    templates[key] = known.template
+                else:
+                    templates[key] = known.on(group, self.tables)
+            return templates[key]
+
         def step(variant: Variant) -> Template:
             beside = variant.pair == "beside"
-            return remember(
-                variant,
-                lambda: place(self.programs.step(variant, q, lane), group, self.tables, beside),
-            )
+            return placed(variant, lambda: self.programs.step(variant, q, lane), beside)
 
-        def head(inputs: int) -> Template:
-            return remember(
-                ("head", inputs),
-                lambda: place(self.programs.head(q, lane, inputs), group, self.tables),
-            )
-
-        def tail(inputs: int) -> Template:
-            return remember(
-                ("tail", inputs),
-                lambda: place(self.programs.tail(q, lane, inputs), group, self.tables),
-            )
+        def moves(*key: Any) -> Template:
+            if key not in templates:
+                templates[key] = self._exchange(lane, *key)
+            return templates[key]
 
         return Makers(
             step=step,
-            exchange=lambda *key: remember(key, lambda: self._exchange(lane, *key)),
-            head=head,
-            tail=tail,
+            exchange=moves,
+            head=lambda n: placed(("head", n), partial(self.programs.head, q, lane, n)),
+            tail=lambda n: placed(("tail", n), partial(self.programs.tail, q, lane, n)),
         )
 
     def _group(self, axis: str, lane: Lane, q: int) -> tuple[int, ...]:

@@ -203,11 +203,11 @@ def _message(source: int, target: int) -> Communication:
 
 def _makers(times: Times, steps: Steps, sent: Messages, tables: Tables) -> Makers:
     made: dict[object, Template] = {}
-    empty = place([], lambda _: (), tables)
+    empty = place([], lambda _: (), tables).template
 
     def step(variant: Variant) -> Template:
         if variant not in made:
-            made[variant] = place(_program(variant, times), lambda _: (), tables)
+            made[variant] = place(_program(variant, times), lambda _: (), tables).template
         return made[variant]
 
     def move(name: str, stream: str, message: int, waits: int, parts: int) -> Template:

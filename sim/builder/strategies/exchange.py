@@ -156,24 +156,19 @@ def _posted(policy: Policy, step: int, outputs: Outputs) -> tuple[Awaited, ...]:
 def _batched(policy: Policy, steps: Steps, sent: Messages, rank: int, outputs: Outputs) -> Exchange:
     """Return one op between two iterations for everything that is sent and received there."""
     iteration = iterations(steps, rank, policy.paired)
-    last = int(iteration[-1]) + 1
-    batches: list[list[int]] = [[] for _ in range(last + 1)]
-    for k in np.flatnonzero(steps.rank[sent.source] == rank).tolist():
-        batches[iteration[steps.index[sent.source[k]]] + 1].append(k)
-    into = np.flatnonzero(steps.rank[sent.target] == rank)
-    taken = _taken(policy, steps, sent, into, rank)
-    for k, step in zip(into.tolist(), taken.tolist(), strict=True):
-        batches[iteration[step]].append(k)
+    batches, names = _batches(policy, steps, sent, rank, iteration)
+    last = len(batches) - 1
     begins = np.searchsorted(iteration, np.arange(last + 1))  # first step of each iteration
     used = [i for i, batch in enumerate(batches) if batch]
     number = np.full(last + 1, -1)
     number[used] = np.arange(len(used))
     after = begins[used]  # the step issued after each exchange
-    waits = [_made_before(steps, rank, step, outputs) for step in after.tolist()]
+    beside = steps.beside[steps.begins[rank] : steps.begins[rank + 1]].tolist()
+    waits = [_made_before(beside, step, outputs) for step in after.tolist()]
     before = np.maximum(after - 1, 0) + steps.begins[rank]
     return Exchange(
         3 * after,
-        [_what(steps, sent, batches[i], rank) for i in used],
+        [names[i] for i in used],
         ["pp"] * len(used),
         steps.stage[before],
         steps.microbatch[before],
@@ -184,19 +179,35 @@ def _batched(policy: Policy, steps: Steps, sent: Messages, rank: int, outputs: O
     )
 
 
-def _made_before(steps: Steps, rank: int, step: int, outputs: Outputs) -> tuple[Awaited, ...]:
+def _batches(
+    policy: Policy, steps: Steps, sent: Messages, rank: int, iteration: Longs
+) -> tuple[list[list[int]], list[str]]:
+    """Return the messages before each iteration and after the last, and what each batch exchanges.
+
+    That is a name such as "send_activation recv_gradient".
+    """
+    count = int(iteration[-1]) + 2
+    batches: list[list[int]] = [[] for _ in range(count)]
+    words: list[set[str]] = [set() for _ in range(count)]
+    out = np.flatnonzero(steps.rank[sent.source] == rank)
+    into = np.flatnonzero(steps.rank[sent.target] == rank)
+    left = iteration[steps.index[sent.source[out]]] + 1
+    taken = iteration[_taken(policy, steps, sent, into, rank)]
+    for name, messages, at in (("send", out, left), ("recv", into, taken)):
+        forward = steps.kind[sent.source[messages]] == "F"
+        what = np.where(forward, f"{name}_activation", f"{name}_gradient").tolist()
+        for k, i, word in zip(messages.tolist(), at.tolist(), what, strict=True):
+            batches[i].append(k)
+            words[i].add(word)
+    return batches, [" ".join(sorted(of, reverse=True)) for of in words]
+
+
+def _made_before(beside: Sequence[bool], step: int, outputs: Outputs) -> tuple[Awaited, ...]:
     """Return what the step before makes and, of a shared pair, the forward beside it."""
     if not step:
         return ()
-    behind = int(steps.begins[rank]) + step - 1
-    first = step - 2 if steps.beside[behind] else step - 1
+    first = step - 2 if beside[step - 1] else step - 1
     return tuple(made for k in range(first, step) for made in _made(k, outputs))
-
-
-def _what(steps: Steps, sent: Messages, batch: Sequence[int], rank: int) -> str:
-    """Return what a batch exchanges, such as "send_activation recv_gradient"."""
-    names = {_name(bool(steps.rank[sent.source[k]] == rank), steps, sent, (k,)) for k in batch}
-    return " ".join(sorted(names, reverse=True))
 
 
 def _taken(policy: Policy, steps: Steps, sent: Messages, into: Longs, rank: int) -> Longs:

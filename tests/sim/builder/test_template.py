@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from sim.builder.job import Job
+from sim.builder.programs import Programs
 from sim.builder.training_step import training_step
 from sim.engine import simulate
 from sim.machine import cluster as clusters
@@ -99,3 +100,27 @@ def test_uneven_stages_hold_their_own_layers(small_job: Make) -> None:
     owners = {(int(layer), int(rank)) for layer, rank in zip(graph.layer, graph.rank, strict=True)}
     held = [sorted(layer for layer, rank in owners if rank == r and layer >= 0) for r in range(4)]
     assert held == [[0], [1, 2, 3, 4], [5, 6], [7]]
+
+
+def test_lanes_that_run_the_same_share_what_they_run(
+    small_job: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight lanes cost the programs of one, and every collective has its own ranks as members."""
+    made: list[object] = []
+    monkeypatch.setattr(Programs, "step", _noted(Programs.step, made))
+    training_step(small_job(tp=2, dp=1))
+    one = len(made)
+    graph = training_step(small_job(tp=2, dp=4))
+    assert len(made) == 2 * one > 0
+    member = np.repeat(np.arange(len(graph)), np.diff(graph.part_start))
+    for part, work in enumerate(graph.part_work.tolist()):
+        ranks = graph.rank[member[graph.part == part]].tolist()
+        assert ranks == list(graph.works[work].ranks)
+
+
+def _noted(step: Callable[..., object], made: list[object]) -> Callable[..., object]:
+    def noted(self: Programs, variant: object, *place: object) -> object:
+        made.append(variant)
+        return step(self, variant, *place)
+
+    return noted
