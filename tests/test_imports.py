@@ -28,7 +28,7 @@ FLOORS = (
 )
 """The wings of ``sim``: each may import those of earlier lines."""
 
-HEAVY = {"numpy", "matplotlib", "pandas", "networkx", "simpy", "scipy"}
+HEAVY = {"numpy", "matplotlib", "pandas", "networkx", "simpy", "scipy", "numba"}
 LATE = {"rich", "pandas", "pyarrow", "networkx", "matplotlib", "scipy", "torch", "numba", "joblib"}
 
 
@@ -144,6 +144,12 @@ def python(code: str) -> str:
     """What a fresh process prints on standard error."""
     command = [sys.executable, "-c", code]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stderr
+
+
+def test_only_the_compiled_engine_imports_numba() -> None:
+    inside = {name for name in MODULES if name.startswith("sim.engine.compiled")}
+    assert {a for a, b in edges() if b.split(".")[0] == "numba"} <= inside
+    assert {a for a, b in edges() if b in inside} - inside == {"sim.engine.loop"}
 
 
 @pytest.mark.slow

@@ -5,7 +5,8 @@ when a segment ends. Before the loop runs, :mod:`~sim.engine.uses` and :mod:`~si
 find which ops can slow each other, and :mod:`~sim.engine.segments` cuts streams into segments, each
 of which runs as one. Ops that share a GPU are in :mod:`~sim.engine.kernels` (the state of a GPU in
 :mod:`~sim.engine.gpu`), and those that share links in :mod:`~sim.engine.communication` (what moves
-on the links in :mod:`~sim.engine.flows`).
+on the links in :mod:`~sim.engine.flows`). :mod:`~sim.engine.compiled` does the same in compiled
+functions, for graphs for which :mod:`~sim.engine.choice` takes it.
 """
 
 from sim.engine.deadlock import DeadlockError

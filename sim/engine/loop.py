@@ -16,9 +16,13 @@ of the running kernel and of those behind it.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
+from sim.engine.choice import chosen
 from sim.engine.clock import no_garbage
 from sim.engine.clocks import throttled
 from sim.engine.communication import CommunicationSegments
@@ -34,12 +38,15 @@ from sim.graph import Graph
 from sim.machine.hardware import Machine
 from sim.timeline import Timeline
 
+Buffer: TypeAlias = "array[float] | bytearray | NDArray[Any]"
+
 
 def simulate(
     graph: Graph,
     machine: Machine,
     progress: Progress | None = None,
     stats: Stats | None = None,
+    engine: str = "auto",
 ) -> Timeline:
     """Run every op of ``graph`` on ``machine`` and return the times at which they ran.
 
@@ -47,18 +54,19 @@ def simulate(
     which clock each kernel has (:mod:`sim.engine.clocks`).
 
     ``progress``, if given, is called now and then with the ops done and the ops in all. ``stats``,
-    if given, is added to: how often ops met on links and GPUs, and the first of both runs. Raises
+    if given, is added to: how often ops met on links and GPUs, and the first of both runs.
+    ``engine`` is simpy, compiled or auto, with one timeline (:mod:`sim.engine.choice`). Raises
     DeadlockError if some ops can never run.
     """
     if not len(graph):
         return Timeline(graph, np.empty(0), np.empty(0))
     facts = uses(graph, machine)
     segs = segments(graph, facts)
+    run = _engine(chosen(engine, len(graph)).name)
     found = stats or Stats()
 
     def at_clocks(machine: Machine) -> Timeline:
-        run = _run(graph, segs, facts, machine, progress, found)
-        return _timeline(graph, segs, run.bounds, run.done)
+        return _timeline(graph, segs, *run(graph, segs, facts, machine, progress, found))
 
     timeline = at_clocks(machine)
     held = throttled(timeline, machine)
@@ -68,7 +76,16 @@ def simulate(
     return at_clocks(held)  # clocks change nothing of what may meet
 
 
-def _timeline(graph: Graph, segs: Segments, bounds: array[float], done: bytearray) -> Timeline:
+def _engine(name: str) -> Callable[..., tuple[Buffer, Buffer]]:
+    """Return the function that runs segments, and returns their bounds and which have ended."""
+    if name == "simpy":
+        return _run
+    from sim.engine.compiled.run import run  # here, since it loads a compiler
+
+    return run
+
+
+def _timeline(graph: Graph, segs: Segments, bounds: Buffer, done: Buffer) -> Timeline:
     """Return the times of ops; segment s has its start, then its ends, from slot first[s] + s."""
     slots = np.frombuffer(bounds, np.float64)
     lengths = np.diff(segs.first)
@@ -76,9 +93,10 @@ def _timeline(graph: Graph, segs: Segments, bounds: array[float], done: bytearra
     start, end = np.empty(len(graph)), np.empty(len(graph))
     start[segs.order] = slots[slot]
     end[segs.order] = slots[slot + 1]
-    if not all(done):
+    ended = np.frombuffer(done, np.bool_)
+    if not ended.all():
         finished = np.empty(len(graph), np.bool_)
-        finished[segs.order] = np.repeat(np.frombuffer(done, np.bool_), lengths)
+        finished[segs.order] = np.repeat(ended, lengths)
         raise DeadlockError(graph, np.isfinite(start), finished)
     return Timeline(graph, start, end)
 
@@ -90,8 +108,8 @@ def _run(
     machine: Machine,
     progress: Progress | None,
     stats: Stats,
-) -> Run:
-    """Run the event loop until nothing is left that can go on."""
+) -> tuple[Buffer, Buffer]:
+    """Run the event loop until nothing is left that can go on; return bounds, and what ended."""
     run = Run.of(graph, segs, facts, machine, stats)
     met = need_met(run)
     complete = completion(run, met, progress)
@@ -113,4 +131,4 @@ def _run(
         run.env.run_all()
     if progress is not None:
         progress(len(graph), len(graph))
-    return run
+    return run.bounds, run.done

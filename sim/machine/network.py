@@ -69,7 +69,7 @@ def fair_rates(
         floor[link] = 0.0
     while living:
         lowest = _lowest(
-            flow_start, link_of, coefficient, capacity, used, level, floor, alive, living
+            flow_start, link_of, coefficient, capacity, used, level, floor, alive, living, links
         )
         living = _settle(
             flow_start, link_of, coefficient, speed, used, level, floor, alive, living, lowest
@@ -86,9 +86,9 @@ def _lowest(
     floor: Cells,
     alive: Places,
     living: int,
+    links: int,
 ) -> float:
     """Return the level at which the first links fill up; write each link's level into ``level``."""
-    links = len(capacity)
     for link in range(links):
         level[link] = 0.0
     for i in range(living):

@@ -54,7 +54,6 @@ Table = dict[str, Any]
 NOT_YET: dict[str, tuple[object, ...]] = {
     "schedule.deferred_wgrad": (False,),
     "training.optimizer": ("adam", "sgd"),
-    "simulation.engine": ("auto", "simpy"),
     "simulation.costs": ("fit",),
 }
 """Keys that are understood but not simulated yet, and their values that are simulated."""
@@ -306,7 +305,8 @@ class SimulationSection(Section):
     fold: Literal["auto", "none"] = "auto"
     """auto simulates one of several ranks that cannot differ; none simulates all ranks"""
     engine: Literal["auto", "simpy", "compiled"] = "auto"
-    """what runs the graph: simpy, or compiled (not simulated yet); auto chooses"""
+    """what runs the graph, with the same timeline: simpy, or compiled, which needs
+    traincast[fast]; auto takes compiled for large graphs"""
     host: Switch | Literal["eager", "megatron", "compiled", "graphs"] | RecordedHost = False
     """the CPU, which launches kernels and waits where Megatron-LM's does. eager (PyTorch's
     modules), megatron, compiled (torch.compile of layers), graphs (CUDA graphs of layers), or the

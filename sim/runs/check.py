@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from sim.engine.choice import chosen
 from sim.machine import cluster as clusters
 from sim.memory.untimed import untimed
 from sim.recipe.legality.products import able
@@ -31,6 +32,7 @@ def check(recipe: Recipe | str | Path, report: Report = lambda *_: None) -> dict
     cannot run.
     """
     recipe = recipe if isinstance(recipe, Recipe) else load(recipe)
+    chosen(recipe.simulation.engine, 0)  # refused, if it cannot run here
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
     able(recipe, recipe.cluster.topology, cluster.gpu.peak)
     job = job_of(recipe, cluster)

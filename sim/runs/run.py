@@ -19,6 +19,7 @@ from sim.builder.from_recipe import without_plan
 from sim.builder.job import Job
 from sim.builder.training_step import training_step
 from sim.engine import Stats, simulate
+from sim.engine.choice import chosen
 from sim.graph import Communication, Graph
 from sim.html import table
 from sim.machine import cluster as clusters
@@ -131,7 +132,8 @@ def run(
         recipe = load(recipe, overrides)
     elif overrides:
         raise InputError("overrides go over a recipe file; give run() the path of one")
-    begin = perf_counter()
+    begin, engine = perf_counter(), recipe.simulation.engine
+    chosen(engine, 0)  # refused, if it cannot run here
     report("building the graph", 0, 0)
     cluster = cluster or cluster_of(recipe)
     able(recipe, recipe.cluster.topology, cluster.gpu.peak)
@@ -150,10 +152,10 @@ def run(
         report("simulating", done, of)
 
     stats = Stats()
-    timeline = simulate(graph, machine, progress, stats)
+    timeline = simulate(graph, machine, progress, stats, engine)
     if what.timed:
         stats = Stats()
-        timeline = simulate(what.paused_at(timeline), machine, progress, stats)
+        timeline = simulate(what.paused_at(timeline), machine, progress, stats, engine)
     boost, wall = stats.boost or timeline, perf_counter() - begin
     return Result(recipe, job, cluster, lanes, machine, timeline, wall, boost)
 

@@ -18,6 +18,7 @@ from sim.analysis.steps import Steady, ends, steady
 from sim.analysis.traffic import bytes_sent
 from sim.builder.job import Job
 from sim.builder.persistent import on_host
+from sim.engine.choice import chosen
 from sim.html import table
 from sim.machine.cluster import Cluster
 from sim.machine.hardware import Machine
@@ -94,6 +95,7 @@ def summary(
     gaps = asdict(bubble(idle(shown)))
     times = breakdowns.summary(breakdowns.breakdown(shown))
     sent = _by_rank(bytes_sent(timeline.graph))
+    engine = chosen(recipe.simulation.engine, len(timeline.graph))
     return Summary(
         {
             "step_time_s": step,
@@ -113,7 +115,8 @@ def summary(
                 "ranks_simulated": len(timeline.graph.ranks()),
                 "folded": list(axes),
                 **({"folded_later_s": later / steps} if later else {}),
-                "engine": "simpy",
+                "engine": engine.name,
+                "engine_because": engine.reason,
                 "seed": recipe.simulation.seed,
                 "version": version("traincast"),
                 "schema": SCHEMA,

@@ -217,7 +217,6 @@ LATER = [
     ("training.fp8", {"attention": True}, "it must be false"),
     ("training.optimizer", "lion", 'it must be "adam" or "sgd"'),
     ("training.param_gather_dtype", "fp16", 'it must be training.dtype, "bf16"'),
-    ("simulation.engine", "compiled", 'it must be "auto" or "simpy"'),
     ("simulation.costs", "table", 'it must be "fit"'),
 ]
 

@@ -1,0 +1,1 @@
+"""The event loop compiled by Numba: the timeline of SimPy's, to the bit."""
