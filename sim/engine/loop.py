@@ -87,12 +87,14 @@ def _engine(name: str) -> Callable[..., tuple[Buffer, Buffer]]:
 
 def _timeline(graph: Graph, segs: Segments, bounds: Buffer, done: Buffer) -> Timeline:
     """Return the times of ops; segment s has its start, then its ends, from slot first[s] + s."""
-    slots = np.frombuffer(bounds, np.float64)
-    lengths = np.diff(segs.first)
-    slot = np.arange(len(graph)) + np.repeat(np.arange(len(segs)), lengths)
+    slots, lengths = np.frombuffer(bounds, np.float64), np.diff(segs.first)
+    first = segs.first + np.arange(len(segs) + 1, dtype=np.int32)
     start, end = np.empty(len(graph)), np.empty(len(graph))
-    start[segs.order] = slots[slot]
-    end[segs.order] = slots[slot + 1]
+    some = np.ones(len(slots), np.bool_)
+    some[first[1:] - 1] = False  # the last of each segment is no start
+    start[segs.order] = slots[some]
+    some[first[1:] - 1], some[first[:-1]] = True, False
+    end[segs.order] = slots[some]
     ended = np.frombuffer(done, np.bool_)
     if not ended.all():
         finished = np.empty(len(graph), np.bool_)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sim.engine.compiled.cells import number
 from sim.engine.compiled.fields import (
     ALONE,
     ARITHMETIC,
@@ -18,6 +19,7 @@ from sim.engine.compiled.fields import (
     GPU_WIDTH,
     GPUS,
     IS_DIRTY,
+    LAST_OP,
     LEFT,
     MEMORY,
     NOW,
@@ -27,7 +29,6 @@ from sim.engine.compiled.fields import (
     QUEUES,
     REST,
     RUNNING,
-    SEGMENT_TURN,
     SEGMENT_WIDTH,
     SEGMENTS,
     SHARE_X,
@@ -35,6 +36,7 @@ from sim.engine.compiled.fields import (
     SINCE,
     SLOT,
     SLOWED,
+    STEP,
     WORK_WIDTH,
     WORKS,
 )
@@ -45,9 +47,9 @@ from sim.machine.network import Cells, Places
 
 
 @inner
-def seconds(i: Places, f: Cells, position: int, x: float, y: float) -> float:
+def seconds(h: Places, i: Places, f: Cells, position: int, x: float, y: float) -> float:
     """Return the seconds of a kernel's work with these shares of SMs and of memory bandwidth."""
-    a = i[WORKS] + i[i[POSITIONS] + position] * WORK_WIDTH
+    a = i[WORKS] + h[i[POSITIONS] + position] * WORK_WIDTH
     arithmetic, memory = f[a + ARITHMETIC] / x, f[a + MEMORY] / y
     longer = arithmetic if arithmetic > memory else memory
     return (longer + f[a + FIXED]) + f[a + REST]
@@ -60,46 +62,48 @@ def factor(i: Places, f: Cells, position: int) -> float:
 
 
 @inner
-def follow_alone(i: Places, f: Cells, position: int, slot: int, last: int) -> float:
+def follow_alone(h: Places, i: Places, f: Cells, position: int, slot: int, last: int) -> float:
     """Write the ends of kernels that run alone, behind the time in ``slot``; return the last."""
     at, works, bounds, factors = i[POSITIONS] + position, i[WORKS] + ALONE, i[BOUNDS], i[FACTORS]
     end = f[bounds + slot]
     for k in range(last - slot):
-        each = f[works + i[at + k] * WORK_WIDTH]
+        each = f[works + h[at + k] * WORK_WIDTH]
         end += each * f[factors + position + k] if factors else each
         f[bounds + slot + 1 + k] = end
     return end
 
 
 @inner
-def follow(i: Places, f: Cells, position: int, slot: int, last: int, x: float, y: float) -> float:
+def follow(
+    h: Places, i: Places, f: Cells, position: int, slot: int, last: int, x: float, y: float
+) -> float:
     """Write the ends of kernels behind the time in ``slot``, and return the last of them."""
     if x == 1.0 and y == 1.0:
-        return follow_alone(i, f, position, slot, last)
+        return follow_alone(h, i, f, position, slot, last)
     end = f[i[BOUNDS] + slot]
     for k in range(last - slot):
-        end += seconds(i, f, position + k, x, y) * factor(i, f, position + k)
+        end += seconds(h, i, f, position + k, x, y) * factor(i, f, position + k)
         f[i[BOUNDS] + slot + 1 + k] = end
     return end
 
 
 @inner
-def start_plain(i: Places, f: Cells, s: int) -> None:
+def start_plain(h: Places, i: Places, f: Cells, s: int) -> None:
     """Start a segment of kernels that nothing can slow."""
     a = i[SEGMENTS] + s * SEGMENT_WIDTH
-    slot = i[a + SLOT]
+    slot = number(h, a + SLOT)
     f[i[BOUNDS] + slot] = f[NOW]
-    end = follow_alone(i, f, slot - s, slot, i[a + SEGMENT_WIDTH + SLOT] - 1)
-    i[i[QUEUES] + i[a + QUEUE] * QUEUE_WIDTH + CURRENT] = s
-    schedule(i, f, i[a + QUEUE], end, i[a + SEGMENT_TURN])
+    end = follow_alone(h, i, f, slot - s, slot, h[a + SEGMENT_WIDTH + SLOT] - 1)
+    i[i[QUEUES] + h[a + QUEUE] * QUEUE_WIDTH + CURRENT] = s
+    schedule(i, f, number(h, a + QUEUE), end, i[STEP] * h[a + LAST_OP])
 
 
 @inner
-def start_chain(i: Places, f: Cells, s: int) -> None:
+def start_chain(h: Places, i: Places, f: Cells, s: int) -> None:
     """Start a segment of kernels, beside which communication or other kernels may run."""
     a = i[SEGMENTS] + s * SEGMENT_WIDTH
-    slot, now = i[a + SLOT], f[NOW]
-    q = i[QUEUES] + i[a + QUEUE] * QUEUE_WIDTH
+    slot, now = number(h, a + SLOT), f[NOW]
+    q = i[QUEUES] + h[a + QUEUE] * QUEUE_WIDTH
     g = i[q + GPU]
     touch(i, g)
     i[i[GPUS] + g * GPU_WIDTH + CHAINS] += 1
@@ -108,8 +112,8 @@ def start_chain(i: Places, f: Cells, s: int) -> None:
     i[q + AT] = slot - s
     f[q + LEFT], f[q + SINCE], f[q + SHARE_X], f[q + SHARE_Y] = 1.0, now, x, y
     f[i[BOUNDS] + slot] = now
-    end = follow(i, f, slot - s, slot, i[a + SEGMENT_WIDTH + SLOT] - 1, x, y)
-    schedule(i, f, i[a + QUEUE], end, i[a + SEGMENT_TURN])
+    end = follow(h, i, f, slot - s, slot, h[a + SEGMENT_WIDTH + SLOT] - 1, x, y)
+    schedule(i, f, number(h, a + QUEUE), end, i[STEP] * h[a + LAST_OP])
 
 
 @inner
@@ -147,29 +151,29 @@ def advance(i: Places, f: Cells, q: int, position: int, slot: int, each: float) 
 
 
 @inner
-def change_running(i: Places, f: Cells, queue: int, x: float, y: float) -> None:
+def change_running(h: Places, i: Places, f: Cells, queue: int, x: float, y: float) -> None:
     """Give the kernels of a queue these shares: move the end of the running one and of the rest."""
     q = i[QUEUES] + queue * QUEUE_WIDTH
     s, old_x, old_y = i[q + RUNNING], f[q + SHARE_X], f[q + SHARE_Y]
     f[q + SHARE_X], f[q + SHARE_Y] = x, y
     a = i[SEGMENTS] + s * SEGMENT_WIDTH
-    end = i[a + SEGMENT_WIDTH + SLOT] - 1
-    slot = running_slot(i, f, i[a + SLOT] + 1, end + 1)
+    end = h[a + SEGMENT_WIDTH + SLOT] - 1
+    slot = running_slot(i, f, h[a + SLOT] + 1, end + 1)
     if slot > end:
         return  # it ends at this very instant
     last, position = f[i[BOUNDS] + end], slot - s - 1
-    old, new = seconds(i, f, position, old_x, old_y), seconds(i, f, position, x, y)
+    old, new = seconds(h, i, f, position, old_x, old_y), seconds(h, i, f, position, x, y)
     if old != new:
         times = factor(i, f, position)
         left = advance(i, f, q, position, slot, old * times)
         f[i[BOUNDS] + slot] = f[NOW] + left * (new * times)
-    if follow(i, f, slot - s, slot, end, x, y) != last:
+    if follow(h, i, f, slot - s, slot, end, x, y) != last:
         i[SLOWED] += 1
-        schedule(i, f, queue, f[i[BOUNDS] + end], i[a + SEGMENT_TURN])
+        schedule(i, f, queue, f[i[BOUNDS] + end], i[STEP] * h[a + LAST_OP])
 
 
 @inner
-def settle_gpus(i: Places, f: Cells) -> None:
+def settle_gpus(h: Places, i: Places, f: Cells) -> None:
     """Give kernels new speeds on every GPU whose state changed at this instant."""
     for k in range(i[DIRTY]):
         g = i[i[DIRTY_LIST] + k]
@@ -179,5 +183,5 @@ def settle_gpus(i: Places, f: Cells) -> None:
         for queue in range(i[a + FIRST_QUEUE], i[a + GPU_WIDTH + FIRST_QUEUE]):
             q = i[QUEUES] + queue * QUEUE_WIDTH
             if i[q + RUNNING] >= 0 and (f[q + SHARE_X] != x or f[q + SHARE_Y] != y):
-                change_running(i, f, queue, x, y)
+                change_running(h, i, f, queue, x, y)
     i[DIRTY] = 0

@@ -39,9 +39,9 @@ lowest_level, settle_flows = inner(network._lowest), inner(network._settle)
 
 
 @inner
-def fair(i: Places, f: Cells, flows: int) -> None:
+def fair(h: Places, i: Places, f: Cells, flows: int) -> None:
     """Write the max-min fair speeds of the first so many parts of the group into SPEEDS."""
-    system(i, f, flows)
+    system(h, i, f, flows)
     starts, entries, alive = ahead(i, i[STARTS]), ahead(i, i[ENTRIES]), ahead(i, i[ALIVE])
     loads, room = ahead(f, i[COEFFICIENTS]), ahead(f, i[ROOM])
     speed, used = ahead(f, i[SPEEDS]), ahead(f, i[USED])
@@ -57,11 +57,11 @@ def fair(i: Places, f: Cells, flows: int) -> None:
 
 
 @inner
-def system(i: Places, f: Cells, flows: int) -> None:
+def system(h: Places, i: Places, f: Cells, flows: int) -> None:
     """Write which links the parts of the group load, and how, and how full each is: not at all."""
     i[GROUP_LINKS], entries = 0, 0
     for k in range(flows):
-        w = i[WORKS] + i[i[PARTS] + i[i[GROUP] + k] * PART_WIDTH + WORK] * WORK_WIDTH
+        w = i[WORKS] + h[i[PARTS] + i[i[GROUP] + k] * PART_WIDTH + WORK] * WORK_WIDTH
         i[i[STARTS] + k], i[i[ALIVE] + k] = entries, k
         for n in range(i[w + FIRST_LOAD], i[w + WORK_WIDTH + FIRST_LOAD]):
             a = i[LOADS] + n * LOAD_WIDTH

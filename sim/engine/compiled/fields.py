@@ -1,10 +1,11 @@
 """Where each number of a compiled run stands.
 
-All state is one block of 8-byte cells, which compiled functions see twice: as integers ``i`` and
-as floats ``f``. It begins with a header, whose cells hold counters and where each table begins.
-A table has rows of equal width; what a row's cells are is said below. An ``f`` stands behind those
-that are floats. So a function takes two arrays instead of forty, and what it needs of a segment
-lies in one cache line.
+All state is one block of 8-byte cells, which compiled functions see as integers ``i``, as floats
+``f``, and as half cells ``h`` of 32 bits. It begins with a header, whose cells hold counters and
+where each table begins. A table has rows of equal width; what a row's cells are is said below. An
+``f`` stands behind those that are floats; tables of half cells are marked, and their beginning is
+counted in half cells. So a function takes three pointers instead of forty arrays, and what it
+needs of a segment lies in half a cache line.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ CONTENTION = 12  # f
 LATE, MOVES, ENDS, TAILS, LAGS = 13, 14, 15, 16, 17  # first event of each kind, see EVENT KINDS
 NO_LAGS = 18  # no wait has a lag
 GROUP_LINKS = 19  # links of the group of flows that is looked at
+STEP = 29  # turns from op to op
 
 # Header: where each table begins
 HEAP, PLACES = 20, 21
-SEGMENTS, POSITIONS, FACTORS, BOUNDS = 22, 23, 24, 25
-WAITERS, WAITER_LAGS, LAG = 26, 27, 28
+SEGMENTS, POSITIONS, FACTORS, BOUNDS = 22, 23, 24, 25  # positions in half cells
+WAITERS, WAITER_LAGS, LAG = 26, 27, 28  # waiters in half cells
 QUEUES, GPUS, WORKS = 30, 31, 32
 PARTS, ROWS, MEMBERS = 33, 34, 35
 MOVING, FLOW, NODES = 36, 37, 38
@@ -38,6 +40,7 @@ DIRTY_LIST, TOUCHED_LIST, FRONTIER, GROUP = 41, 42, 43, 44
 # Scratch: the problem of sim.machine.network.fair_rates, and partial sums (f)
 STARTS, ENTRIES, COEFFICIENTS, ALIVE, SPEEDS = 45, 46, 47, 48, 49
 ROOM, USED, LEVEL, FLOOR, PARTIALS = 50, 51, 52, 53, 54
+TAIL = 55
 HEADER = 56
 
 # EVENT KINDS: events are numbered, and each number stands in the queue at most once:
@@ -51,9 +54,9 @@ HEADER = 56
 TIME, TURN, EVENT, HEAP_WIDTH = 0, 1, 2, 4
 # PLACES: of each event: its row of HEAP, -1 if it is not there
 
-# SEGMENTS, one row more than there are
+# SEGMENTS, half cells, one row more than there are
 SLOT = 0  # of BOUNDS: its start; its ends follow
-SEGMENT_TURN = 1
+LAST_OP = 1  # which gives its turn
 NEEDS = 2
 FIRST_WAITER = 3
 FIRST_ROW = 4  # of ROWS: its parts
@@ -91,19 +94,18 @@ WORK_WIDTH = 12
 # LOADS: what a work puts on links
 LOAD_LINK, COEFFICIENT, LOAD_WIDTH = 0, 1, 2
 
-# PARTS, one row more than there are
+# PARTS, half cells, one row more than there are
 WORK = 0
 MISSING = 1  # members that have not started
 FIRST_MEMBER = 2
-PART_TURN = 3  # when it moves; one more when it ends
-PART_PLACE = 4  # its row of FLOW: its own as long as its first member runs
-FIRST_NODE = 5
-USES_HBM = 6
-PART_SECONDS = 7  # f, alone
+FIRST_OP, AMONG = 3, 4  # its turn, when it moves: STEP * first op + among; one more when it ends
+PART_PLACE = 5  # its row of FLOW: its own as long as its first member runs
+FIRST_NODE = 6
+USES_HBM = 7
 PART_WIDTH = 8
-# ROWS: the part of each membership, by segment
-# MEMBERS, by part
-MEMBER_SEGMENT, TAIL, MEMBER_WIDTH = 0, 1, 2  # f: tail
+# ROWS, half cells: the part of each membership, by segment
+# MEMBERS, half cells: the segment of each membership, by part
+# TAIL, f: the tail of each membership, by part, if any has one
 # MOVING: parts that take memory bandwidth of a GPU
 MOVING_PART, MOVING_SHARE, MOVING_WIDTH = 0, 1, 2  # f: share; part -1: free
 

@@ -83,18 +83,18 @@ def enter(i: Places, node: int, flow: int, link: int) -> bool:
 
 
 @inner
-def join(i: Places, f: Cells, part: int) -> bool:
+def join(h: Places, i: Places, f: Cells, part: int) -> bool:
     """Start to move the bytes of a part; return whether it has its links, and so its speed."""
     p = i[PARTS] + part * PART_WIDTH
-    w = i[WORKS] + i[p + WORK] * WORK_WIDTH
-    a = i[FLOW] + i[p + PART_PLACE] * FLOW_WIDTH
+    w = i[WORKS] + h[p + WORK] * WORK_WIDTH
+    a = i[FLOW] + h[p + PART_PLACE] * FLOW_WIDTH
     first, last = i[w + FIRST_LOAD], i[w + WORK_WIDTH + FIRST_LOAD]
     f[a + FLOW_LEFT], f[a + FLOW_SPEED], f[a + FLOW_SINCE] = f[w + SIZE], 0.0, f[NOW]
     f[a + FLOW_END], i[a + FLOW_STAMP] = np.inf, 0
     shared = False
     for k in range(first, last):
         link = i[i[LOADS] + k * LOAD_WIDTH + LOAD_LINK]
-        shared |= enter(i, i[p + FIRST_NODE] + k - first, i[p + PART_PLACE], link)
+        shared |= enter(i, h[p + FIRST_NODE] + k - first, h[p + PART_PLACE], link)
     if not shared:
         change(f, a, f[w + SPEED], f[NOW])
         return True
@@ -104,13 +104,13 @@ def join(i: Places, f: Cells, part: int) -> bool:
 
 
 @inner
-def leave(i: Places, part: int) -> bool:
+def leave(h: Places, i: Places, part: int) -> bool:
     """Take a flow that has moved all its bytes off its links; return if others use these."""
     p = i[PARTS] + part * PART_WIDTH
-    w = i[WORKS] + i[p + WORK] * WORK_WIDTH
+    w = i[WORKS] + h[p + WORK] * WORK_WIDTH
     left = False
     for k in range(i[w + WORK_WIDTH + FIRST_LOAD] - i[w + FIRST_LOAD]):
-        a = i[NODES] + (i[p + FIRST_NODE] + k) * NODE_WIDTH
+        a = i[NODES] + (h[p + FIRST_NODE] + k) * NODE_WIDTH
         before, after, link = i[a + BEFORE], i[a + AFTER], i[a + NODE_LINK]
         head = i[LINKS] + link * LINK_WIDTH + FIRST_ON
         if before >= 0:
@@ -126,10 +126,10 @@ def leave(i: Places, part: int) -> bool:
 
 
 @inner
-def reach(i: Places, part: int, ahead: int) -> int:
+def reach(h: Places, i: Places, part: int, ahead: int) -> int:
     """Put the links of a part that were not seen yet into the frontier; return its new length."""
     p = i[PARTS] + part * PART_WIDTH
-    w = i[WORKS] + i[p + WORK] * WORK_WIDTH
+    w = i[WORKS] + h[p + WORK] * WORK_WIDTH
     for k in range(i[w + FIRST_LOAD], i[w + WORK_WIDTH + FIRST_LOAD]):
         link = i[i[LOADS] + k * LOAD_WIDTH + LOAD_LINK]
         a = i[LINKS] + link * LINK_WIDTH
@@ -153,7 +153,7 @@ def sort(i: Places, begin: int, n: int) -> None:
 
 
 @inner
-def group(i: Places, link: int) -> int:
+def group(h: Places, i: Places, link: int) -> int:
     """List the flows that links tie to this one, in order of part; return how many there are."""
     stamp, flows, ahead = i[STAMP], 0, 1
     i[i[FRONTIER]] = link
@@ -168,16 +168,16 @@ def group(i: Places, link: int) -> int:
                 i[flow + FLOW_STAMP] = stamp
                 i[i[GROUP] + flows] = i[flow + FLOW_PART]
                 flows += 1
-                ahead = reach(i, i[flow + FLOW_PART], ahead)
+                ahead = reach(h, i, i[flow + FLOW_PART], ahead)
             node = i[a + AFTER]
     sort(i, i[GROUP], flows)
     return flows
 
 
 @inner
-def single(i: Places, f: Cells, part: int) -> float:
+def single(h: Places, i: Places, f: Cells, part: int) -> float:
     """Return the speed of a flow that has its links for itself."""
-    w = i[WORKS] + i[i[PARTS] + part * PART_WIDTH + WORK] * WORK_WIDTH
+    w = i[WORKS] + h[i[PARTS] + part * PART_WIDTH + WORK] * WORK_WIDTH
     lowest = np.inf
     for k in range(i[w + FIRST_LOAD], i[w + WORK_WIDTH + FIRST_LOAD]):
         a = i[LOADS] + k * LOAD_WIDTH

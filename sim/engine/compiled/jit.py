@@ -21,14 +21,14 @@ Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
 
 def entry(function: Callable[..., Any]) -> Any:
-    """Return a function of integers, floats and a number that C can call, compiled at once.
+    """Return a function of half cells, integers, floats and a number, compiled at once, for C.
 
     It is kept with all that it calls. It takes pointers, since Numba counts references to arrays
     wherever it passes them on. No flag lets LLVM reorder or contract float operations, so each
     gives the bits of Python's.
     """
-    cells, floats = types.CPointer(types.int64), types.CPointer(types.float64)
-    signature = types.boolean(cells, floats, types.int64)
+    kinds = [types.CPointer(kind) for kind in (types.int32, types.int64, types.float64)]
+    signature = types.boolean(*kinds, types.int64)
     if FOLDER:
         before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, FOLDER
         try:

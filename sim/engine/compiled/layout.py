@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +16,26 @@ from sim.engine.uses import Uses
 from sim.graph import Graph
 from sim.machine.hardware import Machine
 
+Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Floats = NDArray[np.float64]
 ALIGNED = 8  # cells, of one cache line
+FEW = 1 << 13  # rows of a table
 MOST_PARTIALS = 64  # of sums: more than parts of 53 bits between the largest float and the smallest
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """One block of cells, as integers and as floats."""
+    """One block of cells: as half cells, as integers and as floats."""
 
+    h: Ints
     i: Longs
     f: Floats
+
+    def halves(self, base: int, width: int, rows: int) -> Ints:
+        """Return a table of half cells, shape (rows, width)."""
+        begin = self.i[base]
+        return self.h[begin : begin + width * rows].reshape(rows, width)
 
     def ints(self, base: int, width: int, rows: int) -> Longs:
         """Return a table as integers, shape (rows, width)."""
@@ -41,15 +51,16 @@ class Block:
 def block(graph: Graph, segs: Segments, facts: Uses, machine: Machine) -> Block:
     """Return the state of a run in which nothing has started."""
     where = places(graph, segs, facts, machine)
-    out = _empty(_cells(graph, segs, machine, where))
+    out = _empty(_cells(graph, segs, machine, where), _halves(graph, segs))
     out.i[of.GPU_SMS], out.f[of.CONTENTION] = machine.gpu_sms, machine.contention
     out.i[of.NO_LAGS] = not segs.waiter_lag.any()
+    out.i[of.STEP] = facts.op_turn[1] if len(graph) > 1 else 1  # turns are multiples of it
     kinds = (of.LATE, of.MOVES, of.ENDS, of.TAILS, of.LAGS)
     out.i[list(kinds)] = where.events
     _segments(out, segs, facts, where)
     _queues(out, segs, where)
     _works(out, facts, machine)
-    _parts(out, graph, segs, facts, machine, where)
+    _parts(out, graph, segs, facts, where)
     _positions(out, graph, segs, machine)
     return out
 
@@ -57,24 +68,19 @@ def block(graph: Graph, segs: Segments, facts: Uses, machine: Machine) -> Block:
 def _cells(graph: Graph, segs: Segments, machine: Machine, where: Places) -> dict[int, int]:
     """Return how many cells each table has."""
     n, k, edges = len(graph), len(segs), len(segs.waiter)
-    parts, links = len(graph.part_work), len(machine.capacity)
+    links = len(machine.capacity)
     return {
-        of.SEGMENTS: (k + 1) * of.SEGMENT_WIDTH,
         of.QUEUES: where.queues * of.QUEUE_WIDTH,
         of.GPUS: (len(segs.ranks) + 1) * of.GPU_WIDTH,
-        of.PARTS: (parts + 1) * of.PART_WIDTH,
         of.HEAP: where.all_events * of.HEAP_WIDTH,
         of.PLACES: where.all_events,
-        of.POSITIONS: n,
         of.FACTORS: 0 if machine.times is None else n,
         of.BOUNDS: n + k,
-        of.WAITERS: edges,
         of.WAITER_LAGS: edges if segs.waiter_lag.any() else 0,
         of.LAG: k + 1 if segs.lag.any() else 0,
         of.WORKS: (len(graph.works) + 1) * of.WORK_WIDTH,
         of.LOADS: len(machine.link) * of.LOAD_WIDTH,
-        of.ROWS: len(segs.part_row),
-        of.MEMBERS: len(graph.part) * of.MEMBER_WIDTH,
+        of.TAIL: len(graph.part) if graph.part_tail.any() else 0,
         of.MOVING: where.flows * of.MOVING_WIDTH,
         of.FLOW: where.flows * of.FLOW_WIDTH,
         of.NODES: where.nodes * of.NODE_WIDTH,
@@ -91,38 +97,65 @@ def _cells(graph: Graph, segs: Segments, machine: Machine, where: Places) -> dic
     }
 
 
-def _empty(cells: dict[int, int]) -> Block:
+def _halves(graph: Graph, segs: Segments) -> dict[int, int]:
+    """Return how many half cells each table of these has."""
+    return {
+        of.SEGMENTS: (len(segs) + 1) * of.SEGMENT_WIDTH,
+        of.PARTS: (len(graph.part_work) + 1) * of.PART_WIDTH,
+        of.POSITIONS: len(graph),
+        of.WAITERS: len(segs.waiter),
+        of.ROWS: len(segs.part_row),
+        of.MEMBERS: len(graph.part),
+    }
+
+
+def _empty(cells: dict[int, int], halves: dict[int, int]) -> Block:
     """Return a block whose header says where each table begins; 0 for one without cells."""
-    size = of.HEADER + sum(cells.values()) + ALIGNED
+    size = of.HEADER + sum(cells.values()) + sum(halves.values()) // 2 + len(halves) + ALIGNED
     whole = np.zeros(size, np.int64)
     skip = -(whole.ctypes.data // whole.itemsize) % ALIGNED
     i = whole[skip:]
-    begin = of.HEADER
+    begin = 2 * of.HEADER
+    for base, count in halves.items():
+        i[base] = begin if count else 0
+        begin += count
+    begin = (begin + 1) // 2
     for base, count in cells.items():
         i[base] = begin if count else 0
         begin += count
-    return Block(i, i.view(np.float64))
+    return Block(i.view(np.int32), i, i.view(np.float64))
 
 
 def _segments(out: Block, segs: Segments, facts: Uses, where: Places) -> None:
     k, leads = len(segs), segs.order[segs.first[:-1]]
-    rows = out.ints(of.SEGMENTS, of.SEGMENT_WIDTH, k + 1)
-    rows[:, of.SLOT] = segs.first + np.arange(k + 1)
-    rows[:-1, of.SEGMENT_TURN] = facts.op_turn[segs.order[segs.first[1:] - 1]]
-    rows[:-1, of.NEEDS] = segs.needs
-    rows[:, of.FIRST_WAITER] = segs.waiter_start
-    rows[:, of.FIRST_ROW] = segs.part_start
-    rows[:-1, of.QUEUE] = where.queue
-    rows[:-1, of.LEFT_PARTS] = np.diff(segs.part_start)
-    how = np.maximum.reduceat(facts.how[segs.order], segs.first[:-1]).astype(np.int64)
+    how = np.maximum.reduceat(facts.how[segs.order], segs.first[:-1]).astype(np.int32)
     how += of.HEADS * segs.heads + of.BESIDE * facts.beside[leads]
-    rows[:-1, of.HOW] = how + (facts.sms[leads].astype(np.int64) << of.SMS_SHIFT)
+    columns: dict[int, NDArray[Any]] = {
+        of.SLOT: segs.first + np.arange(k + 1, dtype=np.int32),
+        of.LAST_OP: segs.order[segs.first[1:] - 1],
+        of.NEEDS: segs.needs,
+        of.FIRST_WAITER: segs.waiter_start,
+        of.FIRST_ROW: segs.part_start,
+        of.QUEUE: where.queue,
+        of.LEFT_PARTS: np.diff(segs.part_start),
+        of.HOW: how + (facts.sms[leads] << of.SMS_SHIFT),
+    }
+    rows = out.halves(of.SEGMENTS, of.SEGMENT_WIDTH, k + 1)
+    _fill(rows, columns)
     rows[-1, of.HOW] = of.HEADS  # nothing is behind the last
-    out.ints(of.WAITERS, 1, len(segs.waiter))[:, 0] = segs.waiter
+    out.halves(of.WAITERS, 1, len(segs.waiter))[:, 0] = segs.waiter
     if out.i[of.WAITER_LAGS]:
         out.floats(of.WAITER_LAGS, 1, len(segs.waiter))[:, 0] = segs.waiter_lag
     if out.i[of.LAG]:
         out.floats(of.LAG, 1, k)[:, 0] = segs.lag
+
+
+def _fill(rows: Ints, columns: Mapping[int, NDArray[Any]]) -> None:
+    """Write columns into a table, a few rows at a time, which then stay in the cache."""
+    for a in range(0, len(rows), FEW):
+        for column, values in columns.items():
+            part = values[a : a + FEW]
+            rows[a : a + len(part), column] = part
 
 
 def _queues(out: Block, segs: Segments, where: Places) -> None:
@@ -165,29 +198,29 @@ def _works(out: Block, facts: Uses, machine: Machine) -> None:
     out.floats(of.LINKS, of.LINK_WIDTH, links)[:, of.CAPACITY] = machine.capacity
 
 
-def _parts(
-    out: Block, graph: Graph, segs: Segments, facts: Uses, machine: Machine, where: Places
-) -> None:
-    n, members = len(graph.part_work), len(graph.part)
-    rows = out.ints(of.PARTS, of.PART_WIDTH, n + 1)
-    rows[:-1, of.WORK] = graph.part_work
-    rows[:-1, of.MISSING] = facts.members
-    rows[:, of.FIRST_MEMBER] = facts.member_start
-    rows[:-1, of.PART_TURN] = facts.part_turn
-    rows[:-1, of.PART_PLACE] = where.part_flow
-    rows[:-1, of.FIRST_NODE] = where.part_node
-    rows[:-1, of.USES_HBM] = facts.uses_hbm
-    seconds = machine.latency + machine.fixed + machine.transfer
-    out.floats(of.PARTS, of.PART_WIDTH, n + 1)[:-1, of.PART_SECONDS] = seconds[graph.part_work]
-    out.ints(of.ROWS, 1, len(segs.part_row))[:, 0] = graph.part[segs.part_row]
-    segment = segs.of[facts.row_op[facts.member]]
-    out.ints(of.MEMBERS, of.MEMBER_WIDTH, members)[:, of.MEMBER_SEGMENT] = segment
-    out.floats(of.MEMBERS, of.MEMBER_WIDTH, members)[:, of.TAIL] = graph.part_tail[facts.member]
+def _parts(out: Block, graph: Graph, segs: Segments, facts: Uses, where: Places) -> None:
+    n, members, step = len(graph.part_work), len(graph.part), out.i[of.STEP]
+    first = facts.part_turn // step
+    columns = {
+        of.WORK: graph.part_work,
+        of.MISSING: facts.members,
+        of.FIRST_MEMBER: facts.member_start,
+        of.FIRST_OP: first,
+        of.AMONG: facts.part_turn - first * step,
+        of.PART_PLACE: where.part_flow,
+        of.FIRST_NODE: where.part_node,
+        of.USES_HBM: facts.uses_hbm,
+    }
+    _fill(out.halves(of.PARTS, of.PART_WIDTH, n + 1), columns)
+    out.halves(of.ROWS, 1, len(segs.part_row))[:, 0] = graph.part[segs.part_row]
+    out.halves(of.MEMBERS, 1, members)[:, 0] = segs.of[facts.row_op[facts.member]]
+    if out.i[of.TAIL]:
+        out.floats(of.TAIL, 1, members)[:, 0] = graph.part_tail[facts.member]
 
 
 def _positions(out: Block, graph: Graph, segs: Segments, machine: Machine) -> None:
     n = len(graph)
-    out.ints(of.POSITIONS, 1, n)[:, 0] = graph.work[segs.order]
+    out.halves(of.POSITIONS, 1, n)[:, 0] = graph.work[segs.order]
     out.floats(of.BOUNDS, 1, n + len(segs))[:] = np.nan
     times = machine.times
     if times is not None:

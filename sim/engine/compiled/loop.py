@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sim.engine.compiled.cells import number
 from sim.engine.compiled.chains import end_chain, start_chain, start_plain
 from sim.engine.compiled.communication import (
     move_part,
@@ -28,10 +29,9 @@ from sim.engine.compiled.fields import (
     HOW,
     LAG,
     LAGS,
+    LAST_OP,
     LATE,
     LEFT_PARTS,
-    MEMBER_SEGMENT,
-    MEMBER_WIDTH,
     MEMBERS,
     MOVES,
     NEEDS,
@@ -43,11 +43,11 @@ from sim.engine.compiled.fields import (
     QUEUE,
     QUEUE_WIDTH,
     QUEUES,
-    SEGMENT_TURN,
     SEGMENT_WIDTH,
     SEGMENTS,
     SLOT,
     SMS_SHIFT,
+    STEP,
     TAIL,
     TAILS,
     TIME,
@@ -68,110 +68,109 @@ from sim.machine.network import Cells, Places
 
 
 @inner
-def met(i: Places, f: Cells, s: int) -> None:
+def met(h: Places, i: Places, f: Cells, s: int) -> None:
     """Let a segment have one need less, and start it with the last."""
     a = i[SEGMENTS] + s * SEGMENT_WIDTH
-    i[a + NEEDS] -= 1
-    if i[a + NEEDS] == 0:
-        how = i[a + HOW] & 3
+    h[a + NEEDS] -= 1
+    if h[a + NEEDS] == 0:
+        how = h[a + HOW] & 3
         if how == PLAIN:
-            start_plain(i, f, s)
+            start_plain(h, i, f, s)
         elif how == CHAIN:
-            start_chain(i, f, s)
+            start_chain(h, i, f, s)
         elif how == COMMUNICATION:
-            start_communication(i, f, s)
+            start_communication(h, i, f, s)
         else:
-            start_rendezvous(i, f, s)
+            start_rendezvous(h, i, f, s)
 
 
 @inner
-def complete(i: Places, f: Cells, s: int) -> None:
+def complete(h: Places, i: Places, f: Cells, s: int) -> None:
     """End a segment: each that waits for it, and the next of its queue, has one need less."""
     a = i[SEGMENTS] + s * SEGMENT_WIDTH
     after = a + SEGMENT_WIDTH
-    i[a + LEFT_PARTS] = -1
-    i[ENDED] += i[after + SLOT] - i[a + SLOT] - 1
-    for k in range(i[a + FIRST_WAITER], i[after + FIRST_WAITER]):
-        w = i[i[WAITERS] + k]
+    h[a + LEFT_PARTS] = -1
+    i[ENDED] += h[after + SLOT] - h[a + SLOT] - 1
+    for k in range(h[a + FIRST_WAITER], h[after + FIRST_WAITER]):
+        w = number(h, i[WAITERS] + k)
         if i[NO_LAGS] or f[i[WAITER_LAGS] + k] == 0.0:
-            met(i, f, w)
+            met(h, i, f, w)
         else:
-            turn = i[i[SEGMENTS] + w * SEGMENT_WIDTH + SEGMENT_TURN]
+            turn = i[STEP] * h[i[SEGMENTS] + w * SEGMENT_WIDTH + LAST_OP]
             schedule(i, f, i[LAGS] + k, f[NOW] + f[i[WAITER_LAGS] + k], turn)
-    if not i[after + HOW] & HEADS:
+    if not h[after + HOW] & HEADS:
         if i[LAG] == 0 or f[i[LAG] + s + 1] == 0.0:
-            met(i, f, s + 1)
+            met(h, i, f, s + 1)
         else:
-            i[i[QUEUES] + i[a + QUEUE] * QUEUE_WIDTH + CURRENT] = s + 1
+            i[i[QUEUES] + h[a + QUEUE] * QUEUE_WIDTH + CURRENT] = s + 1
             late = f[NOW] + f[i[LAG] + s + 1]
-            schedule(i, f, i[LATE] + i[a + QUEUE], late, i[after + SEGMENT_TURN])
+            schedule(i, f, i[LATE] + h[a + QUEUE], late, i[STEP] * h[after + LAST_OP])
 
 
 @inner
-def end_run(i: Places, f: Cells, queue: int) -> None:
+def end_run(h: Places, i: Places, f: Cells, queue: int) -> None:
     """End what runs on a queue: kernels that nothing can slow, or that share their GPU."""
     s = i[i[QUEUES] + queue * QUEUE_WIDTH + CURRENT]
-    if i[i[SEGMENTS] + s * SEGMENT_WIDTH + HOW] & 3 == CHAIN:
+    if h[i[SEGMENTS] + s * SEGMENT_WIDTH + HOW] & 3 == CHAIN:
         end_chain(i, queue)
-    complete(i, f, s)
+    complete(h, i, f, s)
 
 
 @inner
-def end_member(i: Places, f: Cells, s: int) -> None:
+def end_member(h: Places, i: Places, f: Cells, s: int) -> None:
     """Count one part of an op as done; the op ends with its last part."""
     a = i[SEGMENTS] + s * SEGMENT_WIDTH
-    i[a + LEFT_PARTS] -= 1
-    if i[a + LEFT_PARTS] > 0:
+    h[a + LEFT_PARTS] -= 1
+    if h[a + LEFT_PARTS] > 0:
         return
-    f[i[BOUNDS] + i[a + SEGMENT_WIDTH + SLOT] - 1] = f[NOW]
-    sms = i[a + HOW] >> SMS_SHIFT
-    if i[a + HOW] & BESIDE and sms:
-        hold(i, i[i[QUEUES] + i[a + QUEUE] * QUEUE_WIDTH + GPU], -sms)
-    complete(i, f, s)
+    f[i[BOUNDS] + h[a + SEGMENT_WIDTH + SLOT] - 1] = f[NOW]
+    sms = number(h, a + HOW) >> SMS_SHIFT
+    if h[a + HOW] & BESIDE and sms:
+        hold(i, i[i[QUEUES] + h[a + QUEUE] * QUEUE_WIDTH + GPU], -sms)
+    complete(h, i, f, s)
 
 
 @inner
-def end_part(i: Places, f: Cells, part: int) -> None:
+def end_part(h: Places, i: Places, f: Cells, part: int) -> None:
     """End a part: its members end with it, or behind it."""
     p = i[PARTS] + part * PART_WIDTH
-    if i[i[WORKS] + i[p + WORK] * WORK_WIDTH + ON_LINKS] and leave(i, part):
+    if i[i[WORKS] + h[p + WORK] * WORK_WIDTH + ON_LINKS] and leave(h, i, part):
         i[UNSETTLED] = 1
-    if i[p + USES_HBM]:
-        take_memory(i, f, part, 0.0)
-    for k in range(i[p + FIRST_MEMBER], i[p + PART_WIDTH + FIRST_MEMBER]):
-        m = i[MEMBERS] + k * MEMBER_WIDTH
-        s = i[m + MEMBER_SEGMENT]
-        if f[m + TAIL] == 0.0:
-            end_member(i, f, s)
+    if h[p + USES_HBM]:
+        take_memory(h, i, f, part, 0.0)
+    for k in range(h[p + FIRST_MEMBER], h[p + PART_WIDTH + FIRST_MEMBER]):
+        s = number(h, i[MEMBERS] + k)
+        if i[TAIL] == 0 or f[i[TAIL] + k] == 0.0:
+            end_member(h, i, f, s)
         else:
-            turn = i[i[SEGMENTS] + s * SEGMENT_WIDTH + SEGMENT_TURN]
-            schedule(i, f, i[TAILS] + k, f[NOW] + f[m + TAIL], turn)
+            turn = i[STEP] * h[i[SEGMENTS] + s * SEGMENT_WIDTH + LAST_OP]
+            schedule(i, f, i[TAILS] + k, f[NOW] + f[i[TAIL] + k], turn)
 
 
 @inner
-def happen(i: Places, f: Cells, event: int) -> None:
+def happen(h: Places, i: Places, f: Cells, event: int) -> None:
     """Apply an event."""
     if event < i[LATE]:
-        end_run(i, f, event)
+        end_run(h, i, f, event)
     elif event < i[MOVES]:
-        met(i, f, i[i[QUEUES] + (event - i[LATE]) * QUEUE_WIDTH + CURRENT])
+        met(h, i, f, i[i[QUEUES] + (event - i[LATE]) * QUEUE_WIDTH + CURRENT])
     elif event < i[ENDS]:
-        move_part(i, f, i[i[FLOW] + (event - i[MOVES]) * FLOW_WIDTH + FLOW_PART])
+        move_part(h, i, f, i[i[FLOW] + (event - i[MOVES]) * FLOW_WIDTH + FLOW_PART])
     elif event < i[TAILS]:
-        end_part(i, f, i[i[FLOW] + (event - i[ENDS]) * FLOW_WIDTH + FLOW_PART])
+        end_part(h, i, f, i[i[FLOW] + (event - i[ENDS]) * FLOW_WIDTH + FLOW_PART])
     elif event < i[LAGS]:
-        end_member(i, f, i[i[MEMBERS] + (event - i[TAILS]) * MEMBER_WIDTH + MEMBER_SEGMENT])
+        end_member(h, i, f, number(h, i[MEMBERS] + event - i[TAILS]))
     else:
-        met(i, f, i[i[WAITERS] + event - i[LAGS]])
+        met(h, i, f, number(h, i[WAITERS] + event - i[LAGS]))
 
 
 @entry
-def advance(i: Places, f: Cells, most: int) -> bool:
+def advance(h: Places, i: Places, f: Cells, most: int) -> bool:
     """Apply at most so many events, and return whether any are left."""
     for _ in range(most):
         if i[EVENTS] == 0:
             return False
-        happen(i, f, pop(i, f))
+        happen(h, i, f, pop(i, f))
         if i[UNSETTLED] and (i[EVENTS] == 0 or f[i[HEAP] + TIME] > f[NOW]):
-            settle(i, f)
+            settle(h, i, f)
     return True

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ctypes import POINTER, c_double, c_int64
+from ctypes import POINTER, c_double, c_int32, c_int64
+from typing import Any
 
 import numpy as np
 
@@ -34,23 +35,28 @@ def run(
     """
     state = block(graph, segs, facts, machine)
     _begin(state, segs)
-    i, f = state.i.ctypes.data_as(POINTER(c_int64)), state.f.ctypes.data_as(POINTER(c_double))
-    while advance.ctypes(i, f, SLICE):
+    while advance.ctypes(*_pointers(state), SLICE):
         if progress is not None:
             progress(int(state.i[of.ENDED]), len(graph))
     if progress is not None:
         progress(len(graph), len(graph))
     _count(state, stats)
-    left = state.ints(of.SEGMENTS, of.SEGMENT_WIDTH, len(segs) + 1)[:-1, of.LEFT_PARTS]
+    left = state.halves(of.SEGMENTS, of.SEGMENT_WIDTH, len(segs) + 1)[:-1, of.LEFT_PARTS]
     return state.floats(of.BOUNDS, 1, len(graph) + len(segs)).ravel(), left < 0
+
+
+def _pointers(state: Block) -> tuple[Any, ...]:
+    """Return pointers to the block as half cells, integers and floats."""
+    kinds = ((state.h, c_int32), (state.i, c_int64), (state.f, c_double))
+    return tuple(array.ctypes.data_as(POINTER(kind)) for array, kind in kinds)
 
 
 def _begin(state: Block, segs: Segments) -> None:
     """Schedule the segments that lead their queue and wait for nothing, or for a lag."""
     first = np.flatnonzero(segs.heads & ((segs.needs == 0) | (segs.lag > 0)))
-    rows = state.ints(of.SEGMENTS, of.SEGMENT_WIDTH, len(segs) + 1)
+    rows = state.halves(of.SEGMENTS, of.SEGMENT_WIDTH, len(segs) + 1)
     rows[first, of.NEEDS] += 1  # the beginning of time, and the lag after it
-    time, turn = segs.lag[first], rows[first, of.SEGMENT_TURN]
+    time, turn = segs.lag[first], state.i[of.STEP] * rows[first, of.LAST_OP]
     order = np.lexsort((turn, time))  # what is sorted is a heap
     first, time, turn = first[order], time[order], turn[order]
     queue = rows[first, of.QUEUE]

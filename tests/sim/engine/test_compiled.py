@@ -176,4 +176,4 @@ def test_compiled_code_is_kept_where_it_can_be(
     monkeypatch.setattr(jit, "writable", lambda _: False)
     assert jit.folder() == ""
     monkeypatch.setattr(jit, "FOLDER", "")
-    assert jit.entry(lambda i, f, n: n > 3).ctypes(None, None, 4)
+    assert jit.entry(lambda h, i, f, n: n > 3).ctypes(None, None, None, 4)
