@@ -22,9 +22,8 @@ def embedding(model: Model, share: Share) -> tuple[Operator, ...]:
     """Return word embedding, positions and dropout; none for a residual network."""
     if model.resnet or not model.vocab:
         return ()
-    x = share.residual
     learned = model.position == "learned"
-    added = Launch("positions", memory(share, "elementwise", 3 * x))
+    added = Launch("positions", memory(share, "elementwise", 3 * share.whole_residual))
     positions = Operator("positions", (added,) if learned else ())
     split = share.heads < model.heads
     return (_words(share, learned, split), positions, *_dropout(model, share))
@@ -111,7 +110,8 @@ def logits(share: Share) -> tuple[float, float]:
 def _words(share: Share, learned: bool, split: bool) -> Operator:
     """Return the lookup of rows, with those of other ranks set to zero.
 
-    The backward adds rows into a dense gradient, and that to the main gradient.
+    The backward adds rows into a dense gradient, and that to the main gradient. Megatron-LM
+    scatters the ranks' sums (``reduce_scatter_embeddings``) only where no positions are learned.
     """
     rows, table = share.whole_residual, share.vocab * share.hidden
     dense = memory(share, "elementwise", table * (2 * share.element + 2 * share.gradient))
@@ -124,7 +124,7 @@ def _words(share: Share, learned: bool, split: bool) -> Operator:
         "embedding",
         (Launch("embedding", memory(share, "embedding", 2 * rows)), *masked),
         weight=(*scatters, Launch("embedding_accumulate", dense)),
-        edge="row",
+        edge="summed" if learned else "row",
         buffer=rows,
     )
 

@@ -20,6 +20,7 @@ EDGES: Mapping[str, Edge] = {
     **TENSOR,
     "column": Edge(before="all_gather", after_backward="reduce_scatter", again="all_gather"),
     "row": Edge(after="reduce_scatter", before_backward="all_gather"),
+    "summed": Edge(after="all_reduce", before_backward="all_gather"),
     "projected": Edge(after="all_gather", after_backward="all_gather"),
 }
 """The collectives g and its conjugate of the paper's figure 5."""

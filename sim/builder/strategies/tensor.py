@@ -29,6 +29,7 @@ class Edge(NamedTuple):
 EDGES: Mapping[str, Edge] = {
     "column": Edge(after_backward="all_reduce"),
     "row": Edge(after="all_reduce"),
+    "summed": Edge(after="all_reduce"),
     "vocabulary": Edge(after="all_reduce"),
     "projected": Edge(after="all_gather"),
 }
