@@ -109,7 +109,7 @@ def test_what_holds_no_kernels_of_a_gpu_is_one_sentence(
     path.write_text("{}")
     code, _, said = traincast("calibrate", "a100", "--recorded", path)
     assert code == 2
-    assert "has no measured kernels; give the result.json" in said
+    assert "has no measured kernels: it lacks 'device'; give the result.json" in said
     code, _, said = traincast("calibrate", "a100", "--recorded", result, "--write")
     assert code == 2
     assert "--write takes public tables only" in said
