@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from schedules.input_error import InputError
 
 BYTES = {"fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
@@ -10,6 +12,7 @@ BYTES = {"fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
 _PREFIX = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3}
 _PREFIX |= {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _PREFIX |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+_NUMBER = "[0-9.]+([eE][+-]?[0-9]+)?"
 
 
 def parse(text: str, unit: str) -> float:
@@ -25,8 +28,8 @@ def parse(text: str, unit: str) -> float:
     number, _, symbol = text.strip().partition(" ")
     prefix = symbol.removesuffix(unit)
     try:
-        value = float(number)
-    except ValueError:
+        value = float(number) if re.fullmatch(_NUMBER, number) else float("nan")
+    except ValueError:  # such as 1.2.3
         value = float("nan")
     if not symbol.endswith(unit) or prefix not in _PREFIX or not value >= 0:
         usual = "50 ms" if unit == "s" else f"1.5 G{unit}"
@@ -41,7 +44,7 @@ def pattern(unit: str) -> str:
     >>> [bool(re.search(pattern("B/s"), text)) for text in ("450 GB/s", "4.5e2 GiB/s", "450 GB")]
     [True, True, False]
     """
-    return rf"^[0-9.]+([eE][+-]?[0-9]+)? ({'|'.join(_PREFIX)}){unit}$"
+    return rf"^{_NUMBER} ({'|'.join(_PREFIX)}){unit}$"
 
 
 def seconds(value: float) -> str:

@@ -10,9 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations, groupby
+from math import comb
 from typing import Any, NamedTuple
 
+from schedules.input_error import InputError
+
 Table = dict[str, Any]
+
+MOST_CABLES = 500_000
 
 
 class Router(NamedTuple):
@@ -31,8 +36,17 @@ def router(fabric: Table, node: int) -> Router:
 
 
 def cables(fabric: Table, nodes: int) -> Iterator[tuple[Router, Router, float]]:
-    """Yield both ends and the nominal B/s each way of the cables between routers of ``nodes``."""
+    """Yield both ends and the nominal B/s each way of the cables between routers of ``nodes``.
+
+    Raises InputError for more than can be simulated.
+    """
     size, groups = _size(fabric), router(fabric, nodes - 1).group + 1
+    count = groups * comb(size, 2) + comb(groups, 2)
+    if count > MOST_CABLES:
+        raise InputError(
+            f"a dragonfly of {groups:,} groups of {size:,} routers has {count:,} cables, and "
+            f"{MOST_CABLES:,} can be simulated; other nodes_per_leaf and leaves_per_group would do"
+        )
     for group in range(groups):
         for a, b in combinations(range(size), 2):
             yield Router(group, a), Router(group, b), fabric["local_bandwidth"]

@@ -134,14 +134,15 @@ def read(name_or_path: str | Path, above: Table | None = None) -> Table:
         files = _chain(str(name_or_path), Path(), ())
         chain = own_protocols(own_kernels([("above", above), *files] if above else files))
         raw = reduce(merged, [raw for _, raw in reversed(chain)])
-        return _read(raw, where, Path(name_or_path).stem) | {"borrowed": borrowed(chain)}
+        raw["name"] = files[0][1].get("name", Path(name_or_path).stem)  # no name of a base's
+        return _read(raw, where) | {"borrowed": borrowed(chain)}
     except RecursionError:
         raise InputError(f"{where} nests its tables too deeply to be read") from None
 
 
-def _read(raw: Table, where: str, name: str) -> Table:
+def _read(raw: Table, where: str) -> Table:
     _refuse_unknown(raw, where)
-    out: Table = {"name": _value(raw.get("name", name), "text", f"{where}: name")}
+    out: Table = {"name": _value(raw["name"], "text", f"{where}: name")}
     for table, keys in _TABLES.items():
         outer, _, inner = table.partition(".")
         checked = dict(_checked(_find(raw, table, where), keys, f"{where}: {table}"))
@@ -405,7 +406,7 @@ def _attention(raw: object, where: str) -> Table:
     out = dict(_checked(found, own, where))
     out |= {name: _fitted(table, keys, f"{where}.{name}") for name, table in tables.items()}
     for name in chosen.keys() & found.keys():
-        if found[name] not in tables:
+        if not isinstance(found[name], str) or found[name] not in tables:
             there = ", ".join(tables)
             raise InputError(f"{where}.{name} is {_shown(found[name])}; it must be one of {there}")
         out[name] = found[name]
@@ -481,6 +482,6 @@ def _by_size(value: object, unit: str, where: str, of: str = "number of GPUs per
     if not value:
         raise InputError(f"{where} is an empty table; give a value per {of}")
     for size in value:
-        if not (size.isascii() and size.isdecimal() and size.strip("0") and len(size) <= 6):
+        if not re.fullmatch("[1-9][0-9]{0,5}", size):
             raise InputError(f"{where} has the key {_shown(size)}; it must be a {of}")
     return {size: _value(item, unit, f"{where}.{size}") for size, item in value.items()}

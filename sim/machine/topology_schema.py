@@ -99,7 +99,7 @@ def _value(kind: str, by_size: bool) -> Schema:
         unit = UNITS.get(kind, kind)
         example = {"examples": [_EXAMPLES[unit]], "unit": unit}
         one = {"type": "string", "pattern": units.pattern(unit), **example}
-    sizes = {"type": "object", "patternProperties": {"^[0-9]+$": one}, "minProperties": 1}
+    sizes = {"type": "object", "patternProperties": {"^[1-9][0-9]{0,5}$": one}, "minProperties": 1}
     return {"anyOf": [one, sizes | {"additionalProperties": False}]} if by_size else one
 
 

@@ -290,6 +290,20 @@ BAD = {
         lambda s: s + "[gpu.attention]\nflash = 'flash3'\n",
         "gpu.attention.flash is 'flash3'; it must be one of triton, flash2, cudnn",
     ),
+    "list as choice": (
+        lambda s: s + "[gpu.attention]\nflash = []\n",
+        "flash is []; it must be",
+    ),
+    "head dimension twice": (
+        lambda s: s + "[gpu.attention.flash2]\nforward = { 064 = 0.5 }\n",
+        "has the key '064'; it must be a head dimension",
+    ),
+    "digits in groups": (lambda s: s.replace('"0.3 us"', '"1_0 us"'), "is '1_0 us'; it must be a"),
+    "other digits": (lambda s: s.replace('"0.3 us"', '"٣ us"'), "is '٣ us'; it must be a number"),
+    "huge groups": (
+        lambda s: DRAGONFLY.replace("per_group = 2", "per_group = 65536"),
+        "a dragonfly of 1 groups of 65,536 routers has 2,147,450,880 cables, and 500,000 can be",
+    ),
     "attention part": (lambda s: s + "[gpu.attention]\nquantisation = -1\n", "at least 0"),
     "memory kernel": (lambda s: s + "[gpu.memory_kernels]\nnorm = true\n", "norm is True; it must"),
     "fitted table": (lambda s: s + "[gpu.gemms]\nx = 1\n", "did you mean 'gemm'?"),
@@ -311,6 +325,12 @@ def test_bad_files_are_refused_in_one_sentence(case, written, tmp_path, monkeypa
         load("./mine.toml" if case == "own base" else path, 32)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value).strip()
+
+
+def test_a_file_without_a_name_is_called_after_itself_and_not_its_base(written):
+    path = written('base = "dgx_a100"\n')
+    assert topology.read(path)["name"] == path.stem
+    assert topology.read("dgx_a800")["name"] == "dgx_a800"
 
 
 def test_another_kind_of_fabric_keeps_of_the_base_what_it_takes(written):
