@@ -56,7 +56,7 @@ def interval(
 
     ``boost`` is the step at boost clock: the timeline itself where no power limits it. ``host``
     says whether the host has built-in prices. Ends have six digits, so that the last bit of an
-    exponential does not decide them.
+    exponential does not decide them. The step is inside, also where ranges go mostly to one side.
     """
     graph, rng = boost.graph, np.random.default_rng(seed)
     took: Floats = np.bincount(graph.work[[*path.ops]], path.took, len(graph.works)).astype(float)
@@ -65,9 +65,9 @@ def interval(
     if host:
         found |= host_moves(path, machine, boost)
     drawn = draw([graph.works[w] for w in there.tolist()], cluster, [*found], rng)
-    steps = fsum(path.seconds.values()) + changes(took[there], found, drawn)
-    low, high = np.quantile(steps, WITHIN)
-    return Interval(float(f"{low:.6g}"), float(f"{high:.6g}"), found)
+    step = fsum(path.seconds.values())
+    low, high = np.quantile(step + changes(took[there], found, drawn), WITHIN)
+    return Interval(float(f"{min(low, step):.6g}"), float(f"{max(high, step):.6g}"), found)
 
 
 class Draws(NamedTuple):

@@ -8,6 +8,7 @@ one start serves several tasks.
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -21,6 +22,9 @@ from typing import Any, NamedTuple
 from schedules.input_error import InputError
 
 ROOT = Path(__file__).parents[2]
+
+MOST = 256
+"""Processes that one machine is asked to record with: each loads torch."""
 
 Task = dict[str, Any]
 Each = Callable[[int, list[Any]], object]
@@ -52,8 +56,13 @@ def run(
     called with a task's results as soon as all ranks have them.
 
     Raises InputError with the last line that a worker printed, when one failed or ``timeout``
-    seconds have passed: a task has the results of all ranks, or an error.
+    seconds have passed: a task has the results of all ranks, or an error. Raises it before anything
+    starts for more than 256 ranks, and for a ``timeout`` that never or at once ends.
     """
+    if ranks > MOST:
+        raise InputError(f"{ranks} processes are too many for one machine; give at most {MOST}")
+    if not 0.0 < timeout < math.inf:
+        raise InputError(f"a timeout of {timeout} s is no time to wait; give a positive number")
     with tempfile.TemporaryDirectory(prefix="traincast-record-") as name:
         here = Path(name)
         job = {

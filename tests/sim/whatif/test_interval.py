@@ -63,6 +63,18 @@ def test_a_step_of_one_kernel_has_the_interval_of_its_price(monkeypatch):
     assert np.quantile(off, intervals.WITHIN) == pytest.approx(expected, rel=0.02)
 
 
+def test_an_interval_holds_its_step_where_ranges_go_to_one_side(monkeypatch, ran):
+    """A value whose both ends lengthen the step by a third of it, and one that shortens it so."""
+    path, seed = critical_path(ran.timeline), 1
+    monkeypatch.setattr(intervals, "residuals", lambda: {})
+    step = ran.timeline.seconds
+    for sign, inside in ((1.0, 0), (-1.0, 1)):
+        monkeypatch.setattr(intervals, "moves", lambda *_: {"gpu.spread": (sign, sign)})  # noqa: B023
+        found = intervals.interval(path, ran.machine, ran.boost, ran.cluster, seed)
+        assert found[inside] == pytest.approx(step, rel=1e-5)
+        assert abs(found[1 - inside] - step) > 0.5
+
+
 def test_errors_are_shared_by_a_family_and_by_a_shape():
     """Two sends of one size are off alike, two products of different shapes in part."""
     on = cluster.load("dgx_h100", 16)

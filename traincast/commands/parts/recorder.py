@@ -35,7 +35,7 @@ def pipeline(
         list[str], typer.Argument(help="Schedules, or orders in torch's CSV.", metavar="NAME...")
     ],
     out: Out,
-    ranks: Annotated[int, typer.Option(min=1, metavar="P", help="Processes.")] = 4,
+    ranks: Annotated[int, typer.Option(min=1, max=256, metavar="P", help="Processes.")] = 4,
     microbatches: Annotated[int, typer.Option(min=1, metavar="M", help="Per step.")] = 8,
     chunks: Annotated[
         int | None, typer.Option(metavar="V", help="Stages per rank, where a schedule has several.")
@@ -176,7 +176,7 @@ def parallel(
         ),
     ] = "",
     optimizer: Annotated[str, typer.Option(metavar="sgd|adamw", help="The optimizer.")] = "sgd",
-    ranks: Annotated[int, typer.Option(min=2, metavar="N", help="Processes.")] = 2,
+    ranks: Annotated[int, typer.Option(min=2, max=256, metavar="N", help="Processes.")] = 2,
     steps: Annotated[int, typer.Option(min=1, help="Timed steps.")] = 10,
     profiled: Annotated[
         int, typer.Option(min=1, help="Further steps, under torch's profiler.")

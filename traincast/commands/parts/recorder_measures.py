@@ -84,7 +84,7 @@ def sweep(
         ),
     ],
     out: Annotated[Path, target("FILE", "Where to write the rows, as JSON.")],
-    ranks: Annotated[int, typer.Option(min=1, metavar="N", help="Processes.")] = 1,
+    ranks: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Processes.")] = 1,
     seconds: Annotated[
         float | None,
         typer.Option(
@@ -140,7 +140,7 @@ def streams(
         list[str], typer.Argument(help="Schedules, or orders in torch's CSV.", metavar="NAME...")
     ],
     out: Annotated[Path, target("FILE", "Where to write it, as JSON.")],
-    ranks: Annotated[int, typer.Option(min=1, metavar="P", help="Computing streams.")] = 4,
+    ranks: Annotated[int, typer.Option(min=1, max=256, metavar="P", help="Computing streams.")] = 4,
     microbatches: Annotated[int, typer.Option(min=1, metavar="M", help="Per step.")] = 8,
     virtual: Annotated[
         str, typer.Option(metavar="F=..,I=..,W=..", help="Milliseconds of the steps.")
