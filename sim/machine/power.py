@@ -45,8 +45,9 @@ def limits_of(gpu: GpuLike) -> Limits | None:
     table, of = gpu.costs.get("power"), terms(gpu)
     if not table:
         return None
+    idle = table["idle"] * assumed("gpu")["idle"]
     return Limits(
-        power=(table["cap"] - table["idle"]) / (table["rated"] - table["idle"]),
+        power=(table["cap"] - idle) / (table["rated"] - idle),
         window=gemm_constants(gpu, "bf16").derating_seconds,
         exponent=of["exponent"],
         floor=of["floor"],

@@ -39,13 +39,15 @@ def ends(machine: Machine, gpu: Gpu, works: Sequence[Work]) -> list[Ends]:
 def variant(machine: Machine, gpu: Gpu, works: Sequence[Work], name: str, value: float) -> Machine:
     """Return the machine with one assumed value changed; itself where that moves no price."""
     section, _, key = name.partition(".")
-    if section == "power" and machine.limits is not None:
+    if (section == "power" or name == "gpu.idle") and machine.limits is not None:
         with assuming(name, value):
             return limited(machine, gpu, works)
     if name == "gpu.spread" and machine.slowest > 1.0 and gpu.spread == ranges()[name].value:
         return slowed(machine, works, _slowest(machine, value / gpu.spread))
     if name == "communication.contention" and _is_assumed(machine, gpu):
         return replace(machine, contention=value)
+    if name == "kernels.norm":
+        return _norms(machine, works, value / ranges()[name].value)
     if section == "attention":
         other = with_attention(gpu, key, value, ranges()[name].value)
         return machine if other is gpu else _attention(machine, other, works)
@@ -61,6 +63,16 @@ def _is_assumed(machine: Machine, gpu: Gpu) -> bool:
 def _slowest(machine: Machine, times: float) -> float:
     """Return the factor on tensor work if GPUs differed so many times as much."""
     return (1.0 + (machine.slowest - 1.0) * times) / machine.slowest
+
+
+def _norms(machine: Machine, works: Sequence[Work], times: float) -> Machine:
+    """Return the machine whose norms take so many times as long; itself where there are none."""
+    norms = np.array([isinstance(work, Compute) and work.kind == "norm" for work in works])
+    if not norms.any():
+        return machine
+    factor = np.where(norms, times, 1.0)
+    traffic = None if machine.traffic is None else machine.traffic * factor
+    return replace(machine, memory=machine.memory * factor, traffic=traffic)
 
 
 def _attention(machine: Machine, gpu: Gpu, works: Sequence[Work]) -> Machine:

@@ -175,13 +175,17 @@ def test_the_interval_is_in_the_summary_and_the_same_each_time(ran):
 
 
 def test_prices_that_are_off_by_nothing_leave_what_is_assumed(ran, monkeypatch):
-    """And on one GPU at boost clock, where nothing is assumed, nothing is left."""
+    """And on one GPU at boost clock the range of norms: eight tenths of it, equally likely."""
     monkeypatch.setattr(intervals, "residuals", dict)
     low, high = run(recipe_file.parse(JOB)).summary["interval_s"]
     assert 0 < high - low < 0.05 * ran.timeline.seconds
     one = {"cluster": {"topology": "dgx_h100", "gpus": 1}, "simulation": {"clock": "boost"}}
     boost = run(recipe_file.parse(JOB | one | {"parallelism": {}}))
-    assert boost.summary["interval_s"] == pytest.approx([boost.timeline.seconds] * 2, rel=1e-5)
+    step, norms = boost.timeline.seconds, critical_path(boost.timeline).seconds["norm"]
+    _, least, most = ranges()["kernels.norm"]
+    ends_of = [least + 0.1 * (most - least), most - 0.1 * (most - least)]
+    expected = [step + norms * (end - 1.0) for end in ends_of]
+    assert boost.summary["interval_s"] == pytest.approx(expected, abs=0.05 * norms)
 
 
 def test_every_assumed_value_is_carried_to_the_step(ran):
@@ -194,12 +198,13 @@ def test_every_assumed_value_is_carried_to_the_step(ran):
 def test_only_values_that_move_a_price_have_ends(ran):
     gpu, works = ran.cluster.gpu, ran.timeline.graph.works
     found = {of.name.partition(".")[0] for of in ends(ran.machine, gpu, works)}
-    assert found == {"power", "gpu", "communication"}
+    assert found == {"power", "gpu", "communication", "kernels"}
     boost = replace(ran.machine, limits=None)
     others = [of.name for of in ends(boost, gpu, works)]
-    assert others == ["communication.contention", "gpu.spread"]
+    assert others == ["communication.contention", "gpu.spread", "kernels.norm"]
     stated = {**gpu.costs, "communication": {"contention": 0.7}}
-    assert ends(boost, replace(gpu, spread=0.04, costs=stated), works) == []
+    known = ends(boost, replace(gpu, spread=0.04, costs=stated), works)
+    assert [of.name for of in known] == ["kernels.norm"]
 
 
 def test_memory_bandwidth_is_taken_while_data_moves():
