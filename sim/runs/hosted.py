@@ -26,10 +26,10 @@ from sim.machine.hardware import Machine
 from sim.machine.host_prices import HostPrices
 from sim.machine.price import price
 from sim.recipe.recipe import Recipe
-from sim.runs.latencies import FEW_OPS, shortest
+from sim.runs.latencies import shortest
 
-SHARE, OF_MANY = 5e-4, 2e-3
-"""The share of a step that a host may add and yet be left out: of any, of one of many ops."""
+SHARE = 5e-4
+"""The share of a step that a host may add and yet be left out."""
 
 
 class Issuer(NamedTuple):
@@ -80,14 +80,10 @@ def with_host(graph: Graph, prices: HostPrices) -> Graph:
 
 
 def is_late(graph: Graph, machine: Machine, host: Issuer) -> bool:
-    """Return whether the host, at its slowest, may add more than 0.05 % to the step.
-
-    Of more than 200,000 ops 0.2 %, as the host has as many again.
-    """
+    """Return whether the host, at its slowest, may add more than a share of 0.0005 to the step."""
     launch = host.slowest * issue.seconds(graph, host.prices)
     added = most_added(graph, machine.alone[graph.work], launch)
-    share = SHARE if len(graph) <= FEW_OPS else OF_MANY
-    return added > share * shortest(graph, machine)
+    return added > SHARE * shortest(graph, machine)
 
 
 def most_added(graph: Graph, alone: Floats, launch: Floats) -> float:
