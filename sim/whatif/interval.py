@@ -4,9 +4,10 @@ Three things are not known: how far the price of each kernel is off (:mod:`sim.m
 where in its range each assumed value lies (:mod:`sim.machine.assumed`), and so which clock a GPU
 has. They are drawn at random, and the step follows to first order from the seconds that each work
 has on the critical path. That is exact while no other path becomes critical, and sharing and the
-clocks stay as they are. An assumed value is taken to be anywhere in its range, equally likely, and
-the step to change in proportion between its value and either end. Nothing is simulated again but
-the ends of the host's prices (:mod:`sim.whatif.host_ends`).
+clocks stay as they are. What is assumed is the median: the true value is as likely below it as
+above, and on either side anywhere up to the end of the range. The step changes in proportion
+between it and either end. Nothing is simulated again but the ends of the host's prices
+(:mod:`sim.whatif.host_ends`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sim.analysis.critical_path import CriticalPath
 from sim.engine.clocks import seconds
 from sim.engine.reclocked import reclocked
 from sim.graph import Floats, Work
-from sim.machine.assumed import ranges
+from sim.machine.assumed import Assumed, ranges
 from sim.machine.cluster import Cluster
 from sim.machine.hardware import Machine
 from sim.machine.residuals import Residual, alike, borrowed, family, residuals
@@ -94,8 +95,19 @@ def draw(
     of_family = np.array([one.of_family(n in others) for one, n in zip(own, families, strict=True)])
     of_shape = np.array([one.shape for one in own])
     log = of_family * _normal(families, rng, draws) + of_shape * _normal(shapes, rng, draws)
-    values = {name: rng.uniform(*ranges()[name][1:], draws) for name in names}
+    values = {}
+    for name in names:
+        of = ranges()[name]
+        values[name] = np.interp(
+            rng.uniform(size=draws), (0.0, 0.5, 1.0), (of.low, of.value, of.high)
+        )
     return Draws(np.exp(log), values)
+
+
+def _value(of: Assumed, share: Floats) -> Floats:
+    """Return the assumed value that so many of all possible ones lie below."""
+    found: Floats = np.interp(share, (0.0, 0.5, 1.0), (of.low, of.value, of.high))
+    return found
 
 
 def _normal(of: Sequence[object], rng: np.random.Generator, draws: int) -> Floats:

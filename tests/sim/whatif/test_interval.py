@@ -66,7 +66,7 @@ def test_a_step_of_one_kernel_has_the_interval_of_its_price(monkeypatch):
 def test_an_interval_holds_its_step_where_ranges_go_to_one_side(monkeypatch, ran):
     """A value whose both ends lengthen the step by a third of it, and one that shortens it so."""
     path, seed = critical_path(ran.timeline), 1
-    monkeypatch.setattr(intervals, "residuals", lambda: {})
+    monkeypatch.setattr(intervals, "residuals", dict)
     step = ran.timeline.seconds
     for sign, inside in ((1.0, 0), (-1.0, 1)):
         monkeypatch.setattr(intervals, "moves", lambda *_: {"gpu.spread": (sign, sign)})  # noqa: B023
@@ -175,7 +175,7 @@ def test_the_interval_is_in_the_summary_and_the_same_each_time(ran):
 
 
 def test_prices_that_are_off_by_nothing_leave_what_is_assumed(ran, monkeypatch):
-    """And on one GPU at boost clock the range of norms: eight tenths of it, equally likely."""
+    """And on one GPU at boost clock the range of norms: eight tenths of each side of it."""
     monkeypatch.setattr(intervals, "residuals", dict)
     low, high = run(recipe_file.parse(JOB)).summary["interval_s"]
     assert 0 < high - low < 0.05 * ran.timeline.seconds
@@ -183,8 +183,7 @@ def test_prices_that_are_off_by_nothing_leave_what_is_assumed(ran, monkeypatch):
     boost = run(recipe_file.parse(JOB | one | {"parallelism": {}}))
     step, norms = boost.timeline.seconds, critical_path(boost.timeline).seconds["norm"]
     _, least, most = ranges()["kernels.norm"]
-    ends_of = [least + 0.1 * (most - least), most - 0.1 * (most - least)]
-    expected = [step + norms * (end - 1.0) for end in ends_of]
+    expected = [step + 0.8 * norms * (end - 1.0) for end in (least, most)]
     assert boost.summary["interval_s"] == pytest.approx(expected, abs=0.05 * norms)
 
 
