@@ -93,14 +93,15 @@ def _norm(job: Job, lane: Lane) -> tuple[int, ...]:
     They are those of one instance if there are several (Megatron-LM's
     ``grad_stats_parallel_group``).
     """
-    cells = [(int(job.ranks[lane.tp, c, d, 0]), c, d) for c, d in np.ndindex(job.ranks.shape[1:3])]
+    first = job.ranks[lane.tp, :, :, 0].ravel()
     apart = job.mesh.ep > 1 or (job.mesh.etp != job.mesh.tp and job.model.experts)
     if apart and job.data.instances == 1:
         return tuple(sorted(job.ranks.ravel().tolist()))
-    replicas = sorted(cells)
-    mine = replicas.index((int(job.ranks[*lane, 0]), lane.cp, lane.dp))
+    replicas = np.argsort(first)
+    mine = int(np.searchsorted(first[replicas], job.ranks[*lane, 0]))
     some = replicas[_shards(job, "shard", mine)]
-    return tuple(sorted(rank for _, c, d in some for rank in job.ranks[:, c, d].ravel().tolist()))
+    of_all = job.ranks.reshape(job.mesh.tp, -1, job.mesh.pp)
+    return tuple(np.sort(of_all[:, some].ravel()).tolist())
 
 
 def twin(job: Job, lane: Lane) -> tuple[int, int]:

@@ -93,7 +93,11 @@ class Mesh:
         self._check(axis)
         if not 0 <= rank < self.world:
             raise ValueError(f"rank {rank} is not among the {self.world} ranks")
-        return self._groups[axis][int(self._group_index[axis][rank])]
+        axes = self._axes(_DENSE if axis in _DENSE else _EXPERT)
+        stride = math.prod(self.degree(inner) for inner in axes[: axes.index(axis)])
+        degree = self.degree(axis)
+        first = rank - rank // stride % degree * stride
+        return tuple(range(first, first + stride * degree, stride))
 
     def coordinates(self, rank: int, *, expert: bool = False) -> dict[str, int]:
         """Return a rank's coordinate on each axis of the dense mesh, or of the experts' mesh.
@@ -142,15 +146,6 @@ class Mesh:
             axis: [tuple(row) for row in self._table(axis).tolist()]
             for axis in dict.fromkeys(_DENSE + _EXPERT)
         }
-
-    @cached_property
-    def _group_index(self) -> dict[str, NDArray[np.int64]]:
-        out = {}
-        for axis in self._groups:
-            out[axis] = np.empty(self.world, np.int64)
-            for i, row in enumerate(self._table(axis)):
-                out[axis][row] = i
-        return out
 
     def _table(self, axis: str) -> NDArray[np.int64]:
         """Return one row per group of an axis, ordered by first rank, shape (groups, degree)."""

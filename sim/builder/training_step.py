@@ -70,6 +70,8 @@ class Build:
             torch_order(self.steps, self.sent) if pair else np.arange(len(self.sent.source))
         )
         self.programs = Programs(self.job, self.steps)
+        self._groups: dict[tuple[str, Lane, int], tuple[int, ...]] = {}
+        self._same: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._known: dict[tuple[str, int], tuple[int, ...]] = {}  # a group of each look
         self._placed: dict[object, Placed] = {}  # by pipeline rank, lanes that run the same, kind
         self._teams: dict[tuple[object, ...], tuple[int, int]] = {}  # first part, number of parts
@@ -191,9 +193,14 @@ class Build:
                     int(line[self.programs.owner(0)]),
                     int(line[self.programs.owner(self.job.stages - 1)]),
                 )
-        found = groups.group(self.job, axis, lane, q)
+        if (axis, lane, q) not in self._groups:
+            self._groups[axis, lane, q] = self._met(groups.group(self.job, axis, lane, q), axis)
+        return self._groups[axis, lane, q]
+
+    def _met(self, found: tuple[int, ...], axis: str) -> tuple[int, ...]:
+        """Return the group that stands for one: itself, unless only some lanes are alike."""
         if self.alike is None:
-            return found
+            return self._same.setdefault(found, found)
         look = int(self.alike.looks(np.array([found]))[0])
         return self._known.setdefault((axis, look), found)
 

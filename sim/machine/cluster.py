@@ -19,9 +19,12 @@ from numpy.typing import NDArray
 
 from schedules.input_error import InputError
 from sim.late import late
-from sim.machine import fabric, limits, paths
+from sim.machine import fabric, limits
 from sim.machine.assumed import assumed
+from sim.machine.columns import Columns, columns
 from sim.machine.hashes import Hashes, mixed
+from sim.machine.laid import Laid
+from sim.machine.paths import Paths, of_ways
 from sim.machine.topology import read, room
 from sim.machine.wires import Wires, to_networkx
 
@@ -88,7 +91,12 @@ class Cluster:
     @cached_property
     def gpus(self) -> int:
         """Number of GPUs."""
-        return sum(isinstance(node, int) for node in self.network)
+        return int(self.columns.gpu.sum())
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The links of the network in columns."""
+        return self.network.columns if isinstance(self.network, Laid) else columns(self.network)
 
     @cached_property
     def links(self) -> list[Link]:
@@ -103,17 +111,17 @@ class Cluster:
     @cached_property
     def capacity(self) -> Floats:
         """Most B/s that each link carries, shape (links,)."""
-        return self._column("bandwidth", 0.0)
+        return self.columns.bandwidth
 
     @cached_property
     def efficiency(self) -> Floats:
         """Share of its nominal bandwidth that each link's capacity is, shape (links,)."""
-        return self._column("efficiency", 1.0)
+        return self.columns.efficiency
 
     @cached_property
     def delay(self) -> Floats:
         """Seconds that each link adds, shape (links,)."""
-        return self._column("latency", 0.0)
+        return self.columns.latency
 
     @cached_property
     def attributes(self) -> Hashes:
@@ -122,11 +130,11 @@ class Cluster:
         return mixed(columns.view(np.int64))
 
     @cached_property
-    def kinds(self) -> list[int]:
-        """A number for each link, the same for links of equal capacity and efficiency."""
-        rows = np.stack([self.capacity, self.efficiency], axis=1)
-        _, row = np.unique(rows, axis=0, return_inverse=True)
-        return [int(k) for k in row.ravel()]
+    def links_near(self) -> Hashes | None:
+        """A hash of the attributes of the links on each GPU's ways, if these are known."""
+        if self.paths is None:
+            return None
+        return mixed(self.attributes[self.paths.slots].view(np.int64))
 
     @cached_property
     def memo(self) -> dict[object, float]:
@@ -137,9 +145,6 @@ class Cluster:
     def protocols(self) -> dict[Hashable, list[dict[str, float]]]:
         """What algorithms remember of this cluster: constants of a collective by GPUs per node."""
         return {}
-
-    def _column(self, key: str, default: float) -> Floats:
-        return np.array([v for _, _, v in self.network.edges(data=key, default=default)], float)
 
     def node(self, gpu: int) -> int:
         """Return the node that holds a GPU."""
@@ -166,7 +171,7 @@ class Cluster:
 
     def latency(self, route: Sequence[int]) -> float:
         """Return the seconds that the first byte takes along a route."""
-        return fsum(self._delays[link] for link in route)
+        return fsum(self.delay[[*route]].tolist())
 
     @cached_property
     def limiting(self) -> NDArray[np.bool_]:
@@ -177,12 +182,14 @@ class Cluster:
         left out one after another, each because of links that are still in, so that all links left
         out follow from those that stay.
         """
-        return limits.limiting(self.network)
+        return limits.limiting(self.columns)
 
     @cached_property
-    def paths(self) -> paths.Paths | None:
+    def paths(self) -> Paths | None:
         """The ways of all GPUs in columns, if they are known and lead through the same tiers."""
-        return paths.of_ways(self.ways, self.index) if self.ways else None
+        if isinstance(self.network, Laid):
+            return self.network.paths
+        return of_ways(self.ways, self.index) if self.ways else None
 
     def routes(self, pairs: NDArray[np.int64]) -> list[NDArray[np.int32]]:
         """Return the routes between pairs of GPUs, shape (pairs, 2), as :meth:`route` does for one.
@@ -213,16 +220,15 @@ class Cluster:
     def _routes(self) -> dict[tuple[int, int], tuple[int, ...]]:
         return {}
 
-    @cached_property
-    def _delays(self) -> list[float]:
-        return [float(v) for v in self.delay]
-
     def _find(self, source: int, target: int) -> tuple[int, ...]:
         for gpu in (source, target):
             if not 0 <= gpu < self.gpus:
                 raise ValueError(f"rank {gpu} is not among the {self.gpus} GPUs of {self.name}")
         if source == target:
             return ()
+        blocks = self.paths.blocks(np.array([[source, target]])) if self.paths else None
+        if blocks:
+            return tuple(blocks[0][0].tolist())
         path = self._climb(source, target) if self.ways else self._search(source, target)
         return tuple(self.index[link] for link in pairwise(path))
 
@@ -293,7 +299,7 @@ def load(name_or_path: str | Path, gpus: int) -> Cluster:
     [(0, 'nvswitch 0'), ('nvswitch 0', 7)]
     """
     spec = room(read(name_or_path), gpus)
-    wiring = fabric.build(spec, gpus)
+    wiring = fabric.wired(spec, gpus)
     gpu = Gpu(**{"spread": assumed("gpu")["spread"]} | spec["gpu"], costs=spec["costs"])
     return Cluster(
         spec["name"],

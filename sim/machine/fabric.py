@@ -13,17 +13,24 @@ leads ``up``, away from the GPUs. Each node has its ``tier``, a ``label`` for dr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from functools import partial
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from schedules.input_error import InputError
 from sim.machine import dragonfly, torus
+from sim.machine.columns import Columns
+from sim.machine.laid import Laid, Rung, lay
+from sim.machine.paths import Paths
 from sim.machine.tiers import GPU, Tier, inside, nic_below
 from sim.machine.wires import Wires
 
 Node = Hashable
+Integers = NDArray[np.int64]
 Spec = dict[str, Any]
 Way = tuple[Node, ...]  # from a GPU up, itself included
 Between = Callable[[Node, Node], Sequence[Node]]
@@ -47,11 +54,85 @@ class Wiring(NamedTuple):
     """A network, and what routes in it follow."""
 
     network: Wires
-    ways: dict[int, tuple[Way, ...]]
+    ways: Mapping[int, tuple[Way, ...]]
     """Each GPU's ways up in the order of preference; the k-th ways of two GPUs lead through the
     same tiers. Two GPUs talk over the first way on which they meet."""
     between: Between | None
     """The nodes from one router to another, both included, where ways end at routers."""
+
+
+def wired(spec: Spec, gpus: int) -> Wiring:
+    """Return what :func:`build` does, but lay the cables of a tree only when they are asked for.
+
+    Raises InputError as it does.
+    """
+    if gpus < FEW or spec["fabric"]["kind"] in _ROUTERS:
+        return build(spec, gpus)
+    build(spec, 1)  # which refuses what cannot be built
+    whole = cache(lambda: build(spec, gpus))
+    network = Laid(lambda: whole().network, *_laid(spec, gpus))
+    return Wiring(network, _Later(gpus, whole), None)
+
+
+FEW = 256
+"""Cables of fewer GPUs are laid at once."""
+
+
+class _Later(Mapping[int, tuple[Way, ...]]):
+    """The ways of GPUs, which are laid when they are asked for."""
+
+    def __init__(self, gpus: int, whole: Callable[[], Wiring]) -> None:
+        self._gpus, self._whole = gpus, whole
+
+    def __getitem__(self, gpu: int) -> tuple[Way, ...]:
+        return self._whole().ways[gpu]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self._gpus))
+
+    def __len__(self) -> int:
+        return self._gpus
+
+
+def _laid(spec: Spec, gpus: int) -> tuple[Columns, Paths]:
+    """Return the links and the ways of a tree in columns."""
+    per_node = spec["node"]["gpus"]
+    node, place = np.divmod(np.arange(gpus), per_node)
+    tiers, rungs, ways = inside(spec), list[Rung](), {GPU: [GPU]}
+    for tier in tiers:
+        at = node * (per_node // tier.gpus) + place // tier.gpus
+        rungs.append(Rung(tier.name, tier.below, at, tier.kind, _edge(tier.cable), outside=False))
+        ways[tier.name] = [*ways[tier.below], tier.name]
+    over = [ways[tier.name] for tier in tiers]
+    if gpus > per_node:
+        up = _rungs(spec, node, place)
+        rungs += up
+        over.append([*ways[nic_below(spec)], *(rung.above for rung in up)])
+    return lay(gpus, rungs, over)
+
+
+def _rungs(spec: Spec, node: Integers, place: Integers) -> list[Rung]:
+    """Return the rungs from the NICs up, given each GPU's node and its place there."""
+    nic, fabric = spec["node"]["nic"], spec["fabric"]
+    rail = place * nic["count"] // spec["node"]["gpus"]
+    names = [name for name, _ in _tiers(spec, 0, 0, int(node[-1]) + 1)]
+    rails = fabric.get("rails", nic["count"]) if fabric["kind"] == "rail" else 1
+    places = {
+        "leaf": node // fabric.get("nodes_per_leaf", 1) * rails + rail % rails,
+        "spine": node // fabric["nodes_per_spine"] if "core" in names else 0 * node,
+    }
+    port = _edge(nic)
+    hop = {**port, "latency": fabric["latency"]}
+    out = [
+        Rung("nic", nic_below(spec), node * nic["count"] + rail, TO_NIC.kind, port, outside=True)
+    ]
+    for name, bandwidth, kind in zip(
+        names, _trunks(spec, port), (PORT, TRUNK, TRUNK), strict=False
+    ):
+        link = {**hop, "bandwidth": bandwidth}
+        at = places.get(name, 0 * node)
+        out.append(Rung(name, out[-1].above, at, kind.kind, link, outside=True))
+    return out
 
 
 def build(spec: Spec, gpus: int) -> Wiring:

@@ -2,78 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Set
-
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.machine.wires import Wires
+from sim.machine.columns import Columns, back, heights
 
-Node = Hashable
-Link = tuple[Node, Node]
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
-def limiting(network: Wires) -> NDArray[np.bool_]:
+def limiting(of: Columns) -> Flags:
     """Return whether each link can ever hold a communication back, shape (links,).
 
-    See :attr:`Cluster.limiting`. No route turns round at a NIC, which only passes on.
+    See :attr:`Cluster.limiting`. No route turns round at a NIC, which only passes on. Links are
+    looked at from the highest to the GPUs, those of one height by index: at once where none of
+    them hangs on another, else one after another.
     """
-    nics = {node for node in network if network.nodes[node].get("tier") == "nic"}
-    links: list[tuple[Node, Node, float]] = list(network.edges(data="bandwidth"))
-    ends = [_ends(u, v, bool(edge.get("up")), nics) for u, v, edge in network.edges(data=True)]
-    feeding, draining = _Side(), _Side()
-    for (u, v, bandwidth), (start, end) in zip(links, ends, strict=True):
-        feeding.add(end, (u, v), bandwidth)
-        draining.add(start, (u, v), bandwidth)
-    height = _height(network)
-    out = np.ones(len(links), bool)
-    for i in sorted(range(len(links)), key=lambda i: -height[links[i][0]] - height[links[i][1]]):
-        u, v, bandwidth = links[i]
-        start, end = ends[i]
-        if feeding.within(start, (v, u), bandwidth) or draining.within(end, (v, u), bandwidth):
-            out[i] = False
-            feeding.drop(end, (u, v))
-            draining.drop(start, (u, v))
-    return out
+    height = heights(of)
+    level = height[of.start] + height[of.end]
+    sides = _Sides(of)
+    for one in np.unique(level)[::-1].tolist():
+        links = np.flatnonzero(level == one)
+        links = links[sides.can_go(links)]
+        for some in (links,) if sides.apart(links) else links[:, None]:
+            sides.drop(some[sides.can_go(some)])
+    return ~sides.gone
 
 
-def _ends(u: Node, v: Node, up: bool, nics: Set[Node]) -> tuple[Node, Node]:
-    """Return both ends of a link, with a NIC's upward and downward half as separate nodes."""
-    return (u, up) if u in nics else u, (v, up) if v in nics else v
+class _Sides:
+    """What feeds and what drains each node, and the links among that which were left out.
+
+    A NIC is two nodes here, one for each way through it.
+    """
+
+    def __init__(self, of: Columns) -> None:
+        nodes = len(of.gpu)
+        half = np.where(of.up, nodes, 0)
+        self.start = of.start + np.where(of.nic[of.start], half, 0)
+        self.end = of.end + np.where(of.nic[of.end], half, 0)
+        self.bandwidth, self.back = of.bandwidth, back(of)
+        self.gone = np.zeros(len(of.start), np.bool_)
+        self.gpu = np.concatenate([of.gpu, np.zeros(nodes, np.bool_)])
+        total = 2 * nodes
+        self.fed = _sums(self.end, self.bandwidth, total)
+        self.drained = _sums(self.start, self.bandwidth, total)
+        self.fed_missing, self.drained_missing = np.zeros((2, total), np.int64)
+
+    def can_go(self, links: Integers) -> Flags:
+        """Return whether each link may be left out now."""
+        fed, drained = self._sides(links)
+        return np.asarray(fed | drained, np.bool_)
+
+    def _sides(self, links: Integers) -> tuple[Flags, Flags]:
+        """Return whether each link may go for what feeds it, and for what drains it."""
+        feeds, drains = self._own(links)
+        return (
+            self._within(links, self.start, self.fed, self.fed_missing, feeds),
+            self._within(links, self.end, self.drained, self.drained_missing, drains),
+        )
+
+    def _own(self, links: Integers) -> tuple[Flags, Flags]:
+        """Return whether the link back is among what feeds, and among what drains each link."""
+        back = self.back[links]
+        there = back >= 0
+        return (
+            there & (self.end[back] == self.start[links]),
+            there & (self.start[back] == self.end[links]),
+        )
+
+    def _within(
+        self,
+        links: Integers,
+        side: Integers,
+        total: NDArray[np.float64],
+        missing: Integers,
+        own: Flags,
+    ) -> Flags:
+        """Return whether all links on a side, except the one back, are in and together fit.
+
+        ``own`` says whether the link back is on that side.
+        """
+        node, back = side[links], self.back[links]
+        whole = missing[node] == (own & self.gone[back])
+        rest = total[node] - np.where(own, self.bandwidth[back], 0.0)
+        fits = rest <= self.bandwidth[links] * (1 + 1e-12)
+        return np.asarray(whole & fits & ~self.gpu[node], np.bool_)
+
+    def apart(self, links: Integers) -> bool:
+        """Return whether each of these links may go for a side that no other of them is on."""
+        among = np.zeros(len(self.gone) + 1, np.bool_)
+        among[links] = True
+        own = [among[self.back[links]] & side for side in self._own(links)]
+        feeding = np.bincount(self.end[links], minlength=len(self.fed))[self.start[links]]
+        draining = np.bincount(self.start[links], minlength=len(self.fed))[self.end[links]]
+        fed, drained = self._sides(links)
+        alone = fed & (feeding == own[0]), drained & (draining == own[1])
+        return bool(np.all(alone[0] | alone[1]))
+
+    def drop(self, links: Integers) -> None:
+        self.gone[links] = True
+        np.add.at(self.fed_missing, self.end[links], 1)
+        np.add.at(self.drained_missing, self.start[links], 1)
 
 
-class _Side:
-    """Per node, the links on one side of it, and those among them that were left out."""
-
-    def __init__(self) -> None:
-        self._links: dict[Node, dict[Link, float]] = {}
-        self._total: dict[Node, float] = {}
-        self._missing: dict[Node, set[Link]] = {}
-
-    def add(self, node: Node, link: Link, bandwidth: float) -> None:
-        self._links.setdefault(node, {})[link] = bandwidth
-        self._total[node] = self._total.get(node, 0.0) + bandwidth
-
-    def drop(self, node: Node, link: Link) -> None:
-        self._missing.setdefault(node, set()).add(link)
-
-    def within(self, node: Node, back: Link, bandwidth: float) -> bool:
-        """Return whether all links on this side, except the one back, are in and together fit."""
-        if isinstance(node, int):
-            return False  # bytes start and end at GPUs
-        missing = self._missing.get(node, ())
-        whole = len(missing) == (back in missing)
-        back_bandwidth = self._links.get(node, {}).get(back, 0.0)
-        return whole and self._total.get(node, 0.0) - back_bandwidth <= bandwidth * (1 + 1e-12)
-
-
-def _height(network: Wires) -> dict[Node, int]:
-    """Return how many links each node is away from the nearest GPU."""
-    out: dict[Node, int] = {}
-    layer: set[Node] = {node for node in network if isinstance(node, int)}
-    height = 0
-    while layer:
-        out |= dict.fromkeys(layer, height)
-        layer = {other for node in layer for other in network[node] if other not in out}
-        height += 1
-    return out
+def _sums(node: Integers, bandwidth: NDArray[np.float64], nodes: int) -> NDArray[np.float64]:
+    """Return the bandwidth on a side of each node."""
+    return np.bincount(node, bandwidth, minlength=nodes).astype(np.float64)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.machine.fabric import Node, Way
 from sim.machine.hashes import Hashes, mixed
 
+Node = Hashable
+Way = tuple[Node, ...]
 Integers = NDArray[np.int64]
 Links = NDArray[np.int32]
 
@@ -46,30 +47,26 @@ class Paths:
             here, at = pairs[met], same[met].argmax(axis=1)
             for tier in np.flatnonzero(np.bincount(at)).tolist() if len(at) else ():
                 a, b = here[at == tier].T
-                out.append(np.concatenate([up[a, :tier], down[b, :tier]], axis=1))
+                out.append(np.concatenate([up[a, :tier], down[b, :tier][:, ::-1]], axis=1))
             pairs = pairs[~met]
             if not len(pairs):
                 return out
         return None
 
-    def pattern(self, groups: Integers, node: Integers, attributes: Hashes) -> Hashes:
+    def pattern(self, groups: Integers, node: Integers, near: Hashes) -> Hashes:
         """Return a hash of how each group lies on the ways, shape (groups,).
 
         ``groups`` has the GPUs of each, in order, shape (groups, n); ``node`` has the machine of
-        each GPU, and ``attributes`` a hash of each link's. Groups of the same hash share the same
+        each GPU, and ``near`` a hash of the links near it. Groups of the same hash share the same
         switches in the same places.
         """
         out = mixed(np.argsort(groups, axis=1, kind="stable"))
-        out += mixed(self._alike(attributes)[groups].view(np.int64), 1)
+        out += mixed(near[groups].view(np.int64), 1)
         tiers = [column for nodes in self.nodes for column in nodes[:, 1:].T]
         for k, tier in enumerate([node, *tiers]):
             ids = tier[groups]
             out += mixed(ids - ids[:, :1], k + 2)
         return out
-
-    def _alike(self, attributes: Hashes) -> Hashes:
-        """Return a hash of the attributes of the links of each GPU, shape (gpus,)."""
-        return mixed(attributes[self.slots].view(np.int64))
 
 
 def of_ways(

@@ -13,6 +13,7 @@ from sim.graph import Communication, Compute, Copy, Fixed, Graph, Host, Work
 from sim.machine.assumed import assumed
 from sim.machine.attention_tables import ADVICE
 from sim.machine.cluster import Cluster, Gpu
+from sim.machine.collectives.base import place
 from sim.machine.hardware import NOTHING, CommunicationCost, Machine, table
 from sim.machine.kernels import compute_seconds
 from sim.machine.kernels import table as fitted
@@ -156,7 +157,7 @@ def _taken(stated: Mapping[str, Any] | None, own: Mapping[str, Any]) -> Mapping[
 
 def _sms(cluster: Cluster, work: Communication, algorithm: str, sms: Mapping[str, int]) -> int:
     """Return the kernel's SMs on each rank; across nodes they match its share of the NICs."""
-    nodes = {cluster.node(rank) for rank in work.ranks}
+    nodes = place(cluster, work.ranks).nodes
     kind = CONSTANTS.get(work.collective, work.collective)
     algorithm = algorithm.removesuffix("_tree")  # an NVLS tree's channels are NVLS's
     named = (name for name in (algorithm, work.collective, kind) if name in sms)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from sim.graph import Communication, Compute, Work
 from sim.machine import topology
 from sim.machine.cluster import Cluster
+from sim.machine.collectives.base import place
 from sim.machine.kernels import MEMORY_KINDS
 
 PEER_TO_PEER = ("p2p", "ring_exchange")
@@ -79,7 +80,7 @@ def family(work: Work, cluster: Cluster) -> str:
             fp8 = "_fp8" if dtype == "fp8" else ""
             return kind if kind.startswith("attention") else f"gemm{fp8}"
         case Communication(collective=collective, ranks=ranks):
-            inside = len({cluster.node(rank) for rank in ranks}) == 1
+            inside = len(place(cluster, ranks).nodes) == 1
             p2p = "p2p" if collective in PEER_TO_PEER else "collectives"
             return p2p if inside else f"{p2p}_between_nodes"
     return ""

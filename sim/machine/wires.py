@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from sim.late import late
@@ -29,9 +30,22 @@ class Wires:
     ([0, 'switch'], [(0, 'switch', 1000000000.0)])
     """
 
-    def __init__(self) -> None:
-        self.nodes: dict[Node, Facts] = {}
-        self._after: dict[Node, dict[Node, Facts]] = {}
+    def __init__(self, lay: Callable[[], Wires] | None = None) -> None:
+        """Begin without nodes, or with those of ``lay``, which is called when they are needed."""
+        self._lay = lay
+
+    @cached_property
+    def nodes(self) -> dict[Node, Facts]:
+        """The facts about each node."""
+        return self._laid.nodes if self._laid else {}
+
+    @cached_property
+    def _after(self) -> dict[Node, dict[Node, Facts]]:
+        return self._laid._after if self._laid else {}
+
+    @cached_property
+    def _laid(self) -> Wires | None:
+        return self._lay() if self._lay else None
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)

@@ -24,7 +24,6 @@ from sim.builder.training_step import training_step
 from sim.graph import Communication
 from sim.machine.cluster import Cluster
 from sim.machine.collectives import Traffic, traffic
-from sim.machine.hashes import mixed
 from sim.machine.price import LinkLoad
 from sim.machine.symmetry import Orbit, Orbits, apart, fold
 
@@ -85,10 +84,9 @@ def ways(job: Job, cluster: Cluster, kinds: NDArray[np.int64] | None = None) -> 
 
 def _near(cluster: Cluster) -> NDArray[np.int64] | None:
     """Return a number for each GPU, the same where the links near it are; None if none is slow."""
-    if cluster.healthy is None or cluster.paths is None:
+    if cluster.healthy is None or cluster.links_near is None:
         return None
-    near = mixed(cluster.attributes[cluster.paths.slots].view(np.int64))
-    return np.unique(near, return_inverse=True)[1]
+    return np.unique(cluster.links_near, return_inverse=True)[1]
 
 
 def _partial(

@@ -167,10 +167,19 @@ def _loads(
     links = _distinct(cluster, np.concatenate(used))
     load, across = np.zeros(len(links)), np.zeros(len(links), bool)
     for hop, of in zip(hops, used, strict=True):
-        count = np.bincount(np.searchsorted(links, of), minlength=len(links))
+        count = _counted(cluster, of, links)
         load += count * hop.load
         across |= (count > 0) & hop.across
     return links, load, across
+
+
+def _counted(
+    cluster: Cluster, used: NDArray[np.int32], links: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """Return how often each of some links, ascending, is used."""
+    if len(used) < len(cluster.capacity) // 4:
+        return np.bincount(np.searchsorted(links, used), minlength=len(links))
+    return np.bincount(used, minlength=len(cluster.capacity))[links]
 
 
 def _distinct(cluster: Cluster, links: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -17,7 +17,9 @@ def p2p(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
         raise ValueError(f"a p2p has a source and a target, not {len(ranks)} ranks")
     route = tuple(sorted(cluster.route(*ranks)))
     across = cluster.node(ranks[0]) != cluster.node(ranks[1])
-    alike = (size, across, cluster.latency(route), *(cluster.kinds[link] for link in route))
+    on = [*route]
+    capacity, efficiency = cluster.capacity[on].tolist(), cluster.efficiency[on].tolist()
+    alike = (size, across, cluster.latency(route), *capacity, *efficiency)
     latency = cluster.memo.get(alike)
     if latency is None:
         hops = [Hops(np.array([ranks]), size, across)]

@@ -5,6 +5,8 @@ Each GPU sends and receives little more than its buffer once (NVIDIA, "NVLink SH
 
 from __future__ import annotations
 
+import numpy as np
+
 from sim.machine.cluster import Cluster
 from sim.machine.collectives.base import Hops, Ranks, Traffic, UnsuitableError, cycle, place, put
 from sim.machine.tiers import NVLINK
@@ -30,8 +32,8 @@ def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
 
 def one_switch(cluster: Cluster, ranks: Ranks) -> bool:
     """Return whether all ranks talk over one NVSwitch, and no tier of other links."""
-    pairs = cycle(ranks).tolist()
-    hops = [cluster.links[link] for pair in pairs for link in cluster.route(*pair)]
-    kinds = {cluster.network.edges[link].get("kind") for link in hops}
-    ends = {end for hop in hops for end in hop} - {*ranks.tolist()}
-    return len(ends) == 1 and kinds <= {NVLINK, None}
+    hops = np.concatenate([block.ravel() for block in cluster.routes(cycle(ranks))])
+    of = cluster.columns
+    ends = {*of.start[hops].tolist(), *of.end[hops].tolist()}
+    switches = sum(not of.gpu[end] for end in ends)
+    return switches == 1 and {*of.kind[hops].tolist()} <= {NVLINK, None}

@@ -41,10 +41,10 @@ class Rows(NamedTuple):
 
 def placements(cluster: Cluster, groups: Ranks) -> Placements:
     """Return how each group lies; ``groups`` has the ranks of each, shape (groups, n)."""
-    if len(groups) == 1 or cluster.paths is None:
+    if len(groups) == 1 or cluster.paths is None or cluster.links_near is None:
         return Placements(np.arange(len(groups)), np.arange(len(groups)))
     node = np.arange(cluster.gpus) // cluster.gpus_per_node
-    pattern = cluster.paths.pattern(groups, node, cluster.attributes)
+    pattern = cluster.paths.pattern(groups, node, cluster.links_near)
     if cluster.between is not None:  # routes between routers depend on where these are
         at = node[groups]
         apart = np.flatnonzero((at != at[:, :1]).any(axis=1))

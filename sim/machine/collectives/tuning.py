@@ -98,8 +98,9 @@ def nvls_tree(cluster: Cluster, placement: RanksByNode, size: float) -> float:
 def _ports(cluster: Cluster, placement: RanksByNode) -> list[float]:
     """Return the nominal bandwidth of each port that a node's ranks use or share, in B/s."""
     here, there = placement.nodes[:2]
-    nominal = cluster.capacity / cluster.efficiency
-    routes = [cluster.route(*pair) for pair in zip(here, there, strict=True)]
+    routes = [cluster.route(*pair) for pair in zip(here.tolist(), there.tolist(), strict=True)]
+    used = {link for route in routes for link in route}
+    nominal = {link: cluster.capacity[link] / cluster.efficiency[link] for link in used}
     users = Counter(link for route in routes for link in route)
     narrow = {min(route, key=lambda link: float(nominal[link]) / users[link]) for route in routes}
     return [float(nominal[link]) for link in sorted(narrow)]
