@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.graph import Graph, owners, run_starts
+from sim.graph import Graph, Ints, owners, run_starts
 
 Longs = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-NEVER = np.iinfo(np.int64).max
+NEVER = np.iinfo(np.int32).max
 
 
 class Between:
@@ -73,14 +73,14 @@ class Between:
         return bool(np.all(before <= self.low[ops][order]))
 
 
-def _intervals(graph: Graph) -> tuple[Longs, Longs]:
+def _intervals(graph: Graph) -> tuple[Ints, Ints]:
     n = len(graph)
     kernel = (np.diff(graph.part_start) == 0) & _on_compute(graph)
-    position = np.cumsum(kernel) - 1  # over all ranks: comparable within one rank
+    position = np.cumsum(kernel, dtype=np.int32) - 1  # over all ranks: comparable within one rank
     later = owners(graph.wait_start)
     on = graph.wait_on
     same = graph.rank[later] == graph.rank[on]
-    low, high = np.full(n, -1, np.int64), np.full(n, NEVER, np.int64)
+    low, high = np.full(n, -1, np.int32), np.full(n, NEVER, np.int32)
     after = same & kernel[on]
     np.maximum.at(low, later[after], position[on[after]])
     before = same & kernel[later]

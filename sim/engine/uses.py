@@ -27,8 +27,8 @@ class Uses:
     beside: Flags  # of each op: a communication that may slow kernels beside it
     sms: Ints  # of each op: SMs its communication holds
     in_line: Flags  # of each op: a communication for which its rank's kernels stand still
-    low: Longs  # of each op, see sim.engine.between
-    high: Longs
+    low: Ints  # of each op, see sim.engine.between
+    high: Ints
     on_links: Flags  # of each work: uses links that another part may use at the same time
     uses_hbm: Flags  # of each part: takes memory bandwidth that kernels beside it feel
     members: Longs  # of each part: how many
