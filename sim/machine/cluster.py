@@ -212,6 +212,11 @@ class Cluster:
         return max((fsum(row) for of in delays for row in _distinct(of)), default=0.0)
 
     @cached_property
+    def found(self) -> dict[Hashable, Any]:
+        """What algorithms remember of this cluster: routes and placements of many ranks."""
+        return {}
+
+    @cached_property
     def placed(self) -> dict[tuple[int, ...], Any]:
         """What algorithms remember of this cluster: ranks of large groups by node."""
         return {}

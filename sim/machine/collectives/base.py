@@ -16,19 +16,23 @@ free for others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.machine.cluster import Cluster
 
+T = TypeVar("T")
 Floats = NDArray[np.float64]
 Ranks = NDArray[np.int64]
 Pairs = NDArray[np.int64]  # (pairs, 2): from one GPU to another
 MANY = 64
 """The places of groups of more ranks than that are remembered."""
+FEW = 32
+"""One of so many links of a cluster and fewer are sorted; more are counted in a column of all."""
 
 
 class Traffic(NamedTuple):
@@ -145,9 +149,15 @@ def put(
     fastest protocol counts, unless one is given.
     Raises ValueError when a rank is not in the cluster.
     """
-    routes = [cluster.routes(hop.pairs) for hop in hops]
-    links, load, across = _loads(cluster, hops, routes)
-    delays = tuple(_delay(cluster, hops, routes, across) for across in (False, True))
+    routed = [remembered(cluster, "routed", hop.pairs, _routed) for hop in hops]
+    links, load, across = _loads(cluster, hops, routed)
+    delays = tuple(
+        max(
+            (of.delay for hop, of in zip(hops, routed, strict=True) if hop.across == far),
+            default=0.0,
+        )
+        for far in (False, True)
+    )
     wire = load / cluster.capacity[links]
     protocols = [
         _latency(table, rounds, delays) + _waste(table, wire, cluster.efficiency[links], across)
@@ -156,35 +166,74 @@ def put(
     return Traffic(links, load, min(protocols), algorithm)
 
 
+class _Routed(NamedTuple):
+    """What the routes between some pairs of GPUs use."""
+
+    links: NDArray[np.int32]  # ascending
+    uses: NDArray[np.int64]  # how many routes lead over each of these links
+    delay: float  # seconds of the slowest
+
+
+def remembered(cluster: Cluster, what: str, ranks: Ranks, find: Callable[[Cluster, Ranks], T]) -> T:
+    """Return what is found for some ranks, which is remembered if there are many."""
+    if ranks.size <= MANY:
+        return find(cluster, ranks)
+    key = what, ranks.shape, blake2b(ranks.tobytes()).digest()
+    if key not in cluster.found:
+        cluster.found[key] = find(cluster, ranks)
+    out: T = cluster.found[key]
+    return out
+
+
+def _routed(cluster: Cluster, pairs: Pairs) -> _Routed:
+    routes = cluster.routes(pairs)
+    used = np.concatenate([NONE, *(block.ravel() for block in routes)])
+    if len(used) < len(cluster.capacity) // FEW:
+        links, count = np.unique(used, return_counts=True)
+    else:
+        counts = np.bincount(used, minlength=len(cluster.capacity))
+        links = np.flatnonzero(counts).astype(np.int32)
+        count = counts[links]
+    return _Routed(links, count, cluster.longest(routes))
+
+
 def _loads(
-    cluster: Cluster, hops: Sequence[Hops], routes: Sequence[Sequence[NDArray[np.int32]]]
+    cluster: Cluster, hops: Sequence[Hops], routed: Sequence[_Routed]
 ) -> tuple[NDArray[np.int32], Floats, NDArray[np.bool_]]:
     """Return the links, the bytes on each, and whether each lies between nodes.
 
     Loads are counted, then multiplied, so that links with the same use have the very same float.
     """
-    used = [np.concatenate([NONE, *(block.ravel() for block in of)]) for of in routes]
-    links = _distinct(cluster, np.concatenate(used))
+    links = _distinct(cluster, np.concatenate([of.links for of in routed]))
     load, across = np.zeros(len(links)), np.zeros(len(links), bool)
-    for hop, of in zip(hops, used, strict=True):
-        count = _counted(cluster, of, links)
-        load += count * hop.load
-        across |= (count > 0) & hop.across
+    many = len(links) > len(cluster.capacity) // FEW
+    place = np.zeros(len(cluster.capacity) if many else 0, np.int64)
+    if many:
+        place[links] = np.arange(len(links))
+    for hop, of in zip(hops, routed, strict=True):
+        at = place[of.links] if many else np.searchsorted(links, of.links)
+        load[at] += of.uses * hop.load
+        across[at] |= hop.across
     return links, load, across
 
 
-def _counted(
-    cluster: Cluster, used: NDArray[np.int32], links: NDArray[np.int32]
-) -> NDArray[np.int64]:
-    """Return how often each of some links, ascending, is used."""
-    if len(used) < len(cluster.capacity) // 4:
-        return np.bincount(np.searchsorted(links, used), minlength=len(links))
-    return np.bincount(used, minlength=len(cluster.capacity))[links]
+def added(
+    cluster: Cluster, links: NDArray[np.int32], size: Floats
+) -> tuple[NDArray[np.int32], Floats]:
+    """Return each of some links once, ascending, and the sum of its bytes, added in order."""
+    if len(links) < len(cluster.capacity) // FEW:
+        distinct, row = np.unique(links, return_inverse=True)
+        load = np.zeros(len(distinct))
+        np.add.at(load, row, size)
+        return distinct, load
+    distinct, load = _distinct(cluster, links), np.zeros(len(cluster.capacity))
+    np.add.at(load, links, size)
+    return distinct, load[distinct]
 
 
 def _distinct(cluster: Cluster, links: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return each link once, ascending."""
-    if len(links) < len(cluster.capacity) // 4:
+    if len(links) < len(cluster.capacity) // FEW:
         return np.unique(links)
     there = np.zeros(len(cluster.capacity), np.bool_)
     there[links] = True
@@ -192,17 +241,6 @@ def _distinct(cluster: Cluster, links: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 NONE = np.empty(0, np.int32)
-
-
-def _delay(
-    cluster: Cluster,
-    hops: Sequence[Hops],
-    routes: Sequence[Sequence[NDArray[np.int32]]],
-    across: bool,
-) -> float:
-    """Return the longest latency of a route inside nodes, or of one ``across`` them, in seconds."""
-    some = [of for hop, of in zip(hops, routes, strict=True) if hop.across == across]
-    return cluster.longest([block for of in some for block in of])
 
 
 def _protocols(

@@ -17,6 +17,7 @@ from sim.machine.collectives.base import (
     Ranks,
     Traffic,
     UnsuitableError,
+    added,
     alone,
     place,
     wire_seconds,
@@ -87,9 +88,8 @@ def levels(cluster: Cluster, ranks: tuple[int, ...]) -> tuple[Ranks, int]:
 
 def sequence(cluster: Cluster, algorithm: str, *parts: Traffic) -> Traffic:
     """Join communications that run one after another; the time alone is the sum of theirs."""
-    links, row = np.unique(np.concatenate([part.links for part in parts]), return_inverse=True)
-    load = np.zeros(len(links))
-    np.add.at(load, row, np.concatenate([part.bytes for part in parts]))
-    whole = Traffic(links.astype(np.int32), load, 0.0, algorithm)
+    used = np.concatenate([part.links for part in parts])
+    links, load = added(cluster, used, np.concatenate([part.bytes for part in parts]))
+    whole = Traffic(links, load, 0.0, algorithm)
     seconds = fsum(alone(cluster, part) for part in parts)
     return whole._replace(latency=seconds - wire_seconds(cluster, whole))

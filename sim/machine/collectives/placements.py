@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.machine.cluster import Cluster
-from sim.machine.collectives.base import Ranks, Traffic
+from sim.machine.collectives.base import Ranks, Traffic, added, remembered
 from sim.machine.hashes import mix
 
 Integers = NDArray[np.int64]
@@ -41,6 +41,10 @@ class Rows(NamedTuple):
 
 def placements(cluster: Cluster, groups: Ranks) -> Placements:
     """Return how each group lies; ``groups`` has the ranks of each, shape (groups, n)."""
+    return remembered(cluster, "placements", groups, _placements)
+
+
+def _placements(cluster: Cluster, groups: Ranks) -> Placements:
     if len(groups) == 1 or cluster.paths is None or cluster.links_near is None:
         return Placements(np.arange(len(groups)), np.arange(len(groups)))
     node = np.arange(cluster.gpus) // cluster.gpus_per_node
@@ -91,7 +95,6 @@ def together(
     found = placements(cluster, groups)
     each = [call(tuple(groups[first].tolist())) for first in found.first]
     rows = spread(cluster, groups, found, [one.links for one in each])
-    links, row = np.unique(rows.link, return_inverse=True)
-    load = np.zeros(len(links))
-    np.add.at(load, row, np.concatenate([one.bytes for one in each])[rows.source])
-    return Traffic(links.astype(np.int32), load, max(one.latency for one in each), algorithm)
+    size = np.concatenate([one.bytes for one in each])[rows.source]
+    links, load = added(cluster, rows.link, size)
+    return Traffic(links, load, max(one.latency for one in each), algorithm)
