@@ -80,9 +80,9 @@ def _engine(name: str) -> Callable[..., tuple[Buffer, Buffer]]:
     """Return the function that runs segments, and returns their bounds and which have ended."""
     if name == "simpy":
         return _run
-    from sim.engine.compiled.run import run  # here, since it loads a compiler
+    from sim.engine.compiled.run import Runs  # here, since it loads a compiler
 
-    return run
+    return Runs()
 
 
 def _timeline(graph: Graph, segs: Segments, bounds: Buffer, done: Buffer) -> Timeline:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import TypeVar
 
 import pytest
 
-from validation.scale import ScaleResult, step_1t, unshared
+from sim.engine.choice import missing
+from validation.engines import engines_1t, engines_noise, engines_offload, engines_single
+from validation.scale import step_1t, unshared
 
 pytestmark = pytest.mark.benchmarks
+Result = TypeVar("Result")
 
 
-def alone(case: Callable[[], ScaleResult]) -> ScaleResult:
+def alone(case: Callable[[], Result]) -> Result:
     """Measure in a fresh process, whose peak of memory is the case's own."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(case).result()
@@ -35,3 +39,13 @@ def test_the_same_step_with_nothing_shared() -> None:
     assert scale.shared == 0
     assert scale.ratio >= 0.55
     assert scale.bytes_per_op <= 350
+
+
+@pytest.mark.skipif(bool(missing()), reason="needs Numba (traincast[fast])")
+@pytest.mark.parametrize(
+    ("case", "least"),
+    [(engines_1t, 4.0), (engines_noise, 6.0), (engines_offload, 5.0), (engines_single, 3.0)],
+)
+def test_the_compiled_engine_over_simpys(case: Callable[[], float], least: float) -> None:
+    """Whole simulations, with the search for what may meet, which both do alike."""
+    assert alone(case) >= least

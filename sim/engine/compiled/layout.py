@@ -48,10 +48,16 @@ class Block:
         return self.f[begin : begin + width * rows].reshape(rows, width)
 
 
-def block(graph: Graph, segs: Segments, facts: Uses, machine: Machine) -> Block:
-    """Return the state of a run in which nothing has started."""
+def block(
+    graph: Graph, segs: Segments, facts: Uses, machine: Machine, before: Block | None = None
+) -> Block:
+    """Return the state of a run in which nothing has started.
+
+    ``before``, if given, is the block of a run of the same graph, which is written over: fresh
+    memory costs more than what is written there.
+    """
     where = places(graph, segs, facts, machine)
-    out = _empty(_cells(graph, segs, machine, where), _halves(graph, segs))
+    out = _empty(_cells(graph, segs, machine, where), _halves(graph, segs), before)
     out.i[of.GPU_SMS], out.f[of.CONTENTION] = machine.gpu_sms, machine.contention
     out.i[of.NO_LAGS] = not segs.waiter_lag.any()
     out.i[of.STEP] = facts.op_turn[1] if len(graph) > 1 else 1  # turns are multiples of it
@@ -74,7 +80,7 @@ def _cells(graph: Graph, segs: Segments, machine: Machine, where: Places) -> dic
         of.GPUS: (len(segs.ranks) + 1) * of.GPU_WIDTH,
         of.HEAP: where.all_events * of.HEAP_WIDTH,
         of.PLACES: where.all_events,
-        of.FACTORS: 0 if machine.times is None else n,
+        of.FACTORS: 0 if machine.times is None and machine.limits is None else n,
         of.BOUNDS: n + k,
         of.WAITER_LAGS: edges if segs.waiter_lag.any() else 0,
         of.LAG: k + 1 if segs.lag.any() else 0,
@@ -109,12 +115,16 @@ def _halves(graph: Graph, segs: Segments) -> dict[int, int]:
     }
 
 
-def _empty(cells: dict[int, int], halves: dict[int, int]) -> Block:
+def _empty(cells: dict[int, int], halves: dict[int, int], before: Block | None) -> Block:
     """Return a block whose header says where each table begins; 0 for one without cells."""
-    size = of.HEADER + sum(cells.values()) + sum(halves.values()) // 2 + len(halves) + ALIGNED
-    whole = np.zeros(size, np.int64)
-    skip = -(whole.ctypes.data // whole.itemsize) % ALIGNED
-    i = whole[skip:]
+    size = of.HEADER + sum(cells.values()) + sum(halves.values()) // 2 + len(halves)
+    if before is not None and len(before.i) == size:
+        i = before.i
+        i[:] = 0
+    else:
+        whole = np.zeros(size + ALIGNED, np.int64)
+        skip = -(whole.ctypes.data // whole.itemsize) % ALIGNED
+        i = whole[skip : skip + size]
     begin = 2 * of.HEADER
     for base, count in halves.items():
         i[base] = begin if count else 0
@@ -223,5 +233,7 @@ def _positions(out: Block, graph: Graph, segs: Segments, machine: Machine) -> No
     out.halves(of.POSITIONS, 1, n)[:, 0] = graph.work[segs.order]
     out.floats(of.BOUNDS, 1, n + len(segs))[:] = np.nan
     times = machine.times
-    if times is not None:
+    if times is None:
+        out.i[of.FACTORS] = 0
+    else:
         out.floats(of.FACTORS, 1, n)[:, 0] = times[segs.order]

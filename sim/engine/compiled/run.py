@@ -1,4 +1,4 @@
-"""A run of the compiled event loop, slice by slice."""
+"""Runs of the compiled event loop, slice by slice."""
 
 from __future__ import annotations
 
@@ -21,28 +21,36 @@ SLICE = 1 << 16
 """Events between two looks at progress and at interrupts: some 10 ms."""
 
 
-def run(
-    graph: Graph,
-    segs: Segments,
-    facts: Uses,
-    machine: Machine,
-    progress: Progress | None,
-    stats: Stats,
-) -> tuple[Floats, Flags]:
-    """Run the event loop until nothing is left that can go on.
+class Runs:
+    """Runs of one graph, on machines that differ in clocks, one after another in one memory."""
 
-    Return the bounds of segments and which of them have ended; see :class:`sim.engine.run.Run`.
-    """
-    state = block(graph, segs, facts, machine)
-    _begin(state, segs)
-    while advance.ctypes(*_pointers(state), SLICE):
+    def __init__(self) -> None:
+        self._state: Block | None = None
+
+    def __call__(
+        self,
+        graph: Graph,
+        segs: Segments,
+        facts: Uses,
+        machine: Machine,
+        progress: Progress | None,
+        stats: Stats,
+    ) -> tuple[Floats, Flags]:
+        """Run the event loop until nothing is left that can go on.
+
+        Return the bounds of segments and which of them have ended, for which see
+        :class:`sim.engine.run.Run`; the next run writes over them.
+        """
+        self._state = state = block(graph, segs, facts, machine, self._state)
+        _begin(state, segs)
+        while advance.ctypes(*_pointers(state), SLICE):
+            if progress is not None:
+                progress(int(state.i[of.ENDED]), len(graph))
         if progress is not None:
-            progress(int(state.i[of.ENDED]), len(graph))
-    if progress is not None:
-        progress(len(graph), len(graph))
-    _count(state, stats)
-    left = state.halves(of.SEGMENTS, of.SEGMENT_WIDTH, len(segs) + 1)[:-1, of.LEFT_PARTS]
-    return state.floats(of.BOUNDS, 1, len(graph) + len(segs)).ravel(), left < 0
+            progress(len(graph), len(graph))
+        _count(state, stats)
+        left = state.halves(of.SEGMENTS, of.SEGMENT_WIDTH, len(segs) + 1)[:-1, of.LEFT_PARTS]
+        return state.floats(of.BOUNDS, 1, len(graph) + len(segs)).ravel(), left < 0
 
 
 def _pointers(state: Block) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ import pytest
 from schedules.input_error import InputError
 from sim.engine import DeadlockError, Stats, choice, simulate
 from sim.graph import Builder, Communication, Compute, Graph
-from sim.machine.hardware import CommunicationCost, Machine, table
+from sim.machine.hardware import CommunicationCost, Limits, Machine, table
 from sim.runs.run import run
 from tests.sim.engine.test_brute_force import drawn
 
@@ -44,11 +44,11 @@ def both(graph: Graph, machine: Machine) -> list[tuple[bytes, bytes, Stats]]:
 def test_drawn_graphs() -> None:
     """Shared links, several parts of one op, tails, lags, factors, two streams of kernels."""
     met = 0
-    for seed in [*range(100), *range(1000, 1000 + MORE)]:
+    for seed in [*range(40), *range(1000, 1000 + MORE)]:
         simpy, compiled = both(*drawn(seed))
         assert simpy == compiled, f"seed {seed}"
         met += min(simpy[2].flows_shared, simpy[2].kernels_slowed)
-    assert met > 30
+    assert met > 10
 
 
 @needs_numba
@@ -103,6 +103,24 @@ def test_nothing_is_contracted_to_a_fused_multiply_add() -> None:
         graph, machine = transfers([share], memory=0.0)
         simpy, compiled = both(graph, replace(machine, contention=contention))
         assert simpy == compiled
+
+
+@needs_numba
+def test_two_runs_of_a_graph_whose_clocks_power_lowers() -> None:
+    """The second run writes over the memory of the first, in which links and GPUs were shared."""
+    lowered = 0
+    for seed in range(60, 90):
+        graph, machine = drawn(seed)
+        limits = Limits(power=0.3, window=2.0, exponent=2.0, floor=0.5)
+        power = {"tensor": machine.arithmetic, "traffic": machine.memory}
+        simpy, compiled = both(graph, replace(machine, limits=limits, **power))
+        boosts = [stats.boost for _, _, stats in (simpy, compiled)]
+        simpy[2].boost = compiled[2].boost = None
+        assert simpy == compiled
+        if boosts[0] and boosts[1]:
+            lowered += 1
+            assert boosts[0].end.tobytes() == boosts[1].end.tobytes()
+    assert lowered > 20
 
 
 @needs_numba
