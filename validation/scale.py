@@ -1,4 +1,4 @@
-"""Measures speed and size: the engine against a bare SimPy replay of as many ops, in one run.
+"""Measures speed and size: the SimPy engine against a bare SimPy replay of as many ops, in one run.
 
 ``python -m validation.scale`` prints the table of ``validation/scale.md``.
 """
@@ -117,7 +117,7 @@ def _measure(
     stats = Stats()
     ours, bare = [], []
     for k in range(rounds):
-        ours.append(_seconds(lambda: simulate(graph, machine, stats=stats)))
+        ours.append(_seconds(lambda: simulate(graph, machine, stats=stats, engine="simpy")))
         if k == 0:
             peak = _resident() - before
         bare.append(_seconds(lambda: replay(len(graph))))

@@ -21,20 +21,25 @@ def test_commands_start_as_fast_as_a_formula() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_proof_grows_no_faster_than_the_cluster(layout: str) -> None:
-    """From 512 to 16,384 GPUs, 32 times as many, within half as much again; and it is found."""
+def test_a_proof_grows_slower_than_the_cluster(layout: str) -> None:
+    """From 512 to 16,384 GPUs, 32 times as many; and it is found."""
     few, many = (timing.alone("proof", layout, gpus) for gpus in (512, 16_384))
     print(few, many)
     assert many["proven"]
-    assert many["seconds"] <= 1.5 * 32 * few["seconds"]
+    assert many["seconds"] <= 16 * few["seconds"]
     assert many["bytes"] <= 300e6
+
+
+def test_a_run_on_many_gpus_costs_at_most_twice_that_on_few() -> None:
+    few, many = (timing.whole(DENSE_JOB, gpus).seconds for gpus in (32, 16_384))
+    assert many <= 2.0 * few
 
 
 def test_the_compiled_engine_pays() -> None:
     """On GPT 1T, 4 million ops."""
     found = timing.alone("engines")
     print(found)
-    assert found["simpy_s"] >= 3.0 * found["compiled_s"]
+    assert found["simpy_s"] >= 4.0 * found["compiled_s"]
 
 
 def test_a_sweep_pays_for_simulating_not_for_starting() -> None:
