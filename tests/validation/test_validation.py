@@ -359,7 +359,7 @@ def test_a_step_has_the_interval_of_its_summary():
         summary_ = run(recipe_file.load(row.recipe, row.overrides)).summary
         assert [*found.interval] == pytest.approx(summary_["interval_s"])
         assert found.interval[0] < found.predicted < found.interval[1]
-        assert all(abs(change) < 0.1 for both in found.moves.values() for change in both)
+        assert all(abs(change) < 0.5 for both in found.moves.values() for change in both)
 
 
 @pytest.mark.slow
