@@ -110,10 +110,10 @@ def follow(text: str, folder: Path) -> Iterator[Printed]:
     names: dict[str, object] = {"__name__": "page"}
     printed = ""
     for block in blocks(text):
-        if block.mark.startswith(LEFT_ALONE) or (block.language == "toml" and GENERATED in text):
-            continue
         if block.mark.startswith("file: "):
             (folder / block.mark.removeprefix("file: ")).write_text(block.code)
+        elif block.mark.startswith(LEFT_ALONE) or (block.language == "toml" and GENERATED in text):
+            continue
         elif block.language == "text":
             yield Printed(block, end(printed, block.mark))
         elif block.language in ("bash", "python", "toml"):

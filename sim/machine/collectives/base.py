@@ -149,7 +149,7 @@ def put(
     fastest protocol counts, unless one is given.
     Raises ValueError when a rank is not in the cluster.
     """
-    routed = [remembered(cluster, "routed", hop.pairs, _routed) for hop in hops]
+    routed = [remembered(cluster, "routed", np.asarray(hop.pairs), _routed) for hop in hops]
     links, load, across = _loads(cluster, hops, routed)
     delays = tuple(
         max(
