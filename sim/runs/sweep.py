@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from schedules.input_error import InputError
 from sim.engine import DeadlockError
+from sim.engine.choice import swept
 from sim.files import alone, replacing
 from sim.machine.provenance import sentence
 from sim.recipe import recipe_file
@@ -168,7 +169,10 @@ def _numbered(k: int, recipe: Path, overrides: Overrides, asker: int) -> tuple[i
     """Return the number and figures of a configuration; a worker leaves Ctrl-C to its parent."""
     if os.getpid() != asker and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return k, figures(recipe, overrides)
+    found = figures(recipe, overrides)
+    if os.getpid() != asker:
+        swept(found["ops"] or 0)
+    return k, found
 
 
 def _identity(recipe: Path, vary: Mapping[str, Sequence[object]], common: Overrides) -> str:

@@ -169,6 +169,17 @@ def test_small_graphs_never_load_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choice.chosen("simpy", 10 * choice.PAYS) == ("simpy", "asked for")
 
 
+def test_small_graphs_take_the_compiled_engine_once_a_sweep_has_had_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choice, "_swept", 0)
+    monkeypatch.setattr(choice, "missing", str)
+    assert choice.chosen("auto", 1000).name == "simpy"
+    choice.swept(choice.PAYS - 1000)
+    assert choice.chosen("auto", 1000).name == "compiled"
+    assert choice.chosen("simpy", 1000).name == "simpy"
+
+
 def test_without_numba_auto_is_simpy_and_compiled_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
