@@ -5,13 +5,14 @@ Searches compare their candidates by this. A message takes p2p seconds and keeps
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from schedules import Plan, flat, members, stage_rank
 from schedules.input_error import InputError
 from schedules.times import Given, Seconds, is_even, mean, of_each, of_stage
 
 _Output = tuple[int, bool, int]  # stage, whether a forward made it, microbatch
+_Timed = tuple[int, int, str, tuple[int, int] | None]  # rank, stage, kind, (rank, step) it needs
 
 
 def ends(
@@ -32,33 +33,61 @@ def ends(
     Raises InputError when steps wait for each other in a circle, and when the times are not as many
     as the stages.
     """
+    return ends_of_several(plan, [(F, I, W)], p2p)[0]
+
+
+def ends_of_several(
+    plan: Plan, times: Sequence[tuple[Seconds, Seconds, Seconds]], p2p: float = 0
+) -> list[list[list[float]]]:
+    """Return what :func:`ends` does for each of several times (F, I, W) of one plan."""
     rank_of = stage_rank(plan)
-    seconds = _seconds(max(rank_of, default=-1) + 1, F, I, W)
-    steps, done = flat(plan), dict[_Output, float]()
-    out: list[list[float]] = [[] for _ in plan]
+    stages = max(rank_of, default=-1) + 1
+    seconds = [_seconds(stages, *each) for each in times]
+    order = _order(plan, rank_of)
+    return [_ends(order, len(plan), each, p2p) for each in seconds]
+
+
+def _order(plan: Plan, rank_of: Mapping[int, int]) -> list[_Timed]:
+    """Return the steps of all ranks, each behind what it needs."""
+    steps, made, out = flat(plan), dict[_Output, tuple[int, int]](), list[_Timed]()
+    at, ready = [0] * len(plan), list(range(len(plan)))
     blocked: dict[_Output, int] = {}  # which rank waits for each output
-    ready = list(range(len(plan)))
     while ready:
         rank = ready.pop()
-        own, times = steps[rank], out[rank]
-        while len(times) < len(own):
-            stage, kind, microbatch = own[len(times)]
-            start, forward = times[-1] if times else 0, kind == "F"
-            source = stage - 1 if forward else stage + 1
-            if kind != "W" and source in rank_of:
-                need = (source, forward, microbatch)
-                if need not in done:
-                    blocked[need] = rank
+        own = steps[rank]
+        while at[rank] < len(own):
+            stage, kind, microbatch = own[at[rank]]
+            forward, need = kind == "F", None
+            source = (stage - 1 if forward else stage + 1, forward, microbatch)
+            if kind != "W" and source[0] in rank_of:
+                need = made.get(source)
+                if need is None:
+                    blocked[source] = rank
                     break
-                start = max(start, done[need] + (0 if rank_of[source] == rank else p2p))
-            times.append(start + seconds[kind][stage])
+            out.append((rank, stage, kind, need))
             if kind != "W":
-                made = (stage, forward, microbatch)
-                done[made] = times[-1]
-                if made in blocked:
-                    ready.append(blocked.pop(made))
-    if [len(times) for times in out] != [len(own) for own in steps]:
+                output = stage, forward, microbatch
+                made[output] = rank, at[rank]
+                if output in blocked:
+                    ready.append(blocked.pop(output))
+            at[rank] += 1
+    if at != [len(own) for own in steps]:
         raise InputError("steps of the plan wait for each other in a circle")
+    return out
+
+
+def _ends(
+    order: list[_Timed], ranks: int, seconds: Mapping[str, list[float]], p2p: float
+) -> list[list[float]]:
+    """Return when each step of each rank ends, from an order in which needs come first."""
+    out: list[list[float]] = [[] for _ in range(ranks)]
+    for rank, stage, kind, need in order:
+        times = out[rank]
+        start = times[-1] if times else 0
+        if need is not None:
+            source, step = need
+            start = max(start, out[source][step] + (0 if source == rank else p2p))
+        times.append(start + seconds[kind][stage])
     return out
 
 

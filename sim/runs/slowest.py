@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from schedules import Plan, stage_rank
 from schedules.input_error import InputError
-from schedules.search.timing import ends
+from schedules.search.timing import ends_of_several
 from sim.builder.job import Job
 from sim.graph import PHASES, Compute, Graph
 from sim.machine.hardware import Machine
@@ -74,16 +74,14 @@ def weight_of_one(plan: Plan) -> float:
         rank_of = stage_rank(plan)
     except InputError:
         return 1.0
-    even = _makespan(plan, [1.0] * len(rank_of))
-    gains = []
-    for slow in (0, len(plan) // 2, len(plan) - 1):
-        times = [1.0 + DELAY * (rank_of[stage] == slow) for stage in range(len(rank_of))]
-        gains.append((_makespan(plan, times) / even - 1.0) / DELAY)
+    each = [
+        [1.0 + DELAY * (rank_of[stage] == slow) for stage in range(len(rank_of))]
+        for slow in (None, 0, len(plan) // 2, len(plan) - 1)
+    ]
+    done = ends_of_several(plan, [(times, times, times) for times in each])
+    even, *slower = (max(steps[-1] for steps in ranks) for ranks in done)
+    gains = [(span / even - 1.0) / DELAY for span in slower]
     return math.fsum(gains) / len(gains)
-
-
-def _makespan(plan: Plan, times: list[float]) -> float:
-    return max(each[-1] for each in ends(plan, times, times, times))
 
 
 def _stages(job: Job, graph: Graph, machine: Machine) -> list[tuple[float, float]]:
