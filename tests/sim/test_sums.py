@@ -47,6 +47,8 @@ def counts(of: ast.expr) -> bool:
     """Whether the sum is of truths or of lengths, which are whole."""
     if isinstance(of, ast.Subscript):
         return ast.unparse(of.value) == "sizes"
+    if ast.unparse(of) in ("cells.values()", "halves.values()"):  # places in a block of memory
+        return True
     return isinstance(of, ast.GeneratorExp) and "isinstance" in ast.unparse(of.elt)
 
 

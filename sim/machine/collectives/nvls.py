@@ -8,7 +8,16 @@ from __future__ import annotations
 import numpy as np
 
 from sim.machine.cluster import Cluster
-from sim.machine.collectives.base import Hops, Ranks, Traffic, UnsuitableError, cycle, place, put
+from sim.machine.collectives.base import (
+    NONE,
+    Hops,
+    Ranks,
+    Traffic,
+    UnsuitableError,
+    cycle,
+    place,
+    put,
+)
 from sim.machine.tiers import NVLINK
 
 
@@ -32,8 +41,8 @@ def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
 
 def one_switch(cluster: Cluster, ranks: Ranks) -> bool:
     """Return whether all ranks talk over one NVSwitch, and no tier of other links."""
-    hops = np.concatenate([block.ravel() for block in cluster.routes(cycle(ranks))])
+    hops = np.concatenate([NONE, *(block.ravel() for block in cluster.routes(cycle(ranks)))])
     of = cluster.columns
     ends = {*of.start[hops].tolist(), *of.end[hops].tolist()}
-    switches = sum(not of.gpu[end] for end in ends)
-    return switches == 1 and {*of.kind[hops].tolist()} <= {NVLINK, None}
+    switches = [end for end in ends if not of.gpu[end]]
+    return len(switches) == 1 and {*of.kind[hops].tolist()} <= {NVLINK, None}

@@ -118,7 +118,7 @@ def test_embedding_head_and_norms(small_job: Make, t: int) -> None:
     assert both_ways(plain, 0, "loss") == (3 * logits, 0)
     assert both_ways(plain, 0, "head") == (0, 2 * unit)
     split = training_step(small_job(tp=t, microbatches=1, sp=True))
-    assert both_ways(split, 0, "embedding") == (unit, unit)
+    assert both_ways(split, 0, "embedding") == (2 * unit, unit)  # all rows get learned positions
     assert both_ways(split, 0, "loss") == (3 * logits, 0)
     assert both_ways(split, 0, "head") == (unit, 2 * unit)
     whole = L * 6 * H + 2 * H  # norms and row-parallel biases, the final norm

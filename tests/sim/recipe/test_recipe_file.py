@@ -193,7 +193,7 @@ REFUSED = [
     ({"parallelism.overlap_param_gather": True}, "overlap_param_gather = true needs zero = 1"),
     ({"schedule.name": "1F1B"}, "no schedule '1F1B'; did you mean one_f_one_b?"),
     ({"schedule.name": "GPipe"}, "did you mean gpipe?"),
-    ({"perturbations": [{"rank": 3}]}, "[[perturbations]] are a list of tables"),
+    ({"perturbations": [{"rank": 3}]}, "[[perturbations]] are set key by key"),
 ]
 
 
