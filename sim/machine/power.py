@@ -27,6 +27,9 @@ from sim.machine.kernels import MEMORY_KINDS, GpuLike, gemm_constants
 
 Floats = NDArray[np.float64]
 HALVINGS = 30
+GRID = 0.5**HALVINGS  # clocks are multiples of it
+NEWTON = 5
+SURE = 1e-13  # powers of two clocks differ by more than their rounding
 LOWEST = 1e-6  # a clock below which none is simulated, however little its cap leaves
 
 
@@ -86,14 +89,47 @@ def clock(limits: Limits, tensor: Floats, memory: Floats, busy: Floats) -> Float
     out = np.ones_like(tensor)
     over = tensor + memory > limits.power
     tensor, memory, busy = tensor[over], memory[over], busy[over]
+    low = _guess(limits, tensor, memory, busy)
+    high = low + GRID
+    below = _drawn(limits, tensor, memory, busy, low)
+    above = _drawn(limits, tensor, memory, busy, high)
+    found = (below <= limits.power) & (above > limits.power) & (above - below > SURE)
+    rest = np.flatnonzero(~found)
+    low[rest] = _halved(limits, tensor[rest], memory[rest], busy[rest])
+    out[over] = np.maximum(low, LOWEST)
+    return out
+
+
+def _drawn(limits: Limits, tensor: Floats, memory: Floats, busy: Floats, c: Floats) -> Floats:
+    """Return the mean power at clock ``c``."""
+    pace = 1.0 + busy * (1.0 / c - 1.0)
+    power = tensor * np.maximum(c, limits.floor) ** (limits.exponent - 1.0) + memory
+    drawn: Floats = power / pace
+    return drawn
+
+
+def _halved(limits: Limits, tensor: Floats, memory: Floats, busy: Floats) -> Floats:
+    """Return the highest clock on the grid that draws no more than the limit, by halving."""
     low, high = np.zeros_like(tensor), np.ones_like(tensor)
     for _ in range(HALVINGS):
         c = (low + high) / 2.0
-        pace = 1.0 + busy * (1.0 / c - 1.0)
-        drawn = (tensor * np.maximum(c, limits.floor) ** (limits.exponent - 1.0) + memory) / pace
-        low, high = np.where(drawn <= limits.power, (c, high), (low, c))
-    out[over] = np.maximum(low, LOWEST)
-    return out
+        fits = _drawn(limits, tensor, memory, busy, c) <= limits.power
+        low, high = np.where(fits, (c, high), (low, c))
+    return low
+
+
+def _guess(limits: Limits, tensor: Floats, memory: Floats, busy: Floats) -> Floats:
+    """Return what halving is likely to find, by Newton's method above the floor, exact below it."""
+    power, slope = limits.power, limits.exponent - 1.0
+    spare, c = memory - power * (1.0 - busy), np.ones_like(tensor)
+    for _ in range(NEWTON):
+        rising = tensor * c**slope
+        gap = rising + spare - power * busy / c
+        c -= gap / (rising * slope / c + power * busy / c**2)
+        c = c.clip(GRID, 1.0)
+    need = tensor * limits.floor**slope + spare
+    c = np.where(c < limits.floor, power * busy / np.maximum(need, GRID), c)
+    return np.floor(c.clip(GRID, 1.0 - GRID) / GRID) * GRID
 
 
 def _shares(gpu: GpuLike, work: Work) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from sim.graph import Builder, Compute, Fixed, Work
 from sim.machine.assumed import assumed
 from sim.machine.hardware import NOTHING, Limits, Machine, table
 from sim.machine.kernels import compute_seconds
-from sim.machine.power import LOWEST, _shares, clock, limited
+from sim.machine.power import LOWEST, _halved, _shares, clock, limited
 from sim.timeline import Timeline
 from tests.sim.machine.test_kernels import COSTS, TOY_GEMM
 
@@ -192,3 +192,14 @@ def test_a_recipe_runs_at_boost_clock_where_it_says_so() -> None:
     assert clocks.min() >= 1.0
     again = simulate(boost.timeline.graph, replace(boost.machine, clocks=clocks))
     assert again.end.tolist() == held.timeline.end.tolist()
+
+
+@pytest.mark.parametrize("floor", [0.0, 0.6, 0.99])
+def test_newtons_clocks_are_those_of_plain_halving(floor: float) -> None:
+    """The bits are the same, also where a window has no arithmetic or is busy all the time."""
+    of, draw = Limits(0.9, 1.0, EXPONENT, floor), np.random.default_rng(0).uniform
+    tensor, memory = draw(0.0, 2.0, 2000), draw(0.0, 0.9, 2000)
+    busy = draw(-0.5, 1.5, 2000).clip(0.0, 1.0)
+    halved = np.maximum(_halved(of, tensor, memory, busy), LOWEST)
+    expected = np.where(tensor + memory > of.power, halved, 1.0)
+    assert clock(of, tensor, memory, busy).tobytes() == expected.tobytes()
