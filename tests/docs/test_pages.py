@@ -111,6 +111,7 @@ def test_the_map_names_places_that_are_there() -> None:
     assert [path for path in there if not (ROOT / path).exists()] == []
 
 
+@pytest.mark.slow
 def test_the_perturbations_run() -> None:
     """Over a recipe of 16 GPUs in two nodes: each table is one that changes the step."""
     recipe = {

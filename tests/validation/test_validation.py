@@ -198,6 +198,7 @@ def test_a_step_times_throughput_counts_the_models_flops_per_gpu():
     assert runner.compare(row).flops == pytest.approx(flops / 8, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_of_steps_that_overlap_one_of_the_steady_state_counts():
     """ZB pipelines check the norm after the update, beside the next step: several are simulated."""
     rows = {row.id: row for row in tables.read("zero_bubble2023_table4").rows}

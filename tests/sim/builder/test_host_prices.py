@@ -178,6 +178,7 @@ def test_folded_and_whole_take_the_same_time():
     assert both[0].timeline.seconds == pytest.approx(both[1].timeline.seconds, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_stalled_host_is_simulated_however_early_it_is():
     stall = {"perturbations[0].stall": "50 ms", "simulation.host": "compiled"}
     without, stalled = (run(RECIPE, BIG | way).timeline for way in ({}, stall))

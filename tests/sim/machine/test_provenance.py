@@ -89,6 +89,7 @@ def test_summary_check_and_comparison_say_what_is_borrowed(written, capsys):
     assert sentence(KERNELS) in capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.slow
 def test_commands_print_it_in_a_line_and_only_where_it_holds(written, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     recipe = tmp_path / "recipe.toml"

@@ -46,6 +46,7 @@ def test_all_effects_together_are_the_step(whole: Explained) -> None:
     assert all(whole.added[name] > 1e-4 for name in ("sustained", "attention", "overlap", "spread"))
 
 
+@pytest.mark.slow
 def test_each_effect_is_what_its_absence_saves(whole: Explained) -> None:
     """The last ones by the switches of a recipe, the first by a cluster without."""
     spread = seconds(recipe()) - seconds(recipe(spread=False))

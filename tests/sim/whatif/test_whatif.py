@@ -94,6 +94,7 @@ def test_links_twice_as_fast_are_those_of_such_a_topology(small_job, tmp_path):
     assert (changed.latency < 0.99 * machine.latency).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slow", [[], [{"link": "nvlink", "bandwidth": 0.5, "rank": 3}]])
 def test_a_step_after_edits_of_links_is_that_of_such_a_topology(tmp_path, slow):
     """Ring, tree and messages, in a node and across; also where a link is slow besides."""

@@ -51,6 +51,7 @@ def test_large_collectives_of_one_node_are_within_12_percent(row):
     assert abs(error(row)) < 0.12
 
 
+@pytest.mark.slow
 def test_others_between_nodes_are_off_by_a_tenth_at_most_on_average():
     """H100, A100 and Elastic Fabric Adapter; B200's two clusters lie on both sides of one value."""
     for machine, most in (("dgx_h100", 0.05), ("aws_p5", 0.08), ("aws_p4d", 0.03),
@@ -59,6 +60,7 @@ def test_others_between_nodes_are_off_by_a_tenth_at_most_on_average():
         assert sum(abs(error(row)) for row in some) / len(some) < most
 
 
+@pytest.mark.slow
 def test_the_least_of_all_reduces_over_many_nodes_are_within_a_quarter():
     """16 bytes on 256 A100 and 128 H100, and on 16 to 32 H100."""
     tiny = [r for r in rows() if r.bytes <= 128 and r.nodes > 1]
