@@ -21,7 +21,10 @@ from sim.runs.fold import Lanes
 FEW_OPS = 200_000
 """A step of up to so many ops is simulated in a second, so that all its clones are simulated."""
 MOST_OPS = 5_000_000
-"""At most so many ops are simulated where ranks cannot be folded."""
+"""At most so many ops are simulated rather than folded where latencies differ."""
+MOST_UNLIKE = 12_000_000
+"""At most so many ops are simulated where ranks differ: some 3 GB, a minute with the compiled
+engine."""
 SHARE = 1e-4
 """The share by which folding may make a step too long if it would have more ops than that."""
 

@@ -32,7 +32,7 @@ from sim.recipe.legality.products import able
 from sim.recipe.recipe import Recipe
 from sim.runs.fold import Lanes, candidates, loads, parting, ways
 from sim.runs.hosted import Issuer, is_late, issuer, pace, with_host
-from sim.runs.latencies import MOST_OPS, exact, few, good_enough, later
+from sim.runs.latencies import MOST_UNLIKE, exact, few, good_enough, later
 from sim.runs.slowest import with_slowest
 from sim.runs.stage_times import stage_seconds
 from sim.runs.summary import Summary, summary
@@ -221,10 +221,10 @@ def _few_enough(job: Job, lanes: Lanes) -> None:
     one = next(candidates(job)).simulated
     each = len(training_step(job, one)) / len(one)
     ops = round(each * len(lanes.simulated))
-    if ops > MOST_OPS:
+    if ops > MOST_UNLIKE:
         raise InputError(
             f"perturbations make {len(lanes.simulated) * job.mesh.pp:,} ranks differ, whose "
-            f"{ops:,} ops are more than the {MOST_OPS:,} that can be simulated; perturb fewer "
+            f"{ops:,} ops are more than the {MOST_UNLIKE:,} that can be simulated; perturb fewer "
             "ranks, or all alike"
         )
 
