@@ -1,17 +1,13 @@
-"""Modules that take long to import and that few commands need: imported when they are first used.
+"""Libraries that take long to import and that few commands need: imported when first used.
 
-A type checker sees the usual import, and everything else what :func:`late` returns::
-
-    if TYPE_CHECKING:
-        import pandas as pd
-    else:
-        pd = late("pandas")
+``from sim.late import pd`` gives a type checker the module itself, and everything else what stands
+for it until one of its attributes is asked for.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
 class _Late:
@@ -34,3 +30,17 @@ def late(name: str) -> Any:
     2.0
     """
     return _Late(name)
+
+
+if TYPE_CHECKING:
+    import networkx as nx
+    import pandas as pd
+    from rich import cells, console, markup, table
+    from scipy import optimize, sparse
+else:
+    nx, pd = late("networkx"), late("pandas")
+    cells, console = late("rich.cells"), late("rich.console")
+    markup, table = late("rich.markup"), late("rich.table")
+    optimize, sparse = late("scipy.optimize"), late("scipy.sparse")
+
+__all__ = ["cells", "console", "late", "markup", "nx", "optimize", "pd", "sparse", "table"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +15,7 @@ from numpy.typing import NDArray
 from sim import units
 from sim.graph import PHASES, Communication, Fixed, Floats, Graph
 from sim.html import table
-from sim.late import late
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = late("pandas")
+from sim.late import pd
 
 
 @dataclass(frozen=True, eq=False)

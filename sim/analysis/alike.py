@@ -13,7 +13,6 @@ rank among a few does not count, and noise counts with its mean.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +20,8 @@ from numpy.typing import NDArray
 from sim.analysis.activity import HOST
 from sim.analysis.stragglers import replicas
 from sim.graph import Floats, Graph, owners
-from sim.late import late
+from sim.late import pd
 from sim.timeline import Timeline, dimension
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = late("pandas")
 
 Longs = NDArray[np.int64]
 

@@ -12,7 +12,6 @@ and ``moved`` is ``CONTENTION`` for matrix products; both are 0 for other kernel
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +19,8 @@ from numpy.typing import NDArray
 from sim.analysis.activity import COMPUTE, activities, by_rank
 from sim.analysis.relations import rendezvous
 from sim.graph import Floats, Graph, owners
-from sim.late import late
+from sim.late import optimize
 from sim.timeline import Timeline, kind
-
-if TYPE_CHECKING:
-    from scipy import optimize
-else:
-    optimize = late("scipy.optimize")
 
 Longs = NDArray[np.int64]
 

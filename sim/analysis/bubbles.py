@@ -6,8 +6,6 @@ that the rank waited for at its end, and the rank of that op.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from sim.analysis.activity import HOST, Activities, activities, by_rank
@@ -15,13 +13,8 @@ from sim.analysis.idle import CAUSES, DRAIN, Idle, idle, starting
 from sim.analysis.intervals import first_come
 from sim.analysis.relations import Rows, binding, needed, rendezvous
 from sim.graph import Floats
-from sim.late import late
+from sim.late import pd
 from sim.timeline import Timeline
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = late("pandas")
 
 
 def bubbles(timeline: Timeline, of: Idle | None = None) -> pd.DataFrame:

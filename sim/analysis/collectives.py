@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sim.analysis.relations import rendezvous
 from sim.graph import Graph, owners
-from sim.late import late
+from sim.late import pd
 from sim.timeline import Timeline, dimension
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = late("pandas")
 
 
 def collectives(timeline: Timeline) -> pd.DataFrame:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from sim.analysis.activity import COMPUTE, activities
 from sim.analysis.path import causes
-from sim.late import late
+from sim.late import pd
 from sim.machine.hardware import Machine
 from sim.timeline import Timeline
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = late("pandas")
 
 
 def contention(timeline: Timeline, machine: Machine) -> pd.DataFrame:

@@ -11,19 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.analysis.path import by_cause, causes, path
-from sim.late import late
+from sim.late import pd
 from sim.timeline import Timeline
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = late("pandas")
 
 StandIns = NDArray[np.int64] | None
 """For each rank the one that was simulated in its place, where that is known."""

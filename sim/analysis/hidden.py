@@ -6,20 +6,13 @@ For shares in which every instant counts once, see :mod:`sim.analysis.breakdown`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from sim.analysis.activity import COMPUTE, HOST, activities, by_rank
 from sim.analysis.intervals import Intervals, union, within
 from sim.analysis.relations import rendezvous
-from sim.late import late
+from sim.late import pd
 from sim.timeline import Timeline
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = late("pandas")
 
 SECONDS = ["waiting_s", "moving_s", "hidden_s", "exposed_s"]
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import fsum
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,13 +28,8 @@ from sim.analysis.intervals import Intervals, complement, covering, first_come, 
 from sim.analysis.relations import Rows, binding, needed, rendezvous
 from sim.analysis.steps import laps
 from sim.graph import Floats, Ints
-from sim.late import late
+from sim.late import pd
 from sim.timeline import Timeline
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = late("pandas")
 
 WARM_UP, DRAIN, WAITING, DEPENDENCY, LAG, LAUNCH = range(6)
 CAUSES = ("warm_up", "drain", "waiting", "dependency", "lag", "launch")

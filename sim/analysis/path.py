@@ -9,7 +9,6 @@ members of a collective wait, and end when its last member has come.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,13 +16,8 @@ from sim.analysis.activity import COMPUTE, COPY, HOST, activities
 from sim.analysis.critical_path import walk
 from sim.analysis.slack import part_times
 from sim.graph import Communication, Graph, Work, owners
-from sim.late import late
+from sim.late import pd
 from sim.timeline import Timeline, dimension, kind
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = late("pandas")
 
 LAUNCH, LAG, STRAGGLER = "launch", "lag", "straggler"
 PEER_TO_PEER = ("p2p", "ring_exchange")

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from sim.graph import Compute, Floats
-from sim.late import late
+from sim.late import pd
 from sim.timeline import Timeline
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = late("pandas")
 
 
 def roofline(timeline: Timeline) -> pd.DataFrame:

@@ -10,20 +10,14 @@ them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from sim.analysis.relations import Rows, previous
 from sim.graph import Fixed, Floats, owners
-from sim.late import late
+from sim.late import pd, sparse
 from sim.timeline import Timeline
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from scipy import sparse
-else:
-    pd, sparse = late("pandas"), late("scipy.sparse")
 
 
 class Slack(NamedTuple):

@@ -12,22 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.analysis.longest import Paths, Seconds, taken
 from sim.graph import Floats, Graph, owners
-from sim.late import late
+from sim.late import nx, pd
 from sim.timeline import Timeline, dimension
-
-if TYPE_CHECKING:
-    import networkx as nx
-    import pandas as pd
-else:
-    nx = late("networkx")
-    pd = late("pandas")
 
 WORST_SHARE = 0.03
 """The share of ranks, rounded up, that count as the worst."""

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sim.graph import Communication, Graph
-from sim.late import late
+from sim.late import pd
 from sim.timeline import Timeline
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = late("pandas")
 
 SENT: dict[str, Callable[[float, int], float]] = {
     "all_reduce": lambda size, n: 2 * (n - 1) * size / n,

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.graph import Graph, owners
-from sim.late import late
-
-if TYPE_CHECKING:
-    import networkx as nx
-else:
-    nx = late("networkx")
+from sim.late import nx
 
 Flags = NDArray[np.bool_]
 

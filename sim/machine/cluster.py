@@ -12,13 +12,13 @@ from functools import cached_property
 from itertools import pairwise
 from math import fsum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schedules.input_error import InputError
-from sim.late import late
+from sim.late import nx
 from sim.machine import fabric, limits
 from sim.machine.assumed import assumed
 from sim.machine.columns import Columns, columns
@@ -27,11 +27,6 @@ from sim.machine.laid import Laid
 from sim.machine.paths import Paths, of_ways
 from sim.machine.topology import read, room
 from sim.machine.wires import Wires, to_networkx
-
-if TYPE_CHECKING:
-    import networkx as nx
-else:
-    nx = late("networkx")
 
 Node = Hashable
 Link = tuple[Node, Node]  # from one end to the other

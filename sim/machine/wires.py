@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sim.late import late
-
-if TYPE_CHECKING:
-    import networkx as nx
-else:
-    nx = late("networkx")
+from sim.late import nx
 
 Node = Hashable
 Link = tuple[Node, Node]

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.late import late
+from sim.late import pd
 from sim.memory.curve import Curve
 from sim.report.pack import Ticks
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = late("pandas")
 
 _ROWS = 100_000  # of idle intervals and of the critical path, the longest
 _POINTS = 4_000  # of a memory curve

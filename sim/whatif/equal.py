@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.analysis.activity import COMPUTE, activities
 from sim.graph import Floats, Graph
-from sim.late import late
+from sim.late import pd
 from sim.machine.cluster import Cluster
 from sim.machine.hardware import Machine
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = late("pandas")
 
 PLACE = ["name", "stage", "phase", "microbatch", "layer", "step", "stream"]
 

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from sim.engine import simulate
 from sim.graph import Graph
-from sim.late import late
+from sim.late import pd
 from sim.machine.hardware import Machine
 from sim.timeline import Timeline, dimension
 from sim.whatif.edits import scaled
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = late("pandas")
 
 
 def perfect_overlap(

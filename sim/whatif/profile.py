@@ -8,7 +8,6 @@ stays as it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,15 +15,10 @@ from sim.analysis.activity import HOST, activities
 from sim.analysis.path import LAUNCH, causes, path
 from sim.engine import simulate
 from sim.graph import Graph
-from sim.late import late
+from sim.late import pd
 from sim.machine.hardware import Machine
 from sim.timeline import Timeline
 from sim.whatif.edits import scaled
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = late("pandas")
 
 PERCENTS = (1.0, 10.0, 50.0)
 

@@ -6,20 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sim.analysis import Analysis, analyses
 from sim.graph import Graph
-from sim.late import late
+from sim.late import console, pd
 from traincast.commands.parts.tables import say, show_list
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from rich import console
-else:
-    pd, console = late("pandas"), late("rich.console")
 
 Columns = dict[str, list[str]]
 

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from sim.late import late
-
-if TYPE_CHECKING:
-    from rich import cells
-else:
-    cells = late("rich.cells")
+from sim.late import cells
 
 
 def folded(text: str, width: int) -> str:

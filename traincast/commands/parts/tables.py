@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim import units
-from sim.late import late
+from sim.late import cells, console, markup, table
 from sim.memory.runtime import needed
 from traincast.commands.parts.figures import (
     Figures,
@@ -20,12 +20,7 @@ from traincast.commands.parts.figures import (
 from traincast.commands.parts.folding import folded
 
 if TYPE_CHECKING:
-    from rich import cells, console, markup, table
-
     from traces.chrome import Written
-else:
-    cells, console = late("rich.cells"), late("rich.console")
-    markup, table = late("rich.markup"), late("rich.table")
 
 LEAST = 16  # a folded first column has at least so many letters
 

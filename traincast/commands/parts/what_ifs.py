@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sim.analysis.steps import steady
-from sim.late import late
+from sim.late import markup
 from sim.runs.run import Result
 from sim.runs.summary import step_seconds
 from traincast.commands.parts import tables
-
-if TYPE_CHECKING:
-    from rich import markup
-else:
-    markup = late("rich.markup")
 
 
 def figures(result: Result, texts: Sequence[str]) -> list[dict[str, Any]]:
