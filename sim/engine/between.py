@@ -32,7 +32,20 @@ class Between:
 
     def __init__(self, graph: Graph, row_op: Longs) -> None:
         self._graph, self._row_op, self._streams = graph, row_op, len(graph.streams)
-        self.low, self.high = _intervals(graph)
+
+    @property
+    def low(self) -> Ints:
+        """Return ``low`` of each op."""
+        return self._intervals[0]
+
+    @property
+    def high(self) -> Ints:
+        """Return ``high`` of each op."""
+        return self._intervals[1]
+
+    @cached_property
+    def _intervals(self) -> tuple[Ints, Ints]:  # which few graphs ask for
+        return _intervals(self._graph)
 
     @cached_property
     def _grouped(self) -> tuple[int, Longs, Longs]:
@@ -118,14 +131,17 @@ def computing(graph: Graph, is_kernel: Flags) -> Computing:
     return Computing(streams > 0, streams > 1, (streams <= 1) & (runs <= 1))
 
 
-def beside_compute(graph: Graph, is_kernel: Flags, ranks: Computing) -> Flags:
-    """Return a flag per op: it is a communication beside which a kernel of its rank may run.
+def beside_compute(graph: Graph, ops: Longs, is_kernel: Flags, ranks: Computing) -> Flags:
+    """Return a flag per op: it is one of ``ops``, and a kernel of its rank may run beside it.
+
+    ``ops`` are communications, in ascending order.
 
     No kernel can run beside a communication that waits for the kernel issued just before it, if
     the kernel issued just after waits for it: the compute stream stands still meanwhile. This does
     not hold for a rank that computes on several streams. ``is_kernel`` is a flag per op.
     """
-    ops = np.flatnonzero(np.diff(graph.part_start))
+    if not len(ops):
+        return np.zeros(len(graph), np.bool_)
     before, after = _neighbours(graph, ops, is_kernel)
     row = np.full(len(graph), -1, np.int32)
     row[ops] = np.arange(len(ops))

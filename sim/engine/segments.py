@@ -19,7 +19,7 @@ from sim.engine.uses import CHAIN, Uses
 from sim.graph import Graph, Ints, ascending, offsets, owners, run_starts
 
 Floats = NDArray[np.float64]
-Edges = tuple[Longs, Longs, Floats]  # later, earlier, seconds between
+Edges = tuple[Ints, Ints, Floats]  # later, earlier, seconds between
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,11 +48,9 @@ def segments(graph: Graph, facts: Uses) -> Segments:
     """Cut the queues of ``graph`` into as few segments as its waits and parts allow."""
     n = len(graph)
     moved = _moved(graph, facts)
-    stream = np.where(moved, _compute_stream(graph), graph.stream)
-    key = graph.rank.astype(np.int64) * len(graph.streams) + stream
-    order = ascending(key).astype(np.int32)
-    begins = np.append(run_starts(key[order]), n)
-    parts = (np.diff(graph.part_start) > 0) & ~moved
+    order, begins = _queues(graph, moved)
+    parts = np.diff(graph.part_start)
+    parts[moved] = 0
     later, earlier, lag = _edges(graph, facts, moved, order, begins)
     cut = np.zeros(n + 1, np.bool_)
     cut[begins] = cut[later] = cut[earlier + 1] = True
@@ -64,22 +62,24 @@ def segments(graph: Graph, facts: Uses) -> Segments:
     if graph.lag.strides[0]:
         cut[:-1] |= graph.lag[order] != 0
     first = np.flatnonzero(cut).astype(np.int32)
-    segment_of = (np.cumsum(cut[:-1]) - 1).astype(np.int32)
+    segment_of = np.cumsum(cut[:-1], dtype=np.int32)
+    segment_of -= 1
     heads = np.zeros(n + 1, np.bool_)
     heads[begins] = True
     heads = heads[first[:-1]]
     a, b = segment_of[earlier], segment_of[later]
     by_earlier = np.lexsort((b, a))
     leads = order[first[:-1]]
-    ranks, rank = np.unique(graph.rank[leads], return_inverse=True)
+    rank = graph.rank[leads]
+    runs = run_starts(rank)
     part_row, part_start = _part_rows(graph, leads, parts)
     of = np.empty(n, np.int32)
     of[order] = segment_of
     return Segments(
         order=order,
         first=first,
-        rank=rank.astype(np.int32),
-        ranks=ranks,
+        rank=np.repeat(np.arange(len(runs), dtype=np.int32), np.diff(runs, append=len(rank))),
+        ranks=rank[runs],
         heads=heads,
         needs=(np.bincount(b, minlength=len(heads)) + ~heads).astype(np.int32),
         waiter_start=offsets(np.bincount(a, minlength=len(heads))),
@@ -96,16 +96,30 @@ def _compute_stream(graph: Graph) -> int:
     return graph.streams.index("compute") if "compute" in graph.streams else 0
 
 
+def _queues(graph: Graph, moved: Flags) -> tuple[Ints, Longs]:
+    """Return all ops by queue, then by issue, and where each queue begins and the last ends."""
+    if not moved.any():
+        order, begins = graph.stream_order()
+        return order.astype(np.int32), begins
+    stream = np.where(moved, _compute_stream(graph), graph.stream)
+    key = graph.rank.astype(np.int64) * len(graph.streams) + stream
+    counts = np.bincount(key)
+    return ascending(key).astype(np.int32), offsets(counts[counts > 0]).astype(np.int64)
+
+
 def _moved(graph: Graph, facts: Uses) -> Flags:
     """Return a flag per op: it joins the kernels' queue; at most one does between two kernels."""
-    if "compute" not in graph.streams:
-        return np.zeros(len(graph), np.bool_)
-    moved: Flags = facts.in_line & (facts.low >= 0) & (facts.high == facts.low + 1)
-    if graph.lag.strides[0] or graph.wait_lag.any():
-        moved[:] = False
-    gap = graph.rank[moved].astype(np.int64) * (len(graph) + 1) + facts.low[moved]
+    moved, ops = np.zeros(len(graph), np.bool_), np.flatnonzero(facts.in_line)
+    if not len(ops) or "compute" not in graph.streams or graph.lag.strides[0]:
+        return moved
+    if graph.wait_lag.any():
+        return moved
+    low, high = facts.between.low[ops], facts.between.high[ops]
+    within = (low >= 0) & (high == low + 1)
+    ops, low = ops[within], low[within]
+    gap = graph.rank[ops].astype(np.int64) * (len(graph) + 1) + low
     _, row, count = np.unique(gap, return_inverse=True, return_counts=True)
-    moved[np.flatnonzero(moved)[count[row] > 1]] = False
+    moved[ops[count[row] == 1]] = True
     return moved
 
 
@@ -116,18 +130,18 @@ def _edges(graph: Graph, facts: Uses, moved: Flags, order: Ints, begins: Longs) 
     although it can never be met: the engine then reports the deadlock.
     """
     n = len(graph)
-    position = np.empty(n, np.int64)
-    position[order] = np.arange(n)
-    later = owners(graph.wait_start)
+    position = np.empty(n, np.int32)
+    position[order] = np.arange(n, dtype=np.int32)
     apart, before = _stream_order_lost(graph, facts, moved)
-    later = position[np.concatenate([later, apart])]
-    earlier = position[np.concatenate([graph.wait_on, before])]
-    lag = np.concatenate([graph.wait_lag, np.zeros(len(apart))])
-    queue = np.zeros(n, np.int32)
-    queue[begins[1:-1]] = 1
-    queue = np.cumsum(queue, dtype=np.int32)
-    implied = (queue[later] == queue[earlier]) & (earlier < later) & (lag == 0)
-    return later[~implied], earlier[~implied], lag[~implied]
+    lag = graph.wait_lag
+    later, earlier = position[owners(graph.wait_start)], position[graph.wait_on]
+    if len(apart):
+        later = np.concatenate([later, position[apart]])
+        earlier = np.concatenate([earlier, position[before]])
+        lag = np.concatenate([lag, np.zeros(len(apart))])
+    queue = np.repeat(np.arange(len(begins) - 1, dtype=np.int32), np.diff(begins))
+    kept = np.flatnonzero((queue[later] != queue[earlier]) | (earlier >= later) | (lag != 0))
+    return later[kept], earlier[kept], lag[kept]
 
 
 def _stream_order_lost(graph: Graph, facts: Uses, moved: Flags) -> tuple[Longs, Longs]:
@@ -138,13 +152,17 @@ def _stream_order_lost(graph: Graph, facts: Uses, moved: Flags) -> tuple[Longs, 
     one, two = order[:-1], order[1:]
     same = np.ones(len(one), np.bool_)
     same[begins[1:-1] - 1] = False
-    lost = same & (moved[one] != moved[two]) & (facts.low[two] < facts.high[one])
+    some = np.flatnonzero(same & (moved[one] != moved[two]))
+    one, two = one[some], two[some]
+    lost = facts.between.low[two] < facts.between.high[one]
     return two[lost], one[lost]
 
 
-def _part_rows(graph: Graph, ops: Ints, parts: Flags) -> tuple[Longs, Ints]:
-    """Return the memberships of these ops, op by op, and the row at which each op's begin."""
-    start = graph.part_start[ops].astype(np.int64)
-    count = np.where(parts[ops], graph.part_start[ops + 1] - start, 0)
+def _part_rows(graph: Graph, ops: Ints, parts: Ints) -> tuple[Longs, Ints]:
+    """Return the memberships of these ops, op by op, and the row at which each op's begin.
+
+    ``parts`` is how many each op of the graph has.
+    """
+    count = parts[ops]
     begin = offsets(count)
-    return np.arange(begin[-1]) + np.repeat(start - begin[:-1], count), begin
+    return np.arange(begin[-1]) + np.repeat(graph.part_start[ops] - begin[:-1], count), begin

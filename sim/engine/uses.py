@@ -27,8 +27,7 @@ class Uses:
     beside: Flags  # of each op: a communication that may slow kernels beside it
     sms: Ints  # of each op: SMs its communication holds
     in_line: Flags  # of each op: a communication for which its rank's kernels stand still
-    low: Ints  # of each op, see sim.engine.between
-    high: Ints
+    between: Between
     on_links: Flags  # of each work: uses links that another part may use at the same time
     uses_hbm: Flags  # of each part: takes memory bandwidth that kernels beside it feel
     members: Longs  # of each part: how many
@@ -58,13 +57,14 @@ def uses(graph: Graph, machine: Machine) -> Uses:
     is_kernel &= counts == 0
     between, ranks = Between(graph, row_op), computing(graph, is_kernel)
     heavy = (machine.sms > 0) | (machine.hbm > 0)
-    moving = beside_compute(graph, is_kernel, ranks)
-    beside = moving & _any(n, row_op, heavy[row_work])
+    weighs, single = _any(n, row_op, heavy[row_work]), _lone(graph, members, row_op)
+    moving = beside_compute(graph, np.flatnonzero(weighs | single), is_kernel, ranks)
+    beside = moving & weighs
     on_links = _on_links(graph, machine, row_op, between)
     uses_hbm = _any(n_parts, graph.part, beside[row_op] & (machine.hbm[row_work] > 0))
     quiet = (counts == 1) & ~beside & ~_any(n, row_op, on_links[row_work])
     quiet[row_op[graph.part_tail != 0]] = False
-    lone = quiet & _lone(graph, members, row_op)
+    lone = quiet & single
     rendezvous = quiet & ~lone & _whole(graph, quiet, row_op)
     how = np.where(counts > 0, COMMUNICATION, PLAIN).astype(np.int8)
     how[_mixed(graph, beside, felt, is_kernel, ranks)] = CHAIN
@@ -74,8 +74,7 @@ def uses(graph: Graph, machine: Machine) -> Uses:
         beside=beside,
         sms=sms,
         in_line=lone & ~moving & ranks.single[graph.rank],
-        low=between.low,
-        high=between.high,
+        between=between,
         on_links=on_links,
         uses_hbm=uses_hbm,
         members=members,
@@ -95,9 +94,9 @@ def _turns(n: int, first: Longs) -> tuple[Longs, Longs]:
     moves and ends at one instant moves first.
     """
     order = np.argsort(first, kind="stable")
-    ahead = np.searchsorted(first[order], first[order])  # parts of earlier ops
+    ahead = run_starts(first[order])  # parts of earlier ops
     among = np.empty(len(first), np.int64)
-    among[order] = np.arange(len(first)) - ahead
+    among[order] = np.arange(len(first)) - np.repeat(ahead, np.diff(ahead, append=len(first)))
     step = 2 * int(among.max(initial=-1)) + 3
     return np.arange(n) * step, first * step + 1 + 2 * among
 
@@ -150,6 +149,8 @@ def _on_links(graph: Graph, machine: Machine, row_op: Longs, apart: Between) -> 
     for w in np.flatnonzero(np.diff(machine.link_start)).tolist():
         for link in machine.link[machine.link_start[w] : machine.link_start[w + 1]].tolist():
             users[link].append(w)
+    if not users:
+        return np.zeros(len(graph.works), np.bool_)
     always = _always_on(graph, row_op)
     out = np.zeros(len(graph.works), np.bool_)
     met = dict.fromkeys(_batched(graph), True)
@@ -193,5 +194,17 @@ def _batched(graph: Graph) -> Iterator[tuple[int, int]]:
     for k in np.unique(count[count > 1]).tolist():
         begin = graph.part_start[:-1][count == k]
         works = graph.part_work[graph.part[begin[:, None] + np.arange(k)]]
-        for row in np.unique(np.sort(works, axis=1), axis=0).tolist():
+        for row in _distinct_rows(np.sort(works, axis=1), len(graph.works)).tolist():
             yield from combinations(row, 2)
+
+
+def _distinct_rows(rows: Ints, base: int) -> Ints:
+    """Return the distinct rows of numbers less than ``base``, which ``np.unique`` sorts slowly."""
+    key, size = rows[:, 0].astype(np.int64), base
+    for column in rows.T[1:]:
+        size *= base
+        if size >= 2**63:
+            found, key = np.unique(key, return_inverse=True)
+            size = len(found) * base
+        key = key * base + column
+    return rows[np.unique(key, return_index=True)[1]]
