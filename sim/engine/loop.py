@@ -87,19 +87,16 @@ def _engine(name: str) -> Callable[..., tuple[Buffer, Buffer]]:
 
 def _timeline(graph: Graph, segs: Segments, bounds: Buffer, done: Buffer) -> Timeline:
     """Return the times of ops; segment s has its start, then its ends, from slot first[s] + s."""
-    slots, lengths = np.frombuffer(bounds, np.float64), np.diff(segs.first)
-    first = segs.first + np.arange(len(segs) + 1, dtype=np.int32)
-    start, end = np.empty(len(graph)), np.empty(len(graph))
-    some = np.ones(len(slots), np.bool_)
-    some[first[1:] - 1] = False  # the last of each segment is no start
-    start[segs.order] = slots[some]
-    some[first[1:] - 1], some[first[:-1]] = True, False
-    end[segs.order] = slots[some]
+    slots = np.frombuffer(bounds, np.float64)
+    slot = np.empty(len(graph), np.int64)
+    slot[segs.order] = np.arange(len(graph))
+    slot += segs.of  # where each op's start stands: its segment's, or the end of the op before
+    start = slots[slot]
+    slot += 1
+    end = slots[slot]
     ended = np.frombuffer(done, np.bool_)
     if not ended.all():
-        finished = np.empty(len(graph), np.bool_)
-        finished[segs.order] = np.repeat(ended, lengths)
-        raise DeadlockError(graph, np.isfinite(start), finished)
+        raise DeadlockError(graph, np.isfinite(start), ended[segs.of])
     return Timeline(graph, start, end)
 
 

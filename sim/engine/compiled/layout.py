@@ -139,7 +139,9 @@ def _empty(cells: dict[int, int], halves: dict[int, int], before: Block | None) 
 def _segments(out: Block, segs: Segments, facts: Uses, where: Places) -> None:
     k, leads = len(segs), segs.order[segs.first[:-1]]
     how = np.maximum.reduceat(facts.how[segs.order], segs.first[:-1]).astype(np.int32)
-    how += of.HEADS * segs.heads + of.BESIDE * facts.beside[leads]
+    how[segs.heads] += of.HEADS
+    how[facts.beside[leads]] += of.BESIDE
+    how += facts.sms[leads] << of.SMS_SHIFT
     columns: dict[int, NDArray[Any]] = {
         of.SLOT: segs.first + np.arange(k + 1, dtype=np.int32),
         of.LAST_OP: segs.order[segs.first[1:] - 1],
@@ -148,7 +150,7 @@ def _segments(out: Block, segs: Segments, facts: Uses, where: Places) -> None:
         of.FIRST_ROW: segs.part_start,
         of.QUEUE: where.queue,
         of.LEFT_PARTS: np.diff(segs.part_start),
-        of.HOW: how + (facts.sms[leads] << of.SMS_SHIFT),
+        of.HOW: how,
     }
     rows = out.halves(of.SEGMENTS, of.SEGMENT_WIDTH, k + 1)
     _fill(rows, columns)

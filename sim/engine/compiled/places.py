@@ -49,16 +49,20 @@ def places(graph: Graph, segs: Segments, facts: Uses, machine: Machine) -> Place
     first = np.zeros(len(graph.part), np.bool_)  # memberships of each part's first member
     some = facts.members > 0
     first[facts.member[facts.member_start[:-1][some]]] = True
-    row, own = segs.part_row, np.repeat(np.arange(len(segs)), counts)  # segment of each
-    part, leads = graph.part[row], first[row]
-    among = np.arange(len(row)) - segs.part_start[own]
-    part_flow, part_node = np.zeros((2, len(graph.part_work)), np.int64)
-    part_flow[part[leads]] = (queue_flow[queue[own]] + among)[leads]
-    links = np.where(facts.on_links, np.diff(machine.link_start), 0)[graph.part_work[part]] * leads
-    ahead = _begins(links)
-    of_segment = ahead[segs.part_start]
-    queue_node = _begins(np.maximum.reduceat(np.diff(of_segment), heads))
-    part_node[part[leads]] = (queue_node[queue[own]] + ahead[:-1] - of_segment[own])[leads]
+    rows = np.flatnonzero(first[segs.part_row])
+    part, own = graph.part[segs.part_row[rows]], np.repeat(np.arange(len(segs)), counts)[rows]
+    part_flow = np.zeros(len(graph.part_work), np.int64)
+    part_flow[part] = queue_flow[queue[own]] + rows - segs.part_start[own]
+    part_node, nodes = np.zeros_like(part_flow), 0
+    if facts.on_links.any():
+        links = np.zeros(len(segs.part_row), np.int64)
+        work = graph.part_work[part]
+        links[rows] = np.where(facts.on_links[work], np.diff(machine.link_start)[work], 0)
+        ahead = _begins(links)
+        of_segment = ahead[segs.part_start]
+        queue_node = _begins(np.maximum.reduceat(np.diff(of_segment), heads))
+        part_node[part] = queue_node[queue[own]] + ahead[rows] - of_segment[own]
+        nodes = int(queue_node[-1])
     tails = len(graph.part) if graph.part_tail.any() else 0
     lags = len(segs.waiter) if segs.waiter_lag.any() else 0
     flows = int(queue_flow[-1])
@@ -71,7 +75,7 @@ def places(graph: Graph, segs: Segments, facts: Uses, machine: Machine) -> Place
         queue_flow=queue_flow,
         part_flow=part_flow,
         part_node=part_node,
-        nodes=int(queue_node[-1]),
+        nodes=nodes,
         events=tuple(events[:-1]),
         all_events=events[-1],
     )
