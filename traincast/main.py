@@ -6,6 +6,7 @@ Exit 130: interrupted.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import traceback
@@ -34,6 +35,8 @@ from traincast.commands import (
 from traincast.commands.parts.recorder_measures import recorder
 
 INTERRUPTED = 130  # exit code of what Ctrl-C ended
+COLLECTED = 100_000
+"""Python looks for cycles after so many new objects, not 700: a tenth of a cold start's time."""
 ENTRIES = {
     "run": run,
     "compare": compare,
@@ -88,6 +91,7 @@ app.add_typer(recorder, name="record")
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: bad input is one sentence, a bug of ours a trace to report."""
+    gc.set_threshold(COLLECTED)
     try:
         called = (sys.argv[1:] if arguments is None else arguments)[:1]
         only = _of(*called) if ENTRIES.keys() & called else app  # the others take time to set up
