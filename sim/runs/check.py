@@ -19,7 +19,7 @@ from sim.recipe.recipe import Recipe
 from sim.runs.fold import candidates
 from sim.runs.hosted import issuer, kernel_seconds, pace, with_host
 from sim.runs.run import Report, build, job_of, load, run
-from sim.runs.summary import machine, memory
+from sim.runs.untimed_figures import machine, memory
 
 
 def check(recipe: Recipe | str | Path, report: Report = lambda *_: None) -> dict[str, Any]:

@@ -22,19 +22,12 @@ from sim.engine.choice import chosen
 from sim.html import table
 from sim.machine.cluster import Cluster
 from sim.machine.hardware import Machine
-from sim.machine.provenance import FAMILIES
-from sim.memory import causes as memory_causes
-from sim.memory.at_peak import at_peak
-from sim.memory.curve import peaks
-from sim.memory.decisions import decided
-from sim.memory.pieces import pieces
-from sim.memory.reserved import reserved
-from sim.memory.runtime import outside
 from sim.model.recomputation import hardware_flops
 from sim.model.sizes import model_flops
 from sim.recipe.recipe import Recipe
 from sim.runs.hosted import assumes_host
 from sim.runs.nearest import nearest
+from sim.runs.untimed_figures import machine, memory
 from sim.timeline import Timeline
 from sim.whatif.interval import interval
 
@@ -136,15 +129,6 @@ def between(recipe: Recipe) -> float:
     return recipe.simulation.between_ms * 1e-3
 
 
-def machine(cluster: Cluster) -> dict[str, Any]:
-    """Return which constants were measured on this machine, and which topology gives the others."""
-    return {
-        "topology": cluster.name,
-        "calibrated": [name for name in FAMILIES if name not in cluster.borrowed],
-        "borrowed": dict(cluster.borrowed),
-    }
-
-
 def _host_memory(job: Job) -> dict[str, Any]:
     """Return what the host holds for each pipeline rank, in bytes, if it holds anything."""
     if not job.data.host_share:
@@ -155,24 +139,6 @@ def _host_memory(job: Job) -> dict[str, Any]:
         rank = int(job.ranks[0, 0, 0, q])
         ranks.append({"rank": rank, "bytes": fsum(held.values()), "by_category": held})
     return {"host_memory": ranks}
-
-
-def memory(recipe: Recipe, job: Job, cluster: Cluster, timeline: Timeline) -> list[dict[str, Any]]:
-    """Return each simulated rank's memory peak and, if asked for, what its allocator reserves."""
-    memory = [asdict(peak) for peak in peaks(timeline)]
-    live = at_peak(timeline)
-    for entry, of, decisions in zip(
-        memory, live, decided(recipe, job, [of.rank for of in live]), strict=True
-    ):
-        entry["at_peak"] = memory_causes.figures(of, decisions)
-    way = recipe.simulation.allocator
-    if way != "exact":
-        held = reserved(timeline, way == "expandable", pieces(job))
-        memory = [entry | asdict(of) for entry, of in zip(memory, held, strict=True)]
-    besides = outside(job.mesh, cluster.gpu.costs.get("runtime"))
-    for entry in memory:
-        entry["device_bytes"] = entry.get("reserved_bytes", entry["peak_bytes"]) + besides
-    return memory
 
 
 def _several(job: Job, timeline: Timeline, steady_steps: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from sim.recipe import recipe_file
 from sim.recipe.recipe import Recipe
 from sim.runs.check import check
 from sim.runs.run import Result, job_of, run
-from sim.runs.summary import memory
+from sim.runs.untimed_figures import memory
 from tests.sim.runs.test_combinations import DEGREES, KEYS, recipe_of, settled
 
 pytestmark = pytest.mark.slow

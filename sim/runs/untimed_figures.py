@@ -1,0 +1,46 @@
+"""The figures that need no times: memory of each rank, and where the constants are from."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from sim.builder.job import Job
+from sim.machine.cluster import Cluster
+from sim.machine.provenance import FAMILIES
+from sim.memory import causes as memory_causes
+from sim.memory.at_peak import at_peak
+from sim.memory.curve import peaks
+from sim.memory.decisions import decided
+from sim.memory.pieces import pieces
+from sim.memory.reserved import reserved
+from sim.memory.runtime import outside
+from sim.recipe.recipe import Recipe
+from sim.timeline import Timeline
+
+
+def machine(cluster: Cluster) -> dict[str, Any]:
+    """Return which constants were measured on this machine, and which topology gives the others."""
+    return {
+        "topology": cluster.name,
+        "calibrated": [name for name in FAMILIES if name not in cluster.borrowed],
+        "borrowed": dict(cluster.borrowed),
+    }
+
+
+def memory(recipe: Recipe, job: Job, cluster: Cluster, timeline: Timeline) -> list[dict[str, Any]]:
+    """Return each simulated rank's memory peak and, if asked for, what its allocator reserves."""
+    memory = [asdict(peak) for peak in peaks(timeline)]
+    live = at_peak(timeline)
+    for entry, of, decisions in zip(
+        memory, live, decided(recipe, job, [of.rank for of in live]), strict=True
+    ):
+        entry["at_peak"] = memory_causes.figures(of, decisions)
+    way = recipe.simulation.allocator
+    if way != "exact":
+        held = reserved(timeline, way == "expandable", pieces(job))
+        memory = [entry | asdict(of) for entry, of in zip(memory, held, strict=True)]
+    besides = outside(job.mesh, cluster.gpu.costs.get("runtime"))
+    for entry in memory:
+        entry["device_bytes"] = entry.get("reserved_bytes", entry["peak_bytes"]) + besides
+    return memory
