@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +36,10 @@ from sim.runs.hosted import Issuer, is_late, issuer, pace, with_host
 from sim.runs.latencies import MOST_UNLIKE, exact, few, good_enough, later
 from sim.runs.slowest import with_slowest
 from sim.runs.stage_times import stage_seconds
-from sim.runs.summary import Summary, summary
 from sim.timeline import Timeline
+
+if TYPE_CHECKING:
+    from sim.runs.summary import Summary
 
 Report = Callable[[str, int, int], object]
 """A function that is called with what is done now, how much is done, and how much there is (both 0
@@ -94,6 +97,8 @@ class Result:
     @cached_property
     def summary(self) -> Summary:
         """The numbers of ``summary.json``; docs/summary.md says what each is."""
+        from sim.runs.summary import summary  # and the analyses, which a check does not need
+
         folded = self.lanes.axes, later(self.timeline.graph, self.machine)
         priced, graph = (self.machine, self.boost), self.timeline.graph
         found = summary(
