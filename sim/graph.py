@@ -211,7 +211,7 @@ class Graph:
 
     def ranks(self) -> NDArray[np.int32]:
         """Return the simulated ranks in ascending order."""
-        return np.unique(self.rank[run_starts(self.rank)])
+        return np.array(sorted({*self.rank[run_starts(self.rank)].tolist()}), np.int32)
 
     def rank_rows(self) -> NDArray[np.int64]:
         """Return for each op the row of its rank in :meth:`ranks`, shape (n,)."""

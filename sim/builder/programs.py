@@ -142,7 +142,7 @@ class Programs:
     @cached_property
     def _held(self) -> list[list[int]]:
         spans = pairwise(self.steps.begins.tolist())
-        return [np.unique(self.steps.stage[a:b]).tolist() for a, b in spans]
+        return [sorted({*self.steps.stage[a:b].tolist()}) for a, b in spans]
 
     def head(self, q: int, lane: Lane, inputs: int) -> Program:
         """Return what a step begins with: gathers of parameters beside zeroed gradients."""

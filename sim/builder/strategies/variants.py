@@ -30,7 +30,7 @@ def variants(steps: Steps, rank: int, gate: Longs) -> list[Variant]:
     mine = slice(int(steps.begins[rank]), int(steps.begins[rank + 1]))
     stage, kind, update = steps.stage[mine], steps.kind[mine], steps.update[mine]
     place = np.full(len(stage), "", "U5")
-    for s in np.unique(stage):
+    for s in {*stage.tolist()}:
         place[np.flatnonzero((stage == s) & (kind == "F"))[:1]] = "first"
         gradient = np.flatnonzero((stage == s) & ((kind == "W") | (kind == "B")))
         place[gradient[np.append(np.diff(update[gradient]) != 0, True)]] = "last"

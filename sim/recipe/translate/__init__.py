@@ -9,13 +9,20 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from schedules.input_error import InputError
 from sim.files import read_text
+from sim.late import late
 from sim.recipe.refusals import brief
-from sim.recipe.translate import flags, megatron, shell, torchtitan, torchtitan_keys
 from sim.recipe.translate.fates import Ignored, fates, judge
+
+if TYPE_CHECKING:
+    from sim.recipe.translate import flags, megatron, shell, torchtitan, torchtitan_keys
+else:  # few recipes name another program
+    flags, megatron = late(f"{__name__}.flags"), late(f"{__name__}.megatron")
+    shell, torchtitan = late(f"{__name__}.shell"), late(f"{__name__}.torchtitan")
+    torchtitan_keys = late(f"{__name__}.torchtitan_keys")
 
 SCHEMA: dict[str, Any] = {
     "megatron": {
