@@ -94,7 +94,7 @@ def summary(
             "step_time_s": step,
             "interval_s": [end / steps + between(recipe) for end in within[:2]],
             "nearest_measured": nearest(recipe, cluster.gpu),
-            **_throughput(recipe, job, cluster, step),
+            **throughput(recipe, job, cluster, step),
             "bubble": {**gaps, "by_cause_s": _each(gaps["by_cause_s"], steps)},
             "time_s": _each(times, steps),
             "bytes_sent": _each(sent, recipe.simulation.steps or 1),
@@ -163,7 +163,8 @@ def _each(figures: Any, steps: int) -> Any:
     return figures / steps
 
 
-def _throughput(recipe: Recipe, job: Job, cluster: Cluster, step: float) -> dict[str, float]:
+def throughput(recipe: Recipe, job: Job, cluster: Cluster, step: float) -> dict[str, float]:
+    """Return samples, tokens and FLOPs per second of a step that takes ``step`` seconds."""
     batch, s = recipe.training.global_batch, job.setting
     gpus = recipe.cluster.gpus
     flops = model_flops(job.model, batch, s.sequence, s.tp)

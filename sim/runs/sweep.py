@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from itertools import product
-from math import fsum
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -28,9 +27,9 @@ from schedules.input_error import InputError
 from sim.engine import DeadlockError
 from sim.engine.choice import swept
 from sim.files import alone, replacing
-from sim.machine.provenance import sentence
 from sim.recipe import recipe_file
 from sim.runs.compare import Overrides, own_of
+from sim.runs.row import row
 from sim.runs.run import run
 
 Row = dict[str, Any]
@@ -129,25 +128,12 @@ def figures(recipe: Path, overrides: Overrides) -> Row:
         if NAME in overrides:
             base = recipe_file.load(recipe, {k: v for k, v in overrides.items() if k != NAME})
             overrides = {**own_of(str(overrides[NAME]), base), **overrides}
-        result = run(recipe, overrides)
-        of = result.summary
+        return row(run(recipe, overrides))
     except (InputError, DeadlockError) as error:
         return {**dict.fromkeys(FIGURES), "refused": " ".join(str(error).splitlines()[0].split())}
     except Exception as error:  # a bug of one configuration should not end the others
         said = f"{BUG}{type(error).__name__}: {error}"
         return {**dict.fromkeys(FIGURES), "refused": said}
-    return {
-        "step_time_s": of["step_time_s"],
-        "tokens_per_s": of.get("tokens_per_s"),
-        "mfu": of["mfu"],
-        "idle_share_of_step": of["bubble"]["idle_share_of_step"],
-        "exposed_s": fsum(spread["mean"] for spread in of["time_s"]["exposed"].values()),
-        "peak_bytes": max(entry["peak_bytes"] for entry in of["memory"]),
-        "fits": all(e["device_bytes"] <= result.cluster.gpu.memory for e in of["memory"]),
-        "ops": of["simulation"]["ops"],
-        "uncalibrated": sentence(of["machine"]["borrowed"]) or None,
-        "refused": None,
-    }
 
 
 def _simulated(

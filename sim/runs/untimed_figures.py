@@ -29,17 +29,24 @@ def machine(cluster: Cluster) -> dict[str, Any]:
 
 
 def memory(recipe: Recipe, job: Job, cluster: Cluster, timeline: Timeline) -> list[dict[str, Any]]:
-    """Return each simulated rank's memory peak and, if asked for, what its allocator reserves."""
+    """Return each simulated rank's memory peak, what it holds then, and what :func:`held` adds."""
     memory = [asdict(peak) for peak in peaks(timeline)]
     live = at_peak(timeline)
     for entry, of, decisions in zip(
         memory, live, decided(recipe, job, [of.rank for of in live]), strict=True
     ):
         entry["at_peak"] = memory_causes.figures(of, decisions)
+    return held(memory, recipe, job, cluster, timeline)
+
+
+def held(
+    memory: list[dict[str, Any]], recipe: Recipe, job: Job, cluster: Cluster, timeline: Timeline
+) -> list[dict[str, Any]]:
+    """Return peaks with the bytes of the device and, if asked for, what an allocator reserves."""
     way = recipe.simulation.allocator
     if way != "exact":
-        held = reserved(timeline, way == "expandable", pieces(job))
-        memory = [entry | asdict(of) for entry, of in zip(memory, held, strict=True)]
+        found = reserved(timeline, way == "expandable", pieces(job))
+        memory = [entry | asdict(of) for entry, of in zip(memory, found, strict=True)]
     besides = outside(job.mesh, cluster.gpu.costs.get("runtime"))
     for entry in memory:
         entry["device_bytes"] = entry.get("reserved_bytes", entry["peak_bytes"]) + besides

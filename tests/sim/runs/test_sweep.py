@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from io import BytesIO
+from math import fsum
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from schedules.input_error import InputError
 from sim import files
 from sim.recipe import recipe_file
 from sim.runs import sweep
+from sim.runs.row import row
 from sim.runs.run import run
 from traincast.commands.parts import sweeping
 from traincast.main import main
@@ -73,6 +75,27 @@ def test_rows_are_those_of_single_runs(recipe: Path, tmp_path: Path) -> None:
     table = pq.read_table(out)
     assert [{k: v for k, v in r.items() if k != "row"} for r in table.to_pylist()] == rows
     assert table["row"].to_pylist() == [*range(6)]
+
+
+def test_a_row_is_of_the_summary(recipe: Path) -> None:
+    """Each of its figures, of several steps whose seconds differ from those of one."""
+    result = run(recipe, {"schedule.name": "pipedream", "simulation.allocator": "caching"})
+    of = result.summary
+    assert of["steps"]["steady"] > 0 < of["simulation"]["ops"]
+    memory = of["memory"]
+    assert row(result) == {
+        "step_time_s": of["step_time_s"],
+        "tokens_per_s": of["tokens_per_s"],
+        "mfu": of["mfu"],
+        "idle_share_of_step": of["bubble"]["idle_share_of_step"],
+        "exposed_s": fsum(spread["mean"] for spread in of["time_s"]["exposed"].values()),
+        "peak_bytes": max(entry["peak_bytes"] for entry in memory),
+        "fits": max(entry["device_bytes"] for entry in memory) <= result.cluster.gpu.memory,
+        "ops": of["simulation"]["ops"],
+        "uncalibrated": None,
+        "refused": None,
+    }
+    assert [*row(result)] == [*sweep.FIGURES]
 
 
 @pytest.mark.slow
