@@ -249,6 +249,11 @@ def require_legal(plan: Plan, policy: str = "direction", pair: str = "serial") -
 def _module(name: str) -> ModuleType:
     if is_path(name):
         return outside_module(name, "the schedule")
+    return _shipped(name)
+
+
+@functools.cache  # a schedule that is found stays; a name that is none is looked up again
+def _shipped(name: str) -> ModuleType:
     if name == "from_csv" or (name in _files() and _is_schedule(name)):
         return importlib.import_module(f"schedules.{name}")
     raise InputError(unknown(name, "or a file of your own, ./NAME.py"))

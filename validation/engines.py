@@ -19,8 +19,9 @@ from sim.machine.hardware import Machine, ideal
 from sim.perturbations import perturbed, slowed
 from sim.recipe import recipe_file
 from sim.recipe.recipe import Recipe
-from sim.runs.run import cluster_of, job_of, load, prepare
+from sim.runs.run import job_of, load, prepare
 from sim.runs.schedule_run import plan_graph
+from sim.runs.shared import cluster_of
 
 RECIPES = Path(__file__).parent / "recipes"
 NOISE: Mapping[str, object] = {

@@ -22,7 +22,8 @@ import tomli_w
 from sim.engine import simulate
 from sim.graph import Communication
 from sim.runs import fold
-from sim.runs.run import build, cluster_of, job_of, load, prepare, run
+from sim.runs.run import build, job_of, load, prepare, run
+from sim.runs.shared import cluster_of
 from validation.long_trace import trace
 
 RECIPES = Path(__file__).parent / "recipes"

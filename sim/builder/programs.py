@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import fsum
 
@@ -35,6 +35,8 @@ from sim.builder.strategies.variants import Variant
 from sim.graph import Copy
 from sim.model.sizes import BYTES
 
+_stage_programs = lru_cache(maxsize=64)(stage_programs)
+
 
 @dataclass
 class Programs:
@@ -54,9 +56,8 @@ class Programs:
         if (stage, like) not in self._made:
             ends = {"first": stage == 0, "last": stage == job.stages - 1}
             cp, ep = like
-            made = stage_programs(
-                job.model, job.setting, job.layers(stage), **ends, cp_rank=cp, ep_rank=ep
-            )
+            make = stage_programs if job.setting.strategy else _stage_programs  # a file may change
+            made = make(job.model, job.setting, job.layers(stage), **ends, cp_rank=cp, ep_rank=ep)
             if (fp8 := job.setting.fp8) and job.data.sharding:
                 element = BYTES[job.data.dtype]
                 made = {k: cast_weights(p, fp8, element, sharded=True) for k, p in made.items()}

@@ -8,6 +8,8 @@ import tempfile
 import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +39,19 @@ def toml(text: str, where: object) -> dict[str, Any]:
     Raises InputError, which names ``where`` the text is from, for a text that is not TOML.
     """
     try:
-        return tomllib.loads(text)
+        return deepcopy(_parsed(text))
     except RecursionError:
         raise InputError(f"{where} nests its tables too deeply to be read") from None
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{where} is not TOML: {error}") from None
     except ValueError:
         raise InputError(f"{where} has a number with too many digits") from None
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> dict[str, Any]:
+    """Return the tables of a text; a sweep reads the same files again and again."""
+    return tomllib.loads(text)
 
 
 def regular(path: Path, key: str) -> Path:

@@ -25,7 +25,7 @@ from sim.machine.columns import Columns, columns
 from sim.machine.hashes import Hashes, mixed
 from sim.machine.laid import Laid
 from sim.machine.paths import Paths, of_ways
-from sim.machine.topology import read, room
+from sim.machine.topology import Table, read, room
 from sim.machine.wires import Wires, to_networkx
 
 Node = Hashable
@@ -298,7 +298,11 @@ def load(name_or_path: str | Path, gpus: int) -> Cluster:
     >>> [cluster.links[link] for link in cluster.route(0, 7)]
     [(0, 'nvswitch 0'), ('nvswitch 0', 7)]
     """
-    spec = room(read(name_or_path), gpus)
+    return of_spec(room(read(name_or_path), gpus), gpus)
+
+
+def of_spec(spec: Table, gpus: int) -> Cluster:
+    """Return ``gpus`` GPUs of a topology, given its tables as :mod:`sim.machine.topology` reads."""
     wiring = fabric.wired(spec, gpus)
     gpu = Gpu(**{"spread": assumed("gpu")["spread"]} | spec["gpu"], costs=spec["costs"])
     return Cluster(

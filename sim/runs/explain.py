@@ -14,7 +14,8 @@ from sim.analysis.steps import steady
 from sim.machine import cluster as clusters
 from sim.machine.cluster import Cluster
 from sim.recipe.recipe import Recipe
-from sim.runs.run import Report, cluster_of, run
+from sim.runs.run import Report, run
+from sim.runs.shared import cluster_of
 from sim.runs.summary import step_seconds
 
 EFFECTS = {

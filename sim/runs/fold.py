@@ -26,6 +26,7 @@ from sim.machine.cluster import Cluster
 from sim.machine.collectives import Traffic, traffic
 from sim.machine.price import LinkLoad
 from sim.machine.symmetry import Orbit, Orbits, apart, fold
+from sim.runs import shared
 
 
 @dataclass(frozen=True)
@@ -160,12 +161,18 @@ def _orbits(
     over, known = atoms(job), dict[tuple[int, ...], Orbits]()
     for work in works:
         if work.ranks not in known:
-            images = shifted(job, axes, work.ranks, over)
-            if alike is not None:
-                looks = alike.looks(images)
-                images = images[looks == looks[0]]
-            known[work.ranks] = Orbits(cluster, images)
-    return [known[work.ranks].of(work) for work in works]
+            known[work.ranks] = (
+                shared.orbits(cluster, job, over, axes, work.ranks)
+                if alike is None
+                else _of_classes(cluster, shifted(job, axes, work.ranks, over), alike)
+            )
+    return [shared.orbit(known[work.ranks], work) for work in works]
+
+
+def _of_classes(cluster: Cluster, images: NDArray[np.int64], alike: Alike) -> Orbits:
+    """Return the orbits of the first of some ranks, given all images, in its own classes."""
+    looks = alike.looks(images)
+    return Orbits(cluster, images[looks == looks[0]])
 
 
 def _single(cluster: Cluster, one: Traffic) -> LinkLoad:

@@ -34,6 +34,7 @@ from sim.recipe.recipe import Recipe
 from sim.runs.fold import Lanes, candidates, loads, parting, ways
 from sim.runs.hosted import Issuer, is_late, issuer, pace, with_host
 from sim.runs.latencies import MOST_UNLIKE, exact, few, good_enough, later
+from sim.runs.shared import cluster_of
 from sim.runs.slowest import with_slowest
 from sim.runs.stage_times import stage_seconds
 from sim.timeline import Timeline
@@ -163,14 +164,6 @@ def run(
         timeline = simulate(what.paused_at(timeline), machine, progress, stats, engine)
     boost, wall = stats.boost or timeline, perf_counter() - begin
     return Result(recipe, job, cluster, lanes, machine, timeline, wall, boost)
-
-
-def cluster_of(recipe: Recipe) -> Cluster:
-    """Return the recipe's cluster, with the effects that its simulation has."""
-    cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
-    if recipe.simulation.clock == "boost":
-        cluster = clusters.at_boost(cluster)
-    return cluster if recipe.simulation.spread else clusters.alike(cluster)
 
 
 def prepare(

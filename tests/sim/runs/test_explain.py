@@ -11,7 +11,8 @@ from sim.machine import cluster as clusters
 from sim.recipe import recipe_file
 from sim.recipe.recipe import Recipe
 from sim.runs.explain import EFFECTS, Explained, explain
-from sim.runs.run import cluster_of, run
+from sim.runs.run import run
+from sim.runs.shared import cluster_of
 
 FLEET = {"gpu_spread": 0.05, "seed": 3}
 

@@ -1,0 +1,33 @@
+"""What several runs in one process have in common is made once: the last few are kept."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Found = TypeVar("Found")
+
+
+class Kept(Generic[Found]):
+    """What was found for the last ``most`` keys; nobody may change it.
+
+    >>> kept = Kept[list[int]](most=1)
+    >>> kept.of("a", lambda: [1]) is kept.of("a", lambda: [2])
+    True
+    >>> kept.of("b", lambda: [3]), kept.of("a", lambda: [4])
+    ([3], [4])
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._known = most, OrderedDict[Hashable, Found]()
+
+    def of(self, key: Hashable, find: Callable[[], Found]) -> Found:
+        """Return what is known for ``key``, or else what is found now."""
+        found = self._known.pop(key, None)
+        if found is None:
+            found = find()
+        self._known[key] = found
+        if len(self._known) > self._most:
+            self._known.popitem(last=False)
+        return found
