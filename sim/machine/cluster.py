@@ -21,7 +21,8 @@ from schedules.input_error import InputError
 from sim.late import nx
 from sim.machine import fabric, limits
 from sim.machine.assumed import assumed
-from sim.machine.columns import Columns, columns
+from sim.machine.classes import by_code, one_row
+from sim.machine.columns import Columns, columns, sorts
 from sim.machine.hashes import Hashes, mixed
 from sim.machine.laid import Laid
 from sim.machine.paths import Paths, of_ways
@@ -31,6 +32,8 @@ from sim.machine.wires import Wires, to_networkx
 Node = Hashable
 Link = tuple[Node, Node]  # from one end to the other
 Floats = NDArray[np.float64]
+FEW = 64
+"""The latencies of so many routes are added up one by one."""
 
 
 @dataclass(frozen=True)
@@ -119,17 +122,17 @@ class Cluster:
         return self.columns.latency
 
     @cached_property
-    def attributes(self) -> Hashes:
-        """A hash of each link's capacity, efficiency and delay, shape (links,)."""
-        columns = np.stack([self.capacity, self.efficiency, self.delay], axis=1)
-        return mixed(columns.view(np.int64))
+    def sorts(self) -> NDArray[np.int64]:
+        """A number for each link, shape (links,): those of one number are equally fast."""
+        return self.network.sorts if isinstance(self.network, Laid) else sorts(self.columns)
 
     @cached_property
     def links_near(self) -> Hashes | None:
-        """A hash of the attributes of the links on each GPU's ways, if these are known."""
+        """A hash of the sorts of the links on each GPU's ways, if these are known."""
         if self.paths is None:
             return None
-        return mixed(self.attributes[self.paths.slots].view(np.int64))
+        near = self.sorts[self.paths.slots]
+        return np.zeros(len(near), np.uint64) if one_row(near) else mixed(near)
 
     @cached_property
     def memo(self) -> dict[object, float]:
@@ -203,8 +206,20 @@ class Cluster:
 
     def longest(self, routes: Sequence[NDArray[np.int32]]) -> float:
         """Return the seconds that the first byte takes on the slowest of routes; 0 on none."""
-        delays = (self.delay[block] for block in routes)
-        return max((fsum(row) for of in delays for row in _distinct(of)), default=0.0)
+        some = (block[self._unlike(block)] for block in routes)
+        delays = (row for block in some for row in self.delay[block].tolist())
+        return max(map(fsum, delays), default=0.0)
+
+    def _unlike(self, routes: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return routes of which each other one is as fast, link by link."""
+        if len(routes) <= FEW:
+            return np.arange(len(routes))
+        sort = self.sorts[routes]
+        kinds = int(self.sorts.max()) + 1
+        if kinds ** sort.shape[1] > 2**62:
+            return np.unique(mixed(sort), return_index=True)[1]
+        code = sort @ kinds ** np.arange(sort.shape[1])
+        return by_code(code, int(code.max())).first
 
     @cached_property
     def found(self) -> dict[Hashable, Any]:
@@ -248,15 +263,6 @@ class Cluster:
             return list(nx.dijkstra_path(self.graph, source, target, weight=latency))
         except nx.NetworkXNoPath:
             raise InputError(f"{self.name} has no path from GPU {source} to {target}") from None
-
-
-def _distinct(rows: Floats) -> list[list[float]]:
-    """Return rows among which all others are."""
-    if len(rows) > 64:
-        _, first = np.unique(mixed(rows.view(np.int64)), return_index=True)
-        rows = rows[first]
-    out: list[list[float]] = rows.tolist()
-    return out
 
 
 def at_boost(cluster: Cluster) -> Cluster:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.machine.hashes import mixed
 from sim.machine.wires import Node, Wires
 
 Integers = NDArray[np.int64]
@@ -55,6 +56,12 @@ def columns(network: Wires) -> Columns:
 
 def _is_nic(network: Wires, node: Node) -> bool:
     return bool(network.nodes[node].get("tier") == "nic")
+
+
+def sorts(of: Columns) -> Integers:
+    """Return a number for each link, shape (links,): the same for those that are equally fast."""
+    facts = np.stack([of.bandwidth, of.efficiency, of.latency], axis=1)
+    return np.unique(mixed(facts.view(np.int64)), return_inverse=True)[1]
 
 
 def back(of: Columns) -> Integers:

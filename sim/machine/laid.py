@@ -24,9 +24,11 @@ Integers = NDArray[np.int64]
 class Laid(Wires):
     """Links that are known in columns, and laid one by one only when they are asked for."""
 
-    def __init__(self, later: Callable[[], Wires], columns: Columns, paths: Paths) -> None:
+    def __init__(
+        self, later: Callable[[], Wires], columns: Columns, paths: Paths, sorts: Integers
+    ) -> None:
         super().__init__(later)
-        self.columns, self.paths = columns, paths
+        self.columns, self.paths, self.sorts = columns, paths, sorts
 
 
 @dataclass
@@ -43,8 +45,10 @@ class Rung:
     link_down: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
 
 
-def lay(gpus: int, rungs: Sequence[Rung], ways: Sequence[Sequence[str]]) -> tuple[Columns, Paths]:
-    """Return the links of these rungs, and each GPU's ways over them.
+def lay(
+    gpus: int, rungs: Sequence[Rung], ways: Sequence[Sequence[str]]
+) -> tuple[Columns, Paths, Integers]:
+    """Return the links of these rungs, each GPU's ways over them, and the rung of each link.
 
     ``rungs`` stand in the order in which they are laid for one GPU; ``ways`` has the tiers of each
     way, from "gpu" on.
@@ -65,9 +69,10 @@ def lay(gpus: int, rungs: Sequence[Rung], ways: Sequence[Sequence[str]]) -> tupl
         "gpu": np.arange(nodes) < gpus,
         "nic": np.isin(np.arange(nodes), number.get("nic", [])),
     }
-    facts = _facts(rungs, np.tile(rung, 2)[order])
+    sort = np.tile(rung, 2)[order]
+    facts = _facts(rungs, sort)
     of = Columns(start[order], end[order], up=order < len(rung), **facts, **sides)
-    return of, _paths(gpus, {one.above: one for one in rungs}, ways)
+    return of, _paths(gpus, {one.above: one for one in rungs}, ways), sort
 
 
 def _find(

@@ -9,8 +9,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.machine.hashes import Hashes, mixed
-
 Node = Hashable
 Way = tuple[Node, ...]
 Integers = NDArray[np.int64]
@@ -52,21 +50,6 @@ class Paths:
             if not len(pairs):
                 return out
         return None
-
-    def pattern(self, groups: Integers, node: Integers, near: Hashes) -> Hashes:
-        """Return a hash of how each group lies on the ways, shape (groups,).
-
-        ``groups`` has the GPUs of each, in order, shape (groups, n); ``node`` has the machine of
-        each GPU, and ``near`` a hash of the links near it. Groups of the same hash share the same
-        switches in the same places.
-        """
-        out = mixed(np.argsort(groups, axis=1, kind="stable"))
-        out += mixed(near[groups].view(np.int64), 1)
-        tiers = [column for nodes in self.nodes for column in nodes[:, 1:].T]
-        for k, tier in enumerate([node, *tiers]):
-            ids = tier[groups]
-            out += mixed(ids - ids[:, :1], k + 2)
-        return out
 
 
 def of_ways(

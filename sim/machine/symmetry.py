@@ -20,10 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.graph import Communication
+from sim.machine.classes import firsts, one_row
 from sim.machine.cluster import Cluster
 from sim.machine.collectives import Traffic, traffic
 from sim.machine.collectives.base import Ranks
-from sim.machine.collectives.placements import Placements, Rows, placements, spread
+from sim.machine.collectives.placements import Placements, Rows, placements, sizes, spread
+from sim.machine.collectives.routed import NONE
 from sim.machine.hashes import Hashes, mix
 
 Floats = NDArray[np.float64]
@@ -58,20 +60,24 @@ class Orbit(NamedTuple):
     @property
     def sizes(self) -> Floats:
         """The bytes of each source of ``rows``."""
-        return np.concatenate([kind.bytes for kind in self.kinds])
+        return sizes(self.kinds)
 
     @property
     def shares(self) -> Floats:
         """Those bytes over the most of the kind's links, to the digits that count."""
-        most = [max(kind.bytes.max(initial=0.0), TINY) for kind in self.kinds]
-        shares = [kind.bytes / of for kind, of in zip(self.kinds, most, strict=True)]
-        return np.round(np.concatenate(shares), DIGITS)
+        shares = [kind.some[1] / max(most(kind), TINY) for kind in self.kinds]
+        return np.asarray(np.round(np.concatenate(shares), DIGITS), np.float64)
 
     @property
     def alike(self) -> bool:
         """Whether all members have the same bytes."""
-        most = np.array([kind.bytes.max(initial=0.0) for kind in self.kinds])
-        return bool(np.all(np.isclose(most, most[:1], rtol=1e-12, atol=0.0)))
+        each = np.array([most(kind) for kind in self.kinds])
+        return bool(np.all(np.isclose(each, each[:1], rtol=1e-12, atol=0.0)))
+
+
+def most(one: Traffic) -> float:
+    """Return the bytes on its most loaded link."""
+    return float(one.some[1].max(initial=0.0))
 
 
 class Orbits:
@@ -82,19 +88,23 @@ class Orbits:
         found = placements(cluster.healthy or cluster, images)
         order = np.argsort(found.first)  # the kind of the first member first
         self._placed = Placements(np.argsort(order)[found.kind], found.first[order])
-        self._rows: dict[bytes, Rows] = {}
+        self._firsts = [tuple(images[k].tolist()) for k in self._placed.first]
+        self._rows: dict[Hashable, tuple[Sequence[Traffic], Rows]] = {}
 
     def of(self, work: Communication) -> Orbit:
         """Return the orbit of a communication."""
-        firsts = (tuple(self._images[k].tolist()) for k in self._placed.first)
-        kinds = [traffic(self._cluster, work._replace(ranks=ranks)) for ranks in firsts]
-        links = [kind.links for kind in kinds]
-        key = b" ".join(of.tobytes() for of in links)
+        kinds = [traffic(self._cluster, work._replace(ranks=ranks)) for ranks in self._firsts]
+        key = tuple(map(_links, kinds))
         if key not in self._rows:
             cluster = self._cluster.healthy or self._cluster
-            rows = spread(cluster, self._images, self._placed, links)
-            self._rows[key] = limiting(self._cluster, rows)
-        return Orbit(len(self._images), self._rows[key], kinds)
+            rows = spread(cluster, self._images, self._placed, kinds)
+            self._rows[key] = kinds, limiting(self._cluster, rows)
+        return Orbit(len(self._images), self._rows[key][1], kinds)
+
+
+def _links(one: Traffic) -> Hashable:
+    """Return what is equal for communications on the same links; those in classes are known."""
+    return id(one.links) if one.classes else one.links.tobytes()
 
 
 def fold_loads(cluster: Cluster, orbits: Sequence[Sequence[Traffic]]) -> list[Folded] | None:
@@ -106,10 +116,11 @@ def fold_loads(cluster: Cluster, orbits: Sequence[Sequence[Traffic]]) -> list[Fo
 
 
 def _orbit(cluster: Cluster, members: Sequence[Traffic]) -> Orbit:
-    group = np.repeat(np.arange(len(members)), [len(member.links) for member in members])
-    link = np.concatenate([np.empty(0, np.int32), *(member.links for member in members)])
-    rows = Rows(group, link, np.arange(len(link)))
-    return Orbit(len(members), limiting(cluster, rows), members)
+    plain = [Traffic(*member) for member in members]
+    group = np.repeat(np.arange(len(members), dtype=np.int32), [len(one.links) for one in plain])
+    link = np.concatenate([NONE, *(member.links for member in plain)])
+    rows = Rows(group, link, np.arange(len(link), dtype=np.int32))
+    return Orbit(len(members), limiting(cluster, rows), plain)
 
 
 def limiting(cluster: Cluster, rows: Rows) -> Rows:
@@ -135,9 +146,8 @@ def fold(cluster: Cluster, orbits: Sequence[Orbit]) -> list[Folded] | None:
     used, colour = _colours(cluster.capacity, list(distinct.values()))
     if not all(of.one_colour(colour, k) for k, of in enumerate(distinct.values())):
         return None
-    _, first = np.unique(colour[used], return_index=True)
     canonical = np.zeros(len(colour), np.bool_)
-    canonical[used[first]] = True
+    canonical[used[firsts(colour[used])]] = True
     for of in distinct.values():
         of.choose(canonical)
     return [_folded(orbit, of) for orbit, of in zip(orbits, loads, strict=True)]
@@ -150,11 +160,13 @@ def _key(orbit: Orbit) -> Hashable:
 
 def _colours(capacity: Floats, loads: Sequence[_Loads]) -> tuple[Integers, Hashes]:
     """Return the links in use, and the colour of each link by its capacity and its loads."""
-    found, used = np.zeros(len(capacity), np.uint64), np.zeros(len(capacity), np.bool_)
+    found, there = np.zeros(len(capacity), np.uint64), np.zeros(len(capacity), np.bool_)
     for k, of in enumerate(loads):
         np.add.at(found, of.rows.link, of.hashes(k)[of.rows.source])
-        used[of.rows.link] = True
-    return np.flatnonzero(used), mix(found ^ mix(capacity.view(np.uint64)))
+        there[of.rows.link] = True
+    used = np.flatnonzero(there)
+    found[used] = mix(found[used] ^ mix(capacity[used].view(np.uint64)))
+    return used, found
 
 
 class _Loads:
@@ -169,10 +181,13 @@ class _Loads:
 
     def one_colour(self, colour: Hashes, seed: int) -> bool:
         """Return whether all members have the same shares on the same colours of links."""
+        if self.members == 1:
+            return True
         row = mix(colour[self.rows.link] ^ self.hashes(seed)[self.rows.source])
-        found = np.zeros(self.members, np.uint64)
-        np.add.at(found, self.rows.group, row)
-        return bool(np.all(found == found[:1]))
+        begin = np.flatnonzero(np.diff(self.rows.group, prepend=-1))
+        if len(begin) != self.members:
+            return not len(begin)  # all or none of them use links that can limit
+        return one_row(np.add.reduceat(row, begin))
 
     def choose(self, canonical: NDArray[np.bool_]) -> None:
         """Count the loads on the canonical links: of each link and share, ascending."""
@@ -194,7 +209,7 @@ def _folded(orbit: Orbit, of: _Loads) -> Folded:
         max(kind.latency for kind in orbit.kinds),
         apart(orbit.kinds),
         orbit.kinds[0].algorithm,
-        max(orbit.kinds[0].bytes, default=0.0),
+        most(orbit.kinds[0]),
     )
 
 

@@ -73,11 +73,12 @@ def traffic(cluster: Cluster, communication: Communication) -> Traffic:
     cluster, ranks = cluster.healthy or cluster, communication.ranks
     if len(set(ranks)) != len(ranks) or not ranks:
         raise ValueError(f"a {communication.collective} needs distinct ranks, not {ranks}")
-    candidates = _algorithms(communication)
+    candidates = _algorithms(cluster, communication)
     if len(ranks) == 1 or communication.bytes <= 0:
         return EMPTY
     if communication.algorithm == "copy" and len(place(cluster, ranks).nodes) > 1:
-        candidates = _algorithms(communication._replace(algorithm="auto"))  # src/enqueue.cc of NCCL
+        communication = communication._replace(algorithm="auto")  # src/enqueue.cc of NCCL
+        candidates = _algorithms(cluster, communication)
     if len(candidates) == 1:
         return candidates[0](cluster, ranks, communication.bytes)
     found = [*_suitable(candidates, cluster, ranks, communication.bytes)]
@@ -95,13 +96,14 @@ def _suitable(
             continue
 
 
-def _algorithms(communication: Communication) -> list[Algorithm]:
+def _algorithms(cluster: Cluster, communication: Communication) -> list[Algorithm]:
     collective, algorithm = communication.collective, communication.algorithm
     if collective not in ALGORITHMS:
         raise ValueError(f"no collective {collective!r}; there are {', '.join(ALGORITHMS)}")
     known = ALGORITHMS[collective]
     if algorithm == "auto":
-        return [call for name, call in known.items() if name not in ASKED_FOR]
+        never = {*ASKED_FOR, *tuning.never(cluster)}
+        return [call for name, call in known.items() if name not in never]
     if algorithm not in known:
         raise InputError(
             f"no algorithm {algorithm!r} for {collective}; there are auto, {', '.join(known)}"

@@ -16,32 +16,41 @@ free for others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from hashlib import blake2b
-from typing import NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.machine.classes import Classes
 from sim.machine.cluster import Cluster
+from sim.machine.collectives.routed import FEW, MANY, Routed, routed
 
-T = TypeVar("T")
 Floats = NDArray[np.float64]
 Ranks = NDArray[np.int64]
 Pairs = NDArray[np.int64]  # (pairs, 2): from one GPU to another
-MANY = 64
-"""The places of groups of more ranks than that are remembered."""
-FEW = 32
-"""One of so many links of a cluster and fewer are sorted; more are counted in a column of all."""
 
 
-class Traffic(NamedTuple):
-    """What one communication puts on the network."""
-
+class _Traffic(NamedTuple):
     links: NDArray[np.int32]  # indices of the links it uses, ascending
     bytes: Floats  # bytes on each of those links
     latency: float  # seconds that no bandwidth shortens
     algorithm: str
+
+
+class Traffic(_Traffic):
+    """What one communication puts on the network."""
+
+    classes: Classes | None = None
+    """Classes of its links that are equally fast and have the same bytes, if they are known."""
+
+    @property
+    def some(self) -> tuple[NDArray[np.int32], Floats]:
+        """One link of each class, or each link, and its bytes."""
+        if self.classes is None:
+            return self.links, self.bytes
+        return self.links[self.classes.first], self.bytes[self.classes.first]
 
 
 class Hops(NamedTuple):
@@ -52,11 +61,22 @@ class Hops(NamedTuple):
     across: bool = False  # whether they are between nodes
 
 
-class RanksByNode(NamedTuple):
-    """A group's ranks by node; ``each`` is how many a node has, 0 where nodes differ."""
-
+class _RanksByNode(NamedTuple):
     nodes: Sequence[Ranks] | Ranks  # shape (nodes, each) if there is an ``each``
     each: int
+
+
+class RanksByNode(_RanksByNode):
+    """A group's ranks by node; ``each`` is how many a node has, 0 where nodes differ."""
+
+    @cached_property
+    def rings(self) -> tuple[Pairs, Pairs]:
+        """The pairs of a ring inside each node, and of one across the nodes for each place."""
+        grid = np.asarray(self.nodes)
+        out = cycle(grid), cycle(grid.T)
+        for pairs in out:
+            pairs.flags.writeable = grid.size <= MANY  # else what they use is remembered by them
+        return out
 
 
 class UnsuitableError(ValueError):
@@ -73,9 +93,8 @@ def alone(cluster: Cluster, traffic: Traffic) -> float:
 
 def wire_seconds(cluster: Cluster, traffic: Traffic) -> float:
     """Return the seconds that the slowest link takes for its bytes on an empty network."""
-    if not len(traffic.links):
-        return 0.0
-    return float((traffic.bytes / cluster.capacity[traffic.links]).max())
+    links, load = traffic.some
+    return float((load / cluster.capacity[links]).max()) if len(links) else 0.0
 
 
 def place(cluster: Cluster, ranks: Sequence[int]) -> RanksByNode:
@@ -149,72 +168,34 @@ def put(
     fastest protocol counts, unless one is given.
     Raises ValueError when a rank is not in the cluster.
     """
-    routed = [remembered(cluster, "routed", np.asarray(hop.pairs), _routed) for hop in hops]
-    links, load, across = _loads(cluster, hops, routed)
-    delays = tuple(
-        max(
-            (of.delay for hop, of in zip(hops, routed, strict=True) if hop.across == far),
-            default=0.0,
-        )
-        for far in (False, True)
-    )
+    of = routed(cluster, [np.asarray(hop.pairs) for hop in hops])
+    load, across = _loads(hops, of)
+    delays = [[0.0], [0.0]]
+    for hop, delay in zip(hops, of.delays, strict=True):
+        delays[hop.across].append(delay)
+    slowest, links = (max(delays[False]), max(delays[True])), of.some
     wire = load / cluster.capacity[links]
     protocols = [
-        _latency(table, rounds, delays) + _waste(table, wire, cluster.efficiency[links], across)
+        _latency(table, rounds, slowest) + _waste(table, wire, cluster.efficiency[links], across)
         for table in _protocols(cluster, constants, each, rounds[1] > 0, protocol)
     ]
-    return Traffic(links, load, min(protocols), algorithm)
-
-
-class _Routed(NamedTuple):
-    """What the routes between some pairs of GPUs use."""
-
-    links: NDArray[np.int32]  # ascending
-    uses: NDArray[np.int64]  # how many routes lead over each of these links
-    delay: float  # seconds of the slowest
-
-
-def remembered(cluster: Cluster, what: str, ranks: Ranks, find: Callable[[Cluster, Ranks], T]) -> T:
-    """Return what is found for some ranks, which is remembered if there are many."""
-    if ranks.size <= MANY:
-        return find(cluster, ranks)
-    key = what, ranks.shape, blake2b(ranks.tobytes()).digest()
-    if key not in cluster.found:
-        cluster.found[key] = find(cluster, ranks)
-    out: T = cluster.found[key]
+    every = load if of.classes is None else load[of.classes.of]
+    out = Traffic(of.links, every, min(protocols), algorithm)
+    out.classes = of.classes
     return out
 
 
-def _routed(cluster: Cluster, pairs: Pairs) -> _Routed:
-    routes = cluster.routes(pairs)
-    used = np.concatenate([NONE, *(block.ravel() for block in routes)])
-    if len(used) < len(cluster.capacity) // FEW:
-        links, count = np.unique(used, return_counts=True)
-    else:
-        counts = np.bincount(used, minlength=len(cluster.capacity))
-        links = np.flatnonzero(counts).astype(np.int32)
-        count = counts[links]
-    return _Routed(links, count, cluster.longest(routes))
-
-
-def _loads(
-    cluster: Cluster, hops: Sequence[Hops], routed: Sequence[_Routed]
-) -> tuple[NDArray[np.int32], Floats, NDArray[np.bool_]]:
-    """Return the links, the bytes on each, and whether each lies between nodes.
+def _loads(hops: Sequence[Hops], of: Routed) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the bytes on a link of each class, and whether it lies between nodes.
 
     Loads are counted, then multiplied, so that links with the same use have the very same float.
     """
-    links = _distinct(cluster, np.concatenate([of.links for of in routed]))
-    load, across = np.zeros(len(links)), np.zeros(len(links), bool)
-    many = len(links) > len(cluster.capacity) // FEW
-    place = np.zeros(len(cluster.capacity) if many else 0, np.int64)
-    if many:
-        place[links] = np.arange(len(links))
-    for hop, of in zip(hops, routed, strict=True):
-        at = place[of.links] if many else np.searchsorted(links, of.links)
-        load[at] += of.uses * hop.load
+    load, across = np.zeros(len(of.some)), np.zeros(len(of.some), bool)
+    for hop, uses in zip(hops, of.uses, strict=True):
+        at = np.flatnonzero(uses)
+        load[at] += uses[at] * hop.load
         across[at] |= hop.across
-    return links, load, across
+    return load, across
 
 
 def added(
@@ -238,9 +219,6 @@ def _distinct(cluster: Cluster, links: NDArray[np.int32]) -> NDArray[np.int32]:
     there = np.zeros(len(cluster.capacity), np.bool_)
     there[links] = True
     return np.flatnonzero(there).astype(np.int32)
-
-
-NONE = np.empty(0, np.int32)
 
 
 def _protocols(

@@ -9,7 +9,6 @@ import numpy as np
 
 from sim.machine.cluster import Cluster
 from sim.machine.collectives.base import (
-    NONE,
     Hops,
     Ranks,
     Traffic,
@@ -18,6 +17,7 @@ from sim.machine.collectives.base import (
     place,
     put,
 )
+from sim.machine.collectives.routed import NONE
 from sim.machine.tiers import NVLINK
 
 
@@ -32,8 +32,8 @@ def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
     if "nvls" not in cluster.collectives or not whole or not one_switch(cluster, nodes[0]):
         raise UnsuitableError(
             f"nvls needs all {cluster.gpus_per_node} GPUs of one node on one NVSwitch, and "
-            f"[collectives.nvls] in the topology; {cluster.name} with ranks {ranks} lacks one of "
-            "them"
+            f"[collectives.nvls] in the topology; {cluster.name} with {len(ranks)} ranks on "
+            f"{len(nodes)} nodes lacks one of them"
         )
     hops = [Hops(cycle(nodes[0]), size * (each + 1) / each)]
     return put(cluster, "nvls", "nvls", hops, (2, 0), each)

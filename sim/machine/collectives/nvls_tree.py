@@ -8,10 +8,8 @@ two nodes reach more than their ports seem to allow.
 
 from __future__ import annotations
 
-import numpy as np
-
 from sim.machine.cluster import Cluster
-from sim.machine.collectives.base import Hops, Traffic, UnsuitableError, cycle, place, put
+from sim.machine.collectives.base import Hops, Traffic, UnsuitableError, place, put
 from sim.machine.collectives.nvls import one_switch
 from sim.machine.collectives.tree import busiest, depth
 
@@ -22,7 +20,8 @@ def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
     Raises UnsuitableError when the topology gives no constants for it, or the ranks are not two or
     more whole nodes with an NVSwitch.
     """
-    nodes, each = place(cluster, ranks)
+    placement = place(cluster, ranks)
+    nodes, each = placement
     whole = len(nodes) > 1 and each == cluster.gpus_per_node
     if "nvls_tree" not in cluster.collectives or not whole or not one_switch(cluster, nodes[0]):
         raise UnsuitableError(
@@ -30,9 +29,9 @@ def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
             f"NVSwitch, and [collectives.nvls_tree] in the topology; {cluster.name} with "
             f"{[len(node) for node in nodes]} ranks lacks one of them"
         )
-    grid = np.asarray(nodes)
+    inside, across = placement.rings
     hops = [
-        Hops(cycle(grid), size * (each + 1) / each),
-        Hops(cycle(grid.T), busiest(len(nodes)) * size / 2 / each, True),
+        Hops(inside, size * (each + 1) / each),
+        Hops(across, busiest(len(nodes)) * size / 2 / each, True),
     ]
     return put(cluster, "nvls_tree", "nvls_tree", hops, (2, 2 * depth(len(nodes))), each)

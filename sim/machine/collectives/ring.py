@@ -79,10 +79,7 @@ def _hops(cluster: Cluster, placement: RanksByNode, load: float) -> list[Hops]:
     nodes, each = placement
     if not each:  # uneven: one ring, node after node
         return by_kind(cluster, cycle(np.concatenate(list(nodes))), load)
-    ranks = np.asarray(nodes)
+    inside, across = placement.rings
     if len(nodes) == 1:
-        return [Hops(cycle(ranks), load)]
-    return [
-        Hops(cycle(ranks), load * (each - 1) / each),
-        Hops(cycle(ranks.T), load / each, True),
-    ]
+        return [Hops(inside, load)]
+    return [Hops(inside, load * (each - 1) / each), Hops(across, load / each, True)]

@@ -13,10 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 
-import numpy as np
-
 from sim.machine.cluster import Cluster
-from sim.machine.collectives.base import Hops, Traffic, UnsuitableError, cycle, place, put
+from sim.machine.collectives.base import Hops, Traffic, UnsuitableError, place, put
 
 
 def all_reduce(
@@ -31,17 +29,18 @@ def all_reduce(
     Raises UnsuitableError when the topology gives no constants for it, the ranks are in one node,
     or nodes have different numbers of them.
     """
-    nodes, each = place(cluster, ranks)
+    placement = place(cluster, ranks)
+    nodes, each = placement
     if (cluster.collectives and "tree" not in cluster.collectives) or len(nodes) < 2 or not each:
         raise UnsuitableError(
             "a tree needs at least two nodes with the same number of ranks, and "
             f"[collectives.tree] in the topology; {cluster.name} with "
             f"{[len(node) for node in nodes]} ranks lacks one"
         )
-    grid = np.asarray(nodes)
+    inside, across = placement.rings
     hops = [
-        Hops(cycle(grid), 2 * size * (each - 1) / each),
-        Hops(cycle(grid.T), busiest(len(nodes)) * size / 2 / each, True),
+        Hops(inside, 2 * size * (each - 1) / each),
+        Hops(across, busiest(len(nodes)) * size / 2 / each, True),
     ]
     rounds = (2 * (each - 1), 2 * depth(len(nodes)))
     return put(cluster, "tree", "tree", hops, rounds, each, protocol)

@@ -49,13 +49,18 @@ def protocol(cluster: Cluster, collective: str, placement: RanksByNode, size: fl
     return min(known, key=lambda name: ring(cluster, collective, name, placement, size))
 
 
+def never(cluster: Cluster) -> tuple[str, ...]:
+    """Return the algorithms that NCCL does not have, where it is followed."""
+    return ("hierarchical",) if "tuner" in cluster.collectives else ()
+
+
 def considered(
     cluster: Cluster, ranks: tuple[int, ...], size: float, found: Sequence[Traffic]
 ) -> Sequence[Traffic]:
     """Return those communications, one per algorithm, among which NCCL takes the fastest."""
+    kept = list(found)
     if "tuner" not in cluster.collectives or len(found) < 2:
-        return found
-    kept = [one for one in found if one.algorithm != "hierarchical"]
+        return kept
     if any(one.algorithm == "nvls_tree" for one in kept):
         placement = place(cluster, ranks)
         simple = ring(cluster, "all_reduce", "simple", placement, size)
