@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.analysis.remembered import remembered
-from sim.graph import Copy, Fixed, Floats, Graph, Host, Ints, Work, ascending, run_starts
+from sim.graph import Copy, Fixed, Graph, Host, Work, ascending, run_starts
 from sim.timeline import dimension
 
 COMPUTE, HOST, COPY = "compute", "host", "copy"
@@ -59,8 +59,3 @@ def by_rank(graph: Graph) -> Iterator[tuple[int, NDArray[np.int64]]]:
     begins = run_starts(graph.rank[order])
     for own in np.split(order, begins[1:]) if len(order) else ():
         yield int(graph.rank[own[0]]), own
-
-
-def weights(graph: Graph, ranks: Ints) -> Floats:
-    """Return for each of ``ranks`` the number of ranks of the job that it stands for."""
-    return np.array([graph.stands_for.get(rank, 1) for rank in ranks.tolist()], np.float64)

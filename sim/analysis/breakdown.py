@@ -17,9 +17,10 @@ from typing import TypedDict
 
 import numpy as np
 
-from sim.analysis.activity import COMPUTE, HOST, Activities, activities, by_rank, weights
+from sim.analysis.activity import COMPUTE, HOST, Activities, activities, by_rank
 from sim.analysis.intervals import Intervals, complement, first_come, union, within
 from sim.analysis.relations import Rows, rendezvous
+from sim.analysis.weights import weights
 from sim.graph import Floats, Ints
 from sim.timeline import Timeline
 

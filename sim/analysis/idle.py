@@ -23,10 +23,11 @@ from math import fsum
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.analysis.activity import COMPUTE, HOST, Activities, activities, by_rank, weights
+from sim.analysis.activity import COMPUTE, HOST, Activities, activities, by_rank
 from sim.analysis.intervals import Intervals, complement, covering, first_come, union
 from sim.analysis.relations import Rows, binding, needed, rendezvous
 from sim.analysis.steps import laps
+from sim.analysis.weights import weights
 from sim.graph import Floats, Ints
 from sim.late import pd
 from sim.timeline import Timeline

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.analysis.activity import weights
 from sim.analysis.relations import rendezvous
+from sim.analysis.weights import weights
 from sim.graph import Floats, Ints
 from sim.timeline import Timeline
 
