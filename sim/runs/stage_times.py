@@ -19,6 +19,7 @@ from sim.builder.job import Job
 from sim.builder.mesh import Mesh
 from sim.builder.program import Collective, Program
 from sim.builder.stage import stage_programs
+from sim.builder.strategies.data import DataParallel
 from sim.engine import simulate
 from sim.graph import Builder, Communication, Graph
 from sim.machine.cluster import Cluster
@@ -84,7 +85,7 @@ def _alone(job: Job, dp: int) -> Job:
     of = job.setting
     order = job.mesh.order
     mesh = Mesh(tp=of.tp, cp=of.cp, ep=of.ep, dp=dp, pp=1, etp=of.etp, order=order)
-    setting, data = replace(of, dp=dp), replace(job.data, degree=dp * of.cp)
+    setting, data = replace(of, dp=dp), DataParallel(dp * of.cp)  # a stage shares nothing over dp
     plan: Plan = load("one_f_one_b")(1, 1)
     return replace(job, setting=setting, mesh=mesh, plan=plan, data=data)
 

@@ -15,7 +15,7 @@ from sim.machine import cluster as clusters
 from sim.recipe import recipe_file
 from sim.recipe.recipe import Recipe
 from sim.runs.run import job_of
-from sim.runs.stage_times import stage_timelines
+from sim.runs.stage_times import stage_seconds, stage_timelines
 
 MODEL = {
     "layers": 4, "hidden": 256, "heads": 8, "kv_heads": 4, "ffn": 512, "vocab": 512,
@@ -99,3 +99,19 @@ def test_maxima_cost_time_in_a_stage_that_shares_sequences(shared: Path) -> None
         alone = stage_timelines(result.job, cluster, range(2))
         times += [alone["F"].seconds, alone["I"].seconds, result.timeline.seconds]
     assert np.all(np.array(times[:3]) > np.array(times[3:]))
+
+
+def test_a_stages_times_are_the_same_where_replicas_share_parameters() -> None:
+    """Searched schedules of two tensor-parallel ranks and four shards once ended in an error."""
+    cluster, seconds = clusters.load("dgx_h100", 8), []
+    for more in ({}, {"fsdp": {"kind": "fsdp1"}}):
+        found = recipe_file.parse(
+            {
+                "model": MODEL | {"layers": 1},
+                "cluster": {"topology": "dgx_h100", "gpus": 8},
+                "parallelism": {"tp": 2, "dp": 4, **more},
+                "training": {"global_batch": 4},
+            }
+        )
+        seconds.append(stage_seconds(job_of(found, cluster), cluster))
+    assert seconds[0] == seconds[1]
