@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from sim.analysis.activity import HOST
 from sim.analysis.stragglers import replicas
+from sim.analysis.weights import lower_median
 from sim.graph import Floats, Graph, owners
 from sim.late import pd
 from sim.timeline import Timeline, dimension
@@ -100,21 +101,25 @@ def parts_alike(graph: Graph, like: Longs) -> Longs:
     return out
 
 
-def usual(values: Floats, like: Longs, kind: Longs, rank: Longs, clock: float = 0.0) -> Floats:
+def usual(
+    values: Floats, like: Longs, kind: Longs, rank: Longs, weight: Floats, clock: float = 0.0
+) -> Floats:
     """Return what each row would have if no rank were slower, or faster, than is usual.
 
     That is the lower median over the rows like it, times a factor of its ``kind``: the lower median
-    over ranks of the sum of a rank's rows of the kind over the sum of those medians. ``clock`` is
-    the resolution of the clock in seconds. A row keeps its value where rounding to it explains the
+    over ranks of the sum of a rank's rows of the kind over the sum of those medians. ``weight`` has
+    how many rows each stands for, the same for those of a rank and kind. ``clock`` is the
+    resolution of the clock in seconds. A row keeps its value where rounding to it explains the
     difference, both of the row and of the sum of its rank and kind. All arrays have one value per
     row, and so has the result.
     """
-    base = lower_median(values, like)
-    frame = pd.DataFrame({"kind": kind, "rank": rank, "values": values, "base": base})
-    sums = frame.groupby(["kind", "rank"], sort=False)[["values", "base"]].sum().reset_index()
+    base = lower_median(values, like, weight)
+    frame = pd.DataFrame({"kind": kind, "rank": rank, "values": values, "base": base, "w": weight})
+    by = frame.groupby(["kind", "rank"], sort=False)
+    sums = by.agg({"values": "sum", "base": "sum", "w": "first"}).reset_index()
     safe = np.where(sums["base"] > 0, sums["base"], 1.0)
     ratio = np.where(sums["base"] > 0, sums["values"] / safe, 1.0)
-    sums["more"] = lower_median(ratio, sums["kind"].to_numpy())
+    sums["more"] = lower_median(ratio, sums["kind"].to_numpy(), sums["w"].to_numpy())
     more = frame[["kind", "rank"]].merge(sums, on=["kind", "rank"], how="left")["more"].to_numpy()
     level = base * more
     if clock:
@@ -129,15 +134,3 @@ def clock(timeline: Timeline) -> float:
     seconds = (timeline.end - timeline.start) * 1e6
     whole = np.abs(seconds - np.rint(seconds)) < 1e-3
     return 1.001e-6 if whole.all() else 0.0
-
-
-def lower_median(values: Floats, group: Longs) -> Floats:
-    """Return for each row the lower median of its group.
-
-    >>> lower_median(np.array([3.0, 1.0, 2.0, 9.0]), np.array([0, 0, 0, 1])).tolist()
-    [2.0, 2.0, 2.0, 9.0]
-    """
-    row = np.unique(group, return_inverse=True)[1]
-    size = np.bincount(row)
-    first = np.cumsum(size) - size
-    return np.asarray(values[np.lexsort((values, row))[first + (size - 1) // 2]][row], np.float64)

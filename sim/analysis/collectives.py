@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sim.analysis.relations import rendezvous
+from sim.analysis.weights import op_weights, part_sizes, part_weights
 from sim.graph import Graph, owners
 from sim.late import pd
 from sim.timeline import Timeline, dimension
@@ -16,8 +17,9 @@ def collectives(timeline: Timeline) -> pd.DataFrame:
     """Add up collectives and messages by dimension and number of members, most seconds first.
 
     Columns: dimension, members (ranks in each), groups (different sets of ranks) and number (of
-    collectives and messages). ``waiting_s`` (for peers) and ``transfer_s`` (while data moves) are
-    means per rank that takes part; ``longest_wait_s`` is the longest wait of one member.
+    collectives and messages), all as if every rank were simulated. ``waiting_s`` (for peers) and
+    ``transfer_s`` (while data moves) are means per rank that takes part; ``longest_wait_s`` is the
+    longest wait of one member.
     """
     graph = timeline.graph
     op = owners(graph.part_start)
@@ -26,26 +28,33 @@ def collectives(timeline: Timeline) -> pd.DataFrame:
     moves = rendezvous(timeline)[1]
     members = np.bincount(graph.part, minlength=len(graph.part_work))
     group = _groups(graph, op, members)
+    weight = op_weights(graph)[op]
     of_work = np.array([dimension(work) for work in graph.works], object)
     names = of_work[graph.part_work[graph.part]]
     table = pd.DataFrame(
         {
             "dimension": names,
-            "members": members[graph.part],
+            "members": part_sizes(graph)[graph.part],
             "group": group[graph.part],
             "part": graph.part,
+            "copies": part_weights(graph)[graph.part],
             "rank": graph.rank[op],
+            "ranks": weight,
             "waiting": moves[op] - timeline.start[op],
-            "transfer": timeline.end[op] - moves[op],
+            "waited": weight * (moves[op] - timeline.start[op]),
+            "moved": weight * (timeline.end[op] - moves[op]),
         }
     )
     rows: list[tuple[Any, ...]] = []
     for (name, _), of in table.groupby(["dimension", "members"], sort=True):
-        ranks = of["rank"].nunique()
+        ranks = of.drop_duplicates("rank")["ranks"].sum()
+        groups, number = (
+            round(of.drop_duplicates(key)["copies"].sum()) for key in ("group", "part")
+        )
         rows.append(
             (
-                str(name), int(of["members"].iloc[0]), of["group"].nunique(), of["part"].nunique(),
-                float(of["waiting"].sum() / ranks), float(of["transfer"].sum() / ranks),
+                str(name), int(of["members"].iloc[0]), groups, number,
+                float(of["waited"].sum() / ranks), float(of["moved"].sum() / ranks),
                 float(of["waiting"].max()),
             )
         )  # fmt: skip

@@ -36,6 +36,7 @@ class Exposed:
     cause: str
     after: int  # the op whose end let it, or its copy-in, start; -1 if nothing did
     sentence: str
+    stands_for: int = 1  # ranks of the job on which it happens
 
 
 def exposed(timeline: Timeline, least: float = 0.0) -> list[Exposed]:
@@ -91,7 +92,8 @@ def _why(timeline: Timeline, needs: Rows, op: int, seconds: float, hidden: float
         cause, said = "no_work", f"{started or 'it comes first'}, and nothing else could run then"
     elsewhere = cause in ("stream", "copy_in")  # behind something that a prefetch would not move
     sooner = "" if elsewhere else _sooner(timeline, op, after)
-    return Exposed(op, seconds, cause, after, f"{of_it}, {bare}: {said}{sooner}.")
+    ranks = graph.stands_for.get(int(graph.rank[op]), 1)
+    return Exposed(op, seconds, cause, after, f"{of_it}, {bare}: {said}{sooner}.", ranks)
 
 
 def _sooner(timeline: Timeline, op: int, after: int) -> str:
@@ -127,10 +129,10 @@ def _ms(seconds: float) -> str:
 
 
 def by_cause(found: list[Exposed]) -> dict[str, float]:
-    """Return the seconds of each cause, over all ranks and communications."""
+    """Return the seconds of each cause, over all ranks of the job and communications."""
     out: dict[str, float] = {}
     for one in found:
-        out[one.cause] = out.get(one.cause, 0.0) + one.seconds
+        out[one.cause] = out.get(one.cause, 0.0) + one.stands_for * one.seconds
     return dict(sorted(out.items(), key=lambda item: (-item[1], item[0])))
 
 

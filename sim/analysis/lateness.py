@@ -19,7 +19,7 @@ class Lateness:
     step: float  # first start to last end of all
     ranks: Ints
     waits: Floats  # for ranks that come later
-    causes: Floats  # of waiting on other ranks, summed over them, by coming last
+    causes: Floats  # of waiting on other ranks of the job, summed over them, by coming last
     last: Ints  # collectives to which the rank came last
     stands_for: Floats  # ranks of the job that each row stands for
 
@@ -48,13 +48,14 @@ def lateness(timeline: Timeline) -> Lateness:
     mine = np.searchsorted(ranks, graph.rank[member])
     theirs = np.searchsorted(ranks, graph.rank[arrival[member]])
     abroad = mine != theirs
-    n = len(ranks)
+    n, count = len(ranks), weights(graph, ranks)
+    caused = np.bincount(theirs[abroad], (count[mine] * wait)[abroad], n)
     last = np.unique(arrival[member][abroad])
     return Lateness(
         timeline.seconds,
         ranks,
         np.bincount(mine[abroad], wait[abroad], n).astype(np.float64),
-        np.bincount(theirs[abroad], wait[abroad], n).astype(np.float64),
+        caused / count,
         np.bincount(np.searchsorted(ranks, graph.rank[last]), minlength=n).astype(np.int32),
-        weights(graph, ranks),
+        count,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sim.analysis.weights import op_weights
 from sim.graph import Compute, Floats
 from sim.late import pd
 from sim.timeline import Timeline
@@ -14,12 +15,14 @@ def roofline(timeline: Timeline) -> pd.DataFrame:
 
     ``name`` is that of the first such op. ``flops`` and ``bytes`` (of HBM traffic) are those of one
     kernel, and ``seconds`` is its mean as it ran, slowed by what ran beside it. ``count`` is how
-    many ran and ``total_s`` the seconds of all. ``intensity`` is FLOPs per byte, ``flops_per_s``
-    the rate. A kernel of fixed duration, as in recordings, has no known FLOPs and is left out.
+    many ran on all ranks of the job and ``total_s`` the seconds of all. ``intensity`` is FLOPs per
+    byte, ``flops_per_s`` the rate. A kernel of fixed duration, as in recordings, has no known FLOPs
+    and is left out.
     """
     graph = timeline.graph
-    count = np.bincount(graph.work, minlength=len(graph.works))
-    total = np.bincount(graph.work, timeline.end - timeline.start, len(graph.works))
+    ranks, n = op_weights(graph), len(graph.works)
+    count = np.bincount(graph.work, ranks, n).astype(np.int64)
+    total = np.bincount(graph.work, ranks * (timeline.end - timeline.start), n)
     first = np.full(len(graph.works), -1)
     first[graph.work[::-1]] = np.arange(len(graph))[::-1]  # of ops with one work, the first stays
     rows = []

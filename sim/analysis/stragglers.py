@@ -10,7 +10,7 @@ ops as they were, or with those of one rank, stage or kind as they were and all 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.analysis.longest import Paths, Seconds, taken
+from sim.analysis.weights import mean, median, op_weights, weights
 from sim.graph import Floats, Graph, owners
 from sim.late import nx, pd
 from sim.timeline import Timeline, dimension
@@ -73,7 +74,7 @@ def stragglers(timeline: Timeline) -> Stragglers:
     by_replica = falling({k: kept(replica[graph.rank] == k) for k in pipelines})
     by_stage = falling({k: kept(graph.stage == k) for k in range(last + 1)})
     scores = lesser(graph.rank, graph.stage, replica, by_stage, by_replica)
-    worst = tuple(falling(scores))[: math.ceil(len(scores) * WORST_SHARE)]
+    worst = _worst(graph, falling(scores))
     return Stragglers(
         slowdown=float(base.mean() / least.mean()),
         by_step=falling(dict(zip(numbers, (base / least).tolist(), strict=True))),
@@ -90,11 +91,18 @@ def equal(timeline: Timeline) -> Seconds:
     """Return the seconds of ops if all of a name take the same: means, for transfers medians."""
     graph, seconds = timeline.graph, taken(timeline)
     communication = np.array([bool(dimension(work)) for work in graph.works])[graph.work]
-    of_op = pd.Series(seconds.op).groupby(graph.name)
-    op = np.where(communication, of_op.transform("median"), of_op.transform("mean"))
-    names = graph.name[owners(graph.part_start)]
-    member = pd.Series(seconds.member).groupby(names).transform("median").to_numpy()
-    return Seconds(op, member)
+    of_op, weight = (seconds.op, graph.name.astype(np.int64)), op_weights(graph)
+    op = np.where(communication, median(*of_op, weight), mean(*of_op, weight))
+    owner = owners(graph.part_start)
+    return Seconds(op, median(seconds.member, graph.name[owner].astype(np.int64), weight[owner]))
+
+
+def _worst(graph: Graph, ranks: Iterable[int]) -> tuple[int, ...]:
+    """Return the first of ``ranks``, so many that they stand for the share that counts as worst."""
+    order = np.array([*ranks], np.int32)
+    count = weights(graph, order)
+    enough = math.ceil(count.sum() * WORST_SHARE)
+    return tuple(order[: np.searchsorted(np.cumsum(count), enough) + 1].tolist())
 
 
 def replicas(graph: Graph) -> NDArray[np.int64]:

@@ -143,12 +143,18 @@ def _draw(axes: Axes, view: View, rank: int, top: float) -> tuple[dict[str, None
     return found, waits
 
 
+def _named(view: View, rank: int) -> str:
+    """Return the name of a row: its rank, and how many ranks it stands for, as in "rank 0 x 8"."""
+    alike = view.timeline.graph.stands_for.get(rank, 1)
+    return f"rank {rank} x {alike:,}" if alike > 1 else f"rank {rank}"
+
+
 def _frame(axes: Axes, view: View, shown: Sequence[int], height: float, title: str) -> None:
     """Set the limits and the names of the ranks, and remove what is not needed."""
     axes.set_xlim(view.low * view.scale, view.high * view.scale)
     axes.set_ylim(-height * max(len(shown), 1) + _GAP / 2, _GAP / 2)
     axes.set_yticks([-row * height - TALL / 2 for row in range(len(shown))])
-    axes.set_yticklabels([f"rank {rank}" for rank in shown], fontsize=8)
+    axes.set_yticklabels([_named(view, rank) for rank in shown], fontsize=8)
     axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_locator(MaxNLocator(12, steps=[1, 2, 2.5, 5, 10]))
     axes.spines[["top", "right", "left"]].set_visible(False)

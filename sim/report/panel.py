@@ -97,7 +97,7 @@ def pack(panel: Panel, packer: Packer, most: int = MOST) -> dict[str, Any]:
 
 
 def _rows(graph: Graph, found: Blocks, kept: NDArray[np.int32]) -> list[dict[str, Any]]:
-    """Return each rank's streams in their order: name, whether kernels run there, blocks."""
+    """Return each rank's streams: ranks like it, name, whether kernels run there, blocks."""
     first = found.order[found.begins[:-1]]
     key = np.searchsorted(kept, graph.rank[first]) * len(graph.streams) + graph.stream[first]
     keys, begins = np.unique(key, return_index=True)
@@ -109,6 +109,7 @@ def _rows(graph: Graph, found: Blocks, kept: NDArray[np.int32]) -> list[dict[str
     return [
         {
             "rank": int(kept[k // len(graph.streams)]),
+            "alike": graph.stands_for.get(int(kept[k // len(graph.streams)]), 1),
             "stream": short(graph.streams[k % len(graph.streams)], 60),
             "computes": bool(computing[k % len(graph.streams)]),
             "from": int(a),

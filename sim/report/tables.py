@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import fsum
+from operator import mul
 from typing import Any
 
 import numpy as np
 
+from sim.analysis.weights import op_weights
 from sim.analysis.words import LEAST, cause_name
 from sim.report import definitions
 from sim.report.looks import looks
@@ -30,7 +32,7 @@ def of_summary(summary: Summary) -> list[Table]:
             step, [definitions.cause(name) for name in causes],
         ),
         _shares("Critical path", "what", summary["critical_path_s"], step, (), definitions.PATH),
-        _sent(summary["bytes_sent"]),
+        _sent(summary["bytes_sent"], summary["memory"]),
         _memory(summary["memory"]),
     ]  # fmt: skip
 
@@ -94,11 +96,14 @@ def _memory(ranks: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
-def _sent(sent: Mapping[str, Mapping[str, float]]) -> Table:
-    rows = [
-        (name, max(of.values(), default=0.0), fsum(of.values()) / max(len(of), 1))
-        for name, of in sent.items()
-    ]
+def _sent(sent: Mapping[str, Mapping[str, float]], memory: Sequence[Mapping[str, Any]]) -> Table:
+    count = {str(row["rank"]): int(row.get("stands_for", 1)) for row in memory}
+
+    def mean(of: Mapping[str, float]) -> float:
+        ranks = [count.get(rank, 1) for rank in of]
+        return fsum(map(mul, ranks, of.values())) / max(sum(ranks), 1)
+
+    rows = [(name, max(of.values(), default=0.0), mean(of)) for name, of in sent.items()]
     heads = ("dimension", "most by a rank", "mean of ranks")
     return Table(
         "Bytes sent", heads, rows, ("", "bytes", "bytes"), ("", "", ""), note=definitions.SENT
@@ -106,13 +111,13 @@ def _sent(sent: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def of_ops(timeline: Timeline, title: str = "Ops") -> Table:
-    """Return a table of the seconds of ops by name and look, over all ranks, most first."""
+    """Return a table of the seconds of ops by name and look, on all ranks, most first."""
     graph = timeline.graph
     table, look = looks(graph)
     key = graph.name.astype(np.int64) * max(len(table), 1) + look
     keys, of = np.unique(key, return_inverse=True)
-    seconds = timeline.end - timeline.start
-    total, count = np.bincount(of, seconds, len(keys)), np.bincount(of, minlength=len(keys))
+    seconds, ranks = timeline.end - timeline.start, op_weights(graph)
+    total, count = (np.bincount(of, ranks * each, len(keys)) for each in (seconds, 1.0))
     most = np.zeros(len(keys))
     np.maximum.at(most, of, seconds)
     order = np.argsort(-total, kind="stable")[:MOST]
@@ -129,7 +134,8 @@ def of_ops(timeline: Timeline, title: str = "Ops") -> Table:
     ]
     return Table(
         title, ("op", "of", "ops", "seconds", "mean", "longest"), rows, ("", "", "", "s", "s", "s"),
-        ("", "Phase of a kernel or dimension of a communication.", "", "Sum over ranks.", "", ""),
+        ("", "Phase of a kernel or dimension of a communication.", "On all ranks.",
+         "Sum over all ranks.", "", ""),
         note=_first(len(keys), "names of ops, by their seconds"),
     )  # fmt: skip
 

@@ -62,11 +62,6 @@ def later(graph: Graph, machine: Machine) -> float:
     return simulate(replace(graph, lag=zeros(len(graph))), only).seconds
 
 
-def few(lanes: Lanes, others: Sequence[Lanes], graph: Graph) -> bool:
-    """Return whether all ranks together have few ops, so that each is worth a row of its own."""
-    return len(graph) * len(others[-1].simulated) <= FEW_OPS * len(lanes.simulated)
-
-
 def good_enough(lanes: Lanes, others: Sequence[Lanes], graph: Graph, machine: Machine) -> bool:
     """Return whether to stay with these lanes, rather than simulate the first of the others."""
     ops = len(graph) * len(others[0].simulated) / len(lanes.simulated)

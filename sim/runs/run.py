@@ -33,7 +33,7 @@ from sim.recipe.legality.products import able
 from sim.recipe.recipe import Recipe
 from sim.runs.fold import Lanes, candidates, loads, parting, ways
 from sim.runs.hosted import Issuer, is_late, issuer, pace, with_host
-from sim.runs.latencies import MOST_UNLIKE, exact, few, good_enough, later
+from sim.runs.latencies import MOST_UNLIKE, exact, good_enough, later
 from sim.runs.shared import cluster_of
 from sim.runs.slowest import with_slowest
 from sim.runs.stage_times import stage_seconds
@@ -177,8 +177,8 @@ def prepare(
 
     With ``fold``, ranks are folded as far as that is proven exact, but for latencies, for which see
     :mod:`sim.runs.latencies`. ``host`` issues the ops, unless it is never late. ``kinds`` tells
-    ranks apart (see :func:`sim.runs.fold.candidates`); then others fold only in steps of many ops.
-    Raises InputError where too many ranks would be simulated.
+    ranks apart (see :func:`sim.runs.fold.candidates`). Raises InputError where too many ranks would
+    be simulated.
     """
     left = ways(job, cluster, kinds)
     if kinds is not None:
@@ -187,9 +187,6 @@ def prepare(
     while True:
         lanes, *left = left
         graph = build(job, lanes)
-        if lanes.alike and few(lanes, left, graph):
-            left = [way for way in left if not way.alike]
-            continue
         works = [work for work in graph.works if isinstance(work, Communication)]
         found = loads(cluster, job, lanes.atoms, works, lanes.alike)
         if found is None:

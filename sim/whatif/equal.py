@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.analysis.activity import COMPUTE, activities
+from sim.analysis.weights import lower_median, mean, middle_rows, op_weights
 from sim.graph import Floats, Graph
 from sim.late import pd
 from sim.machine.cluster import Cluster
@@ -30,7 +31,7 @@ def equal_factor(graph: Graph, machine: Machine) -> Floats:
     kernels = np.flatnonzero((np.diff(graph.part_start) == 0) & (alone > 0))
     seconds, out = alone[kernels], np.ones(len(graph))
     by_place = np.array([name.startswith("attention") for name in graph.names], np.bool_)
-    even = _mean(seconds, _peers(graph, kernels)) / seconds
+    even = _mean(seconds, _peers(graph, kernels), op_weights(graph)[kernels]) / seconds
     out[kernels] = np.where(by_place[graph.name[kernels]], 1.0, even)
     if machine.factor is not None:
         out[kernels] *= usual(graph, machine.factor, kernels)
@@ -44,13 +45,18 @@ def usual(graph: Graph, factor: Floats, kernels: NDArray[np.int64]) -> Floats:
     rank among a few does not count, while noise and uneven microbatches count with their mean. The
     study takes the mean over all ranks, which is the same among thousands of ranks.
     """
-    frame = pd.DataFrame({key: getattr(graph, key)[kernels] for key in ("name", "phase", "rank")})
-    like = frame.groupby(["name", "phase"], sort=False).ngroup()
-    by_rank = frame.groupby(["name", "phase", "rank"], sort=False).ngroup()
-    mean = pd.Series(_mean(factor[kernels], np.asarray(by_rank, np.int64)))
-    apart = pd.DataFrame({"like": like, "rank": frame["rank"], "mean": mean}).drop_duplicates()
-    median = apart.groupby("like")["mean"].quantile(0.5, interpolation="lower")
-    return np.asarray(like.map(median), np.float64)
+    like = _numbers(graph, kernels, ["name", "phase"])
+    by_rank = _numbers(graph, kernels, ["name", "phase", "rank"])
+    own = _mean(factor[kernels], by_rank, np.ones(len(kernels)))
+    _, first, row = np.unique(by_rank, return_index=True, return_inverse=True)
+    weight = op_weights(graph)[kernels[first]]
+    return lower_median(own[first], like[first], weight)[row]
+
+
+def _numbers(graph: Graph, kernels: NDArray[np.int64], columns: list[str]) -> NDArray[np.int64]:
+    """Return a number for each kernel, the same where all these columns are."""
+    frame = pd.DataFrame({key: getattr(graph, key)[kernels] for key in columns})
+    return np.asarray(frame.groupby(columns, sort=False).ngroup(), np.int64)
 
 
 def _peers(graph: Graph, kernels: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -70,11 +76,10 @@ def stages(graph: Graph) -> NDArray[np.int64]:
     return np.where(some, graph.stage, first[graph.rank])
 
 
-def _mean(values: Floats, group: NDArray[np.int64]) -> Floats:
+def _mean(values: Floats, group: NDArray[np.int64], weight: Floats) -> Floats:
     """Return for each row the mean of its group; equal values give that value to the bit."""
     least = pd.Series(values).groupby(group).transform("min").to_numpy()
-    more = pd.Series(values - least).groupby(group).transform("mean").to_numpy()
-    return np.asarray(least + more, np.float64)
+    return np.asarray(least + mean(values - least, group, weight), np.float64)
 
 
 def near(cluster: Cluster, rank: int, links: Sequence[int]) -> list[int]:
@@ -94,13 +99,9 @@ def levelled(graph: Graph, machine: Machine) -> tuple[Graph, Machine]:
     kinds = activities(graph)
     kernel = (kinds.code == kinds.names.index(COMPUTE)) & (np.diff(graph.part_start) == 0)
     ops = np.flatnonzero(kernel)
-    group = _peers(graph, ops)
-    order = np.lexsort((ops, machine.alone[graph.work[ops]], group))
-    size = np.bincount(group)
-    first = np.cumsum(size) - size
-    median = graph.work[ops[order[first + (size - 1) // 2]]]
+    seconds, weight = machine.alone[graph.work[ops]], op_weights(graph)[ops]
     work = graph.work.copy()
-    work[ops] = median[group]
+    work[ops] = graph.work[ops[middle_rows(seconds, _peers(graph, ops), weight)]]
     if machine.factor is not None:
         factor = machine.factor.copy()
         factor[ops] = usual(graph, factor, ops)

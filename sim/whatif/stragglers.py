@@ -86,9 +86,10 @@ def stragglers(
     In the ideal step, kernels take what is usual among ranks (:mod:`.equal`), links carry what they
     should and nothing pauses. Stages whose work differs are nobody's fault: a job in which no rank
     is slow has slowdowns of exactly 1. A rank is blamed for its kernels, its pauses, and the links
-    on its own way to the core. If there are several steps, those between the ``ramps`` (steps left
-    out at the beginning and at the end) count, as for the step time. Takes a simulation for each
-    label that differs from the ideal step.
+    on its own way to the core. Ranks that are alike, of which one is simulated, are asked about
+    together. If there are several steps, those between the ``ramps`` (steps left out at the
+    beginning and at the end) count, as for the step time. Takes a simulation for each label that
+    differs from the ideal step.
     """
     graph = timeline.graph
     ideal = _ideal(graph, machine, (cluster.healthy or cluster).capacity)

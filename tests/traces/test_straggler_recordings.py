@@ -315,14 +315,14 @@ def test_what_is_usual_by_hand() -> None:
     """
     values = np.array([3.0, 4.5, 3.5, 4.0, 6.0, 8.0])
     like, rank = np.array([0, 1, 0, 1, 0, 1]), np.array([0, 0, 1, 1, 2, 2])
-    found = usual(values, like, np.zeros(6, np.int64), rank)
+    found = usual(values, like, np.zeros(6, np.int64), rank, np.ones(6))
     base = np.array([3.5, 4.5, 3.5, 4.5, 3.5, 4.5])
     assert found == pytest.approx(base * 7.5 / 8.0)
 
 
 def test_a_clocks_tick_is_no_difference() -> None:
     values = np.array([20e-6, 21e-6, 21e-6, 30e-6])
-    args = np.zeros(4, np.int64), np.zeros(4, np.int64), np.arange(4)
+    args = np.zeros(4, np.int64), np.zeros(4, np.int64), np.arange(4), np.ones(4)
     assert usual(values, *args, 1e-6).tolist() == pytest.approx([20e-6, 21e-6, 21e-6, 21e-6])
 
 

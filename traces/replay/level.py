@@ -30,6 +30,7 @@ from sim.analysis.alike import alike, clock, parts_alike, usual
 from sim.analysis.beside import Beside, shared
 from sim.analysis.longest import Paths, Seconds
 from sim.analysis.stragglers import equal
+from sim.analysis.weights import op_weights, part_weights
 from sim.graph import Fixed, Floats, Graph, owners
 from sim.timeline import Timeline, dimension
 from traces.replay.refixed import with_members
@@ -69,7 +70,7 @@ class Peers:
         self.parts = parts_alike(graph, self.like)
         kinds = activities(graph)
         self._member = np.diff(graph.part_start) > 0
-        self._rank = graph.rank.astype(np.int64)
+        self._rank, self._weight = graph.rank.astype(np.int64), op_weights(graph)
         self._host = kinds.code == kinds.names.index(HOSTS)
         self._clock = clock(recorded)
         self._shared = shared(recorded, 2 * self._clock)
@@ -140,9 +141,13 @@ class Peers:
         """Return the seconds of all ops; these ops take what is usual."""
         rows, out = np.flatnonzero(ops), seconds.copy()
         if len(rows):
-            like = self.like[rows]
-            out[rows] = usual(seconds[rows], like, self._kinds[rows], self._rank[rows], self._clock)
+            out[rows] = self._usual(seconds[rows], self.like[rows], rows)
         return out
+
+    def _usual(self, values: Floats, like: Longs, ops: Longs) -> Floats:
+        """Return what is usual of values that belong to these ops, one each."""
+        columns = self._kinds[ops], self._rank[ops], self._weight[ops]
+        return usual(values, like, *columns, self._clock)
 
     @cached_property
     def _kinds(self) -> Longs:
@@ -168,8 +173,10 @@ class Peers:
         free = ~np.isin(self.parts, self.parts[self._shared])  # the part and those alike
         free |= ~np.isin(name, name[free])
         rank = rank.astype(np.int64)
-        out = usual(seconds, self.parts, name, rank, self._clock)
-        out[free] = usual(seconds[free], self.parts[free], name[free], rank[free], self._clock)
+        weight = part_weights(graph)
+        out = usual(seconds, self.parts, name, rank, weight, self._clock)
+        some = self.parts[free], name[free], rank[free], weight[free]
+        out[free] = usual(seconds[free], *some, self._clock)
         rows = pd.DataFrame({"name": name, "rank": rank, "was": seconds, "now": out})
         sums = rows[free].groupby(["name", "rank"])[["was", "now"]].sum()
         slow = sums["now"] < (1 - SLOW) * sums["was"]
@@ -181,11 +188,11 @@ class Peers:
         graph, owner = self.graph, owners(self.graph.wait_start)
         lag, wait_lag = graph.lag, graph.wait_lag
         if lag.any():
-            lag = usual(lag, self.like, self._kinds, self._rank, self._clock)
+            lag = self._usual(lag, self.like, np.arange(len(graph)))
         if wait_lag.any():
             nth = np.arange(len(owner)) - graph.wait_start[owner]
             like = nth + (int(nth.max(initial=0)) + 1) * self.like[owner]
-            wait_lag = usual(wait_lag, like, self._kinds[owner], self._rank[owner], self._clock)
+            wait_lag = self._usual(wait_lag, like, owner)
         return replace(graph, lag=lag, wait_lag=wait_lag)
 
 

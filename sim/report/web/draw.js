@@ -126,6 +126,7 @@ function cut(ctx, name, room) {
 
 function label(ctx, item, y) {
   const { row, h } = item, phone = scene.gutter < 100;
+  let used = 6;
   ctx.fillStyle = ink.paper;
   const above = item.first ? GAP : BETWEEN;
   ctx.fillRect(0, y - above, scene.gutter, h + BETWEEN + above);
@@ -135,10 +136,12 @@ function label(ctx, item, y) {
     ctx.fillStyle = ink.ink;
     ctx.font = `600 ${h > 14 ? 12 : 10}px system-ui, sans-serif`;
     ctx.textAlign = "left"; ctx.textBaseline = "middle";
-    ctx.fillText(`rank ${row.rank}`, 6, y + Math.max(h, 9) / 2);
+    const rank = `rank ${row.rank}${row.alike > 1 ? ` x ${row.alike.toLocaleString("en")}` : ""}`;
+    ctx.fillText(rank, 6, y + Math.max(h, 9) / 2);
+    used = Math.max(phone ? 70 : 56, ctx.measureText(rank).width + 12);
   }
   if (h < 9) return;
-  const size = h > 14 ? 11 : 9.5, used = item.first ? (phone ? 70 : 56) : 6;
+  const size = h > 14 ? 11 : 9.5;
   ctx.font = `${size}px system-ui, sans-serif`;
   ctx.fillStyle = ink.soft;
   ctx.textAlign = "right"; ctx.textBaseline = "middle";

@@ -2,7 +2,8 @@
 
 function facts(p, i) {
   const row = p.rows[p.rowOf[i]], look = p.looks[p.look[i]];
-  const where = [`rank ${row.rank}`, `stream ${row.stream}`, look.label];
+  const alike = row.alike > 1 ? ` (stands for ${row.alike.toLocaleString("en")} ranks)` : "";
+  const where = [`rank ${row.rank}${alike}`, `stream ${row.stream}`, look.label];
   for (const [name, column] of [["stage", p.stage], ["microbatch", p.microbatch], ["layer", p.layer]]) {
     if (column[i] >= 0) where.push(`${name} ${column[i]}`);
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -61,6 +62,8 @@ def test_every_op_is_where_it_ran():
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["rank 0", "rank 1"]
     key = [text.get_text() for text in figure.legends[0].get_texts()]
     assert key == ["forward", "input gradient", "no computing"]
+    figure = plots.timeline(replace(of, graph=replace(of.graph, stands_for={1: 1200})))
+    assert figure.axes[0].get_yticklabels()[1].get_text() == "rank 1 x 1,200"
 
 
 def test_kernels_of_one_microbatch_are_one_bar_and_gaps_stay():

@@ -18,21 +18,12 @@ from sim.machine.cluster import Cluster
 from sim.machine.hardware import Machine
 from sim.perturbations import slowed
 from sim.recipe.sections import PerturbationSection
-from sim.runs import latencies
-from sim.runs import run as runs
 from sim.runs.fold import Lanes
 from sim.runs.run import prepare
 from sim.timeline import Timeline
-from tests.sim.perturbations.test_perturbed import simulated
 from tests.sim.runs.test_loads import drawn
 
 Times = NDArray[np.float64]
-
-
-@pytest.fixture(autouse=True)
-def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fold small steps as large ones."""
-    monkeypatch.setattr(runs, "few", lambda *_: False)
 
 
 def on(machine: Machine, graph: Graph, times: Times) -> Machine:
@@ -112,15 +103,3 @@ def test_a_slow_nic_unfolds_the_rail_that_it_slows(small_job) -> None:
     assert lanes.alike is not None
     assert len(lanes.simulated) == 4
     assert step(job, slow, np.ones(32))[1].seconds > step(job, whole, np.ones(32))[1].seconds
-
-
-@pytest.mark.parametrize(("few", "ranks"), [(0, {0, 2}), (10**6, {0, 1, 2, 3})])
-def test_others_fold_in_large_steps_only(
-    monkeypatch: pytest.MonkeyPatch, few: int, ranks: set[int]
-) -> None:
-    """One of four replicas is slow; the other three are alike."""
-    monkeypatch.undo()
-    monkeypatch.setattr(latencies, "FEW_OPS", few)
-    slow = simulated({"rank": 2, "compute": 1.3}, gpus=4, dp=4)
-    assert set(slow.timeline.graph.ranks().tolist()) == ranks
-    assert slow.summary["simulation"].get("classes") == (2 if few == 0 else None)

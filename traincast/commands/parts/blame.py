@@ -30,7 +30,8 @@ def figures(result: Result, report: Callable[[str, int, int], object]) -> dict[s
         for key, value in asdict(found).items()
     }
     ranks = {"replicas": rows, "pipeline_ranks": columns, "slowdown": values.tolist()}
-    return {**plain, "matrix": ranks}
+    alike = {str(rank): n for rank, n in result.timeline.graph.stands_for.items() if n > 1}
+    return {**plain, "matrix": ranks, "stands_for": alike}
 
 
 def show(found: Mapping[str, Any]) -> None:
@@ -42,15 +43,23 @@ def show(found: Mapping[str, Any]) -> None:
             f"by {1 / slow - 1:.2%}"
         )
         return
-    rows = [("the step", f"{slow:.4f}", f"{slow - 1:+.2%}")]
+    rows = [("the step", *_shown(slow))]
     for table in TABLES:
         if table == "step" and len(found["by_step"]) == 1:
             continue  # it is the first row
         worst = [(of, s) for of, s in found[f"by_{table}"].items() if s > 1.0 + 1e-9][:MOST]
-        rows += [(f"{table} {of}", f"{s:.4f}", f"{s - 1:+.2%}") for of, s in worst]
+        alike = found["stands_for"] if table == "rank" else {}
+        rows += [
+            (f"{table} {of}" + (f" x {alike[of]:,}" if of in alike else ""), *_shown(s))
+            for of, s in worst
+        ]
     tables.show(rows, "stragglers", "slowdown", "of a step without")
     if len(rows) == 1:
         tables.say("no rank, link or pause makes this step longer than a usual one")
+
+
+def _shown(slow: float) -> tuple[str, str]:
+    return f"{slow:.4f}", f"{slow - 1:+.2%}"
 
 
 def draw(found: Mapping[str, Any], out: Path, title: str) -> Path:
@@ -64,7 +73,7 @@ def draw(found: Mapping[str, Any], out: Path, title: str) -> Path:
         np.array(of["slowdown"]),
         of["replicas"],
         of["pipeline_ranks"],
-        row="replica (dp)",
+        row="replica (dp), one of those alike" if found["stands_for"] else "replica (dp)",
         column="pipeline rank",
         says="slowdown of the step",
         title=f"{title}: what each rank costs, of {found['slowdown']:.3f} in all",
