@@ -66,4 +66,5 @@ def computes(item: Item) -> bool:
 
 def without(item: Item, category: str) -> Item:
     """Return the item without what it allocates and frees of a category."""
-    return item._replace(memory=tuple(m for m in item.memory if m.category != category))
+    memory = tuple(m for m in item.memory if m.category != category)
+    return item if len(memory) == len(item.memory) else item._replace(memory=memory)

@@ -82,10 +82,10 @@ def assemble(
             t.memory_at_end,
         )
     return Graph(
-        names=tables.names.values(),  # type: ignore[arg-type]
-        works=tables.works.values(),  # type: ignore[arg-type]
-        streams=tables.streams.values(),  # type: ignore[arg-type]
-        categories=tables.categories.values(),  # type: ignore[arg-type]
+        names=tuple(tables.names),  # type: ignore[arg-type]
+        works=tuple(tables.works),  # type: ignore[arg-type]
+        streams=tuple(tables.streams),  # type: ignore[arg-type]
+        categories=tuple(tables.categories),  # type: ignore[arg-type]
         rank=rank,
         stage=stage,
         microbatch=microbatch,

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.builder.program import Collective, Program
+from sim.builder.program import Collective, Item, Program
 from sim.builder.slots import Need, Slot, inputs
-from sim.graph import PHASES, Communication, Copy, Ints, Work
+from sim.graph import PHASES, Communication, Copy, Ints
 
 Longs = NDArray[np.int64]
 
@@ -25,20 +26,25 @@ OF_NORM = {"stage_norm": "model", "norm_in": "model", "norm_out": "model"}
 BESIDE = " 2"
 """What ends the names of streams of programs that run beside another on their rank."""
 
+PHASE = {phase: k for k, phase in enumerate(PHASES)}
 
-class Numbering:
-    """Distinct values, numbered in the order in which they come."""
 
-    def __init__(self) -> None:
-        self.rows: dict[Hashable, int] = {}
+class Numbering(dict[Hashable, int]):
+    """Distinct values, numbered in the order in which they come.
 
-    def __call__(self, value: Hashable) -> int:
-        """Return the number of ``value``, which is added if it is new."""
-        return self.rows.setdefault(value, len(self.rows))
+    >>> number = Numbering()
+    >>> number["b"], number["a"], number["b"], [*number]
+    (0, 1, 0, ['b', 'a'])
+    """
 
-    def values(self) -> tuple[Hashable, ...]:
-        """Return the values in the order of their numbers."""
-        return tuple(self.rows)
+    def __missing__(self, value: Hashable) -> int:
+        """Give the next number to a value that is new."""
+        self[value] = number = len(self)
+        return number
+
+    def of(self, values: Sequence[Hashable]) -> Ints:
+        """Return the number of each value."""
+        return np.fromiter(map(self.__getitem__, values), np.int32, len(values))
 
 
 @dataclass
@@ -96,7 +102,16 @@ class Template:
 
 
 Ranks = Callable[[str], tuple[int, ...]]  # the group of an axis, as ranks of the job
-Ref = tuple[int, int]  # a part: (row of its axis, which part of it) or (-1, which slot)
+
+
+class Parts(NamedTuple):
+    """The parts of a template's ops, as :class:`Template` has them."""
+
+    counts: Ints
+    axis: Ints
+    ref: Longs
+    axes: tuple[str, ...]
+    works: tuple[Ints, ...]
 
 
 class Asked(NamedTuple):
@@ -119,13 +134,12 @@ class Placed:
 
     template: Template
     asked: tuple[Asked, ...]  # its distinct collectives, in the order in which they come
-    which: Longs  # of each collective of the program: a row of asked
+    which: Ints  # of each collective of the program: a row of asked
 
     def on(self, ranks: Ranks, tables: Tables) -> Template:
         """Return the template of another rank, whose collectives are among ``ranks(axis)``."""
         groups = {axis: ranks(axis) for axis in self.template.axes}
-        works = [tables.works(one.among(groups[one.axis])) for one in self.asked]
-        of_each = np.array(works, np.int32)[self.which]
+        of_each = tables.works.of([one.among(groups[one.axis]) for one in self.asked])[self.which]
         work, axis = self.template.work.copy(), self.template.part_axis
         work[self.template.part_count > 0] = of_each
         parts = tuple(of_each[axis == k] for k in range(len(self.template.axes)))
@@ -139,30 +153,31 @@ def place(program: Program, ranks: Ranks, tables: Tables, beside: bool = False) 
     each axis of the model.
     """
     second = BESIDE if beside else ""
-    works: list[Work] = []
-    streams: list[str] = []
-    refs: list[tuple[Ref, ...]] = []
-    parts: dict[str, list[int]] = {}
-    made: dict[Asked, Communication] = {}
-    asked: list[Asked] = []
-    for item in program:
-        if not isinstance(item, Collective):
-            works.append(item.work)
-            streams.append((item.stream or COMPUTE) + second)
-            refs.append(())
-            continue
-        asked.append(Asked(item.axis, item.collective, item.bytes, item.algorithm))
-        if asked[-1] not in made:
-            made[asked[-1]] = asked[-1].among(ranks(item.axis))
-        works.append(made[asked[-1]])
-        reduces = item.phase == "O"  # over replicas, in the order in which gradients are made
-        streams.append(item.stream or item.axis + second * (not reduces))
-        mine = parts.setdefault(item.axis, [])
-        refs.append(((list(parts).index(item.axis), len(mine)),))
-        mine.append(tables.works(works[-1]))
-    row = {one: k for k, one in enumerate(made)}
-    which = np.array([row[one] for one in asked], np.int64)
-    return Placed(_columns(program, works, streams, refs, parts, tables), tuple(made), which)
+    there = np.array([isinstance(item, Collective) for item in program], np.bool_)
+    collectives = [item for item in program if isinstance(item, Collective)]
+    asked, axes = Numbering(), Numbering()
+    which = asked.of([(c.axis, c.collective, c.bytes, c.algorithm) for c in collectives])
+    made = tuple(Asked(*one) for one in asked)  # type: ignore[misc]
+    numbers = tables.works.of([one.among(ranks(one.axis)) for one in made])[which]
+    axis = axes.of([c.axis for c in collectives])
+    works = tuple(numbers[axis == k] for k in range(len(axes)))
+    ref = np.empty(len(axis), np.int64)
+    for k, of_axis in enumerate(works):
+        ref[axis == k] = np.arange(len(of_axis))
+    work = np.empty(len(program), np.int32)
+    work[there] = numbers
+    work[~there] = tables.works.of([i.work for i in program if not isinstance(i, Collective)])
+    parts = Parts(there.astype(np.int32), axis, ref, tuple(axes), works)  # type: ignore[arg-type]
+    streams = [_stream(item, second) for item in program]
+    return Placed(_columns(program, work, streams, parts, tables), made, which)
+
+
+def _stream(item: Item, second: str) -> str:
+    """Return the stream on which an item runs."""
+    if not isinstance(item, Collective):
+        return (item.stream or COMPUTE) + second
+    reduces = item.phase == "O"  # over replicas, in the order in which gradients are made
+    return item.stream or (item.axis if reduces else item.axis + second)
 
 
 def exchange(
@@ -170,38 +185,34 @@ def exchange(
 ) -> Template:
     """Return one p2p op that waits for ``waits`` inputs and takes part in ``parts`` messages."""
     item = Collective(name, "pp", "p2p", work.bytes, phase, needs=inputs(waits))
-    refs = [tuple((-1, k) for k in range(parts))]
-    return _columns([item], [work], [stream], refs, {}, tables)
+    on_no_axis = Parts(
+        np.array([parts], np.int32), np.full(parts, -1, np.int32), np.arange(parts), (), ()
+    )
+    return _columns([item], tables.works.of([work]), [stream], on_no_axis, tables)
 
 
 def _columns(
-    program: Program,
-    works: Sequence[Work],
-    streams: Sequence[str],
-    refs: Sequence[tuple[Ref, ...]],
-    parts: Mapping[str, Sequence[int]],
-    tables: Tables,
+    program: Program, work: Ints, streams: Sequence[str], parts: Parts, tables: Tables
 ) -> Template:
-    memory = [change for item in program for change in item.memory]
-    waits, slots = _numbered([need for item in program for need in item.needs])
-    lasts = _lasts(streams, set(waits))
-    flat = [ref for row in refs for ref in row]
+    needs, changes = [item.needs for item in program], [item.memory for item in program]
+    waits, slots = _numbered([*chain(*needs)])
+    lasts, memory = _lasts(streams, set(waits)), [*chain(*changes)]
     return Template(
-        name=np.array([tables.names(item.name) for item in program], np.int32),
-        work=np.array([tables.works(work) for work in works], np.int32),
-        stream=np.array([tables.streams(stream) for stream in streams], np.int32),
-        phase=np.array([PHASES.index(item.phase) for item in program], np.int8),
+        name=tables.names.of([item.name for item in program]),
+        work=work,
+        stream=tables.streams.of(streams),
+        phase=np.array([PHASE[item.phase] for item in program], np.int8),
         layer=np.array([item.layer for item in program], np.int16),
-        wait_count=np.array([len(item.needs) for item in program], np.int32),
+        wait_count=np.array([*map(len, needs)], np.int32),
         wait_ref=np.array(waits, np.int64),
         slots=slots,
-        part_count=np.array([len(row) for row in refs], np.int32),
-        part_axis=np.array([axis for axis, _ in flat], np.int32),
-        part_ref=np.array([k for _, k in flat], np.int64),
-        axes=tuple(parts),
-        part_works=tuple(np.array(of, np.int32) for of in parts.values()),
-        memory_count=np.array([len(item.memory) for item in program], np.int32),
-        memory_category=np.array([tables.categories(c.category) for c in memory], np.int8),
+        part_count=parts.counts,
+        part_axis=parts.axis,
+        part_ref=parts.ref,
+        axes=parts.axes,
+        part_works=parts.works,
+        memory_count=np.array([*map(len, changes)], np.int32),
+        memory_category=tables.categories.of([c.category for c in memory]).astype(np.int8),
         memory_bytes=np.array([c.bytes for c in memory], np.float64),
         memory_at_end=np.array([c.at == "end" for c in memory], np.bool_),
         lasts=lasts,

@@ -228,7 +228,7 @@ class Build:
         out = []
         for lane in self.lanes:
             first = [int(np.argmax(row == k)) for k in range(len(pairs))]
-            works = [self.tables.works(self._message_work(lane, message)) for message in first]
+            works = [self.tables.works[self._message_work(lane, message)] for message in first]
             of_step = np.array(works, np.int64)[row] if len(row) else row
             out.append(np.tile(of_step, self.job.steps))
         return np.concatenate(out)

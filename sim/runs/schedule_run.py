@@ -193,7 +193,7 @@ def plan_graph(plan: Plan, times: Times, policy: Policy, pair: str = "fused") ->
         more, base = lower(steps, rank, moves, make, at)
         stamps += more
     ends = zip(steps.rank[sent.source].tolist(), steps.rank[sent.target].tolist(), strict=True)
-    work = np.array([tables.works(_message(a, b)) for a, b in ends], np.int32)
+    work = tables.works.of([_message(a, b) for a, b in ends])
     return assemble(stamps, tables, work, {}, {})
 
 

@@ -244,13 +244,15 @@ def reduce_gradients(backward: Program, parts: Sequence[Bucket], data: DataParal
     """Return ``backward`` with each bucket's reduction issued after the item that fills it."""
     out: list[Item] = []
     place: list[int] = []  # old position -> new
+    after: dict[int, list[Bucket]] = {}
+    for bucket in parts:
+        after.setdefault(bucket.after, []).append(bucket)
     for i, item in enumerate(backward):
         needs = moved(item.needs, place)
         place.append(len(out))
-        out.append(item._replace(needs=needs))
-        for bucket in parts:
-            if bucket.after == i:
-                out += reduction(bucket, data, len(out))
+        out.append(item if needs == item.needs else item._replace(needs=needs))
+        for bucket in after.get(i, ()):
+            out += reduction(bucket, data, len(out))
     return [*out, *copies_back(out, data)]
 
 

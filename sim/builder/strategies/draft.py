@@ -78,6 +78,8 @@ class ProgramDraft:
     def _item(self, key: Key, place: dict[Key, int]) -> Item:
         item = self.program[key] if isinstance(key, int) else self._new[key]
         keys: Sequence[Key | Slot] = (*item.needs, *self._needs.get(key, ()))
-        needs = (k if isinstance(k, Slot) else place[k] for k in keys)
-        memory = (*item.memory, *self._memory.get(key, ()))
-        return item._replace(needs=tuple(dict.fromkeys(needs)), memory=memory)
+        needs = tuple(dict.fromkeys([k if isinstance(k, Slot) else place[k] for k in keys]))
+        more = self._memory.get(key, ())
+        if needs == item.needs and not more:
+            return item
+        return item._replace(needs=needs, memory=(*item.memory, *more))
