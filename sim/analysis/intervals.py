@@ -78,6 +78,15 @@ class Covered:
         over = np.maximum(self._of.end[k - 1] - instants, 0.0)
         return np.where(k > 0, self._total[k] - over, 0.0)
 
+    def until(self, instant: float) -> float:
+        """Return the seconds of the intervals that lie before one instant, to the same bit.
+
+        >>> Covered(Intervals(np.array([1.0, 4.0]), np.array([3.0, 6.0]))).until(5.0)
+        3.0
+        """
+        k = int(self._of.start.searchsorted(instant, "right"))
+        return float(self._total[k] - max(self._of.end[k - 1] - instant, 0.0)) if k else 0.0
+
 
 def covered_before(of: Intervals, instants: Floats) -> Floats:
     """Return the seconds of the intervals that lie before each instant."""

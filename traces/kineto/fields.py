@@ -20,6 +20,7 @@ LONGEST = 2**61
 MOST = 2**62
 """Above any counter, stream or thread; the sum of two such numbers fits into 64 bits."""
 MOST_RANKS = 1 << 20
+_LONGEST = LONGEST // 1000 * 1000
 _WHOLE = re.compile(r"-?\d{1,18}(?!\d)")
 
 
@@ -34,6 +35,8 @@ def get(of: Mapping[str, Any], key: str) -> Any:
     (7, 0, '')
     """
     found = of.get(key, 0 if key in TIMES else None)
+    if type(found) is _AS_IS.get(key):  # nearly always: there are millions
+        return found
     try:
         return FIELDS[key](found)
     except (ArithmeticError, TypeError, ValueError):
@@ -46,6 +49,10 @@ def nanoseconds(microseconds: Any) -> int:
     >>> nanoseconds(Decimal("1712195495519689.047")), nanoseconds(12)
     (1712195495519689047, 12000)
     """
+    if isinstance(microseconds, Decimal) and microseconds.adjusted() < 16:  # nearly always
+        found = int((microseconds * 1000).to_integral_value())
+        if -_LONGEST < found < _LONGEST:
+            return found
     if isinstance(microseconds, bool | str | list | tuple):
         raise TypeError("time")
     if not abs(microseconds) < LONGEST // 1000:
@@ -57,6 +64,8 @@ def nanoseconds(microseconds: Any) -> int:
 
 def whole(of: Any) -> int:
     """Return an integer, or the first one in a text such as "stream 7"; -1 if there is none."""
+    if type(of) is int and -MOST < of < MOST:
+        return of
     if of is None:
         return -1
     if isinstance(of, str):
@@ -166,6 +175,9 @@ _OF_FILES: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 FIELDS = {**_OF_EVENTS, **_OF_ARGS, **_OF_FILES}
 """The type of each field by its name: in an event, in its args, or beside the events."""
+_OWN: dict[Callable[[Any], Any], type] = {text: str, table: dict}
+_AS_IS = {key: _OWN.get(kind) for key, kind in FIELDS.items()}
+"""The type whose values a field takes as they are, if there is one."""
 WANTED = {
     nanoseconds: f"a number of microseconds below {LONGEST / 1000:.2g}",
     whole: f"a whole number below {MOST:.2g}",

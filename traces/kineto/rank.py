@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from sys import intern
 
 from schedules.input_error import InputError
 from traces.checked import described
@@ -94,7 +95,7 @@ def _take(trace: RankRows, event: Event, rules: Rules) -> None:
         if category.lower() not in names.UNREAD:
             trace.unread[category] = trace.unread.get(category, 0) + 1
         return
-    start, name, args = get(event, "ts"), get(event, "name"), get(event, "args")
+    start, name, args = get(event, "ts"), intern(get(event, "name")), get(event, "args")
     end = start + get(event, "dur")
     if what in (names.KERNEL, names.COPY):
         sort = Sort("copy") if what == names.COPY else rules.of(name)

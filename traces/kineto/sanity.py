@@ -48,13 +48,13 @@ def _not_negative(trace: RankRows, said: list[str]) -> RankRows:
     """Set durations below 0 to 0."""
     start, end = trace.operators.spans()
     wrong = int((end < start).sum())
-    changed: dict[str, Any] = {}
-    for key in ("gpu", *_HOST):
-        rows = getattr(trace, key)
-        wrong += sum(row.end < row.start for row in rows if key in ("gpu", "marks"))
-        changed[key] = [row._replace(end=max(row.start, row.end)) for row in rows]
+    wrong += sum(row.end < row.start for rows in (trace.gpu, trace.marks) for row in rows)
     if not wrong:
         return trace
+    changed: dict[str, Any] = {
+        key: [row._replace(end=max(row.start, row.end)) for row in getattr(trace, key)]
+        for key in ("gpu", *_HOST)
+    }
     said.append(f"{_events(wrong)} with a duration below 0 taken to last no time")
     return replace(trace, **changed, operators=trace.operators.ending(np.maximum(start, end)))
 

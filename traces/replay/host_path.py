@@ -143,7 +143,6 @@ def _on_host(
     thread: Covered | None, start: float, end: float
 ) -> Iterator[tuple[str, float, float]]:
     """Cut a stretch of a thread into operators and the rest, laid one after the other."""
-    before, after = thread.before(np.array([start, end])) if thread else (0.0, 0.0)
-    inside = min(float(after - before), end - start)
+    inside = min(thread.until(end) - thread.until(start), end - start) if thread else 0.0
     yield OPERATORS, start, start + inside
     yield PYTHON, start + inside, end

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
+from fractions import Fraction
 from itertools import chain
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from schedules.input_error import InputError
 from traces.kineto import rank as ranks_file
 from traces.kineto import sanity
+from traces.kineto.fields import nanoseconds
 from traces.kineto.rank import read as read_rank
 from traces.reading import read
 from traces.recording import Selection, no_report
@@ -317,3 +320,16 @@ def test_integers_of_any_length_cost_their_event(kineto, digits):
     found = figures(path)
     assert found["gpu_ops"] == 1
     assert "1 event left out, whose fields" in found["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    "us", ["1712195495519689.0475", "-3.0005", "2305843009213692.9994", "1E+3", "0.0004999"]
+)
+def test_a_time_is_the_nearest_whole_nanosecond(us: str) -> None:
+    assert nanoseconds(Decimal(us)) == round(1000 * Fraction(us))
+
+
+@pytest.mark.parametrize("us", ["2305843009213693", "-1E+16", "1E+999999"])
+def test_a_time_that_no_clock_has_is_refused(us: str) -> None:
+    with pytest.raises(ValueError, match="time"):
+        nanoseconds(Decimal(us))
