@@ -48,7 +48,7 @@ class Clock(simpy.Environment):
     def __init__(self) -> None:
         super().__init__()
         self.unsettled = False
-        self.settle: Callable[[], None] = lambda: None
+        self.settle: Callable[[], None] = no_change
 
     def at(self, time: float, turn: int, event: Due) -> Due:
         """Schedule ``event`` at ``time``; events of equal times are applied by ``turn``."""
@@ -68,6 +68,10 @@ class Clock(simpy.Environment):
             if self.unsettled and (not queue or queue[0][0] > self._now):
                 self.settle()
                 self.unsettled = False
+
+
+def no_change() -> None:
+    """Settle nothing, since nothing is shared."""
 
 
 @contextmanager

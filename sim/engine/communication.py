@@ -30,12 +30,12 @@ class CommunicationSegments:
         self._parts_left = np.diff(segs.part_start).tolist()
         self._part_of = graph.part[segs.part_row].tolist()
         # of each part:
-        self._missing = facts.members.tolist()  # members that have not started
-        self._member_start = facts.member_start.tolist()
-        self._member_segment = segs.of[facts.row_op[facts.member]].tolist()
+        self._missing = run.missing  # members that have not started
+        self._member_start = run.member_start
+        self._member_segment = run.members
         self._member_tail = graph.part_tail[facts.member].tolist()
         self._part_work = graph.part_work.tolist()
-        self._part_turn = facts.part_turn.tolist()  # when it moves; one more when it ends
+        self._part_turn = run.part_turn  # when it moves; one more when it ends
         self._uses_hbm = bytearray(facts.uses_hbm.tobytes())
         # of each work:
         self._on_links = bytearray(facts.on_links.tobytes())

@@ -20,7 +20,6 @@ class Kernels:
     def __init__(self, run: Run, complete: Callable[[int], None]) -> None:
         self._env, self._bounds, self._complete = run.env, run.bounds, complete
         self._queue: list[Any] = run.env._queue
-        self._end_callbacks = (self._end_chain,)
         self._first, self._turn, self._work = run.first, run.turn, run.work
         self._alone, self._stats = run.alone, run.stats
         factor = run.machine.times  # of each position, if kernels differ in more than their work
@@ -37,7 +36,7 @@ class Kernels:
         running = gpu.running
         if running:
             self.touch(gpu.rank)
-        running[s] = chain = KernelChain(self._end_callbacks, s, a, now)
+        running[s] = chain = KernelChain((self._end_chain,), s, a, now)
         chain.table = seconds = gpu.seconds()
         if gpu.sms or gpu.hbm or len(running) > 1:
             each: Iterable[float] = self._seconds(seconds, a, b)
@@ -55,7 +54,7 @@ class Kernels:
         return [seconds * factor for seconds, factor in zip(each, self._factor[a:b], strict=True)]
 
     def _end_chain(self, chain: KernelChain) -> None:
-        chain.callbacks = self._end_callbacks  # it may stand in the queue again
+        chain.callbacks = (self._end_chain,)  # it may stand in the queue again
         s = chain.segment
         gpu = self._gpus[self._rank[s]]
         if self._bounds[self._first[s + 1] + s] != self._env._now or s not in gpu.running:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.choice import chosen
-from sim.engine.clock import no_garbage
+from sim.engine.clock import no_change, no_garbage
 from sim.engine.clocks import throttled
 from sim.engine.communication import CommunicationSegments
 from sim.engine.completion import begin, completion, need_met
@@ -33,7 +33,7 @@ from sim.engine.plain import plain
 from sim.engine.rendezvous import rendezvous
 from sim.engine.run import Progress, Run, Stats
 from sim.engine.segments import Segments, segments
-from sim.engine.uses import Uses, uses
+from sim.engine.uses import CHAIN, COMMUNICATION, PLAIN, RENDEZVOUS, Uses, uses
 from sim.graph import Graph
 from sim.machine.hardware import Machine
 from sim.timeline import Timeline
@@ -112,22 +112,31 @@ def _run(
     run = Run.of(graph, segs, facts, machine, stats)
     met = need_met(run)
     complete = completion(run, met, progress)
+    how = np.maximum.reduceat(facts.how[segs.order], segs.first[:-1])
+    starters = {PLAIN: plain(run, complete), RENDEZVOUS: rendezvous(run, complete)}
+    if ((how == CHAIN) | (how == COMMUNICATION)).any():
+        starters[CHAIN], starters[COMMUNICATION] = _shared(run, complete)
+    run.start.extend(starters[code] for code in how.tolist())
+    begin(run, met)
+    with no_garbage():
+        run.env.run_all()
+    run.start.clear()  # like the next, it refers to itself, and so would outlive this run
+    run.env.settle = no_change
+    if progress is not None:
+        progress(len(graph), len(graph))
+    return run.bounds, run.done
+
+
+def _shared(run: Run, complete: Callable[[int], None]) -> tuple[Callable[[int], None], ...]:
+    """Return what starts kernels that may be slowed, and communication that shares something."""
     kernels = Kernels(run, complete)
     communication = CommunicationSegments(run, kernels, complete)
-    starters = (plain(run, complete), kernels.start, communication.start, rendezvous(run, complete))
-    how = np.maximum.reduceat(facts.how[segs.order], segs.first[:-1])
-    run.start.extend(starters[code] for code in how.tolist())
 
     def settle() -> None:
         """Give new speeds to links, then to GPUs, when an instant's events have been applied."""
-        stats.settled += 1
+        run.stats.settled += 1
         communication.settle()
         kernels.settle()
 
     run.env.settle = settle
-    begin(run, met)
-    with no_garbage():
-        run.env.run_all()
-    if progress is not None:
-        progress(len(graph), len(graph))
-    return run.bounds, run.done
+    return kernels.start, communication.start

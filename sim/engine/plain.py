@@ -16,9 +16,12 @@ def plain(run: Run, complete: Callable[[int], None]) -> Callable[[int], None]:
     """Return the function that starts a segment of such kernels."""
     env, bounds, first, turn, alone = run.env, run.bounds, run.first, run.turn, run.alone
     queue: list[Any] = env._queue
+    events = run.events
 
     def finish(due: Due) -> None:
         complete(due.what)
+
+    callbacks = (finish,)
 
     def start(s: int) -> None:
         a, b = first[s], first[s + 1]
@@ -30,6 +33,8 @@ def plain(run: Run, complete: Callable[[int], None]) -> Callable[[int], None]:
             ends = array("d", accumulate(alone[a:b], initial=now))
             bounds[a + s : b + s + 1] = ends
             end = ends[-1]
-        heappush(queue, (end, NORMAL, turn[s], Due(finish, s)))
+        due = events[s]
+        due.callbacks, due.what = callbacks, s
+        heappush(queue, (end, NORMAL, turn[s], due))
 
     return start

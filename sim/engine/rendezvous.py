@@ -17,15 +17,14 @@ def rendezvous(run: Run, complete: Callable[[int], None]) -> Callable[[int], Non
 
     It ends for all members after the seconds it takes alone, from when the last of them started.
     """
-    graph, segs, machine, facts, env = run.graph, run.segs, run.machine, run.facts, run.env
+    graph, segs, machine, env = run.graph, run.segs, run.machine, run.env
     queue: list[Any] = env._queue
-    bounds, first = run.bounds, run.first
+    bounds, first, events = run.bounds, run.first, run.events
     rows = np.append(segs.part_row, 0)  # a segment without parts is never asked for its own
     part_of = graph.part[rows[segs.part_start[:-1]]].tolist() if len(graph.part) else []
-    missing, turn = facts.members.tolist(), facts.part_turn.tolist()
+    missing, turn = run.missing, run.part_turn
     seconds = (machine.latency + machine.fixed + machine.transfer)[graph.part_work].tolist()
-    begins = facts.member_start.tolist()
-    members = segs.of[facts.row_op[facts.member]].tolist()
+    begins, members = run.member_start, run.members
 
     def start(s: int) -> None:
         now = env._now
@@ -33,7 +32,9 @@ def rendezvous(run: Run, complete: Callable[[int], None]) -> Callable[[int], Non
         part = part_of[s]
         left = missing[part] = missing[part] - 1
         if not left:
-            heappush(queue, (now + seconds[part], NORMAL, turn[part], Due(end, part)))
+            due = events[s]
+            due.callbacks, due.what = callbacks, part
+            heappush(queue, (now + seconds[part], NORMAL, turn[part], due))
 
     def end(due: Due) -> None:
         part, now = due.what, env._now
@@ -41,4 +42,5 @@ def rendezvous(run: Run, complete: Callable[[int], None]) -> Callable[[int], Non
             bounds[first[s + 1] + s] = now
             complete(s)
 
+    callbacks = (end,)
     return start

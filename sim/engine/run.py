@@ -5,10 +5,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from sim.engine.clock import Clock
+from sim.engine.clock import Clock, Due
 from sim.engine.segments import Segments
 from sim.engine.uses import Uses
 from sim.graph import Graph
@@ -48,6 +49,38 @@ class Run:
     work: array[int]  # of each position
     alone: array[float]  # of each position: seconds when nothing else runs
 
+    @cached_property
+    def events(self) -> list[Due]:
+        """Of each segment: the event of its queue, which runs one segment at a time."""
+        queue = np.cumsum(self.segs.heads) - 1
+        each = [Due(_nothing, None) for _ in range(queue[-1] + 1)]
+        return [each[q] for q in queue.tolist()]
+
+    @cached_property
+    def missing(self) -> list[int]:
+        """Of each part: how many of its members have not started."""
+        out: list[int] = self.facts.members.tolist()
+        return out
+
+    @cached_property
+    def part_turn(self) -> list[int]:
+        """Of each part: which of the events of an instant is its own."""
+        out: list[int] = self.facts.part_turn.tolist()
+        return out
+
+    @cached_property
+    def member_start(self) -> list[int]:
+        """Of each part: the row of ``members`` at which its own begin; one more than there are."""
+        out: list[int] = self.facts.member_start.tolist()
+        return out
+
+    @cached_property
+    def members(self) -> list[int]:
+        """Return the segments that are members of parts, part by part."""
+        facts = self.facts
+        out: list[int] = self.segs.of[facts.row_op[facts.member]].tolist()
+        return out
+
     @classmethod
     def of(cls, graph: Graph, segs: Segments, facts: Uses, machine: Machine, stats: Stats) -> Run:
         """Return a run at its beginning: nothing has started, and no time is known."""
@@ -71,3 +104,7 @@ class Run:
             work=array("i", work.astype(np.int32).tobytes()),
             alone=array("d", alone.tobytes()),
         )
+
+
+def _nothing(_: Due) -> None:
+    """Do nothing: what an event does that is not scheduled yet."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
 
 from sim import run
 from sim.engine import simulate
-from sim.engine.clock import Clock, Due
+from sim.engine.clock import Clock, Due, no_garbage
+from sim.engine.run import Run
 from sim.engine.uses import uses
 from sim.graph import Builder, Communication, Compute, Fixed, Graph, Work
 from sim.machine.hardware import CommunicationCost, Machine, table
@@ -156,3 +160,20 @@ def test_cases_of_batched_messages(shared: Path, case: str) -> None:
     assert folded.timeline.seconds == pytest.approx(whole.timeline.seconds, rel=1e-9)
     _, end = times(whole.timeline.graph, whole.machine)
     assert whole.timeline.seconds == pytest.approx(max(end), rel=1e-9)
+
+
+def test_a_run_leaves_nothing_for_the_collector_of_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs of a step whose clocks power lowers would else be in memory at once."""
+    made: list[Callable[[], object]] = []
+    of = Run.of
+
+    def remembered(*about: Any) -> Run:
+        run = of(*about)
+        made.extend((ref(run), ref(run.bounds)))
+        return run
+
+    monkeypatch.setattr(Run, "of", remembered)
+    graph, machine = drawn(3)
+    with no_garbage():
+        simulate(graph, machine)
+        assert [one() for one in made] == [None, None]
