@@ -8,10 +8,11 @@ Shifting all lanes along an atom maps every group onto a group.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,9 +117,29 @@ def kv_copies(job: Job) -> int:
     return max(1, job.mesh.tp // job.model.kv_heads)
 
 
-def lanes(job: Job) -> list[Lane]:
+class _Lanes(Sequence[Lane]):
+    """Lanes by their coordinates, shape (lanes, 3), each of which is made when it is asked for."""
+
+    def __init__(self, at: NDArray[np.int64]) -> None:
+        self._at = at
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def __iter__(self) -> Iterator[Lane]:
+        return itertools.starmap(Lane, self._at.tolist())
+
+    @overload
+    def __getitem__(self, k: int) -> Lane: ...
+    @overload
+    def __getitem__(self, k: slice) -> _Lanes: ...
+    def __getitem__(self, k: int | slice) -> Lane | _Lanes:
+        return _Lanes(self._at[k]) if isinstance(k, slice) else Lane(*self._at[k].tolist())
+
+
+def lanes(job: Job) -> Sequence[Lane]:
     """Return all lanes; the last axis counts up first."""
-    return [Lane(*index) for index in np.ndindex(*job.ranks.shape[:3])]
+    return _Lanes(np.argwhere(np.ones(job.ranks.shape[:3], np.bool_)))
 
 
 def atoms(job: Job) -> list[Atom]:
@@ -160,15 +181,16 @@ def alike(job: Job, over: Sequence[Atom], kinds: NDArray[np.int64] | None) -> fr
     return frozenset(same)
 
 
-def simulated(job: Job, over: Sequence[Atom], names: Collection[str]) -> list[Lane]:
+def simulated(job: Job, over: Sequence[Atom], names: Collection[str]) -> Sequence[Lane]:
     """Return the lanes that are left when these atoms are folded."""
     if not names:
         return lanes(job)
     sizes = [atom.size for atom in over][::-1]
     at = np.array(np.unravel_index(np.arange(int(np.prod(sizes))), sizes))[::-1]
     zero = [at[k] == 0 for k, atom in enumerate(over) if atom.name in names]
-    kept = set(job.grid[np.logical_and.reduce(zero), 0].tolist())
-    return [lane for lane in lanes(job) if int(job.ranks[*lane, 0]) in kept]
+    kept = np.zeros(job.mesh.world, np.bool_)
+    kept[job.grid[np.logical_and.reduce(zero), 0]] = True
+    return _Lanes(np.argwhere(kept[job.ranks[..., 0]]))
 
 
 def stand_ins(job: Job, names: Collection[str]) -> NDArray[np.int64]:

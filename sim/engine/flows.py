@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from sim.machine.hardware import Machine
 from sim.machine.network import fair_rates
 
@@ -40,9 +42,10 @@ class Flows:
         self._start = machine.link_start.tolist()
         self._link = machine.link.tolist()
         self._coefficient = machine.coefficient.tolist()
-        self._capacity = machine.capacity.tolist()
+        links = np.unique(machine.link)
+        self._capacity = dict(zip(links.tolist(), machine.capacity[links].tolist(), strict=True))
         self._speed = machine.speed.tolist()
-        self._on: list[dict[int, Flow]] = [{} for _ in self._capacity]
+        self._on: dict[int, dict[int, Flow]] = {link: {} for link in self._capacity}
         self._touched: set[int] = set()
 
     def join(self, number: int, work: int, now: float) -> Flow:

@@ -68,7 +68,11 @@ def back(of: Columns) -> Integers:
     """Return the link the other way for each link, shape (links,); -1 where there is none."""
     many = len(of.gpu)
     key, other = of.start * many + of.end, of.end * many + of.start
-    order = np.argsort(key, kind="stable")
+    order, others = np.argsort(key), np.argsort(other)
+    if np.array_equal(key[order], other[others]):  # all lead both ways
+        out = np.empty_like(order)
+        out[others] = order
+        return out
     at = np.searchsorted(key[order], other).clip(max=max(len(key) - 1, 0))
     found = order[at] if len(order) else order
     return np.where(key[found] == other, found, -1)

@@ -63,12 +63,12 @@ def lay(
     below, above = np.divmod(cable, nodes)
     start, end = np.concatenate([below, above]), np.concatenate([above, below])
     when = np.concatenate([_when(gpus, rungs, k)[at] for k, at in enumerate(laid)])
-    order = np.lexsort((np.tile(when, 2), start))
-    _find(rungs, rung, cable, cables, np.split(np.argsort(order), 2))
-    sides: dict[str, Any] = {
-        "gpu": np.arange(nodes) < gpus,
-        "nic": np.isin(np.arange(nodes), number.get("nic", [])),
-    }
+    order = np.argsort(start * (int(when.max()) + 1) + np.tile(when, 2))
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    _find(rungs, rung, cable, cables, np.split(back, 2))
+    sides: dict[str, Any] = {"gpu": np.arange(nodes) < gpus, "nic": np.zeros(nodes, np.bool_)}
+    sides["nic"][number.get("nic", [])] = True
     sort = np.tile(rung, 2)[order]
     facts = _facts(rungs, sort)
     of = Columns(start[order], end[order], up=order < len(rung), **facts, **sides)

@@ -20,12 +20,18 @@ def limiting(of: Columns) -> Flags:
     """
     height = heights(of)
     level = height[of.start] + height[of.end]
+    level = level.astype(np.int8) if level.max(initial=0) < 128 else level
     sides = _Sides(of)
     for one in np.unique(level)[::-1].tolist():
         links = np.flatnonzero(level == one)
-        links = links[sides.can_go(links)]
-        for some in (links,) if sides.apart(links) else links[:, None]:
-            sides.drop(some[sides.can_go(some)])
+        fed, drained = sides.of(links)
+        able = fed | drained
+        links, fed, drained = links[able], fed[able], drained[able]
+        if sides.apart(links, fed, drained):
+            sides.drop(links)
+            continue
+        for some in links[:, None]:
+            sides.drop(some[np.logical_or(*sides.of(some))])
     return ~sides.gone
 
 
@@ -48,12 +54,7 @@ class _Sides:
         self.drained = _sums(self.start, self.bandwidth, total)
         self.fed_missing, self.drained_missing = np.zeros((2, total), np.int64)
 
-    def can_go(self, links: Integers) -> Flags:
-        """Return whether each link may be left out now."""
-        fed, drained = self._sides(links)
-        return np.asarray(fed | drained, np.bool_)
-
-    def _sides(self, links: Integers) -> tuple[Flags, Flags]:
+    def of(self, links: Integers) -> tuple[Flags, Flags]:
         """Return whether each link may go for what feeds it, and for what drains it."""
         feeds, drains = self._own(links)
         return (
@@ -88,14 +89,16 @@ class _Sides:
         fits = rest <= self.bandwidth[links] * (1 + 1e-12)
         return np.asarray(whole & fits & ~self.gpu[node], np.bool_)
 
-    def apart(self, links: Integers) -> bool:
-        """Return whether each of these links may go for a side that no other of them is on."""
+    def apart(self, links: Integers, fed: Flags, drained: Flags) -> bool:
+        """Return whether each of these links may go for a side that no other of them is on.
+
+        ``fed`` and ``drained`` say for which sides it may go.
+        """
         among = np.zeros(len(self.gone) + 1, np.bool_)
         among[links] = True
         own = [among[self.back[links]] & side for side in self._own(links)]
         feeding = np.bincount(self.end[links], minlength=len(self.fed))[self.start[links]]
         draining = np.bincount(self.start[links], minlength=len(self.fed))[self.end[links]]
-        fed, drained = self._sides(links)
         alone = fed & (feeding == own[0]), drained & (draining == own[1])
         return bool(np.all(alone[0] | alone[1]))
 
