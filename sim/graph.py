@@ -15,6 +15,7 @@ Lags and tails serve recorded runs and are zero in graphs that are built.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -225,6 +226,25 @@ class Graph:
         return sum(c.nbytes for c in columns if c.strides and c.strides[0])
 
 
+class _Entries:
+    """Waits or parts of ops, as columns: a recording has hundreds of thousands."""
+
+    def __init__(self) -> None:
+        self._op, self._number, self._seconds = array("i"), array("i"), array("d")
+
+    def add(self, op: int, number: int, seconds: float) -> None:
+        self._op.append(op)
+        self._number.append(number)
+        self._seconds.append(seconds)
+
+    def columns(self, n: int) -> tuple[Ints, Ints, Floats]:
+        """Return where each of ``n`` ops begins, and the entries by op, as they were added."""
+        op = np.array(self._op, np.int32)
+        order = ascending(op)
+        number, seconds = np.array(self._number, np.int32), np.array(self._seconds, np.float64)
+        return offsets(np.bincount(op, minlength=n)), number[order], seconds[order]
+
+
 class Builder:
     """Collects ops one at a time, for small graphs, tests and recordings.
 
@@ -239,9 +259,9 @@ class Builder:
     def __init__(self) -> None:
         self._ops: list[Op] = []
         self._step: list[int] = []
-        self._waits: list[list[tuple[int, float]]] = []
+        self._waits = _Entries()
         self._lag: list[float] = []
-        self._parts: list[list[tuple[int, float]]] = []
+        self._parts = _Entries()
         self._part_work: list[Work] = []
         self._memory: list[Sequence[Memory]] = []
         self.persistent: dict[int, dict[str, float]] = {}
@@ -265,10 +285,10 @@ class Builder:
         """Issue an op on its stream after those issued there before, and return its index."""
         self._ops.append(Op(name, rank, stream, work, phase, stage, microbatch, layer))
         self._step.append(step)
-        self._waits.append([(i, 0.0) for i in waits])
         self._lag.append(lag)
-        self._parts.append([])
         self._memory.append(memory)
+        for earlier in waits:
+            self._waits.add(len(self._ops) - 1, earlier, 0.0)
         return len(self._ops) - 1
 
     def wait(self, later: int, earlier: int, lag: float = 0.0) -> None:
@@ -276,7 +296,7 @@ class Builder:
 
         This is what a CUDA event does that one stream records and another waits for.
         """
-        self._waits[later].append((earlier, lag))
+        self._waits.add(range(len(self._ops))[later], earlier, lag)
 
     def join(
         self, members: Sequence[int], work: Work | None = None, tails: Sequence[float] = ()
@@ -289,7 +309,7 @@ class Builder:
         part = len(self._part_work)
         self._part_work.append(self._ops[members[0]].work if work is None else work)
         for k, i in enumerate(members):
-            self._parts[i].append((part, tails[k] if tails else 0.0))
+            self._parts.add(range(len(self._ops))[i], part, tails[k] if tails else 0.0)
         return part
 
     def graph(self) -> Graph:
@@ -300,8 +320,8 @@ class Builder:
         streams, stream = _distinct([op.stream for op in ops])
         changes = [change for row in self._memory for change in row]
         categories, category = _distinct([change.category for change in changes])
-        waits = [wait for row in self._waits for wait in row]
-        parts = [part for row in self._parts for part in row]
+        wait_start, wait_on, wait_lag = self._waits.columns(n)
+        part_start, part, part_tail = self._parts.columns(n)
         return Graph(
             names=names,
             works=works,
@@ -317,12 +337,12 @@ class Builder:
             layer=np.array([op.layer for op in ops], np.int16),
             step=np.array(self._step, np.int32),
             lag=np.array(self._lag, np.float64),
-            wait_start=offsets([len(row) for row in self._waits]),
-            wait_on=np.array([i for i, _ in waits], np.int32),
-            wait_lag=np.array([lag for _, lag in waits], np.float64),
-            part_start=offsets([len(row) for row in self._parts]),
-            part=np.array([part for part, _ in parts], np.int32),
-            part_tail=np.array([tail for _, tail in parts], np.float64),
+            wait_start=wait_start,
+            wait_on=wait_on,
+            wait_lag=wait_lag,
+            part_start=part_start,
+            part=part,
+            part_tail=part_tail,
             part_work=work[n:],
             memory_start=offsets([len(row) for row in self._memory]),
             memory_category=category.astype(np.int8),
