@@ -49,6 +49,16 @@ def assuming(name: str, value: float) -> Iterator[None]:
         _OTHERS.reset(before)
 
 
+def changed() -> tuple[tuple[str, float], ...]:
+    """Return the values that are others now, by section and name.
+
+    >>> with assuming("power.floor", 0.6):
+    ...     changed()
+    (('power.floor', 0.6),)
+    """
+    return tuple((_OTHERS.get() or {}).items())
+
+
 @cache
 def ranges() -> Mapping[str, Assumed]:
     """Return every value with its range, by section and name.

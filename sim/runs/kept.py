@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import fields
 from typing import Generic, TypeVar
+
+from sim.builder.job import Job
+from sim.machine.assumed import changed
 
 Found = TypeVar("Found")
 
@@ -31,3 +35,12 @@ class Kept(Generic[Found]):
         if len(self._known) > self._most:
             self._known.popitem(last=False)
         return found
+
+
+def alike(job: Job, *but: str) -> Hashable:
+    """Return what is equal for jobs of equal fields, ``but`` those, where the same is assumed."""
+    mine = {one.name: getattr(job, one.name) for one in fields(job) if one.name not in but}
+    mine["layers_per_stage"] = tuple(job.layers_per_stage)
+    if "plan" in mine:
+        mine["plan"] = tuple(map(tuple, job.plan))
+    return *mine.values(), changed()

@@ -11,7 +11,7 @@ from sim.builder.groups import Atom, shifted
 from sim.builder.job import Job
 from sim.graph import Communication
 from sim.machine import cluster as clusters
-from sim.machine.assumed import assumed
+from sim.machine.assumed import changed
 from sim.machine.cluster import Cluster
 from sim.machine.symmetry import Orbit, Orbits
 from sim.machine.topology import read, room
@@ -36,7 +36,7 @@ def cluster_of(recipe: Recipe) -> Cluster:
 
     if gpus > MOST_GPUS:
         return made()
-    key = (repr(spec), gpus, of.clock, of.spread, *assumed("gpu").values())
+    key = (repr(spec), gpus, of.clock, of.spread, changed())
     return _clusters.of(key, made)
 
 

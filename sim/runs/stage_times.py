@@ -26,34 +26,49 @@ from sim.machine.cluster import Cluster
 from sim.machine.collectives import alone, traffic
 from sim.machine.price import price
 from sim.runs.fold import loads
+from sim.runs.kept import Kept, alike
 from sim.timeline import Timeline
+
+_known = Kept[Mapping[str, Seconds]](64)
 
 
 def stage_timelines(
-    job: Job, cluster: Cluster, layers: Sequence[int], first: bool = False, last: bool = False
+    job: Job,
+    cluster: Cluster,
+    layers: Sequence[int],
+    first: bool = False,
+    last: bool = False,
+    kinds: str = "FBIW",
 ) -> Mapping[str, Timeline]:
     """Return the timelines of F, B, I and W of a stage with these layers, each run by itself.
 
     One rank is simulated, since tensor-parallel peers do the same at the same time. Groups that
     share a sequence or experts, whose ranks may differ, are simulated whole. B is the whole
     backward, recomputation included; I and W are its halves, as zero-bubble schedules run them.
-    Copies of offloaded activations run beside all of it, and are left out. Raises InputError if
-    the ranks of a tensor-parallel group are not alike.
+    Only ``kinds`` are run. Copies of offloaded activations run beside all of it, and are left out.
+    Raises InputError if the ranks of a tensor-parallel group are not alike.
     """
     job = replace(job, setting=replace(job.setting, offload=0.0))
     if job.setting.cp * job.setting.ep * job.setting.etp > 1:
-        return _shared(job, cluster, layers, first, last)
+        return _shared(job, cluster, layers, first, last, kinds)
     single = _alone(job, 1)  # its tensor-parallel group
     programs = stage_programs(job.model, single.setting, layers, first, last)
-    return {kind: _run(items, single, cluster) for kind, items in programs.items()}
+    return {kind: _run(programs[kind], single, cluster) for kind in kinds}
 
 
 def stage_seconds(job: Job, cluster: Cluster) -> Mapping[str, Seconds]:
     """Return F, I, W and p2p in seconds: one number if all stages are alike, else one for each.
 
     The first stage has the embedding and the last one the head. Stages with the same layers and the
-    same of these ends are simulated once.
+    same of these ends are simulated once, and jobs that differ in plan and buckets alone, too.
     """
+    if job.setting.strategy:  # a file that may change
+        return _seconds(job, cluster)
+    whole = replace(job, data=replace(job.data, bucket=0.0, first_bucket=None))
+    return _known.of((cluster, alike(whole, "plan")), lambda: _seconds(job, cluster))
+
+
+def _seconds(job: Job, cluster: Cluster) -> Mapping[str, Seconds]:
     kinds = [
         (tuple(map(job.model.routed, job.layers(s))), s == 0, s == job.stages - 1)
         for s in range(job.stages)
@@ -67,7 +82,7 @@ def stage_seconds(job: Job, cluster: Cluster) -> Mapping[str, Seconds]:
 
 
 def _of_stage(job: Job, cluster: Cluster, s: int) -> dict[str, float]:
-    ran = stage_timelines(job, cluster, job.layers(s), s == 0, s == job.stages - 1)
+    ran = stage_timelines(job, cluster, job.layers(s), s == 0, s == job.stages - 1, "FIW")
     return {kind: ran[kind].seconds for kind in "FIW"}
 
 
@@ -91,7 +106,7 @@ def _alone(job: Job, dp: int) -> Job:
 
 
 def _shared(
-    job: Job, cluster: Cluster, layers: Sequence[int], first: bool, last: bool
+    job: Job, cluster: Cluster, layers: Sequence[int], first: bool, last: bool, kinds: str
 ) -> Mapping[str, Timeline]:
     """Return the timelines of a stage on all ranks of replicas that share sequence or experts."""
     of = job.setting
@@ -109,7 +124,7 @@ def _shared(
     }
     of_rank = [made[place] for place in places]
     out = {}
-    for kind in of_rank[0]:
+    for kind in kinds:
         graph = _whole_graph([programs[kind] for programs in of_rank], job)
         works = [work for work in graph.works if isinstance(work, Communication)]
         found = loads(cluster, job, (), works)

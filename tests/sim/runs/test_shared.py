@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from schedules import Step
 from sim.builder import programs
+from sim.builder.from_recipe import without_plan
 from sim.builder.stage import stage_programs
 from sim.machine.assumed import assuming
 from sim.recipe import recipe_file
-from sim.runs import sweep
-from sim.runs.kept import Kept
+from sim.runs import stage_times, sweep
+from sim.runs.kept import Kept, alike
+from sim.runs.run import job_of
 from sim.runs.shared import cluster_of
 
 RECIPE = """
@@ -30,6 +34,7 @@ pp = 2
 [training]
 global_batch = 16
 """
+RECIPES = Path(__file__).parents[3] / "validation/recipes"
 TOPOLOGY = 'name = "mine"\nbase = "dgx_h100"\n'
 
 
@@ -64,3 +69,37 @@ def test_what_is_shared_changes_no_figure(recipe: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(Kept, "of", lambda self, key, find: find())
     monkeypatch.setattr(programs, "_stage_programs", stage_programs)
     assert [sweep.figures(recipe, of) for of in some] == rows
+
+
+def test_stages_are_timed_once_for_jobs_that_differ_in_buckets(
+    recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not where anything else does: a batch, an assumption."""
+    ran: list[str] = []
+    real = stage_times.stage_timelines
+    monkeypatch.setattr(stage_times, "stage_timelines", lambda *a: ran.append(a[-1]) or real(*a))
+    zb = {"schedule.name": "zb_1p", "training.global_batch": 8, "cluster.gpus": 4}
+
+    def count(overrides: dict[str, object]) -> int:
+        ran.clear()
+        job_of(recipe_file.load(recipe, zb | overrides), cluster)
+        return len(ran)
+
+    cluster = cluster_of(recipe_file.load(recipe, zb))
+    assert count({}) == 2  # the stage with the embedding, and that with the head
+    assert {*ran} == {"FIW"}
+    assert count({"parallelism.bucket_mb": 1}) == count({"schedule.name": "zb_2p"}) == 0
+    assert count({"training.micro_batch": 2}) == 2
+    with assuming("power.attention", 0.7):
+        assert count({}) == 2
+
+
+def test_every_job_says_what_it_is() -> None:
+    """Of all recipes, whose jobs are keys; two that differ in their order are two."""
+    keys = []
+    for path in (*RECIPES.glob("*.toml"), *RECIPES.glob("*.toml")):
+        job = without_plan(recipe_file.load(path))
+        keys.append(alike(replace(job, plan=[[Step(0, "F", len(keys))]]), "plan"))
+        assert hash(alike(job)) == hash(alike(replace(job, plan=[])))
+    assert len({*keys}) == len(keys) // 2
+    assert alike(job) != alike(replace(job, plan=[[Step(0, "F", 0)]]))
