@@ -15,6 +15,7 @@ import numpy as np
 from sim.analysis.activity import COMPUTE, COPY, HOST, activities
 from sim.analysis.critical_path import walk
 from sim.analysis.slack import part_times
+from sim.analysis.weights import lower_median, op_weights
 from sim.graph import Communication, Graph, Work, owners
 from sim.late import pd
 from sim.timeline import Timeline, dimension, kind
@@ -126,7 +127,9 @@ def _late(timeline: Timeline, pieces: pd.DataFrame) -> list[tuple[float, float, 
     rows = rows[np.lexsort((timeline.start[member[rows]], graph.part[rows]))]
     parts, first, size = np.unique(graph.part[rows], return_index=True, return_counts=True)
     came = timeline.start[member[rows]]
-    half, last = came[first + (size - 1) // 2], came[first + size - 1]
+    weight = op_weights(graph)[member[rows]]
+    half = lower_median(came, graph.part[rows].astype(np.int64), weight)[first]
+    last = came[first + size - 1]
     at = np.searchsorted(parts, part[met])
     rank = graph.rank[pieces["op"].to_numpy()[met]]
     late = zip(half[at].tolist(), last[at].tolist(), rank.tolist(), strict=True)

@@ -17,6 +17,7 @@ from sim.analysis.breakdown import breakdown
 from sim.analysis.collectives import collectives
 from sim.analysis.exposed import by_cause, exposed
 from sim.analysis.lateness import lateness
+from sim.analysis.path import by_straggler, path
 from sim.analysis.roofline import roofline
 from sim.analysis.weights import lower_median, mean, median, middle_rows
 from sim.engine import simulate
@@ -51,6 +52,11 @@ JOBS: dict[str, dict[str, Any]] = {
         "parallelism": {"tp": 8, "sp": True, "dp": 4},
         "perturbations": [{"link": "pcie", "rank": 11, "bandwidth": 0.25}],
     },
+    "most slow": {
+        "gpus": 4,
+        "parallelism": {"dp": 4},
+        "perturbations": [{"rank": [1, 2, 3], "compute": 1.5}],
+    },
     "uniform": {"gpus": 16, "parallelism": {"tp": 4, "pp": 2, "dp": 2}, "perturbations": []},
 }
 
@@ -84,6 +90,7 @@ def figures(of: Result) -> dict[str, Any]:
     return {
         "summary": [summary[key] for key in ("step_time_s", "mfu", "bubble", "time_s")],
         "late": [late.slowdown, sum(late.causes * late.stands_for)],
+        "waited for": sum(by_straggler(path(timeline)).values()),
         "hidden": [times.hidden_share(name) for name in times.moving],
         "exposed": by_cause(exposed(timeline)),
         "levelled": simulate(*levelled(graph, of.machine)).seconds,
