@@ -80,17 +80,37 @@ def aligned(
 
     ``stand_ins`` says for each side, and each rank of its job, which rank was simulated in its
     place. So the ops of a rank that only one side simulated are matched with those of the rank that
-    stands for it on the other.
+    stands for it on the other. ``ranks`` is how many ranks of the job a row is about.
     """
     sides = [_keyed(one) for one in (before, after)]
-    ranks = np.union1d(*(side["rank"] for side in sides))
+    ranks, count = _ranks([side["rank"].unique() for side in sides], stand_ins)
     sides = [_on(ranks, *side) for side in zip(sides, stand_ins, strict=True)]
     out = sides[0].merge(sides[1], "outer", on=KEY, suffixes=("_before", "_after"))
     for side in ("_before", "_after"):
         out[f"op{side}"] = out[f"op{side}"].fillna(-1).astype(np.int64)
         cause = out.pop(f"cause{side}")
         out["cause"] = cause if "cause" not in out else out["cause"].fillna(cause)
+    out["ranks"] = count[np.searchsorted(ranks, out["rank"])]
     return out.assign(change_s=out["seconds_after"] - out["seconds_before"])
+
+
+def _ranks(
+    simulated: Sequence[NDArray[np.int64]], stand_ins: Sequence[StandIns]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return one rank of those that are alike on both sides, ascending, and how many these are.
+
+    Where a side does not say which are alike, they are the ranks that either side has, one each.
+    """
+    known = [of for of in stand_ins if of is not None]
+    if len(known) < len(stand_ins):
+        ranks = np.union1d(*simulated)
+        return ranks, np.ones(len(ranks), np.int64)
+    both = np.full((len(known), max(map(len, known))), -1)
+    for row, of in zip(both, known, strict=True):
+        row[: len(of)] = of
+    _, first, count = np.unique(both, axis=1, return_index=True, return_counts=True)
+    order = np.argsort(first)
+    return first[order], count[order]
 
 
 def _on(ranks: NDArray[np.int64], keyed: pd.DataFrame, stand_ins: StandIns) -> pd.DataFrame:
@@ -116,16 +136,16 @@ def _keyed(timeline: Timeline) -> pd.DataFrame:
 
 
 def by_op(of: pd.DataFrame, most: int = 12) -> pd.DataFrame:
-    """Add up ops by name and cause, over all ranks; the largest changes come first.
+    """Add up ops by name and cause, over all ranks of the job; the largest changes come first.
 
     ``of`` is what :func:`aligned` returns. ``before`` and ``after`` count the ops, ``before_s`` and
     ``after_s`` are their seconds. At most ``most`` rows are returned.
     """
     sums = of.assign(
-        before=of["op_before"] >= 0,
-        after=of["op_after"] >= 0,
-        before_s=of["seconds_before"].fillna(0.0),
-        after_s=of["seconds_after"].fillna(0.0),
+        before=of["ranks"] * (of["op_before"] >= 0),
+        after=of["ranks"] * (of["op_after"] >= 0),
+        before_s=of["ranks"] * of["seconds_before"].fillna(0.0),
+        after_s=of["ranks"] * of["seconds_after"].fillna(0.0),
     )
     columns = ["before", "after", "before_s", "after_s"]
     out = sums.groupby(["name", "cause"], sort=True)[columns].sum().reset_index()
