@@ -16,6 +16,7 @@ from sim.recipe import recipe_file
 from sim.runs.run import Result, run
 from sim.whatif import edited, rank_matrix, stragglers
 from sim.whatif.stragglers import Blame
+from traincast.commands.parts.blame import figures
 from traincast.main import main
 
 pytestmark = pytest.mark.slow
@@ -202,3 +203,14 @@ def test_the_command_prints_and_draws(tmp_path: Path, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main(["run", str(path), "--stragglers"])
     assert "no rank, link or pause makes this step longer" in capsys.readouterr().out
+
+
+def test_each_rank_of_a_small_step_is_asked_about_by_itself() -> None:
+    """Of two ranks as slow, each alone; in a large step they are one row, and cost more."""
+    slow = {"rank": [4, 5], "compute": 1.5}
+    folded = simulated(slow, gpus=8, tp=2, dp=4)
+    assert len(folded.timeline.graph.ranks()) < 8
+    found = figures(folded, lambda *_: None)
+    whole = blame(simulated(slow, gpus=8, tp=2, dp=4, fold="none"))
+    assert found["by_rank"] == {str(rank): slow for rank, slow in whole.by_rank.items()}
+    assert found["stands_for"] == {}

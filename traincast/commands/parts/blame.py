@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from sim.files import replacing
-from sim.runs.run import Result
+from sim.runs.latencies import FEW_OPS
+from sim.runs.run import Result, run
 from traincast.commands.parts import tables
 
 TABLES = ("rank", "stage", "replica", "kind", "step")
@@ -20,6 +21,7 @@ def figures(result: Result, report: Callable[[str, int, int], object]) -> dict[s
     """Return the slowdowns as JSON holds them, and the matrix of ranks."""
     from sim.whatif import rank_matrix, stragglers
 
+    result = _whole(result)
     of = result.timeline, result.machine, result.cluster, result.job
     found = stragglers(*of, report, result.recipe.ramps)
     rows, columns, values = rank_matrix(found, result.job)
@@ -32,6 +34,17 @@ def figures(result: Result, report: Callable[[str, int, int], object]) -> dict[s
     ranks = {"replicas": rows, "pipeline_ranks": columns, "slowdown": values.tolist()}
     alike = {str(rank): n for rank, n in result.timeline.graph.stands_for.items() if n > 1}
     return {**plain, "matrix": ranks, "stands_for": alike}
+
+
+def _whole(result: Result) -> Result:
+    """Return the run of all ranks if they have few ops, so that each is asked about by itself."""
+    from sim.analysis.weights import op_weights
+
+    graph, recipe = result.timeline.graph, result.recipe
+    if not (recipe.perturbations and graph.stands_for) or op_weights(graph).sum() > FEW_OPS:
+        return result
+    simulation = recipe.simulation.model_copy(update={"fold": "none"})
+    return run(recipe.model_copy(update={"simulation": simulation}))
 
 
 def show(found: Mapping[str, Any]) -> None:
