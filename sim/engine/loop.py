@@ -29,6 +29,7 @@ from sim.engine.communication import CommunicationSegments
 from sim.engine.completion import begin, completion, need_met
 from sim.engine.deadlock import DeadlockError
 from sim.engine.kernels import Kernels
+from sim.engine.later import later
 from sim.engine.plain import plain
 from sim.engine.rendezvous import rendezvous
 from sim.engine.run import Progress, Run, Stats
@@ -62,8 +63,10 @@ def simulate(
         return Timeline(graph, np.empty(0), np.empty(0))
     facts = uses(graph, machine)
     segs = segments(graph, facts)
-    run = _engine(chosen(engine, len(graph)).name)
-    found = stats or Stats()
+    name = chosen(engine, len(graph)).name
+    run, found = _engine(name), stats or Stats()
+    if found.asks_later:
+        found.later = later(graph, segs, facts, machine, _engine(name))
 
     def at_clocks(machine: Machine) -> Timeline:
         return _timeline(graph, segs, *run(graph, segs, facts, machine, progress, found))
@@ -77,7 +80,7 @@ def simulate(
 
 
 def _engine(name: str) -> Callable[..., tuple[Buffer, Buffer]]:
-    """Return the function that runs segments, and returns their bounds and which have ended."""
+    """Return a function that runs segments, and returns their bounds and which have ended."""
     if name == "simpy":
         return _run
     from sim.engine.compiled.run import Runs  # here, since it loads a compiler

@@ -28,6 +28,8 @@ class Stats:
     flows_shared: int = 0  # of these, speeds that were found by sharing among several
     settled: int = 0  # instants after which something was shared anew
     boost: Timeline | None = None  # the step at boost clock, if power then lowered the clock
+    asks_later: bool = False  # whether to find what comes next
+    later: float | None = None  # seconds, see sim.engine.later
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class Run:
             machine,
             facts,
             stats,
-            bounds=array("d", np.full(len(graph) + len(segs), np.nan).tobytes()),
+            bounds=array("d", np.full(len(segs.order) + len(segs), np.nan).tobytes()),
             done=bytearray(len(segs)),
             needs=segs.needs.tolist(),
             start=[],

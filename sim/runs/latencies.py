@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from sim.engine import simulate
+from sim.engine.later import apart, differences
 from sim.graph import Graph, zeros
 from sim.machine.hardware import Machine
 from sim.runs.fold import Lanes
@@ -31,35 +32,17 @@ SHARE = 1e-4
 
 def exact(machine: Machine) -> bool:
     """Return whether no communication stands for one of another latency."""
-    return machine.apart is None or not machine.apart.any()
+    return not apart(machine)
 
 
 def later(graph: Graph, machine: Machine) -> float:
     """Return the seconds by which the step is too long at most, if ops share links alike.
 
-    ``machine.apart`` has the difference of latencies for each work. No chain of ops is too long by
-    more than the sum of these differences along it. The largest such sum is the time of the step
-    when nothing else takes any time.
+    A run of the step itself finds them on the way (:mod:`sim.engine.later`).
     """
-    if machine.apart is None or exact(machine):
+    if exact(machine):
         return 0.0
-    none, nobody = np.zeros(len(machine.apart)), np.zeros(len(machine.apart), np.int32)
-    only = replace(
-        machine,
-        arithmetic=none,
-        memory=none,
-        fixed=none,
-        size=none,
-        hbm=none,
-        latency=machine.apart,
-        sms=nobody,
-        link_start=np.append(nobody, nobody[:1]),
-        link=nobody[:0],
-        coefficient=none[:0],
-        factor=None,
-        limits=None,
-    )
-    return simulate(replace(graph, lag=zeros(len(graph))), only).seconds
+    return simulate(replace(graph, lag=zeros(len(graph))), differences(machine)).seconds
 
 
 def good_enough(lanes: Lanes, others: Sequence[Lanes], graph: Graph, machine: Machine) -> bool:

@@ -33,7 +33,7 @@ from sim.recipe.legality.products import able
 from sim.recipe.recipe import Recipe
 from sim.runs.fold import Lanes, candidates, loads, parting, ways
 from sim.runs.hosted import Issuer, is_late, issuer, pace, with_host
-from sim.runs.latencies import MOST_UNLIKE, exact, good_enough, later
+from sim.runs.latencies import MOST_UNLIKE, exact, good_enough
 from sim.runs.shared import cluster_of
 from sim.runs.slowest import with_slowest
 from sim.runs.stage_times import stage_seconds
@@ -59,6 +59,7 @@ class Result:
     timeline: Timeline
     wall: float  # seconds that building and simulating took
     boost: Timeline  # the step at boost clock: the timeline itself where no power limits it
+    later: float  # seconds by which folding may make it too long
 
     def __dir__(self) -> list[str]:
         """Return the names of its attributes, for completion."""
@@ -100,7 +101,7 @@ class Result:
         """The numbers of ``summary.json``; docs/summary.md says what each is."""
         from sim.runs.summary import summary  # and the analyses, which a check does not need
 
-        folded = self.lanes.axes, later(self.timeline.graph, self.machine)
+        folded = self.lanes.axes, self.later
         priced, graph = (self.machine, self.boost), self.timeline.graph
         found = summary(
             self.recipe, self.job, self.cluster, folded, self.timeline, priced, self.wall
@@ -157,13 +158,14 @@ def run(
     def progress(done: int, of: int) -> None:
         report("simulating", done, of)
 
-    stats = Stats()
+    stats = Stats(asks_later=True)
     timeline = simulate(graph, machine, progress, stats, engine)
+    later = stats.later or 0.0
     if what.timed:
         stats = Stats()
         timeline = simulate(what.paused_at(timeline), machine, progress, stats, engine)
     boost, wall = stats.boost or timeline, perf_counter() - begin
-    return Result(recipe, job, cluster, lanes, machine, timeline, wall, boost)
+    return Result(recipe, job, cluster, lanes, machine, timeline, wall, boost, later)
 
 
 def prepare(

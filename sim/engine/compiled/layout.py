@@ -73,7 +73,7 @@ def block(
 
 def _cells(graph: Graph, segs: Segments, machine: Machine, where: Places) -> dict[int, int]:
     """Return how many cells each table has."""
-    n, k, edges = len(graph), len(segs), len(segs.waiter)
+    n, k, edges = len(segs.order), len(segs), len(segs.waiter)
     links = len(machine.capacity)
     return {
         of.QUEUES: where.queues * of.QUEUE_WIDTH,
@@ -108,7 +108,7 @@ def _halves(graph: Graph, segs: Segments) -> dict[int, int]:
     return {
         of.SEGMENTS: (len(segs) + 1) * of.SEGMENT_WIDTH,
         of.PARTS: (len(graph.part_work) + 1) * of.PART_WIDTH,
-        of.POSITIONS: len(graph),
+        of.POSITIONS: len(segs.order),
         of.WAITERS: len(segs.waiter),
         of.ROWS: len(segs.part_row),
         of.MEMBERS: len(graph.part),
@@ -231,7 +231,7 @@ def _parts(out: Block, graph: Graph, segs: Segments, facts: Uses, where: Places)
 
 
 def _positions(out: Block, graph: Graph, segs: Segments, machine: Machine) -> None:
-    n = len(graph)
+    n = len(segs.order)
     out.halves(of.POSITIONS, 1, n)[:, 0] = graph.work[segs.order]
     out.floats(of.BOUNDS, 1, n + len(segs))[:] = np.nan
     times = machine.times

@@ -50,7 +50,7 @@ class Runs:
             progress(len(graph), len(graph))
         _count(state, stats)
         left = state.halves(of.SEGMENTS, of.SEGMENT_WIDTH, len(segs) + 1)[:-1, of.LEFT_PARTS]
-        return state.floats(of.BOUNDS, 1, len(graph) + len(segs)).ravel(), left < 0
+        return state.floats(of.BOUNDS, 1, len(segs.order) + len(segs)).ravel(), left < 0
 
 
 def _pointers(state: Block) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ import pytest
 
 from sim.builder.groups import stand_ins
 from sim.builder.job import Job
-from sim.engine import simulate
+from sim.engine import Stats, simulate
 from sim.machine import cluster as clusters
 from sim.machine.cluster import Cluster
 from sim.runs import latencies
@@ -174,7 +174,9 @@ def test_large_steps_are_folded_and_say_how_much_too_long(
     lanes, graph, machine = prepare(job, cluster)
     assert lanes.axes == ("dp",)
     most = latencies.later(graph, machine)
-    assert 0.0 < simulate(graph, machine).seconds - whole <= most
+    stats = Stats(asks_later=True)
+    assert 0.0 < simulate(graph, machine, stats=stats).seconds - whole <= most
+    assert stats.later == most  # found with the segments of the step
     hops = 2 * 4.9e-6  # up to the core and down again
     chain = 2 * (microbatches + 1)  # messages, one behind another: down and up by turns
     assert most <= 2 * chain * hops
