@@ -5,8 +5,9 @@ No function here loops over the ops of a graph: only over stamps and the axes an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,16 @@ from numpy.typing import NDArray
 from sim.builder.slots import Slot
 from sim.builder.template import Longs, Tables, Template
 from sim.graph import Graph, Ints, offsets, zeros
+
+LOCAL = ("name", "work", "stream", "phase", "layer", "wait_count", "part_count", "memory_count")
+"""Columns of a template that each of its copies has."""
+OF_COPY: Mapping[str, type[np.signedinteger[Any]]] = {
+    "rank": np.int32,
+    "stage": np.int16,
+    "microbatch": np.int32,
+    "step": np.int32,
+}
+"""Columns in which all ops of a copy are alike."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,28 +54,11 @@ def assemble(
 
     ``part_work`` has the works of messages; those of parts on an axis are filled in here.
     """
-    n = sum(len(s.template) * len(s.base) for s in stamps)
-    counts = {key: np.zeros(n, np.int32) for key in ("wait", "part", "memory")}
-    columns: dict[str, NDArray[Any]] = {
-        "name": np.empty(n, np.int32),
-        "work": np.empty(n, np.int32),
-        "stream": np.empty(n, np.int32),
-        "phase": np.empty(n, np.int8),
-        "layer": np.empty(n, np.int16),
-    }
-    rank, stage = np.empty(n, np.int32), np.empty(n, np.int16)
-    microbatch, step = np.empty(n, np.int32), np.empty(n, np.int32)
-    for s in stamps:
-        rows = s.base[:, None] + np.arange(len(s.template))
-        for key, column in columns.items():
-            column[rows] = getattr(s.template, key)
-        for key, count in counts.items():
-            count[rows] = getattr(s.template, f"{key}_count")
-        rank[rows], stage[rows] = s.rank, s.stage
-        microbatch[rows] = s.microbatch[:, None]
-        step[rows] = np.reshape(s.step, (-1, 1))
-    wait_start, part_start = offsets(counts["wait"]), offsets(counts["part"])
-    memory_start = offsets(counts["memory"])
+    columns = _columns(stamps)
+    n = len(columns["work"])
+    wait_start, part_start, memory_start = (
+        offsets(columns.pop(f"{of}_count")) for of in ("wait", "part", "memory")
+    )
     wait_on, part = np.empty(wait_start[-1], np.int32), np.empty(part_start[-1], np.int32)
     category = np.empty(memory_start[-1], np.int8)
     size, at_end = np.empty(memory_start[-1]), np.empty(memory_start[-1], np.bool_)
@@ -86,10 +80,6 @@ def assemble(
         works=tuple(tables.works),  # type: ignore[arg-type]
         streams=tuple(tables.streams),  # type: ignore[arg-type]
         categories=tuple(tables.categories),  # type: ignore[arg-type]
-        rank=rank,
-        stage=stage,
-        microbatch=microbatch,
-        step=step,
         lag=zeros(n),
         wait_start=wait_start,
         wait_on=wait_on,
@@ -106,6 +96,37 @@ def assemble(
         stands_for=stands_for,
         **columns,
     )
+
+
+def _columns(stamps: Sequence[Stamp]) -> dict[str, NDArray[Any]]:
+    """Return the columns of all ops: those of their templates, and those of their copies."""
+    templates = {id(s.template): s.template for s in stamps}
+    begins = dict(zip(templates, _begins(map(len, templates.values())), strict=False))
+    base = _of_copies([s.base for s in stamps], stamps, np.int64)
+    order = np.argsort(base)
+    length = _of_copies([len(s.template) for s in stamps], stamps, np.int64)[order]
+    first = _of_copies([begins[id(s.template)] for s in stamps], stamps, np.int64)
+    local = np.repeat((first - base)[order], length)
+    local += np.arange(len(local))  # rows of all templates, one behind another
+    out = {}
+    for key in LOCAL:
+        out[key] = np.concatenate([getattr(t, key) for t in templates.values()])[local]
+    for key, kind in OF_COPY.items():
+        of = _of_copies([getattr(s, key) for s in stamps], stamps, kind)
+        out[key] = np.repeat(of[order], length)
+    return out
+
+
+def _begins(lengths: Iterable[int]) -> list[int]:
+    return [0, *accumulate(lengths)]
+
+
+def _of_copies(
+    values: Sequence[Any], stamps: Sequence[Stamp], kind: type[np.signedinteger[Any]]
+) -> NDArray[Any]:
+    """Return a row per copy of each stamp, given what all copies of it have, or each of them."""
+    pairs = zip(values, stamps, strict=True)
+    return np.concatenate([np.broadcast_to(np.asarray(v, kind), len(s.base)) for v, s in pairs])
 
 
 def _rows(start: Ints, base: Longs, like: NDArray[np.generic]) -> Longs:

@@ -115,8 +115,13 @@ class Build:
         remote = (source >= 0) & (self.steps.rank[source] != q) & self.sends
         kinds = variants(self.steps, q, np.where(remote, 0, -1))
 
+        known: dict[int, Sequence[int]] = {}  # by variant: equal ones are one object
+
         def outputs(step: int) -> Sequence[int]:
-            return make.step(kinds[step]).outputs
+            variant = kinds[step]
+            if id(variant) not in known:
+                known[id(variant)] = make.step(variant).outputs
+            return known[id(variant)]
 
         moves = nothing(len(kinds))
         if self.sends:

@@ -206,8 +206,8 @@ def _made_before(beside: Sequence[bool], step: int, outputs: Outputs) -> tuple[A
     """Return what the step before makes and, of a shared pair, the forward beside it."""
     if not step:
         return ()
-    first = step - 2 if beside[step - 1] else step - 1
-    return tuple(made for k in range(first, step) for made in _made(k, outputs))
+    made = _made(step - 1, outputs)
+    return (*_made(step - 2, outputs), *made) if beside[step - 1] else made
 
 
 def _taken(policy: Policy, steps: Steps, sent: Messages, into: Longs, rank: int) -> Longs:

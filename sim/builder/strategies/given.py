@@ -114,10 +114,11 @@ class Ends(NamedTuple):
     @classmethod
     def of(cls, kinds: Sequence[Variant], make: Makers, head: int) -> Ends:
         """Collect those of a rank's steps, from each template once."""
-        made = {variant: make.step(variant) for variant in dict.fromkeys(kinds)}
+        some = {id(variant): variant for variant in kinds}  # equal ones are one object
+        made = {key: make.step(variant) for key, variant in some.items()}
         first = make.head(0).lasts[0] if len(make.head(0)) else 0
-        kernels = np.array([*(made[v].lasts[0] for v in kinds), first], np.int64)
-        sent = np.array([*(made[v].sent for v in kinds), -1], np.int64)
+        kernels = np.array([*(made[id(v)].lasts[0] for v in kinds), first], np.int64)
+        sent = np.array([*(made[id(v)].sent for v in kinds), -1], np.int64)
         return cls(head, kernels, np.where(sent >= 0, sent, kernels))
 
     def kernel(self, steps: Sequence[int]) -> Reference:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +37,24 @@ def variants(steps: Steps, rank: int, gate: Longs) -> list[Variant]:
     beside = steps.beside[mine]
     pair = np.where(steps.first != steps.done, "fused", "")[mine]
     pair = np.where(beside, "beside", pair)
-    inputs = [len(row) for row in awaited(steps, rank, gate)]
+    inputs = _inputs(steps, rank, gate).tolist()
     before = [len(row) for row in kernels_before(beside)]
     columns = (stage.tolist(), kind.tolist(), place.tolist(), inputs, before, pair.tolist(),
                steps.gathered[mine].tolist())  # fmt: skip
-    return [Variant(*row) for row in zip(*columns, strict=True)]
+    made: dict[tuple[Any, ...], Variant] = {}  # equal variants are one object
+    rows = zip(*columns, strict=True)
+    return [made.get(row) or made.setdefault(row, Variant(*row)) for row in rows]
+
+
+def _inputs(steps: Steps, rank: int, gate: Longs) -> Longs:
+    """Return how many ops each step of a rank waits for, see :func:`awaited`."""
+    begin, end = steps.begins[rank : rank + 2].tolist()
+    source = steps.source[begin:end]
+    local = (source >= 0) & (steps.rank[source] == rank)
+    own = np.where(gate >= 0, 1, np.where(local, 2, 0))
+    until = np.append(0, np.cumsum(own))
+    found: Longs = until[steps.last[begin:end] + 1] - until[steps.first[begin:end]]
+    return found
 
 
 def kernels_before(beside: NDArray[np.bool_]) -> list[list[int]]:
@@ -51,6 +64,8 @@ def kernels_before(beside: NDArray[np.bool_]) -> list[list[int]]:
     both.
     """
     out: list[list[int]] = []
+    if not beside.any():
+        return [[k - 1] for k in range(len(beside))]
     flags = beside.tolist()
     for k in range(len(flags)):
         last = k - 1 - flags[k]  # the step before, or before its pair
