@@ -38,22 +38,22 @@ def critical_path(timeline: Timeline) -> CriticalPath:
     if not len(timeline.graph):
         return CriticalPath((), {})
     graph = timeline.graph
+    op, ends, before = np.array([*walk(timeline)], np.int64)[::-1].T
+    took = timeline.end[ends] - timeline.start[op]
+    ready = np.where(before >= 0, timeline.end[before], timeline.span[0])
+    gaps = timeline.start[op] - ready
     label = [dimension(work) or kind(work) for work in graph.works]
-    shares: defaultdict[str, list[float]] = defaultdict(list)
-    path, took = [], []
-    start, end, zero = timeline.start, timeline.end, timeline.span[0]
-    for op, ends, before in walk(timeline):
-        path.append(op)
-        took.append(float(end[ends]) - float(start[op]))
-        shares[label[graph.work[op]]].append(took[-1])
-        gap = float(start[op]) - (float(end[before]) if before >= 0 else zero)
-        if gap:
-            shares["gap"].append(gap)
-    seconds = {name: math.fsum(parts) for name, parts in shares.items()}
+    rows: defaultdict[str, list[int]] = defaultdict(list)
+    for work in np.unique(graph.work[op]).tolist():
+        rows[label[work]].append(work)
+    each = {name: took[np.isin(graph.work[op], works)] for name, works in rows.items()}
+    if gaps.any():
+        each["gap"] = np.append(each.get("gap", []), gaps)
+    seconds = {name: math.fsum(parts.tolist()) for name, parts in each.items()}
     return CriticalPath(
-        tuple(reversed(path)),
+        tuple(op.tolist()),
         dict(sorted(seconds.items(), key=lambda item: (-item[1], item[0]))),
-        tuple(reversed(took)),
+        tuple(took.tolist()),
     )
 
 

@@ -139,18 +139,32 @@ def _deferred(
     these allocate and free memory.
     """
     graph = timeline.graph
-    held = {(row.stage, row.microbatch) for row in live if row.category == KEPT}
+    held = list({(row.stage, row.microbatch) for row in live if row.category == KEPT})
     if HOST in graph.streams and np.all(graph.stream[rows.op] == graph.streams.index(HOST)):
         mine = launches(graph, mine)
-    out = set()
-    for stage, microbatch in held:
-        ops = mine[(graph.stage[mine] == stage) & (graph.microbatch[mine] == microbatch)]
-        inputs, weights = (ops[graph.phase[ops] == PHASES.index(phase)] for phase in "IW")
-        if len(inputs) and len(weights):
-            over = timeline.end[inputs].max()
-            if over <= now and timeline.start[weights].min() >= over:
-                out.add((stage, microbatch))
-    return frozenset(out)
+    which = _which(held, graph.stage[mine], graph.microbatch[mine])
+    mine, which = mine[which >= 0], which[which >= 0]
+    over, begins = np.full(len(held), -np.inf), np.full(len(held), np.inf)
+    inputs, weights = (graph.phase[mine] == PHASES.index(phase) for phase in "IW")
+    np.maximum.at(over, which[inputs], timeline.end[mine[inputs]])
+    np.minimum.at(begins, which[weights], timeline.start[mine[weights]])
+    waits = (-np.inf < over) & (over <= now) & (over <= begins) & (begins < np.inf)
+    return frozenset(place for place, yes in zip(held, waits.tolist(), strict=True) if yes)
+
+
+def _which(
+    places: Sequence[tuple[int, int]], stage: NDArray[np.integer], microbatch: NDArray[np.integer]
+) -> NDArray[np.int64]:
+    """Return the row of ``places`` of each stage and microbatch, -1 where they are none of them."""
+    some = np.array(places, np.int64).reshape(-1, 2).T + 1  # -1 is a value too
+    columns = stage.astype(np.int64) + 1, microbatch.astype(np.int64) + 1
+    shape = [
+        max(int(a.max(initial=0)), int(b.max(initial=0))) + 1
+        for a, b in zip(some, columns, strict=True)
+    ]
+    row = np.full(shape, -1, np.int64)
+    row[*some] = np.arange(len(places))
+    return row[columns]
 
 
 def _called(timeline: Timeline, i: int) -> str:
