@@ -40,15 +40,15 @@ class Paths:
         """
         out: list[Links] = []
         for nodes, up, down in zip(self.nodes, self.up, self.down, strict=True):
-            same = nodes[pairs[:, 0]] == nodes[pairs[:, 1]]
-            met = same.any(axis=1)
-            here, at = pairs[met], same[met].argmax(axis=1)
-            for tier in np.flatnonzero(np.bincount(at)).tolist() if len(at) else ():
-                a, b = here[at == tier].T
+            for tier, node in enumerate(nodes.T):
+                same = node[pairs[:, 0]] == node[pairs[:, 1]]
+                if not same.any():
+                    continue
+                a, b = pairs[same].T
                 out.append(np.concatenate([up[a, :tier], down[b, :tier][:, ::-1]], axis=1))
-            pairs = pairs[~met]
-            if not len(pairs):
-                return out
+                pairs = pairs[~same]
+                if not len(pairs):
+                    return out
         return None
 
 

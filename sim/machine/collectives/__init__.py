@@ -25,6 +25,7 @@ from sim.machine.collectives import (
     tuning,
 )
 from sim.machine.collectives.base import EMPTY, Traffic, UnsuitableError, alone, place
+from sim.machine.collectives.routed import MANY
 
 __all__ = ["ALGORITHMS", "Traffic", "alone", "traffic"]
 
@@ -71,7 +72,8 @@ def traffic(cluster: Cluster, communication: Communication) -> Traffic:
     that is named twice or is not in the cluster, or an algorithm that does not suit the placement.
     """
     cluster, ranks = cluster.healthy or cluster, communication.ranks
-    if len(set(ranks)) != len(ranks) or not ranks:
+    known = len(ranks) > MANY and ranks in cluster.placed
+    if not known and (len(set(ranks)) != len(ranks) or not ranks):
         raise ValueError(f"a {communication.collective} needs distinct ranks, not {ranks}")
     candidates = _algorithms(cluster, communication)
     if len(ranks) == 1 or communication.bytes <= 0:

@@ -10,11 +10,15 @@ chain's head.
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sim.machine.cluster import Cluster
 from sim.machine.collectives.base import Hops, Traffic, UnsuitableError, place, put
+
+Integers = NDArray[np.int64]
 
 
 def all_reduce(
@@ -46,36 +50,35 @@ def all_reduce(
     return put(cluster, "tree", "tree", hops, rounds, each, protocol)
 
 
-def parents(nodes: int) -> list[int | None]:
-    """Return each node's parent in the first tree, None for the root (NCCL's src/graph/trees.cc).
+def parents(nodes: int) -> Integers:
+    """Return each node's parent in the first tree, -1 for the root (NCCL's src/graph/trees.cc).
 
     A node's lowest set bit is its height. Its parent has the next bit set instead or, where there
     is no such node, neither bit.
 
-    >>> parents(6)
-    [None, 2, 4, 2, 0, 4]
+    >>> parents(6).tolist()
+    [-1, 2, 4, 2, 0, 4]
     """
-    out: list[int | None] = [None]
-    for node in range(1, nodes):
-        bit = node & -node
-        above = (node ^ bit) | (bit << 1)
-        out.append(above if above < nodes else node ^ bit)
+    node = np.arange(nodes)
+    bit = node & -node
+    above = (node ^ bit) | (bit << 1)
+    out = np.where(above < nodes, above, node ^ bit)
+    out[0] = -1
     return out
 
 
-def mirrored(nodes: int) -> list[int | None]:
+def mirrored(nodes: int) -> Integers:
     """Return each node's parent in the second tree.
 
     It is the first tree read backwards, or shifted by one node for an odd number of nodes.
 
-    >>> mirrored(6), mirrored(3)
-    ([1, 5, 3, 1, 3, None], [1, None, 0])
+    >>> mirrored(6).tolist(), mirrored(3).tolist()
+    ([1, 5, 3, 1, 3, -1], [1, -1, 0])
     """
-    role = [(node - 1) % nodes if nodes % 2 else nodes - 1 - node for node in range(nodes)]
-    player = {played: node for node, played in enumerate(role)}
-    first = parents(nodes)
-    above = [first[played] for played in role]
-    return [None if parent is None else player[parent] for parent in above]
+    node = np.arange(nodes)
+    role = (node - 1) % nodes if nodes % 2 else nodes - 1 - node
+    above = parents(nodes)[role]
+    return np.where(above < 0, -1, np.argsort(role)[above])
 
 
 def depth(nodes: int) -> int:
@@ -92,6 +95,6 @@ def busiest(nodes: int) -> int:
     >>> busiest(2), busiest(3), busiest(100)
     (2, 3, 4)
     """
-    edges = [edge for tree in (parents(nodes), mirrored(nodes)) for edge in enumerate(tree)]
-    ends = [end for edge in edges if edge[1] is not None for end in edge]
-    return max(Counter(ends).values())
+    above = np.concatenate([parents(nodes), mirrored(nodes)])
+    below = np.tile(np.arange(nodes), 2)
+    return int(np.bincount(np.concatenate([above[above >= 0], below[above >= 0]])).max())
