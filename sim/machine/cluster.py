@@ -180,7 +180,8 @@ class Cluster:
         left out one after another, each because of links that are still in, so that all links left
         out follow from those that stay.
         """
-        return limits.limiting(self.columns)
+        back = self.network.back if isinstance(self.network, Laid) else None
+        return limits.limiting(self.columns, back)
 
     @cached_property
     def paths(self) -> Paths | None:

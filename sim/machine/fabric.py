@@ -94,8 +94,8 @@ class _Later(Mapping[int, tuple[Way, ...]]):
         return self._gpus
 
 
-def _laid(spec: Spec, gpus: int) -> tuple[Columns, Paths, Integers]:
-    """Return the links and the ways of a tree in columns, and the sort of each link."""
+def _laid(spec: Spec, gpus: int) -> tuple[Columns, Paths, Integers, Integers]:
+    """Return the links and ways of a tree as :func:`sim.machine.laid.lay` does."""
     per_node = spec["node"]["gpus"]
     node, place = np.divmod(np.arange(gpus), per_node)
     tiers, rungs, ways = inside(spec), list[Rung](), {GPU: [GPU]}

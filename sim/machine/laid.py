@@ -25,10 +25,16 @@ class Laid(Wires):
     """Links that are known in columns, and laid one by one only when they are asked for."""
 
     def __init__(
-        self, later: Callable[[], Wires], columns: Columns, paths: Paths, sorts: Integers
+        self,
+        later: Callable[[], Wires],
+        columns: Columns,
+        paths: Paths,
+        sorts: Integers,
+        back: Integers,
     ) -> None:
+        """Begin with the links, the ways, and for each link its rung and the link the other way."""
         super().__init__(later)
-        self.columns, self.paths, self.sorts = columns, paths, sorts
+        self.columns, self.paths, self.sorts, self.back = columns, paths, sorts, back
 
 
 @dataclass
@@ -47,8 +53,8 @@ class Rung:
 
 def lay(
     gpus: int, rungs: Sequence[Rung], ways: Sequence[Sequence[str]]
-) -> tuple[Columns, Paths, Integers]:
-    """Return the links of these rungs, each GPU's ways over them, and the rung of each link.
+) -> tuple[Columns, Paths, Integers, Integers]:
+    """Return the links of these rungs, each GPU's ways, and each link's rung and the one back.
 
     ``rungs`` stand in the order in which they are laid for one GPU; ``ways`` has the tiers of each
     way, from "gpu" on.
@@ -64,15 +70,17 @@ def lay(
     start, end = np.concatenate([below, above]), np.concatenate([above, below])
     when = np.concatenate([_when(gpus, rungs, k)[at] for k, at in enumerate(laid)])
     order = np.argsort(start * (int(when.max()) + 1) + np.tile(when, 2))
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
-    _find(rungs, rung, cable, cables, np.split(back, 2))
+    link, back = np.empty((2, len(order)), np.int64)
+    link[order] = np.arange(len(order))
+    up, down = np.split(link, 2)
+    back[up], back[down] = down, up
+    _find(rungs, rung, cable, cables, (up, down))
     sides: dict[str, Any] = {"gpu": np.arange(nodes) < gpus, "nic": np.zeros(nodes, np.bool_)}
     sides["nic"][number.get("nic", [])] = True
     sort = np.tile(rung, 2)[order]
     facts = _facts(rungs, sort)
     of = Columns(start[order], end[order], up=order < len(rung), **facts, **sides)
-    return of, _paths(gpus, {one.above: one for one in rungs}, ways), sort
+    return of, _paths(gpus, {one.above: one for one in rungs}, ways), sort, back
 
 
 def _find(

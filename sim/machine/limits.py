@@ -5,23 +5,25 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.machine.columns import Columns, back, heights
+from sim.machine import columns
+from sim.machine.columns import Columns, heights
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
-def limiting(of: Columns) -> Flags:
+def limiting(of: Columns, back: Integers | None = None) -> Flags:
     """Return whether each link can ever hold a communication back, shape (links,).
 
     See :attr:`Cluster.limiting`. No route turns round at a NIC, which only passes on. Links are
     looked at from the highest to the GPUs, those of one height by index: at once where none of
-    them hangs on another, else one after another.
+    them hangs on another, else one after another. ``back``, if known, has for each link the one
+    the other way.
     """
     height = heights(of)
     level = height[of.start] + height[of.end]
     level = level.astype(np.int8) if level.max(initial=0) < 128 else level
-    sides = _Sides(of)
+    sides = _Sides(of, columns.back(of) if back is None else back)
     for one in np.unique(level)[::-1].tolist():
         links = np.flatnonzero(level == one)
         fed, drained = sides.of(links)
@@ -41,12 +43,12 @@ class _Sides:
     A NIC is two nodes here, one for each way through it.
     """
 
-    def __init__(self, of: Columns) -> None:
+    def __init__(self, of: Columns, back: Integers) -> None:
         nodes = len(of.gpu)
         half = np.where(of.up, nodes, 0)
         self.start = of.start + np.where(of.nic[of.start], half, 0)
         self.end = of.end + np.where(of.nic[of.end], half, 0)
-        self.bandwidth, self.back = of.bandwidth, back(of)
+        self.bandwidth, self.back = of.bandwidth, back
         self.gone = np.zeros(len(of.start), np.bool_)
         self.gpu = np.concatenate([of.gpu, np.zeros(nodes, np.bool_)])
         total = 2 * nodes

@@ -10,7 +10,7 @@ import pytest
 
 from schedules.input_error import InputError
 from sim.machine import fabric, limits
-from sim.machine.columns import Columns, columns, heights
+from sim.machine.columns import Columns, back, columns, heights
 from sim.machine.laid import Laid
 from sim.machine.paths import of_ways
 from sim.machine.topology import read, room
@@ -43,6 +43,7 @@ def test_columns_are_the_links_that_are_laid(name: str, monkeypatch: pytest.Monk
         assert isinstance(quick.network, Laid)
         for key, theirs in columns(plain.network)._asdict().items():
             assert np.array_equal(getattr(quick.network.columns, key), theirs), (gpus, key)
+        assert np.array_equal(quick.network.back, back(quick.network.columns))
         index = {link: k for k, link in enumerate(plain.network.edges)}
         paths, ours = of_ways(plain.ways, index), quick.network.paths
         assert paths is not None
