@@ -14,7 +14,7 @@ Found = TypeVar("Found")
 
 
 class Kept(Generic[Found]):
-    """What was found for the last ``most`` keys; nobody may change it.
+    """What was found for the last ``most`` keys, where it is ``small``; nobody may change it.
 
     >>> kept = Kept[list[int]](most=1)
     >>> kept.of("a", lambda: [1]) is kept.of("a", lambda: [2])
@@ -23,14 +23,16 @@ class Kept(Generic[Found]):
     ([3], [4])
     """
 
-    def __init__(self, most: int) -> None:
-        self._most, self._known = most, OrderedDict[Hashable, Found]()
+    def __init__(self, most: int, small: Callable[[Found], bool] = lambda _: True) -> None:
+        self._most, self._small, self._known = most, small, OrderedDict[Hashable, Found]()
 
     def of(self, key: Hashable, find: Callable[[], Found]) -> Found:
         """Return what is known for ``key``, or else what is found now."""
         found = self._known.pop(key, None)
         if found is None:
             found = find()
+        if not self._small(found):
+            return found
         self._known[key] = found
         if len(self._known) > self._most:
             self._known.popitem(last=False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +35,7 @@ from sim.recipe.legality.products import able
 from sim.recipe.recipe import Recipe
 from sim.runs.fold import Lanes, candidates, loads, parting, ways
 from sim.runs.hosted import Issuer, is_late, issuer, pace, with_host
+from sim.runs.kept import Kept, alike
 from sim.runs.latencies import MOST_UNLIKE, exact, good_enough
 from sim.runs.shared import cluster_of
 from sim.runs.slowest import with_slowest
@@ -41,6 +44,9 @@ from sim.timeline import Timeline
 
 if TYPE_CHECKING:
     from sim.runs.summary import Summary
+
+MOST_KEPT = 200_000
+"""The most ops of a step that is kept for the next configurations of a sweep."""
 
 Report = Callable[[str, int, int], object]
 """A function that is called with what is done now, how much is done, and how much there is (both 0
@@ -182,6 +188,33 @@ def prepare(
     ranks apart (see :func:`sim.runs.fold.candidates`). Raises InputError where too many ranks would
     be simulated.
     """
+    if job.setting.strategy or not _keeping.get():  # the file of a strategy may change
+        return _prepared(job, cluster, fold, host, kinds)
+    key = (cluster, alike(job), fold, repr(host), None if kinds is None else kinds.tobytes())
+    return _steps.of(key, lambda: _prepared(job, cluster, fold, host, kinds))
+
+
+_steps = Kept[tuple[Lanes, Graph, Machine]](4, small=lambda found: len(found[1]) <= MOST_KEPT)
+_keeping: ContextVar[bool] = ContextVar("_keeping", default=False)
+
+
+@contextmanager
+def keeping() -> Iterator[None]:
+    """Let runs inside take steps that others have prepared: of the same job on the same cluster."""
+    before = _keeping.set(True)
+    try:
+        yield
+    finally:
+        _keeping.reset(before)
+
+
+def _prepared(
+    job: Job,
+    cluster: Cluster,
+    fold: bool,
+    host: Issuer | None,
+    kinds: NDArray[np.int64] | None,
+) -> tuple[Lanes, Graph, Machine]:
     left = ways(job, cluster, kinds)
     if kinds is not None:
         _few_enough(job, left[0])

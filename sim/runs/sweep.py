@@ -30,7 +30,7 @@ from sim.files import alone, replacing
 from sim.recipe import recipe_file
 from sim.runs.compare import Overrides, own_of
 from sim.runs.row import row
-from sim.runs.run import run
+from sim.runs.run import keeping, run
 
 Row = dict[str, Any]
 Report = Callable[[str, int, int], object]
@@ -128,7 +128,8 @@ def figures(recipe: Path, overrides: Overrides) -> Row:
         if NAME in overrides:
             base = recipe_file.load(recipe, {k: v for k, v in overrides.items() if k != NAME})
             overrides = {**own_of(str(overrides[NAME]), base), **overrides}
-        return row(run(recipe, overrides))
+        with keeping():
+            return row(run(recipe, overrides))
     except (InputError, DeadlockError) as error:
         return {**dict.fromkeys(FIGURES), "refused": " ".join(str(error).splitlines()[0].split())}
     except Exception as error:  # a bug of one configuration should not end the others

@@ -13,6 +13,7 @@ from sim.builder.from_recipe import without_plan
 from sim.builder.stage import stage_programs
 from sim.machine.assumed import assuming
 from sim.recipe import recipe_file
+from sim.runs import run as runs
 from sim.runs import stage_times, sweep
 from sim.runs.kept import Kept, alike
 from sim.runs.run import job_of
@@ -92,6 +93,25 @@ def test_stages_are_timed_once_for_jobs_that_differ_in_buckets(
     assert count({"training.micro_batch": 2}) == 2
     with assuming("power.attention", 0.7):
         assert count({}) == 2
+
+
+def test_a_step_is_built_once_for_other_perturbations_of_its_ranks(
+    recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a sweep, whose rows differ all the same."""
+    built: list[object] = []
+    real = runs.build
+    monkeypatch.setattr(runs, "build", lambda *a: built.append(a) or real(*a))
+    slow = "perturbations[0].compute"
+    rows = [sweep.figures(recipe, {slow: by, "training.global_batch": 24}) for by in (1.5, 2.0)]
+    once = len(built)
+    assert once > 0
+    assert rows[0]["step_time_s"] < rows[1]["step_time_s"]
+    again = runs.run(recipe, {slow: 2.0, "training.global_batch": 24})
+    assert len(built) == 2 * once  # a run by itself keeps nothing
+    assert again.timeline.seconds == rows[1]["step_time_s"]
+    sweep.figures(recipe, {slow: 2.0, "training.global_batch": 40})
+    assert len(built) == 3 * once
 
 
 def test_every_job_says_what_it_is() -> None:
