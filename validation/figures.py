@@ -72,15 +72,15 @@ def state(recipe: Recipe) -> float:
     """Return the bytes of weights, gradients and optimizer of one rank's layers, without ZeRO."""
     job = job_of(recipe)
     layers = range(job.model.layers // job.mesh.pp)
-    held = parameters(job.model, job.setting.tp, layers, first=False, last=False).total
-    return float(held * (BYTES[job.data.dtype] + BYTES[job.data.grad_dtype] + ADAM))
+    held = parameters(job.model, job.parallelism.tp, layers, first=False, last=False).total
+    return float(held * (BYTES[job.training.dtype] + BYTES[job.training.grad_dtype] + ADAM))
 
 
 def activations(recipe: Recipe) -> float:
     """Return the bytes of the layers' activations on the first pipeline rank at the peak."""
     job = job_of(recipe)
     pipeline = job.mesh.pp
-    return first_stage_bytes(job.model, job.setting, pipeline, job.stages // pipeline)
+    return first_stage_bytes(job, pipeline, job.stages // pipeline)
 
 
 def peak(recipe: Recipe) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.builder.job import Job
-from sim.builder.strategies import context
+from sim.builder.strategies import context, expert
 from sim.machine.hashes import multisets
 
 DENSE = ("tp", "cp", "dp")
@@ -51,7 +51,7 @@ def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
         case "tp":
             return tuple(ranks[:, lane.cp, lane.dp, q].tolist())
         case "cp" | "cp_ulysses" | "cp_ring":
-            mine = list(context.members(job.setting, axis, lane.cp))
+            mine = list(context.members(job.parallelism, axis, lane.cp))
             return tuple(ranks[lane.tp, mine, lane.dp, q].tolist())
         case "dp":  # dense gradients: ranks of one sequence have the same weights too
             return tuple(sorted(ranks[lane.tp, :, :, q].ravel().tolist()))
@@ -96,7 +96,7 @@ def _norm(job: Job, lane: Lane) -> tuple[int, ...]:
     """
     first = job.ranks[lane.tp, :, :, 0].ravel()
     apart = job.mesh.ep > 1 or (job.mesh.etp != job.mesh.tp and job.model.experts)
-    if apart and job.data.instances == 1:
+    if apart and job.parallelism.optimizer_instances == 1:
         return tuple(sorted(job.ranks.ravel().tolist()))
     replicas = np.argsort(first)
     mine = int(np.searchsorted(first[replicas], job.ranks[*lane, 0]))
@@ -108,8 +108,8 @@ def _norm(job: Job, lane: Lane) -> tuple[int, ...]:
 def twin(job: Job, lane: Lane) -> tuple[int, int]:
     """Return the first coordinates along cp and ep that have the same programs as this lane."""
     along = job.mesh.group_of(int(job.ranks[*lane, 0]), "ep")
-    ep = 0 if job.experts_alike else along.index(int(job.ranks[*lane, 0]))
-    return context.twin(job.setting, lane.cp), ep
+    ep = 0 if expert.alike(job) else along.index(int(job.ranks[*lane, 0]))
+    return context.twin(job.parallelism, lane.cp), ep
 
 
 def kv_copies(job: Job) -> int:
@@ -214,9 +214,9 @@ def _able(job: Job, axis: str, at: int, begin: int) -> bool:
     """
     mesh = job.mesh
     along = mesh.etp <= begin < mesh.etp * mesh.ep
-    if along and not job.experts_alike:
+    if along and not expert.alike(job):
         return False
-    return axis != "cp" or context.alike(job.setting) or at < job.setting.ulysses
+    return axis != "cp" or context.alike(job.parallelism) or at < job.parallelism.ulysses
 
 
 def _strides(job: Job) -> tuple[dict[str, int], int]:
@@ -230,10 +230,10 @@ def _strides(job: Job) -> tuple[dict[str, int], int]:
 
 def _inside(job: Job, stride: Mapping[str, int]) -> list[int]:
     """Return where groups end that are smaller or larger than an axis."""
-    mesh, setting = job.mesh, job.setting
+    mesh, p = job.mesh, job.parallelism
     out = [stride["tp"] * kv_copies(job)]
-    if setting.cp_kind == "usp":
-        out.append(stride["cp"] * setting.ulysses)
+    if p.cp_kind == "usp":
+        out.append(stride["cp"] * p.ulysses)
     data, least = job.data, min(stride["cp"], stride["dp"])
     runs = {data.optimizer_split, data.sharding.regroup if data.sharding else 1}
     out += [least * n for n in runs if n > 1]

@@ -3,44 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+import schedules
 from schedules import Plan, flat
-from sim.builder.mesh import Mesh
-from sim.builder.strategies import share
+from sim.builder import derived
+from sim.builder.mesh import ORDER, Mesh
 from sim.builder.strategies.data import DataParallel
 from sim.builder.strategies.exchange import Policy
-from sim.model.sizes import BYTES, Model, Parameters, Setting, parameters
+from sim.model.precision import Fp8
+from sim.model.recomputation import Recompute
+from sim.model.sizes import BYTES, Model, Parameters, parameters
+from sim.recipe.recipe import ParallelismSection, Recipe, ScheduleSection, TrainingSection
 
 
 @dataclass(frozen=True)
 class Job:
-    """One training job.
+    """One training job: its model, the sections of its recipe, and the order of its pipeline.
 
-    ``layers_per_stage`` counts the layers of each stage (model chunk), first to last. ``plan`` is
-    the order of every pipeline rank, and its pairs run as ``pair`` says: serial, fused or shared.
+    ``plan`` is the order of every pipeline rank, and its pairs run as ``schedule.pair`` says.
     Either the pipeline is flushed, and the weights updated, after each of ``steps`` runs of the
     plan; or it is never flushed, and each rank updates its weights after every ``batch``
     microbatches, which use the weights of ``stale`` updates before (one number per rank).
     """
 
     model: Model
-    setting: Setting
-    data: DataParallel
-    mesh: Mesh
+    parallelism: ParallelismSection
+    training: TrainingSection
+    schedule: ScheduleSection
     plan: Plan
-    policy: Policy
-    layers_per_stage: Sequence[int]
-    scatter_gather: bool = False
-    pair: str = "serial"
     steps: int = 1
     batch: int | None = None
     stale: Sequence[int] = ()
+
+    @cached_property
+    def mesh(self) -> Mesh:
+        """The axes over the ranks."""
+        return derived.mesh(self.parallelism)
+
+    @cached_property
+    def data(self) -> DataParallel:
+        """How replicas agree."""
+        experts = self.model.experts > 0
+        return derived.data_parallel(self.parallelism, self.training, experts=experts)
+
+    @cached_property
+    def policy(self) -> Policy:
+        """How ranks exchange messages."""
+        return derived.policy(self.parallelism, self.schedule)
+
+    @cached_property
+    def recompute(self) -> str | Recompute:
+        """What the backward runs again."""
+        return derived.recompute(self.training)
+
+    @cached_property
+    def fp8(self) -> Fp8 | None:
+        """How the linears of the layers run in fp8; None: not at all."""
+        return self.training.fp8.precision if self.training.fp8 else None
+
+    @property
+    def layers_per_stage(self) -> Sequence[int]:
+        """Number of layers of each stage (model chunk), first to last."""
+        return self.schedule.layers_per_stage or ()
 
     @property
     def stages(self) -> int:
@@ -58,8 +88,8 @@ class Job:
         A rank with both ends holds a tied matrix once. Sharded units of two stages stay two.
         """
         first, last = stage == 0, stage == self.stages - 1
-        s, layers = self.setting, self.layers(stage)
-        held = parameters(self.model, s.tp, layers, first, last, s.ep, s.etp)
+        p, layers = self.parallelism, self.layers(stage)
+        held = parameters(self.model, p.tp, layers, first, last, p.ep, p.etp)
         if not self._one_rank_has_both_ends or self.data.sharding:
             return held
         if self.model.tied:
@@ -78,14 +108,11 @@ class Job:
         starts = (pairwise(steps) for steps in flat(self.plan))
         return self.stages > 1 or any(a.kind == b.kind == "F" for of in starts for a, b in of)
 
-    @cached_property
-    def experts_alike(self) -> bool:
-        """Whether all ranks along ep have the same number of tokens to process."""
-        if self.mesh.ep == 1 or not self.model.experts:
-            return True
-        ranks = range(self.mesh.ep)
-        first, *others = (share(self.model, self.setting, ep_rank=r) for r in ranks)
-        return all(other == first for other in others)
+    def of_stage(self) -> Job:
+        """Return the job without what the programs of a stage do not depend on, for caches."""
+        p = self.parallelism.model_copy(update={"pp": 1, "order": ORDER})
+        training = self.training.model_copy(update={"global_batch": 1})
+        return Job(self.model, p, training, ScheduleSection(), plan=())
 
     @property
     def boundary_bytes(self) -> float:
@@ -95,9 +122,10 @@ class Job:
         scatter-gather, each tensor-parallel rank sends only its share (Narayanan et al. 2021,
         section 4.1).
         """
-        s = self.setting
-        whole = float(s.micro_batch * s.sequence // s.cp * self.model.hidden * BYTES[s.dtype])
-        return whole / s.tp if s.sp or self.scatter_gather else whole
+        p, training, model = self.parallelism, self.training, self.model
+        tokens = training.micro_batch * model.sequence // p.cp
+        whole = float(tokens * model.hidden * BYTES[training.dtype])
+        return whole / p.tp if p.sp or p.scatter_gather else whole
 
     @cached_property
     def ranks(self) -> NDArray[np.int64]:
@@ -125,3 +153,13 @@ class Job:
         lane, stage = np.empty(self.grid.size, np.int64), np.empty(self.grid.size, np.int64)
         lane[self.grid], stage[self.grid] = np.indices(self.grid.shape)
         return lane, stage
+
+
+def without_plan(recipe: Recipe) -> Job:
+    """Return the job of a recipe, without its plan."""
+    p = recipe.parallelism
+    job = Job(recipe.architecture, p, recipe.training, recipe.schedule, plan=[])
+    if recipe.flushed:
+        return replace(job, steps=recipe.simulation.steps or 1)
+    stale = schedules.staleness(recipe.schedule.name, p.pp, recipe.options.get("batch"))
+    return replace(job, batch=recipe.microbatches, stale=tuple(stale))

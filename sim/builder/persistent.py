@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from sim.builder.activations import stage_bytes
 from sim.builder.backward_memory import global_buffer, placeholders
 from sim.builder.job import Job
-from sim.builder.strategies import share
+from sim.builder.shares import share
 from sim.builder.strategies.fsdp_units import Unit, sizes, units
 from sim.builder.strategies.offload import BUFFERS
 from sim.builder.strategies.sharded import reused
 from sim.builder.strategies.update import MAIN, kept
-from sim.model.precision import AdamState
 from sim.model.sizes import BYTES, matrix_parameters, parameters
+from sim.recipe.sections import StateTable
 
 
 def persistent(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]:
@@ -28,15 +28,15 @@ def persistent(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, floa
     """
     parts = [job.held(s) for s in stages]
     held, experts = (sum(getattr(of, name) for of in parts) for name in ("total", "expert"))
-    weight, fp8 = BYTES[job.data.dtype], job.setting.fp8
+    weight, fp8 = BYTES[job.training.dtype], job.fp8
     linear = matrices(job, stages) if fp8 else 0
     stale = job.stale[q] if job.stale else 0
     return {
         "weights": _weights(job, held, linear, experts),
         **_copies(job, linear),
         **({"stashed_weights": float(stale * held * weight)} if stale else {}),
-        "gradients": job.data.gradients(held, experts) * BYTES[job.data.grad_dtype],
-        "optimizer": job.data.share(held, experts) * kept(job.data) * (1 - job.data.host_share),
+        "gradients": job.data.gradients(held, experts) * BYTES[job.training.grad_dtype],
+        "optimizer": job.data.share(held, experts) * kept(job.training) * (1 - job.data.host_share),
         **_buffers(job, stages, held),
         **_workspaces(job, stages),
     }
@@ -44,16 +44,16 @@ def persistent(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, floa
 
 def matrices(job: Job, stages: Sequence[int]) -> int:
     """Return the elements of a rank's matrices that multiply in fp8."""
-    s, model = job.setting, job.model
+    p, model = job.parallelism, job.model
     return sum(
-        matrix_parameters(model, s.tp, job.layers(k), k == job.stages - 1, s.ep, s.etp)
+        matrix_parameters(model, p.tp, job.layers(k), k == job.stages - 1, p.ep, p.etp)
         for k in stages
     )
 
 
 def _weights(job: Job, held: int, linear: int, experts: int) -> float:
     """Return the bytes of the weights; ``params`` keeps matrices of layers and experts in fp8."""
-    fp8, weight = job.setting.fp8, BYTES[job.data.dtype]
+    fp8, weight = job.fp8, BYTES[job.training.dtype]
     if not (fp8 and fp8.params):
         return job.data.weights(held, experts) * weight
     narrow = job.data.weights(linear, experts) * (weight - fp8.weight)
@@ -65,7 +65,7 @@ def _copies(job: Job, linear: int) -> Mapping[str, float]:
 
     Copies of sharded parameters come and go with the gathered parameters.
     """
-    fp8 = job.setting.fp8
+    fp8 = job.fp8
     if not fp8 or job.data.sharding:
         return {}
     more = fp8.copies - fp8.params
@@ -81,16 +81,16 @@ def on_host(job: Job, stages: Sequence[int]) -> Mapping[str, float]:
     parts = [job.held(s) for s in stages]
     held, experts = (sum(getattr(of, name) for of in parts) for name in ("total", "expert"))
     mine = job.data.share(held, experts) * job.data.host_share
-    state = job.data.state or AdamState()
+    state = job.training.optimizer_state or StateTable()
     whole = BYTES[state.master] + state.moments  # the copy is there even if weights are fp32
     return {"optimizer": mine * whole, "gradients": mine * MAIN} if mine else {}
 
 
 def _workspaces(job: Job, stages: Sequence[int]) -> Mapping[str, float]:
     """Return the bytes of buffers that kernels got once and that are kept for their next run."""
-    part = share(job.model, job.setting)
+    part = share(job)
     layers = [number for s in stages for number in job.layers(s)]
-    cached = job.setting.weight_gradients == "cached"
+    cached = job.training.weight_gradients == "cached"
     sizes = {
         "placeholders": placeholders(job.model, part, layers) if cached else 0.0,
         "global_buffer": 0.0 if job.model.resnet else global_buffer(job.model, part),
@@ -104,31 +104,31 @@ def _offload_buffers(job: Job, stages: Sequence[int]) -> float:
 
     The activations go to the host and back through these buffers.
     """
-    s, moved = job.setting, [k for k in stages if k < job.stages - 1]
-    if not s.offload_stages:
+    said, moved = job.training.offloaded, [k for k in stages if k < job.stages - 1]
+    if said.by != "stage":
         return 0.0
     most = max((_activations(job, k) for k in moved), default=0.0)
-    return BUFFERS * s.offload * most
+    return BUFFERS * (said.activations or 0.0) * most
 
 
 def _activations(job: Job, stage: int) -> float:
     """Return the bytes that the layers of a stage keep of one microbatch."""
-    kept = stage_bytes(job.model, job.setting, job.layers(stage), False, False)
+    kept = stage_bytes(job, job.layers(stage), False, False)
     return kept.get("activations", 0.0)
 
 
 def _buffers(job: Job, stages: Sequence[int], held: int) -> Mapping[str, float]:
     """Return what communication keeps: YaFSDP's buffers, and DDP's buckets that are copies."""
     data = job.data
-    whole = job.setting.weight_gradients == "kept"  # DDP's buckets hold autograd's gradients
-    grad = BYTES[data.dtype if whole else data.grad_dtype]
-    if data.degree > 1 and not (data.bucket_view or data.split):
+    whole = job.training.weight_gradients == "kept"  # DDP's buckets hold autograd's gradients
+    grad = BYTES[job.training.dtype if whole else job.training.grad_dtype]
+    if data.degree > 1 and not (job.parallelism.gradient_as_bucket_view or data.split):
         return {"gradient_buffers": float(held * grad)}
     if not data.sharding or not data.sharding.buffers:
         return {}
     units = [unit for s in stages for unit in stage_units(job, s) if not unit.kept]
     most = max((unit.parameters for unit in units), default=0)
-    each = most * (BYTES[data.dtype] + grad)
+    each = most * (BYTES[job.training.dtype] + grad)
     return {"communication_buffers": float(data.sharding.buffers * each)}
 
 
@@ -137,8 +137,8 @@ def stage_units(job: Job, stage: int) -> list[Unit]:
     s, first, last = job.data.sharding, stage == 0, stage == job.stages - 1
     if s is None:
         return []
-    apart = None if job.data.experts is None else (job.setting.ep, job.setting.etp)
-    held = sizes(job.model, job.setting.tp, job.layers(stage), first, last, apart)
+    apart = None if job.data.experts is None else (job.parallelism.ep, job.parallelism.etp)
+    held = sizes(job.model, job.parallelism.tp, job.layers(stage), first, last, apart)
     found = units(held, s.wrap, s.root, job.model.tied and first and last)
     kept = [unit.kept or s.keep for unit in found]
     if s.fetch:
@@ -153,15 +153,15 @@ def stage_units(job: Job, stage: int) -> list[Unit]:
 
 def _linear(job: Job, unit: Unit) -> int:
     """Return how many of a unit's parameters multiply in fp8."""
-    if not job.setting.fp8:
+    if not job.fp8:
         return 0
     if unit.experts:
         return unit.parameters
-    layers, s = [owner for owner in sorted(unit.owners) if owner >= 0], job.setting
+    layers, p = [owner for owner in sorted(unit.owners) if owner >= 0], job.parallelism
     if job.data.experts is None:
-        return matrix_parameters(job.model, s.tp, layers)
-    whole = matrix_parameters(job.model, s.tp, layers, False, s.ep, s.etp)
-    return whole - parameters(job.model, s.tp, layers, False, False, s.ep, s.etp).expert
+        return matrix_parameters(job.model, p.tp, layers)
+    whole = matrix_parameters(job.model, p.tp, layers, False, p.ep, p.etp)
+    return whole - parameters(job.model, p.tp, layers, False, False, p.ep, p.etp).expert
 
 
 def _position(unit: Unit, owners: Sequence[int]) -> int:

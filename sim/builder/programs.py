@@ -49,6 +49,7 @@ class Programs:
         self._made: dict[tuple[int, tuple[int, int]], Mapping[str, Program]] = {}
         self._cut: dict[tuple[int, str, int], list[Bucket]] = {}
         self._wrapped: dict[int, Sequence[Unit]] = {}
+        self._of_stage = self.job.of_stage()
 
     def _programs(self, stage: int, lane: Lane) -> Mapping[str, Program]:
         """Return what the rank of a lane runs of a stage; several lanes run the same."""
@@ -56,10 +57,10 @@ class Programs:
         if (stage, like) not in self._made:
             ends = {"first": stage == 0, "last": stage == job.stages - 1}
             cp, ep = like
-            make = stage_programs if job.setting.strategy else _stage_programs  # a file may change
-            made = make(job.model, job.setting, job.layers(stage), **ends, cp_rank=cp, ep_rank=ep)
-            if (fp8 := job.setting.fp8) and job.data.sharding:
-                element = BYTES[job.data.dtype]
+            make = stage_programs if job.parallelism.strategy else _stage_programs  # a file changes
+            made = make(self._of_stage, job.layers(stage), **ends, cp_rank=cp, ep_rank=ep)
+            if (fp8 := job.fp8) and job.data.sharding:
+                element = BYTES[job.training.dtype]
                 made = {k: cast_weights(p, fp8, element, sharded=True) for k, p in made.items()}
             self._made[stage, like] = made
         return self._made[stage, like]
@@ -89,16 +90,16 @@ class Programs:
         """Return one step of a stage on the rank of a lane and pipeline rank."""
         items = self._programs(variant.stage, lane)[variant.kind]
         data, parts = self.job.data, self._buckets(variant.stage, q, lane)
-        fp8, once = self.job.setting.fp8, variant.kind == "F" and variant.place == "first"
+        fp8, once = self.job.fp8, variant.kind == "F" and variant.place == "first"
         if data.split:
             parts = self._buckets(variant.stage, q, lane, variant.kind)
             piped = self.job.overlapping
             step = StageStep(variant.kind, variant.place, piped, variant.gathered)
             items = shard(items, step, self._units(variant.stage), data, parts)
-        elif variant.place == "last" and data.overlap_grad_reduce:
+        elif variant.place == "last" and self.job.parallelism.overlap_grad_reduce:
             items = data_parallel.reduce_gradients(items, parts, data)
         if fp8 and once and not data.sharding:
-            items = cast_weights(items, fp8, BYTES[data.dtype], sharded=False)
+            items = cast_weights(items, fp8, BYTES[self.job.training.dtype], sharded=False)
         if variant.place == "last" and data.host_share:
             whole = self._programs(variant.stage, lane)[variant.kind]
             left = host_optimizer.unreduced(whole, self.job.held(variant.stage), data, parts)
@@ -108,7 +109,7 @@ class Programs:
         if variant.place == "first" and self._gathers_ahead:
             begin = self._head_row(variant.stage, q, lane)
             items = data_parallel.wait_for_parameters(items, parts, begin)
-        scattered = self.job.scatter_gather and self.job.setting.tp > 1
+        scattered = self.job.parallelism.scatter_gather and self.job.parallelism.tp > 1
         if scattered and variant.inputs and variant.kind != "W" and self._remote(variant):
             items = self._gathered_input(items, variant)
         return _given(items, variant)
@@ -122,7 +123,7 @@ class Programs:
 
     def _gathered_input(self, items: Program, variant: Variant) -> Program:
         """Gather the input over tp inside the node, as scatter-gather sends each rank a share."""
-        whole = self.job.boundary_bytes * self.job.setting.tp
+        whole = self.job.boundary_bytes * self.job.parallelism.tp
         phase = "F" if variant.kind == "F" else "I"
         gather = Collective(
             "input_all_gather", "tp", "all_gather", whole, phase, needs=slots.inputs(1)
@@ -134,7 +135,7 @@ class Programs:
     @property
     def _gathers_ahead(self) -> bool:
         data = self.job.data
-        return data.gathers_updated and data.overlap_param_gather
+        return data.gathers_updated and self.job.parallelism.overlap_param_gather
 
     def on(self, q: int) -> list[int]:
         """Return the stages of a pipeline rank in ascending order."""
@@ -163,34 +164,30 @@ class Programs:
         """Return what a step, or an update, ends with, once ``inputs`` ops have ended."""
         job, mine = self.job, self.on(q)
         held = [self.job.held(s) for s in mine]
-        grad = BYTES[job.data.grad_dtype]
-        tp, s = job.setting.tp, job.setting
-        partial = fsum(
-            replicated_gradient_bytes(job.model, s, job.layers(k), k == 0, k == job.stages - 1)
-            for k in mine
-        )
+        grad, tp = BYTES[job.training.grad_dtype], job.parallelism.tp
+        partial = fsum(replicated_gradient_bytes(job, k) for k in mine)
         layers = sum(len(job.layers(k)) for k in mine) + job.model.mtp * (job.stages - 1 in mine)
-        kv = layers * replicated_kv_bytes(job.model, s)
+        kv = layers * replicated_kv_bytes(job.model, tp, job.training.grad_dtype)
         ends = {self.owner(0), self.owner(job.stages - 1)}
         shared = job.model.tied or job.model.mtp
         tied = shared and len(ends) > 1 and q in ends
         embedding = max(h.embedding or h.head for h in held) * grad if tied else 0
         total, experts = sum(h.total for h in held), sum(h.expert for h in held)
         split = job.data.gradient_split
-        flushed, post = job.batch is None, job.data.clip == "post"
+        flushed, post = job.batch is None, job.training.clip == "post"
         what = Tail(
             parameters=total,
             experts=experts,
-            linear=matrices(job, mine) if s.fp8 and s.fp8.params else 0,
+            linear=matrices(job, mine) if job.fp8 and job.fp8.params else 0,
             partial=partial / split,
             kv=kv / split,
             embedding=embedding / split,
             twin=job.data.share(total, experts) * grad if len(self.twins(q)) > 1 else 0,
-            loss_scale=s.dtype == "fp16",
+            loss_scale=job.training.dtype == "fp16",
             norm_ranks=tp
             * (1 if post else job.mesh.pp)
             * max(job.mesh.ep, job.data.optimizer_split)
-            * (flushed and bool(job.data.clip)),
+            * (flushed and bool(job.training.clip)),
             chain=self._chain(q) if post else None,
             stashed=bool(job.stale) and job.batch == 1 and job.stale[q] > 0,
         )

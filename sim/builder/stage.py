@@ -20,8 +20,10 @@ from typing import NamedTuple
 from schedules.input_error import InputError
 from sim.builder.activations import depths, stage_bytes
 from sim.builder.backward_memory import input_gradients, matrices
+from sim.builder.job import Job
 from sim.builder.program import INPUT_GRADIENTS, WEIGHT_GRADIENT, Item, Kernel, Program
-from sim.builder.strategies import edges, fp8, offload, recompute, share, tp_overlap
+from sim.builder.shares import edges, share
+from sim.builder.strategies import fp8, offload, recompute, tp_overlap
 from sim.builder.strategies import user_file as outside
 from sim.builder.strategies.embedding import LOGIT, embedding, head, logits
 from sim.builder.strategies.tensor import Edge
@@ -31,7 +33,7 @@ from sim.model.layer import layer
 from sim.model.mtp import joined
 from sim.model.operators import Operator, Share
 from sim.model.quantise import is_linear
-from sim.model.sizes import BYTES, Model, Setting
+from sim.model.sizes import BYTES
 
 Edges = Mapping[str, Edge]
 KEPT = "activations"  # the category of what layers keep
@@ -55,8 +57,7 @@ class OperatorBlock(NamedTuple):
 
 
 def stage_programs(
-    model: Model,
-    setting: Setting,
+    job: Job,
     layers: Sequence[int],
     first: bool,
     last: bool,
@@ -69,53 +70,54 @@ def stage_programs(
     B is I and W merged. ``cp_rank`` and ``ep_rank`` are the rank's coordinates in its context- and
     expert-parallel groups. What the stage keeps is allocated by F and freed by B, or half by I and
     half by W. Raises InputError for a stage with nothing in it, and where the model cannot be split
-    as the setting says.
+    as the job says.
     """
     if not (layers or first or last):
         raise InputError("a stage has no layer, no embedding and no head; use fewer stages")
-    kept = stage_bytes(model, setting, layers, first, last, ep_rank)
-    part = share(model, setting, cp_rank=cp_rank, ep_rank=ep_rank)
-    blocks = _blocks(model, setting, part, layers, kept, first, last)
-    around, overlap = edges(setting), setting.tp_backward_overlap or bool(setting.tp_overlap)
-    how = setting.weight_gradients
+    kept = stage_bytes(job, layers, first, last, ep_rank)
+    part = share(job, cp_rank=cp_rank, ep_rank=ep_rank)
+    blocks = _blocks(job, part, layers, kept, first, last)
+    p, offloaded = job.parallelism, job.training.offloaded
+    around, overlap = edges(job), p.tp_backward_overlap or bool(p.tp_overlap)
+    how = job.training.weight_gradients
     programs: dict[str, Program] = {
         "F": _forward(blocks, around),
         "B": _backward(blocks, around, overlap, how, weights=True),
         "I": _backward(blocks, around, overlap, how, weights=False),
         "W": _weight_gradients(blocks, around, overlap, how),
     }
-    if setting.tp_overlap:
-        copies = setting.tp_overlap == "copies"
-        programs = {k: tp_overlap.cut(items, setting.tp, copies) for k, items in programs.items()}
-    if setting.strategy:
-        programs = outside.rewritten(programs, setting.strategy)
-    if setting.offload:
+    if p.tp_overlap:
+        copies = p.tp_overlap == "copies"
+        programs = {k: tp_overlap.cut(items, p.tp, copies) for k, items in programs.items()}
+    if p.strategy:
+        programs = outside.rewritten(programs, p.strategy)
+    if sent := offloaded.activations or 0.0:
         own = [b for b in blocks if b.layer >= 0 and any(op.weight for op in b.operators)]
         each = {b.layer: b.plan.kept for b in own}
-        if setting.offload_stages:
+        if offloaded.by == "stage":
             stays = last or not each
-            return programs if stays else offload.offloaded_whole(programs, each, setting.offload)
-        return offload.offloaded(programs, each, setting.offload, last)
+            return programs if stays else offload.offloaded_whole(programs, each, sent)
+        return offload.offloaded(programs, each, sent, last)
     return programs
 
 
 def _blocks(
-    model: Model,
-    setting: Setting,
+    job: Job,
     part: Share,
     layers: Sequence[int],
     kept: Mapping[str, float],
     first: bool,
     last: bool,
 ) -> list[OperatorBlock]:
+    model = job.model
     parts = [(i, layer(model, part, i)) for i in layers]
-    plans = recompute.plans(setting.recompute, parts, part)
+    plans = recompute.plans(job.recompute, parts, part)
     blocks = [
         OperatorBlock(ops, i, plan, KEPT, plan.kept)
         for (i, ops), plan in zip(parts, plans, strict=True)
     ]
     for i in depths(model, last):
-        blocks += _depth(model, setting, part, i)
+        blocks += _depth(job, part, i)
     if blocks:  # input gradients matter while most is kept: in the backward's first block
         blocks[-1] = blocks[-1]._replace(
             input_gradients=input_gradients(model, part, blocks[-1].layer)
@@ -137,10 +139,11 @@ def _blocks(
     return blocks
 
 
-def _depth(model: Model, setting: Setting, part: Share, number: int) -> list[OperatorBlock]:
+def _depth(job: Job, part: Share, number: int) -> list[OperatorBlock]:
     """Return one depth of multi-token prediction: what joins its two inputs, and its layer."""
+    model = job.model
     start, ops = joined(model, part, embedding(model, part)[0]), layer(model, part, number)
-    plan = recompute.plan(ops, setting.recompute, part)
+    plan = recompute.plan(ops, job.recompute, part)
     size = fsum(op.saved for op in start)
     return [
         OperatorBlock(start, number, NOTHING, KEPT, size),

@@ -79,7 +79,7 @@ class Build:
 
     def _steps(self) -> Steps:
         job = self.job
-        steps = columns(job.plan, job.pair, job.batch)
+        steps = columns(job.plan, job.schedule.pair, job.batch)
         if not (job.data.keeps_behind_backward and job.overlapping):
             return steps
         spans = pairwise(steps.begins.tolist())

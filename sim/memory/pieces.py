@@ -7,7 +7,8 @@ from math import fsum
 
 from sim.builder.activations import depths
 from sim.builder.job import Job
-from sim.builder.strategies import recompute, share
+from sim.builder.shares import share
+from sim.builder.strategies import recompute
 from sim.builder.strategies.embedding import embedding
 from sim.model.layer import layer
 from sim.model.mtp import joined
@@ -20,7 +21,7 @@ def pieces(job: Job) -> dict[tuple[int, str], tuple[float, ...]]:
     Keys are (stage, category). What an operator keeps is one tensor. So is what a layer keeps,
     unless recomputation leaves everything, or everything but the attention core.
     """
-    part = share(job.model, job.setting)
+    part = share(job)
     found = {}
     for stage in range(job.stages):
         kept = _stage(job, part, stage)
@@ -31,13 +32,13 @@ def pieces(job: Job) -> dict[tuple[int, str], tuple[float, ...]]:
 
 def _stage(job: Job, part: Share, stage: int) -> Iterator[list[float]]:
     parts = [(number, layer(job.model, part, number)) for number in job.layers(stage)]
-    plans = recompute.plans(job.setting.recompute, parts, part)
+    plans = recompute.plans(job.recompute, parts, part)
     for (_, operators), plan in zip(parts, plans, strict=True):
         yield _tensors(operators, plan.kept)
     for number in depths(job.model, stage == job.stages - 1):
         operators = layer(job.model, part, number)
         yield [op.saved for op in joined(job.model, part, embedding(job.model, part)[0])]
-        yield _tensors(operators, recompute.kept(operators, job.setting.recompute, part))
+        yield _tensors(operators, recompute.kept(operators, job.recompute, part))
 
 
 def _tensors(operators: Sequence[Operator], kept: float) -> list[float]:

@@ -20,7 +20,7 @@ from sim.graph import Compute
 from sim.model import kernel_choice
 from sim.model.kernel_choice import USUAL, Kernels, Passes
 from sim.model.precision import Fp8
-from sim.model.sizes import BYTES, Model, Setting, padded_vocab
+from sim.model.sizes import BYTES, Model, padded_vocab
 
 
 class Context(NamedTuple):
@@ -126,24 +126,37 @@ class Operator(NamedTuple):
         return self.gathered if self.gathered and collective == "all_gather" else self.buffer
 
 
-def whole(model: Model, setting: Setting) -> Share:
-    """Return the share of a rank that splits nothing with others."""
+def whole(
+    model: Model,
+    micro_batch: int,
+    dtype: str,
+    grad_dtype: str,
+    *,
+    matmul: str = "",
+    fp8: Fp8 | None = None,
+    tp: int = 1,
+    dp: int = 1,
+) -> Share:
+    """Return the share of a rank that splits nothing with others.
+
+    The vocabulary is padded for ``tp``; ``dp`` replicas share the statistics of synchronised norms.
+    """
     return Share(
-        batch=setting.micro_batch,
-        sequence=setting.sequence,
+        batch=micro_batch,
+        sequence=model.sequence,
         hidden=model.hidden,
-        tokens=setting.micro_batch * setting.sequence,
+        tokens=micro_batch * model.sequence,
         heads=model.heads,
         kv_heads=model.kv_heads,
         head_dim=model.head_dim,
         ffn=model.ffn,
-        vocab=padded_vocab(model, setting.tp),
-        dtype=setting.dtype,
-        element=BYTES[setting.dtype],
-        gradient=BYTES[setting.grad_dtype],
-        replicas=setting.dp if model.norm == "sync_batch" else 1,
-        fp8=setting.fp8,
-        matmul=setting.matmul,
+        vocab=padded_vocab(model, tp),
+        dtype=dtype,
+        element=BYTES[dtype],
+        gradient=BYTES[grad_dtype],
+        replicas=dp if model.norm == "sync_batch" else 1,
+        fp8=fp8,
+        matmul=matmul,
         attention=model.attention,
         kernels=model.kernels,
     )

@@ -1,4 +1,4 @@
-"""Which numbers matrix products take in fp8 and how they are scaled; dtypes of Adam's state.
+"""Which numbers matrix products take in fp8 and how they are scaled.
 
 The fp8 recipes are Transformer Engine's (github.com/NVIDIA/TransformerEngine, user guide, "Low
 precision training"). ``delayed`` scales a tensor by its earlier maximum, so it is read once;
@@ -11,8 +11,6 @@ gradients and each 128 x 128 of weights; ``mxfp8`` has a scale of one byte for e
 from __future__ import annotations
 
 from typing import NamedTuple
-
-from sim.units import BYTES
 
 _SCALES = {"blockwise": 4 / 128, "mxfp8": 1 / 32}
 _WEIGHT_SCALES = {"blockwise": 4 / 128**2, "mxfp8": 1 / 32}
@@ -68,39 +66,3 @@ class Fp8(NamedTuple):
         ``reuse_grad_buf_for_mxfp8_param_ag``).
         """
         return self.params and self.recipe != "mxfp8"
-
-
-class AdamState(NamedTuple):
-    """The dtypes of a parameter's master copy and of its two moments.
-
-    ``master`` is "none" where the weights are the only copy, and "remainder" where only the 16 bits
-    are kept by which fp32 exceeds a bf16 weight (Transformer Engine's ``store_param_remainders``).
-    The scales of fp8 and fp16, one for each tensor, are left out.
-    """
-
-    master: str = "fp32"
-    first: str = "fp32"
-    second: str = "fp32"
-
-    @property
-    def moments(self) -> int:
-        """Bytes of both moments of one parameter."""
-        return BYTES[self.first] + BYTES[self.second]
-
-    def copy(self, weights: str) -> int:
-        """Return the bytes of the master copy of one weight of this dtype; 0 if it is the same."""
-        if self.master in ("none", weights):
-            return 0
-        return 2 if self.master == "remainder" else BYTES[self.master]
-
-    def widened(self, weights: str) -> tuple[str, ...]:
-        """Return the dtypes of tensors that an update copies to fp32 before it and back after.
-
-        Kernels take fp32 and bf16 as they are in memory; fp16 and fp8 have a scale that depends on
-        the result.
-        """
-        own = (self.master,) if self.copy(weights) else ()
-        return tuple(dtype for dtype in (*own, self.first, self.second) if dtype in SCALED)
-
-
-SCALED = ("fp8", "fp16")

@@ -9,17 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sim.model import resnet
 from sim.model.kernel_choice import USUAL, Kernels
-from sim.model.precision import Fp8
 from sim.model.resnet import Resnet
 from sim.model.routing import BALANCED, ExpertLoad
 from sim.units import BYTES as BYTES
-
-if TYPE_CHECKING:
-    from sim.model.recomputation import Recompute
 
 
 class Mla(NamedTuple):
@@ -68,6 +64,7 @@ class Model:
     dropout: float
     vocab_padding: int
     positions: int
+    sequence: int = 0  # tokens per sample; an image counts as one
     fused: bool | str = (
         True  # one kernel for activation and gate, loss in place; "except_gate": only the loss
     )
@@ -132,44 +129,9 @@ def _residual(numbers: Mapping[str, Any]) -> Model:
         activation="relu",
         dropout=0.0,
         positions=0,
+        sequence=1,
         resnet=net,
     )
-
-
-@dataclass(frozen=True)
-class Setting:
-    """How one rank runs its stage: what is split, into how many parts, and what may overlap.
-
-    ``tp_overlap`` cuts the sequence-parallel collectives into pieces beside the GEMM that feeds or
-    uses them, as Transformer Engine does, or with "copies" as PyTorch does; ``tp_backward_overlap``
-    runs those of a column-parallel backward beside its GEMMs. ``cp`` ranks share each sequence as
-    ``cp_kind`` says and hold parts of it as ``cp_placement`` says; with usp, runs of ``ulysses``
-    ranks exchange heads. ``ep`` ranks share the experts, each of which is split over ``etp``.
-    ``dp`` replicas matter to synchronised batch norms and to maxima of ``fp8`` linears.
-    """
-
-    tp: int
-    sp: bool
-    micro_batch: int
-    sequence: int
-    dtype: str = "bf16"
-    matmul: str = ""  # dtype of matrix products, if not ``dtype``
-    grad_dtype: str = "fp32"  # dtype of main gradients, to which weight-gradient GEMMs add
-    recompute: str | Recompute = "none"  # none | selective | full, or a rule from a table
-    tp_overlap: bool | str = False  # or copies
-    tp_backward_overlap: bool = True
-    cp: int = 1
-    cp_kind: str = "ring"  # ring | ulysses | allgather | usp
-    cp_placement: str = "zigzag"  # contiguous | zigzag | striped
-    ulysses: int = 1
-    ep: int = 1
-    etp: int = 1
-    offload: float = 0.0  # share of the activations that goes to host memory
-    offload_stages: bool = False  # offload a whole stage at once instead of layer by layer
-    dp: int = 1
-    fp8: Fp8 | None = None
-    weight_gradients: str = "passing"  # passing | cached | kept
-    strategy: str = ""  # file of a strategy outside the package
 
 
 class Parameters(NamedTuple):

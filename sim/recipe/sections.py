@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sim.model.precision import AdamState, Fp8
+from sim.model.precision import Fp8
+from sim.units import BYTES
 
 MOST_EXPERTS = 65_536
 
@@ -124,6 +125,10 @@ class OffloadTable(Section):
     """whether updated parameters are copied back bucket by bucket, beside the next update"""
 
 
+SCALED = ("fp8", "fp16")
+"""Number formats of state that need a scale, one for each tensor, which is not counted."""
+
+
 class StateTable(Section):
     """The number formats in which Adam keeps its state."""
 
@@ -136,9 +141,28 @@ class StateTable(Section):
     """number format of the second moment"""
 
     @property
-    def state(self) -> AdamState:
-        """The same as an :class:`AdamState`."""
-        return AdamState(self.master, self.first, self.second)
+    def moments(self) -> int:
+        """Bytes of both moments of one parameter."""
+        return BYTES[self.first] + BYTES[self.second]
+
+    def copy_of(self, weights: str) -> int:
+        """Return the bytes of the master copy of one weight of this dtype; 0 if it is the same.
+
+        A remainder is the 16 bits by which fp32 exceeds a bf16 weight (Transformer Engine's
+        ``store_param_remainders``).
+        """
+        if self.master in ("none", weights):
+            return 0
+        return 2 if self.master == "remainder" else BYTES[self.master]
+
+    def widened(self, weights: str) -> tuple[str, ...]:
+        """Return the dtypes of tensors that an update copies to fp32 before it and back after.
+
+        Kernels take fp32 and bf16 as they are in memory; fp16 and fp8 have a scale that depends on
+        the result.
+        """
+        own = (self.master,) if self.copy_of(weights) else ()
+        return tuple(dtype for dtype in (*own, self.first, self.second) if dtype in SCALED)
 
 
 OWN = {

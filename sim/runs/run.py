@@ -18,8 +18,7 @@ import schedules
 from schedules.input_error import InputError
 from schedules.times import Seconds
 from sim import units
-from sim.builder.from_recipe import without_plan
-from sim.builder.job import Job
+from sim.builder.job import Job, without_plan
 from sim.builder.training_step import training_step
 from sim.engine import Stats, simulate
 from sim.engine.choice import chosen
@@ -188,7 +187,7 @@ def prepare(
     ranks apart (see :func:`sim.runs.fold.candidates`). Raises InputError where too many ranks would
     be simulated.
     """
-    if job.setting.strategy or not _keeping.get():  # the file of a strategy may change
+    if job.parallelism.strategy or not _keeping.get():  # the file of a strategy may change
         return _prepared(job, cluster, fold, host, kinds)
     key = (cluster, alike(job), fold, repr(host), None if kinds is None else kinds.tobytes())
     return _steps.of(key, lambda: _prepared(job, cluster, fold, host, kinds))
@@ -272,7 +271,8 @@ def job_of(recipe: Recipe, cluster: Cluster | None = None) -> Job:
         times = stage_seconds(job, machine)
     plan = recipe.plan(times)
     if recipe.schedule.name not in NEVER_STOP:
-        pair = "serial" if job.pair == "serial" else "fused"  # which asks for more than shared
+        serial = job.schedule.pair == "serial"
+        pair = "serial" if serial else "fused"  # which asks for more than shared
         schedules.require_legal(plan, job.policy.name, pair)
     return replace(job, plan=plan)
 

@@ -16,10 +16,8 @@ from schedules.input_error import InputError
 from schedules.times import Seconds
 from sim.builder.groups import Lane, group
 from sim.builder.job import Job
-from sim.builder.mesh import Mesh
 from sim.builder.program import Collective, Program
 from sim.builder.stage import stage_programs
-from sim.builder.strategies.data import DataParallel
 from sim.engine import simulate
 from sim.graph import Builder, Communication, Graph
 from sim.machine.cluster import Cluster
@@ -29,6 +27,8 @@ from sim.runs.fold import loads
 from sim.runs.kept import Kept, alike
 from sim.timeline import Timeline
 
+BUCKETS = {"bucket_mb": 1.0, "first_bucket_mb": None, "deepspeed": None}
+"""In place of the sizes of buckets, which do not matter to a stage."""
 _known = Kept[Mapping[str, Seconds]](64)
 
 
@@ -48,11 +48,11 @@ def stage_timelines(
     Only ``kinds`` are run. Copies of offloaded activations run beside all of it, and are left out.
     Raises InputError if the ranks of a tensor-parallel group are not alike.
     """
-    job = replace(job, setting=replace(job.setting, offload=0.0))
-    if job.setting.cp * job.setting.ep * job.setting.etp > 1:
+    job = replace(job, training=job.training.model_copy(update={"offload": None}))
+    if job.mesh.cp * job.mesh.ep * job.mesh.etp > 1:
         return _shared(job, cluster, layers, first, last, kinds)
     single = _alone(job, 1)  # its tensor-parallel group
-    programs = stage_programs(job.model, single.setting, layers, first, last)
+    programs = stage_programs(single, layers, first, last)
     return {kind: _run(programs[kind], single, cluster) for kind in kinds}
 
 
@@ -62,9 +62,9 @@ def stage_seconds(job: Job, cluster: Cluster) -> Mapping[str, Seconds]:
     The first stage has the embedding and the last one the head. Stages with the same layers and the
     same of these ends are simulated once, and jobs that differ in plan and buckets alone, too.
     """
-    if job.setting.strategy:  # a file that may change
+    if job.parallelism.strategy:  # a file that may change
         return _seconds(job, cluster)
-    whole = replace(job, data=replace(job.data, bucket=0.0, first_bucket=None))
+    whole = replace(job, parallelism=job.parallelism.model_copy(update=BUCKETS))
     return _known.of((cluster, alike(whole, "plan")), lambda: _seconds(job, cluster))
 
 
@@ -96,30 +96,25 @@ def _hop(job: Job, cluster: Cluster) -> float:
 
 
 def _alone(job: Job, dp: int) -> Job:
-    """Return the same job without pipeline, on ``dp`` replicas."""
-    of = job.setting
-    order = job.mesh.order
-    mesh = Mesh(tp=of.tp, cp=of.cp, ep=of.ep, dp=dp, pp=1, etp=of.etp, order=order)
-    setting, data = replace(of, dp=dp), DataParallel(dp * of.cp)  # a stage shares nothing over dp
+    """Return the same job without pipeline, on ``dp`` replicas; a stage shares nothing over them."""
     plan: Plan = load("one_f_one_b")(1, 1)
-    return replace(job, setting=setting, mesh=mesh, plan=plan, data=data)
+    alone = job.parallelism.model_copy(update={"dp": dp, "pp": 1, "zero": 0, "fsdp": None})
+    return replace(job, parallelism=alone, plan=plan)
 
 
 def _shared(
     job: Job, cluster: Cluster, layers: Sequence[int], first: bool, last: bool, kinds: str
 ) -> Mapping[str, Timeline]:
     """Return the timelines of a stage on all ranks of replicas that share sequence or experts."""
-    of = job.setting
-    job = _alone(job, math.lcm(of.ep * of.etp, of.tp * of.cp) // (of.tp * of.cp))
+    p = job.parallelism
+    job = _alone(job, math.lcm(p.ep * p.etp, p.tp * p.cp) // (p.tp * p.cp))
     mesh = job.mesh
     places = [
         (mesh.coordinates(rank)["cp"], mesh.group_of(rank, "ep").index(rank))
         for rank in range(mesh.world)
     ]
     made = {
-        (cp, ep): stage_programs(
-            job.model, job.setting, layers, first, last, cp_rank=cp, ep_rank=ep
-        )
+        (cp, ep): stage_programs(job, layers, first, last, cp_rank=cp, ep_rank=ep)
         for cp, ep in dict.fromkeys(places)
     }
     of_rank = [made[place] for place in places]

@@ -165,14 +165,14 @@ def _each(figures: Any, steps: int) -> Any:
 
 def throughput(recipe: Recipe, job: Job, cluster: Cluster, step: float) -> dict[str, float]:
     """Return samples, tokens and FLOPs per second of a step that takes ``step`` seconds."""
-    batch, s = recipe.training.global_batch, job.setting
-    gpus = recipe.cluster.gpus
-    flops = model_flops(job.model, batch, s.sequence, s.tp)
-    run = hardware_flops(job.model, batch, s.sequence, s.recompute, s.tp, job.layers_per_stage)
-    peak = cluster.gpu.peak[s.matmul or s.dtype]
+    batch, tp = recipe.training.global_batch, job.parallelism.tp
+    gpus, sequence = recipe.cluster.gpus, job.model.sequence
+    flops = model_flops(job.model, batch, sequence, tp)
+    run = hardware_flops(job.model, batch, sequence, job.recompute, tp, job.layers_per_stage)
+    peak = cluster.gpu.peak[job.training.matmul or job.training.dtype]
     return {
         "samples_per_s": batch / step,
-        **({} if job.model.resnet else {"tokens_per_s": batch * s.sequence / step}),
+        **({} if job.model.resnet else {"tokens_per_s": batch * sequence / step}),
         "tflops_per_gpu": flops / step / gpus / 1e12,
         "mfu": flops / step / gpus / peak,
         "hfu": run / step / gpus / peak,

@@ -15,13 +15,15 @@ import numpy as np
 
 from schedules.input_error import InputError
 from sim.builder.activations import layer_bytes
-from sim.builder.strategies import share
+from sim.builder.job import Job
+from sim.builder.shares import share
 from sim.files import read_text
 from sim.graph import Compute
 from sim.machine.cluster import Gpu
 from sim.machine.kernels import compute_seconds
 from sim.model.layer import layer
-from sim.model.sizes import Model, Setting
+from sim.model.sizes import Model
+from sim.recipe.recipe import ParallelismSection, ScheduleSection, TrainingSection
 from traces.calibration.errors import FitError, fit_error
 from traces.calibration.recorded_rows import DTYPES, Row, check
 
@@ -143,8 +145,8 @@ def _memory(gpu: Gpu, row: Row) -> Iterator[Measurement]:
 
 def _block(gpu: Gpu, row: Row) -> Iterator[Measurement]:
     """Yield the steps of a block as the sums of its kernels, and the bytes that it keeps."""
-    model, setting = block(row)
-    operators = layer(model, share(model, setting))
+    job = block(row)
+    operators = layer(job.model, share(job))
     forward, backward, weight = (
         fsum(seconds(gpu, launch.work) for op in operators for launch in getattr(op, kind))
         for kind in ("forward", "backward", "weight")
@@ -152,23 +154,25 @@ def _block(gpu: Gpu, row: Row) -> Iterator[Measurement]:
     times = {"F": forward, "B": backward + weight, "I": backward, "W": weight}
     for kind, predicted in times.items():
         yield Measurement(f"block {kind}, the sum of its kernels", predicted, row[kind])
-    kept = layer_bytes(model, setting)
+    kept = layer_bytes(job)
     yield Measurement("block, bytes kept for backward, counted", kept, row["kept_bytes"])
     if "allocated_bytes" in row:
         held = row["allocated_bytes"] - row["output_bytes"]  # the next block keeps the output
         yield Measurement("block, bytes kept for backward, allocated", kept, held)
 
 
-def block(row: Row) -> tuple[Model, Setting]:
-    """Return the recorded block as a model of one layer."""
+def block(row: Row) -> Job:
+    """Return the recorded block as a job of one layer."""
     sizes = {key: row[key] for key in ("hidden", "heads", "kv_heads", "head_dim", "ffn")}
     model = Model(
         name="block", layers=1, **sizes, gated=True, vocab=1, tied=False, norm="rms",
         attention="flash", activation="silu", qkv_bias=False, bias=False, position="none",
-        dropout=0.0, vocab_padding=1, positions=0, fused=EAGER,
+        dropout=0.0, vocab_padding=1, positions=0, sequence=row["sequence"], fused=EAGER,
     )  # fmt: skip
     dtype = DTYPES[row["dtype"]]
-    return model, Setting(1, False, row["micro_batch"], row["sequence"], dtype, grad_dtype=dtype)
+    sizes = {"micro_batch": row["micro_batch"], "global_batch": row["micro_batch"]}
+    training = TrainingSection.model_validate({**sizes, "dtype": dtype, "grad_dtype": dtype})
+    return Job(model, ParallelismSection(), training, ScheduleSection(), plan=[])
 
 
 PARTS: Mapping[str, Callable[[Gpu, Row], Iterator[Measurement]]] = {

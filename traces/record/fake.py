@@ -34,17 +34,17 @@ def task(job: Job) -> workers.Task:
 
     Raises InputError for a job that is no FSDP2 × TP.
     """
-    model, setting, sharding = job.model, job.setting, job.data.sharding
+    model, p, sharding = job.model, job.parallelism, job.data.sharding
     wrong = [
         (job.mesh.pp > 1 or job.mesh.cp > 1 or job.mesh.ep > 1, "pp, cp and ep of 1"),
         (sharding is None or sharding.wrap != "layer" or sharding.replicas > 1
          or not sharding.root, 'fsdp = { kind = "fsdp2" }'),
-        (setting.tp > 1 and not setting.sp, "sp = true beside tp"),
+        (p.tp > 1 and not p.sp, "sp = true beside tp"),
         (model.experts or model.mla or model.mtp or model.resnet, "a dense transformer"),
         (not model.gated or model.norm != "rms" or model.bias or model.qkv_bias,
          "RMS norms, a gated MLP and no biases, as Llama has"),
         (model.tied, "a head of its own (tied = false)"),
-        (setting.recompute != "none", 'recompute = "none"'),
+        (job.training.recompute != "none", 'recompute = "none"'),
     ]  # fmt: skip
     if needed := [what for is_wrong, what in wrong if is_wrong]:
         raise InputError(f"record fake takes FSDP2 with TP of a Llama; it needs {needed[0]}")
@@ -52,10 +52,10 @@ def task(job: Job) -> workers.Task:
     return {
         "task": "fake_run",
         "world": job.mesh.world,
-        "tp": setting.tp,
+        "tp": p.tp,
         "reshard": not sharding.keep,
-        "micro_batch": setting.micro_batch,
-        "sequence": setting.sequence,
+        "micro_batch": job.training.micro_batch,
+        "sequence": model.sequence,
         "microbatches": len(job.plan[0]) // 2,
         "model": {
             "layers": model.layers,
@@ -64,7 +64,7 @@ def task(job: Job) -> workers.Task:
             "kv_heads": model.kv_heads,
             "head_dim": model.head_dim,
             "ffn": model.ffn,
-            "vocab": padded_vocab(model, setting.tp),
+            "vocab": padded_vocab(model, p.tp),
         },
     }
 
@@ -117,12 +117,12 @@ Test = Callable[[Row], bool]
 
 def reasons(job: Job) -> list[tuple[str, Test, Test]]:
     """Return why two graphs of one step may differ, and which collectives that explains."""
-    s, hidden = job.setting, job.model.hidden
-    activation = float(s.micro_batch * s.sequence * hidden * 2)
+    tp, hidden = job.parallelism.tp, job.model.hidden
+    activation = float(job.training.micro_batch * job.model.sequence * hidden * 2)
     norms = 2 * job.model.layers + 1
 
     def regathered(row: Row) -> bool:
-        return row[0] == "all_gather" and row[1] == activation and len(row[2]) == s.tp
+        return row[0] == "all_gather" and row[1] == activation and len(row[2]) == tp
 
     def norm_of_norms(row: Row) -> bool:
         return row[0] == "all_reduce" and row[1] < 4 * 16 * (job.model.layers + 1)

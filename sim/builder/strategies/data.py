@@ -18,38 +18,36 @@ from sim.builder.program import Collective, Item, Kernel, Program
 from sim.builder.slots import Needs, Slot, moved
 from sim.builder.strategies.sharded import Sharding
 from sim.graph import Compute
-from sim.model.precision import AdamState
 from sim.model.sizes import BYTES, Parameters
+from sim.recipe.recipe import ParallelismSection, TrainingSection
 
 
 @dataclass(frozen=True)
 class DataParallel:
-    """How replicas agree. Sizes are in bytes.
+    """How replicas agree: the recipe's sections, and the numbers of ranks that follow from them.
 
     ``experts`` is how many ranks hold the same experts, if that is not the number of replicas of
     the rest; their gradients are reduced over an axis of their own, ``edp``.
     """
 
+    parallelism: ParallelismSection
+    training: TrainingSection
     degree: int
     experts: int | None = None
-    zero: int = 0  # stage of ZeRO; 3 has a sharding too
-    instances: int = 1  # ZeRO-1: each instance splits the state; gradients are summed across them
-    overlap_grad_reduce: bool = True
-    overlap_param_gather: bool = False
-    bucket: float = 40e6
-    first_bucket: float | None = None  # None: the size of the other buckets
-    bucket_view: bool = True  # gradients are made in their bucket, not copied there and back
-    accumulate: bool = False  # gradients stay whole until a step's last microbatch
-    dtype: str = "bf16"
-    grad_dtype: str = "fp32"
     sharding: Sharding | None = None
-    fp8: bool = False  # matrices of the layers are gathered in fp8
-    host_share: float = 0.0  # share of the parameters that the host updates
-    host_overlap: bool = False  # weights that the host updates come back bucket by bucket
-    optimizer: str = "adam"  # or sgd
-    state: AdamState | None = None  # None: fp32, with copies from and to 16 bits
-    foreach: bool = False  # Adam is PyTorch's foreach operators
-    clip: bool | str = True  # clip gradients by their norm; "post": check it after the update
+
+    @property
+    def bucket(self) -> float:
+        """Bytes of a gradient bucket."""
+        sizes = self.parallelism.deepspeed
+        if sizes:
+            return sizes.reduce_bucket_size * BYTES[self.training.grad_dtype]
+        return self.parallelism.bucket_mb * 1e6
+
+    @property
+    def host_share(self) -> float:
+        """Share of the parameters that the host updates."""
+        return self.training.offloaded.optimizer or 0.0
 
     @property
     def weight_split(self) -> int:
@@ -59,21 +57,23 @@ class DataParallel:
     @property
     def gradient_split(self) -> int:
         """Number of ranks that share the gradients, once they are reduced."""
-        whole = self.zero < 2 and not self.sharding
-        return 1 if whole or self.accumulate else self.optimizer_split
+        whole = self.parallelism.zero < 2 and not self.sharding
+        return 1 if whole or self.parallelism.accumulate else self.optimizer_split
 
     @property
     def keeps_behind_backward(self) -> bool:
         """Whether a pipeline's backwards leave parameters gathered, as torch's do under FSDP2."""
         s = self.sharding
-        return s is not None and s.copies and self.accumulate and not s.regroup
+        kept = bool(self.parallelism.accumulate)
+        return s is not None and s.copies and kept and not s.regroup
 
     @property
     def optimizer_split(self) -> int:
         """Number of ranks that share the optimizer's state and the update."""
         if self.sharding:
             return self.sharding.group
-        return self.degree // self.instances if self.zero else 1
+        p = self.parallelism
+        return self.degree // p.optimizer_instances if p.zero else 1
 
     @cached_property
     def of_experts(self) -> DataParallel:
@@ -85,7 +85,9 @@ class DataParallel:
 
     def gathered(self, parameters: int, linear: int) -> float:
         """Return the bytes gathered for parameters, ``linear`` of them in layers' matrices."""
-        return float(parameters * BYTES[self.dtype] - linear * (BYTES[self.dtype] - 1) * self.fp8)
+        fp8, weight = self.training.fp8, BYTES[self.training.dtype]
+        narrow = fp8 is not None and fp8.precision.gathers_params
+        return float(parameters * weight - linear * (weight - 1) * narrow)
 
     def share(self, parameters: int, experts: int) -> float:
         """Return how many of these parameters, some of them in experts, a rank updates."""
@@ -102,22 +104,24 @@ class DataParallel:
 
     def inside(self, axis: str) -> str:
         """Return the axis of gradients' scatters and parameters' gathers: dp, edp or a part."""
-        return axis if self.instances == 1 else {"dp": "shard", "edp": "edp_shard"}[axis]
+        one = self.parallelism.optimizer_instances == 1
+        return axis if one else {"dp": "shard", "edp": "edp_shard"}[axis]
 
     @property
     def gathers_updated(self) -> bool:
         """Whether updated parameters are gathered, because each rank holds all of them."""
         replicas = max(self.degree, self.experts or 1)
-        return replicas > 1 and self.zero > 0 and not self.sharding
+        return replicas > 1 and self.parallelism.zero > 0 and not self.sharding
 
     @property
     def split(self) -> bool:
         """Whether backwards reduce gradients as they make them: ZeRO-2 and everything beyond."""
-        return self.degree > 1 and (self.zero > 1 or self.sharding is not None)
+        split = self.parallelism.zero > 1 or self.sharding is not None
+        return self.degree > 1 and split
 
     def reduces(self, place: str) -> bool:
         """Return whether a backward reduces: every one where gradients are split, else the last."""
-        return place == "last" or (self.split and not self.accumulate)
+        return place == "last" or (self.split and not self.parallelism.accumulate)
 
 
 def _over(parameters: int, experts: int, ranks: int, ranks_of_experts: int) -> float:
@@ -161,10 +165,11 @@ def buckets(backward: Program, held: Parameters, data: DataParallel) -> list[Buc
 def _cut(
     backward: Program, made: Sequence[tuple[int, int]], data: DataParallel, axis: str
 ) -> list[Bucket]:
-    whole = not data.overlap_grad_reduce
-    limits = [math.inf if whole else data.bucket / BYTES[data.grad_dtype]]
-    if data.first_bucket is not None and not whole:
-        limits.append(data.first_bucket / BYTES[data.grad_dtype])
+    p, grad = data.parallelism, BYTES[data.training.grad_dtype]
+    whole = not p.overlap_grad_reduce
+    limits = [math.inf if whole else data.bucket / grad]
+    if p.first_bucket_mb and not whole:
+        limits.append(p.first_bucket_mb * 1e6 / grad)
     out: list[Bucket] = []
     count, linear, layers = 0, 0, set[int]()
     for i, size in made:
@@ -261,7 +266,7 @@ def copies_back(items: Sequence[Item], data: DataParallel) -> list[Kernel]:
 
     The kernels that scale gradients have then written them into the buckets.
     """
-    if data.bucket_view or data.zero:
+    if data.parallelism.gradient_as_bucket_view or data.parallelism.zero:
         return []
     sums = [(i, item) for i, item in enumerate(items) if item.name == "grad_all_reduce"]
     return [
@@ -281,11 +286,11 @@ def reduction(
     of ZeRO-1 then sum their shards, after it on the same stream (``start_grad_sync`` of
     megatron/core/distributed/param_and_grad_buffer.py).
     """
-    kind, axis = ("reduce_scatter" if data.zero else "all_reduce"), bucket.axis
-    size = float(bucket.parameters * BYTES[data.grad_dtype])
+    kind, axis = ("reduce_scatter" if data.parallelism.zero else "all_reduce"), bucket.axis
+    size = float(bucket.parameters * BYTES[data.training.grad_dtype])
     scale = Kernel("grad_scale", Compute("elementwise", 0.0, 2 * size), "O", needs=needs)
     inside = Collective(f"grad_{kind}", data.inside(axis), kind, size, "O", needs=(at,))
-    if data.instances == 1:
+    if data.parallelism.optimizer_instances == 1:
         return scale, inside
     across = {"dp": "replicate", "edp": "edp_replicate"}[axis]
     shard = size / (data if axis == "dp" else data.of_experts).optimizer_split

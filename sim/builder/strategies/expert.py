@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 
 from schedules.input_error import InputError
+from sim.builder.job import Job
 from sim.builder.strategies.tensor import Edge
 from sim.model.operators import Share
 from sim.model.routing import tokens
-from sim.model.sizes import Model, Setting
+from sim.model.sizes import Model
+from sim.recipe.recipe import ParallelismSection
 
 EDGES: Mapping[str, Edge] = {
     "dispatch": Edge(after="all_to_all", before_backward="all_to_all", axis="ep"),
@@ -29,34 +32,48 @@ INSIDE: Mapping[str, Edge] = {
 gradient."""
 
 
-def edges(setting: Setting) -> Mapping[str, Edge]:
+def edges(p: ParallelismSection) -> Mapping[str, Edge]:
     """Return the collectives around experts; a degree of 1 has none."""
-    return {**(EDGES if setting.ep > 1 else {}), **(INSIDE if setting.etp > 1 else {})}
+    return {**(EDGES if p.ep > 1 else {}), **(INSIDE if p.etp > 1 else {})}
 
 
-def split(share: Share, model: Model, setting: Setting, rank: int) -> Share:
+def split(share: Share, model: Model, p: ParallelismSection, rank: int) -> Share:
     """Return the share of one rank of a group whose ranks all route the same number of tokens.
 
     An all-to-all is over when its most loaded rank has everything that it is sent. Its buffer is as
     large as if all ranks were sent that much: k T for a balanced load, with T tokens on each rank.
     Raises InputError where a size cannot be divided evenly.
     """
-    ep, etp = setting.ep, setting.etp
     for what, size, degree in (
-        ("experts", model.experts, ep),
-        ("expert_ffn", model.expert_ffn, etp),
-        ("shared_experts x expert_ffn", model.shared_experts * model.expert_ffn, setting.tp),
+        ("experts", model.experts, p.ep),
+        ("expert_ffn", model.expert_ffn, p.etp),
+        ("shared_experts x expert_ffn", model.shared_experts * model.expert_ffn, p.tp),
     ):
         if size % degree:
             raise InputError(f"{what} = {size} cannot be split evenly by {degree}")
-    local, copies = model.experts // ep, model.topk * share.tokens * ep * etp
-    taken = tokens(model.load, model.experts, copies, model.capacity_factor)
-    ranks = [sum(taken[i : i + local]) for i in range(0, model.experts, local)]
+    taken = _taken(model, share.tokens, p.ep, p.etp)
     return replace(
         share,
-        shared_ffn=model.shared_experts * model.expert_ffn // setting.tp,
-        expert_ffn=model.expert_ffn // etp,
-        routed=taken[rank * local : (rank + 1) * local],
-        copies=sum(taken) / (ep * etp),
-        exchanged=max(ranks) / etp,
+        shared_ffn=model.shared_experts * model.expert_ffn // p.tp,
+        expert_ffn=model.expert_ffn // p.etp,
+        routed=taken[rank],
+        copies=sum(map(sum, taken)) / (p.ep * p.etp),
+        exchanged=max(map(sum, taken)) / p.etp,
     )
+
+
+@cache
+def _taken(model: Model, own: int, ep: int, etp: int) -> tuple[tuple[int, ...], ...]:
+    """Return the tokens of each expert of each rank along ep, if all ranks route ``own`` tokens."""
+    local, copies = model.experts // ep, model.topk * own * ep * etp
+    taken = tokens(model.load, model.experts, copies, model.capacity_factor)
+    return tuple(taken[i : i + local] for i in range(0, model.experts, local))
+
+
+def alike(job: Job) -> bool:
+    """Return whether all ranks along ep have the same numbers of tokens to process."""
+    p, model = job.parallelism, job.model
+    if p.ep == 1 or not model.experts:
+        return True
+    own = job.training.micro_batch * model.sequence // p.cp // (p.tp if p.sp else 1)
+    return len(set(_taken(model, own, p.ep, p.etp))) == 1

@@ -21,21 +21,20 @@ from sim.graph import Compute
 from sim.model.operators import Launch, Operator, Share, memory
 from sim.model.precision import Fp8
 from sim.model.quantise import PRODUCTS, elements
-from sim.model.sizes import Setting
+from sim.recipe.recipe import ParallelismSection
 
 FORWARD, BACKWARD = 3, 2  # maxima per linear: input, weight, output; gradients of output and input
 
 
-def edges(setting: Setting) -> Mapping[str, Edge]:
+def edges(p: ParallelismSection, fp8: Fp8 | None) -> Mapping[str, Edge]:
     """Return where maxima are reduced; groups of one have no such edges."""
-    fp8 = setting.fp8
     if fp8 is None:
         return {}
     out = dict[str, Edge]()
-    if setting.tp > 1:
+    if p.tp > 1:
         out |= {"amax": Edge(after="all_reduce"), "grad_amax": Edge(after_backward="all_reduce")}
     axis = {"all": "amax", "tp": "tp"}.get(fp8.amax, "")
-    ranks = {"amax": setting.tp * setting.cp * setting.dp, "tp": setting.tp}.get(axis, 1)
+    ranks = {"amax": p.tp * p.cp * (p.dp or 1), "tp": p.tp}.get(axis, 1)
     if fp8.recipe == "delayed" and ranks > 1:
         out["amaxes"] = Edge(after="all_reduce", axis=axis)
         out["grad_amaxes"] = Edge(after_backward="all_reduce", axis=axis)

@@ -49,7 +49,7 @@ def sent(program: Program, data: DataParallel, left: Sequence[Bucket] = ()) -> P
             copy = _copy("grad_to_host", share * item.bytes / split[item.axis], TO_HOST)
             draft.put(("grad_to_host", i), copy, (i,), after=i)
     for k, bucket in enumerate(left):
-        size = share * bucket.parameters * BYTES[data.grad_dtype]
+        size = share * bucket.parameters * BYTES[data.training.grad_dtype]
         key = ("rest_to_host", k)
         draft.put(key, _copy("grad_to_host", size, TO_HOST), (bucket.after,), after=bucket.after)
     return draft.finish()
@@ -61,8 +61,8 @@ def update(parameters: float, adam: int, data: DataParallel, needs: int, at: int
     ``parameters`` is the number that the host updates, ``adam`` the bytes that each moves;
     ``needs`` is the position of the gradients' norm.
     """
-    weights = parameters * BYTES[data.dtype]
-    pieces = max(1, math.ceil(weights / data.bucket)) if data.host_overlap else 1
+    weights = parameters * BYTES[data.training.dtype]
+    pieces = max(1, math.ceil(weights / data.bucket)) if data.training.offloaded.overlap else 1
     out: list[Kernel] = []
     for _ in range(pieces):
         work = Host(adam * parameters / pieces)

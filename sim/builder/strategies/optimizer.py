@@ -51,7 +51,7 @@ def tail(
     """Return the ops after the last backward, which come after that many inputs."""
     items: list[Item] = []
     before = slots.inputs(inputs)
-    if not data.overlap_grad_reduce:
+    if not data.parallelism.overlap_grad_reduce:
         for bucket in (bucket for parts in stages for bucket in parts):
             items += reduction(bucket, data, len(items), before)
         items += copies_back(items, data)
@@ -64,7 +64,7 @@ def tail(
             needs: Needs = (*before, *_last(items))
             items.append(_sum(f"{name}_grad_all_reduce", axis, size, needs))
     items += _update(what, data, (*before, *_last(items)), len(items))
-    if data.gathers_updated and not data.overlap_param_gather:
+    if data.gathers_updated and not data.parallelism.overlap_param_gather:
         updated = (len(items) - 1, *_last_kernel(items))
         items += [g._replace(needs=updated) for parts in stages for g in gathers(parts, data)]
     return items
@@ -97,7 +97,8 @@ def _update(what: Tail, data: DataParallel, needs: Needs, begin: int) -> list[Ke
     """
     share = data.share(what.parameters, what.experts)
     own = share * (1 - data.host_share)
-    grad, seen, weight = BYTES[data.grad_dtype], update.seen(data), BYTES[data.dtype]
+    training = data.training
+    grad, seen, weight = BYTES[training.grad_dtype], update.seen(training), BYTES[training.dtype]
 
     def kernel(name: str, size: float, needs: Needs = (), part: float = own) -> Kernel:
         return Kernel(name, Compute("optimizer", 0.0, part * size), "O", needs=needs)
@@ -120,11 +121,11 @@ def _update(what: Tail, data: DataParallel, needs: Needs, begin: int) -> list[Ke
         met = ()
     if own:
         narrow = (what.linear / what.parameters) * (weight - 1) if what.linear else 0.0
-        first, *others = (kernel(*one) for one in update.kernels(data, narrow))
-        out += _widened([first._replace(needs=met), *others], own * update.widened(data))
+        first, *others = (kernel(*one) for one in update.kernels(training, narrow))
+        out += _widened([first._replace(needs=met), *others], own * update.widened(training))
     if data.host_share:
-        host = share * data.host_share
-        out += host_optimizer.update(host, update.on_host(data), data, norm, begin + len(out))
+        host, moved = share * data.host_share, update.on_host(training)
+        out += host_optimizer.update(host, moved, data, norm, begin + len(out))
     return [out[0]._replace(needs=needs), *out[1:]]
 
 
@@ -151,5 +152,5 @@ def _widened(kernels: Sequence[Kernel], size: float) -> list[Kernel]:
 
 def zero_gradients(parameters: int, data: DataParallel, experts: int = 0) -> Kernel:
     """Return the kernel at the start of a step that sets gradient buffers to zero."""
-    size = data.gradients(parameters, experts) * BYTES[data.grad_dtype]
+    size = data.gradients(parameters, experts) * BYTES[data.training.grad_dtype]
     return Kernel("zero_grads", Compute("optimizer", 0.0, size), "O")

@@ -66,7 +66,7 @@ def reduce(draft: ProgramDraft, parts: Sequence[Reduction], data: DataParallel, 
     turns: list[int] = []  # parts in buffers
     for b, part in enumerate(parts):
         s = experts if part.experts else dense
-        size = float(part.parameters * BYTES[data.grad_dtype])
+        size = float(part.parameters * BYTES[data.training.grad_dtype])
         if not size:
             continue
         if s.copies or s.scale:

@@ -7,14 +7,15 @@ linears keep only their part of the input and gather it again for the weight gra
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from schedules.input_error import InputError
+from sim.builder.job import Job
 from sim.builder.strategies.tensor import EDGES as TENSOR
 from sim.builder.strategies.tensor import Edge
 from sim.model.operators import Share
-from sim.model.sizes import BYTES, Model, Setting, parameters
+from sim.model.sizes import BYTES, parameters
 
 EDGES: Mapping[str, Edge] = {
     **TENSOR,
@@ -39,16 +40,16 @@ def split(share: Share, degree: int) -> Share:
     return replace(share, tokens=share.tokens // degree)
 
 
-def replicated_gradient_bytes(
-    model: Model, setting: Setting, layers: Sequence[int], first: bool, last: bool
-) -> float:
+def replicated_gradient_bytes(job: Job, stage: int) -> float:
     """Return the bytes of gradients that a stage all-reduces over tp before the optimizer.
 
     The gradients of norms, row-parallel biases, routers and MLA's matrices into latents cover only
     the tokens of each rank. Without sequence parallelism every rank has seen all tokens, and there
     is nothing to reduce.
     """
-    if not setting.sp or setting.tp == 1:
+    tp, layers = job.parallelism.tp, job.layers(stage)
+    if not job.parallelism.sp or tp == 1:
         return 0.0
-    held = parameters(model, setting.tp, layers, first, last)
-    return float((held.norm + held.row_bias + held.replicated) * BYTES[setting.grad_dtype])
+    held = parameters(job.model, tp, layers, stage == 0, stage == job.stages - 1)
+    replicated = held.norm + held.row_bias + held.replicated
+    return float(replicated * BYTES[job.training.grad_dtype])

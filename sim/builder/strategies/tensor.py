@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from schedules.input_error import InputError
 from sim.model.operators import Share
-from sim.model.sizes import BYTES, Model, Setting
+from sim.model.sizes import BYTES, Model
 
 
 class Edge(NamedTuple):
@@ -65,13 +65,13 @@ def split(share: Share, degree: int) -> Share:
     )
 
 
-def replicated_kv_bytes(model: Model, setting: Setting) -> float:
+def replicated_kv_bytes(model: Model, tp: int, grad_dtype: str) -> float:
     """Return the bytes of a layer's K and V gradients that ranks with equal KV heads all-reduce.
 
     With more ranks than KV heads several ranks hold each head, and each has only seen the gradient
     of its own query heads.
     """
-    if setting.tp <= model.kv_heads:
+    if tp <= model.kv_heads:
         return 0.0
     width = 2 * model.head_dim
-    return float(width * (model.hidden + model.qkv_bias) * BYTES[setting.grad_dtype])
+    return float(width * (model.hidden + model.qkv_bias) * BYTES[grad_dtype])

@@ -10,9 +10,9 @@ computes maxima and scales and casts back.
 
 from __future__ import annotations
 
-from sim.builder.strategies.data import DataParallel
-from sim.model.precision import SCALED, AdamState
 from sim.model.sizes import BYTES
+from sim.recipe.recipe import TrainingSection
+from sim.recipe.sections import SCALED, StateTable
 
 MAIN = 4  # bytes of a gradient and of a parameter in Adam's arithmetic
 ADAM = 3 * 4 + 3 * 4 + MAIN  # read and write parameter and both moments, read the gradient
@@ -28,66 +28,68 @@ NARROW = {"fp8": MAIN + MAIN + 1, "fp16": MAIN + 2 * MAIN + MAIN + 2}  # maximum
 assert tuple(WIDEN) == tuple(NARROW) == SCALED
 
 
-def kept(data: DataParallel) -> int:
+def kept(training: TrainingSection) -> int:
     """Return the bytes per parameter of the master copy and of the moments."""
-    if data.optimizer != "adam":
-        return _master(data)
-    return _master(data) + (data.state or AdamState()).moments
+    if training.optimizer != "adam":
+        return _master(training)
+    return _master(training) + (training.optimizer_state or StateTable()).moments
 
 
-def _master(data: DataParallel) -> int:
-    return (data.state or AdamState()).copy(data.dtype)
+def _master(training: TrainingSection) -> int:
+    return (training.optimizer_state or StateTable()).copy_of(training.dtype)
 
 
-def seen(data: DataParallel) -> int:
+def seen(training: TrainingSection) -> int:
     """Return the bytes of a gradient for the kernels that find its norm, clip and unscale it."""
-    return BYTES[data.grad_dtype] if data.state else MAIN
+    return BYTES[training.grad_dtype] if training.optimizer_state else MAIN
 
 
-def kernels(data: DataParallel, narrow: float) -> list[tuple[str, float]]:
+def kernels(training: TrainingSection, narrow: float) -> list[tuple[str, float]]:
     """Return the kernels of an update and the bytes that each moves per parameter.
 
     ``narrow`` is the mean number of bytes by which fp8 weights are smaller than their dtype.
     """
-    weight = BYTES[data.dtype]
-    if data.state is None:
+    weight = BYTES[training.dtype]
+    if training.optimizer_state is None:
         copied = [("copy_weights", MAIN + weight - narrow)] if weight < MAIN else []
-        if data.foreach:
+        if training.foreach:
             return [*((f"adam_{name}", float(size)) for name, size in FOREACH), *copied]
-        return [(data.optimizer, UPDATES[data.optimizer]), *copied]
-    wide = data.state.widened(data.dtype)
+        return [(training.optimizer, UPDATES[training.optimizer]), *copied]
+    state, dtype = training.optimizer_state, training.dtype
+    wide = state.widened(dtype)
     before = [("widen_state", float(sum(WIDEN[dtype] for dtype in wide)))] if wide else []
     after = [("narrow_state", float(sum(NARROW[dtype] for dtype in wide)))] if wide else []
-    return [*before, (data.optimizer, _fused(data.state, data, narrow)), *after]
+    return [*before, (training.optimizer, _fused(state, training, narrow)), *after]
 
 
-def _fused(state: AdamState, data: DataParallel, narrow: float) -> float:
+def _fused(state: StateTable, training: TrainingSection, narrow: float) -> float:
     """Return the bytes per parameter of one fused kernel.
 
     It reads the gradient, writes the weight, reads the weight unless there is a whole master copy,
     and reads and writes the rest.
     """
-    weight, master = BYTES[data.dtype], state.copy(data.dtype)
+    weight, master = BYTES[training.dtype], state.copy_of(training.dtype)
     read = 0 if master and state.master != "remainder" else weight
     moved = [MAIN if dtype in SCALED else BYTES[dtype] for dtype in (state.first, state.second)]
     own = MAIN if master and state.master in SCALED else master
-    return BYTES[data.grad_dtype] + weight - narrow + read + 2 * (own + sum(moved))
+    return BYTES[training.grad_dtype] + weight - narrow + read + 2 * (own + sum(moved))
 
 
-def widened(data: DataParallel) -> int:
+def widened(training: TrainingSection) -> int:
     """Return the bytes per parameter of the fp32 copies during an update.
 
     PyTorch's foreach operators hold the roots of all second moments.
     """
-    if data.foreach:
+    if training.foreach:
         return MAIN
-    return MAIN * len(data.state.widened(data.dtype)) if data.state else 0
+    state = training.optimizer_state
+    return MAIN * len(state.widened(training.dtype)) if state else 0
 
 
-def on_host(data: DataParallel) -> int:
+def on_host(training: TrainingSection) -> int:
     """Return the bytes per parameter that the host moves.
 
     It reads and writes its copy and the moments, and reads an fp32 gradient.
     """
-    state = data.state or AdamState()
+    state = training.optimizer_state or StateTable()
     return 2 * (BYTES[state.master] + state.moments) + MAIN

@@ -1,0 +1,77 @@
+"""What follows from the sections of a recipe: axes, data parallelism, messages, recomputation.
+
+Each is derived here and nowhere else; :class:`sim.builder.job.Job` has the results.
+"""
+
+from __future__ import annotations
+
+from sim.builder.mesh import Mesh
+from sim.builder.strategies import sharded
+from sim.builder.strategies.data import DataParallel
+from sim.builder.strategies.exchange import Policy
+from sim.builder.strategies.sharded import Fetch, Sharding
+from sim.model.recomputation import Recompute
+from sim.recipe.recipe import ParallelismSection, ScheduleSection, TrainingSection
+from sim.recipe.sections import DeepSpeedTable, FsdpTable
+
+
+def mesh(p: ParallelismSection) -> Mesh:
+    """Return the axes over the ranks."""
+    return Mesh(p.tp, p.cp, p.ep, p.dp or 1, p.pp, p.etp, p.order)
+
+
+def policy(p: ParallelismSection, schedule: ScheduleSection) -> Policy:
+    """Return how ranks exchange messages."""
+    overlaps = p.p2p != "batched" if p.overlap_p2p is None else p.overlap_p2p
+    return Policy(p.p2p, schedule.name == "interleaved_1f1b", 1 if overlaps else 0)
+
+
+def recompute(training: TrainingSection) -> str | Recompute:
+    """Return what runs again: a word, or the rule that a table gives."""
+    said = training.recompute
+    if isinstance(said, str):
+        return said
+    uniform = said.method == "uniform"
+    return Recompute(
+        modules=said.modules,
+        every=said.every or 1,
+        fraction=1.0 if said.fraction is None else said.fraction,
+        first=said.layers if said.method == "block" else None,
+        together=said.layers or 1 if uniform else 1,
+    )
+
+
+def data_parallel(
+    p: ParallelismSection, training: TrainingSection, *, experts: bool
+) -> DataParallel:
+    """Return how replicas agree; ``experts`` says whether the model has any."""
+    degree = (p.dp or 1) * p.cp
+    own = mesh(p).edp if experts and p.tp * p.ep * p.etp > 1 else None
+    return DataParallel(p, training, degree, own, _sharding(p, degree))
+
+
+def _sharding(p: ParallelismSection, degree: int) -> Sharding | None:
+    if p.zero == 3:
+        return sharded.zero3(degree, _fetch(p.deepspeed))
+    return _fsdp(p.fsdp, degree) if p.fsdp else None
+
+
+def _fetch(sizes: DeepSpeedTable | None) -> Fetch | None:
+    """Return DeepSpeed's sizes; without them ZeRO-3 gathers one layer ahead and keeps nothing."""
+    if sizes is None:
+        return None
+    return Fetch(
+        sizes.stage3_prefetch_bucket_size,
+        sizes.stage3_max_live_parameters,
+        sizes.stage3_max_reuse_distance,
+    )
+
+
+def _fsdp(table: FsdpTable, degree: int) -> Sharding:
+    given = table.model_dump(exclude_none=True, exclude={"kind"})
+    match table.kind:
+        case "fsdp1":
+            return sharded.fsdp1(degree, **given)
+        case "fsdp2":
+            return sharded.fsdp2(degree, **given)
+    return sharded.yafsdp(degree, **given)

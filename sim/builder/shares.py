@@ -1,0 +1,39 @@
+"""What one rank computes of a layer, and the collectives around what is split.
+
+Every strategy has its turn here, from the inside out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sim.builder.job import Job
+from sim.builder.strategies import context, expert, fp8, sequence, tensor
+from sim.builder.strategies.tensor import Edge
+from sim.model.operators import Share, whole
+
+
+def share(job: Job, *, cp_rank: int = 0, ep_rank: int = 0) -> Share:
+    """Return what one rank computes of a layer, the embedding and the head.
+
+    ``cp_rank`` is the rank's coordinate in the context-parallel group, which matters to attention
+    only. ``ep_rank`` is that along ep: with an uneven load each rank has other numbers of tokens.
+    Raises InputError where a size cannot be divided evenly.
+    """
+    p, training = job.parallelism, job.training
+    one = whole(
+        job.model, training.micro_batch, training.dtype, training.grad_dtype,
+        matmul=training.matmul or "", fp8=job.fp8, tp=p.tp, dp=p.dp or 1,
+    )  # fmt: skip
+    part = tensor.split(one, p.tp)
+    part = context.split(part, p, cp_rank)
+    part = sequence.split(part, p.tp) if p.sp else part
+    return expert.split(part, job.model, p, ep_rank) if job.model.experts else part
+
+
+def edges(job: Job) -> Mapping[str, Edge]:
+    """Return the collectives by kind of edge; a degree of 1 has none."""
+    p = job.parallelism
+    split = sequence.EDGES if p.sp else tensor.EDGES
+    around = {**context.edges(p), **expert.edges(p), **fp8.edges(p, job.fp8)}
+    return {**(split if p.tp > 1 else {}), **around}
