@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sim.builder.job import Job
-from sim.builder.mesh import Mesh
-from sim.builder.strategies.data import DataParallel
 from sim.builder.strategies.exchange import Policy
-from sim.model.sizes import Model, Setting
 from sim.runs.schedule_run import plan_of
+from tests.small import GPT, small
 from traincast import main as cli
 
 SHARED = Path(__file__).parents[2] / "shared"
@@ -50,29 +47,6 @@ def traincast(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, st
     return call
 
 
-GPT = Model(
-    name="gpt",
-    layers=8,
-    hidden=64,
-    heads=8,
-    kv_heads=8,
-    head_dim=8,
-    ffn=256,
-    gated=False,
-    vocab=500,
-    tied=True,
-    norm="layer",
-    attention="unfused",
-    activation="gelu",
-    qkv_bias=True,
-    bias=True,
-    position="learned",
-    dropout=0.1,
-    vocab_padding=16,
-    positions=32,
-)
-
-
 @pytest.fixture(scope="session")
 def small_job() -> Callable[..., Job]:
     """Makes a job of a GPT of 8 narrow layers; sizes as keywords, each by its name in its class."""
@@ -91,24 +65,17 @@ def small_job() -> Callable[..., Job]:
         pair: str = "serial",
         **changes: object,
     ) -> Job:
-        def given(cls: type) -> dict[str, object]:
-            return {k: v for k, v in changes.items() if k in cls.__dataclass_fields__}
-
-        model = replace(GPT, **given(Model))
-        common = {"sp": False, "micro_batch": 3, "sequence": 32} | given(Setting)
+        common = {"micro_batch": 3, "sequence": 32, "bucket_mb": 0.1}
         name = schedule or ("interleaved_1f1b" if chunks > 1 else "one_f_one_b")
+        layers = int(changes.get("layers", GPT.layers))
         stages = pp * chunks
-        return Job(
-            model=model,
-            setting=Setting(tp=tp, **common),
-            data=DataParallel(degree=dp, **({"bucket": 1e5} | given(DataParallel))),
-            mesh=Mesh(tp=tp, dp=dp, pp=pp, order=order),
-            plan=plan_of(name, pp, microbatches, chunks),
-            policy=policy or Policy("direction", paired=chunks > 1),
-            layers_per_stage=layers_per_stage or (model.layers // stages,) * stages,
-            scatter_gather=scatter_gather,
-            pair=pair,
-        )
+        keys = {
+            "tp": tp, "pp": pp, "dp": dp, "order": order, "name": name, "pair": pair,
+            "scatter_gather": scatter_gather,
+            "layers_per_stage": layers_per_stage or (layers // stages,) * stages,
+            "policy": policy or Policy("direction", paired=chunks > 1),
+        }  # fmt: skip
+        return small(GPT, common | keys | changes, plan_of(name, pp, microbatches, chunks))
 
     return make
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.builder.strategies import share
+from sim.builder.shares import share
 from sim.graph import Communication
 from sim.machine import cluster
 from sim.machine.collectives import alone, traffic
@@ -276,7 +276,7 @@ def test_a_forward_without_overlap_is_the_sum_of_its_parts():
     job = job_of(recipe)
     machine = cluster.load("selene", 8)
     expected = 0.0
-    for operator in layer(job.model, share(job.model, job.setting)):
+    for operator in layer(job.model, share(job)):
         for launch in operator.forward:
             arithmetic, memory, fixed = compute_seconds(machine.gpu, launch.work)
             expected += max(arithmetic, memory) + fixed

@@ -11,7 +11,8 @@ import pytest
 from sim.builder.activations import first_stage_bytes, layer_bytes, stage_bytes
 from sim.builder.program import Program
 from sim.builder.stage import KEPT, stage_programs
-from sim.model.sizes import Model, Setting
+from sim.model.sizes import Model
+from tests.small import keys, small
 
 GIB = 2.0**30
 
@@ -56,7 +57,7 @@ def test_bytes_of_a_layer_are_those_of_the_formulas(t: int, s: int, b: int, h: i
     sbh, square = s * b * h, Fraction(5 * a * s, h)
 
     def ours(sp: bool, recompute: str) -> float:
-        return layer_bytes(gpt(1, h, a), Setting(t, sp, b, s, recompute=recompute))
+        return layer_bytes(small(gpt(1, h, a), keys(t, sp, b, s, recompute=recompute)))
 
     assert ours(False, "none") == sbh * (10 + (24 + square) / t)
     assert ours(True, "none") == sbh * (34 + square) / t
@@ -85,8 +86,8 @@ def test_first_stage_holds_what_figure_1_shows(
     recompute: str,
     gib: float,
 ) -> None:
-    setting = Setting(8, sp, batch, 2048, recompute=recompute)
-    size = first_stage_bytes(gpt(*shape), setting, pipeline, chunks)
+    setting = keys(8, sp, batch, 2048, recompute=recompute)
+    size = first_stage_bytes(small(gpt(*shape), setting), pipeline, chunks)
     assert round(size / GIB, len(str(gib).partition(".")[2])) == gib
 
 
@@ -98,7 +99,7 @@ def test_flash_gated_grouped_layer_by_hand() -> None:
     )  # fmt: skip
     norms, linears = 2 * 8 * 16, 8 * 16 + 8 * 16 + 8 * 16 + 8 * 24
     qkv, halves, statistics = 8 * (16 + 2 * 8), 8 * 48, 4 * 8 * 4
-    assert layer_bytes(model, Setting(1, False, 1, 8)) == (
+    assert layer_bytes(small(model, keys(1, False, 1, 8))) == (
         2 * (norms + linears + qkv + halves) + statistics
     )
 
@@ -107,10 +108,10 @@ def test_flash_gated_grouped_layer_by_hand() -> None:
 @pytest.mark.parametrize("sp", [False, True])
 def test_backward_frees_what_forward_allocated(recompute: str, sp: bool) -> None:
     """At once, or half with the input gradients and half with the weight gradients."""
-    model, setting = gpt(6, 64, 4), Setting(2, sp, 3, 32, recompute=recompute)
-    programs = stage_programs(model, setting, [3, 4, 5], first=True, last=True)
+    model, setting = gpt(6, 64, 4), keys(2, sp, 3, 32, recompute=recompute)
+    programs = stage_programs(small(model, setting), [3, 4, 5], first=True, last=True)
     forward = held(programs["F"])
-    assert forward == stage_bytes(model, setting, [3, 4, 5], first=True, last=True)
+    assert forward == stage_bytes(small(model, setting), [3, 4, 5], first=True, last=True)
     assert set(forward) == {"activations", "embedding", "logits"}
     for category, size in forward.items():
         assert held(programs["B"])[category] == -size
@@ -124,8 +125,8 @@ def test_backward_frees_what_forward_allocated(recompute: str, sp: bool) -> None
 
 def test_other_terms_by_hand() -> None:
     """Dropout's mask of the embedding; both inputs of the head and its fp32 logits."""
-    setting = Setting(2, True, 3, 32)
-    sizes = stage_bytes(gpt(6, 64, 4), setting, [0], first=True, last=True)
+    setting = keys(2, True, 3, 32)
+    sizes = stage_bytes(small(gpt(6, 64, 4), setting), [0], first=True, last=True)
     assert sizes["embedding"] == 3 * 32 * 64 / 2
     assert sizes["logits"] == 2 * 2 * 3 * 32 * 64 / 2 + 4 * 3 * 32 * 51200 / 2
 
@@ -133,12 +134,12 @@ def test_other_terms_by_hand() -> None:
 @pytest.mark.parametrize("recompute", ["selective", "full"])
 def test_one_layer_at_a_time_is_rebuilt(recompute: str) -> None:
     """What is kept and what is rebuilt make the whole layer, and no two layers' overlap."""
-    model, setting = gpt(6, 64, 4), Setting(2, True, 3, 32, recompute=recompute)
-    none = layer_bytes(model, replace(setting, recompute="none"))
-    rebuilt = none - layer_bytes(model, setting)
+    model, setting = gpt(6, 64, 4), keys(2, True, 3, 32, recompute=recompute)
+    none = layer_bytes(small(model, setting | {"recompute": "none"}))
+    rebuilt = none - layer_bytes(small(model, setting))
     changes = [
         change.bytes
-        for item in stage_programs(model, setting, range(3), False, False)["B"]
+        for item in stage_programs(small(model, setting), range(3), False, False)["B"]
         for change in item.memory
         if change.category == "recompute"
     ]
@@ -155,8 +156,8 @@ def curve(program: Program, category: str) -> list[float]:
 def test_logits_are_there_in_both_precisions_while_one_becomes_the_other(dtype: str) -> None:
     """n logits: 2 n and 4 n in the forward, 2 n and 4 n in the loss's backward, then 2 n; fp32
     ones, used in place, once."""
-    model, setting = gpt(6, 64, 4), Setting(2, True, 3, 32, dtype=dtype)
-    programs = stage_programs(model, setting, [5], first=False, last=True)
+    model, setting = gpt(6, 64, 4), keys(2, True, 3, 32, dtype=dtype)
+    programs = stage_programs(small(model, setting), [5], first=False, last=True)
     n, size = 3 * 32 * 51200 // 2, 2 if dtype == "bf16" else 4
     kept = 2 * size * 3 * 32 * 64 / 2 + 4 * n
     if dtype == "fp32":
@@ -170,8 +171,8 @@ def test_logits_are_there_in_both_precisions_while_one_becomes_the_other(dtype: 
 
 def test_weight_gradients_are_whole_before_they_are_added() -> None:
     """16 bits of the head, of the layers' largest matrix and of the embedding, one at a time."""
-    model, setting = gpt(6, 64, 4), Setting(2, True, 3, 32)
-    programs = stage_programs(model, setting, [0, 1], first=True, last=True)
+    model, setting = gpt(6, 64, 4), keys(2, True, 3, 32)
+    programs = stage_programs(small(model, setting), [0, 1], first=True, last=True)
     rows, largest = 2 * 64 * 51200 / 2, 2 * 64 * 256 / 2
     for kind in "BW":
         found = curve(programs[kind], "weight_gradient")

@@ -51,7 +51,7 @@ class Naive:
         self.count: Counter[object] = Counter()
         self.ready: dict[tuple[int, str, int], list[int]] = {}
         self.receive_all()
-        model, tp = self.job.model, self.job.setting.tp
+        model, tp = self.job.model, self.job.parallelism.tp
         held = {
             s: parameters(model, tp, self.job.layers(s), s == 0, s == self.last)
             for s in sorted({step.stage for step in self.job.plan[q]})
@@ -83,9 +83,7 @@ class Naive:
         return self.job.stages - 1
 
     def programs(self, s: int) -> dict[str, list[Item]]:
-        return stage_programs(
-            self.job.model, self.job.setting, self.job.layers(s), s == 0, s == self.last
-        )
+        return stage_programs(self.job, self.job.layers(s), s == 0, s == self.last)
 
     def place(self, items: list[Item], inputs: list[int] = [], microbatch: int = -1) -> list[int]:  # noqa: B006
         """One op per item; what leads waits for the inputs, a collective there too."""
@@ -162,8 +160,8 @@ class Naive:
                     self.ready[tuple(step)] = [self.message(step, to, "receive", [])]
 
     def tail(self, held: dict[int, object]) -> list[Item]:
-        job, t = self.job, self.job.setting.tp
-        size = sum(h.norm + h.row_bias for h in held.values()) * 4 * (job.setting.sp and t > 1)
+        job, t = self.job, self.job.parallelism.tp
+        size = sum(h.norm + h.row_bias for h in held.values()) * 4 * (job.parallelism.sp and t > 1)
         apart = job.model.tied and self.owner[0] != self.owner[self.last]
         ends = apart and (0 in held or self.last in held)
         rows = max(h.embedding or h.head for h in held.values()) * 4 * ends

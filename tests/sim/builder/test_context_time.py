@@ -9,8 +9,8 @@ import pytest
 from sim.analysis.breakdown import breakdown
 from sim.analysis.traffic import bytes_sent
 from sim.builder.job import Job
+from sim.builder.shares import share
 from sim.builder.stage import stage_programs
-from sim.builder.strategies import share
 from sim.graph import Builder, Communication
 from sim.machine.cluster import at_boost, load
 from sim.machine.collectives import alone, traffic
@@ -41,12 +41,12 @@ def test_hops_are_hidden_while_a_block_takes_longer(
     """Zigzag forward: three hops, each beside a block; what sticks out is the difference."""
     job, ran = run(small_job, sequence, kv_heads=32)
     cluster = load("dgx_h100", 8)
-    part = share(job.model, job.setting)
+    part = share(job)
     size = 2 * part.rows * 32 * 128 * 2
     hop = alone(cluster, traffic(cluster, Communication("ring_exchange", size, (0, 1, 2, 3), "cp")))
     work = [
         item.work
-        for item in stage_programs(job.model, job.setting, [0], False, False)["F"]
+        for item in stage_programs(job, [0], False, False)["F"]
         if item.name in ("attention", "attention_merge")
     ]
     costs = [compute_seconds(cluster.gpu, one) for one in work]

@@ -26,6 +26,7 @@ from sim.machine import cluster as clusters
 from sim.model.sizes import Parameters, parameters
 from sim.runs.run import prepare
 from sim.timeline import Timeline
+from tests.small import replicas
 
 Make = Callable[..., Job]
 
@@ -46,7 +47,7 @@ HELD = Parameters(linear=200, row_bias=4, norm=6, embedding=0, positions=0, head
 
 
 def data(bucket: float, **changes: object) -> DataParallel:
-    return DataParallel(degree=4, bucket=bucket, **changes)
+    return replicas(degree=4, bucket=bucket, **changes)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_buckets_of_a_whole_model(small_job: Make, tied: bool) -> None:
     job = small_job(tied=tied)
     h, rows = 64, 512
     held = parameters(job.model, 1, job.layers(0), first=True, last=True)
-    program = stage_programs(job.model, job.setting, job.layers(0), first=True, last=True)["B"]
+    program = stage_programs(job, job.layers(0), first=True, last=True)["B"]
     got = buckets(program, held, data(1.0))
     layer = [4 * h * h, 4 * h * h, h * h, 3 * h * h]  # fc2, fc1, projection, QKV
     rest = rows * h + 32 * h + 2 * h + 8 * 13 * h  # embedding, positions, final norm, biases, norms

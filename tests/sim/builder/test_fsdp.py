@@ -15,7 +15,7 @@ from sim.builder.job import Job
 from sim.builder.program import Collective, Kernel, Program
 from sim.builder.stage import stage_programs
 from sim.builder.strategies import sharded
-from sim.builder.strategies.data import HEAD, DataParallel, buckets
+from sim.builder.strategies.data import HEAD, buckets
 from sim.builder.strategies.fsdp_units import Unit, sizes, units
 from sim.builder.strategies.gathering import StageStep, shard
 from sim.builder.strategies.sharded import Sharding
@@ -27,6 +27,7 @@ from sim.machine.hardware import ideal
 from sim.model.sizes import parameters
 from sim.runs.run import prepare
 from sim.timeline import Timeline
+from tests.small import replicas
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +47,7 @@ def backward() -> Program:
 
 def timed(program: Program, kind: str, sharding: Sharding, reduce: float = 3.0) -> Timeline:
     """A sharded program alone: gathers of 4, 2 and 9 s, reductions of 3 s, copies of 1 s."""
-    data = DataParallel(degree=4, grad_dtype="bf16", sharding=sharding)
+    data = replicas(degree=4, grad_dtype="bf16", sharding=sharding)
     builder = Builder()
     for item in shard(program, StageStep(kind), THREE, data):
         name = f"{item.name}{item.layer}" if item.name.startswith("param") else item.name
@@ -390,10 +391,10 @@ def test_gathers_do_not_wait_for_the_stage_before(small_job: Make) -> None:
 def test_ddp_s_first_bucket(small_job: Make) -> None:
     """It is closed by the first matrix of 16,384 gradients, the others at 200 kB."""
     job = small_job(dp=8)
-    program = stage_programs(job.model, job.setting, job.layers(0), first=True, last=True)["B"]
+    program = stage_programs(job, job.layers(0), first=True, last=True)["B"]
     held = parameters(job.model, 1, job.layers(0), first=True, last=True)
     for first, count in ((1e4, 4 * 64 * 64), (None, 5e4)):
-        data = replace(job.data, bucket=2e5, first_bucket=first)
+        data = small_job(dp=8, bucket=2e5, first_bucket_mb=first and first / 1e6).data
         got = [bucket.parameters for bucket in buckets(program, held, data)]
         assert got[0] == count if first else got[0] >= count
         assert min(got[1:-1]) >= 5e4
@@ -405,7 +406,7 @@ def test_ddp_without_bucket_views(small_job: Make, overlap: bool) -> None:
     """Sums are copied back out of buckets, which are as large as the gradients."""
     whole = 4 * (8 * (12 * 64 * 64 + 13 * 64) + 512 * 64 + 34 * 64)
     graph = training_step(
-        small_job(dp=8, bucket_view=False, overlap_grad_reduce=overlap), [Lane(0, 0, 0)]
+        small_job(dp=8, gradient_as_bucket_view=False, overlap_grad_reduce=overlap), [Lane(0, 0, 0)]
     )
     back = np.flatnonzero(graph.name == graph.names.index("grad_copy_back"))
     assert sum(graph.works[graph.work[i]].bytes for i in back) == 2 * whole  # type: ignore[union-attr]

@@ -150,7 +150,7 @@ def test_whole_stages_go_through_buffers_that_stay(recipe: Path) -> None:
     """
     plain = {key: way for key, way in STAGES.items() if key != "training.offload"}
     before, ran = run(recipe, plain), run(recipe, STAGES)
-    kept = stage_bytes(ran.job.model, ran.job.setting, range(2), False, False)["activations"]
+    kept = stage_bytes(ran.job, range(2), False, False)["activations"]
     graph = ran.timeline.graph
     for direction in ("d2h", "h2d"):
         copies = [w for w in graph.works if isinstance(w, Copy) and w.direction == direction]

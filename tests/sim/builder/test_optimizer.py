@@ -10,12 +10,13 @@ import pytest
 from sim.builder.job import Job
 from sim.builder.program import Collective, Item
 from sim.builder.slots import inputs
-from sim.builder.strategies.data import Bucket, DataParallel
+from sim.builder.strategies.data import Bucket
 from sim.builder.strategies.optimizer import Tail, tail, zero_gradients
 from sim.builder.training_step import training_step
 from sim.engine import simulate
 from sim.machine import cluster as clusters
 from sim.runs.run import prepare
+from tests.small import replicas
 
 Make = Callable[..., Job]
 N = 1200  # parameters
@@ -32,7 +33,7 @@ def moved(items: Sequence[Item]) -> dict[str, float]:
 
 def test_everything_in_megatrons_order() -> None:
     """Late reduction, partial sums, tied embedding, unscale, norm, clip, Adam, gathers."""
-    data = DataParallel(degree=4, zero=1, overlap_grad_reduce=False)
+    data = replicas(degree=4, zero=1, overlap_grad_reduce=False)
     what = Tail(N, partial=64.0, embedding=128.0, loss_scale=True, norm_ranks=8)
     items = tail(what, BUCKETS, data, 2)
     assert names(items) == [
@@ -57,10 +58,10 @@ def test_everything_in_megatrons_order() -> None:
 
 def test_nothing_to_sum_leaves_norm_clip_and_adam() -> None:
     """One GPU: no collective at all; and fp32 weights need no copy."""
-    items = tail(Tail(N), BUCKETS, DataParallel(degree=1), 1)
+    items = tail(Tail(N), BUCKETS, replicas(degree=1), 1)
     assert names(items) == ["grad_norm", "clip", "adam", "copy_weights"]
     assert items[0].needs == inputs(1)
-    assert "copy_weights" not in names(tail(Tail(N), [], DataParallel(1, dtype="fp32"), 1))
+    assert "copy_weights" not in names(tail(Tail(N), [], replicas(1, dtype="fp32"), 1))
 
 
 @pytest.mark.parametrize(("grad", "size"), [("fp32", 4), ("bf16", 2)])
@@ -68,7 +69,7 @@ def test_nothing_to_sum_leaves_norm_clip_and_adam() -> None:
 def test_bytes_of_the_update(grad: str, size: int, zero: int, share: int) -> None:
     """All in fp32: norm reads gradients, clip and unscale read and write them; Adam reads gradient,
     parameter and two moments and writes three; copies from and to 16 bits. ZeRO-1 has a share."""
-    data = DataParallel(degree=4, zero=zero, grad_dtype=grad)
+    data = replicas(degree=4, zero=zero, grad_dtype=grad)
     got = moved(tail(Tail(N, loss_scale=True), BUCKETS, data, 1))
     each = {"unscale": 8, "grad_norm": 4, "clip": 8, "adam": 28, "copy_weights": 4 + 2}
     if size == 2:

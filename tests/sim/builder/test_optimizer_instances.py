@@ -13,7 +13,7 @@ from sim.analysis.traffic import bytes_sent
 from sim.builder.job import Job
 from sim.builder.program import Kernel
 from sim.builder.strategies import host_optimizer
-from sim.builder.strategies.data import Bucket, DataParallel
+from sim.builder.strategies.data import Bucket
 from sim.builder.strategies.optimizer import Tail, tail
 from sim.builder.training_step import training_step
 from sim.engine import simulate
@@ -22,6 +22,7 @@ from sim.machine import cluster as clusters
 from sim.recipe import recipe_file
 from sim.runs.check import check
 from sim.runs.run import Result, job_of, prepare, run
+from tests.small import replicas
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +52,7 @@ def test_bytes_of_a_step(small_job: Make, dp: int, n: int, ahead: bool, overlap:
     """With s = dp / n: (s - 1) / s of 4-byte gradients and 2-byte weights inside, 2 (n - 1) / n of
     a shard of gradients across, once for three microbatches."""
     switches = {"overlap_param_gather": ahead and overlap, "overlap_grad_reduce": overlap}
-    job = small_job(dp=dp, zero=1, instances=n, microbatches=3, **switches)
+    job = small_job(dp=dp, zero=1, optimizer_instances=n, microbatches=3, **switches)
     graph, s = training_step(job), dp // n
     for rank in (0, dp - 1):
         assert sent(graph, rank) == {
@@ -66,7 +67,7 @@ def test_groups(small_job: Make, dp: int, n: int, tp: int, pp: int, order: str) 
     """Runs of replicas inside, places in them across; each replica is met once, so sums are whole;
     a norm is of one instance, in which each parameter's state is once."""
     more = {"order": order} if order else {}
-    job = small_job(tp=tp, pp=pp, dp=dp, zero=1, instances=n, **more)
+    job = small_job(tp=tp, pp=pp, dp=dp, zero=1, optimizer_instances=n, **more)
     graph = training_step(job)
     inside, across = groups(graph, "shard"), groups(graph, "replicate")
     assert {len(g) for g in inside} == {dp // n}
@@ -87,13 +88,15 @@ def test_groups(small_job: Make, dp: int, n: int, tp: int, pp: int, order: str) 
 @pytest.mark.parametrize(("dp", "n"), SHAPES)
 def test_bytes_kept(small_job: Make, dp: int, n: int) -> None:
     """12 bytes a parameter over dp / n; gradients and weights whole."""
-    held = training_step(small_job(dp=dp, zero=1, instances=n)).persistent[dp - 1]
+    held = training_step(small_job(dp=dp, zero=1, optimizer_instances=n)).persistent[dp - 1]
     assert held["optimizer"] == same(12 * ALL / (dp // n))
     assert (held["gradients"], held["weights"]) == (4 * ALL, 2 * ALL)
 
 
 def test_one_instance_is_zero_1(small_job: Make) -> None:
-    one, plain = (training_step(small_job(dp=4, zero=1, **k)) for k in ({"instances": 1}, {}))
+    one, plain = (
+        training_step(small_job(dp=4, zero=1, **k)) for k in ({"optimizer_instances": 1}, {})
+    )
     assert [one.op(i) for i in range(len(one))] == [plain.op(i) for i in range(len(plain))]
 
 
@@ -106,7 +109,9 @@ def _rows(graph: Graph, *names: str) -> Sequence[int]:
 def test_a_bucket_is_summed_before_the_next_is_scattered(small_job: Make) -> None:
     """As on Megatron's communication stream: one by one, each sum behind its scatter; and beside
     the backward."""
-    job = small_job(dp=8, zero=1, instances=2, sequence=512, micro_batch=4, microbatches=2)
+    job = small_job(
+        dp=8, zero=1, optimizer_instances=2, sequence=512, micro_batch=4, microbatches=2
+    )
     _, graph, machine = prepare(job, clusters.load("dgx_a100", 8))
     done = simulate(graph, machine)
     rows = _rows(graph, "grad_reduce_scatter", "grad_all_reduce")
@@ -124,7 +129,7 @@ def test_a_bucket_is_summed_before_the_next_is_scattered(small_job: Make) -> Non
 
 @pytest.mark.parametrize("shape", [{"dp": 8}, {"dp": 4, "tp": 2, "sp": True}, {"dp": 4, "pp": 2}])
 def test_folding_changes_nothing(small_job: Make, shape: dict[str, Any]) -> None:
-    job, cluster = small_job(zero=1, instances=2, **shape), clusters.load("dgx_a100", 8)
+    job, cluster = small_job(zero=1, optimizer_instances=2, **shape), clusters.load("dgx_a100", 8)
     seconds = []
     for fold in (True, False):
         _, graph, machine = prepare(job, cluster, fold)
@@ -134,7 +139,9 @@ def test_folding_changes_nothing(small_job: Make, shape: dict[str, Any]) -> None
 
 def test_the_host_gets_what_is_summed() -> None:
     """A quarter of the parameters, of a shard of a half: 4 bytes each, behind the sum."""
-    data = DataParallel(4, zero=1, instances=2, overlap_grad_reduce=False, host_share=0.25)
+    data = replicas(
+        4, zero=1, optimizer_instances=2, overlap_grad_reduce=False, offload={"optimizer": 0.25}
+    )
     bucket = Bucket(1200, 9, frozenset({0}))
     items = tail(Tail(1200), [[bucket]], data, 1)
     names = [item.name for item in items]

@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from sim.builder.program import Collective, Item
-from sim.builder.strategies.data import Bucket, DataParallel
+from sim.builder.strategies.data import Bucket
 from sim.builder.strategies.optimizer import Tail, tail
 from sim.builder.strategies.update import kept
 from sim.memory.curve import peaks
-from sim.model.precision import AdamState
 from sim.recipe import recipe_file
 from sim.recipe.recipe import Recipe
+from sim.recipe.sections import StateTable
 from sim.runs.check import check
 from sim.runs.run import run
+from tests.small import replicas
 
 pytestmark = pytest.mark.slow
 
@@ -24,23 +25,28 @@ BUCKETS = [[Bucket(N, 9, frozenset({0}))]]
 NONE = {"master": "none", "first": "bf16", "second": "bf16"}
 FP8 = {"master": "fp16", "first": "fp8", "second": "fp8"}
 
+
+def state(master: Any = "fp32", first: Any = "fp32", second: Any = "fp32") -> StateTable:
+    return StateTable(master=master, first=first, second=second)
+
+
 KEPT = [
-    (AdamState(), "bf16", 4 + 4 + 4),
-    (AdamState(), "fp32", 4 + 4),  # the weights are the master
-    (AdamState("none", "bf16", "bf16"), "bf16", 2 + 2),
-    (AdamState("bf16", "bf16", "bf16"), "bf16", 2 + 2),
-    (AdamState("fp16", "fp8", "bf16"), "bf16", 2 + 1 + 2),
-    (AdamState("fp16", "fp8", "bf16"), "fp16", 1 + 2),
-    (AdamState("remainder"), "bf16", 2 + 4 + 4),
-    (AdamState("none", "bf16", "fp32"), "fp32", 2 + 4),
+    (state(), "bf16", 4 + 4 + 4),
+    (state(), "fp32", 4 + 4),  # the weights are the master
+    (state("none", "bf16", "bf16"), "bf16", 2 + 2),
+    (state("bf16", "bf16", "bf16"), "bf16", 2 + 2),
+    (state("fp16", "fp8", "bf16"), "bf16", 2 + 1 + 2),
+    (state("fp16", "fp8", "bf16"), "fp16", 1 + 2),
+    (state("remainder"), "bf16", 2 + 4 + 4),
+    (state("none", "bf16", "fp32"), "fp32", 2 + 4),
 ]
 
 
 @pytest.mark.parametrize(("state", "dtype", "size"), KEPT)
-def test_bytes_kept(state: AdamState, dtype: str, size: int) -> None:
-    assert kept(DataParallel(1, dtype=dtype, state=state)) == size
-    assert kept(DataParallel(1, dtype=dtype)) == (12 if dtype != "fp32" else 8)
-    assert kept(DataParallel(1, dtype=dtype, optimizer="sgd")) == (4 if dtype != "fp32" else 0)
+def test_bytes_kept(state: StateTable, dtype: str, size: int) -> None:
+    assert kept(replicas(1, dtype=dtype, optimizer_state=state).training) == size
+    assert kept(replicas(1, dtype=dtype).training) == (12 if dtype != "fp32" else 8)
+    assert kept(replicas(1, dtype=dtype, optimizer="sgd").training) == (4 if dtype != "fp32" else 0)
 
 
 def moved(items: list[Item]) -> dict[str, float]:
@@ -49,14 +55,14 @@ def moved(items: list[Item]) -> dict[str, float]:
 
 MOVED = [
     # gradient read, weight written, master and both moments read and written
-    (AdamState(), "fp32", {"adam": 4 + 2 + 8 + 8 + 8}),
-    (AdamState(), "bf16", {"adam": 2 + 2 + 8 + 8 + 8}),
+    (state(), "fp32", {"adam": 4 + 2 + 8 + 8 + 8}),
+    (state(), "bf16", {"adam": 2 + 2 + 8 + 8 + 8}),
     # the weight is read too where no whole copy is
-    (AdamState("none", "bf16", "bf16"), "bf16", {"adam": 2 + 4 + 4 + 4}),
-    (AdamState("remainder", "fp32", "bf16"), "fp32", {"adam": 4 + 4 + 4 + 8 + 4}),
+    (state("none", "bf16", "bf16"), "bf16", {"adam": 2 + 4 + 4 + 4}),
+    (state("remainder", "fp32", "bf16"), "fp32", {"adam": 4 + 4 + 4 + 8 + 4}),
     # to fp32 and back: a cast; a maximum and a cast; fp16 is multiplied by its scale each way too
     (
-        AdamState("fp16", "fp8", "fp32"),
+        state("fp16", "fp8", "fp32"),
         "fp32",
         {"widen_state": 6 + 8 + 5, "adam": 4 + 2 + 8 + 8 + 8, "narrow_state": 4 + 8 + 6 + 4 + 5},
     ),
@@ -66,10 +72,10 @@ MOVED = [
 @pytest.mark.parametrize(("state", "grad", "each"), MOVED)
 @pytest.mark.parametrize(("zero", "share"), [(0, 1), (1, 4)])
 def test_bytes_moved(
-    state: AdamState, grad: str, each: dict[str, float], zero: int, share: int
+    state: StateTable, grad: str, each: dict[str, float], zero: int, share: int
 ) -> None:
     """Gradients are taken as they are: none is copied, and the norm and clip see their width."""
-    data = DataParallel(degree=4, zero=zero, grad_dtype=grad, state=state)
+    data = replicas(degree=4, zero=zero, grad_dtype=grad, optimizer_state=state)
     size = {"fp32": 4, "bf16": 2}[grad]
     want = {"unscale": 2 * size, "grad_norm": size, "clip": 2 * size} | each
     got = moved(list(tail(Tail(N, loss_scale=True), BUCKETS, data, 1)))
@@ -79,7 +85,7 @@ def test_bytes_moved(
 
 def test_what_is_kept_in_fp8_is_written_so() -> None:
     """Half of the weights are of one byte: 1.5 on the mean are written."""
-    data = DataParallel(degree=1, state=AdamState())
+    data = replicas(degree=1, optimizer_state=state())
     (adam,) = (i for i in tail(Tail(N, linear=N // 2), [], data, 1) if i.name == "adam")
     assert moved([adam]) == {"adam": 4 + 1.5 + 24}
 
@@ -165,9 +171,9 @@ def test_torch_keeps_moments_as_wide_as_parameters() -> None:
     weights.grad = torch.ones_like(weights)
     optimizer = torch.optim.AdamW([weights])
     optimizer.step()
-    state = [t for t in optimizer.state[weights].values() if t.numel() == 35]
-    data = DataParallel(1, state=AdamState("none", "bf16", "bf16"))
-    assert sum(t.element_size() for t in state) == kept(data)
+    kinds = [t for t in optimizer.state[weights].values() if t.numel() == 35]
+    data = replicas(1, optimizer_state=state("none", "bf16", "bf16"))
+    assert sum(t.element_size() for t in kinds) == kept(data.training)
 
 
 REFUSED: list[tuple[dict[str, str], dict[str, Any], str]] = [

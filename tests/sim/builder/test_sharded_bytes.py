@@ -18,6 +18,7 @@ from sim.builder.strategies import sharded
 from sim.builder.strategies.sharded import Fetch, Sharding
 from sim.builder.training_step import training_step
 from sim.graph import Graph
+from tests.small import with_data
 
 pytestmark = pytest.mark.slow
 
@@ -153,7 +154,7 @@ def test_copies_are_summed_once(small_job: Make, n: int, r: int, m: int, pp: int
 def _each(job: Job) -> Job:
     sharding = job.data.sharding
     assert sharding is not None
-    return replace(job, data=replace(job.data, sharding=replace(sharding, once=False)))
+    return with_data(job, sharding=replace(sharding, once=False))
 
 
 def _name(graph: Graph, i: int) -> str:
@@ -227,7 +228,8 @@ def test_persistent_bytes(
 
 
 def accumulating(job: Job) -> Job:
-    return replace(job, data=replace(job.data, accumulate=True))
+    parallelism = job.parallelism.model_copy(update={"accumulate": True})
+    return with_data(replace(job, parallelism=parallelism), sharding=job.data.sharding)
 
 
 def persistent(held: Mapping[str, float]) -> float:

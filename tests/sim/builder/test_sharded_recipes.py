@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sim.builder.from_recipe import data_parallel
+from sim.builder.job import without_plan
 from sim.builder.strategies import sharded
 from sim.builder.strategies.sharded import Fetch, Sharding
 from sim.recipe import recipe_file
@@ -57,16 +57,15 @@ MEANT: list[tuple[dict[str, Any], Sharding | None]] = [
 def test_what_a_recipe_means(keys: dict[str, Any], sharding: Sharding | None) -> None:
     """And written out and read again it means the same."""
     read = recipe(**keys)
-    assert data_parallel(read).sharding == sharding
+    assert without_plan(read).data.sharding == sharding
     assert recipe_file.parse(tomllib.loads(recipe_file.dump(read))) == read
 
 
 def test_buckets_of_a_recipe() -> None:
     """MB of gradients, or DeepSpeed's number of them, here of 4 bytes each."""
-    assert data_parallel(recipe(first_bucket_mb=1.0, bucket_mb=25.0)).first_bucket == 1e6
     table = {"reduce_bucket_size": 3e6}
-    assert data_parallel(recipe(zero=2, deepspeed=table)).bucket == 12e6
-    assert data_parallel(recipe(zero=2, bucket_mb=3.0)).bucket == 3e6
+    assert without_plan(recipe(zero=2, deepspeed=table)).data.bucket == 12e6
+    assert without_plan(recipe(zero=2, bucket_mb=3.0)).data.bucket == 3e6
 
 
 REFUSED = [

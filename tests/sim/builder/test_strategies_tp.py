@@ -11,10 +11,12 @@ import networkx as nx
 import pytest
 
 from sim.builder.program import Collective, Item, Kernel, Program
+from sim.builder.shares import edges, share
 from sim.builder.stage import stage_programs
-from sim.builder.strategies import edges, share, tp_overlap
+from sim.builder.strategies import tp_overlap
 from sim.builder.strategies.sequence import replicated_gradient_bytes
-from sim.model.sizes import Model, Setting
+from sim.model.sizes import Model
+from tests.small import Keys, keys, small
 
 GPT = Model(
     name="gpt",
@@ -43,8 +45,8 @@ LLAMA = replace(
 )  # fmt: skip
 B, S = 3, 32
 A = B * S * 64 * 2  # bytes of one residual activation
-PLAIN = Setting(tp=4, sp=False, micro_batch=B, sequence=S)
-SPLIT = replace(PLAIN, sp=True)
+PLAIN = keys(tp=4, sp=False, micro_batch=B, sequence=S)
+SPLIT = PLAIN | {"sp": True}
 
 
 def sent(items: Iterable[Item], t: int) -> float:
@@ -57,8 +59,8 @@ def counted(items: Iterable[Item], layer: int = 0) -> Counter[str]:
     return Counter(i.collective for i in items if isinstance(i, Collective) and i.layer == layer)
 
 
-def layer_program(model: Model, setting: Setting) -> dict[str, Program]:
-    return stage_programs(model, setting, [0], first=False, last=False)
+def layer_program(model: Model, setting: Keys) -> dict[str, Program]:
+    return stage_programs(small(model, setting), [0], first=False, last=False)
 
 
 def of(items: Iterable[Item], *names: str) -> list[Item]:
@@ -70,7 +72,7 @@ def of(items: Iterable[Item], *names: str) -> list[Item]:
 @pytest.mark.parametrize("t", [2, 4, 8])
 def test_block_all_reduces_twice_each_way(model: Model, t: int) -> None:
     """Attention once, MLP once, each way: 4 (t - 1) A / t in forward and the same in backward."""
-    programs = layer_program(model, replace(PLAIN, tp=t))
+    programs = layer_program(model, PLAIN | {"tp": t})
     for phase, mlp in (("F", ["fc2"]), ("B", ["fc1_grad"])):
         assert counted(programs[phase]) == {"all_reduce": 2}
         assert sent(programs[phase], t) == 4 * (t - 1) * A / t
@@ -84,7 +86,7 @@ def test_block_all_reduces_twice_each_way(model: Model, t: int) -> None:
 @pytest.mark.parametrize("overlap", [False, True])
 def test_sequence_parallel_block(model: Model, t: int, overlap: bool) -> None:
     """Forward 2 AG + 2 RS, the bytes of two all-reduces; backward 2 AG + 2 RS + 2 AG."""
-    setting = replace(SPLIT, tp=t, tp_backward_overlap=overlap)
+    setting = SPLIT | {"tp": t, "tp_backward_overlap": overlap}
     programs = layer_program(model, setting)
     assert counted(programs["F"]) == {"all_gather": 2, "reduce_scatter": 2}
     assert sent(programs["F"], t) == 4 * (t - 1) * A / t
@@ -94,9 +96,9 @@ def test_sequence_parallel_block(model: Model, t: int, overlap: bool) -> None:
 
 
 @pytest.mark.parametrize(("setting", "again"), [*product([PLAIN, SPLIT], ["selective", "full"])])
-def test_full_recomputation_repeats_the_forwards_collectives(setting: Setting, again: str) -> None:
+def test_full_recomputation_repeats_the_forwards_collectives(setting: Keys, again: str) -> None:
     forward, once = (layer_program(GPT, setting)[phase] for phase in "FB")
-    backward = layer_program(GPT, replace(setting, recompute=again))["B"]
+    backward = layer_program(GPT, setting | {"recompute": again})["B"]
     extra = sent(forward, 4) if again == "full" else 0
     assert sent(backward, 4) - sent(once, 4) == extra
     assert sent((i for i in backward if i.phase == "R"), 4) == extra
@@ -114,7 +116,7 @@ def test_vocabulary_parallel_embedding(model: Model) -> None:
         (PLAIN, {"all_reduce": 1}, {}),
         (SPLIT, scattered, {"all_gather": 1}),
     ):
-        programs = stage_programs(model, setting, [], first=True, last=False)
+        programs = stage_programs(small(model, setting), [], first=True, last=False)
         assert counted(programs["F"], -1) == forward
         assert counted(programs["B"], -1) == backward
         assert {i.bytes for p in "FB" for i in programs[p] if isinstance(i, Collective)} == {A}
@@ -123,7 +125,7 @@ def test_vocabulary_parallel_embedding(model: Model) -> None:
 @pytest.mark.parametrize("model", [GPT, LLAMA])
 def test_vocabulary_parallel_head(model: Model) -> None:
     """Three fp32 numbers per token; split: also the input's gather, re-gather and reduction."""
-    plain, split = (stage_programs(model, s, [], False, True) for s in (PLAIN, SPLIT))
+    plain, split = (stage_programs(small(model, s), [], False, True) for s in (PLAIN, SPLIT))
     for programs in (plain, split):
         loss = [i for i in of(programs["F"], "loss") if isinstance(i, Collective)]
         assert [(i.collective, i.bytes) for i in loss] == [("all_reduce", B * S * 4)] * 3
@@ -140,10 +142,10 @@ def test_vocabulary_parallel_head(model: Model) -> None:
 def test_work_is_divided_and_none_is_lost(model: Model, sp: bool, recompute: str) -> None:
     """FLOPs of t ranks are those of one; only replicated KV heads are computed twice as often."""
     model = replace(model, vocab=512)  # padded alike
-    one = replace(PLAIN, tp=1, recompute=recompute)
-    whole = stage_programs(model, one, [0, 1], True, True)
+    one = PLAIN | {"tp": 1, "recompute": recompute}
+    whole = stage_programs(small(model, one), [0, 1], True, True)
     for t in (2, 4, 8):
-        part = stage_programs(model, replace(one, tp=t, sp=sp), [0, 1], True, True)
+        part = stage_programs(small(model, one | {"tp": t, "sp": sp}), [0, 1], True, True)
         extra = max(0, t - model.kv_heads) * 2 * model.head_dim * model.hidden * 2 * B * S * 2
         for phase, times in (("F", 1), ("B", 2 + (recompute == "full"))):
             flops = sum(i.work.flops for i in part[phase] if isinstance(i, Kernel))
@@ -152,12 +154,12 @@ def test_work_is_divided_and_none_is_lost(model: Model, sp: bool, recompute: str
 
 
 def test_degree_one_changes_nothing() -> None:
-    plain = stage_programs(GPT, replace(PLAIN, tp=1), [0], True, True)
-    on = replace(SPLIT, tp=1, tp_overlap=True)
-    assert stage_programs(GPT, on, [0], True, True) == plain
+    plain = stage_programs(small(GPT, PLAIN | {"tp": 1}), [0], True, True)
+    on = SPLIT | {"tp": 1, "tp_overlap": True}
+    assert stage_programs(small(GPT, on), [0], True, True) == plain
     assert not any(isinstance(i, Collective) for p in plain.values() for i in p)
-    assert edges(on) == {}
-    split = stage_programs(GPT, SPLIT, [0], True, True)["F"]
+    assert edges(small(GPT, on)) == {}
+    split = stage_programs(small(GPT, SPLIT), [0], True, True)["F"]
     assert tp_overlap.cut(split, 1) == split
 
 
@@ -170,7 +172,7 @@ def test_norms_dropouts_and_residuals_are_split_over_tokens_alone() -> None:
 
 
 SETTINGS = [
-    replace(base, recompute=recompute, tp_overlap=cut, tp_backward_overlap=beside)
+    base | {"recompute": recompute, "tp_overlap": cut, "tp_backward_overlap": beside}
     for base, recompute, cut, beside in product(
         [PLAIN, SPLIT], ["none", "selective", "full"], [False, True], [False, True]
     )
@@ -179,9 +181,9 @@ SETTINGS = [
 
 @pytest.mark.parametrize("model", [GPT, LLAMA])
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-def test_needs_point_back_to_the_other_stream(model: Model, setting: Setting) -> None:
+def test_needs_point_back_to_the_other_stream(model: Model, setting: Keys) -> None:
     """And every collective, or a later one, is waited for before the program ends."""
-    for program in stage_programs(model, setting, [0, 1], True, True).values():
+    for program in stage_programs(small(model, setting), [0, 1], True, True).values():
         waited = set()
         for i, item in enumerate(program):
             assert all(0 <= n < i for n in item.needs)
@@ -210,13 +212,11 @@ def where(program: Program, name: str) -> int:
 
 @pytest.mark.parametrize(("setting", "kind"), [(PLAIN, "all_reduce"), (SPLIT, "reduce_scatter")])
 @pytest.mark.parametrize("linear", ["fc1", "qkv"])
-def test_reduction_runs_beside_the_weight_gradient(
-    setting: Setting, kind: str, linear: str
-) -> None:
+def test_reduction_runs_beside_the_weight_gradient(setting: Keys, kind: str, linear: str) -> None:
     """The norm's backward needs the reduced gradient, the weight gradient does not."""
     norm = {"fc1": "mlp_norm_backward", "qkv": "attention_norm_backward"}[linear]
     for overlap in (True, False):
-        program = layer_program(GPT, replace(setting, tp_backward_overlap=overlap))["B"]
+        program = layer_program(GPT, setting | {"tp_backward_overlap": overlap})["B"]
         dag, reduction = ordered(program), where(program, f"{linear}_grad_{kind}")
         assert dag.has_edge(where(program, f"{linear}_dgrad"), reduction)
         assert dag.has_edge(reduction, where(program, norm))
@@ -227,7 +227,7 @@ def test_reduction_runs_beside_the_weight_gradient(
 @pytest.mark.parametrize("linear", ["fc1", "qkv"])
 def test_saved_input_is_gathered_beside_the_input_gradient(linear: str) -> None:
     for overlap in (True, False):
-        program = layer_program(GPT, replace(SPLIT, tp_backward_overlap=overlap))["B"]
+        program = layer_program(GPT, SPLIT | {"tp_backward_overlap": overlap})["B"]
         dag, gather = ordered(program), where(program, f"{linear}_input_all_gather")
         dgrad = where(program, f"{linear}_dgrad")
         assert dag.has_edge(gather, where(program, f"{linear}_wgrad"))
@@ -238,7 +238,7 @@ def test_saved_input_is_gathered_beside_the_input_gradient(linear: str) -> None:
 def test_weight_gradients_alone_gather_beside_the_gemm_before() -> None:
     """fc1's saved input beside fc2's GEMM, QKV's beside the projection's; else in sequence."""
     for overlap in (True, False):
-        program = layer_program(LLAMA, replace(SPLIT, tp_backward_overlap=overlap))["W"]
+        program = layer_program(LLAMA, SPLIT | {"tp_backward_overlap": overlap})["W"]
         fc2, fc1, projection, qkv = "fc2_wgrad", "fc1_wgrad", "projection_wgrad", "qkv_wgrad"
         early = ["fc1_input_all_gather", fc2, fc1, "qkv_input_all_gather", projection, qkv]
         late = [fc2, "fc1_input_all_gather", fc1, projection, "qkv_input_all_gather", qkv]
@@ -248,12 +248,12 @@ def test_weight_gradients_alone_gather_beside_the_gemm_before() -> None:
 @pytest.mark.parametrize("phase", ["B", "I"])
 def test_forward_runs_again_just_before_what_needs_it(phase: str) -> None:
     """Full: the whole layer before its backward; selective: the core before the core's."""
-    full = layer_program(GPT, replace(PLAIN, recompute="full"))[phase]
+    full = layer_program(GPT, PLAIN | {"recompute": "full"})[phase]
     forward = [item.name for item in layer_program(GPT, PLAIN)["F"]]
     assert [item.name for item in full if item.phase == "R"] == forward
     assert [item.name for item in full[: len(forward)]] == forward
 
-    selective = layer_program(GPT, replace(PLAIN, recompute="selective"))[phase]
+    selective = layer_program(GPT, PLAIN | {"recompute": "selective"})[phase]
     core = ["scores", "softmax", "attention_dropout", "context", "context_layout"]
     assert [item.name for item in selective if item.phase == "R"] == core
     begin = where(selective, "scores")
@@ -262,7 +262,7 @@ def test_forward_runs_again_just_before_what_needs_it(phase: str) -> None:
 
 def test_forward_collectives_are_hard_dependencies() -> None:
     for setting in (PLAIN, SPLIT):
-        program = stage_programs(GPT, setting, [0, 1], True, True)["F"]
+        program = stage_programs(small(GPT, setting), [0, 1], True, True)["F"]
         for i, item in enumerate(program):
             if isinstance(item, Collective):
                 assert item.needs == (i - 1,)
@@ -277,9 +277,9 @@ def test_overlap_cuts_pairs_and_keeps_bytes_flops_and_memory(
     model: Model, t: int, recompute: str, kind: bool | str
 ) -> None:
     """t pieces and t - 1 steps, but four of both where Transformer Engine reduces and scatters."""
-    setting = replace(SPLIT, tp=t, recompute=recompute)
-    plain = stage_programs(model, setting, [0, 1], True, True)
-    cut = stage_programs(model, replace(setting, tp_overlap=kind), [0, 1], True, True)
+    setting = SPLIT | {"tp": t, "recompute": recompute}
+    plain = stage_programs(small(model, setting), [0, 1], True, True)
+    cut = stage_programs(small(model, setting | {"tp_overlap": kind}), [0, 1], True, True)
     for phase, whole in plain.items():
         pieces = cut[phase]
         assert sent(pieces, t) == pytest.approx(sent(whole, t), rel=1e-14)
@@ -296,7 +296,7 @@ def test_overlap_cuts_pairs_and_keeps_bytes_flops_and_memory(
 
 def test_gather_cut_by_hand() -> None:
     """Step k + 1 travels while piece k multiplies; the next kernel follows the last piece."""
-    program = layer_program(GPT, replace(SPLIT, tp_overlap=True))["F"]
+    program = layer_program(GPT, SPLIT | {"tp_overlap": True})["F"]
     norm = where(program, "mlp_norm")
     shape = program[norm + 2].work.shape
     rows, columns = B * S // 4, 256 // 4
@@ -319,7 +319,7 @@ def test_gather_cut_by_hand() -> None:
 
 def test_scatter_cut_by_hand() -> None:
     """Every piece but the rank's own leaves when it is done; what arrived is summed at the end."""
-    program = layer_program(GPT, replace(SPLIT, tp_overlap="copies"))["F"]
+    program = layer_program(GPT, SPLIT | {"tp_overlap": "copies"})["F"]
     first = where(program, "fc2")
     summed = next(i.work for i in program if i.name == "fc2_reduce_scatter_sum")
     assert summed.bytes == 2 * (4 + 1) * (B * S // 4) * 64
@@ -338,7 +338,7 @@ def test_scatter_cut_by_hand() -> None:
 
 def test_pipelined_scatter_cut_by_hand() -> None:
     """Four pieces of the columns; each is scattered beside the next, the last one exposed."""
-    program = layer_program(GPT, replace(SPLIT, tp_overlap=True))["F"]
+    program = layer_program(GPT, SPLIT | {"tp_overlap": True})["F"]
     first = where(program, "fc2")
     assert [(type(i).__name__, tuple(n - first for n in i.needs)) for i in program[first:]] == [
         ("Kernel", ()),
@@ -359,7 +359,7 @@ def test_pipelined_scatter_cut_by_hand() -> None:
 
 def test_backward_cuts_what_stands_exposed() -> None:
     """Row-parallel gathers are cut; column-parallel collectives run whole beside another GEMM."""
-    program = layer_program(GPT, replace(SPLIT, tp_overlap=True))["B"]
+    program = layer_program(GPT, SPLIT | {"tp_overlap": True})["B"]
     assert Counter(i.name for i in program if isinstance(i, Collective)) == {
         "fc2_grad_all_gather": 3,
         "projection_grad_all_gather": 3,
@@ -372,10 +372,14 @@ def test_backward_cuts_what_stands_exposed() -> None:
 
 def test_gradients_reduced_before_the_optimizer() -> None:
     """Norms' two vectors and both row-parallel biases of fp32; nothing where each rank saw all."""
-    layers = range(3)
-    assert replicated_gradient_bytes(GPT, PLAIN, layers, True, True) == 0
-    assert replicated_gradient_bytes(GPT, SPLIT, layers, True, True) == 4 * 64 * (3 * 6 + 2)
-    assert replicated_gradient_bytes(LLAMA, SPLIT, layers, True, False) == 4 * 64 * 3 * 2
+
+    def reduced(model: Model, sizes: Keys, *layers: int) -> float:
+        job = small(model, sizes | {"layers_per_stage": layers})
+        return replicated_gradient_bytes(job, 0)
+
+    assert reduced(GPT, PLAIN, 3) == 0
+    assert reduced(GPT, SPLIT, 3) == 4 * 64 * (3 * 6 + 2)
+    assert reduced(LLAMA, SPLIT, 3, 1) == 4 * 64 * 3 * 2
 
 
 @pytest.mark.parametrize(
@@ -387,6 +391,6 @@ def test_gradients_reduced_before_the_optimizer() -> None:
 )
 def test_what_cannot_be_split_is_refused(change: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        share(GPT, replace(PLAIN, **change))
+        share(small(GPT, PLAIN | {**change}))
     with pytest.raises(ValueError, match="use fewer stages"):
-        stage_programs(GPT, PLAIN, [], first=False, last=False)
+        stage_programs(small(GPT, PLAIN), [], first=False, last=False)

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.builder.strategies import share
+from sim.builder.shares import share
 from sim.builder.strategies.embedding import embedding, head
 from sim.graph import Compute
 from sim.machine import cluster, kernels
 from sim.model.layer import layer
-from sim.model.sizes import Setting, model_of
+from sim.model.sizes import model_of
 from sim.recipe import presets
+from tests.small import keys, small
 
 TOY_GEMM = {
     "tile_256x128": 0.5,
@@ -194,9 +195,9 @@ def works(preset):
     """All works of a rank that holds the preset whole, with either kind of attention."""
     numbers = presets.complete(presets.preset(preset))
     model = model_of(numbers)
-    setting = Setting(tp=1, sp=False, micro_batch=1, sequence=numbers["sequence"])
+    setting = keys(tp=1, sp=False, micro_batch=1, sequence=numbers["sequence"])
     for variant in (replace(model, attention="flash"), replace(model, attention="unfused")):
-        part = share(variant, setting)
+        part = share(small(variant, setting))
         ends = (*embedding(variant, part), *head(variant, part))
         for op in (*ends, *layer(variant, part), *layer(variant, part, model.layers - 1)):
             yield from (launch.work for launch in (*op.forward, *op.backward, *op.weight))

@@ -8,13 +8,14 @@ import pytest
 
 from sim.builder.backward_memory import global_buffer, input_gradients, placeholders
 from sim.builder.mesh import Mesh
+from sim.builder.shares import share
 from sim.builder.stage import stage_programs
-from sim.builder.strategies import share
 from sim.machine import topology
 from sim.memory.runtime import outside
-from sim.model.sizes import Model, Setting, model_of
+from sim.model.sizes import Model, model_of
 from sim.recipe import recipe_file
 from sim.runs.check import check
+from tests.small import Keys, keys, small
 
 LLAMA = model_of(
     {
@@ -28,29 +29,29 @@ LLAMA = model_of(
 TOKENS = 3 * 32  # of three samples
 
 
-def held(model: Model, setting: Setting, program: str, category: str) -> list[float]:
+def held(model: Model, setting: Keys, program: str, category: str) -> list[float]:
     """What each item of a stage's program allocates (or frees) of a category, where it does."""
-    items = stage_programs(model, setting, [0, 1], first=True, last=True)[program]
+    items = stage_programs(small(model, setting), [0, 1], first=True, last=True)[program]
     return [m.bytes for item in items for m in item.memory if m.category == category]
 
 
 def test_input_gradients_at_their_worst():
     """Gated, whole: x and both halves. Split over 8: x / 8, what was gathered, and f."""
     x, f = 2 * TOKENS * 64, 2 * TOKENS * 160
-    whole = share(LLAMA, Setting(1, False, 3, 32))
+    whole = share(small(LLAMA, keys(1, False, 3, 32)))
     assert input_gradients(LLAMA, whole, 0) == x + 2 * f
-    split = share(replace(LLAMA, kv_heads=8), Setting(8, True, 3, 32))
+    split = share(small(replace(LLAMA, kv_heads=8), keys(8, True, 3, 32)))
     assert input_gradients(LLAMA, split, 0) == x / 8 + x + f / 8
     plain = replace(LLAMA, gated=False)
     assert input_gradients(plain, whole, 0) == x + f
-    taken = held(LLAMA, Setting(1, False, 3, 32), "B", "input_gradients")
+    taken = held(LLAMA, keys(1, False, 3, 32), "B", "input_gradients")
     assert taken == [x + 2 * f, -x - 2 * f]  # of the last layer alone
-    assert held(LLAMA, Setting(1, False, 3, 32), "W", "input_gradients") == []
+    assert held(LLAMA, keys(1, False, 3, 32), "W", "input_gradients") == []
 
 
 def test_one_placeholder_per_shape():
     """QKV 128 x 64, projection 64 x 64, both MLP matrices; the layers share them."""
-    part = share(LLAMA, Setting(1, False, 3, 32))
+    part = share(small(LLAMA, keys(1, False, 3, 32)))
     matrices = 128 * 64 + 64 * 64 + 320 * 64 + 64 * 160
     assert placeholders(LLAMA, part, [0, 1]) == 2 * matrices
     assert placeholders(LLAMA, part, []) == 0
@@ -63,12 +64,12 @@ def test_weight_gradients_pass_or_are_cached_or_kept():
     layers = [2 * n for n in (128 * 64, 64 * 64, 320 * 64, 64 * 160)]
     wanted = {"passing": [max(layers), *ends], "cached": ends, "kept": [*layers, *layers, *ends]}
     for how, sizes in wanted.items():
-        setting = Setting(1, False, 3, 32, weight_gradients=how)
+        setting = keys(1, False, 3, 32, weight_gradients=how)
         for program in "BW":
             rows = held(LLAMA, setting, program, "weight_gradient")
             assert sorted(r for r in rows if r > 0) == sorted(sizes)
             assert sum(rows) == 0
-    last = stage_programs(LLAMA, setting, [0, 1], first=True, last=True)["B"][-1].memory
+    last = stage_programs(small(LLAMA, setting), [0, 1], first=True, last=True)["B"][-1].memory
     freed = [m.bytes for m in last if m.category == "weight_gradient" and m.at == "end"]
     assert sum(freed) == -sum(wanted["kept"])
 
@@ -76,15 +77,15 @@ def test_weight_gradients_pass_or_are_cached_or_kept():
 def test_the_global_buffer_is_as_large_as_its_largest_user():
     x, square = 2 * TOKENS * 64, 2 * 3 * 8 * 32 * 32
     unfused = replace(LLAMA, attention="unfused")
-    whole, split = Setting(1, False, 3, 32), Setting(2, True, 3, 32)
-    sizes = [global_buffer(m, share(m, s)) for m in (LLAMA, unfused) for s in (whole, split)]
+    whole, split = keys(1, False, 3, 32), keys(2, True, 3, 32)
+    sizes = [global_buffer(m, share(small(m, s))) for m in (LLAMA, unfused) for s in (whole, split)]
     assert sizes == [0, x, square, max(x, square / 2)]
 
 
 def test_kernels_that_are_not_fused_keep_what_is_between():
     """The nonlinearity's output, keys and values again where there are as many heads of each, and
     in the forward fp32 logits twice, not 16-bit ones besides."""
-    setting, eager = Setting(1, False, 3, 32), replace(LLAMA, fused=False)
+    setting, eager = keys(1, False, 3, 32), replace(LLAMA, fused=False)
     f, logits = 2 * TOKENS * 160, TOKENS * 512
     kept = [sum(held(m, setting, "F", "activations")) for m in (LLAMA, eager)]
     assert kept[1] - kept[0] == 2 * f

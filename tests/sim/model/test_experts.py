@@ -10,9 +10,9 @@ import pytest
 from sim.analysis.traffic import SENT
 from sim.builder.activations import layer_bytes, stage_bytes
 from sim.builder.program import Collective, Item, Kernel
+from sim.builder.shares import edges, share
 from sim.builder.stage import stage_programs
-from sim.builder.strategies import edges, share
-from sim.builder.strategies.data import DataParallel, buckets
+from sim.builder.strategies.data import buckets
 from sim.builder.strategies.sequence import replicated_gradient_bytes
 from sim.graph import Compute
 from sim.model.kernel_choice import Kernels
@@ -23,7 +23,6 @@ from sim.model.routing import ExpertLoad, tokens
 from sim.model.sizes import (
     Mla,
     Model,
-    Setting,
     active_parameters,
     attention_flops,
     layer_flops,
@@ -31,6 +30,7 @@ from sim.model.sizes import (
     parameters,
     total_parameters,
 )
+from tests.small import keys, replicas, small
 
 MIXTRAL = Model(
     name="mixtral",
@@ -61,7 +61,7 @@ DEEPSEEK = replace(
     MIXTRAL, shared_experts=2, dense_layers=1, mla=MLA, kv_heads=8, head_dim=12, attention="flash"
 )
 ZIPF = replace(MIXTRAL, load=ExpertLoad("zipf", s=1.0))
-ONE = Setting(tp=1, sp=False, micro_batch=2, sequence=32)  # T = 64 tokens
+ONE = keys(tp=1, sp=False, micro_batch=2, sequence=32)  # T = 64 tokens
 T, H, K, E = 64, 64, 2, 2  # tokens, hidden, experts per token, bytes of an element
 
 
@@ -83,7 +83,7 @@ def sent(items: Iterable[Item], axis: str, ranks: int) -> float:
 
 def test_forward_of_a_layer_with_experts_by_hand() -> None:
     """64 tokens, 2 of 8 experts each: 128 copies, 16 for each expert, rows of 128 bytes."""
-    ops = layer(MIXTRAL, share(MIXTRAL, ONE))
+    ops = layer(MIXTRAL, share(small(MIXTRAL, ONE)))
     found = [(n, w.kind, w.bytes, w.shape) for op in ops for n, w, *_ in op.forward]
     begin = [name for name, *_ in found].index("mlp_norm") + 1
     copies, tokens = 128 * 128, 64 * 128
@@ -102,7 +102,7 @@ def test_forward_of_a_layer_with_experts_by_hand() -> None:
 
 
 def test_backward_mirrors_it() -> None:
-    program = stage_programs(MIXTRAL, ONE, [0], False, False)["B"]
+    program = stage_programs(small(MIXTRAL, ONE), [0], False, False)["B"]
     names = [item.name for item in program]
     assert names[: names.index("mlp_norm_grad_add")] == [
         "unpermute_backward",
@@ -124,18 +124,18 @@ def test_backward_mirrors_it() -> None:
 
 
 def test_shared_experts_are_one_mlp_before_the_others() -> None:
-    names = [op.name for op in layer(DEEPSEEK, share(DEEPSEEK, ONE), 1)]
+    names = [op.name for op in layer(DEEPSEEK, share(small(DEEPSEEK, ONE)), 1)]
     begin = names.index("mlp_norm") + 1
     assert names[begin:-1] == [
         "shared", "shared_fc1", "shared_silu", "shared_fc2", "router", "router", "topk", "dispatch",
         "expert_fc1", "expert_silu", "expert_fc2", "combine", "shared_sum",
     ]  # fmt: skip
-    part = share(DEEPSEEK, ONE)
+    part = share(small(DEEPSEEK, ONE))
     assert (part.shared_ffn, part.expert_ffn, part.ffn) == (96, 48, 112)
 
 
 def test_only_the_first_layers_are_dense() -> None:
-    part = share(DEEPSEEK, ONE)
+    part = share(small(DEEPSEEK, ONE))
     assert [any(op.name == "router" for op in layer(DEEPSEEK, part, i)) for i in range(3)] == [
         False, True, True,
     ]  # fmt: skip
@@ -150,8 +150,8 @@ def test_flops_of_kernels_are_those_of_the_formula(model: Model, recompute: str)
 
     Flash attention leaves half of the square out and computes scores again: without the core.
     """
-    setting = replace(ONE, recompute=recompute)
-    programs = stage_programs(model, setting, range(3), first=True, last=True)
+    setting = ONE | {"recompute": recompute}
+    programs = stage_programs(small(model, setting), range(3), first=True, last=True)
     core = 0.0 if model.attention == "unfused" else 3 * attention_flops(model, 2, 32)
 
     def flops(items: Iterable[Item], phases: str = "FRIWO") -> float:
@@ -170,29 +170,29 @@ def test_flops_of_kernels_are_those_of_the_formula(model: Model, recompute: str)
 def test_dropped_tokens_are_not_multiplied() -> None:
     """Zipf over 8: 128 copies, 47 (of 47.1) for the first expert, which takes 1.5 x 16 = 24."""
     capped = replace(ZIPF, capacity_factor=1.5)
-    assert share(ZIPF, ONE).routed == (47, 23, 16, 12, 9, 8, 7, 6)
-    assert share(capped, ONE).routed == (24, 23, 16, 12, 9, 8, 7, 6)
+    assert share(small(ZIPF, ONE)).routed == (47, 23, 16, 12, 9, 8, 7, 6)
+    assert share(small(capped, ONE)).routed == (24, 23, 16, 12, 9, 8, 7, 6)
     fc1 = [
         sum(
             w.flops
-            for op in layer(m, share(m, ONE))
+            for op in layer(m, share(small(m, ONE)))
             for n, w, *_ in op.forward
             if n == "expert_fc1"
         )
         for m in (ZIPF, capped)
     ]
     assert fc1[0] - fc1[1] == 2 * 23 * 96 * 64
-    assert share(capped, ONE).copies == 105
+    assert share(small(capped, ONE)).copies == 105
 
 
 def test_uneven_experts_are_one_grouped_gemm() -> None:
     """Runs of as many tokens are batched, an expert without any has no product."""
     model = replace(MIXTRAL, load=ExpertLoad("histogram", counts=(4, 2, 2, 0, 0, 0, 0, 0)))
-    works_ = dict(works(stage_programs(model, ONE, [0], False, False)["B"]))
+    works_ = dict(works(stage_programs(small(model, ONE), [0], False, False)["B"]))
     fc1 = works_["expert_fc1_dgrad"]
     assert (fc1.kind, fc1.shape) == ("grouped_gemm", (1, 64, 64, 96, 2, 32, 64, 96))
     assert works_["expert_fc1_wgrad"].shape == (1, 96, 64, 64, 2, 96, 64, 32)
-    forward = dict(works(stage_programs(model, ONE, [0], False, False)["F"]))["expert_fc1"]
+    forward = dict(works(stage_programs(small(model, ONE), [0], False, False)["F"]))["expert_fc1"]
     assert forward.flops == 2 * 128 * 96 * 64
     assert forward.bytes == 2 * (128 * 64 + 3 * 64 * 96 + 128 * 96)
 
@@ -203,9 +203,9 @@ SEQUENTIAL = replace(ZIPF, kernels=Kernels(experts="sequential", permute="eager"
 @pytest.mark.parametrize("fp8", [None, Fp8(), Fp8("mxfp8")])
 def test_experts_one_after_the_other_multiply_the_same(fp8: Fp8 | None) -> None:
     """Each has its own products of its own tokens; joining them copies all rows once each way."""
-    setting = replace(ONE, fp8=fp8)
+    setting = ONE | {"fp8": fp8}
     whole, apart = (
-        stage_programs(model, setting, [0], first=False, last=False)["B" if fp8 else "F"]
+        stage_programs(small(model, setting), [0], first=False, last=False)["B" if fp8 else "F"]
         for model in (ZIPF, SEQUENTIAL)
     )
     counts = tokens(ZIPF.load, 8, T * K)
@@ -227,19 +227,19 @@ def test_experts_one_after_the_other_multiply_the_same(fp8: Fp8 | None) -> None:
 
 
 def test_one_expert_of_a_rank_is_not_joined() -> None:
-    setting = replace(ONE, ep=8)
-    program = stage_programs(SEQUENTIAL, setting, [0], first=False, last=False)["F"]
+    setting = ONE | {"ep": 8}
+    program = stage_programs(small(SEQUENTIAL, setting), [0], first=False, last=False)["F"]
     assert "join" not in [name for name, _ in works(program)]
 
 
 def test_gradients_of_experts_one_after_the_other_are_whole() -> None:
     """The buckets hold the same parameters, whoever multiplies them."""
     held = parameters(ZIPF, 1, [0], first=False, last=False)
-    data = DataParallel(degree=4, bucket=1e3)
+    data = replicas(degree=4, bucket=1e3)
     sizes = [
         sum(
             b.parameters
-            for b in buckets(stage_programs(m, ONE, [0], False, False)["B"], held, data)
+            for b in buckets(stage_programs(small(m, ONE), [0], False, False)["B"], held, data)
         )
         for m in (ZIPF, SEQUENTIAL)
     ]
@@ -247,7 +247,7 @@ def test_gradients_of_experts_one_after_the_other_are_whole() -> None:
 
 
 def test_eager_copies_of_tokens_have_prices_of_their_own() -> None:
-    program = stage_programs(SEQUENTIAL, ONE, [0], first=False, last=False)["B"]
+    program = stage_programs(small(SEQUENTIAL, ONE), [0], first=False, last=False)["B"]
     by = {name: work.by for name, work in works(program) if "permute" in name}
     assert by == {"unpermute_backward": "eager_gather", "permute_backward": "eager_scatter"}
 
@@ -257,8 +257,8 @@ def test_eager_copies_of_tokens_have_prices_of_their_own() -> None:
 @pytest.mark.parametrize("recompute", ["none", "full"])
 def test_an_all_to_all_sends_what_is_published(ep: int, tp: int, recompute: str) -> None:
     """k T h bytes (N - 1) / N per rank for dispatch and combine, and again for their gradients."""
-    setting = replace(ONE, tp=tp, sp=tp > 1, ep=ep, recompute=recompute)
-    programs = stage_programs(MIXTRAL, setting, range(3), False, False)
+    setting = ONE | {"tp": tp, "sp": tp > 1, "ep": ep, "recompute": recompute}
+    programs = stage_programs(small(MIXTRAL, setting), range(3), False, False)
     one_way = K * (T / tp) * H * E * (ep - 1) / ep
     forward = [c.name for c in collectives(programs["F"], "ep")]
     assert forward == ["dispatch_all_to_all", "combine_all_to_all"] * 3
@@ -272,8 +272,8 @@ def test_an_all_to_all_sends_what_is_published(ep: int, tp: int, recompute: str)
 
 def test_an_all_to_all_stands_between_the_kernels_of_both_sides() -> None:
     """Dispatch between permute and fc1, combine before unpermute; backward the other way round."""
-    setting = replace(ONE, ep=8)
-    programs = stage_programs(MIXTRAL, setting, [0], False, False)
+    setting = ONE | {"ep": 8}
+    programs = stage_programs(small(MIXTRAL, setting), [0], False, False)
     names = [item.name for item in programs["F"]]
     at = names.index("dispatch_all_to_all")
     assert names[at - 1 : at + 2] == ["permute", "dispatch_all_to_all", "expert_fc1"]
@@ -299,8 +299,8 @@ def test_an_uneven_all_to_all_waits_for_the_rank_that_is_sent_most() -> None:
 
     Half of them come from the other rank; both ranks state that buffer.
     """
-    setting = replace(ONE, ep=2)
-    parts = [share(ZIPF, setting, ep_rank=rank) for rank in (0, 1)]
+    setting = ONE | {"ep": 2}
+    parts = [share(small(ZIPF, setting), ep_rank=rank) for rank in (0, 1)]
     assert [part.routed for part in parts] == [(94, 47, 31, 24), (19, 16, 13, 12)]
     assert [part.exchanged for part in parts] == [196, 196]
     assert [part.copies for part in parts] == [128, 128]
@@ -308,7 +308,7 @@ def test_an_uneven_all_to_all_waits_for_the_rank_that_is_sent_most() -> None:
         [
             c.bytes
             for c in collectives(
-                stage_programs(ZIPF, setting, [0], False, False, ep_rank=r)["F"], "ep"
+                stage_programs(small(ZIPF, setting), [0], False, False, ep_rank=r)["F"], "ep"
             )
         ]
         for r in (0, 1)
@@ -320,19 +320,23 @@ def test_an_uneven_all_to_all_waits_for_the_rank_that_is_sent_most() -> None:
 @pytest.mark.parametrize("model", [MIXTRAL, ZIPF])
 def test_ranks_of_a_group_share_the_work(model: Model, ep: int, etp: int) -> None:
     """Summed over all ranks: every token of every rank k times through a whole expert."""
-    setting = replace(ONE, ep=ep, etp=etp)
+    setting = ONE | {"ep": ep, "etp": etp}
     total = 0.0
     for rank in range(ep):
-        items = stage_programs(model, setting, [0], False, False, ep_rank=rank)["F"]
+        items = stage_programs(small(model, setting), [0], False, False, ep_rank=rank)["F"]
         total += etp * sum(w.flops for n, w in works(items) if n.startswith("expert_fc"))
     assert total == ep * etp * K * T * 3 * 2 * H * 48
 
 
 def test_uneven_ranks_run_programs_of_their_own() -> None:
-    setting = replace(ONE, ep=4)
-    even = [stage_programs(MIXTRAL, setting, [0], False, False, ep_rank=r)["B"] for r in range(4)]
+    setting = ONE | {"ep": 4}
+    even = [
+        stage_programs(small(MIXTRAL, setting), [0], False, False, ep_rank=r)["B"] for r in range(4)
+    ]
     assert all(items == even[0] for items in even)
-    uneven = [stage_programs(ZIPF, setting, [0], False, False, ep_rank=r)["B"] for r in range(4)]
+    uneven = [
+        stage_programs(small(ZIPF, setting), [0], False, False, ep_rank=r)["B"] for r in range(4)
+    ]
     assert all(items != uneven[0] for items in uneven[1:])
 
 
@@ -341,21 +345,22 @@ def test_split_experts_gather_tokens_and_scatter_outputs() -> None:
 
     One gather before the experts and a reduce-scatter behind them, backward the same mirrored.
     """
-    setting = replace(ONE, ep=4, etp=2)
-    part = share(MIXTRAL, setting)
+    setting = ONE | {"ep": 4, "etp": 2}
+    part = share(small(MIXTRAL, setting))
     assert (part.expert_ffn, part.routed, part.exchanged) == (24, (128, 128), K * T)
-    programs = stage_programs(MIXTRAL, setting, [0], False, False)
+    programs = stage_programs(small(MIXTRAL, setting), [0], False, False)
     whole = 2 * K * T * H * E
     for kind in "FI":
         inside = collectives(programs[kind], "etp")
         assert [c.collective for c in inside] == ["all_gather", "reduce_scatter"]
         assert [c.bytes for c in inside] == [whole, whole]
-    alone = replace(ONE, ep=8, etp=2)  # no sort around one expert
+    alone = ONE | {"ep": 8, "etp": 2}  # no sort around one expert
     names = [
-        c.name for c in collectives(stage_programs(MIXTRAL, alone, [0], False, False)["F"], "etp")
+        c.name
+        for c in collectives(stage_programs(small(MIXTRAL, alone), [0], False, False)["F"], "etp")
     ]
     assert names == ["expert_fc1_all_gather", "expert_fc2_reduce_scatter"]
-    assert edges(ONE) == {}
+    assert edges(small(MIXTRAL, ONE)) == {}
 
 
 @pytest.mark.parametrize("model", [MIXTRAL, DEEPSEEK, replace(DEEPSEEK, mla=None)])
@@ -364,9 +369,9 @@ def test_parameters_are_the_matrices_that_get_gradients(
     model: Model, tp: int, ep: int, etp: int
 ) -> None:
     """Elements of all results of weight-gradient GEMMs; those of experts and copies apart."""
-    setting = replace(ONE, tp=tp, sp=tp > 1, ep=ep, etp=etp)
+    setting = ONE | {"tp": tp, "sp": tp > 1, "ep": ep, "etp": etp}
     held = parameters(model, tp, range(3), False, False, ep, etp)
-    program = stage_programs(model, setting, range(3), False, False)["W"]
+    program = stage_programs(small(model, setting), range(3), False, False)["W"]
     sizes = {"expert": 0, "replicated": 0, "linear": 0}
     for name, work in works(program):
         if work.kind != "gemm":
@@ -396,9 +401,9 @@ def test_parameters_by_hand() -> None:
 @pytest.mark.parametrize("model", [MIXTRAL, ZIPF])
 def test_gradients_of_experts_are_reduced_when_they_are_made(model: Model) -> None:
     """Backward makes those of fc2 first, 8 x 64 x 48, then of fc1, each more than a bucket."""
-    program = stage_programs(model, ONE, range(3), False, False)["B"]
+    program = stage_programs(small(model, ONE), range(3), False, False)["B"]
     held = parameters(model, 1, range(3), False, False)
-    found = buckets(program, held, DataParallel(degree=2, bucket=4 * 20_000))
+    found = buckets(program, held, replicas(degree=2, bucket=4 * 20_000))
     assert [bucket.parameters for bucket in found[:2]] == [8 * 64 * 48, 8 * 96 * 64]
     assert [program[bucket.after].name for bucket in found[:2]] == [
         "expert_fc2_wgrad",
@@ -408,9 +413,10 @@ def test_gradients_of_experts_are_reduced_when_they_are_made(model: Model) -> No
 
 
 def test_gradients_of_what_every_tp_rank_has_seen_in_part_are_summed() -> None:
-    setting = replace(ONE, tp=2, sp=True)
+    setting = ONE | {"tp": 2, "sp": True}
     held = parameters(DEEPSEEK, 2, range(3), False, False)
-    size = replicated_gradient_bytes(DEEPSEEK, setting, range(3), False, False)
+    job = small(DEEPSEEK, setting | {"layers_per_stage": (0, 3, 1)})
+    size = replicated_gradient_bytes(job, 1)
     assert size == 4 * (held.norm + held.replicated)
 
 
@@ -420,36 +426,40 @@ def test_activations_of_a_layer_with_experts_by_hand() -> None:
     dense = replace(MIXTRAL, experts=0, topk=0)
     mlp = E * T * (H + 2 * 112 + 112)  # fc1's input, both halves, fc2's input
     moe = E * T * H + T * 8 * (4 + 1) + E * T * K * (H + 2 * 48 + 48)
-    assert layer_bytes(MIXTRAL, ONE) - layer_bytes(dense, ONE) == moe - mlp
+    assert layer_bytes(small(MIXTRAL, ONE)) - layer_bytes(small(dense, ONE)) == moe - mlp
     shared = replace(MIXTRAL, shared_experts=2)
-    assert layer_bytes(shared, ONE) - layer_bytes(MIXTRAL, ONE) == E * T * (2 * 96 + 96)
+    assert layer_bytes(small(shared, ONE)) - layer_bytes(small(MIXTRAL, ONE)) == E * T * (
+        2 * 96 + 96
+    )
 
 
 def test_activations_follow_the_tokens_of_a_rank() -> None:
-    setting = replace(ONE, ep=2)
-    hot, cold = (layer_bytes(ZIPF, setting, 0, rank) for rank in (0, 1))
+    setting = ONE | {"ep": 2}
+    hot, cold = (layer_bytes(small(ZIPF, setting), 0, rank) for rank in (0, 1))
     assert hot - cold == (196 - 60) * E * (H + 3 * 48)
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_a_stage_of_both_kinds_frees_what_it_keeps(recompute: str) -> None:
-    setting = replace(ONE, recompute=recompute)
-    sizes = stage_bytes(DEEPSEEK, setting, range(3), False, False)
-    assert sizes == {"activations": sum(layer_bytes(DEEPSEEK, setting, i) for i in range(3))}
-    programs = stage_programs(DEEPSEEK, setting, range(3), False, False)
+    setting = ONE | {"recompute": recompute}
+    sizes = stage_bytes(small(DEEPSEEK, setting), range(3), False, False)
+    assert sizes == {"activations": sum(layer_bytes(small(DEEPSEEK, setting), i) for i in range(3))}
+    programs = stage_programs(small(DEEPSEEK, setting), range(3), False, False)
     changes = [c for item in programs["B"] for c in item.memory]
     assert sum(c.bytes for c in changes if c.category == "activations") == -sizes["activations"]
     rebuilt = [c.bytes for c in changes if c.category == "recompute" and c.at == "start"]
-    plain = replace(setting, recompute="none")
-    whole, kept = ([layer_bytes(DEEPSEEK, s, i) for i in (2, 1, 0)] for s in (plain, setting))
+    plain = setting | {"recompute": "none"}
+    whole, kept = (
+        [layer_bytes(small(DEEPSEEK, s), i) for i in (2, 1, 0)] for s in (plain, setting)
+    )
     expected = [all_of - some for all_of, some in zip(whole, kept, strict=True)]
     assert rebuilt == (expected if recompute != "none" else [])
 
 
 def test_what_cannot_be_split_is_refused() -> None:
     for setting, sentence in (
-        (replace(ONE, ep=3), "experts = 8 cannot be split evenly by 3"),
-        (replace(ONE, etp=5), "expert_ffn = 48 cannot be split evenly by 5"),
+        (ONE | {"ep": 3}, "experts = 8 cannot be split evenly by 3"),
+        (ONE | {"etp": 5}, "expert_ffn = 48 cannot be split evenly by 5"),
     ):
         with pytest.raises(ValueError, match=sentence):
-            share(MIXTRAL, setting)
+            share(small(MIXTRAL, setting))

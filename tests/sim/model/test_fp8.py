@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
 import pytest
 
+from sim.builder.shares import share
 from sim.builder.stage import stage_programs
-from sim.builder.strategies import share
 from sim.graph import Communication, Compute, Graph
 from sim.machine import cluster as clusters
 from sim.model.layer import layer
 from sim.model.operators import Operator, Share, gemm, linear
 from sim.model.precision import Fp8
 from sim.model.quantise import quantised
-from sim.model.sizes import Setting, matrix_parameters, parameters
+from sim.model.sizes import matrix_parameters, parameters
 from sim.recipe import recipe_file
 from sim.recipe.sections import Fp8Table
 from sim.runs.check import check
 from sim.runs.run import job_of, prepare, run
+from tests.small import Keys, keys, small
 
 H, FFN, S, VOCAB, LAYERS = 256, 768, 128, 512, 2
 MODEL: dict[str, Any] = {
@@ -97,8 +97,8 @@ def test_fp8_makes_and_loses_no_work(name: str, model: str) -> None:
 def test_matrices_are_what_the_gemms_multiply(model: str, split: dict[str, Any]) -> None:
     """The count that memory and gathers rest on is that of the weight gradients' elements."""
     job = job_of(recipe({}, MODELS[model], **split))
-    s = job.setting
-    program = stage_programs(job.model, s, range(LAYERS), first=True, last=True)["B"]
+    s = job.parallelism
+    program = stage_programs(job, range(LAYERS), first=True, last=True)["B"]
     made = 0
     for item in program:
         work = getattr(item, "work", None)
@@ -113,7 +113,7 @@ def test_kept_inputs_take_one_byte() -> None:
     """Of a layer's inputs of linears: h, attended, h and ffn wide; split over tp with sp."""
     model = recipe(None).architecture
     for tp, sp in ((1, False), (2, True)):
-        setting = Setting(tp, sp, 1, S)
+        setting = keys(tp, sp, 1, S)
         saved = []
         for fp8, scale in ((None, 0.0), (Fp8(), 0.0), (Fp8("mxfp8"), 1 / 32)):
             part = share_of(model, setting, fp8)
@@ -122,8 +122,8 @@ def test_kept_inputs_take_one_byte() -> None:
         assert saved[0] - saved[1] == saved[0] - saved[2] == S * (3 * H + FFN) / tp
 
 
-def share_of(model: Any, setting: Setting, fp8: Fp8 | None) -> Share:
-    return share(model, replace(setting, fp8=fp8))
+def share_of(model: Any, setting: Keys, fp8: Fp8 | None) -> Share:
+    return share(small(model, setting | {"fp8": fp8}))
 
 
 def test_a_step_has_these_casts() -> None:

@@ -5,8 +5,9 @@ from math import fsum
 
 import pytest
 
+from sim.builder.shares import share
 from sim.builder.stage import stage_programs
-from sim.builder.strategies import share, update
+from sim.builder.strategies import update
 from sim.builder.strategies.embedding import LOGIT, embedding, head
 from sim.graph import Compute
 from sim.machine import cluster
@@ -14,15 +15,16 @@ from sim.machine.kernels import compute_seconds
 from sim.model import kernel_choice
 from sim.model.kernel_choice import Kernels, moved
 from sim.model.layer import layer
-from sim.model.sizes import Setting, model_of
+from sim.model.sizes import model_of
 from sim.recipe import presets
+from tests.small import keys, small
 
 LLAMA = model_of(presets.complete({**presets.preset("llama3-8b"), "sequence": 4096}))
-ONE = Setting(tp=1, sp=False, micro_batch=1, sequence=4096)
+ONE = keys(tp=1, sp=False, micro_batch=1, sequence=4096)
 
 
 def operators(model, setting=ONE):
-    part = share(model, setting)
+    part = share(small(model, setting))
     return [*embedding(model, part), *layer(model, part), *head(model, part)]
 
 
@@ -173,7 +175,7 @@ def test_what_the_loss_keeps():
 
 
 def test_a_split_vocabulary_is_reduced_in_a_fused_loss_too():
-    half = replace(ONE, tp=2)
+    half = ONE | {"tp": 2}
     (loss,) = [op for op in operators(with_kernels(loss="fused"), half) if op.name == "loss"]
     assert (loss.edge, loss.buffer) == ("vocabulary", 3 * 4 * 4096)
     torch_and_tp = [op.name for op in operators(with_kernels(loss="torch"), half)]
@@ -214,7 +216,9 @@ def test_a_fused_loss_makes_no_copy_of_the_logits():
     """Megatron-LM's holds the 16-bit logits too until its forward ends; here only what is kept."""
     extra = {}
     for how in ("megatron", "fused"):
-        program = stage_programs(with_kernels(loss=how), ONE, [0], first=True, last=True)["F"]
+        program = stage_programs(small(with_kernels(loss=how), ONE), [0], first=True, last=True)[
+            "F"
+        ]
         ends = [m.bytes for item in program for m in item.memory if m.bytes < 0]
         extra[how] = -fsum(ends)
     assert extra == {"megatron": 2.0 * 4096 * 128256, "fused": 0.0}

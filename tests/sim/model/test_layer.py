@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from sim.builder.program import Item, Kernel
+from sim.builder.shares import share
 from sim.builder.stage import stage_programs
-from sim.builder.strategies import share
 from sim.model.layer import layer
-from sim.model.sizes import Model, Setting, attention_flops, layer_flops, model_flops
+from sim.model.sizes import Model, attention_flops, layer_flops, model_flops
+from tests.small import Keys, keys, small
 
 TINY = Model(
     name="tiny",
@@ -49,7 +50,7 @@ LLAMA = replace(
     position="rope",
     dropout=0.0,
 )
-ONE = Setting(tp=1, sp=False, micro_batch=3, sequence=5)  # 15 rows
+ONE = keys(tp=1, sp=False, micro_batch=3, sequence=5)  # 15 rows
 
 
 def kernels(items: Iterable[Item]) -> Iterator[Kernel]:
@@ -62,7 +63,7 @@ def flops(items: Iterable[Item]) -> float:
 
 def test_forward_of_a_tiny_layer() -> None:
     """Three sequences of 5 tokens: x = 15 · 8 elements are 240 bytes; 6 squares of 25 are 300."""
-    program = stage_programs(TINY, ONE, [0], first=False, last=False)["F"]
+    program = stage_programs(small(TINY, ONE), [0], first=False, last=False)["F"]
     assert [(k.name, k.work.kind, k.work.bytes, k.work.shape) for k in kernels(program)] == [
         ("attention_norm", "norm", 240 + 240, ()),
         ("qkv", "gemm", 2 * (15 * 8 + 8 * 24 + 15 * 24), (1, 15, 24, 8)),
@@ -85,7 +86,7 @@ def test_forward_of_a_tiny_layer() -> None:
 
 def test_backward_of_a_tiny_gated_layer() -> None:
     """Per linear the input's gradient, then the weight's, which reads and writes fp32 sums."""
-    program = stage_programs(LLAMA, ONE, [0], first=False, last=False)["B"]
+    program = stage_programs(small(LLAMA, ONE), [0], first=False, last=False)["B"]
     x, wide = 240, 15 * 24 * 2  # bytes of 15 rows of 8, and of 24
     assert [(k.name, k.phase, k.work.bytes, k.work.shape) for k in kernels(program)] == [
         ("fc2_dgrad", "I", 2 * (15 * 8 + 8 * 24 + 15 * 24), (1, 15, 24, 8)),
@@ -108,8 +109,8 @@ def test_backward_of_a_tiny_gated_layer() -> None:
 
 
 def test_fp16_main_gradients_move_half_the_bytes() -> None:
-    halved = replace(ONE, grad_dtype="fp16")
-    whole, half = (stage_programs(TINY, s, [0], False, False)["W"] for s in (ONE, halved))
+    halved = ONE | {"grad_dtype": "fp16"}
+    whole, half = (stage_programs(small(TINY, s), [0], False, False)["W"] for s in (ONE, halved))
     saved = sum(k.work.bytes for k in kernels(whole)) - sum(k.work.bytes for k in kernels(half))
     assert saved == (2 * 4 - 2 * 2) * (24 * 8 + 8 * 8 + 24 * 8 + 24 * 8)
 
@@ -118,8 +119,8 @@ def test_fp16_main_gradients_move_half_the_bytes() -> None:
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_flops_are_those_of_the_formula(model: Model, recompute: str) -> None:
     """Backward is exactly twice forward; recomputation adds its share to phase R."""
-    setting = replace(ONE, recompute=recompute)
-    programs = stage_programs(model, setting, [0], first=True, last=True)
+    setting = ONE | {"recompute": recompute}
+    programs = stage_programs(small(model, setting), [0], first=True, last=True)
     total = flops(programs["F"]) + flops(programs["B"])
     again = flops(item for item in programs["B"] if item.phase == "R")
     assert total - again == model_flops(model, batch=3, sequence=5)
@@ -128,9 +129,9 @@ def test_flops_are_those_of_the_formula(model: Model, recompute: str) -> None:
     assert again == expected.get(recompute, layer_flops(model, 3, 5))
 
 
-@pytest.mark.parametrize("setting", [ONE, replace(ONE, recompute="full")])
-def test_backward_is_its_two_halves(setting: Setting) -> None:
-    programs = stage_programs(TINY, setting, [0], first=True, last=True)
+@pytest.mark.parametrize("setting", [ONE, ONE | {"recompute": "full"}])
+def test_backward_is_its_two_halves(setting: Keys) -> None:
+    programs = stage_programs(small(TINY, setting), [0], first=True, last=True)
     split = [*programs["I"], *programs["W"]]
     assert sorted((i.name, i.phase) for i in split) == sorted(
         (i.name, i.phase) for i in programs["B"]
@@ -140,7 +141,7 @@ def test_backward_is_its_two_halves(setting: Setting) -> None:
 
 
 def test_flash_attention_runs_half_the_square_and_backward_two_and_a_half_times_that() -> None:
-    programs = stage_programs(LLAMA, ONE, [0], first=False, last=False)
+    programs = stage_programs(small(LLAMA, ONE), [0], first=False, last=False)
     forward, backward = (
         sum(k.work.flops for k in kernels(programs[p]) if k.work.kind.startswith("attention"))
         for p in "FB"
@@ -150,9 +151,11 @@ def test_flash_attention_runs_half_the_square_and_backward_two_and_a_half_times_
 
 
 def test_grouped_keys_and_values_are_copied_only_without_flash() -> None:
-    unfused = {op.name for op in layer(replace(LLAMA, attention="unfused"), share(LLAMA, ONE))}
+    unfused = {
+        op.name for op in layer(replace(LLAMA, attention="unfused"), share(small(LLAMA, ONE)))
+    }
     assert "repeat_kv" in unfused
-    assert "repeat_kv" not in {op.name for op in layer(LLAMA, share(LLAMA, ONE))}
+    assert "repeat_kv" not in {op.name for op in layer(LLAMA, share(small(LLAMA, ONE)))}
 
 
 KINDS = {  # part of a recorded kernel's name: its kind
@@ -189,8 +192,8 @@ def test_forward_is_what_megatron_ran(shared: Path) -> None:
         TINY, layers=40, hidden=4096, heads=32, kv_heads=32, head_dim=128, ffn=16384, vocab=51200,
         dropout=0.0,
     )  # fmt: skip
-    setting = Setting(tp=8, sp=False, micro_batch=4, sequence=2048, dtype="fp16")
-    program = stage_programs(model, setting, range(40), first=True, last=True)["F"]
+    setting = keys(tp=8, sp=False, micro_batch=4, sequence=2048, dtype="fp16")
+    program = stage_programs(small(model, setting), range(40), first=True, last=True)["F"]
     ours = [i.work.kind if isinstance(i, Kernel) else i.collective for i in program]
     head = [i.name for i in program].index("head")
     begin, first, count = recorded.index("norm"), ours.index("norm"), 40 * 16 + 2

@@ -9,13 +9,14 @@ import pytest
 from sim.analysis.traffic import SENT
 from sim.builder.activations import layer_bytes
 from sim.builder.program import Collective, Kernel
+from sim.builder.shares import share
 from sim.builder.stage import stage_programs
-from sim.builder.strategies import share
 from sim.graph import Compute
 from sim.machine.kernels import compute_seconds
 from sim.model.layer import layer
 from sim.model.recomputation import Recompute
-from sim.model.sizes import Mla, Model, Setting, attention_flops, layer_flops
+from sim.model.sizes import Mla, Model, attention_flops, layer_flops
+from tests.small import Keys, keys, small
 
 MLA = Mla(q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=10)
 MODEL = Model(
@@ -40,12 +41,12 @@ MODEL = Model(
     positions=0,
     mla=MLA,
 )
-ONE = Setting(tp=1, sp=False, micro_batch=2, sequence=32)
+ONE = keys(tp=1, sp=False, micro_batch=2, sequence=32)
 T = 64
 
 
-def kernels(setting: Setting, kind: str, model: Model = MODEL) -> dict[str, Compute]:
-    items = stage_programs(model, setting, [0], False, False)[kind]
+def kernels(setting: Keys, kind: str, model: Model = MODEL) -> dict[str, Compute]:
+    items = stage_programs(small(model, setting), [0], False, False)[kind]
     return {i.name: i.work for i in items if isinstance(i, Kernel) and isinstance(i.work, Compute)}
 
 
@@ -99,15 +100,15 @@ def test_the_unfused_core_by_hand() -> None:
     assert sum(w.flops for w in forward.values()) == layer_flops(UNFUSED, 2, 32)
     statistics, masks = 4 * 8 * T, 2 * T * 64  # a byte for every element of both residuals
     square = 16 * 32 * 32
-    more = layer_bytes(UNFUSED, ONE) - layer_bytes(MODEL, ONE)
+    more = layer_bytes(small(UNFUSED, ONE)) - layer_bytes(small(MODEL, ONE))
     assert more == square * (2 + 1 + 2) + masks - statistics
 
 
 @pytest.mark.parametrize("modules", [("core_attn",), ("mla_up_proj",)])
 def test_what_runs_again_of_the_unfused_core(modules: tuple[str, ...]) -> None:
     """The square, before its backward; or queries, keys and values, which it all needs."""
-    setting = replace(ONE, recompute=Recompute(modules))
-    again = [i.name for i in stage_programs(UNFUSED, setting, [0], False, False)["B"]]
+    setting = ONE | {"recompute": Recompute(modules)}
+    again = [i.name for i in stage_programs(small(UNFUSED, setting), [0], False, False)["B"]]
     if modules == ("core_attn",):
         first = again.index("scores")
         assert again[first : first + 3] == ["scores", "softmax", "attention_dropout"]
@@ -115,7 +116,7 @@ def test_what_runs_again_of_the_unfused_core(modules: tuple[str, ...]) -> None:
     else:
         assert again.index("rotary") < again.index("context_weight_grad")
         assert "scores" not in again
-    kept = layer_bytes(UNFUSED, ONE) - layer_bytes(UNFUSED, setting)
+    kept = layer_bytes(small(UNFUSED, ONE)) - layer_bytes(small(UNFUSED, setting))
     assert kept == (16 * 32 * 32 * 5 if "core_attn" in modules else T * 2 * 8 * 34 + T * 2 * 40)
 
 
@@ -124,7 +125,7 @@ def test_queries_need_no_latent() -> None:
     works = kernels(ONE, "F", model)
     assert works["q"].shape == (1, T, 8 * 12, 64)
     assert not {"q_down", "q_up", "q_norm"} & works.keys()
-    assert layer_bytes(MODEL, ONE) - layer_bytes(model, ONE) == 2 * T * 2 * 24
+    assert layer_bytes(small(MODEL, ONE)) - layer_bytes(small(model, ONE)) == 2 * T * 2 * 24
 
 
 def test_equal_widths_are_plain_attention() -> None:
@@ -142,14 +143,14 @@ def test_activations_by_hand() -> None:
     latents = 2 * 24 + 2 * 16
     heads = 8 * (12 + 12 + 10) + 8 * 10
     per_token = 2 * (4 * 64 + latents + heads + 3 * 112) + 4 * 8
-    assert layer_bytes(MODEL, ONE) == T * per_token
+    assert layer_bytes(small(MODEL, ONE)) == T * per_token
 
 
 @pytest.mark.parametrize("tp", [2, 4])
 def test_sequence_parallel_ranks_gather_latents(tp: int) -> None:
     """Forward 24 and 16 + 4 columns for attention and 64 for the MLP, two scatters of 64."""
-    setting = replace(ONE, tp=tp, sp=True)
-    items = stage_programs(MODEL, setting, [0], False, False)["F"]
+    setting = ONE | {"tp": tp, "sp": True}
+    items = stage_programs(small(MODEL, setting), [0], False, False)["F"]
     found = [(i.name, i.bytes) for i in items if isinstance(i, Collective)]
     assert found == [
         ("q_up_all_gather", T * 24 * 2),
@@ -164,8 +165,8 @@ def test_sequence_parallel_ranks_gather_latents(tp: int) -> None:
 
 
 def test_tensor_parallel_ranks_reduce_gradients_of_latents() -> None:
-    setting = replace(ONE, tp=2)
-    items = stage_programs(MODEL, setting, [0], False, False)["B"]
+    setting = ONE | {"tp": 2}
+    items = stage_programs(small(MODEL, setting), [0], False, False)["B"]
     found = [i.name for i in items if isinstance(i, Collective)]
     assert found == ["fc1_grad_all_reduce", "kv_up_grad_all_reduce", "q_up_grad_all_reduce"]
     assert kernels(setting, "F")["q_down"].shape == (1, T, 24, 64)  # no rank has less of it
@@ -176,7 +177,7 @@ def test_a_core_of_two_widths_is_priced_between_them() -> None:
     from sim.machine.cluster import load
 
     gpu = load("dgx_h100", 8).gpu
-    setting = Setting(tp=1, sp=False, micro_batch=1, sequence=4096)
+    setting = keys(tp=1, sp=False, micro_batch=1, sequence=4096)
 
     def seconds(qk: int, v: int, kind: str, name: str) -> float:
         model = replace(MODEL, heads=128, kv_heads=128, mla=Mla(24, 16, qk - 64, 64, v))
@@ -188,8 +189,8 @@ def test_a_core_of_two_widths_is_priced_between_them() -> None:
 
 
 def test_only_heads_are_split() -> None:
-    part = share(MODEL, replace(ONE, tp=4))
+    part = share(small(MODEL, ONE | {"tp": 4}))
     assert [op.name for op in layer(MODEL, part)] == [
-        op.name for op in layer(MODEL, share(MODEL, ONE))
+        op.name for op in layer(MODEL, share(small(MODEL, ONE)))
     ]
-    assert kernels(replace(ONE, tp=4), "F")["kv_up"].shape == (1, T, 2 * 18, 16)
+    assert kernels(ONE | {"tp": 4}, "F")["kv_up"].shape == (1, T, 2 * 18, 16)

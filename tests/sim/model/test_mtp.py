@@ -13,7 +13,7 @@ import pytest
 
 from sim.builder.activations import layer_bytes, stage_bytes
 from sim.builder.stage import stage_programs
-from sim.builder.strategies.data import DataParallel, buckets
+from sim.builder.strategies.data import buckets
 from sim.graph import Communication, Compute, Graph
 from sim.machine import cluster as clusters
 from sim.model.recomputation import hardware_flops
@@ -28,6 +28,7 @@ from sim.model.sizes import (
 from sim.recipe import presets, recipe_file
 from sim.runs.check import check
 from sim.runs.run import job_of, prepare, run
+from tests.small import replicas
 
 H, S, VOCAB, LAYERS = 256, 128, 512, 4
 MODEL: dict[str, Any] = {
@@ -129,11 +130,11 @@ def test_the_last_stage_holds_the_depths(model: dict[str, Any]) -> None:
 def test_a_depth_keeps_a_layer_two_norms_a_projection_and_logits() -> None:
     """bf16: residual stream twice and its double, once; the head's norm and input, fp32 logits."""
     of = model_of(presets.complete(MODEL | {"mtp": 2}))
-    setting = job_of(recipe(2)).setting
-    kept = stage_bytes(of, setting, (2, 3), first=False, last=True)
-    plain = stage_bytes(replace(of, mtp=0), setting, (2, 3), first=False, last=True)
+    job = job_of(recipe(2))
+    kept = stage_bytes(job, (2, 3), first=False, last=True)
+    plain = stage_bytes(replace(job, model=replace(of, mtp=0)), (2, 3), first=False, last=True)
     x = 2 * S * H
-    assert kept["activations"] - plain["activations"] == 2 * (layer_bytes(of, setting, 3) + 4 * x)
+    assert kept["activations"] - plain["activations"] == 2 * (layer_bytes(job, 3) + 4 * x)
     assert kept["logits"] == 3 * plain["logits"] == 3 * (2 * x + 4 * S * VOCAB)
 
 
@@ -182,9 +183,8 @@ def test_the_shared_heads_gradient_is_whole_with_its_last_product() -> None:
     """One bucket per gradient, and one that is the head's."""
     vocab = 640  # no other matrix has so many elements
     job = job_of(recipe(2, MODEL | {"vocab": vocab}, pp=2, dp=2))
-    s, layers = job.setting, job.layers(1)
-    program = stage_programs(job.model, s, layers, first=False, last=True)["B"]
-    found = buckets(program, job.held(1), DataParallel(2, bucket=4.0))
+    program = stage_programs(job, job.layers(1), first=False, last=True)["B"]
+    found = buckets(program, job.held(1), replicas(2, bucket=4.0))
     heads = [i for i, item in enumerate(program) if item.name == "head_wgrad"]
     assert len(heads) == 3
     assert [b.after for b in found if b.parameters == vocab * H] == heads[-1:]
@@ -193,8 +193,8 @@ def test_the_shared_heads_gradient_is_whole_with_its_last_product() -> None:
 
 def test_a_forward_leaves_what_the_stage_keeps() -> None:
     job = job_of(recipe(2))
-    programs = stage_programs(job.model, job.setting, range(LAYERS), first=True, last=True)
-    kept = stage_bytes(job.model, job.setting, range(LAYERS), first=True, last=True)
+    programs = stage_programs(job, range(LAYERS), first=True, last=True)
+    kept = stage_bytes(job, range(LAYERS), first=True, last=True)
     left = Counter[str]()
     for item in programs["F"]:
         for change in item.memory:

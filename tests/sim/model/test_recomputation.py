@@ -14,8 +14,9 @@ from sim.builder.program import Collective, Item, Kernel, Program
 from sim.builder.stage import stage_programs
 from sim.graph import Compute
 from sim.model.recomputation import Recompute, chosen, hardware_flops
-from sim.model.sizes import Mla, Model, Setting, attention_flops, model_flops
+from sim.model.sizes import Mla, Model, attention_flops, model_flops
 from sim.recipe.sections import Module
+from tests.small import keys, small
 
 B, S, H, A, FFN, VOCAB = 3, 32, 64, 4, 96, 128
 T = B * S
@@ -44,7 +45,7 @@ LATENT = Mla(24, 12, 8, 4, 20)  # widths of queries' and keys' latents, heads 12
 EXPERTS, TOPK, WIDTH = 8, 2, 40
 MOE: dict[str, Any] = {"experts": EXPERTS, "topk": TOPK, "expert_ffn": WIDTH, "shared_experts": 1}
 DEEPSEEK = replace(LLAMA, kv_heads=A, head_dim=0, mla=LATENT, dense_layers=1, **MOE)
-ONE = Setting(1, False, B, S)
+ONE = keys(1, False, B, S)
 KV, HEADS = 2 * 16, A * 16
 
 FORMS = [
@@ -62,8 +63,8 @@ PER_OPERATOR = Recompute(("op",))
 
 
 def programs(model: Model, said: str | Recompute, **changes: object) -> dict[str, Program]:
-    setting = replace(ONE, recompute=said, **changes)  # type: ignore[arg-type]
-    return stage_programs(model, setting, range(model.layers), first=True, last=True)
+    setting = ONE | {"recompute": said, **changes}  # type: ignore[arg-type]
+    return stage_programs(small(model, setting), range(model.layers), first=True, last=True)
 
 
 def flops(items: Program, phase: str) -> float:
@@ -73,8 +74,8 @@ def flops(items: Program, phase: str) -> float:
 
 def saved(model: Model, said: Recompute, number: int) -> float:
     """Bytes that one layer keeps less than without recomputation."""
-    kept = layer_bytes(model, replace(ONE, recompute=said), number)
-    return layer_bytes(model, ONE, number) - kept
+    kept = layer_bytes(small(model, ONE | {"recompute": said}), number)
+    return layer_bytes(small(model, ONE), number) - kept
 
 
 DENSE_BYTES = {  # 2 bytes a number: what each module of a Llama layer no longer keeps
@@ -127,10 +128,10 @@ def test_modules_together_save_what_each_saves_once() -> None:
 def test_bytes_that_the_per_operator_policy_keeps(sp: bool) -> None:
     """The layer's input, q, v, attention's output and statistics, the gate, what is scattered."""
     t = 2 if sp else 1
-    setting = replace(ONE, tp=t, sp=sp, recompute=PER_OPERATOR)
+    setting = ONE | {"tp": t, "sp": sp, "recompute": PER_OPERATOR}
     numbers = HEADS + KV + HEADS + FFN
     expected = 2 * T * H / t * (1 + sp) + 2 * T * numbers / t + 4 * T * A / t
-    assert layer_bytes(LLAMA, setting) == expected
+    assert layer_bytes(small(LLAMA, setting)) == expected
 
 
 @pytest.mark.parametrize("said", [*FORMS, PER_OPERATOR], ids=str)
@@ -169,7 +170,9 @@ def test_rebuilt_bytes_are_those_that_are_not_kept() -> None:
         came = sum(size for size in changes if size > 0)
         layers = range(DEEPSEEK.layers)
         kept = [
-            stage_bytes(DEEPSEEK, replace(ONE, recompute=of), layers, False, False)["activations"]
+            stage_bytes(small(DEEPSEEK, ONE | {"recompute": of}), layers, False, False)[
+                "activations"
+            ]
             for of in ("none", said)
         ]
         assert came == pytest.approx(kept[0] - kept[1])
@@ -211,8 +214,10 @@ def test_uniform_groups_run_again_as_one_from_one_input() -> None:
     upper = [("R", 4), ("R", 5), ("B", 5), ("B", 4)]
     lower = [*(("R", i) for i in range(4)), *(("B", i) for i in reversed(range(4)))]
     assert runs == upper + lower
-    setting = replace(ONE, recompute=said)
-    assert stage_bytes(LLAMA, setting, range(6), False, False) == {"activations": 2 * 2 * T * H}
+    setting = ONE | {"recompute": said}
+    assert stage_bytes(small(LLAMA, setting), range(6), False, False) == {
+        "activations": 2 * 2 * T * H
+    }
 
 
 def before(items: Program, name: str, layer: int) -> list[str]:

@@ -11,18 +11,19 @@ import pytest
 from sim.builder.activations import layer_bytes, stage_bytes
 from sim.builder.job import Job
 from sim.builder.program import Collective
+from sim.builder.shares import share
 from sim.builder.stage import stage_programs
-from sim.builder.strategies import share
 from sim.graph import Communication, Compute
 from sim.machine import cluster, kernels
 from sim.model import convolution
 from sim.model.layer import layer
 from sim.model.resnet import forward_flops
-from sim.model.sizes import Model, Setting, model_flops, parameters, total_parameters
+from sim.model.sizes import Model, model_flops, parameters, total_parameters
 from sim.recipe import recipe_file
 from sim.runs.check import check
 from sim.runs.run import Result, job_of, run
 from sim.runs.stage_times import stage_timelines
+from tests.small import Keys, keys, small
 
 N = 4  # images of a GPU
 CHANNELS = [64] + 3 * [64, 64, 256] + [256] + 4 * [128, 128, 512] + [512]
@@ -42,8 +43,8 @@ def simulated(gpus: int = 4, **keys: object) -> Result:
     return run(recipe(gpus, **keys))
 
 
-def setting(**changes: object) -> Setting:
-    return replace(Setting(1, False, N, 1), **changes)  # type: ignore[arg-type]
+def setting(**changes: object) -> Keys:
+    return keys(1, False, N, 1, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ def test_forward_flops_are_the_published_4_09_billion_macs(net):
 
 def test_kernels_have_the_flops_of_the_formula(net):
     """Forward, input and weight gradients have the same, but for images, which have no gradient."""
-    programs = stage_programs(net, setting(), range(17), True, True)
+    programs = stage_programs(small(net, setting()), range(17), True, True)
     done = {k: sum(i.work.flops for i in items) for k, items in programs.items()}
     stem = N * 2 * 112**2 * 64 * 3 * 49
     assert done["F"] == done["W"] == done["I"] + stem == N * forward_flops(net.resnet)
@@ -99,7 +100,7 @@ def test_kernels_have_the_flops_of_the_formula(net):
 
 def test_a_strided_convolution_by_hand(net):
     """conv2 of the second group: 56 x 56 to 28 x 28 of 128 channels, 9 taps; x is read once."""
-    ops = {op.name: op for op in layer(net, share(net, setting()), 4)}
+    ops = {op.name: op for op in layer(net, share(small(net, setting())), 4)}
     forward, back, weight = (
         getattr(ops["conv2"], part)[0].work for part in ("forward", "backward", "weight")
     )
@@ -114,7 +115,7 @@ def test_a_strided_convolution_by_hand(net):
 
 def test_kernels_of_a_projecting_block_by_hand(net):
     """Bytes of its memory kernels in units of one output channel, 56 x 56 (stride 1)."""
-    ops, unit = layer(net, share(net, setting()), 1), 2 * N * 56**2
+    ops, unit = layer(net, share(small(net, setting())), 1), 2 * N * 56**2
     moved = {
         launch.name: launch.work.bytes / unit
         for op in ops
@@ -136,13 +137,15 @@ def test_kernels_of_a_projecting_block_by_hand(net):
 def test_the_stem_keeps_its_image_its_norms_input_and_what_is_pooled(net):
     """Indices of maxima have eight bytes each; a norm keeps two fp32 numbers per channel."""
     image, wide, pooled = 3 * 224**2, 64 * 112**2, 64 * 56**2
-    assert layer_bytes(net, setting(), 0) == N * (2 * (image + 2 * wide) + 8 * pooled) + 8 * 64
+    assert (
+        layer_bytes(small(net, setting()), 0) == N * (2 * (image + 2 * wide) + 8 * pooled) + 8 * 64
+    )
 
 
 def test_a_projecting_bottleneck_keeps_its_input_once(net):
     """Layer 4: 256 channels of 56 x 56 in, 512 of 28 x 28 out, width 128, stride in conv2."""
-    large, small = 256 + 128 + 128, 128 + 128 + 512 + 512  # inputs of convs and norms at each size
-    assert layer_bytes(net, setting(), 4) == 2 * N * (large * 56**2 + small * 28**2) + 8 * (
+    large, little = 256 + 128 + 128, 128 + 128 + 512 + 512  # inputs of convs and norms at each size
+    assert layer_bytes(small(net, setting()), 4) == 2 * N * (large * 56**2 + little * 28**2) + 8 * (
         128 + 128 + 512 + 512
     )
 
@@ -151,9 +154,9 @@ def test_a_bottleneck_keeps_what_is_counted_by_hand(net):
     """Layer 2, 256 channels of 56 x 56 in and out, width 64: inputs of convolutions and norms."""
     each = N * 56**2 * 2
     inputs, norms = (256 + 64 + 64) * each, (64 + 64 + 256) * each
-    assert layer_bytes(net, setting(), 2) == inputs + norms + 8 * (64 + 64 + 256)
+    assert layer_bytes(small(net, setting()), 2) == inputs + norms + 8 * (64 + 64 + 256)
     head = N * 2 * (49 * 2048 + 2048) + 4 * N * 1000
-    assert stage_bytes(net, setting(), range(17), True, True)["logits"] == head
+    assert stage_bytes(small(net, setting()), range(17), True, True)["logits"] == head
 
 
 def test_the_timeline_holds_what_check_says():
@@ -216,7 +219,7 @@ def test_every_microbatch_synchronises_its_norms_and_the_last_reduces():
 def test_statistics_are_waited_for_on_the_stream_of_the_gradients(net):
     """The merge waits for the gather, which waits for this rank's statistics; so backward."""
     shared = replace(net, norm="sync_batch")
-    programs = stage_programs(shared, setting(dp=2), range(17), True, True)
+    programs = stage_programs(small(shared, setting(dp=2)), range(17), True, True)
     for kind, before, after in (
         ("F", "statistics", "merge"),
         ("B", "backward_reduce", "backward_elements"),
@@ -299,7 +302,7 @@ def test_the_complete_recipe_is_read_back_equal():
 def test_other_depths_run_and_agree_with_their_formula(blocks):
     """resnet101 has 44,549,160 parameters (torchvision)."""
     net = recipe(1, model__blocks=blocks, model__image=64).architecture
-    programs = stage_programs(net, setting(), range(net.layers), True, True)
+    programs = stage_programs(small(net, setting()), range(net.layers), True, True)
     assert sum(i.work.flops for k in "FB" for i in programs[k]) == model_flops(net, N, 1)
     if blocks == [3, 4, 23, 3]:
         assert total_parameters(net) == 44_549_160
@@ -339,7 +342,7 @@ def test_a_searched_schedule_and_stage_times_take_one_gpu_alone():
 @pytest.mark.parametrize("machine", ["dgx_a100", "dgx_h100", "dgx_b200"])
 def test_every_kernel_has_a_price(net, machine, norm):
     gpu = cluster.load(machine, 8).gpu
-    part = share(replace(net, norm=norm), setting(dp=8))
+    part = share(small(replace(net, norm=norm), setting(dp=8)))
     ops = [op for i in range(17) for op in convolution.layer(net.resnet, part, i)]
     for op, phase in product((*ops, *convolution.head(net.resnet, part)), range(1, 4)):
         for launch in op[phase]:

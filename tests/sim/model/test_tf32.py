@@ -35,7 +35,7 @@ def programs(preset: str, numbers: dict[str, Any], **training: Any) -> dict[str,
     }
     job = job_of(recipe_file.parse(tables))
     layers = range(job.model.layers) if job.model.resnet else (0, job.model.layers - 1)
-    return stage_programs(job.model, job.setting, layers, first=True, last=True)
+    return stage_programs(job, layers, first=True, last=True)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_replicas_that_meet_a_slow_one_in_smaller_groups_unfold(small_job) -> No
 
     All meet once, in the sums of the gradients.
     """
-    job = small_job(dp=8, layers=2, zero=1, instances=4)
+    job = small_job(dp=8, layers=2, zero=1, optimizer_instances=4)
     times = np.ones(8)
     times[5] = 1.5
     assert len(check(job, clusters.load("dgx_a100", 8), times).simulated) >= 3

@@ -50,7 +50,7 @@ def test_a_recipe_becomes_the_job_that_it_describes(recipe: Path) -> None:
     assert job.data.degree == 2
     assert [len(steps) for steps in job.plan] == [2 * 16 // (2 * 2)] * 2
     assert tuple(job.layers_per_stage) == (2, 2)
-    assert job.setting.sp
+    assert job.parallelism.sp
     assert job.policy.name == "batched"
     assert not job.policy.paired
     assert job.boundary_bytes == 2 * 128 * 256 * 2 / 2  # b s h of 2 bytes, over tp with sp
@@ -60,7 +60,12 @@ def test_overrides_go_over_the_file(recipe: Path) -> None:
     job = job_of(
         load(recipe, {"parallelism.pp": 1, "training.micro_batch": 1, "parallelism.zero": 1})
     )
-    assert (job.mesh.pp, job.mesh.dp, job.setting.micro_batch, job.data.zero) == (1, 4, 1, 1)
+    assert (job.mesh.pp, job.mesh.dp, job.training.micro_batch, job.parallelism.zero) == (
+        1,
+        4,
+        1,
+        1,
+    )
     interleaved = job_of(load(recipe, {"schedule.name": "interleaved_1f1b", "schedule.chunks": 2}))
     assert interleaved.stages == 4
     assert isinstance(interleaved.policy, Policy)

@@ -35,7 +35,7 @@ def made() -> dict[str, Any]:
     kinds = ("norm", "elementwise", "softmax", "embedding", "cross_entropy", "optimizer")
     shape = {**sweep_block.SIZES[0], "sequence": 2048, "micro_batch": 1, "dtype": "bfloat16"}
     block = {**shape, "F": 1.0, "B": 1.0, "I": 1.0, "W": 1.0}
-    kept = layer_bytes(*recorded.block(block))
+    kept = layer_bytes(recorded.block(block))
     kernels = {
         "device": "cuda:0",
         "gpu": "A100",

@@ -330,10 +330,10 @@ def test_a_block_keeps_what_its_operators_say(
     result = json.loads(said)
     assert result == json.loads(out.read_text())
     (row,) = result["block"]
-    model, setting = recorded.block(row)
+    job = recorded.block(row)
     tokens = row["sequence"]
     eager = 2 * tokens * row["hidden"] * 4 + 2 * tokens * 4
-    assert row["kept_bytes"] == layer_bytes(model, setting) + eager
+    assert row["kept_bytes"] == layer_bytes(job) + eager
 
 
 def test_what_no_parallel_training_is_refused() -> None:
