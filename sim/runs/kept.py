@@ -42,7 +42,6 @@ class Kept(Generic[Found]):
 def alike(job: Job, *but: str) -> Hashable:
     """Return what is equal for jobs of equal fields, ``but`` those, where the same is assumed."""
     mine = {one.name: getattr(job, one.name) for one in fields(job) if one.name not in but}
-    mine["layers_per_stage"] = tuple(job.layers_per_stage)
     if "plan" in mine:
         mine["plan"] = tuple(map(tuple, job.plan))
     return *mine.values(), changed()

@@ -64,7 +64,12 @@ def stage_seconds(job: Job, cluster: Cluster) -> Mapping[str, Seconds]:
     """
     if job.parallelism.strategy:  # a file that may change
         return _seconds(job, cluster)
-    whole = replace(job, parallelism=job.parallelism.model_copy(update=BUCKETS))
+    whole = replace(
+        job,
+        parallelism=job.parallelism.model_copy(update=BUCKETS),
+        training=job.training.model_copy(update={"global_batch": 1}),
+        schedule=job.schedule.model_copy(update={"name": "one_f_one_b"}),
+    )
     return _known.of((cluster, alike(whole, "plan")), lambda: _seconds(job, cluster))
 
 
@@ -96,7 +101,7 @@ def _hop(job: Job, cluster: Cluster) -> float:
 
 
 def _alone(job: Job, dp: int) -> Job:
-    """Return the same job without pipeline, on ``dp`` replicas; a stage shares nothing over them."""
+    """Return the same job without pipeline, on ``dp`` replicas, over which it shares nothing."""
     plan: Plan = load("one_f_one_b")(1, 1)
     alone = job.parallelism.model_copy(update={"dp": dp, "pp": 1, "zero": 0, "fsdp": None})
     return replace(job, parallelism=alone, plan=plan)

@@ -9,7 +9,7 @@ import pytest
 
 from schedules import Step
 from sim.builder import programs
-from sim.builder.from_recipe import without_plan
+from sim.builder.job import without_plan
 from sim.builder.stage import stage_programs
 from sim.machine.assumed import assuming
 from sim.recipe import recipe_file
