@@ -215,11 +215,11 @@ def _prepared(
     kinds: NDArray[np.int64] | None,
 ) -> tuple[Lanes, Graph, Machine]:
     left = ways(job, cluster, kinds)
-    if kinds is not None:
-        _few_enough(job, left[0])
     left = left if fold else left[-1:]
     while True:
         lanes, *left = left
+        if kinds is not None:
+            _few_enough(job, lanes)
         graph = build(job, lanes)
         works = [work for work in graph.works if isinstance(work, Communication)]
         found = loads(cluster, job, lanes.atoms, works, lanes.alike)

@@ -383,3 +383,19 @@ def test_too_many_noisy_ranks_are_refused() -> None:
     way = {"gpus": 8192, "tp": 8, "sp": True, "pp": 4, "dp": 256, "m": 64}
     with pytest.raises(ValueError, match="perturbations make 8,192 ranks differ, whose"):
         simulated({"noise": 0.1}, **way)
+
+
+def test_every_way_to_fold_is_refused_if_too_many_ranks_differ(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the proof of the first way fails, the next is not built before it is counted."""
+    job = job_of(recipe_file.parse(recipe({"noise": 0.1}, gpus=4, dp=4)))
+    kinds = np.array([0, 1, 1, 1])
+    (_, first, _), (_, whole, _) = (
+        prepare(job, clusters.load("dgx_h100", 4), fold, kinds=kinds) for fold in (True, False)
+    )
+    monkeypatch.setattr("sim.runs.run.MOST_UNLIKE", (len(first) + len(whole)) // 2)
+    assert prepare(job, clusters.load("dgx_h100", 4), kinds=kinds)
+    monkeypatch.setattr("sim.runs.run.loads", lambda *_: None)
+    with pytest.raises(ValueError, match="make 4 ranks differ"):
+        prepare(job, clusters.load("dgx_h100", 4), kinds=kinds)
