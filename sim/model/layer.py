@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from sim.model import convolution
 from sim.model.attention import attention
-from sim.model.experts import experts
-from sim.model.mla import latent_attention
-from sim.model.mlp import mlp
+from sim.model.layers import convolution
+from sim.model.layers.dense import mlp
+from sim.model.layers.experts import experts
+from sim.model.layers.mla import latent_attention
 from sim.model.operators import Launch, Operator, Share, linear, memory, norm
 from sim.model.quantise import quantised
 from sim.model.sizes import Model

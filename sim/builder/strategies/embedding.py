@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from sim.model import convolution
 from sim.model.kernel_choice import FUSED_LOSS, FUSED_LOSS_BACKWARD, LOSS, LOSS_BACKWARD, Passes
+from sim.model.layers import convolution
 from sim.model.operators import Launch, Operator, Share, linear, memory, norm, sequence
 from sim.model.sizes import Model
 

@@ -15,8 +15,8 @@ from sim.builder.shares import share
 from sim.builder.stage import stage_programs
 from sim.graph import Communication, Compute
 from sim.machine import cluster, kernels
-from sim.model import convolution
 from sim.model.layer import layer
+from sim.model.layers import convolution
 from sim.model.resnet import forward_flops
 from sim.model.sizes import Model, model_flops, parameters, total_parameters
 from sim.recipe import recipe_file

@@ -15,7 +15,7 @@ from itertools import groupby
 from math import fsum
 
 from sim.graph import Compute
-from sim.model.mlp import activation, mlp
+from sim.model.layers.dense import activation, mlp
 from sim.model.operators import Launch, Operator, Share, gemm, grad_add, linear, memory
 from sim.model.sizes import Model
 
