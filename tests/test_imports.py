@@ -17,7 +17,7 @@ PACKAGES = ("schedules", "topologies", "sim", "traces", "validation", "traincast
 """Each may import those before it."""
 
 FLOORS = (
-    "html units files late",
+    "html units files late keys",
     "graph",
     "timeline model machine",
     "recipe engine analysis",

@@ -10,8 +10,8 @@ from schedules.from_csv import Shape, file_shape, from_csv
 from schedules.input_error import InputError
 from schedules.user_code import is_path
 from sim.files import regular
+from sim.keys.refusals import show
 from sim.recipe.recipe import Recipe, ScheduleSection
-from sim.recipe.refusals import show
 
 NAME = "from_csv"
 """The name of an order from a file in a complete recipe."""

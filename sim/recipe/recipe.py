@@ -13,6 +13,7 @@ from pydantic import Field
 
 import schedules
 from schedules.times import Seconds
+from sim.keys.section import Section, unit
 from sim.machine.topology import MOST_GPUS
 from sim.recipe.sections import (
     MOST_EXPERTS,
@@ -26,9 +27,7 @@ from sim.recipe.sections import (
     OffloadTable,
     PerturbationSection,
     RecomputeTable,
-    Section,
     StateTable,
-    unit,
 )
 
 if TYPE_CHECKING:

@@ -18,11 +18,12 @@ from pydantic import ValidationError
 from schedules.input_error import InputError
 from schedules.user_code import is_path, module
 from sim.files import read_text, regular, toml
+from sim.keys.descriptions import describe
+from sim.keys.refusals import brief, show
 from sim.machine import host_prices
 from sim.recipe import legality, order_file, presets, switches, translate
-from sim.recipe.descriptions import describe
 from sim.recipe.recipe import NOT_YET, ModelSection, ParallelismSection, Recipe
-from sim.recipe.refusals import SECTIONS, brief, sentence, show, unknown
+from sim.recipe.refusals import SECTIONS, sentence, unknown
 from sim.recipe.sections import PerturbationSection
 from sim.recipe.translate.fates import Ignored
 

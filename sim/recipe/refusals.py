@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from sim.keys.refusals import TYPES, brief, limit, nearest
 from sim.recipe.recipe import Recipe
 from sim.recipe.sections import PerturbationSection
 
@@ -29,40 +28,6 @@ TABLES = {
     if isinstance(table, type) and issubclass(table, BaseModel)
 }
 """The keys of each table inside a section."""
-
-_TYPES = {
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "bool_type": "true or false",
-    "string_type": "text",
-    "tuple_type": "a list of whole numbers",
-    "list_type": "a list of tables, [[perturbations]]",
-    "dict_type": "a table",
-}
-
-
-def show(value: object) -> str:
-    """Return a value as a recipe writes it.
-
-    >>> show(True), show("bf16")
-    ('true', '"bf16"')
-    """
-    return json.dumps(value, default=str, ensure_ascii=False).replace("\x7f", r"\u007f")
-
-
-def brief(value: object) -> str:
-    """Return a value as a recipe writes it, cut short where it is long.
-
-    >>> brief(10**99)
-    '100000000000000000000000000000000000000000000000000000000...'
-    """
-    try:
-        said = show(value)
-    except (ValueError, RecursionError):  # too many digits, or lists nested too deeply
-        return f"a {type(value).__name__} too long to show"
-    return said if len(said) <= 60 else f"{said[:57]}..."
 
 
 def sentence(
@@ -92,13 +57,13 @@ def sentence(
         case "missing":
             return f"{name} is missing" if len(where) > 1 else f"the section [{name}] is missing"
         case "greater_than_equal":
-            return f"{found} must be at least {_limit(bound['ge'])}"
+            return f"{found} must be at least {limit(bound['ge'])}"
         case "greater_than":
             return f"{found} must be greater than {bound['gt']:g}"
         case "less_than":
             return f"{found} must be less than {bound['lt']:g}"
         case "less_than_equal":
-            return f"{found} must be at most {_limit(bound['le'])}"
+            return f"{found} must be at most {limit(bound['le'])}"
         case "string_too_short":
             return f"{name} is empty; give it, or leave it out"
         case "string_too_long":
@@ -112,7 +77,7 @@ def sentence(
         case "model_type" | "model_attributes_type":
             return f"{found} must be a table, [{name}]"
         case kind:
-            return f"{found} must be {_TYPES.get(kind, problem['msg'].lower())}"
+            return f"{found} must be {TYPES.get(kind, problem['msg'].lower())}"
 
 
 def _meant(error: ValidationError) -> list[ErrorDetails]:
@@ -141,7 +106,7 @@ def _of_perturbation(problem: Mapping[str, Any], where: list[str]) -> str:
     found = f"{name} = {brief(problem['input'])}"
     match problem["type"]:
         case "extra_forbidden":
-            near = _near(where[2], known)
+            near = nearest(where[2], known)
             return f"unknown key {name}; " + (
                 f"did you mean {near}?" if near else f"it has {', '.join(known)}"
             )
@@ -157,7 +122,7 @@ def _of_perturbation(problem: Mapping[str, Any], where: list[str]) -> str:
             numbers = where[2] in ("rank", "noise", "lengths", "gpu_spread")
             above = "" if where[2] == "rank" else " above 0 and at most 1e6"
             fits = f"a number or a list of numbers{above}" if numbers else problem["msg"].lower()
-            return f"{found} must be {fits if numbers else _TYPES.get(kind, fits)}"
+            return f"{found} must be {fits if numbers else TYPES.get(kind, fits)}"
 
 
 def _choice(problem: Mapping[str, Any]) -> str:
@@ -167,11 +132,7 @@ def _choice(problem: Mapping[str, Any]) -> str:
         return f"at least {bound['ge']}"
     if problem["type"].startswith("string_"):  # of simulation.host
         return "the path of a .json file"
-    return str(bound.get("expected") or _TYPES.get(problem["type"], problem["msg"].lower()))
-
-
-def _limit(bound: float) -> str:
-    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
+    return str(bound.get("expected") or TYPES.get(problem["type"], problem["msg"].lower()))
 
 
 def unknown(path: str) -> str:
@@ -190,18 +151,18 @@ def unknown(path: str) -> str:
     if table in TABLES:
         if last in TABLES[table]:
             return f"{path} is a key of a table; give the whole table: {table}={{{last} = ...}}"
-        near = _near(last, TABLES[table])
+        near = nearest(last, TABLES[table])
         have = f"did you mean {table}.{near}?" if near else f"it has {', '.join(TABLES[table])}"
         return f"unknown key {path}; {have}"
     section, _, key = path.partition(".")
-    meant = section if section in SECTIONS else _near(section, SECTIONS, 0.6)
+    meant = section if section in SECTIONS else nearest(section, SECTIONS, 0.6)
     if section == "perturbations":
         return (
             "[[perturbations]] are set key by key; perturbations[0].compute is a key of the first"
         )
     near = _elsewhere(key or section, 1.0)
     if meant and key and not near:
-        close = key if key in SECTIONS[meant] else _near(key, SECTIONS[meant])
+        close = key if key in SECTIONS[meant] else nearest(key, SECTIONS[meant])
         near = close and f"{meant}.{close}"
     if section not in SECTIONS:
         near = near or _elsewhere(key or section) or meant
@@ -215,9 +176,5 @@ def unknown(path: str) -> str:
 def _elsewhere(key: str, cutoff: float = 0.75) -> str | None:
     """Return the nearest key of any section."""
     sections = {k: name for name, keys in SECTIONS.items() for k in keys}
-    close = _near(key, sections, cutoff)
+    close = nearest(key, sections, cutoff)
     return close and f"{sections[close]}.{close}"
-
-
-def _near(word: str, words: Iterable[str], cutoff: float = 0.5) -> str | None:
-    return next(iter(difflib.get_close_matches(word, list(words), 1, cutoff)), None)

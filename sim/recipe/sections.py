@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from sim.keys.section import Section, unit
 from sim.model.precision import Fp8
 from sim.units import BYTES
 
 MOST_EXPERTS = 65_536
-
-
-def unit(name: str) -> Any:
-    """Return what says the unit of a value in the JSON schema and in the page made of it."""
-    return Field(json_schema_extra={"unit": name})
 
 
 Count = Annotated[int, Field(ge=1, le=2**31)]
@@ -34,12 +30,6 @@ Module = Literal[
     "shared_experts",
 ]
 """Modules of a layer that can run again alone; see :mod:`sim.builder.strategies.recompute`."""
-
-
-class Section(BaseModel):
-    """A table of the file, which refuses unknown keys and values of another type."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class FsdpTable(Section):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from schedules.input_error import InputError
+from sim.keys.refusals import brief
 from sim.machine.kernels import MEMORY_KINDS
-from sim.recipe.refusals import brief
 
 Row = Mapping[str, Any]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from schedules.input_error import InputError
+from sim.keys.refusals import show
 from sim.recipe.recipe import Recipe
-from sim.recipe.refusals import show
 
 ALONE = "is not simulated with model.blocks, which run data parallel only"
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from schedules.input_error import InputError
 from sim.files import read_text
+from sim.keys.refusals import brief
 from sim.late import late
-from sim.recipe.refusals import brief
 from sim.recipe.translate.fates import Ignored, fates, judge
 
 if TYPE_CHECKING:

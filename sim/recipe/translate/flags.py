@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from schedules.input_error import InputError
-from sim.recipe.refusals import brief
+from sim.keys.refusals import brief
 
 _YAML_LINE = re.compile(r"\s*[\"']?(--[\w-]+)[\"']?\s*:\s*(.*?)\s*")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sim.recipe.refusals import brief
+from sim.keys.refusals import brief
 from sim.recipe.translate.flags import Flags
 
 FIRST, LAST = "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"

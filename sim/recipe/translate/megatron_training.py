@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sim.recipe.refusals import brief
+from sim.keys.refusals import brief
 from sim.recipe.translate import megatron_stages
 from sim.recipe.translate.flags import Flags
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sim.keys.refusals import brief
 from sim.recipe import presets
-from sim.recipe.refusals import brief
 from sim.recipe.translate import torchtitan_batch, torchtitan_stages
 from sim.recipe.translate.torchtitan_keys import Keys
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from schedules.input_error import InputError
 from sim.files import toml
-from sim.recipe.refusals import brief
+from sim.keys.refusals import brief
 from sim.recipe.translate.fates import Fates
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from sim.recipe.refusals import brief
+from sim.keys.refusals import brief
 from sim.recipe.translate.torchtitan_keys import Keys
 
 SCHEDULES = {

@@ -4,7 +4,8 @@ import tomllib
 
 import pytest
 
-from sim.recipe import legality, recipe_file, refusals, translate
+from sim.keys import refusals
+from sim.recipe import legality, recipe_file, translate
 from sim.recipe.recipe import Recipe
 
 TEXT = """

@@ -16,8 +16,8 @@ from schedules.input_error import InputError
 from schedules.times import Seconds
 from schedules.user_code import is_path, said
 from sim.builder.strategies.exchange import Policy
+from sim.keys.refusals import brief
 from sim.recipe import recipe_file
-from sim.recipe.refusals import brief
 from sim.runs.schedule_run import plan_of
 from traincast.commands.parts.values import staged
 

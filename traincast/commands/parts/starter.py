@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from schedules.input_error import InputError
+from sim.keys.descriptions import descriptions
+from sim.keys.refusals import show
 from sim.machine import topology
 from sim.machine.cluster import load
 from sim.recipe import legality, presets, recipe_file
-from sim.recipe.descriptions import descriptions
 from sim.recipe.recipe import MOST_SAMPLES, NOT_YET
-from sim.recipe.refusals import SECTIONS, show
+from sim.recipe.refusals import SECTIONS
 
 USUAL_SEQUENCE = 4096
 SCHEMA = Path(__file__).parents[3] / "docs/schema/recipe.json"

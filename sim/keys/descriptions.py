@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from sim.recipe.sections import Section
+from sim.keys.section import Section
 
 
 def descriptions(section: type[BaseModel]) -> dict[str, str]:
