@@ -11,11 +11,11 @@ import pytest
 from sim.engine import simulate
 from sim.graph import Builder, Communication, Compute, Fixed, Graph
 from traces.cpu_steps import CpuRun, Leaf, Moved, RankStep
+from validation.processes.cores import CollectiveCost
+from validation.processes.cores import shared as on_cores
 from validation.processes.steps import errors as parallel
 from validation.processes.steps import host
 from validation.processes.steps.align import causes, message_rows, order_violations, thread_rows
-from validation.processes.steps.cores import CollectiveCost
-from validation.processes.steps.cores import shared as on_cores
 from validation.processes.steps.costs import Costs, kernel_seconds, messages, sent
 from validation.processes.steps.fit import fit
 from validation.processes.steps.groups import GROUPS, REST, of_kernel, of_leaf

@@ -9,7 +9,7 @@ import numpy as np
 
 from schedules.input_error import InputError
 from sim.graph import Communication, Compute, Floats, Graph
-from validation.processes.steps.cores import CollectiveCost
+from validation.processes.cores import CollectiveCost
 from validation.processes.steps.groups import REST, amount, of_kernel
 from validation.processes.steps.host import per_kernel
 

@@ -11,7 +11,7 @@ from sim.analysis.intervals import Intervals, union, within
 from sim.engine import simulate
 from sim.graph import Floats, Graph
 from sim.timeline import Timeline
-from validation.processes.steps.cores import CollectiveCost, shared
+from validation.processes.cores import CollectiveCost, shared
 from validation.processes.steps.costs import Costs, kernel_seconds, messages
 from validation.processes.steps.job import blocks
 
