@@ -1,10 +1,11 @@
-"""Models processes that share the cores of one machine: a graph and its prices for the engine.
+"""Models processes that share the cores of one machine, on the engine.
 
-Every process computes in one thread. A collective of gloo keeps one more thread of each of its
-ranks busy, which runs the collectives of its group one at a time. All running threads share the
-cores evenly, and none takes more than one. The engine does the same with flows on links (max-min
-fair). So seconds of a thread are bytes here, a core carries one per second, and a kernel is a flow
-over the link of its thread and that of the cores.
+Every process computes in one thread, which may sleep before an op needs a core. A collective of
+gloo keeps one more thread of each of its ranks busy, which runs the collectives of its group one at
+a time; a message keeps one of its receiver busy. All running threads share the cores evenly, and
+none takes more than one. The engine does the same with flows on links (max-min fair). So seconds of
+a thread are bytes here, a core carries one per second, and an op is a flow over the link of its
+thread and that of the cores, after a latency in which the thread sleeps.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.engine import simulate
 from sim.graph import Communication, Floats, Graph, offsets
 from sim.machine.hardware import CommunicationCost, Machine, table
+from sim.timeline import Timeline
 
 CORES = 0  # the link of all threads; then one for each rank, and one for each group of ranks
 
@@ -29,41 +32,60 @@ class CollectiveCost(NamedTuple):
     busy: float
 
 
-def shared(
-    graph: Graph, kernels: Floats, messages: Sequence[CollectiveCost], cores: int
-) -> tuple[Graph, Machine]:
-    """Return the graph with kernels as flows, and the machine that it runs on.
+class Priced(NamedTuple):
+    """A graph, and what its ops take on processes: those of a thread, and collectives."""
 
-    ``kernels``, (ops,), are seconds of each op alone (those of communication are not read);
-    ``messages`` are costs of each part. Ops keep their rows, so times belong to the given graph
-    too.
+    graph: Graph
+    cores: int  # that all processes share; 0: as many as they want
+    seconds: Floats  # (ops,) of a core, if it is alone; those of communication are not read
+    messages: Sequence[CollectiveCost]  # of each part
+    sleeps: Floats | None = None  # (ops,): before it needs a core; None: no op sleeps
+
+
+def on_cores(of: Priced) -> Timeline:
+    """Simulate the ops on their cores."""
+    ran = simulate(*shared(of))
+    return Timeline(of.graph, ran.start, ran.end)
+
+
+def shared(of: Priced) -> tuple[Graph, Machine]:
+    """Return the graph with ops as flows, and the machine that it runs on.
+
+    Ops keep their rows, so times belong to the given graph too.
     """
+    graph = of.graph
     alone = np.diff(graph.part_start) == 0
     ranks = graph.ranks().tolist()
     link = {rank: 1 + k for k, rank in enumerate(ranks)}
-    of = [int(graph.rank[i]) for i in np.flatnonzero(alone)]
-    seconds = kernels[alone].tolist()
-    sent = [graph.works[w] for w in graph.part_work.tolist()]
-    groups = {group: k for k, group in enumerate(dict.fromkeys(map(_ranks, sent)))}
-    works = [Communication("thread", s, (r,), "cpu") for s, r in zip(seconds, of, strict=True)]
+    threads = graph.rank[alone].tolist()
+    seconds = of.seconds[alone].tolist()
+    sleeps = [0.0] * len(seconds) if of.sleeps is None else of.sleeps[alone].tolist()
+    sent = [_message(graph.works[w]) for w in graph.part_work.tolist()]
+    groups = {group: k for k, group in enumerate(dict.fromkeys(w.ranks for w in sent))}
+    works = [Communication("thread", s, (r,), "cpu") for s, r in zip(seconds, threads, strict=True)]
     traffic = [
-        *(_flow(0.0, s, link[r], 1) for s, r in zip(seconds, of, strict=True)),
+        *(_flow(a, s, link[r], 1) for a, s, r in zip(sleeps, seconds, threads, strict=True)),
         *(
-            _flow(m.latency, m.busy, 1 + len(ranks) + groups[_ranks(w)], len(_ranks(w)))
-            for m, w in zip(messages, sent, strict=True)
+            _flow(m.latency, m.busy, 1 + len(ranks) + groups[w.ranks], _threads(w))
+            for m, w in zip(of.messages, sent, strict=True)
         ),
     ]
     columns: dict[str, Any] = _parts(graph, alone, len(works))
     made = replace(graph, works=(*works, *sent), **columns)
-    capacity = np.array([cores, *[1.0] * (len(ranks) + len(groups))], np.float64)
+    capacity = np.ones(1 + len(ranks) + len(groups))
+    capacity[CORES] = of.cores or len(graph)
     rows = iter(traffic)
     return made, table(made.works, lambda _: (0.0, 0.0, 0.0), lambda _: next(rows), capacity, 1)
 
 
-def _ranks(work: object) -> tuple[int, ...]:
+def _message(work: object) -> Communication:
     if not isinstance(work, Communication):
         raise TypeError(work)
-    return work.ranks
+    return work
+
+
+def _threads(work: Communication) -> int:
+    return 1 if work.collective == "p2p" else len(work.ranks)
 
 
 def _flow(latency: float, seconds: float, link: int, threads: int) -> CommunicationCost:

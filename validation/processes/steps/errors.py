@@ -11,10 +11,11 @@ import numpy as np
 
 import traces
 from schedules.input_error import InputError
-from sim.graph import Graph
+from sim.graph import Floats, Graph
 from sim.timeline import Timeline
 from traces import cpu_steps
 from traces.cpu_steps import CpuRun
+from validation.processes.predict import DRAWS, Prediction
 from validation.processes.steps import host
 from validation.processes.steps.align import (
     Row,
@@ -27,7 +28,7 @@ from validation.processes.steps.align import (
 from validation.processes.steps.costs import Costs
 from validation.processes.steps.fit import cores_of, fit
 from validation.processes.steps.job import MODES, graph, mode_of
-from validation.processes.steps.predict import DRAWS, Prediction, predict
+from validation.processes.steps.predict import exposed, predict
 
 OURS = Path(traces.__file__).parent / "data"
 Progress = Callable[[str, int, int], None]
@@ -180,6 +181,8 @@ def summary(compared: Sequence[Compared]) -> list[dict[str, Any]]:
 
 def _run(of: Compared) -> dict[str, Any]:
     run, predicted, steps = of.run, of.predicted, of.exposed_steps
+    shown = exposed(predicted)
+    usual = float(np.median(shown))
     threads = thread_rows(run, of.costs, mode_of(run.mode), predicted.timeline)
     return {
         "id": run.name,
@@ -189,17 +192,17 @@ def _run(of: Compared) -> dict[str, Any]:
         "spread": float(np.std(run.step_s) / np.mean(run.step_s)),
         "measured": of.measured,
         "predicted": predicted.seconds,
-        "interval_s": [predicted.low, predicted.high],
+        "interval_s": _interval(predicted.steps),
         "error": of.error,
         "profiled": len(steps),
         "profiled_s": float(np.median(run.profiled_s)),
         "exposed": {
             "measured": of.exposed,
             "quartiles_s": np.quantile(steps, [0.25, 0.75]).tolist(),
-            "predicted": predicted.exposed,
-            "interval_s": [predicted.exposed_low, predicted.exposed_high],
-            "error": predicted.exposed / of.exposed - 1.0 if of.exposed else None,
-            "error_of_step": (predicted.exposed - of.exposed) / of.measured,
+            "predicted": usual,
+            "interval_s": _interval(shown),
+            "error": usual / of.exposed - 1.0 if of.exposed else None,
+            "error_of_step": (usual - of.exposed) / of.measured,
         },
         "causes_s": causes(threads, of.measured, predicted.seconds, of.costs.busier),
         "threads": _rows(threads),
@@ -207,6 +210,11 @@ def _run(of: Compared) -> dict[str, Any]:
         "collectives": _rows(message_rows(run, predicted.timeline)),
         "order_violations": order_violations(run, predicted.timeline),
     }
+
+
+def _interval(drawn: Sequence[float] | Floats) -> list[float]:
+    """Return the seconds between which nine in ten draws lie."""
+    return [float(of) for of in np.quantile(drawn, [0.05, 0.95])]
 
 
 def _rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
