@@ -16,7 +16,7 @@ from traces.recorded import run as recorded_run
 from validation.processes.pipelines import errors as recorded
 from validation.processes.pipelines.costs import Costs, Quantiles, Size
 from validation.processes.pipelines.halves import completed, input_share
-from validation.processes.pipelines.predict import BETWEEN, bare, predict
+from validation.processes.pipelines.predict import BETWEEN, bare, interval, predict
 from validation.processes.pipelines.workload import load
 
 OURS = recorded.OURS
@@ -91,10 +91,11 @@ def test_an_interval_is_that_of_sittings_and_of_steps() -> None:
     run = recorded_run.read(OURS / "virtual_gpipe_class_P4_M8.json.gz")
     what = load(run)
     names = ("head", "resume", "onward", "next", "enter", "loss", "finish", "over", "isend",
-             "irecv", "early", "late")  # fmt: skip
+             "irecv", "arrival")  # fmt: skip
     costs = Costs("made", {name: Quantiles((2e-4,)) for name in names}, sources={"a": "1"})
-    found, alone = predict(what, costs, draws=100), bare(what)
-    width = np.log((found.high - alone) / (found.low - alone))
+    low, high = interval(what, costs, predict(what, costs, draws=100))
+    alone = bare(what)
+    width = np.log((high - alone) / (low - alone))
     assert width == pytest.approx(2 * 1.2816 * BETWEEN * np.sqrt(2), rel=0.15)
 
 

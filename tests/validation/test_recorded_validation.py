@@ -12,27 +12,25 @@ import pytest
 
 from schedules import Pair, Step, load
 from schedules.csv import Move
-from sim.engine import simulate
 from sim.graph import Graph
-from sim.machine.hardware import ideal
 from sim.runs.schedule_run import run_plan
 from sim.timeline import Timeline
 from traces.recorded import run as recorded_run
 from traces.schedule_csv import lowered
 from traincast.main import main
+from validation.processes.cores import on_cores
 from validation.processes.pipelines import errors as recorded
 from validation.processes.pipelines.calls import Call, Compute, Post, Program, Wait, loop, runtime
-from validation.processes.pipelines.cores import delays
 from validation.processes.pipelines.costs import Costs, Quantiles, Size, save, spread
 from validation.processes.pipelines.costs import load as read_costs
 from validation.processes.pipelines.gaps import gaps
-from validation.processes.pipelines.graph import graph
 from validation.processes.pipelines.measure import check, fit
-from validation.processes.pipelines.predict import predict, timeline
-from validation.processes.pipelines.priced import Stages, Workload, priced
+from validation.processes.pipelines.predict import interval, predict, timeline
+from validation.processes.pipelines.prices import priced
 from validation.processes.pipelines.sizes import sizes
+from validation.processes.pipelines.workload import Stages, Workload, violations
 from validation.processes.pipelines.workload import load as load_run
-from validation.processes.pipelines.workload import violations
+from validation.processes.predict import drawn
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +42,7 @@ TIMES = {"F": 5e-3, "I": 4e-3, "W": 3e-3}
 MADE = {
     "head": 0.31e-3, "resume": 0.23e-3, "onward": 0.11e-3, "next": 0.02e-3, "enter": 0.03e-3,
     "loss": 0.37e-3, "finish": 0.53e-3, "over": 0.17e-3, "isend": 0.13e-3, "irecv": 0.13e-3,
-    "early": 0.47e-3, "late": 0.29e-3,
+    "arrival": 0.29e-3,
 }  # fmt: skip
 COSTS = Costs("made", {name: Quantiles((seconds,)) for name, seconds in MADE.items()})
 
@@ -100,8 +98,7 @@ def test_without_costs_processes_run_as_the_schedule_does(ranks: int, microbatch
         ("one_f_one_b", one_f_one_b(ranks, microbatches)),
         ("one_f_one_b", runtime(lowered(load("one_f_one_b")(ranks, microbatches)))),
     ):
-        free = Costs("free", {name: Quantiles() for name in MADE})
-        found = timeline(Workload(program, Stages(TIMES), 64.0), free).seconds
+        found = timeline(Workload(program, Stages(TIMES), 64.0), Costs("free", {})).seconds
         plan = load(name)(ranks, microbatches)
         assert found == pytest.approx(run_plan(plan, TIMES).seconds, rel=1e-12)
 
@@ -112,24 +109,19 @@ def test_two_ranks_by_hand() -> None:
     what = Workload(one_f_one_b(2, 1), Stages(TIMES), 64.0)
     forward, backward = TIMES["F"] + of["over"], TIMES["I"] + TIMES["W"] + of["over"]
     sent = of["head"] + forward + of["resume"]  # with its receive in one call
-    arrived = sent + of["early"] + of["enter"] + forward + of["onward"] + of["loss"] + backward
-    back = arrived + of["resume"] + of["early"] + of["enter"] + backward
-    ends = back + of["resume"] + of["finish"]
+    arrived = sent + of["arrival"] + of["enter"] + forward + of["loss"] + backward
+    ends = arrived + of["resume"] + of["arrival"] + of["enter"] + backward + of["finish"]
     assert timeline(what, COSTS).end.max() == pytest.approx(ends)
 
 
-def test_a_large_message_is_copied_by_the_sender_only_if_its_receiver_waits() -> None:
-    """By hand: the second send finds its receive posted only after it, and costs no copy."""
-    made = Costs("made", COSTS.spreads, (Size(0.0, 0.0, 0.0), Size(100.0, 0.0, 2e-3)))
-    what = Workload(one_f_one_b(2, 3), Stages({**TIMES, "F": 1e-3}), 100.0)
-    ran = timeline(what, made)
-    took = {}
-    for i in range(len(ran.graph)):
-        op = ran.graph.op(i)
-        if op.name == "isend":
-            took.setdefault(op.rank, []).append(round((ran.end[i] - ran.start[i]) * 1e3, 6))
-    assert took[0][0] == pytest.approx(2.13)
-    assert 0.13 in took[0]
+def test_a_large_message_is_copied_by_the_sender_and_moves_for_longer() -> None:
+    """By hand: 2 ms of the sender's call, beside which it moves for 3 ms more."""
+    made = Costs("made", COSTS.spreads, (Size(0.0, 0.0, 0.0), Size(100.0, 3e-3, 2e-3)))
+    what = Workload(one_f_one_b(2, 1), Stages(TIMES), 100.0)
+    (of, _), (small, _) = priced(what, made), priced(what._replace(bytes=0.0), made)
+    sends = np.array([of.graph.op(i).name == "isend" for i in range(len(of.graph))])
+    assert (of.seconds - small.seconds)[sends] == pytest.approx([2e-3, 2e-3])
+    assert on_cores(of).seconds - on_cores(small).seconds == pytest.approx(2 * 3e-3)
 
 
 def events(what: Workload, ran: Timeline, number: int, begin: float) -> list[dict[str, Any]]:
@@ -150,29 +142,26 @@ def events(what: Workload, ran: Timeline, number: int, begin: float) -> list[dic
 
     for rank, calls in enumerate(what.program):
         mine = iter(own_ops(ran.graph, rank))
-        for call in calls:
+        last, ahead = -1, next(mine)  # an op of the thread, and the next
+        for call, gap in zip(calls, gaps(calls), strict=False):
+            if isinstance(call, Wait):
+                if gap:
+                    last, ahead = ahead, next(mine)
+                span = (float(ran.end[last]), float(ran.start[ahead]))
+                event("comm_wait", "wait", rank, span, n=len(call.ends), step=number)
+                continue
             ops = [next(mine) for _ in range(len(call.ends) if isinstance(call, Post) else 1)]
-            span = (float(ran.start[ops[0]]), float(ran.end[ops[-1]]))
+            last, ahead = ops[-1], next(mine)
+            span = (float(ran.start[ops[0]]), float(ran.end[last]))
             if isinstance(call, Compute):
                 event("compute", str(call.step), rank, span, step=number)
-            elif isinstance(call, Post):
+            else:
                 kinds = [
                     ["isend" if e.end == "SEND" else "irecv", owner[e.other], 64] for e in call.ends
                 ]
                 event("comm_post", "post", rank, span, ops=kinds, step=number)
-            else:
-                span = (reached(ran, ops[0]), span[1])
-                event("comm_wait", "wait", rank, span, n=len(call.ends), step=number)
-        event("step", f"step {number}", rank, (0.0, float(ran.end[next(mine)])))
+        event("step", f"step {number}", rank, (0.0, float(ran.end[ahead])))
     return out
-
-
-def reached(ran: Timeline, wait: int) -> float:
-    """When the thread came to a wait: the op says only when what it waits for was there."""
-    rows = slice(ran.graph.wait_start[wait], ran.graph.wait_start[wait + 1])
-    on = ran.graph.wait_on[rows].tolist()
-    at = on.index(wait - 1)
-    return float(ran.end[wait - 1] + ran.graph.wait_lag[rows][at])
 
 
 def own_ops(graph: Graph, rank: int) -> list[int]:
@@ -187,7 +176,8 @@ def record(
 ) -> Path:
     """A file as the recorder writes them, of steps that our own engine ran."""
     world = len(what.program)
-    ran = [timeline(what, costs, seed) for seed in (None, 1, 2)]
+    of, spreads = priced(what, costs)
+    ran = [on_cores(one) for one in (of, drawn(of, spreads, 1), drawn(of, spreads, 2))]
     rows = [row for k, one in enumerate(ran) for row in events(what, one, k, 2.0 * k)]
     cfg = {"world": world, "schedule": schedule, "M": 8, "v": chunks, "mode": "virtual", "rt": 1}
     about = {"cfg": {**cfg, "T": TIMES}, "world": world, "orders": {}, **more}
@@ -199,50 +189,31 @@ def record(
 
 def ends(ran: Timeline) -> list[float]:
     """When the thread of each rank was done."""
-    rows = [i for i in range(len(ran.graph)) if ran.graph.op(i).name == "end"]
+    rows = [i for i in range(len(ran.graph)) if ran.graph.op(i).name == "finish"]
     return [float(ran.end[i]) for i in rows]
 
 
-def test_the_last_of_three_processes_waits_for_one_of_two_cores() -> None:
-    """By hand: all wake at once, and the third once the first is through with its step."""
+def test_three_processes_share_two_cores() -> None:
+    """By hand: all need a core at once, twice, and each has two thirds of one."""
     program: Program = [[Compute(Step(rank, "F", 0), False)] for rank in range(3)]
-    woke = MADE["head"] + TIMES["F"]
-    works = MADE["over"] + MADE["resume"] + MADE["finish"]
+    works = MADE["head"] + MADE["over"] + MADE["finish"]
     found = timeline(Workload(program, Stages(TIMES), 0.0, cores=2), COSTS)
-    assert ends(found) == pytest.approx([woke + works, woke + works, woke + 2 * works])
+    assert ends(found) == pytest.approx([TIMES["F"] + 1.5 * works] * 3)
     alone = timeline(Workload(program, Stages(TIMES), 0.0), COSTS)
-    assert ends(alone) == pytest.approx([woke + works] * 3)
+    assert ends(alone) == pytest.approx([TIMES["F"] + works] * 3)
 
 
-@pytest.mark.parametrize("cores", [0, 1, 2])
-@pytest.mark.parametrize("seed", [None, 1])
-def test_the_queue_for_cores_and_the_engine_agree(cores: int, seed: int | None) -> None:
-    """Two simulations of the same calls: event by event with a queue, and by a graph's waits."""
-    spreads = {name: spread(np.linspace(0.5, 2.0, 37) * seconds) for name, seconds in MADE.items()}
-    made = Costs("made", spreads, (Size(0.0, 0.0, 0.0), Size(64.0, 1e-4, 2e-4)), work=4e-4)
-    for program in (one_f_one_b(4, 8), runtime(lowered(load("interleaved_1f1b")(4, 8)))):
-        of = priced(Workload(program, Stages(TIMES), 64.0, cores), made, seed)
-        queued = delays(of)
-        built = graph(of, queued)
-        found = ends(simulate(built, ideal(built)))
-        assert found == pytest.approx([queued.ends[rank] for rank in range(4)], rel=1e-12)
-        assert (max(queued.calls.values()) > 1e-5) == (cores > 0)
-
-
-def test_costs_are_found_where_processes_queue_for_cores(tmp_path: Path) -> None:
-    """A recording on two cores gives the costs without the queue, and predicts another with it."""
+def test_what_shares_cores_is_predicted_from_what_does(tmp_path: Path) -> None:
+    """Costs of a recording on two cores have its own waits for them in them, and are that close."""
     made = Costs("made", COSTS.spreads, work=0.3e-3)
     one = Workload(one_f_one_b(4, 8), Stages(TIMES), 64.0, cores=2)
     plan = load("interleaved_1f1b")(4, 8)
     two = Workload(runtime(lowered(plan)), Stages(TIMES), 64.0, cores=2)
     first = record(tmp_path / "a.json.gz", one, made, "1F1B", 1)
     second = record(tmp_path / "b.json.gz", two, made, "Interleaved1F1B", 2)
-    found = fit([recorded_run.read(first)], "made")
-    for name in ("over", "resume", "isend", "irecv"):
-        assert found.spreads[name].mean == pytest.approx(MADE[name], rel=1e-6)
     (of,) = recorded.validate([second], [first], draws=2).compared
     without = timeline(two._replace(cores=0), made).end.max()
-    assert abs(of.error) < 0.003
+    assert abs(of.error) < 0.015
     assert without / of.measured - 1.0 < -0.005
     assert of.causes["contention"] > 0.0
 
@@ -274,6 +245,20 @@ def test_costs_are_found_again_and_predict_another_schedule(recordings: tuple[Pa
         run_plan(load("interleaved_1f1b")(4, 8), TIMES).seconds
     )
     assert of.causes["contention"] == pytest.approx(0.0, abs=1e-5)
+
+
+@pytest.mark.parametrize(("rt", "counts"), [(1, False), (0, True)])
+def test_a_late_waker_counts_only_without_priority(
+    recordings: tuple[Path, Path], rt: int, counts: bool
+) -> None:
+    """With it, one that wakes ten times as late waited for a core, which is modelled."""
+    content = json.loads(gzip.decompress(recordings[0].read_bytes()))
+    content["otherData"]["cfg"]["rt"] = rt
+    late = next(r for r in content["traceEvents"] if r["cat"] == "compute")
+    late["dur"] += 9e6 * MADE["over"]
+    recordings[0].write_text(json.dumps(content))
+    found = fit([recorded_run.read(recordings[0])], "made").spreads["over"].mean
+    assert (found > 1.01 * MADE["over"]) == counts
 
 
 def test_an_order_that_is_not_the_plan_is_told(recordings: tuple[Path, Path]) -> None:
@@ -356,10 +341,10 @@ def test_frozen_costs_come_back_and_draws_repeat(tmp_path: Path) -> None:
     assert back.more(128.0) == pytest.approx((128.0, 2e-4, 4e-4))
     what = Workload(one_f_one_b(3, 4), Stages(TIMES), 64.0)
     one, two, other = (predict(what, made, 5, seed) for seed in (3, 3, 4))
-    assert (one.low, one.seconds, one.high) == (two.low, two.seconds, two.high)
+    low, high = interval(what, made, one, 3)
+    assert (one.seconds, low, high) == (two.seconds, *interval(what, made, two, 3))
     assert one.seconds != other.seconds
-    assert one.low <= one.seconds <= one.high
-    assert one.seconds > one.timeline.seconds  # the last of several ranks is later than the mean
+    assert low <= one.seconds <= high
 
 
 def test_a_spread_has_the_mean_of_its_samples() -> None:
@@ -423,8 +408,8 @@ def test_other_numbers_of_ranks_are_predicted_from_our_1f1b(name: str) -> None:
     assert run["order_violations"] == []
 
 
-def test_eight_ranks_on_two_cores_are_not_predicted_without_a_queue() -> None:
-    """What the queue for cores explains: else the step comes out more than 2.5 % short."""
+def test_eight_ranks_on_two_cores_are_not_predicted_as_if_on_many() -> None:
+    """What sharing cores explains: else the step comes out more than 2.5 % short."""
     run = recorded_run.read(OURS / "virtual_gpipe_class_P8_M16.json.gz")
     what, costs = load_run(run), recorded.calibrate([OWN])["fifo"]
     assert what.cores == 2
@@ -458,6 +443,5 @@ def test_gaps_of_a_loop_by_hand() -> None:
     (first, _) = one_f_one_b(2, 2)
     # 0F0 +F0 0F1 [+F0] then +F1 -B0 in one call, [..] 0B0 -B1 [-B1] 0B1, end
     assert [*gaps(first)] == [
-        ("head",), ("resume",), ("next",), (), ("resume",), ("next",), ("enter",), ("resume",),
-        ("next",), ("enter",), ("resume", "finish"),
+        "head", "resume", "next", "", "resume", "next", "enter", "resume", "next", "enter", "finish"
     ]  # fmt: skip

@@ -13,7 +13,8 @@ from sim.timeline import Timeline
 from traces import reading
 from traces.recorded.run import COMPUTE, RecordedRun
 from traces.recording import Selection
-from validation.processes.pipelines.predict import Prediction, computes
+from validation.processes.pipelines.predict import computes, starts
+from validation.processes.predict import Prediction
 
 
 class AlignedCompute(NamedTuple):
@@ -47,24 +48,24 @@ class RankShares(NamedTuple):
 
 def align(run: RecordedRun, predicted: Prediction) -> list[AlignedCompute]:
     """Return every compute of the run beside its prediction. Raises InputError where one lacks."""
-    starts: dict[tuple[int, str], list[float]] = {}
+    begins: dict[tuple[int, str], list[float]] = {}
     lasts: dict[tuple[int, str], list[float]] = {}
     for step in run.steps:
         for rank, calls in enumerate(step.calls):
             for call in calls:
                 if call.kind == COMPUTE:
-                    starts.setdefault((rank, call.name), []).append(call.start - step.begin)
+                    begins.setdefault((rank, call.name), []).append(call.start - step.begin)
                     lasts.setdefault((rank, call.name), []).append(call.end - call.start)
     mean = predicted.timeline
-    seconds = computes(mean, mean.end - mean.start)
-    if other := {name for _, name in starts} ^ seconds.keys():
+    seconds, starting = computes(mean, mean.end - mean.start), computes(mean, starts(predicted))
+    if other := {name for _, name in begins} ^ seconds.keys():
         raise InputError(f"{run.path}: {min(other)} was either only recorded or only predicted")
     return [
         AlignedCompute(
-            name, rank, float(np.median(found)), predicted.starts[name],
+            name, rank, float(np.median(found)), starting[name],
             float(np.median(lasts[rank, name])), seconds[name],
         )
-        for (rank, name), found in sorted(starts.items(), key=lambda item: item[1][0])
+        for (rank, name), found in sorted(begins.items(), key=lambda item: item[1][0])
     ]  # fmt: skip
 
 

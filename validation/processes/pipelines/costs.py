@@ -22,6 +22,7 @@ from sim.files import write_text
 Floats = NDArray[np.float64]
 
 FOLDER = Path(__file__).parent / "frozen"
+ARRIVAL = "arrival"
 STEPS = 20  # a distribution is kept as that many bins of equal probability
 
 
@@ -38,10 +39,6 @@ class Quantiles:
     def mean(self) -> float:
         """The expectation."""
         return fsum(self.bins) / len(self.bins)
-
-    def at(self, quantile: float) -> float:
-        """Return the bin in which a quantile lies."""
-        return self.bins[min(int(quantile * len(self.bins)), len(self.bins) - 1)]
 
 
 def spread(samples: Sequence[float] | Floats, floor: float = 0.0) -> Quantiles:
@@ -74,20 +71,22 @@ class Costs:
 
     name: str
     spreads: Mapping[str, Quantiles]
-    """See :mod:`.gaps`; and ``isend``, ``irecv``; ``early`` and ``late``, until a message is there
-    when its receive was posted before or after its send; ``over``, what a timed compute takes
-    beyond its time; or ``F``, ``B``, ``I``, ``W``, seconds of a layer."""
+    """See :mod:`.gaps`; and ``isend``, ``irecv``; ``arrival``, until a message is there once both
+    ends are posted; ``over``, what a timed compute takes beyond its time; or ``F``, ``B``, ``I``,
+    ``W``, seconds of a layer."""
     sizes: tuple[Size, ...] = ()
     bytes: float = 0.0  # of the messages from which the spreads were taken
     sources: Mapping[str, str] = field(default_factory=dict)  # file name: SHA-256
     busier: float = 1.0
     """The factor by which all spreads are stretched: the sources' timed steps over those that were
     traced too. It is assumed that other runs differ from the traced steps by the same factor."""
-    stretches: tuple[float, ...] = ()
-    """What each timed step of the sources cost beyond its stages, over the mean of its run."""
     work: float = 0.0  # seconds of a core that a timed compute takes before it sleeps
     model: Mapping[str, int] = field(default_factory=dict)
     """Width, sequence, microbatch and heads of real layers."""
+
+    def of(self, name: str) -> Quantiles:
+        """Return a cost; nothing, if the sources did not show it."""
+        return self.spreads.get(name, Quantiles())
 
     def more(self, size: float) -> Size:
         """Return what a message costs more than those measured; linear between sizes and beyond."""
@@ -123,7 +122,6 @@ def load(path: Path) -> Costs:
             float(found["messages"]["bytes"]),
             dict(found["sources"]),
             float(found["busier"]),
-            tuple(map(float, found["stretches"])),
             float(found["work_us"]) * 1e-6,
             dict(found["model"]),
         )
@@ -137,7 +135,6 @@ def save(costs: Costs, path: Path, command: str) -> None:
     content: dict[str, Any] = {
         "name": costs.name,
         "busier": round(costs.busier, 4),
-        "stretches": [round(one, 4) for one in costs.stretches],
         "work_us": _us(costs.work),
         "sources": dict(costs.sources),
         "model": dict(costs.model),
@@ -148,7 +145,6 @@ def save(costs: Costs, path: Path, command: str) -> None:
         f"# Costs of a process that runs a pipeline, fitted by {command}",
         "# spreads_us: means of equal shares of the ordered samples, microseconds",
         "# busier: all spreads are stretched by that, from traced steps to all that were timed",
-        "# stretches: what each timed step cost beyond its stages, over the mean of its run",
         "# work_us: of a core, that a timed compute takes before it sleeps",
         "# messages.sizes: bytes; microseconds more until it is there; of the sender's call",
     ]

@@ -30,10 +30,11 @@ from validation.processes.pipelines.calls import Compute
 from validation.processes.pipelines.costs import Costs, Size
 from validation.processes.pipelines.halves import completed
 from validation.processes.pipelines.measure import fit
-from validation.processes.pipelines.predict import DRAWS, Prediction, predict
+from validation.processes.pipelines.predict import interval, predict, timeline
 from validation.processes.pipelines.sizes import sizes
 from validation.processes.pipelines.waterfall import waterfall
 from validation.processes.pipelines.workload import load, model, plan, violations
+from validation.processes.predict import DRAWS, Prediction
 
 OURS = Path(traces.__file__).parent / "data"
 Progress = Callable[[str, int, int], None]
@@ -45,6 +46,7 @@ class Compared(NamedTuple):
     run: RecordedRun
     kind: str
     predicted: Prediction
+    interval: tuple[float, float]  # of 80 % of the steps of another sitting
     rows: Sequence[AlignedCompute]
     violations: Sequence[str]
     causes: Mapping[str, float]
@@ -59,7 +61,7 @@ class Compared(NamedTuple):
     @property
     def inside(self) -> float:
         """The share of the measured steps that lies in the interval of 80 %."""
-        low, high = self.predicted.low, self.predicted.high
+        low, high = self.interval
         return sum(low <= one <= high for one in self.run.seconds) / len(self.run.seconds)
 
     @property
@@ -187,10 +189,12 @@ def _compare(run: RecordedRun, fitted: Mapping[str, Costs], draws: int, seed: in
     predicted = predict(what, costs, draws, seed)
     rows = align(run, predicted)
     causes = waterfall(run, plan(run), what, costs, predicted)
-    unstretched = predict(what, replace(costs, busier=1.0), draws, seed).seconds
+    less = timeline(what, replace(costs, busier=1.0)).end.max() - predicted.timeline.end.max()
     notes = [halved] * bool(halved and used & {"B", "I", "W"} - fitted[name].spreads.keys())
     notes += beyond(run.message_bytes(), costs)
-    return Compared(run, name, predicted, rows, violations(run), causes, unstretched, notes)
+    held = interval(what, costs, predicted, seed)
+    unstretched = predicted.seconds + float(less)
+    return Compared(run, name, predicted, held, rows, violations(run), causes, unstretched, notes)
 
 
 def beyond(size: float, costs: Costs) -> list[str]:
@@ -244,7 +248,7 @@ def _run(of: Compared) -> dict[str, Any]:
         "measured": step,
         "error": of.error,
         "inside": of.inside,
-        "interval_s": [of.predicted.low, of.predicted.high],
+        "interval_s": [*of.interval],
         "mean_costs_s": float(of.predicted.timeline.end.max()),
         "steps": len(run.seconds),
         "spread": float(np.std(run.seconds) / np.mean(run.seconds)),

@@ -1,4 +1,4 @@
-"""Knows which costs of the host pass before each call of a process."""
+"""Knows which cost of the host passes before each call of a process."""
 
 from __future__ import annotations
 
@@ -6,37 +6,30 @@ from collections.abc import Iterator, Sequence
 
 from validation.processes.pipelines.calls import Call, Compute, Post, Wait
 
-HEAD, RESUME, ONWARD, NEXT, ENTER, LOSS, FINISH = (
-    "head", "resume", "onward", "next", "enter", "loss", "finish",
+HEAD, RESUME, ONWARD, LOSS, NEXT, ENTER, FINISH = (
+    "head", "resume", "onward", "loss", "next", "enter", "finish",
 )  # fmt: skip
-"""Seconds of the thread: from the step's begin to its first call · from a compute to a post ·
-from a compute to a compute or wait · from a call to the next · from a wait to its compute · of the
-loss · from the last call to the step's end."""
+"""Seconds of the thread: from the step's begin to its first call · from a compute to a post · from
+a compute to a compute or wait · from a compute with its loss to any call · from a post to the next
+call · from a wait to the next call · from the last call to the step's end."""
 
 
-def gaps(calls: Sequence[Call]) -> Iterator[tuple[str, ...]]:
-    """Yield the costs that pass before each call of one rank, and last those before the step's end.
+def gaps(calls: Sequence[Call]) -> Iterator[str]:
+    """Yield the cost that passes before each call of one rank, and last that before its end.
 
-    A wait for what was sent costs nothing itself; its costs are due at the next call.
+    A wait for what was sent costs nothing itself (""); its cost is due at the next call.
     """
-    due: tuple[str, ...] = (HEAD,)
+    last: Call | None = None
     for call in calls:
         if isinstance(call, Wait) and call.only_sends:
-            yield ()
-            continue
-        yield tuple(_before(due, call))
-        if isinstance(call, Compute):
-            due = (RESUME, LOSS) if call.loss else (RESUME,)
+            yield ""
         else:
-            due = (ENTER,) if isinstance(call, Wait) else (NEXT,)
-    yield (*(due if due[0] == RESUME else ()), FINISH)
+            yield _between(last, call)
+            last = call
+    yield FINISH
 
 
-def _before(due: tuple[str, ...], call: Call) -> Iterator[str]:
-    for cost in due:
-        if cost == RESUME and not isinstance(call, Post):
-            yield ONWARD
-        elif cost == ENTER and not isinstance(call, Compute):
-            yield NEXT
-        else:
-            yield cost
+def _between(last: Call | None, call: Call) -> str:
+    if isinstance(last, Compute):
+        return LOSS if last.loss else RESUME if isinstance(call, Post) else ONWARD
+    return HEAD if last is None else ENTER if isinstance(last, Wait) else NEXT

@@ -13,28 +13,21 @@ from schedules.csv import Move
 from schedules.input_error import InputError
 from traces.recorded.run import COMPUTE, POST, WAIT, RecordedRun, StepCalls
 from traces.recorded.run import Call as Recorded
-from validation.processes.pipelines.alone import Cores
 from validation.processes.pipelines.calls import Call, Compute, Post, Wait
-from validation.processes.pipelines.costs import Costs, Quantiles, Size, spread
-from validation.processes.pipelines.gaps import (
-    ENTER,
-    FINISH,
-    HEAD,
-    LOSS,
-    NEXT,
-    ONWARD,
-    RESUME,
-    gaps,
-)
+from validation.processes.pipelines.costs import ARRIVAL, Costs, Size, spread
+from validation.processes.pipelines.gaps import LOSS, ONWARD, RESUME, gaps
+from validation.processes.pipelines.graph import OVER, RECEIVE, SEND
 from validation.processes.pipelines.predict import bare
-from validation.processes.pipelines.priced import Workload
-from validation.processes.pipelines.workload import load, model
+from validation.processes.pipelines.workload import Workload, load, model
 
 Samples = defaultdict[str, list[float]]
 KINDS = {Compute: COMPUTE, Post: POST, Wait: WAIT}
 WORK = 0.3e-3  # seconds of a core in a timed compute; what ours show on two cores of a server
 HUNG = 1.5  # a step over so many medians was held up by the machine and says nothing about others
 LONG = 1e-3  # a receive that takes so many seconds to post tells nothing about its message
+QUEUED = 3.0
+"""A compute with real-time priority that wakes so many medians late waited for a core behind other
+threads of its own run, which is modelled; without, other processes may have held it up."""
 DIRECT = 1e-4  # at most so many seconds lie between two calls with none between them
 
 
@@ -52,17 +45,21 @@ def fit(runs: Sequence[RecordedRun], name: str, sizes: Sequence[Size] = ()) -> C
             "costs are fitted to runs with messages of one size and stages of one kind"
         )
     found: Samples = defaultdict(list)
-    work = _work(runs)
     for run in runs:
         what = load(run)
         for number, step in enumerate(run.steps):
             check(what, step, f"{run.path}, step {number}")
-            _collect(what, step, Cores(what, step, work), found)
+            _collect(what, step, found)
+    if all(run.settings.get("rt") for run in runs):
+        found[OVER] = [one for one in found[OVER] if one <= QUEUED * np.median(found[OVER])]
+    for unseen in (LOSS, ONWARD):
+        found[unseen] = found[unseen] or found[RESUME]
+    spreads = {key: spread(some) for key, some in found.items()}
+    sources = {run.path.name: run.digest for run in runs}
+    size = runs[0].message_bytes()
     return Costs(
-        name, _spreads(found), tuple(sizes), runs[0].message_bytes(),
-        {run.path.name: run.digest for run in runs}, _busier(runs), _stretches(runs), work,
-        model(runs[0]),
-    )  # fmt: skip
+        name, spreads, tuple(sizes), size, sources, _busier(runs), _work(runs), model(runs[0])
+    )
 
 
 def _work(runs: Sequence[RecordedRun]) -> float:
@@ -83,16 +80,6 @@ def _busier(runs: Sequence[RecordedRun]) -> float:
     return timed / traced if min(timed, traced) > 0 else 1.0
 
 
-def _stretches(runs: Sequence[RecordedRun]) -> tuple[float, ...]:
-    """Return each timed step's cost beyond its stages over its run's mean, without hung ones."""
-    out = list[float]()
-    for run in runs:
-        hung = HUNG * float(np.median(run.seconds))
-        own = np.array([one for one in run.seconds if one < hung]) - bare(load(run))
-        out += (own / own.mean()).tolist() if own.min() > 0 else []
-    return tuple(out)
-
-
 def check(what: Workload, step: StepCalls, where: str) -> None:
     """Raise InputError unless the step's calls are those of torch's code."""
     for rank, (calls, recorded) in enumerate(zip(what.program, step.calls, strict=True)):
@@ -110,48 +97,41 @@ def check(what: Workload, step: StepCalls, where: str) -> None:
             )
 
 
-def _collect(what: Workload, step: StepCalls, cores: Cores, found: Samples) -> None:
-    """Add a step's costs, without those after a wait for a core, which is modelled."""
+def _collect(what: Workload, step: StepCalls, found: Samples) -> None:
+    """Add a step's costs."""
     posted: dict[Move, MessageEnd] = {}
+    waits: list[tuple[Wait, Recorded]] = []
     for rank, (calls, recorded) in enumerate(zip(what.program, step.calls, strict=True)):
         for key, seconds in _gaps(calls, recorded, step, rank):
             found[key].append(seconds)
         for call, ran in zip(calls, recorded, strict=True):
-            if isinstance(call, Compute):
-                key, seconds = _computed(what, call, ran.end - ran.start)
-                if key != "over" or cores.free(rank, ran.end - seconds):
-                    found[key].append(seconds)
-            elif isinstance(call, Post):
+            if isinstance(call, Post):
                 for key, seconds in _split(call, ran, posted):
                     found[key].append(seconds)
-    for rank, (calls, recorded) in enumerate(zip(what.program, step.calls, strict=True)):
-        for call, ran in zip(calls, recorded, strict=True):
-            if isinstance(call, Wait) and not call.only_sends:
-                for key, seconds, came in _arrival(call, ran, posted):
-                    if cores.free(rank, came):
-                        found[key].append(seconds)
+            elif isinstance(call, Wait):
+                waits.append((call, ran))
+            elif what.stages.seconds is None:
+                found[call.step.kind].append((ran.end - ran.start) / what.stages.layers)
+            else:
+                found[OVER].append(ran.end - ran.start - what.stages.nominal(call))
+    for call, ran in waits:
+        start = None if call.only_sends else _ready(call, ran, posted)
+        if start is not None:
+            found[ARRIVAL].append(ran.end - start)
 
 
 def _gaps(
     calls: Sequence[Call], recorded: Sequence[Recorded], step: StepCalls, rank: int
 ) -> Iterator[tuple[str, float]]:
-    """Yield the seconds between calls by the costs in them; waits for what was sent are apart."""
-    before = step.begin
-    spent = 0.0
+    """Yield the cost between calls, and its seconds; waits for what was sent are apart."""
     starts = [*(call.start for call in recorded), step.ended[rank]]
-    for k, (costs, start) in enumerate(zip(gaps(calls), starts, strict=True)):
+    befores = [step.begin, *(call.end for call in recorded)]
+    spent = 0.0
+    for cost, before, start in zip(gaps(calls), befores, starts, strict=True):
         spent += max(start - before, 0.0)
-        if costs:
-            yield "+".join(costs), spent
+        if cost:
+            yield cost, spent
             spent = 0.0
-        if k < len(recorded):
-            before = recorded[k].end
-
-
-def _computed(what: Workload, call: Compute, seconds: float) -> tuple[str, float]:
-    if what.stages.seconds is None:
-        return call.step.kind, seconds / what.stages.layers
-    return "over", seconds - what.stages.nominal(call)
 
 
 def _split(
@@ -162,50 +142,22 @@ def _split(
     for end, (start, stop) in zip(call.ends, pairwise(edges), strict=True):
         posted[end] = MessageEnd(start, stop)
         if len(call.ends) == 1:
-            yield "isend" if end.end == "SEND" else "irecv", stop - start
+            yield SEND if end.end == "SEND" else RECEIVE, stop - start
 
 
-def _arrival(
-    call: Wait, ran: Recorded, posted: dict[Move, MessageEnd]
-) -> Iterator[tuple[str, float, float]]:
-    """Yield the seconds from when both ends were posted until the last message of a wait came.
+def _ready(call: Wait, ran: Recorded, posted: dict[Move, MessageEnd]) -> float | None:
+    """Return when both ends of the last message of a wait were posted, if the wait saw it come.
 
-    And when the call was over that posted the later of them, since a thread then takes it in.
-
-    Only where the wait saw it come: it had begun before the send, or right behind the receive. And
-    one that ends with a send, which its receiver took late, says nothing of what it received.
+    It had begun before the send, or right behind the receive. And one that ends with a send, which
+    its receiver took late, says nothing of what it received.
     """
 
     def ready(end: Move) -> float:
         return max(posted[end].start, posted[end.other].start)
 
     last = max(call.ends, key=ready)
-    if last.end == "SEND":
-        return
-    if posted[last].start < posted[last.other].start:
-        if ran.start <= ready(last):
-            yield "early", ran.end - ready(last), posted[last.other].end
-    elif ran.start - posted[last].end <= DIRECT and ran.start - ready(last) <= LONG:
-        yield "late", ran.end - ready(last), posted[last].end
-
-
-def _spreads(found: Samples) -> dict[str, Quantiles]:
-    """Return distributions; a cost seen only together with another is that less its mean."""
-    out = {key: spread(found[key]) for key in found if "+" not in key}
-    for whole, known in (
-        (f"{ONWARD}+{LOSS}", ONWARD),
-        (f"{RESUME}+{LOSS}", RESUME),
-    ):
-        if LOSS not in out and known in out and found.get(whole):
-            out[LOSS] = _less(found[whole], out[known].mean)
-    if FINISH not in out and found.get(f"{RESUME}+{FINISH}"):
-        out[FINISH] = _less(found[f"{RESUME}+{FINISH}"], out[RESUME].mean)
-    if ONWARD not in out and LOSS in out and found.get(f"{ONWARD}+{LOSS}"):
-        out[ONWARD] = _less(found[f"{ONWARD}+{LOSS}"], out[LOSS].mean)
-    for key in (HEAD, RESUME, ONWARD, NEXT, ENTER, FINISH, LOSS, "early", "late", "isend", "irecv"):
-        out.setdefault(key, Quantiles())
-    return out
-
-
-def _less(samples: Sequence[float], mean: float) -> Quantiles:
-    return spread(np.asarray(samples) - mean)
+    mine = posted[last]
+    early = mine.start < posted[last.other].start and ran.start <= ready(last)
+    behind = ran.start - mine.end <= DIRECT and ran.start - ready(last) <= LONG
+    late = mine.start >= posted[last.other].start and behind
+    return ready(last) if last.end == "RECV" and (early or late) else None

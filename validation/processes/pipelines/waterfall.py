@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -11,16 +10,18 @@ import numpy as np
 from schedules import Plan
 from sim.runs.schedule_run import run_plan
 from traces.recorded.run import RecordedRun
-from validation.processes.pipelines.costs import Costs, Quantiles
+from validation.processes.pipelines.costs import Costs
 from validation.processes.pipelines.gaps import ENTER, FINISH, HEAD, LOSS, NEXT, ONWARD, RESUME
+from validation.processes.pipelines.graph import OVER, RECEIVE, SEND
 from validation.processes.pipelines.measure import fit
-from validation.processes.pipelines.predict import Prediction, timeline
-from validation.processes.pipelines.priced import Workload
+from validation.processes.pipelines.predict import timeline
+from validation.processes.pipelines.workload import Workload
+from validation.processes.predict import Prediction
 
 CAUSES = ("missing edge", "cost model", "launch gap", "latency", "contention", "noise", "moment",
           "rest")  # fmt: skip
 LAYERS = ("F", "B", "I", "W")
-HOST = (HEAD, RESUME, ONWARD, NEXT, ENTER, LOSS, FINISH, "isend", "irecv")
+HOST = (HEAD, RESUME, ONWARD, NEXT, ENTER, LOSS, FINISH, SEND, RECEIVE)
 
 
 def waterfall(
@@ -38,8 +39,8 @@ def waterfall(
     steps = [
         _schedule(plan, load, free),
         _seconds(alone, free),
-        _seconds(alone, _only(costs, (*LAYERS, "over"))),
-        _seconds(alone, _only(costs, (*LAYERS, "over", *HOST))),
+        _seconds(alone, _only(costs, (*LAYERS, OVER))),
+        _seconds(alone, _only(costs, (*LAYERS, OVER, *HOST))),
         _seconds(alone, costs),
         float(predicted.timeline.end.max()),
         predicted.seconds,
@@ -51,7 +52,7 @@ def waterfall(
 
 def _only(costs: Costs, names: Collection[str]) -> Costs:
     spreads = {name: of for name, of in costs.spreads.items() if name in names}
-    return replace(costs, spreads=defaultdict(Quantiles, spreads), sizes=())
+    return replace(costs, spreads=spreads, sizes=())
 
 
 def _seconds(load: Workload, costs: Costs) -> float:
@@ -61,7 +62,7 @@ def _seconds(load: Workload, costs: Costs) -> float:
 def _schedule(plan: Plan, load: Workload, free: Costs) -> float:
     times = load.stages.seconds
     if times is None:
-        of = {name: free.spreads[name].mean * free.busier * load.stages.layers for name in LAYERS}
+        of = {name: free.of(name).mean * free.busier * load.stages.layers for name in LAYERS}
         times = {"F": of["F"], "I": of["I"] or of["B"] / 2, "W": of["W"] or of["B"] / 2}
     return run_plan(plan, times, pair="serial").seconds
 

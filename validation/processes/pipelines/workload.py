@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
+from math import fsum
+from typing import NamedTuple
 
 import schedules
 from schedules import Plan, Step, flat
@@ -10,8 +13,7 @@ from schedules.csv import plan_of
 from schedules.input_error import InputError
 from traces.recorded.run import RecordedRun
 from traces.schedule_csv import lowered
-from validation.processes.pipelines.calls import LOOPS, Program, loop, runtime
-from validation.processes.pipelines.priced import Stages, Workload
+from validation.processes.pipelines.calls import LOOPS, Compute, Program, loop, runtime
 
 CORES = 2  # of the machine of recordings that do not say (see :mod:`.costs` for their names)
 OURS = {
@@ -22,6 +24,29 @@ OURS = {
     "InterleavedZeroBubble": "interleaved_zero_bubble",
 }
 """torch's names of the schedules that have the same order here."""
+
+
+class Stages(NamedTuple):
+    """The computes of a run."""
+
+    seconds: Mapping[str, float] | None  # of F, I and W, of timed stages; None: real layers
+    layers: int = 1  # of a stage with real layers
+    overlap: float = 1.0  # of a pair: the time of a member over that of the step alone
+
+    def nominal(self, call: Compute) -> float:
+        """Return the seconds that a timed compute is meant to take."""
+        assert self.seconds is not None
+        kinds = "IW" if call.step.kind == "B" else call.step.kind
+        return fsum(self.seconds[kind] for kind in kinds) * (self.overlap if call.paired else 1.0)
+
+
+class Workload(NamedTuple):
+    """What processes run, whatever it costs them."""
+
+    program: Program
+    stages: Stages
+    bytes: float  # of a message
+    cores: int = 0  # that all processes share; 0: as many as they want
 
 
 def plan(run: RecordedRun) -> Plan:
@@ -59,7 +84,7 @@ def load(run: RecordedRun) -> Workload:
 
 
 def _cores(run: RecordedRun) -> int:
-    """Return the cores that timed stages share, first come first served; 0 for real layers."""
+    """Return the cores that timed stages share; 0 for real layers."""
     return (run.cores or CORES) if run.settings.get("mode") == "virtual" else 0
 
 
