@@ -10,6 +10,7 @@ from sim.builder.strategies.data import DataParallel
 from sim.builder.strategies.sharded import Sharding
 from sim.model.sizes import Model
 from sim.recipe.recipe import ParallelismSection, ScheduleSection, TrainingSection
+from sim.strategies.fp8.precision import Fp8
 
 GPT = Model(
     name="gpt",
@@ -34,7 +35,7 @@ GPT = Model(
 )
 
 Keys = dict[str, object]
-DERIVED = ("recompute", "fp8", "policy")  # a test may give what otherwise follows from a recipe
+DERIVED = ("recompute", "policy")  # a test may give what otherwise follows from a recipe
 
 
 def keys(tp: int, sp: bool, micro_batch: int, sequence: int, **others: object) -> Keys:
@@ -50,6 +51,8 @@ def small(model: Model, keys: Keys, plan: Any = ()) -> Job:
 
     if "bucket" in keys:  # in bytes
         keys = keys | {"bucket_mb": keys["bucket"] / 1e6}
+    if isinstance(keys.get("fp8"), Fp8):
+        keys = keys | {"fp8": keys["fp8"]._asdict()}
     derived = {k: v for k, v in keys.items() if k in DERIVED and not isinstance(v, str | dict)}
     own = {k: v for k, v in keys.items() if k in Model.__dataclass_fields__}
     training = {"global_batch": 1} | given(TrainingSection)

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import networkx as nx
 import pytest
+
+from sim import strategies
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("schedules", "topologies", "sim", "traces", "validation", "traincast")
 """Each may import those before it."""
 
 FLOORS = (
-    "html units files late keys",
+    "html units files late keys strategies",
     "graph",
     "timeline model machine",
     "recipe engine analysis",
+    "declarations",
     "builder",
+    "rewrites",
     "memory whatif perturbations",
     "runs plots",
     "report",
 )
-"""The wings of ``sim``: each may import those of earlier lines."""
+"""The wings of ``sim``: each may import those of earlier lines. The registry of features is below
+all, their declarations are above recipes, and their rewrites above what builds steps."""
 
 HEAVY = {"numpy", "matplotlib", "pandas", "networkx", "simpy", "scipy", "numba"}
 LATE = {"rich", "pandas", "pyarrow", "networkx", "matplotlib", "scipy", "torch", "numba", "joblib"}
@@ -115,11 +122,65 @@ def test_packages_import_one_way() -> None:
     assert [(a, b) for a, b, mine, other in between if place.get(other, -1) > place[mine]] == []
 
 
+def wing(name: str) -> str:
+    """The wing of a module; files of a feature that its declaration needs are declarations too."""
+    if not name.startswith("sim.strategies."):
+        return name.split(".")[1]
+    feature = ".".join(name.split(".")[:3])
+    declared = {f"{feature}.declare", *reached(f"{feature}.declare", feature)}
+    return "declarations" if name in {feature, *declared} else "rewrites"
+
+
+def reached(name: str, inside: str) -> set[str]:
+    """The modules of a package that a module imports, directly or not."""
+    graph = nx.DiGraph(edges())
+    below = nx.descendants(graph, name) if name in graph else set()
+    return {other for other in below if other.startswith(f"{inside}.")}
+
+
+def test_nothing_but_the_registry_imports_a_feature() -> None:
+    """And the registry does so by name; a feature may import another one's declaration."""
+    features = [(a, b) for a, b in edges() if b.startswith("sim.strategies.")]
+    assert [
+        (a, b)
+        for a, b in features
+        if not a.startswith("sim.strategies.")
+        or (a.split(".")[2] != b.split(".")[2] and not b.endswith(".declare"))
+    ] == []
+
+
+def test_only_a_feature_reads_its_keys() -> None:
+    """No module outside names a key that a feature declares as an attribute of a section."""
+    own = {key for of in strategies.declared("KEYS") for keys in of.values()
+           for key in keys.model_fields}  # fmt: skip
+    read = [
+        (name, node.attr)
+        for name, path in MODULES.items()
+        if name.startswith("sim.") and not name.startswith("sim.strategies.")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in own and is_section(node.value)
+    ]
+    assert read == []
+
+
+def is_section(node: ast.expr) -> bool:
+    return ast.unparse(node).split(".")[-1] in {"training", "parallelism", "model", "schedule", "p"}
+
+
+def test_a_feature_has_only_hooks_that_are_called() -> None:
+    """A misspelt hook would never run."""
+    for name in strategies.names():
+        module = import_module(f"sim.strategies.{name}.rewrite")
+        own = {n for n, f in vars(module).items()
+               if inspect.isfunction(f) and f.__module__ == module.__name__}  # fmt: skip
+        assert {n for n in own if not n.startswith("_")} <= strategies.HOOKS.keys()
+
+
 def test_wings_import_only_those_below() -> None:
     floor = {name: i for i, names in enumerate(FLOORS) for name in names.split()}
-    assert {name.split(".")[1] for name in MODULES if name.startswith("sim.")} == floor.keys()
+    assert {wing(name) for name in MODULES if name.startswith("sim.")} == floor.keys()
     inside = [
-        (a, b, a.split(".")[1], b.split(".")[1])
+        (a, b, wing(a), wing(b))
         for a, b in edges()
         if a.startswith("sim.") and b.startswith("sim.")
     ]

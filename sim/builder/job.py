@@ -16,7 +16,6 @@ from sim.builder import derived
 from sim.builder.mesh import ORDER, Mesh
 from sim.builder.strategies.data import DataParallel
 from sim.builder.strategies.exchange import Policy
-from sim.model.precision import Fp8
 from sim.model.recomputation import Recompute
 from sim.model.sizes import BYTES, Model, Parameters, parameters
 from sim.recipe.recipe import ParallelismSection, Recipe, ScheduleSection, TrainingSection
@@ -61,11 +60,6 @@ class Job:
     def recompute(self) -> str | Recompute:
         """What the backward runs again."""
         return derived.recompute(self.training)
-
-    @cached_property
-    def fp8(self) -> Fp8 | None:
-        """How the linears of the layers run in fp8; None: not at all."""
-        return self.training.fp8.precision if self.training.fp8 else None
 
     @property
     def layers_per_stage(self) -> Sequence[int]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sim.builder.activations import stage_bytes
+from sim import strategies
 from sim.builder.backward_memory import global_buffer, placeholders
 from sim.builder.job import Job
 from sim.builder.shares import share
 from sim.builder.strategies.fsdp_units import Unit, sizes, units
-from sim.builder.strategies.offload import BUFFERS
 from sim.builder.strategies.sharded import reused
-from sim.builder.strategies.update import MAIN, kept
+from sim.builder.strategies.update import kept, on_gpu
 from sim.model.sizes import BYTES, matrix_parameters, parameters
-from sim.recipe.sections import StateTable
 
 
 def persistent(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]:
@@ -28,22 +26,23 @@ def persistent(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, floa
     """
     parts = [job.held(s) for s in stages]
     held, experts = (sum(getattr(of, name) for of in parts) for name in ("total", "expert"))
-    weight, fp8 = BYTES[job.training.dtype], job.fp8
-    linear = matrices(job, stages) if fp8 else 0
+    data, weight = job.data, BYTES[job.training.dtype]
     stale = job.stale[q] if job.stale else 0
-    return {
-        "weights": _weights(job, held, linear, experts),
-        **_copies(job, linear),
+    out = {
+        "weights": data.weights(held, experts) * weight,
         **({"stashed_weights": float(stale * held * weight)} if stale else {}),
-        "gradients": job.data.gradients(held, experts) * BYTES[job.training.grad_dtype],
-        "optimizer": job.data.share(held, experts) * kept(job.training) * (1 - job.data.host_share),
+        "gradients": data.gradients(held, experts) * BYTES[job.training.grad_dtype],
+        "optimizer": data.share(held, experts) * kept(job.training) * on_gpu(job.training),
         **_buffers(job, stages, held),
         **_workspaces(job, stages),
     }
+    for found in strategies.hooks("persistent"):
+        out |= {name: out.get(name, 0.0) + size for name, size in found(job, stages).items()}
+    return out
 
 
 def matrices(job: Job, stages: Sequence[int]) -> int:
-    """Return the elements of a rank's matrices that multiply in fp8."""
+    """Return the elements of a rank's matrices of layers, but for the router's."""
     p, model = job.parallelism, job.model
     return sum(
         matrix_parameters(model, p.tp, job.layers(k), k == job.stages - 1, p.ep, p.etp)
@@ -51,39 +50,12 @@ def matrices(job: Job, stages: Sequence[int]) -> int:
     )
 
 
-def _weights(job: Job, held: int, linear: int, experts: int) -> float:
-    """Return the bytes of the weights; ``params`` keeps matrices of layers and experts in fp8."""
-    fp8, weight = job.fp8, BYTES[job.training.dtype]
-    if not (fp8 and fp8.params):
-        return job.data.weights(held, experts) * weight
-    narrow = job.data.weights(linear, experts) * (weight - fp8.weight)
-    return job.data.weights(held, experts) * weight - narrow
-
-
-def _copies(job: Job, linear: int) -> Mapping[str, float]:
-    """Return the other fp8 copies of the weights that stay for all microbatches of a step.
-
-    Copies of sharded parameters come and go with the gathered parameters.
-    """
-    fp8 = job.fp8
-    if not fp8 or job.data.sharding:
-        return {}
-    more = fp8.copies - fp8.params
-    return {"fp8_weights": more * linear * fp8.weight} if more else {}
-
-
 def on_host(job: Job, stages: Sequence[int]) -> Mapping[str, float]:
-    """Return the bytes by category that the host always holds for a rank with these stages.
-
-    For the parameters that it updates it holds Adam's moments, the master copy and a gradient in
-    fp32.
-    """
-    parts = [job.held(s) for s in stages]
-    held, experts = (sum(getattr(of, name) for of in parts) for name in ("total", "expert"))
-    mine = job.data.share(held, experts) * job.data.host_share
-    state = job.training.optimizer_state or StateTable()
-    whole = BYTES[state.master] + state.moments  # the copy is there even if weights are fp32
-    return {"optimizer": mine * whole, "gradients": mine * MAIN} if mine else {}
+    """Return the bytes by category that the host always holds for a rank with these stages."""
+    out = dict[str, float]()
+    for found in strategies.hooks("on_host"):
+        out |= {name: out.get(name, 0.0) + size for name, size in found(job, stages).items()}
+    return out
 
 
 def _workspaces(job: Job, stages: Sequence[int]) -> Mapping[str, float]:
@@ -94,27 +66,8 @@ def _workspaces(job: Job, stages: Sequence[int]) -> Mapping[str, float]:
     sizes = {
         "placeholders": placeholders(job.model, part, layers) if cached else 0.0,
         "global_buffer": 0.0 if job.model.resnet else global_buffer(job.model, part),
-        "offload_buffers": _offload_buffers(job, stages),
     }
     return {category: size for category, size in sizes.items() if size}
-
-
-def _offload_buffers(job: Job, stages: Sequence[int]) -> float:
-    """Return the bytes of buffers for whole stages' activations; the last stage's stay.
-
-    The activations go to the host and back through these buffers.
-    """
-    said, moved = job.training.offloaded, [k for k in stages if k < job.stages - 1]
-    if said.by != "stage":
-        return 0.0
-    most = max((_activations(job, k) for k in moved), default=0.0)
-    return BUFFERS * (said.activations or 0.0) * most
-
-
-def _activations(job: Job, stage: int) -> float:
-    """Return the bytes that the layers of a stage keep of one microbatch."""
-    kept = stage_bytes(job, job.layers(stage), False, False)
-    return kept.get("activations", 0.0)
 
 
 def _buffers(job: Job, stages: Sequence[int], held: int) -> Mapping[str, float]:
@@ -153,7 +106,7 @@ def stage_units(job: Job, stage: int) -> list[Unit]:
 
 def _linear(job: Job, unit: Unit) -> int:
     """Return how many of a unit's parameters multiply in fp8."""
-    if not job.fp8:
+    if not job.data.gathered_less:
         return 0
     if unit.experts:
         return unit.parameters

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import fsum
+from typing import NamedTuple
 
 import numpy as np
 
+from sim import strategies
 from sim.builder import groups, slots
 from sim.builder.groups import Lane
 from sim.builder.job import Job
-from sim.builder.persistent import matrices, stage_units
+from sim.builder.persistent import stage_units
 from sim.builder.program import Collective, Item, Program
 from sim.builder.slots import Slot
 from sim.builder.stage import stage_programs
 from sim.builder.strategies import data as data_parallel
-from sim.builder.strategies import host_optimizer
 from sim.builder.strategies.data import Bucket
-from sim.builder.strategies.fp8 import cast_weights
 from sim.builder.strategies.fsdp_units import Unit
 from sim.builder.strategies.gathering import StageStep, ahead_of_input, shard
 from sim.builder.strategies.messages import Steps
@@ -33,9 +33,19 @@ from sim.builder.strategies.sequence import replicated_gradient_bytes
 from sim.builder.strategies.tensor import replicated_kv_bytes
 from sim.builder.strategies.variants import Variant
 from sim.graph import Copy
-from sim.model.sizes import BYTES
+from sim.model.sizes import BYTES, Parameters
 
 _stage_programs = lru_cache(maxsize=64)(stage_programs)
+
+
+class StepPlace(NamedTuple):
+    """Which step of a stage a program is for, for the hook ``step`` of features."""
+
+    kind: str  # F B I W
+    place: str  # "first" of its stage on its rank, "last" of it for an update, or ""
+    whole: Program  # the stage's program of this kind, without replicas
+    held: Parameters
+    buckets: Sequence[Bucket]  # gradients that are reduced together
 
 
 @dataclass
@@ -59,9 +69,8 @@ class Programs:
             cp, ep = like
             make = stage_programs if job.parallelism.strategy else _stage_programs  # a file changes
             made = make(self._of_stage, job.layers(stage), **ends, cp_rank=cp, ep_rank=ep)
-            if (fp8 := job.fp8) and job.data.sharding:
-                element = BYTES[job.training.dtype]
-                made = {k: cast_weights(p, fp8, element, sharded=True) for k, p in made.items()}
+            for change in strategies.hooks("on_rank"):
+                made = change(job, made)
             self._made[stage, like] = made
         return self._made[stage, like]
 
@@ -90,7 +99,6 @@ class Programs:
         """Return one step of a stage on the rank of a lane and pipeline rank."""
         items = self._programs(variant.stage, lane)[variant.kind]
         data, parts = self.job.data, self._buckets(variant.stage, q, lane)
-        fp8, once = self.job.fp8, variant.kind == "F" and variant.place == "first"
         if data.split:
             parts = self._buckets(variant.stage, q, lane, variant.kind)
             piped = self.job.overlapping
@@ -98,14 +106,11 @@ class Programs:
             items = shard(items, step, self._units(variant.stage), data, parts)
         elif variant.place == "last" and self.job.parallelism.overlap_grad_reduce:
             items = data_parallel.reduce_gradients(items, parts, data)
-        if fp8 and once and not data.sharding:
-            items = cast_weights(items, fp8, BYTES[self.job.training.dtype], sharded=False)
-        if variant.place == "last" and data.host_share:
-            whole = self._programs(variant.stage, lane)[variant.kind]
-            left = host_optimizer.unreduced(whole, self.job.held(variant.stage), data, parts)
-            end = len(items) - 1
-            moved = [b._replace(after=end) if parts else b for b in left]
-            items = host_optimizer.sent(items, data, moved)
+        whole = self._programs(variant.stage, lane)[variant.kind]
+        held = self.job.held(variant.stage)
+        at = StepPlace(variant.kind, variant.place, whole, held, parts)
+        for change in strategies.hooks("step"):
+            items = change(self.job, items, at)
         if variant.place == "first" and self._gathers_ahead:
             begin = self._head_row(variant.stage, q, lane)
             items = data_parallel.wait_for_parameters(items, parts, begin)
@@ -178,7 +183,7 @@ class Programs:
         what = Tail(
             parameters=total,
             experts=experts,
-            linear=matrices(job, mine) if job.fp8 and job.fp8.params else 0,
+            linear=sum(of(job, mine) for of in strategies.hooks("narrow")),
             partial=partial / split,
             kv=kv / split,
             embedding=embedding / split,

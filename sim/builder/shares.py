@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sim import strategies
+from sim.builder.edge import Edge
 from sim.builder.job import Job
-from sim.builder.strategies import context, expert, fp8, sequence, tensor
-from sim.builder.strategies.tensor import Edge
+from sim.builder.strategies import context, expert, sequence, tensor
 from sim.model.operators import Share, whole
 
 
@@ -23,17 +24,22 @@ def share(job: Job, *, cp_rank: int = 0, ep_rank: int = 0) -> Share:
     p, training = job.parallelism, job.training
     one = whole(
         job.model, training.micro_batch, training.dtype, training.grad_dtype,
-        matmul=training.matmul or "", fp8=job.fp8, tp=p.tp, dp=p.dp or 1,
+        matmul=training.matmul or "", tp=p.tp, dp=p.dp or 1,
     )  # fmt: skip
     part = tensor.split(one, p.tp)
     part = context.split(part, p, cp_rank)
     part = sequence.split(part, p.tp) if p.sp else part
-    return expert.split(part, job.model, p, ep_rank) if job.model.experts else part
+    part = expert.split(part, job.model, p, ep_rank) if job.model.experts else part
+    for change in strategies.hooks("share"):
+        part = change(part, job, cp_rank, ep_rank)
+    return part
 
 
 def edges(job: Job) -> Mapping[str, Edge]:
     """Return the collectives by kind of edge; a degree of 1 has none."""
     p = job.parallelism
     split = sequence.EDGES if p.sp else tensor.EDGES
-    around = {**context.edges(p), **expert.edges(p), **fp8.edges(p, job.fp8)}
-    return {**(split if p.tp > 1 else {}), **around}
+    around = {**(split if p.tp > 1 else {}), **context.edges(p), **expert.edges(p)}
+    for found in strategies.hooks("edges"):
+        around |= found(job)
+    return around

@@ -15,45 +15,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import fsum
-from typing import NamedTuple
 
 from schedules.input_error import InputError
+from sim import strategies
 from sim.builder.activations import depths, stage_bytes
 from sim.builder.backward_memory import input_gradients, matrices
+from sim.builder.blocks import NOTHING, OperatorBlock
+from sim.builder.edge import Edge
 from sim.builder.job import Job
 from sim.builder.program import INPUT_GRADIENTS, WEIGHT_GRADIENT, Item, Kernel, Program
 from sim.builder.shares import edges, share
-from sim.builder.strategies import fp8, offload, recompute, tp_overlap
+from sim.builder.strategies import recompute, tp_overlap
 from sim.builder.strategies import user_file as outside
 from sim.builder.strategies.embedding import LOGIT, embedding, head, logits
-from sim.builder.strategies.tensor import Edge
 from sim.builder.writer import Writer
 from sim.graph import Compute, Fixed
 from sim.model.layer import layer
 from sim.model.mtp import joined
 from sim.model.operators import Operator, Share
-from sim.model.quantise import is_linear
 from sim.model.sizes import BYTES
 
 Edges = Mapping[str, Edge]
 KEPT = "activations"  # the category of what layers keep
 LOSS = "loss"  # the operator whose backward starts from fp32 logits
-
-
-NOTHING = recompute.Plan(0.0)
-
-
-class OperatorBlock(NamedTuple):
-    """Operators in forward order that allocate and free together."""
-
-    operators: Sequence[Operator]
-    layer: int = -1
-    plan: recompute.Plan = NOTHING
-    category: str = ""  # category of the memory kept from its forward to its backward
-    kept: float = 0.0  # bytes of that memory
-    logits: tuple[float, float] = (0.0, 0.0)  # bytes of 16-bit logits, and of the fp32 copy
-    copied: float = 0.0  # bytes of logits in the forward that the loss does not keep
-    input_gradients: float = 0.0  # bytes of input gradients that its backward holds at once
 
 
 def stage_programs(
@@ -64,7 +48,7 @@ def stage_programs(
     *,
     cp_rank: int = 0,
     ep_rank: int = 0,
-) -> dict[str, Program]:
+) -> Mapping[str, Program]:
     """Return the programs F, B, I and W of a stage with these layers (their numbers).
 
     B is I and W merged. ``cp_rank`` and ``ep_rank`` are the rank's coordinates in its context- and
@@ -77,7 +61,7 @@ def stage_programs(
     kept = stage_bytes(job, layers, first, last, ep_rank)
     part = share(job, cp_rank=cp_rank, ep_rank=ep_rank)
     blocks = _blocks(job, part, layers, kept, first, last)
-    p, offloaded = job.parallelism, job.training.offloaded
+    p = job.parallelism
     around, overlap = edges(job), p.tp_backward_overlap or bool(p.tp_overlap)
     how = job.training.weight_gradients
     programs: dict[str, Program] = {
@@ -91,14 +75,10 @@ def stage_programs(
         programs = {k: tp_overlap.cut(items, p.tp, copies) for k, items in programs.items()}
     if p.strategy:
         programs = outside.rewritten(programs, p.strategy)
-    if sent := offloaded.activations or 0.0:
-        own = [b for b in blocks if b.layer >= 0 and any(op.weight for op in b.operators)]
-        each = {b.layer: b.plan.kept for b in own}
-        if offloaded.by == "stage":
-            stays = last or not each
-            return programs if stays else offload.offloaded_whole(programs, each, sent)
-        return offload.offloaded(programs, each, sent, last)
-    return programs
+    made: Mapping[str, Program] = programs
+    for change in strategies.hooks("programs"):
+        made = change(job, made, blocks, last)
+    return made
 
 
 def _blocks(
@@ -122,10 +102,8 @@ def _blocks(
         blocks[-1] = blocks[-1]._replace(
             input_gradients=input_gradients(model, part, blocks[-1].layer)
         )
-    linears = sum(is_linear(op) for block in blocks for op in block.operators)
-    if found := fp8.maxima(part, linears, forward=True):
-        blocks.append(OperatorBlock(found, blocks[-1].layer))
-        blocks.insert(0, OperatorBlock(fp8.maxima(part, linears, forward=False), blocks[0].layer))
+    for change in strategies.hooks("blocks"):
+        blocks = list(change(part, blocks))
     if first:
         size = kept.get("embedding", 0.0)
         blocks.insert(0, OperatorBlock(embedding(model, part), category="embedding", kept=size))

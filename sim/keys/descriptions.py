@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -23,19 +24,30 @@ def descriptions(section: type[BaseModel]) -> dict[str, str]:
     >>> descriptions(ParallelismSection)["tp"]
     'tensor parallel: number of GPUs that share each layer'
     """
-    (of,) = ast.parse(inspect.getsource(section)).body
     out = {}
-    for key, text in pairwise(of.body if isinstance(of, ast.ClassDef) else ()):
-        match key, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=said)):
-                out[name] = inspect.cleandoc(str(said))
+    for part in (of for of in section.__mro__ if issubclass(of, Section)):
+        (of,) = ast.parse(inspect.getsource(part)).body
+        for key, text in pairwise(of.body if isinstance(of, ast.ClassDef) else ()):
+            match key, text:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=said)),
+                ):
+                    out[name] = inspect.cleandoc(str(said))
     return out
 
 
 def describe(schema: dict[str, Any]) -> None:
     """Put the texts into the JSON schema of recipes, among the sorted facts of each key."""
-    for section in Section.__subclasses__():
+    for section in _below(Section):
         table = schema["$defs"].get(section.__name__, {})
         for key, text in descriptions(section).items() if table else ():
             facts = table["properties"][key] | {"description": text}
             table["properties"][key] = dict(sorted(facts.items()))
+
+
+def _below(section: type[Section]) -> Iterator[type[Section]]:
+    """Yield all sections and tables, those with the keys of features last."""
+    for one in section.__subclasses__():
+        yield one
+        yield from _below(one)

@@ -13,8 +13,7 @@ from sim.model.layers import convolution
 from sim.model.layers.dense import mlp
 from sim.model.layers.experts import experts
 from sim.model.layers.mla import latent_attention
-from sim.model.operators import Launch, Operator, Share, linear, memory, norm
-from sim.model.quantise import quantised
+from sim.model.operators import Launch, Operator, Share, finished, linear, memory, norm
 from sim.model.sizes import Model
 
 
@@ -42,7 +41,7 @@ def _layer(model: Model, share: Share, routed: bool) -> tuple[Operator, ...]:
         *(experts(model, share) if routed else mlp(model, share, share.ffn)),
         residual(model, share, "mlp_residual"),
     )
-    return quantised(operators, share)
+    return finished(operators, share)
 
 
 def residual(model: Model, share: Share, name: str) -> Operator:

@@ -13,8 +13,16 @@ from __future__ import annotations
 
 from functools import cache
 
-from sim.model.operators import Launch, Operator, Share, grad_add, linear, memory, norm
-from sim.model.quantise import quantised
+from sim.model.operators import (
+    Launch,
+    Operator,
+    Share,
+    finished,
+    grad_add,
+    linear,
+    memory,
+    norm,
+)
 from sim.model.sizes import Model
 
 
@@ -36,4 +44,4 @@ def joined(model: Model, share: Share, embedded: Operator) -> tuple[Operator, ..
         inward,
         Operator("mtp_output", edge="projected", buffer=share.whole_residual),
     )
-    return quantised(operators, share)
+    return finished(operators, share)

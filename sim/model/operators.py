@@ -13,13 +13,13 @@ the published formulas do; all other kernels are limited by their bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from sim.graph import Compute
 from sim.model import kernel_choice
 from sim.model.kernel_choice import USUAL, Kernels, Passes
-from sim.model.precision import Fp8
 from sim.model.sizes import BYTES, Model, padded_vocab
 
 
@@ -39,6 +39,13 @@ class Context(NamedTuple):
 
 
 ALONE = Context()
+
+
+class Linears(Protocol):
+    """How linears run otherwise than in the dtype of the rest."""
+
+    def operators(self, operators: Sequence[Operator], share: Share) -> tuple[Operator, ...]:
+        """Return the operators of a layer with their linears run so."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class Share:
     routed: tuple[int, ...] = ()  # tokens for each expert of this rank, from its whole group
     copies: float = 0.0  # copies of this rank's own tokens, one for each expert that takes it
     exchanged: float = 0.0  # tokens in the buffer of an all-to-all, of the most loaded rank
-    fp8: Fp8 | None = None  # how linears of the layers run in fp8; None: not at all
+    linears: Linears | None = None  # how linears of the layers run; None: in ``dtype``
     matmul: str = ""  # dtype of matrix products, if not ``dtype``
     attention: str = ""  # kernel of fused attention: flash2, cudnn, ...; "": the GPU's own choice
     kernels: Kernels = USUAL  # who runs what else in how many kernels
@@ -133,7 +140,6 @@ def whole(
     grad_dtype: str,
     *,
     matmul: str = "",
-    fp8: Fp8 | None = None,
     tp: int = 1,
     dp: int = 1,
 ) -> Share:
@@ -155,11 +161,15 @@ def whole(
         element=BYTES[dtype],
         gradient=BYTES[grad_dtype],
         replicas=dp if model.norm == "sync_batch" else 1,
-        fp8=fp8,
         matmul=matmul,
         attention=model.attention,
         kernels=model.kernels,
     )
+
+
+def finished(operators: Sequence[Operator], share: Share) -> tuple[Operator, ...]:
+    """Return the operators of a layer as its linears run on this share."""
+    return share.linears.operators(operators, share) if share.linears else tuple(operators)
 
 
 def gemm(

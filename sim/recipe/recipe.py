@@ -7,24 +7,24 @@ There is one class per section of the TOML file. Each value is checked here on i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from types import new_class
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
 import schedules
 from schedules.times import Seconds
+from sim import strategies
 from sim.keys.section import Section, unit
 from sim.machine.topology import MOST_GPUS
 from sim.recipe.sections import (
     MOST_EXPERTS,
     Count,
     DeepSpeedTable,
-    Fp8Table,
     FsdpTable,
     KernelsTable,
     LoadSection,
     MlaSection,
-    OffloadTable,
     PerturbationSection,
     RecomputeTable,
     StateTable,
@@ -58,6 +58,19 @@ NOT_YET: dict[str, tuple[object, ...]] = {
 """Keys that are understood but not simulated yet, and their values that are simulated."""
 
 
+S = TypeVar("S", bound=Section)
+
+
+def with_features(section: type[S]) -> type[S]:
+    """Return a section with the keys that features declare for it (:mod:`sim.strategies`)."""
+    name = section.__name__.removesuffix("Section").lower()
+    own = tuple(keys[name] for keys in strategies.declared("KEYS") if name in keys)
+    about = {"__module__": section.__module__, "__doc__": section.__doc__}
+    made: type[S] = new_class(section.__name__, (*own, section), {}, lambda of: of.update(about))
+    return made if own else section
+
+
+@with_features
 class ModelSection(Section):
     """The model: a preset, a Hugging Face config.json, or numbers, which override the other two."""
 
@@ -153,6 +166,7 @@ class ClusterSection(Section):
     """number of GPUs of the job"""
 
 
+@with_features
 class ParallelismSection(Section):
     """How the job is split over the GPUs, whose number is the product of tp, pp, cp and dp."""
 
@@ -248,6 +262,7 @@ class ScheduleSection(Section):
     (likewise, but as one block) or shared (side by side)"""
 
 
+@with_features
 class TrainingSection(Section):
     """Batch, number formats, and what the backward recomputes."""
 
@@ -267,14 +282,9 @@ class TrainingSection(Section):
     kept (a stage's)"""
     param_gather_dtype: Dtype | None = None
     """number format in which parameters are gathered; default: dtype"""
-    fp8: Fp8Table | None = None
-    """linears of the layers multiply in fp8: { recipe = "delayed", params = false, ... }"""
     recompute: Literal["none", "selective", "full"] | RecomputeTable = "none"
     """what the backward runs again: none, selective (the attention core), full (every layer from
     its input) or a table"""
-    offload: Literal["activations", "optimizer"] | OffloadTable | None = None
-    """what host memory keeps: "activations" until their backward, "optimizer" (the CPU then
-    updates), or a table"""
     optimizer: str = "adam"
     """what updates the weights: adam, or sgd without momentum, which keeps no moments"""
     optimizer_state: StateTable | None = None
@@ -287,13 +297,6 @@ class TrainingSection(Section):
     """true: gradients are clipped by their norm, after all ranks have summed it; false: not
     clipped; "post": the norm passes from stage to stage and is checked at the weight update, so
     that no stage waits for later ones"""
-
-    @property
-    def offloaded(self) -> OffloadTable:
-        """``offload`` as a table; a word stands for a share of 1."""
-        if isinstance(self.offload, OffloadTable):
-            return self.offload
-        return OffloadTable.model_validate({self.offload: 1.0} if self.offload else {})
 
 
 class SimulationSection(Section):

@@ -18,8 +18,9 @@ SECTIONS: dict[str, list[str]] = {
     if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
 }
 """The keys of each section."""
-FORMS = ("literal[", "bool", "constrained-str", "RecomputeTable", "OffloadTable")
-"""How pydantic's names of a value's forms begin, where it may be a word, a switch or a table."""
+FORMS = ("literal[", "bool", "constrained-str")
+"""How pydantic's names of a value's forms begin, where it may be a word, a switch or a table,
+whose name ends with Table."""
 TABLES = {
     f"{name}.{key}": sorted(table.model_fields)
     for name, section in Recipe.model_fields.items()
@@ -92,7 +93,8 @@ def _meant(error: ValidationError) -> list[ErrorDetails]:
 
 
 def _form(problem: ErrorDetails) -> str:
-    return next((str(part) for part in problem["loc"] if str(part).startswith(FORMS)), "")
+    said = (str(part) for part in problem["loc"])
+    return next((part for part in said if part.startswith(FORMS) or part.endswith("Table")), "")
 
 
 def _is_table(problem: ErrorDetails) -> bool:

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sim.keys.section import Section, unit
-from sim.model.precision import Fp8
 from sim.units import BYTES
 
 MOST_EXPERTS = 65_536
@@ -102,19 +101,6 @@ class RecomputeTable(Section):
     """with method: number of layers in a run (uniform), or from a stage's start (block)"""
 
 
-class OffloadTable(Section):
-    """What host memory keeps."""
-
-    activations: Annotated[float, Field(gt=0, le=1)] | None = None
-    """share of the kept activations that is in host memory from the forward to the backward"""
-    by: Literal["layer", "stage"] = "layer"
-    """what is copied at a time: a layer, or a whole stage through buffers that stay on the GPU"""
-    optimizer: Annotated[float, Field(gt=0, le=1)] | None = None
-    """share of the parameters whose optimizer state is in host memory and is updated by the CPU"""
-    overlap: bool = False
-    """whether updated parameters are copied back bucket by bucket, beside the next update"""
-
-
 SCALED = ("fp8", "fp16")
 """Number formats of state that need a scale, one for each tensor, which is not counted."""
 
@@ -200,32 +186,6 @@ class PerturbationSection(Section):
     """stall: the time of the run at which it happens, instead of a step, such as 1.2 s"""
     stream: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """stall: the stream that pauses; default: compute, or with simulation.host the CPU"""
-
-
-class Fp8Table(Section):
-    """Which numbers the linears of the layers multiply in fp8, and which are sent and kept so."""
-
-    recipe: Literal["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8"] = "delayed"
-    """how tensors are scaled: by earlier maxima (delayed), their own (tensorwise), per row
-    (rowwise) or per block (blockwise, mxfp8)"""
-    format: Literal["hybrid", "e4m3"] | None = None
-    """format of gradients: e5m2 (hybrid) or e4m3; it does not change the time"""
-    params: bool = False
-    """whether weights are kept and gathered in fp8, which saves their cast (fp8_param_gather)"""
-    gather: bool = True
-    """whether sequence parallelism's all-gathers carry fp8, as Transformer Engine's do"""
-    transpose: bool = True
-    """whether tensors have transposed copies, which Hopper's tensor cores need and Blackwell's do
-    not"""
-    amax: Literal["all", "tp", "none"] = "all"
-    """delayed: the ranks over which maxima are reduced: all of a stage, tp, or none"""
-    attention: bool = False
-    """whether the attention core runs in fp8 too; not simulated yet"""
-
-    @property
-    def precision(self) -> Fp8:
-        """The same as an :class:`Fp8`."""
-        return Fp8(self.recipe, self.params, self.gather, self.transpose, self.amax)
 
 
 class MlaSection(Section):

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from sim.machine.cluster import Gpu
 from sim.model.sizes import parameters
+from sim.recipe.legality.products import dtypes
 from sim.recipe.recipe import Recipe
 
 MOST = 3
@@ -59,7 +60,7 @@ def job_of(recipe: Recipe, gpu: Gpu) -> Job:
         float(held),
         split.fsdp is not None or split.zero == 3,
         split.pp > 1,
-        recipe.training.fp8 is not None,
+        "fp8" in dtypes(recipe).values(),
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from schedules import Plan, load
 from schedules.input_error import InputError
 from schedules.times import Seconds
+from sim import strategies
 from sim.builder.groups import Lane, group
 from sim.builder.job import Job
 from sim.builder.program import Collective, Program
@@ -48,7 +49,8 @@ def stage_timelines(
     Only ``kinds`` are run. Copies of offloaded activations run beside all of it, and are left out.
     Raises InputError if the ranks of a tensor-parallel group are not alike.
     """
-    job = replace(job, training=job.training.model_copy(update={"offload": None}))
+    for change in strategies.hooks("alone"):
+        job = change(job)
     if job.mesh.cp * job.mesh.ep * job.mesh.etp > 1:
         return _shared(job, cluster, layers, first, last, kinds)
     single = _alone(job, 1)  # its tensor-parallel group

@@ -131,7 +131,7 @@ def between(recipe: Recipe) -> float:
 
 def _host_memory(job: Job) -> dict[str, Any]:
     """Return what the host holds for each pipeline rank, in bytes, if it holds anything."""
-    if not job.data.host_share:
+    if not any(on_host(job, [s]) for s in range(job.stages)):
         return {}
     ranks = []
     for q, steps in enumerate(flat(job.plan)):

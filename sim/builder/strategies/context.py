@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from schedules.input_error import InputError
-from sim.builder.strategies.tensor import Edge
+from sim.builder.edge import Edge
 from sim.model.operators import Context, Share
 from sim.recipe.recipe import ParallelismSection
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from sim import strategies
 from sim.builder.program import Collective, Item, Kernel, Program
 from sim.builder.slots import Needs, Slot, moved
 from sim.builder.strategies.sharded import Sharding
@@ -43,11 +44,6 @@ class DataParallel:
         if sizes:
             return sizes.reduce_bucket_size * BYTES[self.training.grad_dtype]
         return self.parallelism.bucket_mb * 1e6
-
-    @property
-    def host_share(self) -> float:
-        """Share of the parameters that the host updates."""
-        return self.training.offloaded.optimizer or 0.0
 
     @property
     def weight_split(self) -> int:
@@ -85,9 +81,12 @@ class DataParallel:
 
     def gathered(self, parameters: int, linear: int) -> float:
         """Return the bytes gathered for parameters, ``linear`` of them in layers' matrices."""
-        fp8, weight = self.training.fp8, BYTES[self.training.dtype]
-        narrow = fp8 is not None and fp8.precision.gathers_params
-        return float(parameters * weight - linear * (weight - 1) * narrow)
+        return float(parameters * BYTES[self.training.dtype] - linear * self.gathered_less)
+
+    @property
+    def gathered_less(self) -> int:
+        """Bytes by which a gathered element of a layer's matrix is less than others."""
+        return sum(less(self.training) for less in strategies.hooks("gathered_less"))
 
     def share(self, parameters: int, experts: int) -> float:
         """Return how many of these parameters, some of them in experts, a rank updates."""

@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import cache
 
 from schedules.input_error import InputError
+from sim.builder.edge import Edge
 from sim.builder.job import Job
-from sim.builder.strategies.tensor import Edge
 from sim.model.operators import Share
 from sim.model.routing import tokens
 from sim.model.sizes import Model

@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sim import strategies
 from sim.builder import slots
 from sim.builder.program import Collective, Item, Kernel, Program
 from sim.builder.slots import Needs
-from sim.builder.strategies import host_optimizer, update
+from sim.builder.strategies import update
 from sim.builder.strategies.data import Bucket, DataParallel, copies_back, gathers, reduction
 from sim.graph import Compute, Memory
 from sim.model.sizes import BYTES
@@ -55,8 +56,8 @@ def tail(
         for bucket in (bucket for parts in stages for bucket in parts):
             items += reduction(bucket, data, len(items), before)
         items += copies_back(items, data)
-        if data.host_share:
-            items = list(host_optimizer.sent(items, data))
+        for change in strategies.hooks("reduced"):
+            items = list(change(items, data))
     sums = (("partial", "tp", what.partial), ("kv", "kv", what.kv))
     ends = (("embedding", "embedding", what.embedding), ("twin", "twin", what.twin))
     for name, axis, size in (*sums, *ends):
@@ -96,8 +97,8 @@ def _update(what: Tail, data: DataParallel, needs: Needs, begin: int) -> list[Ke
     flush there is no norm over all stages, so nothing is clipped.
     """
     share = data.share(what.parameters, what.experts)
-    own = share * (1 - data.host_share)
     training = data.training
+    own = share * update.on_gpu(training)
     grad, seen, weight = BYTES[training.grad_dtype], update.seen(training), BYTES[training.dtype]
 
     def kernel(name: str, size: float, needs: Needs = (), part: float = own) -> Kernel:
@@ -123,9 +124,8 @@ def _update(what: Tail, data: DataParallel, needs: Needs, begin: int) -> list[Ke
         narrow = (what.linear / what.parameters) * (weight - 1) if what.linear else 0.0
         first, *others = (kernel(*one) for one in update.kernels(training, narrow))
         out += _widened([first._replace(needs=met), *others], own * update.widened(training))
-    if data.host_share:
-        host, moved = share * data.host_share, update.on_host(training)
-        out += host_optimizer.update(host, moved, data, norm, begin + len(out))
+    for more in strategies.hooks("updates"):
+        out += more(share, data, norm, begin + len(out))
     return [out[0]._replace(needs=needs), *out[1:]]
 
 

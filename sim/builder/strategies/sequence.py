@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from schedules.input_error import InputError
+from sim.builder.edge import Edge
 from sim.builder.job import Job
 from sim.builder.strategies.tensor import EDGES as TENSOR
-from sim.builder.strategies.tensor import Edge
 from sim.model.operators import Share
 from sim.model.sizes import BYTES, parameters
 

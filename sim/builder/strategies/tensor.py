@@ -8,23 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from schedules.input_error import InputError
+from sim.builder.edge import Edge
 from sim.model.operators import Share
 from sim.model.sizes import BYTES, Model
-
-
-class Edge(NamedTuple):
-    """The collectives where an operator's tensor enters or leaves a split region; "" for none."""
-
-    before: str = ""  # before its forward, on the input
-    after: str = ""  # after its forward, on the output
-    before_backward: str = ""  # before its backward, on the gradient of the output
-    after_backward: str = ""  # after its backward, on the gradient of the input
-    again: str = ""  # before its weight gradient, on the saved input
-    axis: str = "tp"  # axis of the ranks that take part
-
 
 EDGES: Mapping[str, Edge] = {
     "column": Edge(after_backward="all_reduce"),

@@ -10,6 +10,9 @@ computes maxima and scales and casts back.
 
 from __future__ import annotations
 
+from math import prod
+
+from sim import strategies
 from sim.model.sizes import BYTES
 from sim.recipe.recipe import TrainingSection
 from sim.recipe.sections import SCALED, StateTable
@@ -33,6 +36,11 @@ def kept(training: TrainingSection) -> int:
     if training.optimizer != "adam":
         return _master(training)
     return _master(training) + (training.optimizer_state or StateTable()).moments
+
+
+def on_gpu(training: TrainingSection) -> float:
+    """Return the share of the parameters that the GPU updates."""
+    return float(prod(share(training) for share in strategies.hooks("on_gpu")))
 
 
 def _master(training: TrainingSection) -> int:

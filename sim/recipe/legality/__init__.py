@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 import schedules
 from schedules.input_error import InputError
-from sim.recipe.legality import alone, fp8, images, perturbations, products, saving, sharded, state
+from sim import strategies
+from sim.recipe.legality import alone, images, perturbations, products, saving, sharded, state
 from sim.recipe.recipe import Recipe
 
 AXES = "tp-cp-ep-dp-pp"
@@ -18,7 +19,7 @@ MOST_MICROBATCHES = 65_536
 
 def check(recipe: Recipe) -> None:
     """Raise InputError for the first thing in a complete recipe that cannot run as a job."""
-    for agree in CHECKS:
+    for agree in (*CHECKS, *strategies.declared("check")):
         agree(recipe)
 
 
@@ -186,7 +187,6 @@ def _depths(recipe: Recipe) -> None:
         ('model.position = "learned"', model.position == "learned"),
         ("parallelism.fsdp", p.fsdp),
         ("parallelism.zero = 3", p.zero == 3),
-        ("training.offload", recipe.training.offload),
     ):
         if found:
             raise InputError(f"model.mtp = {model.mtp} is not simulated with {what}")
@@ -345,7 +345,6 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     _post_validation,
     sharded.check,
     products.check,
-    fp8.check,
     saving.check,
     state.check,
     perturbations.check,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from schedules.input_error import InputError
+from sim import strategies
 from sim.recipe.recipe import Recipe
 
 
@@ -18,12 +19,20 @@ def check(recipe: Recipe) -> None:
         )
 
 
+def dtypes(recipe: Recipe) -> dict[str, str]:
+    """Return the number formats of products that are not those of storage, by key."""
+    own: dict[str, str] = (
+        {"training.matmul": recipe.training.matmul} if recipe.training.matmul else {}
+    )
+    for found in strategies.declared("dtypes"):
+        own |= found(recipe)
+    return own
+
+
 def able(recipe: Recipe, topology: str, peak: Mapping[str, float]) -> None:
     """Raise InputError for a GPU that lacks a number format of the recipe's products."""
-    training = recipe.training
-    needs = {"training.fp8": training.fp8 and "fp8", "training.matmul": training.matmul}
-    for key, dtype in needs.items():
-        if dtype and dtype not in peak:
+    for key, dtype in dtypes(recipe).items():
+        if dtype not in peak:
             raise InputError(
                 f"{key} needs a GPU with {'an' if dtype == 'fp8' else 'a'} {dtype} peak, which "
                 f"topology {topology!r} does not have; leave it out, or choose another, such as "

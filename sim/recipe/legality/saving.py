@@ -1,4 +1,4 @@
-"""Whether a job can save memory as a recipe says, by recomputation or by the host, and why not."""
+"""Whether a job can save memory as a recipe says, by recomputation, and why not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ OP = "op"
 
 def check(recipe: Recipe) -> None:
     """Raise InputError for a table that contradicts itself, or that the job cannot follow."""
-    _host(recipe)
     table = recipe.training.recompute
     if isinstance(table, str):
         return
@@ -64,35 +63,8 @@ def _per_operator(recipe: Recipe, table: RecomputeTable) -> None:
             raise InputError(f"{what} is not simulated with {name}; use every, or full")
 
 
-def _host(recipe: Recipe) -> None:
-    """Check which parts of the optimizer the host can keep."""
-    said, p = recipe.training.offloaded, recipe.parallelism
-    if recipe.training.offload and said.optimizer is None and said.activations is None:
-        raise InputError("training.offload is empty; give activations or optimizer")
-    if said.overlap and said.optimizer is None:
-        raise InputError("training.offload.overlap needs training.offload.optimizer")
-    if said.by == "stage" and said.activations is None:
-        raise InputError('training.offload.by = "stage" needs training.offload.activations')
-    if not said.optimizer:
-        return
-    what = "training.offload of the optimizer is not simulated with"
-    if p.fsdp or p.zero > 1:
-        which = "fsdp" if p.fsdp else f"zero = {p.zero}"
-        raise InputError(f"{what} parallelism.{which}; zero must be 0 or 1, without fsdp")
-    if not recipe.flushed:
-        raise InputError(f"{what} {recipe.schedule.name}, which updates while others compute")
-    if recipe.training.optimizer != "adam":
-        raise InputError(
-            f"{what} training.optimizer = {recipe.training.optimizer!r}; adam would do"
-        )
-    if not p.gradient_as_bucket_view:
-        raise InputError(f"{what} parallelism.gradient_as_bucket_view = false; leave it out")
-
-
 def _together(recipe: Recipe) -> None:
     p = recipe.parallelism
     what = f"{KEY} of several layers at once (uniform)"
-    if recipe.training.offloaded.activations:
-        raise InputError(f"{what} is not simulated with offloaded activations; layers must be 1")
     if p.fsdp or p.zero > 1:
         raise InputError(f"{what} is not simulated with sharded parameters; layers must be 1")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from schedules.input_error import InputError
+from sim import strategies
 from sim.files import read_text
 from sim.keys.refusals import brief
 from sim.late import late
@@ -84,7 +85,9 @@ def _megatron(value: object, data: Mapping[str, Any], folder: Path) -> Translate
     ignored = judge(fates("megatron"), found, allow_unknown=data.get(ALLOW, False))
     own = data.get("model")
     has_model = isinstance(own, dict) and bool(own.keys() & {"preset", "hf"})
-    out = megatron.translate(found, _gpus(data), model=not has_model)
+    out = _with_features(
+        megatron.translate(found, _gpus(data), model=not has_model), "megatron", found
+    )
     left_out = {**ignored.left_out, **megatron.left_out(found)}
     return out, {found.where: replace(ignored, left_out=left_out, unread=unread)}
 
@@ -117,7 +120,16 @@ def _torchtitan(value: object, data: Mapping[str, Any], folder: Path) -> Transla
     ignored = judge(table, titan, allow_unknown=data.get(ALLOW, False))
     beside = os.path.dirname(str(value))  # noqa: PTH120  as the recipe writes it
     model = own if isinstance(own, dict) else None
-    return torchtitan.translate(titan, _gpus(data), model, beside), {titan.where: ignored}
+    out = torchtitan.translate(titan, _gpus(data), model, beside)
+    return _with_features(out, "torchtitan", titan), {titan.where: ignored}
+
+
+def _with_features(tables: dict[str, Any], program: str, said: object) -> dict[str, Any]:
+    """Put what features read of another program's arguments into a recipe's tables."""
+    for read in strategies.declared(program):
+        for name, keys in read(said).items():
+            tables[name] = {**tables.get(name, {}), **keys}
+    return tables
 
 
 def _read(name: str, value: object, folder: Path) -> tuple[Path, str]:

@@ -43,10 +43,6 @@ def training(flags: Flags) -> dict[str, Any]:
     }
     if batch := flags.whole("--global-batch-size"):
         out["global_batch"] = batch
-    if flags.text("--fp8-format"):
-        out["fp8"] = _fp8(flags)
-    if offload := _offload(flags):
-        out["offload"] = offload
     if optimizer := flags.text("--optimizer"):
         out["optimizer"] = optimizer if optimizer != "sgd" else "sgd with momentum"
     if flags.number("--clip-grad") == 0:
@@ -91,33 +87,6 @@ def _adds_gradients(flags: Flags) -> bool:
     sharded = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
     own = flags.text("--transformer-impl") in (None, "transformer_engine")
     return own and not flags.on("--no-gradient-accumulation-fusion", *sharded)
-
-
-def _fp8(flags: Flags) -> dict[str, Any]:
-    """Return the keys of fp8 for the linears; Transformer Engine gathers activations in fp8."""
-    kinds = {kind: kind for kind in ("delayed", "tensorwise", "blockwise", "mxfp8")}
-    for flag in ("--first-last-layers-bf16", "--no-fp8-wgrad", "--disable-fp8-wgrad"):
-        if flags.on(flag):
-            flags.refuse(f"{flag} is not simulated; all linears of the layers run in fp8")
-    out: dict[str, Any] = {
-        "format": flags.choice("--fp8-format", {"hybrid": "hybrid", "e4m3": "e4m3"}, "hybrid"),
-        "recipe": flags.choice("--fp8-recipe", kinds, "delayed"),
-        "params": flags.on("--fp8-param-gather"),
-    }
-    return {**out, "amax": "tp"} if flags.on("--tp-only-amax-red") else out
-
-
-def _offload(flags: Flags) -> str | dict[str, Any]:
-    """Return what goes to the host: all layers' activations, and a share of the optimizer."""
-    activations = bool(flags.whole("--cpu-offloading-num-layers", least=0))
-    if not flags.on("--optimizer-cpu-offload"):
-        return "activations" if activations else ""
-    share = flags.number("--optimizer-offload-fraction")
-    overlap = flags.on("--overlap-cpu-optimizer-d2h-h2d")
-    table = {"optimizer": 1.0 if share is None else share, "overlap": overlap}
-    if activations:
-        table["activations"] = 1.0
-    return "optimizer" if table == {"optimizer": 1.0, "overlap": False} else table
 
 
 def _gradients(flags: Flags) -> str:

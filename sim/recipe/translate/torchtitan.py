@@ -7,7 +7,6 @@ key. Relative paths in the configuration start at its file.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -159,11 +158,7 @@ def _training(titan: Keys, dp: int) -> dict[str, Any]:
     }
     if titan.choice("training.dtype", _DTYPE, "float32") == "bf16":
         out["optimizer_state"] = _state(titan, out)
-    if fp8 := _fp8(titan):
-        out["fp8"] = fp8
-    if titan.of(bool, "training.enable_cpu_offload", default=False):
-        out["offload"] = "parameters"
-    elif _foreach(titan) and "optimizer_state" not in out:
+    if _foreach(titan) and "optimizer_state" not in out:
         out["foreach"] = True
     return out
 
@@ -185,25 +180,6 @@ def _state(titan: Keys, training: Mapping[str, Any]) -> dict[str, str]:
                 '= "bfloat16"'
             )
     return {"master": "none", "first": "bf16", "second": "bf16"}
-
-
-def _fp8(titan: Keys) -> dict[str, Any] | None:
-    """Return what the converter of linears asks for; its table is [quantize.linear.…] in 2026."""
-    said = titan.given.get("model.converters", [])
-    listed = said.split(",") if isinstance(said, str) else titan.of(list, "model.converters", [])
-    converters = " ".join(map(str, listed))
-    if titan.of(bool, "float8.enable_float8_linear", default=False):  # 2024
-        converters += " float8"
-    if not re.search("float8|mx", converters):
-        return None
-    if "float8" not in converters:
-        return {"format": "e4m3", "recipe": "mxfp8"}
-    table = "quantize.linear.float8" if "quantize.linear" in converters else "float8"
-    kinds = {"tensorwise": "tensorwise", "rowwise": "rowwise"}
-    kind = titan.choice(f"{table}.recipe_name", kinds, "tensorwise")
-    params = titan.of(bool, f"{table}.enable_fsdp_float8_all_gather", default=False)
-    by_tensor = kind == "tensorwise"  # with a scale per row torchao gathers 16 bits
-    return {"format": "hybrid", "recipe": kind, "params": params and by_tensor, "gather": by_tensor}
 
 
 def _recompute(titan: Keys) -> str | dict[str, Any]:

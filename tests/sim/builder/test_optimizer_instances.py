@@ -12,7 +12,6 @@ import pytest
 from sim.analysis.traffic import bytes_sent
 from sim.builder.job import Job
 from sim.builder.program import Kernel
-from sim.builder.strategies import host_optimizer
 from sim.builder.strategies.data import Bucket
 from sim.builder.strategies.optimizer import Tail, tail
 from sim.builder.training_step import training_step
@@ -22,6 +21,7 @@ from sim.machine import cluster as clusters
 from sim.recipe import recipe_file
 from sim.runs.check import check
 from sim.runs.run import Result, job_of, prepare, run
+from sim.strategies.offload import optimizer as host_optimizer
 from tests.small import replicas
 
 pytestmark = pytest.mark.slow

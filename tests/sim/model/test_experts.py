@@ -17,7 +17,6 @@ from sim.builder.strategies.sequence import replicated_gradient_bytes
 from sim.graph import Compute
 from sim.model.kernel_choice import Kernels
 from sim.model.layer import layer
-from sim.model.precision import Fp8
 from sim.model.recomputation import hardware_flops
 from sim.model.routing import ExpertLoad, tokens
 from sim.model.sizes import (
@@ -30,6 +29,7 @@ from sim.model.sizes import (
     parameters,
     total_parameters,
 )
+from sim.strategies.fp8.precision import Fp8
 from tests.small import keys, replicas, small
 
 MIXTRAL = Model(

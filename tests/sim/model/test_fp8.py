@@ -13,14 +13,14 @@ from sim.builder.stage import stage_programs
 from sim.graph import Communication, Compute, Graph
 from sim.machine import cluster as clusters
 from sim.model.layer import layer
-from sim.model.operators import Operator, Share, gemm, linear
-from sim.model.precision import Fp8
-from sim.model.quantise import quantised
+from sim.model.operators import Operator, Share, finished, gemm, linear
 from sim.model.sizes import matrix_parameters, parameters
 from sim.recipe import recipe_file
-from sim.recipe.sections import Fp8Table
 from sim.runs.check import check
 from sim.runs.run import job_of, prepare, run
+from sim.strategies.fp8.declare import Fp8Table
+from sim.strategies.fp8.precision import Fp8
+from sim.strategies.fp8.quantise import Quantised
 from tests.small import Keys, keys, small
 
 H, FFN, S, VOCAB, LAYERS = 256, 768, 128, 512, 2
@@ -165,8 +165,8 @@ def test_a_weight_is_cast_once_whatever_multiplies_with_it() -> None:
 )
 def test_traffic_of_the_casts(fp8: Fp8, cast: float, grad: float, turned: float) -> None:
     """Of one linear on one GPU, 5 inputs and 3 outputs wide, 7 tokens."""
-    alone = Share(1, 7, 5, 7, 1, 1, 5, 5, 5, "bf16", 2, 4, fp8=fp8)
-    (op,) = quantised([linear(alone, "fc", 5, 3, "row")], alone)
+    alone = Share(1, 7, 5, 7, 1, 1, 5, 5, 5, "bf16", 2, 4, linears=Quantised(fp8))
+    (op,) = finished([linear(alone, "fc", 5, 3, "row")], alone)
     moved = {k.name: k.work.bytes for k in (*op.forward, *op.backward, *op.weight)}
     own = sum(size for name, size in moved.items() if name in ("fc_quantise", "fc_amax"))
     back = sum(size for name, size in moved.items() if name.startswith("fc_grad_"))
@@ -307,5 +307,5 @@ def test_a_refusal_is_one_sentence(change: dict[str, Any], sentence: str) -> Non
 def test_nothing_changes_without_fp8() -> None:
     alone = Share(1, 7, 5, 7, 1, 1, 5, 5, 5, "bf16", 2, 4)
     ops: list[Operator] = [linear(alone, "fc", 5, 3, "row")]
-    assert quantised(ops, alone) == tuple(ops)
+    assert finished(ops, alone) == tuple(ops)
     assert gemm(alone, 1, 2, 3).dtype == "bf16"

@@ -9,6 +9,7 @@ from typing import Any
 import schedules
 import topologies
 from schedules.input_error import InputError
+from sim import strategies
 from sim.recipe import presets
 from traincast.commands.parts.values import TIMES
 
@@ -99,10 +100,6 @@ STRATEGIES = {
         "parameter overlap",
         "ZeRO's parameters are gathered beside the first forwards",
     ),
-    "training.offload": (
-        "offload",
-        "host memory holds what layers keep, or the optimizer's state, which is updated there",
-    ),
     "training.recompute": (
         "recomputation",
         "the backward rebuilds the attention core, modules, or whole layers, in all or some layers",
@@ -129,7 +126,7 @@ def entries(kind: str) -> list[dict[str, Any]]:
         case "strategies":
             return [
                 {"name": name, "key": key, "about": about}
-                for key, (name, about) in STRATEGIES.items()
+                for key, (name, about) in _strategies().items()
             ]
         case "analyses":
             from sim.analysis import analyses
@@ -139,6 +136,13 @@ def entries(kind: str) -> list[dict[str, Any]]:
                 for of in analyses().values()
             ]
     raise InputError(f"list {kind!r}: there are {', '.join(KINDS)}")
+
+
+def _strategies() -> dict[str, tuple[str, str]]:
+    found = dict(STRATEGIES)
+    for more in strategies.declared("CATALOGUE"):
+        found |= more
+    return found
 
 
 def _model(name: str) -> dict[str, Any]:

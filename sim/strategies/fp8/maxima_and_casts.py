@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sim.builder.edge import Edge
 from sim.builder.program import Item, Kernel, Program
 from sim.builder.slots import moved
-from sim.builder.strategies.tensor import Edge
 from sim.graph import Compute
 from sim.model.operators import Launch, Operator, Share, memory
-from sim.model.precision import Fp8
-from sim.model.quantise import PRODUCTS, elements
 from sim.recipe.recipe import ParallelismSection
+from sim.strategies.fp8.precision import Fp8
+from sim.strategies.fp8.quantise import PRODUCTS, Quantised, elements
 
 FORWARD, BACKWARD = 3, 2  # maxima per linear: input, weight, output; gradients of output and input
 
@@ -46,7 +46,8 @@ def maxima(share: Share, linears: int, forward: bool) -> tuple[Operator, ...]:
 
     They join the maxima, reduce them, and compute the scales that follow from them.
     """
-    if share.fp8 is None or share.fp8.recipe != "delayed" or not linears:
+    how = share.linears
+    if not isinstance(how, Quantised) or how.fp8.recipe != "delayed" or not linears:
         return ()
     size = 4.0 * linears * (FORWARD if forward else BACKWARD)
     joined, scales = (

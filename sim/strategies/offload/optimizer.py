@@ -21,6 +21,7 @@ from sim.builder.strategies.draft import ProgramDraft
 from sim.builder.template import FROM_HOST, TO_HOST
 from sim.graph import Copy, Host
 from sim.model.sizes import BYTES, Parameters
+from sim.strategies.offload.declare import table
 
 STREAM = "host optimizer"
 
@@ -41,7 +42,7 @@ def sent(program: Program, data: DataParallel, left: Sequence[Bucket] = ()) -> P
     ``left`` are buckets that are not reduced; their positions are those of the program, whose end
     is the last.
     """
-    draft, share = ProgramDraft(program), data.host_share
+    draft, share = ProgramDraft(program), table(data.training).optimizer or 0.0
     split = {"dp": data.optimizer_split, "edp": data.of_experts.optimizer_split}
     split |= {"replicate": 1, "edp_replicate": 1}  # instances sum shards
     for i, item in enumerate(program):
@@ -62,7 +63,7 @@ def update(parameters: float, adam: int, data: DataParallel, needs: int, at: int
     ``needs`` is the position of the gradients' norm.
     """
     weights = parameters * BYTES[data.training.dtype]
-    pieces = max(1, math.ceil(weights / data.bucket)) if data.training.offloaded.overlap else 1
+    pieces = max(1, math.ceil(weights / data.bucket)) if table(data.training).overlap else 1
     out: list[Kernel] = []
     for _ in range(pieces):
         work = Host(adam * parameters / pieces)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from sim.graph import Compute
 from sim.model.operators import Launch, Operator, Share, memory
-from sim.model.precision import Fp8
+from sim.strategies.fp8.precision import Fp8
 
 HIGH = ("router",)  # linears that stay as they are
 MAXIMUM = 4.0  # bytes of one maximum
@@ -56,21 +56,24 @@ def is_linear(op: Operator) -> bool:
     return op.name not in HIGH and bool(op.weight and op.forward) and any(products)
 
 
-def quantised(operators: Sequence[Operator], share: Share) -> tuple[Operator, ...]:
-    """Return the operators of a layer, with their linears in fp8 if the share has fp8."""
-    if share.fp8 is None:
-        return tuple(operators)
-    out = list[Operator]()
-    for op in operators:
-        if not is_linear(op):
-            out.append(op)
-            continue
-        fused = share.fp8.fuses and bool(out) and _is_norm(out[-1])
-        linear = _Linear(op, share, share.fp8, fused)
-        if linear.fused:
-            out[-1] = linear.norm(out[-1])
-        out += linear.operators()
-    return tuple(out)
+class Quantised(NamedTuple):
+    """What :class:`sim.model.operators.Share` asks of its ``linears``."""
+
+    fp8: Fp8
+
+    def operators(self, operators: Sequence[Operator], share: Share) -> tuple[Operator, ...]:
+        """Return the operators of a layer with their linears in fp8."""
+        out = list[Operator]()
+        for op in operators:
+            if not is_linear(op):
+                out.append(op)
+                continue
+            fused = self.fp8.fuses and bool(out) and _is_norm(out[-1])
+            linear = _Linear(op, share, self.fp8, fused)
+            if linear.fused:
+                out[-1] = linear.norm(out[-1])
+            out += linear.operators()
+        return tuple(out)
 
 
 def _is_norm(op: Operator) -> bool:

@@ -1,0 +1,66 @@
+"""Features: what a job may use besides its plain split. Each has a folder here, found by name.
+
+``declare.py`` says what a recipe may ask of a feature. It has some of: ``AFTER`` (features whose
+turn comes before), ``KEYS`` (a :class:`~sim.recipe.sections.Section` with its keys, by section),
+``check(recipe)`` (raises InputError where it does not go with the other keys), ``dtypes(recipe)``
+(number formats that it multiplies in, by key), ``megatron(flags)`` and ``torchtitan(titan)`` (its
+keys in those programs' words, by section), and ``CATALOGUE`` (name and meaning, by key).
+
+``rewrite.py`` says what a feature does to a job, in functions with the names of :data:`HOOKS`.
+A rule between two features stands with the one that came later. Nothing but this registry imports
+a feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+HOOKS = {
+    "share": "(part, job, cp_rank, ep_rank): what a rank computes, changed",
+    "edges": "(job): collectives by kind of edge",
+    "blocks": "(part, blocks): the layers' blocks of operators of a stage, changed",
+    "programs": "(job, programs, blocks, last): the programs of a stage, changed",
+    "on_rank": "(job, programs): those programs on the ranks of a whole job, changed",
+    "step": "(job, items, at): the program of one step of a stage, changed; see programs.StepPlace",
+    "reduced": "(items, data): a tail in which gradients have been reduced, changed",
+    "on_gpu": "(training): the share of the parameters that the GPU updates",
+    "updates": "(share, data, norm, at): ops at the end of an update, after the norm's position",
+    "narrow": "(job, stages): the number of parameters that are kept in one byte",
+    "gathered_less": "(training): bytes by which a gathered element of a layer's matrix is less",
+    "persistent": "(job, stages): bytes by category that a rank holds throughout, added up",
+    "on_host": "(job, stages): bytes by category that the host holds for a rank, added up",
+    "alone": "(job): the job whose stages are timed by themselves",
+}
+"""What a feature may do to a job: the arguments of each function, and what it returns."""
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Return the names of all features, each after those that its declaration names."""
+    folders = sorted(path.parent.name for path in Path(__file__).parent.glob("*/declare.py"))
+    before = {name: getattr(_module(name, "declare"), "AFTER", ()) for name in folders}
+    return tuple(TopologicalSorter(before).static_order())
+
+
+def declared(what: str) -> Iterator[Any]:
+    """Yield this part of the declaration of each feature that has it, in the features' order."""
+    modules = (_module(name, "declare") for name in names())
+    return (getattr(of, what) for of in modules if hasattr(of, what))
+
+
+@cache
+def hooks(name: str) -> tuple[Callable[..., Any], ...]:
+    """Return this function of each feature that has it, in the features' order."""
+    assert name in HOOKS, name
+    modules = (_module(feature, "rewrite") for feature in names())
+    return tuple(getattr(of, name) for of in modules if hasattr(of, name))
+
+
+def _module(name: str, part: str) -> ModuleType:
+    return import_module(f"{__name__}.{name}.{part}")
