@@ -12,28 +12,17 @@ from collections.abc import Iterable, Iterator
 from sim.graph import Compute
 from sim.model.layer import layer
 from sim.model.operators import Share
-from sim.model.sizes import BYTES, Model
+from sim.model.sizes import BYTES, Model, parts
 
 
 def input_gradients(model: Model, share: Share, number: int) -> float:
     """Return the bytes of input gradients at the peak of a layer's backward, beside what it keeps.
 
-    The gradient of the residual stream, x, is there throughout. At the second linear there are the
-    gradient of its output, gathered under sequence parallelism, and that of its input, f. At the
-    activation there are the gradients of its output, f, and of its input, f or 2 f, while the
-    linear's kept input, f, is gone.
+    The gradient of the residual stream is there throughout.
     """
     if model.resnet:
         return 0.0
-    width, x = (2 if model.gated else 1), share.residual
-    if model.routed(number):
-        rows = sum(share.routed)
-        before = float(rows * share.hidden * share.element)
-        inner = float(rows * share.expert_ffn * share.element)
-    else:
-        before = share.whole_residual if share.tokens < share.rows else 0.0
-        inner = float(share.rows * share.ffn * share.element)
-    return x + max(before + inner, width * inner)
+    return share.residual + max(part.input_gradients(share) for part in parts(model, number))
 
 
 def placeholders(model: Model, share: Share, layers: Iterable[int]) -> float:

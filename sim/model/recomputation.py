@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, fsum
 
-from sim.model.sizes import Model, attention_flops, layer_flops, model_flops
+from sim.model.sizes import Model, layer_flops, model_flops, parts
 
 OP = "op"
 """The only module that cannot be combined with others: torchtitan's policy, which saves outputs
@@ -98,29 +98,5 @@ def _again(model: Model, batch: int, sequence: int, layer: int, rule: Recompute,
         projection = model.heads * model.head_dim * (tp == 1)
         columns = model.kv_heads * model.head_dim + projection + model.ffn * model.gated
         return token * model.hidden * columns
-    routed = model.routed(layer)
-    core = attention_flops(model, batch, sequence) if "core_attn" in again else 0.0
-    matrices = 0
-    if "mla_up_proj" in again:
-        matrices += _up_projections(model)
-    if "mlp" in again and not routed:
-        matrices += _mlp(model, model.ffn)
-    if "moe" in again and routed:
-        used = (model.topk + model.shared_experts) * model.expert_ffn
-        matrices += model.hidden * model.experts + _mlp(model, used)
-    elif "shared_experts" in again and routed:
-        matrices += _mlp(model, model.shared_experts * model.expert_ffn)
-    return core + token * matrices
-
-
-def _mlp(model: Model, width: int) -> int:
-    return model.hidden * width * (3 if model.gated else 2)
-
-
-def _up_projections(model: Model) -> int:
-    """Return the elements of the matrices out of the latents."""
-    mla = model.mla
-    if mla is None:
-        return 0
-    keys = mla.kv_lora_rank * (mla.qk_nope_head_dim + mla.v_head_dim)
-    return model.heads * ((mla.q_lora_rank or model.hidden) * mla.qk_head_dim + keys)
+    found = [part.again(again, batch, sequence) for part in parts(model, layer)]
+    return fsum(core for core, _ in found) + token * sum(matrices for _, matrices in found)

@@ -6,16 +6,22 @@ their sums must agree with the formulas here.
 
 from __future__ import annotations
 
+import importlib
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.model import resnet
 from sim.model.kernel_choice import USUAL, Kernels
 from sim.model.resnet import Resnet
 from sim.model.routing import BALANCED, ExpertLoad
 from sim.units import BYTES as BYTES
+
+if TYPE_CHECKING:
+    from sim.model.part import Part
 
 
 class Mla(NamedTuple):
@@ -80,9 +86,19 @@ class Model:
     kernels: Kernels = USUAL
     resnet: Resnet | None = None
 
-    def routed(self, layer: int) -> bool:
-        """Return whether a layer has routed experts."""
-        return self.experts > 0 and layer >= self.dense_layers
+    def kind(self, layer: int) -> tuple[str, ...]:
+        """Return the kinds of a layer's parts, each a file of :mod:`sim.model.layers`.
+
+        A depth of multi-token prediction is as the last layer.
+        """
+        if self.resnet:
+            return ("convolution",)
+        experts = self.experts > 0 and layer >= self.dense_layers
+        return "latent" if self.mla else "full", "experts" if experts else "dense"
+
+    def like(self, layer: int) -> int:
+        """Return the number of the first layer of the same kind."""
+        return layer if self.resnet else _firsts(self)[self.kind(layer)]
 
     def with_depths(self, layers: Sequence[int], last: bool) -> tuple[int, ...]:
         """Return the numbers of a stage's layers; those of the depths too if it is the ``last``."""
@@ -92,9 +108,24 @@ class Model:
     @property
     def kinds(self) -> tuple[tuple[int, int], ...]:
         """The number of the first layer of each kind, and how many layers of it there are."""
-        dense = min(self.dense_layers, self.layers) if self.experts else self.layers
-        both = ((0, dense), (dense, self.layers - dense))
-        return tuple((first, count) for first, count in both if count)
+        return tuple(Counter(map(self.like, range(self.layers))).items())
+
+
+@cache
+def _firsts(model: Model) -> Mapping[tuple[str, ...], int]:
+    """Return the number of the first layer of each kind."""
+    return {model.kind(i): i for i in reversed(range(model.layers))}
+
+
+def parts(model: Model, layer: int) -> tuple[Part, ...]:
+    """Return the parts of a layer, in forward order."""
+    return tuple(_kind(name)(model, layer) for name in model.kind(layer))
+
+
+@cache
+def _kind(name: str) -> type[Part]:
+    found: type[Part] = importlib.import_module(f"sim.model.layers.{name}").Kind
+    return found
 
 
 def model_of(numbers: Mapping[str, Any], seed: int = 0) -> Model:
@@ -137,12 +168,12 @@ def _residual(numbers: Mapping[str, Any]) -> Model:
 class Parameters(NamedTuple):
     """Numbers of parameters that one rank of a stage holds."""
 
-    linear: int  # matrices of the layers and the biases that are split with them
-    row_bias: int  # biases of row-parallel linears, a whole copy on each tensor-parallel rank
-    norm: int  # norms, the final one included, a whole copy on each tensor-parallel rank
-    embedding: int  # this rank's rows of the word embedding
-    positions: int  # the learned position table, a whole copy
-    head: int  # this rank's rows of the output matrix; a second copy of the embedding when tied
+    linear: int = 0  # matrices of the layers and the biases that are split with them
+    row_bias: int = 0  # biases of row-parallel linears, a whole copy on each tensor-parallel rank
+    norm: int = 0  # norms, the final one included, a whole copy on each tensor-parallel rank
+    embedding: int = 0  # this rank's rows of the word embedding
+    positions: int = 0  # the learned position table, a whole copy
+    head: int = 0  # this rank's rows of the output matrix; a second copy of the embedding when tied
     replicated: int = 0  # routers and MLA's matrices into latents, a whole copy
     expert: int = 0  # this rank's experts; their gradients are reduced over edp, not over dp
 
@@ -150,6 +181,10 @@ class Parameters(NamedTuple):
     def total(self) -> int:
         """Number of all parameters."""
         return sum(self)
+
+    def plus(self, others: Parameters, times: int) -> Parameters:
+        """Return the numbers with others added so many times."""
+        return Parameters(*(mine + times * more for mine, more in zip(self, others, strict=True)))
 
 
 def padded_vocab(model: Model, tp: int = 1) -> int:
@@ -174,32 +209,22 @@ def parameters(
     last, and otherwise by the first and by the last stage. The last stage holds the depths of
     multi-token prediction, with the embedding that they need, which is the head if that is tied.
     """
-    if model.resnet:
-        return _residual_parameters(model.resnet, layers, last)
-    last = last and model.vocab > 0
-    layers, h, depths = model.with_depths(layers, last), model.hidden, model.mtp * last
-    count, routed = len(layers), sum(map(model.routed, layers))
-    split, latent = _attention_matrices(model, tp)
-    width = (model.heads // tp + 2 * max(1, model.kv_heads // tp)) * model.head_dim
-    attention = split + width * model.qkv_bias
-    fc1 = model.ffn // tp * (2 if model.gated else 1)
-    mlp = _mlp_matrices(model, model.ffn // tp) + fc1 * model.bias
-    shared = _mlp_matrices(model, model.shared_experts * model.expert_ffn // tp)
-    norms = 2 * count + last + 3 * depths
+    depths, h = model.mtp * last * (model.vocab > 0), model.hidden
     rows = padded_vocab(model, tp) // tp
-    return Parameters(
-        linear=count * attention
-        + (count - routed) * mlp
-        + routed * shared
-        + depths * projection(model, tp),
-        row_bias=count * 2 * h * model.bias,
-        norm=norms * norm_parameters(model) + count * _latent_norms(model),
+    ends = Parameters(
+        linear=depths * projection(model, tp),
+        norm=((model.vocab > 0) * last + 3 * depths) * norm_parameters(model),
         embedding=rows * h * (first or (depths > 0 and not model.tied)),
         positions=model.positions * h * (first and model.position == "learned"),
         head=rows * h * (last and not (first and model.tied)),
-        replicated=count * latent + routed * h * model.experts,
-        expert=routed * model.experts // ep * _mlp_matrices(model, model.expert_ffn // etp),
     )
+    if model.resnet:
+        ends = Parameters(head=resnet.head_parameters(model.resnet) * last)
+    held = ends
+    for i, count in Counter(map(model.like, model.with_depths(layers, depths > 0))).items():
+        for part in parts(model, i):
+            held = held.plus(part.parameters(tp, ep, etp), count)
+    return held
 
 
 def projection(model: Model, tp: int = 1) -> int:
@@ -211,29 +236,9 @@ def matrix_parameters(
     model: Model, tp: int, layers: Sequence[int], last: bool = False, ep: int = 1, etp: int = 1
 ) -> int:
     """Return the elements of the layers' matrices but for the router's: what fp8 multiplies."""
-    if model.resnet:
-        return 0
-    layers = model.with_depths(layers, last)
-    count, routed = len(layers), sum(map(model.routed, layers))
-    dense, shared, expert = (
-        _mlp_matrices(model, width)
-        for width in (
-            model.ffn // tp,
-            model.shared_experts * model.expert_ffn // tp,
-            model.expert_ffn // etp,
-        )
-    )
-    own = count * sum(_attention_matrices(model, tp)) + (count - routed) * dense
-    joined = model.mtp * last * projection(model, tp)
-    return own + joined + routed * (shared + model.experts // ep * expert)
-
-
-def _residual_parameters(net: Resnet, layers: Sequence[int], last: bool) -> Parameters:
-    """Return the parameters of a residual network, which is not split."""
-    each = sum(resnet.layer_parameters(net, i) for i in layers)
-    norms = sum(2 * conv.outputs for i in layers for conv in net.convolutions(i))
-    head = resnet.head_parameters(net) if last else 0
-    return Parameters(each - norms, row_bias=0, norm=norms, embedding=0, positions=0, head=head)
+    each = Counter(map(model.like, model.with_depths(layers, last)))
+    own = sum(n * part.matrices(tp, ep, etp) for i, n in each.items() for part in parts(model, i))
+    return own + model.mtp * last * projection(model, tp)
 
 
 def norm_parameters(model: Model) -> int:
@@ -254,9 +259,8 @@ def total_parameters(model: Model) -> int:
 
 def active_parameters(model: Model) -> int:
     """Return the parameters that a token uses: all but the experts that it is not sent to."""
-    expert = _mlp_matrices(model, model.expert_ffn)
-    routed = sum(map(model.routed, model.with_depths(range(model.layers), last=True)))
-    return total_parameters(model) - routed * (model.experts - model.topk) * expert
+    layers = model.with_depths(range(model.layers), last=True)
+    return total_parameters(model) - sum(part.idle() for i in layers for part in parts(model, i))
 
 
 def layer_flops(model: Model, batch: int, sequence: int, layer: int = 0) -> float:
@@ -265,16 +269,16 @@ def layer_flops(model: Model, batch: int, sequence: int, layer: int = 0) -> floa
     Routed layers count the router and the experts that a token is sent to; no token counts as
     dropped.
     """
-    linear = 2.0 * (batch * sequence) * _matrices(model, layer)
-    return linear + attention_flops(model, batch, sequence)
+    linear = 2.0 * (batch * sequence) * sum(part.used() for part in parts(model, layer))
+    return linear + attention_flops(model, batch, sequence, layer)
 
 
-def attention_flops(model: Model, batch: int, sequence: int) -> float:
-    """Return the forward FLOPs of one layer's scores and context, the causal mask not used."""
-    if model.mla:
-        width = model.mla.qk_head_dim + model.mla.v_head_dim
-        return 2.0 * batch * sequence**2 * model.heads * width
-    return 4.0 * batch * sequence**2 * model.heads * model.head_dim
+def attention_flops(model: Model, batch: int, sequence: int, layer: int = 0) -> float:
+    """Return a layer's forward FLOPs beside its matrices: those of scores and context.
+
+    The causal mask is not used.
+    """
+    return math.fsum(part.core(batch, sequence) for part in parts(model, layer))
 
 
 def model_flops(model: Model, batch: int, sequence: int, tp: int = 1) -> float:
@@ -295,32 +299,6 @@ def model_flops(model: Model, batch: int, sequence: int, tp: int = 1) -> float:
     return 3 * (layers + head + model.mtp * depth)
 
 
-def _matrices(model: Model, layer: int) -> int:
-    """Return the elements of a layer's matrices that a token is multiplied with."""
-    attention = sum(_attention_matrices(model, 1))
-    if not model.routed(layer):
-        return attention + _mlp_matrices(model, model.ffn)
-    used = _mlp_matrices(model, (model.topk + model.shared_experts) * model.expert_ffn)
-    return attention + model.hidden * model.experts + used
-
-
-def _mlp_matrices(model: Model, width: int) -> int:
+def mlp_matrices(model: Model, width: int) -> int:
     """Return the elements of the matrices of an MLP of this inner width."""
     return model.hidden * width * (3 if model.gated else 2)
-
-
-def _attention_matrices(model: Model, tp: int) -> tuple[int, int]:
-    """Return the elements of attention's matrices on one of tp ranks: split and whole ones."""
-    heads, h, mla = model.heads // tp, model.hidden, model.mla
-    if mla is None:
-        width = (heads + 2 * max(1, model.kv_heads // tp)) * model.head_dim
-        return h * width + heads * model.head_dim * h, 0
-    queries = (mla.q_lora_rank or h) * heads * mla.qk_head_dim
-    keys = mla.kv_lora_rank * heads * (mla.qk_nope_head_dim + mla.v_head_dim)
-    latent = h * (mla.q_lora_rank + mla.kv_lora_rank + mla.qk_rope_head_dim)
-    return queries + keys + heads * mla.v_head_dim * h, latent
-
-
-def _latent_norms(model: Model) -> int:
-    """Return the scales of the norms of one layer's latents, which are RMS norms."""
-    return model.mla.q_lora_rank + model.mla.kv_lora_rank if model.mla else 0

@@ -77,7 +77,7 @@ def stage_seconds(job: Job, cluster: Cluster) -> Mapping[str, Seconds]:
 
 def _seconds(job: Job, cluster: Cluster) -> Mapping[str, Seconds]:
     kinds = [
-        (tuple(map(job.model.routed, job.layers(s))), s == 0, s == job.stages - 1)
+        (tuple(map(job.model.like, job.layers(s))), s == 0, s == job.stages - 1)
         for s in range(job.stages)
     ]
     first = {kind: kinds.index(kind) for kind in dict.fromkeys(kinds)}

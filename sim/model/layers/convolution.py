@@ -17,10 +17,35 @@ from functools import cache
 
 from sim.graph import Compute
 from sim.model.operators import Launch, Operator, Share, Transfer, linear, memory
-from sim.model.resnet import Conv, Resnet
+from sim.model.part import Part
+from sim.model.resnet import Conv, Resnet, layer_parameters
+from sim.model.sizes import Parameters
 
 FP32 = 4  # bytes of a statistic or a logit
 INDEX = 8  # bytes of the position of a maximum
+
+
+class Kind(Part):
+    """The stem or a block of a residual network, which is not split."""
+
+    @property
+    def net(self) -> Resnet:
+        """The network."""
+        assert self.model.resnet
+        return self.model.resnet
+
+    def operators(self, share: Share) -> tuple[Operator, ...]:
+        """Return the operators of the stem or the block."""
+        return layer(self.net, share, self.number)
+
+    def parameters(self, tp: int, ep: int, etp: int) -> Parameters:
+        """Return the parameters of convolutions and norms."""
+        norms = sum(2 * conv.outputs for conv in self.net.convolutions(self.number))
+        return Parameters(linear=layer_parameters(self.net, self.number) - norms, norm=norms)
+
+    def matrices(self, tp: int, ep: int, etp: int) -> int:
+        """Return 0: no convolution runs in fp8."""
+        return 0
 
 
 @cache

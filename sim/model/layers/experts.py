@@ -10,17 +10,75 @@ Megatron-Core since version 0.12. Losses that balance the load are too small to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from math import fsum
 
 from sim.graph import Compute
-from sim.model.layers.dense import activation, mlp
+from sim.model.layers.dense import activation, around, mlp
 from sim.model.operators import Launch, Operator, Share, gemm, grad_add, linear, memory
-from sim.model.sizes import Model
+from sim.model.part import Part
+from sim.model.sizes import Model, Parameters, mlp_matrices
 
 SCORE = 4  # bytes of an fp32 score or probability
 Matrix = tuple[int, int, int]
+
+
+class Kind(Part):
+    """Routed experts of width ``expert_ffn`` and shared ones that see every token."""
+
+    name = "mlp"
+
+    def inner(self, share: Share) -> tuple[Operator, ...]:
+        """Return the operators of router, shared and routed experts."""
+        return experts(self.model, share)
+
+    def parameters(self, tp: int, ep: int, etp: int) -> Parameters:
+        """Return the parameters of one rank; it holds ``experts`` / ``ep`` of the experts."""
+        model = self.model
+        return (
+            super()
+            .parameters(tp, ep, etp)
+            ._replace(
+                linear=self._shared(tp),
+                replicated=model.hidden * model.experts,
+                expert=self._routed(ep, etp),
+            )
+        )
+
+    def matrices(self, tp: int, ep: int, etp: int) -> int:
+        """Return the elements of all experts' matrices."""
+        return self._shared(tp) + self._routed(ep, etp)
+
+    def used(self) -> int:
+        """Return the elements of the router and the experts that a token is sent to."""
+        model = self.model
+        width = (model.topk + model.shared_experts) * model.expert_ffn
+        return model.hidden * model.experts + mlp_matrices(model, width)
+
+    def idle(self) -> int:
+        """Return the parameters of the experts that a token is not sent to."""
+        model = self.model
+        return (model.experts - model.topk) * mlp_matrices(model, model.expert_ffn)
+
+    def again(self, modules: Collection[str], batch: int, sequence: int) -> tuple[float, int]:
+        """Return all of it, or the shared experts, if they run again."""
+        shared = self._shared(1) if "shared_experts" in modules else 0
+        return 0.0, self.used() if "moe" in modules else shared
+
+    def input_gradients(self, share: Share) -> float:
+        """Return the larger of what is there at the second product and at the activation."""
+        row = sum(share.routed) * share.element
+        before, inner = float(row * share.hidden), float(row * share.expert_ffn)
+        return around(self.model, before, inner)
+
+    def _routed(self, ep: int, etp: int) -> int:
+        model = self.model
+        return model.experts // ep * mlp_matrices(model, model.expert_ffn // etp)
+
+    def _shared(self, tp: int) -> int:
+        model = self.model
+        return mlp_matrices(model, model.shared_experts * model.expert_ffn // tp)
 
 
 def experts(model: Model, share: Share) -> tuple[Operator, ...]:

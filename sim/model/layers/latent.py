@@ -9,11 +9,62 @@ with their latent (Megatron-LM gathers it separately) and is copied to every hea
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sim.graph import Compute
 from sim.model.attention import square
 from sim.model.blocks import STATISTICS
 from sim.model.operators import Launch, Operator, Share, grad_add, linear, memory, norm
-from sim.model.sizes import Mla, Model
+from sim.model.part import Part
+from sim.model.sizes import Mla, Model, Parameters
+
+
+class Kind(Part):
+    """Multi-head latent attention; matrices into latents and their norms are whole everywhere."""
+
+    @property
+    def mla(self) -> Mla:
+        """The widths."""
+        assert self.model.mla
+        return self.model.mla
+
+    def inner(self, share: Share) -> tuple[Operator, ...]:
+        """Return the operators from latents to projection."""
+        return latent_attention(self.model, self.mla, share)
+
+    def parameters(self, tp: int, ep: int, etp: int) -> Parameters:
+        """Return the parameters of one rank."""
+        held, latents = super().parameters(tp, ep, etp), self._latents()
+        norms = self.mla.q_lora_rank + self.mla.kv_lora_rank
+        return held._replace(
+            linear=held.linear - latents, norm=held.norm + norms, replicated=latents
+        )
+
+    def matrices(self, tp: int, ep: int, etp: int) -> int:
+        """Return the elements of the matrices into latents, out of them, and of the projection."""
+        heads = self.model.heads // tp
+        projection = heads * self.mla.v_head_dim * self.model.hidden
+        return self._up(heads) + projection + self._latents()
+
+    def core(self, batch: int, sequence: int) -> float:
+        """Return the FLOPs of scores and context, the causal mask not used."""
+        width = self.mla.qk_head_dim + self.mla.v_head_dim
+        return 2.0 * batch * sequence**2 * self.model.heads * width
+
+    def again(self, modules: Collection[str], batch: int, sequence: int) -> tuple[float, int]:
+        """Return the core, and the matrices out of the latents, if they run again."""
+        core = self.core(batch, sequence) if "core_attn" in modules else 0.0
+        return core, self._up(self.model.heads) if "mla_up_proj" in modules else 0
+
+    def _latents(self) -> int:
+        mla = self.mla
+        return self.model.hidden * (mla.q_lora_rank + mla.kv_lora_rank + mla.qk_rope_head_dim)
+
+    def _up(self, heads: int) -> int:
+        """Return the elements of the matrices out of the latents."""
+        mla = self.mla
+        keys = mla.kv_lora_rank * heads * (mla.qk_nope_head_dim + mla.v_head_dim)
+        return (mla.q_lora_rank or self.model.hidden) * heads * mla.qk_head_dim + keys
 
 
 def latent_attention(model: Model, mla: Mla, share: Share) -> tuple[Operator, ...]:
