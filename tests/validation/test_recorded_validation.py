@@ -20,8 +20,9 @@ from traces.schedule_csv import lowered
 from traincast.main import main
 from validation.processes.cores import on_cores
 from validation.processes.pipelines import errors as recorded
+from validation.processes.pipelines import sources
 from validation.processes.pipelines.calls import Call, Compute, Post, Program, Wait, loop, runtime
-from validation.processes.pipelines.costs import Costs, Quantiles, Size, save, spread
+from validation.processes.pipelines.costs import FOLDER, Costs, Quantiles, Size, save, spread
 from validation.processes.pipelines.costs import load as read_costs
 from validation.processes.pipelines.gaps import gaps
 from validation.processes.pipelines.measure import check, fit
@@ -391,7 +392,7 @@ def test_recorded_steps_are_predicted_by_frozen_costs() -> None:
         assert all(abs(one["bubble"] - two["bubble"]) < 0.05 for one, two in ranks)
 
 
-OURS = recorded.OURS
+OURS = sources.OURS
 OWN = OURS / "virtual_one_f_one_b_class_P4_M8.json.gz"
 
 
@@ -411,7 +412,7 @@ def test_other_numbers_of_ranks_are_predicted_from_our_1f1b(name: str) -> None:
 def test_eight_ranks_on_two_cores_are_not_predicted_as_if_on_many() -> None:
     """What sharing cores explains: else the step comes out more than 2.5 % short."""
     run = recorded_run.read(OURS / "virtual_gpipe_class_P8_M16.json.gz")
-    what, costs = load_run(run), recorded.calibrate([OWN])["fifo"]
+    what, costs = load_run(run), sources.calibrate([OWN])["fifo"]
     assert what.cores == 2
     without = predict(what._replace(cores=0), costs, 5).seconds / np.median(run.seconds) - 1.0
     assert without < -0.025
@@ -431,7 +432,7 @@ def test_frozen_costs_are_those_of_their_sources() -> None:
     """What is committed is what the named recording and sweep give."""
     run = recorded_run.read(SHARED / "chrome/v4k_1F1B_P4_M8.json.gz")
     made = fit([run], "fifo", sizes(SHARED / "gloo_p2p_rt.json"))
-    kept = read_costs(recorded.frozen.FOLDER / "fifo.toml")
+    kept = read_costs(FOLDER / "fifo.toml")
     assert kept.sources == made.sources
     assert {k: s.mean for k, s in kept.spreads.items()} == pytest.approx(
         {k: s.mean for k, s in made.spreads.items()}, abs=1e-9

@@ -42,7 +42,7 @@ def freeze(calibration: Sequence[Path], folder: Path) -> list[Path]:
     Raises InputError where no recording is named, or the folder is not there.
     """
     from validation.processes.pipelines import costs
-    from validation.processes.pipelines.errors import calibrate
+    from validation.processes.pipelines.sources import calibrate
 
     if not calibration:
         raise InputError("--freeze writes what --calibrate fits; name recordings to fit to")

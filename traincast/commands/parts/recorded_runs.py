@@ -25,7 +25,7 @@ def validate(
     Returns what ``--json`` shows: that of pipelines, and a list under ``parallel``. Raises
     InputError for numbers out of range, and for files to fit to that tell nothing.
     """
-    from validation.processes.pipelines import errors as recorded
+    from validation.processes.pipelines import sources as recorded
     from validation.processes.steps import errors as parallel
 
     if not 1 <= draws <= MOST_DRAWS:

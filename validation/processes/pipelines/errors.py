@@ -10,13 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import traces
 from schedules.input_error import InputError
 from sim import units
-from traces.recorded import reader as recorded
-from traces.recorded import run as recorded_run
 from traces.recorded.run import RecordedRun
 from validation.processes.pipelines import costs as frozen
+from validation.processes.pipelines import sources
 from validation.processes.pipelines.align import (
     AlignedCompute,
     align,
@@ -27,16 +25,13 @@ from validation.processes.pipelines.align import (
     start_errors,
 )
 from validation.processes.pipelines.calls import Compute
-from validation.processes.pipelines.costs import Costs, Size
+from validation.processes.pipelines.costs import Costs
 from validation.processes.pipelines.halves import completed
-from validation.processes.pipelines.measure import fit
 from validation.processes.pipelines.predict import interval, predict, timeline
-from validation.processes.pipelines.sizes import sizes
 from validation.processes.pipelines.waterfall import waterfall
 from validation.processes.pipelines.workload import load, model, plan, violations
 from validation.processes.predict import DRAWS, Prediction
 
-OURS = Path(traces.__file__).parent / "data"
 Progress = Callable[[str, int, int], None]
 
 
@@ -79,22 +74,6 @@ class Outcome(NamedTuple):
     skipped: Sequence[str] = ()  # why others of a folder were not predicted
 
 
-def holds(path: Path) -> bool:
-    """Return whether a folder holds a recorded pipeline, or a path is not there at all."""
-    return not path.exists() or any(map(recorded.recognises, _files(path)))
-
-
-def _files(path: Path) -> list[Path]:
-    return sorted(path.rglob("*.json*")) if path.is_dir() else [path]
-
-
-def kind(run: RecordedRun) -> str:
-    """Return the class: timed stages with or without real-time priority, or real layers."""
-    if run.settings.get("mode") != "virtual":
-        return "real"
-    return "fifo" if run.settings.get("rt") else "plain"
-
-
 def validate(
     paths: Sequence[Path], calibration: Sequence[Path] = (), draws: int = DRAWS, seed: int = 0,
     progress: Progress | None = None,
@@ -106,12 +85,12 @@ def validate(
     to which the costs were fitted, unless others can be predicted.
     """
     fitted = {name: frozen.load(frozen.FOLDER / f"{name}.toml") for name in frozen.names()}
-    calibration = calibration or ([] if paths else sorted(OURS.glob("*one_f_one_b_*")))
-    fitted |= calibrate(calibration, {name: of.sizes for name, of in fitted.items()})
+    calibration = calibration or ([] if paths else sorted(sources.OURS.glob("*one_f_one_b_*")))
+    fitted |= sources.calibrate(calibration, {name: of.sizes for name, of in fitted.items()})
     known = {digest for of in fitted.values() for digest in of.sources.values()}
     runs, left_out = [], []
-    for path in paths or [OURS]:
-        for run in _runs(path):
+    for path in paths or [sources.OURS]:
+        for run in sources.runs(path):
             if run.digest not in known:
                 runs.append(run)
             elif path.is_dir():
@@ -137,40 +116,8 @@ def validate(
     return Outcome(compared, fitted, left_out, skipped)
 
 
-def calibrate(
-    paths: Sequence[Path], usual: Mapping[str, Sequence[Size]] | None = None
-) -> dict[str, Costs]:
-    """Fit costs by class, to recordings and perhaps one sweep of message sizes.
-
-    Without a sweep, ``usual`` has the further seconds of larger messages, by class.
-
-    Raises InputError for a file that is neither, and for a sweep without recordings.
-    """
-    sweeps = [path for path in paths if path.is_file() and not recorded.recognises(path)]
-    runs = [recorded_run.read(path) for path in paths if path not in sweeps]
-    if len(sweeps) > 1 or (sweeps and not runs):
-        raise InputError(
-            f"costs are fitted to recordings and at most one sweep of messages: {sweeps[-1]}"
-        )
-    rows = sizes(sweeps[0]) if sweeps else ()
-    kinds = sorted({kind(run) for run in runs})
-    more = {name: rows or (usual or {}).get(name, ()) for name in kinds}
-    return {
-        name: fit([run for run in runs if kind(run) == name], name, more[name]) for name in kinds
-    }
-
-
-def _runs(path: Path) -> list[RecordedRun]:
-    if not path.exists():
-        raise InputError(f"no file or folder {path}")
-    found = [file for file in _files(path) if recorded.recognises(file)]
-    if not found:
-        raise InputError(f"{path} holds no recorded pipeline; traincast record makes one")
-    return [recorded_run.read(file) for file in found]
-
-
 def _compare(run: RecordedRun, fitted: Mapping[str, Costs], draws: int, seed: int) -> Compared:
-    name = kind(run)
+    name = sources.kind(run)
     if name not in fitted:
         raise InputError(f"{run.path} is of class {name}, for which --calibrate names no recording")
     if fitted[name].model != model(run):

@@ -1,0 +1,66 @@
+"""Finds recorded pipelines in files and folders, and fits costs to them by class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import traces
+from schedules.input_error import InputError
+from traces.recorded import reader as recorded
+from traces.recorded import run as recorded_run
+from traces.recorded.run import RecordedRun
+from validation.processes.pipelines.costs import Costs, Size
+from validation.processes.pipelines.measure import fit
+from validation.processes.pipelines.sizes import sizes
+
+OURS = Path(traces.__file__).parent / "data"
+
+
+def holds(path: Path) -> bool:
+    """Return whether a folder holds a recorded pipeline, or a path is not there at all."""
+    return not path.exists() or any(map(recorded.recognises, _files(path)))
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(path.rglob("*.json*")) if path.is_dir() else [path]
+
+
+def kind(run: RecordedRun) -> str:
+    """Return the class: timed stages with or without real-time priority, or real layers."""
+    if run.settings.get("mode") != "virtual":
+        return "real"
+    return "fifo" if run.settings.get("rt") else "plain"
+
+
+def calibrate(
+    paths: Sequence[Path], usual: Mapping[str, Sequence[Size]] | None = None
+) -> dict[str, Costs]:
+    """Fit costs by class, to recordings and perhaps one sweep of message sizes.
+
+    Without a sweep, ``usual`` has the further seconds of larger messages, by class.
+
+    Raises InputError for a file that is neither, and for a sweep without recordings.
+    """
+    sweeps = [path for path in paths if path.is_file() and not recorded.recognises(path)]
+    runs = [recorded_run.read(path) for path in paths if path not in sweeps]
+    if len(sweeps) > 1 or (sweeps and not runs):
+        raise InputError(
+            f"costs are fitted to recordings and at most one sweep of messages: {sweeps[-1]}"
+        )
+    rows = sizes(sweeps[0]) if sweeps else ()
+    kinds = sorted({kind(run) for run in runs})
+    more = {name: rows or (usual or {}).get(name, ()) for name in kinds}
+    return {
+        name: fit([run for run in runs if kind(run) == name], name, more[name]) for name in kinds
+    }
+
+
+def runs(path: Path) -> list[RecordedRun]:
+    """Read the recorded pipelines at a path. Raises InputError where there is none."""
+    if not path.exists():
+        raise InputError(f"no file or folder {path}")
+    found = [file for file in _files(path) if recorded.recognises(file)]
+    if not found:
+        raise InputError(f"{path} holds no recorded pipeline; traincast record makes one")
+    return [recorded_run.read(file) for file in found]
