@@ -10,6 +10,7 @@ import pytest
 
 from sim.graph import Builder, Communication, Compute, Fixed, Graph
 from traces.cpu_steps import CpuRun, Leaf, Moved, RankStep
+from validation.processes.compared import OURS
 from validation.processes.cores import CollectiveCost, Priced, on_cores
 from validation.processes.steps import errors as parallel
 from validation.processes.steps import host
@@ -328,9 +329,6 @@ def test_the_fake_group_shows_python_of_units_and_tensors(shared: Path):
     found = host.of_fake(path)
     assert found.keys() == {host.UNIT, host.TENSOR}
     assert all(1e-4 < seconds < 1e-2 for seconds in found.values())
-
-
-OURS = parallel.OURS
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from validation.processes.compared import OURS
 from validation.processes.steps import errors as parallel
 from validation.processes.steps import job
-from validation.processes.steps.errors import OURS
 from validation.processes.steps.fit import cores_of
 
 TP, DDP, RING = (OURS / f"{name}_4x192.json.gz" for name in ("tp", "ddp", "ring"))

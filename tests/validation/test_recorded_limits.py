@@ -13,14 +13,13 @@ import pytest
 
 import validation
 from traces.recorded import run as recorded_run
+from validation.processes.compared import OURS
 from validation.processes.pipelines import errors as recorded
-from validation.processes.pipelines import sources
 from validation.processes.pipelines.costs import Costs, Quantiles, Size
 from validation.processes.pipelines.halves import completed, input_share
 from validation.processes.pipelines.predict import BETWEEN, bare, interval, predict
 from validation.processes.pipelines.workload import load
 
-OURS = sources.OURS
 CASE = "cases/traces/7_real_zb_v_P2_M8.json.gz"
 MODEL = {"d": 8, "seq": 6, "mb": 1, "heads": 1}
 

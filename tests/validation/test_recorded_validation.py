@@ -18,6 +18,7 @@ from sim.timeline import Timeline
 from traces.recorded import run as recorded_run
 from traces.schedule_csv import lowered
 from traincast.main import main
+from validation.processes.compared import OURS
 from validation.processes.cores import on_cores
 from validation.processes.pipelines import errors as recorded
 from validation.processes.pipelines import sources
@@ -392,7 +393,6 @@ def test_recorded_steps_are_predicted_by_frozen_costs() -> None:
         assert all(abs(one["bubble"] - two["bubble"]) < 0.05 for one, two in ranks)
 
 
-OURS = sources.OURS
 OWN = OURS / "virtual_one_f_one_b_class_P4_M8.json.gz"
 
 

@@ -58,7 +58,7 @@ def freeze(calibration: Sequence[Path], folder: Path) -> list[Path]:
 
 def _draw(outcome: Outcome, plot: Path) -> None:
     from sim import plots
-    from validation.processes.pipelines.align import both
+    from validation.processes.pipelines.errors import both
 
     if len(outcome.compared) != 1:
         raise InputError(
@@ -66,7 +66,7 @@ def _draw(outcome: Outcome, plot: Path) -> None:
         )
     (of,) = outcome.compared
     title = f"{of.run.name}: recorded {of.measured * 1e3:.1f} ms, predicted {of.error:+.1%}"
-    drawn = plots.timelines(both(of.run, of.predicted), title=title)
+    drawn = plots.timelines(both(of), title=title)
     with output.replacing(plot) as temporary:
         plots.save(drawn, temporary)
 

@@ -25,6 +25,7 @@ def validate(
     Returns what ``--json`` shows: that of pipelines, and a list under ``parallel``. Raises
     InputError for numbers out of range, and for files to fit to that tell nothing.
     """
+    from validation.processes.compared import OURS
     from validation.processes.pipelines import sources as recorded
     from validation.processes.steps import errors as parallel
 
@@ -37,7 +38,7 @@ def validate(
         output.picture(plot)
     if out:
         output.replaceable(out)
-    given = [Path(path) for path in paths] or [recorded.OURS]
+    given = [Path(path) for path in paths] or [OURS]
     steps = [path for path in given if parallel.files(path)]
     pipelines = [path for path in given if path not in steps or recorded.holds(path)]
     fitted = [path for path in calibration if parallel.files(path)]

@@ -9,7 +9,6 @@ import numpy as np
 
 from schedules.input_error import InputError
 from sim.analysis.shares import Shares, shares
-from sim.timeline import Timeline
 from traces import reading
 from traces.recorded.run import COMPUTE, RecordedRun
 from traces.recording import Selection
@@ -112,13 +111,3 @@ def figures(of: Shares, step: float) -> RankShares:
     """Return a rank's figures in a step of so many seconds."""
     busy = of.compute_share * of.span_s
     return RankShares(of.rank, busy, step - busy, 1.0 - busy / step, of.overlap_share)
-
-
-def both(run: RecordedRun, predicted: Prediction) -> dict[str, Timeline]:
-    """Return the traced step of median length, and the prediction, from second 0."""
-    order = np.argsort([step.seconds for step in run.steps])
-    number = int(order[len(order) // 2])
-    of = reading.read([run.path], Selection(step=run.numbers[number])).timeline
-    begin = run.steps[number].begin
-    recorded = Timeline(of.graph, of.start - begin, of.end - begin)
-    return {"recorded": recorded, "predicted": predicted.timeline}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import fsum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +12,12 @@ import numpy as np
 
 from schedules.input_error import InputError
 from sim import units
+from sim.timeline import Timeline
+from traces import reading
 from traces.recorded.run import RecordedRun
+from traces.recording import Selection
+from validation.processes import compared
+from validation.processes.compared import OURS, Progress, each
 from validation.processes.pipelines import costs as frozen
 from validation.processes.pipelines import sources
 from validation.processes.pipelines.align import (
@@ -30,39 +35,26 @@ from validation.processes.pipelines.halves import completed
 from validation.processes.pipelines.predict import interval, predict, timeline
 from validation.processes.pipelines.waterfall import waterfall
 from validation.processes.pipelines.workload import load, model, plan, violations
-from validation.processes.predict import DRAWS, Prediction
-
-Progress = Callable[[str, int, int], None]
+from validation.processes.predict import DRAWS
 
 
-class Compared(NamedTuple):
-    """One run, predicted and recorded."""
+@dataclass(frozen=True, eq=False)
+class Compared(compared.Compared):
+    """One recorded pipeline, predicted and recorded."""
 
     run: RecordedRun
     kind: str
-    predicted: Prediction
     interval: tuple[float, float]  # of 80 % of the steps of another sitting
     rows: Sequence[AlignedCompute]
-    violations: Sequence[str]
     causes: Mapping[str, float]
     unstretched: float  # seconds predicted without the factor ``Costs.busier``
-    notes: Sequence[str] = ()  # what was assumed
-
-    @property
-    def measured(self) -> float:
-        """The median of all timed steps, seconds."""
-        return float(np.median(self.run.seconds))
+    notes: Sequence[str]  # what was assumed
 
     @property
     def inside(self) -> float:
         """The share of the measured steps that lies in the interval of 80 %."""
         low, high = self.interval
-        return sum(low <= one <= high for one in self.run.seconds) / len(self.run.seconds)
-
-    @property
-    def error(self) -> float:
-        """The signed error, as a share of the measured step."""
-        return self.predicted.seconds / self.measured - 1.0
+        return sum(low <= one <= high for one in self.timed) / len(self.timed)
 
 
 class Outcome(NamedTuple):
@@ -85,11 +77,11 @@ def validate(
     to which the costs were fitted, unless others can be predicted.
     """
     fitted = {name: frozen.load(frozen.FOLDER / f"{name}.toml") for name in frozen.names()}
-    calibration = calibration or ([] if paths else sorted(sources.OURS.glob("*one_f_one_b_*")))
+    calibration = calibration or ([] if paths else sorted(OURS.glob("*one_f_one_b_*")))
     fitted |= sources.calibrate(calibration, {name: of.sizes for name, of in fitted.items()})
     known = {digest for of in fitted.values() for digest in of.sources.values()}
     runs, left_out = [], []
-    for path in paths or [sources.OURS]:
+    for path in paths or [OURS]:
         for run in sources.runs(path):
             if run.digest not in known:
                 runs.append(run)
@@ -101,19 +93,12 @@ def validate(
                 )
     if not runs:
         raise InputError(f"costs were fitted to all recordings there are: {', '.join(left_out)}")
-    compared, skipped = list[Compared](), list[str]()
-    for number, run in enumerate(runs):
-        if progress:
-            progress(run.name, number, len(runs))
-        try:
-            compared.append(_compare(run, fitted, draws, seed))
-        except InputError as error:
-            if len(runs) == 1:
-                raise
-            skipped.append(str(error))
-    if not compared:
-        raise InputError(skipped[0])
-    return Outcome(compared, fitted, left_out, skipped)
+    skipped = list[str]()
+    some = each(
+        [(run.name, run) for run in runs], lambda run: _compare(run, fitted, draws, seed),
+        progress, skipped,
+    )  # fmt: skip
+    return Outcome(some, fitted, left_out, skipped)
 
 
 def _compare(run: RecordedRun, fitted: Mapping[str, Costs], draws: int, seed: int) -> Compared:
@@ -134,14 +119,23 @@ def _compare(run: RecordedRun, fitted: Mapping[str, Costs], draws: int, seed: in
             "--calibrate a recording that has them"
         )
     predicted = predict(what, costs, draws, seed)
-    rows = align(run, predicted)
-    causes = waterfall(run, plan(run), what, costs, predicted)
     less = timeline(what, replace(costs, busier=1.0)).end.max() - predicted.timeline.end.max()
     notes = [halved] * bool(halved and used & {"B", "I", "W"} - fitted[name].spreads.keys())
-    notes += beyond(run.message_bytes(), costs)
-    held = interval(what, costs, predicted, seed)
-    unstretched = predicted.seconds + float(less)
-    return Compared(run, name, predicted, held, rows, violations(run), causes, unstretched, notes)
+    return Compared(
+        run.name, run.seconds, predicted, violations(run), run, name,
+        interval(what, costs, predicted, seed), align(run, predicted),
+        waterfall(run, plan(run), what, costs, predicted), predicted.seconds + float(less),
+        [*notes, *beyond(run.message_bytes(), costs)],
+    )  # fmt: skip
+
+
+def both(of: Compared) -> dict[str, Timeline]:
+    """Return the traced step of median length, and the prediction, from second 0."""
+    order = np.argsort([step.seconds for step in of.run.steps])
+    number = int(order[len(order) // 2])
+    selection = Selection(step=of.run.numbers[number])
+    recorded = reading.read([of.run.path], selection).timeline
+    return of.beside(recorded, of.run.steps[number].begin)
 
 
 def beyond(size: float, costs: Costs) -> list[str]:
@@ -188,24 +182,17 @@ def _run(of: Compared) -> dict[str, Any]:
     run, step = of.run, of.measured
     traced = float(np.median([one.seconds for one in run.steps]))
     in_step = errors_in_step(of.rows, traced, of.predicted.seconds)
-    return {
-        "id": run.name,
+    return of.figures() | {
         "class": of.kind,
-        "predicted": of.predicted.seconds,
-        "measured": step,
-        "error": of.error,
         "inside": of.inside,
         "interval_s": [*of.interval],
         "mean_costs_s": float(of.predicted.timeline.end.max()),
-        "steps": len(run.seconds),
-        "spread": float(np.std(run.seconds) / np.mean(run.seconds)),
         "traced_s": traced,
         "start_error": start_errors(of.rows, step)._asdict(),
         "start_error_in_step": in_step._asdict(),
         "duration_error": duration_errors(of.rows, step)._asdict(),
         "recorded_ranks": _rows(recorded_ranks(run)),
         "predicted_ranks": _rows(predicted_ranks(of.predicted)),
-        "order_violations": list(of.violations),
         "notes": list(of.notes),
         "waterfall_s": dict(of.causes),
     }

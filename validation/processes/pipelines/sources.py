@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import traces
 from schedules.input_error import InputError
 from traces.recorded import reader as recorded
 from traces.recorded import run as recorded_run
@@ -13,8 +12,6 @@ from traces.recorded.run import RecordedRun
 from validation.processes.pipelines.costs import Costs, Size
 from validation.processes.pipelines.measure import fit
 from validation.processes.pipelines.sizes import sizes
-
-OURS = Path(traces.__file__).parent / "data"
 
 
 def holds(path: Path) -> bool:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-import traces
 from schedules.input_error import InputError
 from sim.graph import Floats, Graph
 from sim.timeline import Timeline
 from traces import cpu_steps
 from traces.cpu_steps import CpuRun
-from validation.processes.predict import DRAWS, Prediction
+from validation.processes import compared
+from validation.processes.compared import Progress, each
+from validation.processes.predict import DRAWS
 from validation.processes.steps import host
 from validation.processes.steps.align import (
     Row,
@@ -30,27 +32,14 @@ from validation.processes.steps.fit import cores_of, fit
 from validation.processes.steps.job import MODES, graph, mode_of
 from validation.processes.steps.predict import exposed, predict
 
-OURS = Path(traces.__file__).parent / "data"
-Progress = Callable[[str, int, int], None]
 
-
-class Compared(NamedTuple):
-    """One run, predicted and recorded."""
+@dataclass(frozen=True, eq=False)
+class Compared(compared.Compared):
+    """One recorded training, predicted and recorded."""
 
     run: CpuRun
     path: Path
     costs: Costs
-    predicted: Prediction
-
-    @property
-    def measured(self) -> float:
-        """The median of all timed steps, seconds."""
-        return float(np.median(self.run.step_s))
-
-    @property
-    def error(self) -> float:
-        """The signed error, as a share of the measured step."""
-        return self.predicted.seconds / self.measured - 1.0
 
     @property
     def exposed(self) -> float:
@@ -96,20 +85,13 @@ def validate(
             f"{', '.join(map(str, paths))}: only recordings of {', '.join(MODES)} are predicted, "
             "but there is none"
         )
-    out = []
-    for number, (file, run) in enumerate(wanted.items()):
-        if progress:
-            progress(run.name, number, len(wanted))
+
+    def compare(file: Path) -> Compared:
+        run = wanted[file]
         near = [path for of in calibration for path in files(of)] or _near(file, run, wanted)
-        try:
-            out.append(_compare(file, run, near, draws, seed))
-        except InputError as error:
-            if skipped is None or len(wanted) == 1:
-                raise
-            skipped.append(str(error))
-    if skipped and not out:
-        raise InputError(skipped[0])
-    return out
+        return _compare(file, run, near, draws, seed)
+
+    return each([(run.name, file) for file, run in wanted.items()], compare, progress, skipped)
 
 
 def _near(file: Path, run: CpuRun, named: Mapping[Path, CpuRun]) -> list[Path]:
@@ -153,7 +135,9 @@ def _compare(file: Path, run: CpuRun, near: Sequence[Path], draws: int, seed: in
             f"{file} is of a machine with {cores_of(run)} cores, but costs are known for one with "
             f"{costs.cores}; --calibrate recordings of the same machine"
         )
-    return Compared(run, file, costs, predict(_graph(run), costs, mode, draws, seed))
+    predicted = predict(_graph(run), costs, mode, draws, seed)
+    wrong = order_violations(run, predicted.timeline)
+    return Compared(run.name, run.step_s, predicted, wrong, run, file, costs)
 
 
 def _same(one: CpuRun, other: CpuRun) -> bool:
@@ -169,9 +153,7 @@ def _graph(run: CpuRun) -> Graph:
 def both(of: Compared) -> dict[str, Timeline]:
     """Return the profiled step of median length, and the prediction, from second 0."""
     there = cpu_steps.timeline(of.path)
-    begin = float(there.start.min())
-    recorded = Timeline(there.graph, there.start - begin, there.end - begin)
-    return {"recorded": recorded, "predicted": of.predicted.timeline}
+    return of.beside(there, float(there.start.min()))
 
 
 def summary(compared: Sequence[Compared]) -> list[dict[str, Any]]:
@@ -184,16 +166,10 @@ def _run(of: Compared) -> dict[str, Any]:
     shown = exposed(predicted)
     usual = float(np.median(shown))
     threads = thread_rows(run, of.costs, mode_of(run.mode), predicted.timeline)
-    return {
-        "id": run.name,
+    return of.figures() | {
         "mode": run.mode,
         "sources": sorted(of.costs.sources),
-        "steps": len(run.step_s),
-        "spread": float(np.std(run.step_s) / np.mean(run.step_s)),
-        "measured": of.measured,
-        "predicted": predicted.seconds,
         "interval_s": _interval(predicted.steps),
-        "error": of.error,
         "profiled": len(steps),
         "profiled_s": float(np.median(run.profiled_s)),
         "exposed": {
@@ -208,7 +184,6 @@ def _run(of: Compared) -> dict[str, Any]:
         "threads": _rows(threads),
         "operators": _rows(group_rows(run, of.costs, predicted.timeline)),
         "collectives": _rows(message_rows(run, predicted.timeline)),
-        "order_violations": order_violations(run, predicted.timeline),
     }
 
 
