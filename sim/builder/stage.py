@@ -25,8 +25,7 @@ from sim.builder.edge import Edge
 from sim.builder.job import Job
 from sim.builder.program import INPUT_GRADIENTS, WEIGHT_GRADIENT, Item, Kernel, Program
 from sim.builder.shares import edges, share
-from sim.builder.strategies import recompute, tp_overlap
-from sim.builder.strategies import user_file as outside
+from sim.builder.strategies import recompute
 from sim.builder.strategies.embedding import LOGIT, embedding, head, logits
 from sim.builder.writer import Writer
 from sim.graph import Compute, Fixed
@@ -34,6 +33,8 @@ from sim.model.layer import layer
 from sim.model.mtp import joined
 from sim.model.operators import Operator, Share
 from sim.model.sizes import BYTES
+from sim.strategies.tp_overlap import pieces
+from sim.strategies.user_file import rewrite as outside
 
 Edges = Mapping[str, Edge]
 KEPT = "activations"  # the category of what layers keep
@@ -72,7 +73,7 @@ def stage_programs(
     }
     if p.tp_overlap:
         copies = p.tp_overlap == "copies"
-        programs = {k: tp_overlap.cut(items, p.tp, copies) for k, items in programs.items()}
+        programs = {k: pieces.cut(items, p.tp, copies) for k, items in programs.items()}
     if p.strategy:
         programs = outside.rewritten(programs, p.strategy)
     made: Mapping[str, Program] = programs

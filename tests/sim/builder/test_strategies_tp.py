@@ -13,9 +13,9 @@ import pytest
 from sim.builder.program import Collective, Item, Kernel, Program
 from sim.builder.shares import edges, share
 from sim.builder.stage import stage_programs
-from sim.builder.strategies import tp_overlap
 from sim.builder.strategies.sequence import replicated_gradient_bytes
 from sim.model.sizes import Model
+from sim.strategies.tp_overlap import pieces
 from tests.small import Keys, keys, small
 
 GPT = Model(
@@ -160,7 +160,7 @@ def test_degree_one_changes_nothing() -> None:
     assert not any(isinstance(i, Collective) for p in plain.values() for i in p)
     assert edges(small(GPT, on)) == {}
     split = stage_programs(small(GPT, SPLIT), [0], True, True)["F"]
-    assert tp_overlap.cut(split, 1) == split
+    assert pieces.cut(split, 1) == split
 
 
 def test_norms_dropouts_and_residuals_are_split_over_tokens_alone() -> None:
