@@ -33,8 +33,6 @@ from sim.model.layer import layer
 from sim.model.mtp import joined
 from sim.model.operators import Operator, Share
 from sim.model.sizes import BYTES
-from sim.strategies.tp_overlap import pieces
-from sim.strategies.user_file import rewrite as outside
 
 Edges = Mapping[str, Edge]
 KEPT = "activations"  # the category of what layers keep
@@ -62,21 +60,14 @@ def stage_programs(
     kept = stage_bytes(job, layers, first, last, ep_rank)
     part = share(job, cp_rank=cp_rank, ep_rank=ep_rank)
     blocks = _blocks(job, part, layers, kept, first, last)
-    p = job.parallelism
-    around, overlap = edges(job), p.tp_backward_overlap or bool(p.tp_overlap)
+    around, overlap = edges(job), all(of(job) for of in strategies.hooks("beside"))
     how = job.training.weight_gradients
-    programs: dict[str, Program] = {
+    made: Mapping[str, Program] = {
         "F": _forward(blocks, around),
         "B": _backward(blocks, around, overlap, how, weights=True),
         "I": _backward(blocks, around, overlap, how, weights=False),
         "W": _weight_gradients(blocks, around, overlap, how),
     }
-    if p.tp_overlap:
-        copies = p.tp_overlap == "copies"
-        programs = {k: pieces.cut(items, p.tp, copies) for k, items in programs.items()}
-    if p.strategy:
-        programs = outside.rewritten(programs, p.strategy)
-    made: Mapping[str, Program] = programs
     for change in strategies.hooks("programs"):
         made = change(job, made, blocks, last)
     return made

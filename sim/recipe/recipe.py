@@ -211,12 +211,6 @@ class ParallelismSection(Section):
     overlap_p2p: Switch | None = None
     """whether the pipeline's sends and receives run beside kernels; default: true unless p2p is
     batched"""
-    tp_overlap: Switch | Literal["copies"] = False
-    """whether sp's collectives are cut into chunks that run beside the GEMM that feeds or uses
-    them: true as in Transformer Engine, whose reduce-scatters hold SMs; "copies" as in PyTorch's
-    async TP, which copies by copy engines and sums afterwards"""
-    tp_backward_overlap: Switch = True
-    """whether tp's collectives of the backward run beside the weight-gradient GEMM"""
     bucket_mb: Annotated[float, Field(gt=0, le=1e9), unit("MB")] = 40.0
     """size of a gradient bucket, in MB (1e6 bytes)"""
     first_bucket_mb: Annotated[float, Field(gt=0, le=1e9), unit("MB")] | None = None

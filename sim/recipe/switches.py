@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
+
+from sim import strategies
 
 _NEEDS: dict[str, tuple[str, tuple[object, ...]]] = {
     "parallelism.sp": ("parallelism.tp", (1, None)),
-    "parallelism.tp_overlap": ("parallelism.tp", (1, None)),
     "parallelism.overlap_param_gather": ("parallelism.zero", (0, 3, None)),
 }
 """By switch: the key that it needs, and the values of that key with which it cannot be on."""
@@ -21,9 +23,10 @@ def follow(overrides: Mapping[str, object]) -> dict[str, object]:
     >>> follow({"parallelism.zero": 0})
     {'parallelism.overlap_param_gather': False, 'parallelism.zero': 0}
     """
+    needs = [_NEEDS, *strategies.declared("NEEDS")]
     off = {
         switch: False
-        for switch, (key, without) in _NEEDS.items()
+        for switch, (key, without) in chain(*(of.items() for of in needs))
         if key in overrides and overrides[key] in without
     }
     return {**off, **overrides}

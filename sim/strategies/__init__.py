@@ -4,7 +4,8 @@
 turn comes before), ``KEYS`` (a :class:`~sim.recipe.sections.Section` with its keys, by section),
 ``check(recipe)`` (raises InputError where it does not go with the other keys), ``dtypes(recipe)``
 (number formats that it multiplies in, by key), ``megatron(flags)`` and ``torchtitan(titan)`` (its
-keys in those programs' words, by section), and ``CATALOGUE`` (name and meaning, by key).
+keys in those programs' words, by section), ``NEEDS`` (by switch that goes off with what it needs,
+the key of that, and the values without it), and ``CATALOGUE`` (name and meaning, by key).
 
 ``rewrite.py`` says what a feature does to a job, in functions with the names of :data:`HOOKS`.
 A rule between two features stands with the one that came later. Nothing but this registry imports
@@ -25,6 +26,7 @@ HOOKS = {
     "share": "(part, job, cp_rank, ep_rank): what a rank computes, changed",
     "edges": "(job): collectives by kind of edge",
     "blocks": "(part, blocks): the layers' blocks of operators of a stage, changed",
+    "beside": "(job): whether collectives of the backward run beside weight-gradient GEMMs",
     "programs": "(job, programs, blocks, last): the programs of a stage, changed",
     "on_rank": "(job, programs): those programs on the ranks of a whole job, changed",
     "step": "(job, items, at): the program of one step of a stage, changed; see programs.StepPlace",

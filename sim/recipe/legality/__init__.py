@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 
@@ -194,11 +193,6 @@ def _depths(recipe: Recipe) -> None:
 
 def _combinations(recipe: Recipe) -> None:
     p = recipe.parallelism
-    overlap = f"parallelism.tp_overlap = {json.dumps(p.tp_overlap)}"
-    if p.tp > 1 and p.tp_overlap and not p.sp:
-        raise InputError(f"{overlap} needs sp = true: it cuts sp's collectives")
-    if p.tp_overlap and p.etp > 1:
-        raise InputError(f"{overlap} is not simulated with etp > 1")
     if p.sp and p.scatter_gather:
         raise InputError(
             "parallelism.scatter_gather = true needs sp = false: with sp the activations that "

@@ -115,14 +115,10 @@ def _overlap(flags: Flags) -> dict[str, Any]:
     gather, reduce = flags.on("--overlap-param-gather"), flags.on("--overlap-grad-reduce")
     if gather and not reduce:
         flags.refuse("--overlap-param-gather needs --overlap-grad-reduce")
-    if flags.on("--tp-comm-overlap") and not flags.on("--sequence-parallel"):
-        flags.refuse("--tp-comm-overlap needs --sequence-parallel")
     # overlapped messages are isend and irecv, a stream per pair of ranks; others are batched
-    tp = flags.whole("--tensor-model-parallel-size") or 1
     own = {"overlap_grad_reduce": reduce, "overlap_param_gather": gather}
     return {
         **({} if flags.on("--use-torch-fsdp2") else own),
-        "tp_overlap": tp > 1 and flags.on("--tp-comm-overlap"),
         "p2p": "pair" if megatron_stages.overlaps_p2p(flags) else "batched",
     }
 

@@ -107,12 +107,10 @@ def _layers(model: Mapping[str, Any]) -> int | None:
 def _split(titan: Keys) -> dict[str, Any]:
     tp, cp = titan.degree("tensor_parallel_degree"), titan.degree("context_parallel_degree")
     rotate = {"allgather": "allgather", "alltoall": "ring"}
-    overlap = titan.of(bool, "parallelism.enable_async_tensor_parallel", default=False)
     out: dict[str, Any] = {
         "tp": tp,
         "pp": titan.degree("pipeline_parallel_degree"),
         "sp": tp > 1 and titan.of(bool, "parallelism.enable_sequence_parallel", default=True),
-        "tp_overlap": "copies" if tp > 1 and overlap else False,
         "cp": cp,
         "p2p": "batched",  # torch's schedules batch the messages of a step
     }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from schedules.input_error import InputError
 from sim.keys.section import Section
 from sim.strategies.fp8.precision import Fp8
+from sim.strategies.tp_overlap.declare import keys
 
 if TYPE_CHECKING:
     from sim.recipe.recipe import Recipe
@@ -82,7 +83,7 @@ def check(recipe: Recipe) -> None:
             f'training.fp8.amax = "{fp8.amax}" needs recipe = "delayed", '
             f'as "{fp8.recipe}" reduces no maxima over replicas; leave it out'
         )
-    if p.tp_overlap and p.tp > 1 and not fp8.gather:
+    if keys(p).tp_overlap and p.tp > 1 and not fp8.gather:
         raise InputError(
             "training.fp8.gather = false is not simulated with parallelism.tp_overlap, "
             "which multiplies pieces as they arrive; one of them must change"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sim.recipe.translate.flags import Flags
     from sim.recipe.translate.torchtitan_keys import Keys as Titan
 
+AFTER = ("user_file",)
 WHAT = "training.offload of the optimizer is not simulated with"
 
 

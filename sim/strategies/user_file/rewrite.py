@@ -11,18 +11,25 @@ from collections.abc import Mapping, Sequence
 
 from schedules.input_error import InputError
 from schedules.user_code import function
+from sim.builder.blocks import OperatorBlock
+from sim.builder.job import Job
 from sim.builder.program import Collective, Kernel, Program
 
 AXES = ("tp", "cp", "ep", "etp", "dp", "edp")  # every rank of a stage has a group on these
 
 
-def rewritten(programs: Mapping[str, Program], path: str) -> dict[str, Program]:
+def programs(
+    job: Job, made: Mapping[str, Program], blocks: Sequence[OperatorBlock], last: bool
+) -> Mapping[str, Program]:
     """Return the programs as the file's function returns them.
 
     Raises InputError, in one sentence that names the file, for what is no program.
     """
+    path = job.parallelism.strategy
+    if not path:
+        return made
     rewrite = function(path, "the strategy")
-    return {kind: _whole(rewrite(kind, list(of)), kind, path) for kind, of in programs.items()}
+    return {kind: _whole(rewrite(kind, list(of)), kind, path) for kind, of in made.items()}
 
 
 def _whole(found: object, kind: str, path: str) -> Program:

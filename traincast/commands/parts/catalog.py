@@ -21,14 +21,6 @@ STRATEGIES = {
         "sequence parallel",
         "the tensor-parallel GPUs split activations along the sequence too (Megatron)",
     ),
-    "parallelism.tp_overlap": (
-        "tensor-parallel overlap",
-        "pieces of a collective run beside pieces of the GEMM next to it; needs sp",
-    ),
-    "parallelism.tp_backward_overlap": (
-        "overlap in the backward",
-        "collectives run beside the weight-gradient GEMM",
-    ),
     "parallelism.cp": ("context parallel", "this many GPUs share each sequence"),
     "parallelism.cp_kind": (
         "attention over context parallel GPUs",
@@ -81,10 +73,6 @@ STRATEGIES = {
     "parallelism.accumulate": (
         "no_sync",
         "gradients stay whole until the last microbatch, as fsdp2 keeps them in a pipeline",
-    ),
-    "parallelism.strategy": (
-        "a strategy of your own",
-        "a file whose function rewrites what stages run; see docs/extending",
     ),
     "parallelism.overlap_grad_reduce": (
         "gradient overlap",
