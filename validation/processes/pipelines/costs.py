@@ -5,15 +5,15 @@ They are kept as TOML beside this file, one per class of machine; each names its
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import tomli_w
 from numpy.typing import NDArray
 
 from schedules.input_error import InputError
@@ -112,57 +112,52 @@ def load(path: Path) -> Costs:
     """Read frozen costs. Raises InputError for a file that holds none."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
+        shown = found["spreads_us"].items()
+        spreads = {key: Quantiles(tuple(map(_seconds, us))) for key, us in shown}
+        sizes = [Size(n, _seconds(w), _seconds(c)) for n, w, c in found["messages"]["sizes"]]
         return Costs(
-            str(found["name"]),
-            {
-                key: Quantiles(tuple(s * 1e-6 for s in us))
-                for key, us in found["spreads_us"].items()
-            },
-            tuple(Size(n, w * 1e-6, c * 1e-6) for n, w, c in found["messages"]["sizes"]),
-            float(found["messages"]["bytes"]),
-            dict(found["sources"]),
-            float(found["busier"]),
-            float(found["work_us"]) * 1e-6,
+            str(found["name"]), spreads, tuple(sizes), float(found["messages"]["bytes"]),
+            dict(found["sources"]), float(found["busier"]), _seconds(found["work_us"]),
             dict(found["model"]),
-        )
+        )  # fmt: skip
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise InputError(f"{path} holds no costs of a process: {error}") from error
+
+
+HEAD = """\
+# Costs of a process that runs a pipeline, fitted by {command}
+# spreads_us: means of equal shares of the ordered samples, microseconds
+# busier: all spreads are stretched by that, from traced steps to all that were timed
+# work_us: of a core, that a timed compute takes before it sleeps
+# messages.sizes: bytes; microseconds more until it is there; of the sender's call
+"""
 
 
 def save(costs: Costs, path: Path, command: str) -> None:
     """Write costs, with the command that made them, as TOML in microseconds."""
     sizes = [[s.bytes, _us(s.wire), _us(s.copy)] for s in costs.sizes]
-    content: dict[str, Any] = {
-        "name": costs.name,
-        "busier": round(costs.busier, 4),
-        "work_us": _us(costs.work),
-        "sources": dict(costs.sources),
-        "model": dict(costs.model),
+    tables = {
+        "sources": costs.sources,
+        "model": costs.model,
         "messages": {"bytes": costs.bytes, "sizes": sizes},
         "spreads_us": {key: [_us(s) for s in of.bins] for key, of in costs.spreads.items()},
     }
-    lines = [
-        f"# Costs of a process that runs a pipeline, fitted by {command}",
-        "# spreads_us: means of equal shares of the ordered samples, microseconds",
-        "# busier: all spreads are stretched by that, from traced steps to all that were timed",
-        "# work_us: of a core, that a timed compute takes before it sleeps",
-        "# messages.sizes: bytes; microseconds more until it is there; of the sender's call",
-    ]
-    write_text(path, "\n".join([*lines, "", _compact(tomli_w.dumps(content))]))
+    plain = {"name": costs.name, "busier": round(costs.busier, 4), "work_us": _us(costs.work)}
+    lines = [HEAD.format(command=command), *map(_line, plain.items())]
+    for name, table in tables.items():
+        lines += ["", f"[{name}]", *map(_line, table.items())]
+    write_text(path, "\n".join([*lines, ""]))
+
+
+def _line(item: tuple[str, object]) -> str:
+    """Return a key and its value, which JSON writes as TOML does."""
+    key, value = item
+    return f"{key if key.isidentifier() else json.dumps(key)} = {json.dumps(value)}"
 
 
 def _us(seconds: float) -> float:
     return round(seconds * 1e6, 3)
 
 
-def _compact(text: str) -> str:
-    """Return lists on one line."""
-    out: list[str] = []
-    inside = 0
-    for line in text.splitlines():
-        if inside:
-            out[-1] += line.strip() + (" " if line.strip().endswith(",") else "")
-        else:
-            out.append(line)
-        inside += line.count("[") - line.count("]")
-    return "\n".join(out).replace(", ]", "]") + "\n"
+def _seconds(us: float) -> float:
+    return us * 1e-6
