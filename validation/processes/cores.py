@@ -53,28 +53,20 @@ def shared(of: Priced) -> tuple[Graph, Machine]:
 
     Ops keep their rows, so times belong to the given graph too.
     """
-    graph = of.graph
-    alone = np.diff(graph.part_start) == 0
-    ranks = graph.ranks().tolist()
-    link = {rank: 1 + k for k, rank in enumerate(ranks)}
-    threads = graph.rank[alone].tolist()
-    seconds = of.seconds[alone].tolist()
-    sleeps = [0.0] * len(seconds) if of.sleeps is None else of.sleeps[alone].tolist()
-    sent = [_message(graph.works[w]) for w in graph.part_work.tolist()]
-    groups = {group: k for k, group in enumerate(dict.fromkeys(w.ranks for w in sent))}
+    graph, alone = of.graph, np.diff(of.graph.part_start) == 0
+    links: dict[Any, int] = {rank: 1 + k for k, rank in enumerate(graph.ranks().tolist())}
+    threads, seconds = graph.rank[alone].tolist(), of.seconds[alone].tolist()
+    sleeps = (np.zeros(len(graph)) if of.sleeps is None else of.sleeps)[alone].tolist()
     works = [Communication("thread", s, (r,), "cpu") for s, r in zip(seconds, threads, strict=True)]
-    traffic = [
-        *(_flow(a, s, link[r], 1) for a, s, r in zip(sleeps, seconds, threads, strict=True)),
-        *(
-            _flow(m.latency, m.busy, 1 + len(ranks) + groups[w.ranks], _threads(w))
-            for m, w in zip(of.messages, sent, strict=True)
-        ),
-    ]
-    columns: dict[str, Any] = _parts(graph, alone, len(works))
-    made = replace(graph, works=(*works, *sent), **columns)
-    capacity = np.ones(1 + len(ranks) + len(groups))
+    costs = [_flow(a, s, links[r], 1) for a, s, r in zip(sleeps, seconds, threads, strict=True)]
+    sent = [_message(graph.works[w]) for w in graph.part_work.tolist()]
+    for cost, work in zip(of.messages, sent, strict=True):
+        link = links.setdefault(work.ranks, 1 + len(links))
+        costs.append(_flow(cost.latency, cost.busy, link, _threads(work)))
+    made = replace(graph, works=(*works, *sent), **_parts(graph, alone, len(works)))
+    capacity = np.ones(1 + len(links))
     capacity[CORES] = of.cores or len(graph)
-    rows = iter(traffic)
+    rows = iter(costs)
     return made, table(made.works, lambda _: (0.0, 0.0, 0.0), lambda _: next(rows), capacity, 1)
 
 
@@ -95,7 +87,7 @@ def _flow(latency: float, seconds: float, link: int, threads: int) -> Communicat
     return CommunicationCost(latency, seconds, (CORES, link), (float(threads), 1.0))
 
 
-def _parts(graph: Graph, alone: NDArray[np.bool_], own: int) -> dict[str, NDArray[Any]]:
+def _parts(graph: Graph, alone: NDArray[np.bool_], own: int) -> dict[str, Any]:
     """Return columns in which every op without communication is a part of its own."""
     start = offsets(np.diff(graph.part_start) + alone)
     part = np.empty(start[-1], np.int32)

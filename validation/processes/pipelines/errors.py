@@ -18,7 +18,6 @@ from traces.recorded.run import RecordedRun
 from traces.recording import Selection
 from validation.processes import compared
 from validation.processes.compared import OURS, Progress, each
-from validation.processes.pipelines import costs as frozen
 from validation.processes.pipelines import sources
 from validation.processes.pipelines.align import (
     AlignedCompute,
@@ -34,7 +33,7 @@ from validation.processes.pipelines.costs import Costs
 from validation.processes.pipelines.halves import completed
 from validation.processes.pipelines.predict import interval, predict, timeline
 from validation.processes.pipelines.waterfall import waterfall
-from validation.processes.pipelines.workload import load, model, plan, violations
+from validation.processes.pipelines.workload import Workload, load, model, plan, violations
 from validation.processes.predict import DRAWS
 
 
@@ -76,23 +75,9 @@ def validate(
     1F1B. Raises InputError for what is no recording, for one that cannot be predicted, and for one
     to which the costs were fitted, unless others can be predicted.
     """
-    fitted = {name: frozen.load(frozen.FOLDER / f"{name}.toml") for name in frozen.names()}
     calibration = calibration or ([] if paths else sorted(OURS.glob("*one_f_one_b_*")))
-    fitted |= sources.calibrate(calibration, {name: of.sizes for name, of in fitted.items()})
-    known = {digest for of in fitted.values() for digest in of.sources.values()}
-    runs, left_out = [], []
-    for path in paths or [OURS]:
-        for run in sources.runs(path):
-            if run.digest not in known:
-                runs.append(run)
-            elif path.is_dir():
-                left_out.append(run.name)
-            else:
-                raise InputError(
-                    f"costs were fitted to {path}, so it cannot show how good they are"
-                )
-    if not runs:
-        raise InputError(f"costs were fitted to all recordings there are: {', '.join(left_out)}")
+    fitted = sources.costs(calibration)
+    runs, left_out = sources.others(paths or [OURS], fitted)
     skipped = list[str]()
     some = each(
         [(run.name, run) for run in runs], lambda run: _compare(run, fitted, draws, seed),
@@ -102,6 +87,24 @@ def validate(
 
 
 def _compare(run: RecordedRun, fitted: Mapping[str, Costs], draws: int, seed: int) -> Compared:
+    what, name = load(run), sources.kind(run)
+    costs, notes = _costs(run, what, fitted)
+    predicted = predict(what, costs, draws, seed)
+    less = timeline(what, replace(costs, busier=1.0)).end.max() - predicted.timeline.end.max()
+    return Compared(
+        run.name, run.seconds, predicted, violations(run), run, name,
+        interval(what, costs, predicted, seed), align(run, predicted),
+        waterfall(run, plan(run), what, costs, predicted), predicted.seconds + float(less), notes,
+    )  # fmt: skip
+
+
+def _costs(
+    run: RecordedRun, what: Workload, fitted: Mapping[str, Costs]
+) -> tuple[Costs, list[str]]:
+    """Return the costs of a run's class, and what is assumed of them.
+
+    Raises InputError where they do not say what the run does.
+    """
     name = sources.kind(run)
     if name not in fitted:
         raise InputError(f"{run.path} is of class {name}, for which --calibrate names no recording")
@@ -110,7 +113,6 @@ def _compare(run: RecordedRun, fitted: Mapping[str, Costs], draws: int, seed: in
             f"{run.path} has stages of {model(run)}, but costs are known for {fitted[name].model}; "
             "--calibrate a recording of such stages"
         )
-    what = load(run)
     costs, halved = completed(fitted[name])
     used = {call.step.kind for calls in what.program for call in calls if isinstance(call, Compute)}
     if lacking := sorted(used - costs.spreads.keys()) if costs.model else []:
@@ -118,15 +120,8 @@ def _compare(run: RecordedRun, fitted: Mapping[str, Costs], draws: int, seed: in
             f"{run.path} runs {', '.join(lacking)}, which the costs of {name} do not have; "
             "--calibrate a recording that has them"
         )
-    predicted = predict(what, costs, draws, seed)
-    less = timeline(what, replace(costs, busier=1.0)).end.max() - predicted.timeline.end.max()
     notes = [halved] * bool(halved and used & {"B", "I", "W"} - fitted[name].spreads.keys())
-    return Compared(
-        run.name, run.seconds, predicted, violations(run), run, name,
-        interval(what, costs, predicted, seed), align(run, predicted),
-        waterfall(run, plan(run), what, costs, predicted), predicted.seconds + float(less),
-        [*notes, *beyond(run.message_bytes(), costs)],
-    )  # fmt: skip
+    return costs, [*notes, *beyond(run.message_bytes(), costs)]
 
 
 def both(of: Compared) -> dict[str, Timeline]:

@@ -9,6 +9,7 @@ from schedules.input_error import InputError
 from traces.recorded import reader as recorded
 from traces.recorded import run as recorded_run
 from traces.recorded.run import RecordedRun
+from validation.processes.pipelines import costs as frozen
 from validation.processes.pipelines.costs import Costs, Size
 from validation.processes.pipelines.measure import fit
 from validation.processes.pipelines.sizes import sizes
@@ -28,6 +29,31 @@ def kind(run: RecordedRun) -> str:
     if run.settings.get("mode") != "virtual":
         return "real"
     return "fifo" if run.settings.get("rt") else "plain"
+
+
+def costs(calibration: Sequence[Path]) -> dict[str, Costs]:
+    """Return costs by class: those that ``calibration`` shows, and frozen ones of other classes."""
+    kept = {name: frozen.load(frozen.FOLDER / f"{name}.toml") for name in frozen.names()}
+    return kept | calibrate(calibration, {name: of.sizes for name, of in kept.items()})
+
+
+def others(
+    paths: Sequence[Path], fitted: Mapping[str, Costs]
+) -> tuple[list[RecordedRun], list[str]]:
+    """Return the runs at some paths, and names of those of folders to which costs were fitted.
+
+    Raises InputError for a file to which they were fitted, and where there is no other run.
+    """
+    known = {digest for of in fitted.values() for digest in of.sources.values()}
+    found = [(path, run) for path in paths for run in runs(path)]
+    for path, run in found:
+        if run.digest in known and not path.is_dir():
+            raise InputError(f"costs were fitted to {path}, so it cannot show how good they are")
+    left_out = [run.name for _, run in found if run.digest in known]
+    wanted = [run for _, run in found if run.digest not in known]
+    if not wanted:
+        raise InputError(f"costs were fitted to all recordings there are: {', '.join(left_out)}")
+    return wanted, left_out
 
 
 def calibrate(
