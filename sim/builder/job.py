@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import schedules
 from schedules import Plan, flat
+from sim import strategies
 from sim.builder import derived
 from sim.builder.mesh import ORDER, Mesh
 from sim.builder.strategies.data import DataParallel
@@ -119,7 +120,10 @@ class Job:
         p, training, model = self.parallelism, self.training, self.model
         tokens = training.micro_batch * model.sequence // p.cp
         whole = float(tokens * model.hidden * BYTES[training.dtype])
-        return whole / p.tp if p.sp or p.scatter_gather else whole
+        size = whole / p.tp if p.sp or p.scatter_gather else whole
+        for change in strategies.hooks("boundary"):
+            size = change(self, size)
+        return size
 
     @cached_property
     def ranks(self) -> NDArray[np.int64]:

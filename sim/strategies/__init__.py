@@ -27,6 +27,7 @@ HOOKS = {
     "edges": "(job): collectives by kind of edge",
     "blocks": "(part, blocks): the layers' blocks of operators of a stage, changed",
     "beside": "(job): whether collectives of the backward run beside weight-gradient GEMMs",
+    "boundary": "(job, size): bytes of a message to the next stage, changed",
     "programs": "(job, programs, blocks, last): the programs of a stage, changed",
     "on_rank": "(job, programs): those programs on the ranks of a whole job, changed",
     "step": "(job, items, at): the program of one step of a stage, changed; see programs.StepPlace",
