@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from traincast.commands.parts.options import AnalysisNames, Json, target
+from traincast.commands.parts.options import AnalysisNames, Json, Names, Ranks, Step, Window, target
 
 EXAMPLE = "Example: traincast analyze traces/rank0.json.gz traces/rank1.json.gz --step 3"
 
@@ -19,14 +19,9 @@ def command(
             help="Recorded files, one per rank, or folders of such files.", metavar="TRACE..."
         ),
     ],
-    step: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Only this training step, as the files number it."),
-    ] = None,
-    ranks: Annotated[str | None, typer.Option(metavar="0,4-7", help="Only these ranks.")] = None,
-    window: Annotated[
-        str | None, typer.Option(metavar="FROM:TO", help="Only these seconds of the recording.")
-    ] = None,
+    step: Step = None,
+    ranks: Ranks = None,
+    window: Window = None,
     to: Annotated[
         tuple[str, Path] | None,
         typer.Option(
@@ -41,12 +36,7 @@ def command(
     instance: Annotated[
         int, typer.Option(metavar="N", min=0, help="Which annotation of that name, from 0.")
     ] = 0,
-    names: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Your rules for kernel names, like traces/kernel_names.toml."
-        ),
-    ] = None,
+    names: Names = None,
     plot: Annotated[Path | None, target("FILE", "Draw the timeline and critical path.")] = None,
     out: Annotated[
         Path | None, target("DIR", "Write report.html, a page to explore, here.")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from traincast.commands.parts.options import Json, target
+from traincast.commands.parts.options import Json, Names, Ranks, Step, Window, target
 
 EXAMPLE = 'Example: traincast replay traces/ --what-if "remove stragglers"'
 
@@ -25,20 +25,10 @@ def command(
             "no faster host does better). By default the first that the format has.",
         ),
     ] = None,
-    step: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Only this training step, as the files number it."),
-    ] = None,
-    ranks: Annotated[str | None, typer.Option(metavar="0,4-7", help="Only these ranks.")] = None,
-    window: Annotated[
-        str | None, typer.Option(metavar="A:B", help="Only these seconds of the recording.")
-    ] = None,
-    names: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Your rules for kernel names, like traces/kernel_names.toml."
-        ),
-    ] = None,
+    step: Step = None,
+    ranks: Ranks = None,
+    window: Window = None,
+    names: Names = None,
     out: Annotated[Path | None, target("FILE", "Write the replayed timeline here.")] = None,
     what_if: Annotated[
         list[str] | None,

@@ -75,7 +75,7 @@ def _shown(slow: float) -> tuple[str, str]:
     return f"{slow:.4f}", f"{slow - 1:+.2%}"
 
 
-def draw(found: Mapping[str, Any], out: Path, title: str) -> Path:
+def draw(found: Mapping[str, Any], path: Path, title: str) -> Path:
     """Write the matrix of ranks, a row per replica and a column per pipeline rank."""
     import numpy as np
 
@@ -91,6 +91,6 @@ def draw(found: Mapping[str, Any], out: Path, title: str) -> Path:
         says="slowdown of the step",
         title=f"{title}: what each rank costs, of {found['slowdown']:.3f} in all",
     )
-    with replacing(out / PICTURE) as temporary:
+    with replacing(path) as temporary:
         plots.save(picture, temporary)
-    return out / PICTURE
+    return path

@@ -7,10 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from sim.runs.explain import EFFECTS, Explained
+from sim.runs.explain import explain as explained
+from sim.runs.run import Report, Result
 from sim.units import seconds
 from traincast.commands.parts import output, tables
 
 PICTURE = "explain.png"
+
+
+def of_run(result: Result, report: Report) -> dict[str, Any]:
+    """Return the figures of a run."""
+    return figures(explained(result.recipe, report))
 
 
 def figures(step: Explained, measured: float | None = None) -> dict[str, Any]:

@@ -48,6 +48,19 @@ AnalysisNames = Annotated[
         help="Show an analysis (see list analyses, or ./file.py) too; may be given several times.",
     ),
 ]
+Step = Annotated[
+    int | None, typer.Option(metavar="N", help="Only this training step, as the files number it.")
+]
+Ranks = Annotated[str | None, typer.Option(metavar="0,4-7", help="Only these ranks.")]
+Window = Annotated[
+    str | None, typer.Option(metavar="FROM:TO", help="Only these seconds of the recording.")
+]
+Names = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Your rules for kernel names, like traces/kernel_names.toml."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
