@@ -16,8 +16,8 @@ from sim.builder.shares import share
 from sim.builder.strategies import recompute
 from sim.builder.strategies.embedding import embedding, head
 from sim.model.layer import layer
-from sim.model.mtp import joined
 from sim.model.sizes import Model
+from sim.strategies.mtp.joined import joined
 
 
 def layer_bytes(job: Job, number: int = 0, ep_rank: int = 0) -> float:

@@ -30,9 +30,9 @@ from sim.builder.strategies.embedding import LOGIT, embedding, head, logits
 from sim.builder.writer import Writer
 from sim.graph import Compute, Fixed
 from sim.model.layer import layer
-from sim.model.mtp import joined
 from sim.model.operators import Operator, Share
 from sim.model.sizes import BYTES
+from sim.strategies.mtp.joined import joined
 
 Edges = Mapping[str, Edge]
 KEPT = "activations"  # the category of what layers keep

@@ -11,8 +11,8 @@ from sim.builder.shares import share
 from sim.builder.strategies import recompute
 from sim.builder.strategies.embedding import embedding
 from sim.model.layer import layer
-from sim.model.mtp import joined
 from sim.model.operators import Operator, Share
+from sim.strategies.mtp.joined import joined
 
 
 def pieces(job: Job) -> dict[tuple[int, str], tuple[float, ...]]:
