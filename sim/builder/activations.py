@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import fsum
 
+from sim.builder.blocks import stage_blocks
 from sim.builder.job import Job
 from sim.builder.shares import share
 from sim.builder.strategies import recompute
-from sim.builder.strategies.embedding import embedding, head
 from sim.model.layer import layer
-from sim.model.sizes import Model
-from sim.strategies.mtp.joined import joined
 
 
 def layer_bytes(job: Job, number: int = 0, ep_rank: int = 0) -> float:
@@ -37,23 +35,9 @@ def stage_bytes(
     job: Job, layers: Sequence[int], first: bool, last: bool, ep_rank: int = 0
 ) -> Mapping[str, float]:
     """Return the bytes by category that a stage keeps for one microbatch on one rank."""
-    model, part = job.model, share(job, ep_rank=ep_rank)
-    parts = [(i, layer(model, part, i)) for i in layers]
-    each = [plan.kept for plan in recompute.plans(job.recompute, parts, part)]
-    for i in depths(model, last):
-        each.append(recompute.kept(layer(model, part, i), job.recompute, part))
-        each += [op.saved for op in joined(model, part, embedding(model, part)[0])]
-    sizes = {"activations": fsum(each)}
-    if first:
-        sizes["embedding"] = fsum(op.saved for op in embedding(model, part))
-    if last:
-        sizes["logits"] = (1 + model.mtp) * fsum(op.saved for op in head(model, part))
-    return {category: size for category, size in sizes.items() if size}
-
-
-def depths(model: Model, last: bool) -> Sequence[int]:
-    """Return the numbers of the layers of multi-token prediction on a stage."""
-    return model.with_depths((), last)
+    found = [b for b in stage_blocks(job, layers, first, last, ep_rank=ep_rank) if b.kept]
+    names = dict.fromkeys(block.category for block in found)
+    return {name: fsum(b.kept for b in found if b.category == name) for name in names}
 
 
 def first_stage_bytes(job: Job, pipeline: int, chunks: int = 1) -> float:

@@ -89,7 +89,7 @@ class Job:
             return held
         if self.model.tied:
             return held._replace(head=0)
-        return held if first else held._replace(embedding=0)  # that of multi-token prediction
+        return held if first else held._replace(embedding=0)
 
     @cached_property
     def _one_rank_has_both_ends(self) -> bool:

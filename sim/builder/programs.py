@@ -33,7 +33,7 @@ from sim.builder.strategies.sequence import replicated_gradient_bytes
 from sim.builder.strategies.tensor import replicated_kv_bytes
 from sim.builder.strategies.variants import Variant
 from sim.graph import Copy
-from sim.model.sizes import BYTES, Parameters
+from sim.model.sizes import BYTES, Parameters, with_further
 
 _stage_programs = lru_cache(maxsize=64)(stage_programs)
 
@@ -171,10 +171,11 @@ class Programs:
         held = [self.job.held(s) for s in mine]
         grad, tp = BYTES[job.training.grad_dtype], job.parallelism.tp
         partial = fsum(replicated_gradient_bytes(job, k) for k in mine)
-        layers = sum(len(job.layers(k)) for k in mine) + job.model.mtp * (job.stages - 1 in mine)
+        last = job.stages - 1
+        layers = sum(len(with_further(job.model, job.layers(k), k == last)) for k in mine)
         kv = layers * replicated_kv_bytes(job.model, tp, job.training.grad_dtype)
-        ends = {self.owner(0), self.owner(job.stages - 1)}
-        shared = job.model.tied or job.model.mtp
+        ends = {self.owner(0), self.owner(last)}
+        shared = job.model.tied or job.held(last).embedding > 0
         tied = shared and len(ends) > 1 and q in ends
         embedding = max(h.embedding or h.head for h in held) * grad if tied else 0
         total, experts = sum(h.total for h in held), sum(h.expert for h in held)

@@ -18,24 +18,19 @@ from math import fsum
 
 from schedules.input_error import InputError
 from sim import strategies
-from sim.builder.activations import depths, stage_bytes
-from sim.builder.backward_memory import input_gradients, matrices
-from sim.builder.blocks import NOTHING, OperatorBlock
+from sim.builder.backward_memory import matrices
+from sim.builder.blocks import OperatorBlock, stage_blocks
 from sim.builder.edge import Edge
 from sim.builder.job import Job
 from sim.builder.program import INPUT_GRADIENTS, WEIGHT_GRADIENT, Item, Kernel, Program
-from sim.builder.shares import edges, share
+from sim.builder.shares import edges
 from sim.builder.strategies import recompute
-from sim.builder.strategies.embedding import LOGIT, embedding, head, logits
 from sim.builder.writer import Writer
 from sim.graph import Compute, Fixed
-from sim.model.layer import layer
-from sim.model.operators import Operator, Share
+from sim.model.operators import Operator
 from sim.model.sizes import BYTES
-from sim.strategies.mtp.joined import joined
 
 Edges = Mapping[str, Edge]
-KEPT = "activations"  # the category of what layers keep
 LOSS = "loss"  # the operator whose backward starts from fp32 logits
 
 
@@ -57,9 +52,7 @@ def stage_programs(
     """
     if not (layers or first or last):
         raise InputError("a stage has no layer, no embedding and no head; use fewer stages")
-    kept = stage_bytes(job, layers, first, last, ep_rank)
-    part = share(job, cp_rank=cp_rank, ep_rank=ep_rank)
-    blocks = _blocks(job, part, layers, kept, first, last)
+    blocks = stage_blocks(job, layers, first, last, cp_rank=cp_rank, ep_rank=ep_rank)
     around, overlap = edges(job), all(of(job) for of in strategies.hooks("beside"))
     how = job.training.weight_gradients
     made: Mapping[str, Program] = {
@@ -71,54 +64,6 @@ def stage_programs(
     for change in strategies.hooks("programs"):
         made = change(job, made, blocks, last)
     return made
-
-
-def _blocks(
-    job: Job,
-    part: Share,
-    layers: Sequence[int],
-    kept: Mapping[str, float],
-    first: bool,
-    last: bool,
-) -> list[OperatorBlock]:
-    model = job.model
-    parts = [(i, layer(model, part, i)) for i in layers]
-    plans = recompute.plans(job.recompute, parts, part)
-    blocks = [
-        OperatorBlock(ops, i, plan, KEPT, plan.kept)
-        for (i, ops), plan in zip(parts, plans, strict=True)
-    ]
-    for i in depths(model, last):
-        blocks += _depth(job, part, i)
-    if blocks:  # input gradients matter while most is kept: in the backward's first block
-        blocks[-1] = blocks[-1]._replace(
-            input_gradients=input_gradients(model, part, blocks[-1].layer)
-        )
-    for change in strategies.hooks("blocks"):
-        blocks = list(change(part, blocks))
-    if first:
-        size = kept.get("embedding", 0.0)
-        blocks.insert(0, OperatorBlock(embedding(model, part), category="embedding", kept=size))
-    if last:
-        wide = part.element < LOGIT and model.kernels.loss != "fused"
-        both = logits(part) if wide else (0.0, 0.0)
-        copied = both[0] if model.fused else both[1]  # 16-bit logits, or fp32 minus their maximum
-        ops, size = head(model, part), kept.get("logits", 0.0) / (1 + model.mtp)
-        one = OperatorBlock(ops, category="logits", kept=size, logits=both, copied=copied)
-        blocks += [one] * (1 + model.mtp)  # the main head comes after those of the depths
-    return blocks
-
-
-def _depth(job: Job, part: Share, number: int) -> list[OperatorBlock]:
-    """Return one depth of multi-token prediction: what joins its two inputs, and its layer."""
-    model = job.model
-    start, ops = joined(model, part, embedding(model, part)[0]), layer(model, part, number)
-    plan = recompute.plan(ops, job.recompute, part)
-    size = fsum(op.saved for op in start)
-    return [
-        OperatorBlock(start, number, NOTHING, KEPT, size),
-        OperatorBlock(ops, number, plan, KEPT, plan.kept),
-    ]
 
 
 def _forward(blocks: Sequence[OperatorBlock], around: Edges) -> Program:

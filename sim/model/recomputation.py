@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, fsum
 
-from sim.model.sizes import Model, layer_flops, model_flops, parts
+from sim.model.sizes import Model, layer_flops, model_flops, parts, with_further
 
 OP = "op"
 """The only module that cannot be combined with others: torchtitan's policy, which saves outputs
@@ -85,7 +85,7 @@ def hardware_flops(
         return done
     stages = layers_per_stage or (model.layers,)
     picked = [pick for count in stages for pick in chosen(rule, count)]
-    again = [layer for layer, pick in enumerate(picked) if pick] + [model.layers] * model.mtp
+    again = [layer for layer, pick in enumerate(picked) if pick] + [*with_further(model, (), True)]
     return done + fsum(_again(model, batch, sequence, layer, rule, tp) for layer in again)
 
 

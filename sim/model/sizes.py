@@ -9,11 +9,12 @@ from __future__ import annotations
 import importlib
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sim import strategies
 from sim.model import resnet
 from sim.model.kernel_choice import USUAL, Kernels
 from sim.model.resnet import Resnet
@@ -89,7 +90,7 @@ class Model:
     def kind(self, layer: int) -> tuple[str, ...]:
         """Return the kinds of a layer's parts, each a file of :mod:`sim.model.layers`.
 
-        A depth of multi-token prediction is as the last layer.
+        A layer that a feature adds after the last one is as the last.
         """
         if self.resnet:
             return ("convolution",)
@@ -99,11 +100,6 @@ class Model:
     def like(self, layer: int) -> int:
         """Return the number of the first layer of the same kind."""
         return layer if self.resnet else _firsts(self)[self.kind(layer)]
-
-    def with_depths(self, layers: Sequence[int], last: bool) -> tuple[int, ...]:
-        """Return the numbers of a stage's layers; those of the depths too if it is the ``last``."""
-        depths = range(self.layers, self.layers + self.mtp) if last else ()
-        return (*layers, *depths)
 
     @property
     def kinds(self) -> tuple[tuple[int, int], ...]:
@@ -206,39 +202,45 @@ def parameters(
 
     Each of ``ep`` ranks holds the same number of experts, each split over ``etp``. KV heads are
     replicated where tp exceeds them. Tied matrices are held once by a stage that is both first and
-    last, and otherwise by the first and by the last stage. The last stage holds the depths of
-    multi-token prediction, with the embedding that they need, which is the head if that is tied.
+    last, and otherwise by the first and by the last stage.
     """
-    depths, h = model.mtp * last * (model.vocab > 0), model.hidden
-    rows = padded_vocab(model, tp) // tp
-    ends = Parameters(
-        linear=depths * projection(model, tp),
-        norm=((model.vocab > 0) * last + 3 * depths) * norm_parameters(model),
-        embedding=rows * h * (first or (depths > 0 and not model.tied)),
+    h, rows = model.hidden, padded_vocab(model, tp) // tp
+    held = Parameters(
+        norm=(model.vocab > 0) * last * norm_parameters(model),
+        embedding=rows * h * first,
         positions=model.positions * h * (first and model.position == "learned"),
         head=rows * h * (last and not (first and model.tied)),
     )
     if model.resnet:
-        ends = Parameters(head=resnet.head_parameters(model.resnet) * last)
-    held = ends
-    for i, count in Counter(map(model.like, model.with_depths(layers, depths > 0))).items():
-        for part in parts(model, i):
-            held = held.plus(part.parameters(tp, ep, etp), count)
-    return held
+        held = Parameters(head=resnet.head_parameters(model.resnet) * last)
+    for part, count in _on_stage(model, layers, last):
+        held = held.plus(part.parameters(tp, ep, etp), count)
+    return held._replace(embedding=min(held.embedding, rows * h))  # which is held once
 
 
-def projection(model: Model, tp: int = 1) -> int:
-    """Return the elements of the matrix that joins a depth's hidden state and embedding."""
-    return 2 * model.hidden * model.hidden // tp
+def _on_stage(model: Model, layers: Sequence[int], last: bool) -> Iterator[tuple[Part, int]]:
+    """Yield the parts of a stage's layers, those of equal layers once, with their numbers."""
+    for i, count in Counter(map(model.like, with_further(model, layers, last))).items():
+        yield from ((part, count) for part in parts(model, i))
+    for before in further(model) if last else ():
+        yield from ((part, 1) for part in before)
+
+
+def further(model: Model) -> Sequence[tuple[Part, ...]]:
+    """Return, for each layer that features add after the last one, the parts that precede it."""
+    return [before for found in strategies.hooks("further") for before in found(model)]
+
+
+def with_further(model: Model, layers: Sequence[int], last: bool) -> tuple[int, ...]:
+    """Return the numbers of a stage's layers, on the last stage also of those that features add."""
+    return (*layers, *range(model.layers, model.layers + len(further(model)) * last))
 
 
 def matrix_parameters(
     model: Model, tp: int, layers: Sequence[int], last: bool = False, ep: int = 1, etp: int = 1
 ) -> int:
     """Return the elements of the layers' matrices but for the router's: what fp8 multiplies."""
-    each = Counter(map(model.like, model.with_depths(layers, last)))
-    own = sum(n * part.matrices(tp, ep, etp) for i, n in each.items() for part in parts(model, i))
-    return own + model.mtp * last * projection(model, tp)
+    return sum(n * part.matrices(tp, ep, etp) for part, n in _on_stage(model, layers, last))
 
 
 def norm_parameters(model: Model) -> int:
@@ -259,8 +261,8 @@ def total_parameters(model: Model) -> int:
 
 def active_parameters(model: Model) -> int:
     """Return the parameters that a token uses: all but the experts that it is not sent to."""
-    layers = model.with_depths(range(model.layers), last=True)
-    return total_parameters(model) - sum(part.idle() for i in layers for part in parts(model, i))
+    held = _on_stage(model, range(model.layers), last=True)
+    return total_parameters(model) - sum(n * part.idle() for part, n in held)
 
 
 def layer_flops(model: Model, batch: int, sequence: int, layer: int = 0) -> float:
@@ -286,17 +288,17 @@ def model_flops(model: Model, batch: int, sequence: int, tp: int = 1) -> float:
 
     For GPT that is 72 B L s h² (1 + s / 6h + V / 12hL) (Narayanan et al. 2021, equation 3, without
     its recomputation; Korthikanti et al. 2022, equation 8), with V padded for ``tp``. Here it also
-    covers grouped queries, latent attention, gated MLPs, experts, any head size, and depths of
-    multi-token prediction, each with a layer, a projection and a head. For a residual network it
-    counts ``batch`` images.
+    covers grouped queries, latent attention, gated MLPs, experts, any head size, and what features
+    add. For a residual network it counts ``batch`` images.
     """
     if model.resnet:
         return float(batch * resnet.step_flops(model.resnet))
     head = 2.0 * batch * sequence * model.hidden * padded_vocab(model, tp)
     layers = math.fsum(count * layer_flops(model, batch, sequence, i) for i, count in model.kinds)
-    depth = layer_flops(model, batch, sequence, model.layers) + head
-    depth += 2.0 * batch * sequence * projection(model)
-    return 3 * (layers + head + model.mtp * depth)
+    forward = layers + head
+    for more in strategies.hooks("flops"):
+        forward += more(model, batch, sequence, head)
+    return 3 * forward
 
 
 def mlp_matrices(model: Model, width: int) -> int:

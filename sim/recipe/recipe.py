@@ -132,8 +132,6 @@ class ModelSection(Section):
     """tokens per sample"""
     mla: MlaSection | None = None
     """widths of multi-head latent attention, which replaces ordinary attention"""
-    mtp: Annotated[int, Field(ge=0, le=64)] | None = None
-    """depths of multi-token prediction; each adds a layer after the last one and a loss"""
     experts: Experts | None = None
     """number of routed experts of a mixture; without it every layer has one MLP"""
     topk: Experts | None = None

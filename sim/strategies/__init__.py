@@ -7,7 +7,8 @@ turn comes before), ``KEYS`` (a :class:`~sim.recipe.sections.Section` with its k
 keys in those programs' words, by section), ``NEEDS`` (by switch that goes off with what it needs,
 the key of that, and the values without it), and ``CATALOGUE`` (name and meaning, by key).
 
-``rewrite.py`` says what a feature does to a job, in functions with the names of :data:`HOOKS`.
+``rewrite.py`` says what a feature does to a job, in functions with the names of :data:`HOOKS`, and
+``model.py`` what it adds to a model, in those of :data:`MODEL`. Either may be missing.
 A rule between two features stands with the one that came later. Nothing but this registry imports
 a feature.
 """
@@ -25,7 +26,7 @@ from typing import Any
 HOOKS = {
     "share": "(part, job, cp_rank, ep_rank): what a rank computes, changed",
     "edges": "(job): collectives by kind of edge",
-    "blocks": "(part, blocks): the layers' blocks of operators of a stage, changed",
+    "blocks": "(job, part, blocks, last): the blocks of operators of a stage, changed",
     "beside": "(job): whether collectives of the backward run beside weight-gradient GEMMs",
     "boundary": "(job, size): bytes of a message to the next stage, changed",
     "programs": "(job, programs, blocks, last): the programs of a stage, changed",
@@ -41,6 +42,11 @@ HOOKS = {
     "alone": "(job): the job whose stages are timed by themselves",
 }
 """What a feature may do to a job: the arguments of each function, and what it returns."""
+MODEL = {
+    "further": "(model): for each layer that it adds after the last one, the parts that precede it",
+    "flops": "(model, batch, sequence, head): forward FLOPs beside those of layers and one head",
+}
+"""What a feature may add to a model, on its last stage."""
 
 
 @cache
@@ -60,8 +66,10 @@ def declared(what: str) -> Iterator[Any]:
 @cache
 def hooks(name: str) -> tuple[Callable[..., Any], ...]:
     """Return this function of each feature that has it, in the features' order."""
-    assert name in HOOKS, name
-    modules = (_module(feature, "rewrite") for feature in names())
+    assert name in HOOKS | MODEL, name
+    part = "model" if name in MODEL else "rewrite"
+    able = [of for of in names() if (Path(__file__).parent / of / f"{part}.py").exists()]
+    modules = (_module(feature, part) for feature in able)
     return tuple(getattr(of, name) for of in modules if hasattr(of, name))
 
 

@@ -176,21 +176,6 @@ def _latent(recipe: Recipe) -> None:
         )
 
 
-def _depths(recipe: Recipe) -> None:
-    """Check that what multi-token prediction does not go with is absent."""
-    model, p = recipe.model, recipe.parallelism
-    if not model.mtp:
-        return
-    for what, found in (
-        ("model.blocks", model.blocks),
-        ('model.position = "learned"', model.position == "learned"),
-        ("parallelism.fsdp", p.fsdp),
-        ("parallelism.zero = 3", p.zero == 3),
-    ):
-        if found:
-            raise InputError(f"model.mtp = {model.mtp} is not simulated with {what}")
-
-
 def _combinations(recipe: Recipe) -> None:
     p = recipe.parallelism
     if p.sp and p.scatter_gather:
@@ -331,7 +316,6 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     _context,
     _experts,
     _latent,
-    _depths,
     _combinations,
     _schedule,
     _stages,

@@ -14,5 +14,3 @@ def check(recipe: Recipe) -> None:
     what = "model.vocab = 0 leaves only the layers, without embedding, head and loss"
     if model.position == "learned":
         raise InputError(f'{what}, so model.position must be "rope" or "none"')
-    if model.mtp:
-        raise InputError(f"{what}, so model.mtp must be 0")

@@ -57,12 +57,9 @@ def _kernels(flags: Flags, routed: bool) -> dict[str, str]:
 
 
 def sequence(flags: Flags) -> dict[str, Any]:
-    """Return the keys of tokens per sample, and of multi-token prediction."""
+    """Return the key of tokens per sample."""
     flags.one_of("--seq-length", "--encoder-seq-length")
-    out = {"sequence": flags.whole("--encoder-seq-length") or flags.needed("--seq-length")}
-    if mtp := flags.whole("--mtp-num-layers", least=0):
-        out["mtp"] = mtp
-    return out
+    return {"sequence": flags.whole("--encoder-seq-length") or flags.needed("--seq-length")}
 
 
 def left_out(flags: Flags) -> dict[str, str]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sim.recipe.translate.flags import Flags
     from sim.recipe.translate.torchtitan_keys import Keys as Titan
 
-AFTER = ("offload",)
+AFTER = ("mtp", "offload")
 
 
 class Fp8Table(Section):

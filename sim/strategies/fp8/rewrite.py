@@ -30,14 +30,19 @@ def edges(job: Job) -> Mapping[str, Edge]:
     return fp8.edges(job.parallelism, precision(job.training))
 
 
-def blocks(part: Share, found: Sequence[OperatorBlock]) -> Sequence[OperatorBlock]:
-    """Return a stage's layers with the reductions of their maxima behind them, both ways."""
-    linears = sum(is_linear(op) for block in found for op in block.operators)
+def blocks(
+    job: Job, part: Share, found: Sequence[OperatorBlock], last: bool
+) -> Sequence[OperatorBlock]:
+    """Return a stage with the reductions of its layers' maxima behind these, both ways."""
+    layers = [k for k, block in enumerate(found) if block.layer >= 0]
+    linears = sum(is_linear(op) for k in layers for op in found[k].operators)
     forward, backward = (fp8.maxima(part, linears, forward=way) for way in (True, False))
     if not forward:
         return found
-    first, last = (OperatorBlock(backward, found[0].layer), OperatorBlock(forward, found[-1].layer))
-    return [first, *found, last]
+    out, begin, end = list(found), layers[0], layers[-1]
+    out.insert(end + 1, OperatorBlock(forward, found[end].layer))
+    out.insert(begin, OperatorBlock(backward, found[begin].layer))
+    return out
 
 
 def on_rank(job: Job, made: Mapping[str, Program]) -> Mapping[str, Program]:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from schedules.input_error import InputError
 from sim.keys.section import Section
+from sim.strategies.mtp.declare import depths
 
 if TYPE_CHECKING:
     from sim.recipe.recipe import Recipe
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from sim.recipe.translate.flags import Flags
     from sim.recipe.translate.torchtitan_keys import Keys as Titan
 
-AFTER = ("user_file",)
+AFTER = ("mtp", "user_file")
 WHAT = "training.offload of the optimizer is not simulated with"
 
 
@@ -67,8 +68,8 @@ def check(recipe: Recipe) -> None:
         raise InputError("training.offload.overlap needs training.offload.optimizer")
     if said.by == "stage" and said.activations is None:
         raise InputError('training.offload.by = "stage" needs training.offload.activations')
-    if recipe.model.mtp and given:
-        raise InputError(f"model.mtp = {recipe.model.mtp} is not simulated with training.offload")
+    if (mtp := depths(recipe.model)) and given:
+        raise InputError(f"model.mtp = {mtp} is not simulated with training.offload")
     if training.foreach and given:
         raise InputError(
             "training.foreach = true is Adam in fp32 on the GPU; leave it out, or training.offload"

@@ -9,8 +9,9 @@ from fractions import Fraction
 import pytest
 
 from sim.builder.activations import first_stage_bytes, layer_bytes, stage_bytes
+from sim.builder.blocks import KEPT
 from sim.builder.program import Program
-from sim.builder.stage import KEPT, stage_programs
+from sim.builder.stage import stage_programs
 from sim.model.sizes import Model
 from tests.small import keys, small
 
