@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.builder.job import Job
-from sim.builder.strategies import context, expert
+from sim.builder.strategies import expert
+from sim.strategies.context import ranks as context
 from sim.machine.hashes import multisets
 
 DENSE = ("tp", "cp", "dp")

@@ -13,7 +13,7 @@ from sim.analysis.traffic import SENT
 from sim.builder.program import Collective, Item, Kernel, Program
 from sim.builder.shares import share
 from sim.builder.stage import stage_programs
-from sim.builder.strategies.context import alike, members, twin
+from sim.strategies.context.ranks import alike, members, twin
 from sim.model import blocks
 from sim.model.sizes import Model, attention_flops
 from sim.recipe.recipe import ParallelismSection
