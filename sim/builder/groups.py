@@ -17,9 +17,9 @@ from typing import NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from sim import strategies
 from sim.builder.job import Job
 from sim.builder.strategies import expert
-from sim.strategies.context import ranks as context
 from sim.machine.hashes import multisets
 
 DENSE = ("tp", "cp", "dp")
@@ -48,12 +48,10 @@ def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
     It lists ranks of the job.
     """
     ranks = job.ranks
+    for of in strategies.hooks("group"):
+        if (own := of(job, axis, lane, q)) is not None:
+            return tuple(own)
     match axis:
-        case "tp":
-            return tuple(ranks[:, lane.cp, lane.dp, q].tolist())
-        case "cp" | "cp_ulysses" | "cp_ring":
-            mine = list(context.members(job.parallelism, axis, lane.cp))
-            return tuple(ranks[lane.tp, mine, lane.dp, q].tolist())
         case "dp":  # dense gradients: ranks of one sequence have the same weights too
             return tuple(sorted(ranks[lane.tp, :, :, q].ravel().tolist()))
         case "kv":  # ranks that hold the same heads
@@ -69,8 +67,6 @@ def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
             at = copies.index(rank)
             begin = at - at % n
             return copies[at % n :: n] if axis == "edp_replicate" else copies[begin : begin + n]
-        case "amax":  # ranks that reduce a stage's maxima
-            return tuple(sorted(ranks[:, :, :, q].ravel().tolist()))
         case "model":
             return _norm(job, lane)
         case "stage_norm":
@@ -110,7 +106,12 @@ def twin(job: Job, lane: Lane) -> tuple[int, int]:
     """Return the first coordinates along cp and ep that have the same programs as this lane."""
     along = job.mesh.group_of(int(job.ranks[*lane, 0]), "ep")
     ep = 0 if expert.alike(job) else along.index(int(job.ranks[*lane, 0]))
-    return context.twin(job.parallelism, lane.cp), ep
+    return _first(job, "cp", lane.cp), ep
+
+
+def _first(job: Job, axis: str, at: int) -> int:
+    """Return the first coordinate along an axis that has the same programs as this one."""
+    return max((of(job, axis, at) for of in strategies.hooks("twin")), default=0)
 
 
 def kv_copies(job: Job) -> int:
@@ -217,7 +218,7 @@ def _able(job: Job, axis: str, at: int, begin: int) -> bool:
     along = mesh.etp <= begin < mesh.etp * mesh.ep
     if along and not expert.alike(job):
         return False
-    return axis != "cp" or context.alike(job.parallelism) or at < job.parallelism.ulysses
+    return _first(job, axis, at) == 0
 
 
 def _strides(job: Job) -> tuple[dict[str, int], int]:
@@ -231,10 +232,9 @@ def _strides(job: Job) -> tuple[dict[str, int], int]:
 
 def _inside(job: Job, stride: Mapping[str, int]) -> list[int]:
     """Return where groups end that are smaller or larger than an axis."""
-    mesh, p = job.mesh, job.parallelism
+    mesh = job.mesh
     out = [stride["tp"] * kv_copies(job)]
-    if p.cp_kind == "usp":
-        out.append(stride["cp"] * p.ulysses)
+    out += [cut for of in strategies.hooks("cuts") for cut in of(job, stride)]
     data, least = job.data, min(stride["cp"], stride["dp"])
     runs = {data.optimizer_split, data.sharding.regroup if data.sharding else 1}
     out += [least * n for n in runs if n > 1]

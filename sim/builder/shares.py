@@ -12,7 +12,6 @@ from sim.builder.edge import Edge
 from sim.builder.job import Job
 from sim.builder.strategies import expert, sequence, tensor
 from sim.model.operators import Share, whole
-from sim.strategies.context import ranks as context
 
 
 def share(job: Job, *, cp_rank: int = 0, ep_rank: int = 0) -> Share:
@@ -28,19 +27,17 @@ def share(job: Job, *, cp_rank: int = 0, ep_rank: int = 0) -> Share:
         matmul=training.matmul or "", tp=p.tp, dp=p.dp or 1,
     )  # fmt: skip
     part = tensor.split(one, p.tp)
-    part = context.split(part, p, cp_rank)
     part = sequence.split(part, p.tp) if p.sp else part
-    part = expert.split(part, job.model, p, ep_rank) if job.model.experts else part
     for change in strategies.hooks("share"):
         part = change(part, job, cp_rank, ep_rank)
-    return part
+    return expert.split(part, job.model, p, ep_rank) if job.model.experts else part
 
 
 def edges(job: Job) -> Mapping[str, Edge]:
     """Return the collectives by kind of edge; a degree of 1 has none."""
     p = job.parallelism
     split = sequence.EDGES if p.sp else tensor.EDGES
-    around = {**(split if p.tp > 1 else {}), **context.edges(p), **expert.edges(p)}
+    around = {**(split if p.tp > 1 else {}), **expert.edges(p)}
     for found in strategies.hooks("edges"):
         around |= found(job)
     return around

@@ -16,12 +16,12 @@ import schedules
 from schedules.times import Seconds
 from sim import strategies
 from sim.keys.section import Section, unit
-from sim.machine.topology import MOST_GPUS
 from sim.recipe.sections import (
     MOST_EXPERTS,
     Count,
     DeepSpeedTable,
     FsdpTable,
+    Gpus,
     KernelsTable,
     LoadSection,
     MlaSection,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 MOST_LAYERS = 10_000
 MOST_SAMPLES = 1_000_000
-Gpus = Annotated[int, Field(ge=1, le=MOST_GPUS)]
 Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 AnyLayers = Annotated[int, Field(ge=0, le=MOST_LAYERS)]
 Split = Annotated[tuple[AnyLayers, ...], Field(strict=False, max_length=MOST_LAYERS)]
@@ -179,13 +178,6 @@ class ParallelismSection(Section):
     an override of tp = 1 turns it off"""
     cp: Gpus = 1
     """context parallel: number of GPUs that share each sequence"""
-    cp_kind: Literal["ring", "ulysses", "allgather", "usp"] = "ring"
-    """how cp ranks share attention: ring, ulysses, allgather or usp (ulysses inside a ring)"""
-    cp_placement: Literal["contiguous", "zigzag", "striped"] = "zigzag"
-    """tokens of a cp rank: one run (contiguous), an early and a late run (zigzag), every cp-th
-    (striped)"""
-    ulysses: Gpus = 1
-    """usp: number of GPUs that exchange heads; a ring joins the cp / ulysses groups"""
     ep: Count = 1
     """expert parallel: number of GPUs that share the experts"""
     etp: Count = 1

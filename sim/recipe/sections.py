@@ -7,11 +7,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sim.keys.section import Section, unit
+from sim.machine.topology import MOST_GPUS
 from sim.units import BYTES
 
 MOST_EXPERTS = 65_536
 
 
+Gpus = Annotated[int, Field(ge=1, le=MOST_GPUS)]
 Count = Annotated[int, Field(ge=1, le=2**31)]
 Counts = Annotated[
     tuple[Annotated[float, Field(ge=0, le=1e15)], ...], Field(strict=False, max_length=MOST_EXPERTS)

@@ -26,6 +26,9 @@ from typing import Any
 HOOKS = {
     "share": "(part, job, cp_rank, ep_rank): what a rank computes, changed",
     "edges": "(job): collectives by kind of edge",
+    "group": "(job, axis, lane, q): the ranks of a group on an axis of its own, or None",
+    "twin": "(job, axis, at): the first coordinate along an axis that has the same programs",
+    "cuts": "(job, stride): the numbers of lanes at which groups end that are no whole axis",
     "blocks": "(job, part, blocks, last): the blocks of operators of a stage, changed",
     "beside": "(job): whether collectives of the backward run beside weight-gradient GEMMs",
     "boundary": "(job, size): bytes of a message to the next stage, changed",

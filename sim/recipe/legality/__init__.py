@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import schedules
@@ -82,50 +81,6 @@ def _tensor(recipe: Recipe) -> None:
             raise InputError(
                 f"model.{name} = {size} cannot be split over parallelism.tp = {p.tp}; "
                 f"tp must divide it{', or be a multiple of it' if name == 'kv_heads' else ''}"
-            )
-
-
-def _context(recipe: Recipe) -> None:
-    """Check what cp needs of the heads, the sequence and the other keys."""
-    p, kind = recipe.parallelism, f'parallelism.cp_kind = "{recipe.parallelism.cp_kind}"'
-    if p.cp_kind != "usp" and p.ulysses > 1:
-        raise InputError(f'parallelism.ulysses = {p.ulysses} needs cp_kind = "usp"')
-    if p.cp % p.ulysses:
-        raise InputError(
-            f"parallelism.cp = {p.cp} cannot be split over parallelism.ulysses = {p.ulysses}; "
-            "ulysses must divide cp"
-        )
-    if p.cp == 1:
-        return
-    degree = p.cp if p.cp_kind == "ulysses" else p.ulysses
-    if degree < p.cp and recipe.model.attention == "unfused":
-        raise InputError(f'{kind} needs model.attention = "flash", or cp_kind = "ulysses"')
-    if p.cp_kind == "allgather" and p.cp_placement == "striped":
-        raise InputError(f'parallelism.cp_placement = "striped" needs a ring; {kind} has none')
-    _exchanged_heads(recipe, degree)
-    zigzag = p.cp_placement == "zigzag" and degree < p.cp
-    least = p.cp * math.lcm(2 if zigzag else 1, p.tp if p.sp else 1)
-    if (recipe.model.sequence or 0) % least:
-        raise InputError(
-            f"model.sequence = {recipe.model.sequence} cannot be split over parallelism.cp = "
-            f"{p.cp}{', in two runs each' * zigzag}{f' and sp over tp = {p.tp}' * p.sp}; "
-            f"a multiple of {least} would do"
-        )
-
-
-def _exchanged_heads(recipe: Recipe, degree: int) -> None:
-    model, tp = recipe.model, recipe.parallelism.tp
-    heads, kv_heads = (model.heads or 0) // tp, max(1, (model.kv_heads or 1) // tp)
-    few, many = sorted((kv_heads, degree))
-    for name, size, fits in (
-        ("heads", model.heads, heads % degree == 0),
-        ("kv_heads", model.kv_heads, many % few == 0),
-    ):
-        if not fits:
-            also = ", or be a multiple of it" if name == "kv_heads" else ""
-            raise InputError(
-                f"model.{name} = {size} over tp = {tp} cannot be exchanged among {degree} GPUs; "
-                f"the degree of Ulysses must divide {name} / tp{also}"
             )
 
 
@@ -313,7 +268,6 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     _gpus,
     _order,
     _tensor,
-    _context,
     _experts,
     _latent,
     _combinations,

@@ -7,13 +7,11 @@ becomes of every flag.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from sim.recipe.translate import megatron_model, megatron_stages, megatron_training
 from sim.recipe.translate.flags import Flags
 
-_CP = {"p2p": "ring", "all_gather": "allgather", "a2a": "ulysses", "a2a+p2p": "usp"}
 _ZERO = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_params": "3"}
 
 
@@ -55,38 +53,17 @@ def left_out(flags: Flags) -> dict[str, str]:
 
 def _sizes(flags: Flags) -> dict[str, Any]:
     tp = flags.whole("--tensor-model-parallel-size") or 1
-    cp = flags.whole("--context-parallel-size") or 1
-    kinds = flags.given.get("--cp-comm-type", ())
-    if len(set(kinds)) > 1:
-        flags.refuse(f"--cp-comm-type {' '.join(kinds)} differs by layer, which is not simulated")
     out: dict[str, Any] = {
         "tp": tp,
         "pp": flags.whole("--pipeline-model-parallel-size") or 1,
         "sp": tp > 1 and flags.on("--sequence-parallel"),  # Megatron-LM switches it off if tp is 1
-        "cp": cp,
+        "cp": flags.whole("--context-parallel-size") or 1,
         "order": "tp-cp-ep-pp-dp" if flags.on("--use-tp-pp-dp-mapping") else "tp-cp-ep-dp-pp",
     }
-    if cp > 1:
-        out["cp_kind"] = flags.choice("--cp-comm-type", _CP, "ring")
-    if out.get("cp_kind") == "usp":
-        out["ulysses"] = _inner(flags, cp)
     if flags.whole("--num-experts", least=0):
         out["ep"] = flags.whole("--expert-model-parallel-size") or 1
         out["etp"] = flags.whole("--expert-tensor-parallel-size") or tp
     return out
-
-
-def _inner(flags: Flags, cp: int) -> int:
-    """Return the ranks of a2a+p2p that exchange heads: the first of two sizes.
-
-    Source: transformer_config.py.
-    """
-    flag = "--hierarchical-context-parallel-sizes"
-    said = " ".join(flags.given.get(flag, ())).strip("[] ")
-    sizes = re.fullmatch(r"\s*(\d{1,9})\s+(\d{1,9})\s*", said)
-    if sizes is None or int(sizes[1]) * int(sizes[2]) != cp:
-        flags.refuse(f"--cp-comm-type a2a+p2p needs two sizes in {flag} whose product is {cp}")
-    return int(sizes[1])
 
 
 def _data_parallel(flags: Flags) -> dict[str, Any]:

@@ -105,19 +105,14 @@ def _layers(model: Mapping[str, Any]) -> int | None:
 
 
 def _split(titan: Keys) -> dict[str, Any]:
-    tp, cp = titan.degree("tensor_parallel_degree"), titan.degree("context_parallel_degree")
-    rotate = {"allgather": "allgather", "alltoall": "ring"}
+    tp = titan.degree("tensor_parallel_degree")
     out: dict[str, Any] = {
         "tp": tp,
         "pp": titan.degree("pipeline_parallel_degree"),
         "sp": tp > 1 and titan.of(bool, "parallelism.enable_sequence_parallel", default=True),
-        "cp": cp,
+        "cp": titan.degree("context_parallel_degree"),
         "p2p": "batched",  # torch's schedules batch the messages of a step
     }
-    if cp > 1:
-        out["cp_kind"] = titan.choice(
-            "parallelism.context_parallel_rotate_method", rotate, "allgather"
-        )
     if (ep := titan.degree("expert_parallel_degree")) > 1:
         out["ep"], out["etp"] = ep, titan.degree("expert_tensor_parallel_degree")
     return out

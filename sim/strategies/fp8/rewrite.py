@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sim.builder.blocks import OperatorBlock
 from sim.builder.edge import Edge
+from sim.builder.groups import Lane
 from sim.builder.job import Job
 from sim.builder.persistent import matrices
 from sim.builder.program import Program
@@ -28,6 +29,11 @@ def share(part: Share, job: Job, cp_rank: int, ep_rank: int) -> Share:
 def edges(job: Job) -> Mapping[str, Edge]:
     """Return where maxima are reduced."""
     return fp8.edges(job.parallelism, precision(job.training))
+
+
+def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...] | None:
+    """Return the ranks of a stage, which reduce its maxima."""
+    return tuple(sorted(job.ranks[..., q].ravel().tolist())) if axis == "amax" else None
 
 
 def blocks(

@@ -22,18 +22,6 @@ STRATEGIES = {
         "the tensor-parallel GPUs split activations along the sequence too (Megatron)",
     ),
     "parallelism.cp": ("context parallel", "this many GPUs share each sequence"),
-    "parallelism.cp_kind": (
-        "attention over context parallel GPUs",
-        "keys and values go round a ring, heads are exchanged for sequence, or keys are gathered",
-    ),
-    "parallelism.cp_placement": (
-        "placement of the sequence",
-        "which parts of it each GPU has, so that the work of causal attention is even",
-    ),
-    "parallelism.ulysses": (
-        "Ulysses in a ring",
-        "this many GPUs exchange heads; a ring goes across them",
-    ),
     "parallelism.ep": ("expert parallel", "this many GPUs share the experts of a mixture"),
     "parallelism.etp": ("tensor parallel in experts", "this many GPUs share each expert"),
     "parallelism.pp": ("pipeline parallel", "this many ranks hold the layers one after another"),
