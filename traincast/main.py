@@ -92,6 +92,7 @@ app.add_typer(recorder, name="record")
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: bad input is one sentence, a bug of ours a trace to report."""
     gc.set_threshold(COLLECTED)
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # whose search takes time
     try:
         called = (sys.argv[1:] if arguments is None else arguments)[:1]
         only = _of(*called) if ENTRIES.keys() & called else app  # the others take time to set up

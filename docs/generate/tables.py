@@ -23,16 +23,21 @@ def of(schema: Schema) -> dict[str, Callable[[], str]]:
 
 
 def sections(schema: Schema, at: str = "", root: Schema | None = None) -> Iterator[tuple[str, Any]]:
-    """Yield every table of a schema that has a description, an outer one before those inside it."""
-    root = root or schema
-    named = {one["title"]: one for one in schema.get("patternProperties", {}).values()}
-    for key, value in {**schema.get("properties", {}), **named}.items():
+    """Yield every table of a schema that has a description, an outer one before those inside it.
+
+    Tables that stand for each of several names are yielded once, by a word in capitals for them.
+    """
+    root, named = root or schema, set[str]()
+    keys = schema.get("properties", {}) | schema.get("patternProperties", {})
+    for key, value in keys.items():
         inner = _inner(value, root)
-        if inner:
-            name = f"{at}{key}"
-            if inner.get("description"):
-                yield name, inner
-            yield from sections(inner, f"{name}.", root)
+        if not inner:
+            continue
+        name = f"{at}{inner['title'] if inner.get('title', '').isupper() else key}"
+        if inner.get("description") and name not in named:
+            yield name, inner
+        yield from () if name in named else sections(inner, f"{name}.", root)
+        named.add(name)
 
 
 def _inner(value: Schema, root: Schema) -> Any:
@@ -40,14 +45,14 @@ def _inner(value: Schema, root: Schema) -> Any:
     for option in (value, value.get("items", {}), *value.get("anyOf", ())):
         if "$ref" in option:
             return root["$defs"][option["$ref"].rpartition("/")[2]]
-        if "properties" in option:
+        if "properties" in option or "$ref" in str(option.get("patternProperties", "")):
             return option
     return None
 
 
 def text(name: str, table: Schema) -> str:
-    """Return what the table is, and a row for each of its keys."""
-    keys = {k: v for k, v in table["properties"].items() if v.get("type") != "object"}
+    """Return what the table is, and a row for each key that says more than which table it holds."""
+    keys = {k: v for k, v in table["properties"].items() if "description" in v}
     rows = [row(name, key, value, table) for key, value in keys.items()]
     units = any(unit for _, _, _, unit, _ in rows)
     head = ["key", "value", "default", *(["unit"] if units else []), "meaning"]

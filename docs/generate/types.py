@@ -92,7 +92,7 @@ def number(value: float) -> str:
 def unit(schema: Schema) -> str:
     """Return the unit of a value, if it has one."""
     inside = [*schema.get("anyOf", ()), schema.get("items", {})]
-    return next((one["unit"] for one in (schema, *inside) if "unit" in one), "")
+    return str(schema.get("unit", "")) or next(filter(None, map(unit, filter(None, inside))), "")
 
 
 def _list(schema: Schema) -> str:

@@ -38,12 +38,14 @@ def descriptions(section: type[BaseModel]) -> dict[str, str]:
 
 
 def describe(schema: dict[str, Any]) -> None:
-    """Put the texts into the JSON schema of recipes, among the sorted facts of each key."""
+    """Put the texts into a JSON schema, among the sorted facts of each key."""
+    tables = schema["$defs"] | {schema["title"]: schema}
     for section in _below(Section):
-        table = schema["$defs"].get(section.__name__, {})
+        table = tables.get(section.__name__, {})
         for key, text in descriptions(section).items() if table else ():
-            facts = table["properties"][key] | {"description": text}
-            table["properties"][key] = dict(sorted(facts.items()))
+            name = section.model_fields[key].alias or key
+            facts = table["properties"][name] | {"description": text}
+            table["properties"][name] = dict(sorted(facts.items()))
 
 
 def _below(section: type[Section]) -> Iterator[type[Section]]:

@@ -15,4 +15,6 @@ def unit(name: str) -> Any:
 class Section(BaseModel):
     """A table of the file, which refuses unknown keys and values of another type."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True
+    )

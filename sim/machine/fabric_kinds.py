@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from schedules.input_error import InputError
 from sim.machine import torus
 
 Table = dict[str, Any]
 
+Kind = Literal["switch", "rail", "fat_tree", "dragonfly", "torus"]
 MOST_NODES = 131_072  # of a torus
 SHAPE = "[1-9][0-9]{0,5}(x[1-9][0-9]{0,5}){0,5}"
 """The pattern of a torus's shape."""
 _TREE = ("nodes_per_spine", "oversubscription", "spine_oversubscription")
 _ALL = ("kind", "latency", "source")
-KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+KEYS: dict[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "switch": ((), ()),
     "rail": (("nodes_per_leaf",), (*_TREE, "rails")),
     "fat_tree": (("nodes_per_leaf",), _TREE),

@@ -325,11 +325,11 @@ class Recipe(Section):
 
     model: ModelSection
     cluster: ClusterSection
-    parallelism: ParallelismSection = ParallelismSection()
-    schedule: ScheduleSection = ScheduleSection()
+    parallelism: ParallelismSection = ParallelismSection.model_construct()
+    schedule: ScheduleSection = ScheduleSection.model_construct()
     training: TrainingSection
     perturbations: list[PerturbationSection] = Field([])
-    simulation: SimulationSection = SimulationSection()
+    simulation: SimulationSection = SimulationSection.model_construct()
 
     @property
     def architecture(self) -> Model:

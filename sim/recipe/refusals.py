@@ -8,7 +8,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from sim.keys.refusals import TYPES, brief, limit, nearest
+from sim.keys.refusals import TYPES, brief, fault, nearest
 from sim.recipe.recipe import Recipe
 from sim.recipe.sections import PerturbationSection
 
@@ -43,7 +43,7 @@ def sentence(
     where = [section] * bool(section) + [str(part) or '""' for part in problem["loc"]]
     if where[0] == "perturbations" and len(where) > 2:
         return _of_perturbation(problem, where)
-    inner, bound = ".".join(where[:2]) in TABLES, problem.get("ctx", {})
+    inner = ".".join(where[:2]) in TABLES
     name = ".".join(where[: 2 + inner])
     if spelling is not None:
         name = spelling.get(where[-1], name)
@@ -57,28 +57,10 @@ def sentence(
             return unknown(name)
         case "missing":
             return f"{name} is missing" if len(where) > 1 else f"the section [{name}] is missing"
-        case "greater_than_equal":
-            return f"{found} must be at least {limit(bound['ge'])}"
-        case "greater_than":
-            return f"{found} must be greater than {bound['gt']:g}"
-        case "less_than":
-            return f"{found} must be less than {bound['lt']:g}"
-        case "less_than_equal":
-            return f"{found} must be at most {limit(bound['le'])}"
-        case "string_too_short":
-            return f"{name} is empty; give it, or leave it out"
-        case "string_too_long":
-            return f"{name} is longer than {bound['max_length']:,} characters"
-        case "too_long":
-            return f"{name} has over {bound['max_length']:,} entries, the most there may be"
-        case "literal_error":
-            return f"{found} must be {bound['expected']}"
         case "tuple_type" if name == "training.recompute.modules":
             return f'{found} must be a list, such as ["mlp"]'
-        case "model_type" | "model_attributes_type":
-            return f"{found} must be a table, [{name}]"
-        case kind:
-            return f"{found} must be {TYPES.get(kind, problem['msg'].lower())}"
+        case _:
+            return fault(problem, f"{name}{index}")
 
 
 def _meant(error: ValidationError) -> list[ErrorDetails]:
@@ -103,28 +85,17 @@ def _is_table(problem: ErrorDetails) -> bool:
 
 def _of_perturbation(problem: Mapping[str, Any], where: list[str]) -> str:
     """Return what is wrong with a key of one of the tables [[perturbations]]."""
-    name, bound = f"perturbations[{where[1]}].{where[2]}", problem.get("ctx", {})
+    name = f"perturbations[{where[1]}].{where[2]}"
     known = sorted(PerturbationSection.model_fields)
-    found = f"{name} = {brief(problem['input'])}"
-    match problem["type"]:
-        case "extra_forbidden":
-            near = nearest(where[2], known)
-            return f"unknown key {name}; " + (
-                f"did you mean {near}?" if near else f"it has {', '.join(known)}"
-            )
-        case "greater_than":
-            return f"{found} must be greater than {bound['gt']:g}"
-        case "greater_than_equal":
-            return f"{found} must be at least {bound['ge']}"
-        case "less_than_equal":
-            return f"{found} must be at most {bound['le']:g}"
-        case "string_too_short":
-            return f"{name} is empty; give it, or leave it out"
-        case kind:
-            numbers = where[2] in ("rank", "noise", "lengths", "gpu_spread")
-            above = "" if where[2] == "rank" else " above 0 and at most 1e6"
-            fits = f"a number or a list of numbers{above}" if numbers else problem["msg"].lower()
-            return f"{found} must be {fits if numbers else TYPES.get(kind, fits)}"
+    if problem["type"] == "extra_forbidden":
+        near = nearest(where[2], known)
+        return f"unknown key {name}; " + (
+            f"did you mean {near}?" if near else f"it has {', '.join(known)}"
+        )
+    if where[2] not in ("rank", "noise", "lengths", "gpu_spread") or "ctx" in problem:
+        return fault(problem, name)
+    above = "" if where[2] == "rank" else " above 0 and at most 1e6"
+    return f"{name} = {brief(problem['input'])} must be a number or a list of numbers{above}"
 
 
 def _choice(problem: Mapping[str, Any]) -> str:

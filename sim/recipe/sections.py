@@ -1,7 +1,5 @@
 """The parts of a recipe's sections: tables with checked keys, and smaller tables inside them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -10,6 +10,7 @@ import tomli_w
 import topologies
 from sim.machine import kernels, topology
 from sim.machine.cluster import load
+from sim.machine.declared import fitted
 from sim.recipe import recipe_file
 from sim.runs.run import run
 
@@ -164,21 +165,33 @@ def test_a_file_anywhere_on_top_of_a_shipped_one(written):
 
 
 ON_A100 = 'base = "dgx_a100"\nname = "mine"\n[fabric]\nlatency = "1 us"\nsource = "mine"\n'
+DELAY = '"1 us"'
 TORUS = ON_A100 + 'kind = "torus"\nshape = "2x4"\nlink_bandwidth = "5 GB/s"\n'
 DRAGONFLY = ON_A100 + (
     'kind = "dragonfly"\nnodes_per_leaf = 2\nleaves_per_group = 2\n'
     'local_bandwidth = "5 GB/s"\nglobal_bandwidth = "9 GB/s"\n'
 )
 
+EVERY_GEMM = "".join(
+    f"{key} = {DELAY if key in ('fixed', 'derating_seconds') else 1}\n"
+    for key in kernels.GemmConstants._fields
+)
+
 BAD = {
-    "lack of a table": (lambda s: 'name = "x"', "lacks the table [gpu]"),
+    "lack of a table": (lambda s: 'name = "x"', "lacks gpu; base"),
     "not TOML": (lambda s: "name = = 3", "is not TOML"),
     "unknown key": (lambda s: s.replace("oversubscription", "oversubscriptoin"), "did you mean"),
-    "unknown table": (lambda s: s + "[fabrik]\nx = 1\n", "did you mean 'fabric'"),
-    "unknown kind": (lambda s: s.replace("fat_tree", "ring"), "must be one of switch, rail"),
+    "unknown table": (
+        lambda s: s + "[fabrik]\nx = 1\n",
+        "unknown key fabrik; did you mean fabric?",
+    ),
+    "unknown kind": (
+        lambda s: s.replace("fat_tree", "ring"),
+        "kind = \"ring\" must be 'switch', 'rail'",
+    ),
     "wrong unit": (lambda s: s.replace('"0.3 us"', '"0.3 GB"'), "of s, as text"),
     "bare number": (lambda s: s.replace('"0.3 us"', "0.3"), "of s, as text"),
-    "zero": (lambda s: s.replace("nodes_per_leaf = 2", "nodes_per_leaf = 0"), "above 0"),
+    "zero": (lambda s: s.replace("nodes_per_leaf = 2", "nodes_per_leaf = 0"), "at least 1"),
     "negative": (lambda s: s + '[node.link]\nbandwidth = "-300 GB/s"\n', "above 0"),
     "zero bandwidth": (lambda s: s + '[node.link]\nbandwidth = "0 GB/s"\n', "above 0"),
     "share above 1": (lambda s: s + "[node.nic]\nefficiency = 1.2\n", "at most 1"),
@@ -192,7 +205,7 @@ BAD = {
     ),
     "no shape": (lambda s: TORUS.replace('shape = "2x4"', ""), "'torus' needs 'shape'"),
     "flat shape": (lambda s: TORUS.replace("2x4", "2x0"), "the nodes along each dimension"),
-    "number as shape": (lambda s: TORUS.replace('"2x4"', "8"), "shape is 8; it must be the nodes"),
+    "number as shape": (lambda s: TORUS.replace('"2x4"', "8"), "shape = 8 must be the nodes"),
     "huge shape": (lambda s: TORUS.replace("2x4", "999x999"), "more than 131,072 nodes"),
     "no neighbours": (lambda s: TORUS.replace('link_bandwidth = "5 GB/s"', ""), "'link_bandwidth'"),
     "bare link": (lambda s: TORUS.replace('"5 GB/s"', "5"), "of B/s, as text"),
@@ -204,7 +217,7 @@ BAD = {
         lambda s: DRAGONFLY.replace('local_bandwidth = "5 GB/s"', ""),
         "'dragonfly' needs 'local_bandwidth'",
     ),
-    "empty group": (lambda s: DRAGONFLY.replace("per_group = 2", "per_group = 0"), "above 0"),
+    "empty group": (lambda s: DRAGONFLY.replace("per_group = 2", "per_group = 0"), "at least 1"),
     "spines of a dragonfly": (
         lambda s: DRAGONFLY + "nodes_per_spine = 4\n",
         "takes no nodes_per_sp",
@@ -222,12 +235,18 @@ BAD = {
     "own base": (lambda s: s.replace('"dgx_a100"', '"./mine.toml"'), "own base"),
     "unknown base": (lambda s: s.replace('"dgx_a100"', '"dgx_a101"'), "did you mean dgx_a100?"),
     "collective": (lambda s: s + '[collectives.p2p.simple]\nbase = "1 B"\n', "of s, as text"),
-    "collective key": (lambda s: s + '[collectives.p2p.simple]\nbas = "1 s"\n', "'base'"),
+    "collective key": (
+        lambda s: s + '[collectives.p2p.simple]\nbas = "1 s"\n',
+        "did you mean collectives.p2p.simple.base?",
+    ),
     "group size": (lambda s: s + "[collectives.p2p.simple.share]\nall = 0.5\n", "GPUs per node"),
-    "no collectives": (lambda s: "collectives = 3\n" + s, "it must be a table of all_reduce"),
-    "no protocols": (lambda s: s + "[collectives]\np2p = 3\n", "it must be a table of simple"),
-    "half a protocol": (lambda s: s + '[collectives.p2p.ll]\nbase = "1 s"\n', "lacks 'share'"),
-    "no sizes": (lambda s: s + "[collectives.p2p.simple]\nshare = {}\n", "is an empty table"),
+    "no collectives": (lambda s: "collectives = 3\n" + s, "must be a table, [collectives]"),
+    "no protocols": (lambda s: s + "[collectives]\np2p = 3\n", "p2p = 3 must be a table"),
+    "half a protocol": (
+        lambda s: s + '[collectives.p2p.ll]\nbase = "1 s"\n',
+        "lacks collectives.p2p.ll.share",
+    ),
+    "no sizes": (lambda s: s + "[collectives.p2p.simple]\nshare = {}\n", "simple.share is empty"),
     "odd size": (
         lambda s: s + "[collectives.p2p.simple]\nshare = { ² = 1 }\n".replace("²", '"²"'),
         "GPUs per node",
@@ -235,83 +254,99 @@ BAD = {
     "negative delay": (lambda s: s.replace('"0.3 us"', '"-3 us"'), "a number of at least 0"),
     "tiny bandwidth": (lambda s: s + '[node.link]\nbandwidth = "1e-300 B/s"\n', "(from 1000)"),
     "huge peak": (lambda s: s + '[gpu.peak]\nbf16 = "1e300 FLOP/s"\n', "at most 1e+21"),
-    "tiny share": (lambda s: s + "[node.link]\nefficiency = 1e-300\n", "(from 1e-6)"),
+    "tiny share": (lambda s: s + "[node.link]\nefficiency = 1e-300\n", "at least 1e-06"),
     "huge count": (lambda s: s + f"[node]\ngpus = {10**30}\n", "at most 1,000,000"),
-    "no text": (lambda s: s.replace('"mine"\n[', "3\n["), "name is 3; it must be text"),
-    "number as base": (lambda s: s.replace('"dgx_a100"', "3"), "base is 3; it must be text"),
+    "no text": (lambda s: s.replace('"mine"\n[', "3\n["), "name = 3 must be text"),
+    "number as base": (lambda s: s.replace('"dgx_a100"', "3"), "base = 3 must be text"),
     "deep": (lambda s: "x = " + "[" * 99999, "too deeply to be read"),
     "gemm share": (
         lambda s: s + "[gpu.gemm.bf16]\nmemory = 0\n",
-        "gpu.gemm.bf16.memory is 0; it must be a number above 0",
+        "gpu.gemm.bf16.memory = 0 must be at least 1e-06",
     ),
     "gemm text": (
         lambda s: s + '[gpu.gemm.bf16]\nramp = "x"\n',
-        "ramp is 'x'; it must be",
+        'ramp = "x" must be a number',
     ),
-    "gemm nan": (lambda s: s + "[gpu.gemm.bf16]\nsplit = nan\n", "split is nan; it must be"),
+    "gemm nan": (
+        lambda s: s + "[gpu.gemm.bf16]\nsplit = nan\n",
+        "split = NaN must be a finite number",
+    ),
     "gemm delay": (
         lambda s: s + "[gpu.gemm.bf16]\nfixed = 3\n",
-        "fixed is 3; it must be",
+        "fixed = 3 must be a number of at least 0",
     ),
     "no window": (
         lambda s: s + '[gpu.gemm.bf16]\nderating_seconds = "0 s"\n',
-        "derating_seconds is '0 s'; it must be a number above 0 (from 1e-06)",
+        'derating_seconds = "0 s" must be a number above 0 (from 1e-06)',
     ),
-    "exponent": (lambda s: s + "[gpu.power]\nexponent = 11\n", "at least 1 and at most 10"),
+    "exponent": (lambda s: s + "[gpu.power]\nexponent = 11\n", "at most 10"),
     "power of memory": (lambda s: s + "[gpu.power]\nmemory = 1e6\n", "at most 10"),
-    "power of attention": (lambda s: s + "[gpu.power]\nattention = nan\n", "attention is nan"),
+    "power of attention": (
+        lambda s: s + "[gpu.power]\nattention = nan\n",
+        "attention = NaN must be a finite",
+    ),
     "cap of nothing": (lambda s: s + '[gpu.power]\ncap = "0 W"\n', "(from 1) and at most 100000"),
     "cap below idle": (lambda s: s + '[gpu.power]\ncap = "9 W"\n', "it must be below cap and"),
-    "gemm key": (lambda s: s + "[gpu.gemm.bf16]\nrampe = 3\n", "did you mean 'ramp'?"),
-    "gemm dtype": (lambda s: s + "[gpu.gemm.bf17]\nramp = 3\n", "did you mean 'bf16'?"),
+    "gemm key": (lambda s: s + "[gpu.gemm.bf16]\nrampe = 3\n", "did you mean gpu.gemm.bf16.ramp?"),
+    "gemm dtype": (lambda s: s + "[gpu.gemm.bf17]\nramp = 3\n", "did you mean gpu.gemm.bf16?"),
     "gemm lacks": (
         lambda s: s + "[gpu.gemm.fp32]\nramp = 3\n",
-        "gpu.gemm.fp32 lacks 'tile_256x128'; base = \"dgx_a100\"",
+        'lacks gpu.gemm.fp32.tile_256x128; base = "dgx_a100"',
     ),
-    "gemm no table": (lambda s: s + "[gpu]\ngemm = 3\n", "it must be a table of bf16"),
+    "gemm without a peak": (
+        lambda s: s + "[gpu.gemm.fp8]\n" + EVERY_GEMM,
+        "gpu.gemm.fp8 is given, and peak.fp8 is not",
+    ),
+    "gemm no table": (lambda s: s + "[gpu]\ngemm = 3\n", "gemm = 3 must be a table"),
     "attention": (lambda s: s + "[gpu.attention]\nforward = 1.5\n", "at most 1"),
     "attention table": (
         lambda s: s + "[gpu.attention.flash2]\nforward = { 64 = 1.5 }\n",
-        "gpu.attention.flash2.forward.64 is 1.5; it must be a number above 0",
+        "gpu.attention.flash2.forward.64 = 1.5 must be at most 1",
     ),
     "attention head dimension": (
         lambda s: s + "[gpu.attention.flash2]\nforward = { d64 = 0.5 }\n",
-        "has the key 'd64'; it must be a head dimension",
+        'has the key "d64"; it must be a head dimension',
     ),
     "attention kernel": (
         lambda s: s + "[gpu.attention.cudnm]\nforward = 0.5\n",
-        "no key 'cudnm'; did you mean 'cudnn'?",
+        "unknown key gpu.attention.cudnm; did you mean gpu.attention.cudnn?",
     ),
     "attention kernel lacks": (
         lambda s: s + "[gpu.attention.flash3]\nforward = 0.5\n",
-        "gpu.attention.flash3 lacks 'backward'",
+        "lacks gpu.attention.flash3.backward",
     ),
     "attention choice": (
         lambda s: s + "[gpu.attention]\nflash = 'flash3'\n",
-        "gpu.attention.flash is 'flash3'; it must be one of triton, flash2, cudnn",
+        'gpu.attention.flash = "flash3" must be one of triton, flash2, cudnn',
     ),
     "list as choice": (
         lambda s: s + "[gpu.attention]\nflash = []\n",
-        "flash is []; it must be",
+        "flash = [] must be",
     ),
     "head dimension twice": (
         lambda s: s + "[gpu.attention.flash2]\nforward = { 064 = 0.5 }\n",
-        "has the key '064'; it must be a head dimension",
+        'has the key "064"; it must be a head dimension',
     ),
-    "digits in groups": (lambda s: s.replace('"0.3 us"', '"1_0 us"'), "is '1_0 us'; it must be a"),
-    "other digits": (lambda s: s.replace('"0.3 us"', '"٣ us"'), "is '٣ us'; it must be a number"),
+    "digits in groups": (
+        lambda s: s.replace('"0.3 us"', '"1_0 us"'),
+        '= "1_0 us" must be a number',
+    ),
+    "other digits": (lambda s: s.replace('"0.3 us"', '"٣ us"'), '= "٣ us" must be a number'),
     "huge groups": (
         lambda s: DRAGONFLY.replace("per_group = 2", "per_group = 65536"),
         "a dragonfly of 1 groups of 65,536 routers has 2,147,450,880 cables, and 500,000 can be",
     ),
     "attention part": (lambda s: s + "[gpu.attention]\nquantisation = -1\n", "at least 0"),
-    "memory kernel": (lambda s: s + "[gpu.memory_kernels]\nnorm = true\n", "norm is True; it must"),
-    "fitted table": (lambda s: s + "[gpu.gemms]\nx = 1\n", "did you mean 'gemm'?"),
+    "memory kernel": (
+        lambda s: s + "[gpu.memory_kernels]\nnorm = true\n",
+        "norm = true must be a number",
+    ),
+    "fitted table": (lambda s: s + "[gpu.gemms]\nx = 1\n", "did you mean gpu.gemm?"),
     "SMs": (lambda s: s + "[gpu.communication.sms]\np2p = 109\n", "from 0 to gpu.sms = 108"),
-    "part of an SM": (lambda s: s + "[gpu.communication.sms]\np2p = 1.5\n", "from 0 to gpu.sms"),
-    "HBM": (lambda s: s + "[gpu.communication.hbm]\np2p = inf\n", "hbm.p2p is inf; it must be"),
-    "no HBM": (lambda s: s + "[gpu.communication]\nhbm = 3\n", "it must be a table of all_reduce"),
-    "number as origin": (lambda s: s + "[collectives]\nfrom = 3\n", "from is 3; it must be text"),
+    "part of an SM": (lambda s: s + "[gpu.communication.sms]\np2p = 1.5\n", "must be a whole"),
+    "HBM": (lambda s: s + "[gpu.communication.hbm]\np2p = inf\n", "hbm.p2p = Infinity must be"),
+    "no HBM": (lambda s: s + "[gpu.communication]\nhbm = 3\n", "hbm = 3 must be a table"),
+    "number as origin": (lambda s: s + "[collectives]\nfrom = 3\n", "from = 3 must be text"),
     "no table": (lambda s: s + "[collectives.p2p]\nsimple = 1\n", "must be a table"),
 }
 
@@ -382,14 +417,15 @@ def test_a_job_on_a_topology_without_constants_says_what_would_do(table, written
 
 @pytest.mark.parametrize("key", ["sms.p2p", "hbm.all_gather", "sms"])
 def test_a_part_of_a_table_that_is_missing_is_named(key, written):
-    with pytest.raises(ValueError, match=rf'gpu.communication lacks {key}.*; base = "dgx_a100"'):
+    with pytest.raises(ValueError, match=rf'lacks gpu.communication.{key}.*; base = "dgx_a100"'):
         load(written(alone(f"gpu.communication.{key}")), 2)
 
 
 def test_fitted_tables_are_those_that_kernels_read():
-    assert tuple(topology.FITTED["gemm"]) == kernels.GemmConstants._fields
-    assert tuple(topology.FITTED["attention"]) == kernels.AttentionConstants._fields
-    assert set(topology.FITTED["memory_kernels"]) == {
+    source = {"source"}
+    assert fitted.GemmTable.model_fields.keys() - source == {*kernels.GemmConstants._fields}
+    assert fitted.KernelTable.model_fields.keys() - source == {*kernels.AttentionConstants._fields}
+    assert fitted.MemoryKernelsTable.model_fields.keys() - source == {
         "fixed",
         *kernels.MEMORY_KINDS,
         *kernels.VARIANTS,

@@ -106,7 +106,7 @@ def test_a_topology_states_a_share(tmp_path: Path, value: object) -> None:
     file.write_text(text.format(0.25))
     assert priced(Builder().graph(), load(file, 8)).contention == 0.25
     file.write_text(text.format(value))
-    with pytest.raises(InputError, match=r"gpu.communication.contention is .*; it must be"):
+    with pytest.raises(InputError, match=r"gpu.communication.contention = .* must be"):
         load(file, 8)
 
 

@@ -66,5 +66,5 @@ def test_a_topology_says_its_spread(tmp_path):
     assert cluster.load("dgx_h100", 8).gpu.spread == assumed("gpu")["spread"]
     assert cluster.at_boost(cluster.load(path, 8)).gpu.spread == 0.0
     path.write_text('base = "dgx_h100"\n[gpu]\nspread = 4\n', encoding="utf-8")
-    with pytest.raises(InputError, match=r"gpu\.spread is 4; it must be a number of at least 0"):
+    with pytest.raises(InputError, match=r"gpu\.spread = 4 must be at most 1"):
         cluster.load(path, 8)

@@ -1,0 +1,1 @@
+"""What a topology file may say: its tables, and the values and the meaning of each key."""
