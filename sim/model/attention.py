@@ -10,30 +10,31 @@ from __future__ import annotations
 from schedules.input_error import InputError
 from sim.graph import Compute
 from sim.model import blocks, context
+from sim.model.blocks import Mask
 from sim.model.kernel_choice import ROPE
 from sim.model.operators import Launch, Operator, Share, gemm, memory, sequence
 from sim.model.sizes import Model
 
 
-def attention(model: Model, share: Share) -> tuple[Operator, ...]:
+def attention(model: Model, share: Share, mask: Mask) -> tuple[Operator, ...]:
     """Return the operators from the output of the QKV linear to the input of the projection.
 
     Raises InputError for unfused attention on ranks that each hold part of a sequence.
     """
     rotated = (rotary(share),) if model.position == "rope" else ()
     own = context.inner(share)
-    within = (inputs(model, own), *_core(model, own))
+    within = (inputs(model, own), *_core(model, own, mask))
     if share.context.ulysses > 1:
         kept = model.attention != "unfused"  # its backward reads its output as it left the kernel
         within = (*context.to_heads(share), *within, *context.to_sequence(share, kept))
     return (*rotated, *within)
 
 
-def _core(model: Model, share: Share) -> tuple[Operator, ...]:
+def _core(model: Model, share: Share, mask: Mask) -> tuple[Operator, ...]:
     if model.attention != "unfused":
         if share.context.gather:
-            return context.gathered(share)
-        return context.ring(share) if share.context.ring > 1 else flash(share)
+            return context.gathered(share, mask)
+        return context.ring(share) if share.context.ring > 1 else flash(share, mask)
     if share.context.ring > 1:
         raise InputError(
             "unfused attention needs the whole sequence; ring and allgather need flash"
@@ -65,12 +66,12 @@ def inputs(model: Model, share: Share) -> Operator:
     return Operator("attention_inputs", backward=backward, saved=q + 2 * kv + again)
 
 
-def flash(share: Share) -> tuple[Operator, ...]:
-    """Return one flash kernel each way, with half of the square masked away.
+def flash(share: Share, mask: Mask) -> tuple[Operator, ...]:
+    """Return one flash kernel each way, over the pairs that the mask leaves.
 
     The backward computes the scores again.
     """
-    whole = blocks.causal(share.sequence)
+    whole = blocks.causal(share.sequence, mask)
     return (
         Operator(
             "attention",

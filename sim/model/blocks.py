@@ -8,13 +8,38 @@ leaves; pairs on the diagonal count as halves, so that a whole sequence of s has
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from schedules.input_error import InputError
 from sim.graph import Compute
 from sim.model.operators import Share
 
 STATISTICS = 4  # bytes per query and head of the fp32 log-sum-exp that flash attention keeps
+
+
+class Mask(Protocol):
+    """Which keys a query meets, its own and earlier ones, in a sequence from its beginning."""
+
+    def pairs(self, rows: int) -> float:
+        """Return the pairs that the first ``rows`` queries have with keys."""
+
+    def first_key(self, query: int) -> int:
+        """Return the earliest key that a query meets."""
+
+
+class Causal:
+    """Every query meets all keys up to its own."""
+
+    def pairs(self, rows: int) -> float:
+        """Return half of the square."""
+        return rows**2 / 2
+
+    def first_key(self, query: int) -> int:
+        """Return the first key of the sequence."""
+        return 0
+
+
+CAUSAL = Causal()
 
 
 class AttentionBlock(NamedTuple):
@@ -25,9 +50,9 @@ class AttentionBlock(NamedTuple):
     pairs: float  # pairs of a query and a key that the mask leaves
 
 
-def causal(rows: int) -> AttentionBlock:
+def causal(rows: int, mask: Mask = CAUSAL) -> AttentionBlock:
     """Return the block of a whole sequence of ``rows`` tokens against itself."""
-    return AttentionBlock(rows, rows, rows**2 / 2)
+    return AttentionBlock(rows, rows, mask.pairs(rows))
 
 
 def ring(placement: str, ranks: int, rank: int, rows: int) -> list[AttentionBlock | None]:
@@ -64,8 +89,12 @@ def _met(placement: str, rows: int, earlier: bool) -> AttentionBlock | None:
     raise InputError(f"no placement {placement!r}; there are contiguous, zigzag, striped")
 
 
-def gathered(placement: str, ranks: int, rank: int, rows: int) -> list[AttentionBlock]:
+def gathered(
+    placement: str, ranks: int, rank: int, rows: int, mask: Mask = CAUSAL
+) -> list[AttentionBlock]:
     """Return what a rank computes against all keys: one block per run of its queries.
+
+    A block has the keys from the earliest that one of its queries meets.
 
     Raises InputError for a placement other than contiguous and zigzag.
 
@@ -79,7 +108,10 @@ def gathered(placement: str, ranks: int, rank: int, rows: int) -> list[Attention
             runs, length = [rank, 2 * ranks - 1 - rank], rows // 2
         case _:
             raise InputError(f"no placement {placement!r} here; there are contiguous, zigzag")
-    return [AttentionBlock(length, (r + 1) * length, r * length**2 + length**2 / 2) for r in runs]
+    return [
+        AttentionBlock(length, end - mask.first_key(begin), mask.pairs(end) - mask.pairs(begin))
+        for begin, end in ((r * length, (r + 1) * length) for r in runs)
+    ]
 
 
 def forward(share: Share, block: AttentionBlock) -> Compute:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from sim.graph import Compute
 from sim.model import blocks
-from sim.model.blocks import STATISTICS, AttentionBlock
+from sim.model.blocks import STATISTICS, AttentionBlock, Mask
 from sim.model.operators import Launch, Operator, Share, Transfer, memory
 
 FULL = 4  # bytes of an fp32 number: merged outputs, gradients that go round
@@ -145,14 +145,14 @@ def _sum_gradients(share: Share, block: AttentionBlock, i: int) -> list[Launch]:
     ]
 
 
-def gathered(share: Share) -> tuple[Operator, ...]:
+def gathered(share: Share, mask: Mask) -> tuple[Operator, ...]:
     """Return attention over gathered keys and values: a kernel per run of queries.
 
     Gradients of keys and values are reduce-scattered. A rank keeps its own keys and values only,
     which the backward gathers again.
     """
     c = share.context
-    runs = blocks.gathered(c.placement, c.ring, c.rank, share.sequence)
+    runs = blocks.gathered(c.placement, c.ring, c.rank, share.sequence, mask)
     whole = _bytes(share)[1] * c.ring
     again = tuple(Transfer(f"{x}_again", c.axes[1], "all_gather", whole) for x in ("key", "value"))
     back = [launch for block in runs for launch in _run_backward(share, block, len(runs) > 1)]

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sim.model.operators import Launch, Operator, Share, memory, norm
+from sim.model.operators import Launch, Operator, Share, grad_add, memory, norm
 from sim.model.sizes import Model, Parameters, norm_parameters
 
 
@@ -23,13 +23,23 @@ class Part:
     model: Model
     number: int = 0
     name: ClassVar[str] = "attention"
+    shares: ClassVar[tuple[str, ...]] = ("ring", "ulysses", "allgather", "usp")
+    """The kinds of context parallelism under which it can run."""
+
+    @property
+    def kind(self) -> str:
+        """The name of its kind."""
+        return type(self).__module__.rpartition(".")[2]
 
     def operators(self, share: Share) -> tuple[Operator, ...]:
         """Return the operators on a rank with this share, in forward order."""
+        name, place = self.name, self.model.norm_place
+        before = norm(share, f"{name}_norm")
         return (
-            norm(share, f"{self.name}_norm"),
+            grad_add(share, f"{name}_input") if place == "after" else before,
             *self.inner(share),
-            residual(self.model, share, f"{self.name}_residual"),
+            *((norm(share, f"{name}_post_norm", branch=False),) if place != "before" else ()),
+            residual(self.model, share, f"{name}_residual"),
         )
 
     def inner(self, share: Share) -> tuple[Operator, ...]:
@@ -37,12 +47,12 @@ class Part:
         raise NotImplementedError
 
     def parameters(self, tp: int, ep: int, etp: int) -> Parameters:
-        """Return the parameters of one rank; by default the matrices, a bias and the norm."""
-        model = self.model
+        """Return the parameters of one rank; by default the matrices, a bias and the norms."""
+        model, norms = self.model, 2 if self.model.norm_place == "both" else 1
         return Parameters(
             linear=self.matrices(tp, ep, etp),
             row_bias=model.hidden * model.bias,
-            norm=norm_parameters(model),
+            norm=norms * norm_parameters(model),
         )
 
     def matrices(self, tp: int, ep: int, etp: int) -> int:

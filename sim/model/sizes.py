@@ -47,9 +47,9 @@ class Model:
     ``ffn`` is the width of the MLP (of each of its two halves when gated), ``positions`` the rows
     of a learned position table. The vocabulary is padded to a multiple of ``vocab_padding`` × tp;
     with no vocabulary there are only the layers, without embedding, final norm, head and loss. With
-    ``experts`` every layer but the first ``dense_layers`` sends each token to ``topk`` of them and
-    to all ``shared_experts``. All experts are MLPs of width ``expert_ffn`` without biases, gated if
-    the model is.
+    ``experts`` every layer but the first ``dense_layers``, or those that ``feed_forward`` names,
+    sends each token to ``topk`` of them and to all ``shared_experts``. All experts are MLPs of
+    width ``expert_ffn``, gated if the model is.
     """
 
     name: str
@@ -83,6 +83,14 @@ class Model:
     capacity_factor: float | None = None  # None: nothing is dropped
     load: ExpertLoad = BALANCED
     mla: Mla | None = None
+    pattern: tuple[str, ...] = ()  # what mixes tokens, layer by layer, over and over; (): full
+    feed_forward: tuple[str, ...] = ()  # what follows, likewise; (): experts where there are any
+    window: int = 0  # tokens that sliding attention looks back on, or of a chunk
+    sinks: bool = False  # a learned logit per head beside those of the keys
+    qk_norm: str = ""  # RMS norms of queries and keys: head (each head) | whole (all of them)
+    norm_place: str = "before"  # before | after | both: of what a norm stands in each part
+    output_gate: bool = False  # attention's output times the sigmoid of a projection
+    shared_gate: bool = False  # the shared experts' output times the sigmoid of a projection
     mtp: int = 0  # depths of multi-token prediction, each with a layer like the last one
     kernels: Kernels = USUAL
     resnet: Resnet | None = None
@@ -94,8 +102,12 @@ class Model:
         """
         if self.resnet:
             return ("convolution",)
-        experts = self.experts > 0 and layer >= self.dense_layers
-        return "latent" if self.mla else "full", "experts" if experts else "dense"
+        layer = min(layer, self.layers - 1)
+        mixer = self.pattern[layer % len(self.pattern)] if self.pattern else "full"
+        usual = self.feed_forward or ("experts" if self.experts else "dense",)
+        then = "dense" if layer < self.dense_layers else usual[layer % len(usual)]
+        mixer = "latent" if self.mla and mixer == "full" else mixer
+        return tuple(kind for kind in (mixer, then) if kind != "none")
 
     def like(self, layer: int) -> int:
         """Return the number of the first layer of the same kind."""
@@ -129,6 +141,7 @@ def model_of(numbers: Mapping[str, Any], seed: int = 0) -> Model:
     if numbers.get("blocks"):
         return _residual(numbers)
     known = {key: numbers[key] for key in Model.__dataclass_fields__ if key in numbers}
+    known |= {key: tuple(known[key]) for key in ("pattern", "feed_forward") if key in known}
     if "mla" in known:
         known["mla"] = Mla(**known["mla"])
     if "load" in known:

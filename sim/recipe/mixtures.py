@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 from schedules.input_error import InputError
+from sim import model
 
-EXPERT_KEYS = ("topk", "expert_ffn", "shared_experts", "dense_layers", "capacity_factor", "load")
+LAYERS = Path(model.__file__).parent / "layers"
+FEED_FORWARD = ("dense", "experts", "none")
+IMPLIED = ("latent", "convolution")
+"""Kinds that a pattern does not name: full attention with model.mla, and model.blocks."""
+EXPERT_KEYS = (
+    "topk",
+    "expert_ffn",
+    "shared_experts",
+    "dense_layers",
+    "capacity_factor",
+    "load",
+    "shared_gate",
+)
 
 
 def check_latent(given: Mapping[str, Any], heads: int, kv_heads: int) -> None:
@@ -49,11 +64,45 @@ def check_experts(given: Mapping[str, Any], experts: int) -> None:
             f"model.dense_layers = {given['dense_layers']} leaves none of model.layers = {layers} "
             "for the experts"
         )
-    if given.get("bias"):
-        raise InputError("model.bias = true is not simulated with model.experts; it must be false")
+    if given.get("bias") and given.get("shared_experts"):
+        raise InputError(
+            "model.bias = true is not simulated with model.shared_experts; it must be false"
+        )
     if given.get("gated") and "ffn" not in given and "expert_ffn" not in given:
         raise InputError("model.expert_ffn is missing; a gated expert has no default width")
     _check_load(given.get("load") or {}, experts)
+
+
+def check_pattern(given: Mapping[str, Any]) -> None:
+    """Raise InputError for kinds of layers that there are not, or that lack their sizes."""
+    mixers = given.get("pattern") or ()
+    then = given.get("feed_forward") or ()
+    known = sorted(file.stem for file in LAYERS.glob("[a-z]*.py"))
+    for key, kinds, there in (
+        ("pattern", mixers, [name for name in known if name not in (*FEED_FORWARD, *IMPLIED)]),
+        ("feed_forward", then, [name for name in FEED_FORWARD if name != "none"]),
+    ):
+        for kind in kinds:
+            if kind not in (*there, "none"):
+                near = ", ".join(there)
+                raise InputError(f"model.{key} has no kind {kind!r}; there are {near} and none")
+    if ("experts" in then) != bool(given.get("experts")) and then:
+        raise InputError('model.feed_forward with "experts" needs model.experts, and the reverse')
+    windowed = [kind for kind in mixers if kind in ("sliding", "chunked")]
+    if bool(windowed) != bool(given.get("window")):
+        raise InputError(
+            f"model.window is missing; {windowed[0]} attention needs it"
+            if windowed
+            else 'model.window needs "sliding" or "chunked" in model.pattern'
+        )
+    if any(a == b == "none" for a, b in product(mixers, then)):
+        _both_none(given["layers"], mixers, then or ("dense",))
+
+
+def _both_none(layers: int, mixers: Sequence[str], then: Sequence[str]) -> None:
+    for i in range(layers):
+        if mixers[i % len(mixers)] == then[i % len(then)] == "none":
+            raise InputError(f"layer {i} is none of model.pattern and none of model.feed_forward")
 
 
 def check_kernels(full: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ from sim.recipe.families import (
     MLA_KEYS,
     ONLY,
 )
-from sim.recipe.mixtures import check_experts, check_kernels, check_latent
+from sim.recipe.mixtures import check_experts, check_kernels, check_latent, check_pattern
 
 MODELS = Path(__file__).parent / "models"
 
@@ -154,7 +154,9 @@ def complete(given: Mapping[str, Any], attention: str = "flash") -> dict[str, An
     if mla:
         check_latent(given, heads, kv_heads)
     check_experts({**given, "gated": gated}, experts)
-    if gated and "ffn" not in given and (not experts or given.get("dense_layers")):
+    check_pattern(given)
+    dense = given.get("dense_layers") or "dense" in given.get("feed_forward", ())
+    if gated and "ffn" not in given and (not experts or dense):
         raise InputError("model.ffn is missing; a gated MLP has no default width")
     follows = {
         "name": "model",

@@ -42,6 +42,10 @@ Blocks = Annotated[
     tuple[Annotated[int, Field(ge=1, le=1000)], ...],
     Field(strict=False, min_length=1, max_length=8),
 ]
+Kinds = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=100)], ...],
+    Field(strict=False, min_length=1, max_length=MOST_LAYERS),
+]
 Experts = Annotated[int, Field(ge=1, le=MOST_EXPERTS)]
 Name = Annotated[str, Field(min_length=1, max_length=4096)]
 Switch = bool
@@ -131,6 +135,24 @@ class ModelSection(Section):
     """tokens per sample"""
     mla: MlaSection | None = None
     """widths of multi-head latent attention, which replaces ordinary attention"""
+    pattern: Kinds | None = None
+    """what mixes tokens, layer by layer, over and over: ["sliding", "sliding", "full"];
+    kinds: full, sliding, chunked or none; default: full in every layer"""
+    feed_forward: Kinds | None = None
+    """what follows in each layer, likewise: dense, experts or none; default: experts in every layer
+    but the first dense_layers, without model.experts dense"""
+    window: Annotated[Count, unit("tokens")] | None = None
+    """tokens up to its own that a token of sliding attention meets, or of a chunk (chunked)"""
+    sinks: Switch | None = None
+    """whether attention has a learned logit per head beside those of the keys, as in gpt-oss"""
+    qk_norm: Literal["head", "whole"] | None = None
+    """RMS norms of queries and keys: of each head, or of all heads together; default: none"""
+    norm_place: Literal["before", "after", "both"] | None = None
+    """where attention and MLP have a norm: before (default), after (OLMo 2) or both (Gemma 3)"""
+    output_gate: Switch | None = None
+    """whether attention's output is multiplied by a gate as wide, as in Qwen3-Next"""
+    shared_gate: Switch | None = None
+    """whether the shared experts' output is multiplied by a gate per token, as in Qwen3-Next"""
     experts: Experts | None = None
     """number of routed experts of a mixture; without it every layer has one MLP"""
     topk: Experts | None = None

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from schedules import Plan, flat
 from schedules.input_error import InputError
 from sim.builder.job import Job
+from sim.keys.refusals import show
 from sim.machine import cluster as clusters
 from sim.machine.cluster import Cluster
 from sim.recipe.recipe import Recipe
@@ -44,11 +45,12 @@ def balance(recipe: Recipe | str | Path) -> list[int]:
     run.
     """
     recipe = recipe if isinstance(recipe, Recipe) else load(recipe)
-    if recipe.model.dense_layers:
-        raise InputError(
-            f"model.dense_layers = {recipe.model.dense_layers} makes layers differ, and these "
-            "cannot be balanced yet; write schedule.layers_per_stage"
-        )
+    for key in ("dense_layers", "pattern", "feed_forward"):
+        if said := getattr(recipe.model, key):
+            raise InputError(
+                f"model.{key} = {show(said)} makes layers differ, and these "
+                "cannot be balanced yet; write schedule.layers_per_stage"
+            )
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
     job = job_of(recipe, cluster)
     return split(sum(job.layers_per_stage), costs(job, cluster), stage_ranks(job.plan))

@@ -105,12 +105,17 @@ def _together(group: Sequence[tuple[int, Operators]]) -> Iterator[Plan]:
     """
     total = 0.0
     for k, (_, ops) in enumerate(group):
-        stays = 0.0 if k else ops[0].saved
+        stays = 0.0 if k else _input(ops)
         size = _saved(ops) - stays
         total += size
         region = Region((), len(ops) - 1, 0, size, size / 2)
         last = k + 1 == len(group)
         yield Plan(stays, [region], group if last else (), total if last else 0.0)
+
+
+def _input(operators: Operators) -> float:
+    """Return the bytes of the layer's input, which the first operator that keeps any keeps."""
+    return next(op.saved for op in operators if op.saved)
 
 
 def _saved(operators: Operators) -> float:
@@ -120,7 +125,7 @@ def _saved(operators: Operators) -> float:
 def _regions(operators: Operators, rule: Recompute, share: Share) -> list[Region]:
     """Return the regions in forward order, without those inside another that runs again."""
     if rule.modules is None:
-        size = _saved(operators) - operators[0].saved
+        size = _saved(operators) - _input(operators)
         return [Region(operators, len(operators) - 1, 0, size, size / 2)]
     if OP in rule.modules:
         return [_per_operator(operators, share)]
@@ -138,11 +143,12 @@ def _module(ops: Operators, name: str) -> Iterator[Region]:
     """Yield the regions of a module; none where the layer has no such module."""
     at = {op.name: i for i, op in enumerate(ops)}
     if name == "core_attn":
-        yield _checkpointed(ops, [i for i, op in enumerate(ops) if op.core], 0.0)
+        if core := [i for i, op in enumerate(ops) if op.core]:
+            yield _checkpointed(ops, core, 0.0)
     elif name in ("layernorm", "norm"):
-        if name == "norm" or "q_norm" in at or "kv_norm" in at:
+        if "attention_norm" in at and (name == "norm" or "q_norm" in at or "kv_norm" in at):
             yield _norm(ops, at["attention_norm"], at["projection"])
-        if name == "norm" or "router" in at:
+        if "mlp_norm" in at and (name == "norm" or "router" in at):
             yield _norm(ops, at["mlp_norm"], at["mlp_residual"] - 1)
     elif name == "mla_up_proj" and "kv_up" in at:
         yield _up_projection(ops, at)

@@ -35,14 +35,17 @@ class Kind(Part):
 
     def parameters(self, tp: int, ep: int, etp: int) -> Parameters:
         """Return the parameters of one rank; it holds ``experts`` / ``ep`` of the experts."""
-        model = self.model
+        model, width = self.model, self.model.expert_ffn // etp
+        biases = (model.hidden + width * (2 if model.gated else 1)) * model.bias
+        scores = model.experts * (model.hidden + model.bias)
         return (
             super()
             .parameters(tp, ep, etp)
             ._replace(
                 linear=self._shared(tp),
-                replicated=model.hidden * model.experts,
-                expert=self._routed(ep, etp),
+                row_bias=0,
+                replicated=scores + model.hidden * model.shared_gate,
+                expert=self._routed(ep, etp) + model.experts // ep * biases,
             )
         )
 
@@ -54,12 +57,14 @@ class Kind(Part):
         """Return the elements of the router and the experts that a token is sent to."""
         model = self.model
         width = (model.topk + model.shared_experts) * model.expert_ffn
-        return model.hidden * model.experts + mlp_matrices(model, width)
+        scores = model.experts + model.shared_gate
+        return model.hidden * scores + mlp_matrices(model, width)
 
     def idle(self) -> int:
         """Return the parameters of the experts that a token is not sent to."""
         model = self.model
-        return (model.experts - model.topk) * mlp_matrices(model, model.expert_ffn)
+        one = self.parameters(1, 1, 1).expert // model.experts
+        return (model.experts - model.topk) * one
 
     def again(self, modules: Collection[str], batch: int, sequence: int) -> tuple[float, int]:
         """Return all of it, or the shared experts, if they run again."""
@@ -122,6 +127,7 @@ def _sum(share: Share) -> Operator:
 def _router(model: Model, share: Share) -> tuple[Operator, ...]:
     """Return the scores by a linear that no rank splits, softmax over all experts and top k.
 
+    The linear also computes the gate of the shared experts, which their sum is multiplied by.
     The softmax's output is kept, and a byte per expert that says whether it is chosen.
     """
     scores = float(share.tokens * model.experts)
@@ -130,7 +136,7 @@ def _router(model: Model, share: Share) -> tuple[Operator, ...]:
     back = memory(share, "softmax", scores * (2 * SCORE + share.element))
     return (
         grad_add(share, "router"),
-        linear(share, "router", share.hidden, model.experts, ""),
+        linear(share, "router", share.hidden, model.experts + model.shared_gate, ""),
         Operator(
             "topk",
             (Launch("router_softmax", softmax), Launch("router_topk", chosen)),

@@ -7,7 +7,16 @@ from collections.abc import Callable, Sequence
 import schedules
 from schedules.input_error import InputError
 from sim import strategies
-from sim.recipe.legality import alone, images, perturbations, products, saving, sharded, state
+from sim.recipe.legality import (
+    alone,
+    images,
+    layer_kinds,
+    perturbations,
+    products,
+    saving,
+    sharded,
+    state,
+)
 from sim.recipe.recipe import Recipe
 
 AXES = "tp-cp-ep-dp-pp"
@@ -265,6 +274,7 @@ def _size(recipe: Recipe) -> None:
 CHECKS: tuple[Callable[[Recipe], None], ...] = (
     images.check,
     alone.check,
+    layer_kinds.check,
     _gpus,
     _order,
     _tensor,

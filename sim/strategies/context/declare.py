@@ -70,6 +70,7 @@ def check(recipe: Recipe) -> None:
         raise InputError(f'{kind} needs model.attention = "flash", or cp_kind = "ulysses"')
     if own.cp_kind == "allgather" and own.cp_placement == "striped":
         raise InputError(f'parallelism.cp_placement = "striped" needs a ring; {kind} has none')
+    _kinds_of_layers(recipe, own.cp_kind)
     _exchanged_heads(recipe, degree)
     zigzag = own.cp_placement == "zigzag" and degree < p.cp
     least = p.cp * math.lcm(2 if zigzag else 1, p.tp if p.sp else 1)
@@ -79,6 +80,22 @@ def check(recipe: Recipe) -> None:
             f"{p.cp}{', in two runs each' * zigzag}{f' and sp over tp = {p.tp}' * p.sp}; "
             f"a multiple of {least} would do"
         )
+
+
+def _kinds_of_layers(recipe: Recipe, how: str) -> None:
+    """Check that every kind of layer of a pattern can be shared so."""
+    if not recipe.model.pattern:
+        return
+    from sim.model.sizes import parts  # which loads arrays
+
+    model = recipe.architecture
+    for part in (part for i, _ in model.kinds for part in parts(model, i)):
+        if how not in part.shares:
+            would = ", ".join(part.shares)
+            raise InputError(
+                f'parallelism.cp_kind = "{how}" is not simulated with {part.kind} layers; '
+                + (f"{would} would do" if would else "cp must be 1")
+            )
 
 
 def _exchanged_heads(recipe: Recipe, degree: int) -> None:

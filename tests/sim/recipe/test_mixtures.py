@@ -82,7 +82,7 @@ REFUSED = [
     ({"expert_ffn": None}, "model.expert_ffn is missing"),
     ({"dense_layers": 4}, "model.dense_layers = 4 leaves none of model.layers = 4"),
     ({"dense_layers": 1}, "model.ffn is missing; a gated MLP has no default width"),
-    ({"bias": True}, "model.bias = true is not simulated with model.experts"),
+    ({"bias": True, "shared_experts": 1}, "model.bias = true is not simulated with model.shared"),
     ({"capacity_factor": 0.0}, "model.capacity_factor = 0.0 must be greater than 0"),
     ({"load": "zipf"}, 'model.load = "zipf" must be a table'),
     ({"load": {}}, "model.load.kind is missing"),

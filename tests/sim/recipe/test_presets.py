@@ -142,6 +142,41 @@ def test_a_preset_has_the_published_parameters(name, count):
     assert parameters(read({"preset": name})) == count
 
 
+PUBLISHED = {  # as transformers' modelling code builds the language model; see the test below
+    "llama4-scout": 107_769_861_120,
+    "llama4-maverick": 400_711_848_960,
+    "gpt-oss-20b": 20_914_757_184,
+    "gpt-oss-120b": 116_829_156_672,
+    "kimi-k2": 1_026_408_209_408,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-32b": 32_762_123_264,
+    "gemma3-4b": 3_880_263_168,
+    "gemma3-12b": 11_766_034_176,
+    "gemma3-27b": 27_009_346_304,
+    "glm-4.5": 352_797_814_784,
+    "glm-4.5-air": 106_852_245_504,
+    "olmo2-7b": 7_298_617_344,
+    "olmo2-13b": 13_716_198_400,
+    "olmo2-32b": 32_234_279_936,
+    "phi-4": 14_659_507_200,
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_preset_of_several_kinds_of_layers_has_every_parameter(name):
+    assert total_parameters(read({"preset": name})) == PUBLISHED[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),  # arXiv:2508.10925, Table 1
+    [("gpt-oss-20b", 3.61), ("gpt-oss-120b", 5.13)],
+)
+def test_a_preset_has_the_printed_active_billions_beside_its_embedding(name, billions):
+    model = read({"preset": name})
+    active = active_parameters(model) - model.vocab * model.hidden
+    assert active / 1e9 == pytest.approx(billions, abs=0.01)
+
+
 @pytest.mark.parametrize(
     ("name", "billions"),
     [

@@ -1,0 +1,177 @@
+"""Models whose layers are of several kinds: FLOPs, parameters and bytes against closed forms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import cycle, islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sim.builder.activations import layer_bytes
+from sim.builder.shares import share
+from sim.machine.cluster import load
+from sim.machine.kernels import compute_seconds
+from sim.model import layers
+from sim.model.layer import layer
+from sim.model.sizes import Model, attention_flops, layer_flops, model_flops, parameters, parts
+from sim.recipe.recipe_file import parse
+from tests.small import GPT, keys, small
+
+S, W = 64, 24
+LLAMA = replace(
+    GPT, layers=6, gated=True, norm="rms", attention="flash", activation="silu", kv_heads=4,
+    qkv_bias=False, bias=False, position="rope", dropout=0.0, window=W, sequence=S,
+    experts=4, topk=2, expert_ffn=48, shared_experts=1,
+)  # fmt: skip
+KINDS = sorted(path.stem for path in Path(layers.__file__).parent.glob("[a-z]*.py"))
+MIXERS = [kind for kind in KINDS if kind not in ("dense", "experts", "latent", "convolution")]
+ALONE = keys(1, False, 2, S)
+
+
+def of(mixer: str, then: str = "dense", **changes: object) -> Model:
+    return replace(LLAMA, pattern=(mixer,), feed_forward=(then,), **changes)  # type: ignore[arg-type]
+
+
+def done(model: Model, number: int = 0, kind: str = "", **setting: object) -> float:
+    """FLOPs of a layer's forward on the ranks that share a microbatch; experts are balanced."""
+    job = small(model, ALONE | {"sequence": model.sequence} | setting)
+    tp, cp = (int(str(setting.get(key, 1))) for key in ("tp", "cp"))
+    return sum(
+        tp * launch.work.flops
+        for rank in range(cp)
+        for op in layer(job.model, share(job, cp_rank=rank), number)
+        for launch in op.forward
+        if launch.work.kind.startswith(kind)
+    )
+
+
+def met(kind: str, rows: int) -> np.ndarray:
+    """How much of each pair of query and key counts, token by token; edges of a mask as halves."""
+    far = np.arange(rows)[:, None] - np.arange(rows)
+    if kind == "sliding":
+        return ((far > 0) & (far < W)) + ((far == 0) | (far == W)) / 2
+    chunk = np.arange(rows) // W
+    same = (chunk[:, None] == chunk) if kind == "chunked" else True
+    return (far > 0) * same + (far == 0) / 2
+
+
+@pytest.mark.parametrize("kind", ["full", "sliding", "chunked"])
+@pytest.mark.parametrize("rows", [1, W, S])
+def test_attention_computes_the_pairs_that_its_mask_leaves(kind: str, rows: int) -> None:
+    pairs = np.sum(met(kind, rows))
+    model = of(kind, sequence=rows)
+    assert done(model, kind="attention") == 2 * 4 * model.heads * model.head_dim * pairs
+    assert attention_flops(model, 2, rows) == 2 * done(model, kind="attention")
+
+
+@pytest.mark.parametrize("kind", ["sliding", "chunked"])
+@pytest.mark.parametrize("how", ["ulysses", "allgather"])
+@pytest.mark.parametrize("placement", ["contiguous", "zigzag"])
+def test_ranks_that_share_a_sequence_do_the_work_of_one(
+    kind: str, how: str, placement: str
+) -> None:
+    split = {"cp": 4, "cp_kind": how, "cp_placement": placement}
+    assert done(of(kind), **split) == done(of(kind))
+
+
+def test_a_gathered_block_reads_the_keys_of_its_window_alone() -> None:
+    job = small(
+        of("sliding"), ALONE | {"cp": 4, "cp_kind": "allgather", "cp_placement": "contiguous"}
+    )
+    ops = layer(job.model, share(job, cp_rank=3), 0)
+    (one,) = [launch for op in ops for launch in op.forward if launch.name == "attention"]
+    assert one.work.shape[2:4] == (16, 16 + W - 1)
+
+
+def test_what_a_layer_keeps_does_not_depend_on_its_window() -> None:
+    kept = {layer_bytes(small(of(kind), ALONE)) for kind in ("full", "sliding", "chunked")}
+    assert len(kept) == 1
+
+
+def test_a_kernel_of_attention_takes_the_time_of_its_pairs() -> None:
+    """128 tokens of 8,192 are a pair in 33; the fixed cost per query block is not as much less."""
+    gpu = load("dgx_h100", 8).gpu
+    seconds = {}
+    for window in (128, 1024, 8192):
+        model = of("sliding", window=window, sequence=8192, heads=64, head_dim=64)
+        part = share(small(model, ALONE | {"sequence": 8192}))
+        (op,) = [op for op in layer(model, part, 0) if op.name == "attention"]
+        seconds[window] = compute_seconds(gpu, op.forward[0].work)[0]
+    exact = {w: (8192 * w - w * w / 2) / (8192**2 / 2) for w in (128, 1024)}
+    assert exact[1024] < seconds[1024] / seconds[8192] < 1.5 * exact[1024]
+    assert exact[128] < seconds[128] / seconds[8192] < 6 * exact[128]
+
+
+patterns = st.lists(st.sampled_from(MIXERS), min_size=1, max_size=4)
+follow = st.lists(st.sampled_from(["dense", "experts"]), min_size=1, max_size=3)
+splits = st.sampled_from(
+    [{}, {"tp": 2, "sp": True}, {"tp": 4, "sp": True, "ep": 2}, {"ep": 4}, {"ep": 2, "etp": 2}]
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(pattern=patterns, then=follow, split=splits)
+def test_a_drawn_pattern_conserves_work_and_parameters(pattern, then, split) -> None:
+    model = replace(LLAMA, pattern=tuple(pattern), feed_forward=tuple(then))
+    kinds = list(islice(zip(cycle(pattern), cycle(then), strict=False), model.layers))
+    assert [model.kind(i) for i in range(model.layers)] == kinds
+    ep, tp, etp = (int(split.get(key, 1)) for key in ("ep", "tp", "etp"))
+    for i in range(model.layers):
+        assert done(model, i, **split) == pytest.approx(done(model, i), rel=1e-12)
+        one, part = (parameters(model, *n, False, False) for n in ((1, [i]), (tp, [i])))
+        some = parameters(model, tp, [i], False, False, ep, etp)
+        assert (part.linear * tp, some.expert * ep * etp) == (one.linear, one.expert)
+        assert (part.norm, part.replicated) == (one.norm, one.replicated)
+    each = [layer_flops(model, 2, S, i) for i in range(model.layers)]
+    head = 2 * 2 * S * model.hidden * 512
+    assert model_flops(model, 2, S) == pytest.approx(3 * (sum(each) + head), rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kernels_of_a_kind_do_the_work_that_it_says(kind: str) -> None:
+    """Products of matrices by the elements that a token meets; the mask's half is not computed."""
+    if kind in ("latent", "convolution"):
+        pytest.skip("has tests of its own")
+    model = of("full", kind) if kind in ("dense", "experts") else of(kind)
+    products = sum(part.used() for part in parts(model, 0))
+    masked = attention_flops(model, 2, S) / 2 * (done(model, kind="attention") > 0)
+    assert done(model) == layer_flops(model, 2, S) - masked
+    assert done(model) - done(model, kind="attention") >= 2 * 2 * S * products
+
+
+REFUSED = [
+    ({"pattern": ["slidng"]}, "model.pattern has no kind 'slidng'; there are "),
+    ({"pattern": ["dense"]}, "model.pattern has no kind 'dense'"),
+    ({"feed_forward": ["full"]}, "model.feed_forward has no kind 'full'; there are dense, experts"),
+    ({"pattern": ["sliding"]}, "model.window is missing; sliding attention needs it"),
+    ({"window": 8}, 'model.window needs "sliding" or "chunked" in model.pattern'),
+    ({"feed_forward": ["experts"]}, 'model.feed_forward with "experts" needs model.experts'),
+    ({"pattern": ["none"], "feed_forward": ["none"]}, "layer 0 is none of model.pattern and none"),
+    ({"pattern": ["sliding"], "window": 8, "cp": 2}, "with sliding layers; ulysses, allgather"),
+    ({"qk_norm": "whole", "tp": 2}, 'model.qk_norm = "whole" with parallelism.tp = 2'),
+    ({"norm_place": "after", "modules": ["mlp"]}, 'with model.norm_place = "after"; core_attn'),
+    ({"pattern": ["full"], "modules": ["norm"]}, "with model.pattern or model.feed_forward"),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), REFUSED)
+def test_a_refusal_is_one_sentence(change: dict, sentence: str) -> None:
+    split = {key: change[key] for key in ("tp", "cp") if key in change}
+    table = {"recompute": {"modules": change["modules"]}} if "modules" in change else {}
+    sizes = {"layers": 4, "hidden": 64, "heads": 8, "vocab": 128, "sequence": 64, "norm": "rms"}
+    own = {key: value for key, value in change.items() if key not in (*split, "modules")}
+    with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
+        parse(
+            {
+                "model": sizes | own,
+                "cluster": {"topology": "dgx_a100", "gpus": 2},
+                "parallelism": split,
+                "training": {"global_batch": 2} | table,
+            },
+            Path(),
+        )
+    assert sentence in str(error.value)
