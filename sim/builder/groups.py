@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from sim import strategies
 from sim.builder.job import Job
-from sim.builder.strategies import expert
 from sim.machine.hashes import multisets
+from sim.strategies.expert import rewrite as expert
 
 DENSE = ("tp", "cp", "dp")
 
