@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from sim import strategies
 from sim.builder.job import Job
 from sim.machine.hashes import multisets
-from sim.strategies.expert import rewrite as expert
 
 DENSE = ("tp", "cp", "dp")
 
@@ -104,9 +103,9 @@ def _norm(job: Job, lane: Lane) -> tuple[int, ...]:
 
 def twin(job: Job, lane: Lane) -> tuple[int, int]:
     """Return the first coordinates along cp and ep that have the same programs as this lane."""
-    along = job.mesh.group_of(int(job.ranks[*lane, 0]), "ep")
-    ep = 0 if expert.alike(job) else along.index(int(job.ranks[*lane, 0]))
-    return _first(job, "cp", lane.cp), ep
+    rank = int(job.ranks[*lane, 0])
+    ep = job.mesh.group_of(rank, "ep").index(rank)
+    return _first(job, "cp", lane.cp), _first(job, "ep", ep)
 
 
 def _first(job: Job, axis: str, at: int) -> int:
@@ -214,11 +213,8 @@ def _able(job: Job, axis: str, at: int, begin: int) -> bool:
 
     The atom begins at ``at`` within its axis, and at ``begin`` among all lanes.
     """
-    mesh = job.mesh
-    along = mesh.etp <= begin < mesh.etp * mesh.ep
-    if along and not expert.alike(job):
-        return False
-    return _first(job, axis, at) == 0
+    ep = begin // job.mesh.etp % job.mesh.ep
+    return _first(job, axis, at) == _first(job, "ep", ep) == 0
 
 
 def _strides(job: Job) -> tuple[dict[str, int], int]:
@@ -240,7 +236,7 @@ def _inside(job: Job, stride: Mapping[str, int]) -> list[int]:
     out += [least * n for n in runs if n > 1]
     if mesh.ep * mesh.etp > 1:
         own = data.of_experts.optimizer_split if data.sharding else 1
-        out += [mesh.etp, mesh.etp * mesh.ep, mesh.etp * mesh.ep * own]
+        out.append(mesh.etp * mesh.ep * own)
     return out
 
 

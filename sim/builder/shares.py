@@ -12,7 +12,6 @@ from sim.builder.edge import Edge
 from sim.builder.job import Job
 from sim.builder.strategies import sequence, tensor
 from sim.model.operators import Share, whole
-from sim.strategies.expert import rewrite as expert
 
 
 def share(job: Job, *, cp_rank: int = 0, ep_rank: int = 0) -> Share:
@@ -31,14 +30,14 @@ def share(job: Job, *, cp_rank: int = 0, ep_rank: int = 0) -> Share:
     part = sequence.split(part, p.tp) if p.sp else part
     for change in strategies.hooks("share"):
         part = change(part, job, cp_rank, ep_rank)
-    return expert.split(part, job.model, p, ep_rank) if job.model.experts else part
+    return part
 
 
 def edges(job: Job) -> Mapping[str, Edge]:
     """Return the collectives by kind of edge; a degree of 1 has none."""
     p = job.parallelism
     split = sequence.EDGES if p.sp else tensor.EDGES
-    around = {**(split if p.tp > 1 else {}), **expert.edges(p)}
+    around = {**(split if p.tp > 1 else {})}
     for found in strategies.hooks("edges"):
         around |= found(job)
     return around

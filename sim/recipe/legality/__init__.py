@@ -93,45 +93,6 @@ def _tensor(recipe: Recipe) -> None:
             )
 
 
-def _experts(recipe: Recipe) -> None:
-    model, p = recipe.model, recipe.parallelism
-    if not model.experts:
-        for name, degree in (("ep", p.ep), ("etp", p.etp)):
-            if degree > 1:
-                raise InputError(f"parallelism.{name} = {degree} needs model.experts to split")
-        return
-    group = p.tp * p.cp * (p.dp or 1)
-    if group % (p.ep * p.etp):
-        raise InputError(
-            f"parallelism.ep x etp = {p.ep} x {p.etp} must divide the ranks of a stage, "
-            f"tp x cp x dp = {group}"
-        )
-    widths = {"ep": "experts", "etp": "expert_ffn"}
-    for name, split in widths.items():
-        size, degree = getattr(model, split), getattr(p, name)
-        if size % degree:
-            raise InputError(
-                f"model.{split} = {size} cannot be split over parallelism.{name} = {degree}; "
-                f"{name} must divide it"
-            )
-    if p.tp > 1 and not p.sp:
-        raise InputError(
-            "parallelism.sp must be true for model.experts with tp > 1: without it every "
-            "tensor-parallel rank would route the same tokens"
-        )
-    if p.tp * p.ep * p.etp > 1 and not p.order.endswith("-pp"):
-        raise InputError(
-            f'parallelism.order = "{p.order}" must end with pp for model.experts with tp, ep or '
-            f'etp > 1, such as "{AXES}"'
-        )
-    shared = (model.shared_experts or 0) * (model.expert_ffn or 0)
-    if shared % p.tp:
-        raise InputError(
-            f"model.shared_experts x expert_ffn = {shared} cannot be split over "
-            f"parallelism.tp = {p.tp}; tp must divide it"
-        )
-
-
 def _latent(recipe: Recipe) -> None:
     if recipe.model.mla and recipe.parallelism.cp > 1:
         raise InputError(
@@ -278,7 +239,6 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     _gpus,
     _order,
     _tensor,
-    _experts,
     _latent,
     _combinations,
     _schedule,

@@ -60,9 +60,6 @@ def _sizes(flags: Flags) -> dict[str, Any]:
         "cp": flags.whole("--context-parallel-size") or 1,
         "order": "tp-cp-ep-pp-dp" if flags.on("--use-tp-pp-dp-mapping") else "tp-cp-ep-dp-pp",
     }
-    if flags.whole("--num-experts", least=0):
-        out["ep"] = flags.whole("--expert-model-parallel-size") or 1
-        out["etp"] = flags.whole("--expert-tensor-parallel-size") or tp
     return out
 
 

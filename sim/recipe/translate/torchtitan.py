@@ -113,8 +113,6 @@ def _split(titan: Keys) -> dict[str, Any]:
         "cp": titan.degree("context_parallel_degree"),
         "p2p": "batched",  # torch's schedules batch the messages of a step
     }
-    if (ep := titan.degree("expert_parallel_degree")) > 1:
-        out["ep"], out["etp"] = ep, titan.degree("expert_tensor_parallel_degree")
     return out
 
 

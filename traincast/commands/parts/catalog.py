@@ -22,8 +22,6 @@ STRATEGIES = {
         "the tensor-parallel GPUs split activations along the sequence too (Megatron)",
     ),
     "parallelism.cp": ("context parallel", "this many GPUs share each sequence"),
-    "parallelism.ep": ("expert parallel", "this many GPUs share the experts of a mixture"),
-    "parallelism.etp": ("tensor parallel in experts", "this many GPUs share each expert"),
     "parallelism.pp": ("pipeline parallel", "this many ranks hold the layers one after another"),
     "schedule.name": (
         "pipeline schedule",
