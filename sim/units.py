@@ -9,6 +9,8 @@ from schedules.input_error import InputError
 BYTES = {"fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
 """Bytes of one element in memory, by dtype."""
 
+LEAST = 1e-9
+"""Seconds: a shorter time is 0 but for rounding."""
 _PREFIX = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3}
 _PREFIX |= {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _PREFIX |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
@@ -50,10 +52,10 @@ def pattern(unit: str) -> str:
 def seconds(value: float) -> str:
     """Return a duration, given in seconds, as text with three or four digits.
 
-    >>> seconds(13.752), seconds(0.000603), seconds(0.0)
+    >>> seconds(13.752), seconds(0.000603), seconds(-2.8e-17)
     ('13.75 s', '603.0 us', '0 s')
     """
-    if value == 0:
+    if abs(value) < LEAST:
         return "0 s"
     for prefix, scale in (("", 1.0), ("m", 1e-3), ("u", 1e-6)):
         if abs(value) >= scale:

@@ -23,7 +23,7 @@ PACKAGES = ("schedules", "topologies", "sim", "traces", "validation", "traincast
 
 FLOORS = (
     "html units files late keys strategies",
-    "graph",
+    "graph table",
     "timeline model machine",
     "recipe engine analysis",
     "declarations",

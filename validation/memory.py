@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from sim.recipe import recipe_file
 from sim.recipe.legality import even
 from sim.runs.check import check
+from sim.table import markdown, table
 
 SWEEP = Path(__file__).parents[2] / "shared" / "data" / "published"
 SAMPLE, SEED = 300, 0
@@ -43,8 +44,6 @@ its backward ends, beside fp32 ones and DDP's buckets; SwiGLU is two kernels, ke
 copied out of a tensor that the queries keep, and fp32 logits are there twice for a moment. (The
 last copy was found missing on a first sample of rows held out, seed 1, of which 92 % were right.)
 
-| says | right | of | share | ran, said not to fit | did not run, said to fit |
-| --- | --: | --: | --: | --: | --: |
 {table}
 
 Not answered: {refused} of the {rows} rows, for which there are more stages than layers.
@@ -178,9 +177,20 @@ def page(
 ) -> str:
     """Return the results as Markdown, for a sample and for rows held out."""
     found, held_out = ([a for a in map(answer, part) if a] for part in (sample, others))
-    ours = _line("traincast", [a.fits for a in found], found)
-    plain = _line("weights, gradients, optimizer alone", [a.states_fit for a in found], found)
-    again = _line("traincast, rows held out", [a.fits for a in held_out], held_out)
+    said = [
+        ("traincast", [a.fits for a in found], found),
+        ("weights, gradients, optimizer alone", [a.states_fit for a in found], found),
+        ("traincast, rows held out", [a.fits for a in held_out], held_out),
+    ]
+    lines = table(
+        [(who, *share(ours, answers), len(answers)) for who, ours, answers in said],
+        "says",
+        "right",
+        ("of", 4),
+        ("share", lambda row: row[1] / row[4], ".1 %"),
+        ("ran, said not to fit", 2),
+        ("did not run, said to fit", 3),
+    )
     ran = [a.allocated / a.least for a in found if a.allocated is not None]
     return PAGE.format(
         rows=len(sample),
@@ -188,18 +198,12 @@ def page(
         seed=SEED,
         others=len(others),
         other_seed=OTHER_SEED,
-        table="\n".join([ours, plain, again]),
+        table=markdown(lines),
         refused=len(sample) - len(found),
         below=sum(ratio < 0.8 for ratio in ran),
         ran=len(ran),
         capacity=found[0].capacity / 2**30,
     )
-
-
-def _line(who: str, said: Sequence[bool], answers: Sequence[Answer]) -> str:
-    right, refused, passed = share(said, answers)
-    part = f"{right / len(answers):.1%}".replace("%", " %")
-    return f"| {who} | {right} | {len(answers)} | {part} | {refused} | {passed} |"
 
 
 def main() -> None:

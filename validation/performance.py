@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from sim.table import Table, markdown, table
 from validation import timing
 from validation.timing import CALCULON, LARGE, LAYOUTS, SIZES
 
@@ -43,8 +43,6 @@ and {bytes:.0f} bytes of memory, measured on the {ops:,.0f} ops of GPT 1T on 3,0
 Median of {rounds} processes, commands in turn; the recipe is `korthikanti_22b_full.toml`.
 Calculon's own example took {calculon} times as long as importing NumPy when both were run in turn.
 
-| command | CPU seconds | of `import numpy` | of Calculon |
-|---|--:|--:|--:|
 {cold}
 
 ## Large clusters
@@ -52,8 +50,6 @@ Calculon's own example took {calculon} times as long as importing NumPy when bot
 Llama 3 8B and Mixtral 8x7B with 4 microbatches per replica on DGX H100. "Machine" is making the
 cluster and its links, "proof" showing which ranks are alike, "whole" a cold `run --json`.
 
-| job | GPUs | machine s | proof s | whole s | MB |
-|---|--:|--:|--:|--:|--:|
 {large}
 
 ## Sweeps and traces
@@ -61,56 +57,53 @@ cluster and its links, "proof" showing which ranks are alike, "whole" a cold `ru
 A further configuration of the dense job above on 64 GPUs costs a sweep {sweep:.2f} s, {rate:.1f}
 configurations per second and core.
 
-| `analyze` of a trace | launches | MB of the file | CPU seconds | MB of memory |
-|---|--:|--:|--:|--:|
 {traces}
 """
 
 
-def table(rows: Iterable[Sequence[str]]) -> str:
-    """Return rows of a table."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def cold_rows() -> Iterable[Sequence[str]]:
-    """Yield a row for each command."""
+def cold() -> Table:
+    """Return a row for each command."""
     took = timing.cold()
     unit = took["import numpy"]
-    for name, seconds in took.items():
-        yield (
-            f"`{name}`",
-            f"{seconds:.2f}",
-            f"{seconds / unit:.1f}",
-            f"{seconds / unit / CALCULON:.2f}",
-        )
+    return table(
+        took.items(),
+        ("command", lambda row: f"`{row[0]}`"),
+        ("CPU seconds", 1, ".2f"),
+        ("of `import numpy`", lambda row: row[1] / unit, ".1f"),
+        ("of Calculon", lambda row: row[1] / unit / CALCULON, ".2f"),
+    )
 
 
-def large_rows() -> Iterable[Sequence[str]]:
-    """Yield a row for each layout and number of GPUs."""
-    for layout in LAYOUTS:
-        for gpus in SIZES:
-            found, whole = timing.alone("proof", layout, gpus), timing.whole(layout, gpus)
-            seconds = (found["cluster_s"], found["seconds"], whole.seconds)
-            yield layout, f"{gpus:,}", *(f"{s:.2f}" for s in seconds), f"{whole.bytes / 1e6:.0f}"
+def large() -> Table:
+    """Return a row for each layout and number of GPUs."""
+    jobs = [(layout, gpus) for layout in LAYOUTS for gpus in SIZES]
+    return table(
+        [(*job, timing.alone("proof", *job), timing.whole(*job)) for job in jobs],
+        "job",
+        ("GPUs", 1, ","),
+        ("machine s", lambda row: row[2]["cluster_s"], ".2f"),
+        ("proof s", lambda row: row[2]["seconds"], ".2f"),
+        ("whole s", lambda row: row[3].seconds, ".2f"),
+        ("MB", lambda row: row[3].bytes / 1e6, ".0f"),
+    )
 
 
-def trace_rows() -> Iterable[Sequence[str]]:
-    """Yield a row for each length of a trace."""
-    for launches in (10_000, 40_000, 160_000):
-        of = timing.analyzed(launches)
-        megabytes = of["size"] / 1e6
-        yield (
-            "operators, launches and waits",
-            f"{launches:,}",
-            f"{megabytes:.0f}",
-            f"{of['seconds']:.1f}",
-            f"{of['bytes'] / 1e6:.0f}",
-        )
+def traces() -> Table:
+    """Return a row for each length of a trace."""
+    lengths = (10_000, 40_000, 160_000)
+    return table(
+        [{"launches": count, **timing.analyzed(count)} for count in lengths],
+        ("`analyze` of a trace", lambda _: "operators, launches and waits"),
+        ("launches", "launches", ","),
+        ("MB of the file", lambda row: row["size"] / 1e6, ".0f"),
+        ("CPU seconds", "seconds", ".1f"),
+        ("MB of memory", lambda row: row["bytes"] / 1e6, ".0f"),
+    )
 
 
 def page() -> str:
     """Measure everything and return the page."""
-    of, large = (
+    of, job = (
         timing.alone("engines"),
         timing.child("-m", "traincast", "run", str(LARGE), "--json"),
     )
@@ -122,8 +115,8 @@ def page() -> str:
     return PAGE.format(
         **each,
         ops=of["ops"],
-        bytes=large.bytes / of["ops"],
-        whole=large.seconds,
+        bytes=job.bytes / of["ops"],
+        whole=job.seconds,
         per_layer=timing.per_layer(),
         cores=os.cpu_count(),
         machine=platform.machine(),
@@ -131,11 +124,11 @@ def page() -> str:
         numpy=np.__version__,
         rounds=timing.ROUNDS,
         calculon=CALCULON,
-        cold=table(cold_rows()),
-        large=table(large_rows()),
+        cold=markdown(cold()),
+        large=markdown(large()),
         sweep=sweep,
         rate=1 / sweep,
-        traces=table(trace_rows()),
+        traces=markdown(traces()),
     )
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from sim.table import markdown, table
+
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results.md"
 STEPS = {
@@ -53,16 +55,21 @@ def published(text: str) -> dict[str, tuple[str, str, float]]:
 
 def results(text: str, shown: tuple[str, ...]) -> str:
     """Return the table of chosen step times, measured and predicted, and the errors of all."""
-    out = ["| run | source | measured | predicted | error |", "|---|---|--:|--:|--:|"]
     rows = published(text)
-    for name in shown:
-        predicted, measured, off = rows[name]
-        what, source = STEPS[name]
-        out.append(f"| {what} | {source} | {measured} s | {predicted} s | {off:+.1f}% |")
+    out = markdown(
+        table(
+            [(*STEPS[name], *rows[name]) for name in shown],
+            "run",
+            ("source", 1, "", True),
+            ("measured", 3, "{} s".format),
+            ("predicted", 2, "{} s".format),
+            ("error", 4, "{:+.1f}%".format),
+        )
+    )
     said = re.search(r"All step times: (mean .*), (\d+) rows", text)
     assert said, "the page of results says what all step times come to"
     errors = said[1].replace(" %", "%").replace("max", "largest")
-    return "\n".join([*out, "", f"These are {len(shown)} examples. All {said[2]} rows: {errors}."])
+    return "\n".join([out, "", f"These are {len(shown)} examples. All {said[2]} rows: {errors}."])
 
 
 def put(text: str, mark: str, what: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -26,6 +26,8 @@ from sim.machine.hardware import CommunicationCost, Machine, ideal, table
 from sim.runs.fold import candidates
 from sim.runs.run import job_of, load, prepare
 from sim.runs.schedule_run import plan_graph
+from sim.table import markdown
+from sim.table import table as lines
 from validation.yardstick import replay
 
 RECIPE = Path(__file__).parent / "recipes" / "gpt_1t_3072.toml"
@@ -49,28 +51,21 @@ class ScaleResult:
         """The ops per second of the simulation over those of the yardstick."""
         return self.yardstick_s / self.simulate_s
 
-    def row(self) -> Sequence[str]:
-        """Return the figures as text, in the order of :data:`HEAD`."""
-        total = self.build_s + self.price_s + self.simulate_s
-        return (
-            self.name,
-            f"{self.ops:,}",
-            f"{self.build_s:.2f}",
-            f"{self.price_s:.2f}",
-            f"{self.simulate_s:.2f}",
-            f"{self.yardstick_s:.2f}",
-            f"{self.ratio:.0%}",
-            f"{self.ops / self.simulate_s:,.0f}",
-            f"{self.ops / total:,.0f}",
-            f"{self.build_s / total:.0%}",
-            f"{100 * self.shared / self.ops:.2f}",
-            f"{self.bytes_per_op:.0f}",
-        )
+    @property
+    def whole(self) -> float:
+        """The seconds of building, pricing and simulating."""
+        return self.build_s + self.price_s + self.simulate_s
 
 
-HEAD = (
-    "graph", "ops", "build s", "prices s", "simulate s", "yardstick s", "of yardstick",
-    "ops/s", "ops/s with building", "building", "shared per 100 ops", "bytes/op",
+COLUMNS = (
+    ("graph", "name"), ("ops", "ops", ","), ("build s", "build_s", ".2f"),
+    ("prices s", "price_s", ".2f"), ("simulate s", "simulate_s", ".2f"),
+    ("yardstick s", "yardstick_s", ".2f"), ("of yardstick", "ratio", ".0%"),
+    ("ops/s", lambda of: of.ops / of.simulate_s, ",.0f"),
+    ("ops/s with building", lambda of: of.ops / of.whole, ",.0f"),
+    ("building", lambda of: of.build_s / of.whole, ".0%"),
+    ("shared per 100 ops", lambda of: 100 * of.shared / of.ops, ".2f"),
+    ("bytes/op", "bytes_per_op", ".0f"),
 )  # fmt: skip
 
 
@@ -155,10 +150,9 @@ def main() -> None:
     """Print the table, one process per row so that each has its own peak of memory."""
     names = ("step_1t", "unshared", "steps_alone")
     if len(sys.argv) > 1:
-        print("| " + " | ".join(globals()[sys.argv[1]]().row()) + " |")
+        print(markdown(lines([globals()[sys.argv[1]]()], *COLUMNS)).splitlines()[-1])
         return
-    print("| " + " | ".join(HEAD) + " |")
-    print("|" + "---|" * len(HEAD))
+    print(markdown(lines([], *COLUMNS)), flush=True)
     for name in names:
         subprocess.run([sys.executable, "-m", "validation.scale", name], check=True)
 

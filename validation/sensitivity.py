@@ -6,10 +6,12 @@ seconds on its critical path (:mod:`sim.whatif.interval`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import fsum
 
 from sim.machine.assumed import affects, ranges
+from sim.table import markdown as lines_of
+from sim.table import table
 from validation.families import grouped
 from validation.run import ComparedFigure, TableOutcome
 
@@ -48,12 +50,21 @@ def markdown(outcomes: Iterable[TableOutcome], command: str) -> str:
     """Return the page: a row for each value, a column for each family."""
     found = sensitivities(outcomes)
     families = sorted({of for by_family in found.values() for of in by_family})
-    head = ("value", "assumed", "range", *families)
-    lines = [head, ("---", *["--:"] * (len(head) - 1))]
-    lines += [_line(name, found[name], families) for name in found]
-    rows = ["| " + " | ".join(line) + " |" for line in lines]
+    lines = lines_of(
+        table(
+            [{"name": name, **ranges()[name]._asdict(), **of} for name, of in found.items()],
+            ("value", lambda row: f"`{row['name']}`"),
+            ("assumed", "value", "g"),
+            ("range", lambda row: (row["low"], row["high"]), "g"),
+            *((name, lambda row, name=name: row.get(name), _change) for name in families),
+        )
+    )
     said = [f"- `{name}`: {what}." for name, what in affects().items()]
-    return "\n".join([HEAD.format(command=command), *rows, "", *said]) + "\n"
+    return "\n".join([HEAD.format(command=command), lines, "", *said]) + "\n"
+
+
+def _change(ends: Ends) -> str:
+    return ", ".join(_signed(100 * end) for end in ends)
 
 
 def _signed(percent: float) -> str:
@@ -64,11 +75,3 @@ def _signed(percent: float) -> str:
     """
     text = f"{percent:+.1f}"
     return "0" if float(text) == 0 else text
-
-
-def _line(name: str, of: Mapping[str, Ends], families: Iterable[str]) -> tuple[str, ...]:
-    value, low, high = ranges()[name]
-    cells = (
-        ", ".join(_signed(100 * end) for end in of[one]) if one in of else "" for one in families
-    )
-    return (f"`{name}`", f"{value:g}", f"{low:g} to {high:g}", *cells)

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 import typer
 
-from docs.generate.tables import markdown
+from sim.table import markdown, table
 from traincast.main import app
 
 VALUES = {int: "whole number", float: "number", str: "text"}
@@ -37,8 +37,8 @@ def section(name: str, command: Any) -> list[str]:
     rows = [row(command, parameter) for parameter in command.params]
     out = [f"## {name}" if " " not in name else f"### {name}", "", about(command), ""]
     out += ["```console", f"$ {example}", "```", ""] if example else []
-    head = ["argument or option", "value", "default", "meaning"]
-    return [*out, *markdown(head, rows), ""] if rows else out
+    options = table(rows, "argument or option", "value", "default", "meaning", left=True)
+    return [*out, markdown(options), ""] if rows else out
 
 
 def about(command: Any) -> str:

@@ -7,9 +7,9 @@ from itertools import takewhile
 from pathlib import Path
 
 import topologies
-from docs.generate.tables import markdown
 from sim.machine import cluster
 from sim.machine.provenance import KERNELS
+from sim.table import markdown, table
 
 HEAD = ["shipped", "machine", "kernels", "collectives inside a node"]
 FOLDER = Path(topologies.__file__).parent
@@ -17,7 +17,7 @@ FOLDER = Path(topologies.__file__).parent
 
 def text() -> str:
     """Return a row for each topology: name, machine, and whose constants it has."""
-    return "\n".join(markdown(HEAD, [row(name) for name in topologies.names()]))
+    return markdown(table(map(row, topologies.names()), *HEAD, left=True))
 
 
 def row(name: str) -> list[str]:

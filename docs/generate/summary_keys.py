@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from docs.generate.tables import markdown
 from sim.report.definitions import CAUSES, FIGURES, INTERVAL, MEMORY, PATH, SENT, TIMES, cause
 from sim.runs.run import run
+from sim.table import markdown, table
 
 SAMPLE = Path(__file__).parents[2] / "validation/recipes/korthikanti_22b_full.toml"
 _UNITS = {"tflops_per_gpu": "TFLOP/s", "samples_per_s": "1/s", "tokens_per_s": "1/s"}
@@ -92,8 +92,8 @@ KEYS: dict[str, tuple[str, str]] = {
 
 def text() -> str:
     """Return the table of all keys."""
-    rows = [[f"`{key}`", unit, meaning] for key, (unit, meaning) in KEYS.items()]
-    return "\n".join(markdown(["key", "unit", "meaning"], rows))
+    rows = [(f"`{key}`", *said) for key, said in KEYS.items()]
+    return markdown(table(rows, "key", "unit", "meaning", left=True))
 
 
 def sample() -> str:

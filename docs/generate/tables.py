@@ -9,6 +9,8 @@ from typing import Any
 
 from docs.generate import types
 from sim.recipe.recipe import NOT_YET
+from sim.table import markdown
+from sim.table import table as table_of
 
 Schema = Mapping[str, Any]
 TOP = "top"
@@ -54,11 +56,10 @@ def text(name: str, table: Schema) -> str:
     """Return what the table is, and a row for each key that says more than which table it holds."""
     keys = {k: v for k, v in table["properties"].items() if "description" in v}
     rows = [row(name, key, value, table) for key, value in keys.items()]
-    units = any(unit for _, _, _, unit, _ in rows)
-    head = ["key", "value", "default", *(["unit"] if units else []), "meaning"]
-    lines = [[k, v, d, *([u] if units else []), m] for k, v, d, u, m in rows]
+    columns = [(head, k) for k, head in enumerate(("key", "value", "default", "unit", "meaning"))]
+    shown = [column for column in columns if column[0] != "unit" or any(one[3] for one in rows)]
     about = [table["description"].split("\n\n")[0], ""] if "description" in table else []
-    return "\n".join([*about, *markdown(head, lines)])
+    return "\n".join([*about, markdown(table_of(rows, *shown, left=True))])
 
 
 def row(name: str, key: str, value: Schema, table: Schema) -> tuple[str, str, str, str, str]:
@@ -80,16 +81,3 @@ def default(value: Schema, needed: bool) -> str:
         return ""
     large = isinstance(given, float) and given >= types.LARGE
     return f"`{types.number(given) if large else json.dumps(given)}`"
-
-
-def markdown(head: list[str], rows: list[list[str]]) -> list[str]:
-    """Return the lines of a Markdown table.
-
-    >>> print("\\n".join(markdown(["key", "value"], [["a", "1 | 2"]])))
-    | key | value |
-    |---|---|
-    | a | 1 \\| 2 |
-    """
-    lines = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
-    first, *others = (f"| {' | '.join(line)} |".replace("  ", " ") for line in lines)
-    return [first, f"|{'---|' * len(head)}", *others]

@@ -15,8 +15,6 @@ CAUSES = {
     "lag": "gap before a launch",
 }
 """The causes of :mod:`sim.analysis.idle` but for launches; all others are data that moves."""
-LEAST = 1e-9
-"""Seconds: a shorter time is 0 but for rounding, and has no row in a table."""
 
 
 def cause_name(cause: str) -> str:

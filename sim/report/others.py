@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from math import fsum
 from typing import Any
 
-from sim.analysis.words import LEAST, main_causes
+from sim import units
+from sim.analysis.words import main_causes
 from sim.memory.runtime import needed
 from sim.report.definitions import FIGURES, MEMORY, TIMES
 from sim.report.table import Cell, Table
@@ -65,7 +66,7 @@ def of_changes(found: Mapping[str, Any]) -> list[Table]:
     waterfall = [
         (name.replace("_", " "), s, s / before)
         for name, s in found["waterfall_s"].items()
-        if abs(s) >= LEAST
+        if abs(s) >= units.LEAST
     ]
     changed = [
         (str(row["name"]), str(row["cause"]), row["before"], row["after"], row["before_s"],

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from sim import units
 from sim.analysis.weights import op_weights
-from sim.analysis.words import LEAST, cause_name
+from sim.analysis.words import cause_name
 from sim.report import definitions
 from sim.report.looks import looks
 from sim.report.table import Table
@@ -24,7 +25,7 @@ _SHARE = "Share of the step."
 def of_summary(summary: Summary) -> list[Table]:
     """Return the tables of a summary.json: time, idle time, critical path, memory, bytes sent."""
     step = float(summary["step_time_s"])
-    causes = {name: s for name, s in summary["bubble"]["by_cause_s"].items() if s >= LEAST}
+    causes = {name: s for name, s in summary["bubble"]["by_cause_s"].items() if s >= units.LEAST}
     return [
         _times(summary["time_s"], step),
         _shares(
@@ -53,7 +54,7 @@ def _times(times: Mapping[str, Any], step: float) -> Table:
     for name, value in times.items():
         entries = {"": value} if "mean" in value else value
         for dimension, of in entries.items():
-            if of["max"] < LEAST:
+            if of["max"] < units.LEAST:
                 continue
             label = f"{name} {dimension}".strip().replace("_", " ")
             rows.append((label, of["mean"], of["max"], of["mean"] / step))
@@ -72,7 +73,7 @@ def _shares(
     notes: Sequence[str],
     note: str = "",
 ) -> Table:
-    rows = [(name.replace("_", " "), s, s / step) for name, s in of.items() if s >= LEAST]
+    rows = [(name.replace("_", " "), s, s / step) for name, s in of.items() if s >= units.LEAST]
     heads = (head, "seconds", "of the step")
     return Table(title, heads, rows, ("", "s", "share"), ("", "", _SHARE), notes, note)
 

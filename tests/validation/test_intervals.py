@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sim.machine.assumed import ranges
+from sim.table import table
 from traincast.commands.parts import errors
 from validation import sensitivity, tables
 from validation.families import covered, families
@@ -33,17 +34,18 @@ def test_a_family_holds_the_rows_whose_measured_lies_inside():
     assert covered([ComparedFigure("a", 1.0, 1.0, family="one")]) == (None, None)
     (found,) = families([TableOutcome(TABLE, rows)])
     assert (found.coverage, found.width) == covered(rows)
-    assert errors.by_family(found._asdict())[6:8] == ("67 %", "20.0 %")
+    assert table([found._asdict()], *errors.FAMILY).cells()[0][6:8] == ["67 %", "20.0 %"]
 
 
 def test_tables_of_step_times_have_a_column_of_intervals():
     one = row(9.0, 9.25, 11.5)
     (found,) = summary([TableOutcome(ONE_ROW, [one])])["tables"]
-    assert errors.columns(found)[-1] == "80 % interval"
-    assert errors.rows(found) == [("row", "10.000", "9.000", "+11.1 %", "9.250 to 11.500")]
+    (cells,) = table(found["rows"], *errors.columns(found)).cells()
+    assert errors.columns(found)[-1][0] == "80 % interval"
+    assert cells == ["row", "10.000", "9.000", "+11.1 %", "9.250 to 11.500"]
     (plain,) = summary([TableOutcome(ONE_ROW, [one._replace(interval=None)])])["tables"]
-    assert errors.columns(plain)[-1] == "error"
-    assert errors.rows(plain) == [("row", "10.000", "9.000", "+11.1 %")]
+    assert errors.columns(plain)[-1][0] == "error"
+    assert table(plain["rows"], *errors.columns(plain)).cells() == [cells[:-1]]
 
 
 def test_a_family_owes_to_a_value_the_mean_of_its_rows():

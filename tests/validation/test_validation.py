@@ -366,6 +366,7 @@ def test_a_step_has_the_interval_of_its_summary():
 @pytest.mark.slow
 def test_the_committed_results_are_of_this_code():
     """All rows stand in it; those that are predicted in an instant, with the same figures."""
+    from sim.table import table
     from traincast.commands.parts import errors
 
     text = RESULTS.read_text()
@@ -375,6 +376,6 @@ def test_the_committed_results_are_of_this_code():
     long = {"zero_bubble_memory", "kwai_atc24_memory"}  # searched orders; steps whose copies decide
     quick = [name for name in tables.names() if tables.read(name).rows[0].figure not in slow]
     some = [name for name in quick if name not in long]
-    for table in summary(runner.validate(some))["tables"]:
-        for row in errors.rows(table):
+    for of in summary(runner.validate(some))["tables"]:
+        for row in table(of["rows"], *errors.columns(of)).cells():
             assert f"| {' | '.join(row)} |" in text

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+from sim.table import markdown, table
 from traces.calibration.nccl_rows import Row, error, predicted, rows, summary
 
 PAGE = Path("validation/collectives.md")
@@ -32,42 +34,55 @@ Clusters of the same hardware differ: between four nodes of H100, rings reach 36
 325 on another; between 46 to 64 nodes of B200, 389 on one and 291 on another. One constant stands
 for both, and so errs on each.
 """
-FAMILIES = """
-| machine | nodes x GPUs | collective | algorithm | use | buffers | rows | mean | bias | max |
-|---|--:|---|---|---|---|--:|--:|--:|--:|
-"""
 SINGLE = """
 ## Rows held out, and all of ten nodes or more
 
-| machine | nodes x GPUs | collective | algorithm | buffer | measured | predicted | error | use |
-|---|--:|---|---|--:|--:|--:|--:|---|
 """
 
 
 def page() -> str:
     """Return the page: errors by family, then single rows."""
     some = [row for row in rows() if row.use == "check" or (row.nodes > 8 and row.gpus == 8)]
-    return HEAD + FAMILIES + "".join(_families(rows())) + SINGLE + "".join(map(_single, some))
+    return f"{HEAD}\n{_families(rows())}\n{SINGLE}{_single(some)}\n"
 
 
-def _families(all_rows: Sequence[Row]) -> Iterator[str]:
+def _families(all_rows: Sequence[Row]) -> str:
     def family(row: Row) -> tuple[str, int, int, str, str, str, str]:
         size = "from 64 MiB" if row.bytes >= LARGE else "below 64 MiB"
         return (*row[:5], row.use, size)
 
-    for key, group in groupby(sorted(all_rows, key=family), family):
-        machine, nodes, gpus, collective, algorithm, use, size = key
-        count, mean, bias, most = summary(list(group))
-        cells = f"{machine} | {nodes} x {gpus} | {collective} | {algorithm} | {use} | {size}"
-        yield f"| {cells} | {count} | {mean:.1%} | {bias:+.1%} | {most:.1%} |\n"
+    groups = groupby(sorted(all_rows, key=family), family)
+    found = [(*key, *summary(list(group))) for key, group in groups]
+    return markdown(
+        table(
+            found, "machine", ("nodes x GPUs", _nodes, "", False), ("collective", 3),
+            ("algorithm", 4), ("use", 5), ("buffers", 6), ("rows", 7, "", False),
+            ("mean", 8, ".1%", False), ("bias", 9, "+.1%", False), ("max", 10, ".1%", False),
+            left=True,
+        )
+    )  # fmt: skip
 
 
-def _single(row: Row) -> str:
-    found, seconds = predicted(row)
-    size = f"{row.bytes / 2**20:,.0f} MiB" if row.bytes >= 2**20 else f"{row.bytes:,} B"
-    cells = f"{row.machine} | {row.nodes} x {row.gpus} | {row.collective} | {found.algorithm}"
-    times = f"{row.us:,.1f} us | {seconds * 1e6:,.1f} us | {error(row):+.1%}"
-    return f"| {cells} | {size} | {times} | {row.use} |\n"
+def _nodes(row: Row | tuple[Any, ...]) -> str:
+    return f"{row[1]} x {row[2]}"
+
+
+def _single(some: Sequence[Row]) -> str:
+    return markdown(
+        table(
+            some, ("machine", "machine"), ("nodes x GPUs", _nodes, "", False),
+            ("collective", "collective"), ("algorithm", lambda row: predicted(row)[0].algorithm),
+            ("buffer", lambda row: _size(row.bytes), "", False),
+            ("measured", lambda row: f"{row.us:,.1f} us", "", False),
+            ("predicted", lambda row: f"{predicted(row)[1] * 1e6:,.1f} us", "", False),
+            ("error", error, "+.1%", False), ("use", "use"),
+            left=True,
+        )
+    )  # fmt: skip
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:,.0f} MiB" if count >= 2**20 else f"{count:,} B"
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from sim.table import markdown, table
 from traces.calibration import tables as measured
 from traces.calibration.errors import FitError
 
@@ -53,28 +54,21 @@ class Fitted(Protocol):
 
 def report(calibrations: Sequence[Fitted]) -> str:
     """Return all errors and fits of collectives as two tables of Markdown."""
-    out = [
-        REPORT,
-        "| GPU | family | rows | mean | bias | p90 | max |",
-        "|---|---|---|---|---|---|---|",
-        *(row for c in calibrations for row in _errors(c)),
-        "",
-        COLLECTIVES,
-        "| GPU | collective | base | hop | share of the link, by group size |",
-        "|---|---|---|---|---|",
-        *(row for c in calibrations for row in _collectives(c)),
-    ]
-    return "\n".join(out) + "\n"
+    errors = [(c.gpu, *error) for c in calibrations for error in c.errors]
+    fits = [(c.gpu, name, fit) for c in calibrations for name, fit in c.collectives.items()]
+    shares = [(name, None, ".1 %") for name in ("mean", "bias", "p90", "max")]
+    kinds = table(errors, "GPU", "family", "rows", *shares, left=True)
+    collectives = table(
+        fits,
+        "GPU",
+        "collective",
+        ("base", lambda row: f"{row[2]['base'] * 1e6:.1f} us"),
+        ("hop", lambda row: f"{row[2]['hop'] * 1e6:.2f} us"),
+        ("share of the link, by group size", 2, _shares),
+        left=True,
+    )
+    return "\n".join([REPORT, markdown(kinds), "", COLLECTIVES, markdown(collectives), ""])
 
 
-def _errors(c: Fitted) -> Iterator[str]:
-    for e in c.errors:
-        percent = " | ".join(f"{100 * value:.1f} %" for value in e[2:])
-        yield f"| {c.gpu} | {e.family} | {e.rows} | {percent} |"
-
-
-def _collectives(c: Fitted) -> Iterator[str]:
-    for name, fit in c.collectives.items():
-        shares = ", ".join(f"{k[6:]}: {v:.3f}" for k, v in fit.items() if k[:6] == "share_")
-        latency = f"{fit['base'] * 1e6:.1f} us | {fit['hop'] * 1e6:.2f} us"
-        yield f"| {c.gpu} | {name} | {latency} | {shares} |"
+def _shares(fit: Mapping[str, float]) -> str:
+    return ", ".join(f"{k[6:]}: {v:.3f}" for k, v in fit.items() if k[:6] == "share_")

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from rich.markup import escape
 
 from schedules.input_error import InputError
+from sim import units
 from sim.analysis.difference import Difference, StandIns, by_op
-from sim.analysis.words import LEAST
 from sim.files import write_text
 from sim.timeline import Timeline
 from traincast.commands.parts import tables
@@ -112,7 +112,7 @@ def show(found: dict[str, Any], names: tuple[str, str]) -> None:
     rows += [
         (WORDS.get(name, name.replace("_", " ")), f"{s:+.4g}", share(s))
         for name, s in parts
-        if abs(s) >= LEAST
+        if abs(s) >= units.LEAST
     ]
     rows += [(escape(names[1]), f"{found['after_s']:.6g}", share(difference))]
     tables.show(rows, "critical path", "seconds", "of before")
@@ -125,7 +125,7 @@ def show(found: dict[str, Any], names: tuple[str, str]) -> None:
             f"{row['change_s']:+.4g}",
         )
         for row in found["changed"]
-        if abs(row["change_s"]) >= LEAST
+        if abs(row["change_s"]) >= units.LEAST
     ]
     ranks = (found["ranks"]["before"], found["ranks"]["after"])
     alike, number = ranks[0] == ranks[1], _number(*ranks)

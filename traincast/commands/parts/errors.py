@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from schedules.input_error import InputError
+from sim import table as text
 from traincast.commands.parts import output
 from traincast.commands.parts.tables import show
 
@@ -14,7 +15,11 @@ if TYPE_CHECKING:
     from validation.run import TableOutcome
 
 Figures = Mapping[str, Any]
-FAMILY = ("family", "rows", "mean", "bias", "max", "rank", "inside", "width", "peer")
+FAMILY = (
+    ("family", "name"), ("rows", "rows"), ("mean", "mean", ".1 %"), ("bias", "bias", "+.1 %"),
+    ("max", "max", ".1 %"), ("rank", "rank", ".2f"), ("inside", "coverage", ".0 %"),
+    ("width", "width", ".1 %"), ("peer", "peers", lambda of: ", ".join(map(_mean, of))),
+)  # fmt: skip
 READ = (
     "A family is runs of one framework. Mean and max are of |error|, bias is the mean signed error,"
     " rank is Spearman's correlation of model FLOP/s per GPU, inside is the share of the rows whose"
@@ -25,41 +30,30 @@ READ = (
 
 def show_errors(found: Figures) -> None:
     """Print every table of `validation.run.summary`, its assumptions and its peer's errors."""
-    for table in found["tables"]:
-        title = f"{table['title']}\n{table['source']}\nassumed: {table['assumed']}"
-        title += f"\nleft out: {table['left_out']}" if table["left_out"] else ""
-        show(rows(table), *columns(table), title=title)
-        print(f"{total(table)}{peer(table)}\n")
+    for of in found["tables"]:
+        title = f"{of['title']}\n{of['source']}\nassumed: {of['assumed']}"
+        title += f"\nleft out: {of['left_out']}" if of["left_out"] else ""
+        show(of["rows"], *columns(of), title=title)
+        print(f"{total(of)}{peer(of)}\n")
     if found["families"]:
-        show([by_family(row) for row in found["families"]], *FAMILY, title=READ)
+        show(found["families"], *FAMILY, title=READ)
     if found["steps"]:
         print(f"all step times: {total(found['steps'])}")
 
 
-def columns(table: Figures) -> tuple[str, ...]:
-    """Return the heads of a table; those of step times have intervals."""
-    unit = table["unit"]
-    more = ("80 % interval",) if any("interval" in row for row in table["rows"]) else ()
-    return (table["name"], f"predicted, {unit}", f"measured, {unit}", "error", *more)
+def columns(of: Figures) -> list[tuple[Any, ...]]:
+    """Return the columns of a table, in its unit; those of step times have intervals."""
+    unit, scale = of["unit"], of["per_unit"]
 
+    def figure(value: float) -> str:
+        return f"{value / scale:.3f}"
 
-def rows(table: Figures) -> list[tuple[str, ...]]:
-    """Return a table's rows in its unit."""
-    scale = table["per_unit"]
-    return [
-        (
-            row["id"],
-            f"{row['predicted'] / scale:.3f}",
-            f"{row['measured'] / scale:.3f}",
-            f"{row['error'] * 100:+.1f} %",
-            *([_interval(row["interval"], scale)] if "interval" in row else ()),
-        )
-        for row in table["rows"]
-    ]
+    def ends(row: Figures) -> str:
+        return " to ".join(map(figure, row.get("interval", ())))
 
-
-def _interval(ends: Sequence[float], scale: float) -> str:
-    return " to ".join(f"{end / scale:.3f}" for end in ends)
+    sides = [(f"{side}, {unit}", side, figure) for side in ("predicted", "measured")]
+    more = [("80 % interval", ends)] if any("interval" in row for row in of["rows"]) else []
+    return [(of["name"], "id"), *sides, ("error", "error", "+.1 %"), *more]
 
 
 def total(errors: Figures) -> str:
@@ -80,17 +74,8 @@ def peer(table: Figures) -> str:
     return f"; {other['name']}: mean {other['mean'] * 100:.2f} %{largest} ({other['note']})"
 
 
-def by_family(family: Figures) -> tuple[str, ...]:
-    """Return a family's line: a text for each of ``FAMILY``."""
-    mean, bias, largest = (family[key] * 100 for key in ("mean", "bias", "max"))
-    rank = "" if family["rank"] is None else f"{family['rank']:.2f}"
-    of_interval = [
-        "" if family[key] is None else f"{family[key] * 100:.{digits}f} %"
-        for key, digits in (("coverage", 0), ("width", 1))
-    ]
-    peers = ", ".join(f"{other['mean'] * 100:.2f} %" for other in family["peers"])
-    shares = f"{mean:.1f} %", f"{bias:+.1f} %", f"{largest:.1f} %"
-    return (family["name"], str(family["rows"]), *shares, rank, *of_interval, peers)
+def _mean(peer: Figures) -> str:
+    return f"{peer['mean'] * 100:.2f} %"
 
 
 def markdown(found: Figures, command: str) -> str:
@@ -98,20 +83,15 @@ def markdown(found: Figures, command: str) -> str:
     out = ["# Predictions against published figures", "", f"Written by `{command}`.", ""]
     if found["steps"]:
         out += [f"All step times: {total(found['steps'])}.", "", READ, ""]
-        out += [*_lines(FAMILY, [by_family(row) for row in found["families"]]), ""]
-    for table in found["tables"]:
-        told = f"{table['source']}. Assumed: {table['assumed']}."
-        told += f" Left out: {table['left_out']}." if table["left_out"] else ""
-        out += [f"## {table['title']}", "", told, "", *_lines(columns(table), rows(table))]
-        said = f"{total(table)}{peer(table)}."
-        out += ["", said[0].upper() + said[1:], ""]
+        out += [text.markdown(text.table(found["families"], *FAMILY)), ""]
+    for of in found["tables"]:
+        told = f"{of['source']}. Assumed: {of['assumed']}."
+        told += f" Left out: {of['left_out']}." if of["left_out"] else ""
+        rows = text.markdown(text.table(of["rows"], *columns(of)))
+        out += [f"## {of['title']}", "", told, "", rows, ""]
+        said = f"{total(of)}{peer(of)}."
+        out += [said[0].upper() + said[1:], ""]
     return "\n".join(out).rstrip() + "\n"
-
-
-def _lines(head: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table; every column but the first is aligned right."""
-    every = (head, ("---", *["--:"] * (len(head) - 1)), *cells)
-    return ["| " + " | ".join(row) + " |" for row in every]
 
 
 def validate(

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim import units
-from sim.analysis.words import LEAST, cause_name, interval
+from sim.analysis.words import cause_name, interval
 from sim.memory.runtime import needed
+from sim.units import seconds
 
 Figures = Mapping[str, Any]
 
@@ -55,17 +56,8 @@ def cause_rows(summary: Figures) -> list[tuple[str, str, str]]:
     return [
         (cause_name(cause), seconds(mean), f"{mean / step:.1%}" if mean >= step / 1e3 else "< 0.1%")
         for cause, mean in causes
-        if mean >= LEAST
+        if mean >= units.LEAST
     ]
-
-
-def seconds(value: float) -> str:
-    """Return a duration for people; one below a nanosecond is 0.
-
-    >>> seconds(0.1249), seconds(-2.8e-17)
-    ('124.9 ms', '0 s')
-    """
-    return units.seconds(value if abs(value) >= LEAST else 0.0)
 
 
 def same(figure: Figures) -> bool:

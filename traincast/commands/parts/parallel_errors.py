@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import fsum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from schedules.input_error import InputError
+from sim import table as text
 from traincast.commands.parts import output
 from traincast.commands.parts.figures import Figures
 from traincast.commands.parts.tables import say, show
@@ -16,10 +18,17 @@ if TYPE_CHECKING:
     from validation.processes.steps.errors import Compared
 
 _COLUMNS = (
-    "run", "training", "steps", "recorded, ms", "spread", "predicted, ms", "5 to 95 %, ms",
-    "error", "exposed, ms", "quartiles", "predicted, ms", "5 to 95 %, ms", "error", "of the step",
+    ("run", "id"), ("training", "mode"),
+    ("steps", lambda run: f"{run['steps']} + {run['profiled']}"),
+    ("recorded, ms", "measured", "ms"), ("spread", "spread", ".1%"),
+    ("predicted, ms", "predicted", "ms"), ("5 to 95 %, ms", "interval_s", "ms"),
+    ("error", "error", "+.1%"), ("exposed, ms", "exposed/measured", "ms"),
+    ("quartiles", "exposed/quartiles_s", "ms"), ("predicted, ms", "exposed/predicted", "ms"),
+    ("5 to 95 %, ms", "exposed/interval_s", "ms"), ("error", "exposed/error", "+.0%"),
+    ("of the step", "exposed/error_of_step", "+.1%"),
 )  # fmt: skip
 _CAUSES = ("predicted", "cost model", "contention", "launch gap", "latency", "noise", "rest")
+_CAUSE_COLUMNS = [(name, f"causes_s/{name}", "ms") for name in _CAUSES]
 
 
 UNSTEADY = 0.15  # spread of steps above which a recording is called disturbed
@@ -67,21 +76,18 @@ def _draw(compared: Sequence[Compared], plot: Path) -> None:
 
 def show_parallel(found: Sequence[Figures], skipped: Sequence[str] = ()) -> None:
     """Print a row per run; for a single run also what its step consists of."""
-    rows = [
-        (run["id"], _ms(run["measured"]), f"{run['error']:+.1%}", _ms(run["exposed"]["measured"]),
-         _ms(run["exposed"]["predicted"]), f"{run['exposed']['error_of_step']:+.1%}")
-        for run in found
-    ]  # fmt: skip
-    names = ("run", "recorded, ms", "predicted", "exposed, ms", "predicted, ms", "of the step")
-    show(rows, *names, title="steps of recorded parallel trainings")
+    columns = [_COLUMNS[k] for k in (0, 3, 8, 10, 13)]
+    columns.insert(2, ("predicted", "error", "+.1%"))
+    show(found, *columns, title="steps of recorded parallel trainings")
     if len(found) == 1:
         (run,) = found
-        low, high = map(_ms, run["interval_s"])
-        say(f"90 % of the predicted steps take {low} to {high} ms; costs from {_sources(run)}")
-        show(_cause_rows(run), "from the prediction to the recorded step", "ms")
+        ends, sources = text.written(run["interval_s"], "ms"), run["sources"]
+        say(f"90 % of the predicted steps take {ends} ms; costs from {', '.join(sources)}")
+        rows = [*((name, run["causes_s"][name]) for name in _CAUSES), ("recorded", run["measured"])]
+        show(rows, "from the prediction to the recorded step", ("ms", 1, "ms"))
         for title in ("threads", "operators", "collectives"):
-            cells = [(r["name"], _cell(r, "recorded"), _cell(r, "predicted")) for r in run[title]]
-            show(cells, f"{title}, mean costs", "recorded", "predicted")
+            sides = [(side, partial(_cell, side)) for side in ("recorded", "predicted")]
+            show(run[title], (f"{title}, mean costs", "name"), *sides)
     for run in found:
         for sentence in run["order_violations"]:
             say(f"{run['id']}: {sentence}")
@@ -91,47 +97,15 @@ def show_parallel(found: Sequence[Figures], skipped: Sequence[str] = ()) -> None
         say(f"not predicted: {sentence}")
 
 
-def _cause_rows(run: Figures) -> list[tuple[str, str]]:
-    return [(name, _ms(run["causes_s"][name])) for name in _CAUSES] + [
-        ("recorded", _ms(run["measured"]))
-    ]
-
-
-def _cell(row: Figures, key: str) -> str:
+def _cell(key: str, row: Figures) -> str:
     name, value = row["name"], row[key]
     if name.endswith("count"):
         return f"{value:.0f}"
-    return f"{value / 1e6:.2f} MB" if name.endswith("bytes") else f"{_ms(value)} ms"
-
-
-def _sources(run: Figures) -> str:
-    return ", ".join(run["sources"])
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.1f}"
-
-
-def _cells(run: Figures) -> tuple[str, ...]:
-    exposed = run["exposed"]
-    error = exposed["error"]
-    return (
-        run["id"], run["mode"], f"{run['steps']} + {run['profiled']}", _ms(run["measured"]),
-        f"{run['spread']:.1%}", _ms(run["predicted"]), _span(run["interval_s"]),
-        f"{run['error']:+.1%}", _ms(exposed["measured"]), _span(exposed["quartiles_s"]),
-        _ms(exposed["predicted"]), _span(exposed["interval_s"]),
-        "" if error is None else f"{error:+.0%}", f"{exposed['error_of_step']:+.1%}",
-    )  # fmt: skip
-
-
-def _span(seconds: Sequence[float]) -> str:
-    return " to ".join(map(_ms, seconds))
+    return f"{value / 1e6:.2f} MB" if name.endswith("bytes") else f"{value * 1e3:.1f} ms"
 
 
 def markdown(found: Sequence[Figures]) -> list[str]:
     """Return the tables as lines of Markdown."""
-    from traincast.commands.parts.recorded_errors import table
-
     errors = [abs(run["error"]) for run in found]
     of_step = [abs(run["exposed"]["error_of_step"]) for run in found]
     return [
@@ -143,7 +117,7 @@ def markdown(found: Sequence[Figures]) -> list[str]:
         "those timed. Exposed communication: what threads wait for it, of the profiled steps the",
         "median and quartiles, ranks' mean; of the predicted, of draws.",
         "",
-        *table(_COLUMNS, [_cells(run) for run in found]),
+        text.markdown(text.table(found, *_COLUMNS)),
         "",
         f"- steps: mean error {fsum(errors) / len(errors):.1%}, largest {max(errors):.1%} of "
         f"{len(errors)}; exposed communication: mean {fsum(of_step) / len(of_step):.1%} of the "
@@ -154,9 +128,8 @@ def markdown(found: Sequence[Figures]) -> list[str]:
         "slowed by communication, Python between them, waiting for communication, the timed steps",
         "against the profiled ones, and what is left:",
         "",
-        *table(
-            ("run", *_CAUSES, "recorded"),
-            [(run["id"], *(cells for _, cells in _cause_rows(run))) for run in found],
+        text.markdown(
+            text.table(found, _COLUMNS[0], *_CAUSE_COLUMNS, ("recorded", *_COLUMNS[3][1:]))
         ),
         "",
     ]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from schedules.input_error import InputError
+from sim import table as text
 from traincast.commands.parts import output
 from traincast.commands.parts.figures import Figures
 from traincast.commands.parts.tables import say, show
@@ -15,8 +16,12 @@ if TYPE_CHECKING:
     from validation.processes.pipelines.errors import Outcome
 
 _COLUMNS = (
-    "run", "steps", "recorded, ms", "traced, ms", "spread", "predicted, ms", "80 % in, ms",
-    "steps in", "error", "starts, max", "in own step", "order",
+    ("run", "id"), ("steps", "steps"), ("recorded, ms", "measured", "ms"),
+    ("traced, ms", "traced_s", "ms"), ("spread", "spread", ".1%"),
+    ("predicted, ms", "predicted", "ms"), ("80 % in, ms", "interval_s", "ms"),
+    ("steps in", "inside", ".0%"), ("error", "error", "+.2%"),
+    ("starts, max", "start_error/max", ".2%"), ("in own step", "start_error_in_step/max", ".2%"),
+    ("order", "order_violations", lambda of: f"{len(of)} differ" if of else "as planned"),
 )  # fmt: skip
 
 
@@ -73,55 +78,29 @@ def _draw(outcome: Outcome, plot: Path) -> None:
 
 def show_recorded(found: Figures) -> None:
     """Print a row per run and one per class of machine; for a single run also its waterfall."""
-    shown = (0, 2, 5, 8, 9)
-    rows = (tuple(row[k] for k in shown) for row in map(_cells, found["runs"]))
-    names = [_COLUMNS[k] for k in shown]
-    show(rows, *names, title="steps of recorded pipelines")
+    columns = [_COLUMNS[k] for k in (0, 2, 5, 8, 9)]
+    show(found["runs"], *columns, title="steps of recorded pipelines")
     if len(found["runs"]) == 1:
         (run,) = found["runs"]
-        low, high = map(_ms, run["interval_s"])
-        say(f"80 % of the predicted steps take {low} to {high} ms")
-        causes = [(name, _ms(seconds)) for name, seconds in run["waterfall_s"].items()]
-        show([*causes, ("recorded", _ms(run["measured"]))], "the step consists of", "ms")
+        say(f"80 % of the predicted steps take {text.written(run['interval_s'], 'ms')} ms")
+        causes = [*run["waterfall_s"].items(), ("recorded", run["measured"])]
+        show(causes, "the step consists of", ("ms", 1, "ms"))
         _show_ranks(run)
     for sentence in _sentences(found):
         say(sentence)
 
 
 def _show_ranks(run: Figures) -> None:
+    def both(name: str, key: str, form: str) -> tuple[Any, ...]:
+        return name, lambda pair: " / ".join(text.written(one[key], form) for one in pair)
+
     pairs = zip(run["recorded_ranks"], run["predicted_ranks"], strict=True)
-    rows = [
-        (
-            str(one["rank"]),
-            *(f"{_ms(one[key])} / {_ms(two[key])}" for key in ("busy_s", "idle_s")),
-            *(f"{one[key]:.1%} / {two[key]:.1%}" for key in ("bubble", "overlap")),
-        )
-        for one, two in pairs
-    ]
-    show(rows, "rank", "busy, ms", "idle, ms", "bubble", "overlap", title="recorded / predicted")
-
-
-def _cells(run: Figures) -> tuple[str, ...]:
-    low, high = run["interval_s"]
-    wrong = len(run["order_violations"])
-    return (
-        run["id"],
-        str(run["steps"]),
-        _ms(run["measured"]),
-        _ms(run["traced_s"]),
-        f"{run['spread']:.1%}",
-        _ms(run["predicted"]),
-        f"{_ms(low)} to {_ms(high)}",
-        f"{run['inside']:.0%}",
-        f"{run['error']:+.2%}",
-        f"{run['start_error']['max']:.2%}",
-        f"{run['start_error_in_step']['max']:.2%}",
-        f"{wrong} differ" if wrong else "as planned",
-    )
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.1f}"
+    columns = [
+        both("busy, ms", "busy_s", "ms"), both("idle, ms", "idle_s", "ms"),
+        both("bubble", "bubble", ".1%"), both("overlap", "overlap", ".1%"),
+    ]  # fmt: skip
+    rank = ("rank", lambda pair: pair[0]["rank"])
+    show(pairs, rank, *columns, title="recorded / predicted")
 
 
 def _sentences(found: Figures) -> list[str]:
@@ -147,7 +126,8 @@ def _sentences(found: Figures) -> list[str]:
 
 def markdown(found: Figures) -> list[str]:
     """Return the tables as lines of Markdown."""
-    causes = list(found["runs"][0]["waterfall_s"])
+    names = found["runs"][0]["waterfall_s"]
+    causes = [(name, f"waterfall_s/{name}", "ms") for name in names]
     return [
         "## Pipelines",
         "",
@@ -164,7 +144,7 @@ def markdown(found: Figures) -> list[str]:
         "measured on the source alone; that it holds for other runs is assumed, and it was kept",
         "with errors of such runs in view. What they are without it stands beside them.",
         "",
-        *table(_COLUMNS, [_cells(run) for run in found["runs"]]),
+        text.markdown(text.table(found["runs"], *_COLUMNS)),
         "",
         *(f"- {sentence}" for sentence in _sentences(found)),
         "",
@@ -172,15 +152,6 @@ def markdown(found: Figures) -> list[str]:
         "all processes share, `moment` what changes with the costs that the run itself shows (a",
         "machine is not always as fast), `rest` what is not explained:",
         "",
-        *table(
-            ("run", *causes),
-            [(run["id"], *(_ms(run["waterfall_s"][of]) for of in causes)) for run in found["runs"]],
-        ),
+        text.markdown(text.table(found["runs"], ("run", "id"), *causes)),
         "",
     ]
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a Markdown table; every column but the first is aligned right."""
-    lines = [columns, ["---", *["--:"] * (len(columns) - 1)], *rows]
-    return [f"| {' | '.join(cells)} |" for cells in lines]

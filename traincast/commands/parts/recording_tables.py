@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from sim.analysis.words import CAUSES, cause_name
-from traincast.commands.parts.figures import Figures, seconds
+from sim.units import seconds
+from traincast.commands.parts.figures import Figures
 from traincast.commands.parts.tables import say
 
 ROWS = 5

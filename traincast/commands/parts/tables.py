@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sim import units
 from sim.late import cells, console, markup, table
 from sim.memory.runtime import needed
+from sim.table import table as table_of
+from sim.units import seconds
 from traincast.commands.parts.figures import (
     Figures,
     cause_rows,
     nearest_rows,
     same,
-    seconds,
     summary_rows,
 )
 from traincast.commands.parts.folding import folded
@@ -25,25 +26,26 @@ if TYPE_CHECKING:
 LEAST = 16  # a folded first column has at least so many letters
 
 
-def show(rows: Iterable[Sequence[str]], *columns: str, title: str | None = None) -> None:
-    """Print a table; every column but the first is aligned right."""
+def show(rows: Iterable[Any], *columns: str | tuple[Any, ...], title: str | None = None) -> None:
+    """Print a table of these columns, as :func:`sim.table.table` takes them."""
     screen = console.Console()
     name = title and markup.escape(title)
     out = table.Table(title=name, title_justify="left", title_style="bold")
-    texts = [tuple(row) for row in rows]
+    of = table_of(rows, *columns)
+    texts, (head, *heads) = of.cells(), [column.name for column in of.columns]
     # Figures stay whole: where a line is too narrow, headings and the first column are folded
-    widths = [_figures(name, [row[k] for row in texts]) for k, name in enumerate(columns)]
-    left = max(screen.width - 4 - sum(width + 3 for width in widths[1:]), LEAST)
+    widths = [_figures(name, [row[k] for row in texts]) for k, name in enumerate(heads, 1)]
+    left = max(screen.width - 4 - sum(width + 3 for width in widths), LEAST)
     longest = max((cells.cell_len(row[0]) for row in texts), default=0)
     if fits := longest <= left:
-        out.add_column(columns[0], no_wrap=True, max_width=left)
+        out.add_column(head, no_wrap=True, max_width=left)
     else:
-        texts = [(folded(first, left), *others) for first, *others in texts]
-        out.add_column(columns[0], overflow="fold", width=left)
-    for name, width in zip(columns[1:], widths[1:], strict=True):
+        texts = [[folded(first, left), *others] for first, *others in texts]
+        out.add_column(head, overflow="fold", width=left)
+    for name, width in zip(heads, widths, strict=True):
         out.add_column(name, justify="right", min_width=width, max_width=None if fits else width)
     for row in texts:
-        out.add_row(*row)
+        out.add_row(*map(markup.escape, row))
     screen.print(out)
 
 
