@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
+
+MOST = 1e15  # seconds, or bytes; squares and sums of such numbers are finite
+Finite = Annotated[float, Field(ge=-MOST, le=MOST)]
+Seconds = Annotated[float, Field(ge=0, le=MOST)]
+Bytes = Seconds  # which are not negative either
+Positive = Annotated[float, Field(gt=0, le=MOST)]
+Number = Annotated[int, Field(ge=0)]
 
 
 class Leaf(NamedTuple):
@@ -20,37 +29,37 @@ class Leaf(NamedTuple):
     inside: (
         str  # optimizer (Optimizer.step, zero_grad), forward (before backward began), or backward
     )
-    count: float  # type: ignore[assignment]  # per rank and step; hides the method of tuples
-    mean_s: float  # own seconds (children taken off), mean
+    count: Positive  # type: ignore[assignment]  # per rank and step; hides the method of tuples
+    mean_s: Seconds  # own seconds (children taken off), mean
     alone_s: float  # median of those beside no collective of any rank, or nan
-    alone: int  # how many those are
+    alone: Number  # how many those are
 
 
 class Moved(NamedTuple):
     """One collective of one step; instants are seconds from the step's begin."""
 
-    step: int
-    number: int  # in issue order of its rank's group
+    step: Number
+    number: Number  # in issue order of its rank's group
     collective: str  # all_reduce, all_gather, reduce_scatter, ...; barriers are left out
-    bytes: float  # of the whole buffer, as in sim.graph.Communication
-    begin_s: float  # when the last rank began
-    end_s: float  # when the last rank's ended
-    first_s: float  # when the first rank began; below 0 if it left the barrier before others
-    computing_s: float  # time in [begin, end] in which main threads ran leaves, mean of ranks
+    bytes: Bytes  # of the whole buffer, as in sim.graph.Communication
+    begin_s: Finite  # when the last rank began
+    end_s: Finite  # when the last rank's ended
+    first_s: Finite  # when the first rank began; below 0 if it left the barrier before others
+    computing_s: Seconds  # time in [begin, end] in which main threads ran leaves, mean of ranks
 
 
 class RankStep(NamedTuple):
     """One rank in one profiled step: math, host and wait add up to its seconds."""
 
-    step: int
-    rank: int
-    seconds: float
-    math_s: float  # in leaf operators, that compute or copy
-    host_s: float  # everything else of the main thread while it does not wait
-    wait_s: float  # it waits for a collective
-    moving_s: float  # union of its collectives
-    exposed_s: float  # the part of moving_s in which the main thread waits
-    beside_math_s: float  # the part of moving_s in which the main thread is in math
+    step: Number
+    rank: Number
+    seconds: Positive
+    math_s: Seconds  # in leaf operators, that compute or copy
+    host_s: Seconds  # everything else of the main thread while it does not wait
+    wait_s: Seconds  # it waits for a collective
+    moving_s: Seconds  # union of its collectives
+    exposed_s: Seconds  # the part of moving_s in which the main thread waits
+    beside_math_s: Seconds  # the part of moving_s in which the main thread is in math
 
 
 @dataclass(frozen=True)

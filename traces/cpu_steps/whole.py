@@ -9,25 +9,14 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from schedules.input_error import InputError
-from traces.cpu_steps.run import CpuRun
+from traces.cpu_steps.run import MOST, CpuRun, Leaf, Moved, Positive, RankStep, Seconds
 
-_MOST = 1e15  # seconds, or bytes; squares and sums of such numbers are finite
-_Finite = Annotated[float, Field(ge=-_MOST, le=_MOST)]
-_Seconds = Annotated[float, Field(ge=0, le=_MOST)]
-_Positive = Annotated[float, Field(gt=0, le=_MOST)]
-_Number = Annotated[int, Field(ge=0)]
-_Some = Annotated[tuple[_Positive, ...], Field(min_length=1)]
-_Shapes = tuple[tuple[int, ...], ...]
-_Leaf = tuple[str, _Shapes, str, _Positive, _Seconds, float, _Number]
-_Moved = tuple[_Number, _Number, str, _Seconds, _Finite, _Finite, _Finite, _Seconds]
-_RankStep = tuple[
-    _Number, _Number, _Positive, _Seconds, _Seconds, _Seconds, _Seconds, _Seconds, _Seconds
-]
+_Some = Annotated[tuple[Positive, ...], Field(min_length=1)]
 
 
 class _Facts(BaseModel):
     model_config = ConfigDict(strict=True)
-    allreduce_us: list[Annotated[list[_Seconds], Field(min_length=2, max_length=2)]] = []
+    allreduce_us: list[Annotated[list[Seconds], Field(min_length=2, max_length=2)]] = []
 
 
 class _Run(BaseModel):
@@ -37,10 +26,10 @@ class _Run(BaseModel):
     config: dict[str, Any]
     step_s: _Some
     profiled_s: _Some
-    noise: tuple[_Positive, ...]
-    leaves: Annotated[tuple[_Leaf, ...], Field(min_length=1)]
-    moved: tuple[_Moved, ...]
-    ranks: tuple[_RankStep, ...]
+    noise: tuple[Positive, ...]
+    leaves: Annotated[tuple[Leaf, ...], Field(min_length=1)]
+    moved: tuple[Moved, ...]
+    ranks: tuple[RankStep, ...]
     facts: _Facts
 
 
@@ -63,7 +52,7 @@ def checked(run: CpuRun, path: Path) -> CpuRun:
         )
     if any(row.math_s + row.host_s <= 0 for row in run.ranks):
         raise InputError(f"{path} is not a whole run: a rank of it did nothing")
-    if any(leaf.alone and not 0 <= leaf.alone_s <= _MOST for leaf in run.leaves):
+    if any(leaf.alone and not 0 <= leaf.alone_s <= MOST for leaf in run.leaves):
         raise InputError(f"{path} is not a whole run: it does not say what an operator took alone")
     if any(one.step not in steps or one.end_s < one.begin_s for one in run.moved):
         raise InputError(

@@ -11,7 +11,6 @@ from schedules.input_error import InputError
 from sim.analysis.shares import Shares, shares
 from traces import reading
 from traces.recorded.run import COMPUTE, RecordedRun
-from traces.recording import Selection
 from validation.processes.pipelines.predict import computes, starts
 from validation.processes.predict import Prediction
 
@@ -91,10 +90,11 @@ def _errors(seconds: Sequence[float], step: float) -> Errors:
 
 def recorded_ranks(run: RecordedRun) -> list[RankShares]:
     """Return each rank's shares, medians over the traced steps."""
-    rows = []
-    for number, step in enumerate(run.steps):
-        of = reading.read([run.path], Selection(step=run.numbers[number])).timeline
-        rows.append([figures(one, step.seconds) for one in shares(of)])
+    of = reading.read([run.path]).timeline
+    rows = [
+        [figures(one, step.seconds) for one in shares(of, of.graph.step == number)]
+        for number, step in enumerate(run.steps)
+    ]
     return [
         RankShares(found[0].rank, *np.median([row[1:] for row in found], axis=0).tolist())
         for found in zip(*rows, strict=True)
