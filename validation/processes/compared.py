@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -55,6 +55,11 @@ class Compared:
         """Return a recorded step from when it began, and the prediction with mean costs."""
         shown = Timeline(recorded.graph, recorded.start - begin, recorded.end - begin)
         return {"recorded": shown, "predicted": self.predicted.timeline}
+
+
+def as_data(rows: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return named tuples as plain data."""
+    return [row._asdict() for row in rows]
 
 
 def each(

@@ -1,6 +1,6 @@
 """Pipelines as processes of torch over gloo run them: what each does between its computes.
 
-A pipeline's Plan becomes the calls of torch's loops or of its runtime (:mod:`.calls`), these with
-measured costs a Graph for the engine (:mod:`.graph`); costs are fitted to some recorded runs
-(:mod:`.measure`) and predict others (:mod:`.predict`).
+A pipeline's Plan becomes the calls of torch's loops or of its runtime (:mod:`.calls`), and these a
+Graph (:mod:`.graph`); costs are fitted to some recorded runs (:mod:`.measure`), price the ops
+(:mod:`.prices`), and predict other runs (:mod:`.errors`).
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 from pathlib import Path
@@ -17,7 +17,7 @@ from traces import reading
 from traces.recorded.run import RecordedRun
 from traces.recording import Selection
 from validation.processes import compared
-from validation.processes.compared import OURS, Progress, each
+from validation.processes.compared import OURS, Progress, as_data, each
 from validation.processes.pipelines import sources
 from validation.processes.pipelines.align import (
     AlignedCompute,
@@ -186,12 +186,8 @@ def _run(of: Compared) -> dict[str, Any]:
         "start_error": start_errors(of.rows, step)._asdict(),
         "start_error_in_step": in_step._asdict(),
         "duration_error": duration_errors(of.rows, step)._asdict(),
-        "recorded_ranks": _rows(recorded_ranks(run)),
-        "predicted_ranks": _rows(predicted_ranks(of.predicted)),
+        "recorded_ranks": as_data(recorded_ranks(run)),
+        "predicted_ranks": as_data(predicted_ranks(of.predicted)),
         "notes": list(of.notes),
         "waterfall_s": dict(of.causes),
     }
-
-
-def _rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
-    return [row._asdict() for row in rows]

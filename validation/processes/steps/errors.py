@@ -16,11 +16,10 @@ from sim.timeline import Timeline
 from traces import cpu_steps
 from traces.cpu_steps import CpuRun
 from validation.processes import compared
-from validation.processes.compared import Progress, each
+from validation.processes.compared import Progress, as_data, each
 from validation.processes.predict import DRAWS
 from validation.processes.steps import host
 from validation.processes.steps.align import (
-    Row,
     causes,
     group_rows,
     message_rows,
@@ -181,16 +180,12 @@ def _run(of: Compared) -> dict[str, Any]:
             "error_of_step": (usual - of.exposed) / of.measured,
         },
         "causes_s": causes(threads, of.measured, predicted.seconds, of.costs.busier),
-        "threads": _rows(threads),
-        "operators": _rows(group_rows(run, of.costs, predicted.timeline)),
-        "collectives": _rows(message_rows(run, predicted.timeline)),
+        "threads": as_data(threads),
+        "operators": as_data(group_rows(run, of.costs, predicted.timeline)),
+        "collectives": as_data(message_rows(run, predicted.timeline)),
     }
 
 
 def _interval(drawn: Sequence[float] | Floats) -> list[float]:
     """Return the seconds between which nine in ten draws lie."""
     return [float(of) for of in np.quantile(drawn, [0.05, 0.95])]
-
-
-def _rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    return [row._asdict() for row in rows]
