@@ -124,7 +124,8 @@ def _line(cells: Iterable[str]) -> str:
 def _value(of: Any, row: Any) -> Any:
     if callable(of):
         return of(row)
-    return reduce(_part, of.split("/"), row) if isinstance(of, str) else row[of]
+    whole = not isinstance(of, str) or (isinstance(row, Mapping) and of in row)
+    return row[of] if whole else reduce(_part, of.split("/"), row)
 
 
 def _part(of: Any, key: str) -> Any:

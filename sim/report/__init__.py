@@ -2,8 +2,8 @@
 
 from sim.report.page import page
 from sim.report.panel import Panel
-from sim.report.table import Table
 from sim.report.views import of_comparison, of_difference, of_recording, of_run, panel
+from sim.table import Table
 
 __all__ = [
     "Panel",

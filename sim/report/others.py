@@ -10,54 +10,49 @@ from sim import units
 from sim.analysis.words import main_causes
 from sim.memory.runtime import needed
 from sim.report.definitions import FIGURES, MEMORY, TIMES
-from sim.report.table import Cell, Table
+from sim.table import Column, Table, table
 
-_SHARES = {
-    "span_s": ("span", "s", "From the rank's first start to its last end."),
-    "empty_share": (
-        "neither runs",
-        "share",
+_RANKS = (
+    ("rank", "rank"),
+    ("span", "span_s", "s", None, "From the rank's first start to its last end."),
+    (
+        "neither runs", "empty_share", "share", None,
         "Share of the span in which neither a kernel nor a transfer runs.",
     ),
-    "compute_share": ("computing", "share", "Share of the span in which a kernel computes."),
-    "communication_share": ("only transfers", "share", "Share of the span with only transfers."),
-    "overlap_share": ("overlap", "share", "Share of communication that runs beside computing."),
-}
-_LATE = {
-    "waits_s": ("waits", "s", "Seconds in which collectives wait for ranks that come later."),
-    "caused_s": (
-        "awaited",
-        "rank-s",
-        "Seconds that other ranks wait because this one comes last, summed over them.",
-    ),
-    "came_last": ("came last", "", "Collectives to which this rank came last."),
-}
+    ("computing", "compute_share", "share", None, "Share of the span in which a kernel computes."),
+    ("only transfers", "communication_share", "share", None,
+     "Share of the span with only transfers."),
+    ("overlap", "overlap_share", "share", None,
+     "Share of communication that runs beside computing."),
+    ("waits", "waits_s", "s", None,
+     "Seconds in which collectives wait for ranks that come later."),
+    ("awaited", "caused_s", "rank-s", None,
+     "Seconds that other ranks wait because this one comes last, summed over them."),
+    ("came last", "came_last", "", None, "Collectives to which this rank came last."),
+)  # fmt: skip
 
 
 def of_ways(ways: Mapping[str, Mapping[str, Any]]) -> Table:
     """Return a table with a row for each way of running a job, from its summary."""
-    rows = []
-    for name, summary in ways.items():
-        exposed = fsum(of["mean"] for of in summary["time_s"]["exposed"].values())
-        most = max(map(needed, summary["memory"]))
-        idle = summary["bubble"]["idle_share_of_step"]
-        why = ", ".join(main_causes(summary))
-        rows.append((name, summary["step_time_s"], summary["mfu"], idle, why, exposed, most))
-    exposed_note = f"Sum over dimensions, mean of ranks. {TIMES['exposed']}"
-    return Table(
-        "Ways",
-        (
-            "way", "step time", "MFU", "idle", "mostly because of", "exposed or waiting",
-            "memory needed",
-        ),
-        rows,
-        ("", "s", "share", "share", "", "s", "bytes"),
-        (
-            "", FIGURES["step_time_s"][2], FIGURES["mfu"][2], FIGURES["idle_share_of_step"][2],
-            "The largest causes of not computing, as shares of the step.",
-            exposed_note, f"For the rank that needs most. {MEMORY['device_bytes']}",
-        ),
+    return table(
+        [{"way": name, **summary} for name, summary in ways.items()],
+        ("way", "way"),
+        ("step time", "step_time_s", "s", None, FIGURES["step_time_s"][2]),
+        ("MFU", "mfu", "share", None, FIGURES["mfu"][2]),
+        ("idle", "bubble/idle_share_of_step", "share", None, FIGURES["idle_share_of_step"][2]),
+        ("mostly because of", lambda summary: ", ".join(main_causes(summary)), "", None,
+         "The largest causes of not computing, as shares of the step."),
+        ("exposed or waiting", exposed, "s", None,
+         f"Sum over dimensions, mean of ranks. {TIMES['exposed']}"),
+        ("memory needed", lambda summary: max(map(needed, summary["memory"])), "bytes", None,
+         f"For the rank that needs most. {MEMORY['device_bytes']}"),
+        title="Ways",
     )  # fmt: skip
+
+
+def exposed(summary: Mapping[str, Any]) -> float:
+    """Return the seconds of exposed communication: mean over ranks, sum over dimensions."""
+    return fsum(of["mean"] for of in summary["time_s"]["exposed"].values())
 
 
 def of_changes(found: Mapping[str, Any]) -> list[Table]:
@@ -68,39 +63,31 @@ def of_changes(found: Mapping[str, Any]) -> list[Table]:
         for name, s in found["waterfall_s"].items()
         if abs(s) >= units.LEAST
     ]
-    changed = [
-        (str(row["name"]), str(row["cause"]), row["before"], row["after"], row["before_s"],
-         row["after_s"], row["change_s"])
-        for row in found["changed"]
-    ]  # fmt: skip
+    grew = "How much its part of the critical path grew; the rows sum to the difference."
     return [
-        Table(
-            "What makes the difference", ("cause", "seconds", "of before"), waterfall,
-            ("", "s", "share"),
-            ("", "How much its part of the critical path grew; the rows sum to the difference.",
-             "Share of the first timeline's seconds."),
+        table(
+            waterfall,
+            "cause",
+            Column("seconds", form="s", note=grew),
+            Column("of before", form="share", note="Share of the first timeline's seconds."),
+            title="What makes the difference",
         ),
-        Table(
-            "Ops that changed most",
-            ("op", "of", "before", "after", "seconds before", "after", "change"), changed,
-            ("", "", "", "", "s", "s", "s"),
-            ("", "", "Ops of this name, all ranks.", "", "", "", "Seconds, all ranks."),
+        table(
+            found["changed"],
+            ("op", "name"),
+            ("of", "cause"),
+            ("before", "before", "", None, "Ops of this name, all ranks."),
+            ("after", "after"),
+            ("seconds before", "before_s", "s"),
+            ("after", "after_s", "s"),
+            ("change", "change_s", "s", None, "Seconds, all ranks."),
+            title="Ops that changed most",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def of_ranks(found: Mapping[str, Any]) -> Table:
     """Return a table of what each rank does, and how long ranks wait for each other."""
     late = {row["rank"]: row for row in found["stragglers"]["per_rank"]}
-    columns = {**_SHARES, **_LATE}
-    rows: list[list[Cell]] = [
-        [row["rank"], *(row[key] for key in _SHARES), *(late[row["rank"]][key] for key in _LATE)]
-        for row in found["per_rank"]
-    ]
-    return Table(
-        "Ranks",
-        ("rank", *(label for label, _, _ in columns.values())),
-        rows,
-        ("", *(unit for _, unit, _ in columns.values())),
-        ("", *(note for _, _, note in columns.values())),
-    )
+    rows = [{**late[row["rank"]], **row} for row in found["per_rank"]]
+    return table(rows, *_RANKS, title="Ranks")

@@ -18,7 +18,8 @@ from sim.plots.style import LINES
 from sim.report.merge import MOST
 from sim.report.pack import Packer
 from sim.report.panel import Panel, pack, short, told_apart
-from sim.report.table import Table, html, number, term
+from sim.report.table import html, number, term
+from sim.table import Table
 
 SCRIPTS = ("data", "scene", "raster", "draw", "memory", "select", "input", "sort", "main")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
@@ -70,8 +71,8 @@ def _figures(figures: Sequence[Figure]) -> str:
 
 def _tables(tables: Sequence[Table]) -> str:
     """Return the tables as HTML: narrow ones side by side if there is room, wide ones beneath."""
-    narrow = [table for table in tables if len(table.heads) <= _NARROW]
-    wide = [table for table in tables if len(table.heads) > _NARROW]
+    narrow = [table for table in tables if len(table.columns) <= _NARROW]
+    wide = [table for table in tables if len(table.columns) > _NARROW]
     return f'<div class="tables">{"".join(map(html, narrow))}</div>{"".join(map(html, wide))}'
 
 

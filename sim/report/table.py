@@ -4,47 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sim.report.panel import short
+from sim.table import Table
 
-Cell = str | int | float | None
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (0.0, "ns"))
 _SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (0, "B"))
 
 
-class Table(NamedTuple):
-    """A table: rows of cells under a title.
+class Term(NamedTuple):
+    """The text of a cell, and what it means."""
 
-    ``units`` says for each column what numbers are: "s", "bytes", "share", "flops" or "" for plain
-    ones. ``notes`` are definitions of the column heads; ``defined`` are those of the first cell of
-    each row.
-    """
-
-    title: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    units: Sequence[str] = ()
-    notes: Sequence[str] = ()
-    defined: Sequence[str] = ()
-    note: str = ""
+    text: str
+    meaning: str = ""
 
 
 def html(table: Table) -> str:
-    """Return the table as HTML, with every text escaped."""
-    units = [*table.units, *[""] * (len(table.heads) - len(table.units))]
-    notes = [*table.notes, *[""] * (len(table.heads) - len(table.notes))]
+    """Return the table as HTML, with every text escaped; a column's form is the unit of figures."""
     heads = "".join(
-        f'<th scope="col" aria-sort="none"><button type="button" class="sort"{_title(note)}>'
-        f"{escape(short(head))}</button></th>"
-        for head, note in zip(table.heads, notes, strict=True)
+        f'<th scope="col" aria-sort="none"><button type="button" class="sort"{_title(column.note)}>'
+        f"{escape(short(column.name))}</button></th>"
+        for column in table.columns
     )
-    defined = [*table.defined, *[""] * (len(table.rows) - len(table.defined))]
-    rows = "".join(
-        f"<tr>{''.join(_cell(c, u, d if k == 0 else '') for k, (c, u) in enumerate(cells))}</tr>"
-        for row, d in zip(table.rows, defined, strict=True)
-        for cells in [list(zip(row, units, strict=True))]
-    )
+    forms = [str(column.form) for column in table.columns]
+    rows = "".join(f"<tr>{''.join(map(_cell, row, forms))}</tr>" for row in table.values())
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     return (
         f'<section class="table"><h3>{escape(table.title)}</h3>{note}<div class="wide" tabindex="0"'
@@ -53,7 +37,7 @@ def html(table: Table) -> str:
     )
 
 
-def term(text: str, definition: str) -> str:
+def term(text: str, definition: str = "") -> str:
     """Return a text, as HTML, whose definition shows on hover, focus and touch."""
     if not definition:
         return f"<span>{escape(short(text))}</span>"
@@ -67,11 +51,11 @@ def _title(note: str) -> str:
     return f' data-note="{escape(note)}" aria-description="{escape(note)}"' if note else ""
 
 
-def _cell(value: Cell, unit: str, definition: str) -> str:
+def _cell(value: Any, unit: str) -> str:
     if value is None:
         return '<td class="number" data-value="">-</td>'
-    if isinstance(value, str):
-        return f"<td>{term(value, definition)}</td>"
+    if isinstance(value, str | Term):
+        return f"<td>{term(*value) if isinstance(value, Term) else term(value)}</td>"
     return f'<td class="number" data-value="{value!r}">{escape(number(value, unit))}</td>'
 
 

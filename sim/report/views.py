@@ -14,8 +14,8 @@ from sim.report.definitions import INTERVAL
 from sim.report.others import of_changes, of_ranks, of_ways
 from sim.report.page import page
 from sim.report.panel import Panel
-from sim.report.table import Table
 from sim.report.tables import figures, of_ops, of_summary
+from sim.table import table
 from sim.timeline import Timeline
 
 
@@ -70,7 +70,7 @@ def of_comparison(
         ],
         tables=[
             of_ways({name: summary for name, (_, summary) in ways.items()}),
-            Table("Ways that cannot run", ("way", "why"), [*(refused or {}).items()]),
+            table((refused or {}).items(), "way", "why", title="Ways that cannot run"),
         ],
     )
 

@@ -99,7 +99,7 @@ def figures(of: Result) -> dict[str, Any]:
         "kernels": kernels.T.to_dict(),
         "collectives": met.T.to_dict(),
         "ops": {row[:2]: row[2:] for row in of_ops(timeline).rows},
-        "sent": of_summary(summary)[3].rows,
+        "sent": of_summary(summary)[3].values(),
     }
 
 

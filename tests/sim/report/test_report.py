@@ -24,9 +24,10 @@ from sim.graph import Builder, Communication, Compute, Memory
 from sim.memory.curve import peaks
 from sim.report.merge import blocks
 from sim.report.others import of_changes
-from sim.report.table import Table, html
+from sim.report.table import Term, html
 from sim.report.tables import figures, of_ops, of_summary
 from sim.runs.run import Result, run
+from sim.table import table
 from sim.timeline import Timeline
 
 RECIPE = """
@@ -146,9 +147,12 @@ def test_words_of_the_figures_are_those_of_the_terminal_and_nothing_is_a_zero() 
     }
     assert [label for label, *_ in figures(summary)] == ["step time", "idle over computing"]
     time, idle, path, *_ = of_summary(summary)
-    assert [row[0] for row in time.rows] == ["compute", "exposed pp", "exposed waiting pp"]
-    assert [row[0] for row in idle.rows] == ["pp: data moves", "model (gradient norm): data moves"]
-    assert [row[0] for row in path.rows] == ["attention backward"]
+    assert [row[0].text for row in time.rows] == ["compute", "exposed pp", "exposed waiting pp"]
+    assert [row[0].text for row in idle.rows] == [
+        "pp: data moves",
+        "model (gradient norm): data moves",
+    ]
+    assert [row[0].text for row in path.rows] == ["attention backward"]
     assert "&lt; 0.01 %" in html(idle)
     found = {"before_s": 1.0, "waterfall_s": {"gap": -4.2e-16, "exposed_tp": 0.5}, "changed": []}
     assert [row[0] for row in of_changes(found)[0].rows] == ["exposed tp"]
@@ -216,11 +220,10 @@ def test_equal_input_gives_equal_bytes(result: Result) -> None:
 def test_nothing_of_a_name_becomes_markup() -> None:
     """Texts are escaped wherever they stand, and names of 10 kB cut."""
     panel = report.Panel(HOSTILE, small(HOSTILE + "y" * 10_000))
-    table = Table(
-        HOSTILE, (HOSTILE,), [(HOSTILE,), (HOSTILE,)], notes=(HOSTILE,), defined=(HOSTILE,)
-    )
+    rows = [(HOSTILE,), (Term(HOSTILE, HOSTILE),)]
+    of = table(rows, (HOSTILE, None, "", None, HOSTILE), title=HOSTILE, note=HOSTILE)
     text = report.page(
-        HOSTILE, [panel], tables=[table], notes=[HOSTILE], figures=[(HOSTILE, 1.0, "", HOSTILE)]
+        HOSTILE, [panel], tables=[of], notes=[HOSTILE], figures=[(HOSTILE, 1.0, "", HOSTILE)]
     )
     assert text.count("<script") == 3  # our own
     assert "<img" not in text
@@ -423,7 +426,7 @@ def test_streams_hide_and_the_path_stands_out(tab: Tab) -> None:
 
 def test_tables_sort_by_number_and_by_name(opened: Opened) -> None:
     rows = [("b", 10.0), ("a", 9.0), ("c", None), ("d", 100.0)]
-    tab = opened(report.page("x", [], tables=[Table("t", ("name", "s"), rows, ("", "s"))]))
+    tab = opened(report.page("x", [], tables=[table(rows, "name", ("s", 1, "s"))]))
 
     def names() -> list[str]:
         return tab.page.locator("tbody td:first-child").all_inner_texts()
