@@ -29,11 +29,11 @@ from sim.builder.strategies.fsdp_units import Unit
 from sim.builder.strategies.gathering import StageStep, ahead_of_input, shard
 from sim.builder.strategies.messages import Steps
 from sim.builder.strategies.optimizer import Tail, tail, zero_gradients
-from sim.builder.strategies.sequence import replicated_gradient_bytes
-from sim.builder.strategies.tensor import replicated_kv_bytes
 from sim.builder.strategies.variants import Variant
 from sim.graph import Copy
 from sim.model.sizes import BYTES, Parameters, with_further
+from sim.strategies.tensor.matrices import replicated_kv_bytes
+from sim.strategies.tensor.sequence import replicated_gradient_bytes
 
 _stage_programs = lru_cache(maxsize=64)(stage_programs)
 

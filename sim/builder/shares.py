@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from sim import strategies
 from sim.builder.edge import Edge
 from sim.builder.job import Job
-from sim.builder.strategies import sequence, tensor
 from sim.model.operators import Share, whole
+from sim.strategies.tensor import matrices as tensor
+from sim.strategies.tensor import sequence
 
 
 def share(job: Job, *, cp_rank: int = 0, ep_rank: int = 0) -> Share:

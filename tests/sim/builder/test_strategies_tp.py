@@ -13,8 +13,8 @@ import pytest
 from sim.builder.program import Collective, Item, Kernel, Program
 from sim.builder.shares import edges, share
 from sim.builder.stage import stage_programs
-from sim.builder.strategies.sequence import replicated_gradient_bytes
 from sim.model.sizes import Model
+from sim.strategies.tensor.sequence import replicated_gradient_bytes
 from sim.strategies.tp_overlap import pieces
 from tests.small import Keys, keys, small
 

@@ -13,7 +13,6 @@ from sim.builder.program import Collective, Item, Kernel
 from sim.builder.shares import edges, share
 from sim.builder.stage import stage_programs
 from sim.builder.strategies.data import buckets
-from sim.builder.strategies.sequence import replicated_gradient_bytes
 from sim.graph import Compute
 from sim.model.kernel_choice import Kernels
 from sim.model.layer import layer
@@ -30,6 +29,7 @@ from sim.model.sizes import (
     total_parameters,
 )
 from sim.strategies.fp8.precision import Fp8
+from sim.strategies.tensor.sequence import replicated_gradient_bytes
 from tests.small import keys, replicas, small
 
 MIXTRAL = Model(

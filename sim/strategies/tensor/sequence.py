@@ -13,9 +13,9 @@ from dataclasses import replace
 from schedules.input_error import InputError
 from sim.builder.edge import Edge
 from sim.builder.job import Job
-from sim.builder.strategies.tensor import EDGES as TENSOR
 from sim.model.operators import Share
 from sim.model.sizes import BYTES, parameters
+from sim.strategies.tensor.matrices import EDGES as TENSOR
 
 EDGES: Mapping[str, Edge] = {
     **TENSOR,
