@@ -53,10 +53,6 @@ def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
     match axis:
         case "dp":  # dense gradients: ranks of one sequence have the same weights too
             return tuple(sorted(ranks[lane.tp, :, :, q].ravel().tolist()))
-        case "kv":  # ranks that hold the same heads
-            same = kv_copies(job)
-            begin = lane.tp - lane.tp % same
-            return tuple(ranks[begin : begin + same, lane.cp, lane.dp, q].tolist())
         case "shard" | "reshard" | "replicate":
             replicas = group(job, "dp", lane, q)
             return replicas[_shards(job, axis, replicas.index(int(ranks[*lane, q])))]
@@ -111,11 +107,6 @@ def twin(job: Job, lane: Lane) -> tuple[int, int]:
 def _first(job: Job, axis: str, at: int) -> int:
     """Return the first coordinate along an axis that has the same programs as this one."""
     return max((of(job, axis, at) for of in strategies.hooks("twin")), default=0)
-
-
-def kv_copies(job: Job) -> int:
-    """Return how many tensor-parallel ranks hold the same KV heads."""
-    return max(1, job.mesh.tp // job.model.kv_heads)
 
 
 class _Lanes(Sequence[Lane]):
@@ -229,8 +220,7 @@ def _strides(job: Job) -> tuple[dict[str, int], int]:
 def _inside(job: Job, stride: Mapping[str, int]) -> list[int]:
     """Return where groups end that are smaller or larger than an axis."""
     mesh = job.mesh
-    out = [stride["tp"] * kv_copies(job)]
-    out += [cut for of in strategies.hooks("cuts") for cut in of(job, stride)]
+    out = [cut for of in strategies.hooks("cuts") for cut in of(job, stride)]
     data, least = job.data, min(stride["cp"], stride["dp"])
     runs = {data.optimizer_split, data.sharding.regroup if data.sharding else 1}
     out += [least * n for n in runs if n > 1]

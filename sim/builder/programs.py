@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from math import fsum
 from typing import NamedTuple
 
 import numpy as np
@@ -31,9 +30,7 @@ from sim.builder.strategies.messages import Steps
 from sim.builder.strategies.optimizer import Tail, tail, zero_gradients
 from sim.builder.strategies.variants import Variant
 from sim.graph import Copy
-from sim.model.sizes import BYTES, Parameters, with_further
-from sim.strategies.tensor.matrices import replicated_kv_bytes
-from sim.strategies.tensor.sequence import replicated_gradient_bytes
+from sim.model.sizes import BYTES, Parameters
 
 _stage_programs = lru_cache(maxsize=64)(stage_programs)
 
@@ -170,23 +167,20 @@ class Programs:
         job, mine = self.job, self.on(q)
         held = [self.job.held(s) for s in mine]
         grad, tp = BYTES[job.training.grad_dtype], job.parallelism.tp
-        partial = fsum(replicated_gradient_bytes(job, k) for k in mine)
         last = job.stages - 1
-        layers = sum(len(with_further(job.model, job.layers(k), k == last)) for k in mine)
-        kv = layers * replicated_kv_bytes(job.model, tp, job.training.grad_dtype)
         ends = {self.owner(0), self.owner(last)}
         shared = job.model.tied or job.held(last).embedding > 0
         tied = shared and len(ends) > 1 and q in ends
         embedding = max(h.embedding or h.head for h in held) * grad if tied else 0
         total, experts = sum(h.total for h in held), sum(h.expert for h in held)
         split = job.data.gradient_split
+        found = [one for of in strategies.hooks("in_part") for one in of(job, mine)]
         flushed, post = job.batch is None, job.training.clip == "post"
         what = Tail(
             parameters=total,
             experts=experts,
             linear=sum(of(job, mine) for of in strategies.hooks("narrow")),
-            partial=partial / split,
-            kv=kv / split,
+            in_part=[(name, axis, size / split) for name, axis, size in found],
             embedding=embedding / split,
             twin=job.data.share(total, experts) * grad if len(self.twins(q)) > 1 else 0,
             loss_scale=job.training.dtype == "fp16",

@@ -11,8 +11,6 @@ from sim import strategies
 from sim.builder.edge import Edge
 from sim.builder.job import Job
 from sim.model.operators import Share, whole
-from sim.strategies.tensor import matrices as tensor
-from sim.strategies.tensor import sequence
 
 
 def share(job: Job, *, cp_rank: int = 0, ep_rank: int = 0) -> Share:
@@ -23,12 +21,10 @@ def share(job: Job, *, cp_rank: int = 0, ep_rank: int = 0) -> Share:
     Raises InputError where a size cannot be divided evenly.
     """
     p, training = job.parallelism, job.training
-    one = whole(
+    part = whole(
         job.model, training.micro_batch, training.dtype, training.grad_dtype,
         matmul=training.matmul or "", tp=p.tp, dp=p.dp or 1,
     )  # fmt: skip
-    part = tensor.split(one, p.tp)
-    part = sequence.split(part, p.tp) if p.sp else part
     for change in strategies.hooks("share"):
         part = change(part, job, cp_rank, ep_rank)
     return part
@@ -36,9 +32,7 @@ def share(job: Job, *, cp_rank: int = 0, ep_rank: int = 0) -> Share:
 
 def edges(job: Job) -> Mapping[str, Edge]:
     """Return the collectives by kind of edge; a degree of 1 has none."""
-    p = job.parallelism
-    split = sequence.EDGES if p.sp else tensor.EDGES
-    around = {**(split if p.tp > 1 else {})}
+    around: dict[str, Edge] = {}
     for found in strategies.hooks("edges"):
         around |= found(job)
     return around

@@ -195,9 +195,6 @@ class ParallelismSection(Section):
     """pipeline parallel: number of ranks of the pipeline"""
     dp: Gpus | None = None
     """data parallel: number of replicas; default: cluster.gpus / (tp pp cp)"""
-    sp: Switch = False
-    """Megatron's sequence parallelism, which also splits activations between the linears over tp;
-    an override of tp = 1 turns it off"""
     cp: Gpus = 1
     """context parallel: number of GPUs that share each sequence"""
     ep: Count = 1

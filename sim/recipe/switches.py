@@ -8,7 +8,6 @@ from itertools import chain
 from sim import strategies
 
 _NEEDS: dict[str, tuple[str, tuple[object, ...]]] = {
-    "parallelism.sp": ("parallelism.tp", (1, None)),
     "parallelism.overlap_param_gather": ("parallelism.zero", (0, 3, None)),
 }
 """By switch: the key that it needs, and the values of that key with which it cannot be on."""

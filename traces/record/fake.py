@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from schedules.input_error import InputError
 from sim.builder.job import Job
+from sim.builder.shares import edges
 from sim.graph import Communication, Graph
 from sim.model.sizes import padded_vocab
 from traces.record import machine, workers
@@ -39,7 +40,7 @@ def task(job: Job) -> workers.Task:
         (job.mesh.pp > 1 or job.mesh.cp > 1 or job.mesh.ep > 1, "pp, cp and ep of 1"),
         (sharding is None or sharding.wrap != "layer" or sharding.replicas > 1
          or not sharding.root, 'fsdp = { kind = "fsdp2" }'),
-        (p.tp > 1 and not p.sp, "sp = true beside tp"),
+        (p.tp > 1 and not edges(job)["column"].before, "sp = true beside tp"),
         (model.experts or model.mla or model.mtp or model.resnet, "a dense transformer"),
         (not model.gated or model.norm != "rms" or model.bias or model.qkv_bias,
          "RMS norms, a gated MLP and no biases, as Llama has"),

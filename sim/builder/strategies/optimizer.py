@@ -36,8 +36,7 @@ class Tail:
     parameters: int  # parameters that this rank holds
     experts: int = 0  # those of them in experts
     linear: int = 0  # those of them kept in fp8
-    partial: float = 0.0  # bytes of gradients to sum over tp: norms under sequence parallelism
-    kv: float = 0.0  # bytes of K and V gradients to sum over the ranks that hold the same heads
+    in_part: Sequence[tuple[str, str, float]] = ()  # gradients to sum: name, axis and bytes
     embedding: float = 0.0  # bytes of the tied embedding's gradient, to sum over its two stages
     twin: float = 0.0  # bytes of gradients to sum with the rank that holds the same stages
     loss_scale: bool = False  # fp16: gradients are unscaled and checked first
@@ -58,9 +57,8 @@ def tail(
         items += copies_back(items, data)
         for change in strategies.hooks("reduced"):
             items = list(change(items, data))
-    sums = (("partial", "tp", what.partial), ("kv", "kv", what.kv))
     ends = (("embedding", "embedding", what.embedding), ("twin", "twin", what.twin))
-    for name, axis, size in (*sums, *ends):
+    for name, axis, size in (*what.in_part, *ends):
         if size:
             needs: Needs = (*before, *_last(items))
             items.append(_sum(f"{name}_grad_all_reduce", axis, size, needs))

@@ -73,26 +73,6 @@ def _order(recipe: Recipe) -> None:
         )
 
 
-def _tensor(recipe: Recipe) -> None:
-    model, p = recipe.model, recipe.parallelism
-    if p.sp and p.tp == 1:
-        raise InputError(
-            "parallelism.sp = true needs tp > 1, whose ranks share the sequence; with tp = 1 it "
-            "must be false"
-        )
-    split = {"heads": model.heads, "ffn": model.ffn}
-    if (model.kv_heads or 1) > p.tp or p.tp % (model.kv_heads or 1):
-        split["kv_heads"] = model.kv_heads  # if tp is a multiple of them, they are replicated
-    if p.sp:
-        split["sequence"] = model.sequence
-    for name, size in split.items():
-        if (size or 0) % p.tp:
-            raise InputError(
-                f"model.{name} = {size} cannot be split over parallelism.tp = {p.tp}; "
-                f"tp must divide it{', or be a multiple of it' if name == 'kv_heads' else ''}"
-            )
-
-
 def _latent(recipe: Recipe) -> None:
     if recipe.model.mla and recipe.parallelism.cp > 1:
         raise InputError(
@@ -103,11 +83,6 @@ def _latent(recipe: Recipe) -> None:
 
 def _combinations(recipe: Recipe) -> None:
     p = recipe.parallelism
-    if p.sp and p.scatter_gather:
-        raise InputError(
-            "parallelism.scatter_gather = true needs sp = false: with sp the activations that "
-            "are sent are split over tp already"
-        )
     if p.p2p == "batched" and p.overlap_p2p:
         raise InputError(
             'parallelism.overlap_p2p = true needs p2p = "direction" or "pair": '
@@ -238,7 +213,6 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     layer_kinds.check,
     _gpus,
     _order,
-    _tensor,
     _latent,
     _combinations,
     _schedule,

@@ -52,15 +52,12 @@ def left_out(flags: Flags) -> dict[str, str]:
 
 
 def _sizes(flags: Flags) -> dict[str, Any]:
-    tp = flags.whole("--tensor-model-parallel-size") or 1
-    out: dict[str, Any] = {
-        "tp": tp,
+    return {
+        "tp": flags.whole("--tensor-model-parallel-size") or 1,
         "pp": flags.whole("--pipeline-model-parallel-size") or 1,
-        "sp": tp > 1 and flags.on("--sequence-parallel"),  # Megatron-LM switches it off if tp is 1
         "cp": flags.whole("--context-parallel-size") or 1,
         "order": "tp-cp-ep-pp-dp" if flags.on("--use-tp-pp-dp-mapping") else "tp-cp-ep-dp-pp",
     }
-    return out
 
 
 def _data_parallel(flags: Flags) -> dict[str, Any]:

@@ -105,15 +105,12 @@ def _layers(model: Mapping[str, Any]) -> int | None:
 
 
 def _split(titan: Keys) -> dict[str, Any]:
-    tp = titan.degree("tensor_parallel_degree")
-    out: dict[str, Any] = {
-        "tp": tp,
+    return {
+        "tp": titan.degree("tensor_parallel_degree"),
         "pp": titan.degree("pipeline_parallel_degree"),
-        "sp": tp > 1 and titan.of(bool, "parallelism.enable_sequence_parallel", default=True),
         "cp": titan.degree("context_parallel_degree"),
         "p2p": "batched",  # torch's schedules batch the messages of a step
     }
-    return out
 
 
 def _data_parallel(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from schedules.input_error import InputError
 from sim.keys.section import Section
 from sim.recipe.sections import Gpus
+from sim.strategies.tensor.declare import sp
 
 if TYPE_CHECKING:
     from sim.recipe.recipe import Recipe
@@ -28,6 +29,7 @@ class Keys(Section):
     """usp: number of GPUs that exchange heads; a ring joins the cp / ulysses groups"""
 
 
+AFTER = ("tensor",)
 KEYS = {"parallelism": Keys}
 CATALOGUE = {
     "parallelism.cp_kind": (
@@ -73,11 +75,11 @@ def check(recipe: Recipe) -> None:
     _kinds_of_layers(recipe, own.cp_kind)
     _exchanged_heads(recipe, degree)
     zigzag = own.cp_placement == "zigzag" and degree < p.cp
-    least = p.cp * math.lcm(2 if zigzag else 1, p.tp if p.sp else 1)
+    least = p.cp * math.lcm(2 if zigzag else 1, p.tp if sp(p) else 1)
     if (recipe.model.sequence or 0) % least:
         raise InputError(
             f"model.sequence = {recipe.model.sequence} cannot be split over parallelism.cp = "
-            f"{p.cp}{', in two runs each' * zigzag}{f' and sp over tp = {p.tp}' * p.sp}; "
+            f"{p.cp}{', in two runs each' * zigzag}{f' and sp over tp = {p.tp}' * sp(p)}; "
             f"a multiple of {least} would do"
         )
 

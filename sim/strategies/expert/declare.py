@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from schedules.input_error import InputError
+from sim.strategies.tensor.declare import sp
 
 if TYPE_CHECKING:
     from sim.recipe.recipe import Recipe
@@ -33,7 +34,7 @@ def check(recipe: Recipe) -> None:
             f"tp x cp x dp = {group}"
         )
     _divided(recipe)
-    if p.tp > 1 and not p.sp:
+    if p.tp > 1 and not sp(p):
         raise InputError(
             "parallelism.sp must be true for model.experts with tp > 1: without it every "
             "tensor-parallel rank would route the same tokens"

@@ -18,6 +18,7 @@ from sim.builder.job import Job
 from sim.model.operators import Share
 from sim.model.routing import tokens
 from sim.model.sizes import Model
+from sim.strategies.tensor.declare import sp
 
 _AROUND: Mapping[str, Edge] = {
     "dispatch": Edge(after="all_to_all", before_backward="all_to_all", axis="ep"),
@@ -81,7 +82,7 @@ def twin(job: Job, axis: str, at: int) -> int:
     p, model = job.parallelism, job.model
     if axis != "ep" or not at or not model.experts:
         return 0
-    own = job.training.micro_batch * model.sequence // p.cp // (p.tp if p.sp else 1)
+    own = job.training.micro_batch * model.sequence // p.cp // (p.tp if sp(p) else 1)
     return at if len(set(_taken(model, own, p.ep, p.etp))) > 1 else 0
 
 

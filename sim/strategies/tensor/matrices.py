@@ -6,13 +6,14 @@ every rank. Each pair of a column- and a row-parallel linear costs one all-reduc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from schedules.input_error import InputError
 from sim.builder.edge import Edge
+from sim.builder.job import Job
 from sim.model.operators import Share
-from sim.model.sizes import BYTES, Model
+from sim.model.sizes import BYTES, with_further
 
 EDGES: Mapping[str, Edge] = {
     "column": Edge(after_backward="all_reduce"),
@@ -53,13 +54,20 @@ def split(share: Share, degree: int) -> Share:
     )
 
 
-def replicated_kv_bytes(model: Model, tp: int, grad_dtype: str) -> float:
-    """Return the bytes of a layer's K and V gradients that ranks with equal KV heads all-reduce.
+def kv_copies(job: Job) -> int:
+    """Return how many tensor-parallel ranks hold the same KV heads."""
+    return max(1, job.parallelism.tp // job.model.kv_heads)
+
+
+def replicated_kv_bytes(job: Job, stages: Sequence[int]) -> float:
+    """Return the bytes of some stages' K and V gradients that ranks with equal KV heads all-reduce.
 
     With more ranks than KV heads several ranks hold each head, and each has only seen the gradient
     of its own query heads.
     """
-    if tp <= model.kv_heads:
+    model, last = job.model, job.stages - 1
+    if job.parallelism.tp <= model.kv_heads:
         return 0.0
+    layers = sum(len(with_further(model, job.layers(k), k == last)) for k in stages)
     width = 2 * model.head_dim
-    return float(width * (model.hidden + model.qkv_bias) * BYTES[grad_dtype])
+    return layers * float(width * (model.hidden + model.qkv_bias) * BYTES[job.training.grad_dtype])

@@ -15,6 +15,7 @@ from sim.builder.edge import Edge
 from sim.builder.job import Job
 from sim.model.operators import Share
 from sim.model.sizes import BYTES, parameters
+from sim.strategies.tensor.declare import sp
 from sim.strategies.tensor.matrices import EDGES as TENSOR
 
 EDGES: Mapping[str, Edge] = {
@@ -48,7 +49,7 @@ def replicated_gradient_bytes(job: Job, stage: int) -> float:
     is nothing to reduce.
     """
     tp, layers = job.parallelism.tp, job.layers(stage)
-    if not job.parallelism.sp or tp == 1:
+    if not sp(job.parallelism) or tp == 1:
         return 0.0
     held = parameters(job.model, tp, layers, stage == 0, stage == job.stages - 1)
     replicated = held.norm + held.row_bias + held.replicated

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from schedules.input_error import InputError
 from sim.keys.section import Section
+from sim.strategies.tensor.declare import sp
 
 if TYPE_CHECKING:
     from sim.recipe.recipe import Recipe
@@ -48,7 +49,7 @@ def check(recipe: Recipe) -> None:
     """Raise InputError for collectives that cannot be cut."""
     p, said = recipe.parallelism, keys(recipe.parallelism).tp_overlap
     overlap = f"parallelism.tp_overlap = {json.dumps(said)}"
-    if p.tp > 1 and said and not p.sp:
+    if p.tp > 1 and said and not sp(p):
         raise InputError(f"{overlap} needs sp = true: it cuts sp's collectives")
     if said and p.etp > 1:
         raise InputError(f"{overlap} is not simulated with etp > 1")

@@ -166,7 +166,9 @@ class Naive:
         ends = apart and (0 in held or self.last in held)
         rows = max(h.embedding or h.head for h in held.values()) * 4 * ends
         whole = sum(h.total for h in held.values())
-        what = Tail(whole, partial=size, embedding=rows, norm_ranks=t * job.mesh.pp)
+        what = Tail(
+            whole, in_part=[("partial", "tp", size)], embedding=rows, norm_ranks=t * job.mesh.pp
+        )
         return tail(what, [], job.data, 1)
 
 

@@ -34,7 +34,9 @@ def moved(items: Sequence[Item]) -> dict[str, float]:
 def test_everything_in_megatrons_order() -> None:
     """Late reduction, partial sums, tied embedding, unscale, norm, clip, Adam, gathers."""
     data = replicas(degree=4, zero=1, overlap_grad_reduce=False)
-    what = Tail(N, partial=64.0, embedding=128.0, loss_scale=True, norm_ranks=8)
+    what = Tail(
+        N, in_part=[("partial", "tp", 64.0)], embedding=128.0, loss_scale=True, norm_ranks=8
+    )
     items = tail(what, BUCKETS, data, 2)
     assert names(items) == [
         "grad_scale", "grad_reduce_scatter", "grad_scale", "grad_reduce_scatter",

@@ -16,11 +16,6 @@ from traincast.commands.parts.values import TIMES
 KINDS = ("models", "topologies", "schedules", "strategies", "analyses")
 
 STRATEGIES = {
-    "parallelism.tp": ("tensor parallel", "this many GPUs share the matrices of each layer"),
-    "parallelism.sp": (
-        "sequence parallel",
-        "the tensor-parallel GPUs split activations along the sequence too (Megatron)",
-    ),
     "parallelism.cp": ("context parallel", "this many GPUs share each sequence"),
     "parallelism.pp": ("pipeline parallel", "this many ranks hold the layers one after another"),
     "schedule.name": (
