@@ -55,19 +55,20 @@ def shared(of: Priced) -> tuple[Graph, Machine]:
     """
     graph, alone = of.graph, np.diff(of.graph.part_start) == 0
     links: dict[Any, int] = {rank: 1 + k for k, rank in enumerate(graph.ranks().tolist())}
-    threads, seconds = graph.rank[alone].tolist(), of.seconds[alone].tolist()
-    sleeps = (np.zeros(len(graph)) if of.sleeps is None else of.sleeps)[alone].tolist()
-    works = [Communication("thread", s, (r,), "cpu") for s, r in zip(seconds, threads, strict=True)]
-    costs = [_flow(a, s, links[r], 1) for a, s, r in zip(sleeps, seconds, threads, strict=True)]
+    sleeps = np.zeros(len(graph)) if of.sleeps is None else of.sleeps
+    rows = np.stack([sleeps[alone], of.seconds[alone], graph.rank[alone]], axis=1)
+    distinct, own = np.unique(rows, axis=0, return_inverse=True)
+    works = [Communication("thread", s, (int(r),), f"cpu {a}") for a, s, r in distinct.tolist()]
+    costs = [_flow(a, s, links[int(r)], 1) for a, s, r in distinct.tolist()]
     sent = [_message(graph.works[w]) for w in graph.part_work.tolist()]
     for cost, work in zip(of.messages, sent, strict=True):
         link = links.setdefault(work.ranks, 1 + len(links))
         costs.append(_flow(cost.latency, cost.busy, link, _threads(work)))
-    made = replace(graph, works=(*works, *sent), **_parts(graph, alone, len(works)))
+    made = replace(graph, works=(*works, *sent), **_parts(graph, alone, own.ravel(), len(works)))
     capacity = np.ones(1 + len(links))
     capacity[CORES] = of.cores or len(graph)
-    rows = iter(costs)
-    return made, table(made.works, lambda _: (0.0, 0.0, 0.0), lambda _: next(rows), capacity, 1)
+    prices = iter(costs)
+    return made, table(made.works, lambda _: (0.0, 0.0, 0.0), lambda _: next(prices), capacity, 1)
 
 
 def _message(work: object) -> Communication:
@@ -87,23 +88,26 @@ def _flow(latency: float, seconds: float, link: int, threads: int) -> Communicat
     return CommunicationCost(latency, seconds, (CORES, link), (float(threads), 1.0))
 
 
-def _parts(graph: Graph, alone: NDArray[np.bool_], own: int) -> dict[str, Any]:
-    """Return columns in which every op without communication is a part of its own."""
+def _parts(
+    graph: Graph, alone: NDArray[np.bool_], own: NDArray[np.int64], works: int
+) -> dict[str, Any]:
+    """Return columns in which every op without communication is a part of its own.
+
+    ``own`` are works of these ops; those of other parts are numbered from ``works`` on.
+    """
     start = offsets(np.diff(graph.part_start) + alone)
     part = np.empty(start[-1], np.int32)
     tail = np.zeros(start[-1])
     first = start[:-1][alone]
     moved = np.ones(start[-1], np.bool_)
     moved[first] = False
-    part[first], part[moved] = np.arange(own), graph.part + own
+    part[first], part[moved] = np.arange(len(own)), graph.part + len(own)
     tail[moved] = graph.part_tail
-    work = np.empty(len(graph), np.int32)
-    work[alone] = np.arange(own)
-    work[~alone] = own + graph.part[graph.part_start[:-1][~alone]]
+    part_work = np.append(own, works + np.arange(len(graph.part_work))).astype(np.int32)
     return {
         "part_start": start,
         "part": part,
         "part_tail": tail,
-        "part_work": np.arange(own + len(graph.part_work), dtype=np.int32),
-        "work": work,
+        "part_work": part_work,
+        "work": part_work[part[start[:-1]]],
     }
