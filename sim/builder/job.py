@@ -113,13 +113,11 @@ class Job:
     def boundary_bytes(self) -> float:
         """Bytes that a rank sends to the next stage per microbatch: b s h in the job's dtype.
 
-        Ranks that share a sequence each send their part. With scatter-gather each tensor-parallel
-        rank sends only its share (Narayanan et al. 2021, section 4.1).
+        Ranks that share a sequence each send their part.
         """
         p, training, model = self.parallelism, self.training, self.model
         tokens = training.micro_batch * model.sequence // p.cp
-        whole = float(tokens * model.hidden * BYTES[training.dtype])
-        size = whole / p.tp if p.scatter_gather else whole
+        size = float(tokens * model.hidden * BYTES[training.dtype])
         for change in strategies.hooks("boundary"):
             size = change(self, size)
         return size

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -57,6 +57,7 @@ class Programs:
         self._cut: dict[tuple[int, str, int], list[Bucket]] = {}
         self._wrapped: dict[int, Sequence[Unit]] = {}
         self._of_stage = self.job.of_stage()
+        self._remote = cache(self._from_another)
 
     def _programs(self, stage: int, lane: Lane) -> Mapping[str, Program]:
         """Return what the rank of a lane runs of a stage; several lanes run the same."""
@@ -111,28 +112,17 @@ class Programs:
         if variant.place == "first" and self._gathers_ahead:
             begin = self._head_row(variant.stage, q, lane)
             items = data_parallel.wait_for_parameters(items, parts, begin)
-        scattered = self.job.parallelism.scatter_gather and self.job.parallelism.tp > 1
-        if scattered and variant.inputs and variant.kind != "W" and self._remote(variant):
-            items = self._gathered_input(items, variant)
+        if variant.inputs and variant.kind != "W" and self._remote(variant.stage, variant.kind):
+            for change in strategies.hooks("received"):
+                items = change(self.job, items, variant.kind)
         return _given(items, variant)
 
-    def _remote(self, variant: Variant) -> bool:
-        """Return whether the input of such steps comes from another rank."""
+    def _from_another(self, stage: int, kind: str) -> bool:
+        """Return whether the input of a stage's steps comes from another rank."""
         steps = self.steps
-        mine = (steps.stage == variant.stage) & (steps.kind == variant.kind)
-        source = steps.source[np.argmax(mine)]
-        return bool(source >= 0 and steps.rank[source] != steps.rank[np.argmax(mine)])
-
-    def _gathered_input(self, items: Program, variant: Variant) -> Program:
-        """Gather the input over tp inside the node, as scatter-gather sends each rank a share."""
-        whole = self.job.boundary_bytes * self.job.parallelism.tp
-        phase = "F" if variant.kind == "F" else "I"
-        gather = Collective(
-            "input_all_gather", "tp", "all_gather", whole, phase, needs=slots.inputs(1)
-        )
-        place = range(1, len(items) + 1)
-        first, *others = [item._replace(needs=slots.moved(item.needs, place)) for item in items]
-        return [gather, first._replace(needs=(*first.needs, 0)), *others]
+        first = np.argmax((steps.stage == stage) & (steps.kind == kind))
+        source = steps.source[first]
+        return bool(source >= 0 and steps.rank[source] != steps.rank[first])
 
     @property
     def _gathers_ahead(self) -> bool:

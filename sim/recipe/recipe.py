@@ -229,9 +229,6 @@ class ParallelismSection(Section):
     p2p: Literal["direction", "pair", "batched"] = "direction"
     """streams of the pipeline's messages: one per direction, one per pair of ranks, or batched
     kernels"""
-    scatter_gather: Switch = False
-    """whether each tp rank sends 1/tp of a message, gathered inside the receiving node; only
-    without sp"""
     order: str = "tp-cp-ep-dp-pp"
     """order in which axes number the ranks, innermost first"""
     strategy: Annotated[str, Field(min_length=1, max_length=4096)] | None = None

@@ -35,6 +35,7 @@ HOOKS = {
     "programs": "(job, programs, blocks, last): the programs of a stage, changed",
     "on_rank": "(job, programs): those programs on the ranks of a whole job, changed",
     "step": "(job, items, at): the program of one step of a stage, changed; see programs.StepPlace",
+    "received": "(job, items, kind): a step whose input another pipeline rank has sent, changed",
     "in_part": "(job, stages): gradients that ranks sum after the last backward: name, axis, bytes",
     "reduced": "(items, data): a tail in which gradients have been reduced, changed",
     "on_gpu": "(training): the share of the parameters that the GPU updates",

@@ -45,11 +45,6 @@ def check(recipe: Recipe) -> None:
             "parallelism.sp = true needs tp > 1, whose ranks share the sequence; with tp = 1 it "
             "must be false"
         )
-    if sp(p) and p.scatter_gather:
-        raise InputError(
-            "parallelism.scatter_gather = true needs sp = false: with sp the activations that "
-            "are sent are split over tp already"
-        )
     split = {"heads": model.heads, "ffn": model.ffn}
     if (model.kv_heads or 1) > p.tp or p.tp % (model.kv_heads or 1):
         split["kv_heads"] = model.kv_heads  # if tp is a multiple of them, they are replicated

@@ -33,10 +33,6 @@ STRATEGIES = {
         "pipeline overlap",
         "sends and receives run beside kernels",
     ),
-    "parallelism.scatter_gather": (
-        "scatter-gather",
-        "each tensor-parallel GPU sends its part to the next stage, which gathers them",
-    ),
     "parallelism.dp": ("data parallel", "this many replicas share the batch and sum gradients"),
     "parallelism.zero": (
         "ZeRO",
