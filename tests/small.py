@@ -7,7 +7,7 @@ from typing import Any
 
 from sim.builder.job import Job
 from sim.builder.strategies.data import DataParallel
-from sim.builder.strategies.sharded import Sharding
+from sim.builder.strategies.sharding import Sharding
 from sim.model.sizes import Model
 from sim.recipe.recipe import ParallelismSection, ScheduleSection, TrainingSection
 from sim.strategies.fp8.precision import Fp8

@@ -6,13 +6,13 @@ Each is derived here and nowhere else; :class:`sim.builder.job.Job` has the resu
 from __future__ import annotations
 
 from sim.builder.mesh import Mesh
-from sim.builder.strategies import sharded
 from sim.builder.strategies.data import DataParallel
 from sim.builder.strategies.exchange import Policy
-from sim.builder.strategies.sharded import Fetch, Sharding
+from sim.builder.strategies.sharding import Fetch, Sharding
 from sim.model.recomputation import Recompute
 from sim.recipe.recipe import ParallelismSection, ScheduleSection, TrainingSection
 from sim.recipe.sections import DeepSpeedTable, FsdpTable
+from sim.strategies.sharded import kinds
 
 
 def mesh(p: ParallelismSection) -> Mesh:
@@ -52,7 +52,7 @@ def data_parallel(
 
 def _sharding(p: ParallelismSection, degree: int) -> Sharding | None:
     if p.zero == 3:
-        return sharded.zero3(degree, _fetch(p.deepspeed))
+        return kinds.zero3(degree, _fetch(p.deepspeed))
     return _fsdp(p.fsdp, degree) if p.fsdp else None
 
 
@@ -71,7 +71,7 @@ def _fsdp(table: FsdpTable, degree: int) -> Sharding:
     given = table.model_dump(exclude_none=True, exclude={"kind"})
     match table.kind:
         case "fsdp1":
-            return sharded.fsdp1(degree, **given)
+            return kinds.fsdp1(degree, **given)
         case "fsdp2":
-            return sharded.fsdp2(degree, **given)
-    return sharded.yafsdp(degree, **given)
+            return kinds.fsdp2(degree, **given)
+    return kinds.yafsdp(degree, **given)

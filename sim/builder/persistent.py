@@ -8,10 +8,10 @@ from sim import strategies
 from sim.builder.backward_memory import global_buffer, placeholders
 from sim.builder.job import Job
 from sim.builder.shares import share
-from sim.builder.strategies.fsdp_units import Unit, sizes, units
-from sim.builder.strategies.sharded import reused
 from sim.builder.strategies.update import kept, on_gpu
 from sim.model.sizes import BYTES, matrix_parameters, parameters
+from sim.strategies.sharded.kinds import reused
+from sim.strategies.sharded.units import Unit, sizes, units
 
 
 def persistent(job: Job, stages: Sequence[int], q: int = 0) -> Mapping[str, float]:

@@ -24,13 +24,13 @@ from sim.builder.slots import Slot
 from sim.builder.stage import stage_programs
 from sim.builder.strategies import data as data_parallel
 from sim.builder.strategies.data import Bucket
-from sim.builder.strategies.fsdp_units import Unit
-from sim.builder.strategies.gathering import StageStep, ahead_of_input, shard
 from sim.builder.strategies.messages import Steps
 from sim.builder.strategies.optimizer import Tail, tail, zero_gradients
 from sim.builder.strategies.variants import Variant
 from sim.graph import Copy
 from sim.model.sizes import BYTES, Parameters
+from sim.strategies.sharded.gathering import StageStep, ahead_of_input, shard
+from sim.strategies.sharded.units import Unit
 
 _stage_programs = lru_cache(maxsize=64)(stage_programs)
 

@@ -24,7 +24,6 @@ from sim.builder.program import Program
 from sim.builder.programs import Programs
 from sim.builder.stamp import Stamp, assemble
 from sim.builder.strategies.exchange import exchange, exchange_phase, nothing
-from sim.builder.strategies.gathering import left_gathered
 from sim.builder.strategies.given import Makers
 from sim.builder.strategies.messages import Longs, Steps, columns, messages, torch_order
 from sim.builder.strategies.pipeline import Placement, lower
@@ -32,6 +31,7 @@ from sim.builder.strategies.variants import Variant, variants
 from sim.builder.template import OF_NORM, Placed, Tables, Template, place
 from sim.builder.template import exchange as exchange_template
 from sim.graph import Communication, Graph
+from sim.strategies.sharded.gathering import left_gathered
 
 
 def training_step(

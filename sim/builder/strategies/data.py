@@ -17,7 +17,7 @@ from typing import NamedTuple
 from sim import strategies
 from sim.builder.program import Collective, Item, Kernel, Program
 from sim.builder.slots import Needs, Slot, moved
-from sim.builder.strategies.sharded import Sharding
+from sim.builder.strategies.sharding import Sharding
 from sim.graph import Compute
 from sim.model.sizes import BYTES, Parameters
 from sim.recipe.recipe import ParallelismSection, TrainingSection

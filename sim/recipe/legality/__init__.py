@@ -14,10 +14,10 @@ from sim.recipe.legality import (
     perturbations,
     products,
     saving,
-    sharded,
     state,
 )
 from sim.recipe.recipe import Recipe
+from sim.strategies.sharded import legality as sharded
 
 AXES = "tp-cp-ep-dp-pp"
 MOST_MICROBATCHES = 65_536

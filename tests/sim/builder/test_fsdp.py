@@ -14,11 +14,8 @@ from sim.builder.groups import Lane
 from sim.builder.job import Job
 from sim.builder.program import Collective, Kernel, Program
 from sim.builder.stage import stage_programs
-from sim.builder.strategies import sharded
 from sim.builder.strategies.data import HEAD, buckets
-from sim.builder.strategies.fsdp_units import Unit, sizes, units
-from sim.builder.strategies.gathering import StageStep, shard
-from sim.builder.strategies.sharded import Sharding
+from sim.builder.strategies.sharding import Fetch, Sharding
 from sim.builder.training_step import training_step
 from sim.engine import simulate
 from sim.graph import Builder, Communication, Fixed, Graph
@@ -26,6 +23,9 @@ from sim.machine import cluster as clusters
 from sim.machine.hardware import ideal
 from sim.model.sizes import parameters
 from sim.runs.run import prepare
+from sim.strategies.sharded import kinds
+from sim.strategies.sharded.gathering import StageStep, shard
+from sim.strategies.sharded.units import Unit, sizes, units
 from sim.timeline import Timeline
 from tests.small import replicas
 
@@ -71,7 +71,7 @@ def spans(done: Timeline, start: str) -> list[tuple[float, float]]:
     ]
 
 
-BARE = replace(sharded.zero3(4), scale=False, bucketed=False)
+BARE = replace(kinds.zero3(4), scale=False, bucketed=False)
 """Gathers and reductions on streams of their own, and nothing else."""
 
 
@@ -110,19 +110,19 @@ def test_forward_of_three_units(
             42,
         ),
         (
-            replace(sharded.fsdp1(4, backward_prefetch="none"), scale=False),
+            replace(kinds.fsdp1(4, backward_prefetch="none"), scale=False),
             [(0, 9), (22, 24), (37, 41)],
             [(19, 22), (34, 37), (51, 54)],
             54,
         ),
         (
-            replace(sharded.fsdp1(4, backward_prefetch="BACKWARD_POST"), scale=False),
+            replace(kinds.fsdp1(4, backward_prefetch="BACKWARD_POST"), scale=False),
             [(0, 9), (19, 21), (31, 35)],
             [(21, 24), (35, 38), (45, 48)],
             48,
         ),
         (
-            replace(sharded.fsdp1(4), scale=False),
+            replace(kinds.fsdp1(4), scale=False),
             [(0, 9), (9, 11), (22, 26)],
             [(19, 22), (29, 32), (39, 42)],
             42,
@@ -148,12 +148,12 @@ def test_fsdp2_copies_in_and_out() -> None:
     """Copies of 1 s. Forward: the third gather's copy-in waits for the first copy-out, at 6, and
     backward: each waits for the copy-out before, at 11 and 23, and the last gather for the first
     reduction, (22, 25), of the same communicator."""
-    done = timed(forward(), "F", sharded.fsdp2(4))
+    done = timed(forward(), "F", kinds.fsdp2(4))
     assert spans(done, "param_copy_in") == [(0, 1), (1, 2), (6, 7)]
     assert spans(done, "param_all_gather") == [(1, 5), (5, 7), (7, 16)]
     assert spans(done, "param_copy_out") == [(5, 6), (11, 12), (17, 18)]
     assert done.seconds == 23
-    back = timed(backward(), "B", sharded.fsdp2(4))
+    back = timed(backward(), "B", kinds.fsdp2(4))
     assert spans(back, "param_copy_in") == [(0, 1), (11, 12), (23, 24)]
     assert spans(back, "param_all_gather") == [(1, 10), (12, 14), (25, 29)]
     assert spans(back, "param_copy_out") == [(10, 11), (22, 23), (34, 35)]
@@ -161,7 +161,7 @@ def test_fsdp2_copies_in_and_out() -> None:
 
 def test_fsdp2_copies_gradients_when_the_ones_before_are_scattered() -> None:
     """Reductions of 30 s: one at a time holds a copy."""
-    done = timed(backward(), "B", sharded.fsdp2(4), reduce=30.0)
+    done = timed(backward(), "B", kinds.fsdp2(4), reduce=30.0)
     copies, scattered = spans(done, "grad_copy_in"), spans(done, "grad_reduce_scatter")
     assert [later[0] for later in copies[1:]] == [end for _, end in scattered[:-1]]
 
@@ -170,13 +170,13 @@ def test_yafsdp_reuses_two_buffers() -> None:
     """The third gather waits for the last kernel of the first unit, the third unit's first weight
     gradient for the reduction of the first unit's: with 30 s each, (19, 49) here. So does its
     gather, which shares the communicator with reductions, but not on a stream of its own."""
-    done = timed(forward(), "F", sharded.yafsdp(4))
+    done = timed(forward(), "F", kinds.yafsdp(4))
     assert spans(done, "param_all_gather") == [(0, 4), (4, 6), (9, 18)]
     assert spans(done, "param_all_gather")[2][0] == spans(done, "F0")[0][1]
-    one = timed(backward(), "B", sharded.yafsdp(4), reduce=30.0)
+    one = timed(backward(), "B", kinds.yafsdp(4), reduce=30.0)
     assert spans(one, "param_all_gather")[2] == (49, 53)
     assert spans(one, "I0") == [(53, 58)]
-    apart = replace(sharded.yafsdp(4), gather_stream="gathers")
+    apart = replace(kinds.yafsdp(4), gather_stream="gathers")
     back = timed(backward(), "B", apart, reduce=30.0)
     assert spans(back, "grad_reduce_scatter")[0] == (19, 49)
     assert spans(back, "I0") == [(29, 34)]
@@ -224,17 +224,17 @@ def held(done: Timeline, category: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 EVERY = [
-    sharded.zero3(8),
-    sharded.zero3(8, sharded.Fetch(2e5, 3e5, 3e5)),
-    sharded.fsdp1(8),
-    sharded.fsdp1(8, "SHARD_GRAD_OP", backward_prefetch="BACKWARD_POST"),
-    sharded.fsdp1(8, limit_all_gathers=False, backward_prefetch="none"),
-    sharded.fsdp1(8, "HYBRID_SHARD", shard=4),
-    sharded.fsdp2(8),
-    sharded.fsdp2(8, reshard_after_forward=2, wrap=3),
-    sharded.fsdp2(8, reshard_after_forward=False),
-    sharded.fsdp2(8, wrap="model"),
-    sharded.yafsdp(8),
+    kinds.zero3(8),
+    kinds.zero3(8, Fetch(2e5, 3e5, 3e5)),
+    kinds.fsdp1(8),
+    kinds.fsdp1(8, "SHARD_GRAD_OP", backward_prefetch="BACKWARD_POST"),
+    kinds.fsdp1(8, limit_all_gathers=False, backward_prefetch="none"),
+    kinds.fsdp1(8, "HYBRID_SHARD", shard=4),
+    kinds.fsdp2(8),
+    kinds.fsdp2(8, reshard_after_forward=2, wrap=3),
+    kinds.fsdp2(8, reshard_after_forward=False),
+    kinds.fsdp2(8, wrap="model"),
+    kinds.yafsdp(8),
 ]
 
 
@@ -268,7 +268,7 @@ def test_every_unit_is_there_when_it_is_used(
 def test_the_rate_limiter_allows_two_units(small_job: Make, limit: bool, early: bool) -> None:
     """Beside the root at most two layers are gathered at a time in a forward, one more with
     forward prefetch; without the limiter all eight may be."""
-    sharding = sharded.fsdp1(8, limit_all_gathers=limit, forward_prefetch=early)
+    sharding = kinds.fsdp1(8, limit_all_gathers=limit, forward_prefetch=early)
     done = run(job_of(small_job, sharding, microbatches=1))
     graph = done.graph
     ends = done.end[(graph.phase == 1) & (graph.layer >= 0)].max()
@@ -283,7 +283,7 @@ def test_prefetch_hides_gathers(small_job: Make, kind: str) -> None:
     """The exposed seconds of dp fall with one unit ahead, and so does the step."""
     exposed, seconds = [], []
     for depth in (0, 1):
-        sharding = sharded.fsdp2(8) if kind == "fsdp2" else sharded.zero3(8)
+        sharding = kinds.fsdp2(8) if kind == "fsdp2" else kinds.zero3(8)
         job = job_of(small_job, replace(sharding, forward=depth, backward=depth))
         done = run(job)
         seconds.append(done.seconds)
@@ -295,7 +295,7 @@ def test_prefetch_hides_gathers(small_job: Make, kind: str) -> None:
 def test_copy_engines_gather_and_do_not_scatter(small_job: Make) -> None:
     found = {
         (work.collective, work.algorithm)
-        for work in training_step(job_of(small_job, sharded.fsdp2(8, copy_engines=True))).works
+        for work in training_step(job_of(small_job, kinds.fsdp2(8, copy_engines=True))).works
         if isinstance(work, Communication) and len(work.ranks) == 8
     }
     assert {("all_gather", "copy"), ("reduce_scatter", "auto")} <= found
@@ -306,7 +306,7 @@ def test_step_time_against_unit_size_has_a_minimum_inside(small_job: Make) -> No
     """On two nodes one layer a unit pays 16 latencies, the whole model at once overlaps nothing."""
     seconds, cluster = {}, clusters.load("dgx_a100", 16)
     for wrap in (1, 2, 4, 16):
-        sharding = sharded.fsdp2(16, wrap=wrap)
+        sharding = kinds.fsdp2(16, wrap=wrap)
         size = {"hidden": 512, "ffn": 2048, "head_dim": 64, "layers": 16, "micro_batch": 4}
         job = small_job(dp=16, sharding=sharding, sequence=512, microbatches=1, **size)
         _, graph, machine = prepare(job, cluster)
@@ -321,11 +321,11 @@ def streams(graph: Graph, name: str) -> set[str]:
 
 def test_streams_of_fsdp(small_job: Make) -> None:
     """Gathers and reductions share a communicator, which runs one at a time, in every kind."""
-    graph = training_step(job_of(small_job, sharded.fsdp2(8, shard=4)))
+    graph = training_step(job_of(small_job, kinds.fsdp2(8, shard=4)))
     assert streams(graph, "param_copy_in") == {"fsdp copy_in"}
     assert streams(graph, "param_copy_out") == streams(graph, "grad_copy_in") == {"compute"}
     assert streams(graph, "grad_all_reduce") == {"fsdp all_reduce"}
-    for sharding in (sharded.fsdp1(8), sharded.fsdp2(8), sharded.yafsdp(8)):
+    for sharding in (kinds.fsdp1(8), kinds.fsdp2(8), kinds.yafsdp(8)):
         graph = training_step(job_of(small_job, sharding))
         assert streams(graph, "param_all_gather") == {"fsdp nccl"}
         assert streams(graph, "grad_reduce_scatter") == {"fsdp nccl"}
@@ -333,7 +333,7 @@ def test_streams_of_fsdp(small_job: Make) -> None:
 
 def test_fsdp2_counts_the_bytes_of_its_copies(small_job: Make) -> None:
     """Read and write: a shard in, a whole unit out, whole gradients in."""
-    graph = training_step(job_of(small_job, sharded.fsdp2(8)))
+    graph = training_step(job_of(small_job, kinds.fsdp2(8)))
     layer, root = 12 * 64 * 64 + 13 * 64, 512 * 64 + 34 * 64
     for name, size in (("param_copy_in", 4 / 8), ("param_copy_out", 4), ("grad_copy_in", 8)):
         rows = np.flatnonzero(graph.name == graph.names.index(name))
@@ -343,7 +343,7 @@ def test_fsdp2_counts_the_bytes_of_its_copies(small_job: Make) -> None:
 
 @pytest.mark.parametrize(
     "sharding",
-    [sharded.fsdp2(8, shard=4), sharded.fsdp2(8, reshard_after_forward=4), sharded.zero3(8)],
+    [kinds.fsdp2(8, shard=4), kinds.fsdp2(8, reshard_after_forward=4), kinds.zero3(8)],
 )
 def test_folding_changes_nothing(small_job: Make, sharding: Sharding) -> None:
     """One replica stands for all of them, also where they form groups of four."""
@@ -360,7 +360,7 @@ def test_folding_changes_nothing(small_job: Make, sharding: Sharding) -> None:
 def test_with_pipelines(small_job: Make, schedule: str) -> None:
     """It runs beside every kind of step; a backward in halves gathers for its first half only."""
     chunks = {"interleaved_1f1b": 2, "dualpipe_v": 2}.get(schedule, 1)
-    for sharding in (sharded.fsdp2(4), sharded.yafsdp(4), sharded.zero3(4)):
+    for sharding in (kinds.fsdp2(4), kinds.yafsdp(4), kinds.zero3(4)):
         job = small_job(
             pp=2, dp=4, microbatches=4, chunks=chunks, schedule=schedule, sharding=sharding
         )
@@ -376,7 +376,7 @@ def test_with_pipelines(small_job: Make, schedule: str) -> None:
 
 def test_gathers_do_not_wait_for_the_stage_before(small_job: Make) -> None:
     """Only the first kernel of a stage waits for its input; the first gather for the head."""
-    for sharding in (sharded.fsdp2(4), sharded.zero3(4)):
+    for sharding in (kinds.fsdp2(4), kinds.zero3(4)):
         graph = training_step(small_job(pp=2, dp=4, microbatches=2, sharding=sharding))
         late = graph.rank == 4
         arrivals = set(

@@ -17,11 +17,11 @@ import pytest
 
 from sim import run
 from sim.builder.job import Job
-from sim.builder.strategies import sharded
 from sim.builder.training_step import training_step
 from sim.graph import Graph
 from sim.recipe import recipe_file
 from sim.runs.check import check
+from sim.strategies.sharded import kinds
 
 Make = Callable[..., Job]
 M = 5
@@ -90,7 +90,7 @@ def test_our_pipeline_gathers_and_reduces_as_often(
     small_job: Make, schedule: str, reshard: bool, gathers: int
 ) -> None:
     job = {"pp": 2, "dp": 4, "microbatches": M, "schedule": schedule, "accumulate": True}
-    graph = training_step(small_job(**job, sharding=sharded.fsdp2(4, reshard)))
+    graph = training_step(small_job(**job, sharding=kinds.fsdp2(4, reshard)))
     for rank, layer in ((0, 1), (4, 6)):
         assert counts(graph, rank, layer) == [gathers, 1]
 
@@ -101,7 +101,7 @@ def test_orders_of_halves_and_chunks_gather_as_often(small_job: Make, schedule: 
     chunks = {"chunks": 2} if schedule == "interleaved_1f1b" else {}
     layers = {"layers_per_stage": (2, 2, 2, 2)} if schedule == "zb_v" else {}
     job = {"pp": 2, "dp": 4, "microbatches": 4, "schedule": schedule, "accumulate": True}
-    graph = training_step(small_job(**job, **chunks, **layers, sharding=sharded.fsdp2(4)))
+    graph = training_step(small_job(**job, **chunks, **layers, sharding=kinds.fsdp2(4)))
     mine = (graph.rank == 0) & (graph.layer == 1)
     assert (mine & (graph.name == graph.names.index("param_all_gather"))).sum() == 4 + 1
 

@@ -14,10 +14,10 @@ import pytest
 from sim.analysis.traffic import bytes_sent
 from sim.builder.groups import Lane
 from sim.builder.job import Job
-from sim.builder.strategies import sharded
-from sim.builder.strategies.sharded import Fetch, Sharding
+from sim.builder.strategies.sharding import Fetch, Sharding
 from sim.builder.training_step import training_step
 from sim.graph import Graph
+from sim.strategies.sharded import kinds
 from tests.small import with_data
 
 pytestmark = pytest.mark.slow
@@ -59,7 +59,7 @@ def test_zero_2_reduces_every_microbatch(
 def test_zero_3_sends_half_as_much_again(small_job: Make, n: int, m: int, tied: bool) -> None:
     """3 m (N - 1) G / N: 2 m gathers and m reductions; of one microbatch 1.5 times DDP's."""
     job = {"dp": n, "microbatches": m, "grad_dtype": "bf16", "tied": tied}
-    graph = training_step(small_job(zero=3, sharding=sharded.zero3(n), **job))
+    graph = training_step(small_job(zero=3, sharding=kinds.zero3(n), **job))
     whole = 2 * (ALL + (0 if tied else V * H))
     assert sent(graph, n - 1) == {"dp": same(3 * m * (n - 1) / n * whole)}
     plain = sent(training_step(small_job(**job)))["dp"]
@@ -74,20 +74,20 @@ def test_deepspeed_keeps_what_is_used_again_soon(
     small_job: Make, fetch: Fetch, gathers: int
 ) -> None:
     """A model smaller than stage3_max_reuse_distance / 2 is gathered once per microbatch."""
-    zero = sharded.zero3(8, fetch)
+    zero = kinds.zero3(8, fetch)
     graph = training_step(small_job(dp=8, zero=3, sharding=zero, grad_dtype="bf16"))
     assert sent(graph) == {"dp": same(4 * (gathers + 1) * 7 / 8 * 2 * ALL)}
 
 
 FSDP = [
-    (sharded.fsdp1(8), 2 * ALL - ROOT),
-    (sharded.fsdp1(8, backward_prefetch="none"), 2 * ALL - ROOT),
-    (sharded.fsdp1(8, "SHARD_GRAD_OP"), ALL),
-    (sharded.fsdp2(8), 2 * ALL - ROOT),
-    (sharded.fsdp2(8, wrap=3), 2 * ALL - ROOT),
-    (sharded.fsdp2(8, wrap="model"), ALL),
-    (sharded.fsdp2(8, reshard_after_forward=False), ALL),
-    (sharded.yafsdp(8), 2 * ALL - ROOT),
+    (kinds.fsdp1(8), 2 * ALL - ROOT),
+    (kinds.fsdp1(8, backward_prefetch="none"), 2 * ALL - ROOT),
+    (kinds.fsdp1(8, "SHARD_GRAD_OP"), ALL),
+    (kinds.fsdp2(8), 2 * ALL - ROOT),
+    (kinds.fsdp2(8, wrap=3), 2 * ALL - ROOT),
+    (kinds.fsdp2(8, wrap="model"), ALL),
+    (kinds.fsdp2(8, reshard_after_forward=False), ALL),
+    (kinds.yafsdp(8), 2 * ALL - ROOT),
 ]
 
 
@@ -106,7 +106,7 @@ def test_fsdp(small_job: Make, sharding: Sharding, gathered: int, m: int) -> Non
 def test_no_shard_is_data_parallel(small_job: Make) -> None:
     """2 (N - 1) G / N per microbatch, or per step without synchronisation between."""
     for accumulate, times in ((False, 4), (True, 1)):
-        job = small_job(dp=8, sharding=sharded.fsdp1(8, "NO_SHARD"), accumulate=accumulate)
+        job = small_job(dp=8, sharding=kinds.fsdp1(8, "NO_SHARD"), accumulate=accumulate)
         assert sent(training_step(job)) == {"dp": same(times * 2 * 7 / 8 * 4 * ALL)}
 
 
@@ -115,10 +115,10 @@ def test_hybrid_sharding(small_job: Make, n: int, r: int) -> None:
     """3 (n - 1) G / n inside and 2 (R - 1) G / (R n) across, the root but twice inside."""
     g, root = 2 * ALL, 2 * ROOT
     for sharding, gathered in (
-        (sharded.fsdp1(n * r, "HYBRID_SHARD", shard=n), 2 * g - root),
-        (sharded.fsdp1(n * r, "_HYBRID_SHARD_ZERO2", shard=n), g),
-        (sharded.fsdp2(n * r, shard=n), 2 * g - root),
-        (sharded.yafsdp(n * r, shard=n), 2 * g - root),
+        (kinds.fsdp1(n * r, "HYBRID_SHARD", shard=n), 2 * g - root),
+        (kinds.fsdp1(n * r, "_HYBRID_SHARD_ZERO2", shard=n), g),
+        (kinds.fsdp2(n * r, shard=n), 2 * g - root),
+        (kinds.yafsdp(n * r, shard=n), 2 * g - root),
     ):
         job = small_job(dp=n * r, microbatches=1, sharding=sharding, grad_dtype="bf16")
         graph = training_step(job)
@@ -138,7 +138,7 @@ def test_hybrid_sharding(small_job: Make, n: int, r: int) -> None:
 def test_copies_are_summed_once(small_job: Make, n: int, r: int, m: int, pp: int) -> None:
     """m scatters of G inside, one sum of G / n across: 2 (R - 1) G / (R n) whatever m is; and the
     gradients that stay are a share."""
-    sharding = sharded.fsdp2(n * r, shard=n, replicate="once")
+    sharding = kinds.fsdp2(n * r, shard=n, replicate="once")
     job = small_job(dp=n * r, pp=pp, microbatches=m, sharding=sharding, tied=False)
     graph, each = training_step(job), training_step(_each(job))
     whole = L // pp * LAYER + V * H + (32 if pp > 1 else 34) * H + (pp == 1) * V * H
@@ -163,7 +163,7 @@ def _name(graph: Graph, i: int) -> str:
 
 def test_resharding_to_a_smaller_group(small_job: Make) -> None:
     """FSDP2's reshard_after_forward = 4: the backward gathers among neighbours, (4 - 1) G / 4."""
-    sharding = sharded.fsdp2(8, reshard_after_forward=4)
+    sharding = kinds.fsdp2(8, reshard_after_forward=4)
     graph = training_step(small_job(dp=8, microbatches=1, sharding=sharding, grad_dtype="bf16"))
     assert sent(graph, 6) == {
         "dp": same(7 / 8 * 2 * 2 * ALL),
@@ -175,7 +175,7 @@ def test_resharding_to_a_smaller_group(small_job: Make) -> None:
 def test_with_a_pipeline(small_job: Make, keep: bool) -> None:
     """Layers are gathered for each microbatch, each way; what is kept once per step."""
     p, n, m = 2, 4, 5
-    sharding = sharded.fsdp2(n, reshard_after_forward=not keep)
+    sharding = kinds.fsdp2(n, reshard_after_forward=not keep)
     graph = training_step(small_job(pp=p, dp=n, microbatches=m, sharding=sharding, tied=False))
     ends = (V * H + 32 * H, V * H + 2 * H)
     layers = L // p * LAYER
@@ -191,10 +191,10 @@ def test_with_a_pipeline(small_job: Make, keep: bool) -> None:
         (None, 0, 1, 1, 1),
         (None, 1, 1, 1, 4),
         (None, 2, 1, 4, 4),
-        (sharded.zero3(4), 3, 4, 4, 4),
-        (sharded.fsdp2(4), 0, 4, 4, 4),
-        (sharded.fsdp1(4, "NO_SHARD"), 0, 1, 1, 1),
-        (sharded.fsdp2(4, shard=2), 0, 2, 2, 2),
+        (kinds.zero3(4), 3, 4, 4, 4),
+        (kinds.fsdp2(4), 0, 4, 4, 4),
+        (kinds.fsdp1(4, "NO_SHARD"), 0, 1, 1, 1),
+        (kinds.fsdp2(4, shard=2), 0, 2, 2, 2),
     ],
 )
 @pytest.mark.parametrize(("grad", "size"), [("bf16", 2), ("fp32", 4)])
@@ -240,7 +240,7 @@ def persistent(held: Mapping[str, float]) -> float:
 def test_table_1_of_the_zero_paper(small_job: Make) -> None:
     """7.5 B parameters on 64 GPUs, GB = 1e9 (Rajbhandari et al. 2019, Table 1)."""
     for zero, published in ((0, 120.0), (1, 31.4), (2, 16.6), (3, 1.88)):
-        sharding = sharded.zero3(64) if zero == 3 else None
+        sharding = kinds.zero3(64) if zero == 3 else None
         job = small_job(dp=64, microbatches=1, zero=zero, grad_dtype="bf16", sharding=sharding)
         held = persistent(training_step(job, [Lane(0, 0, 0)]).persistent[0])
         assert round(held / ALL * 7.5, 2 if zero == 3 else 1) == published
@@ -248,7 +248,7 @@ def test_table_1_of_the_zero_paper(small_job: Make) -> None:
 
 def test_the_update_is_of_a_rank_s_share(small_job: Make) -> None:
     """Adam moves 28 bytes per parameter of the shard, and no parameters are gathered after it."""
-    for sharding, n in ((sharded.fsdp2(8), 8), (sharded.fsdp2(8, shard=2), 2)):
+    for sharding, n in ((kinds.fsdp2(8), 8), (kinds.fsdp2(8, shard=2), 2)):
         graph = training_step(small_job(dp=8, sharding=sharding))
         adam = graph.names.index("adam")
         i = int((graph.name == adam).argmax())

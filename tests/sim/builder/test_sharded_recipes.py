@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from sim.builder.job import without_plan
-from sim.builder.strategies import sharded
-from sim.builder.strategies.sharded import Fetch, Sharding
+from sim.builder.strategies.sharding import Fetch, Sharding
 from sim.recipe import recipe_file
 from sim.runs.check import check
 from sim.runs.run import run
+from sim.strategies.sharded import kinds
 
 pytestmark = pytest.mark.slow
 
@@ -33,23 +33,23 @@ def recipe(**parallelism: Any) -> Any:
 FIVE = {"kind": "fsdp1", "backward_prefetch": "none", "limit_all_gathers": False}
 MEANT: list[tuple[dict[str, Any], Sharding | None]] = [
     ({"zero": 2}, None),
-    ({"zero": 3}, sharded.zero3(16)),
-    ({"zero": 3, "deepspeed": {}}, sharded.zero3(16, Fetch(5e7, 1e9, 1e9))),
-    ({"fsdp": {}}, sharded.fsdp2(16)),
-    ({"fsdp": {"shard": 8, "prefetch": 3, "wrap": 2}}, sharded.fsdp2(16, True, 8, 2, 3)),
-    ({"fsdp": {"shard": 8, "replicate": "once"}}, replace(sharded.fsdp2(16, shard=8), once=True)),
-    ({"fsdp": {"shard": 8, "replicate": "each"}}, sharded.fsdp2(16, shard=8)),
-    ({"fsdp": {"reshard_after_forward": False}}, sharded.fsdp2(16, False)),
-    ({"fsdp": {"reshard_after_forward": 4}}, replace(sharded.fsdp2(16), regroup=4)),
+    ({"zero": 3}, kinds.zero3(16)),
+    ({"zero": 3, "deepspeed": {}}, kinds.zero3(16, Fetch(5e7, 1e9, 1e9))),
+    ({"fsdp": {}}, kinds.fsdp2(16)),
+    ({"fsdp": {"shard": 8, "prefetch": 3, "wrap": 2}}, kinds.fsdp2(16, True, 8, 2, 3)),
+    ({"fsdp": {"shard": 8, "replicate": "once"}}, replace(kinds.fsdp2(16, shard=8), once=True)),
+    ({"fsdp": {"shard": 8, "replicate": "each"}}, kinds.fsdp2(16, shard=8)),
+    ({"fsdp": {"reshard_after_forward": False}}, kinds.fsdp2(16, False)),
+    ({"fsdp": {"reshard_after_forward": 4}}, replace(kinds.fsdp2(16), regroup=4)),
     (
         {"fsdp": FIVE},
-        sharded.fsdp1(16, backward_prefetch="none", limit_all_gathers=False),
+        kinds.fsdp1(16, backward_prefetch="none", limit_all_gathers=False),
     ),
     (
         {"fsdp": {"kind": "fsdp1", "sharding": "_HYBRID_SHARD_ZERO2", "shard": 8}},
-        sharded.fsdp1(16, "_HYBRID_SHARD_ZERO2", shard=8),
+        kinds.fsdp1(16, "_HYBRID_SHARD_ZERO2", shard=8),
     ),
-    ({"fsdp": {"kind": "yafsdp", "wrap": "model"}}, sharded.yafsdp(16, wrap="model")),
+    ({"fsdp": {"kind": "yafsdp", "wrap": "model"}}, kinds.yafsdp(16, wrap="model")),
 ]
 
 

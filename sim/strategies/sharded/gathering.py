@@ -22,10 +22,11 @@ from sim.builder.program import (
 )
 from sim.builder.strategies.data import Bucket, DataParallel, is_expert
 from sim.builder.strategies.draft import Key, ProgramDraft
-from sim.builder.strategies.fsdp_units import Unit, Visit, visits
-from sim.builder.strategies.scattering import of_buckets, of_units, reduce
-from sim.builder.strategies.sharded import Sharding, anchors, fetched
+from sim.builder.strategies.sharding import Sharding
 from sim.graph import Compute
+from sim.strategies.sharded.kinds import anchors, fetched
+from sim.strategies.sharded.scattering import of_buckets, of_units, reduce
+from sim.strategies.sharded.units import Unit, Visit, visits
 
 GATHERED = "gathered_parameters"
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from sim.builder.program import Collective, Kernel, Program
 from sim.builder.strategies.data import Bucket, DataParallel, is_expert
 from sim.builder.strategies.draft import Key, ProgramDraft
-from sim.builder.strategies.fsdp_units import Unit, Visit
-from sim.builder.strategies.sharded import Sharding
+from sim.builder.strategies.sharding import Sharding
 from sim.graph import Compute
 from sim.model.sizes import BYTES
+from sim.strategies.sharded.units import Unit, Visit
 
 GRADIENTS = "gradient_buffers"
 
