@@ -10,7 +10,6 @@ from sim.analysis.steps import steady
 from sim.builder.activations import first_stage_bytes
 from sim.model.sizes import BYTES, parameters
 from sim.recipe.recipe import Recipe
-from sim.recipe.sections import FsdpTable
 from sim.runs.check import check
 from sim.runs.hosted import assumes_host
 from sim.runs.run import job_of, run
@@ -49,7 +48,8 @@ def step(recipe: Recipe) -> float:
 
 def fsdp_time_saved(recipe: Recipe) -> float:
     """Return the share of a step's time that the recipe's sharding saves over default FSDP1."""
-    parallelism = recipe.parallelism.model_copy(update={"fsdp": FsdpTable(kind="fsdp1")})
+    own = recipe.parallelism
+    parallelism = type(own).model_validate({**own.model_dump(), "fsdp": {"kind": "fsdp1"}})
     return 1.0 - step(recipe) / step(recipe.model_copy(update={"parallelism": parallelism}))
 
 

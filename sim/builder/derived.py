@@ -5,14 +5,12 @@ Each is derived here and nowhere else; :class:`sim.builder.job.Job` has the resu
 
 from __future__ import annotations
 
+from sim import strategies
 from sim.builder.mesh import Mesh
 from sim.builder.strategies.data import DataParallel
 from sim.builder.strategies.exchange import Policy
-from sim.builder.strategies.sharding import Fetch, Sharding
 from sim.model.recomputation import Recompute
 from sim.recipe.recipe import ParallelismSection, ScheduleSection, TrainingSection
-from sim.recipe.sections import DeepSpeedTable, FsdpTable
-from sim.strategies.sharded import kinds
 
 
 def mesh(p: ParallelismSection) -> Mesh:
@@ -47,31 +45,7 @@ def data_parallel(
     """Return how replicas agree; ``experts`` says whether the model has any."""
     degree = (p.dp or 1) * p.cp
     own = mesh(p).edp if experts and p.tp * p.ep * p.etp > 1 else None
-    return DataParallel(p, training, degree, own, _sharding(p, degree))
-
-
-def _sharding(p: ParallelismSection, degree: int) -> Sharding | None:
-    if p.zero == 3:
-        return kinds.zero3(degree, _fetch(p.deepspeed))
-    return _fsdp(p.fsdp, degree) if p.fsdp else None
-
-
-def _fetch(sizes: DeepSpeedTable | None) -> Fetch | None:
-    """Return DeepSpeed's sizes; without them ZeRO-3 gathers one layer ahead and keeps nothing."""
-    if sizes is None:
-        return None
-    return Fetch(
-        sizes.stage3_prefetch_bucket_size,
-        sizes.stage3_max_live_parameters,
-        sizes.stage3_max_reuse_distance,
-    )
-
-
-def _fsdp(table: FsdpTable, degree: int) -> Sharding:
-    given = table.model_dump(exclude_none=True, exclude={"kind"})
-    match table.kind:
-        case "fsdp1":
-            return kinds.fsdp1(degree, **given)
-        case "fsdp2":
-            return kinds.fsdp2(degree, **given)
-    return kinds.yafsdp(degree, **given)
+    data = DataParallel(p, training, degree, p.bucket_mb * 1e6, own)
+    for change in strategies.hooks("data"):
+        data = change(data)
+    return data

@@ -28,6 +28,7 @@ class Kernel(NamedTuple):
     needs: Needs = ()
     memory: tuple[Memory, ...] = ()
     stream: str = ""  # "": the compute stream
+    ahead: bool = False  # at the start of a step it comes before the step's inputs
 
 
 class Collective(NamedTuple):
@@ -47,6 +48,7 @@ class Collective(NamedTuple):
     memory: tuple[Memory, ...] = ()
     stream: str = ""  # "": the axis's name
     algorithm: str = "auto"  # see sim.machine.collectives
+    ahead: bool = False  # at the start of a step it comes before the step's inputs
 
 
 Item = Kernel | Collective

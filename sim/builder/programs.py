@@ -18,7 +18,6 @@ from sim import strategies
 from sim.builder import groups, slots
 from sim.builder.groups import Lane
 from sim.builder.job import Job
-from sim.builder.persistent import stage_units
 from sim.builder.program import Collective, Item, Program
 from sim.builder.slots import Slot
 from sim.builder.stage import stage_programs
@@ -29,8 +28,6 @@ from sim.builder.strategies.optimizer import Tail, tail, zero_gradients
 from sim.builder.strategies.variants import Variant
 from sim.graph import Copy
 from sim.model.sizes import BYTES, Parameters
-from sim.strategies.sharded.gathering import StageStep, ahead_of_input, shard
-from sim.strategies.sharded.units import Unit
 
 _stage_programs = lru_cache(maxsize=64)(stage_programs)
 
@@ -38,8 +35,10 @@ _stage_programs = lru_cache(maxsize=64)(stage_programs)
 class StepPlace(NamedTuple):
     """Which step of a stage a program is for, for the hook ``step`` of features."""
 
+    stage: int
     kind: str  # F B I W
     place: str  # "first" of its stage on its rank, "last" of it for an update, or ""
+    gathered: bool  # the stage's sharded parameters are gathered already
     whole: Program  # the stage's program of this kind, without replicas
     held: Parameters
     buckets: Sequence[Bucket]  # gradients that are reduced together
@@ -55,7 +54,6 @@ class Programs:
     def __post_init__(self) -> None:
         self._made: dict[tuple[int, tuple[int, int]], Mapping[str, Program]] = {}
         self._cut: dict[tuple[int, str, int], list[Bucket]] = {}
-        self._wrapped: dict[int, Sequence[Unit]] = {}
         self._of_stage = self.job.of_stage()
         self._remote = cache(self._from_another)
 
@@ -87,30 +85,19 @@ class Programs:
             self._cut[key] = data_parallel.buckets(made, self.job.held(stage), self.job.data)
         return self._cut[key]
 
-    def _units(self, stage: int) -> Sequence[Unit]:
-        """Return the units that sharded data parallelism gathers of a stage."""
-        if stage not in self._wrapped:
-            self._wrapped[stage] = stage_units(self.job, stage)
-        return self._wrapped[stage]
-
     def step(self, variant: Variant, q: int, lane: Lane) -> Program:
         """Return one step of a stage on the rank of a lane and pipeline rank."""
-        items = self._programs(variant.stage, lane)[variant.kind]
-        data, parts = self.job.data, self._buckets(variant.stage, q, lane)
-        if data.split:
-            parts = self._buckets(variant.stage, q, lane, variant.kind)
-            piped = self.job.overlapping
-            step = StageStep(variant.kind, variant.place, piped, variant.gathered)
-            items = shard(items, step, self._units(variant.stage), data, parts)
-        elif variant.place == "last" and self.job.parallelism.overlap_grad_reduce:
+        stage, kind, place = variant.stage, variant.kind, variant.place
+        items = whole = self._programs(stage, lane)[kind]
+        data, parts = self.job.data, self._buckets(stage, q, lane, kind)
+        if place == "last" and self.job.parallelism.overlap_grad_reduce and not data.split:
             items = data_parallel.reduce_gradients(items, parts, data)
-        whole = self._programs(variant.stage, lane)[variant.kind]
-        held = self.job.held(variant.stage)
-        at = StepPlace(variant.kind, variant.place, whole, held, parts)
+        held = self.job.held(stage)
+        at = StepPlace(stage, kind, place, variant.gathered, whole, held, parts)
         for change in strategies.hooks("step"):
             items = change(self.job, items, at)
-        if variant.place == "first" and self._gathers_ahead:
-            begin = self._head_row(variant.stage, q, lane)
+        if place == "first" and self._gathers_ahead:
+            begin = self._head_row(stage, q, lane)
             items = data_parallel.wait_for_parameters(items, parts, begin)
         if variant.inputs and variant.kind != "W" and self._remote(variant.stage, variant.kind):
             for change in strategies.hooks("received"):
@@ -213,7 +200,7 @@ def _given(items: Program, variant: Variant) -> Program:
     for i, item in enumerate(items):
         leads = isinstance(item, Collective)
         missing = tuple(n for n in given if n not in item.needs)
-        if ahead_of_input(item):
+        if item.ahead:
             leads, missing = True, ()
         if (leads and not item.needs) or not leads:
             before = previous if leads or apart else ()

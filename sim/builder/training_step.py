@@ -8,13 +8,13 @@ parallel, recomputation) → what the data-parallel dimension adds to them → t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from sim import strategies
 from sim.builder import groups
 from sim.builder.alike import Alike
 from sim.builder.groups import Lane, lanes
@@ -31,7 +31,6 @@ from sim.builder.strategies.variants import Variant, variants
 from sim.builder.template import OF_NORM, Placed, Tables, Template, place
 from sim.builder.template import exchange as exchange_template
 from sim.graph import Communication, Graph
-from sim.strategies.sharded.gathering import left_gathered
 
 
 def training_step(
@@ -80,13 +79,9 @@ class Build:
     def _steps(self) -> Steps:
         job = self.job
         steps = columns(job.plan, job.schedule.pair, job.batch)
-        if not (job.data.keeps_behind_backward and job.overlapping):
-            return steps
-        spans = pairwise(steps.begins.tolist())
-        left = [
-            left_gathered(steps.stage[a:b].tolist(), steps.kind[a:b].tolist()) for a, b in spans
-        ]
-        return replace(steps, gathered=np.concatenate(left))
+        for change in strategies.hooks("steps"):
+            steps = change(job, steps)
+        return steps
 
     def graph(self) -> Graph:
         """Return the graph of all lanes of all pipeline ranks."""

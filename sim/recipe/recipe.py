@@ -19,8 +19,6 @@ from sim.keys.section import Section, unit
 from sim.recipe.sections import (
     MOST_EXPERTS,
     Count,
-    DeepSpeedTable,
-    FsdpTable,
     Gpus,
     KernelsTable,
     LoadSection,
@@ -205,13 +203,6 @@ class ParallelismSection(Section):
     """ZeRO stage: 1 splits the optimizer state over dp, 2 also gradients, 3 also parameters"""
     optimizer_instances: Gpus = 1
     """zero 1: number of groups of replicas; each group splits a whole optimizer state"""
-    fsdp: FsdpTable | None = None
-    """fully sharded data parallel: { kind = "fsdp2", reshard_after_forward = true, ... }"""
-    deepspeed: DeepSpeedTable | None = None
-    """DeepSpeed's sizes for zero 2 and 3: { stage3_prefetch_bucket_size = 5e7, ... }"""
-    accumulate: Switch | None = None
-    """whether whole gradients are kept until the last microbatch (no_sync); default: true only for
-    fsdp2 with pp > 1"""
     overlap_grad_reduce: Switch = True
     """whether gradients are reduced bucket by bucket during the backward"""
     overlap_param_gather: Switch = False
@@ -353,6 +344,11 @@ class Recipe(Section):
         from sim.model.sizes import model_of  # here, so that reading a recipe does not load NumPy
 
         return model_of(self.model.model_dump(exclude_none=True), self.simulation.seed)
+
+    @property
+    def native(self) -> bool:
+        """Whether PyTorch runs the model with modules of its own, not Megatron-LM."""
+        return any(of(self.parallelism) for of in strategies.declared("native"))
 
     @property
     def sequence(self) -> int:

@@ -17,12 +17,13 @@ from pydantic import ValidationError
 
 from schedules.input_error import InputError
 from schedules.user_code import is_path, module
+from sim import strategies
 from sim.files import read_text, regular, toml
 from sim.keys.descriptions import describe
 from sim.keys.refusals import brief, show
 from sim.machine import host_prices
 from sim.recipe import legality, order_file, presets, switches, translate
-from sim.recipe.recipe import NOT_YET, ModelSection, ParallelismSection, Recipe
+from sim.recipe.recipe import NOT_YET, ModelSection, Recipe
 from sim.recipe.refusals import SECTIONS, sentence, unknown
 from sim.recipe.sections import PerturbationSection
 from sim.recipe.translate.fates import Ignored
@@ -205,18 +206,17 @@ def _complete(recipe: Recipe, folder: Path) -> Recipe:
     """Fill in everything that was left out."""
     parallelism, training = recipe.parallelism, recipe.training
     own = {
-        "model": _model(recipe.model, folder, "sdpa" if recipe.parallelism.fsdp else "flash"),
+        "model": _model(recipe.model, folder, "sdpa" if recipe.native else "flash"),
         "schedule": order_file.complete(recipe.schedule, parallelism.pp, folder),
     }
     recipe = recipe.model_copy(update=own)
     split = parallelism.tp * parallelism.pp * parallelism.cp
     stages = parallelism.pp * (recipe.schedule.chunks or 1)
     given = recipe.schedule.layers_per_stage
-    update = {
+    update: dict[str, dict[str, Any]] = {
         "cluster": {"topology": _topology(recipe.cluster.topology, folder)},
         "parallelism": {
             "dp": parallelism.dp or max(1, recipe.cluster.gpus // split),
-            "accumulate": _accumulates(parallelism),
             "overlap_p2p": parallelism.p2p != "batched"
             if parallelism.overlap_p2p is None
             else parallelism.overlap_p2p,
@@ -225,6 +225,9 @@ def _complete(recipe: Recipe, folder: Path) -> Recipe:
         "schedule": {"layers_per_stage": given or _even(recipe.model.layers or 0, stages)},
         "training": {"param_gather_dtype": training.dtype},
     }
+    for found in strategies.declared("complete"):
+        for name, keys in found(recipe).items():
+            update[name] = {**update.get(name, {}), **keys}
     filled = {name: getattr(recipe, name).model_copy(update=new) for name, new in update.items()}
     recipe = recipe.model_copy(update=filled)
     simulation = {
@@ -232,21 +235,6 @@ def _complete(recipe: Recipe, folder: Path) -> Recipe:
         "host": _host(recipe.simulation.host, folder),
     }
     return recipe.model_copy(update={"simulation": recipe.simulation.model_copy(update=simulation)})
-
-
-def _accumulates(parallelism: ParallelismSection) -> bool:
-    """Return whether gradients wait for the last microbatch, as with FSDP2 in torch's pipeline.
-
-    It turns off the synchronisation of FSDP2 (and DDP) in all backwards but the last
-    (backward_maybe_with_nosync in torch/distributed/pipelining/stage.py, 2.13). FSDP1, which it
-    does not handle, and other kinds reduce in every backward.
-    """
-    if parallelism.accumulate is not None:
-        return parallelism.accumulate
-    fsdp = parallelism.fsdp
-    if fsdp is None or fsdp.kind != "fsdp2" or fsdp.replicate == "once":  # once reduces shards
-        return False
-    return parallelism.pp > 1
 
 
 def _steps(recipe: Recipe) -> int:

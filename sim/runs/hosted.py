@@ -70,7 +70,7 @@ def assumes_host(recipe: Recipe) -> bool:
 
 def usual(recipe: Recipe) -> HostPrices:
     """Return the prices by which to judge a job whose recipe does not say how its host runs."""
-    way = "eager" if recipe.parallelism.fsdp else "megatron"
+    way = "eager" if recipe.native else "megatron"
     return host_prices.prices(way)
 
 

@@ -19,6 +19,7 @@ from io import StringIO
 from math import log2
 from typing import Any, NamedTuple
 
+from sim.builder.job import without_plan
 from sim.machine.cluster import Gpu
 from sim.model.sizes import parameters
 from sim.recipe.legality.products import dtypes
@@ -58,7 +59,7 @@ def job_of(recipe: Recipe, gpu: Gpu) -> Job:
         gpu.peak["bf16"],
         recipe.cluster.gpus,
         float(held),
-        split.fsdp is not None or split.zero == 3,
+        without_plan(recipe).data.sharding is not None,
         split.pp > 1,
         "fp8" in dtypes(recipe).values(),
     )

@@ -28,7 +28,7 @@ from sim.runs.fold import loads
 from sim.runs.kept import Kept, alike
 from sim.timeline import Timeline
 
-BUCKETS = {"bucket_mb": 1.0, "first_bucket_mb": None, "deepspeed": None}
+BUCKETS = {"bucket_mb": 1.0, "first_bucket_mb": None}
 """In place of the sizes of buckets, which do not matter to a stage."""
 _known = Kept[Mapping[str, Seconds]](64)
 
@@ -105,7 +105,7 @@ def _hop(job: Job, cluster: Cluster) -> float:
 def _alone(job: Job, dp: int) -> Job:
     """Return the same job without pipeline, on ``dp`` replicas, over which it shares nothing."""
     plan: Plan = load("one_f_one_b")(1, 1)
-    alone = job.parallelism.model_copy(update={"dp": dp, "pp": 1, "zero": 0, "fsdp": None})
+    alone = job.parallelism.model_copy(update={"dp": dp, "pp": 1, "zero": 0})
     return replace(job, parallelism=alone, plan=plan)
 
 

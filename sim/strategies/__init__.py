@@ -5,7 +5,10 @@ turn comes before), ``KEYS`` (a :class:`~sim.recipe.sections.Section` with its k
 ``check(recipe)`` (raises InputError where it does not go with the other keys), ``dtypes(recipe)``
 (number formats that it multiplies in, by key), ``megatron(flags)`` and ``torchtitan(titan)`` (its
 keys in those programs' words, by section), ``NEEDS`` (by switch that goes off with what it needs,
-the key of that, and the values without it), and ``CATALOGUE`` (name and meaning, by key).
+the key of that, and the values without it), ``EITHER`` (pairs of keys of which a recipe's own
+second replaces a translated first), ``complete(recipe)`` (what a recipe left out, by section),
+``native(parallelism)`` (whether PyTorch runs the model, not Megatron-LM), and ``CATALOGUE`` (name
+and meaning, by key).
 
 ``rewrite.py`` says what a feature does to a job, in functions with the names of :data:`HOOKS`, and
 ``model.py`` what it adds to a model, in those of :data:`MODEL`. Either may be missing.
@@ -24,6 +27,8 @@ from types import ModuleType
 from typing import Any
 
 HOOKS = {
+    "data": "(data): how replicas agree, changed",
+    "steps": "(job, steps): the steps of a pipeline in columns, changed",
     "share": "(part, job, cp_rank, ep_rank): what a rank computes, changed",
     "edges": "(job): collectives by kind of edge",
     "group": "(job, axis, lane, q): the ranks of a group on an axis of its own, or None",

@@ -34,16 +34,10 @@ class DataParallel:
     parallelism: ParallelismSection
     training: TrainingSection
     degree: int
+    bucket: float  # bytes of gradients that are reduced at once
     experts: int | None = None
     sharding: Sharding | None = None
-
-    @property
-    def bucket(self) -> float:
-        """Bytes of a gradient bucket."""
-        sizes = self.parallelism.deepspeed
-        if sizes:
-            return sizes.reduce_bucket_size * BYTES[self.training.grad_dtype]
-        return self.parallelism.bucket_mb * 1e6
+    accumulates: bool = False  # split gradients stay whole until the last microbatch
 
     @property
     def weight_split(self) -> int:
@@ -54,14 +48,7 @@ class DataParallel:
     def gradient_split(self) -> int:
         """Number of ranks that share the gradients, once they are reduced."""
         whole = self.parallelism.zero < 2 and not self.sharding
-        return 1 if whole or self.parallelism.accumulate else self.optimizer_split
-
-    @property
-    def keeps_behind_backward(self) -> bool:
-        """Whether a pipeline's backwards leave parameters gathered, as torch's do under FSDP2."""
-        s = self.sharding
-        kept = bool(self.parallelism.accumulate)
-        return s is not None and s.copies and kept and not s.regroup
+        return 1 if whole or self.accumulates else self.optimizer_split
 
     @property
     def optimizer_split(self) -> int:
@@ -120,7 +107,7 @@ class DataParallel:
 
     def reduces(self, place: str) -> bool:
         """Return whether a backward reduces: every one where gradients are split, else the last."""
-        return place == "last" or (self.split and not self.parallelism.accumulate)
+        return place == "last" or (self.split and not self.accumulates)
 
 
 def _over(parameters: int, experts: int, ranks: int, ranks_of_experts: int) -> float:

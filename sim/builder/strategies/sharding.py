@@ -42,6 +42,7 @@ class Sharding:
     experts: bool = False  # for experts, which have other replicas
     once: bool = False  # shards of gradients are summed across replicas in the last microbatch only
     gather_by: str = "auto"  # algorithm of the gathers
+    words: str = ""  # how far parameters are gathered ahead
 
     @property
     def axis(self) -> str:

@@ -13,11 +13,11 @@ from sim.recipe.legality import (
     layer_kinds,
     perturbations,
     products,
+    replicas,
     saving,
     state,
 )
 from sim.recipe.recipe import Recipe
-from sim.strategies.sharded import legality as sharded
 
 AXES = "tp-cp-ep-dp-pp"
 MOST_MICROBATCHES = 65_536
@@ -219,7 +219,7 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     _stages,
     _batch,
     _post_validation,
-    sharded.check,
+    replicas.check,
     products.check,
     saving.check,
     state.check,

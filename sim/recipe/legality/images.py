@@ -17,10 +17,6 @@ def check(recipe: Recipe) -> None:
     for name in ("tp", "pp", "cp", "ep", "etp"):
         if getattr(p, name) > 1:
             raise InputError(f"parallelism.{name} = {getattr(p, name)} {ALONE}; it must be 1")
-    if p.fsdp:
-        raise InputError(f"parallelism.fsdp {ALONE}; leave it out")
-    if p.zero > 1:
-        raise InputError(f"parallelism.zero = {p.zero} {ALONE}; it must be 0 or 1")
     if recipe.stages > 1:
         name = f"{recipe.schedule.name} with {recipe.stages} stages"
         raise InputError(f"the schedule {name} {ALONE}; one_f_one_b would do")

@@ -22,8 +22,6 @@ def check(recipe: Recipe) -> None:
             raise InputError(f'{KEY}.modules has "{name}", which needs {needs}; leave it out')
     if OP in (table.modules or ()):
         _per_operator(recipe, table)
-    if table.method == "uniform" and (table.layers or 1) > 1:
-        _together(recipe)
 
 
 def _layers(table: RecomputeTable) -> None:
@@ -61,10 +59,3 @@ def _per_operator(recipe: Recipe, table: RecomputeTable) -> None:
     for name, given in reasons.items():
         if given:
             raise InputError(f"{what} is not simulated with {name}; use every, or full")
-
-
-def _together(recipe: Recipe) -> None:
-    p = recipe.parallelism
-    what = f"{KEY} of several layers at once (uniform)"
-    if p.fsdp or p.zero > 1:
-        raise InputError(f"{what} is not simulated with sharded parameters; layers must be 1")

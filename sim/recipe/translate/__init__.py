@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +64,8 @@ def _over(translated: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, An
     for name, keys in own.items():
         if isinstance(keys, dict):
             below = translated.get(name, {})
-            instead = [one for one, other in _EITHER if other in keys]
+            either = chain(_EITHER, *strategies.declared("EITHER"))
+            instead = [one for one, other in either if other in keys]
             if name == "schedule" and keys.get("name", below.get("name")) != below.get("name"):
                 instead += ["chunks", "group", "overlap"]  # another schedule may not have them
             kept = {key: value for key, value in below.items() if key not in instead}
@@ -73,7 +75,7 @@ def _over(translated: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, An
     return out
 
 
-_EITHER = (("name", "csv"), ("csv", "name"), ("zero", "fsdp"), ("fsdp", "zero"))
+_EITHER = (("name", "csv"), ("csv", "name"))
 """Keys of a section: if the recipe has the second itself, it replaces the first."""
 
 
@@ -116,11 +118,11 @@ def _torchtitan(value: object, data: Mapping[str, Any], folder: Path) -> Transla
     path, text = _read("torchtitan", value, folder)
     own = data.get("model")
     table = fates("torchtitan")
-    titan = torchtitan_keys.keys(text, path.name, table)
+    titan = torchtitan_keys.keys(text, path.name, table, _gpus(data))
     ignored = judge(table, titan, allow_unknown=data.get(ALLOW, False))
     beside = os.path.dirname(str(value))  # noqa: PTH120  as the recipe writes it
     model = own if isinstance(own, dict) else None
-    out = torchtitan.translate(titan, _gpus(data), model, beside)
+    out = torchtitan.translate(titan, model, beside)
     return _with_features(out, "torchtitan", titan), {titan.where: ignored}
 
 

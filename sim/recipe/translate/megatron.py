@@ -12,8 +12,6 @@ from typing import Any
 from sim.recipe.translate import megatron_model, megatron_stages, megatron_training
 from sim.recipe.translate.flags import Flags
 
-_ZERO = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_params": "3"}
-
 
 def translate(flags: Flags, gpus: int | None, *, model: bool) -> dict[str, Any]:
     """Return the tables of a recipe, without [cluster].
@@ -28,8 +26,7 @@ def translate(flags: Flags, gpus: int | None, *, model: bool) -> dict[str, Any]:
     if replicas:
         training.setdefault("global_batch", training["micro_batch"] * replicas)
         bytes_each = {"fp32": 4, "bf16": 2, "fp16": 2}[training["grad_dtype"]]
-        if "fsdp" not in split:
-            split["bucket_mb"] = _bucket(flags, replicas * split["cp"]) * bytes_each / 1e6
+        split["bucket_mb"] = _bucket(flags, replicas * split["cp"]) * bytes_each / 1e6
     sections: dict[str, Any] = {
         "model": megatron_model.model(flags) if model else megatron_model.sequence(flags),
         "parallelism": split,
@@ -61,25 +58,9 @@ def _sizes(flags: Flags) -> dict[str, Any]:
 
 
 def _data_parallel(flags: Flags) -> dict[str, Any]:
-    flags.one_of("--use-torch-fsdp2", "--use-distributed-optimizer")
-    flags.one_of("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
-    sharded = flags.on("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
     instances = flags.whole("--num-distributed-optimizer-instances") or 1
-    if sharded and instances > 1:
-        flags.refuse(
-            "--num-distributed-optimizer-instances is not translated with FSDP; write fsdp"
-        )
-    if flags.on("--use-torch-fsdp2") and (flags.whole("--pipeline-model-parallel-size") or 1) > 1:
-        flags.refuse("--use-torch-fsdp2 does not go with --pipeline-model-parallel-size above 1")
-    if flags.on("--use-torch-fsdp2"):
-        reshard = not flags.on("--torch-fsdp2-no-reshard-after-forward")
-        return {"fsdp": {"kind": "fsdp2", "reshard_after_forward": reshard}}
-    least = "1" if flags.on("--use-distributed-optimizer") else "0"
-    if flags.on("--use-megatron-fsdp", "--use-custom-fsdp"):
-        usual = "3" if flags.on("--use-megatron-fsdp") else "0"  # 0 until April 2026
-        stage = flags.choice("--data-parallel-sharding-strategy", _ZERO, usual)
-        return {"zero": int(max(stage, least))}
-    return {"zero": int(least), **({"optimizer_instances": instances} if instances > 1 else {})}
+    zero = {"zero": int(flags.on("--use-distributed-optimizer"))}
+    return zero | ({"optimizer_instances": instances} if instances > 1 else {})
 
 
 def _overlap(flags: Flags) -> dict[str, Any]:
@@ -87,9 +68,9 @@ def _overlap(flags: Flags) -> dict[str, Any]:
     if gather and not reduce:
         flags.refuse("--overlap-param-gather needs --overlap-grad-reduce")
     # overlapped messages are isend and irecv, a stream per pair of ranks; others are batched
-    own = {"overlap_grad_reduce": reduce, "overlap_param_gather": gather}
     return {
-        **({} if flags.on("--use-torch-fsdp2") else own),
+        "overlap_grad_reduce": reduce,
+        "overlap_param_gather": gather,
         "p2p": "pair" if megatron_stages.overlaps_p2p(flags) else "batched",
     }
 

@@ -80,13 +80,9 @@ def _state(flags: Flags) -> dict[str, str]:
 
 
 def _adds_gradients(flags: Flags) -> bool:
-    """Return whether Transformer Engine's GEMMs add to main gradients, as is the default.
-
-    With sharded gradients there are no main gradients to add to.
-    """
-    sharded = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
+    """Return whether Transformer Engine's GEMMs add to main gradients, as is the default."""
     own = flags.text("--transformer-impl") in (None, "transformer_engine")
-    return own and not flags.on("--no-gradient-accumulation-fusion", *sharded)
+    return own and not flags.on("--no-gradient-accumulation-fusion")
 
 
 def _gradients(flags: Flags) -> str:

@@ -7,6 +7,7 @@ key. Relative paths in the configuration start at its file.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,23 +22,20 @@ _PRESETS |= {("llama2", size): f"llama2-{size.lower()}" for size in ("7B", "70B"
 _DTYPE = {"bfloat16": "bf16", "float32": "fp32"}
 
 
-def translate(
-    titan: Keys, gpus: int | None, own: Mapping[str, Any] | None, folder: str
-) -> dict[str, Any]:
+def translate(titan: Keys, own: Mapping[str, Any] | None, folder: str) -> dict[str, Any]:
     """Return the tables of a recipe, without [cluster].
 
-    ``own`` is the model that the recipe gives itself, ``gpus`` determines degrees that are left
-    open, and ``folder`` leads from the recipe to the file. Raises InputError, in one sentence, for
+    ``own`` is the model that the recipe gives itself, and ``folder`` leads from the recipe to the
+    file. Raises InputError, in one sentence, for
     what cannot be expressed or simulated.
     """
     model = _model(titan, own or {})
     layers = (own or {}).get("layers") or _layers(model)
-    split = _split(titan)
-    shards, replicas = _degrees(titan, (gpus or 1) // (split["tp"] * split["pp"] * split["cp"]))
-    split |= _data_parallel(titan, shards, replicas, split)
+    split = _split(titan) | _data_parallel(titan)
+    shards, replicas = titan.replicas()
     training = _training(titan, shards * replicas)
     count = training["global_batch"] // (training["micro_batch"] * shards * replicas)
-    if "fsdp" not in split and replicas > 1 and split["pp"] == 1 and count > 1:  # without no_sync
+    if shards * split["cp"] * split["pp"] == 1 and replicas > 1 and count > 1:  # without no_sync
         titan.refuse(
             f"the batch is {count} microbatches per replica, and torchtitan's DDP sums gradients "
             "after each; that is not simulated, raise training.local_batch_size"
@@ -49,18 +47,6 @@ def translate(
         "training": training,
         "simulation": {"host": "compiled" if "model" in _compiled(titan) else "eager"},
     }
-
-
-def _degrees(titan: Keys, ranks: int) -> tuple[int, int]:
-    """Return the ranks that share a copy and the copies; ``ranks`` fills an open degree."""
-    replicas = titan.degree("data_parallel_replicate_degree")
-    shards: int = titan.of(int, "parallelism.data_parallel_shard_degree", -1)
-    if shards < 1:
-        shards = max(1, ranks // replicas)
-    kinds = {"fsdp": "fsdp", "ddp": "ddp"}  # 2024
-    if titan.choice("training.data_parallel_type", kinds, "fsdp") == "ddp":
-        return 1, shards
-    return shards, replicas
 
 
 def _model(titan: Keys, own: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,23 +99,11 @@ def _split(titan: Keys) -> dict[str, Any]:
     }
 
 
-def _data_parallel(
-    titan: Keys, shards: int, replicas: int, split: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the keys of FSDP2 (HSDP with replicas), or if nothing is sharded of DDP."""
+def _data_parallel(titan: Keys) -> dict[str, Any]:
+    """Return the keys of DDP, and the replicas if they do not follow from the GPUs."""
     given = titan.given.get("parallelism.data_parallel_shard_degree", -1)
-    dp = {"dp": shards * replicas} if given > 0 else {}  # otherwise dp follows from the GPUs
-    if shards * split["cp"] == 1:
-        return {**dp, "zero": 0, "overlap_grad_reduce": True, "bucket_mb": 100 * 2**20 / 1e6}
-    policy = titan.choice(
-        "parallelism.fsdp_reshard_after_forward",
-        {"default": "default", "always": "always", "never": "never"},
-        "default",
-    )
-    reshard = policy == "always" or (policy == "default" and split["pp"] == 1)
-    fsdp = {"kind": "fsdp2", "reshard_after_forward": reshard}
-    copy = shards * int(split["cp"])  # ranks of one sequence share a copy too
-    return {**dp, "fsdp": {**fsdp, "shard": copy} if replicas > 1 else fsdp}
+    dp = {"dp": math.prod(titan.replicas())} if given > 0 else {}
+    return {**dp, "zero": 0, "overlap_grad_reduce": True, "bucket_mb": 100 * 2**20 / 1e6}
 
 
 def _training(titan: Keys, dp: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -18,6 +19,7 @@ class Keys:
 
     where: str  # name of the file in errors
     given: Mapping[str, Any]
+    gpus: int | None = None  # of the recipe
     old: bool = False  # whether a pipeline's keys are in [experimental], as in 2024
 
     def refuse(self, what: str) -> NoReturn:
@@ -38,6 +40,18 @@ class Keys:
     def degree(self, key: str) -> int:
         """Return a number of ranks; 1 unless given."""
         return self.count(f"parallelism.{key}", 1)
+
+    def replicas(self) -> tuple[int, int]:
+        """Return the ranks that share a copy and the copies; the GPUs fill an open degree."""
+        replicas = self.degree("data_parallel_replicate_degree")
+        shards: int = self.of(int, "parallelism.data_parallel_shard_degree", -1)
+        if shards < 1:
+            axes = ("tensor", "pipeline", "context")
+            each = math.prod(self.degree(f"{axis}_parallel_degree") for axis in axes)
+            shards = max(1, (self.gpus or 1) // each // replicas)
+        kinds = {"fsdp": "fsdp", "ddp": "ddp"}  # 2024
+        ddp = self.choice("training.data_parallel_type", kinds, "fsdp") == "ddp"
+        return (1, shards) if ddp else (shards, replicas)
 
     def count(self, key: str, default: int) -> int:
         """Return a whole number.
@@ -60,7 +74,7 @@ class Keys:
         return meanings[found]
 
 
-def keys(text: str, where: str, table: Fates) -> Keys:
+def keys(text: str, where: str, table: Fates, gpus: int | None = None) -> Keys:
     """Return the keys of a file's text, renamed ones under the name of 2025.
 
     Raises InputError, in one sentence, when it is not TOML, or gives a translated key two values.
@@ -73,7 +87,7 @@ def keys(text: str, where: str, table: Fates) -> Keys:
         if name in table.translated and name in given and given[name] != value:
             raise InputError(f"{where}: {by[name]} and {key} contradict each other; leave one out")
         given[name], by[name] = value, key
-    return Keys(where, given, any(key.startswith("experimental.pipeline") for key in said))
+    return Keys(where, given, gpus, any(key.startswith("experimental.pipeline") for key in said))
 
 
 def _flat(table: Mapping[str, Any], above: str) -> Iterable[tuple[str, Any]]:

@@ -8,10 +8,14 @@ from pydantic import Field
 
 from schedules.input_error import InputError
 from sim.keys.section import Section
+from sim.strategies.sharded.declare import asked
 
 if TYPE_CHECKING:
     from sim.recipe.recipe import Recipe
     from sim.recipe.translate.flags import Flags
+
+
+AFTER = ("sharded",)
 
 
 class Keys(Section):
@@ -42,8 +46,7 @@ def check(recipe: Recipe) -> None:
     for what, found in (
         ("model.blocks", model.blocks),
         ('model.position = "learned"', model.position == "learned"),
-        ("parallelism.fsdp", p.fsdp),
-        ("parallelism.zero = 3", p.zero == 3),
+        (asked(p), asked(p) and p.zero != 2),
     ):
         if found:
             raise InputError(f"model.mtp = {mtp} is not simulated with {what}")

@@ -9,6 +9,7 @@ from pydantic import Field
 from schedules.input_error import InputError
 from sim.keys.section import Section
 from sim.strategies.mtp.declare import depths
+from sim.strategies.sharded.declare import asked
 
 if TYPE_CHECKING:
     from sim.recipe.recipe import Recipe
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from sim.recipe.translate.flags import Flags
     from sim.recipe.translate.torchtitan_keys import Keys as Titan
 
-AFTER = ("mtp", "user_file")
+AFTER = ("mtp", "sharded", "user_file")
 WHAT = "training.offload of the optimizer is not simulated with"
 
 
@@ -76,9 +77,8 @@ def check(recipe: Recipe) -> None:
         )
     if not said.optimizer:
         return
-    if p.fsdp or p.zero > 1:
-        which = "fsdp" if p.fsdp else f"zero = {p.zero}"
-        raise InputError(f"{WHAT} parallelism.{which}; zero must be 0 or 1, without fsdp")
+    if shared := asked(p):
+        raise InputError(f"{WHAT} {shared}; zero must be 0 or 1, without fsdp")
     if not recipe.flushed:
         raise InputError(f"{WHAT} {recipe.schedule.name}, which updates while others compute")
     if training.optimizer != "adam":

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from sim.builder.program import (
     WEIGHT_GRADIENT,
     Collective,
-    Item,
     Kernel,
     Program,
     computes,
@@ -86,6 +85,12 @@ def _sharding(unit: Unit, data: DataParallel, dense: Sharding) -> Sharding:
     return data.of_experts.sharding or dense if unit.experts else dense
 
 
+def keeps_behind_backward(data: DataParallel) -> bool:
+    """Return whether a pipeline's backwards leave parameters gathered, as torch's do in FSDP2."""
+    s = data.sharding
+    return s is not None and s.copies and data.accumulates and not s.regroup
+
+
 def left_gathered(stages: Sequence[int], kinds: Sequence[str]) -> list[bool]:
     """Return before which steps of a rank the backward before has left parameters gathered.
 
@@ -103,11 +108,6 @@ def left_gathered(stages: Sequence[int], kinds: Sequence[str]) -> list[bool]:
         out.append(now.get(stage, False))
         now[stage] = kind != "F"
     return out
-
-
-def ahead_of_input(item: Item) -> bool:
-    """Return whether an item that leads a program does not need the stage's inputs."""
-    return item.name in ("param_copy_in", "param_all_gather", "fetch_ahead") and item.phase != "O"
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Gathers:
         else:
             draft.wait(visit.first, key)
         item = Collective(f"param_{kind}", axis, kind, size, phase, layer,
-                          stream=s.gather_stream, algorithm=s.gather_by)  # fmt: skip
+                          stream=s.gather_stream, algorithm=s.gather_by, ahead=True)  # fmt: skip
         draft.put(key, item, *place)
         if not s.buffers or unit.kept:
             draft.remember(key, GATHERED, size, "start")
@@ -198,7 +198,7 @@ class Gathers:
         draft, first, phase = self.draft, self.used[j].first, self.step.phase
         layer = self.units[self.used[j].unit].layer
         into, out = (Compute("elementwise", 0.0, 2 * moved) for moved in (size / group, size))
-        copy = Kernel("param_copy_in", into, phase, layer, stream="fsdp copy_in")
+        copy = Kernel("param_copy_in", into, phase, layer, stream="fsdp copy_in", ahead=True)
         draft.put(("copy_in", j), copy, *place)
         back = Kernel("param_copy_out", out, phase, layer)
         draft.put(("copy_out", j), back, [("gather", j)], before=first)
@@ -217,7 +217,7 @@ class Gathers:
         over = step.place == "last" and step.kind in "BW"
         if unit.kept:
             ends = over if step.piped else step.kind in unit.ends
-        elif step.piped and self.data.keeps_behind_backward:
+        elif step.piped and keeps_behind_backward(self.data):
             ends = over or step.kind == "F"
         else:
             ends = step.kind != "W" and not s.buffers

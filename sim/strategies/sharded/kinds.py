@@ -10,16 +10,43 @@ depth d a unit's gather may start when the unit d before it begins.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sim.builder.strategies.sharding import Fetch, Sharding
+from sim.recipe.recipe import ParallelismSection
+from sim.strategies.sharded.tables import DeepSpeedTable, FsdpTable, own
+
+
+def sharding(p: ParallelismSection, degree: int) -> Sharding | None:
+    """Return how ``degree`` replicas share parameters; None: each has all of them."""
+    if p.zero == 3:
+        return zero3(degree, _fetch(own(p).deepspeed))
+    said = own(p).fsdp
+    return _fsdp(said, degree) if said else None
+
+
+def _fetch(sizes: DeepSpeedTable | None) -> Fetch | None:
+    """Return DeepSpeed's sizes; without them ZeRO-3 gathers one layer ahead and keeps nothing."""
+    if sizes is None:
+        return None
+    return Fetch(
+        sizes.stage3_prefetch_bucket_size,
+        sizes.stage3_max_live_parameters,
+        sizes.stage3_max_reuse_distance,
+    )
+
+
+def _fsdp(table: FsdpTable, degree: int) -> Sharding:
+    given = table.model_dump(exclude_none=True, exclude={"kind"})
+    made: dict[str, Callable[..., Sharding]] = {"fsdp1": fsdp1, "fsdp2": fsdp2, "yafsdp": yafsdp}
+    return made[table.kind](degree, **given)
 
 
 def zero3(degree: int, fetch: Fetch | None = None) -> Sharding:
     """Return ZeRO-3: every unit comes and goes, and gradients are reduced in buckets."""
     streams = ("zero all_gather", "zero reduce_scatter")
     return Sharding(degree, 1, "layer", False, False, 0, 1, 1, False, False, True, 0, True, fetch,
-                    *streams)  # fmt: skip
+                    *streams, words="ZeRO-3's prefetch")  # fmt: skip
 
 
 def fsdp1(
@@ -47,6 +74,7 @@ def fsdp1(
         forward=ahead,
         backward=1 if backward_prefetch == "BACKWARD_PRE" else 0,
         behind=backward_prefetch == "BACKWARD_POST",
+        words="FSDP1's prefetch (forward_prefetch, backward_prefetch)",
     )
 
 
@@ -67,11 +95,13 @@ def fsdp2(
     """
     group = shard or degree
     regroup = reshard_after_forward if not isinstance(reshard_after_forward, bool) else 0
+    depth = "2 in the forward, 1 in the backward" if prefetch is None else prefetch
+    kept = reshard_after_forward is False
     return Sharding(
         group=group,
         replicas=degree // group,
         wrap=wrap,
-        keep=reshard_after_forward is False,
+        keep=kept,
         regroup=0 if regroup == group else regroup,
         forward=2 if prefetch is None else prefetch,
         backward=1 if prefetch is None else prefetch,
@@ -79,13 +109,15 @@ def fsdp2(
         scale=False,
         once=replicate == "once",
         gather_by="copy" if copy_engines else "auto",
+        words="reshard_after_forward = false" if kept else f"prefetch depth {depth}",
     )
 
 
 def yafsdp(degree: int, shard: int | None = None, wrap: str | int = "layer") -> Sharding:
     """Return YaFSDP: units use two buffers for weights and two for gradients in turn."""
     group = shard or degree
-    return Sharding(group, degree // group, wrap, scale=False, buffers=2)
+    words = "YaFSDP's two buffers"
+    return Sharding(group, degree // group, wrap, scale=False, buffers=2, words=words)
 
 
 def anchors(depth: float, count: int) -> list[int]:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from schedules.input_error import InputError
-from sim.recipe.recipe import ParallelismSection, Recipe
-from sim.recipe.sections import OWN, FsdpTable
+from sim.strategies.sharded.tables import OWN, FsdpTable, asked, own
+
+if TYPE_CHECKING:
+    from sim.recipe.recipe import ParallelismSection, Recipe
 
 
 def check(recipe: Recipe) -> None:
     """Raise InputError for what ZeRO-2, ZeRO-3 and FSDP cannot do, or not together."""
-    p = recipe.parallelism
-    _options(recipe)
-    if p.optimizer_instances > 1:
-        _instances(recipe)
-    if p.fsdp and p.zero:
+    p, fsdp, what = recipe.parallelism, own(recipe.parallelism).fsdp, asked(recipe.parallelism)
+    _options(p)
+    if fsdp and p.zero:
         raise InputError(
             f"parallelism.zero = {p.zero} and parallelism.fsdp are both given; "
             "leave one of them out"
         )
-    if not p.fsdp and p.zero < 2:
+    if not what:
         return
-    what = "parallelism.fsdp" if p.fsdp else f"parallelism.zero = {p.zero}"
+    _others(recipe, what)
     if (p.dp or 1) * p.cp == 1:
         raise InputError(f"{what} needs dp > 1 or cp > 1, replicas that share the parameters")
     if not p.overlap_grad_reduce:
@@ -32,62 +34,51 @@ def check(recipe: Recipe) -> None:
             f"{what} needs a schedule with a flush; {recipe.schedule.name} updates the weights "
             "while other microbatches use them"
         )
-    if p.fsdp:
-        _fsdp(p.fsdp, (p.dp or 1) * p.cp, bool(p.accumulate))
-    if p.fsdp and recipe.model.experts and p.tp * p.ep * p.etp > 1:
-        _experts(p, p.fsdp)
+    if fsdp:
+        _fsdp(fsdp, (p.dp or 1) * p.cp, bool(own(p).accumulate))
+    if fsdp and recipe.model.experts and p.tp * p.ep * p.etp > 1:
+        _experts(p, fsdp)
 
 
-def _options(recipe: Recipe) -> None:
-    p = recipe.parallelism
-    plain = not p.fsdp and p.zero < 2
-    if p.deepspeed and (p.fsdp or p.zero < 2):
+def _others(recipe: Recipe, what: str) -> None:
+    """Check what sharded parameters and gradients do not go with."""
+    said = recipe.training.recompute
+    if recipe.model.blocks:
+        advice = "it must be 0 or 1" if recipe.parallelism.zero else "leave it out"
+        raise InputError(
+            f"{what} is not simulated with model.blocks, which run data parallel only; {advice}"
+        )
+    if not isinstance(said, str) and said.method == "uniform" and (said.layers or 1) > 1:
+        raise InputError(
+            "training.recompute of several layers at once (uniform) is not simulated with sharded "
+            "parameters; layers must be 1"
+        )
+
+
+def _options(p: ParallelismSection) -> None:
+    plain, sizes = not asked(p), own(p).deepspeed
+    if sizes and (own(p).fsdp or p.zero < 2):
         raise InputError(
             "parallelism.deepspeed gives sizes for zero = 2 or 3; it needs one of them"
         )
     for key in ("prefetch_bucket_size", "max_live_parameters", "max_reuse_distance"):
-        given = p.deepspeed and f"stage3_{key}" in p.deepspeed.model_fields_set
+        given = sizes and f"stage3_{key}" in sizes.model_fields_set
         if given and p.zero < 3:
             raise InputError(
                 f"parallelism.deepspeed.stage3_{key} needs zero = 3, which gathers parameters"
             )
-    if p.accumulate and plain:
+    if own(p).accumulate and plain:
         raise InputError(
             "parallelism.accumulate = true needs zero = 2 or 3, or fsdp: "
             "without them gradients are reduced on the last microbatch only"
         )
     if p.first_bucket_mb and not plain:
         raise InputError("parallelism.first_bucket_mb needs zero = 0 or 1, without fsdp")
-    if not p.gradient_as_bucket_view and (p.zero > 1 or p.fsdp):
+    if not p.gradient_as_bucket_view and not plain:
         raise InputError(
             "parallelism.gradient_as_bucket_view = false needs zero = 0 or 1, without fsdp: "
             "the copies are DDP's"
         )
-    if p.overlap_param_gather and p.zero not in (1, 2):
-        raise InputError(
-            "parallelism.overlap_param_gather = true needs zero = 1 or 2, whose gathers it overlaps"
-        )
-
-
-def _instances(recipe: Recipe) -> None:
-    """Check groups of replicas that each have a whole optimizer state."""
-    p = recipe.parallelism
-    n, replicas = p.optimizer_instances, (p.dp or 1) * p.cp
-    what = f"parallelism.optimizer_instances = {n}"
-    if p.zero != 1:
-        raise InputError(f"{what} needs zero = 1: each instance splits the optimizer state")
-    if replicas % n or replicas == n:
-        raise InputError(
-            f"{what} must divide dp x cp = {replicas} into runs of two or more, which split the "
-            "state; for runs of one rank zero = 0 would do"
-        )
-    if not recipe.model.experts or p.tp * p.ep * p.etp == 1:
-        return
-    holders = replicas * p.tp // (p.ep * p.etp)
-    if holders % n:
-        raise InputError(f"{what} must divide the {holders} ranks that hold the same experts")
-    if not p.order.endswith("dp-pp"):
-        raise InputError(f'{what} with experts needs parallelism.order to end with "dp-pp"')
 
 
 def _experts(p: ParallelismSection, fsdp: FsdpTable) -> None:

@@ -10,11 +10,14 @@ than the rest of their layer are units of their own inside it, as torchtitan wra
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
+from sim.builder.job import Job
 from sim.builder.program import Program, computes
-from sim.builder.strategies.data import HEAD, is_expert
-from sim.model.sizes import Model, parameters
+from sim.builder.strategies.data import HEAD, DataParallel, is_expert
+from sim.model.sizes import Model, matrix_parameters, parameters
+from sim.strategies.sharded.kinds import reused
 
 EMBEDDING = -1
 EXPERTS = -3
@@ -140,3 +143,46 @@ def visits(program: Program, forward: bool, parts: Sequence[Unit]) -> list[Visit
         if computes(program[i]) and mine in of:
             found.setdefault(of[mine], []).append(i)
     return sorted((Visit(k, at[0], at[-1]) for k, at in found.items()), key=lambda v: v.first)
+
+
+def of_stage(job: Job, stage: int) -> Sequence[Unit]:
+    """Return the units of a stage, those that stay from the forward to the backward marked."""
+    ends = (stage == 0, stage == job.stages - 1)
+    return _of_stage(job.model, job.data, job.layers(stage), *ends)
+
+
+@lru_cache(maxsize=64)
+def _of_stage(
+    model: Model, data: DataParallel, layers: range, first: bool, last: bool
+) -> Sequence[Unit]:
+    s, p = data.sharding, data.parallelism
+    if s is None:
+        return ()
+    apart = None if data.experts is None else (p.ep, p.etp)
+    held = sizes(model, p.tp, layers, first, last, apart)
+    found = units(held, s.wrap, s.root, model.tied and first and last)
+    kept = [unit.kept or s.keep for unit in found]
+    if s.fetch:
+        place = {owner: k for k, owner in enumerate(held)}
+        order = sorted(
+            range(len(found)), key=lambda k: min(place[owner] for owner in found[k].owners)
+        )
+        soon = reused([found[k].parameters for k in order], s.fetch.max_reuse_distance)
+        kept = [soon[order.index(k)] for k in range(len(found))]
+    return tuple(
+        unit._replace(kept=keep, linear=_linear(model, data, unit))
+        for unit, keep in zip(found, kept, strict=True)
+    )
+
+
+def _linear(model: Model, data: DataParallel, unit: Unit) -> int:
+    """Return how many of a unit's parameters multiply in fp8."""
+    if not data.gathered_less:
+        return 0
+    if unit.experts:
+        return unit.parameters
+    layers, p = [owner for owner in sorted(unit.owners) if owner >= 0], data.parallelism
+    if data.experts is None:
+        return matrix_parameters(model, p.tp, layers)
+    whole = matrix_parameters(model, p.tp, layers, False, p.ep, p.etp)
+    return whole - parameters(model, p.tp, layers, False, False, p.ep, p.etp).expert

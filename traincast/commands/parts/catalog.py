@@ -42,15 +42,6 @@ STRATEGIES = {
         "optimizer instances",
         "ZeRO 1 inside groups of replicas; gradients are summed across the groups too",
     ),
-    "parallelism.deepspeed": ("DeepSpeed's sizes", "those of ZeRO's buckets, prefetch and reuse"),
-    "parallelism.fsdp": (
-        "fully sharded data parallel",
-        "parameters are gathered unit by unit: FSDP1, FSDP2, HSDP (shard) and YaFSDP",
-    ),
-    "parallelism.accumulate": (
-        "no_sync",
-        "gradients stay whole until the last microbatch, as fsdp2 keeps them in a pipeline",
-    ),
     "parallelism.overlap_grad_reduce": (
         "gradient overlap",
         "gradients are reduced bucket by bucket while the backward goes on",
