@@ -51,16 +51,22 @@ def fit(runs: Sequence[RecordedRun], name: str, sizes: Sequence[Size] = ()) -> C
         for number, step in enumerate(run.steps):
             check(what, step, f"{run.path}, step {number}")
             _collect(what, step, found)
-    if all(run.settings.get("rt") for run in runs):
-        found[OVER] = [one for one in found[OVER] if one <= QUEUED * np.median(found[OVER])]
-    for unseen in (LOSS, ONWARD):
-        found[unseen] = found[unseen] or found[RESUME]
-    spreads = {key: spread(some) for key, some in found.items()}
+    spreads = {key: spread(some) for key, some in _usual(found, runs).items()}
     sources = {run.path.name: run.digest for run in runs}
     size = runs[0].message_bytes()
     return Costs(
         name, spreads, tuple(sizes), size, sources, _busier(runs), _work(runs), model(runs[0])
     )
+
+
+def _usual(found: Samples, runs: Sequence[RecordedRun]) -> Samples:
+    """Leave out what waited for a core, and take costs that were not seen to be like others."""
+    if OVER in found and all(run.settings.get("rt") for run in runs):
+        most = QUEUED * float(np.median(found[OVER]))
+        found[OVER] = [one for one in found[OVER] if one <= most]
+    for unseen in (LOSS, ONWARD):
+        found[unseen] = found[unseen] or found[RESUME]
+    return found
 
 
 def _work(runs: Sequence[RecordedRun]) -> float:
