@@ -53,7 +53,7 @@ def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...]:
     match axis:
         case "dp":  # dense gradients: ranks of one sequence have the same weights too
             return tuple(sorted(ranks[lane.tp, :, :, q].ravel().tolist()))
-        case "shard" | "reshard" | "replicate":
+        case "shard" | "replicate":
             replicas = group(job, "dp", lane, q)
             return replicas[_shards(job, axis, replicas.index(int(ranks[*lane, q])))]
         case "edp_shard" | "edp_replicate":
@@ -74,10 +74,8 @@ def _shards(job: Job, axis: str, replica: int) -> slice:
     n = job.data.optimizer_split
     if axis == "replicate":
         return slice(replica % n, None, n)
-    sharding = job.data.sharding
-    size = sharding.regroup if axis == "reshard" and sharding else n
-    begin = replica - replica % size
-    return slice(begin, begin + size)
+    begin = replica - replica % n
+    return slice(begin, begin + n)
 
 
 def _norm(job: Job, lane: Lane) -> tuple[int, ...]:
@@ -221,9 +219,9 @@ def _inside(job: Job, stride: Mapping[str, int]) -> list[int]:
     """Return where groups end that are smaller or larger than an axis."""
     mesh = job.mesh
     out = [cut for of in strategies.hooks("cuts") for cut in of(job, stride)]
-    data, least = job.data, min(stride["cp"], stride["dp"])
-    runs = {data.optimizer_split, data.sharding.regroup if data.sharding else 1}
-    out += [least * n for n in runs if n > 1]
+    data = job.data
+    if data.optimizer_split > 1:
+        out.append(min(stride["cp"], stride["dp"]) * data.optimizer_split)
     if mesh.ep * mesh.etp > 1:
         own = data.of_experts.optimizer_split if data.sharding else 1
         out.append(mesh.etp * mesh.ep * own)

@@ -36,10 +36,11 @@ def task(job: Job) -> workers.Task:
     Raises InputError for a job that is no FSDP2 × TP.
     """
     model, p, sharding = job.model, job.parallelism, job.data.sharding
+    fsdp = p.model_dump()["fsdp"] or {}
     wrong = [
         (job.mesh.pp > 1 or job.mesh.cp > 1 or job.mesh.ep > 1, "pp, cp and ep of 1"),
-        (sharding is None or sharding.wrap != "layer" or sharding.replicas > 1
-         or not sharding.root, 'fsdp = { kind = "fsdp2" }'),
+        (sharding is None or sharding.replicas > 1 or fsdp.get("kind") != "fsdp2"
+         or fsdp["wrap"] != "layer", 'fsdp = { kind = "fsdp2" }'),
         (p.tp > 1 and not edges(job)["column"].before, "sp = true beside tp"),
         (model.experts or model.mla or model.mtp or model.resnet, "a dense transformer"),
         (not model.gated or model.norm != "rms" or model.bias or model.qkv_bias,
@@ -49,12 +50,11 @@ def task(job: Job) -> workers.Task:
     ]  # fmt: skip
     if needed := [what for is_wrong, what in wrong if is_wrong]:
         raise InputError(f"record fake takes FSDP2 with TP of a Llama; it needs {needed[0]}")
-    assert sharding
     return {
         "task": "fake_run",
         "world": job.mesh.world,
         "tp": p.tp,
-        "reshard": not sharding.keep,
+        "reshard": fsdp["reshard_after_forward"] is not False,
         "micro_batch": job.training.micro_batch,
         "sequence": model.sequence,
         "microbatches": len(job.plan[0]) // 2,

@@ -21,8 +21,8 @@ from sim.builder.program import (
 )
 from sim.builder.strategies.data import Bucket, DataParallel, is_expert
 from sim.builder.strategies.draft import Key, ProgramDraft
-from sim.builder.strategies.sharding import Sharding
 from sim.graph import Compute
+from sim.strategies.sharded.flow import Flow, flow, keeps_behind_backward
 from sim.strategies.sharded.kinds import anchors, fetched
 from sim.strategies.sharded.scattering import of_buckets, of_units, reduce
 from sim.strategies.sharded.units import Unit, Visit, visits
@@ -63,7 +63,7 @@ def shard(
 
     ``buckets`` are the gradients of this kind of step where they are not reduced unit by unit.
     """
-    s = data.sharding
+    s = flow(data)
     split = [(data.of_experts if is_expert(i) else data).gradient_split > 1 for i in program]
     program = [  # whole gradients are counted where they are reduced
         without(item, WEIGHT_GRADIENT) if shared else item
@@ -80,34 +80,9 @@ def shard(
     return draft.finish()
 
 
-def _sharding(unit: Unit, data: DataParallel, dense: Sharding) -> Sharding:
+def _sharding(unit: Unit, data: DataParallel, dense: Flow) -> Flow:
     """Return how the ranks that hold a unit share it."""
-    return data.of_experts.sharding or dense if unit.experts else dense
-
-
-def keeps_behind_backward(data: DataParallel) -> bool:
-    """Return whether a pipeline's backwards leave parameters gathered, as torch's do in FSDP2."""
-    s = data.sharding
-    return s is not None and s.copies and data.accumulates and not s.regroup
-
-
-def left_gathered(stages: Sequence[int], kinds: Sequence[str]) -> list[bool]:
-    """Return before which steps of a rank the backward before has left parameters gathered.
-
-    ``stages`` and ``kinds`` are those of the rank's steps in order. torch's pipeline turns off
-    resharding after the backward (backward_maybe_with_nosync in
-    torch/distributed/pipelining/stage.py, 2.13), but not after the forward. So a forward frees what
-    a backward has left, and what comes after a forward gathers again.
-
-    >>> left_gathered([0, 0, 0, 0, 0], ["F", "F", "B", "F", "B"])
-    [False, False, False, True, False]
-    """
-    now: dict[int, bool] = {}
-    out = []
-    for stage, kind in zip(stages, kinds, strict=True):
-        out.append(now.get(stage, False))
-        now[stage] = kind != "F"
-    return out
+    return flow(data.of_experts) or dense if unit.experts else dense
 
 
 @dataclass(frozen=True)
@@ -119,7 +94,7 @@ class Gathers:
     units: Sequence[Unit]
     used: Sequence[Visit]
     data: DataParallel
-    sharding: Sharding
+    sharding: Flow
 
     def all(self) -> None:
         """Put each unit's gather where its turn comes, and free what is not needed any more."""
@@ -134,7 +109,7 @@ class Gathers:
         for visit in self.used:
             self._release(visit)
 
-    def _of(self, j: int) -> Sharding:
+    def _of(self, j: int) -> Flow:
         """Return how the j-th unit used is shared."""
         return _sharding(self.units[self.used[j].unit], self.data, self.sharding)
 

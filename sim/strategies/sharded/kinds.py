@@ -12,12 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from sim.builder.strategies.sharding import Fetch, Sharding
 from sim.recipe.recipe import ParallelismSection
+from sim.strategies.sharded.flow import Fetch, Flow
 from sim.strategies.sharded.tables import DeepSpeedTable, FsdpTable, own
 
 
-def sharding(p: ParallelismSection, degree: int) -> Sharding | None:
+def sharding(p: ParallelismSection, degree: int) -> Flow | None:
     """Return how ``degree`` replicas share parameters; None: each has all of them."""
     if p.zero == 3:
         return zero3(degree, _fetch(own(p).deepspeed))
@@ -36,16 +36,16 @@ def _fetch(sizes: DeepSpeedTable | None) -> Fetch | None:
     )
 
 
-def _fsdp(table: FsdpTable, degree: int) -> Sharding:
+def _fsdp(table: FsdpTable, degree: int) -> Flow:
     given = table.model_dump(exclude_none=True, exclude={"kind"})
-    made: dict[str, Callable[..., Sharding]] = {"fsdp1": fsdp1, "fsdp2": fsdp2, "yafsdp": yafsdp}
+    made: dict[str, Callable[..., Flow]] = {"fsdp1": fsdp1, "fsdp2": fsdp2, "yafsdp": yafsdp}
     return made[table.kind](degree, **given)
 
 
-def zero3(degree: int, fetch: Fetch | None = None) -> Sharding:
+def zero3(degree: int, fetch: Fetch | None = None) -> Flow:
     """Return ZeRO-3: every unit comes and goes, and gradients are reduced in buckets."""
     streams = ("zero all_gather", "zero reduce_scatter")
-    return Sharding(degree, 1, "layer", False, False, 0, 1, 1, False, False, True, 0, True, fetch,
+    return Flow(degree, 1, "layer", False, False, 0, 1, 1, False, False, True, 0, True, fetch,
                     *streams, words="ZeRO-3's prefetch")  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def fsdp1(
     backward_prefetch: str = "BACKWARD_PRE",
     forward_prefetch: bool = False,
     limit_all_gathers: bool = True,
-) -> Sharding:
+) -> Flow:
     """Return FSDP1, with a flat parameter per unit.
 
     The limiter lets a gather start when the unit two before it is freed, or with forward prefetch
@@ -66,7 +66,7 @@ def fsdp1(
     """
     group = {"NO_SHARD": 1}.get(sharding, shard or degree)
     ahead = (2 if forward_prefetch else 1) if limit_all_gathers else math.inf
-    return Sharding(
+    return Flow(
         group=group,
         replicas=degree // group,
         wrap=wrap,
@@ -86,7 +86,7 @@ def fsdp2(
     prefetch: int | None = None,
     replicate: str = "each",
     copy_engines: bool = False,
-) -> Sharding:
+) -> Flow:
     """Return FSDP2, with a shard per parameter, copied into and out of the gathered buffers.
 
     Without explicit prefetch a forward's gather waits for the copy-out of the unit two before it
@@ -97,7 +97,7 @@ def fsdp2(
     regroup = reshard_after_forward if not isinstance(reshard_after_forward, bool) else 0
     depth = "2 in the forward, 1 in the backward" if prefetch is None else prefetch
     kept = reshard_after_forward is False
-    return Sharding(
+    return Flow(
         group=group,
         replicas=degree // group,
         wrap=wrap,
@@ -113,11 +113,11 @@ def fsdp2(
     )
 
 
-def yafsdp(degree: int, shard: int | None = None, wrap: str | int = "layer") -> Sharding:
+def yafsdp(degree: int, shard: int | None = None, wrap: str | int = "layer") -> Flow:
     """Return YaFSDP: units use two buffers for weights and two for gradients in turn."""
     group = shard or degree
     words = "YaFSDP's two buffers"
-    return Sharding(group, degree // group, wrap, scale=False, buffers=2, words=words)
+    return Flow(group, degree // group, wrap, scale=False, buffers=2, words=words)
 
 
 def anchors(depth: float, count: int) -> list[int]:

@@ -8,6 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from sim.builder.groups import Lane
+from sim.builder.groups import group as ranks_of
 from sim.builder.job import Job
 from sim.builder.persistent import gradient_bytes
 from sim.builder.program import Program
@@ -16,6 +18,7 @@ from sim.builder.strategies.data import DataParallel
 from sim.builder.strategies.messages import Steps
 from sim.model.sizes import BYTES
 from sim.strategies.sharded import gathering, kinds
+from sim.strategies.sharded.flow import flow, keeps_behind_backward, left_gathered
 from sim.strategies.sharded.tables import own
 from sim.strategies.sharded.units import of_stage
 
@@ -34,13 +37,10 @@ def data(plain: DataParallel) -> DataParallel:
 
 def steps(job: Job, plain: Steps) -> Steps:
     """Return the steps of a pipeline with what its backwards leave gathered."""
-    if not (gathering.keeps_behind_backward(job.data) and job.overlapping):
+    if not (keeps_behind_backward(job.data) and job.overlapping):
         return plain
     spans = (slice(*ends) for ends in pairwise(plain.begins.tolist()))
-    left = [
-        gathering.left_gathered(plain.stage[rank].tolist(), plain.kind[rank].tolist())
-        for rank in spans
-    ]
+    left = [left_gathered(plain.stage[rank].tolist(), plain.kind[rank].tolist()) for rank in spans]
     return replace(plain, gathered=np.concatenate(left))
 
 
@@ -52,9 +52,25 @@ def step(job: Job, items: Program, at: StepPlace) -> Program:
     return gathering.shard(items, of, of_stage(job, at.stage), job.data, at.buckets)
 
 
+def group(job: Job, axis: str, lane: Lane, q: int) -> tuple[int, ...] | None:
+    """Return the ranks that share parameters between a forward and its backward."""
+    of = flow(job.data)
+    if axis != "reshard" or not of:
+        return None
+    replicas = ranks_of(job, "dp", lane, q)
+    at = replicas.index(int(job.ranks[*lane, q])) // of.regroup * of.regroup
+    return replicas[at : at + of.regroup]
+
+
+def cuts(job: Job, stride: Mapping[str, int]) -> Sequence[int]:
+    """Return where the groups end that share parameters between a forward and its backward."""
+    of = flow(job.data)
+    return [min(stride["cp"], stride["dp"]) * of.regroup] if of and of.regroup > 1 else []
+
+
 def persistent(job: Job, stages: Sequence[int]) -> Mapping[str, float]:
     """Return the buffers that units use in turn, each as large as the largest unit."""
-    shared = job.data.sharding
+    shared = flow(job.data)
     if not shared or not shared.buffers:
         return {}
     units = [unit for s in stages for unit in of_stage(job, s) if not unit.kept]

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from sim.builder.program import Collective, Kernel, Program
 from sim.builder.strategies.data import Bucket, DataParallel, is_expert
 from sim.builder.strategies.draft import Key, ProgramDraft
-from sim.builder.strategies.sharding import Sharding
 from sim.graph import Compute
 from sim.model.sizes import BYTES
+from sim.strategies.sharded.flow import Flow, flow
 from sim.strategies.sharded.units import Unit, Visit
 
 GRADIENTS = "gradient_buffers"
@@ -57,10 +57,10 @@ def reduce(draft: ProgramDraft, parts: Sequence[Reduction], data: DataParallel, 
 
     ``last`` says that this program completes the sums over all microbatches, which replicas need.
     """
-    dense = data.sharding or Sharding(data.degree, reduce_stream="dp")
-    experts = data.of_experts.sharding
+    dense = flow(data) or Flow(data.degree, reduce_stream="dp")
+    experts = flow(data.of_experts)
     if experts is None:
-        experts = Sharding(data.of_experts.degree, reduce_stream="edp", experts=True)
+        experts = Flow(data.of_experts.degree, reduce_stream="edp", experts=True)
     alone = experts.group * experts.replicas == 1
     parts = [part for part in parts if not (part.experts and alone)]
     turns: list[int] = []  # parts in buffers
@@ -72,7 +72,7 @@ def reduce(draft: ProgramDraft, parts: Sequence[Reduction], data: DataParallel, 
         if s.copies or s.scale:
             _ready(draft, b, part, size, s)
         end = _collectives(draft, b, part, size, s, across=last or not s.once)
-        if data.sharding and b and parts[b - 1].experts != part.experts:
+        if flow(data) and b and parts[b - 1].experts != part.experts:
             before = ("reduce" if (dense if part.experts else experts).group > 1 else "sum", b - 1)
             draft.wait(end, *([before] if draft.has(before) else []))
         if s.buffers and part.buffered:
@@ -84,7 +84,7 @@ def reduce(draft: ProgramDraft, parts: Sequence[Reduction], data: DataParallel, 
             _hold(draft, b, part, size, of, s, end)
 
 
-def _ready(draft: ProgramDraft, b: int, part: Reduction, size: float, s: Sharding) -> None:
+def _ready(draft: ProgramDraft, b: int, part: Reduction, size: float, s: Flow) -> None:
     """Put the kernel that divides gradients, or copies them (FSDP2: after the scatter before)."""
     name, before = ("grad_copy_in" if s.copies else "grad_scale"), ("reduce", b - 1)
     needs = [before] if s.copies and draft.has(before) else []
@@ -98,7 +98,7 @@ def _hold(
     part: Reduction,
     size: float,
     data: DataParallel,
-    s: Sharding,
+    s: Flow,
     last: Key,
 ) -> None:
     """Allocate whole gradients until they are scattered, and the copy that is sent."""
@@ -112,7 +112,7 @@ def _hold(
 
 
 def _collectives(
-    draft: ProgramDraft, b: int, part: Reduction, size: float, s: Sharding, across: bool
+    draft: ProgramDraft, b: int, part: Reduction, size: float, s: Flow, across: bool
 ) -> Key:
     """Scatter the sums inside a group, then, if asked, sum the shards across the replicas.
 

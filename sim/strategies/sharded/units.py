@@ -17,6 +17,7 @@ from sim.builder.job import Job
 from sim.builder.program import Program, computes
 from sim.builder.strategies.data import HEAD, DataParallel, is_expert
 from sim.model.sizes import Model, matrix_parameters, parameters
+from sim.strategies.sharded.flow import flow
 from sim.strategies.sharded.kinds import reused
 
 EMBEDDING = -1
@@ -155,7 +156,7 @@ def of_stage(job: Job, stage: int) -> Sequence[Unit]:
 def _of_stage(
     model: Model, data: DataParallel, layers: range, first: bool, last: bool
 ) -> Sequence[Unit]:
-    s, p = data.sharding, data.parallelism
+    s, p = flow(data), data.parallelism
     if s is None:
         return ()
     apart = None if data.experts is None else (p.ep, p.etp)

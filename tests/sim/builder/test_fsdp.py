@@ -15,7 +15,6 @@ from sim.builder.job import Job
 from sim.builder.program import Collective, Kernel, Program
 from sim.builder.stage import stage_programs
 from sim.builder.strategies.data import HEAD, buckets
-from sim.builder.strategies.sharding import Fetch, Sharding
 from sim.builder.training_step import training_step
 from sim.engine import simulate
 from sim.graph import Builder, Communication, Fixed, Graph
@@ -24,6 +23,7 @@ from sim.machine.hardware import ideal
 from sim.model.sizes import parameters
 from sim.runs.run import prepare
 from sim.strategies.sharded import kinds
+from sim.strategies.sharded.flow import Fetch, Flow
 from sim.strategies.sharded.gathering import StageStep, shard
 from sim.strategies.sharded.units import Unit, sizes, units
 from sim.timeline import Timeline
@@ -45,7 +45,7 @@ def backward() -> Program:
     return [Kernel(f"{phase}{k}", Fixed(5.0), phase, k) for k in (2, 1, 0) for phase in ("I", "W")]
 
 
-def timed(program: Program, kind: str, sharding: Sharding, reduce: float = 3.0) -> Timeline:
+def timed(program: Program, kind: str, sharding: Flow, reduce: float = 3.0) -> Timeline:
     """A sharded program alone: gathers of 4, 2 and 9 s, reductions of 3 s, copies of 1 s."""
     data = replicas(degree=4, grad_dtype="bf16", sharding=sharding)
     builder = Builder()
@@ -130,7 +130,7 @@ def test_forward_of_three_units(
     ],
 )
 def test_backward_of_three_units(
-    sharding: Sharding,
+    sharding: Flow,
     gathers: list[tuple[float, float]],
     reductions: list[tuple[float, float]],
     seconds: float,
@@ -206,7 +206,7 @@ def run(job: Job) -> Timeline:
     return simulate(graph, machine)
 
 
-def job_of(small_job: Make, sharding: Sharding | None, **changes: object) -> Job:
+def job_of(small_job: Make, sharding: Flow | None, **changes: object) -> Job:
     """Compute long enough to hide something."""
     size = {"sequence": 512, "micro_batch": 4, "microbatches": 2} | changes
     return small_job(dp=8, sharding=sharding, **size)
@@ -241,7 +241,7 @@ EVERY = [
 @pytest.mark.parametrize("sharding", EVERY)
 @pytest.mark.parametrize("shape", [{}, {"recompute": "full", "accumulate": True}])
 def test_every_unit_is_there_when_it_is_used(
-    small_job: Make, sharding: Sharding, shape: dict[str, object]
+    small_job: Make, sharding: Flow, shape: dict[str, object]
 ) -> None:
     """No kernel of a layer runs before the last gather of it has ended, and all memory that was
     taken is given back by the end of the step."""
@@ -345,7 +345,7 @@ def test_fsdp2_counts_the_bytes_of_its_copies(small_job: Make) -> None:
     "sharding",
     [kinds.fsdp2(8, shard=4), kinds.fsdp2(8, reshard_after_forward=4), kinds.zero3(8)],
 )
-def test_folding_changes_nothing(small_job: Make, sharding: Sharding) -> None:
+def test_folding_changes_nothing(small_job: Make, sharding: Flow) -> None:
     """One replica stands for all of them, also where they form groups of four."""
     job = job_of(small_job, sharding, microbatches=1, layers=2)
     cluster, seconds = clusters.load("dgx_a100", 8), []

@@ -14,10 +14,10 @@ import pytest
 from sim.analysis.traffic import bytes_sent
 from sim.builder.groups import Lane
 from sim.builder.job import Job
-from sim.builder.strategies.sharding import Fetch, Sharding
 from sim.builder.training_step import training_step
 from sim.graph import Graph
 from sim.strategies.sharded import kinds
+from sim.strategies.sharded.flow import Fetch, Flow
 from tests.small import with_data
 
 pytestmark = pytest.mark.slow
@@ -93,7 +93,7 @@ FSDP = [
 
 @pytest.mark.parametrize(("sharding", "gathered"), FSDP)
 @pytest.mark.parametrize("m", [1, 3])
-def test_fsdp(small_job: Make, sharding: Sharding, gathered: int, m: int) -> None:
+def test_fsdp(small_job: Make, sharding: Flow, gathered: int, m: int) -> None:
     """As ZeRO-3, but that the root unit is not gathered again; nothing is where all is kept."""
     job = {"dp": 8, "microbatches": m, "sharding": sharding}
     for size, grad in ((2, "bf16"), (4, "fp32")):
@@ -200,7 +200,7 @@ def test_with_a_pipeline(small_job: Make, keep: bool) -> None:
 @pytest.mark.parametrize(("grad", "size"), [("bf16", 2), ("fp32", 4)])
 def test_persistent_bytes(
     small_job: Make,
-    sharding: Sharding | None,
+    sharding: Flow | None,
     zero: int,
     weights: int,
     gradients: int,

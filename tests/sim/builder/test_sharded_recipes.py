@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from sim.builder.job import without_plan
-from sim.builder.strategies.sharding import Fetch, Sharding
 from sim.recipe import recipe_file
 from sim.runs.check import check
 from sim.runs.run import run
 from sim.strategies.sharded import kinds
+from sim.strategies.sharded.flow import Fetch, Flow
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def recipe(**parallelism: Any) -> Any:
 
 
 FIVE = {"kind": "fsdp1", "backward_prefetch": "none", "limit_all_gathers": False}
-MEANT: list[tuple[dict[str, Any], Sharding | None]] = [
+MEANT: list[tuple[dict[str, Any], Flow | None]] = [
     ({"zero": 2}, None),
     ({"zero": 3}, kinds.zero3(16)),
     ({"zero": 3, "deepspeed": {}}, kinds.zero3(16, Fetch(5e7, 1e9, 1e9))),
@@ -54,7 +54,7 @@ MEANT: list[tuple[dict[str, Any], Sharding | None]] = [
 
 
 @pytest.mark.parametrize(("keys", "sharding"), MEANT)
-def test_what_a_recipe_means(keys: dict[str, Any], sharding: Sharding | None) -> None:
+def test_what_a_recipe_means(keys: dict[str, Any], sharding: Flow | None) -> None:
     """And written out and read again it means the same."""
     read = recipe(**keys)
     assert without_plan(read).data.sharding == sharding

@@ -93,7 +93,8 @@ def graph(mode: str, world: int, model: Mapping[str, Any]) -> Graph:
 def _graph(mode: str, world: int, model: str) -> Graph:
     job = job_of(recipe_file.parse(recipe(mode, world, json.loads(model))))
     if job.data.sharding:  # a forward's gathers are called for when their unit begins
-        sharding = replace(job.data.sharding, forward=0)
+        now: dict[str, Any] = {"forward": 0}
+        sharding = replace(job.data.sharding, **now)
         vars(job)["data"] = replace(job.data, sharding=sharding)  # in place of the derived one
     of = training_step(job)
     return one_by_one(of) if blocks(mode) else of
