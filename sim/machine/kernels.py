@@ -13,7 +13,7 @@ The two shape functions take floats or NumPy arrays, so that calibration fits th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import fsum
 from typing import Any, NamedTuple, Protocol
@@ -31,6 +31,8 @@ Array = float | NDArray[np.float64]
 MEMORY_KINDS = ("norm", "elementwise", "softmax", "embedding", "cross_entropy", "optimizer")
 VARIANTS = ("norm_backward", "mxfp8", "gather", "scatter", "eager_gather", "eager_scatter")
 """Kernels (``by`` of a work) that may have a share of their own; without it, that of their kind."""
+UNMEASURED = ("conv1d", "scan", "chunk_products")
+"""Kernels likewise that no topology has measured; products are priced as their kind."""
 KINDS = ("gemm", "grouped_gemm", "attention", "attention_backward", *MEMORY_KINDS)
 """The kinds of kernel that :func:`compute_seconds` prices."""
 
@@ -102,6 +104,14 @@ def compute_seconds(gpu: GpuLike, work: Compute) -> tuple[float, float, float]:
     if work.kind in MEMORY_KINDS:
         return _memory_kernel(gpu, work)
     return _attention(gpu, work) if work.kind.startswith("attention") else _gemm(gpu, work)
+
+
+def borrowed(gpu: GpuLike, works: Iterable[object]) -> dict[str, str]:
+    """Return kernels among works that the GPU has no constants for, and the kind they borrow."""
+    found = {work.by: work.kind for work in works if isinstance(work, Compute)}
+    return {
+        by: found[by] for by in UNMEASURED if by in found and by not in table(gpu, "memory_kernels")
+    }
 
 
 def _gemm(gpu: GpuLike, work: Compute) -> tuple[float, float, float]:

@@ -25,6 +25,8 @@ class Part:
     name: ClassVar[str] = "attention"
     shares: ClassVar[tuple[str, ...]] = ("ring", "ulysses", "allgather", "usp")
     """The kinds of context parallelism under which it can run."""
+    needs: ClassVar[str] = ""
+    """The key of a recipe's model without which it has no size."""
 
     @property
     def kind(self) -> str:

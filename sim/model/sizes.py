@@ -40,6 +40,17 @@ class Mla(NamedTuple):
         return self.qk_nope_head_dim + self.qk_rope_head_dim
 
 
+class Recurrence(NamedTuple):
+    """Sizes of layers that have a state, not keys: Mamba-2, or a gated delta net."""
+
+    heads: int
+    head_dim: int  # width of a head's values
+    groups: int  # heads of keys and queries (of B and C), each of which several heads share
+    state: int  # width of a key (of B and C)
+    convolution: int = 4  # tokens that the convolution before the scan mixes
+    chunk: int = 128  # tokens that meet by products of matrices
+
+
 @dataclass(frozen=True)
 class Model:
     """A decoder-only transformer, or with ``resnet`` a residual network, which has no other sizes.
@@ -85,6 +96,7 @@ class Model:
     mla: Mla | None = None
     pattern: tuple[str, ...] = ()  # what mixes tokens, layer by layer, over and over; (): full
     feed_forward: tuple[str, ...] = ()  # what follows, likewise; (): experts where there are any
+    recurrence: Recurrence | None = None
     window: int = 0  # tokens that sliding attention looks back on, or of a chunk
     sinks: bool = False  # a learned logit per head beside those of the keys
     qk_norm: str = ""  # RMS norms of queries and keys: head (each head) | whole (all of them)
@@ -127,11 +139,12 @@ def _firsts(model: Model) -> Mapping[tuple[str, ...], int]:
 
 def parts(model: Model, layer: int) -> tuple[Part, ...]:
     """Return the parts of a layer, in forward order."""
-    return tuple(_kind(name)(model, layer) for name in model.kind(layer))
+    return tuple(kind_of(name)(model, layer) for name in model.kind(layer))
 
 
 @cache
-def _kind(name: str) -> type[Part]:
+def kind_of(name: str) -> type[Part]:
+    """Return the class of a kind, from the file of its name."""
     found: type[Part] = importlib.import_module(f"sim.model.layers.{name}").Kind
     return found
 
@@ -144,6 +157,8 @@ def model_of(numbers: Mapping[str, Any], seed: int = 0) -> Model:
     known |= {key: tuple(known[key]) for key in ("pattern", "feed_forward") if key in known}
     if "mla" in known:
         known["mla"] = Mla(**known["mla"])
+    if "recurrence" in known:
+        known["recurrence"] = Recurrence(**known["recurrence"])
     if "load" in known:
         known["load"] = ExpertLoad(**{"seed": seed, **known["load"]})
     if "kernels" in known:

@@ -10,9 +10,9 @@ from typing import Any
 
 from schedules.input_error import InputError
 from sim import model
+from sim.model.sizes import kind_of
 
 LAYERS = Path(model.__file__).parent / "layers"
-FEED_FORWARD = ("dense", "experts", "none")
 IMPLIED = ("latent", "convolution")
 """Kinds that a pattern does not name: full attention with model.mla, and model.blocks."""
 EXPERT_KEYS = (
@@ -75,28 +75,30 @@ def check_experts(given: Mapping[str, Any], experts: int) -> None:
 
 def check_pattern(given: Mapping[str, Any]) -> None:
     """Raise InputError for kinds of layers that there are not, or that lack their sizes."""
-    mixers = given.get("pattern") or ()
-    then = given.get("feed_forward") or ()
-    known = sorted(file.stem for file in LAYERS.glob("[a-z]*.py"))
-    for key, kinds, there in (
-        ("pattern", mixers, [name for name in known if name not in (*FEED_FORWARD, *IMPLIED)]),
-        ("feed_forward", then, [name for name in FEED_FORWARD if name != "none"]),
-    ):
-        for kind in kinds:
-            if kind not in (*there, "none"):
-                near = ", ".join(there)
-                raise InputError(f"model.{key} has no kind {kind!r}; there are {near} and none")
-    if ("experts" in then) != bool(given.get("experts")) and then:
+    lists = {key: given.get(key) or () for key in ("pattern", "feed_forward")}
+    if any(lists.values()):
+        _check_kinds(lists)
+    mixers, then = lists.values()
+    if then and ("experts" in then) != bool(given.get("experts")):
         raise InputError('model.feed_forward with "experts" needs model.experts, and the reverse')
-    windowed = [kind for kind in mixers if kind in ("sliding", "chunked")]
-    if bool(windowed) != bool(given.get("window")):
-        raise InputError(
-            f"model.window is missing; {windowed[0]} attention needs it"
-            if windowed
-            else 'model.window needs "sliding" or "chunked" in model.pattern'
-        )
+    for key in ("window", "recurrence"):
+        kinds = [kind for kind in mixers if kind != "none" and kind_of(kind).needs == key]
+        if kinds and not given.get(key):
+            raise InputError(f"model.{key} is missing; {kinds[0]} layers need it")
+        if given.get(key) and not kinds:
+            raise InputError(f"model.{key} is given, but no layer of model.pattern uses it")
     if any(a == b == "none" for a, b in product(mixers, then)):
         _both_none(given["layers"], mixers, then or ("dense",))
+
+
+def _check_kinds(lists: Mapping[str, Sequence[str]]) -> None:
+    known = {path.stem: kind_of(path.stem) for path in sorted(LAYERS.glob("[a-z]*.py"))}
+    for (key, kinds), role in zip(lists.items(), ("attention", "mlp"), strict=True):
+        there = [name for name, of in known.items() if of.name == role and name not in IMPLIED]
+        for kind in kinds:
+            if kind not in (*there, "none"):
+                names = ", ".join(there)
+                raise InputError(f"model.{key} has no kind {kind!r}; there are {names} and none")
 
 
 def _both_none(layers: int, mixers: Sequence[str], then: Sequence[str]) -> None:

@@ -25,6 +25,7 @@ from sim.recipe.sections import (
     MlaSection,
     PerturbationSection,
     RecomputeTable,
+    RecurrenceSection,
     StateTable,
 )
 
@@ -135,10 +136,12 @@ class ModelSection(Section):
     """widths of multi-head latent attention, which replaces ordinary attention"""
     pattern: Kinds | None = None
     """what mixes tokens, layer by layer, over and over: ["sliding", "sliding", "full"];
-    kinds: full, sliding, chunked or none; default: full in every layer"""
+    kinds: full, sliding, chunked, mamba2, gated_delta or none; default: full in every layer"""
     feed_forward: Kinds | None = None
     """what follows in each layer, likewise: dense, experts or none; default: experts in every layer
     but the first dense_layers, without model.experts dense"""
+    recurrence: RecurrenceSection | None = None
+    """sizes of mamba2 and gated_delta layers"""
     window: Annotated[Count, unit("tokens")] | None = None
     """tokens up to its own that a token of sliding attention meets, or of a chunk (chunked)"""
     sinks: Switch | None = None

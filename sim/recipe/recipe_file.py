@@ -271,7 +271,7 @@ def _model(section: ModelSection, folder: Path, attention: str) -> ModelSection:
     except ValidationError as error:
         raise InputError(sentence(error, "model")) from None
     full = presets.complete(said.model_dump(exclude_none=True), attention)
-    tables = {"mla": said.mla, "load": said.load, "kernels": said.kernels}
+    tables = {key: getattr(said, key) for key in ("mla", "load", "kernels", "recurrence")}
     return said.model_copy(update={**full, **tables})
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sim.keys.section import Section
+from sim.keys.section import Section, unit
 from sim.machine.topology import MOST_GPUS
 from sim.units import BYTES
 
@@ -146,6 +146,23 @@ class MlaSection(Section):
     """width of the part of a query or key head that is rotated"""
     v_head_dim: Count
     """width of a value head"""
+
+
+class RecurrenceSection(Section):
+    """Sizes of layers with a state instead of keys: mamba2 and gated_delta in model.pattern."""
+
+    heads: Count
+    """number of heads"""
+    head_dim: Count
+    """width of a head's values, in elements"""
+    groups: Count
+    """number of heads of keys and queries (of B and C), each of which heads / groups heads share"""
+    state: Count
+    """width of a key (of B and C), in elements"""
+    convolution: Count = 4
+    """tokens that the convolution before the scan mixes"""
+    chunk: Annotated[Count, unit("tokens")] = 128
+    """tokens that meet by products of matrices; the state goes from chunk to chunk"""
 
 
 class KernelsTable(Section):

@@ -13,6 +13,7 @@ from typing import Any
 
 from sim.engine.choice import chosen
 from sim.machine import cluster as clusters
+from sim.machine.kernels import borrowed
 from sim.memory.untimed import untimed
 from sim.recipe.legality.products import able
 from sim.recipe.recipe import Recipe
@@ -28,8 +29,8 @@ def check(recipe: Recipe | str | Path, report: Report = lambda *_: None) -> dict
     ``memory`` has an entry for each rank that may differ, as in ``summary.json``;
     ``capacity_bytes`` is what a GPU has. ``simulated`` says whether the step had to be
     simulated; ``report``, if given, is told how far that is. ``host`` compares kernels with their
-    launches. Raises InputError for a recipe that
-    cannot run.
+    launches; ``priced_as`` says which kernels the machine has no constants for, and the kind whose
+    constants they have. Raises InputError for a recipe that cannot run.
     """
     recipe = recipe if isinstance(recipe, Recipe) else load(recipe)
     chosen(recipe.simulation.engine, 0)  # refused, if it cannot run here
@@ -45,6 +46,7 @@ def check(recipe: Recipe | str | Path, report: Report = lambda *_: None) -> dict
         del entry["seconds"]  # of the peak, which only a simulated step knows
     speed = pace(recipe, graph, kernel_seconds(graph, cluster))
     waits = host is not None and (host.always or speed.launch_s > speed.kernel_s)
+    priced = borrowed(cluster.gpu, graph.works)
     fits = all(entry["device_bytes"] <= capacity for entry in ranks)
     return {
         "memory": ranks,
@@ -52,5 +54,6 @@ def check(recipe: Recipe | str | Path, report: Report = lambda *_: None) -> dict
         "fits": fits,
         "simulated": found is None,
         "machine": machine(cluster),
+        **({"priced_as": priced} if priced else {}),
         "host": speed._replace(simulated=waits)._asdict(),
     }

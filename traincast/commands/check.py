@@ -62,4 +62,6 @@ def command(
     if found["simulated"]:
         tables.say(SIMULATED)
     tables.show_borrowed(found["machine"])
+    for kernels, kind in found.get("priced_as", {}).items():
+        tables.say(f"{kernels}: no constants of their own here; priced as {kind} kernels")
     tables.show_host(found["host"])

@@ -140,3 +140,7 @@ class MemoryKernelsTable(Table):
     """gather by PyTorch's index_select; without it, as elementwise"""
     eager_scatter: Share | None = None
     """scatter by PyTorch's scatter_add; without it, as elementwise"""
+    conv1d: Share | None = None
+    """short convolutions over time of layers with a state; without it, as elementwise"""
+    scan: Share | None = None
+    """states handed from chunk to chunk; without it, as elementwise"""

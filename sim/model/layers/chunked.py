@@ -14,6 +14,7 @@ class Kind(full.Kind):
     """Chunked attention."""
 
     shares: ClassVar[tuple[str, ...]] = ("ulysses", "allgather")
+    needs: ClassVar[str] = "window"
 
     def pairs(self, rows: int) -> float:
         """Return the pairs that the first ``rows`` queries have with keys."""

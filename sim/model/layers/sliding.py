@@ -15,6 +15,7 @@ class Kind(full.Kind):
     """Sliding-window attention; Transformer Engine shares it by Ulysses or allgather alone."""
 
     shares: ClassVar[tuple[str, ...]] = ("ulysses", "allgather")
+    needs: ClassVar[str] = "window"
 
     def pairs(self, rows: int) -> float:
         """Return the pairs that the first ``rows`` queries have with keys."""

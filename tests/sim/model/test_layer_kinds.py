@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
@@ -14,10 +15,18 @@ from hypothesis import strategies as st
 from sim.builder.activations import layer_bytes
 from sim.builder.shares import share
 from sim.machine.cluster import load
-from sim.machine.kernels import compute_seconds
+from sim.machine.kernels import borrowed, compute_seconds
 from sim.model import layers
 from sim.model.layer import layer
-from sim.model.sizes import Model, attention_flops, layer_flops, model_flops, parameters, parts
+from sim.model.sizes import (
+    Model,
+    Recurrence,
+    attention_flops,
+    layer_flops,
+    model_flops,
+    parameters,
+    parts,
+)
 from sim.recipe.recipe_file import parse
 from tests.small import GPT, keys, small
 
@@ -26,6 +35,7 @@ LLAMA = replace(
     GPT, layers=6, gated=True, norm="rms", attention="flash", activation="silu", kv_heads=4,
     qkv_bias=False, bias=False, position="rope", dropout=0.0, window=W, sequence=S,
     experts=4, topk=2, expert_ffn=48, shared_experts=1,
+    recurrence=Recurrence(heads=8, head_dim=12, groups=4, state=16, chunk=16),
 )  # fmt: skip
 KINDS = sorted(path.stem for path in Path(layers.__file__).parent.glob("[a-z]*.py"))
 MIXERS = [kind for kind in KINDS if kind not in ("dense", "experts", "latent", "convolution")]
@@ -106,6 +116,108 @@ def test_a_kernel_of_attention_takes_the_time_of_its_pairs() -> None:
     assert exact[128] < seconds[128] / seconds[8192] < 6 * exact[128]
 
 
+class Counted:
+    """Multiplies matrices and counts the FLOPs."""
+
+    def __init__(self) -> None:
+        self.flops = 0
+
+    def __call__(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        self.flops += 2 * a.shape[0] * a.shape[1] * b.shape[1]
+        return a @ b
+
+
+def state_space(times: Counted, r: Recurrence, q: int, draw: np.random.Generator) -> None:
+    """Mamba-2 of two chunks by products, and token by token."""
+    k, p, n = r.state, r.head_dim, 2 * q
+    keys, queries = draw.normal(size=(2, r.groups, n, k))
+    values, decay = draw.normal(size=(r.heads, n, p)), draw.uniform(0.5, 1.0, (r.heads, n))
+    scores = {
+        (g, c): times(queries[g, c : c + q], keys[g, c : c + q].T)
+        for g in range(r.groups)
+        for c in (0, q)
+    }
+    for h in range(r.heads):
+        g, state, out, slow = h * r.groups // r.heads, np.zeros((k, p)), [], np.zeros((k, p))
+        for c in (0, q):
+            at, gone = slice(c, c + q), np.cumprod(decay[h, c : c + q])
+            within = np.tril(gone[:, None] / gone) * scores[g, c]
+            out.append(times(within, values[h, at]) + gone[:, None] * times(queries[g, at], state))
+            left = (gone[-1] / gone)[:, None] * values[h, at]
+            state = gone[-1] * state + times(keys[g, at].T, left)
+        for t in range(n):
+            slow = decay[h, t] * slow + np.outer(keys[g, t], values[h, t])
+            assert np.concatenate(out)[t] == pytest.approx(queries[g, t] @ slow)
+
+
+def delta_rule(times: Counted, r: Recurrence, q: int, draw: np.random.Generator) -> None:
+    """A gated delta net of two chunks by products in the WY form, and token by token."""
+    k, p, n = r.state, r.head_dim, 2 * q
+    for _ in range(r.heads):
+        keys, queries = draw.normal(size=(2, n, k)) / np.sqrt(k)
+        values, (decay, rate) = draw.normal(size=(n, p)), draw.uniform(0.5, 1.0, (2, n))
+        state, out, slow = np.zeros((k, p)), [], np.zeros((k, p))
+        for c in (0, q):
+            at, gone = slice(c, c + q), np.cumprod(decay[c : c + q])
+            among = np.tril(gone[:, None] / gone)
+            met = rate[at, None] * times(keys[at], keys[at].T) * np.tril(among, -1)
+            inverse = np.linalg.inv(np.eye(q) + met) * rate[at]
+            w, u = times(inverse, gone[:, None] * keys[at]), times(inverse, values[at])
+            new = u - times(w, state)
+            inside = times(times(queries[at], keys[at].T) * among, new)
+            out.append(gone[:, None] * times(queries[at], state) + inside)
+            state = gone[-1] * state + times((keys[at] * (gone[-1] / gone)[:, None]).T, new)
+        for t in range(n):
+            slow = decay[t] * (slow - rate[t] * np.outer(keys[t], keys[t] @ slow))
+            slow += rate[t] * np.outer(keys[t], values[t])
+            assert np.concatenate(out)[t] == pytest.approx(queries[t] @ slow)
+
+
+@pytest.mark.parametrize(("kind", "scan"), [("mamba2", state_space), ("gated_delta", delta_rule)])
+def test_a_scan_does_the_products_that_give_the_recurrence(
+    kind: str, scan: Callable[[Counted, Recurrence, int, np.random.Generator], None]
+) -> None:
+    """The products of a chunked scan in NumPy are counted; its result is that of the recurrence."""
+    model, times = of(kind), Counted()
+    assert model.recurrence
+    scan(times, model.recurrence, 16, np.random.default_rng(0))
+    assert attention_flops(model, 1, 32) == times.flops
+    assert attention_flops(model, 2, S) == 4 * times.flops
+    part = share(small(model, ALONE))
+    (op,) = [op for op in layer(model, part, 0) if op.name == "scan"]
+    back = [launch.work.flops for launch in op.backward if launch.name.endswith("_backward")]
+    forward = sum(launch.work.flops for launch in op.forward)
+    assert forward == attention_flops(model, 2, S) == sum(back) / 2
+    assert attention_flops(model, 1, 10) > attention_flops(model, 1, 5)  # one short chunk
+
+
+def test_what_a_scan_keeps_is_what_its_kernels_save() -> None:
+    """Mamba-2 keeps the linear's output and the scan's; the norm, linear and MLP keep the rest."""
+    model, tokens = of("mamba2", "none", dropout=0.0), 2 * S
+    h, values, channels, steps = 64, 8 * 12, 8 * 12 + 2 * 4 * 16, 8
+    kept = layer_bytes(small(model, ALONE))
+    inputs = 2 * h  # of the norm, and of the linear after it
+    assert kept == 2 * tokens * (inputs + (values + channels + steps) + values + values)
+
+
+@pytest.mark.parametrize("kind", ["mamba2", "gated_delta"])
+def test_a_kernel_without_constants_of_its_own_is_priced_as_its_class(kind: str) -> None:
+    gpu = load("dgx_h100", 8).gpu
+    model = of(kind)
+    ops = layer(model, share(small(model, ALONE)), 0)
+    works = [launch.work for op in ops for launch in (*op.forward, *op.backward)]
+    own = {"conv1d": "elementwise", "scan": "elementwise", "chunk_products": "grouped_gemm"}
+    assert borrowed(gpu, works) == own
+    for work in works:
+        if work.by in own:
+            assert compute_seconds(gpu, work) == compute_seconds(gpu, work._replace(by=""))
+    kernels = {**gpu.costs["memory_kernels"], "conv1d": 0.5}
+    priced = replace(gpu, costs={**gpu.costs, "memory_kernels": kernels})
+    (one, *_) = [work for work in works if work.by == "conv1d"]
+    assert compute_seconds(priced, one)[1] == one.bytes / (gpu.memory_bandwidth * 0.5)
+    assert borrowed(priced, works).keys() == own.keys() - {"conv1d"}
+
+
 patterns = st.lists(st.sampled_from(MIXERS), min_size=1, max_size=4)
 follow = st.lists(st.sampled_from(["dense", "experts"]), min_size=1, max_size=3)
 splits = st.sampled_from(
@@ -147,8 +259,9 @@ REFUSED = [
     ({"pattern": ["slidng"]}, "model.pattern has no kind 'slidng'; there are "),
     ({"pattern": ["dense"]}, "model.pattern has no kind 'dense'"),
     ({"feed_forward": ["full"]}, "model.feed_forward has no kind 'full'; there are dense, experts"),
-    ({"pattern": ["sliding"]}, "model.window is missing; sliding attention needs it"),
-    ({"window": 8}, 'model.window needs "sliding" or "chunked" in model.pattern'),
+    ({"pattern": ["sliding"]}, "model.window is missing; sliding layers need it"),
+    ({"window": 8}, "model.window is given, but no layer of model.pattern uses it"),
+    ({"pattern": ["mamba2"]}, "model.recurrence is missing; mamba2 layers need it"),
     ({"feed_forward": ["experts"]}, 'model.feed_forward with "experts" needs model.experts'),
     ({"pattern": ["none"], "feed_forward": ["none"]}, "layer 0 is none of model.pattern and none"),
     ({"pattern": ["sliding"], "window": 8, "cp": 2}, "with sliding layers; ulysses, allgather"),

@@ -159,6 +159,9 @@ PUBLISHED = {  # as transformers' modelling code builds the language model; see 
     "olmo2-13b": 13_716_198_400,
     "olmo2-32b": 32_234_279_936,
     "phi-4": 14_659_507_200,
+    "qwen3-next-80b-a3b": 79_674_391_296,
+    "nemotron-h-8b": 8_100_852_736,
+    "nemotron-h-56b": 56_324_350_464,
 }
 
 

@@ -4,19 +4,44 @@ from __future__ import annotations
 
 import pytest
 
-from sim.model.sizes import Model, total_parameters
+from sim.model.sizes import Model, Recurrence, total_parameters
 from tests.sim.recipe.test_presets import PUBLISHED, read
 
 CLASSES = {
     "llama4": "Llama4Text",
     "gpt-oss": "GptOss",
     "kimi": "DeepseekV3",
+    "qwen3-next": "Qwen3Next",
     "qwen3-": "Qwen3",
+    "nemotron-h": "NemotronH",
     "gemma3": "Gemma3Text",
     "glm-4.5": "Glm4Moe",
     "olmo2": "Olmo2",
     "phi-4": "Phi3",
 }
+
+
+def recurrent(m: Model, r: Recurrence) -> dict[str, object]:
+    """The sizes of Nemotron-H's and Qwen3-Next's layers with a state."""
+    letters = {"mamba2": "M", "full": "*", "none": "-"}
+    return {
+        "hybrid_override_pattern": "".join(letters[kind] for kind in m.pattern[: m.layers])
+        if "mamba2" in m.pattern
+        else "",
+        "mamba_num_heads": r.heads,
+        "mamba_head_dim": r.head_dim,
+        "n_groups": r.groups,
+        "ssm_state_size": r.state,
+        "conv_kernel": r.convolution,
+        "mlp_hidden_act": m.activation,
+        "linear_num_value_heads": r.heads,
+        "linear_num_key_heads": r.groups,
+        "linear_value_head_dim": r.head_dim,
+        "linear_key_head_dim": r.state,
+        "linear_conv_kernel_dim": r.convolution,
+        "shared_expert_intermediate_size": m.shared_experts * m.expert_ffn,
+        "num_experts": m.experts,
+    }
 
 
 def stated(m: Model) -> dict[str, object]:
@@ -42,6 +67,7 @@ def stated(m: Model) -> dict[str, object]:
         "moe_intermediate_size": m.expert_ffn,
         "first_k_dense_replace": m.dense_layers,
         "num_experts_per_tok": m.topk,
+        **(recurrent(m, m.recurrence) if m.recurrence else {}),
     }
 
 
