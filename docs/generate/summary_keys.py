@@ -77,6 +77,15 @@ KEYS: dict[str, tuple[str, str]] = {
         "each of which one is simulated.",
     ),
     "simulation.folded_later_s": ("s", "How much too long the step may be for that, if at all."),
+    "simulation.replicas_drawn": (
+        "replicas",
+        "Where noise is on a sample of replicas: how many were simulated, the one that stands for "
+        "the rest among them.",
+    ),
+    "simulation.noise_error_s": (
+        "s",
+        "The standard deviation of the step's time, for the replicas that are not simulated.",
+    ),
     "simulation.engine": ("", "The engine that ran the graph: simpy or compiled, to equal bits."),
     "simulation.engine_because": ("", "Why it is that engine."),
     "simulation.seed": ("", "The seed of everything random."),

@@ -20,7 +20,7 @@ from sim.builder.host import HOST
 from sim.builder.job import Job
 from sim.graph import Compute, Graph
 from sim.machine.hardware import Machine
-from sim.perturbations.lengths import drawn, longer, of_tokens, slower
+from sim.perturbations.lengths import drawn, longer, of_tokens, skewness, slower
 from sim.recipe.legality.perturbations import ranks
 from sim.recipe.recipe import Recipe
 from sim.recipe.sections import PerturbationSection
@@ -52,13 +52,13 @@ class Perturbed:
         world = self.job.mesh.world
         columns = [np.zeros(world)]
         for _, table in self._of("compute", "noise", "gpu_spread", "stall"):
-            mine = _mine(table, world)
+            mine = _mine(table, world) & (self.replica() < (table.replicas or world))
             each = table.noise is not None or table.gpu_spread is not None
             own = np.arange(1, world + 1) if each else 1
             columns.append(np.where(mine, own, 0.0))
         for k, table in self._of("lengths"):
             _, row = np.unique(self._lengths(k, table), axis=0, return_inverse=True)
-            columns.append(row.ravel()[self._replica()].astype(np.float64))
+            columns.append(row.ravel()[self.replica()].astype(np.float64))
         _, kind = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
         return np.asarray(kind.ravel(), np.int64)
 
@@ -140,8 +140,13 @@ class Perturbed:
         for ops in np.split(order, begins[1:]):
             if len(ops):
                 factor[ops] *= drawn(
-                    self._random(k, int(graph.rank[ops[0]])), table.noise, len(ops)
+                    self._random(k, int(graph.rank[ops[0]])), table.sigma, len(ops)
                 )
+
+    @property
+    def sample(self) -> float | None:
+        """The skewness of the noise on a kernel where only a sample of replicas has it."""
+        return next((skewness(of.sigma) for of in self.tables if of.replicas), None)
 
     @property
     def fleet(self) -> bool:
@@ -157,7 +162,7 @@ class Perturbed:
     def _random(self, k: int, rank: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, k, rank])
 
-    def _replica(self) -> NDArray[np.int64]:
+    def replica(self) -> NDArray[np.int64]:
         """Return the coordinate along dp of each rank of the job."""
         out = np.empty(self.job.mesh.world, np.int64)
         out[self.job.ranks] = np.arange(self.job.ranks.shape[2])[:, None]
@@ -182,7 +187,7 @@ class Perturbed:
     ) -> Floats:
         ops = np.flatnonzero(mine & of_tokens(graph))
         step = graph.step[ops] if self.job.batch is None else 0
-        row = self._replica()[graph.rank[ops]], step * self.planned + graph.microbatch[ops]
+        row = self.replica()[graph.rank[ops]], step * self.planned + graph.microbatch[ops]
         out = np.ones(len(graph))
         out[ops] = longer(graph, machine, ops, self._lengths(k, table)[row])
         return out

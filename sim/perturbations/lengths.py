@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,6 +33,20 @@ def drawn(
         return random.choice(np.array(spread), count)
     sigma = spread or 0.0
     return np.exp(sigma * random.standard_normal(count) - sigma**2 / 2)
+
+
+def skewness(spread: float | tuple[float, ...] | None) -> float:
+    """Return the skewness of the factors of :func:`drawn`.
+
+    >>> round(skewness(0.3), 3), skewness((0.9, 1.0, 1.1)), round(skewness((1.0, 1.0, 1.3)), 3)
+    (0.95, 0.0, 0.707)
+    """
+    if not isinstance(spread, tuple):
+        square = math.expm1((spread or 0.0) ** 2)
+        return (square + 3) * math.sqrt(square)
+    mean = math.fsum(spread) / len(spread)
+    two, three = (math.fsum((x - mean) ** k for x in spread) / len(spread) for k in (2, 3))
+    return three / two**1.5 if two else 0.0
 
 
 def of_tokens(graph: Graph) -> Flags:

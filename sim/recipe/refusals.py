@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from sim.keys.refusals import TYPES, brief, fault, nearest
 from sim.recipe.recipe import Recipe
-from sim.recipe.sections import PerturbationSection
+from sim.recipe.sections import NoiseTable, PerturbationSection
 
 SECTIONS: dict[str, list[str]] = {
     name: sorted(field.annotation.model_fields)
@@ -68,6 +68,8 @@ def _meant(error: ValidationError) -> list[ErrorDetails]:
     found = error.errors(include_url=False)
     tables = {p["loc"][:2] for p in found if _is_table(p) and p["type"] != "model_type"}
     meant = [p for p in found if not _form(p) or _is_table(p) == (p["loc"][:2] in tables)]
+    numbers = ("float_type", "tuple_type")  # which a table is not
+    meant = [p for p in meant if not (isinstance(p["input"], dict) and p["type"] in numbers)]
     for problem in meant:
         form = _form(problem)
         problem["loc"] = tuple(part for part in problem["loc"] if not form or part != form)
@@ -85,16 +87,19 @@ def _is_table(problem: ErrorDetails) -> bool:
 
 def _of_perturbation(problem: Mapping[str, Any], where: list[str]) -> str:
     """Return what is wrong with a key of one of the tables [[perturbations]]."""
-    name = f"perturbations[{where[1]}].{where[2]}"
-    known = sorted(PerturbationSection.model_fields)
+    inner = [key for key in where[3:4] if where[2] == "noise" and key.isidentifier()]
+    name, key = ".".join([f"perturbations[{where[1]}]", where[2], *inner]), where[2 + len(inner)]
+    known = sorted((NoiseTable if inner else PerturbationSection).model_fields)
     if problem["type"] == "extra_forbidden":
-        near = nearest(where[2], known)
+        near = nearest(key, known)
         return f"unknown key {name}; " + (
             f"did you mean {near}?" if near else f"it has {', '.join(known)}"
         )
-    if where[2] not in ("rank", "noise", "lengths", "gpu_spread") or "ctx" in problem:
+    if problem["type"] == "missing":
+        return f"{name} is missing"
+    if key not in ("rank", "noise", "sigma", "lengths", "gpu_spread") or "ctx" in problem:
         return fault(problem, name)
-    above = "" if where[2] == "rank" else " above 0 and at most 1e6"
+    above = "" if key == "rank" else " above 0 and at most 1e6"
     return f"{name} = {brief(problem['input'])} must be a number or a list of numbers{above}"
 
 

@@ -100,6 +100,16 @@ Sigma = Annotated[float, Field(gt=0, le=5)]
 Rank = Annotated[int, Field(ge=0, lt=2**31)]
 
 
+class NoiseTable(Section):
+    """Random kernel times, where the step of all replicas is told from a sample of them."""
+
+    sigma: Sigma | Ratios
+    """random kernel times: sigma of a log-normal factor with mean 1, or a list of factors to draw
+    from"""
+    replicas: Annotated[int, Field(ge=8, le=2**31)]
+    """data-parallel replicas that are drawn and simulated; one more stands for the rest"""
+
+
 class PerturbationSection(Section):
     """One disturbance: exactly one of compute, noise, lengths, gpu_spread, bandwidth and stall."""
 
@@ -107,9 +117,9 @@ class PerturbationSection(Section):
     """where it acts: a rank or a list of ranks; default: everywhere"""
     compute: Positive | None = None
     """factor on the time of kernels; 1.3 is a GPU that takes 30 % longer"""
-    noise: Sigma | Ratios | None = None
+    noise: Sigma | Ratios | NoiseTable | None = None
     """random kernel times: sigma of a log-normal factor with mean 1, or a list of factors to draw
-    from"""
+    from; with a sample of replicas: { sigma = 0.05, replicas = 64 }"""
     lengths: Sigma | Ratios | None = None
     """microbatches of different lengths: sigma of a log-normal factor with mean 1, or the factor of
     each microbatch"""
@@ -131,6 +141,16 @@ class PerturbationSection(Section):
     """stall: the time of the run at which it happens, instead of a step, such as 1.2 s"""
     stream: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """stall: the stream that pauses; default: compute, or with simulation.host the CPU"""
+
+    @property
+    def sigma(self) -> float | tuple[float, ...] | None:
+        """The noise on each kernel, however it is given."""
+        return self.noise.sigma if isinstance(self.noise, NoiseTable) else self.noise
+
+    @property
+    def replicas(self) -> int | None:
+        """The number of replicas that are drawn; None: all are simulated."""
+        return self.noise.replicas if isinstance(self.noise, NoiseTable) else None
 
 
 class MlaSection(Section):

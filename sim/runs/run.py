@@ -32,6 +32,7 @@ from sim.perturbations import perturbed, slowed
 from sim.recipe import recipe_file
 from sim.recipe.legality.products import able
 from sim.recipe.recipe import Recipe
+from sim.runs.drawn import Drawn, drawn
 from sim.runs.fold import Lanes, candidates, loads, parting, ways
 from sim.runs.hosted import Issuer, is_late, issuer, pace, with_host
 from sim.runs.kept import Kept, alike
@@ -65,6 +66,7 @@ class Result:
     wall: float  # seconds that building and simulating took
     boost: Timeline  # the step at boost clock: the timeline itself where no power limits it
     later: float  # seconds by which folding may make it too long
+    drawn: Drawn | None = None  # the replicas, where only a sample of them is simulated
 
     def __dir__(self) -> list[str]:
         """Return the names of its attributes, for completion."""
@@ -113,6 +115,9 @@ class Result:
         )
         if self.lanes.alike:
             found["simulation"]["classes"] = len(self.lanes.alike)
+        if self.drawn:
+            found["simulation"]["replicas_drawn"] = self.drawn.replicas
+            found["simulation"]["noise_error_s"] = self.drawn.error
         found["host"] = pace(self.recipe, graph, self.machine.alone[graph.work])._asdict()
         return found
 
@@ -153,7 +158,9 @@ def run(
     cluster = slowed(cluster, recipe.perturbations)
     what = perturbed(recipe, job)
     fold = recipe.simulation.fold == "auto"
-    lanes, graph, machine = prepare(job, cluster, fold, issuer(recipe), what.kinds())
+    lanes, graph, machine = prepare(
+        job, cluster, fold, issuer(recipe), what.kinds(), what.sample is not None
+    )
     if not what.fleet:
         machine = with_slowest(job, cluster.gpu.spread, graph, machine)
     if what:
@@ -169,8 +176,18 @@ def run(
     if what.timed:
         stats = Stats()
         timeline = simulate(what.paused_at(timeline), machine, progress, stats, engine)
+    sample, whole = None, graph
+    if what.sample is not None:
+
+        def again(graph: Graph, machine: Machine) -> Timeline:
+            nonlocal stats
+            stats = Stats()
+            return simulate(graph, machine, progress, stats, chosen(engine, len(whole)).name)
+
+        sample = drawn(timeline, machine, what.replica(), what.sample, again)
+        timeline = sample.timeline
     boost, wall = stats.boost or timeline, perf_counter() - begin
-    return Result(recipe, job, cluster, lanes, machine, timeline, wall, boost, later)
+    return Result(recipe, job, cluster, lanes, machine, timeline, wall, boost, later, sample)
 
 
 def prepare(
@@ -179,18 +196,26 @@ def prepare(
     fold: bool = True,
     host: Issuer | None = None,
     kinds: NDArray[np.int64] | None = None,
+    sample: bool = False,
 ) -> tuple[Lanes, Graph, Machine]:
     """Return the lanes that are simulated, the graph of a job, and its prices on a cluster.
 
     With ``fold``, ranks are folded as far as that is proven exact, but for latencies, for which see
     :mod:`sim.runs.latencies`. ``host`` issues the ops, unless it is never late. ``kinds`` tells
-    ranks apart (see :func:`sim.runs.fold.candidates`). Raises InputError where too many ranks would
-    be simulated.
+    ranks apart (see :func:`sim.runs.fold.candidates`). In a ``sample`` of replicas, latencies
+    unfold none. Raises InputError where too many ranks would be simulated.
     """
     if job.parallelism.strategy or not _keeping.get():  # the file of a strategy may change
-        return _prepared(job, cluster, fold, host, kinds)
-    key = (cluster, alike(job), fold, repr(host), None if kinds is None else kinds.tobytes())
-    return _steps.of(key, lambda: _prepared(job, cluster, fold, host, kinds))
+        return _prepared(job, cluster, fold, host, kinds, sample)
+    key = (
+        cluster,
+        alike(job),
+        fold,
+        repr(host),
+        None if kinds is None else kinds.tobytes(),
+        sample,
+    )
+    return _steps.of(key, lambda: _prepared(job, cluster, fold, host, kinds, sample))
 
 
 _steps = Kept[tuple[Lanes, Graph, Machine]](4, small=lambda found: len(found[1]) <= MOST_KEPT)
@@ -213,6 +238,7 @@ def _prepared(
     fold: bool,
     host: Issuer | None,
     kinds: NDArray[np.int64] | None,
+    sample: bool,
 ) -> tuple[Lanes, Graph, Machine]:
     left = ways(job, cluster, kinds)
     left = left if fold else left[-1:]
@@ -227,7 +253,7 @@ def _prepared(
             continue  # the last way folds nothing and needs no proof
         of = dict(zip(works, found, strict=True))
         machine = price(graph, cluster, of)
-        if exact(machine):
+        if sample or exact(machine):
             break
         some = [work for work in works if of[work].apart]
         apart = parting(cluster, job, lanes.atoms, some)
@@ -254,7 +280,7 @@ def _few_enough(job: Job, lanes: Lanes) -> None:
         raise InputError(
             f"perturbations make {len(lanes.simulated) * job.mesh.pp:,} ranks differ, whose "
             f"{ops:,} ops are more than the {MOST_UNLIKE:,} that can be simulated; perturb fewer "
-            "ranks, or all alike"
+            "ranks, all alike, or a sample of replicas: noise = { sigma = ..., replicas = 64 }"
         )
 
 

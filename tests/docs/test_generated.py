@@ -118,8 +118,12 @@ SUMMARIES: list[dict[str, object]] = [
     SMALL | {"cluster.gpus": 4, "parallelism.pp": 4} | LAUNCHED,
 ]
 CAUSES = {"bubble.by_cause_s.lag", "bubble.by_cause_s.dependency"}
-ELSEWHERE = {*CAUSES, "simulation.folded_later_s", "simulation.classes", "machine.borrowed.FAMILY"}
-"""Keys of recordings, of large jobs, of slow ranks, of machines without their own measurements."""
+SAMPLE = {"simulation.replicas_drawn", "simulation.noise_error_s"}
+ELSEWHERE = {*CAUSES, *SAMPLE, "simulation.folded_later_s", "simulation.classes"} | {
+    "machine.borrowed.FAMILY"
+}
+"""Keys of recordings, of large jobs, of slow ranks, of noise on some replicas, and of machines
+without their own measurements."""
 
 
 def pattern(key: str) -> str:

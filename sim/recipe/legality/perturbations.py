@@ -42,6 +42,29 @@ def _one(recipe: Recipe, table: PerturbationSection, name: str) -> None:
                 f"{name}.rank = {rank} is not among the {recipe.cluster.gpus} ranks of the job"
             )
     _stall(recipe, table, name)
+    if table.replicas is not None:
+        _sample(recipe, table, f"{name}.noise.replicas")
+
+
+def _sample(recipe: Recipe, table: PerturbationSection, name: str) -> None:
+    """Refuse a sample of replicas where they do more than meet at the end of their step."""
+    p, dp = recipe.parallelism, recipe.parallelism.dp or 1
+    if (table.replicas or 0) > dp:
+        raise InputError(f"{name} = {table.replicas} is more than parallelism.dp = {dp}")
+    others = {
+        "a rank": table.rank is not None,
+        "other [[perturbations]]": len(recipe.perturbations) > 1,
+        f"parallelism.ep = {p.ep}": p.ep > 1,
+        f"parallelism.optimizer_instances = {p.optimizer_instances}": p.optimizer_instances > 1,
+        f'schedule.name = "{recipe.schedule.name}"': not recipe.flushed,
+        f"simulation.steps = {recipe.simulation.steps}": (recipe.simulation.steps or 1) > 1,
+    }
+    for what, there in others.items():
+        if there:
+            raise InputError(
+                f"{name} does not go with {what}: it takes replicas that are alike and meet only "
+                "where they reduce gradients and update weights, once; leave one of them out"
+            )
 
 
 def ranks(table: PerturbationSection) -> tuple[int, ...]:

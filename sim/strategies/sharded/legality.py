@@ -43,6 +43,12 @@ def check(recipe: Recipe) -> None:
 def _others(recipe: Recipe, what: str) -> None:
     """Check what sharded parameters and gradients do not go with."""
     said = recipe.training.recompute
+    for k, table in enumerate(recipe.perturbations):
+        if table.replicas is not None:
+            raise InputError(
+                f"perturbations[{k}].noise.replicas does not go with {what}: it takes replicas "
+                "that hold all parameters; leave one of them out"
+            )
     if recipe.model.blocks:
         advice = "it must be 0 or 1" if recipe.parallelism.zero else "leave it out"
         raise InputError(
