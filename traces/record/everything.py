@@ -19,6 +19,7 @@ from typing import Any
 from schedules.input_error import InputError
 from sim.files import replacing, writable
 from traces.record import machine
+from traces.record.plan import guarded
 from traces.record.recording_parts import RecordingPart, sections
 
 LEAST = 15.0  # seconds that starting a worker needs
@@ -65,21 +66,15 @@ def record(folder: Path, budget: float, command: str, gpus: int | None = None) -
 
 def _one(section: RecordingPart, seconds: float, result: dict[str, Any]) -> None:
     """Record a section into the result, or why it is not there."""
-    skipped = result["skipped"]
-    try:
+    skipped = dict[str, str]()
+    with guarded(skipped, section.name):
         if seconds < LEAST:
             raise InputError(f"{max(seconds, 0.0):.0f} s of the budget are left for it")
-        made = section.make(seconds)
-    except Exception as error:  # the other sections are worth having
-        why = " ".join(f"{type(error).__name__}: {error}".split())
-        skipped.append({"section": section.name, "why": why})
-        return
-    found = made.pop("skipped", {}) if isinstance(made, dict) else {}
-    parts = found if isinstance(found, Mapping) else {None: found}
-    for part, why in parts.items():
-        name = f"{section.name}: {part}" if part else section.name
-        skipped.append({"section": name, "why": why})
-    result["sections"][section.name] = made
+        made = result["sections"][section.name] = section.make(seconds)
+        found = made.pop("skipped", {})
+        parts = found if isinstance(found, Mapping) else {"": found}
+        skipped |= {f"{section.name}: {k}" if k else section.name: why for k, why in parts.items()}
+    result["skipped"] += [{"section": name, "why": why} for name, why in skipped.items()]
 
 
 @contextmanager

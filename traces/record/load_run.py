@@ -8,6 +8,7 @@ from typing import Any
 from traces.record import load_mixture, load_overlap, load_sustain
 from traces.record.load_tape import Tape
 from traces.record.nvml import Gauge, UnreadableError
+from traces.record.plan import guarded
 from traces.record.sweep_run import name, tidy
 from traces.record.workers import Here, Task
 
@@ -27,11 +28,9 @@ def work(task: Task, here: Here) -> dict[str, Any]:
         gauge: Gauge | None = Gauge(here.device)
     except UnreadableError as error:
         gauge, out["unread"] = None, str(error)
-    try:
+    with guarded(out, "skipped"):
         row = PARTS[task["part"]](Tape(here, gauge), task["facts"], seconds)
         limit = {"limit_w": gauge.limit} if gauge else {}
         out["row"] = {"case": task["name"], "rank": here.rank, **limit, **task["facts"], **row}
-    except Exception as error:  # the other cases are worth having
-        out["skipped"] = f"{type(error).__name__}: {error}".splitlines()[0]
     tidy(here)
     return out

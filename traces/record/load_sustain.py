@@ -7,7 +7,7 @@ from typing import Any
 
 from traces.record.load import SHAPES
 from traces.record.load_tape import Group, Tape
-from traces.record.sweep_time import dtype, random
+from traces.record.sweep_time import dtype, dtype_name, random
 
 GROWTH = 0.04  # of the launches so far until the next mark
 LONGEST = 0.1  # seconds between two marks
@@ -43,7 +43,7 @@ def product(
         a, b = (torch.zeros(rows, k, device=here.device, dtype=dtype(here)) for rows in (m, n))
     else:
         a, b = random(here, m, k), random(here, n, k)
-    sizes = {"m": m, "n": n, "k": k, "dtype": str(dtype(here)).partition(".")[2]}
+    sizes = {"m": m, "n": n, "k": k, "dtype": dtype_name(here)}
     return sizes, lambda: linear(a, b)
 
 

@@ -9,12 +9,14 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from schedules.input_error import InputError
+
+T = TypeVar("T")
 
 
 def require_torch() -> None:
@@ -74,6 +76,13 @@ def gpus(timeout: float = 120.0) -> dict[str, Any]:
     except (subprocess.CalledProcessError, ValueError, IndexError) as error:
         said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
         return {"gpus": [], "error": said[-1]}
+
+
+def noted(command: str, run: Callable[[], T]) -> tuple[T, dict[str, Any]]:
+    """Return what a run returns, and what its file says of the command and of the machine then."""
+    before = facts()
+    found = run()
+    return found, {"command": command, "machine": before | {"load_after": load()}}
 
 
 def load() -> float:

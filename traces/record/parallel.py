@@ -56,11 +56,11 @@ def record(
         for mode in modes
     ]
     sim.files.writable(folder).mkdir(parents=True, exist_ok=True)
-    before = machine.facts()
     with tempfile.TemporaryDirectory(prefix="traincast-record-") as name:
         raw = Path(name)
-        found = workers.run(tasks, ask.ranks, ask.timeout, raw)
-        facts = {"command": command, "machine": before | {"load_after": machine.load()}}
+        found, facts = machine.noted(
+            command, lambda: workers.run(tasks, ask.ranks, ask.timeout, raw)
+        )
         return [
             _write(folder, raw, task, ranks, facts, ask)
             for task, ranks in zip(tasks, found, strict=True)

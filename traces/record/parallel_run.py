@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from traces.record import parallel_models as models
+from traces.record import plan
 from traces.record.workers import Here, Task
 
 Parts = tuple[Any, Callable[[], Any]]
@@ -20,21 +21,12 @@ def work(task: Task, here: Here) -> dict[str, Any]:
     when each was ready to when it was reduced.
     """
     import torch
-    import torch.distributed as dist
 
     torch.manual_seed(task["seed"])
     events: list[Any] = []
     optimizer, forward = MAKERS[task["mode"]](task, here, events)
-    steps = []
-    for number in range(task["warm"] + task["steps"]):
-        dist.barrier()
-        measured = number >= task["warm"]
-        if number == task["warm"]:
-            events.clear()
-        found = _step(optimizer, forward, here)
-        if measured:
-            steps.append([number - task["warm"], *found])
-    timed = [*events]
+    found = plan.steps(task, here, lambda: _step(optimizer, forward, here), events.clear)
+    steps, timed = [[number, *instants] for number, instants in enumerate(found)], [*events]
     trace = _profiled(optimizer, forward, task, here)
     return {
         "rank": here.rank, "steps": steps, "events": timed, "trace": trace, "device": here.device

@@ -8,6 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+from traces.record import plan
 from traces.record.clock import HostClock, StreamClock
 from traces.record.pipeline_log import Log
 from traces.record.stages import recorded
@@ -17,7 +18,6 @@ from traces.record.workers import Here, Task
 def work(task: Task, here: Here) -> dict[str, Any]:
     """Run the steps of a task; return measured ones' events and bounds, and the runtime's order."""
     import torch
-    import torch.distributed as dist
     from torch.distributed.pipelining import schedules
 
     on_gpu = here.device != "cpu"
@@ -29,18 +29,17 @@ def work(task: Task, here: Here) -> dict[str, Any]:
         "_wait_batch_p2p": partial(log.wait, schedules._wait_batch_p2p),
     }
     kept = {name: getattr(schedules, name) for name in replaced}
-    steps, memory = [], dict[str, int]()
+    memory = dict[str, int]()
+
+    def begin() -> None:
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats()
+            memory["before_bytes"] = torch.cuda.memory_allocated()
+
     try:
         for name, by in replaced.items():
             setattr(schedules, name, by)
-        for number in range(task["warm"] + task["steps"]):
-            dist.barrier()
-            if on_gpu and number == task["warm"]:
-                torch.cuda.reset_peak_memory_stats()
-                memory["before_bytes"] = torch.cuda.memory_allocated()
-            found = _step(schedule, inputs, log)
-            if number >= task["warm"]:
-                steps.append(found)
+        steps = plan.steps(task, here, lambda: _step(schedule, inputs, log), begin)
         if on_gpu:
             memory["peak_bytes"] = torch.cuda.max_memory_allocated()
         trace = _profiled(schedule, inputs, log, task, here) if task["profile"] else None

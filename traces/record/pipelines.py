@@ -72,13 +72,14 @@ def record(
         raise InputError(f"plans of {sorted(counts)} ranks are recorded one after the other")
     if ask.fifo and not ask.virtual:
         raise InputError("--fifo is for --virtual stages; real ones would starve gloo's threads")
-    before = machine.facts()
     folder.mkdir(parents=True, exist_ok=True)
-    found = workers.run(some, counts.pop(), ask.timeout, folder, ask.device, ask.fifo)
-    facts = {"command": command, "machine": before | {"load_after": machine.load()}}
+    (ranks,) = counts
+    found, facts = machine.noted(
+        command, lambda: workers.run(some, ranks, ask.timeout, folder, ask.device, ask.fifo)
+    )
     out = []
-    for task, ranks, plan in zip(some, found, plans.values(), strict=True):
-        content = pipeline_file.content(task, ranks, plan, facts)
+    for task, results, plan in zip(some, found, plans.values(), strict=True):
+        content = pipeline_file.content(task, results, plan, facts)
         path = folder / f"{task['file']}.json.gz"
         with replacing(path) as temporary:
             temporary.write_bytes(gzip.compress(json.dumps(content).encode(), mtime=0))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import schedules
 from traces.record import load, parallel, pipelines, streams, sweep
+from traces.record.plan import guarded
 
 VIRTUAL: dict[str, pipelines.Seconds] = {"F": 0.010, "I": 0.010, "W": 0.010}
 SPINS = {"F": 0.004, "I": 0.003, "W": 0.002}  # spin kernels keep time to the microsecond
@@ -128,8 +129,6 @@ def each(parts: Mapping[str, Callable[[], list[dict[str, Any]]]]) -> dict[str, A
     """
     runs, skipped = list[dict[str, Any]](), dict[str, str]()
     for name, make in parts.items():
-        try:
+        with guarded(skipped, name):
             runs += make()
-        except Exception as error:  # the other parts are worth having
-            skipped[name] = " ".join(f"{type(error).__name__}: {error}".split())
     return {"runs": runs, **({"skipped": skipped} if skipped else {})}

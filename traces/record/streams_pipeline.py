@@ -12,14 +12,17 @@ from typing import Any
 
 from schedules import Plan, flat, stage_rank
 from schedules.input_error import InputError
+from traces.record import plan as measure
 from traces.record.clock import StreamClock
 from traces.record.stages import PARTS
-from traces.record.workers import Task
+from traces.record.workers import Here, Task
 
 GATE = 0.02  # seconds of a spin, behind which the step begins when the host has issued most of it
 
 
-def steps(plan: Plan, task: Task, spin: Callable[[float], None]) -> list[dict[str, Any]]:
+def steps(
+    plan: Plan, task: Task, here: Here, spin: Callable[[float], None]
+) -> list[dict[str, Any]]:
     """Return when each step of a plan ran, in nanoseconds from the first, per measured step."""
     import torch
 
@@ -27,15 +30,15 @@ def steps(plan: Plan, task: Task, spin: Callable[[float], None]) -> list[dict[st
     buffers = [
         torch.empty(task["message"], dtype=torch.uint8, device="cuda").random_() for _ in range(2)
     ]
-    out = []
-    for number in range(task["warm"] + task["steps"]):
+
+    def one() -> dict[str, Any]:
         clock = StreamClock()
         clock.begin()
         found = _issue(plan, task, spin, clock, streams, buffers)
         clock.end()
-        if number >= task["warm"]:
-            out.append(_step(*found, clock))
-    return out
+        return _step(*found, clock)
+
+    return measure.steps(task, here, one)
 
 
 def _issue(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from traces import schedule_csv
 from traces.record import streams_overlap, streams_pipeline
+from traces.record.plan import guarded
 from traces.record.workers import Here, Task
 
 
@@ -25,17 +25,13 @@ def work(task: Task, here: Here) -> dict[str, Any]:
     spin = spinner()
     out: dict[str, Any] = {"gpu": torch.cuda.get_device_name(0), "plans": {}}
     skipped: dict[str, str] = {}
-
-    def guarded(name: str, make: Callable[[], Any], into: dict[str, Any]) -> None:
-        try:
-            into[name] = make()
-        except Exception as error:  # the other parts are worth having
-            skipped[name] = f"{type(error).__name__}: {error}".splitlines()[0]
-            torch.cuda.empty_cache()
-
     for name, text in task["plans"].items():
-        plan = schedule_csv.read(text)
-        guarded(name, lambda: streams_pipeline.steps(plan, task, spin), out["plans"])  # noqa: B023
-    guarded("overlap", lambda: streams_overlap.overlap(task, spin), out)
-    guarded("green", lambda: streams_overlap.green(task, spin), out)
+        with guarded(skipped, name):
+            plan = schedule_csv.read(text)
+            out["plans"][name] = streams_pipeline.steps(plan, task, here, spin)
+        torch.cuda.empty_cache()
+    for name, of in (("overlap", streams_overlap.overlap), ("green", streams_overlap.green)):
+        with guarded(skipped, name):
+            out[name] = of(task, spin)
+        torch.cuda.empty_cache()
     return {**out, "skipped": skipped} if skipped else out

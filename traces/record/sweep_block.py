@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from traces.record.fake_model import llama
-from traces.record.sweep_time import dtype, random, seconds, synchronize
+from traces.record.sweep_time import dtype_name, random, seconds, synchronize
 from traces.record.workers import Here
 
 SIZES = (
@@ -23,20 +23,18 @@ def block(here: Here, until: float) -> Iterator[dict[str, Any]]:
     """Yield Llama's block by size and sequence: seconds of F, B, I and W, bytes kept."""
     on_gpu = here.device != "cpu"
     for sizes in SIZES if on_gpu else SMALL:
-        module = llama({**sizes, "layers": 1, "vocab": 1}, here.device, _name(here)).layers[0]
+        module = llama({**sizes, "layers": 1, "vocab": 1}, here.device, dtype_name(here)).layers[0]
         for length in SEQUENCES if on_gpu else (64,):
             if time.monotonic() > until:
                 return
-            facts = {**sizes, "sequence": length, "micro_batch": 1, "dtype": _name(here)}
+            facts = {**sizes, "sequence": length, "micro_batch": 1, "dtype": dtype_name(here)}
             x, gradient = (random(here, 1, length, sizes["hidden"], grad=g) for g in (True, False))
-            yield facts | _kept(here, module, x, gradient) | {
-                kind: took["s"]
-                for kind, took in _times(here, module, x, gradient, until).items()
-            }  # fmt: skip
+            kept = _kept(here, module, x, gradient)
+            yield facts | kept | _times(here, module, x, gradient, until)
             module.zero_grad()
 
 
-def _times(here: Here, module: Any, x: Any, gradient: Any, until: float) -> dict[str, Any]:
+def _times(here: Here, module: Any, x: Any, gradient: Any, until: float) -> dict[str, float]:
     """Measure F, then B, I and W after a forward whose time is taken off again."""
     from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
@@ -48,17 +46,12 @@ def _times(here: Here, module: Any, x: Any, gradient: Any, until: float) -> dict
         if second:
             stage_backward_weight(module.parameters(), groups)
 
-    def of(run: Callable[[], object]) -> dict[str, Any]:
-        return seconds(here, run, until, 20)
+    def of(run: Callable[[], object]) -> float:
+        return float(seconds(here, run, until, 20)["s"])
 
     forward, both = of(lambda: module(x)), of(whole)
     inputs, all_three = of(lambda: halves(second=False)), of(lambda: halves(second=True))
-    return {
-        "F": forward,
-        "B": {"s": both["s"] - forward["s"]},
-        "I": {"s": inputs["s"] - forward["s"]},
-        "W": {"s": all_three["s"] - inputs["s"]},
-    }
+    return {"F": forward, "B": both - forward, "I": inputs - forward, "W": all_three - inputs}
 
 
 def _kept(here: Here, module: Any, x: Any, gradient: Any) -> dict[str, Any]:
@@ -102,7 +95,3 @@ def _allocated(here: Here) -> int:
     import torch
 
     return int(torch.cuda.memory_allocated(here.device))
-
-
-def _name(here: Here) -> str:
-    return str(dtype(here)).partition(".")[2]

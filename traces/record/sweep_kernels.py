@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-from traces.record.sweep_time import dtype, random, seconds
+from traces.record.plan import Row
+from traces.record.sweep_time import dtype_name, random
 from traces.record.workers import Here
-
-Rows = Iterator[dict[str, Any]]
 
 THIN = (16, 64)  # rows of products that memory limits
 TOKENS = (1024, 1280, 2304, 4096, 8192)  # whole tiles, and waves of several degrees of fullness
 WIDTHS = (512, 1536, 4096, 12288)
 
 
-def gemm(here: Here, until: float) -> Rows:
+def gemm(here: Here) -> Iterator[Row]:
     """Yield products as linears compute them, (m, k) times the transpose of (n, k)."""
     from torch.nn.functional import linear
 
@@ -29,29 +28,24 @@ def gemm(here: Here, until: float) -> Rows:
         else [(m, n, k) for m in (64, 128, 256, 512) for n in (128, 512) for k in (128, 512)]
     )
     for m, n, k in shapes:
-        if time.monotonic() > until:
-            return
-        a, b = random(here, m, k), random(here, n, k)
-        took = seconds(here, lambda a=a, b=b: linear(a, b), until, 20)  # type: ignore[misc]
-        yield {"m": m, "n": n, "k": k, "dtype": _dtype(here), **took}
+        facts = {"m": m, "n": n, "k": k, "dtype": dtype_name(here)}
+        yield Row(facts, partial(linear, random(here, m, k), random(here, n, k)))
 
 
-def attention(here: Here, until: float) -> Rows:
+def attention(here: Here) -> Iterator[Row]:
     """Yield fused attention of as many tokens in ever longer sequences: forward, and backward."""
     on_gpu = here.device != "cpu"
     tokens, hidden = (16384, 2048) if on_gpu else (512, 128)
     for dim in (128, 64) if on_gpu else (64,):
         for causal in (True, False):
             for length in (512, 1024, 2048, 4096, 8192, 16384) if on_gpu else (64, 128, 256):
-                if time.monotonic() > until:
-                    return
                 shape = tokens // length, hidden // dim, length, dim
                 for what, run in _attention(here, shape, causal).items():
-                    yield {
+                    facts = {
                         "what": what, "batch": shape[0], "heads": shape[1], "sequence": length,
-                        "dim": dim, "causal": causal, "dtype": _dtype(here),
-                        **seconds(here, run, until, 20),
+                        "dim": dim, "causal": causal, "dtype": dtype_name(here),
                     }  # fmt: skip
+                    yield Row(facts, run, joined=what == "backward")
 
 
 def _attention(here: Here, shape: tuple[int, ...], causal: bool) -> dict[str, Callable[[], object]]:
@@ -71,13 +65,13 @@ def _attention(here: Here, shape: tuple[int, ...], causal: bool) -> dict[str, Ca
     }
 
 
-def elementwise(here: Here, until: float) -> Rows:
+def elementwise(here: Here) -> Iterator[Row]:
     """Yield kernels that memory limits, by kind, with the bytes that they must read and write.
 
     All of them are measured in any case, as a topology's table needs every kind.
     """
     for kind, name, moved, run in _elementwise(here):
-        yield {"kind": kind, "name": name, "bytes": moved, **seconds(here, run, until, 20)}
+        yield Row({"kind": kind, "name": name, "bytes": moved}, run, joined=True)
 
 
 def _elementwise(here: Here) -> Iterator[tuple[str, str, int, Callable[[], object]]]:
@@ -104,7 +98,3 @@ def _elementwise(here: Here) -> Iterator[tuple[str, str, int, Callable[[], objec
     weight.grad = torch.randn_like(logits)
     optimizer = torch.optim.Adam([weight], fused=True)
     yield "optimizer", "Adam fp32, fused", 28 * logits.numel(), optimizer.step
-
-
-def _dtype(here: Here) -> str:
-    return str(dtype(here)).partition(".")[2]

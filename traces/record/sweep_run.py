@@ -7,20 +7,25 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from traces.record import sweep_block, sweep_kernels, sweep_transfers
+from traces.record.plan import Row, guarded, measured
 from traces.record.workers import Here, Task
 
 Rows = Iterator[dict[str, Any]]
 
-PARTS: dict[str, Callable[[Here, float], Rows]] = {
+PARTS: dict[str, Callable[[Here], Iterator[Row]]] = {
     "p2p": sweep_transfers.p2p,
     "all_reduce": sweep_transfers.all_reduce,
-    "launch": sweep_transfers.launch,
     "memory": sweep_transfers.memory,
     "attention": sweep_kernels.attention,
     "elementwise": sweep_kernels.elementwise,
     "gemm": sweep_kernels.gemm,
+}
+"""Parts that are rows of one work each."""
+OTHERS: dict[str, Callable[[Here, float], Rows]] = {
+    "launch": sweep_transfers.launch,
     "block": sweep_block.block,
 }
+"""Parts whose rows hold differences of several works."""
 
 
 def work(task: Task, here: Here) -> dict[str, Any]:
@@ -33,10 +38,9 @@ def work(task: Task, here: Here) -> dict[str, Any]:
     for part in task["parts"]:
         until = time.monotonic() + task["seconds"] / len(task["parts"])
         rows = out[part] = list[dict[str, Any]]()
-        try:
-            rows.extend(PARTS[part](here, until))
-        except Exception as error:  # the other parts are worth having
-            skipped[part] = f"{type(error).__name__}: {error}".splitlines()[0]
+        with guarded(skipped, part):
+            own = OTHERS[part](here, until) if part in OTHERS else None
+            rows.extend(own or measured(here, PARTS[part](here), until))
         tidy(here)
     return {**out, "skipped": skipped} if skipped else out
 

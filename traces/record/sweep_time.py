@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from traces.record.workers import Here
@@ -28,20 +28,25 @@ def seconds(
     several times in a row and is divided; ``repeat`` says how often instead, which ranks that meet
     must agree on.
     """
-    import numpy as np
-
     run()  # loads kernels, allocates
-    issued = _issue(here, run)
+    issued = issue(here, run)
     once = _one(here, run, 1, issued)
     count = repeat or max(1, min(MOST_REPEATS, round(SHORT / max(once, 1e-9))))
     times: list[float] = []
     while len(times) < most and (len(times) < least or time.monotonic() < until):
         times.append(_one(here, run, count, issued * count) / count)
+    return spread(times)
+
+
+def spread(times: Sequence[float]) -> dict[str, Any]:
+    """Return the median of a few times, their 10th and 90th percentile, and how many there are."""
+    import numpy as np
+
     low, middle, high = np.percentile(times, (10, 50, 90))
     return {"s": float(middle), "s_p10": float(low), "s_p90": float(high), "runs": len(times)}
 
 
-def _issue(here: Here, run: Run) -> float:
+def issue(here: Here, run: Run) -> float:
     """Return the seconds that the host needs to issue a run."""
     synchronize(here)
     begin = time.perf_counter()
@@ -89,3 +94,8 @@ def dtype(here: Here) -> Any:
     import torch
 
     return torch.float32 if here.device == "cpu" else torch.bfloat16
+
+
+def dtype_name(here: Here) -> str:
+    """Return torch's name of that."""
+    return str(dtype(here)).partition(".")[2]

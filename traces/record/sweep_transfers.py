@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from schedules.input_error import InputError
-from traces.record.sweep_time import LEAST_RUNS, seconds, synchronize
+from traces.record.plan import Row, measured
+from traces.record.sweep_time import LEAST_RUNS, issue, spread
 from traces.record.workers import Here
-
-Rows = Iterator[dict[str, Any]]
 
 KERNELS = 500  # fewer than the queue of a stream holds
 IN_A_ROW = 10  # messages or all-reduces in a row, so that launches do not show
 
 
-def launch(here: Here, until: float) -> Rows:
+def launch(here: Here, until: float) -> Iterator[dict[str, Any]]:
     """Yield small kernels issued one after another: the host's time for each, and the device's."""
     import torch
 
@@ -27,21 +27,14 @@ def launch(here: Here, until: float) -> Rows:
             x.add_(1.0)
 
     many()
-    synchronize(here)
-    begin = time.perf_counter()
-    many()
-    issued = (time.perf_counter() - begin) / KERNELS
-    synchronize(here)
-    took = seconds(here, many, until, 10, repeat=1)
-    each = {k: v / KERNELS if k[0] == "s" else v for k, v in took.items()}
-    yield {"what": "kernel", "issued_s": issued, "kernels": KERNELS, **each}
+    facts = {"what": "kernel", "issued_s": issue(here, many) / KERNELS, "kernels": KERNELS}
+    yield from measured(here, [Row(facts, many, 10, repeat=1, shares=KERNELS, joined=True)], until)
     if here.device != "cpu":
         yield {"what": "event round trip", **_round_trip()}
 
 
 def _round_trip() -> dict[str, Any]:
     """Return the host's time from recording an event on an idle stream to having waited for it."""
-    import numpy as np
     import torch
 
     times = []
@@ -52,20 +45,17 @@ def _round_trip() -> dict[str, Any]:
         event.record()
         event.synchronize()
         times.append(time.perf_counter() - begin)
-    low, middle, high = np.percentile(times[10:], (10, 50, 90))
-    return {"s": float(middle), "s_p10": float(low), "s_p90": float(high), "runs": 90}
+    return spread(times[10:])
 
 
-def memory(here: Here, until: float) -> Rows:
+def memory(here: Here) -> Iterator[Row]:
     """Yield copies by size, within the device and between it and the host's pinned memory."""
     on_gpu = here.device != "cpu"
     for exponent in range(12, 31 if on_gpu else 27, 2):
         for way in ("d2d", "h2d", "d2h") if on_gpu else ("d2d",):
-            if time.monotonic() > until:
-                return
             if way == "d2d" or exponent <= 28:  # pinning a GiB takes longer than copying it
                 copy = _copy(here, way, 1 << exponent)
-                yield {"way": way, "bytes": 1 << exponent, **seconds(here, copy, until, 20)}
+                yield Row({"way": way, "bytes": 1 << exponent}, copy)
 
 
 def _copy(here: Here, way: str, size: int) -> Any:
@@ -81,7 +71,7 @@ def _copy(here: Here, way: str, size: int) -> Any:
     return lambda: target.copy_(source, non_blocking=True)
 
 
-def p2p(here: Here, until: float) -> Rows:
+def p2p(here: Here) -> Iterator[Row]:
     """Yield half the round trip of a message between ranks 0 and 1, by size."""
     import torch
     import torch.distributed as dist
@@ -100,12 +90,10 @@ def p2p(here: Here, until: float) -> Rows:
                 dist.send(tensor, 0)
 
         dist.barrier()
-        took = seconds(here, round_trip, 0.0, 20, 20, repeat=_row(here))  # the same on all ranks
-        half = {k: v / 2 if k[0] == "s" else v for k, v in took.items()}
-        yield {"bytes": 1 << exponent, **half}
+        yield Row({"bytes": 1 << exponent}, round_trip, 20, 20, _row(here), shares=2, joined=True)
 
 
-def all_reduce(here: Here, until: float) -> Rows:
+def all_reduce(here: Here) -> Iterator[Row]:
     """Yield an all-reduce over all ranks, by size."""
     import torch
     import torch.distributed as dist
@@ -115,11 +103,9 @@ def all_reduce(here: Here, until: float) -> Rows:
     for exponent in range(10, 25 if here.device == "cpu" else 31, 2):
         tensor = torch.rand(1 << (exponent - 2), device=here.device)
         dist.barrier()
-        took = seconds(
-            here, lambda t=tensor: dist.all_reduce(t), 0.0, LEAST_RUNS,  # type: ignore[misc]
-            repeat=_row(here),
-        )  # fmt: skip
-        yield {"bytes": 1 << exponent, "ranks": here.ranks, **took}
+        facts = {"bytes": 1 << exponent, "ranks": here.ranks}
+        run = partial(dist.all_reduce, tensor)
+        yield Row(facts, run, LEAST_RUNS, repeat=_row(here), joined=True)
 
 
 def _row(here: Here) -> int:
