@@ -22,13 +22,15 @@ from sim.machine.residuals import Residual, alike, family, residuals
 from sim.machine.variants import ends, variant
 from sim.recipe import recipe_file
 from sim.runs.run import Result, run
+from sim.table import table
 from sim.timeline import Timeline
 from sim.whatif import interval as intervals
 from sim.whatif.edits import IN_PROPORTION
 from sim.whatif.host_ends import issued
 from sim.whatif.interval import changes, draw, moves
 from sim.whatif.taken import taken
-from traincast.commands.parts.figures import nearest_rows, summary_rows
+from traincast.commands.parts.figures import summary_rows
+from traincast.commands.parts.tables import NEAREST
 
 JOB = {
     "model": {"preset": "llama3-8b", "layers": 2, "sequence": 4096},
@@ -224,9 +226,9 @@ def test_people_read_the_interval_and_the_nearest_runs(ran):
     low, high = (units.seconds(end) for end in ran.summary["interval_s"])
     first = ran.summary["nearest_measured"][0]
     rows = dict(summary_rows(ran.summary))
-    named = nearest_rows(ran.summary)[0]
+    named = table(ran.summary["nearest_measured"], *NEAREST).cells()[0]
     assert rows["80 % interval"] == f"{low} to {high}"
-    assert named == (first["run"], first["family"], f"{first['error']:+.1%}")
+    assert named == [first["run"], first["family"], f"{first['error']:+.1%}"]
     assert f"{low} to {high}" in ran.summary._repr_html_()
     page = report.of_run("run", ran.timeline, ran.summary)
     assert f"80 % interval of the step time: {low} to {high}." in page

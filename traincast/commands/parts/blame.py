@@ -56,23 +56,19 @@ def show(found: Mapping[str, Any]) -> None:
             f"by {1 / slow - 1:.2%}"
         )
         return
-    rows = [("the step", *_shown(slow))]
+    rows = [("the step", slow)]
     for table in TABLES:
         if table == "step" and len(found["by_step"]) == 1:
             continue  # it is the first row
         worst = [(of, s) for of, s in found[f"by_{table}"].items() if s > 1.0 + 1e-9][:MOST]
         alike = found["stands_for"] if table == "rank" else {}
         rows += [
-            (f"{table} {of}" + (f" x {alike[of]:,}" if of in alike else ""), *_shown(s))
-            for of, s in worst
+            (f"{table} {of}" + (f" x {alike[of]:,}" if of in alike else ""), s) for of, s in worst
         ]
-    tables.show(rows, "stragglers", "slowdown", "of a step without")
+    lost = ("of a step without", lambda row: row[1] - 1, "+.2%")
+    tables.show(rows, "stragglers", ("slowdown", 1, ".4f"), lost)
     if len(rows) == 1:
         tables.say("no rank, link or pause makes this step longer than a usual one")
-
-
-def _shown(slow: float) -> tuple[str, str]:
-    return f"{slow:.4f}", f"{slow - 1:+.2%}"
 
 
 def draw(found: Mapping[str, Any], path: Path, title: str) -> Path:

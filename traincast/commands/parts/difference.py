@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.markup import escape
-
 from schedules.input_error import InputError
 from sim import units
 from sim.analysis.difference import Difference, StandIns, by_op
@@ -104,35 +102,30 @@ def show(found: dict[str, Any], names: tuple[str, str]) -> None:
     """Print the waterfall, and which ops changed most."""
     before, difference = found["before_s"], found["difference_s"]
 
-    def share(seconds: float) -> str:
-        return f"{seconds / before:+.2%}".replace("%", " %") if before else ""
+    def share(seconds: float) -> float | None:
+        return seconds / before if before else None
 
-    rows = [(escape(names[0]), f"{before:.6g}", "")]
-    parts = found["waterfall_s"].items()
+    rows: list[tuple[str, str, float | None]] = [(names[0], f"{before:.6g}", None)]
     rows += [
         (WORDS.get(name, name.replace("_", " ")), f"{s:+.4g}", share(s))
-        for name, s in parts
+        for name, s in found["waterfall_s"].items()
         if abs(s) >= units.LEAST
     ]
-    rows += [(escape(names[1]), f"{found['after_s']:.6g}", share(difference))]
-    tables.show(rows, "critical path", "seconds", "of before")
-    cells = [
-        (
-            escape(cut(str(row["name"]))),
-            _number(row["before"], row["after"]),
-            f"{row['before_s']:.4g}",
-            f"{row['after_s']:.4g}",
-            f"{row['change_s']:+.4g}",
-        )
-        for row in found["changed"]
-        if abs(row["change_s"]) >= units.LEAST
-    ]
+    rows += [(names[1], f"{found['after_s']:.6g}", share(difference))]
+    tables.show(rows, "critical path", "seconds", ("of before", 2, "+.2 %"))
+    changed = [row for row in found["changed"] if abs(row["change_s"]) >= units.LEAST]
     ranks = (found["ranks"]["before"], found["ranks"]["after"])
     alike, number = ranks[0] == ranks[1], _number(*ranks)
     ops_of = f"ops of {number} rank{'s' * (number != '1')}"
-    heads = (ops_of, "before / after", "before, s", "after, s", "change, s")
-    if cells:
-        tables.show(cells, *heads)
+    if changed:
+        tables.show(
+            changed,
+            (ops_of, lambda row: cut(str(row["name"]))),
+            ("before / after", lambda row: _number(row["before"], row["after"])),
+            ("before, s", "before_s", ".4g"),
+            ("after, s", "after_s", ".4g"),
+            ("change, s", "change_s", "+.4g"),
+        )
     if not alike:
         tables.say("seconds of ops are sums over different numbers of ranks; with --set "
                    "simulation.fold=none a run simulates all ranks")  # fmt: skip

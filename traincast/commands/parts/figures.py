@@ -33,12 +33,6 @@ def summary_rows(summary: Figures) -> list[tuple[str, str]]:
     ]
 
 
-def nearest_rows(summary: Figures) -> list[tuple[str, str, str]]:
-    """Return the nearest measured runs, the family of each, and the error of its prediction."""
-    runs = summary["nearest_measured"]
-    return [(run["run"], run["family"], f"{run['error']:+.1%}") for run in runs]
-
-
 def _rates(summary: Figures) -> list[tuple[str, str]]:
     """Return samples per second, and tokens per second where samples have tokens."""
     keys = {"samples/s": "samples_per_s", "tokens/s": "tokens_per_s"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from sim.machine.host_prices import prices
-from sim.units import seconds
 from traincast.commands.parts import tables
 
 NAMES = {"gather": "gather, FSDP's hooks included", "reduce": "reduction, FSDP's hooks included"}
@@ -15,8 +14,9 @@ def show(path: Path) -> None:
     """Print what each class of op of the file costs the CPU, and what to do with the file."""
     found = prices(str(path))
     rows = [
-        (NAMES.get(kind, kind.replace("_", " ")), seconds(forward), seconds(found.backward[kind]))
+        (NAMES.get(kind, kind.replace("_", " ")), forward, found.backward[kind])
         for kind, forward in found.forward.items()
     ]
-    tables.show(rows, "to issue one, the CPU takes", "forward", "backward")
+    sides = ("forward", 1, "s"), ("backward", 2, "s")
+    tables.show(rows, "to issue one, the CPU takes", *sides)
     tables.say(f'next: [simulation] host = "{path.name}" in a recipe in the same folder')

@@ -22,6 +22,10 @@ recorder = typer.Typer(
     no_args_is_help=True,
 )
 
+_STEP = (
+    ("median step", "median_ms", "{:.2f} ms".format),
+    ("deviation", "cv", ".2 %"),
+)
 _PARTS = ("math_ms", "host_ms", "wait_ms", "exposed_ms")
 Out = Annotated[Path, target("DIR", "Folder of the files.")]
 
@@ -111,12 +115,8 @@ def command(context: typer.Context) -> str:
 def _show(result: list[dict[str, Any]]) -> None:
     from traincast.commands.parts import tables
 
-    rows = [
-        (one["schedule"], f"{one['median_ms']:.2f} ms", f"{one['cv'] * 100:.2f} %",
-         f"{one['steps_as_planned']}")
-        for one in result
-    ]  # fmt: skip
-    tables.show(rows, "schedule", "median step", "deviation", "steps as planned")
+    planned = ("steps as planned", "steps_as_planned")
+    tables.show(result, ("schedule", "schedule"), *_STEP, planned)
     tables.show_files(Path(one["file"]) for one in result)
 
 
@@ -208,13 +208,9 @@ def parallel(
         return
     from traincast.commands.parts import tables
 
-    rows = [
-        (one["schedule"], f"{one['median_ms']:.2f} ms", f"{one['cv'] * 100:.2f} %",
-         *(f"{one[key]:.2f} ms" if key in one else "" for key in _PARTS))
-        for one in result
-    ]  # fmt: skip
-    heads = (key.removesuffix("_ms") for key in _PARTS)
-    tables.show(rows, "training", "median step", "deviation", *heads)
+    shown = ((key.removesuffix("_ms"), key, "{:.2f} ms".format) for key in _PARTS)
+    rows = ({**dict.fromkeys(_PARTS), **one} for one in result)
+    tables.show(rows, ("training", "schedule"), *_STEP, *shown)
     if any(_PARTS[0] in one for one in result):
         parts = ", ".join(key.removesuffix("_ms") for key in _PARTS)
         tables.say(f"{parts} are of profiled steps, which take longer than timed ones")

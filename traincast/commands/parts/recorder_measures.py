@@ -61,11 +61,13 @@ def fake(
         return
     from traincast.commands.parts import tables
 
-    rows = [
-        (row["collective"], f"{row['bytes']:,.0f}", str(len(row["ranks"])), str(row["count"]))
-        for row in result["collectives"]
-    ]
-    tables.show(rows, "torch issues", "bytes", "ranks", "times")
+    tables.show(
+        result["collectives"],
+        ("torch issues", "collective"),
+        ("bytes", "bytes", ",.0f"),
+        ("ranks", lambda row: len(row["ranks"])),
+        ("times", "count"),
+    )
     for one in found:
         counts = f"ours {one.ours.total()}, torch's {one.torchs.total()}"
         tables.say(f"only on one side, {counts}: {one.reason or 'not explained'}.")
@@ -183,8 +185,7 @@ def all_(
     if json:
         output.print_json(result)
         return
-    rows = [(name, f"{seconds:.1f} s") for name, seconds in result["seconds"].items()]
-    tables.show(rows, "section", "took")
+    tables.show(result["seconds"].items(), "section", ("took", 1, "{:.1f} s".format))
     for one in result["skipped"]:
         tables.say(f"without {one['section']}: {one['why']}.")
     tables.show_files([path, *(out / name for name in everything.files(result))])

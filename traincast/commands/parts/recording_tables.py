@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import fsum
+from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from sim.analysis.words import CAUSES, cause_name
+from sim.table import table
 from sim.units import seconds
 from traincast.commands.parts.figures import Figures
 from traincast.commands.parts.tables import say
@@ -32,13 +35,16 @@ _HOST = {
 }
 
 
-_TRANSFERS = {
-    "waiting": "waits",
-    "moving": "moves",
-    "exposed": "exposed",
-    "exposed_waiting": "of it\nwaiting",
-    "hidden": "hidden",
-}
+_TRANSFERS = (
+    ("transfers,\nmean", "dimension"), ("waits", "waiting_s", "s"), ("moves", "moving_s", "s"),
+    ("exposed", "exposed_s", "s"), ("of it\nwaiting", "exposed_waiting_s", "s"),
+    ("hidden", "hidden_s", "s"), ("hidden\nshare", "hidden_share", ".1%"),
+)  # fmt: skip
+_RANKS = (
+    ("rank", "rank"), ("span", "span_s", "s"), ("nothing", "empty_share", ".1%"),
+    ("compute", "compute_share", ".1%"), ("transfer", "communication_share", ".1%"),
+    ("overlap", "overlap_share", ".1%"), ("waits", "waits_s", "s"), ("awaited", "caused_s", "s"),
+)  # fmt: skip
 _IDLE = {
     **CAUSES,
     "warm_up": "warm-up: it has not computed yet",
@@ -87,28 +93,26 @@ def _summary(found: Figures) -> str:
     return said
 
 
-def _show(rows: Sequence[Sequence[str]], *columns: str) -> None:
-    """Print a table with a line under its head and none around it."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for k, name in enumerate(columns):
-        table.add_column(name, justify="right" if k else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
+def _show(rows: Sequence[Any], *columns: str | tuple[Any, ...], most: int = 1 << 30) -> None:
+    """Print a table with a line under its head and none around it, if there are rows."""
+    if not rows:
+        return
+    of = table(rows, *columns)
+    out = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in of.columns:
+        out.add_column(column.name, justify="left" if column.left else "right", no_wrap=True)
+    cells = of.cells()
+    for row in cells if len(cells) <= most else cells[: most - 1]:
+        out.add_row(*map(escape, row))
+    if len(cells) > most:
+        out.add_row(f"{len(cells) - most + 1} more")
     Console().print()
-    Console().print(table)
-
-
-def _some(rows: Sequence[Sequence[str]], most: int) -> list[Sequence[str]]:
-    """Return the first rows, and how many more there are."""
-    if len(rows) <= most:
-        return [*rows]
-    return [*rows[: most - 1], (f"{len(rows) - most + 1} more", *[""] * (len(rows[0]) - 1))]
+    Console().print(out)
 
 
 def _show_steps(steps: Sequence[Figures], everything: bool) -> None:
     if everything:
-        rows = [(str(s["step"]), seconds(s["start_s"]), seconds(s["seconds"])) for s in steps]
-        _show(rows, "step", "begins", "takes")
+        _show(steps, ("step", "step"), ("begins", "start_s", "s"), ("takes", "seconds", "s"))
         return
     took = [step["seconds"] for step in steps]
     say(
@@ -122,21 +126,7 @@ def _show_ranks(ranks: Sequence[Figures], late: Sequence[Figures], most: int) ->
     order = [*ranks]
     if len(order) > most:  # show those that keep others waiting longest
         order.sort(key=lambda row: (-by_rank[row["rank"]]["caused_s"], row["rank"]))
-    rows = [
-        (
-            str(row["rank"]),
-            seconds(row["span_s"]),
-            *(
-                f"{100 * row[f'{key}_share']:.1f}%"
-                for key in ("empty", "compute", "communication", "overlap")
-            ),
-            seconds(by_rank[row["rank"]]["waits_s"]),
-            seconds(by_rank[row["rank"]]["caused_s"]),
-        )
-        for row in order
-    ]
-    columns = ("rank", "span", "nothing", "compute", "transfer", "overlap", "waits", "awaited")
-    _show(_some(rows, most), *columns)
+    _show([{**by_rank[row["rank"]], **row} for row in order], *_RANKS, most=most)
     if len(ranks) > 1:
         say(_SHARES)
 
@@ -144,50 +134,37 @@ def _show_ranks(ranks: Sequence[Figures], late: Sequence[Figures], most: int) ->
 def _by_cause(of: Mapping[str, float], title: str, words: Mapping[str, str], most: int) -> None:
     total = fsum(of.values())
     rows = [
-        (words.get(name) or cause_name(name), seconds(s), f"{s / total:.1%}")
+        (words.get(name) or cause_name(name), s, s / total)
         for name, s in sorted(of.items(), key=lambda item: -item[1])
         if s > 0
     ]
-    if rows:
-        _show(_some(rows, most), f"{title}: {seconds(total)}", "seconds", "share")
+    head = f"{title}: {seconds(total)}"
+    _show(rows, head, ("seconds", 1, "s"), ("share", 2, ".1%"), most=most)
 
 
 def _show_transfers(overlap: Sequence[Figures], most: int) -> None:
-    rows = [
-        (
-            row["dimension"],
-            *(seconds(row[f"{key}_s"]) for key in _TRANSFERS),
-            f"{row['hidden_share']:.1%}",
-        )
-        for row in overlap
-    ]
-    if rows:
-        _show(_some(rows, most), "transfers,\nmean", *_TRANSFERS.values(), "hidden\nshare")
+    _show(overlap, *_TRANSFERS, most=most)
 
 
 def _show_collectives(groups: Sequence[Figures]) -> None:
-    rows = [
-        (
-            f"{row['dimension']}, {row['members']} ranks each",
-            f"{row['groups']:,}",
-            f"{row['number']:,}",
-            *(seconds(row[key]) for key in ("waiting_s", "transfer_s", "longest_wait_s")),
-        )
-        for row in groups
-    ]
-    if rows:
-        columns = ("groups", "number", "waits", "moves", "longest wait")
-        _show(rows, "collectives, per rank", *columns)
+    _show(
+        groups,
+        ("collectives, per rank", lambda row: f"{row['dimension']}, {row['members']} ranks each"),
+        ("groups", "groups", ","),
+        ("number", "number", ","),
+        ("waits", "waiting_s", "s"),
+        ("moves", "transfer_s", "s"),
+        ("longest wait", "longest_wait_s", "s"),
+    )
 
 
 def _show_stragglers(late: Figures, everything: bool) -> None:
     for key, name in (("by_stage", "stage"), ("by_replica", "replica"), ("by_kind", "operations")):
-        rows = [(label, f"{of:.4f}") for label, of in late.get(key, {}).items()]
+        rows = [*late.get(key, {}).items()]
         of_study = late["method"] == "equal operations"  # otherwise the sentence below has kinds
         if of_study and len(rows) > 1 and (everything or key == "by_stage"):
-            _show(
-                _some(rows, 1 << 30 if everything else 4), f"{name} alone as recorded", "slowdown"
-            )
+            few = 1 << 30 if everything else 4
+            _show(rows, f"{name} alone as recorded", ("slowdown", 1, ".4f"), most=few)
     Console().print()
     if late["worst"] is not None:
         say(straggler(late))

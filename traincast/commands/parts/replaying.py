@@ -97,7 +97,7 @@ def _show_edits(replayed: float, found: Sequence[dict[str, Any]]) -> None:
 
     A "?" follows the change of an edit in a replay that misses its recording.
     """
-    rows: list[tuple[str, ...]] = [("as replayed", units.seconds(replayed), "", "")]
+    rows: list[tuple[Any, ...]] = [("as replayed", replayed, None, None)]
     for one in found:
         after = one["step_s"]
         if one["edit"].strip() == LEVELLED and after > replayed:
@@ -107,40 +107,30 @@ def _show_edits(replayed: float, found: Sequence[dict[str, Any]]) -> None:
             )
             rows.append((one["edit"], "-", "-", "-"))
             continue
-        fast = f"{replayed / after:.4f}" if after else ""
         doubt = " ?" if one["misses_recording"] else ""
         change = f"{after / replayed - 1:+.2%}{doubt}"
-        rows.append((one["edit"], units.seconds(after), change, fast))
-    tables.show(rows, "what if", "step", "change", "times as fast")
+        rows.append((one["edit"], after, change, replayed / after if after else None))
+    tables.show(rows, "what if", ("step", 1, "s"), "change", ("times as fast", 3, ".4f"))
     columns = [{row["rank"]: row["span_s"] for row in one["per_rank"]} for one in found]
     spans = [
-        (
-            str(row["rank"]),
-            units.seconds(row["replayed_span_s"]),
-            *(units.seconds(column[row["rank"]]) for column in columns),
-        )
+        (row["rank"], row["replayed_span_s"], *(column[row["rank"]] for column in columns))
         for row in found[0]["per_rank"]
     ]
     names = [f"what if {k}" for k in range(1, len(found) + 1)] if len(found) > 1 else ["what if"]
-    tables.show(_some(spans), "rank", "as replayed", *names)
+    shown = [(name, k, "s") for k, name in enumerate(("as replayed", *names), 1)]
+    tables.show(_some(spans), "rank", *shown)
 
 
 def show(result: dict[str, Any]) -> None:
     """Print steps, ranks, and the error of the times at which ops end."""
     recorded, replayed = (np.atleast_1d(result[key]) for key in ("step_s", "replayed_step_s"))
-    rows: list[tuple[str, ...]] = [
-        (str(step), *_compared(a, b))
-        for step, a, b in zip(result["steps"], recorded, replayed, strict=False)
-    ]
+    rows: list[tuple[Any, ...]] = [*zip(result["steps"], recorded, replayed, strict=False)]
     if len(rows) > 1:
-        rows = [*_some(rows), ("mean", *_compared(recorded.mean(), replayed.mean()))]
+        rows = [*_some(rows), ("mean", recorded.mean(), replayed.mean())]
     hosts = f"{result['format']}, hosts {result['hosts']}, {result['ops']:,} ops"
-    tables.show(rows, "step", "recorded", "replayed", "error", title=hosts)
-    ranks = [
-        (str(row["rank"]), *_compared(row["span_s"], row["replayed_span_s"]))
-        for row in result["per_rank"]
-    ]
-    tables.show(_some(ranks), "rank", "recorded", "replayed", "error")
+    tables.show(rows, "step", *_BOTH, title=hosts)
+    ranks = [(row["rank"], row["span_s"], row["replayed_span_s"]) for row in result["per_rank"]]
+    tables.show(_some(ranks), "rank", *_BOTH)
     if "what_if" in result:
         _show_edits(float(replayed.mean()), result["what_if"])
     tables.say(
@@ -150,12 +140,17 @@ def show(result: dict[str, Any]) -> None:
         tables.say(f"note: {sentence}")
 
 
-def _compared(recorded: float, replayed: float) -> tuple[str, str, str]:
-    error = f"{(replayed / recorded - 1) * 100:+.2f} %" if recorded > 0 else "-"
-    return units.seconds(float(recorded)), units.seconds(float(replayed)), error
+def _error(row: tuple[Any, ...]) -> str:
+    _, recorded, replayed = row
+    if recorded is None:
+        return ""
+    return f"{(replayed / recorded - 1) * 100:+.2f} %" if recorded > 0 else "-"
 
 
-def _some(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+_BOTH = (("recorded", 1, "s"), ("replayed", 2, "s"), ("error", _error))
+
+
+def _some(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     if len(rows) <= SHOWN:
         return [*rows]
-    return [*rows[:SHOWN], (f"... {len(rows) - SHOWN} more", *[""] * (len(rows[0]) - 1))]
+    return [*rows[:SHOWN], (f"... {len(rows) - SHOWN} more", *[None] * (len(rows[0]) - 1))]

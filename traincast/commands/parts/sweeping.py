@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-
 from schedules.input_error import InputError
-from sim import units
 from traincast.commands.parts import tables
 
 if TYPE_CHECKING:
@@ -16,25 +13,19 @@ if TYPE_CHECKING:
 
 Rows = Sequence[Mapping[str, Any]]
 MOST = 40  # rows that are printed
+_FIGURES = (
+    ("step, s", "step_time_s", ".4g"), ("MFU", "mfu", ".1%"), ("idle", "idle_share_of_step", ".1%"),
+    ("peak", "peak_bytes", "bytes"), ("fits", lambda row: "yes" if row["fits"] else "no"),
+)  # fmt: skip
 
 
 def show(rows: Rows, keys: Sequence[str]) -> None:
     """Print a row for each configuration, and why some have no figures."""
     names = [key.rpartition(".")[2] if _told_apart(key, keys) else key for key in keys]
     ran = [row for row in rows if row["refused"] is None]
-    cells = [
-        (
-            *(escape(str(row[key])) for key in keys),
-            f"{row['step_time_s']:.4g}",
-            f"{row['mfu']:.1%}",
-            f"{row['idle_share_of_step']:.1%}",
-            units.size(row["peak_bytes"]),
-            "yes" if row["fits"] else "no",
-        )
-        for row in ran[:MOST]
-    ]
-    if cells:
-        tables.show(cells, *names, "step, s", "MFU", "idle", "peak", "fits")
+    varied = zip(names, keys, [str] * len(keys), strict=True)
+    if ran:
+        tables.show(ran[:MOST], *varied, *_FIGURES)
     if len(ran) > MOST:
         tables.say(f"and {len(ran) - MOST} more, which the file holds")
     named = {" ".join(f"{key}={row[key]}" for key in keys): row for row in rows}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,9 @@ from sim import units
 from sim.late import cells, console, markup, table
 from sim.memory.runtime import needed
 from sim.table import table as table_of
-from sim.units import seconds
 from traincast.commands.parts.figures import (
     Figures,
     cause_rows,
-    nearest_rows,
     same,
     summary_rows,
 )
@@ -23,6 +22,7 @@ from traincast.commands.parts.folding import folded
 if TYPE_CHECKING:
     from traces.chrome import Written
 
+NEAREST = (("nearest measured runs", "run"), ("family", "family"), ("our error", "error", "+.1%"))
 LEAST = 16  # a folded first column has at least so many letters
 
 
@@ -109,7 +109,7 @@ def show_host(pace: Figures) -> None:
 def show_summary(summary: Figures, capacity: float) -> None:
     """Print the figures of ``summary.json``; what does not fit into ``capacity`` bytes in red."""
     show(summary_rows(summary), "figure", "value")
-    show(nearest_rows(summary), "nearest measured runs", "family", "our error")
+    show(summary["nearest_measured"], *NEAREST)
     if causes := cause_rows(summary):
         show(causes, "why ranks do not compute", "mean", "share of step")
     if summary["time_s"]["exposed"]:
@@ -127,15 +127,13 @@ def show_communication(time: Figures) -> None:
     """
     kinds = ("exposed", "exposed_waiting", "hidden")
     heads = ("exposed", "of it waiting", "hidden")
-    rows = {name: [time[kind][name] for kind in kinds] for name in time["exposed"]}
-    one = all(same(figure) for figures in rows.values() for figure in figures)
-    parts = ("mean",) if one else ("mean", "max")
-    cells = [
-        (name, *(seconds(figure[part]) for figure in figures for part in parts))
-        for name, figures in rows.items()
+    one = all(same(time[kind][name]) for kind in kinds for name in time["exposed"])
+    columns = [
+        (head if one else f"{head}\n{part}", lambda name, k=kind, p=part: time[k][name][p], "s")
+        for kind, head in zip(kinds, heads, strict=True)
+        for part in (("mean",) if one else ("mean", "max"))
     ]
-    names = [head if one else f"{head}\n{part}" for head in heads for part in parts]
-    show(cells, "transfers", *names)
+    show(time["exposed"], ("transfers", str), *columns)
 
 
 def show_memory(memory: Sequence[Figures], capacity: float) -> None:
@@ -144,15 +142,12 @@ def show_memory(memory: Sequence[Figures], capacity: float) -> None:
     ends = [high] if needed(low) == needed(high) else [low, high]
     categories = sorted({name for end in ends for name in end["by_category"]})
     rows = [
-        ("peak", *(units.size(end["peak_bytes"]) for end in ends)),
+        ("peak", *(end["peak_bytes"] for end in ends)),
         *(
-            (
-                name.replace("_", " "),
-                *(units.size(end["by_category"].get(name, 0.0)) for end in ends),
-            )
+            (name.replace("_", " "), *(end["by_category"].get(name, 0.0) for end in ends))
             for name in categories
         ),
-        ("with context and NCCL", *(units.size(needed(end)) for end in ends)),
+        ("with context and NCCL", *map(needed, ends)),
     ]
     names = [
         f"{word}: rank {end['rank']}" for word, end in zip(("least", "most"), ends, strict=False)
@@ -161,7 +156,8 @@ def show_memory(memory: Sequence[Figures], capacity: float) -> None:
         alike = all(entry["by_category"] == high["by_category"] for entry in memory)
         several = sum(int(entry.get("stands_for", 1)) for entry in memory) > 1
         names = ["every rank" if alike and several else f"rank {high['rank']}"]
-    show(rows, f"memory of {units.size(capacity)}", *names)
+    columns = [(name, k, "bytes") for k, name in enumerate(names, 1)]
+    show(rows, f"memory of {units.size(capacity)}", *columns)
     show_at_peak(high)
     warn_overflow(memory, capacity, stderr=False)
 
@@ -210,18 +206,16 @@ def overflow(memory: Sequence[Figures], capacity: float) -> str | None:
 def show_schedule(name: str, result: Figures) -> None:
     """Print a schedule's makespan, its bubble in both counts, and each rank's figures."""
     keys = ("busy_s", "idle_s", "idle_in_span_s", "peak_activations")
-    rows = [
-        (str(rank), *(f"{result[key][rank]:g}" for key in keys))
-        for rank in range(len(result["orders"]))
-    ]
+    names = ("busy, s", "idle, s", "idle in own span, s", "peak activations, stages")
     title = (
         f"{name}: makespan {result['makespan_s']:g} s, "
         f"longest span of a rank {result['longest_span_s']:g} s\n"
         f"bubble: {result['bubble_rate_makespan']:.2%} of the makespan (most idle rank), "
         f"{result['bubble_rate_longest_span']:.2%} of the longest span"
     )
-    columns = ("rank", "busy, s", "idle, s", "idle in own span, s", "peak activations, stages")
-    show(rows, *columns, title=title)
+    columns = [(name, k, "g") for k, name in enumerate(names, 1)]
+    ranks = zip(count(), *(result[key] for key in keys))
+    show(ranks, "rank", *columns, title=title)
 
 
 def show_files(files: Iterable[Path]) -> None:
