@@ -12,6 +12,7 @@ from sim.graph import Builder, Communication, Compute, Fixed, Graph
 from traces.cpu_steps import CpuRun, Leaf, Moved, RankStep
 from validation.processes.compared import OURS
 from validation.processes.cores import CollectiveCost, Priced, on_cores
+from validation.processes.predict import Spreads, drawn
 from validation.processes.steps import errors as parallel
 from validation.processes.steps import host
 from validation.processes.steps.align import causes, message_rows, order_violations, thread_rows
@@ -59,6 +60,14 @@ def test_threads_share_cores_evenly(cores, moved, beside):
     assert ran.end[2] == ran.end[3] == pytest.approx(moved)
     assert ran.end[4] == ran.end[6] == pytest.approx(beside)
     assert ran.end[5] == pytest.approx(beside + (1.0 if cores > 1 else 2.0))
+
+
+def test_draws_multiply_every_cost():
+    """All ops of a rank twice, one of them three times that, collectives five times."""
+    of = Priced(overlapped(), 2, SECONDS, [CollectiveCost(0.5, 3.0)])
+    made = drawn(of, Spreads([(np.array([4]), [3.0])], messages=[5.0], ranks=[2.0]), seed=0)
+    assert made.seconds.tolist() == [10.0, 10.0, 0.0, 0.0, 24.0, 2.0, 8.0, 2.0]
+    assert made.messages == [CollectiveCost(2.5, 15.0)]
 
 
 def test_a_thread_alone_takes_no_more_than_its_core():

@@ -62,7 +62,7 @@ class Size(NamedTuple):
 
     bytes: float
     wire: float  # until it arrives, once both ends are posted
-    copy: float  # in the sender's call, which copies when the receiver already waits
+    copy: float  # in the sender's call, which copies
 
 
 @dataclass(frozen=True)
