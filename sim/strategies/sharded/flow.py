@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from sim.builder.strategies.data import DataParallel
 from sim.builder.strategies.sharding import Sharding
-
-
-@dataclass(frozen=True)
-class Fetch:
-    """DeepSpeed's limits of ZeRO-3, in parameters (``zero_optimization`` of its configuration)."""
-
-    prefetch_bucket: float = 5e7
-    max_live: float = 1e9
-    max_reuse_distance: float = 1e9
+from sim.strategies.sharded.tables import DeepSpeedTable
 
 
 @dataclass(frozen=True)
@@ -34,7 +26,7 @@ class Flow(Sharding):
     scale: bool = True  # a kernel divides gradients by the number of ranks
     buffers: int = 0  # number of buffers for weights, and for gradients, that units use in turn
     bucketed: bool = False  # gradients are reduced in buckets, not unit by unit
-    fetch: Fetch | None = None
+    fetch: DeepSpeedTable | None = None  # limits of ZeRO-3, in parameters
     gather_stream: str = "fsdp nccl"  # one process group, so one communicator for both: NCCL runs
     reduce_stream: str = "fsdp nccl"  # its collectives one by one (pytorch/pytorch PR 186335)
     sum_stream: str = "fsdp all_reduce"
@@ -56,15 +48,9 @@ class Flow(Sharding):
 
     def of_experts(self, degree: int) -> Self:
         """Return the same for experts, which have communicators of their own."""
-        streams = (f"expert {s}" for s in (self.gather_stream, self.reduce_stream, self.sum_stream))
-        gather, reduce, sums = streams
-        return replace(
-            super().of_experts(degree),
-            experts=True,
-            gather_stream=gather,
-            reduce_stream=reduce,
-            sum_stream=sums,
-        )
+        names = ("gather_stream", "reduce_stream", "sum_stream")
+        streams: dict[str, Any] = {name: f"expert {getattr(self, name)}" for name in names}
+        return replace(super().of_experts(degree), experts=True, **streams)
 
 
 def flow(data: DataParallel) -> Flow | None:

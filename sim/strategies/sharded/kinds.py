@@ -13,37 +13,25 @@ import math
 from collections.abc import Callable, Sequence
 
 from sim.recipe.recipe import ParallelismSection
-from sim.strategies.sharded.flow import Fetch, Flow
-from sim.strategies.sharded.tables import DeepSpeedTable, FsdpTable, own
+from sim.strategies.sharded.flow import Flow
+from sim.strategies.sharded.tables import DeepSpeedTable, own
 
 
 def sharding(p: ParallelismSection, degree: int) -> Flow | None:
     """Return how ``degree`` replicas share parameters; None: each has all of them."""
-    if p.zero == 3:
-        return zero3(degree, _fetch(own(p).deepspeed))
-    said = own(p).fsdp
-    return _fsdp(said, degree) if said else None
-
-
-def _fetch(sizes: DeepSpeedTable | None) -> Fetch | None:
-    """Return DeepSpeed's sizes; without them ZeRO-3 gathers one layer ahead and keeps nothing."""
-    if sizes is None:
-        return None
-    return Fetch(
-        sizes.stage3_prefetch_bucket_size,
-        sizes.stage3_max_live_parameters,
-        sizes.stage3_max_reuse_distance,
-    )
-
-
-def _fsdp(table: FsdpTable, degree: int) -> Flow:
+    table = own(p).fsdp
+    if not table:
+        return zero3(degree, own(p).deepspeed) if p.zero == 3 else None
     given = table.model_dump(exclude_none=True, exclude={"kind"})
     made: dict[str, Callable[..., Flow]] = {"fsdp1": fsdp1, "fsdp2": fsdp2, "yafsdp": yafsdp}
     return made[table.kind](degree, **given)
 
 
-def zero3(degree: int, fetch: Fetch | None = None) -> Flow:
-    """Return ZeRO-3: every unit comes and goes, and gradients are reduced in buckets."""
+def zero3(degree: int, fetch: DeepSpeedTable | None = None) -> Flow:
+    """Return ZeRO-3: every unit comes and goes, and gradients are reduced in buckets.
+
+    Without DeepSpeed's sizes it gathers one layer ahead and keeps nothing.
+    """
     streams = ("zero all_gather", "zero reduce_scatter")
     return Flow(degree, 1, "layer", False, False, 0, 1, 1, False, False, True, 0, True, fetch,
                     *streams, words="ZeRO-3's prefetch")  # fmt: skip
@@ -129,13 +117,13 @@ def anchors(depth: float, count: int) -> list[int]:
     return [max(-1, j - int(min(depth, count))) for j in range(count)]
 
 
-def fetched(sizes: Sequence[int], fetch: Fetch) -> list[int]:
+def fetched(sizes: Sequence[int], fetch: DeepSpeedTable) -> list[int]:
     """Return the same for DeepSpeed; ``sizes`` are in parameters, 0 for what is there already.
 
     When a unit begins, it is fetched unless it has been; then the next ones are, until either limit
     is reached, the last of them whole.
 
-    >>> fetched([4, 4, 4, 4], Fetch(prefetch_bucket=5, max_live=100))
+    >>> fetched([4, 4, 4, 4], DeepSpeedTable(stage3_prefetch_bucket_size=5))
     [0, 0, 0, 1]
     """
     at, live = [-1] * len(sizes), 0.0
@@ -143,7 +131,8 @@ def fetched(sizes: Sequence[int], fetch: Fetch) -> list[int]:
     for k, size in enumerate(sizes):
         if ahead <= k:
             at[k], live, ahead = k, live + size, k + 1
-        room, got = min(fetch.max_live - live, fetch.prefetch_bucket), 0
+        left = fetch.stage3_max_live_parameters - live
+        room, got = min(left, fetch.stage3_prefetch_bucket_size), 0
         while ahead < len(sizes) and got < room:
             at[ahead], got, ahead = k, got + sizes[ahead], ahead + 1
         live += got - size

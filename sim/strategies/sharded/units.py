@@ -168,7 +168,7 @@ def _of_stage(
         order = sorted(
             range(len(found)), key=lambda k: min(place[owner] for owner in found[k].owners)
         )
-        soon = reused([found[k].parameters for k in order], s.fetch.max_reuse_distance)
+        soon = reused([found[k].parameters for k in order], s.fetch.stage3_max_reuse_distance)
         kept = [soon[order.index(k)] for k in range(len(found))]
     return tuple(
         unit._replace(kept=keep, linear=_linear(model, data, unit))

@@ -23,8 +23,9 @@ from sim.machine.hardware import ideal
 from sim.model.sizes import parameters
 from sim.runs.run import prepare
 from sim.strategies.sharded import kinds
-from sim.strategies.sharded.flow import Fetch, Flow
+from sim.strategies.sharded.flow import Flow
 from sim.strategies.sharded.gathering import StageStep, shard
+from sim.strategies.sharded.tables import DeepSpeedTable
 from sim.strategies.sharded.units import Unit, sizes, units
 from sim.timeline import Timeline
 from tests.small import replicas
@@ -223,9 +224,12 @@ def held(done: Timeline, category: str) -> tuple[np.ndarray, np.ndarray]:
     return when[order], np.cumsum(graph.memory_bytes[mine][order])
 
 
+TIGHT = DeepSpeedTable(
+    stage3_prefetch_bucket_size=2e5, stage3_max_live_parameters=3e5, stage3_max_reuse_distance=3e5
+)
 EVERY = [
     kinds.zero3(8),
-    kinds.zero3(8, Fetch(2e5, 3e5, 3e5)),
+    kinds.zero3(8, TIGHT),
     kinds.fsdp1(8),
     kinds.fsdp1(8, "SHARD_GRAD_OP", backward_prefetch="BACKWARD_POST"),
     kinds.fsdp1(8, limit_all_gathers=False, backward_prefetch="none"),

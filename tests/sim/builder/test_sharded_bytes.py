@@ -17,7 +17,8 @@ from sim.builder.job import Job
 from sim.builder.training_step import training_step
 from sim.graph import Graph
 from sim.strategies.sharded import kinds
-from sim.strategies.sharded.flow import Fetch, Flow
+from sim.strategies.sharded.flow import Flow
+from sim.strategies.sharded.tables import DeepSpeedTable
 from tests.small import with_data
 
 pytestmark = pytest.mark.slow
@@ -68,13 +69,15 @@ def test_zero_3_sends_half_as_much_again(small_job: Make, n: int, m: int, tied: 
 
 @pytest.mark.parametrize(
     ("fetch", "gathers"),
-    [(Fetch(0, 1e9, 0), 2), (Fetch(5e7, 1e9, 0), 2), (Fetch(5e7, 1e9, 1e9), 1)],
+    [((0, 0), 2), ((5e7, 0), 2), ((5e7, 1e9), 1)],
 )
 def test_deepspeed_keeps_what_is_used_again_soon(
-    small_job: Make, fetch: Fetch, gathers: int
+    small_job: Make, fetch: tuple[float, float], gathers: int
 ) -> None:
     """A model smaller than stage3_max_reuse_distance / 2 is gathered once per microbatch."""
-    zero = kinds.zero3(8, fetch)
+    ahead, again = fetch
+    sizes = {"stage3_prefetch_bucket_size": ahead, "stage3_max_reuse_distance": again}
+    zero = kinds.zero3(8, DeepSpeedTable(**sizes))
     graph = training_step(small_job(dp=8, zero=3, sharding=zero, grad_dtype="bf16"))
     assert sent(graph) == {"dp": same(4 * (gathers + 1) * 7 / 8 * 2 * ALL)}
 

@@ -15,7 +15,8 @@ from sim.recipe import recipe_file
 from sim.runs.check import check
 from sim.runs.run import run
 from sim.strategies.sharded import kinds
-from sim.strategies.sharded.flow import Fetch, Flow
+from sim.strategies.sharded.flow import Flow
+from sim.strategies.sharded.tables import DeepSpeedTable
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +35,7 @@ FIVE = {"kind": "fsdp1", "backward_prefetch": "none", "limit_all_gathers": False
 MEANT: list[tuple[dict[str, Any], Flow | None]] = [
     ({"zero": 2}, None),
     ({"zero": 3}, kinds.zero3(16)),
-    ({"zero": 3, "deepspeed": {}}, kinds.zero3(16, Fetch(5e7, 1e9, 1e9))),
+    ({"zero": 3, "deepspeed": {}}, kinds.zero3(16, DeepSpeedTable())),
     ({"fsdp": {}}, kinds.fsdp2(16)),
     ({"fsdp": {"shard": 8, "prefetch": 3, "wrap": 2}}, kinds.fsdp2(16, True, 8, 2, 3)),
     ({"fsdp": {"shard": 8, "replicate": "once"}}, replace(kinds.fsdp2(16, shard=8), once=True)),
