@@ -14,8 +14,8 @@ from math import fsum
 from sim.builder.blocks import stage_blocks
 from sim.builder.job import Job
 from sim.builder.shares import share
-from sim.builder.strategies import recompute
 from sim.model.layer import layer
+from sim.strategies.recompute import plans as recompute
 
 
 def layer_bytes(job: Job, number: int = 0, ep_rank: int = 0) -> float:

@@ -10,10 +10,10 @@ from sim import strategies
 from sim.builder.backward_memory import input_gradients
 from sim.builder.job import Job
 from sim.builder.shares import share
-from sim.builder.strategies import recompute
 from sim.builder.strategies.embedding import LOGIT, embedding, head, logits
 from sim.model.layer import layer
 from sim.model.operators import Operator, Share
+from sim.strategies.recompute import plans as recompute
 
 NOTHING = recompute.Plan(0.0)
 KEPT = "activations"  # the category of what layers keep

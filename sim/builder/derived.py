@@ -9,8 +9,8 @@ from sim import strategies
 from sim.builder.mesh import Mesh
 from sim.builder.strategies.data import DataParallel
 from sim.builder.strategies.exchange import Policy
-from sim.model.recomputation import Recompute
 from sim.recipe.recipe import ParallelismSection, ScheduleSection, TrainingSection
+from sim.strategies.recompute.rule import Recompute
 
 
 def mesh(p: ParallelismSection) -> Mesh:

@@ -17,9 +17,9 @@ from sim.builder import derived
 from sim.builder.mesh import ORDER, Mesh
 from sim.builder.strategies.data import DataParallel
 from sim.builder.strategies.exchange import Policy
-from sim.model.recomputation import Recompute
 from sim.model.sizes import BYTES, Model, Parameters, parameters
 from sim.recipe.recipe import ParallelismSection, Recipe, ScheduleSection, TrainingSection
+from sim.strategies.recompute.rule import Recompute
 
 
 @dataclass(frozen=True)

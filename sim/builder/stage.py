@@ -24,11 +24,11 @@ from sim.builder.edge import Edge
 from sim.builder.job import Job
 from sim.builder.program import INPUT_GRADIENTS, WEIGHT_GRADIENT, Item, Kernel, Program
 from sim.builder.shares import edges
-from sim.builder.strategies import recompute
 from sim.builder.writer import Writer
 from sim.graph import Compute, Fixed
 from sim.model.operators import Operator
 from sim.model.sizes import BYTES
+from sim.strategies.recompute import plans as recompute
 
 Edges = Mapping[str, Edge]
 LOSS = "loss"  # the operator whose backward starts from fp32 logits

@@ -22,12 +22,12 @@ from sim.engine.choice import chosen
 from sim.html import table
 from sim.machine.cluster import Cluster
 from sim.machine.hardware import Machine
-from sim.model.recomputation import hardware_flops
 from sim.model.sizes import model_flops
 from sim.recipe.recipe import Recipe
 from sim.runs.hosted import assumes_host
 from sim.runs.nearest import nearest
 from sim.runs.untimed_figures import machine, memory
+from sim.strategies.recompute.rule import hardware_flops
 from sim.timeline import Timeline
 from sim.whatif.interval import interval
 

@@ -7,17 +7,9 @@ from collections.abc import Callable, Sequence
 import schedules
 from schedules.input_error import InputError
 from sim import strategies
-from sim.recipe.legality import (
-    alone,
-    images,
-    layer_kinds,
-    perturbations,
-    products,
-    replicas,
-    saving,
-    state,
-)
+from sim.recipe.legality import alone, images, layer_kinds, perturbations, products, replicas, state
 from sim.recipe.recipe import Recipe
+from sim.strategies.recompute import check as saving
 
 AXES = "tp-cp-ep-dp-pp"
 MOST_MICROBATCHES = 65_536

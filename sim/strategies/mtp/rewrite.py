@@ -8,12 +8,12 @@ from math import fsum
 from sim.builder.backward_memory import input_gradients
 from sim.builder.blocks import KEPT, NOTHING, OperatorBlock
 from sim.builder.job import Job
-from sim.builder.strategies import recompute
 from sim.builder.strategies.embedding import embedding
 from sim.model.layer import layer
 from sim.model.operators import Share
 from sim.strategies.mtp.declare import depths
 from sim.strategies.mtp.joined import joined
+from sim.strategies.recompute import plans as recompute
 
 
 def blocks(

@@ -16,7 +16,6 @@ from sim.builder.strategies.data import buckets
 from sim.graph import Compute
 from sim.model.kernel_choice import Kernels
 from sim.model.layer import layer
-from sim.model.recomputation import hardware_flops
 from sim.model.routing import ExpertLoad, tokens
 from sim.model.sizes import (
     Mla,
@@ -29,6 +28,7 @@ from sim.model.sizes import (
     total_parameters,
 )
 from sim.strategies.fp8.precision import Fp8
+from sim.strategies.recompute.rule import hardware_flops
 from sim.strategies.tensor.sequence import replicated_gradient_bytes
 from tests.small import keys, replicas, small
 

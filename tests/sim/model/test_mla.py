@@ -14,8 +14,8 @@ from sim.builder.stage import stage_programs
 from sim.graph import Compute
 from sim.machine.kernels import compute_seconds
 from sim.model.layer import layer
-from sim.model.recomputation import Recompute
 from sim.model.sizes import Mla, Model, attention_flops, layer_flops
+from sim.strategies.recompute.rule import Recompute
 from tests.small import Keys, keys, small
 
 MLA = Mla(q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=10)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from sim.model.recomputation import hardware_flops
 from sim.model.sizes import (
     Model,
     model_flops,
@@ -15,6 +14,7 @@ from sim.model.sizes import (
     parameters,
     total_parameters,
 )
+from sim.strategies.recompute.rule import hardware_flops
 
 GPT = Model(
     name="gpt",

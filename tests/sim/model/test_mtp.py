@@ -16,7 +16,6 @@ from sim.builder.stage import stage_programs
 from sim.builder.strategies.data import buckets
 from sim.graph import Communication, Compute, Graph
 from sim.machine import cluster as clusters
-from sim.model.recomputation import hardware_flops
 from sim.model.sizes import (
     active_parameters,
     layer_flops,
@@ -28,6 +27,7 @@ from sim.model.sizes import (
 from sim.recipe import presets, recipe_file
 from sim.runs.check import check
 from sim.runs.run import job_of, prepare, run
+from sim.strategies.recompute.rule import hardware_flops
 from tests.small import replicas
 
 H, S, VOCAB, LAYERS = 256, 128, 512, 4

@@ -13,9 +13,9 @@ from sim.builder.activations import layer_bytes, stage_bytes
 from sim.builder.program import Collective, Item, Kernel, Program
 from sim.builder.stage import stage_programs
 from sim.graph import Compute
-from sim.model.recomputation import Recompute, chosen, hardware_flops
 from sim.model.sizes import Mla, Model, attention_flops, model_flops
 from sim.recipe.sections import Module
+from sim.strategies.recompute.rule import Recompute, chosen, hardware_flops
 from tests.small import keys, small
 
 B, S, H, A, FFN, VOCAB = 3, 32, 64, 4, 96, 128

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sim.model.recomputation import Recompute, hardware_flops
 from sim.model.sizes import Model, model_flops
+from sim.strategies.recompute.rule import Recompute, hardware_flops
 
 pytestmark = pytest.mark.slow
 

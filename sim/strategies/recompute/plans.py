@@ -24,7 +24,7 @@ from math import fsum
 from typing import NamedTuple
 
 from sim.model.operators import Launch, Operator, Share, gemm
-from sim.model.recomputation import OP, Recompute, chosen, of
+from sim.strategies.recompute.rule import OP, Recompute, chosen, of
 
 Operators = Sequence[Operator]
 INPUTS = ("qkv", "q_down", "q", "fc1", "router")
