@@ -11,6 +11,7 @@ from sim.builder.strategies.sharding import Sharding
 from sim.model.sizes import Model
 from sim.recipe.recipe import ParallelismSection, ScheduleSection, TrainingSection
 from sim.strategies.fp8.precision import Fp8
+from sim.strategies.recompute.declare import RecomputeTable
 
 GPT = Model(
     name="gpt",
@@ -35,12 +36,17 @@ GPT = Model(
 )
 
 Keys = dict[str, object]
-DERIVED = ("recompute", "policy")  # a test may give what otherwise follows from a recipe
+DERIVED = ("policy",)  # a test may give what otherwise follows from a recipe
 
 
 def keys(tp: int, sp: bool, micro_batch: int, sequence: int, **others: object) -> Keys:
     """The keys of a job, for :func:`small`."""
     return {"tp": tp, "sp": sp, "micro_batch": micro_batch, "sequence": sequence, **others}
+
+
+def rerun(modules: tuple[str, ...] | None = None, **keys: Any) -> RecomputeTable:
+    """What runs again: these modules, or whole layers, in the layers that the keys choose."""
+    return RecomputeTable.model_validate({"modules": modules, **keys})
 
 
 def small(model: Model, keys: Keys, plan: Any = ()) -> Job:

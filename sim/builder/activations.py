@@ -11,24 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import fsum
 
-from sim.builder.blocks import stage_blocks
+from sim.builder.blocks import KEPT, stage_blocks
 from sim.builder.job import Job
-from sim.builder.shares import share
-from sim.model.layer import layer
-from sim.strategies.recompute import plans as recompute
 
 
 def layer_bytes(job: Job, number: int = 0, ep_rank: int = 0) -> float:
     """Return the bytes that a layer keeps for one microbatch on one rank.
 
-    The layer has this ``number`` and counts as one in which the job's recomputation applies. A
-    GPT layer of 16-bit activations, unfused attention and dropout gives, with t = tp, none: s b h
-    (34 + 5 a s / h), tensor parallel: s b h (10 + 24 / t + 5 a s / (h t)), with sequence
-    parallelism too: s b h (34 + 5 a s / h) / t, selective: those without 5 a s / h, full: 2 s b h
-    (/ t with sequence parallelism).
+    The layer has this ``number`` and is alone in its stage. A GPT layer of 16-bit activations,
+    unfused attention and dropout gives, with t = tp, none: s b h (34 + 5 a s / h), tensor parallel:
+    s b h (10 + 24 / t + 5 a s / (h t)), with sequence parallelism too: s b h (34 + 5 a s / h) / t,
+    selective: those without 5 a s / h, full: 2 s b h (/ t with sequence parallelism).
     """
-    part = share(job, ep_rank=ep_rank)
-    return recompute.kept(layer(job.model, part, number), job.recompute, part)
+    return stage_bytes(job, (number,), False, False, ep_rank).get(KEPT, 0.0)
 
 
 def stage_bytes(

@@ -13,10 +13,19 @@ from sim.builder.shares import share
 from sim.builder.strategies.embedding import LOGIT, embedding, head, logits
 from sim.model.layer import layer
 from sim.model.operators import Operator, Share
-from sim.strategies.recompute import plans as recompute
+from sim.model.sizes import Model
 
-NOTHING = recompute.Plan(0.0)
 KEPT = "activations"  # the category of what layers keep
+
+
+class Region(NamedTuple):
+    """Operators of a layer that run again together. Positions are those in the layer."""
+
+    again: Sequence[Operator]
+    before: int  # position of the operator whose backward they precede
+    until: int  # position of the operator whose backward needs the rebuilt bytes last
+    size: float  # bytes rebuilt
+    later: float  # those of the bytes that stay for weight gradients that come later
 
 
 class OperatorBlock(NamedTuple):
@@ -24,12 +33,15 @@ class OperatorBlock(NamedTuple):
 
     operators: Sequence[Operator]
     layer: int = -1
-    plan: recompute.Plan = NOTHING
+    is_layer: bool = False  # whether they are a whole layer, which may run again
     category: str = ""  # category of the memory kept from its forward to its backward
     kept: float = 0.0  # bytes of that memory
     logits: tuple[float, float] = (0.0, 0.0)  # bytes of 16-bit logits, and of the fp32 copy
     copied: float = 0.0  # bytes of logits in the forward that the loss does not keep
     input_gradients: float = 0.0  # bytes of input gradients that its backward holds at once
+    regions: Sequence[Region] = ()  # what runs again in its backward
+    ahead: Sequence[tuple[int, Sequence[Operator]]] = ()  # layers that run again before it
+    ahead_size: float = 0.0  # bytes that these rebuild
 
 
 def stage_blocks(
@@ -52,14 +64,15 @@ def _embedding(job: Job, part: Share) -> OperatorBlock:
     return OperatorBlock(found, category="embedding", kept=fsum(op.saved for op in found))
 
 
+def layer_block(model: Model, part: Share, number: int) -> OperatorBlock:
+    """Return a layer that keeps what all its operators save."""
+    found = layer(model, part, number)
+    return OperatorBlock(found, number, True, KEPT, fsum(op.saved for op in found))
+
+
 def _layers(job: Job, part: Share, layers: Sequence[int]) -> list[OperatorBlock]:
     """Return the layers; input gradients matter while most is kept: in the backward's first."""
-    parts = [(i, layer(job.model, part, i)) for i in layers]
-    plans = recompute.plans(job.recompute, parts, part)
-    found = [
-        OperatorBlock(ops, i, plan, KEPT, plan.kept)
-        for (i, ops), plan in zip(parts, plans, strict=True)
-    ]
+    found = [layer_block(job.model, part, i) for i in layers]
     if found:
         peak = input_gradients(job.model, part, found[-1].layer)
         found[-1] = found[-1]._replace(input_gradients=peak)

@@ -1,4 +1,4 @@
-"""What follows from the sections of a recipe: axes, data parallelism, messages, recomputation.
+"""What follows from the sections of a recipe: axes, data parallelism, messages.
 
 Each is derived here and nowhere else; :class:`sim.builder.job.Job` has the results.
 """
@@ -10,7 +10,6 @@ from sim.builder.mesh import Mesh
 from sim.builder.strategies.data import DataParallel
 from sim.builder.strategies.exchange import Policy
 from sim.recipe.recipe import ParallelismSection, ScheduleSection, TrainingSection
-from sim.strategies.recompute.rule import Recompute
 
 
 def mesh(p: ParallelismSection) -> Mesh:
@@ -22,21 +21,6 @@ def policy(p: ParallelismSection, schedule: ScheduleSection) -> Policy:
     """Return how ranks exchange messages."""
     overlaps = p.p2p != "batched" if p.overlap_p2p is None else p.overlap_p2p
     return Policy(p.p2p, schedule.name == "interleaved_1f1b", 1 if overlaps else 0)
-
-
-def recompute(training: TrainingSection) -> str | Recompute:
-    """Return what runs again: a word, or the rule that a table gives."""
-    said = training.recompute
-    if isinstance(said, str):
-        return said
-    uniform = said.method == "uniform"
-    return Recompute(
-        modules=said.modules,
-        every=said.every or 1,
-        fraction=1.0 if said.fraction is None else said.fraction,
-        first=said.layers if said.method == "block" else None,
-        together=said.layers or 1 if uniform else 1,
-    )
 
 
 def data_parallel(

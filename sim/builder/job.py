@@ -19,7 +19,6 @@ from sim.builder.strategies.data import DataParallel
 from sim.builder.strategies.exchange import Policy
 from sim.model.sizes import BYTES, Model, Parameters, parameters
 from sim.recipe.recipe import ParallelismSection, Recipe, ScheduleSection, TrainingSection
-from sim.strategies.recompute.rule import Recompute
 
 
 @dataclass(frozen=True)
@@ -56,11 +55,6 @@ class Job:
     def policy(self) -> Policy:
         """How ranks exchange messages."""
         return derived.policy(self.parallelism, self.schedule)
-
-    @cached_property
-    def recompute(self) -> str | Recompute:
-        """What the backward runs again."""
-        return derived.recompute(self.training)
 
     @property
     def layers_per_stage(self) -> Sequence[int]:

@@ -28,7 +28,6 @@ from sim.builder.writer import Writer
 from sim.graph import Compute, Fixed
 from sim.model.operators import Operator
 from sim.model.sizes import BYTES
-from sim.strategies.recompute import plans as recompute
 
 Edges = Mapping[str, Edge]
 LOSS = "loss"  # the operator whose backward starts from fp32 logits
@@ -99,19 +98,21 @@ def _backward(
     writer = Writer()
     for block in reversed(blocks):
         at: int | None = None  # position at which input gradients begin
-        _again(writer, block.plan.ahead, around, block.plan.ahead_size)
-        for step in recompute.backward(block.operators, block.plan.regions):
-            for region in step.begins:
-                _again(writer, [(block.layer, region.again)], around, region.size)
+        _again(writer, block.ahead, around, block.ahead_size)
+        for i, op in reversed([*enumerate(block.operators)]):
+            for region in block.regions:
+                if region.before == i:
+                    _again(writer, [(block.layer, region.again)], around, region.size)
             begin = len(writer.items)
             at = begin if at is None else at
-            _gradients(writer, step.operator, around, block.layer, overlap, weights)
-            if step.operator.name == LOSS:
+            _gradients(writer, op, around, block.layer, overlap, weights)
+            if op.name == LOSS:
                 writer.remember(begin, block.category, block.logits[0], "start")
                 writer.remember(-1, block.category, -block.logits[1], "end")
-            for region in step.ends:
-                left = 0.0 if weights else region.later
-                writer.remember(-1, "recompute", left - region.size, "end")
+            for region in block.regions:
+                if region.until == i:
+                    left = 0.0 if weights else region.later
+                    writer.remember(-1, "recompute", left - region.size, "end")
         if at is not None and block.input_gradients:
             writer.remember(at, INPUT_GRADIENTS, block.input_gradients, "start")
             writer.remember(at, INPUT_GRADIENTS, -block.input_gradients, "end")
@@ -188,7 +189,7 @@ def _weight_gradients(
             writer.kernel(launch, "W", block.layer, needs=() if i else gathered[j])
         if j + 1 == len(jobs) or jobs[j + 1][0] != k:
             writer.remember(-1, block.category, -block.kept / 2, "end")
-            later = fsum(region.later for region in block.plan.regions)
+            later = fsum(region.later for region in block.regions)
             writer.remember(-1, "recompute", -later, "end")
     _made_whole(writer, how)
     return writer.items

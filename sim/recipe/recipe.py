@@ -24,7 +24,6 @@ from sim.recipe.sections import (
     LoadSection,
     MlaSection,
     PerturbationSection,
-    RecomputeTable,
     RecurrenceSection,
     StateTable,
 )
@@ -276,9 +275,6 @@ class TrainingSection(Section):
     kept (a stage's)"""
     param_gather_dtype: Dtype | None = None
     """number format in which parameters are gathered; default: dtype"""
-    recompute: Literal["none", "selective", "full"] | RecomputeTable = "none"
-    """what the backward runs again: none, selective (the attention core), full (every layer from
-    its input) or a table"""
     optimizer: str = "adam"
     """what updates the weights: adam, or sgd without momentum, which keeps no moments"""
     optimizer_state: StateTable | None = None

@@ -8,6 +8,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from sim import strategies
 from sim.keys.refusals import TYPES, brief, fault, nearest
 from sim.recipe.recipe import Recipe
 from sim.recipe.sections import NoiseTable, PerturbationSection
@@ -29,6 +30,8 @@ TABLES = {
     if isinstance(table, type) and issubclass(table, BaseModel)
 }
 """The keys of each table inside a section."""
+LISTS = {name: such for of in strategies.declared("LISTS") for name, such in of.items()}
+"""Lists of features, each with an example."""
 
 
 def sentence(
@@ -57,8 +60,8 @@ def sentence(
             return unknown(name)
         case "missing":
             return f"{name} is missing" if len(where) > 1 else f"the section [{name}] is missing"
-        case "tuple_type" if name == "training.recompute.modules":
-            return f'{found} must be a list, such as ["mlp"]'
+        case "tuple_type" if name in LISTS:
+            return f"{found} must be a list, such as {LISTS[name]}"
         case _:
             return fault(problem, f"{name}{index}")
 

@@ -17,41 +17,6 @@ Counts = Annotated[
     tuple[Annotated[float, Field(ge=0, le=1e15)], ...], Field(strict=False, max_length=MOST_EXPERTS)
 ]
 Amount = Annotated[float, Field(ge=0, le=1e18)]
-Module = Literal[
-    "core_attn",
-    "layernorm",
-    "norm",
-    "mla_up_proj",
-    "mlp",
-    "mlp_act",
-    "moe",
-    "moe_act",
-    "shared_experts",
-]
-"""Modules of a layer that can run again alone; see :mod:`sim.builder.strategies.recompute`."""
-
-
-class RecomputeTable(Section):
-    """What runs again in the backward, whole layers or modules of them, and in which layers."""
-
-    modules: (
-        Annotated[
-            tuple[Literal[Module, "op"], ...],
-            Field(strict=False, max_length=16),
-        ]
-        | None
-    ) = None
-    """modules that run again, by Megatron-Core's names, or ["op"] for torchtitan's policy; default:
-    whole layers"""
-    every: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """recompute only every n-th layer of a stage; this is n"""
-    fraction: Annotated[float, Field(ge=0, le=1)] | None = None
-    """recompute only in this share of a stage's layers, evenly spread"""
-    method: Literal["uniform", "block"] | None = None
-    """uniform: each run of layers runs again from its input; block: only a stage's first layers run
-    again"""
-    layers: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """with method: number of layers in a run (uniform), or from a stage's start (block)"""
 
 
 SCALED = ("fp8", "fp16")

@@ -9,7 +9,7 @@ from math import fsum
 from typing import Any
 
 from schedules import flat
-from sim import units
+from sim import strategies, units
 from sim.analysis import breakdown as breakdowns
 from sim.analysis import words
 from sim.analysis.critical_path import critical_path
@@ -27,7 +27,6 @@ from sim.recipe.recipe import Recipe
 from sim.runs.hosted import assumes_host
 from sim.runs.nearest import nearest
 from sim.runs.untimed_figures import machine, memory
-from sim.strategies.recompute.rule import hardware_flops
 from sim.timeline import Timeline
 from sim.whatif.interval import interval
 
@@ -168,7 +167,7 @@ def throughput(recipe: Recipe, job: Job, cluster: Cluster, step: float) -> dict[
     batch, tp = recipe.training.global_batch, job.parallelism.tp
     gpus, sequence = recipe.cluster.gpus, job.model.sequence
     flops = model_flops(job.model, batch, sequence, tp)
-    run = hardware_flops(job.model, batch, sequence, job.recompute, tp, job.layers_per_stage)
+    run = flops + fsum(again(job) for again in strategies.hooks("rerun"))
     peak = cluster.gpu.peak[job.training.matmul or job.training.dtype]
     return {
         "samples_per_s": batch / step,

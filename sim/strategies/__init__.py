@@ -7,8 +7,8 @@ turn comes before), ``KEYS`` (a :class:`~sim.recipe.sections.Section` with its k
 keys in those programs' words, by section), ``NEEDS`` (by switch that goes off with what it needs,
 the key of that, and the values without it), ``EITHER`` (pairs of keys of which a recipe's own
 second replaces a translated first), ``complete(recipe)`` (what a recipe left out, by section),
-``native(parallelism)`` (whether PyTorch runs the model, not Megatron-LM), and ``CATALOGUE`` (name
-and meaning, by key).
+``native(parallelism)`` (whether PyTorch runs the model, not Megatron-LM), ``LISTS`` (an example,
+by key that is a list of names), and ``CATALOGUE`` (name and meaning, by key).
 
 ``rewrite.py`` says what a feature does to a job, in functions with the names of :data:`HOOKS`, and
 ``model.py`` what it adds to a model, in those of :data:`MODEL`. Either may be missing.
@@ -49,6 +49,7 @@ HOOKS = {
     "gathered_less": "(training): bytes by which a gathered element of a layer's matrix is less",
     "persistent": "(job, stages): bytes by category that a rank holds throughout, added up",
     "on_host": "(job, stages): bytes by category that the host holds for a rank, added up",
+    "rerun": "(job): FLOPs of forwards that run again in one step",
     "alone": "(job): the job whose stages are timed by themselves",
 }
 """What a feature may do to a job: the arguments of each function, and what it returns."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from schedules.input_error import InputError
+from sim import strategies
 from sim.builder.job import Job
 from sim.builder.shares import edges
 from sim.graph import Communication, Graph
@@ -46,7 +47,7 @@ def task(job: Job) -> workers.Task:
         (not model.gated or model.norm != "rms" or model.bias or model.qkv_bias,
          "RMS norms, a gated MLP and no biases, as Llama has"),
         (model.tied, "a head of its own (tied = false)"),
-        (job.training.recompute != "none", 'recompute = "none"'),
+        (any(again(job) for again in strategies.hooks("rerun")), 'recompute = "none"'),
     ]  # fmt: skip
     if needed := [what for is_wrong, what in wrong if is_wrong]:
         raise InputError(f"record fake takes FSDP2 with TP of a Llama; it needs {needed[0]}")

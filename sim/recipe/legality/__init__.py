@@ -9,7 +9,6 @@ from schedules.input_error import InputError
 from sim import strategies
 from sim.recipe.legality import alone, images, layer_kinds, perturbations, products, replicas, state
 from sim.recipe.recipe import Recipe
-from sim.strategies.recompute import check as saving
 
 AXES = "tp-cp-ep-dp-pp"
 MOST_MICROBATCHES = 65_536
@@ -213,7 +212,6 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     _post_validation,
     replicas.check,
     products.check,
-    saving.check,
     state.check,
     perturbations.check,
 )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from schedules.input_error import InputError
-from sim.keys.refusals import show
 from sim.recipe.recipe import Recipe
 
 ALONE = "is not simulated with model.blocks, which run data parallel only"
 
 
 def check(recipe: Recipe) -> None:
-    """Raise InputError for what splits a residual network or runs it again."""
+    """Raise InputError for what splits a residual network."""
     if not recipe.model.blocks:
         return
     p = recipe.parallelism
@@ -20,8 +19,3 @@ def check(recipe: Recipe) -> None:
     if recipe.stages > 1:
         name = f"{recipe.schedule.name} with {recipe.stages} stages"
         raise InputError(f"the schedule {name} {ALONE}; one_f_one_b would do")
-    if recipe.training.recompute != "none":
-        said = show(recipe.training.model_dump(exclude_none=True)["recompute"])
-        raise InputError(
-            f'training.recompute = {said} is not simulated with model.blocks; it must be "none"'
-        )

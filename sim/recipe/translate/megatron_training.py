@@ -1,4 +1,4 @@
-"""The batch, number formats and recomputation in Megatron-LM's arguments.
+"""The batch and number formats in Megatron-LM's arguments.
 
 See :mod:`sim.recipe.translate.megatron`.
 """
@@ -7,20 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sim.keys.refusals import brief
-from sim.recipe.translate import megatron_stages
 from sim.recipe.translate.flags import Flags
 
-MODULES = (
-    "core_attn",
-    "moe_act",
-    "layernorm",
-    "mla_up_proj",
-    "mlp",
-    "moe",
-    "shared_experts",
-)
-"""The names that --recompute-modules may have (transformer_config.py)."""
 _STATE = {
     "master": ("--main-params-dtype", ("fp32", "fp16")),
     "first": ("--exp-avg-dtype", ("fp32", "fp16", "bf16", "fp8")),
@@ -39,7 +27,6 @@ def training(flags: Flags) -> dict[str, Any]:
         "micro_batch": flags.needed("--micro-batch-size"),
         "dtype": "bf16" if flags.on("--bf16") else "fp16" if flags.on("--fp16") else "fp32",
         "grad_dtype": _gradients(flags),
-        "recompute": _recompute(flags),
     }
     if batch := flags.whole("--global-batch-size"):
         out["global_batch"] = batch
@@ -94,30 +81,3 @@ def _gradients(flags: Flags) -> str:
     if flags.on("--fp16"):
         return "fp16"
     return "bf16" if flags.on("--bf16") and flags.on("--grad-reduce-in-bf16") else main
-
-
-def _recompute(flags: Flags) -> str | dict[str, Any]:
-    kinds = {"selective": "selective", "full": "full"}
-    kind = flags.choice("--recompute-granularity", kinds, "none")
-    if flags.on("--recompute-activations", "--moe-layer-recompute"):
-        kind = "selective"
-    modules = list(flags.given.get("--recompute-modules", ()))
-    if flags.on("--moe-layer-recompute") and "moe" not in modules:
-        modules = [*(modules or ["core_attn"]), "moe"]
-    if kind == "selective":
-        return kind if modules in ([], ["core_attn"]) else {"modules": _modules(flags, modules)}
-    method, layers = flags.text("--recompute-method"), flags.whole("--recompute-num-layers") or 1
-    if kind == "full" and method == "block" and layers < megatron_stages.most_layers(flags):
-        return {"method": "block", "layers": layers}  # this many layers at each stage's start
-    if kind == "full" and method == "uniform" and layers > 1:
-        return {"method": "uniform", "layers": layers}  # one input is kept for this many layers
-    return kind
-
-
-def _modules(flags: Flags, modules: list[str]) -> list[str]:
-    """Return Megatron's names; without Transformer Engine every norm is a module of its own."""
-    for name in modules:
-        if name not in MODULES:
-            flags.refuse(f"--recompute-modules has {brief(name)}; there are {', '.join(MODULES)}")
-    local = flags.text("--transformer-impl") == "local"
-    return ["norm" if local and name == "layernorm" else name for name in modules]

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sim.keys.refusals import brief
 from sim.recipe import presets
 from sim.recipe.translate import torchtitan_batch, torchtitan_stages
 from sim.recipe.translate.torchtitan_keys import Keys
@@ -115,7 +114,6 @@ def _training(titan: Keys, dp: int) -> dict[str, Any]:
         "global_batch": batch,
         "dtype": titan.choice("training.mixed_precision_param", _DTYPE, "bfloat16"),
         "grad_dtype": titan.choice("training.mixed_precision_reduce", _DTYPE, "float32"),
-        "recompute": _recompute(titan),
         "optimizer": adam.get(name, name),
     }
     if titan.choice("training.dtype", _DTYPE, "float32") == "bf16":
@@ -142,19 +140,3 @@ def _state(titan: Keys, training: Mapping[str, Any]) -> dict[str, str]:
                 '= "bfloat16"'
             )
     return {"master": "none", "first": "bf16", "second": "bf16"}
-
-
-def _recompute(titan: Keys) -> str | dict[str, Any]:
-    """Return torchtitan's recomputation; every n-th layer or its operator list is a table."""
-    modes = {"none": "none", "full": "full", "selective": "selective"}
-    mode = titan.choice("activation_checkpoint.mode", modes, "selective")
-    if mode != "selective":
-        return mode
-    option = str(titan.given.get("activation_checkpoint.selective_ac_option", "2"))
-    if option == "op":
-        return {"modules": ["op"]}
-    if not option.isdecimal() or not 1 <= int(option) < 1000:
-        titan.refuse(
-            f"activation_checkpoint.selective_ac_option = {brief(option)} must be a number or op"
-        )
-    return "full" if option == "1" else {"every": int(option)}

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from math import fsum
 
 from sim.builder.backward_memory import input_gradients
-from sim.builder.blocks import KEPT, NOTHING, OperatorBlock
+from sim.builder.blocks import KEPT, OperatorBlock, layer_block
 from sim.builder.job import Job
 from sim.builder.strategies.embedding import embedding
-from sim.model.layer import layer
 from sim.model.operators import Share
 from sim.strategies.mtp.declare import depths
 from sim.strategies.mtp.joined import joined
-from sim.strategies.recompute import plans as recompute
 
 
 def blocks(
@@ -35,11 +33,7 @@ def blocks(
 
 def _depth(job: Job, part: Share, number: int) -> list[OperatorBlock]:
     """Return what joins the two inputs of a depth, and its layer."""
-    model = job.model
-    start, ops = joined(model, part, embedding(model, part)[0]), layer(model, part, number)
-    plan = recompute.plan(ops, job.recompute, part)
-    size = fsum(op.saved for op in start)
-    return [
-        OperatorBlock(start, number, NOTHING, KEPT, size),
-        OperatorBlock(ops, number, plan, KEPT, plan.kept),
-    ]
+    start = joined(job.model, part, embedding(job.model, part)[0])
+    kept = fsum(op.saved for op in start)
+    before = OperatorBlock(start, number, category=KEPT, kept=kept)
+    return [before, layer_block(job.model, part, number)]

@@ -26,8 +26,7 @@ def programs(
     said = table(job.training)
     if not said.activations:
         return made
-    own = [b for b in blocks if b.layer >= 0 and any(op.weight for op in b.operators)]
-    each = {b.layer: b.plan.kept for b in own}
+    each = {block.layer: block.kept for block in blocks if block.is_layer}
     if said.by == "layer":
         return activations.offloaded(made, each, said.activations, last)
     stays = last or not each

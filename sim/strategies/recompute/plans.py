@@ -21,10 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import fsum
-from typing import NamedTuple
 
+from sim.builder.blocks import OperatorBlock, Region
 from sim.model.operators import Launch, Operator, Share, gemm
-from sim.strategies.recompute.rule import OP, Recompute, chosen, of
+from sim.strategies.recompute.declare import OP, RecomputeTable
+from sim.strategies.recompute.rule import chosen
 
 Operators = Sequence[Operator]
 INPUTS = ("qkv", "q_down", "q", "fc1", "router")
@@ -33,84 +34,38 @@ LATENT = ("q_norm", "q", "q_up", "kv_norm", "kv_up", "rotary")
 """The operators from the latents of queries and keys to the input of the attention core."""
 
 
-class Region(NamedTuple):
-    """Operators that run again together. Positions are those in the layer."""
-
-    again: Operators
-    before: int  # position of the operator whose backward they precede
-    until: int  # position of the operator whose backward needs the rebuilt bytes last
-    size: float  # bytes rebuilt
-    later: float  # those of the bytes that stay for weight gradients that come later
-
-
-class Plan(NamedTuple):
-    """What one layer of a stage keeps, and what runs again in its backward."""
-
-    kept: float
-    regions: Sequence[Region] = ()
-    ahead: Sequence[tuple[int, Operators]] = ()  # layers that run again before its backward
-    ahead_size: float = 0.0  # bytes that these rebuild
-
-
-class Backward(NamedTuple):
-    """One operator's backward, what runs again just before it, and what is not needed after it."""
-
-    operator: Operator
-    begins: Sequence[Region] = ()
-    ends: Sequence[Region] = ()
-
-
-def plans(
-    said: str | Recompute, layers: Sequence[tuple[int, Operators]], share: Share
-) -> list[Plan]:
-    """Return a plan for each of a stage's layers (number and operators)."""
-    rule = of(said)
-    if rule.modules is None and rule.together > 1:
-        size = rule.together
+def of_stage(
+    layers: Sequence[OperatorBlock], table: RecomputeTable, share: Share
+) -> list[OperatorBlock]:
+    """Return a stage's layers, those that run again with what they then keep."""
+    if table.modules is None and table.method == "uniform" and (size := table.layers or 1) > 1:
         groups = [layers[k : k + size] for k in range(0, len(layers), size)]
-        return [plan for group in groups for plan in _together(group)]
-    picks = chosen(rule, len(layers))
-    return [
-        _plan(ops, rule if pick else of("none"), share)
-        for (_, ops), pick in zip(layers, picks, strict=True)
-    ]
+        return [block for group in groups for block in _together(group)]
+    picks = zip(layers, chosen(table, len(layers)), strict=True)
+    return [planned(block, table, share) if pick else block for block, pick in picks]
 
 
-def plan(operators: Operators, said: str | Recompute, share: Share) -> Plan:
-    """Return the plan of one layer to which the rule applies, wherever it is."""
-    return _plan(operators, of(said), share)
+def planned(block: OperatorBlock, table: RecomputeTable, share: Share) -> OperatorBlock:
+    """Return a layer of which what the table names runs again."""
+    found = _regions(block.operators, table, share)
+    kept = _saved(block.operators) - fsum(region.size for region in found)
+    return block._replace(kept=kept, regions=found)
 
 
-def kept(operators: Operators, said: str | Recompute, share: Share) -> float:
-    """Return the bytes that a layer to which the rule applies keeps from forward to backward."""
-    return plan(operators, said, share).kept
-
-
-def backward(operators: Operators, regions: Sequence[Region]) -> Iterator[Backward]:
-    """Yield a layer's operators in backward order, with what runs again before each."""
-    for i in reversed(range(len(operators))):
-        begins = [region for region in regions if region.before == i]
-        yield Backward(operators[i], begins, [region for region in regions if region.until == i])
-
-
-def _plan(operators: Operators, rule: Recompute, share: Share) -> Plan:
-    found = _regions(operators, rule, share)
-    return Plan(_saved(operators) - fsum(region.size for region in found), found)
-
-
-def _together(group: Sequence[tuple[int, Operators]]) -> Iterator[Plan]:
-    """Yield plans of layers that share the first one's input and run again together.
+def _together(group: Sequence[OperatorBlock]) -> Iterator[OperatorBlock]:
+    """Yield layers that share the first one's input and run again together (method uniform).
 
     They run again before the last one's backward.
     """
-    total = 0.0
-    for k, (_, ops) in enumerate(group):
+    total, ahead = 0.0, [(block.layer, block.operators) for block in group]
+    for k, block in enumerate(group):
+        ops = block.operators
         stays = 0.0 if k else _input(ops)
         size = _saved(ops) - stays
         total += size
-        region = Region((), len(ops) - 1, 0, size, size / 2)
+        found = block._replace(kept=stays, regions=[Region((), len(ops) - 1, 0, size, size / 2)])
         last = k + 1 == len(group)
-        yield Plan(stays, [region], group if last else (), total if last else 0.0)
+        yield found._replace(ahead=ahead, ahead_size=total) if last else found
 
 
 def _input(operators: Operators) -> float:
@@ -122,14 +77,14 @@ def _saved(operators: Operators) -> float:
     return fsum(op.saved for op in operators)
 
 
-def _regions(operators: Operators, rule: Recompute, share: Share) -> list[Region]:
+def _regions(operators: Operators, table: RecomputeTable, share: Share) -> list[Region]:
     """Return the regions in forward order, without those inside another that runs again."""
-    if rule.modules is None:
+    if table.modules is None:
         size = _saved(operators) - _input(operators)
         return [Region(operators, len(operators) - 1, 0, size, size / 2)]
-    if OP in rule.modules:
+    if OP in table.modules:
         return [_per_operator(operators, share)]
-    found = [region for name in rule.modules for region in _module(operators, name)]
+    found = [region for name in table.modules for region in _module(operators, name)]
     outer = [r for r in found if not any(_within(r, other) for other in found)]
     return sorted(outer, key=lambda r: r.until)
 

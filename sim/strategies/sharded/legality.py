@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from schedules.input_error import InputError
+from sim.strategies.recompute.declare import rule
 from sim.strategies.sharded.tables import OWN, FsdpTable, asked, own
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def check(recipe: Recipe) -> None:
 
 def _others(recipe: Recipe, what: str) -> None:
     """Check what sharded parameters and gradients do not go with."""
-    said = recipe.training.recompute
+    said = rule(recipe.training)
     for k, table in enumerate(recipe.perturbations):
         if table.replicas is not None:
             raise InputError(
@@ -54,7 +55,7 @@ def _others(recipe: Recipe, what: str) -> None:
         raise InputError(
             f"{what} is not simulated with model.blocks, which run data parallel only; {advice}"
         )
-    if not isinstance(said, str) and said.method == "uniform" and (said.layers or 1) > 1:
+    if said.method == "uniform" and (said.layers or 1) > 1:
         raise InputError(
             "training.recompute of several layers at once (uniform) is not simulated with sharded "
             "parameters; layers must be 1"

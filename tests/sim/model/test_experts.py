@@ -28,7 +28,8 @@ from sim.model.sizes import (
     total_parameters,
 )
 from sim.strategies.fp8.precision import Fp8
-from sim.strategies.recompute.rule import hardware_flops
+from sim.strategies.recompute import rule
+from sim.strategies.recompute.declare import WORDS
 from sim.strategies.tensor.sequence import replicated_gradient_bytes
 from tests.small import keys, replicas, small
 
@@ -163,7 +164,7 @@ def test_flops_of_kernels_are_those_of_the_formula(model: Model, recompute: str)
     again = {"none": 0, "selective": 3 * attention_flops(model, 2, 32) - core}
     full = sum(layer_flops(model, 2, 32, i) for i in range(3)) - core
     assert flops(programs["B"], "R") == again.get(recompute, full)
-    rebuilt = hardware_flops(model, 2, 32, recompute) - model_flops(model, 2, 32)
+    rebuilt = rule.flops(model, 2, 32, WORDS[recompute])
     assert rebuilt - core * (recompute != "none") == again.get(recompute, full)
 
 

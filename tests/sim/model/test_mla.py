@@ -15,8 +15,7 @@ from sim.graph import Compute
 from sim.machine.kernels import compute_seconds
 from sim.model.layer import layer
 from sim.model.sizes import Mla, Model, attention_flops, layer_flops
-from sim.strategies.recompute.rule import Recompute
-from tests.small import Keys, keys, small
+from tests.small import Keys, keys, rerun, small
 
 MLA = Mla(q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=10)
 MODEL = Model(
@@ -107,7 +106,7 @@ def test_the_unfused_core_by_hand() -> None:
 @pytest.mark.parametrize("modules", [("core_attn",), ("mla_up_proj",)])
 def test_what_runs_again_of_the_unfused_core(modules: tuple[str, ...]) -> None:
     """The square, before its backward; or queries, keys and values, which it all needs."""
-    setting = ONE | {"recompute": Recompute(modules)}
+    setting = ONE | {"recompute": rerun(modules)}
     again = [i.name for i in stage_programs(small(UNFUSED, setting), [0], False, False)["B"]]
     if modules == ("core_attn",):
         first = again.index("scores")

@@ -14,7 +14,8 @@ from sim.model.sizes import (
     parameters,
     total_parameters,
 )
-from sim.strategies.recompute.rule import hardware_flops
+from sim.strategies.recompute import rule
+from sim.strategies.recompute.declare import WORDS
 
 GPT = Model(
     name="gpt",
@@ -76,9 +77,10 @@ def test_flops_of_gpt_are_those_of_the_papers(layers: int, h: int, heads: int) -
     expected = 72 * once * (1 + s / (6 * h) + vocab / (12 * h * layers))
     assert model_flops(model, batch, s, tp=8) == pytest.approx(expected, rel=1e-14)
     recomputed = 96 * once * (1 + s / (6 * h) + vocab / (16 * h * layers))
-    assert hardware_flops(model, batch, s, "full") == pytest.approx(recomputed, rel=1e-14)
+    full = expected + rule.flops(model, batch, s, WORDS["full"])
+    assert full == pytest.approx(recomputed, rel=1e-14)
     core = 4 * batch * s * s * h * layers  # scores and context once more
-    assert hardware_flops(model, batch, s, "selective") == pytest.approx(expected + core, rel=1e-14)
+    assert rule.flops(model, batch, s, WORDS["selective"]) == pytest.approx(core, rel=1e-14)
 
 
 @pytest.mark.parametrize(("layers", "h", "heads"), SHAPES)

@@ -27,7 +27,8 @@ from sim.model.sizes import (
 from sim.recipe import presets, recipe_file
 from sim.runs.check import check
 from sim.runs.run import job_of, prepare, run
-from sim.strategies.recompute.rule import hardware_flops
+from sim.strategies.recompute import rule
+from sim.strategies.recompute.declare import WORDS
 from tests.small import replicas
 
 H, S, VOCAB, LAYERS = 256, 128, 512, 4
@@ -107,8 +108,8 @@ def test_a_graph_has_the_models_flops(model: dict[str, Any], depth: int) -> None
     core = 4 * 8 * S**2 * H  # forward, without the mask; flash kernels run half of it, and 1 + 2.5
     found = flops(graph(depth, model)) - flops(graph(0, model))
     assert found == pytest.approx(more + depth * core * (3.5 / 2 - 3), rel=1e-12)
-    full = hardware_flops(of, 8, S, "full") - hardware_flops(plain, 8, S, "full")
-    assert full == more + depth * layer_flops(plain, 8, S, LAYERS - 1)
+    one, other = (rule.flops(m, 8, S, WORDS["full"]) for m in (of, plain))
+    assert one - other == depth * layer_flops(plain, 8, S, LAYERS - 1)
 
 
 @pytest.mark.parametrize("model", [MODEL, MOE], ids=["dense", "experts"])

@@ -13,10 +13,11 @@ from sim.builder.activations import layer_bytes, stage_bytes
 from sim.builder.program import Collective, Item, Kernel, Program
 from sim.builder.stage import stage_programs
 from sim.graph import Compute
-from sim.model.sizes import Mla, Model, attention_flops, model_flops
-from sim.recipe.sections import Module
-from sim.strategies.recompute.rule import Recompute, chosen, hardware_flops
-from tests.small import keys, small
+from sim.model.sizes import Mla, Model, attention_flops
+from sim.strategies.recompute import rule
+from sim.strategies.recompute.declare import Module, RecomputeTable
+from sim.strategies.recompute.rule import chosen
+from tests.small import keys, rerun, small
 
 B, S, H, A, FFN, VOCAB = 3, 32, 64, 4, 96, 128
 T = B * S
@@ -49,20 +50,20 @@ ONE = keys(1, False, B, S)
 KV, HEADS = 2 * 16, A * 16
 
 FORMS = [
-    *(Recompute((name,)) for name in get_args(Module)),
-    Recompute(("layernorm", "mla_up_proj", "moe_act", "mlp")),
-    Recompute(("layernorm", "moe", "core_attn", "norm", "shared_experts", "moe_act")),
-    Recompute(every=2),
-    Recompute(("mlp", "norm"), every=3),
-    Recompute(fraction=0.4),
-    Recompute(first=2),
-    Recompute(together=2),
-    Recompute(together=4),
+    *(rerun((name,)) for name in get_args(Module)),
+    rerun(("layernorm", "mla_up_proj", "moe_act", "mlp")),
+    rerun(("layernorm", "moe", "core_attn", "norm", "shared_experts", "moe_act")),
+    rerun(every=2),
+    rerun(("mlp", "norm"), every=3),
+    rerun(fraction=0.4),
+    rerun(method="block", layers=2),
+    rerun(method="uniform", layers=2),
+    rerun(method="uniform", layers=4),
 ]
-PER_OPERATOR = Recompute(("op",))
+PER_OPERATOR = rerun(("op",))
 
 
-def programs(model: Model, said: str | Recompute, **changes: object) -> dict[str, Program]:
+def programs(model: Model, said: str | RecomputeTable, **changes: object) -> dict[str, Program]:
     setting = ONE | {"recompute": said, **changes}  # type: ignore[arg-type]
     return stage_programs(small(model, setting), range(model.layers), first=True, last=True)
 
@@ -72,7 +73,7 @@ def flops(items: Program, phase: str) -> float:
     return sum(work.flops for work in works if isinstance(work, Compute))
 
 
-def saved(model: Model, said: Recompute, number: int) -> float:
+def saved(model: Model, said: RecomputeTable, number: int) -> float:
     """Bytes that one layer keeps less than without recomputation."""
     kept = layer_bytes(small(model, ONE | {"recompute": said}), number)
     return layer_bytes(small(model, ONE), number) - kept
@@ -101,26 +102,26 @@ MOE_BYTES = {
 
 @pytest.mark.parametrize("name", DENSE_BYTES)
 def test_bytes_that_a_module_of_a_dense_layer_saves(name: str) -> None:
-    assert saved(LLAMA, Recompute((name,)), 0) == DENSE_BYTES[name]
+    assert saved(LLAMA, rerun((name,)), 0) == DENSE_BYTES[name]
 
 
 @pytest.mark.parametrize("name", MOE_BYTES)
 def test_bytes_that_a_module_of_a_layer_with_experts_saves(name: str) -> None:
-    assert saved(DEEPSEEK, Recompute((name,)), 3) == MOE_BYTES[name]
+    assert saved(DEEPSEEK, rerun((name,)), 3) == MOE_BYTES[name]
 
 
 def test_a_dense_layer_of_a_mixture_has_its_own_norm_and_mlp() -> None:
     """The first layer: its attention's norm stands alone, that of its MLP is fused."""
-    assert saved(DEEPSEEK, Recompute(("layernorm",)), 0) == 2 * T * H
-    assert saved(DEEPSEEK, Recompute(("mlp", "moe")), 0) == 2 * T * (H + 3 * FFN)
+    assert saved(DEEPSEEK, rerun(("layernorm",)), 0) == 2 * T * H
+    assert saved(DEEPSEEK, rerun(("mlp", "moe")), 0) == 2 * T * (H + 3 * FFN)
 
 
 def test_modules_together_save_what_each_saves_once() -> None:
     names = ("core_attn", "layernorm", "mla_up_proj", "moe_act", "shared_experts")
-    assert saved(DEEPSEEK, Recompute(names), 3) == sum(MOE_BYTES[name] for name in names)
-    inside = Recompute(("moe_act", "moe", "shared_experts"))
+    assert saved(DEEPSEEK, rerun(names), 3) == sum(MOE_BYTES[name] for name in names)
+    inside = rerun(("moe_act", "moe", "shared_experts"))
     assert saved(DEEPSEEK, inside, 3) == MOE_BYTES["moe"]
-    both = Recompute(("norm", "mlp"))
+    both = rerun(("norm", "mlp"))
     assert saved(LLAMA, both, 0) == 2 * T * H + DENSE_BYTES["mlp"]  # the norm is in the MLP
 
 
@@ -136,11 +137,11 @@ def test_bytes_that_the_per_operator_policy_keeps(sp: bool) -> None:
 
 @pytest.mark.parametrize("said", [*FORMS, PER_OPERATOR], ids=str)
 @pytest.mark.parametrize("model", [LLAMA, DEEPSEEK], ids=["dense", "moe"])
-def test_flops_that_run_again_are_those_of_the_formula(model: Model, said: Recompute) -> None:
+def test_flops_that_run_again_are_those_of_the_formula(model: Model, said: RecomputeTable) -> None:
     if model is DEEPSEEK and said == PER_OPERATOR:
         return
     ran = flops(programs(model, said)["B"], "R")
-    formula = hardware_flops(model, B, S, said) - model_flops(model, B, S)
+    formula = rule.flops(model, B, S, said)
     core = said.modules is None or "core_attn" in said.modules
     halved = attention_flops(model, B, S) / 2 * sum(chosen(said, model.layers)) * core
     assert ran == pytest.approx(formula - halved, rel=1e-14)  # the kernel skips what is masked
@@ -149,7 +150,7 @@ def test_flops_that_run_again_are_those_of_the_formula(model: Model, said: Recom
 @pytest.mark.parametrize("said", [*FORMS, PER_OPERATOR], ids=str)
 @pytest.mark.parametrize("model", [LLAMA, DEEPSEEK], ids=["dense", "moe"])
 @pytest.mark.parametrize("tp", [1, 2])
-def test_what_is_rebuilt_goes_again(model: Model, said: Recompute, tp: int) -> None:
+def test_what_is_rebuilt_goes_again(model: Model, said: RecomputeTable, tp: int) -> None:
     """In whole and in halved backwards; and never is more freed than was there."""
     if model is DEEPSEEK and said == PER_OPERATOR:
         return
@@ -164,7 +165,11 @@ def test_what_is_rebuilt_goes_again(model: Model, said: Recompute, tp: int) -> N
 
 def test_rebuilt_bytes_are_those_that_are_not_kept() -> None:
     """Of layers that run again one after the other, the sum of all that comes back."""
-    for said in (Recompute(every=2), Recompute(together=4), Recompute(("mla_up_proj", "moe_act"))):
+    for said in (
+        rerun(every=2),
+        rerun(method="uniform", layers=4),
+        rerun(("mla_up_proj", "moe_act")),
+    ):
         back = programs(DEEPSEEK, said)["B"]
         changes = [m.bytes for i in back for m in i.memory if m.category == "recompute"]
         came = sum(size for size in changes if size > 0)
@@ -180,15 +185,19 @@ def test_rebuilt_bytes_are_those_that_are_not_kept() -> None:
 
 def test_without_modules_and_with_all_layers_it_is_what_the_words_say() -> None:
     for model in (LLAMA, DEEPSEEK):
-        assert programs(model, Recompute(())) == programs(model, "none")
-        assert programs(model, Recompute(("core_attn",))) == programs(model, "selective")
+        assert programs(model, rerun(())) == programs(model, "none")
+        assert programs(model, rerun(("core_attn",))) == programs(model, "selective")
         full = programs(model, "full")
-        whole = (Recompute(fraction=1.0), Recompute(first=6), Recompute(together=1))
+        whole = (
+            rerun(fraction=1.0),
+            rerun(method="block", layers=6),
+            rerun(method="uniform", layers=1),
+        )
         assert all(programs(model, said) == full for said in whole)
-        assert programs(model, Recompute(fraction=0.0)) == programs(model, "none")
+        assert programs(model, rerun(fraction=0.0)) == programs(model, "none")
 
 
-def layers_again(said: Recompute) -> list[int]:
+def layers_again(said: RecomputeTable) -> list[int]:
     """The layers that run something again, in order of the backward."""
     numbers = [item.layer for item in programs(LLAMA, said)["B"] if item.phase == "R"]
     return list(dict.fromkeys(numbers))
@@ -196,16 +205,16 @@ def layers_again(said: Recompute) -> list[int]:
 
 def test_layers_are_chosen_by_their_place() -> None:
     """torchtitan's every n-th, Megatron-LM's block, fms-fsdp's fraction (halves up: 1 3 5 of 6)."""
-    assert layers_again(Recompute(every=2)) == [5, 3, 1]
-    assert layers_again(Recompute(every=4)) == [3]
-    assert layers_again(Recompute(first=2)) == [1, 0]
-    assert layers_again(Recompute(fraction=0.5)) == [4, 2, 0]
-    assert layers_again(Recompute(fraction=1 / 3)) == [4, 1]
+    assert layers_again(rerun(every=2)) == [5, 3, 1]
+    assert layers_again(rerun(every=4)) == [3]
+    assert layers_again(rerun(method="block", layers=2)) == [1, 0]
+    assert layers_again(rerun(fraction=0.5)) == [4, 2, 0]
+    assert layers_again(rerun(fraction=1 / 3)) == [4, 1]
 
 
 def test_uniform_groups_run_again_as_one_from_one_input() -> None:
     """Four layers and then two; each group's forward stands before its last layer's backward."""
-    said = Recompute(together=4)
+    said = rerun(method="uniform", layers=4)
     runs: list[tuple[str, int]] = []
     for item in programs(LLAMA, said)["B"]:
         step = ("R" if item.phase == "R" else "B", item.layer)
@@ -236,7 +245,7 @@ def before(items: Program, name: str, layer: int) -> list[str]:
 
 def test_discarded_outputs_are_made_again_when_their_users_gradient_comes() -> None:
     """Each right before the backward of what follows it (CheckpointWithoutOutput's hooks)."""
-    said = Recompute(("layernorm", "mla_up_proj", "moe_act"))
+    said = rerun(("layernorm", "mla_up_proj", "moe_act"))
     items = programs(DEEPSEEK, said)["B"]
     assert before(items, "projection_dgrad", 3) == ["attention_norm"]
     latent = ["q_norm", "q_up", "kv_norm", "kv_up", "rotary"]
@@ -248,10 +257,10 @@ def test_discarded_outputs_are_made_again_when_their_users_gradient_comes() -> N
 
 def test_a_checkpointed_module_runs_and_communicates_again() -> None:
     """The MLP's gather and scatter over tp; the experts' exchanges both ways."""
-    items = programs(LLAMA, Recompute(("mlp",)), tp=2, sp=True)["B"]
+    items = programs(LLAMA, rerun(("mlp",)), tp=2, sp=True)["B"]
     assert collectives(items) == Counter(all_gather=6, reduce_scatter=6)
     assert before(items, "fc2_dgrad", 2) == []  # its gradient is gathered in between
-    items = programs(DEEPSEEK, Recompute(("moe",)), ep=2)["B"]
+    items = programs(DEEPSEEK, rerun(("moe",)), ep=2)["B"]
     assert collectives(items) == Counter(all_to_all=2 * 5)
     items = programs(LLAMA, PER_OPERATOR, tp=2, sp=True)["B"]
     assert collectives(items) == Counter(all_gather=2 * 6)  # what is scattered has been saved
@@ -274,6 +283,6 @@ def collectives(items: Program) -> Counter[str]:
 )
 def test_what_weight_gradients_need_stays_until_they_come(name: str, bytes_each: int) -> None:
     """After a backward of input gradients alone, of every layer."""
-    items = programs(DEEPSEEK, Recompute((name,)))["I"]
+    items = programs(DEEPSEEK, rerun((name,)))["I"]
     held = sum(m.bytes for item in items for m in item.memory if m.category == "recompute")
     assert held == bytes_each * DEEPSEEK.layers

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from sim.model.sizes import Model, model_flops
-from sim.strategies.recompute.rule import Recompute, hardware_flops
+from sim.model.sizes import Model
+from sim.strategies.recompute.rule import flops
+from tests.small import rerun
 
 pytestmark = pytest.mark.slow
 
@@ -106,5 +107,5 @@ def test_the_per_operator_policy_multiplies_again_what_torch_does() -> None:
             y.sum().backward()
         return count.flops
 
-    ours = hardware_flops(LLAMA, 1, T, Recompute(("op",))) - model_flops(LLAMA, 1, T)
+    ours = flops(LLAMA, 1, T, rerun(("op",)))
     assert ran(True) - ran(False) == ours / LLAMA.layers > 0

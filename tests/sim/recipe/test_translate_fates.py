@@ -205,7 +205,7 @@ def test_a_flag_that_is_read_is_translated() -> None:
     """What the translating modules speak of stands in the table, and the other way round."""
     folder = Path(translate.__file__).parent
     read: set[str] = set()
-    features = (folder.parents[1] / "strategies").glob("*/declare.py")
+    features = (folder.parents[1] / "strategies").glob("*/*.py")
     for path in (*folder.glob("megatron*.py"), *features):
         read |= set(re.findall(r"\"(--[a-z0-9][\w-]+)\"", path.read_text()))
     assert read == fates("megatron").translated

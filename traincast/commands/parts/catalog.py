@@ -56,10 +56,6 @@ STRATEGIES = {
         "parameter overlap",
         "ZeRO's parameters are gathered beside the first forwards",
     ),
-    "training.recompute": (
-        "recomputation",
-        "the backward rebuilds the attention core, modules, or whole layers, in all or some layers",
-    ),
 }
 """Keys of a recipe that split or overlap a job: the name of each strategy, and what it does."""
 HEADINGS = {"gpu": "GPU", "gpus_per_node": "per node", "network_per_gpu": "NIC GB/s per GPU"}
