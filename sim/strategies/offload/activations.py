@@ -67,7 +67,7 @@ def offloaded_whole(
                 draft.remember(mine[-1], KEPT, -part * (1 - share) * size, "end")
         if kind != "W":
             key = ("fetch", layer)
-            copy = _copy("fetch_ahead", FROM_HOST, whole, layer, "I")
+            copy = _copy("fetch_ahead", FROM_HOST, whole, layer, "I")._replace(ahead=True)
             draft.put(key, copy, (SENT, AHEAD))
             draft.wait(_first(programs[kind]), key, GONE)
         out[kind] = draft.finish()
@@ -115,7 +115,7 @@ def _fetched(
                 needs = (SENT, *backward[behind].needs, *([behind - 1] if behind else []))
                 draft.put(key, copy, needs, before=behind)
             else:  # before the input arrives, once the copies of the step before have ended
-                draft.put(key, copy._replace(name="fetch_ahead"), (SENT,))
+                draft.put(key, copy._replace(name="fetch_ahead", ahead=True), (SENT,))
             draft.remember(key, KEPT, share * size, "start")
             draft.wait(mine[0], key)
     return draft.finish()
