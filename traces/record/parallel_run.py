@@ -8,6 +8,7 @@ from typing import Any
 
 from traces.record import parallel_models as models
 from traces.record import plan
+from traces.record.sweep_time import synchronize
 from traces.record.workers import Here, Task
 
 Parts = tuple[Any, Callable[[], Any]]
@@ -48,10 +49,7 @@ def _step(optimizer: Any, forward: Callable[[], Any], here: Here) -> list[int]:
 
 
 def _now(here: Here) -> int:
-    if here.device != "cpu":
-        import torch
-
-        torch.cuda.synchronize()
+    synchronize(here)
     return time.monotonic_ns()
 
 

@@ -34,56 +34,43 @@ class RecordingPart(NamedTuple):
 
 def sections(folder: Path, command: str, gpus: int) -> Sequence[RecordingPart]:
     """Return what there is to record, the most valuable first."""
-    wide = max(2, gpus)
-    few = 10 if gpus else 3  # steps that really compute
-
-    def within(seconds: float) -> Any:
-        return sweep.record(sweep.WITHIN, 1, seconds / 2, seconds)
-
-    def under_load(seconds: float) -> Any:
-        return sweep.record(load.PARTS, gpus, seconds * 0.8, seconds)
-
-    def on_streams(seconds: float) -> Any:
-        plans = {name: schedules.load(name)(4, 8) for name in PLANS}
-        return streams.record(plans, SPINS, timeout=seconds)
-
-    def stage(seconds: float) -> Any:
-        blocks = GPU_BLOCKS if gpus else CPU_BLOCKS
-        names = ("one_f_one_b", "zb_v")  # the second stage of ZB-V tells I from W
-
-        def of(number: int) -> list[dict[str, Any]]:
-            ask = pipelines.PipelineOptions(
-                steps=few, sizes=blocks[number], profile=bool(gpus), timeout=seconds / len(blocks)
-            )
-            return _pipelines(names, ask, 1, folder, f"stage{number}", command)
-
-        return each({f"stage{number}": partial(of, number) for number in range(len(blocks))})
-
-    def one_gpu(seconds: float) -> Any:
-        return _trainings(folder, "one_gpu", command, 1, few, seconds, {})
-
-    def between(seconds: float) -> Any:
-        return sweep.record(sweep.BETWEEN, wide, seconds / 2, seconds)
-
-    def virtual(seconds: float) -> Any:
-        ask = pipelines.PipelineOptions(VIRTUAL, fifo=gpus < 4, keep=3, timeout=seconds)
-        names = PLANS if seconds > 90 else PLANS[:2]
-        return {"runs": _pipelines(names, ask, 4, folder, ".", command)}
-
-    def training(seconds: float) -> Any:
-        sizes = CPU_MODEL if gpus < 2 else {}
-        return _trainings(folder, ".", command, wide, few, seconds, sizes)
-
-    return [
-        RecordingPart("kernels", 0.3, within),
-        *([RecordingPart("load", 0.4, under_load)] if gpus else []),
-        RecordingPart("streams", 0.3, on_streams),
-        RecordingPart("stage", 0.3, stage),
-        *([RecordingPart("one_gpu", 0.3, one_gpu)] if gpus else []),
-        RecordingPart("transfers", 0.3, between),
-        RecordingPart("pipelines", 0.6, virtual),
-        RecordingPart("parallel", 1.0, training),
+    wide, few = max(2, gpus), 10 if gpus else 3  # ranks; steps that really compute
+    sizes = CPU_MODEL if gpus < 2 else {}
+    rows: list[tuple[str, float, bool, Callable[[float], Any]]] = [
+        ("kernels", 0.3, True, lambda s: sweep.record(sweep.WITHIN, 1, s / 2, s)),
+        ("load", 0.4, gpus > 0, lambda s: sweep.record(load.PARTS, gpus, s * 0.8, s)),
+        ("streams", 0.3, True, _on_streams),
+        ("stage", 0.3, True, lambda s: _stages(folder, command, gpus, few, s)),
+        ("one_gpu", 0.3, gpus > 0, lambda s: _trainings(folder, "one_gpu", command, 1, few, s, {})),
+        ("transfers", 0.3, True, lambda s: sweep.record(sweep.BETWEEN, wide, s / 2, s)),
+        ("pipelines", 0.6, True, lambda s: _virtual(folder, command, gpus, s)),
+        ("parallel", 1.0, True, lambda s: _trainings(folder, ".", command, wide, few, s, sizes)),
     ]
+    return [RecordingPart(name, share, make) for name, share, there, make in rows if there]
+
+
+def _on_streams(seconds: float) -> dict[str, Any]:
+    plans = {name: schedules.load(name)(4, 8) for name in PLANS}
+    return streams.record(plans, SPINS, timeout=seconds)
+
+
+def _stages(folder: Path, command: str, gpus: int, few: int, seconds: float) -> dict[str, Any]:
+    """Record real stages on one rank; the second stage of ZB-V tells I from W."""
+    blocks = GPU_BLOCKS if gpus else CPU_BLOCKS
+
+    def of(number: int) -> list[dict[str, Any]]:
+        ask = pipelines.PipelineOptions(
+            steps=few, sizes=blocks[number], profile=bool(gpus), timeout=seconds / len(blocks)
+        )
+        return _pipelines(("one_f_one_b", "zb_v"), ask, 1, folder, f"stage{number}", command)
+
+    return each({f"stage{number}": partial(of, number) for number in range(len(blocks))})
+
+
+def _virtual(folder: Path, command: str, gpus: int, seconds: float) -> dict[str, Any]:
+    ask = pipelines.PipelineOptions(VIRTUAL, fifo=gpus < 4, keep=3, timeout=seconds)
+    names = PLANS if seconds > 90 else PLANS[:2]
+    return {"runs": _pipelines(names, ask, 4, folder, ".", command)}
 
 
 def _pipelines(
