@@ -1,4 +1,4 @@
-"""The page of features, followed in a copy of the package: a feature takes one folder."""
+"""Pages followed in a copy of the package: a feature takes one folder, a kind of layer one file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from tests.docs.pages import RECIPE, ROOT, blocks
 pytestmark = pytest.mark.slow
 
 
-def test_a_feature_is_one_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["feature", "layer_kind"])
+def test_a_page_adds_a_part_to_the_package(name: str, tmp_path: Path) -> None:
     for package in ("schedules", "sim", "topologies", "traces", "traincast", "validation"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("data"))
-    page = (ROOT / "docs" / "extending" / "feature.md").read_text()
+    page = (ROOT / "docs" / "extending" / f"{name}.md").read_text()
     for block in blocks(page):
         if block.language == "python":
             path = tmp_path / block.mark.removeprefix("not run: ")
