@@ -127,6 +127,8 @@ def test_backwards_begin_with_their_gradient(recipe: Path, recompute: object) ->
     assert len(received) == 4
     for microbatch, of in kernels.groupby("microbatch"):
         assert of.start.min() >= received[received.microbatch == microbatch].end.max()
+    fetched = first[first.name == "fetch_ahead"].set_index("microbatch").start
+    assert (fetched < received.set_index("microbatch").end).any()
 
 
 def test_a_share_of_the_activations_goes(recipe: Path) -> None:
