@@ -6,12 +6,12 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schedules.input_error import InputError
-from sim.graph import Communication, Floats, Graph, owners
+from sim.graph import Communication, Floats, Graph
 from sim.machine.cluster import Cluster
 from sim.machine.collectives import traffic
+from sim.machine.edits import with_capacity
 from sim.machine.hardware import Machine
 from sim.machine.links import kind as link_kind
 
@@ -64,24 +64,3 @@ def _latency_factors(graph: Graph, before: Cluster, after: Cluster) -> Floats:
             chosen = old.algorithm if work.algorithm == "auto" else work.algorithm
             out[w] = traffic(after, work._replace(algorithm=chosen)).latency / old.latency
     return out
-
-
-def with_capacity(machine: Machine, capacity: NDArray[np.float64]) -> Machine:
-    """Return the machine with these capacities of links, and with speeds that follow from them.
-
-    ``capacity`` has the B/s of each link, one per row of ``machine.capacity``.
-    """
-    speed = _speeds(machine, capacity)
-    ratio = np.divide(speed, machine.speed, out=np.ones_like(speed), where=np.isfinite(speed))
-    return replace(
-        machine, capacity=capacity, speed=speed, hbm=np.minimum(machine.hbm * ratio, 1.0)
-    )
-
-
-def _speeds(machine: Machine, capacity: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the B/s of each work when it is alone: what the slowest of its links allows."""
-    speed = np.full(len(machine.speed), np.inf)
-    work = owners(machine.link_start)
-    loads = machine.coefficient > 0
-    np.minimum.at(speed, work[loads], capacity[machine.link[loads]] / machine.coefficient[loads])
-    return speed

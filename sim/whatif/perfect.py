@@ -7,9 +7,9 @@ import numpy as np
 from sim.engine import simulate
 from sim.graph import Graph
 from sim.late import pd
+from sim.machine.edits import scaled
 from sim.machine.hardware import Machine
 from sim.timeline import Timeline, dimension
-from sim.whatif.edits import scaled
 
 
 def perfect_overlap(

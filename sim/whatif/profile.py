@@ -16,9 +16,9 @@ from sim.analysis.path import LAUNCH, causes, path
 from sim.engine import simulate
 from sim.graph import Graph
 from sim.late import pd
+from sim.machine.edits import scaled
 from sim.machine.hardware import Machine
 from sim.timeline import Timeline
-from sim.whatif.edits import scaled
 
 PERCENTS = (1.0, 10.0, 50.0)
 

@@ -22,10 +22,10 @@ from sim.builder.job import Job
 from sim.engine import simulate
 from sim.graph import Floats, Graph
 from sim.machine.cluster import Cluster
+from sim.machine.edits import with_capacity
 from sim.machine.hardware import Machine
 from sim.timeline import Timeline, kind
 from sim.whatif.equal import equal_factor, near, stages
-from sim.whatif.links import with_capacity
 
 Flags = NDArray[np.bool_]
 MOST = 64

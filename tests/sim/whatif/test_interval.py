@@ -16,6 +16,7 @@ from sim.graph import Builder, Communication, Compute, Fixed
 from sim.machine import cluster
 from sim.machine.assumed import assumed, assuming, ranges
 from sim.machine.attention_ranges import RULES
+from sim.machine.edits import IN_PROPORTION
 from sim.machine.hardware import ideal
 from sim.machine.power import limited
 from sim.machine.residuals import Residual, alike, family, residuals
@@ -25,7 +26,6 @@ from sim.runs.run import Result, run
 from sim.table import table
 from sim.timeline import Timeline
 from sim.whatif import interval as intervals
-from sim.whatif.edits import IN_PROPORTION
 from sim.whatif.host_ends import issued
 from sim.whatif.interval import changes, draw, moves
 from sim.whatif.taken import taken
