@@ -1,24 +1,70 @@
-"""Edits of a priced graph: ops that take a factor as long, links that carry a factor as much."""
+"""Edits of a priced graph: ops that take a factor as long, links that carry a factor as much.
+
+What-if questions, perturbations and the removal of stragglers all say so with :class:`Edit`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.graph import Fixed, Graph, offsets, owners
+from sim.graph import Fixed, Floats, Graph, offsets, owners
+from sim.machine.cluster import Cluster
 from sim.machine.hardware import Machine
+from sim.machine.links import Cable
 
 Flags = NDArray[np.bool_]
+
+
+class Edit(NamedTuple):
+    """What takes ``factor`` times as long, or carries ``factor`` times as much, and where.
+
+    ``what`` is "kernels" (their seconds, op by op), "lag" (gaps before ops), "links" (their
+    B/s) or any other word: all that works take, communications for all of their members. ``where``
+    is a flag per op, or per link; in an edit that is read from a text, its conditions. ``factor``
+    is one number, or for kernels and links one per op or link.
+    """
+
+    what: str
+    where: Any = ()
+    factor: float | Floats = 1.0
+
+
+def applied(graph: Graph, machine: Machine, *edits: Edit) -> tuple[Graph, Machine]:
+    """Return the graph and machine after these edits, one after the other."""
+    for what, where, factor in edits:
+        if what == "kernels":
+            own = np.ones(len(graph)) if machine.factor is None else machine.factor
+            machine = replace(machine, factor=np.where(where, own * factor, own))
+        elif what == "links":
+            own = machine.capacity
+            machine = with_capacity(machine, np.where(where, own * factor, own))
+        elif what == "lag":
+            graph = _later(graph, where, factor)
+        else:
+            graph, machine = _scaled(graph, machine, where, float(factor))
+    return graph, machine
+
+
+def with_bandwidth(cluster: Cluster, times: Iterable[tuple[Cable, float]]) -> Cluster:
+    """Return the cluster on which each of these links has so many times its bandwidth."""
+    network = cluster.network.copy()
+    for link, factor in times:
+        network.edges[link]["bandwidth"] *= factor
+    return replace(cluster, network=network)
+
+
 BY_LINK = {"link_start", "link", "coefficient", "capacity", "factor", "clocks"}
 """The columns of a machine that have no row per work."""
 IN_PROPORTION = {"arithmetic", "memory", "fixed", "latency", "size", "tensor", "traffic"}
 """Those that are as much longer as a work is made; its power stays."""
 
 
-def scaled(graph: Graph, machine: Machine, ops: Flags, factor: float) -> tuple[Graph, Machine]:
+def _scaled(graph: Graph, machine: Machine, ops: Flags, factor: float) -> tuple[Graph, Machine]:
     """Return the graph and machine on which these ops take ``factor`` times as long when alone.
 
     ``ops`` is a flag per op; a communication changes for all its members. A factor of 0 makes ops
@@ -50,15 +96,7 @@ def _with_rows(machine: Machine, rows: NDArray[np.int32], factor: float) -> Mach
         value = getattr(machine, one.name)
         if isinstance(value, np.ndarray) and one.name not in BY_LINK:
             more = value[rows]
-            if one.name in (
-                "arithmetic",
-                "memory",
-                "fixed",
-                "latency",
-                "size",
-                "tensor",
-                "traffic",
-            ):
+            if one.name in IN_PROPORTION:
                 more = more * factor
             if one.name in ("sms", "hbm") and not factor:
                 more = np.zeros_like(more)
@@ -77,8 +115,7 @@ def _with_rows(machine: Machine, rows: NDArray[np.int32], factor: float) -> Mach
     )
 
 
-def lags(graph: Graph, ops: Flags, factor: float) -> Graph:
-    """Return the graph on which gaps before these ops are ``factor`` times as long."""
+def _later(graph: Graph, ops: Flags, factor: float | Floats) -> Graph:
     later = np.repeat(ops, np.diff(graph.wait_start))
     return replace(
         graph,

@@ -19,6 +19,7 @@ from sim import units
 from sim.builder.host import HOST
 from sim.builder.job import Job
 from sim.graph import Compute, Graph
+from sim.machine.edits import Edit, applied
 from sim.machine.hardware import Machine
 from sim.perturbations.lengths import drawn, longer, of_tokens, skewness, slower
 from sim.recipe.legality.perturbations import ranks
@@ -64,22 +65,24 @@ class Perturbed:
 
     def machine(self, graph: Graph, machine: Machine) -> Machine:
         """Return the machine with the factors on kernels of slow ranks, lengths and noise."""
-        chosen = list(self._of("compute", "noise", "lengths", "gpu_spread"))
-        if not chosen:
-            return machine
-        compute = np.array([isinstance(work, Compute) for work in graph.works])[graph.work]
-        factor = np.ones(len(graph))
-        for k, table in chosen:
+        compute = np.array([isinstance(work, Compute) for work in graph.works], bool)[graph.work]
+        edits = []
+        for k, table in self._of("compute", "noise", "lengths", "gpu_spread"):
             mine = compute & _mine(table, self.job.mesh.world)[graph.rank]
-            if table.compute is not None:
-                factor[mine] *= table.compute
-            elif table.noise is not None:
-                self._noise(k, table, graph, mine, factor)
-            elif table.gpu_spread is not None:
-                factor *= slower(graph, machine, mine, self._gpus(k, table)[graph.rank])
-            else:
-                factor *= self._longer(k, table, graph, machine, mine)
-        return replace(machine, factor=factor)
+            edits.append(Edit("kernels", mine, self._factor(k, table, graph, machine, mine)))
+        return applied(graph, replace(machine, factor=None), *edits)[1] if edits else machine
+
+    def _factor(
+        self, k: int, table: PerturbationSection, graph: Graph, machine: Machine, mine: Flags
+    ) -> float | Floats:
+        """Return by which factor a table lengthens kernels: one, or one per op of the graph."""
+        if table.compute is not None:
+            return table.compute
+        if table.noise is not None:
+            return self._noise(k, table, graph, mine)
+        if table.gpu_spread is not None:
+            return slower(graph, machine, mine, self._gpus(k, table)[graph.rank])
+        return self._longer(k, table, graph, machine, mine)
 
     def paused(self, graph: Graph) -> Graph:
         """Return the graph with the pauses that a step has, each behind a stream's first op of it.
@@ -131,17 +134,16 @@ class Perturbed:
             if any(getattr(table, effect) is not None for effect in effects):
                 yield k, table
 
-    def _noise(
-        self, k: int, table: PerturbationSection, graph: Graph, mine: Flags, factor: Floats
-    ) -> None:
+    def _noise(self, k: int, table: PerturbationSection, graph: Graph, mine: Flags) -> Floats:
+        factor = np.ones(len(graph))
         rows = np.flatnonzero(mine)
         order = rows[np.argsort(graph.rank[rows], kind="stable")]
         begins = np.flatnonzero(np.diff(graph.rank[order], prepend=-1))
         for ops in np.split(order, begins[1:]):
             if len(ops):
-                factor[ops] *= drawn(
-                    self._random(k, int(graph.rank[ops[0]])), table.sigma, len(ops)
-                )
+                random = self._random(k, int(graph.rank[ops[0]]))
+                factor[ops] = drawn(random, table.sigma, len(ops))
+        return factor
 
     @property
     def sample(self) -> float | None:

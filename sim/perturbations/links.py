@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from schedules.input_error import InputError
 from sim.machine.cluster import Cluster
+from sim.machine.edits import with_bandwidth
 from sim.machine.links import kind, tier
 from sim.machine.wires import Wires
 from sim.recipe.legality.perturbations import ranks
@@ -24,11 +25,8 @@ def slowed(cluster: Cluster, tables: Sequence[PerturbationSection]) -> Cluster:
     of_links = [table for table in tables if table.bandwidth is not None]
     if not of_links:
         return cluster
-    network = cluster.network.copy()
-    for table in of_links:
-        for link in _found(cluster, table):
-            network.edges[link]["bandwidth"] *= table.bandwidth
-    return replace(cluster, network=network, healthy=cluster)
+    times = [(link, of.bandwidth or 1.0) for of in of_links for link in _found(cluster, of)]
+    return replace(with_bandwidth(cluster, times), healthy=cluster)
 
 
 def _found(cluster: Cluster, table: PerturbationSection) -> list[Link]:

@@ -11,11 +11,11 @@ from schedules.input_error import InputError
 from sim.analysis.activity import COMPUTE, COPY, HOST, activities
 from sim.graph import PHASES, Graph, Ints
 from sim.machine.cluster import Cluster
-from sim.machine.edits import lags, scaled
+from sim.machine.edits import Edit, applied
 from sim.machine.hardware import Machine
 from sim.timeline import dimension, kind
 from sim.whatif.equal import levelled
-from sim.whatif.grammar import Condition, Level, Link, Scale, parse
+from sim.whatif.grammar import LEVEL, Condition, parse
 from sim.whatif.links import faster
 
 Flags = NDArray[np.bool_]
@@ -31,28 +31,27 @@ def edited(
     that concerns no op and no link.
     """
     for edit in parse(text):
-        if not isinstance(edit, Link):
-            graph, machine = _apply(graph, machine, edit)
+        if edit == LEVEL:
+            graph, machine = levelled(graph, machine)
+        elif edit.what != "link":
+            graph, machine = applied(graph, machine, _chosen(graph, edit))
         elif cluster is None:
-            raise InputError(f"no link {edit.name!r}: the links of this run have no names")
+            raise InputError(f"no link {edit.where!r}: the links of this run have no names")
         else:
-            machine, cluster = faster(graph, machine, cluster, edit.name, edit.factor)
+            machine, cluster = faster(graph, machine, cluster, edit.where, float(edit.factor))
     return graph, machine
 
 
-def _apply(graph: Graph, machine: Machine, edit: Scale | Level) -> tuple[Graph, Machine]:
-    match edit:
-        case Level():
-            return levelled(graph, machine)
-        case Scale(target="lag", factor=factor, where=where):
-            return lags(graph, _where(graph, where), factor), machine
-        case Scale(target=target, factor=factor, where=where):
-            chosen = _targets(graph, target) & _where(graph, where)
-            if not chosen.any():
-                said = " and ".join(f"{key}={','.join(map(str, of))}" for key, of in where)
-                raise InputError(f"the graph has no {target} op{f' where {said}' if said else ''}")
-            return scaled(graph, machine, chosen, factor)
-    raise TypeError(edit)
+def _chosen(graph: Graph, edit: Edit) -> Edit:
+    """Return the edit with a flag per op; raise InputError where it concerns none."""
+    target, where, _ = edit
+    chosen = _where(graph, where)
+    if target != "lag":
+        chosen &= _targets(graph, target)
+        if not chosen.any():
+            said = " and ".join(f"{key}={','.join(map(str, of))}" for key, of in where)
+            raise InputError(f"the graph has no {target} op{f' where {said}' if said else ''}")
+    return edit._replace(where=chosen)
 
 
 def _targets(graph: Graph, target: str) -> Flags:

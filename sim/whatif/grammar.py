@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from schedules.input_error import InputError
+from sim.machine.edits import Edit
 
 TARGETS = ("compute", "communication", "copy", "launch", "lag")
 NUMBERS = ("rank", "stage", "microbatch", "layer", "step")
@@ -26,26 +27,8 @@ class Condition(NamedTuple):
     values: tuple[str | int, ...]
 
 
-class Scale(NamedTuple):
-    """An edit that multiplies the seconds of ops of a sort for which all conditions hold."""
-
-    target: str
-    factor: float
-    where: tuple[Condition, ...] = ()
-
-
-class Link(NamedTuple):
-    """An edit that multiplies the bandwidth of the links of a name."""
-
-    name: str
-    factor: float
-
-
-class Level(NamedTuple):
-    """An edit after which no rank computes slower than its peers."""
-
-
-Edit = Scale | Link | Level
+LEVEL = Edit("stragglers")
+"""The edit after which no rank computes slower than its peers."""
 
 
 def parse(text: str) -> list[Edit]:
@@ -62,12 +45,12 @@ def parse(text: str) -> list[Edit]:
 
 def _edit(text: str) -> Edit:
     if text == "remove stragglers":
-        return Level()
+        return LEVEL
     if found := _LINK.fullmatch(text):
         factor = _factor(found, text)
         if not factor:
             raise InputError(f"{text!r}: links without bandwidth never end; give more than 0")
-        return Link(found["name"], factor)
+        return Edit("link", found["name"], factor)
     found = _SCALE.fullmatch(text)
     if not found:
         raise InputError(f"{text!r} is no edit; {FORM}")
@@ -76,7 +59,7 @@ def _edit(text: str) -> Edit:
             f"{text!r}: {_unknown('target', found['target'], (*TARGETS, 'link NAME'))}"
         )
     conditions = re.split(r"\s+and\s+", found["where"]) if found["where"] else []
-    return Scale(found["target"], _factor(found, text), tuple(_condition(c) for c in conditions))
+    return Edit(found["target"], tuple(_condition(c) for c in conditions), _factor(found, text))
 
 
 MOST = 1e12

@@ -17,6 +17,7 @@ from sim.builder.host import HOST, launches
 from sim.engine import simulate
 from sim.graph import PHASES, Compute, Floats, Graph
 from sim.machine.assumed import ranges
+from sim.machine.edits import Edit, applied
 from sim.machine.hardware import Machine
 from sim.timeline import Timeline
 
@@ -71,6 +72,6 @@ def _share(path: CriticalPath, machine: Machine, boost: Timeline, factor: Floats
     if len(graph) > MOST_OPS:
         took = np.array(path.took) * (factor[[*path.ops]] - 1.0)
         return float(took.sum()) / fsum(path.seconds.values())
-    both = factor if machine.factor is None else factor * machine.factor
-    again = simulate(graph, replace(machine, factor=both, limits=None, clocks=None))
+    _, slower = applied(graph, machine, Edit("kernels", True, factor))
+    again = simulate(graph, replace(slower, limits=None, clocks=None))
     return again.seconds / boost.seconds - 1.0

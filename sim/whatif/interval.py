@@ -22,7 +22,7 @@ from sim.analysis.critical_path import CriticalPath
 from sim.engine.clocks import seconds
 from sim.engine.reclocked import reclocked
 from sim.graph import Floats, Work
-from sim.machine.assumed import Assumed, ranges
+from sim.machine.assumed import ranges
 from sim.machine.cluster import Cluster
 from sim.machine.hardware import Machine
 from sim.machine.residuals import Residual, alike, borrowed, family, residuals
@@ -102,12 +102,6 @@ def draw(
             rng.uniform(size=draws), (0.0, 0.5, 1.0), (of.low, of.value, of.high)
         )
     return Draws(np.exp(log), values)
-
-
-def _value(of: Assumed, share: Floats) -> Floats:
-    """Return the assumed value that so many of all possible ones lie below."""
-    found: Floats = np.interp(share, (0.0, 0.5, 1.0), (of.low, of.value, of.high))
-    return found
 
 
 def _normal(of: Sequence[object], rng: np.random.Generator, draws: int) -> Floats:

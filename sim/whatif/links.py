@@ -11,7 +11,7 @@ from schedules.input_error import InputError
 from sim.graph import Communication, Floats, Graph
 from sim.machine.cluster import Cluster
 from sim.machine.collectives import traffic
-from sim.machine.edits import with_capacity
+from sim.machine.edits import Edit, applied, with_bandwidth
 from sim.machine.hardware import Machine
 from sim.machine.links import kind as link_kind
 
@@ -43,17 +43,12 @@ def faster(
         hint = f"did you mean {near[0]}? There" if near else "there"
         raise InputError(f"no link {name!r}; {hint} are {', '.join(known)}")
     factors = np.where([name == "all" or name in of for of in links], factor, 1.0)
-    changed = _with_bandwidth(cluster, factors)
+    times = [*zip(cluster.links, factors.tolist(), strict=True)]
+    healthy = cluster.healthy and with_bandwidth(cluster.healthy, times)
+    changed = replace(with_bandwidth(cluster, times), healthy=healthy)
     latency = machine.latency * _latency_factors(graph, cluster, changed)
-    return with_capacity(replace(machine, latency=latency), machine.capacity * factors), changed
-
-
-def _with_bandwidth(cluster: Cluster, factors: Floats) -> Cluster:
-    network = cluster.network.copy()
-    for link, factor in zip(cluster.links, factors.tolist(), strict=True):
-        network.edges[link]["bandwidth"] *= factor
-    healthy = cluster.healthy and _with_bandwidth(cluster.healthy, factors)
-    return replace(cluster, network=network, healthy=healthy)
+    slower = replace(machine, latency=latency)
+    return applied(graph, slower, Edit("links", True, factors))[1], changed
 
 
 def _latency_factors(graph: Graph, before: Cluster, after: Cluster) -> Floats:

@@ -7,7 +7,7 @@ import numpy as np
 from sim.engine import simulate
 from sim.graph import Graph
 from sim.late import pd
-from sim.machine.edits import scaled
+from sim.machine.edits import Edit, applied
 from sim.machine.hardware import Machine
 from sim.timeline import Timeline, dimension
 
@@ -29,6 +29,6 @@ def perfect_overlap(
     rows = []
     for name in [*names, *(["all"] if len(names) > 1 else [])]:
         ops = (of_work != "") if name == "all" else (of_work == name)
-        step = simulate(*scaled(graph, machine, ops, 0.0)).seconds
+        step = simulate(*applied(graph, machine, Edit("work", ops, 0.0))).seconds
         rows.append((name, step, before - step))
     return pd.DataFrame(rows, columns=["dimension", "step_s", "gain_s"])

@@ -16,7 +16,7 @@ from sim.analysis.path import LAUNCH, causes, path
 from sim.engine import simulate
 from sim.graph import Graph
 from sim.late import pd
-from sim.machine.edits import scaled
+from sim.machine.edits import Edit, applied
 from sim.machine.hardware import Machine
 from sim.timeline import Timeline
 
@@ -45,7 +45,7 @@ def causal_profile(
     rows = []
     for name in names[:most]:
         for percent in percents:
-            faster = scaled(graph, machine, label == name, 1.0 - percent / 100.0)
+            faster = applied(graph, machine, Edit("work", label == name, 1.0 - percent / 100.0))
             gain = before.seconds - simulate(*faster).seconds
             share = on_path.get(name, 0.0)
             rows.append((name, percent, share, share * percent / 100.0, gain))

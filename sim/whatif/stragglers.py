@@ -22,7 +22,7 @@ from sim.builder.job import Job
 from sim.engine import simulate
 from sim.graph import Floats, Graph
 from sim.machine.cluster import Cluster
-from sim.machine.edits import with_capacity
+from sim.machine.edits import Edit, applied, with_capacity
 from sim.machine.hardware import Machine
 from sim.timeline import Timeline, kind
 from sim.whatif.equal import equal_factor, near, stages
@@ -172,8 +172,8 @@ def _mixed(of: Ideal, kept: Kept) -> tuple[Graph, Machine]:
     machine = of.machine
     if not np.array_equal(capacity, machine.capacity):
         machine = with_capacity(machine, capacity)
-    graph = replace(of.graph, lag=np.where(kept.pauses, of.graph.lag, 0.0))
-    return graph, replace(machine, factor=np.where(kept.ops, of.own, of.factor))
+    kernels = Edit("kernels", True, np.where(kept.ops, of.own, of.factor))
+    return applied(of.graph, replace(machine, factor=None), kernels, Edit("lag", ~kept.pauses, 0.0))
 
 
 def _differs(of: Ideal, kept: Kept) -> bool:

@@ -17,7 +17,7 @@ from sim.graph import Floats, Graph
 from sim.html import Shown, table
 from sim.machine.hardware import ideal
 from sim.timeline import Timeline
-from sim.whatif.grammar import Level, parse
+from sim.whatif.grammar import LEVEL, parse
 from traces import cut
 from traces.own import recording as own
 from traces.own.priced_machine import repeats
@@ -97,7 +97,7 @@ def edited(recording: Recording, graph: Graph, text: str) -> Graph:
     that names its machine, it is the step that ``run --stragglers`` divides by.
     """
     for k, piece in enumerate(pieces(text)):
-        if parse(piece) == [Level()]:
+        if parse(piece) == [LEVEL]:
             graph = _levelled(recording, graph, edited=k > 0)
         else:
             graph, _ = whatif.edited(graph, ideal(graph), piece)

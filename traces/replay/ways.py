@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from sim.graph import Fixed, Graph
-from sim.whatif.grammar import Level, parse
+from sim.whatif.grammar import LEVEL, parse
 from traces.own import recording as own
 from traces.recording import Recording
 from traces.replay import gaps, hosts
@@ -57,7 +57,7 @@ def usual(recording: Recording, text: str) -> str:
     own times would include the waits for peers. Timelines of ours have no such times.
     """
     known = ways(recording.format)
-    levels = Level() in [edit for piece in pieces(text) for edit in parse(piece)]
+    levels = LEVEL in [edit for piece in pieces(text) for edit in parse(piece)]
     if not levels or recording.format == "traincast":
         return "modelled" if recording.format == "kineto" else known[0]
     several = bool(recording.timeline.graph.step.any())

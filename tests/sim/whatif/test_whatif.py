@@ -11,6 +11,7 @@ import pytest
 from sim.engine import simulate
 from sim.graph import Builder, Communication, Fixed, Graph
 from sim.machine import cluster
+from sim.machine.edits import Edit, applied
 from sim.machine.hardware import ideal
 from sim.recipe import recipe_file
 from sim.runs.run import prepare, run
@@ -55,6 +56,18 @@ def test_a_step_worked_by_hand(edit, step):
     changed = edited(graph, machine, edit)
     assert simulate(*changed).seconds == step
     assert simulate(graph, machine).seconds == 12.5  # what it was made from stays
+
+
+def test_edits_of_one_graph_multiply_where_they_say():
+    """Rank 3's kernel takes 9 x 2 x 0.5 s, then all kernels a third more, and waits half of 0.5."""
+    graph = ranks(5.0, 4.0, 3.0, 9.0)
+    kernel, fourth = graph.stream == graph.streams.index("compute"), graph.rank == 3
+    twice = [Edit("kernels", kernel & fourth, of) for of in (2.0, np.full(len(graph), 0.5))]
+    more = Edit("work", kernel, 4.0 / 3.0)
+    changed = applied(graph, ideal(graph, p2p=2.0), *twice, more, Edit("lag", kernel, 0.5))
+    assert simulate(*changed).seconds == pytest.approx(1.0 + 0.25 + 12.0 + 2.0)
+    slower = applied(graph, ideal(graph, p2p=2.0), twice[0])
+    assert simulate(*slower).seconds == 1.0 + 0.5 + 18.0 + 2.0
 
 
 def test_recorded_kernels_keep_their_seconds_in_their_work():
