@@ -18,6 +18,7 @@ from sim.machine.cluster import load
 from sim.machine.kernels import borrowed, compute_seconds
 from sim.model import layers
 from sim.model.layer import layer
+from sim.model.operators import whole
 from sim.model.sizes import (
     Model,
     Recurrence,
@@ -225,7 +226,7 @@ splits = st.sampled_from(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(pattern=patterns, then=follow, split=splits)
 def test_a_drawn_pattern_conserves_work_and_parameters(pattern, then, split) -> None:
     model = replace(LLAMA, pattern=tuple(pattern), feed_forward=tuple(then))
@@ -234,6 +235,13 @@ def test_a_drawn_pattern_conserves_work_and_parameters(pattern, then, split) -> 
     ep, tp, etp = (int(split.get(key, 1)) for key in ("ep", "tp", "etp"))
     for i in range(model.layers):
         assert done(model, i, **split) == pytest.approx(done(model, i), rel=1e-12)
+        for how in parts(model, i)[0].shares:
+            assert done(model, i, cp=2, cp_kind=how, ulysses=1 + (how == "usp")) == pytest.approx(
+                done(model, i), rel=1e-12
+            )
+        if model.kind(i)[-1] == "dense":  # a degree of 1 changes nothing
+            plain = layer(model, whole(model, 2, "bf16", "fp32"), i)
+            assert layer(model, share(small(model, ALONE)), i) == plain
         one, part = (parameters(model, *n, False, False) for n in ((1, [i]), (tp, [i])))
         some = parameters(model, tp, [i], False, False, ep, etp)
         assert (part.linear * tp, some.expert * ep * etp) == (one.linear, one.expert)
