@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import schedules
 from schedules.input_error import InputError
 from sim import strategies
-from sim.recipe.legality import alone, images, layer_kinds, perturbations, products, replicas, state
+from sim.recipe.legality import alone, images, layer_kinds, perturbations, products, state
 from sim.recipe.recipe import Recipe
 
 AXES = "tp-cp-ep-dp-pp"
@@ -210,7 +210,6 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     _stages,
     _batch,
     _post_validation,
-    replicas.check,
     products.check,
     state.check,
     perturbations.check,
