@@ -51,7 +51,7 @@ def _value(variables: Variables, piece: str) -> Words:
     if piece[0] == "'":
         return [piece[1:-1]]
     if piece[0] == "\\":
-        return [piece[1]]
+        return [piece[1:] or piece]  # one at the end of a default is text
     if piece[0] == '"':
         inner = _ESCAPED.sub(r"\1", piece[1:-1])
         found = _VARIABLE.fullmatch(inner)

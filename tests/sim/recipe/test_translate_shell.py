@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sim.recipe.translate import flags, shell
@@ -130,6 +130,7 @@ PARTS = (
 )
 
 
+@example("${A:-\\}")
 @given(st.lists(st.sampled_from(PARTS), max_size=40).map("".join))
 def test_any_text_is_read_or_refused_in_a_sentence(text: str) -> None:
     said = "a.sh: "
