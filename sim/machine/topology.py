@@ -93,8 +93,10 @@ def _chain(name: str, folder: Path, seen: tuple[str, ...]) -> list[tuple[str, Ta
 
 
 def _shipped(name: str) -> str:
-    near = get_close_matches(name.lower(), topologies.names(), 1)
-    if near and near != [name]:
-        there = ", ".join(topologies.names())
-        raise InputError(f"no topology {name!r}; did you mean {near[0]}? There are {there}")
+    there = topologies.names()
+    near = [] if name in there else get_close_matches(name.lower(), there, 1)
+    if near:
+        raise InputError(
+            f"no topology {name!r}; did you mean {near[0]}? There are {', '.join(there)}"
+        )
     return topologies.text(name)

@@ -4,8 +4,6 @@ There is one class per section of the TOML file. Each value is checked here on i
 :mod:`sim.recipe.recipe_file` checks what several values have to agree on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import new_class
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -338,7 +336,7 @@ class Recipe(Section):
     simulation: SimulationSection = SimulationSection.model_construct()
 
     @property
-    def architecture(self) -> Model:
+    def architecture(self) -> "Model":
         """The numbers of the model, as :class:`sim.model.sizes.Model`."""
         from sim.model.sizes import model_of  # here, so that reading a recipe does not load NumPy
 

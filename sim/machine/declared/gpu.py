@@ -157,11 +157,10 @@ class GpuTable(Table):
 
     @model_validator(mode="after")
     def _kernels_fit(self) -> Self:
-        held = self.communication.sms.model_dump() if self.communication else {}
-        for key, sms in held.items():
-            if (sms or 0) > self.sms:
+        for key, held in self.communication.sms if self.communication else ():
+            if isinstance(held, int) and held > self.sms:
                 raise related(
-                    f"communication.sms.{key} = {sms} must be a whole number from 0 to gpu.sms = "
+                    f"communication.sms.{key} = {held} must be a whole number from 0 to gpu.sms = "
                     f"{self.sms}"
                 )
         return self
