@@ -84,6 +84,29 @@ _DEEPSEEK_V3 = {
     "v_head_dim": 128,
     "num_nextn_predict_layers": None,  # in the published file, but not in transformers
 }
+_GLM4_MOE = {
+    **_LLAMA,
+    "vocab_size": 151552,
+    "hidden_size": 4096,
+    "intermediate_size": 10944,
+    "num_hidden_layers": 46,
+    "num_attention_heads": 96,
+    "head_dim": 128,
+    "num_key_value_heads": 8,
+    "moe_intermediate_size": 1408,
+    "n_shared_experts": 1,
+    "n_routed_experts": 128,
+    "num_experts_per_tok": 8,
+    "first_k_dense_replace": 1,
+    "use_qk_norm": False,
+    "num_nextn_predict_layers": None,  # in the published files, but not in transformers
+}
+_PHI3 = {
+    **_LLAMA,
+    "hidden_size": 3072,
+    "intermediate_size": 8192,
+    "vocab_size": 32064,
+}
 FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": _GPT2,
     "llama": _LLAMA,
@@ -93,6 +116,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "mixtral": _MIXTRAL,
     "qwen3_moe": _QWEN3_MOE,
     "deepseek_v3": _DEEPSEEK_V3,
+    "kimi_k2": _DEEPSEEK_V3,
+    "glm4_moe": _GLM4_MOE,
+    "olmo2": {**_LLAMA, "vocab_size": 50304},
+    "phi3": _PHI3,
 }
 """Defaults of each family's configuration class in transformers, for keys that files leave out."""
 
@@ -145,12 +172,28 @@ KEYS = {
     "mixtral": _MIXTRAL_KEYS,
     "qwen3_moe": _QWEN3_MOE_KEYS,
     "deepseek_v3": _DEEPSEEK_KEYS,
+    "kimi_k2": _DEEPSEEK_KEYS,
+    "glm4_moe": {**_DEEPSEEK_KEYS, "head_dim": "head_dim"},
 }
 """The keys of a recipe's model in each family's spelling; other families spell as Llama."""
+ALWAYS: dict[str, dict[str, object]] = {
+    "qwen2": {"qkv_bias": True},
+    "olmo2": {"qk_norm": "whole", "norm_place": "after"},
+}
+"""What holds for every model of a family beside what its files state."""
+LATENT = ("deepseek_v3", "kimi_k2")
+"""Families of latent attention."""
 MLA_KEYS = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+_DEEPSEEK_ONLY: dict[str, tuple[object, ...]] = {
+    "moe_layer_freq": (1,),
+    "attention_bias": (False,),
+    "mlp_bias": (False,),
+}
 ONLY: dict[str, dict[str, tuple[object, ...]]] = {
     "qwen3_moe": {"decoder_sparse_step": (1,), "mlp_only_layers": (None, [])},
-    "deepseek_v3": {"moe_layer_freq": (1,), "attention_bias": (False,), "mlp_bias": (False,)},
+    "deepseek_v3": _DEEPSEEK_ONLY,
+    "kimi_k2": _DEEPSEEK_ONLY,
+    "glm4_moe": {"use_qk_norm": (True, False), "mlp_bias": (False,)},
 }
 """Keys of a family that ask for what is not simulated, with the values that are simulated."""
 MAY_BE_NULL = (

@@ -19,9 +19,11 @@ from sim.files import read_text
 from sim.model import resnet
 from sim.recipe.families import (
     ACTIVATION,
+    ALWAYS,
     FAMILIES,
     GPT2_IS,
     KEYS,
+    LATENT,
     LLAMA_IS,
     LLAMA_KEYS,
     MAY_BE_NULL,
@@ -63,8 +65,8 @@ def hugging_face(path: Path) -> dict[str, Any]:
 
     The recipe checks whether a model can have them; it names them by :func:`spelling`. Query and
     key norms of Qwen3 (2 ``head_dim`` parameters a layer) are left out, and so is the bias of
-    DeepSeek-V3's router, which has no gradient. Raises InputError for a file that states what is
-    not simulated.
+    routers of DeepSeek-V3, Kimi K2 and GLM-4.5, which has no gradient. Raises InputError for a file
+    that states what is not simulated.
     """
     stated, file = _stated(path)
     family = stated["model_type"]
@@ -79,9 +81,10 @@ def hugging_face(path: Path) -> dict[str, Any]:
         if stated[key] is None and key not in MAY_BE_NULL:
             raise InputError(f"{file}: {key} is null; give its value, or leave it out")
     numbers = {k: stated[key] for k, key in keys.items() if stated[key] is not None}
-    if family == "qwen2":
-        numbers["qkv_bias"] = True
-    if family == "deepseek_v3":
+    numbers |= ALWAYS.get(family, {})
+    if family == "glm4_moe" and stated["use_qk_norm"]:
+        numbers["qk_norm"] = "head"
+    if family in LATENT:
         numbers["mla"] = {key: stated[key] for key in MLA_KEYS if stated[key] is not None}
     name = stated.get("_name_or_path")
     name = (Path(name).name if isinstance(name, str) else "") or family

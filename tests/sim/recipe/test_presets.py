@@ -24,6 +24,7 @@ def parameters(m: Model) -> int:
     """Counted matrix by matrix, without padding."""
     q, kv = m.heads * m.head_dim, m.kv_heads * m.head_dim
     attention = m.hidden * (q + 2 * kv) + m.qkv_bias * (q + 2 * kv) + q * m.hidden
+    attention += {"head": 2 * m.head_dim, "whole": q + kv, "": 0}[m.qk_norm]
     if m.mla:
         attention = latent_attention(m)
     wide = (2 if m.gated else 1) * m.ffn
@@ -95,6 +96,35 @@ QWEN3_HALF_B = {
     "tie_word_embeddings": True,
 }
 
+KIMI_K2 = {
+    "model_type": "kimi_k2",
+    "vocab_size": 163840,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 64,
+    "n_routed_experts": 384,
+    "first_k_dense_replace": 1,
+}
+GLM_45 = {
+    "model_type": "glm4_moe",
+    "hidden_size": 5120,
+    "intermediate_size": 12288,
+    "num_hidden_layers": 92,
+    "head_dim": 128,
+    "moe_intermediate_size": 1536,
+    "n_routed_experts": 160,
+    "first_k_dense_replace": 3,
+    "attention_bias": True,
+    "use_qk_norm": True,
+}
+PHI_4 = {
+    "model_type": "phi3",
+    "hidden_size": 5120,
+    "intermediate_size": 17920,
+    "num_hidden_layers": 40,
+    "num_attention_heads": 40,
+    "num_key_value_heads": 10,
+    "vocab_size": 100352,
+}
 QWEN3_30B_A3B = {"model_type": "qwen3_moe", "num_hidden_layers": 48, "head_dim": 128}
 
 
@@ -114,6 +144,11 @@ QWEN3_30B_A3B = {"model_type": "qwen3_moe", "num_hidden_layers": 48, "head_dim":
         ({"model_type": "mixtral"}, 46_702_792_704),
         (QWEN3_30B_A3B, 30_532_122_624 - 48 * 2 * 128),
         ({"model_type": "deepseek_v3"}, 671_026_404_352),  # no router's bias, 58 x 256 more
+        (KIMI_K2, 1_026_408_209_408),
+        (GLM_45, 352_797_814_784),
+        ({"model_type": "glm4_moe", "attention_bias": True}, 106_852_245_504),
+        ({"model_type": "olmo2", "vocab_size": 100352}, 7_298_617_344),
+        (PHI_4, 14_659_507_200),
         (QWEN3_HALF_B, 596_049_920 - 28 * 2 * 128),  # head_dim is not hidden / heads here
     ],
 )
@@ -225,6 +260,7 @@ def test_a_mixture_has_the_printed_billions_in_all_and_active(name, billions, ac
         ({"num_experts": None}, "num_experts is null"),
         ({"model_type": "deepseek_v3", "attention_bias": True}, "attention_bias = true is not"),
         ({"model_type": "deepseek_v3", "moe_layer_freq": 2}, "moe_layer_freq = 2 is not simulated"),
+        ({"model_type": "glm4_moe", "use_qk_norm": "no"}, 'use_qk_norm = "no" is not simulated'),
         ({"model_type": "deepseek_v3", "kv_lora_rank": "512"}, "kv_lora_rank"),
         ({"model_type": "deepseek_v3", "num_key_value_heads": 8}, "model.kv_heads = 8 must be"),
     ],
