@@ -6,7 +6,6 @@ their sums must agree with the formulas here.
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sim import strategies
 from sim.model import resnet
 from sim.model.kernel_choice import USUAL, Kernels
+from sim.model.kinds import kind_of
 from sim.model.resnet import Resnet
 from sim.model.routing import BALANCED, ExpertLoad
 from sim.units import BYTES as BYTES
@@ -140,13 +140,6 @@ def _firsts(model: Model) -> Mapping[tuple[str, ...], int]:
 def parts(model: Model, layer: int) -> tuple[Part, ...]:
     """Return the parts of a layer, in forward order."""
     return tuple(kind_of(name)(model, layer) for name in model.kind(layer))
-
-
-@cache
-def kind_of(name: str) -> type[Part]:
-    """Return the class of a kind, from the file of its name."""
-    found: type[Part] = importlib.import_module(f"sim.model.layers.{name}").Kind
-    return found
 
 
 def model_of(numbers: Mapping[str, Any], seed: int = 0) -> Model:

@@ -10,7 +10,7 @@ from typing import Any
 
 from schedules.input_error import InputError
 from sim import model
-from sim.model.sizes import kind_of
+from sim.model.kinds import kind_of
 
 LAYERS = Path(model.__file__).parent / "layers"
 IMPLIED = ("latent", "convolution")
