@@ -49,6 +49,8 @@ def counts(of: ast.expr) -> bool:
         return ast.unparse(of.value) == "sizes"
     if ast.unparse(of) in ("cells.values()", "halves.values()"):  # places in a block of memory
         return True
+    if ast.unparse(of) in ("(of.size for of in some)", "map(len, used)"):  # sizes of arrays
+        return True
     return isinstance(of, ast.GeneratorExp) and "isinstance" in ast.unparse(of.elt)
 
 
