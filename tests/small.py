@@ -35,6 +35,12 @@ GPT = Model(
     positions=32,
 )
 
+LLAMA = replace(
+    GPT, name="llama", kv_heads=2, ffn=176, gated=True, tied=False, norm="rms",
+    attention="flash", activation="silu", qkv_bias=False, bias=False, position="rope",
+    dropout=0.0, vocab_padding=1, positions=0,
+)  # fmt: skip
+
 Keys = dict[str, object]
 DERIVED = ("policy",)  # a test may give what otherwise follows from a recipe
 

@@ -13,33 +13,16 @@ from sim.builder.blocks import KEPT
 from sim.builder.program import Program
 from sim.builder.stage import stage_programs
 from sim.model.sizes import Model
-from tests.small import keys, small
+from tests.small import GPT, keys, small
 
 GIB = 2.0**30
 
 
 def gpt(layers: int, hidden: int, heads: int) -> Model:
-    return Model(
-        name="gpt",
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
-        ffn=4 * hidden,
-        gated=False,
-        vocab=51200,
-        tied=True,
-        norm="layer",
-        attention="unfused",
-        activation="gelu",
-        qkv_bias=True,
-        bias=True,
-        position="learned",
-        dropout=0.1,
-        vocab_padding=128,
-        positions=2048,
-    )
+    return replace(
+        GPT, layers=layers, hidden=hidden, heads=heads, kv_heads=heads, head_dim=hidden // heads,
+        ffn=4 * hidden, vocab=51200, vocab_padding=128, positions=2048,
+    )  # fmt: skip
 
 
 def held(program: Program) -> Counter[str]:

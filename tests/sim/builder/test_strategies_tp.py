@@ -16,33 +16,11 @@ from sim.builder.stage import stage_programs
 from sim.model.sizes import Model
 from sim.strategies.tensor.sequence import replicated_gradient_bytes
 from sim.strategies.tp_overlap import pieces
+from tests import small as small_models
 from tests.small import Keys, keys, small
 
-GPT = Model(
-    name="gpt",
-    layers=4,
-    hidden=64,
-    heads=8,
-    kv_heads=8,
-    head_dim=8,
-    ffn=256,
-    gated=False,
-    vocab=500,
-    tied=True,
-    norm="layer",
-    attention="unfused",
-    activation="gelu",
-    qkv_bias=True,
-    bias=True,
-    position="learned",
-    dropout=0.1,
-    vocab_padding=16,
-    positions=32,
-)
-LLAMA = replace(
-    GPT, kv_heads=2, ffn=176, gated=True, tied=False, norm="rms", attention="flash",
-    activation="silu", qkv_bias=False, bias=False, position="rope", dropout=0.0,
-)  # fmt: skip
+GPT = replace(small_models.GPT, layers=4)
+LLAMA = replace(small_models.LLAMA, layers=4, vocab_padding=16, positions=32)
 B, S = 3, 32
 A = B * S * 64 * 2  # bytes of one residual activation
 PLAIN = keys(tp=4, sp=False, micro_batch=B, sequence=S)

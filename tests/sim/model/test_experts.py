@@ -31,32 +31,12 @@ from sim.strategies.fp8.precision import Fp8
 from sim.strategies.recompute import rule
 from sim.strategies.recompute.declare import WORDS
 from sim.strategies.tensor.sequence import replicated_gradient_bytes
-from tests.small import keys, replicas, small
+from tests.small import LLAMA, keys, replicas, small
 
-MIXTRAL = Model(
-    name="mixtral",
-    layers=3,
-    hidden=64,
-    heads=8,
-    kv_heads=4,
-    head_dim=8,
-    ffn=112,
-    gated=True,
-    vocab=128,
-    tied=False,
-    norm="rms",
-    attention="unfused",
-    activation="silu",
-    qkv_bias=False,
-    bias=False,
-    position="rope",
-    dropout=0.0,
-    vocab_padding=1,
-    positions=0,
-    experts=8,
-    topk=2,
-    expert_ffn=48,
-)
+MIXTRAL = replace(
+    LLAMA, name="mixtral", layers=3, kv_heads=4, ffn=112, vocab=128, attention="unfused",
+    experts=8, topk=2, expert_ffn=48,
+)  # fmt: skip
 MLA = Mla(q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=10)
 DEEPSEEK = replace(
     MIXTRAL, shared_experts=2, dense_layers=1, mla=MLA, kv_heads=8, head_dim=12, attention="flash"

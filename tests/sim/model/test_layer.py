@@ -15,29 +15,12 @@ from sim.builder.shares import share
 from sim.builder.stage import stage_programs
 from sim.model.layer import layer
 from sim.model.sizes import Model, attention_flops, layer_flops, model_flops
-from tests.small import Keys, keys, small
+from tests.small import GPT, Keys, keys, small
 
-TINY = Model(
-    name="tiny",
-    layers=1,
-    hidden=8,
-    heads=2,
-    kv_heads=2,
-    head_dim=4,
-    ffn=24,
-    gated=False,
-    vocab=40,
-    tied=True,
-    norm="layer",
-    attention="unfused",
-    activation="gelu",
-    qkv_bias=True,
-    bias=True,
-    position="learned",
-    dropout=0.1,
-    vocab_padding=4,
-    positions=16,
-)
+TINY = replace(
+    GPT, name="tiny", layers=1, hidden=8, heads=2, kv_heads=2, head_dim=4, ffn=24, vocab=40,
+    vocab_padding=4, positions=16,
+)  # fmt: skip
 LLAMA = replace(
     TINY,
     kv_heads=1,

@@ -15,31 +15,12 @@ from sim.graph import Compute
 from sim.machine.kernels import compute_seconds
 from sim.model.layer import layer
 from sim.model.sizes import Mla, Model, attention_flops, layer_flops
-from tests.small import Keys, keys, rerun, small
+from tests.small import LLAMA, Keys, keys, rerun, small
 
 MLA = Mla(q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=10)
-MODEL = Model(
-    name="latent",
-    layers=1,
-    hidden=64,
-    heads=8,
-    kv_heads=8,
-    head_dim=12,
-    ffn=112,
-    gated=True,
-    vocab=128,
-    tied=False,
-    norm="rms",
-    attention="flash",
-    activation="silu",
-    qkv_bias=False,
-    bias=False,
-    position="rope",
-    dropout=0.0,
-    vocab_padding=1,
-    positions=0,
-    mla=MLA,
-)
+MODEL = replace(
+    LLAMA, name="latent", layers=1, kv_heads=8, head_dim=12, ffn=112, vocab=128, mla=MLA,
+)  # fmt: skip
 ONE = keys(tp=1, sp=False, micro_batch=2, sequence=32)
 T = 64
 

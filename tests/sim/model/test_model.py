@@ -16,28 +16,12 @@ from sim.model.sizes import (
 )
 from sim.strategies.recompute import rule
 from sim.strategies.recompute.declare import WORDS
+from tests import small
 
-GPT = Model(
-    name="gpt",
-    layers=48,
-    hidden=6144,
-    heads=64,
-    kv_heads=64,
-    head_dim=96,
-    ffn=4 * 6144,
-    gated=False,
-    vocab=51200,
-    tied=True,
-    norm="layer",
-    attention="unfused",
-    activation="gelu",
-    qkv_bias=True,
-    bias=True,
-    position="learned",
-    dropout=0.1,
-    vocab_padding=128,
-    positions=2048,
-)
+GPT = replace(
+    small.GPT, layers=48, hidden=6144, heads=64, kv_heads=64, head_dim=96, ffn=4 * 6144,
+    vocab=51200, vocab_padding=128, positions=2048,
+)  # fmt: skip
 LLAMA = replace(
     GPT,
     name="llama",

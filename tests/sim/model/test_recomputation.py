@@ -17,31 +17,12 @@ from sim.model.sizes import Mla, Model, attention_flops
 from sim.strategies.recompute import rule
 from sim.strategies.recompute.declare import Module, RecomputeTable
 from sim.strategies.recompute.rule import chosen
+from tests import small as small_models
 from tests.small import keys, rerun, small
 
 B, S, H, A, FFN, VOCAB = 3, 32, 64, 4, 96, 128
 T = B * S
-LLAMA = Model(
-    name="llama",
-    layers=6,
-    hidden=H,
-    heads=A,
-    kv_heads=2,
-    head_dim=16,
-    ffn=FFN,
-    gated=True,
-    vocab=VOCAB,
-    tied=False,
-    norm="rms",
-    attention="flash",
-    activation="silu",
-    qkv_bias=False,
-    bias=False,
-    position="rope",
-    positions=0,
-    dropout=0.0,
-    vocab_padding=1,
-)
+LLAMA = replace(small_models.LLAMA, layers=6, heads=A, head_dim=16, ffn=FFN, vocab=VOCAB)
 LATENT = Mla(24, 12, 8, 4, 20)  # widths of queries' and keys' latents, heads 12 and 20
 EXPERTS, TOPK, WIDTH = 8, 2, 40
 MOE: dict[str, Any] = {"experts": EXPERTS, "topk": TOPK, "expert_ffn": WIDTH, "shared_experts": 1}

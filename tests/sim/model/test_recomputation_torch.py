@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
-from sim.model.sizes import Model
 from sim.strategies.recompute.rule import flops
+from tests import small as small_models
 from tests.small import rerun
 
 pytestmark = pytest.mark.slow
@@ -21,27 +22,7 @@ dispatch = pytest.importorskip("torch.utils._python_dispatch")
 
 T, H, A, FFN = 96, 64, 4, 96
 HEADS, KV = A * 16, 2 * 16
-LLAMA = Model(
-    name="llama",
-    layers=6,
-    hidden=H,
-    heads=A,
-    kv_heads=2,
-    head_dim=16,
-    ffn=FFN,
-    gated=True,
-    vocab=128,
-    tied=False,
-    norm="rms",
-    attention="flash",
-    activation="silu",
-    qkv_bias=False,
-    bias=False,
-    position="rope",
-    positions=0,
-    dropout=0.0,
-    vocab_padding=1,
-)
+LLAMA = replace(small_models.LLAMA, layers=6, heads=A, head_dim=16, ffn=FFN, vocab=128)
 
 
 class Products(dispatch.TorchDispatchMode):
