@@ -52,16 +52,25 @@ def drawn(
     for some in parts(mine.tolist())[1:]:
         less = simulate(*cut(graph, machine, np.isin(replica[graph.rank], some)))
         last.append((len(some), less.seconds))
-    found = latest(last, others, skewness * _of_sum(timeline, machine))
+    found = latest(last, others, skewness * of_sum(_kernels(timeline, machine)))
     graph = held(timeline, replica, found.seconds - timeline.seconds)
     return Drawn(simulate(graph, machine), len(mine), found.error)
 
 
-def _of_sum(timeline: Timeline, machine: Machine) -> float:
-    """Return the skewness of the sum of a rank's kernels over that of each, if they are alike."""
+def of_sum(seconds: NDArray[np.float64]) -> float:
+    """Return the skewness of a sum of terms with these spreads, over that of each term.
+
+    >>> of_sum(np.full(16, 2.0))  # of n equal terms it is 1 / sqrt(n)
+    0.25
+    """
+    square = math.fsum(seconds**2)
+    return math.fsum(seconds**3) / square**1.5 if square > 0 else 0.0
+
+
+def _kernels(timeline: Timeline, machine: Machine) -> NDArray[np.float64]:
+    """Return the seconds of the kernels of the rank that ends last."""
     graph = timeline.graph
     kernel = np.array([isinstance(work, Compute) for work in graph.works])[graph.work]
     rank = graph.rank[np.argmax(timeline.end)]
-    seconds = machine.alone[graph.work[kernel & (graph.rank == rank)]]
-    square = math.fsum(seconds**2)
-    return math.fsum(seconds**3) / square**1.5 if square > 0 else 0.0
+    out: NDArray[np.float64] = machine.alone[graph.work[kernel & (graph.rank == rank)]]
+    return out

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from schedules.input_error import InputError
 from sim.files import replaceable, replacing, together, writable, write_text
 
+if TYPE_CHECKING:
+    from sim.timeline import Timeline
+    from validation.processes.compared import Compared
+
 __all__ = [
     "apart",
+    "beside",
     "picture",
     "print_json",
     "replaceable",
@@ -57,3 +62,22 @@ def print_json(data: object) -> None:
 
 def _plain(value: Any) -> object:
     return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def beside(
+    compared: Sequence[Compared], both: Callable[[Any], dict[str, Timeline]], path: Path,
+    more: str = "",
+) -> None:  # fmt: skip
+    """Draw one recorded run beside its prediction; ``more`` ends the title.
+
+    Raises InputError for several runs, or none.
+    """
+    from sim import plots
+
+    if len(compared) != 1:
+        raise InputError(f"--plot draws one run beside its prediction; {len(compared)} were named")
+    (of,) = compared
+    title = f"{of.name}: recorded {of.measured * 1e3:.1f} ms, predicted {of.error:+.1%}{more}"
+    drawn = plots.timelines(both(of), title=title)
+    with replacing(path) as temporary:
+        plots.save(drawn, temporary)

@@ -8,14 +8,13 @@ from math import fsum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from schedules.input_error import InputError
 from sim import table as text
 from traincast.commands.parts import output
 from traincast.commands.parts.figures import Figures
 from traincast.commands.parts.tables import say, show
 
 if TYPE_CHECKING:
-    from validation.processes.steps.errors import Compared
+    pass
 
 _COLUMNS = (
     ("run", "id"), ("training", "mode"),
@@ -54,24 +53,9 @@ def validate(
         report("analysis", 0, 0)
         found = parallel.summary(compared)
     if plot:
-        _draw(compared, plot)
+        more = " (drawn: a profiled step, and one of mean costs)"
+        output.beside(compared, parallel.both, plot, more)
     return found
-
-
-def _draw(compared: Sequence[Compared], plot: Path) -> None:
-    from sim import plots
-    from validation.processes.steps.errors import both
-
-    if len(compared) != 1:
-        raise InputError(f"--plot draws one run beside its prediction; {len(compared)} were named")
-    (of,) = compared
-    title = (
-        f"{of.run.name}: recorded {of.measured * 1e3:.1f} ms, predicted {of.error:+.1%}"
-        " (drawn: a profiled step, and one of mean costs)"
-    )
-    drawn = plots.timelines(both(of), title=title)
-    with output.replacing(plot) as temporary:
-        plots.save(drawn, temporary)
 
 
 def show_parallel(found: Sequence[Figures], skipped: Sequence[str] = ()) -> None:

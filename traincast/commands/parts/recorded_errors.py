@@ -13,7 +13,7 @@ from traincast.commands.parts.figures import Figures
 from traincast.commands.parts.tables import say, show
 
 if TYPE_CHECKING:
-    from validation.processes.pipelines.errors import Outcome
+    pass
 
 _COLUMNS = (
     ("run", "id"), ("steps", "steps"), ("recorded, ms", "measured", "ms"),
@@ -37,7 +37,7 @@ def validate(
         report("analysis", 0, 0)
         found = recorded.summary(outcome)
     if plot:
-        _draw(outcome, plot)
+        output.beside(outcome.compared, recorded.both, plot)
     return found
 
 
@@ -59,21 +59,6 @@ def freeze(calibration: Sequence[Path], folder: Path) -> list[Path]:
         costs.save(fitted, folder / f"{name}.toml", command)
         written.append(folder / f"{name}.toml")
     return written
-
-
-def _draw(outcome: Outcome, plot: Path) -> None:
-    from sim import plots
-    from validation.processes.pipelines.errors import both
-
-    if len(outcome.compared) != 1:
-        raise InputError(
-            f"--plot draws one run beside its prediction; {len(outcome.compared)} were named"
-        )
-    (of,) = outcome.compared
-    title = f"{of.run.name}: recorded {of.measured * 1e3:.1f} ms, predicted {of.error:+.1%}"
-    drawn = plots.timelines(both(of), title=title)
-    with output.replacing(plot) as temporary:
-        plots.save(drawn, temporary)
 
 
 def show_recorded(found: Figures) -> None:
