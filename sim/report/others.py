@@ -50,6 +50,19 @@ def of_ways(ways: Mapping[str, Mapping[str, Any]]) -> Table:
     )  # fmt: skip
 
 
+def of_winner(names: tuple[str, str], parts: Mapping[str, tuple[float, float]]) -> Table:
+    """Return a table of what one step's seconds go to in a way and in a faster one."""
+    return table(
+        [(name.replace("_", " "), *both, both[1] - both[0]) for name, both in parts.items()],
+        "seconds go to",
+        *(Column(name, form="s") for name in names),
+        Column("change", form="s", note="The rows sum to the difference of the steps."),
+        title="Why the fastest wins",
+        note="On each way's busiest rank: computing is the mean of ranks, and imbalance what this "
+        "rank computes more; the rest is why it does not compute.",
+    )
+
+
 def exposed(summary: Mapping[str, Any]) -> float:
     """Return the seconds of exposed communication: mean over ranks, sum over dimensions."""
     return fsum(of["mean"] for of in summary["time_s"]["exposed"].values())

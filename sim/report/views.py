@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.analysis.bubbles import bubbles
@@ -15,7 +15,7 @@ from sim.report.others import of_changes, of_ranks, of_ways
 from sim.report.page import page
 from sim.report.panel import Panel
 from sim.report.tables import figures, of_ops, of_summary
-from sim.table import table
+from sim.table import Table, table
 from sim.timeline import Timeline
 
 
@@ -57,10 +57,11 @@ def of_comparison(
     ways: Mapping[str, tuple[Timeline, Mapping[str, Any]]],
     capacity: float | None = None,
     refused: Mapping[str, str] | None = None,
+    others: Sequence[Table] = (),
 ) -> str:
     """Return the page of several ways to run a job: each one's timeline and summary.json.
 
-    ``refused`` has the ways that cannot run, and why.
+    ``refused`` has the ways that cannot run, and why; ``others`` are further tables.
     """
     return page(
         title,
@@ -70,6 +71,7 @@ def of_comparison(
         ],
         tables=[
             of_ways({name: summary for name, (_, summary) in ways.items()}),
+            *others,
             table((refused or {}).items(), "way", "why", title="Ways that cannot run"),
         ],
     )

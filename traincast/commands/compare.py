@@ -36,7 +36,8 @@ def command(
     set_: Settings = None,
     allow_unknown: AllowUnknown = False,
     out: Annotated[
-        Path | None, target("DIR", "Write compare.html, compare.png and frontier.png here.")
+        Path | None,
+        target("DIR", "Write compare.html, compare.png, frontier.png and why.png here."),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from math import fsum
 from pathlib import Path
 from statistics import fmean
 
@@ -18,6 +19,7 @@ from sim.plots.frontier import Point, best_of
 from sim.runs.compare import by_schedule, by_value, compare
 from sim.runs.run import job_of, load, run
 from sim.runs.stage_times import stage_seconds
+from sim.runs.winner import parts, why
 from traces import schedule_csv
 from traincast.commands.parts import comparison
 from traincast.main import app
@@ -51,6 +53,17 @@ def test_all_ways_do_the_same_work(ways) -> None:  # type: ignore[no-untyped-def
         steps = way.result.recipe.simulation.steps
         flops.add(round(sum(each[w] for w in graph.work.tolist()) / steps))
     assert len(flops) == 1
+
+
+def test_the_winner_is_explained(ways) -> None:  # type: ignore[no-untyped-def]
+    """Both steps are the sums of their parts, and the winner is the fastest that fits."""
+    found = why(list(ways.values()))
+    seconds = {name: way.result.summary["step_time_s"] for name, way in ways.items()}
+    assert [found.winner, found.runner_up] == sorted(seconds, key=seconds.__getitem__)[:2]
+    before, after = (fsum(each) for each in zip(*found.parts.values(), strict=True))
+    assert (before, after) == pytest.approx((found.before_s, found.after_s), rel=1e-12)
+    for way in ways.values():
+        assert fsum(parts(way.result).values()) == pytest.approx(seconds[way.name], rel=1e-12)
 
 
 def test_zero_bubble_beats_1f1b_and_needs_no_less_memory(ways) -> None:  # type: ignore[no-untyped-def]
@@ -205,7 +218,7 @@ def test_files_are_not_named_among_json(tiny: Path, tmp_path: Path, traincast) -
     assert sorted(path.name for path in (tmp_path / "d").iterdir()) == sorted(
         [comparison.PAGE, *comparison.PICTURES]
     )
-    assert traincast(*line)[1].count("wrote ") == 3
+    assert traincast(*line)[1].count("wrote ") == 4
 
 
 def test_the_order_of_the_recipe_takes_part(tiny: Path) -> None:

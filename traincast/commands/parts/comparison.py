@@ -20,6 +20,8 @@ from sim.machine.provenance import sentence
 from sim.memory.runtime import needed
 from sim.runs.compare import Way
 from sim.runs.run import Result
+from sim.runs.winner import Why, parts, why
+from sim.table import Table as Rows
 from traincast.commands.parts import tables
 
 Figures = Mapping[str, Any]
@@ -33,13 +35,21 @@ COLUMNS = (
     "sent,\npp,\nGiB",
     "exposed or\nwaiting, s",
 )
+LEAST = 5e-4  # of a step: smaller parts of it are not shown
 WIDE = 130  # a terminal of so many columns shows all causes in one line
 
 
 def summaries(ways: Sequence[Way]) -> list[dict[str, Any]]:
-    """Return the summary of each way with its name, or its name and why it cannot run."""
+    """Return each way's name with its summary and accounting, or with why it cannot run."""
     return [
-        {"name": way.name, **(way.result.summary if way.result else {"refused": way.refused})}
+        {
+            "name": way.name,
+            **(
+                {**way.result.summary, "accounting_s": parts(way.result)}
+                if way.result
+                else {"refused": way.refused}
+            ),
+        }
         for way in ways
     ]
 
@@ -70,9 +80,27 @@ def show(ways: Sequence[Way]) -> None:
         warn_overflow(ran)
         borrowed = {name: result.summary["machine"]["borrowed"] for name, result in ran.items()}
         tables.show_uncalibrated({name: sentence(of) for name, of in borrowed.items()})
+        show_why(why(ways))
     for way in ways:
         if way.result is None:
             tables.say(f"{way.name}: {shortened(way.refused)}")
+
+
+def show_why(found: Why | None) -> None:
+    """Print what the seconds of the winner and of the runner-up go to, on their busiest ranks."""
+    if found:
+        faster = units.seconds(found.before_s - found.after_s)
+        tables.say(f"why {found.winner} is {faster} faster than {found.runner_up}:")
+        of = winner_table(found)
+        tables.show(of.rows, *of.columns)
+
+
+def winner_table(found: Why) -> Rows:
+    """Return the table of the parts of the two steps that are not the same."""
+    from sim.report.others import of_winner
+
+    parts = {k: both for k, both in found.parts.items() if max(both) >= LEAST * found.before_s}
+    return of_winner((found.runner_up, found.winner), parts)
 
 
 def warn_overflow(ran: Mapping[str, Result]) -> None:
@@ -137,12 +165,12 @@ def most(summary: Figures) -> float:
     return max(map(needed, summary["memory"]))
 
 
-PICTURES = ("compare.png", "frontier.png")
+PICTURES = ("compare.png", "frontier.png", "why.png")
 PAGE = "compare.html"
 
 
 def draw(ways: Sequence[Way], out: Path) -> list[Path]:
-    """Write the timelines one under the other, as a page and a picture, and time against memory."""
+    """Write a page and a picture of the timelines, time against memory, and why the first wins."""
     from sim import plots, report
 
     ran = fastest(ways)
@@ -155,7 +183,7 @@ def draw(ways: Sequence[Way], out: Path) -> list[Path]:
     ]
     title = str(first.recipe.model.name)
     timelines = {name: one(result.timeline, result.recipe.ramps[0]) for name, result in ran.items()}
-    drawn = (
+    drawn = [
         plots.timelines(timelines, title=title),
         plots.frontier(
             points,
@@ -163,11 +191,20 @@ def draw(ways: Sequence[Way], out: Path) -> list[Path]:
             title=title,
             what="peak memory with context and NCCL",
         ),
-    )
+    ]
+    others = []
+    if found := why(ways):
+        names = (found.runner_up, found.winner)
+        drawn.append(
+            plots.waterfall(
+                found.before_s, found.after_s, found.changes(), names=names, title=title
+            )
+        )
+        others.append(winner_table(found))
     refused = {way.name: shortened(way.refused) for way in ways if way.result is None}
     shown = {name: (of, ran[name].summary) for name, of in timelines.items()}
-    text = report.of_comparison(title, shown, first.cluster.gpu.memory, refused)
-    files = [out / name for name in (PAGE, *PICTURES)]
+    text = report.of_comparison(title, shown, first.cluster.gpu.memory, refused, others)
+    files = [out / name for name in (PAGE, *PICTURES[: len(drawn)])]
     with together(*files) as (page, *pictures):
         page.write_text(text, encoding="utf-8", newline="")
         for picture, temporary in zip(drawn, pictures, strict=True):
