@@ -16,6 +16,7 @@ import networkx as nx
 import pytest
 
 from sim import strategies
+from sim.recipe.recipe import Recipe
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("schedules", "topologies", "sim", "traces", "validation", "traincast")
@@ -162,6 +163,15 @@ def test_only_a_feature_reads_its_keys() -> None:
         if isinstance(node, ast.Attribute) and node.attr in own and is_section(node.value)
     ]
     assert read == []
+
+
+def test_every_key_that_a_feature_declares_is_a_key_of_its_section() -> None:
+    """A section that takes none would leave them out, and of two of one name one would be lost."""
+    declared = [(name, keys) for of in strategies.declared("KEYS") for name, keys in of.items()]
+    for name, keys in declared:
+        assert issubclass(Recipe.model_fields[name].annotation, keys), keys  # type: ignore[arg-type]
+    named = [(name, key) for name, keys in declared for key in keys.model_fields]
+    assert len(named) == len(set(named))
 
 
 def is_section(node: ast.expr) -> bool:

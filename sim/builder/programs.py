@@ -50,12 +50,13 @@ class Programs:
 
     job: Job
     steps: Steps
+    sends: bool = True  # whether stages exchange messages
 
     def __post_init__(self) -> None:
         self._made: dict[tuple[int, tuple[int, int]], Mapping[str, Program]] = {}
         self._cut: dict[tuple[int, str, int], list[Bucket]] = {}
         self._of_stage = self.job.of_stage()
-        self._remote = cache(self._from_another)
+        self._remote, self._leaves = cache(self._from_another), cache(self._to_another)
 
     def _programs(self, stage: int, lane: Lane) -> Mapping[str, Program]:
         """Return what the rank of a lane runs of a stage; several lanes run the same."""
@@ -102,6 +103,9 @@ class Programs:
         if variant.inputs and variant.kind != "W" and self._remote(variant.stage, variant.kind):
             for change in strategies.hooks("received"):
                 items = change(self.job, items, variant.kind)
+        if self.sends and variant.kind != "W" and self._leaves(variant.stage, variant.kind):
+            for change in strategies.hooks("sent"):
+                items = change(self.job, items, variant.kind)
         return _given(items, variant)
 
     def _from_another(self, stage: int, kind: str) -> bool:
@@ -110,6 +114,12 @@ class Programs:
         first = np.argmax((steps.stage == stage) & (steps.kind == kind))
         source = steps.source[first]
         return bool(source >= 0 and steps.rank[source] != steps.rank[first])
+
+    def _to_another(self, stage: int, kind: str) -> bool:
+        """Return whether another rank takes the output of a stage's steps as its input."""
+        steps = self.steps
+        first = np.argmax((steps.stage == stage) & (steps.kind == kind))
+        return bool((steps.rank[steps.source == first] != steps.rank[first]).any())
 
     @property
     def _gathers_ahead(self) -> bool:

@@ -68,7 +68,7 @@ class Build:
         self.torch = (
             torch_order(self.steps, self.sent) if pair else np.arange(len(self.sent.source))
         )
-        self.programs = Programs(self.job, self.steps)
+        self.programs = Programs(self.job, self.steps, self.sends)
         self._groups: dict[tuple[str, Lane, int], tuple[int, ...]] = {}
         self._same: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._known: dict[tuple[str, int], tuple[int, ...]] = {}  # a group of each look

@@ -227,6 +227,7 @@ class ParallelismSection(Section):
     see docs/extending"""
 
 
+@with_features
 class ScheduleSection(Section):
     """The order in which each pipeline rank runs its microbatches."""
 

@@ -11,7 +11,9 @@ second replaces a translated first), ``complete(recipe)`` (what a recipe left ou
 by key that is a list of names), and ``CATALOGUE`` (name and meaning, by key).
 
 ``rewrite.py`` says what a feature does to a job, in functions with the names of :data:`HOOKS`, and
-``model.py`` what it adds to a model, in those of :data:`MODEL`. Either may be missing.
+``model.py`` what it adds to a model, in those of :data:`MODEL`. Either may be missing. The programs
+of a stage are kept for other jobs, so the hooks ``share``, ``edges``, ``blocks``, ``beside`` and
+``programs`` get a job without a pipeline (:meth:`sim.builder.job.Job.of_stage`).
 A rule between two features stands with the one that came later. Nothing but this registry imports
 a feature.
 """
@@ -41,6 +43,7 @@ HOOKS = {
     "on_rank": "(job, programs): those programs on the ranks of a whole job, changed",
     "step": "(job, items, at): the program of one step of a stage, changed; see programs.StepPlace",
     "received": "(job, items, kind): a step whose input another pipeline rank has sent, changed",
+    "sent": "(job, items, kind): a step whose output another pipeline rank receives, changed",
     "in_part": "(job, stages): gradients that ranks sum after the last backward: name, axis, bytes",
     "reduced": "(items, data): a tail in which gradients have been reduced, changed",
     "on_gpu": "(training): the share of the parameters that the GPU updates",

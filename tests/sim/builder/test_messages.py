@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -13,11 +13,13 @@ import pytest
 
 import schedules
 from schedules import Plan, Step
+from sim import strategies
 from sim.builder.job import Job
+from sim.builder.program import Kernel, Program
 from sim.builder.strategies.exchange import Policy
 from sim.builder.strategies.messages import columns, issue_keys, messages, torch_order
 from sim.builder.training_step import training_step
-from sim.graph import Graph
+from sim.graph import Fixed, Graph
 from sim.runs.schedule_run import plan_graph, plan_of, run_plan
 
 TIMES = {"F": 5.0, "I": 4.0, "W": 3.0}
@@ -192,3 +194,20 @@ def test_a_send_waits_for_the_end_of_its_step(
         waits = graph.waits(i).tolist()
         assert last[op.rank, op.stage, op.microbatch, op.name == "send_activation"] in waits
         assert "dp" not in {ops[k].stream for k in waits}
+
+
+@pytest.mark.parametrize(("schedule", "chunks"), [("", 1), ("", 2), ("zb_v", 2), ("dualpipe_v", 2)])
+def test_a_feature_may_add_to_both_ends_of_each_message(
+    small_job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch, schedule: str, chunks: int
+) -> None:
+    """As many kernels as messages at each end, none where neighbouring stages share a rank."""
+
+    def added(name: str) -> Callable[..., Program]:
+        return lambda job, items, kind: [*items, Kernel(name, Fixed(0.0), "F")]
+
+    found = strategies.hooks
+    more = {"sent": (added("pack"),), "received": (added("unpack"),)}
+    monkeypatch.setattr(strategies, "hooks", lambda name: (*found(name), *more.get(name, ())))
+    graph = training_step(small_job(pp=2, microbatches=6, schedule=schedule, chunks=chunks))
+    count = Counter(graph.op(i).name.partition("_")[0] for i in range(len(graph)))
+    assert count["pack"] == count["unpack"] == count["send"] == count["recv"] > 0
