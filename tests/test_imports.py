@@ -32,6 +32,7 @@ FLOORS = (
     "rewrites",
     "memory whatif perturbations",
     "runs plots",
+    "search",
     "report",
 )
 """The wings of ``sim``: each may import those of earlier lines. The registry of features is below

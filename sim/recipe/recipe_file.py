@@ -37,7 +37,7 @@ def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Rec
     An override of None leaves the key out. Paths in the recipe are relative to the file. Raises
     InputError for a recipe that describes no job.
     """
-    return parse(_read(Path(path)), Path(path).parent, overrides)
+    return parse(read(Path(path)), Path(path).parent, overrides)
 
 
 def ignored(path: str | Path, overrides: Mapping[str, object] | None = None) -> dict[str, Ignored]:
@@ -45,11 +45,12 @@ def ignored(path: str | Path, overrides: Mapping[str, object] | None = None) -> 
 
     Raises InputError for a recipe that cannot be read.
     """
-    data = _put(_read(Path(path)), overrides or {})
+    data = _put(read(Path(path)), overrides or {})
     return translate.merge(data, Path(path).parent)[1]
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
+    """Return a recipe as it is written; raise InputError for a file that cannot be read."""
     return toml(read_text(path, "the recipe "), path)
 
 

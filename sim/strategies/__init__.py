@@ -8,7 +8,8 @@ keys in those programs' words, by section), ``NEEDS`` (by switch that goes off w
 the key of that, and the values without it), ``EITHER`` (pairs of keys of which a recipe's own
 second replaces a translated first), ``complete(recipe)`` (what a recipe left out, by section),
 ``native(parallelism)`` (whether PyTorch runs the model, not Megatron-LM), ``LISTS`` (an example,
-by key that is a list of names), and ``CATALOGUE`` (name and meaning, by key).
+by key that is a list of names), ``TRIED`` (the values that a search tries, by key), and
+``CATALOGUE`` (name and meaning, by key).
 
 ``rewrite.py`` says what a feature does to a job, in functions with the names of :data:`HOOKS`, and
 ``model.py`` what it adds to a model, in those of :data:`MODEL`. Either may be missing. The programs

@@ -71,6 +71,7 @@ CATALOGUE = {
         "the backward rebuilds the attention core, modules, or whole layers, in all or some layers",
     ),
 }
+TRIED = {"training.recompute": ("none", "selective", "full")}
 LISTS = {"training.recompute.modules": '["mlp"]'}
 WORDS = {
     "none": RecomputeTable(modules=()),

@@ -25,6 +25,7 @@ CATALOGUE = {
         "gradients stay whole until the last microbatch, as fsdp2 keeps them in a pipeline",
     ),
 }
+TRIED = {"parallelism.fsdp": (None, {"kind": "fsdp2"})}
 EITHER = (("zero", "fsdp"), ("fsdp", "zero"))
 STAGES = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_params": "3"}
 

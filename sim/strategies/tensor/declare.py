@@ -22,6 +22,7 @@ class Keys(Section):
 
 
 KEYS = {"parallelism": Keys}
+TRIED = {"parallelism.sp": (False, True)}
 NEEDS = {"parallelism.sp": ("parallelism.tp", (1, None))}
 CATALOGUE = {
     "parallelism.tp": ("tensor parallel", "this many GPUs share the matrices of each layer"),
