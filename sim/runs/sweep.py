@@ -31,6 +31,7 @@ from sim.recipe import recipe_file
 from sim.runs.compare import Overrides, own_of
 from sim.runs.row import row
 from sim.runs.run import keeping, run
+from sim.runs.workers import unordered
 
 Row = dict[str, Any]
 Report = Callable[[str, int, int], object]
@@ -68,9 +69,9 @@ def sweep(
 
     The rows that ``out`` already has are kept, if they are of the same recipe, values and version;
     a sweep that is interrupted leaves what it has. Rows are in the order of the combinations.
-    Inside ``joblib.parallel_config``, another backend of joblib (Dask, Ray) runs them. Raises
-    InputError for a recipe that describes no job, and for a file that holds another sweep or that
-    another process writes.
+    Inside :func:`sim.runs.workers.on`, a cluster of Ray or Dask runs them. Raises InputError for a
+    recipe that describes no job, and for a file that holds another sweep or that another process
+    writes.
     """
     recipe, out = Path(recipe).absolute(), Path(out)  # workers may stand in another folder
     job = _identity(recipe, vary, overrides or {})
@@ -147,9 +148,9 @@ def _simulated(
     """Yield configurations, by their number, and their figures as they are ready."""
     if not left:
         return
-    parallel = joblib.Parallel(n_jobs=min(jobs, len(left)), return_as="generator_unordered")
     own, run = os.getpid(), joblib.delayed(_numbered)
-    yield from parallel(run(k, recipe, {**common, **chosen[k]}, own) for k in left)
+    calls = (run(k, recipe, {**common, **chosen[k]}, own) for k in left)
+    yield from unordered(calls, min(jobs, len(left)))
 
 
 def _numbered(k: int, recipe: Path, overrides: Overrides, asker: int) -> tuple[int, Row]:

@@ -9,7 +9,10 @@ import typer
 
 from schedules.input_error import InputError
 from traincast.commands.parts.options import (
+    Address,
     AllowUnknown,
+    Backend,
+    Jobs,
     Json,
     RecipeFile,
     Settings,
@@ -32,7 +35,9 @@ def command(
     out: Annotated[Path, target("FILE", "Parquet file; rows that it already has are kept.")],
     set_: Settings = None,
     allow_unknown: AllowUnknown = False,
-    jobs: Annotated[int, typer.Option(metavar="N", help="Processes; -1 is one for each CPU.")] = -1,
+    jobs: Jobs = -1,
+    backend: Backend = None,
+    address: Address = None,
     plot: Annotated[Path | None, target("FILE", "Draw step time against a key.")] = None,
     x: Annotated[
         str | None,
@@ -44,6 +49,7 @@ def command(
 ) -> None:
     """Simulate many configurations into a Parquet file; run it again to resume where it stopped."""
     from sim.runs import sweep as sweeps
+    from sim.runs import workers
     from traincast.commands.parts import ignored, output, sweeping, tables, values
     from traincast.commands.parts.progress import progress
 
@@ -57,7 +63,7 @@ def command(
     output.apart({"--out": out, "--plot": plot}, recipe)
     common = overrides(set_, allow_unknown)
     ignored.warn(recipe, common)
-    with progress() as report:
+    with workers.on(backend, address), progress() as report:
         rows = sweeps.sweep(recipe, chosen, out, common, jobs, report)
     if plot:
         from sim import plots

@@ -21,7 +21,7 @@ import pytest
 from schedules.input_error import InputError
 from sim import files
 from sim.recipe import recipe_file
-from sim.runs import sweep
+from sim.runs import sweep, workers
 from sim.runs.row import row
 from sim.runs.run import run
 from traincast.commands.parts import sweeping
@@ -126,7 +126,7 @@ def test_what_is_interrupted_goes_on_to_the_same_bytes(
 KILLED = """
 import sys, time
 from pathlib import Path
-from sim.runs import sweep
+from sim.runs import sweep, workers
 figures, sweep.EVERY, count = sweep.figures, -1.0, []
 def once(*given):
     count.append(1)
@@ -179,6 +179,41 @@ def test_processes_give_the_same_bytes(recipe: Path, tmp_path: Path) -> None:
     sweep.sweep(recipe, vary, one, jobs=1)
     sweep.sweep(recipe, vary, two, jobs=2)
     assert one.read_bytes() == two.read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("backend", "package"), [("dask", "distributed"), ("ray", "ray")])
+def test_a_cluster_gives_the_same_bytes(
+    recipe: Path, tmp_path: Path, backend: str, package: str
+) -> None:
+    """A local cluster, in a process of its own that ends with it."""
+    pytest.importorskip(package, reason=f"pip install 'traincast[{backend}]'")
+    one, other = tmp_path / "one.parquet", tmp_path / "other.parquet"
+    sweep.sweep(recipe, {SEVERITY: [1.0, 1.5]}, one, jobs=1)
+    line = ["sweep", str(recipe), "--vary", f"{SEVERITY}=1.0,1.5", "--out", str(other)]
+    command = [sys.executable, "-m", "traincast", *line, "--backend", backend]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("where", "sentence"),
+    [
+        (("slurm",), "--backend is ray or dask( or other)?, not 'slurm'"),
+        ((None, "head:1"), "--address head:1 is of a cluster; say --backend ray or dask too"),
+        (("other",), "--backend other needs a package; pip install 'traincast.other.' adds it"),
+        (("dask", "127.0.0.1:1"), "no dask cluster answers at 127.0.0.1:1: .*refused"),
+        (("dask", "head"), "no dask cluster answers at head: the address is not HOST:PORT"),
+    ],
+)
+def test_clusters_that_are_not_there(
+    where: tuple[str | None, ...], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(workers.BACKENDS, "other", ("no_such_package", print))
+    monkeypatch.setitem(workers.BACKENDS, "dask", ("json", print))
+    with pytest.raises(InputError, match=sentence), workers.on(*where):
+        pass
 
 
 def test_what_cannot_run_is_a_row_with_its_reason(

@@ -61,6 +61,15 @@ Names = Annotated[
         metavar="FILE", help="Your rules for kernel names, like traces/kernel_names.toml."
     ),
 ]
+Jobs = Annotated[int, typer.Option(metavar="N", help="Processes; -1 is one for each CPU.")]
+Backend = Annotated[
+    str | None,
+    typer.Option(metavar="ray|dask", help="Simulate on a cluster of Ray or Dask (see docs)."),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Its address; without it one starts on this machine."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
