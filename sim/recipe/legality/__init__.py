@@ -64,14 +64,6 @@ def _order(recipe: Recipe) -> None:
         )
 
 
-def _latent(recipe: Recipe) -> None:
-    if recipe.model.mla and recipe.parallelism.cp > 1:
-        raise InputError(
-            f"parallelism.cp = {recipe.parallelism.cp} is not simulated yet with model.mla; "
-            "it must be 1"
-        )
-
-
 def _combinations(recipe: Recipe) -> None:
     p = recipe.parallelism
     if p.p2p == "batched" and p.overlap_p2p:
@@ -204,7 +196,6 @@ CHECKS: tuple[Callable[[Recipe], None], ...] = (
     layer_kinds.check,
     _gpus,
     _order,
-    _latent,
     _combinations,
     _schedule,
     _stages,

@@ -67,6 +67,7 @@ def check(recipe: Recipe) -> None:
         )
     if p.cp == 1:
         return
+    _latent(recipe)
     degree = p.cp if own.cp_kind == "ulysses" else own.ulysses
     if degree < p.cp and recipe.model.attention == "unfused":
         raise InputError(f'{kind} needs model.attention = "flash", or cp_kind = "ulysses"')
@@ -81,6 +82,14 @@ def check(recipe: Recipe) -> None:
             f"model.sequence = {recipe.model.sequence} cannot be split over parallelism.cp = "
             f"{p.cp}{', in two runs each' * zigzag}{f' and sp over tp = {p.tp}' * sp(p)}; "
             f"a multiple of {least} would do"
+        )
+
+
+def _latent(recipe: Recipe) -> None:
+    if recipe.model.mla:
+        raise InputError(
+            f"parallelism.cp = {recipe.parallelism.cp} is not simulated yet with model.mla; "
+            "it must be 1"
         )
 
 
