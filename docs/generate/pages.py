@@ -38,13 +38,26 @@ def pages() -> dict[Path, str]:
 
 
 def filled(page: Path, blocks: Mapping[str, Callable[[], str]]) -> str:
-    """Return the page's text with what stands between its marks made anew."""
+    """Return the page's text with what stands between its marks made anew.
+
+    A new table inside a section, such as a feature's, gets a place at the end of that section.
+    """
     text = page.read_text()
+    for name in blocks:
+        if f"<!-- generated: {name} -->" not in text:
+            text = with_place(text, name)
     marks = [mark for _, mark, _ in _BLOCK.findall(text)]
     for name in sorted(set(marks) ^ set(blocks)):
         fault = "has no place for" if name in blocks else "has a place for what is not there:"
         raise InputError(f"docs/{page.name} {fault} <!-- generated: {name} --> ... <!-- end -->")
     return _BLOCK.sub(lambda found: f"{found[1]}\n{blocks[found[2]]()}\n\n{found[3]}", text)
+
+
+def with_place(text: str, name: str) -> str:
+    """Return the text with a heading and marks for a table, if it has the section around it."""
+    section = re.compile(rf"^## {name.partition('.')[0]}\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+    place = f"### {name}\n\n<!-- generated: {name} -->\n<!-- end -->\n\n"
+    return section.sub(lambda found: f"{found[0].rstrip()}\n\n{place}", text, count=1)
 
 
 def written(schema: Mapping[str, Any]) -> str:
