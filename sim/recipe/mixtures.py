@@ -5,16 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from schedules.input_error import InputError
-from sim import model
-from sim.model.kinds import kind_of
+from sim.model import kinds
 
-LAYERS = Path(model.__file__).parent / "layers"
-IMPLIED = ("latent", "convolution")
-"""Kinds that a pattern does not name: full attention with model.mla, and model.blocks."""
 EXPERT_KEYS = (
     "topk",
     "expert_ffn",
@@ -82,23 +77,21 @@ def check_pattern(given: Mapping[str, Any]) -> None:
     if then and ("experts" in then) != bool(given.get("experts")):
         raise InputError('model.feed_forward with "experts" needs model.experts, and the reverse')
     for key in ("window", "recurrence"):
-        kinds = [kind for kind in mixers if kind != "none" and kind_of(kind).needs == key]
-        if kinds and not given.get(key):
-            raise InputError(f"model.{key} is missing; {kinds[0]} layers need it")
-        if given.get(key) and not kinds:
+        those = [kind for kind in mixers if kind != "none" and kinds.kind_of(kind).needs == key]
+        if those and not given.get(key):
+            raise InputError(f"model.{key} is missing; {those[0]} layers need it")
+        if given.get(key) and not those:
             raise InputError(f"model.{key} is given, but no layer of model.pattern uses it")
     if any(a == b == "none" for a, b in product(mixers, then)):
         _both_none(given["layers"], mixers, then or ("dense",))
 
 
 def _check_kinds(lists: Mapping[str, Sequence[str]]) -> None:
-    known = {path.stem: kind_of(path.stem) for path in sorted(LAYERS.glob("[a-z]*.py"))}
-    for (key, kinds), role in zip(lists.items(), ("attention", "mlp"), strict=True):
-        there = [name for name, of in known.items() if of.name == role and name not in IMPLIED]
-        for kind in kinds:
-            if kind not in (*there, "none"):
-                names = ", ".join(there)
-                raise InputError(f"model.{key} has no kind {kind!r}; there are {names} and none")
+    for key, named in lists.items():
+        for kind in named:
+            if kind not in (*kinds.names(key), "none"):
+                there = ", ".join(kinds.names(key))
+                raise InputError(f"model.{key} has no kind {kind!r}; there are {there} and none")
 
 
 def _both_none(layers: int, mixers: Sequence[str], then: Sequence[str]) -> None:
