@@ -76,11 +76,12 @@ def check_pattern(given: Mapping[str, Any]) -> None:
     mixers, then = lists.values()
     if then and ("experts" in then) != bool(given.get("experts")):
         raise InputError('model.feed_forward with "experts" needs model.experts, and the reverse')
+    needs = {kind: kinds.kind_of(kind).needs for kind in mixers if kind != "none"}
+    for kind, key in needs.items():
+        if key and not given.get(key):
+            raise InputError(f"model.{key} is missing; {kind} layers need it")
     for key in ("window", "recurrence"):
-        those = [kind for kind in mixers if kind != "none" and kinds.kind_of(kind).needs == key]
-        if those and not given.get(key):
-            raise InputError(f"model.{key} is missing; {those[0]} layers need it")
-        if given.get(key) and not those:
+        if given.get(key) and key not in needs.values():
             raise InputError(f"model.{key} is given, but no layer of model.pattern uses it")
     if any(a == b == "none" for a, b in product(mixers, then)):
         _both_none(given["layers"], mixers, then or ("dense",))

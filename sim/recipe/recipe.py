@@ -132,13 +132,13 @@ class ModelSection(Section):
     mla: MlaSection | None = None
     """widths of multi-head latent attention, which replaces ordinary attention"""
     pattern: Kinds | None = None
-    """what mixes tokens, layer by layer, over and over: ["sliding", "sliding", "full"];
-    kinds: full, sliding, chunked, mamba2, gated_delta or none; default: full in every layer"""
+    """what mixes tokens, layer by layer, over and over: ["sliding", "sliding", "full"]; a kind of
+    `traincast list layers`, or none; default: full in every layer"""
     feed_forward: Kinds | None = None
     """what follows in each layer, likewise: dense, experts or none; default: experts in every layer
     but the first dense_layers, without model.experts dense"""
     recurrence: RecurrenceSection | None = None
-    """sizes of mamba2 and gated_delta layers"""
+    """sizes of layers with a state instead of keys, such as mamba2 and gated_delta"""
     window: Annotated[Count, unit("tokens")] | None = None
     """tokens up to its own that a token of sliding attention meets, or of a chunk (chunked)"""
     sinks: Switch | None = None

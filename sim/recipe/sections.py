@@ -134,7 +134,7 @@ class MlaSection(Section):
 
 
 class RecurrenceSection(Section):
-    """Sizes of layers with a state instead of keys: mamba2 and gated_delta in model.pattern."""
+    """Sizes of layers with a state instead of keys, such as mamba2 and gated_delta."""
 
     heads: Count
     """number of heads"""

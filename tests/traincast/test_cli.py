@@ -146,7 +146,7 @@ def test_starting_up_loads_nothing_heavy():
             "cannot write to",
         ),
         (["schedule", "interleaved_1f1b", "--ranks", "4", "--microbatches", "11"], "8 or 12 would"),
-        (["list", "planets"], "there are models, topologies, schedules, strategies"),
+        (["list", "planets"], "there are models, layers, topologies, schedules, strategies"),
         (["topology", "dgx_b52"], "dgx_a100"),
         (["init", "no.json", "dgx_a100"], "cannot read no.json"),
         (["init", "llama3-9b", "dgx_a100"], "no model preset 'llama3-9b'; did you mean llama3-8b?"),
@@ -193,6 +193,17 @@ def test_list_names_the_files_there_are(kind, traincast):
         if file.suffix != ".typed"
     }
     assert all(name in traincast("list", kind)[1] for name in listed)
+
+
+def test_list_names_the_kinds_that_a_model_may_name(traincast, recipe):
+    """Each by its key, as the refusal of another name says."""
+    named = {"model.pattern": [], "model.feed_forward": []}
+    for row in json.loads(traincast("list", "layers", "--json")[1]):
+        named[row["key"]].append(row["name"])
+        assert row["name"] in traincast("list", "layers")[1]
+    for key, names in named.items():
+        _, _, said = traincast("check", recipe, "--set", f'{key}=["planets"]')
+        assert f"there are {', '.join(names)} and none" in said
 
 
 def test_list_says_what_a_choice_means(traincast):

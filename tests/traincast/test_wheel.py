@@ -81,7 +81,7 @@ def test_the_command_finds_every_file_that_it_reads(call: Call, tmp_path: Path) 
         'model = { preset = "llama3-8b", layers = 2, vocab = 1024 }\n'
         'cluster = { topology = "dgx_h100", gpus = 8 }\ntraining.global_batch = 8\n'
     )
-    kinds = ("models", "topologies", "schedules", "strategies", "analyses")
+    kinds = ("models", "layers", "topologies", "schedules", "strategies", "analyses")
     lines = [
         ["--version"],
         *(["list", kind] for kind in kinds),

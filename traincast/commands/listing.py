@@ -13,11 +13,11 @@ EXAMPLE = "Example: traincast list models"
 
 def command(
     kind: Annotated[
-        str, typer.Argument(help="models, topologies, schedules, strategies or analyses.")
+        str, typer.Argument(help="models, layers, topologies, schedules, strategies or analyses.")
     ],
     json: Json = False,
 ) -> None:
-    """List what comes with traincast: models, topologies, schedules, strategies or analyses."""
+    """List what comes along: models, layers, topologies, schedules, strategies or analyses."""
     from traincast.commands.parts import catalog, output
 
     entries = catalog.entries(kind)

@@ -10,10 +10,11 @@ import schedules
 import topologies
 from schedules.input_error import InputError
 from sim import strategies
+from sim.model import kinds
 from sim.recipe import presets
 from traincast.commands.parts.values import TIMES
 
-KINDS = ("models", "topologies", "schedules", "strategies", "analyses")
+KINDS = ("models", "layers", "topologies", "schedules", "strategies", "analyses")
 
 STRATEGIES = {
     "parallelism.cp": ("context parallel", "this many GPUs share each sequence"),
@@ -63,7 +64,7 @@ HEADINGS |= {"most_gpus": "most GPUs", "vocab": "vocabulary"}
 
 
 def entries(kind: str) -> list[dict[str, Any]]:
-    """List the models, topologies, ..., a row each; all rows have a ``name``.
+    """List the models, layers, ..., a row each; all rows have a ``name``.
 
     >>> [row["name"] for row in entries("schedules")][:3]
     ['dualpipe', 'dualpipe_v', 'gpipe']
@@ -71,6 +72,8 @@ def entries(kind: str) -> list[dict[str, Any]]:
     match kind:
         case "models":
             return [_model(name) for name in presets.names()]
+        case "layers":
+            return [_layer(name, key) for key in kinds.ROLES for name in kinds.names(key)]
         case "topologies":
             return [_topology(name) for name in topologies.names()]
         case "schedules":
@@ -103,6 +106,11 @@ def _model(name: str) -> dict[str, Any]:
     numbers = presets.complete(presets.preset(name))
     sizes = {key: numbers.get(key) for key in ("layers", "hidden", "heads", "vocab")}
     return {"name": name, **sizes, "parameters": total_parameters(model_of(numbers))}
+
+
+def _layer(name: str, key: str) -> dict[str, str]:
+    about = _sentence(kinds.LAYERS / f"{name}.py").replace("``", "")
+    return {"name": name, "key": f"model.{key}", "about": about}
 
 
 def _topology(name: str) -> dict[str, Any]:
@@ -164,6 +172,8 @@ def rows(kind: str, found: list[dict[str, Any]]) -> tuple[list[str], list[list[s
             ]
             for row in found
         ]
+    if kind == "layers":
+        return ["kind", "recipe key", "about"], [[*row.values()] for row in found]
     if kind == "analyses":
         return ["analysis", "also needs", "about"], [
             [row["name"], ", ".join(row["needs"]) or "-", row["about"]] for row in found
