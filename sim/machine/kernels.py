@@ -30,9 +30,7 @@ Array = float | NDArray[np.float64]
 
 MEMORY_KINDS = ("norm", "elementwise", "softmax", "embedding", "cross_entropy", "optimizer")
 VARIANTS = ("norm_backward", "mxfp8", "gather", "scatter", "eager_gather", "eager_scatter")
-"""Kernels (``by`` of a work) that may have a share of their own; without it, that of their kind."""
-UNMEASURED = ("conv1d", "scan", "chunk_products")
-"""Kernels likewise that no topology has measured; products are priced as their kind."""
+"""Kernels (``by`` of a work) measured on some GPUs; all others have the share of their kind."""
 KINDS = ("gemm", "grouped_gemm", "attention", "attention_backward", *MEMORY_KINDS)
 """The kinds of kernel that :func:`compute_seconds` prices."""
 
@@ -41,6 +39,10 @@ SPLITS = (1, 2, 4)
 QUERY_TILE = 128  # rows of queries in one block of FlashAttention
 ROUNDING = 1e-9
 """Relative error of the keys per query, which are computed from FLOPs."""
+
+
+class SizeError(InputError):
+    """A kernel that no GPU could price, as its kind or its shape is wrong."""
 
 
 class GpuLike(Protocol):
@@ -97,7 +99,7 @@ def compute_seconds(gpu: GpuLike, work: Compute) -> tuple[float, float, float]:
     or shape that has no cost.
     """
     if work.kind not in KINDS:
-        raise InputError(f"no cost for kernels of kind {work.kind!r}; there are {', '.join(KINDS)}")
+        raise SizeError(f"no cost for kernels of kind {work.kind!r}; there are {', '.join(KINDS)}")
     if work.dtype not in gpu.peak:
         have = ", ".join(gpu.peak)
         raise InputError(f"the GPU has no peak for dtype {work.dtype!r}; it has {have}")
@@ -108,10 +110,10 @@ def compute_seconds(gpu: GpuLike, work: Compute) -> tuple[float, float, float]:
 
 def borrowed(gpu: GpuLike, works: Iterable[object]) -> dict[str, str]:
     """Return kernels among works that the GPU has no constants for, and the kind they borrow."""
-    found = {work.by: work.kind for work in works if isinstance(work, Compute)}
-    return {
-        by: found[by] for by in UNMEASURED if by in found and by not in table(gpu, "memory_kernels")
-    }
+    found = {work.by: work.kind for work in works if isinstance(work, Compute) and work.by}
+    own = {*VARIANTS, *table(gpu, "memory_kernels")}
+    there = sorted(by for by in found if by not in own and not found[by].startswith("attention"))
+    return {by: found[by] for by in there}
 
 
 def _gemm(gpu: GpuLike, work: Compute) -> tuple[float, float, float]:
@@ -211,7 +213,7 @@ def grouped_gemm_seconds(
 def _products(work: Compute) -> list[tuple[float, ...]]:
     """Return the batches of products in a grouped GEMM's shape."""
     if not work.shape or len(work.shape) % 4 or min(work.shape) <= 0:
-        raise InputError(
+        raise SizeError(
             f"a kernel of kind {work.kind!r} has shape {work.shape}; it takes (batch, m, n, k) of "
             "each batch of products, all positive"
         )
@@ -308,7 +310,7 @@ def constants(kind: type[GemmConstants], values: Mapping[str, Any]) -> GemmConst
 
 def _shape(work: Compute, length: int, says: str) -> tuple[float, ...]:
     if len(work.shape) != length or min(work.shape) <= 0:
-        raise InputError(
+        raise SizeError(
             f"a kernel of kind {work.kind!r} has shape {work.shape}; it takes {says}, all positive"
         )
     return tuple(map(float, work.shape))

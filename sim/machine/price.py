@@ -15,7 +15,7 @@ from sim.machine.attention_tables import ADVICE
 from sim.machine.cluster import Cluster, Gpu
 from sim.machine.collectives.base import place
 from sim.machine.hardware import NOTHING, CommunicationCost, Machine, table
-from sim.machine.kernels import compute_seconds
+from sim.machine.kernels import SizeError, compute_seconds
 from sim.machine.kernels import table as fitted
 from sim.machine.power import limited
 
@@ -49,6 +49,8 @@ def price(graph: Graph, cluster: Cluster, loads: Mapping[Communication, LinkLoad
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # refused below
             machine = limited(_machine(graph, cluster, loads), cluster.gpu, graph.works)
             seconds = machine.alone
+    except SizeError:
+        raise
     except InputError as error:
         raise InputError(f"topology {cluster.name!r}: {error}") from None
     ops = np.bincount(graph.work, minlength=len(seconds))

@@ -222,7 +222,7 @@ def test_refusals_are_sentences():
         kernels.compute_seconds(TOY, Compute("conv", 1.0, 1.0))
     with pytest.raises(ValueError, match="no peak for dtype 'int4'; it has bf16, fp32"):
         kernels.compute_seconds(TOY, gemm(1, 8, 8, 8, "int4"))
-    with pytest.raises(ValueError, match=r"shape \(8, 8, 8\); it takes \(batch, m, n, k\)"):
+    with pytest.raises(kernels.SizeError, match=r"shape \(8, 8, 8\); it takes \(batch, m, n, k\)"):
         kernels.compute_seconds(TOY, Compute("gemm", 1.0, 1.0, (8, 8, 8)))
     with pytest.raises(
         ValueError, match=r"shape \(1, 8, 8\); it takes .* of each batch of products"

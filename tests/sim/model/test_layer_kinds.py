@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sim.builder.activations import layer_bytes
 from sim.builder.shares import share
+from sim.graph import Compute
 from sim.machine.cluster import load
 from sim.machine.kernels import borrowed, compute_seconds
 from sim.model import layers
@@ -207,6 +208,8 @@ def test_a_kernel_without_constants_of_its_own_is_priced_as_its_class(kind: str)
     model = of(kind)
     ops = layer(model, share(small(model, ALONE)), 0)
     works = [launch.work for op in ops for launch in (*op.forward, *op.backward)]
+    new = Compute("norm", 0.0, 1.0, by="mine")
+    assert borrowed(gpu, [new, new._replace(by="flash2", kind="attention")]) == {"mine": "norm"}
     own = {"conv1d": "elementwise", "scan": "elementwise", "chunk_products": "grouped_gemm"}
     assert borrowed(gpu, works) == own
     for work in works:
