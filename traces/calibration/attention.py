@@ -24,7 +24,14 @@ from sim.machine.attention_tables import AttentionConstants, Shares
 from sim.machine.cluster import Gpu
 from sim.machine.kernels import QUERY_TILE, attention_seconds
 from traces.calibration import attention_figures as figures
-from traces.calibration.attention_figures import HIDDEN, LENGTHS, TOKENS, Speed, ThroughputCurve
+from traces.calibration.attention_figures import (
+    BOOST,
+    HIDDEN,
+    LENGTHS,
+    TOKENS,
+    Speed,
+    ThroughputCurve,
+)
 from traces.calibration.errors import Fit, FitError, Floats, fit_error, solve
 
 KERNELS = {
@@ -61,7 +68,6 @@ SOURCES = {
 SMALL = (0.66, ASSUMED["cudnn_b200_backward_64"])
 """B200, head dimension 64 over 128. Forward: FlashAttention-4 in Dao-AILab/flash-attention pull
 2605, 879 of 1,330 TFLOP/s at 16,384 tokens, as exponentials set its pace; backward: cuDNN, H100."""
-BOOST = "FlashAttention-4"  # measured on a B200 whose clock had not fallen
 MEMORY, FIXED = 0.8, 5e-6  # memory never limits these rows; fixed: two launches and the tail
 CHECK = "check, attention: inference prefill of aiconfigurator-core, fastest framework"
 FULL_WAVES = 4  # a prefill row with so many waves of blocks shows what a full GPU reaches
@@ -86,7 +92,7 @@ def fit(gpu: Gpu, kind: str) -> dict[str, Fit]:
         return {"cudnn": _b200(gpu)}
     out = {}
     for table, kernels in KERNELS.items():
-        curves = [c for c in figures.FIGURES if c.gpu == kind and c.kernel in kernels]
+        curves = [c for c in figures.curves() if c.gpu == kind and c.kernel in kernels]
         if curves:
             rows = points(curves)
             apart = {curve.phase for curve in curves} != {"both"}
@@ -125,7 +131,7 @@ def points(curves: Sequence[ThroughputCurve]) -> Points:
     return Points(kernel, forward, backward, heads, s, keys, dim, flops / (speed * 1e12))
 
 
-def single(rows: Sequence[Speed], backward: bool, kernel: str = "cuDNN") -> Points:
+def single(rows: Sequence[Speed], backward: bool, kernel: str) -> Points:
     """Return kernels of one phase."""
     heads, s, dim, speed, causal = np.array(rows, np.float64).T
     back = np.full_like(s, float(backward))
@@ -196,12 +202,13 @@ def _pairs(dims: Floats, shares: Floats) -> Shares:
 
 def _b200(gpu: Gpu) -> Fit:
     """Fit every second row of SimuMax's; the errors of the others are a check."""
-    parts = [(figures.B200_FORWARD, False), (figures.B200_BACKWARD, True)]
-    fitted, held = (joined(*(single(rows[k::2], back) for rows, back in parts)) for k in (0, 1))
-    boost = joined(
-        single(figures.B200_AT_BOOST, False, BOOST),
-        single(figures.B200_BACKWARD_AT_BOOST, True, BOOST),
-    )
+
+    def some(kernel: str, first: int = 0, each: int = 1) -> Points:
+        phases = ("forward", False), ("backward", True)
+        speeds = [(figures.speeds("b200", kernel, phase), back) for phase, back in phases]
+        return joined(*(single(rows[first::each], back, kernel) for rows, back in speeds))
+
+    fitted, held, boost = some("cuDNN", 0, 2), some("cuDNN", 1, 2), some(BOOST)
     c, slower = _solve_slower(gpu, joined(fitted, boost))
     fitted, held = (p._replace(seconds=p.seconds / slower) for p in (fitted, held))
     checked = [

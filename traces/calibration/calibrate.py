@@ -43,12 +43,9 @@ SOURCES = {
     "capability 9.0 and cuDNN from there; sdpa: PyTorch up to 2.10 (aten/src/ATen/native/"
     "transformers/cuda/sdp_utils.cpp) and torchtitan's models/attention.py, cuDNN first on B200",
     "kernel": "traincast calibrate; {figures}",
-    "memory_kernels": "traincast calibrate; {kernels}",
+    "memory_kernels": "traincast calibrate; kernels with their sources in "
+    "traces/calibration/memory_kernels.csv, else A100's",
 }
-
-MEASURED = {"a100": "recorded A100 kernels in traces/calibration/memory.py"}
-OTHERS = "kernels with their sources in traces/calibration/memory_kernels.csv, else A100's"
-"""Which memory-bound kernels a kind of GPU is fitted to."""
 
 
 class GpuKind(NamedTuple):
@@ -129,10 +126,7 @@ def _source(name: str, kind: GpuKind) -> str:
     kernel = name.partition("attention.")[2]
     figures = attention.SOURCES.get((kind.curves, kernel), "")
     family = "kernel" if kernel else family
-    kernels = MEASURED.get(kind.curves, OTHERS)
-    return SOURCES[family].format(
-        package=measured.PACKAGE, folder=kind.folder, figures=figures, kernels=kernels
-    )
+    return SOURCES[family].format(package=measured.PACKAGE, folder=kind.folder, figures=figures)
 
 
 def _gemms(target: Gpu, gpu: str, folder: Path) -> dict[str, Fit]:

@@ -1,11 +1,10 @@
 """What share of the HBM bandwidth do memory-bound kernels reach? Read off measured kernels.
 
-Those of H100, H200 and B200 stand in ``memory_kernels.csv``, each with its source. Rows that say
-check are compared and not fitted, and so are those that say other, of other libraries than the one
-that is priced. What was not measured on a GPU has the share of another, see ``LIKE``. Sources of
-A100's: a Megatron GPT forward on TP 8 (80 GB, fp16, 8,192 tokens, hidden 4096, ffn / 8 = 2048,
-51,200 / 8 = 6,400 logits, 32 heads of 2048 × 2048 scores per GPU; kineto traces of astra-sim
-24S_HML_FP) and a training step of fp32 with apex's Adam (40 GB, 1,555 GB/s; HTA's trace_diff).
+They stand in ``memory_kernels.csv``, each with its source. Rows that say check are compared and not
+fitted, and so are those that say other, of other libraries than the one that is priced. What was
+not measured on a GPU has the share of another, see ``LIKE``. A100's are of a forward of hidden size
+4,096 in fp16, with ffn / 8 = 2,048, 51,200 / 8 = 6,400 logits, and 32 heads of 2048 × 2048 scores;
+neither of their sources has backward kernels, which take their kind's share.
 
 Bytes are tensors read and written once, as the model counts them: a masked softmax
 reads and writes its whole square, Adam moves 28 bytes per fp32 parameter, a norm's backward three
@@ -15,20 +14,16 @@ less the fixed cost of a launch.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from sim.machine.kernels import MEMORY_KINDS, VARIANTS
+from traces.calibration import published
 from traces.calibration.errors import Fit, FitError, Floats, fit_error
 
-A100_80, A100_40 = 2039e9, 1555e9  # B/s
-FIXED = 2e-6  # the small kernels of both traces take 1 to 3 us
-X = 8192 * 4096  # elements of the hidden state
-LOGITS = 8192 * 6400
+FIXED = 2e-6  # the small kernels of A100's traces take 1 to 3 us
 
 
 class MeasuredKernel(NamedTuple):
@@ -38,55 +33,24 @@ class MeasuredKernel(NamedTuple):
     name: str
     bytes: float
     seconds: float
-    bandwidth: float = A100_80
+    bandwidth: float
 
 
-RECORDED = (
-    MeasuredKernel("norm", "cuApplyLayerNorm fp16", 4 * X, 136e-6),
-    MeasuredKernel("elementwise", "bias + dropout + add, fused by Triton", 6 * X, 114e-6),
-    MeasuredKernel("elementwise", "add of two halves", 6 * X, 113e-6),
-    MeasuredKernel("elementwise", "bias + gelu, fused by Triton", 4 * 8192 * 2048, 43e-6),
-    MeasuredKernel("elementwise", "bias of query, key and value", 4 * 8192 * 1536, 54e-6),
-    MeasuredKernel("elementwise", "add fp32", 12 * 124224 * 512, 559.5e-6, A100_40),
-    MeasuredKernel("softmax", "scaled_upper_triang_masked_softmax", 4 * 32 * 2048**2, 426e-6),
-    MeasuredKernel("embedding", "indexSelectLargeIndex fp16", 4 * X, 410e-6),
-    MeasuredKernel("cross_entropy", "logits to fp32", 6 * LOGITS, 263e-6),
-    MeasuredKernel("cross_entropy", "maximum", 4 * LOGITS, 154e-6),
-    MeasuredKernel("cross_entropy", "less the maximum", 8 * LOGITS, 266e-6),
-    MeasuredKernel("cross_entropy", "exponential", 8 * LOGITS, 237e-6),
-    MeasuredKernel("cross_entropy", "sum", 4 * LOGITS, 152e-6),
-    MeasuredKernel("cross_entropy", "over the sum", 8 * LOGITS, 276e-6),
-    MeasuredKernel(
-        "optimizer", "Adam fp32, 303 chunks of 65,536", 28 * 303 * 65536, 411e-6, A100_40
-    ),
-    MeasuredKernel(
-        "optimizer", "Adam fp32, 299 chunks of 65,536", 28 * 299 * 65536, 398.5e-6, A100_40
-    ),
-)
-"""Backward kernels are in neither source; they take their kind's share."""
-
-NOMINAL = {"h100": 3352e9, "h200": 4.8e12, "b200": 8e12}  # B/s
+NOMINAL = {"a100": 2039e9, "h100": 3352e9, "h200": 4.8e12, "b200": 8e12}  # B/s
 LIKE = {"h100": ("h200", "a100"), "h200": ("h100", "a100"), "b200": ("h200", "h100", "a100")}
 """Whose shares a GPU has of kinds that were not measured on it, nearest first."""
-TABLE = Path(__file__).with_name("memory_kernels.csv")
 
 
 def measured(gpu: str, use: str = "fit") -> tuple[MeasuredKernel, ...]:
     """Return the kernels measured on a GPU that are fitted, or with another ``use`` compared."""
-    if gpu == "a100":
-        return RECORDED if use == "fit" else ()
-    with TABLE.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if (row["gpu"], row["use"]) == (gpu, use)]
     return tuple(
         MeasuredKernel(
-            row["kind"],
-            row["kernel"],
-            float(row["bytes"]),
-            1e-6 * float(row["us"]),
+            row["kind"], row["kernel"], float(row["bytes"]), 1e-6 * float(row["us"]),
             float(row["bandwidth"] or NOMINAL[gpu]),
         )
-        for row in rows
-    )
+        for row in published.rows("memory_kernels")
+        if (row["gpu"], row["use"]) == (gpu, use)
+    )  # fmt: skip
 
 
 def of(gpu: str) -> Fit:
@@ -102,7 +66,7 @@ def of(gpu: str) -> Fit:
     return Fit({kind: found[kind] for kind in order if kind in found}, (*own.errors, *compared))
 
 
-def fit(recorded: Sequence[MeasuredKernel] = RECORDED, fixed: float = FIXED) -> Fit:
+def fit(recorded: Sequence[MeasuredKernel], fixed: float = FIXED) -> Fit:
     """Return a share per kind of these kernels."""
     constants, errors = {"fixed": fixed}, []
     for kind, rows in _kinds(recorded).items():

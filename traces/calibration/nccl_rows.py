@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
 from typing import NamedTuple
 
 from sim.graph import Communication
@@ -13,6 +11,7 @@ from sim.machine import fabric, topology
 from sim.machine.cluster import Cluster, Gpu, load
 from sim.machine.collectives import alone, traffic
 from sim.machine.collectives.base import Traffic
+from traces.calibration import published
 
 FOUR_PORTS = "a100_4nic"
 """DGX A100 with four of its eight ports: a machine of two sources, and no topology of its own."""
@@ -34,12 +33,10 @@ class Row(NamedTuple):
 
 def rows() -> list[Row]:
     """Return all rows of the table."""
-    text = (files("traces.calibration") / "nccl_tests.csv").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
     numbers = {"nodes": int, "gpus": int, "bytes": int, "us": float}
     return [
         Row(**{key: numbers.get(key, str)(value) for key, value in row.items()})
-        for row in csv.DictReader(lines)
+        for row in published.rows("nccl_tests")
     ]
 
 

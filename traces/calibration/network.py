@@ -16,17 +16,11 @@ from sim.graph import Communication
 from sim.machine import fabric, topology
 from sim.machine.cluster import Cluster, Gpu, load
 from sim.machine.collectives import alone, traffic
+from traces.calibration import nccl_rows
 from traces.calibration.errors import FitError, fit_error
 
 MIB = 2**20
-SMALL = 2**16  # bytes
-H100_SIZES = (32 * MIB, 64 * MIB, 128 * MIB, 256 * MIB, 512 * MIB, 1024 * MIB)
-H100 = {  # microseconds by GPUs per node, of 10 nodes
-    1: (1405.25, 2542.43, 5031.02, 10061.7, 19936.5, 39744.4),
-    2: (787.43, 1451.19, 2832.27, 5270.40, 10454.1, 20875.4),
-    4: (780.92, 1064.17, 1752.10, 3194.58, 5937.92, 10728.4),
-    8: (798.52, 939.84, 1250.59, 1888.93, 3327.27, 6149.19),
-}
+SMALL, LARGE = 2**16, 2**30  # bytes
 ALPS_SIZES = (8, 4096, 65536, MIB, 16 * MIB, 256 * MIB)
 ALPS = {  # microseconds by number of nodes
     2: (18.74, 38.03, 139.9, 921.4, 437.1, 3319.8),
@@ -61,13 +55,14 @@ def check() -> tuple[FitError, ...]:
 
 
 def h100() -> Rows:
-    """Return the rows of 10 nodes, 1 to 8 GPUs of each."""
+    """Return the rows of 10 nodes, 1 to 8 GPUs of each, up to 1 GiB."""
     cluster = load("dgx_h100", 80)
     return [
-        (cluster, tuple(8 * node + i for node in range(10) for i in range(each)), size, us * 1e-6)
-        for each, times in H100.items()
-        for size, us in zip(H100_SIZES, times, strict=True)
-    ]
+        (cluster, tuple(8 * node + i for node in range(10) for i in range(row.gpus)), row.bytes,
+         row.us * 1e-6)
+        for row in nccl_rows.rows()
+        if row[:2] == ("dgx_h100", 10) and row.collective == "all_reduce" and row.bytes <= LARGE
+    ]  # fmt: skip
 
 
 def alps() -> Rows:

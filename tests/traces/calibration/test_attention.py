@@ -42,12 +42,12 @@ def errors(curve):
     return out
 
 
-GROUPS = sorted({(c.gpu, c.kernel, c.phase) for c in figures.FIGURES})
+GROUPS = sorted({(c.gpu, c.kernel, c.phase) for c in figures.curves()})
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=" ".join)
 def test_every_kernel_is_within_its_bound_of_the_published_points(group):
-    curves = [c for c in figures.FIGURES if (c.gpu, c.kernel, c.phase) == group]
+    curves = [c for c in figures.curves() if (c.gpu, c.kernel, c.phase) == group]
     assert len(curves) >= 2
     off = np.concatenate([errors(c) for c in curves])
     assert np.abs(off).mean() <= BOUND[TABLE[group[1]]]
@@ -80,7 +80,8 @@ def test_flash_attention_2_on_h100_is_the_slower_one():
 
 def test_a_measurement_that_was_not_fitted():
     """Another benchmark's FlashAttention-3 is 4 to 9 % slower than the paper's."""
-    off = errors(figures.FLASH3_AGAIN)
+    (again,) = figures.curves("check")
+    off = errors(again)
     assert max(map(abs, off)) < 0.1
 
 
@@ -91,7 +92,7 @@ def test_an_a100_of_300_w_is_slower_than_boost():
         price(gpu, "flash2", one.heads, one.sequence, one.dim, causal=True, backward=backward)
         / (4 * 2.5**backward * one.heads * one.sequence**2 / 2 * one.dim / (one.tflops * 1e12))
         - 1
-        for rows, backward in ((figures.A100_PCIE_FORWARD, 0), (figures.A100_PCIE_BACKWARD, 1))
-        for one in rows
+        for backward, phase in enumerate(("forward", "backward"))
+        for one in figures.speeds("a100_pcie", "FlashAttention-2", phase)
     ]
     assert -0.21 < min(off) <= max(off) < -0.05
