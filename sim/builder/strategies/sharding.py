@@ -14,6 +14,16 @@ class Sharding:
     replicas: int = 1
     words: str = field(default="", kw_only=True)  # how far parameters are gathered ahead
 
+    @property
+    def gathers(self) -> tuple[int, int]:
+        """How often, at least, a forward and a backward gather a layer that is not there."""
+        return 0, 0
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether gathers and reductions share one communicator, which runs them one by one."""
+        return False
+
     def of_experts(self, degree: int) -> Self:
         """Return the same over the ``degree`` ranks that hold the same experts.
 

@@ -35,6 +35,17 @@ class Flow(Sharding):
     gather_by: str = "auto"  # algorithm of the gathers
 
     @property
+    def gathers(self) -> tuple[int, int]:
+        """How often, at least, a forward and a backward gather a layer that is not there."""
+        unsure = self.keep or self.wrap == "model" or self.fetch or self.gather_by != "auto"
+        return (0, 0) if unsure else (1, 0 if self.regroup else 1)
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether gathers and reductions share one communicator, which runs them one by one."""
+        return self.gather_stream == self.reduce_stream
+
+    @property
     def axis(self) -> str:
         """The axis along which parameters are gathered and gradients scattered."""
         whole, part = ("edp", "edp_shard") if self.experts else ("dp", "shard")

@@ -1,0 +1,167 @@
+"""What a microbatch takes of a stage at least: seconds of its kernels, bytes that it keeps.
+
+The seconds of a step are those from the start of its first kernel to the end of its last, on its
+own: kernels at boost clock, collectives on an empty network. On a rank the kernels of its steps
+follow each other on one stream, so these seconds add up. Layers of one kind take the same, so
+programs of one and of two layers tell what each of many takes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from math import fsum, inf
+from typing import NamedTuple
+
+from sim.builder.groups import Lane, group
+from sim.builder.job import Job
+from sim.builder.program import Collective, Item, Program, computes
+from sim.builder.stage import stage_programs
+from sim.graph import Communication, Compute, Fixed
+from sim.machine.cluster import Cluster
+from sim.machine.collectives import alone, traffic
+from sim.machine.kernels import compute_seconds
+from sim.runs.kept import Kept
+
+Kinds = Mapping[str, float]
+
+
+class Cost(NamedTuple):
+    """What a microbatch takes of a stage, by kind of step: F, B, I or W."""
+
+    seconds: Kinds  # from the start of the first kernel to the end of the last
+    busy: Kinds  # seconds of kernels that two streams cannot share better than one after the other
+    kept: float  # bytes from the end of the forward to the backward
+    most: Kinds  # bytes, at some moment of the step, beyond those before it
+
+    def plus(self, other: Cost, times: int = 1) -> Cost:
+        """Return the cost with another one added so many times; ``most`` stays the larger one."""
+        return Cost(
+            {kind: self.seconds[kind] + times * other.seconds[kind] for kind in self.seconds},
+            {kind: self.busy[kind] + times * other.busy[kind] for kind in self.busy},
+            self.kept + times * other.kept,
+            self.most,
+        )
+
+
+class Prices:
+    """What works take alone on a cluster, each found once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._known: dict[object, tuple[float, float]] = {}
+
+    def kernel(self, work: object) -> tuple[float, float]:
+        """Return the seconds of a kernel, and those of them that other kernels make longer."""
+        if work not in self._known:
+            self._known[work] = self._kernel(work)
+        return self._known[work]
+
+    def _kernel(self, work: object) -> tuple[float, float]:
+        if isinstance(work, Compute):
+            arithmetic, memory, fixed = compute_seconds(self.cluster.gpu, work)
+            return max(arithmetic, memory) + fixed, max(arithmetic, memory)
+        return (work.seconds, 0.0) if isinstance(work, Fixed) else (0.0, 0.0)
+
+    def collective(self, kind: str, size: float, ranks: tuple[int, ...], algorithm: str) -> float:
+        """Return the seconds of a communication on an empty network."""
+        key = (kind, size, ranks, algorithm)
+        if key not in self._known:
+            work = Communication(kind, size, ranks, "", algorithm)
+            self._known[key] = (alone(self.cluster, traffic(self.cluster, work)), 0.0)
+        return self._known[key][0]
+
+
+_prices, _costs = Kept[Prices](4), Kept[Cost](4096)
+
+
+def prices(cluster: Cluster) -> Prices:
+    """Return the prices of a cluster, which are kept for the next layout."""
+    return _prices.of(cluster, lambda: Prices(cluster))
+
+
+def cost(job: Job, of: Prices, stage: int) -> Cost:
+    """Return what a microbatch takes of a stage of a job, which needs no plan."""
+    model, layers = job.model, job.layers(stage)
+    first, last = stage == 0, stage == job.stages - 1
+    plain = _plain(job)
+    kinds = [model.like(number) for number in layers]
+    if not _even(job) or not kinds:
+        return _cost(plain, of, job, tuple(layers), first, last)
+    some = tuple(dict.fromkeys(kinds))
+    out = _cost(plain, of, job, some, first, last)
+    for kind in some:
+        one, two = (_cost(plain, of, job, (kind,) * n, False, False) for n in (1, 2))
+        out = out.plus(two.plus(one, -1), kinds.count(kind) - 1)
+    return out
+
+
+def _plain(job: Job) -> Job:
+    """Return the job of its stages, equal for those that differ in shards or schedule alone."""
+    job = job.of_stage()
+    own = {"zero": 0, "fsdp": None, "accumulate": None}
+    p = job.parallelism.model_copy(update=own)
+    return Job(job.model, p, job.training, job.schedule, plan=())  # type: ignore[arg-type]
+
+
+def _even(job: Job) -> bool:
+    """Return whether recomputation is the same in all layers: said in a word, not in a table."""
+    return isinstance(dict(job.training).get("recompute"), str)
+
+
+def _cost(plain: Job, of: Prices, job: Job, layers: Sequence[int], first: bool, last: bool) -> Cost:
+    p = job.parallelism
+    key = (of.cluster, plain, p.pp, p.order, tuple(layers), first, last)
+    return _costs.of(key, lambda: _found(stage_programs(plain, layers, first, last), of, job))
+
+
+def _found(programs: Mapping[str, Program], of: Prices, job: Job) -> Cost:
+    lane = Lane(0, 0, 0)
+
+    def seconds(item: Item) -> float:
+        if not isinstance(item, Collective):
+            return of.kernel(item.work)[0]
+        return of.collective(
+            item.collective, item.bytes, group(job, item.axis, lane, 0), item.algorithm
+        )
+
+    return Cost(
+        {kind: span(program, [*map(seconds, program)]) for kind, program in programs.items()},
+        {kind: _busy(program, of) for kind, program in programs.items()},
+        fsum(memory.bytes for item in programs["F"] for memory in item.memory),
+        {kind: _most(program) for kind, program in programs.items()},
+    )
+
+
+def span(program: Program, seconds: Sequence[float]) -> float:
+    """Return the seconds from the start of a program's first kernel to the end of its last.
+
+    Counted is what follows from the first kernel: on its stream, or by what items wait for. What
+    may have begun before it counts nothing.
+    """
+    free: dict[str, float] = defaultdict(lambda: -inf)
+    ends, last = list[float](), 0.0
+    for item, own in zip(program, seconds, strict=True):
+        mine = computes(item)
+        stream = item.stream or (item.axis if isinstance(item, Collective) else "")
+        start = max((ends[k] for k in item.needs if isinstance(k, int)), default=-inf)
+        start = max(start, free[stream], 0.0 if mine and free[stream] == -inf else -inf)
+        free[stream] = start + own
+        ends.append(start + own)
+        last = start + own if mine else last
+    return last
+
+
+def _busy(program: Program, of: Prices) -> float:
+    return fsum(of.kernel(item.work)[1] for item in program
+                if not isinstance(item, Collective) and computes(item))  # fmt: skip
+
+
+def _most(program: Program) -> float:
+    """Return the most bytes that a program holds beyond those before it."""
+    now = most = 0.0
+    for item in program:
+        now += fsum(memory.bytes for memory in item.memory if memory.at == "start")
+        most = max(most, now)
+        now += fsum(memory.bytes for memory in item.memory if memory.at != "start")
+    return most
