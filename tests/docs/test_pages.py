@@ -13,6 +13,7 @@ from sim.recipe import recipe_file
 from sim.recipe.translate.fates import Ignored
 from sim.runs.run import run
 from tests.docs.pages import PAGES, ROOT, blocks, command, follow, lines, prepare
+from tests.recipes import tables
 from traces import reading
 from validation import readme
 
@@ -114,16 +115,11 @@ def test_the_map_names_places_that_are_there() -> None:
 @pytest.mark.slow
 def test_the_perturbations_run() -> None:
     """Over a recipe of 16 GPUs in two nodes: each table is one that changes the step."""
-    recipe = {
-        "model": {"preset": "llama3-8b", "layers": 2},
-        "cluster": {"topology": "dgx_h100", "gpus": 16},
-        "parallelism": {"tp": 2},
-        "training": {"global_batch": 8},
-    }
+    recipe = tables({"preset": "llama3-8b", "layers": 2}, 8, gpus=16, tp=2)
     found = blocks((ROOT / "docs/strategies.md").read_text())
-    (tables,) = (block.code for block in found if block.code.startswith("[[perturbations]]"))
+    (text,) = (block.code for block in found if block.code.startswith("[[perturbations]]"))
     plain = run(recipe_file.parse(recipe)).timeline.seconds
-    each = tomllib.loads(tables)["perturbations"]
+    each = tomllib.loads(text)["perturbations"]
     assert len(each) == 6
     for table in each:
         changed = run(recipe_file.parse(recipe | {"perturbations": [table]})).timeline.seconds

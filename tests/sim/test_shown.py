@@ -12,9 +12,9 @@ import pytest
 import sim
 from sim.graph import Builder, Fixed
 from sim.html import MOST_ROWS, table
-from sim.recipe import recipe_file
-from sim.runs.run import Result, run
+from sim.runs.run import Result
 from sim.timeline import Timeline
+from tests.recipes import ran
 
 
 class Cells(HTMLParser):
@@ -38,13 +38,7 @@ class Cells(HTMLParser):
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    recipe = {
-        "model": {"preset": "llama3-8b", "layers": 4, "vocab": 1024},
-        "cluster": {"topology": "dgx_h100", "gpus": 8},
-        "parallelism": {"pp": 2, "tp": 2},
-        "training": {"global_batch": 8},
-    }
-    return run(recipe_file.parse(recipe))
+    return ran({"preset": "llama3-8b", "layers": 4, "vocab": 1024}, 8, gpus=8, pp=2, tp=2)
 
 
 def test_a_result_shows_its_job_and_its_figures(result: Result) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from sim.analysis.bubbles import bubbles
 from sim.analysis.path import by_cause, path
-from sim.runs.run import run
+from tests.recipes import ran
 
 ROOT = Path(__file__).parents[2]
 EXACT = (
@@ -73,18 +73,11 @@ def test_no_sum_of_a_run_rounds_otherwise_on_another_python(
                 wrong.append((where.co_filename, where.co_qualname))
         return total
 
-    recipe = {
-        "model": {"preset": "llama3-8b", "layers": 5},
-        "cluster": {"topology": "dgx_h100", "gpus": 16},
-        "parallelism": {"tp": tp, "pp": 2, "sp": tp > 1},
-        "schedule": {"layers_per_stage": [3, 2]},
-        "training": {"global_batch": 24, "recompute": "selective"},
-        "perturbations": [{"rank": 3, "compute": 1.3}],
-    }
-    from sim.recipe import recipe_file
-
+    way = {"schedule": {"layers_per_stage": [3, 2]}, "training": {"recompute": "selective"}}
+    way |= {"gpus": 16, "tp": tp, "pp": 2, "sp": tp > 1}
     monkeypatch.setattr(builtins, "sum", checked)
-    result = run(recipe_file.parse(recipe))
+    slow = {"rank": 3, "compute": 1.3}
+    result = ran({"preset": "llama3-8b", "layers": 5}, 24, slow, **way)
     assert result.summary["step_time_s"] > 0
     by_cause(path(result.timeline))
     bubbles(result.timeline)

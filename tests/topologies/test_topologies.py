@@ -11,9 +11,9 @@ import topologies
 from sim.machine import kernels, topology
 from sim.machine.cluster import load
 from sim.machine.declared import fitted
-from sim.recipe import recipe_file
-from sim.runs.run import run
+from tests.recipes import ran
 
+LAYER = {"preset": "gpt-22b", "layers": 1, "attention": "flash"}
 GOOD = """
 base = "dgx_a100"
 name = "mine"
@@ -140,13 +140,7 @@ def test_an_h800_moves_what_deepseek_says():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", topologies.names())
 def test_a_small_job_runs_on_every_machine(name):
-    recipe = {
-        "model": {"preset": "gpt-22b", "layers": 1, "attention": "flash"},
-        "cluster": {"topology": name, "gpus": 16},
-        "parallelism": {"tp": 8, "dp": 2},
-        "training": {"global_batch": 2},
-    }
-    assert run(recipe_file.parse(recipe)).summary["step_time_s"] > 0
+    assert ran(LAYER, 2, topology=name, tp=8, dp=2).summary["step_time_s"] > 0
 
 
 def test_plain_dgx_a100_gives_each_gpu_a_port_of_its_own():
@@ -405,14 +399,8 @@ def alone(*left_out: str) -> str:
 def test_a_job_on_a_topology_without_constants_says_what_would_do(table, written):
     path = written(alone(table))
     assert load(path, 2).gpus == 2
-    recipe = {
-        "model": {"preset": "gpt-22b", "layers": 1, "attention": "flash"},
-        "cluster": {"topology": str(path), "gpus": 2},
-        "parallelism": {"tp": 2},
-        "training": {"global_batch": 1},
-    }
     with pytest.raises(ValueError, match=rf'no table \[{table}.*base = "dgx_a100", or'):
-        run(recipe_file.parse(recipe))
+        ran(LAYER, 1, topology=path, tp=2)
 
 
 @pytest.mark.parametrize("key", ["sms.p2p", "hbm.all_gather", "sms"])
@@ -462,11 +450,6 @@ def test_unknown_names_and_missing_files():
 def test_a_step_too_long_to_simulate_is_refused_before_it_is(written):
     """A terabyte per collective over the slowest link that a file may give, 1e-3 B/s."""
     slow = '[node.link]\nbandwidth = "1 kB/s"\nefficiency = 1e-6\n'
-    recipe = {
-        "model": {"preset": "gpt-22b", "layers": 1, "hidden": 2**20, "ffn": 2**30},
-        "cluster": {"topology": str(written(GOOD + slow)), "gpus": 2},
-        "parallelism": {"tp": 2},
-        "training": {"global_batch": 512, "micro_batch": 512},
-    }
+    model, path = LAYER | {"hidden": 2**20, "ffn": 2**30}, written(GOOD + slow)
     with pytest.raises(ValueError, match=r"the step's ops take .* s together, and at most 1e\+12"):
-        run(recipe_file.parse(recipe))
+        ran(model, 512, topology=path, tp=2, training={"micro_batch": 512})

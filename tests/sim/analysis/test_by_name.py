@@ -15,15 +15,12 @@ from schedules.input_error import InputError
 from sim.analysis import Analyses, analyses
 from sim.recipe import recipe_file
 from sim.runs.run import Result, run
+from tests.recipes import tables
 from traincast.commands.parts.analyses import frames, plain
 
 ANALYSES = analyses()
-SMALL = {
-    "model": {"preset": "llama3-8b", "layers": 4, "vocab": 1024},
-    "cluster": {"topology": "dgx_h100", "gpus": 16},
-    "parallelism": {"pp": 2, "tp": 2, "zero": 1},
-    "training": {"global_batch": 16},
-}
+MODEL = {"preset": "llama3-8b", "layers": 4, "vocab": 1024}
+SMALL = tables(MODEL, 16, gpus=16, pp=2, tp=2, zero=1)
 
 
 @pytest.fixture(scope="module")

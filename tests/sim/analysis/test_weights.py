@@ -21,11 +21,11 @@ from sim.analysis.path import by_straggler, path
 from sim.analysis.roofline import roofline
 from sim.analysis.weights import lower_median, mean, median, middle_rows
 from sim.engine import simulate
-from sim.recipe import recipe_file
 from sim.report.tables import of_ops, of_summary
-from sim.runs.run import Result, run
+from sim.runs.run import Result
 from sim.whatif.equal import levelled
 from sim.whatif.stragglers import stragglers
+from tests.recipes import ran
 
 CLOSE = 1e-9
 MODEL = {
@@ -62,19 +62,9 @@ JOBS: dict[str, dict[str, Any]] = {
 
 
 def simulated(job: Mapping[str, Any], fold: str) -> Result:
-    parallelism = job["parallelism"]
-    return run(
-        recipe_file.parse(
-            {
-                "model": MODEL | job.get("model", {}),
-                "cluster": {"topology": "dgx_h100", "gpus": job["gpus"]},
-                "parallelism": parallelism,
-                "training": {"global_batch": 2 * parallelism.get("dp", 1)},
-                "perturbations": job["perturbations"],
-                "simulation": {"fold": fold},
-            }
-        )
-    )
+    way = job["parallelism"] | {"gpus": job["gpus"], "simulation": {"fold": fold}}
+    batch = 2 * way.get("dp", 1)
+    return ran(MODEL | job.get("model", {}), batch, *job["perturbations"], **way)
 
 
 def figures(of: Result) -> dict[str, Any]:

@@ -9,9 +9,9 @@ import pytest
 
 from sim.analysis.traffic import bytes_sent
 from sim.graph import Communication
-from sim.recipe import recipe_file
 from sim.runs.check import check
-from sim.runs.run import Result, run
+from sim.runs.run import Result
+from tests.recipes import ran
 
 pytestmark = pytest.mark.slow
 
@@ -40,13 +40,7 @@ DENSE = LAYERS + ROOT
 
 
 def simulated(ep: int, model: dict[str, Any] | None = None, **parallelism: Any) -> Result:
-    recipe = {
-        "model": MODEL | (model or {}),
-        "cluster": {"topology": "dgx_h100", "gpus": GPUS},
-        "parallelism": {"ep": ep} | parallelism,
-        "training": {"global_batch": GPUS * M},
-    }
-    return run(recipe_file.parse(recipe))
+    return ran(MODEL | (model or {}), GPUS * M, gpus=GPUS, ep=ep, **parallelism)
 
 
 def sent(result: Result, axis: str, rank: int = 0) -> float:

@@ -13,8 +13,7 @@ from sim.graph import Builder, Communication, Compute, Work
 from sim.machine.assumed import assumed
 from sim.machine.cluster import Cluster, at_boost, load, undisturbed
 from sim.machine.hardware import CommunicationCost, table
-from sim.recipe import recipe_file
-from sim.runs.run import run
+from tests.recipes import ran
 from traces.calibration.contention import (
     COPIES,
     GATHER,
@@ -130,16 +129,11 @@ def test_what_each_algorithm_holds() -> None:
 def test_gathers_by_copy_engines_speed_fsdp_up() -> None:
     """Llama 3 8B on 8 H100 is 2.4 % faster with copies for gathers and scatters (pytorch/pytorch
     pull 179937); here gathers alone are copied."""
-    recipe = {
-        "model": {"preset": "llama3-8b", "sequence": 4096},
-        "cluster": {"topology": "dgx_h100", "gpus": 8},
-        "parallelism": {"fsdp": {"kind": "fsdp2", "reshard_after_forward": True}},
-        "training": {"micro_batch": 2, "global_batch": 16},
-    }
-    seconds = []
+    model, seconds = {"preset": "llama3-8b", "sequence": 4096}, []
     for by in (False, True):
-        recipe["parallelism"]["fsdp"]["copy_engines"] = by  # type: ignore[index]
-        seconds.append(run(recipe_file.parse(recipe)).timeline.seconds)
+        fsdp = {"kind": "fsdp2", "reshard_after_forward": True, "copy_engines": by}
+        found = ran(model, 16, gpus=8, training={"micro_batch": 2}, fsdp=fsdp)
+        seconds.append(found.timeline.seconds)
     assert 1.005 <= seconds[0] / seconds[1] <= 1.024
 
 
@@ -148,14 +142,9 @@ def test_gathers_by_copy_engines_speed_fsdp_up() -> None:
 def test_overlap_of_tensor_parallelism_pays_for_its_pieces(kind: bool | str) -> None:
     """Llama 3 70B with full recomputation on 256 H100, tp 8: 1.09 times as fast with async TP
     (pytorch/torchtitan pull 1299), 1.125 in its issue 1185."""
-    recipe = {
-        "model": {"preset": "llama3-70b", "sequence": 8192},
-        "cluster": {"topology": "dgx_h100", "gpus": 256},
-        "parallelism": {"tp": 8, "sp": True, "fsdp": {"reshard_after_forward": True}},
-        "training": {"micro_batch": 16, "global_batch": 512, "recompute": "full"},
-    }
-    seconds = []
-    for overlap in (False, kind):
-        recipe["parallelism"]["tp_overlap"] = overlap  # type: ignore[index]
-        seconds.append(run(recipe_file.parse(recipe)).timeline.seconds)
+    model, training = {"preset": "llama3-70b", "sequence": 8192}, {"recompute": "full"}
+    way = {"gpus": 256, "tp": 8, "sp": True, "fsdp": {"reshard_after_forward": True}}
+    way["training"] = training | {"micro_batch": 16}
+    plain, cut = (ran(model, 512, tp_overlap=overlap, **way) for overlap in (False, kind))
+    seconds = [plain.timeline.seconds, cut.timeline.seconds]
     assert 1.05 <= seconds[0] / seconds[1] <= 1.15

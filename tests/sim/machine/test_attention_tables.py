@@ -7,8 +7,8 @@ import pytest
 from sim.graph import Compute
 from sim.machine import cluster, kernels
 from sim.machine.attention_tables import attention_constants
-from sim.recipe import recipe_file
 from sim.runs.run import run
+from tests.recipes import parsed
 
 ONE = {"quantisation": 0.0, "memory": 0.8, "fixed": 5.0}
 SLOW = {"forward": {"64": 0.2, "128": 0.4}, "backward": {"64": 0.1}, "keys": 30.0, **ONE}
@@ -90,17 +90,10 @@ def test_a_kernel_that_a_gpu_has_no_table_for_says_which_there_are():
         attention_constants({"forward": 0.5}, "flash2")
 
 
-def recipe(topology, attention, **model):
+def recipe(topology, attention, cp=1, **model):
     """Two layers of Llama 3 8B; context parallel ranks in a ring."""
-    cp = model.pop("cp", 1)
-    return recipe_file.parse(
-        {
-            "model": {"preset": "llama3-8b", "layers": 2, "attention": attention, **model},
-            "cluster": {"topology": topology, "gpus": cp},
-            "parallelism": {"cp": cp},
-            "training": {"global_batch": 1},
-        }
-    )
+    model = {"preset": "llama3-8b", "layers": 2, "attention": attention, **model}
+    return parsed(model, 1, topology=topology, cp=cp)
 
 
 MLA = {"qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64, "kv_lora_rank": 256}
@@ -125,13 +118,8 @@ def test_a_model_under_fsdp_has_pytorchs_attention():
         ({"attention": "flash3"}, {"fsdp": {"kind": "fsdp2"}}, "flash3"),
         ({"preset": "gpt-22b"}, {"fsdp": {"kind": "fsdp2"}}, "unfused"),
     ):
-        data = {
-            "model": {"preset": "llama3-8b", **said},
-            "cluster": {"topology": "dgx_h100", "gpus": 2},
-            "parallelism": fsdp,
-            "training": {"global_batch": 2},
-        }
-        assert recipe_file.parse(data).model.attention == kernel
+        found = parsed({"preset": "llama3-8b", **said}, 2, gpus=2, **fsdp)
+        assert found.model.attention == kernel
 
 
 def step(topology, attention):

@@ -14,8 +14,7 @@ from sim.machine import dragonfly, torus
 from sim.machine.cluster import load
 from sim.machine.collectives import alone, traffic
 from sim.machine.symmetry import fold_loads
-from sim.recipe import recipe_file
-from sim.runs.run import run
+from tests.recipes import ran
 from tests.sim.machine.test_symmetry import folded_rates, orbits_of, unfolded_rates
 
 NODE = """
@@ -225,14 +224,10 @@ WHOLE_STEPS = [  # fabric or machine, GPUs, tp, dp, pp; which axes are folded
 def test_a_folded_step_takes_as_long_as_the_whole_one(name, gpus, axes, folded, tmp_path):
     path = tmp_path / f"{name}.toml"
     path.write_text(NODE + KINDS[name] if name in KINDS else f'base = "{name}"\n')
-    recipe = {
-        "model": {"preset": "gpt-22b", "layers": axes[2], "attention": "flash"},
-        "cluster": {"topology": str(path), "gpus": gpus},
-        "parallelism": dict(zip(("tp", "dp", "pp"), axes, strict=True)),
-        "training": {"global_batch": 2 * axes[1]},
-    }
-    short = run(recipe_file.parse(recipe)).summary
-    whole = run(recipe_file.parse(recipe | {"simulation": {"fold": "none"}})).summary
+    model = {"preset": "gpt-22b", "layers": axes[2], "attention": "flash"}
+    way = dict(zip(("tp", "dp", "pp"), axes, strict=True)) | {"topology": path, "gpus": gpus}
+    short = ran(model, 2 * axes[1], **way).summary
+    whole = ran(model, 2 * axes[1], simulation={"fold": "none"}, **way).summary
     assert short["simulation"]["folded"] == folded
     assert short["step_time_s"] == pytest.approx(whole["step_time_s"], rel=1e-12)
 

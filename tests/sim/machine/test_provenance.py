@@ -6,10 +6,10 @@ from typer.testing import CliRunner
 from sim.machine.cluster import load
 from sim.machine.kernels import MEMORY_KINDS
 from sim.machine.provenance import FAMILIES, sentence
-from sim.recipe import recipe_file
 from sim.runs.check import check
 from sim.runs.compare import Way
 from sim.runs.run import run
+from tests.recipes import parsed
 from traincast.commands.parts import comparison, sweeping
 from traincast.main import app
 
@@ -73,14 +73,8 @@ def test_constants_keep_the_name_of_the_file_that_states_them(written):
 
 
 def test_summary_check_and_comparison_say_what_is_borrowed(written, capsys):
-    recipe = recipe_file.parse(
-        {
-            "model": {"preset": "gpt-22b", "layers": 1, "attention": "flash"},
-            "cluster": {"topology": str(written(OTHER_GPU)), "gpus": 2},
-            "parallelism": {"tp": 2},
-            "training": {"global_batch": 1},
-        }
-    )
+    model = {"preset": "gpt-22b", "layers": 1, "attention": "flash"}
+    recipe = parsed(model, 1, topology=written(OTHER_GPU), tp=2)
     result = run(recipe)
     machine = result.summary["machine"]
     assert machine == {"topology": "mine", "calibrated": ["collectives"], "borrowed": KERNELS}

@@ -12,10 +12,10 @@ from sim.machine.hardware import ideal
 from sim.memory.at_peak import Live, at_peak, in_flight, nets
 from sim.memory.causes import Decisions, causes, figures
 from sim.memory.curve import peaks
-from sim.recipe import recipe_file
 from sim.runs.check import check
 from sim.runs.run import run
 from sim.timeline import Timeline
+from tests.recipes import parsed
 
 MODEL = {
     "layers": 8,
@@ -29,25 +29,12 @@ MODEL = {
 
 
 def recipe(
-    schedule: str = "one_f_one_b",
-    gpus: int = 4,
-    m: int = 8,
-    fold: str = "auto",
-    host: bool = False,
-    hidden: int = 256,
-    **parallelism: Any,
+    schedule: str = "one_f_one_b", gpus: int = 4, m: int = 8, hidden: int = 256, **way: Any
 ) -> Any:
-    dp = parallelism.get("dp", gpus // parallelism.get("pp", 1))
-    return recipe_file.parse(
-        {
-            "model": MODEL | {"hidden": hidden},
-            "cluster": {"topology": "dgx_h100", "gpus": gpus},
-            "parallelism": parallelism,
-            "schedule": {"name": schedule},
-            "training": {"global_batch": m * dp},
-            "simulation": {"fold": fold, "host": host},
-        }
-    )
+    dp = way.get("dp", gpus // way.get("pp", 1))
+    given = {key: way.pop(key) for key in ("fold", "host") if key in way}
+    own = {"schedule": {"name": schedule}, "simulation": given, "gpus": gpus}
+    return parsed(MODEL | {"hidden": hidden}, m * dp, **own, **way)
 
 
 def of_memory(of: Any) -> list[dict[str, Any]]:

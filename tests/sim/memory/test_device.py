@@ -13,8 +13,8 @@ from sim.builder.stage import stage_programs
 from sim.machine import topology
 from sim.memory.runtime import outside
 from sim.model.sizes import Model, model_of
-from sim.recipe import recipe_file
 from sim.runs.check import check
+from tests.recipes import parsed
 from tests.small import Keys, keys, small
 
 LLAMA = model_of(
@@ -116,13 +116,8 @@ def test_a_ring_has_two_neighbours_or_one(degrees, connections):
 @pytest.mark.slow
 def test_a_job_fits_by_what_the_device_holds():
     """Peak and all besides it: an H100 of 79.65 GiB is full before its 80 GB are counted."""
-    data = {
-        "model": {"preset": "gpt-22b"},
-        "cluster": {"topology": "dgx_h100", "gpus": 8},
-        "parallelism": {"tp": 8},
-        "training": {"micro_batch": 4, "global_batch": 4, "recompute": "full"},
-    }
-    found = check(recipe_file.parse(data))
+    training = {"micro_batch": 4, "recompute": "full"}
+    found = check(parsed({"preset": "gpt-22b"}, 4, tp=8, training=training))
     (entry,) = found["memory"]
     runtime = topology.read("dgx_h100")["costs"]["runtime"]
     besides = (543 + 32 + 2 * 2 * 16 * 12) * 2**20

@@ -17,10 +17,11 @@ from sim.model.operators import Operator, Share, finished, gemm, linear
 from sim.model.sizes import matrix_parameters, parameters
 from sim.recipe import recipe_file
 from sim.runs.check import check
-from sim.runs.run import job_of, prepare, run
+from sim.runs.run import job_of, run
 from sim.strategies.fp8.declare import Fp8Table
 from sim.strategies.fp8.precision import Fp8
 from sim.strategies.fp8.quantise import Quantised
+from tests.recipes import built, parsed, tables
 from tests.small import Keys, keys, small
 
 H, FFN, S, VOCAB, LAYERS = 256, 768, 128, 512, 2
@@ -39,17 +40,11 @@ MATRICES = QKV + OUT + 3 * H * FFN
 
 
 def recipe(fp8: dict[str, Any] | None, model: dict[str, Any] = MODEL, **parallelism: Any) -> Any:
-    training = {"global_batch": 8, **({} if fp8 is None else {"fp8": fp8})}
-    degrees = [parallelism.get(axis, 1) for axis in ("tp", "pp", "cp", "dp")]
-    cluster = {"topology": "dgx_h100", "gpus": int(np.prod(degrees))}
-    data = {"model": model, "cluster": cluster, "parallelism": parallelism, "training": training}
-    return recipe_file.parse(data)
+    return parsed(model, 8, training={} if fp8 is None else {"fp8": fp8}, **parallelism)
 
 
 def graph(fp8: dict[str, Any] | None, model: dict[str, Any] = MODEL, **parallelism: Any) -> Graph:
-    of = recipe(fp8, model, **parallelism)
-    cluster = clusters.load("dgx_h100", of.cluster.gpus)
-    return prepare(job_of(of, cluster), cluster)[1]
+    return built(recipe(fp8, model, **parallelism))
 
 
 def kernels(of: Graph) -> Counter[str]:
@@ -293,11 +288,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("change", "sentence"), REFUSED, ids=lambda of: str(of)[:40])
 def test_a_refusal_is_one_sentence(change: dict[str, Any], sentence: str) -> None:
-    plain = {
-        "model": MODEL,
-        "cluster": {"topology": "dgx_h100", "gpus": 1},
-        "training": {"global_batch": 8, "fp8": {}},
-    }
+    plain = tables(MODEL, 8, training={"fp8": {}})
     for what in (run, check):
         with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
             what(recipe_file.parse(plain | change))

@@ -29,7 +29,7 @@ from sim.model.sizes import (
     parameters,
     parts,
 )
-from sim.recipe.recipe_file import parse
+from tests.recipes import parsed
 from tests.small import GPT, keys, small
 
 S, W = 64, 24
@@ -289,13 +289,5 @@ def test_a_refusal_is_one_sentence(change: dict, sentence: str) -> None:
     sizes = {"layers": 4, "hidden": 64, "heads": 8, "vocab": 128, "sequence": 64, "norm": "rms"}
     own = {key: value for key, value in change.items() if key not in (*split, "modules")}
     with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
-        parse(
-            {
-                "model": sizes | own,
-                "cluster": {"topology": "dgx_a100", "gpus": 2},
-                "parallelism": split,
-                "training": {"global_batch": 2} | table,
-            },
-            Path(),
-        )
+        parsed(sizes | own, 2, gpus=2, topology="dgx_a100", training=table, **split)
     assert sentence in str(error.value)

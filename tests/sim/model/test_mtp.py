@@ -29,6 +29,7 @@ from sim.runs.check import check
 from sim.runs.run import job_of, prepare, run
 from sim.strategies.recompute import rule
 from sim.strategies.recompute.declare import WORDS
+from tests.recipes import built, parsed
 from tests.small import replicas
 
 H, S, VOCAB, LAYERS = 256, 128, 512, 4
@@ -41,20 +42,11 @@ MOE = MODEL | {"experts": 4, "topk": 2, "expert_ffn": 128, "dense_layers": 1}
 
 
 def recipe(depth: int, model: dict[str, Any] = MODEL, **parallelism: Any) -> Any:
-    degrees = [parallelism.get(axis, 1) for axis in ("tp", "pp", "cp", "dp")]
-    data = {
-        "model": model | ({"mtp": depth} if depth else {}),
-        "cluster": {"topology": "dgx_h100", "gpus": int(np.prod(degrees))},
-        "parallelism": parallelism,
-        "training": {"global_batch": 8},
-    }
-    return recipe_file.parse(data)
+    return parsed(model | ({"mtp": depth} if depth else {}), 8, **parallelism)
 
 
 def graph(depth: int, model: dict[str, Any] = MODEL, **parallelism: Any) -> Graph:
-    of = recipe(depth, model, **parallelism)
-    cluster = clusters.load("dgx_h100", of.cluster.gpus)
-    return prepare(job_of(of, cluster), cluster)[1]
+    return built(recipe(depth, model, **parallelism))
 
 
 def flops(of: Graph) -> float:

@@ -23,6 +23,7 @@ from sim.recipe import recipe_file
 from sim.runs.check import check
 from sim.runs.run import Result, job_of, run
 from sim.runs.stage_times import stage_timelines
+from tests.recipes import tables
 from tests.small import Keys, keys, small
 
 N = 4  # images of a GPU
@@ -31,12 +32,9 @@ CHANNELS += 6 * [256, 256, 1024] + [1024] + 3 * [512, 512, 2048] + [2048]
 
 
 def recipe(gpus: int = 4, **keys: object) -> recipe_file.Recipe:
-    tables = {
-        "model": {"preset": "resnet-50"},
-        "cluster": {"topology": "dgx_a100", "gpus": gpus},
-        "training": {"micro_batch": N, "global_batch": N * gpus},
-    }
-    return recipe_file.parse(tables, overrides={k.replace("__", "."): v for k, v in keys.items()})
+    given = {"topology": "dgx_a100", "training": {"micro_batch": N}}
+    resnet = tables({"preset": "resnet-50"}, N * gpus, gpus=gpus, **given)
+    return recipe_file.parse(resnet, overrides={k.replace("__", "."): v for k, v in keys.items()})
 
 
 def simulated(gpus: int = 4, **keys: object) -> Result:

@@ -17,6 +17,7 @@ from sim.recipe import recipe_file
 from sim.recipe.legality.products import able
 from sim.runs.check import check
 from sim.runs.run import job_of, run
+from tests.recipes import parsed
 
 A100 = cluster.load("dgx_a100", 8).gpu
 PRODUCTS = ("gemm", "grouped_gemm")
@@ -28,12 +29,8 @@ def programs(preset: str, numbers: dict[str, Any], **training: Any) -> dict[str,
     model = {"preset": preset, "sequence": 256, **numbers}
     if preset == "resnet-50":
         del model["sequence"]
-    tables = {
-        "model": model,
-        "cluster": {"topology": "dgx_a100", "gpus": 1},
-        "training": {"global_batch": 2, "micro_batch": 2, "dtype": "fp32", **training},
-    }
-    job = job_of(recipe_file.parse(tables))
+    training = {"micro_batch": 2, "dtype": "fp32", **training}
+    job = job_of(parsed(model, 2, topology="dgx_a100", training=training))
     layers = range(job.model.layers) if job.model.resnet else (0, job.model.layers - 1)
     return stage_programs(job, layers, first=True, last=True)
 
@@ -98,10 +95,8 @@ def test_fused_attention_multiplies_thrice(kind: str) -> None:
 
 
 def recipe(**training: Any) -> recipe_file.Recipe:
-    model = {"preset": "llama3-8b", **SMALL}
-    training = {"global_batch": 8, "dtype": "fp32", **training}
-    cluster = {"topology": "dgx_a100", "gpus": 8}
-    return recipe_file.parse({"model": model, "cluster": cluster, "training": training})
+    model, training = {"preset": "llama3-8b", **SMALL}, {"dtype": "fp32", **training}
+    return parsed(model, 8, gpus=8, topology="dgx_a100", training=training)
 
 
 def test_memory_and_traffic_stay() -> None:

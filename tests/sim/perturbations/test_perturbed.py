@@ -17,6 +17,7 @@ from sim.perturbations.links import slowed
 from sim.recipe import recipe_file
 from sim.runs.run import Result, job_of, prepare, run
 from sim.timeline import Timeline
+from tests.recipes import tables
 
 MODEL = {
     "layers": 4,
@@ -29,23 +30,10 @@ MODEL = {
 }
 
 
-def recipe(
-    *tables: dict[str, Any], gpus: int = 1, m: int = 3, **parallelism: Any
-) -> dict[str, Any]:
-    steps = parallelism.pop("steps", 1)
-    model = parallelism.pop("model", {})
-    fold = parallelism.pop("fold", "auto")
-    seed = parallelism.pop("seed", 0)
-    host = parallelism.pop("host", False)
-    dp = parallelism.get("dp", 1)
-    return {
-        "model": MODEL | model,
-        "cluster": {"topology": "dgx_h100", "gpus": gpus},
-        "parallelism": parallelism,
-        "training": {"global_batch": m * dp},
-        "perturbations": list(tables),
-        "simulation": {"steps": steps, "fold": fold, "seed": seed, "host": host},
-    }
+def recipe(*slow: dict[str, Any], gpus: int = 1, m: int = 3, **way: Any) -> dict[str, Any]:
+    given = {key: way.pop(key) for key in ("steps", "fold", "seed", "host") if key in way}
+    model = MODEL | way.pop("model", {})
+    return tables(model, m * way.get("dp", 1), *slow, gpus=gpus, simulation=given, **way)
 
 
 def simulated(*tables: dict[str, Any], **keys: Any) -> Result:

@@ -12,6 +12,7 @@ from sim.graph import Builder, Communication, Compute, Fixed
 from sim.machine import cluster
 from sim.plots.style import KERNELS, LOST, TRANSFERS
 from sim.timeline import Timeline
+from tests.recipes import ran
 
 ROWS = {
     "rank 0": {"waiting": 5.0, "exposed_tp": 4.0, "warm_up": 3.0},
@@ -88,16 +89,9 @@ def test_the_table_of_kernels_by_hand() -> None:
 
 def test_no_kernel_is_above_its_roof() -> None:
     """Of a whole step: FLOP/s at most the peak, and at most intensity x bandwidth."""
-    from sim.recipe import recipe_file
-    from sim.runs.run import run
-
-    recipe = {
-        "model": {"preset": "llama3-8b", "layers": 2, "vocab": 1024},
-        "cluster": {"topology": "dgx_h100", "gpus": 2},
-        "parallelism": {"tp": 2, "sp": True},
-        "training": {"global_batch": 1},
-    }
-    found, gpu = roofline(run(recipe_file.parse(recipe)).timeline), cluster.load("dgx_h100", 2).gpu
+    model = {"preset": "llama3-8b", "layers": 2, "vocab": 1024}
+    found = roofline(ran(model, 1, tp=2, sp=True).timeline)
+    gpu = cluster.load("dgx_h100", 2).gpu
     assert len(found) > 10
     assert (found["flops_per_s"] <= gpu.peak["bf16"]).all()
     assert (found["flops_per_s"] <= found["intensity"] * gpu.memory_bandwidth * (1 + 1e-9)).all()

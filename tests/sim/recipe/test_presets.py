@@ -8,16 +8,12 @@ import pytest
 
 from sim.model.sizes import Model, active_parameters, total_parameters
 from sim.recipe import presets, recipe_file
+from tests.recipes import tables
 from traincast.commands.parts import starter
 
 
 def read(section: dict, folder: Path = Path()) -> Model:
-    tables = {
-        "model": section,
-        "cluster": {"topology": "dgx_a100", "gpus": 1},
-        "training": {"global_batch": 1},
-    }
-    return recipe_file.parse(tables, folder).architecture
+    return recipe_file.parse(tables(section, 1, topology="dgx_a100"), folder).architecture
 
 
 def parameters(m: Model) -> int:

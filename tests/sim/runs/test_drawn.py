@@ -23,25 +23,17 @@ from sim.runs.latest import greatest, latest, parts
 from sim.runs.meetings import held
 from sim.runs.run import Result, build, job_of, prepare, run
 from sim.runs.shared import cluster_of
+from tests.recipes import tables
 
 MODEL = {"layers": 1, "hidden": 512, "heads": 8, "vocab": 1024, "sequence": 512, "dropout": 0.0}
 
 
-def recipe(noise: object, dp: int, **keys: Any) -> dict[str, Any]:
-    seed, steps, more = keys.pop("seed", 0), keys.pop("steps", None), keys.pop("more", [])
-    schedule = {"name": keys.pop("schedule")} if "schedule" in keys else {}
-    model = MODEL | keys.pop("model", {})
-    gpus = dp * keys.get("pp", 1) * keys.get("tp", 1)
-    table = {"noise": noise} | ({"rank": keys.pop("rank")} if "rank" in keys else {})
-    return {
-        "model": model,
-        "cluster": {"topology": "dgx_h100", "gpus": gpus},
-        "parallelism": {"dp": dp, **keys},
-        "schedule": schedule,
-        "training": {"global_batch": 2 * dp},
-        "perturbations": [table, *more],
-        "simulation": {"seed": seed} | ({"steps": steps} if steps else {}),
-    }
+def recipe(noise: object, dp: int, **way: Any) -> dict[str, Any]:
+    given = {key: way.pop(key) for key in ("seed", "steps") if key in way}
+    way["schedule"] = {"name": way.pop("schedule")} if "schedule" in way else {}
+    drawn = {"noise": noise} | ({"rank": way.pop("rank")} if "rank" in way else {})
+    model, more = MODEL | way.pop("model", {}), way.pop("more", [])
+    return tables(model, 2 * dp, drawn, *more, simulation=given, dp=dp, **way)
 
 
 def simulated(sigma: object, dp: int, replicas: int = 0, **keys: Any) -> Result:

@@ -8,27 +8,21 @@ from typing import Any
 import pytest
 
 from sim.machine import cluster as clusters
-from sim.recipe import recipe_file
 from sim.recipe.recipe import Recipe
 from sim.runs.explain import EFFECTS, Explained, explain
 from sim.runs.run import run
 from sim.runs.shared import cluster_of
+from tests.recipes import parsed
 
 FLEET = {"gpu_spread": 0.05, "seed": 3}
 
 
-def recipe(*tables: dict[str, Any], gpus: int = 2, **changes: Any) -> Recipe:
+def recipe(*slow: dict[str, Any], gpus: int = 2, **simulation: Any) -> Recipe:
     model = {"layers": 4, "hidden": 4096, "heads": 32, "vocab": 1024, "sequence": 4096}
-    return recipe_file.parse(
-        {
-            "model": model | {"attention": "flash2", "dropout": 0.0} | changes.pop("model", {}),
-            "cluster": {"topology": changes.pop("topology", "dgx_h100"), "gpus": gpus},
-            "parallelism": {"bucket_mb": 100.0},
-            "training": {"micro_batch": 2, "global_batch": 8 * gpus},
-            "perturbations": list(tables),
-            "simulation": changes,
-        }
-    )
+    model |= {"attention": "flash2", "dropout": 0.0} | simulation.pop("model", {})
+    own = {"topology": simulation.pop("topology", "dgx_h100"), "training": {"micro_batch": 2}}
+    own |= {"simulation": simulation, "gpus": gpus, "bucket_mb": 100.0}
+    return parsed(model, 8 * gpus, *slow, **own)
 
 
 def seconds(of: Recipe) -> float:

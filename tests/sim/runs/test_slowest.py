@@ -14,10 +14,10 @@ from sim.machine.cluster import Cluster
 from sim.machine.spread import slowed
 from sim.machine.variants import variant
 from sim.perturbations import perturbed
-from sim.recipe import recipe_file
 from sim.recipe.recipe import Recipe
 from sim.runs.run import job_of, prepare, run
 from sim.runs.slowest import together, with_slowest
+from tests.recipes import parsed
 
 SIGMA, DRAWS = 0.05, 40
 WAYS: dict[str, dict[str, Any]] = {
@@ -31,27 +31,12 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def recipe(*tables: dict[str, Any], m: int = 8, **way: Any) -> Recipe:
+def recipe(*drawn: dict[str, Any], m: int = 8, **way: Any) -> Recipe:
     """Return a job whose steps are mostly products."""
     model = {"layers": 8, "hidden": 4096, "heads": 32, "vocab": 1024, "sequence": 2048}
-    schedule = {"name": way.pop("name", "one_f_one_b")}
-    simulation = way.pop("simulation", {})
-    topology = way.pop("topology", "dgx_h100")
-    gpus = way.get("tp", 1) * way.get("pp", 1) * way.get("dp", 1)
-    return recipe_file.parse(
-        {
-            "model": model | {"dropout": 0.0},
-            "cluster": {"topology": topology, "gpus": gpus},
-            "parallelism": way,
-            "schedule": schedule,
-            "training": {
-                "micro_batch": 4,
-                "global_batch": 4 * (m if "pp" in way else 1) * way.get("dp", 1),
-            },
-            "perturbations": list(tables),
-            "simulation": simulation,
-        }
-    )
+    own = {"schedule": {"name": way.pop("name", "one_f_one_b")}, "training": {"micro_batch": 4}}
+    batch = 4 * (m if "pp" in way else 1) * way.get("dp", 1)
+    return parsed(model | {"dropout": 0.0}, batch, *drawn, **own, **way)
 
 
 def cluster(gpus: int) -> Cluster:

@@ -12,10 +12,10 @@ import pytest
 from sim import run
 from sim.graph import PHASES
 from sim.machine import cluster as clusters
-from sim.recipe import recipe_file
 from sim.recipe.recipe import Recipe
 from sim.runs.run import job_of
 from sim.runs.stage_times import stage_seconds, stage_timelines
+from tests.recipes import parsed
 
 MODEL = {
     "layers": 4, "hidden": 256, "heads": 8, "kv_heads": 4, "ffn": 512, "vocab": 512,
@@ -51,17 +51,9 @@ def recipe(shared: str, fp8: str, pp: int, schedule: str) -> Recipe:
     """Stages of two layers, and two microbatches."""
     p = SHARED[shared]
     experts = {"experts": 8, "topk": 2, "expert_ffn": 256, "gated": True} if "ep" in p else {}
-    return recipe_file.parse(
-        {
-            "model": MODEL | experts | {"layers": 2 * pp},
-            "cluster": {"topology": "dgx_h100", "gpus": pp * p.get("tp", 1) * p.get("cp", 1)},
-            "parallelism": {"pp": pp, "dp": 1, **p},
-            "schedule": {"name": schedule},
-            "simulation": {"spread": False},  # a stage by itself meets nobody
-            "training": {"micro_batch": 1, "global_batch": 2, "dtype": "bf16"}
-            | ({"fp8": FP8[fp8]} if FP8[fp8] else {}),
-        }
-    )
+    own = {"schedule": {"name": schedule}, "training": {"fp8": FP8[fp8]} if FP8[fp8] else {}}
+    own["simulation"] = {"spread": False}  # a stage by itself meets nobody
+    return parsed(MODEL | experts | {"layers": 2 * pp}, 2, **own, pp=pp, dp=1, **p)
 
 
 @pytest.mark.slow
@@ -105,13 +97,6 @@ def test_a_stages_times_are_the_same_where_replicas_share_parameters() -> None:
     """Searched schedules of two tensor-parallel ranks and four shards once ended in an error."""
     cluster, seconds = clusters.load("dgx_h100", 8), []
     for more in ({}, {"fsdp": {"kind": "fsdp1"}}):
-        found = recipe_file.parse(
-            {
-                "model": MODEL | {"layers": 1},
-                "cluster": {"topology": "dgx_h100", "gpus": 8},
-                "parallelism": {"tp": 2, "dp": 4, **more},
-                "training": {"global_batch": 4},
-            }
-        )
+        found = parsed(MODEL | {"layers": 1}, 4, tp=2, dp=4, **more)
         seconds.append(stage_seconds(job_of(found, cluster), cluster))
     assert seconds[0] == seconds[1]

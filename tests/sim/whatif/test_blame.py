@@ -13,9 +13,10 @@ import pytest
 from sim.engine import simulate
 from sim.graph import Compute
 from sim.recipe import recipe_file
-from sim.runs.run import Result, run
+from sim.runs.run import Result
 from sim.whatif import edited, rank_matrix, stragglers
 from sim.whatif.stragglers import Blame
+from tests.recipes import ran
 from traincast.commands.parts.blame import figures
 from traincast.main import main
 
@@ -32,21 +33,10 @@ MODEL = {
 }
 
 
-def simulated(*tables: dict[str, Any], gpus: int = 4, steps: int = 1, **parallelism: Any) -> Result:
-    fold, model = parallelism.pop("fold", "auto"), parallelism.pop("model", {})
-    training = parallelism.pop("training", {})
-    return run(
-        recipe_file.parse(
-            {
-                "model": MODEL | model,
-                "cluster": {"topology": "dgx_h100", "gpus": gpus},
-                "parallelism": parallelism,
-                "training": {"global_batch": 4 * parallelism.get("dp", 1)} | training,
-                "perturbations": list(tables),
-                "simulation": {"steps": steps, "fold": fold},
-            }
-        )
-    )
+def simulated(*slow: dict[str, Any], gpus: int = 4, steps: int = 1, **way: Any) -> Result:
+    simulation, model = {"steps": steps, "fold": way.pop("fold", "auto")}, way.pop("model", {})
+    batch = 4 * way.get("dp", 1)
+    return ran(MODEL | model, batch, *slow, gpus=gpus, simulation=simulation, **way)
 
 
 def blame(of: Result) -> Blame:

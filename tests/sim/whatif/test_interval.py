@@ -29,15 +29,12 @@ from sim.whatif import interval as intervals
 from sim.whatif.host_ends import issued
 from sim.whatif.interval import changes, draw, moves
 from sim.whatif.taken import taken
+from tests.recipes import tables
 from traincast.commands.parts.figures import summary_rows
 from traincast.commands.parts.tables import NEAREST
 
-JOB = {
-    "model": {"preset": "llama3-8b", "layers": 2, "sequence": 4096},
-    "cluster": {"topology": "dgx_h100", "gpus": 16},
-    "parallelism": {"tp": 2, "pp": 2, "sp": True},
-    "training": {"micro_batch": 1, "global_batch": 16},
-}
+MODEL = {"preset": "llama3-8b", "layers": 2, "sequence": 4096}
+JOB = tables(MODEL, 16, gpus=16, tp=2, pp=2, sp=True)
 
 
 @pytest.fixture(scope="module")

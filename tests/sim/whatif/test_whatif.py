@@ -13,9 +13,9 @@ from sim.graph import Builder, Communication, Fixed, Graph
 from sim.machine import cluster
 from sim.machine.edits import Edit, applied
 from sim.machine.hardware import ideal
-from sim.recipe import recipe_file
-from sim.runs.run import prepare, run
+from sim.runs.run import prepare
 from sim.whatif import causal_profile, edited, link_names, parse
+from tests.recipes import ran
 
 RECIPES = Path(__file__).parents[3] / "validation" / "recipes"
 
@@ -115,15 +115,9 @@ def test_a_step_after_edits_of_links_is_that_of_such_a_topology(tmp_path, slow):
         'base = "dgx_h100"\nname = "fast"\n[node.link]\nbandwidth = "900 GB/s"\n'
         '[node.nic]\nbandwidth = "25 GB/s"\n'
     )
-    recipe = {
-        "model": {"preset": "llama3-8b", "layers": 4, "vocab": 1024},
-        "cluster": {"topology": "dgx_h100", "gpus": 16},
-        "parallelism": {"tp": 4, "pp": 2},
-        "training": {"global_batch": 8},
-        "perturbations": slow,
-    }
-    fast = recipe | {"cluster": {"topology": str(tmp_path / "fast.toml"), "gpus": 16}}
-    plain, wanted = (run(recipe_file.parse(one)) for one in (recipe, fast))
+    model = {"preset": "llama3-8b", "layers": 4, "vocab": 1024}
+    both = ("dgx_h100", tmp_path / "fast.toml")
+    plain, wanted = (ran(model, 8, *slow, topology=on, gpus=16, tp=4, pp=2) for on in both)
     graph, machine = plain.timeline.graph, plain.machine
     changed = edited(graph, machine, "link nvlink * 2; link ib / 2", plain.cluster)
     assert simulate(*changed).seconds == pytest.approx(wanted.timeline.seconds, rel=1e-9)
@@ -235,13 +229,9 @@ def test_parse_takes_any_blanks():
 
 def test_a_slow_rank_of_a_recipe_is_a_straggler_too():
     """Its kernels are slow by a factor of the machine; without it the step is the healthy one."""
-    recipe = {
-        "model": {"preset": "llama3-8b", "layers": 2, "vocab": 1024},
-        "cluster": {"topology": "dgx_h100", "gpus": 4},
-        "training": {"global_batch": 8},
-    }
-    healthy = run(recipe_file.parse(recipe)).timeline.seconds
-    slow = run(recipe_file.parse(recipe | {"perturbations": [{"rank": 2, "compute": 1.3}]}))
+    model = {"preset": "llama3-8b", "layers": 2, "vocab": 1024}
+    healthy = ran(model, 8, gpus=4).timeline.seconds
+    slow = ran(model, 8, {"rank": 2, "compute": 1.3}, gpus=4)
     graph, machine = edited(slow.timeline.graph, slow.machine, "remove stragglers")
     assert slow.timeline.seconds > 1.15 * healthy
     assert simulate(graph, machine).seconds == pytest.approx(healthy, rel=1e-9)
