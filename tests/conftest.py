@@ -47,6 +47,15 @@ def traincast(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, st
     return call
 
 
+@pytest.fixture
+def recipe(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The file of a module's RECIPE, beside the files of its BESIDE."""
+    texts = {"recipe.toml": request.module.RECIPE, **getattr(request.module, "BESIDE", {})}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path / "recipe.toml"
+
+
 @pytest.fixture(scope="session")
 def small_job() -> Callable[..., Job]:
     """Makes a job of a GPT of 8 narrow layers; sizes as keywords, each by its name in its class."""

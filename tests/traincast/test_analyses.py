@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -23,13 +22,6 @@ cluster = { topology = "dgx_h100", gpus = 16 }
 parallelism = { pp = 2, tp = 2, zero = 1 }
 training.global_batch = 16
 """
-
-
-@pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    file = tmp_path / "recipe.toml"
-    file.write_text(RECIPE)
-    return file
 
 
 def test_they_are_listed(traincast) -> None:

@@ -39,13 +39,6 @@ training = { micro_batch = 4, global_batch = 4, recompute = "full" }
 
 
 @pytest.fixture
-def recipe(tmp_path) -> Path:
-    file = tmp_path / "recipe.toml"
-    file.write_text(RECIPE)
-    return file
-
-
-@pytest.fixture
 def model(tmp_path) -> Path:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(LLAMA3_8B))

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from sim.analysis.exposed import by_cause, exposed, sentences
 from sim.engine import simulate
@@ -34,13 +33,6 @@ global_batch = 16
 
 
 GATHER = "param_all_gather"
-
-
-@pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    path = tmp_path / "recipe.toml"
-    path.write_text(RECIPE)
-    return path
 
 
 def by_hand(copy_stream: str, depth: int, copy_seconds: float = 0.5) -> Timeline:

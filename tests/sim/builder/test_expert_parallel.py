@@ -48,13 +48,6 @@ grad_dtype = "fp32"
 T, H, K, LAYERS, M = 1024, 512, 2, 4, 4  # tokens, hidden, topk, layers of a stage, microbatches
 
 
-@pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    path = tmp_path / "recipe.toml"
-    path.write_text(RECIPE)
-    return path
-
-
 def same(one: Result, two: Result) -> bool:
     """Whether folded and unfolded agree within 1e-9 of the step on every op of the folded ranks."""
     for rank in one.timeline.graph.ranks().tolist():

@@ -37,13 +37,6 @@ global_batch = 8
 SPEED = 0.43 * 76.8e9  # B/s that Adam reaches on a GPU's share of the host's memory
 
 
-@pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    path = tmp_path / "recipe.toml"
-    path.write_text(RECIPE)
-    return path
-
-
 def offload(share: float, **more: object) -> dict[str, object]:
     return {"training.offload": {"optimizer": share, **more}}
 

@@ -37,13 +37,6 @@ global_batch = 4
 """
 
 
-@pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    path = tmp_path / "recipe.toml"
-    path.write_text(RECIPE)
-    return path
-
-
 OFFLOAD = {"training.offload": "activations"}
 
 

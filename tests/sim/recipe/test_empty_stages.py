@@ -35,12 +35,6 @@ global_batch = 16
 """
 
 
-@pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    (tmp_path / "recipe.toml").write_text(RECIPE)
-    return tmp_path / "recipe.toml"
-
-
 def kernels(result: Result) -> dict[str, tuple[int, float]]:
     """Kernels by name: how often they run, and FLOPs, on all ranks."""
     graph, out = result.timeline.graph, dict[str, tuple[int, float]]()

@@ -93,13 +93,7 @@ weight_gradients = "cached"
 host = "megatron"
 """
 RECIPE = 'megatron = "train.sh"\n[cluster]\ntopology = "dgx_h100"\ngpus = 16\n'
-
-
-@pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    (tmp_path / "train.sh").write_text(SCRIPT)
-    (tmp_path / "recipe.toml").write_text(RECIPE)
-    return tmp_path / "recipe.toml"
+BESIDE = {"train.sh": SCRIPT}
 
 
 def test_a_script_is_the_recipe_that_one_would_write(recipe: Path) -> None:

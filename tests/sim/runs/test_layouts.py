@@ -37,14 +37,7 @@ source = "10 Gb/s Ethernet; a test's own"
 """
 ACROSS = {"parallelism.tp": 16, "parallelism.sp": True}
 FSDP2 = {"parallelism.fsdp": {"kind": "fsdp2"}}
-
-
-@pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    (tmp_path / "slow.toml").write_text(SLOW)
-    path = tmp_path / "recipe.toml"
-    path.write_text(RECIPE)
-    return path
+BESIDE = {"slow.toml": SLOW}
 
 
 def speed(recipe: Path, *ways: dict[str, object]) -> float:

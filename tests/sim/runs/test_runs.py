@@ -36,13 +36,6 @@ global_batch = 16
 """
 
 
-@pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    path = tmp_path / "recipe.toml"
-    path.write_text(RECIPE)
-    return path
-
-
 def test_a_recipe_becomes_the_job_that_it_describes(recipe: Path) -> None:
     """What is left over is dp; microbatches are what one replica gets."""
     job = job_of(load(recipe))

@@ -37,14 +37,7 @@ global_batch = 16
 """
 RECIPES = Path(__file__).parents[3] / "validation/recipes"
 TOPOLOGY = 'name = "mine"\nbase = "dgx_h100"\n'
-
-
-@pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    (tmp_path / "mine.toml").write_text(TOPOLOGY)
-    path = tmp_path / "recipe.toml"
-    path.write_text(RECIPE)
-    return path
+BESIDE = {"mine.toml": TOPOLOGY}
 
 
 def test_a_cluster_is_made_once_for_a_topology(recipe: Path) -> None:

@@ -53,13 +53,6 @@ VARY: dict[str, list[object]] = {
 }
 
 
-@pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    path = tmp_path / "recipe.toml"
-    path.write_text(RECIPE, encoding="utf-8")
-    return path
-
-
 @pytest.mark.slow
 def test_rows_are_those_of_single_runs(recipe: Path, tmp_path: Path) -> None:
     """Severity times schedule; a row for each, in order, with figures of its own run."""

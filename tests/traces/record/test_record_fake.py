@@ -47,13 +47,6 @@ global_batch = 16
 """
 
 
-@pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    path = tmp_path / "recipe.toml"
-    path.write_text(RECIPE)
-    return path
-
-
 def product(phase: str) -> dict[str, Any]:
     return {"op": "mm", "phase": phase, "kind": "gemm", "flops": 2.0, "bytes": 3, "dtype": "bf16",
             "shape": [1, 1, 1, 1]}  # fmt: skip
