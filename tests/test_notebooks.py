@@ -15,11 +15,9 @@ from notebooks.refresh import executed, notebooks
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        not all(map(importlib.util.find_spec, ("nbclient", "ipykernel"))),
-        reason="needs nbclient and ipykernel (traincast[docs])",
-    ),
-]
+    pytest.mark.skipif(not all(map(importlib.util.find_spec, ("nbclient", "ipykernel"))),
+        reason="needs nbclient and ipykernel (traincast[docs])"),
+]  # fmt: skip
 
 PATHS = notebooks()
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda

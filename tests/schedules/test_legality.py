@@ -27,42 +27,30 @@ def rows(*lines: str) -> Plan:
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
-        (
-            ["0F0,0B0,0F0", "1F0,1B0"],
-            "rank 0, position 2: 0F0 is already run at rank 0, position 0",
-        ),
-        (
-            ["0F0,0B0", "1F0,0F0,1B0"],
-            "rank 1, position 1: 0F0 is already run at rank 0, position 0",
-        ),
+        (["0F0,0B0,0F0", "1F0,1B0"],
+         "rank 0, position 2: 0F0 is already run at rank 0, position 0"),
+        (["0F0,0B0", "1F0,0F0,1B0"],
+         "rank 1, position 1: 0F0 is already run at rank 0, position 0"),
         (["0F0", "1F0,1B0"], "rank 0, position 0: 0F0 has no backward; 0B0, or 0I0 and 0W0, must"),
         (["0F0,0I0", "1F0,1B0"], "rank 0, position 1: 0I0 is half a backward; 0B0, or 0I0 and 0W0"),
-        (
-            ["0F0,0B0,0W0", "1F0,1B0"],
-            "rank 0, position 2: 0W0 is run beside 0B0, rank 0, position 1",
-        ),
+        (["0F0,0B0,0W0", "1F0,1B0"],
+         "rank 0, position 2: 0W0 is run beside 0B0, rank 0, position 1"),
         (["0B0", "1F0,1B0"], "rank 0, position 0: 0B0 has no forward; 0F0 must come before it"),
-        (
-            ["0F0,0W0,0I0"],
-            "rank 0, position 1: 0W0 needs 0I0, which comes later, rank 0, position 2",
-        ),
+        (["0F0,0W0,0I0"],
+         "rank 0, position 1: 0W0 needs 0I0, which comes later, rank 0, position 2"),
         (["0B0,0F0"], "rank 0, position 0: 0B0 needs 0F0, which comes later, rank 0, position 1"),
         (["0F0,1B0", "1F0,0B0"], "rank 1, position 1: 0B0 is on another rank than 0F0, rank 0"),
         (["0F0,0B0", "2F0,2B0"], "rank 1, position 0: 2F0, but no rank runs stage 1"),
         (["0F0,0F2,0B0,0B2"], "rank 0, position 1: 0F2, but no rank runs microbatch 1"),
         (["0F0,0F1,0B0,0B1", "1F0,1B0"], "rank 1, position 0: 1F0, but no rank runs 1F1"),
-        (
-            ["0F0,1F1,0B0,1B1", "1F0,0F1,1B0,0B1", "2F0,2F1,2B0,2B1"],
-            "rank 1, position 1: 0F1 is of stage 0, which rank 0 runs too, as in rank 0, position",
-        ),
+        (["0F0,1F1,0B0,1B1", "1F0,0F1,1B0,0B1", "2F0,2F1,2B0,2B1"],
+         "rank 1, position 1: 0F1 is of stage 0, which rank 0 runs too, as in rank 0, position"),
         (["0F0,0B0", "", "1F0,1B0"], "rank 1 runs no step"),
         ([], "the plan has no ranks"),
-        (
-            ["0F0,(0F1;0B1)OVERLAP_F_B,0B0"],
-            "rank 0, position 1: (0F1;0B1)OVERLAP_F_B overlaps a backward with the forward",
-        ),
+        (["0F0,(0F1;0B1)OVERLAP_F_B,0B0"],
+         "rank 0, position 1: (0F1;0B1)OVERLAP_F_B overlaps a backward with the forward"),
     ],
-)
+)  # fmt: skip
 def test_a_fault_is_one_sentence(lines: list[str], sentence: str) -> None:
     """With rank, position and step."""
     with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
@@ -216,16 +204,14 @@ MESSAGES = ("0F0,0SEND_F0,0RECV_B0,0B0", "1RECV_F0,1F0,1B0,1SEND_B0")
     [
         ((",0SEND_F0", ""), "rank 1, position 0: 1RECV_F0 has no other end; no rank has 0SEND_F0"),
         ((",1SEND_B0", ",1SEND_B0,1SEND_B0"), "rank 1, position 4: 1SEND_B0 is there twice, first"),
-        (
-            ("0F0,0SEND_F0", "0SEND_F0,0F0"),
-            "rank 0, position 0: 0SEND_F0 comes before its step 0F0",
-        ),
+        (("0F0,0SEND_F0", "0SEND_F0,0F0"),
+         "rank 0, position 0: 0SEND_F0 comes before its step 0F0"),
         (("1RECV_F0,1F0", "1F0,1RECV_F0"), "rank 1, position 1: 1RECV_F0 comes after its step 1F0"),
         (("0SEND_F0", "1SEND_F0"), "rank 0, position 1: 1SEND_F0 belongs to no step of this rank"),
         (("0SEND_F0", "0SEND_F3"), "rank 0, position 1: 0SEND_F3 belongs to no step of this rank"),
         (("0B0", "0B0,0SEND_B0"), "rank 0, position 4: 0SEND_B0 has no other end; no rank has -1"),
     ],
-)
+)  # fmt: skip
 def test_messages_that_do_not_fit_are_one_sentence(
     tmp_path: Path, change: tuple[str, str], sentence: str
 ) -> None:

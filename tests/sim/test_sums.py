@@ -17,12 +17,9 @@ from tests.recipes import ran
 
 ROOT = Path(__file__).parents[2]
 EXACT = (
-    "sim/engine",
-    "sim/analysis",
-    "sim/machine/collectives",
-    "sim/machine/cluster.py",
+    "sim/engine", "sim/analysis", "sim/machine/collectives", "sim/machine/cluster.py",
     "sim/machine/kernels.py",
-)
+)  # fmt: skip
 """What times and their causes are made of: nothing here adds up by ``sum``."""
 
 

@@ -29,10 +29,8 @@ def test_values_are_written_by_unit_format_or_function() -> None:
         "1.00 GiB", "1.23 ms", "1,234",
     ]  # fmt: skip
     assert [written(None, ".1f"), written("-", ".1f"), written("a", "{}s".format)] == [
-        "",
-        "-",
-        "as",
-    ]
+        "", "-", "as",
+    ]  # fmt: skip
     assert written((0.25, -0.5), "+.0 %") == "+25 % to -50 %"
 
 

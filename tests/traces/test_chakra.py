@@ -103,11 +103,8 @@ def test_what_astra_sim_reads(tmp_path: Path) -> None:
     with files[0].open("rb") as file:
         nodes = [(node, attributes(node)) for node in read_nodes(file)]
     assert [NODE_TYPES[node.type] for node, _ in nodes] == [
-        "COMP",
-        "COMP",
-        "COMM_COLL",
-        "COMM_SEND",
-    ]
+        "COMP", "COMP", "COMM_COLL", "COMM_SEND",
+    ]  # fmt: skip
     assert [[*node.data_deps] for node, _ in nodes] == [[], [], [1], [0]]
     assert [[*node.ctrl_deps] for node, _ in nodes] == [[], [0], [], []]
     assert [(node.start_time_micros, node.duration_micros) for node, _ in nodes[:2]] == [

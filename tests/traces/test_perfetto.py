@@ -174,10 +174,8 @@ def test_the_critical_path_is_a_track_and_each_op_tells_its_slack(tmp_path):
     said = {e["name"]: e["args"] for e in slices if e["pid"] < 2}
     assert [said[name]["slack_s"] for name in ("launch", "long", "short")] == [0.0, 0.0, 1.0]
     assert [said[name].get("critical") for name in ("launch", "long", "short")] == [
-        True,
-        True,
-        None,
-    ]
+        True, True, None,
+    ]  # fmt: skip
     assert len(perfetto.read(tmp_path / "t.json.gz").graph) == 3
 
 

@@ -31,11 +31,9 @@ def test_the_middle_of_a_pipeline() -> None:
         stages=3,
     )  # fmt: skip
     assert found.p2p == {
-        "forward-recv": [0, 3],
-        "forward-send": [2, 5],
-        "backward-recv": [6, 9],
+        "forward-recv": [0, 3], "forward-send": [2, 5], "backward-recv": [6, 9],
         "backward-send": [8, 11],
-    }
+    }  # fmt: skip
     assert sorted(found.waits) == [
         (1, 0),  # F0 waits for what it received
         (2, 1),  # and is sent

@@ -118,12 +118,10 @@ def test_a_message_that_nobody_waited_for_took_the_usual_time(tmp_path: Path) ->
         (lambda events: [e for e in events if e["name"] != "irecv"], "which posted 0 receives"),
         (lambda events: [e for e in events if e["cat"] != "compute"], "holds no computes"),
         (lambda events: [e | {"args": {}} for e in events], "event 0, args: step is missing"),
-        (
-            lambda events: [e | {"name": "0X0"} for e in events],
-            "is called '0X0'; names are such as",
-        ),
+        (lambda events: [e | {"name": "0X0"} for e in events],
+         "is called '0X0'; names are such as"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_read_is_refused(
     change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]], sentence: str, tmp_path: Path
 ) -> None:

@@ -232,15 +232,8 @@ def _renamed(data: dict[str, Any], rng: random.Random) -> None:
     holder, key = rng.choice(tables or [({"x": 1}, "x")])
     others = [other for _, other in tables]
     near = (
-        f"{key}s",
-        key[:-1],
-        key.upper(),
-        f"{key}.{key}",
-        key[::-1],
-        rng.choice(others),
-        "",
-        "é",
-    )
+        f"{key}s", key[:-1], key.upper(), f"{key}.{key}", key[::-1], rng.choice(others), "", "é",
+    )  # fmt: skip
     holder[rng.choice(near)] = holder[key] if rng.random() < 0.5 else holder.pop(key)
 
 

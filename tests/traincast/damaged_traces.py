@@ -86,21 +86,12 @@ def _kineto(rank: int) -> list[dict[str, Any]]:
             k.event("cpu_op", "aten::add", at + 30, 5),
             k.event("cpu_op", "record_param_comms", at + 40, 10, 100, Seq=number, **group),
             *_launched("ncclDevKernel_AllReduce", at + 42, at + 360, 140, first + 2, 9, **group),
-            k.event(
-                "cuda_sync",
-                "Stream Wait Event",
-                at + 50,
-                0,
-                7,
-                stream=7,
-                wait_on_stream=9,
-                wait_on_cuda_event_record_corr_id=first + 2,
-                correlation=first + 3,
-            ),
+            k.event("cuda_sync", "Stream Wait Event", at + 50, 0, 7, stream=7, wait_on_stream=9,
+                wait_on_cuda_event_record_corr_id=first + 2, correlation=first + 3),
             k.event("cuda_runtime", "cudaStreamWaitEvent", at + 50, 2, 100, correlation=first + 3),
             *_launched("adam", at + 60, at + 510, 100, first + 4),
             k.event("cuda_runtime", "cudaDeviceSynchronize", at + 70, 545, 100, correlation=0),
-        ]
+        ]  # fmt: skip
     return out
 
 

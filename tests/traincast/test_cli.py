@@ -104,40 +104,29 @@ def test_starting_up_loads_nothing_heavy():
         (["schedule", "zbx", "--ranks", "4", "--microbatches", "8"], "no schedule 'zbx'"),
         (["schedule", "gpipe", "--ranks", "0", "--microbatches", "8"], "ranks = 0 must be at"),
         (["schedule", "gpipe", "--ranks", "4", "--microbatches", "x"], "--microbatches"),
-        (
-            [*PIPE, "--times", "F=1/2/3"],
-            "gives 3 numbers for F, but the pipeline has 4 stages; give",
-        ),
+        ([*PIPE, "--times", "F=1/2/3"],
+         "gives 3 numbers for F, but the pipeline has 4 stages; give"),
         ([*PIPE, "--times", "F=1/2//3"], "or F=5/6/7 stage by stage, from 1e-12"),
         ([*PIPE, "--times", "F=1/2/-3/4"], "to 1e+12, not 'F=1/2/-3/4'"),
         ([*PIPE, "--times", "p2p=0/1"], "--times takes one number for p2p, not 'p2p=0/1'"),
         ([*PIPE, "--times", "FB=9/9/9/9"], "--times takes one number for FB"),
-        (
-            ["schedule", "gpipe", "--ranks", "4", "--microbatches", "8", "--times", "F=-1"],
-            "--times takes positive seconds",
-        ),
-        (
-            ["schedule", "gpipe", "--ranks", "4", "--microbatches", "8", "--times", "F=1e308"],
-            "from 1e-12 to 1e+12, not 'F=1e308'",
-        ),
+        (["schedule", "gpipe", "--ranks", "4", "--microbatches", "8", "--times", "F=-1"],
+         "--times takes positive seconds"),
+        (["schedule", "gpipe", "--ranks", "4", "--microbatches", "8", "--times", "F=1e308"],
+         "from 1e-12 to 1e+12, not 'F=1e308'"),
         ([*PIPE, "--times", "F=1,F=2"], "--times gives F twice"),
         ([*PIPE, "--csv", "FOLDER/" + "x" * 300], "File name too long"),
         (["schedule", "gpipe", "--ranks", "10001", "--microbatches", "1"], "at most 10,000"),
         (["schedule", "gpipe", "--ranks", "9999", "--microbatches", "999"], "at most 5,000,000"),
-        (
-            [*PIPE, "--csv", "FOLDER/x.csv", "--plot", "FOLDER/x.xyz"],
-            "no picture format 'xyz'",
-        ),
+        ([*PIPE, "--csv", "FOLDER/x.csv", "--plot", "FOLDER/x.xyz"], "no picture format 'xyz'"),
         ([*PIPE, "--csv", "FOLDER/x.svg", "--plot", "FOLDER/x.svg"], "give two files"),
         ([*PIPE, "--csv", "FOLDER"], "it is a folder"),
         (["topology", "dgx_a100", "--gpus", "200000"], "holds 1 to 131,072 GPUs, not 200,000"),
         (["topology", "dgx_a10"], "did you mean dgx_a100?"),
         (["init", "HF", "dgx_a100", "--gpus", "200000"], "holds 1 to 131,072 GPUs, not 200,000"),
         (["init", "HF", "dgx_a100", "--out", "FOLDER"], "it is a folder"),
-        (
-            ["schedule", "gpipe", "--ranks", "4", "--microbatches", "8", "--csv", "RECIPE/x.csv"],
-            "cannot write to",
-        ),
+        (["schedule", "gpipe", "--ranks", "4", "--microbatches", "8", "--csv", "RECIPE/x.csv"],
+         "cannot write to"),
         (["schedule", "interleaved_1f1b", "--ranks", "4", "--microbatches", "11"], "8 or 12 would"),
         (["list", "planets"], "there are models, layers, topologies, schedules, strategies"),
         (["topology", "dgx_b52"], "dgx_a100"),
@@ -149,7 +138,7 @@ def test_starting_up_loads_nothing_heavy():
         (["init", "RECIPE", "dgx_a100"], "is not JSON"),
         (["calibrate", "tpu"], "no calibration for GPU 'tpu'"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_one_sentence_and_exit_2(
     arguments, sentence, traincast, recipe, model, tmp_path
 ):
@@ -243,11 +232,8 @@ def test_topology_tells_its_links_and_routes(traincast):
     assert near["hops"] == 2
     links = {link["between"]: link for link in machine["links"]}
     assert {name: link["count"] for name, link in links.items()} == {
-        "GPU - NVSwitch": 16,
-        "GPU - NIC": 16,
-        "NIC - leaf": 16,
-        "leaf - spine": 8,
-    }
+        "GPU - NVSwitch": 16, "GPU - NIC": 16, "NIC - leaf": 16, "leaf - spine": 8,
+    }  # fmt: skip
     assert links["GPU - NVSwitch"]["bandwidth"] == near["bandwidth"]
     out = traincast("topology", "dgx_h100")[1]
     assert machine["gpu"]["name"] in out
@@ -402,30 +388,22 @@ RUN = "Llama-3(.1)-70B (12 layers) (12.4B) on 8 B200"
 SUMMARY = {
     "step_time_s": 1.4,
     "interval_s": [1.33, 1.52],
-    "nearest_measured": [
-        {"run": RUN, "family": "context parallel", "error": -0.103},
-        {"run": "gpt-22b (22.1B) on 8 A100", "family": "Megatron A100", "error": 0.021},
-    ],
+    "nearest_measured": [{"run": RUN, "family": "context parallel", "error": -0.103},
+        {"run": "gpt-22b (22.1B) on 8 A100", "family": "Megatron A100", "error": 0.021}],
     "tokens_per_s": 5851.0,
     "tflops_per_gpu": 140.5,
     "mfu": 0.45,
     "hfu": 0.6,
     "bubble": {"idle_share_of_step": 0.1, "idle_over_ideal": 0.11, "by_cause_s": {}},
     "machine": {"topology": "dgx_a100", "calibrated": [], "borrowed": {}},
-    "time_s": {
-        "compute": {"mean": 1.2, "max": 1.3},
-        "exposed": {"tp": {"mean": 0.1, "max": 0.2}},
-        "hidden": {"tp": {"mean": 0.3, "max": 0.4}},
-        "waiting": {"tp": {"mean": 0.05, "max": 0.06}},
-        "exposed_waiting": {"tp": {"mean": 0.01, "max": 0.02}},
-        "empty": {"mean": 0.1, "max": 0.2},
-    },
-    "memory": [
-        {"rank": 0, "stands_for": 8, "peak_bytes": 2.0**36, "by_category": {"weights": 2.0**35}}
-    ],
+    "time_s": {"compute": {"mean": 1.2, "max": 1.3}, "exposed": {"tp": {"mean": 0.1, "max": 0.2}},
+        "hidden": {"tp": {"mean": 0.3, "max": 0.4}}, "waiting": {"tp": {"mean": 0.05, "max": 0.06}},
+        "exposed_waiting": {"tp": {"mean": 0.01, "max": 0.02}}, "empty": {"mean": 0.1, "max": 0.2}},
+    "memory": [{"rank": 0, "stands_for": 8, "peak_bytes": 2.0**36,
+        "by_category": {"weights": 2.0**35}}],
     "simulation": {"ops": 12345, "ranks_simulated": 1},
     "host": {"prices": "eager", "kernel_s": 3e-5, "launch_s": 2e-5, "simulated": False},
-}
+}  # fmt: skip
 
 
 def test_the_summary_table_has_every_figure(capsys):

@@ -78,14 +78,9 @@ def test_causes_of_every_strategy_sum_to_its_idling(name, small_job):
 
 
 MODEL = {
-    "layers": 8,
-    "hidden": 256,
-    "heads": 4,
-    "vocab": 512,
-    "sequence": 256,
-    "attention": "flash",
+    "layers": 8, "hidden": 256, "heads": 4, "vocab": 512, "sequence": 256, "attention": "flash",
     "dropout": 0.0,
-}
+}  # fmt: skip
 EXPERTS = {"experts": 4, "topk": 1, "expert_ffn": 256}
 RECIPES = {
     "pipedream": {"parallelism": {"pp": 4}, "schedule": {"name": "pipedream"}},
@@ -95,10 +90,8 @@ RECIPES = {
     "ring attention": {"parallelism": {"cp": 4}},
     "ulysses": {"parallelism": {"cp": 2, "cp_kind": "ulysses", "dp": 2}},
     "experts": {"parallelism": {"dp": 4, "ep": 4}, "model": EXPERTS},
-    "uneven experts": {
-        "parallelism": {"dp": 4, "ep": 4},
-        "model": {**EXPERTS, "load": {"kind": "zipf", "s": 1.2}},
-    },
+    "uneven experts": {"parallelism": {"dp": 4, "ep": 4},
+        "model": {**EXPERTS, "load": {"kind": "zipf", "s": 1.2}}},
     "fsdp1": {"parallelism": {"fsdp": {"kind": "fsdp1"}}},
     "fsdp2": {"parallelism": {"fsdp": {"kind": "fsdp2", "shard": 2}}},
     "yafsdp": {"parallelism": {"fsdp": {"kind": "yafsdp"}}},
@@ -110,11 +103,9 @@ RECIPES = {
     "slow rank": {"parallelism": {"pp": 4}, "perturbations": [{"rank": 2, "compute": 1.5}]},
     "noise": {"parallelism": {"tp": 2}, "perturbations": [{"noise": 0.2}]},
     "stall": {"parallelism": {"dp": 4}, "perturbations": [{"rank": 1, "stall": "1 ms"}]},
-    "slow link": {
-        "perturbations": [{"rank": 1, "link": "nvlink", "bandwidth": 0.2}],
-        "parallelism": {"tp": 2},
-    },
-}
+    "slow link": {"perturbations": [{"rank": 1, "link": "nvlink", "bandwidth": 0.2}],
+        "parallelism": {"tp": 2}},
+}  # fmt: skip
 
 
 @pytest.mark.slow
@@ -240,10 +231,8 @@ def test_waiting_for_a_straggler_is_no_drain() -> None:
     b.join(members, Fixed(4.0, "communication", "dp"))
     causes = idle(simulate(graph := b.graph(), ideal(graph))).by_cause()
     assert {name: seconds.tolist() for name, seconds in causes.items()} == {
-        "waiting": [2.0, 0.0],
-        "exposed_dp": [4.0, 4.0],
-        "drain": [1.0, 0.0],
-    }
+        "waiting": [2.0, 0.0], "exposed_dp": [4.0, 4.0], "drain": [1.0, 0.0],
+    }  # fmt: skip
 
 
 def test_a_gather_that_a_slow_rank_holds_up_is_no_warm_up() -> None:

@@ -36,14 +36,10 @@ FLUSHED = {
     "batched": {"schedule.name": "one_f_one_b", "parallelism.p2p": "batched"},
     "interleaved, replicas": {"schedule.name": "interleaved_1f1b", **DP},
     "zero 1": {"schedule.name": "zb_h1", "parallelism.zero": 1, **DP},
-    "gathers ahead": {
-        "schedule.name": "one_f_one_b",
-        "parallelism.zero": 1,
-        "parallelism.overlap_param_gather": True,
-        **DP,
-    },
+    "gathers ahead": {"schedule.name": "one_f_one_b", "parallelism.zero": 1,
+        "parallelism.overlap_param_gather": True, **DP},
     "shared pairs": {"schedule.name": "dualpipe_v"},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("way", FLUSHED)
@@ -183,18 +179,14 @@ def test_a_step_by_hand() -> None:
     [
         ({"simulation.steps": 3}, "does not reach the steady state of pipedream; at least 4 would"),
         ({"training.global_batch": 2}, "global_batch = 2 makes 2 per pipeline, 1 or 4 would do"),
-        (
-            {"parallelism.zero": 1, "parallelism.overlap_param_gather": True},
-            "needs a schedule with a flush",
-        ),
+        ({"parallelism.zero": 1, "parallelism.overlap_param_gather": True},
+         "needs a schedule with a flush"),
         ({"simulation.steps": 0}, "simulation.steps = 0 must be at least 1"),
         ({"simulation.steps": 1001}, "at most 1,000"),
-        (
-            {"simulation.steps": 1000, "training.global_batch": 800},
-            "fewer simulation.steps than 1000",
-        ),
+        ({"simulation.steps": 1000, "training.global_batch": 800},
+         "fewer simulation.steps than 1000"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_run_on_and_on_is_one_sentence(
     settings: dict[str, object], sentence: str
 ) -> None:

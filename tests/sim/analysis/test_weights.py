@@ -36,29 +36,16 @@ EXPERTS = {"experts": 8, "topk": 2, "expert_ffn": 256, "gated": True}
 SLOW = {"rank": 5, "compute": 1.5}
 JOBS: dict[str, dict[str, Any]] = {
     "dense": {"gpus": 16, "parallelism": {"tp": 2, "pp": 2, "dp": 4}, "perturbations": [SLOW]},
-    "fsdp2": {
-        "gpus": 8,
-        "parallelism": {"dp": 8, "fsdp": {"kind": "fsdp2"}},
-        "perturbations": [SLOW, {"rank": 1, "compute": 0.8}],
-    },
-    "experts": {
-        "gpus": 8,
-        "model": EXPERTS,
-        "parallelism": {"dp": 8, "ep": 4},
-        "perturbations": [SLOW],
-    },
-    "slow link": {
-        "gpus": 32,
-        "parallelism": {"tp": 8, "sp": True, "dp": 4},
-        "perturbations": [{"link": "pcie", "rank": 11, "bandwidth": 0.25}],
-    },
-    "most slow": {
-        "gpus": 4,
-        "parallelism": {"dp": 4},
-        "perturbations": [{"rank": [1, 2, 3], "compute": 1.5}],
-    },
+    "fsdp2": {"gpus": 8, "parallelism": {"dp": 8, "fsdp": {"kind": "fsdp2"}},
+        "perturbations": [SLOW, {"rank": 1, "compute": 0.8}]},
+    "experts": {"gpus": 8, "model": EXPERTS, "parallelism": {"dp": 8, "ep": 4},
+        "perturbations": [SLOW]},
+    "slow link": {"gpus": 32, "parallelism": {"tp": 8, "sp": True, "dp": 4},
+        "perturbations": [{"link": "pcie", "rank": 11, "bandwidth": 0.25}]},
+    "most slow": {"gpus": 4, "parallelism": {"dp": 4},
+        "perturbations": [{"rank": [1, 2, 3], "compute": 1.5}]},
     "uniform": {"gpus": 16, "parallelism": {"tp": 4, "pp": 2, "dp": 2}, "perturbations": []},
-}
+}  # fmt: skip
 
 
 def simulated(job: Mapping[str, Any], fold: str) -> Result:

@@ -98,38 +98,18 @@ def test_forward_of_three_units(
 @pytest.mark.parametrize(
     ("sharding", "gathers", "reductions", "seconds"),
     [
-        (
-            replace(BARE, backward=0),
-            [(0, 9), (19, 21), (31, 35)],
-            [(19, 22), (31, 34), (45, 48)],
-            48,
-        ),
-        (
-            replace(BARE, backward=1),
-            [(0, 9), (9, 11), (19, 23)],
-            [(19, 22), (29, 32), (39, 42)],
-            42,
-        ),
-        (
-            replace(kinds.fsdp1(4, backward_prefetch="none"), scale=False),
-            [(0, 9), (22, 24), (37, 41)],
-            [(19, 22), (34, 37), (51, 54)],
-            54,
-        ),
-        (
-            replace(kinds.fsdp1(4, backward_prefetch="BACKWARD_POST"), scale=False),
-            [(0, 9), (19, 21), (31, 35)],
-            [(21, 24), (35, 38), (45, 48)],
-            48,
-        ),
-        (
-            replace(kinds.fsdp1(4), scale=False),
-            [(0, 9), (9, 11), (22, 26)],
-            [(19, 22), (29, 32), (39, 42)],
-            42,
-        ),
+        (replace(BARE, backward=0), [(0, 9), (19, 21), (31, 35)], [(19, 22), (31, 34), (45, 48)],
+         48),
+        (replace(BARE, backward=1), [(0, 9), (9, 11), (19, 23)], [(19, 22), (29, 32), (39, 42)],
+         42),
+        (replace(kinds.fsdp1(4, backward_prefetch="none"), scale=False),
+         [(0, 9), (22, 24), (37, 41)], [(19, 22), (34, 37), (51, 54)], 54),
+        (replace(kinds.fsdp1(4, backward_prefetch="BACKWARD_POST"), scale=False),
+         [(0, 9), (19, 21), (31, 35)], [(21, 24), (35, 38), (45, 48)], 48),
+        (replace(kinds.fsdp1(4), scale=False), [(0, 9), (9, 11), (22, 26)],
+         [(19, 22), (29, 32), (39, 42)], 42),
     ],
-)
+)  # fmt: skip
 def test_backward_of_three_units(
     sharding: Flow,
     gathers: list[tuple[float, float]],

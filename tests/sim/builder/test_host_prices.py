@@ -23,16 +23,10 @@ from traincast.commands.parts import host_table
 
 RECIPE = Path(__file__).parents[3] / "validation/recipes/vtrain_gpt.toml"
 GPT = {
-    "model.layers": 4,
-    "model.hidden": 1024,
-    "model.heads": 16,
-    "model.sequence": 1024,
-    "cluster.gpus": 1,
-    "parallelism.tp": 1,
-    "parallelism.dp": 1,
-    "training.micro_batch": 1,
+    "model.layers": 4, "model.hidden": 1024, "model.heads": 16, "model.sequence": 1024,
+    "cluster.gpus": 1, "parallelism.tp": 1, "parallelism.dp": 1, "training.micro_batch": 1,
     "training.global_batch": 3,
-}
+}  # fmt: skip
 BIG = GPT | {"model.hidden": 8192, "model.heads": 64, "training.global_batch": 6}
 WAYS = ("eager", "megatron", "compiled", "graphs")
 OF_CLASS = {name: 2.0 ** -(k + 4) for k, name in enumerate(CLASSES)}  # all sums differ

@@ -71,15 +71,8 @@ def test_megatrons_sixteen_gpus():
     mesh = Mesh(tp=2, dp=2, pp=4)
     assert mesh.groups("tp") == [(2 * i, 2 * i + 1) for i in range(8)]
     assert mesh.groups("dp") == [
-        (0, 2),
-        (1, 3),
-        (4, 6),
-        (5, 7),
-        (8, 10),
-        (9, 11),
-        (12, 14),
-        (13, 15),
-    ]
+        (0, 2), (1, 3), (4, 6), (5, 7), (8, 10), (9, 11), (12, 14), (13, 15),
+    ]  # fmt: skip
     assert mesh.groups("pp") == [(0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15)]
 
 

@@ -198,15 +198,13 @@ def test_ranks_of_one_sequence_count() -> None:
 
 
 REFUSED = [
-    (
-        {"optimizer_instances": 2},
-        "optimizer_instances = 2 needs zero = 1: each instance splits the optimizer state",
-    ),
+    ({"optimizer_instances": 2},
+     "optimizer_instances = 2 needs zero = 1: each instance splits the optimizer state"),
     ({"zero": 2, "optimizer_instances": 2}, "optimizer_instances = 2 needs zero = 1"),
     ({"zero": 1, "optimizer_instances": 3}, "must divide dp x cp = 16 into runs of two or more"),
     ({"zero": 1, "optimizer_instances": 16}, "for runs of one rank zero = 0 would do"),
     ({"zero": 1, "optimizer_instances": 0}, "optimizer_instances = 0 must be at least 1"),
-]
+]  # fmt: skip
 EXPERT = [
     ({"ep": 8, "optimizer_instances": 4}, "must divide the 2 ranks that hold the same experts"),
     ({"ep": 2, "optimizer_instances": 2, "order": "dp-tp-cp-ep-pp"}, 'order to end with "dp-pp"'),

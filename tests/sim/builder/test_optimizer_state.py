@@ -61,12 +61,9 @@ MOVED = [
     (state("none", "bf16", "bf16"), "bf16", {"adam": 2 + 4 + 4 + 4}),
     (state("remainder", "fp32", "bf16"), "fp32", {"adam": 4 + 4 + 4 + 8 + 4}),
     # to fp32 and back: a cast; a maximum and a cast; fp16 is multiplied by its scale each way too
-    (
-        state("fp16", "fp8", "fp32"),
-        "fp32",
-        {"widen_state": 6 + 8 + 5, "adam": 4 + 2 + 8 + 8 + 8, "narrow_state": 4 + 8 + 6 + 4 + 5},
-    ),
-]
+    (state("fp16", "fp8", "fp32"), "fp32",
+     {"widen_state": 6 + 8 + 5, "adam": 4 + 2 + 8 + 8 + 8, "narrow_state": 4 + 8 + 6 + 4 + 5}),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("state", "grad", "each"), MOVED)

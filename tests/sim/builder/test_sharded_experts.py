@@ -19,21 +19,10 @@ H, FFN, L, V, E = 256, 384, 4, 1024, 8
 GPUS, M = 8, 3
 EXPERTS = L * E * 3 * H * FFN  # all of them, gated
 MODEL = {
-    "layers": L,
-    "hidden": H,
-    "heads": 8,
-    "vocab": V,
-    "tied": False,
-    "sequence": 256,
-    "attention": "flash",
-    "position": "rope",
-    "norm": "rms",
-    "dropout": 0.0,
-    "gated": True,
-    "experts": E,
-    "topk": 2,
-    "expert_ffn": FFN,
-}
+    "layers": L, "hidden": H, "heads": 8, "vocab": V, "tied": False, "sequence": 256,
+    "attention": "flash", "position": "rope", "norm": "rms", "dropout": 0.0, "gated": True,
+    "experts": E, "topk": 2, "expert_ffn": FFN,
+}  # fmt: skip
 LAYERS = L * (4 * H * H + 2 * H + H * E)  # attention, norms and router
 ROOT = 2 * V * H + H
 DENSE = LAYERS + ROOT

@@ -42,16 +42,11 @@ MEANT: list[tuple[dict[str, Any], Flow | None]] = [
     ({"fsdp": {"shard": 8, "replicate": "each"}}, kinds.fsdp2(16, shard=8)),
     ({"fsdp": {"reshard_after_forward": False}}, kinds.fsdp2(16, False)),
     ({"fsdp": {"reshard_after_forward": 4}}, replace(kinds.fsdp2(16), regroup=4)),
-    (
-        {"fsdp": FIVE},
-        kinds.fsdp1(16, backward_prefetch="none", limit_all_gathers=False),
-    ),
-    (
-        {"fsdp": {"kind": "fsdp1", "sharding": "_HYBRID_SHARD_ZERO2", "shard": 8}},
-        kinds.fsdp1(16, "_HYBRID_SHARD_ZERO2", shard=8),
-    ),
+    ({"fsdp": FIVE}, kinds.fsdp1(16, backward_prefetch="none", limit_all_gathers=False)),
+    ({"fsdp": {"kind": "fsdp1", "sharding": "_HYBRID_SHARD_ZERO2", "shard": 8}},
+     kinds.fsdp1(16, "_HYBRID_SHARD_ZERO2", shard=8)),
     ({"fsdp": {"kind": "yafsdp", "wrap": "model"}}, kinds.yafsdp(16, wrap="model")),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("keys", "sharding"), MEANT)
@@ -83,14 +78,10 @@ REFUSED = [
     ({"fsdp": {}, "tp": 8, "pp": 2}, "parallelism.fsdp needs dp > 1"),
     ({"zero": 3, "overlap_grad_reduce": False}, "zero = 3 needs overlap_grad_reduce = true"),
     ({"zero": 3, "overlap_param_gather": True}, "needs zero = 1 or 2, whose gathers it overlaps"),
-    (
-        {"zero": 1, "deepspeed": {}},
-        "parallelism.deepspeed gives sizes for zero = 2 or 3; it needs one of them",
-    ),
-    (
-        {"zero": 2, "deepspeed": {"stage3_max_live_parameters": 10**9}},
-        "parallelism.deepspeed.stage3_max_live_parameters needs zero = 3",
-    ),
+    ({"zero": 1, "deepspeed": {}},
+     "parallelism.deepspeed gives sizes for zero = 2 or 3; it needs one of them"),
+    ({"zero": 2, "deepspeed": {"stage3_max_live_parameters": 10**9}},
+     "parallelism.deepspeed.stage3_max_live_parameters needs zero = 3"),
     ({"accumulate": True}, "parallelism.accumulate = true needs zero = 2 or 3, or fsdp"),
     ({"fsdp": {"kind": "yafsdp"}, "accumulate": True}, "yafsdp makes gradients in two buffers"),
     ({"zero": 2, "first_bucket_mb": 1.0}, "first_bucket_mb needs zero = 0 or 1"),
@@ -102,18 +93,14 @@ REFUSED = [
     ({"fsdp": {"shard": 3}}, "fsdp.shard = 3 does not divide parallelism.dp = 16"),
     ({"fsdp": {"replicate": "once"}}, "fsdp.replicate needs shard below dp = 16"),
     ({"fsdp": {"replicate": "twice"}}, "fsdp.replicate = \"twice\" must be 'each' or 'once'"),
-    (
-        {"fsdp": {"kind": "yafsdp", "shard": 8, "replicate": "once"}},
-        'fsdp.replicate is a key of kind = "fsdp2"',
-    ),
-    (
-        {"fsdp": {"shard": 8, "replicate": "once"}, "accumulate": True},
-        'replicate = "once" and accumulate = true are both given',
-    ),
+    ({"fsdp": {"kind": "yafsdp", "shard": 8, "replicate": "once"}},
+     'fsdp.replicate is a key of kind = "fsdp2"'),
+    ({"fsdp": {"shard": 8, "replicate": "once"}, "accumulate": True},
+     'replicate = "once" and accumulate = true are both given'),
     ({"fsdp": {"shard": 1}}, "fsdp.shard = 1 shares nothing; leave fsdp out"),
     ({"fsdp": {"reshard_after_forward": 3}}, "reshard_after_forward = 3 must be true, false, or"),
     ({"fsdp": {"shard": 4, "reshard_after_forward": 8}}, "a divisor of the 4 ranks that share"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("keys", "sentence"), REFUSED)

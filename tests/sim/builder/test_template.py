@@ -28,17 +28,9 @@ CASES = [
 ]
 
 LOOPS = {
-    "loop",
-    "completion",
-    "plain",
-    "kernels",
-    "communication",
-    "meetings",
-    "flows",
-    "gpu",
-    "clock",
+    "loop", "completion", "plain", "kernels", "communication", "meetings", "flows", "gpu", "clock",
     "network",
-}
+}  # fmt: skip
 """Files of what runs ops one by one."""
 
 

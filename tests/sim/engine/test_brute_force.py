@@ -197,13 +197,10 @@ def drawn_recipe(random: Random, folder: Path, fold: str) -> dict[str, Any]:
         "cluster": {"topology": str(fabric), "gpus": pp * tp * dp},
         "parallelism": parallelism,
         "schedule": {"name": name} | ({"pair": pair} if pair else {}),
-        "training": {
-            "micro_batch": 1,
-            "global_batch": dp * (pp if chunks == 1 else 2 * pp),
-            "dtype": "bf16",
-        },
+        "training": {"micro_batch": 1, "global_batch": dp * (pp if chunks == 1 else 2 * pp),
+            "dtype": "bf16"},
         "simulation": {"fold": fold},
-    }
+    }  # fmt: skip
 
 
 FABRIC = """

@@ -62,11 +62,8 @@ def test_inside_a_node_one_switch_between_nodes_of_a_rail_one_leaf():
     between = [cluster.links[i] for i in cluster.route(3, 11)]
     assert [cluster.links[i] for i in cluster.route(3, 5)] == [(3, "nvswitch 0"), ("nvswitch 0", 5)]
     assert between == [
-        (3, "nic 0.3"),
-        ("nic 0.3", "leaf 0.3"),
-        ("leaf 0.3", "nic 1.3"),
-        ("nic 1.3", 11),
-    ]
+        (3, "nic 0.3"), ("nic 0.3", "leaf 0.3"), ("leaf 0.3", "nic 1.3"), ("nic 1.3", 11),
+    ]  # fmt: skip
 
 
 @pytest.mark.slow

@@ -17,28 +17,14 @@ from sim.recipe import presets
 from tests.small import keys, small
 
 TOY_GEMM = {
-    "tile_256x128": 0.5,
-    "tile_128x128": 0.25,
-    "tile_128x64": 0.125,
-    "tile_64x64": 0.0625,
-    "ramp": 20.0,
-    "quantisation": 0.75,
-    "split": 1.5,
-    "derating": 0.2,
-    "derating_seconds": 1e3,
-    "accumulate": 0.5,
-    "memory": 0.8,
-    "fixed": 7.0,
-}
+    "tile_256x128": 0.5, "tile_128x128": 0.25, "tile_128x64": 0.125, "tile_64x64": 0.0625,
+    "ramp": 20.0, "quantisation": 0.75, "split": 1.5, "derating": 0.2, "derating_seconds": 1e3,
+    "accumulate": 0.5, "memory": 0.8, "fixed": 7.0,
+}  # fmt: skip
 TOY_ATTENTION = {
-    "forward": 0.5,
-    "backward": 0.4,
-    "keys": 100.0,
-    "head_dim": 16.0,
-    "quantisation": 0.5,
-    "memory": 0.8,
-    "fixed": 5.0,
-}
+    "forward": 0.5, "backward": 0.4, "keys": 100.0, "head_dim": 16.0, "quantisation": 0.5,
+    "memory": 0.8, "fixed": 5.0,
+}  # fmt: skip
 TOY_MEMORY = {"fixed": 2.0, **dict.fromkeys(kernels.MEMORY_KINDS, 0.5)}
 COSTS = {"gemm": {"bf16": TOY_GEMM}, "attention": TOY_ATTENTION, "memory_kernels": TOY_MEMORY}
 TOY = SimpleNamespace(sms=4, memory_bandwidth=1000.0, peak={"bf16": 1e6, "fp32": 1e5}, costs=COSTS)

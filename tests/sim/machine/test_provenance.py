@@ -26,24 +26,16 @@ CASES = {
     ),
     "another GPU": (OTHER_GPU, KERNELS),
     "other links": (OTHER_LINK, {"collectives": "dgx_h100"}),
-    "another GPU with memory-bound kernels of its own": (
-        OTHER_GPU + MEMORY,
-        {key: KERNELS[key] for key in ("gemm", "attention")},
-    ),
-    "another GPU with one constant of its own": (
-        OTHER_GPU + "[gpu.gemm.bf16]\nramp = 1\n",
-        KERNELS,
-    ),
-    "links with collectives of their own": (
-        OTHER_LINK + "[collectives.p2p.ll]\nbase = '1 us'\nshare = 1\n",
-        {},
-    ),
-    "links with another's collectives": (
-        OTHER_LINK
+    "another GPU with memory-bound kernels of its own": (OTHER_GPU + MEMORY,
+        {key: KERNELS[key] for key in ("gemm", "attention")}),
+    "another GPU with one constant of its own": (OTHER_GPU + "[gpu.gemm.bf16]\nramp = 1\n",
+        KERNELS),
+    "links with collectives of their own": (OTHER_LINK
+        + "[collectives.p2p.ll]\nbase = '1 us'\nshare = 1\n", {}),
+    "links with another's collectives": (OTHER_LINK
         + "[collectives]\nfrom = 'box'\n[collectives.p2p.ll]\nbase = '1 us'\nshare = 1\n",
-        {"collectives": "box"},
-    ),
-}
+        {"collectives": "box"}),
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -339,16 +339,12 @@ def test_a_machine_shows_its_routes_within_and_across_a_node(made: Callable[...,
 
 FULL = BRIDGES + REST.format(nic="pcie", nics=1)
 REFUSED = {
-    "in the shadow of another": (
-        ("gpus = 2\n", ""),
-        "tiers.pcie would carry nothing: link, which comes before it",
-    ),
+    "in the shadow of another": (("gpus = 2\n", ""),
+        "tiers.pcie would carry nothing: link, which comes before it"),
     "nothing joins all": (('from = "gpu"', 'from = "gpu"\ngpus = 2'), "one of them must join all"),
     "not a part of a node": (("gpus = 2", "gpus = 3"), "must divide node.gpus = 4"),
-    "fewer than below it": (
-        ('from = "gpu"', 'from = "link"\ngpus = 1'),
-        "a multiple of the 2 GPUs that link joins",
-    ),
+    "fewer than below it": (('from = "gpu"', 'from = "link"\ngpus = 1'),
+        "a multiple of the 2 GPUs that link joins"),
     "no such tier below": (('from = "gpu"', 'from = "plx"'), "must be 'gpu' or 'link', written"),
     "nothing below": (('from = "gpu"\n', ""), "lacks node.tiers.pcie.from"),
     "no place for NICs": (('from = "pcie"\n', ""), "it must be one of gpu, link, pcie"),
@@ -357,11 +353,8 @@ REFUSED = {
     "a name of the network's": (("tiers.pcie", "tiers.leaf"), "take another"),
     "a name of two words": (("tiers.pcie", "tiers.'a - b'"), "must be a word of small letters"),
     "a kind of other links": (('from = "gpu"', 'from = "gpu"\nkind = "ib"'), "take another"),
-    "an unknown key": (
-        ('from = "gpu"', 'from = "gpu"\nspeed = 3'),
-        "key node.tiers.pcie.speed",
-    ),
-}
+    "an unknown key": (('from = "gpu"', 'from = "gpu"\nspeed = 3'), "key node.tiers.pcie.speed"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REFUSED)

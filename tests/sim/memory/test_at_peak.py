@@ -18,14 +18,9 @@ from sim.timeline import Timeline
 from tests.recipes import parsed
 
 MODEL = {
-    "layers": 8,
-    "hidden": 256,
-    "heads": 4,
-    "vocab": 512,
-    "sequence": 256,
-    "attention": "flash",
+    "layers": 8, "hidden": 256, "heads": 4, "vocab": 512, "sequence": 256, "attention": "flash",
     "dropout": 0.0,
-}
+}  # fmt: skip
 
 
 def recipe(

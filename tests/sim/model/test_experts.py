@@ -86,19 +86,10 @@ def test_backward_mirrors_it() -> None:
     program = stage_programs(small(MIXTRAL, ONE), [0], False, False)["B"]
     names = [item.name for item in program]
     assert names[: names.index("mlp_norm_grad_add")] == [
-        "unpermute_backward",
-        "expert_fc2_dgrad",
-        "expert_fc2_wgrad",
-        "expert_silu_backward",
-        "expert_fc1_dgrad",
-        "expert_fc1_wgrad",
-        "permute_backward",
-        "router_softmax_backward",
-        "router_dgrad",
-        "router_wgrad",
-        "router_grad_add",
-        "mlp_norm_backward",
-    ]
+        "unpermute_backward", "expert_fc2_dgrad", "expert_fc2_wgrad", "expert_silu_backward",
+        "expert_fc1_dgrad", "expert_fc1_wgrad", "permute_backward", "router_softmax_backward",
+        "router_dgrad", "router_wgrad", "router_grad_add", "mlp_norm_backward",
+    ]  # fmt: skip
     wgrad = dict(works(program))["expert_fc1_wgrad"]
     assert wgrad.shape == (8, 96, 64, 16)
     assert wgrad.bytes == 8 * (2 * (96 * 16 + 64 * 16) + 8 * 96 * 64)  # fp32 sums read and written

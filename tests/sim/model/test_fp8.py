@@ -265,25 +265,18 @@ def test_utilisation_is_of_the_dtypes_peak() -> None:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"cluster": {"topology": "dgx_a100", "gpus": 1}}, "needs a GPU with an fp8 peak"),
-    (
-        {"training": {"global_batch": 8, "dtype": "fp32", "fp8": {}}},
-        'needs training.dtype = "bf16"',
-    ),
+    ({"training": {"global_batch": 8, "dtype": "fp32", "fp8": {}}},
+     'needs training.dtype = "bf16"'),
     ({"training": {"global_batch": 8, "fp8": {"attention": True}}}, "not simulated yet"),
     ({"training": {"global_batch": 8, "fp8": {"recipe": "mxfp8", "amax": "tp"}}}, "leave it out"),
     ({"training": {"global_batch": 8, "fp8": {"recipe": "nvfp4"}}}, "training.fp8.recipe"),
     ({"training": {"global_batch": 8, "fp8": {"param": True}}}, "did you mean training.fp8.params"),
     ({"model": MODEL | {"ffn": 1000}}, "model.ffn = 1000 is not a multiple of 16"),
     ({"model": {"preset": "resnet-50"}}, "not simulated with model.blocks"),
-    (
-        {
-            "cluster": {"topology": "dgx_h100", "gpus": 2},
-            "parallelism": {"tp": 2, "sp": True, "tp_overlap": True},
-            "training": {"global_batch": 8, "fp8": {"gather": False}},
-        },
-        "not simulated with parallelism.tp_overlap",
-    ),
-]
+    ({"cluster": {"topology": "dgx_h100", "gpus": 2}, "parallelism": {"tp": 2, "sp": True,
+     "tp_overlap": True}, "training": {"global_batch": 8, "fp8": {"gather": False}}},
+     "not simulated with parallelism.tp_overlap"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("change", "sentence"), REFUSED, ids=lambda of: str(of)[:40])

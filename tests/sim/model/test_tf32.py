@@ -115,12 +115,10 @@ def test_memory_and_traffic_stay() -> None:
 
 
 REFUSED = [
-    (
-        {"matmul": "tf32", "dtype": "bf16"},
-        'training.matmul = "tf32" is for products of training.dtype = "fp32"',
-    ),
+    ({"matmul": "tf32", "dtype": "bf16"},
+     'training.matmul = "tf32" is for products of training.dtype = "fp32"'),
     ({"matmul": "bf16"}, "training.matmul = \"bf16\" must be 'tf32'"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("training", "sentence"), REFUSED)

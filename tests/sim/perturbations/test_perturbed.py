@@ -20,14 +20,9 @@ from sim.timeline import Timeline
 from tests.recipes import tables
 
 MODEL = {
-    "layers": 4,
-    "hidden": 512,
-    "heads": 8,
-    "vocab": 1024,
-    "sequence": 512,
-    "attention": "flash",
+    "layers": 4, "hidden": 512, "heads": 8, "vocab": 1024, "sequence": 512, "attention": "flash",
     "dropout": 0.0,
-}
+}  # fmt: skip
 
 
 def recipe(*slow: dict[str, Any], gpus: int = 1, m: int = 3, **way: Any) -> dict[str, Any]:
@@ -331,10 +326,8 @@ def test_perturbations_are_written_out_and_read_again() -> None:
 
 
 REFUSED = [
-    (
-        {"rank": 3},
-        "has nothing of compute, noise, lengths, gpu_spread, bandwidth, stall; it must have",
-    ),
+    ({"rank": 3},
+     "has nothing of compute, noise, lengths, gpu_spread, bandwidth, stall; it must have"),
     ({"compute": 1.3, "noise": 0.1}, "perturbations[0] has compute and noise of compute, noise"),
     ({"compute": 0.0}, "perturbations[0].compute = 0.0 must be greater than 0"),
     ({"compute": "fast"}, 'perturbations[0].compute = "fast" must be a number'),
@@ -357,7 +350,7 @@ REFUSED = [
     ({"gpu_spread": [1e7]}, "must be a number or a list of numbers above 0 and at most 1e6"),
     ({"gpu_spread": 1.5}, "perturbations[0].gpu_spread = 1.5 must be at most 1"),
     ({"noise": 0.1, "seed": 1}, "perturbations[0].seed goes with gpu_spread, not with noise"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("table", "sentence"), REFUSED)

@@ -14,14 +14,9 @@ L, H, S, B = 6, 64, 32, 3
 RECIPE = {
     "model": {"layers": L, "hidden": H, "heads": 4, "sequence": S, "vocab": 0},
     "cluster": {"topology": "dgx_a100", "gpus": 2},
-    "training": {
-        "micro_batch": B,
-        "global_batch": 2 * B,
-        "dtype": "fp32",
-        "optimizer": "sgd",
-        "clip": False,
-    },
-}
+    "training": {"micro_batch": B, "global_batch": 2 * B, "dtype": "fp32", "optimizer": "sgd",
+        "clip": False},
+}  # fmt: skip
 
 
 def graph(**overrides: object) -> Graph:

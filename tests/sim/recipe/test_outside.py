@@ -96,13 +96,11 @@ def test_options_and_stages_are_those_that_the_file_says(tmp_path: Path) -> None
         ("def mine(:", "line 1: SyntaxError: invalid syntax"),
         ("import nothing_of_that_name", "line 1: ModuleNotFoundError: No module named"),
         ("raise SystemExit(3)", "line 1: SystemExit: 3"),
-        (
-            "def other(): pass",
-            "defines no function mine; the schedule is the function of that name",
-        ),
+        ("def other(): pass",
+         "defines no function mine; the schedule is the function of that name"),
         ("def mine(): pass", r"TypeError: mine\(\) takes 0 positional arguments but 2 were given"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_schedule_is_refused_in_a_sentence(tmp_path: Path, code: str, says: str) -> None:
     (tmp_path / "mine.py").write_text(code)
     with pytest.raises(ValueError, match=says) as error:
@@ -159,19 +157,15 @@ def test_a_strategy_may_add_a_kernel(tmp_path: Path) -> None:
         ("def same(kind, program): return []", "at least one"),
         ("def same(kind, program): return ['x']", "returns 'x' at position 0 of F; an item is a"),
         ("def same(kind, program): return program[::-1]", "which does not come before it"),
-        (
-            "def same(kind, program):\n"
-            "    return [program[0], program[1]._replace(needs=(-1,)), *program[2:]]",
-            "position 1 of F, needs position -1, which does not come before it",
-        ),
+        ("def same(kind, program):\n"
+         "    return [program[0], program[1]._replace(needs=(-1,)), *program[2:]]",
+         "position 1 of F, needs position -1, which does not come before it"),
         ("def same(kind): return 1", "TypeError: same"),
-        (
-            "from sim.builder.program import Collective\ndef same(kind, program):\n"
-            "    return [Collective('c', 'xp', 'all_reduce', 8.0, 'F'), *program]",
-            "c of F is over the axis 'xp'; there are tp, cp, ep, etp, dp, edp",
-        ),
+        ("from sim.builder.program import Collective\ndef same(kind, program):\n"
+         "    return [Collective('c', 'xp', 'all_reduce', 8.0, 'F'), *program]",
+         "c of F is over the axis 'xp'; there are tp, cp, ep, etp, dp, edp"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_strategy_is_refused(tmp_path: Path, code: str, says: str) -> None:
     (tmp_path / "same.py").write_text(code)
     with pytest.raises(ValueError, match=says) as error:

@@ -59,14 +59,10 @@ LLAMA3_8B = {
 }
 MISTRAL_7B = {"model_type": "mistral", "sliding_window": None}  # all else as the class has it
 QWEN2_7B = {
-    "model_type": "qwen2",
-    "hidden_size": 3584,
-    "intermediate_size": 18944,
-    "num_attention_heads": 28,
-    "num_hidden_layers": 28,
-    "num_key_value_heads": 4,
+    "model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944,
+    "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4,
     "vocab_size": 152064,
-}
+}  # fmt: skip
 QWEN2_HALF_B = {
     "model_type": "qwen2",
     "hidden_size": 896,
@@ -77,11 +73,9 @@ QWEN2_HALF_B = {
     "tie_word_embeddings": True,
 }
 QWEN3_8B = {
-    "model_type": "qwen3",
-    "intermediate_size": 12288,
-    "num_hidden_layers": 36,
+    "model_type": "qwen3", "intermediate_size": 12288, "num_hidden_layers": 36,
     "num_key_value_heads": 8,
-}
+}  # fmt: skip
 QWEN3_HALF_B = {
     "model_type": "qwen3",
     "hidden_size": 1024,
@@ -93,13 +87,9 @@ QWEN3_HALF_B = {
 }
 
 KIMI_K2 = {
-    "model_type": "kimi_k2",
-    "vocab_size": 163840,
-    "num_attention_heads": 64,
-    "num_key_value_heads": 64,
-    "n_routed_experts": 384,
-    "first_k_dense_replace": 1,
-}
+    "model_type": "kimi_k2", "vocab_size": 163840, "num_attention_heads": 64,
+    "num_key_value_heads": 64, "n_routed_experts": 384, "first_k_dense_replace": 1,
+}  # fmt: skip
 GLM_45 = {
     "model_type": "glm4_moe",
     "hidden_size": 5120,
@@ -113,14 +103,9 @@ GLM_45 = {
     "use_qk_norm": True,
 }
 PHI_4 = {
-    "model_type": "phi3",
-    "hidden_size": 5120,
-    "intermediate_size": 17920,
-    "num_hidden_layers": 40,
-    "num_attention_heads": 40,
-    "num_key_value_heads": 10,
-    "vocab_size": 100352,
-}
+    "model_type": "phi3", "hidden_size": 5120, "intermediate_size": 17920, "num_hidden_layers": 40,
+    "num_attention_heads": 40, "num_key_value_heads": 10, "vocab_size": 100352,
+}  # fmt: skip
 QWEN3_30B_A3B = {"model_type": "qwen3_moe", "num_hidden_layers": 48, "head_dim": 128}
 
 
@@ -214,18 +199,11 @@ def test_a_preset_has_the_printed_active_billions_beside_its_embedding(name, bil
 @pytest.mark.parametrize(
     ("name", "billions"),
     [
-        ("gpt-1.5b", 1.5),
-        ("gpt-6.2b", 6.2),
-        ("gpt-14.6b", 14.6),
-        ("gpt-28.3b", 28.3),
-        ("gpt-22b", 22.0),
-        ("gpt-145b", 145.6),
-        ("gpt3-175b", 174.6),
-        ("gpt-530b", 529.6),
-        ("gpt-1t", 1008.0),
-        ("nemotron-15b", 15.6),
+        ("gpt-1.5b", 1.5), ("gpt-6.2b", 6.2), ("gpt-14.6b", 14.6), ("gpt-28.3b", 28.3),
+        ("gpt-22b", 22.0), ("gpt-145b", 145.6), ("gpt3-175b", 174.6), ("gpt-530b", 529.6),
+        ("gpt-1t", 1008.0), ("nemotron-15b", 15.6),
     ],
-)
+)  # fmt: skip
 def test_a_preset_has_the_printed_billions(name, billions):
     assert parameters(read({"preset": name})) / 1e9 == pytest.approx(billions, abs=0.08, rel=1e-3)
 
@@ -303,15 +281,12 @@ def test_numbers_override_a_preset_and_what_follows_from_it():
         ({}, "model_type null"),
         ({**LLAMA3_8B, "hidden_act": "tanh"}, 'hidden_act "tanh" is not simulated'),
         ({**LLAMA3_8B, "hidden_size": "big"}, 'hidden_size = "big" must be a whole number'),
-        (
-            {**LLAMA3_8B, "num_hidden_layers": 0},
-            "num_hidden_layers = 0 must be at least 1",
-        ),
+        ({**LLAMA3_8B, "num_hidden_layers": 0}, "num_hidden_layers = 0 must be at least 1"),
         ({"model_type": "gpt2", "n_positions": 512}, "longer than the 512 positions"),
         ({"model_type": "mistral", "sliding_window": 256}, "it must be at most 256"),
         ([1], "it holds no table"),
     ],
-)
+)  # fmt: skip
 def test_a_config_that_cannot_be_simulated_is_refused(stated, sentence, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(stated))
     with pytest.raises(ValueError, match=r"^[^\n]*$") as error:

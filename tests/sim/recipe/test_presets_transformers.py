@@ -8,17 +8,10 @@ from sim.model.sizes import Model, Recurrence, total_parameters
 from tests.sim.recipe.test_presets import PUBLISHED, read
 
 CLASSES = {
-    "llama4": "Llama4Text",
-    "gpt-oss": "GptOss",
-    "kimi": "DeepseekV3",
-    "qwen3-next": "Qwen3Next",
-    "qwen3-": "Qwen3",
-    "nemotron-h": "NemotronH",
-    "gemma3": "Gemma3Text",
-    "glm-4.5": "Glm4Moe",
-    "olmo2": "Olmo2",
-    "phi-4": "Phi3",
-}
+    "llama4": "Llama4Text", "gpt-oss": "GptOss", "kimi": "DeepseekV3", "qwen3-next": "Qwen3Next",
+    "qwen3-": "Qwen3", "nemotron-h": "NemotronH", "gemma3": "Gemma3Text", "glm-4.5": "Glm4Moe",
+    "olmo2": "Olmo2", "phi-4": "Phi3",
+}  # fmt: skip
 
 
 def recurrent(m: Model, r: Recurrence) -> dict[str, object]:

@@ -140,23 +140,16 @@ REFUSED = [
     ({"parallelism.dp": 4}, "= 32, but cluster.gpus = 64; dp = 8 would do"),
     ({"cluster.gpus": 60}, "but cluster.gpus = 60; a multiple of 8 GPUs would do"),
     ({"cluster.gpus": 48, "parallelism.tp": 24}, "model.heads = 64 cannot be split over"),
-    (
-        {"model.heads": 96, "model.kv_heads": 6},
-        "kv_heads = 6 cannot be split over parallelism.tp = 4; tp must divide it, or be a multiple",
-    ),
+    ({"model.heads": 96, "model.kv_heads": 6},
+     "kv_heads = 6 cannot be split over parallelism.tp = 4; tp must divide it, or be a multiple"),
     ({"model.kv_heads": 3}, "model.heads = 64 is not a multiple of model.kv_heads = 3"),
     ({"model.hidden": 6145}, "model.hidden = 6145 is not a multiple of model.heads = 64"),
     ({"model.layers": 47}, "cannot be spread evenly; write schedule.layers_per_stage = [24, 23]"),
-    (
-        {"model.layers": 1},
-        "1 layer on 2 stages (pp x chunks) leaves some without a layer",
-    ),
+    ({"model.layers": 1}, "1 layer on 2 stages (pp x chunks) leaves some without a layer"),
     ({"schedule.layers_per_stage": [24, 25]}, "adds up to 49, but model.layers = 48"),
     ({"schedule.layers_per_stage": [48]}, "schedule.layers_per_stage has length 1"),
-    (
-        {"schedule.layers_per_stage": [48, -1]},
-        "schedule.layers_per_stage[1] = -1 must be at least 0",
-    ),
+    ({"schedule.layers_per_stage": [48, -1]},
+     "schedule.layers_per_stage[1] = -1 must be at least 0"),
     ({"schedule.layers_per_stage": 24}, "must be a list of whole numbers"),
     ({"training.recompute": {"modules": "mlp"}}, 'must be a list, such as ["mlp"]'),
     ({"training.fp8.recipe": "delayed"}, "give the whole table: training.fp8={recipe = ...}"),
@@ -179,15 +172,11 @@ REFUSED = [
     ({"model.vocab": 2**31 + 1}, "must be at most 2,147,483,648"),
     ({"model.sequence": 10**400}, "000... must be at most 2,147,483,648"),
     ({"model.heads": 16**5000}, "model.heads = a int too long to show must be at most"),
-    (
-        {"training.global_batch": 65_537 * 8},
-        "65,537 microbatches per pipeline and run are more than the",
-    ),
-    (
-        {"parallelism.pp": 16, "cluster.gpus": 512, "training.global_batch": 65_008 * 8}
-        | {"model.layers": 96, "schedule.name": "interleaved_1f1b", "schedule.chunks": 6},
-        "pp x chunks x microbatches = 96 x 65008 are more than the 5,000,000 steps",
-    ),
+    ({"training.global_batch": 65_537 * 8},
+     "65,537 microbatches per pipeline and run are more than the"),
+    ({"parallelism.pp": 16, "cluster.gpus": 512, "training.global_batch": 65_008 * 8}
+     | {"model.layers": 96, "schedule.name": "interleaved_1f1b", "schedule.chunks": 6},
+     "pp x chunks x microbatches = 96 x 65008 are more than the 5,000,000 steps"),
     ({"model.preset": ""}, "model.preset is empty; give it, or leave it out"),
     ({"model.hf": ""}, "model.hf is empty"),
     ({"cluster.topology": ""}, "cluster.topology is empty"),
@@ -195,7 +184,7 @@ REFUSED = [
     ({"schedule.name": "1F1B"}, "no schedule '1F1B'; did you mean one_f_one_b?"),
     ({"schedule.name": "GPipe"}, "did you mean gpipe?"),
     ({"perturbations": [{"rank": 3}]}, "[[perturbations]] are set key by key"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("overrides", "sentence"), REFUSED)
@@ -297,17 +286,11 @@ CONTEXT = [
     ({"sequence": 2046}, {}, "over parallelism.cp = 2, in two runs each; a multiple of 4 would do"),
     ({"sequence": 2047}, {"cp_placement": "striped"}, "cp = 2; a multiple of 2 would do"),
     ({"sequence": 2052}, {"sp": True}, "and sp over tp = 4; a multiple of 8 would do"),
-    (
-        {"heads": 12, "kv_heads": 12},
-        {"cp": 2, "cp_kind": "ulysses"},
-        "model.heads = 12 over tp = 4 cannot be exchanged among 2 GPUs; the degree of Ulysses must",
-    ),
-    (
-        {"heads": 48, "kv_heads": 12},
-        {"cp": 4, "dp": 2, "cp_kind": "ulysses"},
-        "model.kv_heads = 12 over tp = 4 cannot be exchanged among 4 GPUs",
-    ),
-]
+    ({"heads": 12, "kv_heads": 12}, {"cp": 2, "cp_kind": "ulysses"},
+     "model.heads = 12 over tp = 4 cannot be exchanged among 2 GPUs; the degree of Ulysses must"),
+    ({"heads": 48, "kv_heads": 12}, {"cp": 4, "dp": 2, "cp_kind": "ulysses"},
+     "model.kv_heads = 12 over tp = 4 cannot be exchanged among 4 GPUs"),
+]  # fmt: skip
 
 
 def complete(model: dict[str, object], parallelism: dict[str, object]) -> Recipe:

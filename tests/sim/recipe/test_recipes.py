@@ -11,13 +11,9 @@ pytestmark = pytest.mark.slow
 
 RECIPES = sorted(tables.RECIPES.glob("*.toml"))
 LARGE = {
-    "dgxc_175b_h100_n512",
-    "dgxc_70b_h100_n64",
-    "dgxc_grok1_h100",
-    "gpt_1t_3072",
-    "korthikanti_530b_full",
-    "kwai_65b_offload",
-}
+    "dgxc_175b_h100_n512", "dgxc_70b_h100_n64", "dgxc_grok1_h100", "gpt_1t_3072",
+    "korthikanti_530b_full", "kwai_65b_offload",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -41,14 +41,10 @@ def test_a_configuration_of_2024_is_as_parallel_as_it_says(shared: Path) -> None
 
 
 NEW = {
-    "model": {
-        "preset": "llama3-8b",
-        "sequence": 2048,
-        "fused": False,
-        "kernels": {"rope": "complex", "loss": "torch"},
-    },
+    "model": {"preset": "llama3-8b", "sequence": 2048, "fused": False,
+        "kernels": {"rope": "complex", "loss": "torch"}},
     "cluster": {"topology": "dgx_a100", "gpus": 8},
     "parallelism": {"tp": 4, "pp": 2, "sp": True, "p2p": "batched", "bucket_mb": 104.8576},
     "training": {"micro_batch": 2, "global_batch": 8, "recompute": {"every": 2}},
     "simulation": {"host": "eager"},
-}
+}  # fmt: skip

@@ -81,26 +81,14 @@ MODEL = {
     "--num-layers 12": {"layers": 12},  # the last one counts
     "--num-query-groups=4 --group-query-attention": {"kv_heads": 4},
     "--mtp-num-layers 1": {"mtp": 1},
-    "--multi-latent-attention --kv-lora-rank 512 --q-lora-rank 1536": {
-        "mla": {
-            "kv_lora_rank": 512,
-            "q_lora_rank": 1536,
-            "qk_nope_head_dim": 128,
-            "qk_rope_head_dim": 64,
-            "v_head_dim": 128,
-        }
-    },
+    "--multi-latent-attention --kv-lora-rank 512 --q-lora-rank 1536": {"mla": {"kv_lora_rank": 512,
+        "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}},
     "--num-experts 8 --moe-ffn-hidden-size 1024 --moe-shared-expert-intermediate-size 2048 "
-    "--moe-layer-freq ([0]*3+[1]*21) --moe-expert-capacity-factor 1.25": {
-        "experts": 8,
-        "topk": 2,
-        "expert_ffn": 1024,
-        "shared_experts": 2,
-        "dense_layers": 3,
-        "capacity_factor": 1.25,
-    },
+        "--moe-layer-freq ([0]*3+[1]*21) --moe-expert-capacity-factor 1.25": {"experts": 8,
+        "topk": 2, "expert_ffn": 1024, "shared_experts": 2, "dense_layers": 3,
+        "capacity_factor": 1.25},
     "--num-experts 8 --moe-router-topk 1 --moe-layer-freq 1": {"topk": 1, "expert_ffn": 16384},
-}
+}  # fmt: skip
 PARALLELISM = {
     "--tensor-model-parallel-size 4 --sequence-parallel": {"tp": 4, "sp": True},
     "--sequence-parallel": {"tp": 1, "sp": False},  # which Megatron switches off without tp
@@ -116,21 +104,14 @@ PARALLELISM = {
         "cp_kind": "usp",
         "ulysses": 2,
     },
-    "--num-experts 8 --expert-model-parallel-size 4 --tensor-model-parallel-size 2": {
-        "ep": 4,
-        "etp": 2,
-    },
+    "--num-experts 8 --expert-model-parallel-size 4 --tensor-model-parallel-size 2": {"ep": 4,
+        "etp": 2},
     "--num-experts 8 --tensor-model-parallel-size 2 --expert-tensor-parallel-size 1": {"etp": 1},
     "--use-distributed-optimizer": {"zero": 1, "overlap_grad_reduce": False},
-    "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather": {
-        "zero": 1,
-        "overlap_grad_reduce": True,
-        "overlap_param_gather": True,
-    },
-    "--use-distributed-optimizer --num-distributed-optimizer-instances 4": {
-        "zero": 1,
-        "optimizer_instances": 4,
-    },
+    "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather": {"zero": 1,
+        "overlap_grad_reduce": True, "overlap_param_gather": True},
+    "--use-distributed-optimizer --num-distributed-optimizer-instances 4": {"zero": 1,
+        "optimizer_instances": 4},
     "--num-distributed-optimizer-instances 1": {"zero": 0, "optimizer_instances": None},
     "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads": {"zero": 2},
     "--use-custom-fsdp --data-parallel-sharding-strategy optim_grads_params": {"zero": 3},
@@ -140,7 +121,7 @@ PARALLELISM = {
     "--ddp-bucket-size 10000000": {"bucket_mb": 40.0},
     "--ddp-bucket-size 10000000 --grad-reduce-in-bf16": {"bucket_mb": 20.0},
     "--use-tp-pp-dp-mapping": {"order": "tp-cp-ep-pp-dp"},
-}
+}  # fmt: skip
 SCHEDULE = {
     "": {"name": "one_f_one_b"},
     f"{PP4} --num-layers-per-virtual-pipeline-stage 2": {"name": "interleaved_1f1b", "chunks": 3},
@@ -159,10 +140,8 @@ SCHEDULE = {
         "chunks": 2,
         "layers_per_stage": [2, 3, 3, 3, 3, 3, 3, 2],
     },
-    f"{PP4} --num-layers 16 --pipeline-model-parallel-layout Et*3|(tt|)*6tL": {
-        "chunks": 2,
-        "layers_per_stage": [3, 2, 2, 2, 2, 2, 2, 1],
-    },
+    f"{PP4} --num-layers 16 --pipeline-model-parallel-layout Et*3|(tt|)*6tL": {"chunks": 2,
+        "layers_per_stage": [3, 2, 2, 2, 2, 2, 2, 1]},
     f"{PP4} --num-layers 8 --pipeline-model-parallel-layout Et*3|t*3|t*2|L": {
         "layers_per_stage": [3, 3, 2, 0]
     },
@@ -171,7 +150,7 @@ SCHEDULE = {
     "--account-for-loss-in-pipeline-split --num-virtual-stages-per-pipeline-rank 2": {
         "layers_per_stage": [0, 1, 1, 1, 1, 1, 1, 0]
     },
-}
+}  # fmt: skip
 TRAINING = {
     "--grad-reduce-in-bf16": {"grad_dtype": "bf16"},
     "--main-grads-dtype bf16": {"grad_dtype": "bf16"},
@@ -179,16 +158,14 @@ TRAINING = {
     f"{AWARE} --exp-avg-dtype bf16 --exp-avg-sq-dtype fp8 --main-params-dtype fp16": {
         "optimizer_state": {"master": "fp16", "first": "bf16", "second": "fp8"}
     },
-    f"{AWARE} --fp8-format hybrid --fp8-param-gather": {
-        "optimizer_state": {"master": "fp32", "first": "fp32", "second": "fp32"}
-    },
+    f"{AWARE} --fp8-format hybrid --fp8-param-gather": {"optimizer_state": {"master": "fp32",
+        "first": "fp32", "second": "fp32"}},
     f"{AWARE} --optimizer-cpu-offload": {"offload": "optimizer", "optimizer_state": None},
     "--accumulate-allreduce-grads-in-fp32": {"grad_dtype": "fp32"},
     "--recompute-granularity selective": {"recompute": "selective"},
     "--recompute-activations --recompute-modules core_attn": {"recompute": "selective"},
-    "--recompute-activations --recompute-modules moe_act mlp": {
-        "recompute": {"modules": ["moe_act", "mlp"]}
-    },
+    "--recompute-activations --recompute-modules moe_act mlp": {"recompute": {"modules": ["moe_act",
+        "mlp"]}},
     "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1": {
         "recompute": "full"
     },
@@ -201,12 +178,10 @@ TRAINING = {
     f"--recompute-granularity full --recompute-method block --recompute-num-layers 5 {PP4}": {
         "recompute": {"method": "block", "layers": 5}
     },
-    "--fp8-format hybrid --fp8-recipe tensorwise --fp8-param-gather": {
-        "fp8": {"format": "hybrid", "recipe": "tensorwise", "params": True}
-    },
-    "--fp8-format e4m3 --tp-only-amax-red": {
-        "fp8": {"format": "e4m3", "recipe": "delayed", "params": False, "amax": "tp"}
-    },
+    "--fp8-format hybrid --fp8-recipe tensorwise --fp8-param-gather": {"fp8": {"format": "hybrid",
+        "recipe": "tensorwise", "params": True}},
+    "--fp8-format e4m3 --tp-only-amax-red": {"fp8": {"format": "e4m3", "recipe": "delayed",
+        "params": False, "amax": "tp"}},
     "--cpu-offloading-num-layers 4": {"offload": "activations"},
     "--optimizer-cpu-offload": {"offload": "optimizer"},
     "--optimizer-cpu-offload --optimizer-offload-fraction 0.4 --overlap-cpu-optimizer-d2h-h2d": {
@@ -220,13 +195,10 @@ TRAINING = {
     "--transformer-impl local": {"weight_gradients": None},
     "--no-gradient-accumulation-fusion": {"weight_gradients": None},
     "--use-torch-fsdp2": {"weight_gradients": "passing"},
-}
+}  # fmt: skip
 GROUPS = {
-    "model": MODEL,
-    "parallelism": PARALLELISM,
-    "schedule": SCHEDULE,
-    "training": TRAINING,
-}
+    "model": MODEL, "parallelism": PARALLELISM, "schedule": SCHEDULE, "training": TRAINING,
+}  # fmt: skip
 CASES = [(section, more, said) for section, cases in GROUPS.items() for more, said in cases.items()]
 
 

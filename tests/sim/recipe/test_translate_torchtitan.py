@@ -113,93 +113,54 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("simulation", "compile.enable = true", {"host": "compiled"}),
     ("simulation", 'compile.enable = true\ncompile.components = ["loss"]', {"host": "eager"}),
     ("parallelism", "parallelism.tensor_parallel_degree = 4", {"tp": 4, "sp": True}),
-    (
-        "parallelism",
-        "parallelism.tensor_parallel_degree = 4\nparallelism.enable_async_tensor_parallel = true",
-        {"tp_overlap": "copies"},
-    ),
-    (
-        "parallelism",
-        'parallelism.fsdp_reshard_after_forward = "never"',
-        {"fsdp": {"kind": "fsdp2", "reshard_after_forward": False}},
-    ),
-    (
-        "parallelism",
-        PP4 + 'parallelism.fsdp_reshard_after_forward = "always"',
-        {"fsdp": {"kind": "fsdp2", "reshard_after_forward": True}},
-    ),
+    ("parallelism",
+     "parallelism.tensor_parallel_degree = 4\nparallelism.enable_async_tensor_parallel = true",
+     {"tp_overlap": "copies"}),
+    ("parallelism", 'parallelism.fsdp_reshard_after_forward = "never"',
+     {"fsdp": {"kind": "fsdp2", "reshard_after_forward": False}}),
+    ("parallelism", PP4 + 'parallelism.fsdp_reshard_after_forward = "always"',
+     {"fsdp": {"kind": "fsdp2", "reshard_after_forward": True}}),
     ("parallelism", PP4, {"fsdp": {"kind": "fsdp2", "reshard_after_forward": False}}),
-    (
-        "parallelism",
-        "parallelism.data_parallel_shard_degree = 8\n"
-        "parallelism.data_parallel_replicate_degree = 2",
-        {"dp": 16, "fsdp": {"kind": "fsdp2", "reshard_after_forward": True, "shard": 8}},
-    ),
+    ("parallelism", "parallelism.data_parallel_shard_degree = 8\n"
+     "parallelism.data_parallel_replicate_degree = 2",
+     {"dp": 16, "fsdp": {"kind": "fsdp2", "reshard_after_forward": True, "shard": 8}}),
     ("parallelism", "parallelism.context_parallel_degree = 2", {"cp": 2, "cp_kind": "allgather"}),
-    (
-        "parallelism",
-        "parallelism.context_parallel_degree = 2\n"
-        'parallelism.context_parallel_rotate_method = "alltoall"',
-        {"cp_kind": "ring"},
-    ),
+    ("parallelism", "parallelism.context_parallel_degree = 2\n"
+     'parallelism.context_parallel_rotate_method = "alltoall"', {"cp_kind": "ring"}),
     ("parallelism", "parallelism.expert_parallel_degree = 4", {"ep": 4, "etp": 1}),
     ("schedule", PP4, {"name": "one_f_one_b", "layers_per_stage": [8, 9, 8, 7]}),
-    (
-        "schedule",
-        PP4 + 'parallelism.pipeline_parallel_schedule = "ZBVZeroBubble"',
-        {"name": "zb_v", "chunks": None},
-    ),
-    (
-        "schedule",
-        PP4 + "parallelism.pipeline_parallel_schedule = 'Interleaved1F1B'\n"
-        "parallelism.pipeline_parallel_layers_per_stage = 3",
-        {"chunks": 3, "layers_per_stage": [2, *[3] * 9, 2, 1]},
-    ),
-    (
-        "schedule",
-        PP4 + 'parallelism.pipeline_parallel_split_points = ["layers.6","layers.15","layers.24"]',
-        {"layers_per_stage": [6, 9, 9, 8]},
-    ),
+    ("schedule", PP4 + 'parallelism.pipeline_parallel_schedule = "ZBVZeroBubble"',
+     {"name": "zb_v", "chunks": None}),
+    ("schedule", PP4 + "parallelism.pipeline_parallel_schedule = 'Interleaved1F1B'\n"
+     "parallelism.pipeline_parallel_layers_per_stage = 3",
+     {"chunks": 3, "layers_per_stage": [2, *[3] * 9, 2, 1]}),
+    ("schedule", PP4
+     + 'parallelism.pipeline_parallel_split_points = ["layers.6","layers.15","layers.24"]',
+     {"layers_per_stage": [6, 9, 9, 8]}),
     ("schedule", PP4 + 'parallelism.pipeline_parallel_schedule_csv = "o.csv"', {"csv": "o.csv"}),
     ("training", PP4, {"micro_batch": 1, "global_batch": 32}),
     ("training", PP4 + "parallelism.pipeline_parallel_microbatch_size = 2", {"micro_batch": 2}),
     ("training", "training.batch_size = 2", {"micro_batch": 2, "global_batch": 32}),
     ("training", "training.global_batch_size = 256", {"micro_batch": 8, "global_batch": 256}),
     ("training", 'training.mixed_precision_param = "float32"', {"dtype": "fp32"}),
-    (
-        "training",
-        'training.dtype = "bfloat16"\ntraining.mixed_precision_reduce = "bfloat16"',
-        {"grad_dtype": "bf16", "optimizer_state": BFLOAT16},
-    ),
+    ("training", 'training.dtype = "bfloat16"\ntraining.mixed_precision_reduce = "bfloat16"',
+     {"grad_dtype": "bf16", "optimizer_state": BFLOAT16}),
     ("training", 'training.dtype = "float32"', {"optimizer_state": None}),
     ("training", "training.enable_cpu_offload = true", {"offload": "parameters"}),
     ("training", 'activation_checkpoint.mode = "none"', {"recompute": "none"}),
-    (
-        "training",
-        'activation_checkpoint.selective_ac_option = "op"',
-        {"recompute": {"modules": ["op"]}},
-    ),
+    ("training", 'activation_checkpoint.selective_ac_option = "op"',
+     {"recompute": {"modules": ["op"]}}),
     ("training", 'activation_checkpoint.selective_ac_option = "1"', {"recompute": "full"}),
     ("training", 'optimizer.name = "Muon"', {"optimizer": "Muon"}),
-    (
-        "training",
-        'model.converters = ["float8"]\nfloat8.recipe_name = "rowwise"',
-        {"fp8": {"format": "hybrid", "recipe": "rowwise", "params": False, "gather": False}},
-    ),
+    ("training", 'model.converters = ["float8"]\nfloat8.recipe_name = "rowwise"',
+     {"fp8": {"format": "hybrid", "recipe": "rowwise", "params": False, "gather": False}}),
     ("training", 'model.converters = "float8"', {"fp8": FLOAT8}),
     ("training", "training.enable_float8_linear = true", {"fp8": FLOAT8}),
     ("model", '[model]\nflavor = "7B"\nname = "llama2"', {"preset": "llama2-7b"}),
-    (
-        "training",
-        'model.converters = ["mx"]',
-        {"fp8": {"format": "e4m3", "recipe": "mxfp8"}},
-    ),
-    (
-        "training",
-        'model.converters = ["float8"]\nfloat8.enable_fsdp_float8_all_gather = true',
-        {"fp8": {"format": "hybrid", "recipe": "tensorwise", "params": True, "gather": True}},
-    ),
-]
+    ("training", 'model.converters = ["mx"]', {"fp8": {"format": "e4m3", "recipe": "mxfp8"}}),
+    ("training", 'model.converters = ["float8"]\nfloat8.enable_fsdp_float8_all_gather = true',
+     {"fp8": {"format": "hybrid", "recipe": "tensorwise", "params": True, "gather": True}}),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("section", "text", "said"), CASES)
@@ -367,12 +328,10 @@ def test_a_malformed_file_is_refused(content: bytes, said: str, tmp_path: Path) 
     [
         ("", {"rope": "complex", "loss": "torch"}),
         ("compile.enable = true", {"rope": "complex", "loss": "fused"}),
-        (
-            'compile.enable = true\ncompile.components = ["model"]',
-            {"rope": "complex", "loss": "torch"},
-        ),
+        ('compile.enable = true\ncompile.components = ["model"]',
+         {"rope": "complex", "loss": "torch"}),
     ],
-)
+)  # fmt: skip
 def test_the_compiler_fuses_norms_gates_and_the_loss(
     lines: str, said: dict[str, str], tmp_path: Path
 ) -> None:

@@ -132,19 +132,14 @@ def test_words_of_the_figures_are_those_of_the_terminal_and_nothing_is_a_zero() 
     spread = {"mean": 0.5, "max": 1.0}
     summary = {
         "step_time_s": 4.0,
-        "bubble": {
-            "idle_over_ideal": 0.25,
-            "by_cause_s": {"exposed_pp": 0.5, "exposed_model": 2e-9, "warm_up": 1e-17},
-        },
-        "time_s": {
-            "compute": spread,
-            "exposed": {"pp": spread, "tp": {"mean": 0.0, "max": 0.0}},
-            "exposed_waiting": {"pp": spread},
-        },
+        "bubble": {"idle_over_ideal": 0.25,
+            "by_cause_s": {"exposed_pp": 0.5, "exposed_model": 2e-9, "warm_up": 1e-17}},
+        "time_s": {"compute": spread, "exposed": {"pp": spread, "tp": {"mean": 0.0, "max": 0.0}},
+            "exposed_waiting": {"pp": spread}},
         "critical_path_s": {"attention_backward": 1.0, "copy": 0.0},
         "bytes_sent": {},
         "memory": [],
-    }
+    }  # fmt: skip
     assert [label for label, *_ in figures(summary)] == ["step time", "idle over computing"]
     time, idle, path, *_ = of_summary(summary)
     assert [row[0].text for row in time.rows] == ["compute", "exposed pp", "exposed waiting pp"]

@@ -32,25 +32,14 @@ pytestmark = pytest.mark.slow
 Choice = Mapping[str, Any]
 
 DENSE = {
-    "layers": 8,
-    "hidden": 256,
-    "heads": 8,
-    "kv_heads": 4,
-    "vocab": 1024,
-    "sequence": 256,
-    "attention": "flash",
-    "position": "rope",
-    "norm": "rms",
-    "dropout": 0.0,
-}
+    "layers": 8, "hidden": 256, "heads": 8, "kv_heads": 4, "vocab": 1024, "sequence": 256,
+    "attention": "flash", "position": "rope", "norm": "rms", "dropout": 0.0,
+}  # fmt: skip
 MOE = DENSE | {"experts": 8, "topk": 2, "gated": True, "ffn": 512, "expert_ffn": 256}
 LATENT = {
-    "kv_lora_rank": 64,
-    "q_lora_rank": 128,
-    "qk_nope_head_dim": 32,
-    "qk_rope_head_dim": 16,
+    "kv_lora_rank": 64, "q_lora_rank": 128, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
     "v_head_dim": 32,
-}
+}  # fmt: skip
 MLA = DENSE | {"kv_heads": 8, "mla": LATENT}
 MODELS = {
     "dense": DENSE,
@@ -218,22 +207,18 @@ def recipe_of(c: Choice) -> dict[str, Any]:
         "model": MODELS[c["model"]] | {"tied": c["tied"]},
         "cluster": {"topology": "dgx_h100", "gpus": c["tp"] * c["cp"] * c["pp"] * c["dp"]},
         "parallelism": {axis: c[axis] for axis in ("tp", "cp", "pp", "dp")}
-        | (CONTEXT[c["context"]] if c["cp"] > 1 else {})
-        | ({"ep": c["ep"], "etp": c["etp"]} if moe else {})
-        | {key: c["tp"] > 1 and c[key] for key in ("sp", "tp_overlap", "scatter_gather")}
-        | {key: c[key] for key in ("tp_backward_overlap", "p2p", "order")}
-        | {"bucket_mb": 2.0}
-        | SHARDED[c["sharded"]],
+            | (CONTEXT[c["context"]] if c["cp"] > 1 else {})
+            | ({"ep": c["ep"], "etp": c["etp"]} if moe else {})
+            | {key: c["tp"] > 1 and c[key] for key in ("sp", "tp_overlap", "scatter_gather")}
+            | {key: c[key] for key in ("tp_backward_overlap", "p2p", "order")} | {"bucket_mb": 2.0}
+            | SHARDED[c["sharded"]],
         "schedule": {"name": name, "pair": c["pair"]} | SCHEDULES[c["schedule"]],
-        "training": {
-            "global_batch": c["dp"] * c["pp"] * c["batch"],
-            "recompute": RERUN.get(c["recompute"], c["recompute"]),
-            **NUMBERS.get(c["numbers"], {}),
-            **({"fp8": {"recipe": c["fp8"], "params": c["params"]}} if c["fp8"] else {}),
-        },
+        "training": {"global_batch": c["dp"] * c["pp"] * c["batch"],
+            "recompute": RERUN.get(c["recompute"], c["recompute"]), **NUMBERS.get(c["numbers"], {}),
+            **({"fp8": {"recipe": c["fp8"], "params": c["params"]}} if c["fp8"] else {})},
         "perturbations": [PERTURBED[c["perturbed"]]] if c["perturbed"] else [],
         "simulation": {"host": c["host"]} | steps,
-    }
+    }  # fmt: skip
 
 
 def simulated(data: Mapping[str, Any], **simulation: object) -> Result:
@@ -390,21 +375,11 @@ FOUND: list[dict[str, Any]] = [
     {"dp": 4, "sharded": "fsdp2 once", "numbers": "bf16 state", "batch": 3},
     {"model": "moe", "dp": 4, "ep": 2, "sharded": "zero 1 instances", "numbers": "tf32"},
     # seconds below 0 by rounding
-    {
-        "model": "shared",
-        "cp": 2,
-        "dp": 2,
-        "ep": 2,
-        "context": "ulysses",
-        "sharded": "fsdp2 once",
-        "schedule": "looped_bfs",
-        "tp_backward_overlap": False,
-        "recompute": "mixture",
-        "numbers": "bf16 state",
-        "perturbed": "noise",
-    },
+    {"model": "shared", "cp": 2, "dp": 2, "ep": 2, "context": "ulysses", "sharded": "fsdp2 once",
+     "schedule": "looped_bfs", "tp_backward_overlap": False, "recompute": "mixture",
+     "numbers": "bf16 state", "perturbed": "noise"},
     {"model": "moe_idle", "dp": 2, "ep": 2},  # an expert without tokens has parameters all the same
-]
+]  # fmt: skip
 """Combinations that once failed, or that once were refused."""
 
 

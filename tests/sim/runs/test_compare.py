@@ -129,11 +129,8 @@ def test_values_make_all_combinations() -> None:
 
 def test_no_point_of_the_frontier_is_beaten() -> None:
     points = [
-        Point("a", 3.0, 1.0),
-        Point("b", 1.0, 5.0),
-        Point("c", 2.0, 5.0),
-        Point("d", 2.0, 4.0),
-    ]
+        Point("a", 3.0, 1.0), Point("b", 1.0, 5.0), Point("c", 2.0, 5.0), Point("d", 2.0, 4.0),
+    ]  # fmt: skip
     assert [point.name for point in best_of(points)] == ["b", "d", "a"]
 
 

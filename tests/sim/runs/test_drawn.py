@@ -207,14 +207,12 @@ def test_a_sample_tells_the_step_of_all(job: dict[str, Any]) -> None:
         ({"fsdp": {}}, "does not go with parallelism.fsdp"),
         ({"ep": 2, "model": {"experts": 8, "topk": 2}}, "does not go with parallelism.ep = 2"),
         ({"zero": 1, "optimizer_instances": 2}, "with parallelism.optimizer_instances = 2"),
-        (
-            {"pp": 2, "schedule": "pipedream", "model": {"layers": 2}},
-            'with schedule.name = "pipedream"',
-        ),
+        ({"pp": 2, "schedule": "pipedream", "model": {"layers": 2}},
+         'with schedule.name = "pipedream"'),
         ({"steps": 2}, "does not go with simulation.steps = 2"),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_samples_that_are_refused(keys: dict[str, Any], said: str) -> None:
     """In one sentence, which names the key."""
     noise = {"sigma": 0.1, "replicas": keys.pop("replicas", 16)}

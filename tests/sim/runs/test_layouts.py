@@ -106,12 +106,8 @@ def test_zigzag_balances_causal_attention(recipe: Path) -> None:
 def test_more_tensor_parallelism_can_be_slower(recipe: Path) -> None:
     """Shards of small matrices use the GPU badly, and every layer's collectives stay."""
     small = {
-        "model.hidden": 2048,
-        "model.ffn": 5504,
-        "model.heads": 16,
-        "model.kv_heads": 8,
-        "cluster.gpus": 8,
-        "parallelism.sp": True,
-    }
+        "model.hidden": 2048, "model.ffn": 5504, "model.heads": 16, "model.kv_heads": 8,
+        "cluster.gpus": 8, "parallelism.sp": True,
+    }  # fmt: skip
     rate = [speed(recipe, small, {"parallelism.tp": tp}) for tp in (2, 4, 8)]
     assert all(less > more for less, more in pairwise(rate))

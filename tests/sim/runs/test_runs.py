@@ -54,11 +54,8 @@ def test_overrides_go_over_the_file(recipe: Path) -> None:
         load(recipe, {"parallelism.pp": 1, "training.micro_batch": 1, "parallelism.zero": 1})
     )
     assert (job.mesh.pp, job.mesh.dp, job.training.micro_batch, job.parallelism.zero) == (
-        1,
-        4,
-        1,
-        1,
-    )
+        1, 4, 1, 1,
+    )  # fmt: skip
     interleaved = job_of(load(recipe, {"schedule.name": "interleaved_1f1b", "schedule.chunks": 2}))
     assert interleaved.stages == 4
     assert isinstance(interleaved.policy, Policy)

@@ -23,14 +23,9 @@ from traincast.main import main
 pytestmark = pytest.mark.slow
 
 MODEL = {
-    "layers": 4,
-    "hidden": 512,
-    "heads": 8,
-    "vocab": 1024,
-    "sequence": 512,
-    "attention": "flash",
+    "layers": 4, "hidden": 512, "heads": 8, "vocab": 1024, "sequence": 512, "attention": "flash",
     "dropout": 0.0,
-}
+}  # fmt: skip
 
 
 def simulated(*slow: dict[str, Any], gpus: int = 4, steps: int = 1, **way: Any) -> Result:

@@ -21,16 +21,10 @@ pytestmark = [
 ]
 RECIPE = Path(__file__).parents[3] / "validation/recipes/vtrain_gpt.toml"
 SMALL = {
-    "model.layers": 2,
-    "model.hidden": 256,
-    "model.heads": 4,
-    "model.sequence": 256,
-    "cluster.gpus": 1,
-    "parallelism.tp": 1,
-    "parallelism.dp": 1,
-    "training.micro_batch": 1,
+    "model.layers": 2, "model.hidden": 256, "model.heads": 4, "model.sequence": 256,
+    "cluster.gpus": 1, "parallelism.tp": 1, "parallelism.dp": 1, "training.micro_batch": 1,
     "training.global_batch": 2,
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
