@@ -14,26 +14,10 @@ from sim.strategies.fp8.precision import Fp8
 from sim.strategies.recompute.declare import RecomputeTable
 
 GPT = Model(
-    name="gpt",
-    layers=8,
-    hidden=64,
-    heads=8,
-    kv_heads=8,
-    head_dim=8,
-    ffn=256,
-    gated=False,
-    vocab=500,
-    tied=True,
-    norm="layer",
-    attention="unfused",
-    activation="gelu",
-    qkv_bias=True,
-    bias=True,
-    position="learned",
-    dropout=0.1,
-    vocab_padding=16,
-    positions=32,
-)
+    name="gpt", layers=8, hidden=64, heads=8, kv_heads=8, head_dim=8, ffn=256, gated=False,
+    vocab=500, tied=True, norm="layer", attention="unfused", activation="gelu", qkv_bias=True,
+    bias=True, position="learned", dropout=0.1, vocab_padding=16, positions=32,
+)  # fmt: skip
 
 LLAMA = replace(
     GPT, name="llama", kv_heads=2, ffn=176, gated=True, tied=False, norm="rms",

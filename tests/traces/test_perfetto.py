@@ -30,18 +30,10 @@ def some_timeline(seed: int = 0, ops: int = 80, ranks: int = 3) -> Timeline:
         waits = rng.integers(0, k, rng.integers(0, 3)).tolist() if k else []
         changes = [Memory("ab"[k % 2], float(k), "start"), Memory("ab"[k % 2], -float(k), "end")]
         b.add(
-            f"op {k % 7}",
-            int(rng.integers(0, ranks)),
-            stream,
-            work,
-            waits,
-            phase=["", "F", "I"][k % 3],
-            stage=k % ranks,
-            microbatch=k % 4 - 1,
-            layer=k % 5,
-            lag=float(k % 2),
-            memory=changes[: k % 3],
-        )
+            f"op {k % 7}", int(rng.integers(0, ranks)), stream, work, waits,
+            phase=["", "F", "I"][k % 3], stage=k % ranks, microbatch=k % 4 - 1, layer=k % 5,
+            lag=float(k % 2), memory=changes[: k % 3],
+        )  # fmt: skip
     b.wait(ops - 1, 0, lag=0.1)
     for _ in range(ops // 6):
         members = np.sort(rng.choice(ops, 2, replace=False)).tolist()

@@ -65,15 +65,10 @@ def test_a_run_by_hand(tmp_path: Path) -> None:
     recording = read([written([*step(0, 3), *step(30, 4)], tmp_path)])
     assert (recording.format, recording.steps) == ("recorded", (3, 4))
     assert ops(recording.timeline)[:8] == [
-        ("0F0", 0, 0, 5),
-        ("recv 0F0", 1, 0, 5.75),
-        ("send 0F0", 0, 5.25, 5.75),
-        ("recv 1B0", 0, 5.5, 18.75),
-        ("1F0", 1, 5.75, 10.75),
-        ("1B0", 1, 10.75, 17.75),
-        ("send 1B0", 1, 18.25, 18.75),
-        ("0B0", 0, 18.75, 25.75),
-    ]
+        ("0F0", 0, 0, 5), ("recv 0F0", 1, 0, 5.75), ("send 0F0", 0, 5.25, 5.75),
+        ("recv 1B0", 0, 5.5, 18.75), ("1F0", 1, 5.75, 10.75), ("1B0", 1, 10.75, 17.75),
+        ("send 1B0", 1, 18.25, 18.75), ("0B0", 0, 18.75, 25.75),
+    ]  # fmt: skip
     graph = recording.timeline.graph
     assert [graph.waits(i).tolist() for i in range(8)] == [[], [], [0], [0], [1], [], [5], [3]]
     assert graph.op(7)[4:7] == ("B", 0, 0)

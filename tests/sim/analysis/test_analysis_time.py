@@ -244,15 +244,10 @@ def test_idle_causes_worked_by_hand():
     of = idle(two_ranks())
     pieces = zip(of.rank, of.start, of.end, [of.causes[k] for k in of.cause], strict=True)
     assert list(pieces) == [
-        (0, 5.0, 7.0, "exposed_pp"),
-        (0, 7.0, 9.0, "waiting"),
-        (0, 9.0, 13.0, "exposed_dp"),
-        (0, 16.0, 17.0, "drain"),
-        (1, 0.0, 5.0, "warm_up"),
-        (1, 5.0, 7.0, "exposed_pp"),
-        (1, 9.0, 13.0, "exposed_dp"),
-        (1, 13.0, 14.0, "lag"),
-    ]
+        (0, 5.0, 7.0, "exposed_pp"), (0, 7.0, 9.0, "waiting"), (0, 9.0, 13.0, "exposed_dp"),
+        (0, 16.0, 17.0, "drain"), (1, 0.0, 5.0, "warm_up"), (1, 5.0, 7.0, "exposed_pp"),
+        (1, 9.0, 13.0, "exposed_dp"), (1, 13.0, 14.0, "lag"),
+    ]  # fmt: skip
     assert bubble(of).idle_share_of_step == pytest.approx((9 + 12) / 2 / 17)
     assert bubble(of).idle_over_ideal == pytest.approx((9 + 12) / (8 + 5))
 

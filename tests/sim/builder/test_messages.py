@@ -24,11 +24,8 @@ from sim.runs.schedule_run import plan_graph, plan_of, run_plan
 
 TIMES = {"F": 5.0, "I": 4.0, "W": 3.0}
 POLICIES = [
-    Policy("direction"),
-    Policy("direction", ahead=0),
-    Policy("pair"),
-    Policy("batched", True),
-]
+    Policy("direction"), Policy("direction", ahead=0), Policy("pair"), Policy("batched", True),
+]  # fmt: skip
 SHAPES = [("gpipe", 3, 5, 1), ("one_f_one_b", 4, 8, 1), ("interleaved_1f1b", 4, 8, 3)]
 
 

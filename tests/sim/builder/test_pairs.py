@@ -114,11 +114,9 @@ def test_two_kernels_side_by_side_take_as_long_as_one_after_the_other() -> None:
     tp = 1: a rank of the pipeline computes or waits for a neighbour; its kernels' work is the same.
     """
     one = SMALL | {
-        "simulation.clock": "boost",
-        "parallelism.tp": 1,
-        "cluster.gpus": 4,
+        "simulation.clock": "boost", "parallelism.tp": 1, "cluster.gpus": 4,
         "schedule.name": "dualpipe_v",
-    }
+    }  # fmt: skip
     serial = run(RECIPE, one | {"schedule.pair": "serial"})
     shared = run(RECIPE, one | {"schedule.pair": "shared"})
     for rank in range(4):
@@ -149,10 +147,8 @@ def test_dualpipe_holds_every_parameter_twice_and_sums_their_gradients(ran) -> N
 def test_zero_1_sums_shares_of_gradients() -> None:
     """Over dp the gradients are scattered first; the twins sum what is left on each."""
     two = SMALL | {
-        "parallelism.tp": 1,
-        "schedule.name": "dualpipe",
-        "parallelism.zero": 1,
-    }
+        "parallelism.tp": 1, "schedule.name": "dualpipe", "parallelism.zero": 1,
+    }  # fmt: skip
     graph = run(RECIPE, two).timeline.graph
     for rank, of in graph.persistent.items():
         assert bytes_sent(graph)["twin"][rank] == of["gradients"] / 2

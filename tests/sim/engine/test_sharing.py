@@ -141,10 +141,8 @@ def applied(order: list[int]) -> list[int]:
 
 
 CASES = [
-    "01_batched_shared_link",
-    "02_fused_pair_fold_vs_unfold",
-    "02b_fold_batched",
-]
+    "01_batched_shared_link", "02_fused_pair_fold_vs_unfold", "02b_fold_batched",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -133,17 +133,13 @@ def test_gathered_parameters_are_named_with_what_gathers_them() -> None:
         {"pp": 4, "schedule": "gpipe"},
         {"pp": 4, "schedule": "zb_h1"},
         {
-            "pp": 4,
-            "schedule": "zb_h1",
-            "m": 4,
-            "host": True,
-            "p2p": "batched",
+            "pp": 4, "schedule": "zb_h1", "m": 4, "host": True, "p2p": "batched",
         },  # sends launched late
         {"pp": 2, "tp": 2},
         {"fsdp": {"kind": "fsdp2", "prefetch": 2}, "m": 1},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_check_says_what_run_says(keys: dict[str, Any]) -> None:
     """One goes by the order of ops, the other by their times."""
     ran, said = of_memory(recipe(**keys)), check(recipe(**keys))["memory"]

@@ -22,17 +22,9 @@ TINY = replace(
     vocab_padding=4, positions=16,
 )  # fmt: skip
 LLAMA = replace(
-    TINY,
-    kv_heads=1,
-    gated=True,
-    norm="rms",
-    attention="flash",
-    activation="silu",
-    qkv_bias=False,
-    bias=False,
-    position="rope",
-    dropout=0.0,
-)
+    TINY, kv_heads=1, gated=True, norm="rms", attention="flash", activation="silu", qkv_bias=False,
+    bias=False, position="rope", dropout=0.0,
+)  # fmt: skip
 ONE = keys(tp=1, sp=False, micro_batch=3, sequence=5)  # 15 rows
 
 

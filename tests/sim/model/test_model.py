@@ -23,33 +23,18 @@ GPT = replace(
     vocab=51200, vocab_padding=128, positions=2048,
 )  # fmt: skip
 LLAMA = replace(
-    GPT,
-    name="llama",
-    gated=True,
-    tied=False,
-    norm="rms",
-    attention="flash",
-    activation="silu",
-    qkv_bias=False,
-    bias=False,
-    position="rope",
-    dropout=0.0,
-    vocab_padding=1,
-)
+    GPT, name="llama", gated=True, tied=False, norm="rms", attention="flash", activation="silu",
+    qkv_bias=False, bias=False, position="rope", dropout=0.0, vocab_padding=1,
+)  # fmt: skip
 LLAMA3 = replace(LLAMA, layers=80, hidden=8192, heads=64, kv_heads=8, head_dim=128, ffn=28672)
 SHAPES = [(48, 6144, 64), (96, 12288, 96), (105, 20480, 128), (128, 25600, 160)]
 
 
 def gpt(layers: int, hidden: int, heads: int) -> Model:
     return replace(
-        GPT,
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
+        GPT, layers=layers, hidden=hidden, heads=heads, kv_heads=heads, head_dim=hidden // heads,
         ffn=4 * hidden,
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("layers", "h", "heads"), SHAPES)

@@ -64,44 +64,29 @@ QWEN2_7B = {
     "vocab_size": 152064,
 }  # fmt: skip
 QWEN2_HALF_B = {
-    "model_type": "qwen2",
-    "hidden_size": 896,
-    "intermediate_size": 4864,
-    "num_attention_heads": 14,
-    "num_hidden_layers": 24,
-    "num_key_value_heads": 2,
-    "tie_word_embeddings": True,
-}
+    "model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_attention_heads": 14,
+    "num_hidden_layers": 24, "num_key_value_heads": 2, "tie_word_embeddings": True,
+}  # fmt: skip
 QWEN3_8B = {
     "model_type": "qwen3", "intermediate_size": 12288, "num_hidden_layers": 36,
     "num_key_value_heads": 8,
 }  # fmt: skip
 QWEN3_HALF_B = {
-    "model_type": "qwen3",
-    "hidden_size": 1024,
-    "intermediate_size": 3072,
-    "num_attention_heads": 16,
-    "num_hidden_layers": 28,
-    "num_key_value_heads": 8,
+    "model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072,
+    "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8,
     "tie_word_embeddings": True,
-}
+}  # fmt: skip
 
 KIMI_K2 = {
     "model_type": "kimi_k2", "vocab_size": 163840, "num_attention_heads": 64,
     "num_key_value_heads": 64, "n_routed_experts": 384, "first_k_dense_replace": 1,
 }  # fmt: skip
 GLM_45 = {
-    "model_type": "glm4_moe",
-    "hidden_size": 5120,
-    "intermediate_size": 12288,
-    "num_hidden_layers": 92,
-    "head_dim": 128,
-    "moe_intermediate_size": 1536,
-    "n_routed_experts": 160,
-    "first_k_dense_replace": 3,
-    "attention_bias": True,
+    "model_type": "glm4_moe", "hidden_size": 5120, "intermediate_size": 12288,
+    "num_hidden_layers": 92, "head_dim": 128, "moe_intermediate_size": 1536,
+    "n_routed_experts": 160, "first_k_dense_replace": 3, "attention_bias": True,
     "use_qk_norm": True,
-}
+}  # fmt: skip
 PHI_4 = {
     "model_type": "phi3", "hidden_size": 5120, "intermediate_size": 17920, "num_hidden_layers": 40,
     "num_attention_heads": 40, "num_key_value_heads": 10, "vocab_size": 100352,

@@ -21,19 +21,10 @@ pytestmark = pytest.mark.slow
 REPORT = Path(__file__).parents[3] / "validation" / "calibration.md"
 A100 = cluster.load("dgx_a100", 8).gpu
 KNOWN = GemmConstants(
-    tile_256x128=0.83,
-    tile_128x128=0.79,
-    tile_128x64=0.68,
-    tile_64x64=0.55,
-    ramp=130.0,
-    quantisation=0.7,
-    split=1.1,
-    derating=0.15,
-    derating_seconds=0.03,
-    accumulate=0.6,
-    memory=0.72,
+    tile_256x128=0.83, tile_128x128=0.79, tile_128x64=0.68, tile_64x64=0.55, ramp=130.0,
+    quantisation=0.7, split=1.1, derating=0.15, derating_seconds=0.03, accumulate=0.6, memory=0.72,
     fixed=4e-6,
-)
+)  # fmt: skip
 
 
 def grid(m_sizes):
