@@ -94,7 +94,10 @@ def gradients(stages: int, x, target):
 
 
 if __name__ == "__main__":
+    import torch.distributed.pipelining  # once: ranks are forks of this process
     import torch.multiprocessing
 
     folder, ranks = Path(sys.argv[1]), int(sys.argv[2])
-    torch.multiprocessing.spawn(main, (folder, ranks, sys.argv[3:]), nprocs=ranks)
+    torch.multiprocessing.start_processes(
+        main, (folder, ranks, sys.argv[3:]), nprocs=ranks, start_method="fork"
+    )

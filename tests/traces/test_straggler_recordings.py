@@ -22,6 +22,7 @@ from sim.recipe import recipe_file
 from sim.runs.run import Result, run
 from sim.timeline import Timeline
 from sim.whatif import edited
+from tests.recipes import ran
 from traces.hta import files as hta
 from traces.own import perfetto
 from traces.own.priced_machine import PricedMachine
@@ -38,22 +39,11 @@ EXPERTS = {"experts": 8, "topk": 2, "expert_ffn": 2048}
 PIPELINE = {"name": "one_f_one_b"}
 
 
-def simulated(
-    *tables: dict[str, Any], gpus: int = 8, batch: int = 16, **keys: Any
-) -> tuple[Result, float]:
+def simulated(*slow: dict[str, Any], gpus: int = 8, batch: int = 16, **way: Any) -> Any:
     """A run with these perturbations, and how much longer it takes than without: the truth."""
-    recipe = {
-        "model": MODEL | keys.pop("model", {}),
-        "cluster": {"topology": "dgx_h100", "gpus": gpus},
-        "training": {"micro_batch": 1, "global_batch": batch, "dtype": "bf16"},
-        "simulation": {"fold": "none", **keys.pop("simulation", {})},
-    }
-    if "schedule" in keys:
-        recipe["schedule"] = keys.pop("schedule")
-    recipe |= {"parallelism": keys, "perturbations": [*tables]}
-    slow = run(recipe_file.parse(recipe))
-    healthy = run(recipe_file.parse(recipe | {"perturbations": []}))
-    return slow, slow.timeline.seconds / healthy.timeline.seconds
+    model, fold = MODEL | way.pop("model", {}), {"fold": "none", **way.pop("simulation", {})}
+    late, healthy = (ran(model, batch, *of, gpus=gpus, simulation=fold, **way) for of in (slow, ()))
+    return late, late.timeline.seconds / healthy.timeline.seconds
 
 
 def own_file(of: Result, folder: Path) -> Path:
@@ -63,17 +53,22 @@ def own_file(of: Result, folder: Path) -> Path:
     return path
 
 
-def profiler_files(of: Result, folder: Path, events: bool = True) -> Path:
-    """The files that ``run --out`` writes; without event calls if asked for."""
+def profiler_files(of: Result, folder: Path) -> Path:
+    """The files that ``run --out`` writes."""
     traces = folder / "traces"
     traces.mkdir(exist_ok=True)
     hta.write_rank_files(of.timeline, traces, machine=of.machine)
-    for path in traces.iterdir() if not events else ():
+    return traces
+
+
+def without_calls(folder: Path) -> Path:
+    """The same files, now without event calls."""
+    for path in folder.glob("rank*"):
         trace = json.loads(gzip.decompress(path.read_bytes()))
         gone = ("cudaEventRecord", "cudaStreamWaitEvent")
         trace["traceEvents"] = [e for e in trace["traceEvents"] if e["name"] not in gone]
         path.write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
-    return traces
+    return folder
 
 
 def slow(rank: int, factor: float = 1.3) -> dict[str, Any]:
@@ -86,21 +81,21 @@ QUICK = {
     "1f1b": ((slow(2),), {"gpus": 4, "pp": 2, "schedule": PIPELINE, "batch": 8}),
 }
 LONG = {
-    "tp": ((slow(5),), {"tp": 4, "sp": True, "dp": 2}),
+    "tp": ((slow(5),), {"tp": 4, "sp": True, "dp": 2, "batch": 4}),
     "ddp": ((slow(3),), {"overlap_grad_reduce": True}),
     "hsdp": ((slow(6),), {"fsdp": {"kind": "fsdp2", "shard": 4}}),
     "a slow link": (
-        ({"rank": 3, "link": "nvlink", "bandwidth": 0.2},), {"tp": 2, "sp": True},
+        ({"rank": 3, "link": "nvlink", "bandwidth": 0.2},), {"tp": 2, "sp": True, "batch": 8},
     ),
     "1f1b, batched, two slow": (
-        (slow(0, 1.2), slow(7)), {"pp": 4, "p2p": "batched", "schedule": PIPELINE,
+        (slow(0, 1.2), slow(7)), {"pp": 4, "p2p": "batched", "schedule": PIPELINE, "batch": 8,
         "model": {"layers": 4}},
     ),
     "interleaved": (
         (slow(5),), {"pp": 2, "schedule": {"name": "interleaved_1f1b", "chunks": 2},
         "model": {"layers": 4}},
     ),
-    "1f1b and tp": ((slow(5),), {"pp": 2, "tp": 2, "sp": True, "schedule": PIPELINE}),
+    "1f1b and tp": ((slow(5),), {"pp": 2, "tp": 2, "sp": True, "schedule": PIPELINE, "batch": 8}),
     "experts": ((slow(5),), {"ep": 4, "model": EXPERTS}),
     "1f1b, a pause": (({"rank": 5, "stall": "5 ms"},), {"pp": 4, "schedule": PIPELINE,
         "model": {"layers": 4}}),
@@ -116,13 +111,14 @@ def held_to_the_truth(name: str, folder: Path, tables: Any, keys: dict[str, Any]
     assert truth > 1.02
     own = slowdown(read([own_file(result, folder)]))
     assert (own["slowdown"], own["method"]) == (pytest.approx(truth, rel=1e-3), "simulated again")
-    told = slowdown(read([profiler_files(result, folder)]))
+    traces = profiler_files(result, folder)
+    told = slowdown(read([traces]))
     assert (told["slowdown"], told["method"]) == (pytest.approx(truth, rel=0.02), "equal ranks")
     sort = "host" if "pause" in name else "transfers" if "link" in name else "kernels"
     for found in (own, told):
         assert next(iter(found["by_kind"])) == sort
         assert found["by_kind"][sort] == pytest.approx(truth, rel=0.02)
-    recording = read([profiler_files(result, folder, events=False)])
+    recording = read([without_calls(traces)])
     assert any("no event calls" in sentence for sentence in recording.warnings)
     assert slowdown(recording)["slowdown"] == pytest.approx(truth, rel=0.02)
 
@@ -145,12 +141,14 @@ def test_run_and_analyze_say_one_number(
     name: str, shared: Path, tmp_path: Path, traincast: Callable[..., tuple[int, str, str]]
 ) -> None:
     recipe = shared.parent / "cases/stragglers" / f"{name}.toml"
-    boost = ("--set", "simulation.clock=boost", "--set", "simulation.fold=none")
-    line = ("run", recipe, *boost, "--ranks", "0-7", "--stragglers", "--out", tmp_path, "--json")
+    given = ("simulation.clock=boost", "simulation.fold=none", "model.layers=4")
+    sets = [part for one in given for part in ("--set", one)]
+    line = ("run", recipe, *sets, "--ranks", "0-7", "--stragglers", "--out", tmp_path, "--json")
     ran = json.loads(traincast(*line)[1])
     truth = ran["stragglers"]["slowdown"]
     healthy = tomllib.loads(recipe.read_text())
     del healthy["perturbations"]
+    healthy["model"]["layers"] = 4
     healthy["simulation"] = {**healthy.get("simulation", {}), "clock": "boost"}
     assert truth == pytest.approx(
         ran["step_time_s"] / run(recipe_file.parse(healthy)).summary["step_time_s"], 1e-6
@@ -169,8 +167,9 @@ def test_a_healthy_pipeline_has_no_stragglers(tmp_path: Path) -> None:
     """Exactly, in every form: whole microseconds and stages of unlike work are nobody's fault."""
     result, _ = simulated(gpus=4, pp=2, schedule=PIPELINE, batch=8)
     assert slowdown(read([own_file(result, tmp_path)]))["slowdown"] == 1.0
-    for events in (True, False):
-        recording = read([profiler_files(result, tmp_path, events)])
+    traces = profiler_files(result, tmp_path)
+    for change in (Path, without_calls):
+        recording = read([change(traces)])
         assert slowdown(recording)["slowdown"] == 1.0
         step = replays.replay(recording, "none", what_if="remove stragglers").steps()[1]
         assert step.tolist() == replays.replay(recording, "none").steps()[1].tolist()
@@ -208,15 +207,6 @@ def test_files_show_every_wait_and_message(tmp_path: Path) -> None:
     assert {*waits(timeline)} <= {*waits(bare.timeline)}
 
 
-def without_calls(folder: Path) -> Path:
-    for path in folder.glob("rank*"):
-        trace = json.loads(gzip.decompress(path.read_bytes()))
-        gone = ("cudaEventRecord", "cudaStreamWaitEvent")
-        trace["traceEvents"] = [e for e in trace["traceEvents"] if e["name"] not in gone]
-        path.write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
-    return folder
-
-
 def waits(timeline: Timeline) -> list[tuple[int, int, int]]:
     """Rank, start and awaited end, in microseconds, of all waits between streams of GPUs."""
     graph = timeline.graph
@@ -245,12 +235,12 @@ def replicas(seconds: np.ndarray, transfer: float, lag: dict[int, float] | None 
     return b.graph()
 
 
-def ran(graph: Graph) -> Timeline:
+def timed(graph: Graph) -> Timeline:
     return simulate(graph, ideal(graph))
 
 
 def of(graph: Graph) -> dict[str, Any]:
-    return slowdown(Recording(ran(graph), "traincast", ()))
+    return slowdown(Recording(timed(graph), "traincast", ()))
 
 
 def test_one_slow_rank_by_hand() -> None:
@@ -304,7 +294,7 @@ def test_a_slow_rank_costs_what_a_second_simulation_says(data: st.DataObject) ->
     assert of(healthy)["slowdown"] == 1.0
     each[data.draw(st.integers(0, ranks - 1))] *= data.draw(st.floats(1.01, 4.0))
     late = replicas(each, 3.0)
-    truth = ran(late).seconds / ran(healthy).seconds
+    truth = timed(late).seconds / timed(healthy).seconds
     assert of(late)["slowdown"] == pytest.approx(truth, rel=1e-9)
 
 
@@ -359,7 +349,7 @@ def test_a_machine_that_does_not_repeat_the_file_is_not_used(tmp_path: Path) -> 
 def test_sorts_of_time_are_levelled_one_by_one() -> None:
     """Rank 0 has a slow kernel, rank 1 a pause: each alone is what is left of the other."""
     graph = replicas(np.array([[9.0], [5.0], [5.0]]), 3.0, {1: 2.0})
-    peers = level.Peers(graph, ran(graph))
+    peers = level.Peers(graph, timed(graph))
     assert peers.base.seconds == 12.25
     seconds = {sort: peers.without([sort])[2].seconds for sort in level.SORTS}
     assert seconds == {"kernels": 10.25, "transfers": 12.25, "host": 12.25}
