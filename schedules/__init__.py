@@ -9,8 +9,9 @@ adding a file: ``load`` finds it and the schedule tests check it. A file may als
 with the same arguments, which refuses shapes that the schedule cannot run. It may say what the
 schedule costs: ``bubble(ranks, microbatches, chunks, F, I, W)`` in seconds, and
 ``peak_activations(ranks, microbatches, chunks)``, a list with the activations, in those of one
-stage, that each rank holds at most. It sets ``STAGES_PER_RANK`` where that is not 1, and
-``ASYNCHRONOUS`` where the pipeline is never flushed. A file whose function of that name does not
+stage, that each rank holds at most. It sets ``STAGES_PER_RANK`` where that is not 1,
+``ASYNCHRONOUS`` where the pipeline is never flushed, and ``P2P``, how the runtime that it comes
+from sends its messages. A file whose function of that name does not
 take ``ranks`` and ``microbatches`` first, or that has none, is no schedule but helps others.
 
 Instead of a name, users may give the path of such a file elsewhere, ``./mine.py``. It is run, and
@@ -180,6 +181,24 @@ def asynchronous(name: str) -> bool:
     (False, True)
     """
     return bool(getattr(_module(name), "ASYNCHRONOUS", False))
+
+
+def p2p(name: str) -> str:
+    """Return how the runtime that a schedule comes from sends messages, as a recipe's p2p says it.
+
+    A file of your own sends as torch's runtime, which runs any order, unless it sets ``P2P``.
+
+    >>> p2p("one_f_one_b"), p2p("zb_h1")
+    ('batched', 'pair')
+    """
+    from schedules.legality import POLICIES
+
+    found = getattr(_module(name), "P2P", "pair")
+    if found not in POLICIES:
+        raise InputError(
+            f"{name}: P2P = {found!r} must be {', '.join(POLICIES[:-1])} or {POLICIES[-1]}"
+        )
+    return str(found)
 
 
 def staleness(name: str, ranks: int, batch: int | None = None) -> list[int]:

@@ -9,6 +9,10 @@ from schedules import Plan
 from schedules.input_error import InputError
 from schedules.patterns.two_directions import order
 
+P2P = "pair"
+"""DeepSeek batches messages (dualpipe.py, ``_commit_and_wait_comm``) but posts some before the step
+that needs them; ``batched``, which posts each beside its step, stops. So torch's streams."""
+
 
 def dualpipe(ranks: int, microbatches: int) -> Plan:
     """Make DeepSeek's own order, https://github.com/deepseek-ai/DualPipe.

@@ -10,6 +10,10 @@ from schedules import dualpipe as both_ways
 from schedules.input_error import InputError
 from schedules.patterns.two_directions import order
 
+P2P = "pair"
+"""DeepSeek batches messages (dualpipe.py, ``_commit_and_wait_comm``) but posts some before the step
+that needs them; ``batched``, which posts each beside its step, stops. So torch's streams."""
+
 STAGES_PER_RANK = 2
 
 

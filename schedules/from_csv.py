@@ -14,6 +14,10 @@ from schedules.legality import check_plan
 from schedules.legality.messages import check_messages
 from schedules.text_file import read_text
 
+P2P = "pair"
+"""As torch's runtime, which runs such files: ``isend`` and ``irecv`` of a message, awaited by the
+step that needs it (torch.distributed.pipelining, schedules.py)."""
+
 MOST_BYTES = 64 * 2**20
 """The longest order that is read, in bytes: about as many steps as a schedule may have."""
 

@@ -12,6 +12,10 @@ from collections.abc import Iterator
 from schedules import Pair, Plan, Step
 from schedules.input_error import InputError
 
+P2P = "pair"
+"""Megatron-LM overlaps messages here unless told not to (``--no-overlap-p2p-communication`` in
+training/arguments.py), by ``isend`` and ``irecv``, which NCCL runs on a stream per rank pair."""
+
 
 def interleaved_1f1b(
     ranks: int,

@@ -11,6 +11,8 @@ from schedules import Plan, Step
 from schedules.input_error import InputError
 
 POLICIES = ("direction", "pair")  # of p2p, under which no order stops; batched may
+P2P = "pair"
+"""As torch's runtime sends; see :mod:`schedules.from_csv`."""
 
 
 def interleaved_zero_bubble(ranks: int, microbatches: int, chunks: int = 2) -> Plan:

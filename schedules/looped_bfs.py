@@ -8,6 +8,9 @@ from collections.abc import Iterator
 
 from schedules import Plan, Step
 
+P2P = "pair"
+"""As torch's runtime sends; see :mod:`schedules.from_csv`."""
+
 
 def looped_bfs(ranks: int, microbatches: int, chunks: int = 2) -> Plan:
     """Make a plan with ``chunks`` stages per rank, each run for all microbatches before the next.

@@ -16,6 +16,9 @@ from schedules import Pair, Plan, Step
 PERIOD = 6
 
 POLICIES = ("direction", "pair")  # of p2p, under which no order stops; batched may
+P2P = "pair"
+"""As its authors send: ``isend`` and ``irecv``, which NCCL runs on a stream per pair of ranks
+(sail-sg/zero-bubble-pipeline-parallelism, zerobubble/runtime.py)."""
 
 STAGES_PER_RANK = 2
 

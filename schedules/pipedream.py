@@ -9,6 +9,10 @@ from schedules import Plan
 from schedules import one_f_one_b as flushed
 from schedules.input_error import InputError
 
+P2P = "direction"
+"""A thread and a process group per tensor and direction (msr-fiddle/pipedream,
+runtime/communication.py)."""
+
 ASYNCHRONOUS = True
 
 

@@ -8,6 +8,9 @@ from schedules import Plan
 from schedules.patterns.zb_h import hand, peak
 
 POLICIES = ("direction", "pair")  # of p2p, under which no order stops; batched may
+P2P = "pair"
+"""As its authors send: ``isend`` and ``irecv``, which NCCL runs on a stream per pair of ranks
+(sail-sg/zero-bubble-pipeline-parallelism, zerobubble/runtime.py)."""
 
 
 def zb_h2(ranks: int, microbatches: int) -> Plan:

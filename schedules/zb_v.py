@@ -18,6 +18,9 @@ from schedules.v_half import peak_activations as half
 from schedules.v_min import peak_activations as least
 
 POLICIES = ("direction", "pair")  # of p2p, under which no order stops; batched may
+P2P = "pair"
+"""As its authors send: ``isend`` and ``irecv``, which NCCL runs on a stream per pair of ranks
+(sail-sg/zero-bubble-pipeline-parallelism, zerobubble/runtime.py)."""
 
 STAGES_PER_RANK = 2
 

@@ -57,6 +57,9 @@ KEYS: dict[str, tuple[str, str]] = {
     "steps.ends_s[]": ("s", "The end of each step of a run of several."),
     "steps.steady": ("steps", "Steps of the steady state, of which all figures are the mean."),
     "steps.staleness.RANK": ("updates", "How old a rank's weights are in an unflushed pipeline."),
+    "pipeline.schedule": ("", "The schedule, where there is a pipeline."),
+    "pipeline.p2p": ("", "The streams of its messages: direction, pair or batched."),
+    "pipeline.layers_per_stage[]": ("layers", "The layers of each stage, first to last."),
     "machine.topology": ("", "The name of the topology."),
     "machine.calibrated[]": (
         "",

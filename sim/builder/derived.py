@@ -9,6 +9,7 @@ from sim import strategies
 from sim.builder.mesh import Mesh
 from sim.builder.strategies.data import DataParallel
 from sim.builder.strategies.exchange import Policy
+from sim.recipe import messages
 from sim.recipe.recipe import ParallelismSection, ScheduleSection, TrainingSection
 
 
@@ -19,8 +20,9 @@ def mesh(p: ParallelismSection) -> Mesh:
 
 def policy(p: ParallelismSection, schedule: ScheduleSection) -> Policy:
     """Return how ranks exchange messages."""
-    overlaps = p.p2p != "batched" if p.overlap_p2p is None else p.overlap_p2p
-    return Policy(p.p2p, schedule.name == "interleaved_1f1b", 1 if overlaps else 0)
+    p2p = messages.p2p(p, schedule)
+    overlaps = p2p != "batched" if p.overlap_p2p is None else p.overlap_p2p
+    return Policy(p2p, schedule.name == "interleaved_1f1b", 1 if overlaps else 0)
 
 
 def data_parallel(

@@ -209,7 +209,7 @@ class ParallelismSection(Section):
     """with zero 1: whether parameters are gathered beside the first forwards, not after the
     optimizer; an override of zero = 0 or 3 turns it off"""
     overlap_p2p: Switch | None = None
-    """whether the pipeline's sends and receives run beside kernels; default: true unless p2p is
+    """whether the pipeline's sends and receives run beside kernels; default: true unless they are
     batched"""
     bucket_mb: Annotated[float, Field(gt=0, le=1e9), unit("MB")] = 40.0
     """size of a gradient bucket, in MB (1e6 bytes)"""
@@ -217,9 +217,9 @@ class ParallelismSection(Section):
     """size of the first gradient bucket, in MB (torch's DDP: 1); default: bucket_mb"""
     gradient_as_bucket_view: Switch = True
     """true: gradients are made in their bucket; false: DDP copies them in and out"""
-    p2p: Literal["direction", "pair", "batched"] = "direction"
+    p2p: Literal["auto", "direction", "pair", "batched"] = "auto"
     """streams of the pipeline's messages: one per direction, one per pair of ranks, or batched
-    kernels"""
+    kernels; auto: as the runtime that the schedule comes from sends them"""
     order: str = "tp-cp-ep-dp-pp"
     """order in which axes number the ranks, innermost first"""
     strategy: Annotated[str, Field(min_length=1, max_length=4096)] | None = None

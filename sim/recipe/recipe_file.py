@@ -22,7 +22,7 @@ from sim.files import read_text, regular, toml
 from sim.keys.descriptions import describe
 from sim.keys.refusals import brief, show
 from sim.machine import host_prices
-from sim.recipe import legality, order_file, presets, switches, translate
+from sim.recipe import legality, messages, order_file, presets, switches, translate
 from sim.recipe.recipe import NOT_YET, ModelSection, Recipe
 from sim.recipe.refusals import SECTIONS, sentence, unknown
 from sim.recipe.sections import PerturbationSection
@@ -214,11 +214,13 @@ def _complete(recipe: Recipe, folder: Path) -> Recipe:
     split = parallelism.tp * parallelism.pp * parallelism.cp
     stages = parallelism.pp * (recipe.schedule.chunks or 1)
     given = recipe.schedule.layers_per_stage
+    p2p = messages.p2p(parallelism, recipe.schedule)
     update: dict[str, dict[str, Any]] = {
         "cluster": {"topology": _topology(recipe.cluster.topology, folder)},
         "parallelism": {
             "dp": parallelism.dp or max(1, recipe.cluster.gpus // split),
-            "overlap_p2p": parallelism.p2p != "batched"
+            "p2p": p2p,
+            "overlap_p2p": p2p != "batched"
             if parallelism.overlap_p2p is None
             else parallelism.overlap_p2p,
             "strategy": _strategy(parallelism.strategy, folder),

@@ -20,7 +20,7 @@ from sim.recipe.recipe import Recipe
 from sim.runs.fold import candidates
 from sim.runs.hosted import issuer, kernel_seconds, pace, with_host
 from sim.runs.run import Report, build, job_of, load, run
-from sim.runs.untimed_figures import machine, memory
+from sim.runs.untimed_figures import machine, memory, pipeline
 
 
 def check(recipe: Recipe | str | Path, report: Report = lambda *_: None) -> dict[str, Any]:
@@ -53,6 +53,7 @@ def check(recipe: Recipe | str | Path, report: Report = lambda *_: None) -> dict
         "capacity_bytes": capacity,
         "fits": fits,
         "simulated": found is None,
+        **pipeline(recipe),
         "machine": machine(cluster),
         **({"priced_as": priced} if priced else {}),
         "host": speed._replace(simulated=waits)._asdict(),

@@ -26,7 +26,7 @@ from sim.model.sizes import model_flops
 from sim.recipe.recipe import Recipe
 from sim.runs.hosted import assumes_host
 from sim.runs.nearest import nearest
-from sim.runs.untimed_figures import machine, memory
+from sim.runs.untimed_figures import machine, memory, pipeline
 from sim.timeline import Timeline
 from sim.whatif.interval import interval
 
@@ -101,6 +101,7 @@ def summary(
             **_host_memory(job),
             "critical_path_s": _each(path.seconds, steps),
             **_several(job, timeline, steps),
+            **pipeline(recipe),
             "machine": machine(cluster),
             "simulation": {
                 "ops": len(timeline.graph),

@@ -1,10 +1,12 @@
-"""The figures that need no times: memory of each rank, and where the constants are from."""
+"""The figures that need no times: memory of each rank, the pipeline, where constants are from."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from schedules.user_code import is_path
 from sim.builder.job import Job
 from sim.machine.cluster import Cluster
 from sim.machine.provenance import FAMILIES
@@ -15,6 +17,7 @@ from sim.memory.decisions import decided
 from sim.memory.pieces import pieces
 from sim.memory.reserved import reserved
 from sim.memory.runtime import outside
+from sim.recipe import messages
 from sim.recipe.recipe import Recipe
 from sim.timeline import Timeline
 
@@ -25,6 +28,20 @@ def machine(cluster: Cluster) -> dict[str, Any]:
         "topology": cluster.name,
         "calibrated": [name for name in FAMILIES if name not in cluster.borrowed],
         "borrowed": dict(cluster.borrowed),
+    }
+
+
+def pipeline(recipe: Recipe) -> dict[str, Any]:
+    """Return the schedule of a pipeline, how it sends messages, and its stages' layers."""
+    if recipe.parallelism.pp == 1:
+        return {}
+    name = recipe.schedule.name
+    return {
+        "pipeline": {
+            "schedule": Path(name).name if is_path(name) else name,
+            "p2p": messages.p2p(recipe.parallelism, recipe.schedule),
+            "layers_per_stage": list(recipe.layers_per_stage),
+        }
     }
 
 

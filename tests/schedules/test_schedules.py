@@ -9,6 +9,7 @@ import pytest
 
 import schedules
 from schedules import Pair, Plan, Step
+from schedules.legality import POLICIES
 
 ORDERS = Path(__file__).parents[3] / "shared/data/orders"
 needs_orders = pytest.mark.skipif(
@@ -189,3 +190,23 @@ def test_a_stage_on_two_ranks_is_refused():
     assert schedules.stage_rank(schedules.load("gpipe")(3, 2)) == {0: 0, 1: 1, 2: 2}
     with pytest.raises(ValueError, match="stage 1 is run by rank 0 and by rank 1"):
         schedules.stage_rank([[Step(1, "F", 0)], [Step(1, "F", 1)]])
+
+
+@pytest.mark.parametrize("name", [*schedules.names(), "from_csv"])
+def test_a_schedule_says_how_messages_are_sent_where_it_comes_from(name):
+    """In its own file, and so that its order does not stop."""
+    module = schedules._module(name)
+    assert "P2P" in vars(module)
+    assert schedules.p2p(name) in getattr(module, "POLICIES", POLICIES)
+    if name != "from_csv":
+        times = {"F": F, "I": I, "W": W, "p2p": 0.5} if schedules.takes_times(name) else {}
+        plan = schedules.load(name)(4, 8, **times)
+        schedules.require_legal(plan, schedules.p2p(name), "fused")
+
+
+def test_a_file_that_sends_in_no_known_way_is_refused(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        'P2P = "both"\ndef mine(ranks, microbatches):\n    return []\n'
+    )
+    with pytest.raises(ValueError, match=r"P2P = 'both' must be direction, pair or batched$"):
+        schedules.p2p(str(tmp_path / "mine.py"))

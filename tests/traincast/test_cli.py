@@ -540,3 +540,12 @@ def test_run_and_check_a_real_recipe(recipe, tmp_path, traincast):
     assert json.loads(out)["memory"][0]["peak_bytes"] > 0
     assert "step time" in traincast("run", recipe)[1]
     assert "memory of" in traincast("check", recipe)[1]
+
+
+def test_check_says_how_messages_are_sent(recipe, traincast):
+    """As the schedule's own runtime does, where there is a pipeline."""
+    two = ["--set", "parallelism.tp=4", "--set", "parallelism.pp=2"]
+    assert "messages: batched\n" in traincast("check", recipe, *two)[1]
+    own = [*two, "--set", "schedule.name=zb_h1"]
+    assert "messages: a stream per pair of ranks\n" in traincast("check", recipe, *own)[1]
+    assert "messages" not in traincast("check", recipe)[1]

@@ -61,6 +61,8 @@ def command(
         tables.say(figures.fitting(found["memory"], capacity))
     if found["simulated"]:
         tables.say(SIMULATED)
+    if "pipeline" in found:
+        tables.say(f"messages: {figures.MESSAGES[found['pipeline']['p2p']]}")
     tables.show_borrowed(found["machine"])
     for kernels, kind in found.get("priced_as", {}).items():
         tables.say(f"{kernels}: no constants of their own here; priced as {kind} kernels")

@@ -94,7 +94,6 @@ def _split(titan: Keys) -> dict[str, Any]:
         "tp": titan.degree("tensor_parallel_degree"),
         "pp": titan.degree("pipeline_parallel_degree"),
         "cp": titan.degree("context_parallel_degree"),
-        "p2p": "batched",  # torch's schedules batch the messages of a step
     }
 
 

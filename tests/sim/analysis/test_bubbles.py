@@ -100,7 +100,10 @@ RECIPES = {
     "optimizer": {"training": {"offload": {"optimizer": 0.5, "overlap": True}}},
     "host": {"parallelism": {"tp": 2}, "simulation": {"host": True}},
     "several steps": {"parallelism": {"pp": 2}, "simulation": {"steps": 3}},
-    "slow rank": {"parallelism": {"pp": 4}, "perturbations": [{"rank": 2, "compute": 1.5}]},
+    "slow rank": {
+        "parallelism": {"pp": 4, "p2p": "direction"},
+        "perturbations": [{"rank": 2, "compute": 1.5}],
+    },
     "noise": {"parallelism": {"tp": 2}, "perturbations": [{"noise": 0.2}]},
     "stall": {"parallelism": {"dp": 4}, "perturbations": [{"rank": 1, "stall": "1 ms"}]},
     "slow link": {"perturbations": [{"rank": 1, "link": "nvlink", "bandwidth": 0.2}],

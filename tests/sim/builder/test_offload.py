@@ -30,6 +30,7 @@ gpus = 8
 [parallelism]
 tp = 4
 pp = 2
+p2p = "direction"
 sp = true
 
 [training]

@@ -70,7 +70,14 @@ def test_one_slow_rank_slows_the_step_by_its_compute() -> None:
 def test_one_f_one_b_with_a_slow_stage(slow: int, m: int) -> None:
     """The slow stage never waits once it runs: ways in and out, and m times both its passes."""
     read = recipe_file.parse(
-        recipe({"rank": slow, "compute": 3.0}, gpus=4, pp=4, m=m, model={"tied": False})
+        recipe(
+            {"rank": slow, "compute": 3.0},
+            gpus=4,
+            pp=4,
+            m=m,
+            p2p="direction",
+            model={"tied": False},
+        )
     )
     job, cluster = job_of(read), clusters.load("dgx_h100", 4)
     what = perturbed(read, job)

@@ -38,6 +38,8 @@ global_batch = 8
 GPIPE = '''
 from schedules import Plan, Step
 
+P2P = "batched"
+
 
 def mine(ranks: int, microbatches: int) -> Plan:
     """All forwards, then all backwards."""

@@ -4,6 +4,7 @@ import tomllib
 
 import pytest
 
+from sim.builder.job import without_plan
 from sim.keys import refusals
 from sim.recipe import legality, recipe_file, translate
 from sim.recipe.recipe import Recipe
@@ -36,6 +37,27 @@ def test_what_is_left_out_is_filled_in():
     assert recipe.sequence == recipe.architecture.positions == 2048
     assert recipe.parallelism.overlap_p2p
     assert not parse(parallelism__p2p="batched").parallelism.overlap_p2p
+
+
+@pytest.mark.parametrize(
+    ("overrides", "p2p", "overlaps"),
+    [
+        ({}, "batched", False),  # 1F1B as in Megatron-LM
+        ({"schedule.name": "interleaved_1f1b"}, "pair", True),
+        ({"schedule.name": "zb_h1"}, "pair", True),
+        ({"schedule.name": "zb_h1", "parallelism.p2p": "auto"}, "pair", True),
+        ({"schedule.name": "zb_h1", "parallelism.p2p": "batched"}, "batched", False),
+        ({"schedule.name": "pipedream"}, "direction", True),
+        ({"parallelism.overlap_p2p": True}, "pair", True),  # batches cannot overlap
+        ({"parallelism.overlap_p2p": False, "schedule.name": "zb_h1"}, "pair", False),
+    ],
+)
+def test_messages_go_as_the_runtime_of_the_schedule_sends_them(overrides, p2p, overlaps):
+    """Unless the recipe fixes it for all schedules."""
+    recipe = recipe_file.parse(tomllib.loads(TEXT), overrides=overrides)
+    assert (recipe.parallelism.p2p, recipe.parallelism.overlap_p2p) == (p2p, overlaps)
+    job = without_plan(recipe)
+    assert (job.policy.name, job.policy.ahead) == (p2p, int(overlaps))
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ tp = 2
 pp = 4
 dp = 2
 sp = true
-p2p = "batched"
+p2p = "pair"
 bucket_mb = 104.8576  # DDP, 100 MiB
 [schedule]
 name = "interleaved_1f1b"

@@ -190,7 +190,7 @@ def test_bad_comparisons_get_one_sentence(line: list[str], sentence: str) -> Non
 TINY = """
 model = { preset = "gpt-22b", layers = 8, attention = "flash" }
 cluster = { topology = "dgx_a100", gpus = 2 }
-parallelism = { pp = 2 }
+parallelism = { pp = 2, p2p = "direction" }
 schedule = { SCHEDULE }
 training = { global_batch = 4 }
 """

@@ -13,9 +13,18 @@ from sim.units import seconds
 Figures = Mapping[str, Any]
 
 
+MESSAGES = {
+    "direction": "a stream per direction of a pair of ranks",
+    "pair": "a stream per pair of ranks",
+    "batched": "batched",
+}
+"""What each p2p says of the messages of a pipeline."""
+
+
 def summary_rows(summary: Figures) -> list[tuple[str, str]]:
     """Return the figures that concern the whole step, named and with units."""
     bubble, time = summary["bubble"], summary["time_s"]
+    pipeline = [summary["pipeline"]] if "pipeline" in summary else []
     return [
         ("step time", seconds(summary["step_time_s"])),
         ("80 % interval", interval(summary)),
@@ -28,6 +37,7 @@ def summary_rows(summary: Figures) -> list[tuple[str, str]]:
         ("idle over computing", f"{bubble['idle_over_ideal']:.1%}"),
         _spread("computing", time["compute"]),
         _spread("neither kernel nor transfer runs", time["empty"]),
+        *[("messages", MESSAGES[of["p2p"]]) for of in pipeline],
         ("simulated", f"{summary['simulation']['ops']:,} ops"),
         *_ranks(summary["memory"]),
     ]
