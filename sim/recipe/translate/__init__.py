@@ -20,11 +20,19 @@ from sim.late import late
 from sim.recipe.translate.fates import Ignored, fates, judge
 
 if TYPE_CHECKING:
-    from sim.recipe.translate import flags, megatron, shell, torchtitan, torchtitan_keys
+    from sim.recipe.translate import (
+        flags,
+        megatron,
+        shell,
+        torchtitan,
+        torchtitan_keys,
+        yaml_case,
+    )
 else:  # few recipes name another program
     flags, megatron = late(f"{__name__}.flags"), late(f"{__name__}.megatron")
     shell, torchtitan = late(f"{__name__}.shell"), late(f"{__name__}.torchtitan")
     torchtitan_keys = late(f"{__name__}.torchtitan_keys")
+    yaml_case = late(f"{__name__}.yaml_case")
 
 SCHEMA: dict[str, Any] = {
     "megatron": {
@@ -86,10 +94,10 @@ def _megatron(value: object, data: Mapping[str, Any], folder: Path) -> Translate
     found, unread = _flags(value, folder)
     ignored = judge(fates("megatron"), found, allow_unknown=data.get(ALLOW, False))
     own = data.get("model")
-    has_model = isinstance(own, dict) and bool(own.keys() & {"preset", "hf"})
-    out = _with_features(
-        megatron.translate(found, _gpus(data), model=not has_model), "megatron", found
-    )
+    keys = own.keys() if isinstance(own, dict) else set()
+    model, sized = not keys & {"preset", "hf"}, "vocab" in keys
+    tables = megatron.translate(found, _gpus(data), model=model, sized=sized)
+    out = _with_features(tables, "megatron", found)
     left_out = {**ignored.left_out, **megatron.left_out(found)}
     return out, {found.where: replace(ignored, left_out=left_out, unread=unread)}
 
@@ -102,7 +110,7 @@ def _flags(value: object, folder: Path) -> tuple[flags.Flags, list[str]]:
         return flags.of_words([_word(word) for word in value], "megatron")
     path, text = _read("megatron", value, folder)
     if path.suffix in (".yaml", ".yml"):
-        return flags.of_yaml(text, path.name), []
+        return yaml_case.of_yaml(text, path.name), []
     words, left_out = shell.arguments(text, path.name)
     found, stray = flags.of_words(words, path.name)
     return found, stray + left_out

@@ -1,4 +1,4 @@
-"""Flags and their values from a launch script, a list, or a test case in YAML; typed access."""
+"""Flags and their values from a launch script, a list or a table; typed access."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import NoReturn
 
 from schedules.input_error import InputError
 from sim.keys.refusals import brief
-
-_YAML_LINE = re.compile(r"\s*[\"']?(--[\w-]+)[\"']?\s*:\s*(.*?)\s*")
 
 
 @dataclass(frozen=True)
@@ -126,38 +124,3 @@ def of_table(table: Mapping[str, object], where: str) -> Flags:
             words = value if isinstance(value, list) else () if value is True else (value,)
             given[flag] = tuple(map(str, words))
     return Flags(where, given)
-
-
-def of_yaml(text: str, where: str) -> Flags:
-    """Return the flags under MODEL_ARGS of a test case, one a line or in braces.
-
-    No other YAML is read. Raises InputError for a file without MODEL_ARGS or with other lines
-    there.
-
-    >>> of_yaml("MODEL_ARGS:\\n  --bf16: true\\n  --num-layers: 12  # few\\n", "a.yaml").given
-    {'--bf16': (), '--num-layers': ('12',)}
-    """
-    block = re.search(r"^MODEL_ARGS:[ \t]*(.*(?:\n(?:[ \t]+.*|[ \t]*#.*|[ \t]*$))*)", text, re.M)
-    if block is None:
-        raise InputError(f"{where} has no MODEL_ARGS")
-    inside = block[1].strip()
-    if inside.startswith("{"):
-        inside = re.sub(r",(?=\s*[\"']?--)", "\n", inside.strip("{}"))
-    table: dict[str, object] = {}
-    for line in inside.splitlines():
-        said = re.sub(r"(^|\s)#.*", "", line)
-        if not said.strip():
-            continue
-        found = _YAML_LINE.fullmatch(said)
-        if found is None:
-            raise InputError(f"{where}: {brief(line.strip())} is not a flag and its value")
-        table[found[1]] = _yaml_value(found[2])
-    return of_table(table, where)
-
-
-def _yaml_value(said: str) -> object:
-    if said.lower() in ("true", "false"):
-        return said.lower() == "true"
-    if said.startswith("[") and said.endswith("]"):
-        return re.split(r"[,\s]+", said[1:-1].strip())
-    return said[1:-1] if said[:1] in ("'", '"') and said[-1:] == said[0] and len(said) > 1 else said

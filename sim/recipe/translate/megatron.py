@@ -13,12 +13,15 @@ from sim.recipe.translate import megatron_model, megatron_stages, megatron_train
 from sim.recipe.translate.flags import Flags
 
 
-def translate(flags: Flags, gpus: int | None, *, model: bool) -> dict[str, Any]:
+def translate(
+    flags: Flags, gpus: int | None, *, model: bool, sized: bool = False
+) -> dict[str, Any]:
     """Return the tables of a recipe, without [cluster].
 
-    Without ``model`` the only key of the model is its sequence. The defaults of --global-batch-size
-    and --ddp-bucket-size follow from ``gpus``. Raises InputError, in one sentence, for flags that
-    contradict each other, are missing or cannot be expressed.
+    Without ``model`` the only key of the model is its sequence; ``sized`` says that the recipe
+    has a vocabulary. The defaults of --global-batch-size and --ddp-bucket-size follow from
+    ``gpus``. Raises InputError, in one sentence, for flags that contradict each other, are missing
+    or cannot be expressed.
     """
     training = megatron_training.training(flags)
     split = {**_sizes(flags), **_data_parallel(flags), **_overlap(flags)}
@@ -28,7 +31,9 @@ def translate(flags: Flags, gpus: int | None, *, model: bool) -> dict[str, Any]:
         bytes_each = {"fp32": 4, "bf16": 2, "fp16": 2}[training["grad_dtype"]]
         split["bucket_mb"] = _bucket(flags, replicas * split["cp"]) * bytes_each / 1e6
     sections: dict[str, Any] = {
-        "model": megatron_model.model(flags) if model else megatron_model.sequence(flags),
+        "model": megatron_model.model(flags, sized=sized)
+        if model
+        else megatron_model.sequence(flags),
         "parallelism": split,
         "schedule": megatron_stages.schedule(flags),
     }

@@ -7,6 +7,7 @@ from typing import Any
 
 from sim.keys.refusals import brief
 from sim.recipe.translate.flags import Flags
+from sim.recipe.translate.vocabulary import vocabulary
 
 _POSITION = {"learned_absolute": "learned", "rope": "rope", "none": "none"}
 _POSITION |= dict.fromkeys(("yarn", "mrope"), "rope")
@@ -14,8 +15,8 @@ _BACKEND = {"auto": "flash", "flash": "flash2", "fused": "cudnn"}
 _BACKEND |= dict.fromkeys(("unfused", "local"), "unfused")
 
 
-def model(flags: Flags) -> dict[str, Any]:
-    """Return the section [model].
+def model(flags: Flags, *, sized: bool = False) -> dict[str, Any]:
+    """Return the section [model], without a vocabulary where the recipe has one (``sized``).
 
     Raises InputError, in one sentence, for a missing flag.
     """
@@ -27,7 +28,7 @@ def model(flags: Flags) -> dict[str, Any]:
         **sequence(flags),
         **_attention(flags),
         **_mlp(flags),
-        **_vocabulary(flags),
+        **vocabulary(flags, given=sized),
     }
     kind = {"LayerNorm": "layer", "RMSNorm": "rms"}
     out["norm"] = flags.choice("--normalization", kind, "layer")
@@ -126,16 +127,6 @@ def _mlp(flags: Flags) -> dict[str, Any]:
     out: dict[str, Any] = {"ffn": _width(flags), "gated": gated, "activation": kind}
     apart = flags.on("--swiglu") and flags.on("--no-bias-swiglu-fusion")
     return {**out, "fused": "except_gate"} if apart else out
-
-
-def _vocabulary(flags: Flags) -> dict[str, Any]:
-    """Return the keys of the vocabulary; a NullTokenizer adds one token, the end of a document."""
-    if padded := flags.whole("--padded-vocab-size"):
-        return {"vocab": padded, "vocab_padding": 1}
-    padding = {"vocab_padding": flags.whole("--make-vocab-size-divisible-by") or 128}
-    if vocab := flags.whole("--vocab-size"):
-        return {"vocab": vocab + (flags.text("--tokenizer-type") == "NullTokenizer"), **padding}
-    return padding  # the tokenizer's size is not among the arguments; the recipe must give it
 
 
 def _experts(flags: Flags) -> dict[str, Any]:

@@ -192,9 +192,38 @@ def test_a_size_that_is_not_given_is_named() -> None:
         at = words.index(flag)
         with pytest.raises(ValueError, match=f"^megatron: {flag} is not given$"):
             recipe_file.parse({"megatron": words[:at] + words[at + 2 :], "cluster": CLUSTER})
-    without = SIZES.replace("--vocab-size 50257 ", "").split()
-    with pytest.raises(ValueError, match=r"model\.vocab is missing"):
-        recipe_file.parse({"megatron": without, "cluster": CLUSTER})
+
+
+@pytest.mark.parametrize(
+    ("flags", "vocab", "padded"),
+    [
+        ("", 50257, 50304),  # pretrain_gpt.py's own tokenizer is GPT-2's; 393 x 128
+        ("--tokenizer-type Llama2Tokenizer --tokenizer-model $DATA/tokenizer.model", 32000, 32000),
+        ("--tokenizer-type HuggingFaceTokenizer --tokenizer-model meta-llama/Meta-Llama-3-8B",
+         128256, 128256),
+        ("--tokenizer-type HuggingFaceTokenizer --tokenizer-model Qwen/Qwen2.5-7B-Instruct",
+         151665, 151680),  # 1,185 x 128
+        ("--tokenizer-type TikTokenizer --tokenizer-model $X/vocab.json", 131072, 131072),
+        ("--tokenizer-type NullTokenizer --vocab-size 1001", 1001, 1024),
+        ("--tokenizer-type GPTSentencePieceTokenizer --tokenizer-model ${D}/nemotron_2_256k.model"
+         " --make-vocab-size-divisible-by 3232", 256000, 258560),  # 80 x 3,232
+    ],
+)  # fmt: skip
+def test_a_tokenizer_has_its_size(flags: str, vocab: int, padded: int) -> None:
+    words = [*SIZES.replace("--vocab-size 50257 ", "").split(), *flags.split()]
+    model = recipe_file.parse({"megatron": words, "cluster": CLUSTER}).model
+    assert (model.vocab, -(-vocab // model.vocab_padding) * model.vocab_padding) == (vocab, padded)
+
+
+def test_a_tokenizer_of_unknown_size_asks_for_one_line() -> None:
+    """The recipe's own vocabulary is that line."""
+    words = SIZES.replace("--vocab-size 50257 ", "").split()
+    words += ["--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", "me/mine"]
+    said = r"the size of --tokenizer-model .me/mine. is not known; add --vocab-size, or vocab"
+    with pytest.raises(ValueError, match=said):
+        recipe_file.parse({"megatron": words, "cluster": CLUSTER})
+    own = {"megatron": words, "cluster": CLUSTER, "model": {"vocab": 7000}}
+    assert recipe_file.parse(own).model.vocab == 7000
 
 
 @pytest.mark.parametrize(
