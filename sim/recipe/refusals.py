@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from sim import strategies
-from sim.keys.refusals import TYPES, brief, fault, nearest
+from sim.keys.refusals import TYPES, brief, fault, limit, nearest
 from sim.recipe.recipe import Recipe
 from sim.recipe.sections import NoiseTable, PerturbationSection
 
@@ -30,8 +30,12 @@ TABLES = {
     if isinstance(table, type) and issubclass(table, BaseModel)
 }
 """The keys of each table inside a section."""
-LISTS = {name: such for of in strategies.declared("LISTS") for name, such in of.items()}
-"""Lists of features, each with an example."""
+LISTS = {
+    "model.pattern": '["sliding", "full"]',
+    "model.feed_forward": '["dense", "experts"]',
+    **{name: such for of in strategies.declared("LISTS") for name, such in of.items()},
+}
+"""Lists of words, each with an example."""
 
 
 def sentence(
@@ -71,12 +75,21 @@ def _meant(error: ValidationError) -> list[ErrorDetails]:
     found = error.errors(include_url=False)
     tables = {p["loc"][:2] for p in found if _is_table(p) and p["type"] != "model_type"}
     meant = [p for p in found if not _form(p) or _is_table(p) == (p["loc"][:2] in tables)]
-    numbers = ("float_type", "tuple_type")  # which a table is not
-    meant = [p for p in meant if not (isinstance(p["input"], dict) and p["type"] in numbers)]
+    meant = [p for p in meant if not _in_another_form(p, found)]
     for problem in meant:
         form = _form(problem)
         problem["loc"] = tuple(part for part in problem["loc"] if not form or part != form)
     return meant
+
+
+def _in_another_form(problem: ErrorDetails, found: Sequence[ErrorDetails]) -> bool:
+    """Return whether a table is no number or list, where it may be a table."""
+    numbers, at = ("float_type", "tuple_type"), problem["loc"][:-1]
+    if not isinstance(problem["input"], dict) or problem["type"] not in numbers:
+        return False
+    return not _is_table(problem) and any(
+        other["loc"][: len(at)] == at and _is_table(other) for other in found
+    )
 
 
 def _form(problem: ErrorDetails) -> str:
@@ -109,8 +122,9 @@ def _of_perturbation(problem: Mapping[str, Any], where: list[str]) -> str:
 def _choice(problem: Mapping[str, Any]) -> str:
     """Return one of several forms that a value may have, in words."""
     bound = problem.get("ctx", {})
-    if "ge" in bound:
-        return f"at least {bound['ge']}"
+    for key, word in (("ge", "least"), ("le", "most")):
+        if key in bound:
+            return f"at {word} {limit(bound[key])}"
     if problem["type"].startswith("string_"):  # of simulation.host
         return "the path of a .json file"
     return str(bound.get("expected") or TYPES.get(problem["type"], problem["msg"].lower()))

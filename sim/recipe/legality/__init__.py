@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import schedules
 from schedules.input_error import InputError
 from sim import strategies
+from sim.keys.refusals import brief
 from sim.recipe.legality import alone, images, layer_kinds, perturbations, products, state
 from sim.recipe.recipe import Recipe
 
@@ -59,7 +60,7 @@ def _order(recipe: Recipe) -> None:
     order = recipe.parallelism.order
     if sorted(order.split("-")) != sorted(AXES.split("-")):
         raise InputError(
-            f'parallelism.order = "{order}" must name {", ".join(AXES.split("-"))} '
+            f"parallelism.order = {brief(order)} must name {', '.join(AXES.split('-'))} "
             f'once each, innermost first, such as "{AXES}"'
         )
 

@@ -100,12 +100,13 @@ def _kinds_of_layers(recipe: Recipe, how: str) -> None:
     from sim.model.sizes import parts  # which loads arrays
 
     model = recipe.architecture
-    for part in (part for i, _ in model.kinds for part in parts(model, i)):
+    all_ = [part for i, _ in model.kinds for part in parts(model, i)]
+    able = [kind for kind in _KINDS.values() if all(kind in part.shares for part in all_)]
+    for part in all_:
         if how not in part.shares:
-            would = ", ".join(part.shares)
             raise InputError(
                 f'parallelism.cp_kind = "{how}" is not simulated with {part.kind} layers; '
-                + (f"{would} would do" if would else "cp must be 1")
+                + (f"{' or '.join(able)} would do" if able else "cp must be 1")
             )
 
 

@@ -1,13 +1,17 @@
 """Recipes: what is filled in, what is refused and in which words, dumps that read back equal."""
 
 import tomllib
+from itertools import product
 
 import pytest
 
+from schedules.input_error import InputError
 from sim.builder.job import without_plan
 from sim.keys import refusals
 from sim.recipe import legality, recipe_file, translate
 from sim.recipe.recipe import Recipe
+from sim.recipe.refusals import SECTIONS, TABLES
+from sim.recipe.sections import PerturbationSection
 
 TEXT = """
 [model]
@@ -199,6 +203,10 @@ REFUSED = [
     ({"parallelism.pp": 16, "cluster.gpus": 512, "training.global_batch": 65_008 * 8}
      | {"model.layers": 96, "schedule.name": "interleaved_1f1b", "schedule.chunks": 6},
      "pp x chunks x microbatches = 96 x 65008 are more than the 5,000,000 steps"),
+    ({"model.pattern": "full"}, '= "full" must be a list, such as ["sliding", "full"]'),
+    ({"training.offload": {"optimizer": {}}}, "training.offload.optimizer = {} must be a number"),
+    ({"parallelism.fsdp": {"wrap": 2**31 + 1}}, "must be 'layer' or 'model' or at most 2,147,483,"),
+    ({"parallelism.order": "tp\ncp"}, r'parallelism.order = "tp\ncp" must name tp, cp, ep, dp, pp'),
     ({"model.preset": ""}, "model.preset is empty; give it, or leave it out"),
     ({"model.hf": ""}, "model.hf is empty"),
     ({"cluster.topology": ""}, "cluster.topology is empty"),
@@ -214,6 +222,23 @@ def test_what_is_wrong_is_refused_in_one_sentence(overrides, sentence):
     with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
         recipe_file.parse(tomllib.loads(TEXT), overrides=overrides)
     assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize("value", [{}, [{}], {"x": 1}, 10**400, 1e-320, "x" * 5000], ids=range(6))
+def test_a_key_takes_a_value_or_says_in_a_short_sentence_why_not(value):
+    """Every key, those of tables inside sections too."""
+    over = [{f"{name}.{key}": value} for name, keys in SECTIONS.items() for key in keys]
+    over += [{table: {key: value}} for table, keys in TABLES.items() for key in keys]
+    rows = [{"perturbations": [{key: value}]} for key in PerturbationSection.model_fields]
+    cases = [*product([{}], over), *product(rows, [{}])]
+    said = []
+    for data, changes in cases:
+        try:
+            recipe_file.parse(tomllib.loads(TEXT) | data, overrides=changes)
+        except InputError as error:
+            said.append(str(error))
+    assert len(said) > 0.9 * len(cases)
+    assert not [text for text in said if "\n" in text or len(text) > 1000]
 
 
 def test_interleaved_refuses_what_neither_megatron_nor_torch_takes():
