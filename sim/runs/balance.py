@@ -7,18 +7,20 @@ layers are not equally fast, and the slowest rank sets the pace of all.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import fsum
 from pathlib import Path
 from typing import NamedTuple
 
+import schedules
 from schedules import Plan, flat
-from schedules.input_error import InputError
-from sim.builder.job import Job
-from sim.keys.refusals import show
-from sim.machine import cluster as clusters
+from sim.builder.job import Job, without_plan
 from sim.machine.cluster import Cluster
-from sim.recipe.recipe import Recipe
-from sim.runs.run import job_of, load
+from sim.recipe.recipe import Recipe, ScheduleSection
+from sim.runs import contiguous
+from sim.runs.kept import Kept, alike
+from sim.runs.run import load
+from sim.runs.shared import cluster_of
 from sim.runs.stage_times import stage_timelines
 
 
@@ -45,15 +47,32 @@ def balance(recipe: Recipe | str | Path) -> list[int]:
     run.
     """
     recipe = recipe if isinstance(recipe, Recipe) else load(recipe)
-    for key in ("dense_layers", "pattern", "feed_forward"):
-        if said := getattr(recipe.model, key):
-            raise InputError(
-                f"model.{key} = {show(said)} makes layers differ, and these "
-                "cannot be balanced yet; write schedule.layers_per_stage"
-            )
-    cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
-    job = job_of(recipe, cluster)
-    return split(sum(job.layers_per_stage), costs(job, cluster), stage_ranks(job.plan))
+    cluster = cluster_of(recipe)
+    job = replace(without_plan(recipe), plan=_plan(recipe))
+    ranks, kinds = stage_ranks(job.plan), job.model.kinds
+    if len(kinds) == 1:
+        return split(job.model.layers, costs(job, cluster), ranks)
+    each = layer_seconds(job, cluster)
+    fixed = [cost.fixed for cost in costs(job, cluster)]
+    seconds = [each[job.model.like(layer)] for layer in range(job.model.layers)]
+    return contiguous.split(seconds, fixed, ranks, ADDED)
+
+
+def _plan(recipe: Recipe) -> Plan:
+    """Return a plan with the recipe's stages, which need no times; a searched one is short."""
+    name, pp = recipe.schedule.name, recipe.parallelism.pp
+    if not schedules.takes_times(name):
+        return recipe.plan({})
+    few = min(recipe.planned, 2 * pp)
+    return schedules.load(name)(pp, few, **recipe.options, **dict.fromkeys("FIW", 1.0))
+
+
+ADDED = 0.01
+"""By what share a stage's seconds may differ from the sum of those of its layers: splits whose
+slowest ranks differ by less are equally good."""
+OF_PIPELINES = {"p2p": "auto", "overlap_p2p": None}
+"""In place of how stages exchange messages, which does not matter to one."""
+_known = Kept[float](256)
 
 
 def stage_ranks(plan: Plan) -> dict[int, tuple[int, ...]]:
@@ -68,8 +87,26 @@ def stage_ranks(plan: Plan) -> dict[int, tuple[int, ...]]:
     return {s: tuple(rank for rank, own in enumerate(mine) if s in own) for s in stages}
 
 
+def layer_seconds(job: Job, cluster: Cluster) -> dict[int, float]:
+    """Return the seconds of a layer of each kind, forward and backward, by the kind's first layer.
+
+    They are what such a layer adds to a stage with one of the commonest kind.
+    """
+    common = _common(job)
+    one = _seconds(job, cluster, [common], False, False)
+    return {
+        kind: _seconds(job, cluster, [common, kind], False, False) - one
+        for kind, _ in job.model.kinds
+    }
+
+
+def _common(job: Job) -> int:
+    """Return the first layer of the commonest kind."""
+    return max(job.model.kinds, key=lambda kind: kind[1])[0]
+
+
 def costs(job: Job, cluster: Cluster) -> list[Cost]:
-    """Return the cost of each stage of a job, from runs with one layer and with two."""
+    """Return the cost of each stage of a job, from runs with one and two layers of a kind."""
     ends = [(s == 0, s == job.stages - 1) for s in range(job.stages)]
     known = {end: _cost(job, cluster, *end) for end in dict.fromkeys(ends)}
     return [known[end] for end in ends]
@@ -100,12 +137,23 @@ def split(layers: int, costs: Sequence[Cost], ranks: Mapping[int, Sequence[int]]
 
 
 def _cost(job: Job, cluster: Cluster, first: bool, last: bool) -> Cost:
-    one, two = (_seconds(job, cluster, range(n), first, last) for n in (1, 2))
+    one, two = (_seconds(job, cluster, [_common(job)] * n, first, last) for n in (1, 2))
     return Cost(2 * one - two, two - one)
 
 
-def _seconds(job: Job, cluster: Cluster, layers: range, first: bool, last: bool) -> float:
-    """Return the seconds of a stage's forward and backward, in halves if the schedule splits it."""
-    ran = stage_timelines(job, cluster, layers, first, last)
-    whole = any(step.kind == "B" for steps in flat(job.plan) for step in steps)
-    return fsum(ran[kind].seconds for kind in ("FB" if whole else "FIW"))
+def _seconds(job: Job, cluster: Cluster, layers: list[int], first: bool, last: bool) -> float:
+    """Return the seconds of a stage's forward and backward, in halves if the schedule splits it.
+
+    They are kept for other schedules of the same job.
+    """
+    kinds = "FB" if any(step.kind == "B" for steps in flat(job.plan) for step in steps) else "FIW"
+
+    def find() -> float:
+        ran = stage_timelines(job, cluster, layers, first, last, kinds)
+        return fsum(ran[kind].seconds for kind in kinds)
+
+    if job.parallelism.strategy:  # a file that may change
+        return find()
+    parallelism = job.parallelism.model_copy(update=OF_PIPELINES)
+    same = replace(job, parallelism=parallelism, schedule=ScheduleSection())
+    return _known.of((cluster, alike(same, "plan"), tuple(layers), first, last, kinds), find)

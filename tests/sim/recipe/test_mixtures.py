@@ -10,7 +10,6 @@ from sim.model.routing import ExpertLoad
 from sim.model.sizes import Mla, active_parameters, model_flops
 from sim.recipe import legality, recipe_file
 from sim.recipe.recipe import Recipe
-from sim.runs.balance import balance
 from sim.runs.check import check
 from sim.runs.run import job_of, run
 from sim.runs.stage_times import stage_seconds
@@ -163,11 +162,6 @@ def test_dense_and_routed_stages_take_their_own_time() -> None:
     foretold = {entry["rank"]: entry["peak_bytes"] for entry in check(recipe)["memory"]}
     simulated = {e["rank"]: e["peak_bytes"] for e in result.summary["memory"]}
     assert simulated == pytest.approx(foretold)
-
-
-def test_layers_that_differ_are_not_balanced_yet() -> None:
-    with pytest.raises(ValueError, match=r"model\.dense_layers = 1 makes layers differ"):
-        balance(parse(model__dense_layers=1, model__ffn=384))
 
 
 def test_an_uneven_load_costs_little_where_all_experts_are_on_one_rank() -> None:

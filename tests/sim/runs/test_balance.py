@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Callable, Iterator
+from itertools import accumulate, pairwise
 from pathlib import Path
 from random import Random
 
@@ -12,8 +13,10 @@ import pytest
 
 from sim.builder.job import Job
 from sim.machine import cluster as clusters
-from sim.runs.balance import Cost, balance, costs, split
-from sim.runs.run import load, run
+from sim.recipe import recipe_file
+from sim.runs import contiguous
+from sim.runs.balance import Cost, balance, costs, layer_seconds, split
+from sim.runs.run import job_of, load, run
 from sim.runs.stage_times import stage_timelines
 from traces import schedule_csv
 from traincast import main as cli
@@ -70,6 +73,50 @@ def test_no_split_is_better(place: str) -> None:
         assert slowest(found, each, ranks) == best
 
 
+def judged(
+    counts: tuple[int, ...], layers: list[int], fixed: list[int], ranks: Ranks
+) -> tuple[float, float]:
+    """The slowest rank's seconds, and the sum of the squares of the stages'."""
+    ends = [0, *accumulate(counts)]
+    each = [f + sum(layers[a:b]) for f, (a, b) in zip(fixed, pairwise(ends), strict=True)]
+    busy = dict.fromkeys((rank for some in ranks.values() for rank in some), 0.0)
+    for stage, seconds in enumerate(each):
+        for rank in ranks[stage]:
+            busy[rank] += seconds / len(ranks[stage])
+    return max(busy.values()), sum(seconds**2 for seconds in each)
+
+
+ALIKE = PLACES | {
+    "loop of 3": {s: (s % 3,) for s in range(6)},
+    "v of 3": {s: (min(s, 5 - s),) for s in range(6)},
+}
+
+
+@pytest.mark.parametrize("place", ALIKE)
+def test_no_split_of_unlike_layers_is_better(place: str) -> None:
+    """All splits are tried; of the best ones it is one whose stages' squares sum to least."""
+    random, ranks = Random(11), ALIKE[place]
+    for _ in range(20):
+        layers = [random.randint(1, 9) for _ in range(random.randint(len(ranks), 10))]
+        fixed = [random.randint(0, 12) for _ in ranks]
+        counts = contiguous.split(layers, fixed, ranks)
+
+        assert (sum(counts), min(counts) >= 1) == (len(layers), True)
+        best = min(judged(c, layers, fixed, ranks) for c in splits(len(layers), len(ranks)))
+        assert judged(tuple(counts), layers, fixed, ranks) == best
+
+
+def test_three_stages_per_rank_are_no_worse_than_even_ones() -> None:
+    """And no single layer of the slowest rank could go elsewhere to make it faster."""
+    ranks = {s: (s % 2,) for s in range(6)}
+    for seed in range(20):
+        random = Random(seed)
+        layers, fixed = [random.randint(1, 9) for _ in range(12)], [0.0] * 6
+        counts = contiguous.split(layers, fixed, ranks)
+        work = contiguous.Work(layers, fixed, [((0, 2, 4), 1), ((1, 3, 5), 1)])
+        assert max(contiguous.loads(work, counts)) <= max(contiguous.loads(work, [2] * 6))
+
+
 def test_equal_stages_get_equal_layers_and_the_middle_the_rest() -> None:
     ranks = PLACES["one"]
     assert split(8, [Cost(0.1, 0.3)] * 4, ranks) == [2, 2, 2, 2]
@@ -117,6 +164,33 @@ def test_costs_are_those_of_the_stage_that_runs(
     assert each[1] == each[2]
     assert each[3].fixed > each[1].fixed
     assert each[0].fixed > each[1].fixed
+
+
+MIXTURE = """
+model = { preset = "deepseek-v3", layers = 9, experts = 8, vocab = 4096 }
+cluster = { topology = "dgx_h100", gpus = 4 }
+parallelism = { pp = 4 }
+training = { global_batch = 8 }
+schedule = { layers_per_stage = [2, 3, 2, 2], name = "NAME" }
+"""
+
+
+@pytest.mark.parametrize("name", ["one_f_one_b", "zb_h1"])
+def test_dense_layers_are_shorter_than_mixtures(name: str) -> None:
+    """What the two kinds cost is what a stage of both takes, and the split knows it."""
+    recipe = recipe_file.parse(tomllib.loads(MIXTURE.replace("NAME", name)))
+    job = job_of(recipe)
+    cluster = clusters.load("dgx_h100", 4)
+    each, ends = layer_seconds(job, cluster), costs(job, cluster)
+    assert each[0] < each[3]
+    ran = stage_timelines(job, cluster, [2, 3, 4])
+    whole = sum(ran[kind].seconds for kind in ("FB" if name == "one_f_one_b" else "FIW"))
+    assert ends[1].fixed + each[0] + 2 * each[3] == pytest.approx(whole, rel=0.02)
+    seconds = [each[0]] * 3 + [each[3]] * 6
+    found = balance(recipe)
+    ranks = {s: (s,) for s in range(4)}
+    assert found == contiguous.split(seconds, [end.fixed for end in ends], ranks, 0.01)
+    assert found[0] > found[2]
 
 
 @pytest.mark.parametrize("schedule", ["one_f_one_b", "zb_h1"])
