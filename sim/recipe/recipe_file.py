@@ -18,11 +18,11 @@ from pydantic import ValidationError
 from schedules.input_error import InputError
 from schedules.user_code import is_path, module
 from sim import strategies
-from sim.files import read_text, regular, toml
+from sim.files import regular
 from sim.keys.descriptions import describe
 from sim.keys.refusals import brief, show
 from sim.machine import host_prices
-from sim.recipe import legality, messages, order_file, presets, switches, translate
+from sim.recipe import legality, messages, order_file, presets, sources, switches, translate
 from sim.recipe.recipe import NOT_YET, ModelSection, Recipe
 from sim.recipe.refusals import SECTIONS, sentence, unknown
 from sim.recipe.sections import PerturbationSection
@@ -50,8 +50,11 @@ def ignored(path: str | Path, overrides: Mapping[str, object] | None = None) -> 
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return a recipe as it is written; raise InputError for a file that cannot be read."""
-    return toml(read_text(path, "the recipe "), path)
+    """Return a recipe as it is written, or what another file or a preset's name means as one.
+
+    Raises InputError for a file that cannot be read.
+    """
+    return sources.tables(path)
 
 
 def parse(

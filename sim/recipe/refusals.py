@@ -63,11 +63,22 @@ def sentence(
         case "extra_forbidden":
             return unknown(name)
         case "missing":
-            return f"{name} is missing" if len(where) > 1 else f"the section [{name}] is missing"
+            whole = name if len(where) > 1 else f"the section [{name}]"
+            return f"{whole} is missing{_GIVE.get(name, '')}"
         case "tuple_type" if name in LISTS:
             return f"{found} must be a list, such as {LISTS[name]}"
         case _:
             return fault(problem, f"{name}{index}")
+
+
+_GIVE = {
+    "cluster": "; --topology dgx_h100 --gpus 8 would do",
+    "cluster.topology": "; --topology dgx_h100 would do",
+    "cluster.gpus": "; --gpus 8 would do",
+    "training": "; --set training.global_batch=64 would do",
+    "training.global_batch": "; --set training.global_batch=64 would do",
+}
+"""What would do for keys that every recipe needs."""
 
 
 def _meant(error: ValidationError) -> list[ErrorDetails]:

@@ -8,9 +8,11 @@ import typer
 
 from traincast.commands.parts.options import (
     AllowUnknown,
+    Gpus,
     Json,
     RecipeFile,
     Settings,
+    Topology,
     load,
     overrides,
 )
@@ -21,6 +23,8 @@ SIMULATED = "the step was simulated, as memory here depends on when transfers an
 
 def command(
     recipe: RecipeFile,
+    topology: Topology = None,
+    gpus: Gpus = None,
     set_: Settings = None,
     allow_unknown: AllowUnknown = False,
     balance: Annotated[
@@ -33,7 +37,7 @@ def command(
 
     The step is simulated only where memory depends on when transfers and kernels end; it says so.
     """
-    over = overrides(set_, allow_unknown)
+    over = overrides(set_, allow_unknown, topology, gpus)
     job = load(recipe, over)
     from sim.runs.check import check as examine
     from traincast.commands.parts import figures, ignored, output, tables

@@ -10,9 +10,11 @@ import typer
 from schedules.input_error import InputError
 from traincast.commands.parts.options import (
     AllowUnknown,
+    Gpus,
     Json,
     RecipeFile,
     Settings,
+    Topology,
     load,
     overrides,
     target,
@@ -33,6 +35,8 @@ def command(
         list[str] | None,
         typer.Option(metavar="KEY=V1,V2", help="Values of a key; repeat it for all combinations."),
     ] = None,
+    topology: Topology = None,
+    gpus: Gpus = None,
     set_: Settings = None,
     allow_unknown: AllowUnknown = False,
     out: Annotated[
@@ -46,7 +50,7 @@ def command(
     from traincast.commands.parts import comparison, ignored, output, tables, values
     from traincast.commands.parts.progress import progress
 
-    common = overrides(set_, allow_unknown)
+    common = overrides(set_, allow_unknown, topology, gpus)
     base = load(recipe, common)
     if (names is None) == (not vary):
         raise InputError(

@@ -10,9 +10,11 @@ import typer
 from traincast.commands.parts.options import (
     AllowUnknown,
     AnalysisNames,
+    Gpus,
     Json,
     RecipeFile,
     Settings,
+    Topology,
     load,
     overrides,
     target,
@@ -55,6 +57,8 @@ Explain = Annotated[
 
 def command(
     recipe: RecipeFile,
+    topology: Topology = None,
+    gpus: Gpus = None,
     set_: Settings = None,
     allow_unknown: AllowUnknown = False,
     out: Annotated[
@@ -76,7 +80,7 @@ def command(
 
         parse(text)
     some_time = None if window is None else values.window(window)
-    over = overrides(set_, allow_unknown)
+    over = overrides(set_, allow_unknown, topology, gpus)
     job = load(recipe, over)
     left_out = ignored.warn(recipe, over)
     some_ranks = None if ranks is None else values.ranks(ranks, job.cluster.gpus)

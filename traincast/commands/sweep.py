@@ -12,10 +12,12 @@ from traincast.commands.parts.options import (
     Address,
     AllowUnknown,
     Backend,
+    Gpus,
     Jobs,
     Json,
     RecipeFile,
     Settings,
+    Topology,
     overrides,
     target,
 )
@@ -33,6 +35,8 @@ def command(
         typer.Option(metavar="KEY=V1,V2", help="Values of a key; repeat it for all combinations."),
     ],
     out: Annotated[Path, target("FILE", "Parquet file; rows that it already has are kept.")],
+    topology: Topology = None,
+    gpus: Gpus = None,
     set_: Settings = None,
     allow_unknown: AllowUnknown = False,
     jobs: Jobs = -1,
@@ -61,7 +65,7 @@ def command(
     if plot:
         output.picture(plot)
     output.apart({"--out": out, "--plot": plot}, recipe)
-    common = overrides(set_, allow_unknown)
+    common = overrides(set_, allow_unknown, topology, gpus)
     ignored.warn(recipe, common)
     with workers.on(backend, address), progress() as report:
         rows = sweeps.sweep(recipe, chosen, out, common, jobs, report)

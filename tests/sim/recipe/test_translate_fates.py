@@ -124,7 +124,8 @@ CHANGES = {  # what it changes: what is there before | the flag
     "--standalone-embedding-stage": f"{PP4} |",
     "--swiglu": "|",
     "--tensor-model-parallel-size": "| 4",
-    "--tokenizer-type": "| NullTokenizer",
+    "--tokenizer-model": "| meta-llama/Meta-Llama-3-8B",
+    "--tokenizer-type": "no --vocab-size | Llama2Tokenizer",
     "--torch-fsdp2-no-reshard-after-forward": "--use-torch-fsdp2 |",
     "--tp-comm-overlap": f"{TP2} --sequence-parallel |",
     "--tp-only-amax-red": "--fp8-format hybrid |",
@@ -206,7 +207,7 @@ def test_a_flag_that_is_read_is_translated() -> None:
     folder = Path(translate.__file__).parent
     read: set[str] = set()
     features = (folder.parents[1] / "strategies").glob("*/*.py")
-    for path in (*folder.glob("megatron*.py"), *features):
+    for path in (*folder.glob("megatron*.py"), folder / "vocabulary.py", *features):
         read |= set(re.findall(r"\"(--[a-z0-9][\w-]+)\"", path.read_text()))
     assert read == fates("megatron").translated
 

@@ -68,7 +68,7 @@ MODEL = {
     "--untie-embeddings-and-output-weights": {"tied": False},
     "--make-vocab-size-divisible-by 64": {"vocab": 50257, "vocab_padding": 64},
     "--padded-vocab-size 50304": {"vocab": 50304, "vocab_padding": 1},
-    "--tokenizer-type NullTokenizer": {"vocab": 50258},
+    "--tokenizer-type NullTokenizer": {"vocab": 50257},
     "--attention-dropout 0 --hidden-dropout 0.0": {"dropout": 0.0},
     "--attention-backend unfused": {"attention": "unfused"},
     "--transformer-impl local": {"attention": "unfused"},

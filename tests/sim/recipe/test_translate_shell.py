@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sim.recipe.translate import flags, shell
+from sim.recipe.translate import shell, yaml_case
 
 SCRIPTS = {
     "variables": "A=3\nB=${A}x\ntorchrun t.py --a $A --b ${B} --c $A$B",
@@ -102,26 +102,30 @@ MODEL_ARGS:
   "--data-path": '/a b'
 TEST_TYPE: regular
 """
-    assert flags.of_yaml(text, "m.yaml").given == {
+    assert yaml_case.of_yaml(text, "m.yaml").given == {
         "--num-layers": ("12",),
         "--bf16": (),
         "--recompute-modules": ("moe_act", "mlp"),
         "--data-path": ("/a b",),
     }
     braces = "MODEL_ARGS: {--num-layers: 12, --bf16: true}"
-    assert flags.of_yaml(braces, "m.yaml").given == {"--num-layers": ("12",), "--bf16": ()}
+    assert yaml_case.of_yaml(braces, "m.yaml").given == {"--num-layers": ("12",), "--bf16": ()}
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("A: 1\n", "m.yaml has no MODEL_ARGS"),
-        ("MODEL_ARGS:\n  - x\n", 'm.yaml: "- x" is not a flag and its value'),
+        ("A: 1\n", "m.yaml has no MODEL_ARGS with flags under it"),
+        ("MODEL_ARGS:\n  - x\n", "m.yaml has no MODEL_ARGS with flags under it"),
+        (
+            "MODEL_ARGS:\n  trainer.x: 1\n",
+            'm.yaml: "trainer.x" is not a flag of Megatron-LM\'s scripts',
+        ),
     ],
 )
 def test_other_yaml_is_refused(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
-        flags.of_yaml(text, "m.yaml")
+        yaml_case.of_yaml(text, "m.yaml")
 
 
 PARTS = (

@@ -24,7 +24,14 @@ def target(metavar: str, about: str) -> Any:
     return typer.Option(metavar=metavar, parser=path, help=about)
 
 
-RecipeFile = Annotated[Path, typer.Argument(help="Recipe, a TOML file.", metavar="RECIPE")]
+RecipeFile = Annotated[
+    Path,
+    typer.Argument(
+        help="Recipe (TOML), or what becomes one: a Megatron-LM script or YAML, a torchtitan "
+        "configuration, a config.json, the name of a preset.",
+        metavar="RECIPE",
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -33,6 +40,10 @@ Settings = Annotated[
         help="Replace a value of the recipe; may be given several times. KEY= removes it.",
     ),
 ]
+Topology = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The cluster's topology, a name or a file.")
+]
+Gpus = Annotated[int | None, typer.Option(metavar="N", help="The cluster's GPUs.")]
 AllowUnknown = Annotated[
     bool,
     typer.Option(
@@ -73,11 +84,24 @@ Address = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
-def overrides(settings: list[str] | None, allow_unknown: bool) -> dict[str, object]:
-    """Return what replaces values of the recipe: those of ``--set``, and ``--allow-unknown``."""
+def overrides(
+    settings: list[str] | None,
+    allow_unknown: bool,
+    topology: str | None = None,
+    gpus: int | None = None,
+) -> dict[str, object]:
+    """Return what replaces values of the recipe: those of ``--set``, and of options of their own.
+
+    A topology's file stands where the command runs, not where the recipe is.
+    """
     from sim.recipe import recipe_file
 
     found = dict(recipe_file.setting(text) for text in settings or ())
+    if topology:
+        is_file = "/" in topology or topology.endswith(".toml")
+        found["cluster.topology"] = str(Path(topology).absolute()) if is_file else topology
+    if gpus is not None:
+        found["cluster.gpus"] = gpus
     return {**found, "allow_unknown": True} if allow_unknown else found
 
 
