@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import fsum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from schedules.input_error import InputError
 from sim.graph import Compute
 from sim.machine.attention_tables import ADVICE, AttentionConstants, attention_constants
+from sim.machine.cluster import Gpu
 from sim.units import BYTES
 
 Array = float | NDArray[np.float64]
@@ -43,26 +44,6 @@ ROUNDING = 1e-9
 
 class SizeError(InputError):
     """A kernel that no GPU could price, as its kind or its shape is wrong."""
-
-
-class GpuLike(Protocol):
-    """The facts of a GPU that a cost needs."""
-
-    @property
-    def sms(self) -> int:
-        """Number of streaming multiprocessors."""
-
-    @property
-    def memory_bandwidth(self) -> float:
-        """Bandwidth of the HBM in B/s."""
-
-    @property
-    def peak(self) -> Mapping[str, float]:
-        """Dense FLOP/s by dtype."""
-
-    @property
-    def costs(self) -> Mapping[str, Any]:
-        """The fitted tables of the topology file: gemm, attention, memory_kernels."""
 
 
 class GemmConstants(NamedTuple):
@@ -92,7 +73,7 @@ class Tiling(NamedTuple):
     longer: Array  # factor on the time for the split
 
 
-def compute_seconds(gpu: GpuLike, work: Compute) -> tuple[float, float, float]:
+def compute_seconds(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
     """Return the (arithmetic, memory, fixed) seconds of a kernel.
 
     Alone it takes the larger of the first two plus the third. Raises InputError for a kind, dtype
@@ -108,7 +89,7 @@ def compute_seconds(gpu: GpuLike, work: Compute) -> tuple[float, float, float]:
     return _attention(gpu, work) if work.kind.startswith("attention") else _gemm(gpu, work)
 
 
-def borrowed(gpu: GpuLike, works: Iterable[object]) -> dict[str, str]:
+def borrowed(gpu: Gpu, works: Iterable[object]) -> dict[str, str]:
     """Return kernels among works that the GPU has no constants for, and the kind they borrow."""
     found = {work.by: work.kind for work in works if isinstance(work, Compute) and work.by}
     own = {*VARIANTS, *table(gpu, "memory_kernels")}
@@ -116,7 +97,7 @@ def borrowed(gpu: GpuLike, works: Iterable[object]) -> dict[str, str]:
     return {by: found[by] for by in there}
 
 
-def _gemm(gpu: GpuLike, work: Compute) -> tuple[float, float, float]:
+def _gemm(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
     c = gemm_constants(gpu, work.dtype)
     if not work.flops and not work.bytes and 0 in work.shape:
         return 0.0, 0.0, c.fixed  # experts without tokens
@@ -221,14 +202,17 @@ def _products(work: Compute) -> list[tuple[float, ...]]:
     return [tuple(sizes[i : i + 4]) for i in range(0, len(sizes), 4)]
 
 
-def gemm_constants(gpu: GpuLike, dtype: str) -> GemmConstants:
+def gemm_constants(gpu: Gpu, dtype: str) -> GemmConstants:
     """Return the constants of matrix products of a dtype, else those of bf16.
 
     bf16's is the one table that is measured for 16 and 32 bits; its shares apply to the dtype's own
-    peak. Raises InputError where a constant is missing.
+    peak. Raises InputError, which names the missing keys, where constants are missing.
     """
     by_dtype = table(gpu, "gemm")
-    return constants(GemmConstants, by_dtype.get(dtype) or by_dtype.get("bf16") or {})
+    values = by_dtype.get(dtype) or by_dtype.get("bf16") or {}
+    if lacking := [name for name in GemmConstants._fields if name not in values]:
+        raise InputError(f"the table [gpu.gemm] lacks {', '.join(lacking)}; {ADVICE}")
+    return GemmConstants(*(float(values[name]) for name in GemmConstants._fields))
 
 
 def _waves(filled: Array, quantisation: float) -> Array:
@@ -236,7 +220,7 @@ def _waves(filled: Array, quantisation: float) -> Array:
     return (1.0 - quantisation) * np.maximum(filled, 1.0) + quantisation * np.ceil(filled)
 
 
-def _attention(gpu: GpuLike, work: Compute) -> tuple[float, float, float]:
+def _attention(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
     batch, heads, s_q, s_k, dim = _shape(work, 5, "(batch, heads, s_q, s_k, head_dim)")
     c = attention_constants(table(gpu, "attention"), work.by or "flash")
     backward = work.kind == "attention_backward"
@@ -277,7 +261,7 @@ def attention_seconds(
     return flops / (peak * c.share(dim, backward)) * ramp * lost
 
 
-def _memory_kernel(gpu: GpuLike, work: Compute) -> tuple[float, float, float]:
+def _memory_kernel(gpu: Gpu, work: Compute) -> tuple[float, float, float]:
     costs = table(gpu, "memory_kernels")
     vector = gpu.peak.get("fp32", gpu.peak[work.dtype])  # these kernels use no tensor cores
     share = float(costs.get(work.by) or costs[work.kind])
@@ -285,7 +269,7 @@ def _memory_kernel(gpu: GpuLike, work: Compute) -> tuple[float, float, float]:
     return work.flops / vector, memory, float(costs["fixed"])
 
 
-def table(gpu: GpuLike, name: str) -> Mapping[str, Any]:
+def table(gpu: Gpu, name: str) -> Mapping[str, Any]:
     """Return a fitted table of the topology file.
 
     Raises InputError, which says how to get the table, where the file lacks it.
@@ -294,18 +278,6 @@ def table(gpu: GpuLike, name: str) -> Mapping[str, Any]:
     if not isinstance(found, Mapping):
         raise InputError(f"there is no table [gpu.{name}]; {ADVICE}")
     return found
-
-
-def constants(kind: type[GemmConstants], values: Mapping[str, Any]) -> GemmConstants:
-    """Return a table of the topology file as numbers in SI units.
-
-    Raises InputError, which names the missing keys, for an incomplete table.
-    """
-    lacking = [name for name in kind._fields if name not in values]
-    if lacking:
-        name = kind.__name__.removesuffix("Constants").lower()
-        raise InputError(f"the table [gpu.{name}] lacks {', '.join(lacking)}; {ADVICE}")
-    return kind(*(float(values[name]) for name in kind._fields))
 
 
 def _shape(work: Compute, length: int, says: str) -> tuple[float, ...]:

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from sim.graph import Compute, Work
 from sim.machine.assumed import assumed
+from sim.machine.cluster import Gpu
 from sim.machine.hardware import Limits, Machine
-from sim.machine.kernels import MEMORY_KINDS, GpuLike, gemm_constants
+from sim.machine.kernels import MEMORY_KINDS, gemm_constants
 
 Floats = NDArray[np.float64]
 HALVINGS = 30
@@ -33,7 +34,7 @@ SURE = 1e-13  # powers of two clocks differ by more than their rounding
 LOWEST = 1e-6  # a clock below which none is simulated, however little its cap leaves
 
 
-def limited(machine: Machine, gpu: GpuLike, works: Sequence[Work]) -> Machine:
+def limited(machine: Machine, gpu: Gpu, works: Sequence[Work]) -> Machine:
     """Return the machine with what its GPU's power allows; the same where no limit is known."""
     limits = limits_of(gpu)
     if limits is None:
@@ -43,7 +44,7 @@ def limited(machine: Machine, gpu: GpuLike, works: Sequence[Work]) -> Machine:
     return replace(machine, limits=limits, tensor=tensor, traffic=traffic)
 
 
-def limits_of(gpu: GpuLike) -> Limits | None:
+def limits_of(gpu: Gpu) -> Limits | None:
     """Return what a GPU's power allows; None where its topology has no table [gpu.power]."""
     table, of = gpu.costs.get("power"), terms(gpu)
     if not table:
@@ -57,13 +58,13 @@ def limits_of(gpu: GpuLike) -> Limits | None:
     )
 
 
-def terms(gpu: GpuLike) -> Mapping[str, float]:
+def terms(gpu: Gpu) -> Mapping[str, float]:
     """Return exponent, floor, and powers of memory and attention: the topology's, else assumed."""
     own = gpu.costs.get("power", {})
     return {name: own.get(name, value) for name, value in assumed("power").items()}
 
 
-def held(gpu: GpuLike, derating: float) -> float:
+def held(gpu: Gpu, derating: float) -> float:
     """Return the clock, a share of boost, of products of this derating that never pause."""
     of = limits_of(gpu)
     if of is None:
@@ -132,7 +133,7 @@ def _guess(limits: Limits, tensor: Floats, memory: Floats, busy: Floats) -> Floa
     return np.floor(c.clip(GRID, 1.0 - GRID) / GRID) * GRID
 
 
-def _shares(gpu: GpuLike, work: Work) -> tuple[float, float]:
+def _shares(gpu: Gpu, work: Work) -> tuple[float, float]:
     """Return the power of a work's arithmetic and of its memory traffic while each lasts."""
     of = terms(gpu)
     if not isinstance(work, Compute):

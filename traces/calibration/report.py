@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from sim.table import markdown, table
 from traces.calibration import tables as measured
-from traces.calibration.errors import FitError
+from traces.calibration.calibrate import Calibration
 
 REPORT = f"""# How well the constants fit
 
@@ -36,23 +35,7 @@ COLLECTIVES = """Inside a node: time = base + rounds · hop + wire bytes / (nomi
 """
 
 
-class Fitted(Protocol):
-    """What the page needs from a calibration."""
-
-    @property
-    def gpu(self) -> str:
-        """The kind of GPU."""
-
-    @property
-    def collectives(self) -> Mapping[str, Mapping[str, float]]:
-        """The constants by collective and protocol."""
-
-    @property
-    def errors(self) -> tuple[FitError, ...]:
-        """The errors of all families."""
-
-
-def report(calibrations: Sequence[Fitted]) -> str:
+def report(calibrations: Sequence[Calibration]) -> str:
     """Return all errors and fits of collectives as two tables of Markdown."""
     errors = [(c.gpu, *error) for c in calibrations for error in c.errors]
     fits = [(c.gpu, name, fit) for c in calibrations for name, fit in c.collectives.items()]
