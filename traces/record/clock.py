@@ -22,11 +22,15 @@ class HostClock:
         return time.monotonic_ns()
 
     def end(self) -> None:
-        """Wait until a step that has been issued is done."""
+        """Wait until all that has been issued is done."""
 
     def ns(self, instant: Any) -> int:
         """Return the nanoseconds of the host's monotonic clock at an instant."""
         return int(instant)
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        """Return the seconds between two instants, once the second is past."""
+        return float((end - begin) / 1e9)
 
 
 class StreamClock(HostClock):
@@ -59,3 +63,13 @@ class StreamClock(HostClock):
     def ns(self, instant: Any) -> int:
         """Resolve an event; good to about a microsecond."""
         return int(self.base_ns + round(self.base.elapsed_time(instant) * 1e6))
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        """Wait for the second of two events; return the device's seconds between them."""
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1e3
+
+
+def clock(device: str) -> HostClock:
+    """Return the clock by which a device is measured."""
+    return HostClock() if device == "cpu" else StreamClock()

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from traces.record.clock import clock
 from traces.record.load import REST
 from traces.record.nvml import Gauge, UnreadableError
-from traces.record.sweep_time import synchronize
 from traces.record.workers import Here
 
 AHEAD = 0.05  # seconds of work that wait in the queue, so that the host may look elsewhere
@@ -47,41 +47,43 @@ class Tape:
     """What one rank plays on its device; ``samples`` are the sensors' columns of the last play."""
 
     def __init__(self, here: Here, gauge: Gauge | None) -> None:
-        self.here, self._gauge = here, gauge
+        self.here, self._gauge, self._clock = here, gauge, clock(here.device)
         self.samples: dict[str, list[float]] = {}
 
     def rest(self, seconds: float = REST) -> None:
         """Let the device wait, until all ranks have waited."""
         import torch.distributed as dist
 
-        synchronize(self.here)
+        self._clock.end()
         time.sleep(seconds)
         dist.barrier()
-        synchronize(self.here)
+        self._clock.end()
 
     def play(self, groups: Iterator[Group], seconds: float) -> list[Mark]:
         """Issue groups until ``seconds`` have passed or none are left; return when each ended."""
         waiting: deque[tuple[Group, Any]] = deque()
         marks: list[Mark] = []
         self.samples = {}
-        begin, queued, looked = self._instant(), 0.0, 0.0
+        begin, queued, looked = self._clock.now(), 0.0, 0.0
         while not marks or marks[-1].at < seconds:
             group = next(groups, None)
             if group:
                 for _ in range(group.runs):
                     group.run()
-                waiting.append((group, self._instant()))
+                waiting.append((group, self._clock.now()))
                 queued += group.length
             while waiting and (group is None or queued - waiting[0][0].length > AHEAD):
                 done, instant = waiting.popleft()
-                marks.append(Mark(done.work, done.runs, self._between(begin, instant)))
+                marks.append(Mark(done.work, done.runs, self._clock.seconds(begin, instant)))
                 queued -= done.length
                 if marks[-1].at - looked >= EVERY:
                     looked = marks[-1].at
                     self._look(looked)
             if group is None:
                 break
-        marks += [Mark(g.work, g.runs, self._between(begin, instant)) for g, instant in waiting]
+        marks += [
+            Mark(g.work, g.runs, self._clock.seconds(begin, instant)) for g, instant in waiting
+        ]
         return marks
 
     def probe(self, run: Callable[[], object]) -> tuple[float, float]:
@@ -111,19 +113,3 @@ class Tape:
             return
         for key, value in seen.items():
             self.samples.setdefault(key, []).append(value)
-
-    def _instant(self) -> Any:
-        if self.here.device == "cpu":
-            return time.perf_counter()
-        import torch
-
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def _between(self, begin: Any, instant: Any) -> float:
-        """Return the seconds between two instants, once the device has come to the second."""
-        if self.here.device == "cpu":
-            return float(instant - begin)
-        instant.synchronize()
-        return float(begin.elapsed_time(instant)) / 1e3

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from traces.record import plan
-from traces.record.clock import HostClock, StreamClock
+from traces.record.clock import clock
 from traces.record.pipeline_log import Log
 from traces.record.stages import recorded
 from traces.record.workers import Here, Task
@@ -21,7 +21,7 @@ def work(task: Task, here: Here) -> dict[str, Any]:
     from torch.distributed.pipelining import schedules
 
     on_gpu = here.device != "cpu"
-    log = Log(StreamClock() if on_gpu else HostClock(), cpu_time=not on_gpu)
+    log = Log(clock(here.device), cpu_time=not on_gpu)
     schedule, inputs = _schedule(task, here, log)
     replaced = {
         "record_function": log.action,

@@ -8,6 +8,7 @@ from math import fsum
 from typing import Any
 
 from traces.record import pace
+from traces.record.clock import StreamClock
 from traces.record.pipeline_log import Log
 
 Take = Callable[[int, float], None]
@@ -127,10 +128,8 @@ def spinner() -> Callable[[float], None]:
 def _cycles_per_second(cycles: int) -> float:
     import torch
 
+    clock = StreamClock()
     torch.cuda._sleep(cycles // 10)
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
+    begin = clock.now()
     torch.cuda._sleep(cycles)
-    end.record()
-    end.synchronize()
-    return float(cycles / (begin.elapsed_time(end) / 1e3))
+    return cycles / clock.seconds(begin, clock.now())

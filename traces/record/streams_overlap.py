@@ -11,6 +11,7 @@ from math import fsum
 from typing import Any
 
 from schedules.input_error import InputError
+from traces.record.clock import StreamClock
 from traces.record.workers import Task
 
 Run = Callable[[], Any]
@@ -69,19 +70,17 @@ def together(
     for stream, run in zip(streams, runs, strict=True):
         with torch.cuda.stream(stream):
             run()  # so that its memory is allocated and its kernels are loaded
-    torch.cuda.synchronize()
-    begin = torch.cuda.Event(enable_timing=True)
-    ends = [torch.cuda.Event(enable_timing=True) for _ in runs]
+    clock, ends = StreamClock(), list[Any]()
+    clock.end()
     spin(GATE)
-    begin.record()
-    for stream, run, count, end in zip(streams, runs, repeat, ends, strict=True):
+    begin = clock.now()
+    for stream, run, count in zip(streams, runs, repeat, strict=True):
         stream.wait_event(begin)
         with torch.cuda.stream(stream):
             for _ in range(count):
                 run()
-            end.record()
-    torch.cuda.synchronize()
-    return [begin.elapsed_time(end) / 1e3 for end in ends]
+            ends.append(clock.now())
+    return [clock.seconds(begin, end) for end in ends]
 
 
 def effects(alone: Sequence[float], both: Sequence[float]) -> dict[str, Any]:

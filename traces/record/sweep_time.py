@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from traces.record.clock import clock
 from traces.record.workers import Here
 
 LEAST_RUNS = 5
@@ -57,29 +58,20 @@ def issue(here: Here, run: Run) -> float:
 
 
 def _one(here: Here, run: Run, count: int, issued: float) -> float:
-    if here.device == "cpu":
-        begin = time.perf_counter()
-        for _ in range(count):
-            run()
-        return time.perf_counter() - begin
-    import torch
+    timer = clock(here.device)
+    if here.device != "cpu":
+        import torch
 
-    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(int(AHEAD * min(1.5 * issued + 50e-6, LONGEST_SPIN)))
-    before.record()
+        torch.cuda._sleep(int(AHEAD * min(1.5 * issued + 50e-6, LONGEST_SPIN)))
+    before = timer.now()
     for _ in range(count):
         run()
-    after.record()
-    after.synchronize()
-    return float(before.elapsed_time(after)) / 1e3
+    return timer.seconds(before, timer.now())
 
 
 def synchronize(here: Here) -> None:
     """Wait for all that the device was told to do."""
-    if here.device != "cpu":
-        import torch
-
-        torch.cuda.synchronize()
+    clock(here.device).end()
 
 
 def random(here: Here, *shape: int, grad: bool = False) -> Any:
