@@ -8,14 +8,16 @@ from typing import NamedTuple
 from sim.analysis.critical_path import critical_path
 from sim.analysis.steps import steady
 from sim.builder.activations import first_stage_bytes
+from sim.machine import cluster as clusters
 from sim.model.sizes import BYTES, parameters
 from sim.recipe.recipe import Recipe
 from sim.runs.check import check
 from sim.runs.hosted import assumes_host
 from sim.runs.run import job_of, run
+from sim.runs.stage_times import stage_timelines
 from sim.runs.summary import between, step_seconds
+from sim.timeline import Timeline
 from sim.whatif.interval import interval
-from validation.layer import layer_timelines
 
 ADAM = 12  # bytes per parameter: fp32 master weight, first and second moment
 
@@ -51,6 +53,15 @@ def fsdp_time_saved(recipe: Recipe) -> float:
     own = recipe.parallelism
     parallelism = type(own).model_validate({**own.model_dump(), "fsdp": {"kind": "fsdp1"}})
     return 1.0 - step(recipe) / step(recipe.model_copy(update={"parallelism": parallelism}))
+
+
+def layer_timelines(recipe: Recipe, layers: int = 1) -> Mapping[str, Timeline]:
+    """Return F, B, I and W of some layers of a recipe's model, each by itself on one rank."""
+    job = job_of(recipe)
+    cluster = clusters.load(recipe.cluster.topology, job.mesh.tp)
+    if recipe.simulation.clock == "boost":
+        cluster = clusters.at_boost(cluster)
+    return stage_timelines(job, cluster, range(layers))
 
 
 def layer(phase: str) -> Callable[[Recipe], float]:

@@ -27,9 +27,8 @@ from validation.processes.pipelines.costs import FOLDER, Costs, Quantiles, Size,
 from validation.processes.pipelines.costs import load as read_costs
 from validation.processes.pipelines.gaps import gaps
 from validation.processes.pipelines.measure import check, fit
-from validation.processes.pipelines.predict import interval, predict, timeline
-from validation.processes.pipelines.prices import priced
-from validation.processes.pipelines.sizes import sizes
+from validation.processes.pipelines.predict import interval, predict, priced, timeline
+from validation.processes.pipelines.sources import sizes
 from validation.processes.pipelines.workload import Stages, Workload, violations
 from validation.processes.pipelines.workload import load as load_run
 from validation.processes.predict import drawn

@@ -18,8 +18,7 @@ from traincast import main as cli
 from validation import figures, tables
 from validation import run as runner
 from validation.families import families, rank_correlation
-from validation.figures import FIGURES
-from validation.layer import layer_timelines
+from validation.figures import FIGURES, layer_timelines
 from validation.run import ComparedFigure, TableOutcome, summary, total
 
 RESULTS = Path(__file__).parents[2] / "validation" / "results.md"

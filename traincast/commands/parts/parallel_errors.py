@@ -6,15 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from math import fsum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sim import table as text
 from traincast.commands.parts import output
 from traincast.commands.parts.figures import Figures
 from traincast.commands.parts.tables import say, show
-
-if TYPE_CHECKING:
-    pass
 
 _COLUMNS = (
     ("run", "id"), ("training", "mode"),

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from schedules.input_error import InputError
 from sim import table as text
 from traincast.commands.parts import output
 from traincast.commands.parts.figures import Figures
 from traincast.commands.parts.tables import say, show
-
-if TYPE_CHECKING:
-    pass
 
 _COLUMNS = (
     ("run", "id"), ("steps", "steps"), ("recorded, ms", "measured", "ms"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from schedules.input_error import InputError
 from traces.recorded import reader as recorded
@@ -12,7 +15,6 @@ from traces.recorded.run import RecordedRun
 from validation.processes.pipelines import costs as frozen
 from validation.processes.pipelines.costs import Costs, Size
 from validation.processes.pipelines.measure import fit
-from validation.processes.pipelines.sizes import sizes
 
 
 def holds(path: Path) -> bool:
@@ -87,3 +89,21 @@ def runs(path: Path) -> list[RecordedRun]:
     if not found:
         raise InputError(f"{path} holds no recorded pipeline; traincast record makes one")
     return [recorded_run.read(file) for file in found]
+
+
+def sizes(path: Path) -> list[Size]:
+    """Return how much longer larger messages take, from a file of a p2p sweep.
+
+    Raises InputError for a file that is none.
+    """
+    try:
+        rows = sorted(json.loads(path.read_text(encoding="utf-8")), key=lambda row: row["bytes"])
+        keys = ("oneway_preposted_us", "isend_post_us")
+        # no larger message is faster: small differences among small ones are noise
+        wire, copy = (np.maximum.accumulate([float(row[key]) for row in rows]) for key in keys)
+        return [
+            Size(float(row["bytes"]), float(w - wire[0]) / 1e6, float(c - copy[0]) / 1e6)
+            for row, w, c in zip(rows, wire, copy, strict=True)
+        ]
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise InputError(f"{path} holds no sweep of messages: {error!r}") from error
