@@ -43,9 +43,7 @@ def command(
     if plot:
         from sim import plots
 
-        drawn = plots.waterfall(found.before_s, found.after_s, found.waterfall)
-        with output.replacing(plot) as temporary:
-            plots.save(drawn, temporary)
+        output.draw(plots.waterfall(found.before_s, found.after_s, found.waterfall), plot)
     result = shown.figures(found)
     page = shown.write_page(out, names, timelines, result) if out else None
     if json:

@@ -70,10 +70,7 @@ def command(
     with workers.on(backend, address), progress() as report:
         rows = sweeps.sweep(recipe, chosen, out, common, jobs, report)
     if plot:
-        from sim import plots
-
-        with output.replacing(plot) as temporary:
-            plots.save(sweeping.draw(rows, [*chosen], along), temporary)
+        output.draw(sweeping.draw(rows, [*chosen], along), plot)
     if json:
         output.print_json(rows)
     else:

@@ -30,8 +30,7 @@ def command(
     if plot:
         from sim import plots
 
-        with output.replacing(plot) as temporary:
-            plots.save(plots.topology(found), temporary)
+        output.draw(plots.topology(found), plot)
     if json:
         output.print_json(machine.describe(found))
         return

@@ -7,10 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sim.files import replacing
 from sim.runs.latencies import FEW_OPS
 from sim.runs.run import Result, run
-from traincast.commands.parts import tables
+from traincast.commands.parts import output, tables
 
 TABLES = ("rank", "stage", "replica", "kind", "step")
 MOST = 4  # rows of each table
@@ -87,6 +86,4 @@ def draw(found: Mapping[str, Any], path: Path, title: str) -> Path:
         says="slowdown of the step",
         title=f"{title}: what each rank costs, of {found['slowdown']:.3f} in all",
     )
-    with replacing(path) as temporary:
-        plots.save(picture, temporary)
-    return path
+    return output.draw(picture, path)

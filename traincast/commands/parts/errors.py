@@ -158,4 +158,4 @@ def _draw(outcomes: Sequence[TableOutcome], plot: Path) -> None:
         name: [(row.measured, row.predicted) for row in rows]
         for name, rows in sorted(grouped(outcomes).items())
     }
-    plots.save(plots.scatter(series), plot)
+    output.draw(plots.scatter(series), plot)

@@ -58,6 +58,4 @@ def draw(found: dict[str, Any], path: Path, title: str) -> Path:
     picture = plots.waterfall(
         found["boost_s"], after, parts, names=("boost clock", last), title=says
     )
-    with output.replacing(path) as temporary:
-        plots.save(picture, temporary)
-    return path
+    return output.draw(picture, path)

@@ -12,12 +12,15 @@ from schedules.input_error import InputError
 from sim.files import replaceable, replacing, together, writable, write_text
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from sim.timeline import Timeline
     from validation.processes.compared import Compared
 
 __all__ = [
     "apart",
     "beside",
+    "draw",
     "picture",
     "print_json",
     "replaceable",
@@ -78,6 +81,13 @@ def beside(
         raise InputError(f"--plot draws one run beside its prediction; {len(compared)} were named")
     (of,) = compared
     title = f"{of.name}: recorded {of.measured * 1e3:.1f} ms, predicted {of.error:+.1%}{more}"
-    drawn = plots.timelines(both(of), title=title)
+    draw(plots.timelines(both(of), title=title), path)
+
+
+def draw(picture: Figure, path: Path) -> Path:
+    """Write a picture, or nothing where that fails; return its path."""
+    from sim import plots
+
     with replacing(path) as temporary:
-        plots.save(drawn, temporary)
+        plots.save(picture, temporary)
+    return path

@@ -64,8 +64,7 @@ def draw(recording: Recording, traces: Sequence[Path], file: Path) -> None:
 
     title = f"{_called(traces)}: recorded run of {units.seconds(recording.timeline.seconds)}"
     picture = plots.timeline(recording.timeline, path=path(recording.timeline), title=title)
-    with output.replacing(file) as temporary:
-        plots.save(picture, temporary)
+    output.draw(picture, file)
 
 
 def write_page(out: Path, traces: Sequence[Path], recording: Recording, found: Figures) -> Path:

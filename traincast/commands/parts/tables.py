@@ -55,9 +55,10 @@ def _figures(heading: str, column: Sequence[str]) -> int:
     return max(map(cells.cell_len, texts), default=0)
 
 
-def say(sentence: str, style: str | None = None) -> None:
+def say(sentence: str, style: str | None = None, *, stderr: bool = False) -> None:
     """Print a sentence as it is, however long."""
-    console.Console().print(sentence, style=style, highlight=False, markup=False, soft_wrap=True)
+    screen = console.Console(stderr=stderr)
+    screen.print(sentence, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def show_list(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -174,9 +175,7 @@ def show_at_peak(entry: Figures) -> None:
 def warn_overflow(memory: Sequence[Figures], capacity: float, *, stderr: bool = True) -> None:
     """Say in red which ranks need more than ``capacity`` bytes, if any do."""
     if sentence := overflow(memory, capacity):
-        console.Console(stderr=stderr).print(
-            sentence, style="bold red", highlight=False, soft_wrap=True
-        )
+        say(sentence, "bold red", stderr=stderr)
 
 
 def overflow(memory: Sequence[Figures], capacity: float) -> str | None:
@@ -221,7 +220,7 @@ def show_schedule(name: str, result: Figures) -> None:
 def show_files(files: Iterable[Path]) -> None:
     """Print what was written, one path a line."""
     for file in files:
-        console.Console().print(f"wrote {file}", highlight=False, markup=False, soft_wrap=True)
+        say(f"wrote {file}")
 
 
 def show_traced(traced: Written, ops: int) -> None:
@@ -229,9 +228,7 @@ def show_traced(traced: Written, ops: int) -> None:
     if not traced.complete:
         some = ", ".join(map(str, traced.ranks[:6])) + (", ..." if traced.ranks[6:] else "")
         shown = f"rank{'s' * (len(traced.ranks) != 1)} {some}"
-        console.Console().print(
+        say(
             f"the traces hold {traced.ops:,} of {ops:,} ops, those of {shown}; "
-            "--ranks and --window choose others",
-            highlight=False,
-            soft_wrap=True,
+            "--ranks and --window choose others"
         )
