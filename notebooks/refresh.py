@@ -5,6 +5,7 @@ The same code gives the same bytes: cells carry no times, and pictures no stamps
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -26,7 +27,17 @@ def notebooks(*names: str) -> list[Path]:
     return [path for path in every if not names or path.name.startswith(names)]
 
 
-def executed(path: Path) -> Any:
+def executed(*paths: Path) -> dict[Path, Any]:
+    """Run notebooks, two at a time; what one has become, or the exception that ended it."""
+
+    async def each() -> list[Any]:
+        gate = asyncio.Semaphore(2)
+        return await asyncio.gather(*(_run(path, gate) for path in paths), return_exceptions=True)
+
+    return dict(zip(paths, asyncio.run(each()), strict=True))
+
+
+async def _run(path: Path, gate: asyncio.Semaphore) -> Any:
     """Run a notebook from top to bottom in a new kernel, in its own folder and with this code.
 
     Raises nbclient's CellExecutionError where a cell fails.
@@ -44,7 +55,8 @@ def executed(path: Path) -> Any:
         resources={"metadata": {"path": str(path.parent)}},
     )
     code = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    client.execute(env={**os.environ, "PYTHONPATH": code, "PYTHONHASHSEED": "0"})
+    async with gate:
+        await client.async_execute(env={**os.environ, "PYTHONPATH": code, "PYTHONHASHSEED": "0"})
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
@@ -56,8 +68,10 @@ def main(names: list[str]) -> None:
     """Refresh those named, or all; nothing is written of one that fails."""
     import nbformat
 
-    for path in notebooks(*names):
-        text = nbformat.writes(executed(path)) + "\n"
+    for path, notebook in executed(*notebooks(*names)).items():
+        if isinstance(notebook, BaseException):
+            raise notebook
+        text = nbformat.writes(notebook) + "\n"
         part = path.with_suffix(".part")
         part.write_text(text)
         part.replace(path)

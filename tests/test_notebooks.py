@@ -52,11 +52,21 @@ def shown(notebook: Any) -> list[str]:
     return out
 
 
+@pytest.fixture(scope="module")
+def ran(request: pytest.FixtureRequest) -> dict[Path, Any]:
+    """The notebooks that are asked for, each run in a kernel of its own."""
+    items = [item for item in request.session.items if item.path == request.path]
+    asked = [item for item in items if "ran" in item.fixturenames]
+    return executed(*(item.callspec.params["path"] for item in asked))
+
+
 @pytest.mark.filterwarnings("default")  # of kernels and sockets, not of this project
 @each
-def test_it_runs_and_shows_what_is_written_in_it(path: Path) -> None:
+def test_it_runs_and_shows_what_is_written_in_it(path: Path, ran: dict[Path, Any]) -> None:
     """From top to bottom, asserts and all; then the text is the same as in the file."""
-    assert shown(executed(path)) == shown(read(path)), "see notebooks/README.md: refresh it"
+    if isinstance(ran[path], BaseException):
+        raise ran[path]
+    assert shown(ran[path]) == shown(read(path)), "see notebooks/README.md: refresh it"
 
 
 @each
