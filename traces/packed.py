@@ -13,9 +13,16 @@ MAGIC = b"\x1f\x8b"
 
 def opened(path: Path) -> BufferedReader:
     """Open the file, unpacking it if its first bytes are gzip's."""
-    with path.open("rb") as file:
-        packed = file.read(len(MAGIC)) == MAGIC
+    packed = starts(path, MAGIC)
     return cast(BufferedReader, gzip.open(path, "rb")) if packed else path.open("rb")
+
+
+def starts(path: Path, magic: bytes) -> bool:
+    """Return whether this is a file that starts with these bytes, as it is."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(magic)) == magic
 
 
 def beginning(path: Path, size: int = 4096) -> bytes:

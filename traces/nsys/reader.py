@@ -25,6 +25,7 @@ from sim.timeline import Timeline
 from traces import cut, kernel_names
 from traces.nsys.tables import STEP_RANGE, calls, gpu_ops, step_ranges, syncs
 from traces.nsys.waits import STREAM_WAIT, with_waits
+from traces.packed import starts
 from traces.recording import Recording, Report, Selection
 from traces.replay.lags import is_host, launched
 
@@ -34,10 +35,7 @@ COLLECTIVE = "nccl"  # names of communication kernels begin with it
 
 def recognises(path: Path) -> bool:
     """Return whether this is an SQLite file."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+    return starts(path, MAGIC)
 
 
 def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recording:

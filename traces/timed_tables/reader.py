@@ -19,6 +19,7 @@ from schedules.input_error import InputError
 from sim.graph import Builder, Fixed
 from sim.timeline import Timeline
 from traces import cut
+from traces.packed import starts
 from traces.recording import Recording, Report, Selection
 from traces.timed_tables import waits as model
 from traces.timed_tables.groups import relations
@@ -37,10 +38,7 @@ MAGIC = b"PAR1"
 
 def recognises(path: Path) -> bool:
     """Return whether this is a Parquet file; :func:`read` finds out what is in it."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+    return starts(path, MAGIC)
 
 
 def read(paths: Sequence[Path], selection: Selection, report: Report) -> Recording:

@@ -7,6 +7,7 @@ m·k: that takes few rounds, which is faster for small buffers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import fsum
 
 import numpy as np
@@ -25,6 +26,8 @@ from sim.machine.collectives.base import (
 from sim.machine.collectives.placements import together
 
 NAME = "hierarchical"
+Collective = Callable[[Cluster, tuple[int, ...], float], Traffic]
+Level = Callable[[Collective], Traffic]
 
 
 def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
@@ -32,14 +35,9 @@ def all_reduce(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
 
     Raises UnsuitableError as :func:`levels` does.
     """
-    nodes, each = levels(cluster, ranks)
-    return sequence(
-        cluster,
-        NAME,
-        together(cluster, nodes, lambda node: ring.reduce_scatter(cluster, node, size), NAME),
-        together(cluster, nodes.T, lambda rail: ring.all_reduce(cluster, rail, size / each), NAME),
-        together(cluster, nodes, lambda node: ring.all_gather(cluster, node, size), NAME),
-    )
+    inside, across = _rings(cluster, ranks, size)
+    parts = inside(ring.reduce_scatter), across(ring.all_reduce), inside(ring.all_gather)
+    return sequence(cluster, NAME, *parts)
 
 
 def all_gather(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
@@ -47,13 +45,8 @@ def all_gather(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic
 
     Raises UnsuitableError as :func:`levels` does.
     """
-    nodes, each = levels(cluster, ranks)
-    return sequence(
-        cluster,
-        NAME,
-        together(cluster, nodes.T, lambda rail: ring.all_gather(cluster, rail, size / each), NAME),
-        together(cluster, nodes, lambda node: ring.all_gather(cluster, node, size), NAME),
-    )
+    inside, across = _rings(cluster, ranks, size)
+    return sequence(cluster, NAME, across(ring.all_gather), inside(ring.all_gather))
 
 
 def reduce_scatter(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Traffic:
@@ -61,15 +54,21 @@ def reduce_scatter(cluster: Cluster, ranks: tuple[int, ...], size: float) -> Tra
 
     Raises UnsuitableError as :func:`levels` does.
     """
+    inside, across = _rings(cluster, ranks, size)
+    return sequence(cluster, NAME, inside(ring.reduce_scatter), across(ring.reduce_scatter))
+
+
+def _rings(cluster: Cluster, ranks: tuple[int, ...], size: float) -> tuple[Level, Level]:
+    """Return the levels: all nodes' rings of the whole, and the rings of each place's part."""
     nodes, each = levels(cluster, ranks)
-    return sequence(
-        cluster,
-        NAME,
-        together(cluster, nodes, lambda node: ring.reduce_scatter(cluster, node, size), NAME),
-        together(
-            cluster, nodes.T, lambda rail: ring.reduce_scatter(cluster, rail, size / each), NAME
-        ),
-    )
+
+    def inside(of: Collective) -> Traffic:
+        return together(cluster, nodes, lambda node: of(cluster, node, size), NAME)
+
+    def across(of: Collective) -> Traffic:
+        return together(cluster, nodes.T, lambda rail: of(cluster, rail, size / each), NAME)
+
+    return inside, across
 
 
 def levels(cluster: Cluster, ranks: tuple[int, ...]) -> tuple[Ranks, int]:
