@@ -67,15 +67,21 @@ def _prepared(recipe: Recipe) -> tuple[Graph, Machine]:
 
 
 def _ratio(graph: Graph, machine: Machine, rounds: int) -> float:
-    """Return the CPU time of SimPy's engine over the compiled one's, medians of so many rounds."""
-    found: dict[str, list[float]] = {"simpy": [], "compiled": []}
+    """Return the CPU time of SimPy's engine over the compiled one's."""
     simulate(graph, machine, engine="compiled")  # which loads it
+    found = in_turn(graph, machine, rounds)
+    return found["simpy"] / found["compiled"]
+
+
+def in_turn(graph: Graph, machine: Machine, rounds: int) -> dict[str, float]:
+    """Return the CPU seconds of both engines, which take turns; medians of so many rounds."""
+    found: dict[str, list[float]] = {"simpy": [], "compiled": []}
     for _ in range(rounds):
         for engine, times in found.items():
             begin = process_time()
             simulate(graph, machine, engine=engine)
             times.append(process_time() - begin)
-    return median(found["simpy"]) / median(found["compiled"])
+    return {engine: median(times) for engine, times in found.items()}
 
 
 def main() -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from sim.runs.run import job_of, load, prepare
 from sim.runs.schedule_run import plan_graph
 from sim.table import markdown
 from sim.table import table as lines
+from validation.timing import resident
 from validation.yardstick import replay
 
 RECIPE = Path(__file__).parent / "recipes" / "gpt_1t_3072.toml"
@@ -72,7 +72,7 @@ COLUMNS = (
 def step_1t(rounds: int = 3, **overrides: object) -> ScaleResult:
     """Measure the recipe of GPT 1T on 3,072 GPUs, with sharing, folded, kernel by kernel."""
     recipe = load(RECIPE, {key.replace("__", "."): value for key, value in overrides.items()})
-    before = _resident()
+    before = resident()
     job = job_of(recipe)
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
     both = process_time()
@@ -86,7 +86,7 @@ def step_1t(rounds: int = 3, **overrides: object) -> ScaleResult:
 def unshared(rounds: int = 3, **overrides: object) -> ScaleResult:
     """Measure the same graph on a machine on which nothing is shared."""
     recipe = load(RECIPE, {key.replace("__", "."): value for key, value in overrides.items()})
-    before = _resident()
+    before = resident()
     job = job_of(recipe)
     lanes = next(candidates(job))
     begin = process_time()
@@ -99,7 +99,7 @@ def unshared(rounds: int = 3, **overrides: object) -> ScaleResult:
 def steps_alone(rounds: int = 3, ranks: int = 64, microbatches: int = 1024) -> ScaleResult:
     """Measure 1F1B with one op per step and per message end: nothing to fuse, nothing shared."""
     plan = one_f_one_b(ranks, microbatches)
-    before, begin = _resident(), process_time()
+    before, begin = resident(), process_time()
     graph = plan_graph(plan, {"F": 5.0, "I": 4.0, "W": 3.0, "p2p": 0.5}, Policy("direction"))
     build = process_time() - begin
     machine = ideal(graph, 0.5)
@@ -114,7 +114,7 @@ def _measure(
     for k in range(rounds):
         ours.append(_seconds(lambda: simulate(graph, machine, stats=stats, engine="simpy")))
         if k == 0:
-            peak = _resident() - before
+            peak = resident() - before
         bare.append(_seconds(lambda: replay(len(graph))))
     shared = (stats.flows_shared + stats.kernels_slowed) // rounds
     return ScaleResult(
@@ -139,11 +139,6 @@ def _seconds(call: Callable[[], object]) -> float:
     begin = process_time()
     call()
     return process_time() - begin
-
-
-def _resident() -> int:
-    """Return the peak resident bytes of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def main() -> None:

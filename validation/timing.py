@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import tomli_w
 
-from sim.engine import simulate
 from sim.graph import Communication
 from sim.runs import fold
 from sim.runs.run import build, job_of, load, prepare, run
 from sim.runs.shared import cluster_of
+from validation.engines import in_turn
 from validation.long_trace import trace
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -114,18 +114,19 @@ def proof(layout: str, gpus: int) -> dict[str, float]:
         job = job_of(of, cluster)
         lanes = next(fold.candidates(job))
         works = [work for work in build(job, lanes).works if isinstance(work, Communication)]
-        before, held = process_time(), _resident()
+        before, held = process_time(), resident()
         found = fold.loads(cluster, job, lanes.atoms, works)
         took = process_time() - before
     return {
         "seconds": took,
-        "bytes": _resident() - held,
+        "bytes": resident() - held,
         "cluster_s": made - begin,
         "proven": float(found is not None),
     }
 
 
-def _resident() -> int:
+def resident() -> int:
+    """Return the peak resident bytes of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -152,22 +153,12 @@ def engines(rounds: int = 3) -> dict[str, float]:
     prepare(job, cluster)
     built = process_time() - begin
     result = run(LARGE, {"simulation.engine": "compiled"})  # which may compile it first
-    graph, machine = result.timeline.graph, result.machine
-    took: dict[str, list[float]] = {"simpy": [], "compiled": []}
-    for _ in range(rounds):
-        for engine, of in took.items():
-            begin = process_time()
-            simulate(graph, machine, engine=engine)
-            of.append(process_time() - begin)
-    out = {f"{engine}_s": median(of) for engine, of in took.items()}
+    graph = result.timeline.graph
+    took = in_turn(graph, result.machine, rounds)
     begin = process_time()
     _ = result.summary
-    return {
-        **out,
-        "build_s": built,
-        "summary_s": process_time() - begin,
-        "ops": float(len(graph)),
-    }
+    out = {"build_s": built, "summary_s": process_time() - begin, "ops": float(len(graph))}
+    return out | {f"{engine}_s": seconds for engine, seconds in took.items()}
 
 
 def swept(configurations: int = 13) -> dict[str, float]:
