@@ -14,6 +14,7 @@ from schedules.user_code import function
 from sim.builder.blocks import OperatorBlock
 from sim.builder.job import Job
 from sim.builder.program import Collective, Kernel, Program
+from sim.strategies.user_file.items import fault
 
 AXES = ("tp", "cp", "ep", "etp", "dp", "edp")  # every rank of a stage has a group on these
 
@@ -49,6 +50,8 @@ def _whole(found: object, kind: str, path: str) -> Program:
                 f"{path}: {item.name} of {kind} is over the axis {item.axis!r}; there are "
                 f"{', '.join(AXES)}"
             )
+        if wrong := fault(item):
+            raise InputError(f"{path}: position {i} of {kind} has {wrong}")
         if late := [need for need in item.needs if need not in range(i)]:
             raise InputError(
                 f"{path}: {item.name}, position {i} of {kind}, needs position {late[0]}, which "

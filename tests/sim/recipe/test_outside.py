@@ -166,6 +166,16 @@ def test_a_strategy_may_add_a_kernel(tmp_path: Path) -> None:
         ("from sim.builder.program import Collective\ndef same(kind, program):\n"
          "    return [Collective('c', 'xp', 'all_reduce', 8.0, 'F'), *program]",
          "c of F is over the axis 'xp'; there are tp, cp, ep, etp, dp, edp"),
+        *((f"import math\nfrom sim.graph import Compute\ndef same(kind, program):\n"
+           f"    return [program[0]._replace({change}), *program[1:]]",
+           f"position 0 of F has {change.partition('=')[0]} = .*; it must be ")
+          for change in ("name=7", "phase='Z'", "layer=10**9", "layer='x'", "needs=None",
+                         "needs=(0.0,)", "memory=(1,)", "stream=3", "ahead=1", "work=None",
+                         "work=Compute('norm', 0.0, math.nan)", "work=Compute('norm', 0.0, '1')",
+                         "work=Compute('norm', 0.0, -1.0)", "work=Compute('gemm', 1.0, 1.0, 'a')")),
+        *((f"import math\nfrom sim.builder.program import Collective\ndef same(kind, program):\n"
+           f"    return [Collective('c', 'tp', {fields}, 'F'), *program]", "of F has .*; it must")
+          for fields in ("'sum', 8.0", "'all_reduce', math.inf", "'all_reduce', -1")),
     ],
 )  # fmt: skip
 def test_what_is_no_strategy_is_refused(tmp_path: Path, code: str, says: str) -> None:
