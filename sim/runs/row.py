@@ -18,16 +18,22 @@ from sim.runs.untimed_figures import held
 
 def row(result: Result) -> dict[str, Any]:
     """Return the figures of a sweep's columns, equal to those of ``result.summary``."""
+    return with_causes(result)[0]
+
+
+def with_causes(result: Result) -> tuple[dict[str, Any], dict[str, float]]:
+    """Return the same, and the seconds of a step in which no kernel runs, by cause, in the mean."""
     recipe, job, cluster, timeline = result.recipe, result.job, result.cluster, result.timeline
     found = steady(timeline, *recipe.ramps)
     step = step_seconds(recipe, found)
     rate, lost = throughput(recipe, job, cluster, step), breakdown(found.timeline)
     memory = held([asdict(peak) for peak in peaks(timeline)], recipe, job, cluster, timeline)
-    return {
+    gaps = bubble(idle(found.timeline))
+    out = {
         "step_time_s": step,
         "tokens_per_s": rate.get("tokens_per_s"),
         "mfu": rate["mfu"],
-        "idle_share_of_step": bubble(idle(found.timeline)).idle_share_of_step,
+        "idle_share_of_step": gaps.idle_share_of_step,
         "exposed_s": fsum(lost.mean(exposed) / found.steps for exposed in lost.exposed.values()),
         "peak_bytes": max(entry["peak_bytes"] for entry in memory),
         "fits": all(entry["device_bytes"] <= cluster.gpu.memory for entry in memory),
@@ -35,3 +41,4 @@ def row(result: Result) -> dict[str, Any]:
         "uncalibrated": sentence(cluster.borrowed) or None,
         "refused": None,
     }
+    return out, {cause: seconds / found.steps for cause, seconds in gaps.by_cause_s.items()}

@@ -17,6 +17,7 @@ perturbations may make kernels faster, there is no bound: it is 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import fsum
 from typing import NamedTuple
@@ -30,7 +31,7 @@ from sim.recipe.recipe import Recipe
 from sim.runs.summary import between
 from sim.search.plans import KINDS, Lines, lines
 from sim.search.replicas import Replicas
-from sim.search.stages import Cost, Prices, cost, prices
+from sim.search.stages import Cost, Look, Prices, alike, costs, looks, prices
 
 Floats = NDArray[np.float64]
 SURE = 1.0 - 1e-9
@@ -48,31 +49,54 @@ class Stages(NamedTuple):
         return np.array([[of.seconds[kind] for of in self.costs] for kind in KINDS])
 
 
-def bound(recipe: Recipe, cluster: Cluster) -> float:
-    """Return seconds that no simulation of this recipe's step stays below; see above."""
-    if not recipe.flushed or (recipe.simulation.steps or 1) > 1 or recipe.perturbations:
+class Sketch(NamedTuple):
+    """What is known of a layout without a simulation, for its bounds of time and of memory."""
+
+    recipe: Recipe
+    job: Job  # its plan says only which rank has which stages
+    order: Lines | None  # None where it depends on the times of stages
+    looks: Sequence[Look]
+    costs: Sequence[Cost]
+    prices: Prices
+
+    @classmethod
+    def of(cls, recipe: Recipe, cluster: Cluster) -> Sketch:
+        """Find it; raises InputError for an order that cannot run."""
+        job, order, of = without_plan(recipe), lines(recipe), prices(cluster)
+        if order is not None:
+            job = replace(job, plan=order.skeleton)
+        each = looks(job)
+        return cls(recipe, job, order, each, costs(job, of, each), of)
+
+
+def bound(sketch: Sketch) -> float:
+    """Return seconds that no simulation of this layout's step stays below; see above."""
+    recipe, job, order, of = sketch.recipe, sketch.job, sketch.order, sketch.prices
+    if _unsure(recipe):
         return 0.0
-    job, order = without_plan(recipe), lines(recipe)
-    of = prices(cluster)
     if order is None:
-        return SURE * _any_order(job, of, recipe.microbatches) + between(recipe)
-    job = _with(job, order)
-    costs = [cost(job, of, stage) for stage in range(job.stages)]
-    stages = Stages(costs, _hops(job, of, order))
-    found = _ordered(job, of, order, stages)
-    return SURE * found + between(recipe)
+        return SURE * _any_order(sketch) + between(recipe)
+    stages, held = Stages(sketch.costs, _hops(job, of, order)), alike(sketch.looks, job.held)
+    replicas = Replicas(job, of, order.on, held, sketch.looks)
+    return SURE * _ordered(order, stages, replicas, job.schedule.pair == "shared") + between(recipe)
 
 
-def _with(job: Job, order: Lines) -> Job:
-    """Return the job with a plan that says only which rank has which stages."""
-    return Job(job.model, job.parallelism, job.training, job.schedule, order.skeleton, job.steps)
+def loosest(sketch: Sketch) -> float:
+    """Return seconds below the bound of every order of the pipeline, in as many stages or more."""
+    if _unsure(sketch.recipe):
+        return 0.0
+    return SURE * _any_order(sketch)
 
 
-def _any_order(job: Job, of: Prices, microbatches: int) -> float:
+def _unsure(recipe: Recipe) -> bool:
+    """Return whether steps overlap, or perturbations may make something faster."""
+    return not recipe.flushed or (recipe.simulation.steps or 1) > 1 or bool(recipe.perturbations)
+
+
+def _any_order(of: Sketch) -> float:
     """Return what the mean rank computes: no order makes the busiest one faster."""
-    costs = [cost(job, of, stage) for stage in range(job.stages)]
-    each = [one.seconds["F"] + _backward(one) for one in costs]
-    return fsum(each) * microbatches / job.mesh.pp
+    each = [one.seconds["F"] + _backward(one) for one in of.costs]
+    return fsum(each) * of.recipe.microbatches / of.job.mesh.pp
 
 
 def _backward(of: Cost) -> float:
@@ -90,14 +114,14 @@ def _hops(job: Job, of: Prices, order: Lines) -> list[float]:
     return out
 
 
-def _ordered(job: Job, of: Prices, order: Lines, stages: Stages) -> float:
-    replicas, found = Replicas(job, of, order.on), 0.0
+def _ordered(order: Lines, stages: Stages, replicas: Replicas, shared: bool) -> float:
+    found = 0.0
     tails = [replicas.tail(q) for q in range(len(order.on))]
     begin = min(replicas.begin(q) for q in range(len(order.on)))
     last = min(tails[q] for q, mine in enumerate(order.on) if 0 in mine)
     way = Way.of(stages, order)
     for q in range(len(order.on)):
-        behind = _behind(q, order, stages, way, job.schedule.pair == "shared")
+        behind = _behind(q, order, stages, way, shared)
         found = max(found, begin + _kernels(q, order, way, behind, (tails[q], last)))
         found = max(found, begin + _reduced(q, order, behind, replicas) + tails[q])
         found = max(found, replicas.exchanged(q, order) + tails[q])

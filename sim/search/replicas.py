@@ -15,17 +15,25 @@ from sim.builder.job import Job
 from sim.builder.program import Kernel
 from sim.builder.strategies.data import DataParallel
 from sim.builder.strategies.optimizer import Tail, tail, zero_gradients
-from sim.model.sizes import BYTES
+from sim.model.sizes import BYTES, Parameters
 from sim.search.plans import KINDS, Lines
-from sim.search.stages import Prices
+from sim.search.stages import Look, Prices
 
 
 class Replicas:
     """The ends of a step on each rank of a pipeline, whose stages are ``on``."""
 
-    def __init__(self, job: Job, of: Prices, on: Sequence[Sequence[int]]) -> None:
-        self._job, self._of, self._on = job, of, on
-        self._held = [job.held(stage) for stage in range(job.stages)]
+    def __init__(
+        self,
+        job: Job,
+        of: Prices,
+        on: Sequence[Sequence[int]],
+        held: Sequence[Parameters],
+        looks: Sequence[Look],
+    ) -> None:
+        self._job, self._of, self._on, self._held = job, of, on, held
+        self._looks = [tuple(looks[stage] for stage in mine) for mine in on]
+        self._tails: dict[tuple[Look, ...], float] = {}
 
     @property
     def beside(self) -> bool:
@@ -45,6 +53,8 @@ class Replicas:
     def tail(self, q: int) -> float:
         """Return the seconds on a rank after its last backward: reductions, update, gathers."""
         job, data, mine = self._job, self._job.data, self._on[q]
+        if (known := self._tails.get(self._looks[q])) is not None:
+            return known
         total, experts = self._parameters(mine)
         narrow = sum(of(job, mine) for of in strategies.hooks("narrow"))
         what = Tail(total, experts, narrow, norm_ranks=2 * bool(job.training.clip))
@@ -55,6 +65,7 @@ class Replicas:
             out += fsum(self.reduction(q, stage) for stage in mine)
         if data.gathers_updated and not job.parallelism.overlap_param_gather:
             out += self._gather(q, mine)
+        self._tails[self._looks[q]] = out
         return out
 
     def reduction(self, q: int, stage: int) -> float:

@@ -7,12 +7,14 @@ parameters and messages. What that leaves is examined as ``traincast check`` doe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from math import fsum
 
 import numpy as np
 
 from schedules import Plan, Step
-from sim.builder.job import Job, without_plan
+from sim.builder.job import Job
 from sim.builder.persistent import persistent
 from sim.machine.cluster import Cluster
 from sim.memory.runtime import outside
@@ -21,40 +23,47 @@ from sim.recipe.recipe import Recipe
 from sim.runs.fold import candidates
 from sim.runs.run import build, job_of
 from sim.runs.untimed_figures import memory
-from sim.search.plans import KINDS, Lines, lines
-from sim.search.stages import Cost, cost, prices
+from sim.search.bound import SURE, Sketch
+from sim.search.plans import KINDS, Lines
+from sim.search.stages import Cost, alike
 
 FREED = np.array([1.0, -1.0, -0.5, -0.5])
 """The share of what a microbatch keeps that a step adds, by kind (KINDS)."""
-SURE = 1.0 - 1e-9
 
 
-def least(recipe: Recipe, cluster: Cluster) -> float:
+def least(sketch: Sketch) -> float:
     """Return bytes that the fullest GPU of a layout holds at least, the runtime's own included."""
-    job, order = without_plan(recipe), lines(recipe)
-    besides = outside(job.mesh, cluster.gpu.costs.get("runtime"))
-    if order is None or not recipe.flushed:
-        return besides
-    job = Job(job.model, job.parallelism, job.training, job.schedule, order.skeleton)
-    costs = [cost(job, prices(cluster), stage) for stage in range(job.stages)]
-    always = [fsum(persistent(job, mine, q).values()) for q, mine in enumerate(order.on)]
-    return SURE * max(of + _kept(q, order, costs) for q, of in enumerate(always)) + besides
+    job, order = sketch.job, sketch.order
+    if order is None or not sketch.recipe.flushed:
+        return always(sketch)
+    looks = [tuple(sketch.looks[stage] for stage in mine) for mine in order.on]
+    held = alike(looks, lambda q: fsum(persistent(job, order.on[q], q).values()))
+    kept = [_kept(q, order, sketch.costs) for q in range(len(order.on))]
+    return SURE * max(a + b for a, b in zip(held, kept, strict=True)) + _besides(sketch)
 
 
-def always(recipe: Recipe, cluster: Cluster) -> float:
+def always(sketch: Sketch) -> float:
     """Return bytes that a GPU holds throughout in the mean over the pipeline, with the runtime's.
 
-    They are equal for all orders of the pipeline, so that a whole group of layouts is told by one.
+    They are no more for any other order of the pipeline, so one layout tells of its whole group.
     """
-    job = without_plan(recipe)
-    mine = [(stage,) for stage in range(job.stages)]
-    plan: Plan = [[Step(of[0], "F", 0)] for of in mine]
-    job = Job(job.model, job.parallelism, job.training, job.schedule, plan)
-    held = fsum(fsum(persistent(job, of).values()) for of in mine) / job.mesh.pp
-    return SURE * held + outside(job.mesh, cluster.gpu.costs.get("runtime"))
+    plan: Plan = [[Step(stage, "F", 0)] for stage in range(sketch.job.stages)]
+    job = replace(sketch.job, plan=plan)
+    held = fsum(alike(sketch.looks, lambda stage: _held(job, stage))) / job.mesh.pp
+    return SURE * held + _besides(sketch)
 
 
-def _kept(q: int, order: Lines, costs: list[Cost]) -> float:
+def _held(job: Job, stage: int) -> float:
+    """Return the bytes of weights, gradients and optimizer, which stages of a rank do not share."""
+    found = persistent(job, [stage])
+    return fsum(found[name] for name in ("weights", "gradients", "optimizer"))
+
+
+def _besides(sketch: Sketch) -> float:
+    return outside(sketch.job.mesh, sketch.prices.cluster.gpu.costs.get("runtime"))
+
+
+def _kept(q: int, order: Lines, costs: Sequence[Cost]) -> float:
     """Return the most bytes that a rank's microbatches hold at the begin of a step or inside it."""
     stage, kind = order.stage[q], order.kind[q]
     kept = np.array([of.kept for of in costs])[stage] * FREED[kind]

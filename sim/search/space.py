@@ -8,20 +8,24 @@ in schedule, recomputation and offload. The recipe's own checks say what is lega
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from schedules.input_error import InputError
 from sim import strategies
+from sim.machine.cluster import Cluster
 from sim.machine.topology import read
 from sim.recipe import recipe_file
 from sim.recipe.recipe import Recipe
 from sim.recipe.refusals import SECTIONS, unknown
+from sim.runs.kept import Kept
+from sim.runs.shared import cluster_of
 from sim.search.choices import CHOICES, DEGREES
 
 Layout = dict[str, Any]
+_clusters = Kept[Cluster](4)
 SPLIT = (
     "cluster.gpus", "parallelism.tp", "parallelism.cp", "parallelism.pp", "parallelism.dp",
     "parallelism.ep", "parallelism.etp", "parallelism.sp", "parallelism.zero", "parallelism.fsdp",
@@ -48,6 +52,7 @@ class Space:
     gpus: int
     given: Mapping[str, Sequence[object]]
     common: Mapping[str, object]
+    machine: str = ""  # the topology's tables, which a file may change
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -73,6 +78,14 @@ class Space:
             return self._parsed({})
         except InputError:
             return None
+
+    @property
+    def stated(self) -> int:
+        """The number of GPUs that the recipe states."""
+        said = self.common.get("cluster.gpus", self.data.get("cluster", {}).get("gpus"))
+        if not isinstance(said, int):
+            raise InputError("the recipe states no cluster.gpus; give a number of GPUs")
+        return said
 
     def _parsed(self, layout: Mapping[str, object]) -> Recipe:
         return recipe_file.parse(self.data, self.folder, {**self.common, **layout})
@@ -109,6 +122,18 @@ class Space:
         return CHOICES[key](self, layout)
 
     @cached_property
+    def plain(self) -> bool:
+        """Whether the first legal member of a group computes no more than all others."""
+        known = self.own is None or self.own.flushed
+        return known and not {*self.given} - {*SPLIT}
+
+    def cluster(self, recipe: Recipe) -> Cluster:
+        """Return the cluster of a layout, which is kept for the next ones on the same machine."""
+        of = recipe.simulation
+        key = (self.machine, recipe.cluster, of.clock, of.spread)
+        return _clusters.of(key, lambda: cluster_of(recipe))
+
+    @cached_property
     def node(self) -> int:
         """Number of GPUs of a node."""
         return int(read(self.base.cluster.topology)["node"]["gpus"])
@@ -138,4 +163,5 @@ def space(
     if known:
         raise InputError(f"{min(known)} is both set and varied; leave one of them out")
     folder = path.parent.resolve()
-    return Space(recipe_file.read(path), folder, gpus, dict(given or {}), dict(common or {}))
+    made = Space(recipe_file.read(path), folder, gpus, dict(given or {}), dict(common or {}))
+    return replace(made, machine=repr(read(made.base.cluster.topology)))

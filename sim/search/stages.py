@@ -9,9 +9,9 @@ programs of one and of two layers tell what each of many takes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import fsum, inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from sim.builder.groups import Lane, group
 from sim.builder.job import Job
@@ -24,6 +24,7 @@ from sim.machine.kernels import compute_seconds
 from sim.runs.kept import Kept
 
 Kinds = Mapping[str, float]
+Found = TypeVar("Found")
 
 
 class Cost(NamedTuple):
@@ -72,7 +73,7 @@ class Prices:
         return self._known[key][0]
 
 
-_prices, _costs = Kept[Prices](4), Kept[Cost](4096)
+_prices = Kept[Prices](4)
 
 
 def prices(cluster: Cluster) -> Prices:
@@ -80,20 +81,51 @@ def prices(cluster: Cluster) -> Prices:
     return _prices.of(cluster, lambda: Prices(cluster))
 
 
-def cost(job: Job, of: Prices, stage: int) -> Cost:
-    """Return what a microbatch takes of a stage of a job, which needs no plan."""
-    model, layers = job.model, job.layers(stage)
-    first, last = stage == 0, stage == job.stages - 1
-    plain = _plain(job)
-    kinds = [model.like(number) for number in layers]
-    if not _even(job) or not kinds:
-        return _cost(plain, of, job, tuple(layers), first, last)
-    some = tuple(dict.fromkeys(kinds))
-    out = _cost(plain, of, job, some, first, last)
-    for kind in some:
-        one, two = (_cost(plain, of, job, (kind,) * n, False, False) for n in (1, 2))
-        out = out.plus(two.plus(one, -1), kinds.count(kind) - 1)
+Layers = tuple[int, ...]
+
+
+class Look(NamedTuple):
+    """What a stage looks like: stages of one look cost the same and hold the same."""
+
+    layers: Layers  # each by the first one of its kind
+    first: bool
+    last: bool
+
+
+Known = dict[Look, Cost]
+_known, _alike = Kept[Known](512), Kept[Layers](8)
+
+
+def looks(job: Job) -> list[Look]:
+    """Return the look of each stage of a job."""
+    model, last, out, begin = job.model, job.stages - 1, list[Look](), 0
+    kinds = _alike.of(model, lambda: tuple(map(model.like, range(model.layers))))
+    for stage, layers in enumerate(job.layers_per_stage):
+        out.append(Look(kinds[begin : begin + layers], stage == 0, stage == last))
+        begin += layers
     return out
+
+
+def alike(of: Sequence[Hashable], find: Callable[[int], Found]) -> list[Found]:
+    """Return what is found for each position, once for equal ones.
+
+    >>> alike("abab", lambda k: k)
+    [0, 1, 0, 1]
+    """
+    first: dict[Hashable, Found] = {}
+    for k, look in enumerate(of):
+        if look not in first:
+            first[look] = find(k)
+    return [first[look] for look in of]
+
+
+def costs(job: Job, of: Prices, each: Sequence[Look]) -> list[Cost]:
+    """Return what a microbatch takes of each stage of a job, which needs no plan."""
+    p, plain = job.parallelism, _plain(job)
+    even = isinstance(dict(job.training).get("recompute"), str)  # a word: alike in all layers
+    found = _Programs(plain, of, job, _known.of((of.cluster, plain, p.pp, p.order), dict))
+    seen = {look: (found.linear if even else found.cost)(*look) for look in dict.fromkeys(each)}
+    return [seen[look] for look in each]
 
 
 def _plain(job: Job) -> Job:
@@ -104,33 +136,43 @@ def _plain(job: Job) -> Job:
     return Job(job.model, p, job.training, job.schedule, plan=())  # type: ignore[arg-type]
 
 
-def _even(job: Job) -> bool:
-    """Return whether recomputation is the same in all layers: said in a word, not in a table."""
-    return isinstance(dict(job.training).get("recompute"), str)
+class _Programs(NamedTuple):
+    """The programs of the stages of a job: their costs, each found once."""
 
+    plain: Job
+    of: Prices
+    job: Job
+    known: Known
 
-def _cost(plain: Job, of: Prices, job: Job, layers: Sequence[int], first: bool, last: bool) -> Cost:
-    p = job.parallelism
-    key = (of.cluster, plain, p.pp, p.order, tuple(layers), first, last)
-    return _costs.of(key, lambda: _found(stage_programs(plain, layers, first, last), of, job))
+    def linear(self, layers: Layers, first: bool, last: bool) -> Cost:
+        """Return the cost of a stage from programs of one and of two layers of each kind."""
+        some = tuple(dict.fromkeys(layers))
+        out = self.cost(some, first, last)
+        for kind in some:
+            one, two = (self.cost((kind,) * n, False, False) for n in (1, 2))
+            out = out.plus(two.plus(one, -1), layers.count(kind) - 1)
+        return out
 
+    def cost(self, layers: Layers, first: bool, last: bool) -> Cost:
+        """Return the cost of a stage from its program."""
+        key = Look(layers, first, last)
+        if key not in self.known:
+            self.known[key] = self._found(stage_programs(self.plain, layers, first, last))
+        return self.known[key]
 
-def _found(programs: Mapping[str, Program], of: Prices, job: Job) -> Cost:
-    lane = Lane(0, 0, 0)
-
-    def seconds(item: Item) -> float:
-        if not isinstance(item, Collective):
-            return of.kernel(item.work)[0]
-        return of.collective(
-            item.collective, item.bytes, group(job, item.axis, lane, 0), item.algorithm
+    def _found(self, programs: Mapping[str, Program]) -> Cost:
+        return Cost(
+            {kind: span(of, [*map(self._seconds, of)]) for kind, of in programs.items()},
+            {kind: _busy(of, self.of) for kind, of in programs.items()},
+            fsum(memory.bytes for item in programs["F"] for memory in item.memory),
+            {kind: _most(of) for kind, of in programs.items()},
         )
 
-    return Cost(
-        {kind: span(program, [*map(seconds, program)]) for kind, program in programs.items()},
-        {kind: _busy(program, of) for kind, program in programs.items()},
-        fsum(memory.bytes for item in programs["F"] for memory in item.memory),
-        {kind: _most(program) for kind, program in programs.items()},
-    )
+    def _seconds(self, item: Item) -> float:
+        if not isinstance(item, Collective):
+            return self.of.kernel(item.work)[0]
+        ranks = group(self.job, item.axis, Lane(0, 0, 0), 0)
+        return self.of.collective(item.collective, item.bytes, ranks, item.algorithm)
 
 
 def span(program: Program, seconds: Sequence[float]) -> float:

@@ -19,10 +19,10 @@ from sim.runs.row import row
 from sim.runs.run import run
 from sim.runs.shared import cluster_of
 from sim.search import room
-from sim.search.bound import Stages, Way, _behind, _kernels, bound
+from sim.search.bound import Sketch, Stages, Way, _behind, _kernels, bound
 from sim.search.plans import lines
 from sim.search.space import space
-from sim.search.stages import Cost, cost, prices, span
+from sim.search.stages import Cost, costs, looks, prices, span
 
 DENSE = """
 [model]
@@ -70,12 +70,12 @@ def test_no_step_is_shorter_than_its_bound_nor_fuller_than_its_room(
 ) -> None:
     """The command ``python -m validation.search`` does this for 2,000 layouts."""
     for recipe in drawn(tmp_path, text, 4, given):
-        cluster = cluster_of(recipe)
-        least, found = bound(recipe, cluster), row(run(recipe))
+        sketch = Sketch.of(recipe, cluster_of(recipe))
+        least, found = bound(sketch), row(run(recipe))
         assert 0.3 * found["step_time_s"] < least <= found["step_time_s"]
         held = max(entry["device_bytes"] for entry in check(recipe)["memory"])
-        assert 0.4 * held < room.least(recipe, cluster) <= held
-        assert room.always(recipe, cluster) <= held
+        assert 0.4 * held < room.least(sketch) <= held
+        assert room.always(sketch) <= held
 
 
 SECONDS = {"F": 5.0, "B": 7.0, "I": 4.0, "W": 3.0}
@@ -85,24 +85,25 @@ SECONDS = {"F": 5.0, "B": 7.0, "I": 4.0, "W": 3.0}
     "name", ["one_f_one_b", "gpipe", "zb_h1", "interleaved_1f1b", "one_f_one_b_v"]
 )
 @pytest.mark.parametrize(("ranks", "microbatches"), [(1, 3), (2, 4), (4, 8)])
+@pytest.mark.parametrize("hop", [0.0, 2.0])
 def test_paths_through_a_pipeline_are_those_of_its_timing(
-    name: str, ranks: int, microbatches: int
+    name: str, ranks: int, microbatches: int, hop: float
 ) -> None:
     """Equal where one rank is always busy, never longer: against the end of each step by itself."""
     recipe = small_pipeline(name, ranks, microbatches)
     order = lines(recipe)
     assert order is not None
-    hops = [2.0 * (a != b) for a, b in pairwise(order.owner)]
-    costs = Stages([Cost(SECONDS, SECONDS, 0.0, SECONDS)] * recipe.stages, hops)
-    way = Way.of(costs, order)
+    hops = [hop * (a != b) for a, b in pairwise(order.owner)]
+    known = Stages([Cost(SECONDS, SECONDS, 0.0, SECONDS)] * recipe.stages, hops)
+    way = Way.of(known, order)
     found = max(
-        _kernels(q, order, way, _behind(q, order, costs, way, shared=False), (0.0, 0.0))
+        _kernels(q, order, way, _behind(q, order, known, way, shared=False), (0.0, 0.0))
         for q in range(ranks)
     )
-    exact = max(of[-1] for of in ends(schedules.load(name)(ranks, microbatches), 5, 4, 3, 2))
+    exact = max(of[-1] for of in ends(schedules.load(name)(ranks, microbatches), 5, 4, 3, hop))
     assert found <= exact + 1e-9
-    if name in ("one_f_one_b", "gpipe") and ranks < 4:
-        assert found == pytest.approx(exact, abs=2.0 * 2 * ranks)
+    if name in ("one_f_one_b", "gpipe") and not hop:
+        assert found == pytest.approx(exact)
     assert found >= 0.8 * exact
 
 
@@ -130,7 +131,7 @@ def test_layers_cost_alike(text: str, recompute: str, tmp_path: Path) -> None:
     split = {"parallelism.tp": 2, "parallelism.sp": True, "training.recompute": recompute}
     recipe = recipe_file.load(path, split)
     job, of = without_plan(recipe), prices(cluster_of(recipe))
-    found = cost(job, of, 0)
+    found = costs(job, of, looks(job))[0]
     whole = stage_programs(job.of_stage(), range(8), first=True, last=True)
 
     def seconds(item) -> float:
