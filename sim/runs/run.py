@@ -32,6 +32,7 @@ from sim.perturbations import perturbed, slowed
 from sim.recipe import recipe_file
 from sim.recipe.legality.products import able
 from sim.recipe.recipe import Recipe
+from sim.runs import verdict
 from sim.runs.drawn import Drawn, drawn
 from sim.runs.fold import Lanes, candidates, loads, parting, ways
 from sim.runs.hosted import Issuer, is_late, issuer, pace, with_host
@@ -74,29 +75,19 @@ class Result:
 
     def __repr__(self) -> str:
         """Return the job in one line, which a prompt shows."""
-        return f"{self._title()}, {self._model()}, {self._split()}, {self.timeline!r}"
+        job = f"{verdict.name(self.recipe)}, {verdict.split(self.recipe)}"
+        return f"{self._title()}, {job}, {self.timeline!r}"
 
     def _title(self) -> str:
         return f"Result: {self.recipe.cluster.gpus:,} {self.cluster.gpu.name}"
-
-    def _model(self) -> str:
-        return self.recipe.model.preset or self.recipe.model.name or "a model of its own"
-
-    def _split(self) -> str:
-        axes = ("tp", "cp", "ep", "pp", "dp")
-        split = {axis: getattr(self.recipe.parallelism, axis) for axis in axes}
-        return ", ".join(f"{axis} {n}" for axis, n in split.items() if n and n > 1) or "one GPU"
 
     def _repr_html_(self) -> str:
         """Return a table of the job and its main figures, which a notebook shows."""
         recipe = self.recipe
         ops = f"{len(self.timeline.graph):,} on {len(self.timeline.graph.ranks()):,} ranks"
         rows = [
-            ("model", self._model()),
-            (
-                "split",
-                f"{self._split()}; {recipe.schedule.name}, {recipe.microbatches} microbatches",
-            ),
+            ("model", verdict.name(recipe)),
+            ("split", f"{verdict.split(recipe)}; {recipe.microbatches} microbatches"),
             ("step", units.seconds(self.summary["step_time_s"])),
             *self.summary.lines(),
             ("simulated ops", f"{ops} in {units.seconds(self.wall)}"),

@@ -44,7 +44,7 @@ def result() -> Result:
 def test_a_result_shows_its_job_and_its_figures(result: Result) -> None:
     text = Cells(result._repr_html_()).text
     assert text[0].startswith("Result: 8 H100")
-    assert "tp 2, pp 2, dp 2; one_f_one_b, 4 microbatches" in text
+    assert "tp 2, pp 2, dp 2, one_f_one_b; 4 microbatches" in text
     assert f"{result.summary['tokens_per_s']:,.0f}" in text
     assert (
         f"{max(m['peak_bytes'] for m in result.summary['memory']) / 2**30:.1f} GiB, rank 0" in text
@@ -65,7 +65,7 @@ def test_a_prompt_shows_one_line(result: Result) -> None:
     graph = result.timeline.graph
     assert repr(graph) == f"Graph: {len(graph):,} ops on {len(graph.ranks())} ranks"
     said = repr(result)
-    assert said.startswith("Result: 8 H100-SXM5-80GB, llama3-8b, tp 2, pp 2, dp 2, Timeline: ")
+    assert said.startswith("Result: 8 H100-SXM5-80GB, llama3-8b, tp 2, pp 2, dp 2, one_f_one_b, ")
     assert said.endswith(repr(result.timeline))
     assert len(said) < 150
 

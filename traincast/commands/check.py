@@ -39,6 +39,8 @@ def command(
     """
     over = overrides(set_, allow_unknown, topology, gpus)
     job = load(recipe, over)
+    from sim.machine import cluster as clusters
+    from sim.runs import verdict
     from sim.runs.check import check as examine
     from traincast.commands.parts import figures, ignored, output, tables
     from traincast.commands.parts.progress import progress
@@ -60,9 +62,9 @@ def command(
         output.print_json({**found, **left_out})
         tables.warn_overflow(found["memory"], capacity)
         return
+    tables.say(verdict.job(job, clusters.load(job.cluster.topology, job.cluster.gpus)), "bold")
+    tables.say(f"legal, {verdict.room(found['memory'], capacity)}", "bold")
     tables.show_memory(found["memory"], capacity)
-    if found["fits"]:
-        tables.say(figures.fitting(found["memory"], capacity))
     if found["simulated"]:
         tables.say(SIMULATED)
     if "pipeline" in found:

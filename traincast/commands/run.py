@@ -87,6 +87,7 @@ def command(
     from traincast.commands.parts import analyses
 
     chosen = analyses.chosen(analysis)
+    from sim.runs import verdict
     from sim.runs.run import run as simulate
     from traincast.commands.parts import questions, tables
     from traincast.commands.parts.progress import progress
@@ -122,6 +123,8 @@ def command(
         output.print_json({**summary, **left_out, **more})
         tables.warn_overflow(memory, capacity)
         return
+    tables.say(verdict.job(job, result.cluster), "bold")
+    tables.say(verdict.answer(summary, capacity), "bold")
     tables.show_summary(summary, capacity)
     for one in also:
         one.show(summary, more[one.key])

@@ -7,7 +7,6 @@ from typing import Any
 
 from sim import units
 from sim.analysis.words import cause_name, interval
-from sim.memory.runtime import needed
 from sim.units import seconds
 
 Figures = Mapping[str, Any]
@@ -112,14 +111,3 @@ def _ranks(memory: Sequence[Figures]) -> list[tuple[str, str]]:
     some = which if len(which) <= 8 else [*which[:4], "...", *which[-2:]]
     shown = f"rank{'s' * (len(which) > 1)} {', '.join(some)}"
     return [("", f"{count}, {stands} {many}"), ("", shown)]
-
-
-def fitting(memory: Sequence[Figures], capacity: float) -> str:
-    """Say that the job can run, and what the rank that needs most leaves free.
-
-    >>> fitting([{"rank": 2, "peak_bytes": 3.0 * 2**30}], 4.0 * 2**30)
-    'the job is legal and fits: rank 2 needs most, 3.00 GiB of 4.00 GiB'
-    """
-    most = max(memory, key=needed)
-    need, of = units.size(needed(most)), units.size(capacity)
-    return f"the job is legal and fits: rank {most['rank']} needs most, {need} of {of}"
