@@ -22,7 +22,16 @@ from sim.files import regular
 from sim.keys.descriptions import describe
 from sim.keys.refusals import brief, show
 from sim.machine import host_prices
-from sim.recipe import legality, messages, order_file, presets, sources, switches, translate
+from sim.recipe import (
+    config_json,
+    legality,
+    messages,
+    order_file,
+    presets,
+    sources,
+    switches,
+    translate,
+)
 from sim.recipe.recipe import NOT_YET, ModelSection, Recipe
 from sim.recipe.refusals import SECTIONS, sentence, unknown
 from sim.recipe.sections import PerturbationSection
@@ -93,12 +102,12 @@ def hugging_face(path: Path) -> dict[str, Any]:
 
     Raises InputError, which names file and key, for numbers that no model can have.
     """
-    numbers = presets.hugging_face(path)
+    numbers = config_json.hugging_face(path)
     try:
         ModelSection.model_validate(numbers)
     except ValidationError as error:
-        said = sentence(error, "model", presets.spelling(path))
-        file = presets.config_file(path)
+        said = sentence(error, "model", config_json.spelling(path))
+        file = config_json.config_file(path)
         raise InputError(f"{file}: {said}") from None
     return numbers
 
@@ -266,7 +275,7 @@ def _model(section: ModelSection, folder: Path, attention: str) -> ModelSection:
         stated = presets.preset(section.preset)
     elif section.hf:
         file = Path(os.path.normpath(folder / section.hf))
-        stated, limit = hugging_face(file), presets.window(file)
+        stated, limit = hugging_face(file), config_json.window(file)
         if limit and (section.sequence or 0) > limit:
             raise InputError(
                 f"model.sequence = {section.sequence} is longer than the model's sliding window, "

@@ -15,7 +15,7 @@ from sim.keys.descriptions import descriptions
 from sim.keys.refusals import show
 from sim.machine import topology
 from sim.machine.cluster import load
-from sim.recipe import legality, presets, recipe_file
+from sim.recipe import config_json, legality, presets, recipe_file
 from sim.recipe.recipe import MOST_SAMPLES, NOT_YET
 from sim.recipe.refusals import SECTIONS
 
@@ -75,7 +75,7 @@ def _model(model: Path, folder: Path) -> tuple[dict[str, str], dict[str, Any], i
     if not there and model.parent == Path() and model.suffix != ".json":
         stated = presets.preset(name, "or give the path of a config.json")
         return {"preset": name}, stated, stated.get("sequence", USUAL_SEQUENCE)
-    longest = presets.longest(model) or USUAL_SEQUENCE
+    longest = config_json.longest(model) or USUAL_SEQUENCE
     return {"hf": _relative(model, folder)}, recipe_file.hugging_face(model), longest
 
 
@@ -84,7 +84,7 @@ def _longest(model: dict[str, Any], folder: Path) -> str:
     if "hf" not in model:
         return ""
     file = Path(os.path.normpath(folder / model["hf"]))  # the folder may not be there yet
-    most = presets.longest(file)
+    most = config_json.longest(file)
     return f"; {file.name} allows {most:,}" if most else ""
 
 
