@@ -10,57 +10,44 @@ from typing import Any
 
 from schedules.input_error import InputError
 from sim.files import read_text
-from sim.recipe.families import (
-    ACTIVATION,
-    ALWAYS,
-    FAMILIES,
-    GPT2_IS,
-    KEYS,
-    LATENT,
-    LLAMA_IS,
-    LLAMA_KEYS,
-    MAY_BE_NULL,
-    MLA_KEYS,
-    ONLY,
-)
+from sim.recipe.config_numbers import numbers, shown, windowed
+from sim.recipe.families import NEAREST, family, names
 
 
 def hugging_face(path: Path) -> dict[str, Any]:
     """Return the numbers that a config.json states, or that of the folder that holds one.
 
-    The recipe checks whether a model can have them; it names them by :func:`spelling`. Query and
-    key norms of Qwen3 (2 ``head_dim`` parameters a layer) are left out, and so is the bias of
-    routers of DeepSeek-V3, Kimi K2 and GLM-4.5, which has no gradient. Raises InputError for a file
-    that states what is not simulated.
+    Of a model with other parts, such as a vision tower, only the language model is read. The recipe
+    checks whether a model can have the numbers; it names them by :func:`spelling`. Raises
+    InputError for a file that states what is not simulated.
     """
     stated, file = _stated(path)
-    family = stated["model_type"]
-    keys, fixed = KEYS.get(family, LLAMA_KEYS), GPT2_IS if family == "gpt2" else LLAMA_IS
-    for key, values in ONLY.get(family, {}).items():
-        if stated[key] not in values:
-            raise InputError(
-                f"{file}: {key} = {_shown(stated[key])} is not simulated; it must be "
-                f"{_shown(values[-1])}"
-            )
-    for key in keys.values():
-        if stated[key] is None and key not in MAY_BE_NULL:
-            raise InputError(f"{file}: {key} is null; give its value, or leave it out")
-    numbers = {k: stated[key] for k, key in keys.items() if stated[key] is not None}
-    numbers |= ALWAYS.get(family, {})
-    if family == "glm4_moe" and stated["use_qk_norm"]:
-        numbers["qk_norm"] = "head"
-    if family in LATENT:
-        numbers["mla"] = {key: stated[key] for key in MLA_KEYS if stated[key] is not None}
+    try:
+        found = numbers(family(stated["model_type"]), stated)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
     name = stated.get("_name_or_path")
-    name = (Path(name).name if isinstance(name, str) else "") or family
-    return {"name": name, **numbers, **fixed, "activation": _activation(stated, file)}
+    name = (Path(name).name if isinstance(name, str) else "") or stated["model_type"]
+    return {"name": name, **found}
 
 
 def spelling(path: Path) -> dict[str, str]:
     """Return the keys of a recipe's model in the spelling of a config.json."""
-    stated, _ = _stated(path)
-    keys = KEYS.get(stated["model_type"], LLAMA_KEYS)
-    return {**keys, **{key: key for key in MLA_KEYS}, "name": "_name_or_path"}
+    of = family(_stated(path)[0]["model_type"])
+    nested = {key: name for table in of["tables"].values() for key, name in table.items()}
+    window = {"window": of["pattern"]["window"]} if windowed(of) else {}
+    spelled = {**nested, **of["keys"], **window, "name": "_name_or_path"}
+    return {key: name for key, name in spelled.items() if isinstance(name, str)}
+
+
+def left_out(path: Path) -> dict[str, str]:
+    """Return the tables of a config.json that are not read, and what each is about."""
+    config = _read(config_file(path))
+    parts = [key for key, of in config.items() if key.endswith("_config") and isinstance(of, dict)]
+    others = [key for key in parts if key not in ("text_config", "quantization_config")]
+    return dict.fromkeys(
+        others if "text_config" in config else (), "parts beside the language model"
+    )
 
 
 def longest(path: Path) -> int | None:
@@ -75,14 +62,16 @@ def longest(path: Path) -> int | None:
 
 
 def window(path: Path) -> int | None:
-    """Return the sliding attention window of a config.json in tokens, or None if it uses none.
+    """Return the window of attention in all layers in tokens, or None if there is none.
 
     Raises InputError for a window that is not a whole number.
     """
     stated, file = _stated(path)
+    if windowed(family(stated["model_type"])):
+        return None
     used = stated.get("use_sliding_window")
     if used is not None and not isinstance(used, bool):
-        raise InputError(f"{file}: use_sliding_window = {_shown(used)} must be true or false")
+        raise InputError(f"{file}: use_sliding_window = {shown(used)} must be true or false")
     size = _count(stated, "sliding_window", file)
     return size if used else None
 
@@ -91,13 +80,28 @@ def _stated(path: Path) -> tuple[dict[str, Any], Path]:
     """Return all that a config.json states with its family's defaults, and the file itself."""
     file = config_file(path)
     config = _read(file)
-    family = config.get("model_type")
-    if not isinstance(family, str) or family not in FAMILIES:
-        raise InputError(
-            f"{file}: model_type {_shown(family)} is not simulated yet; "
-            f"there are {', '.join(FAMILIES)}"
-        )
-    return {**FAMILIES[family], **config}, file
+    of = family(_known(config, file))
+    if "text" in of:
+        inner = config.get("text_config", {})
+        if not isinstance(inner, dict):
+            raise InputError(f"{file}: text_config = {shown(inner)} must be a table")
+        above = ("_name_or_path", "tie_word_embeddings")
+        config = {"model_type": of["text"], **inner, **{k: config[k] for k in above if k in config}}
+        of = family(_known(config, file))
+    later = {name: config[key] for key, name in of["also"].items() if key in config}
+    return {**of["defaults"], **later, **config}, file
+
+
+def _known(config: Mapping[str, Any], file: Path) -> str:
+    """Return the family of a config.json, if it is simulated."""
+    name = config.get("model_type")
+    if isinstance(name, str) and name in names():
+        return name
+    said = f"{file}: model_type {shown(name)} is not simulated yet; "
+    if isinstance(name, str) and (found := NEAREST.get(name.removesuffix("_text"))):
+        raise InputError(f"{said}{found[0]} is the nearest that is, and lacks {found[1]}")
+    there = [name for name in names() if not name.endswith("_text")]
+    raise InputError(f"{said}there are {', '.join(there)}")
 
 
 def config_file(path: Path) -> Path:
@@ -120,15 +124,6 @@ def _read(file: Path) -> dict[str, Any]:
     return config
 
 
-def _activation(stated: Mapping[str, Any], file: Path) -> str:
-    key = "activation_function" if stated["model_type"] == "gpt2" else "hidden_act"
-    found = stated[key]
-    if not isinstance(found, str) or found not in ACTIVATION:
-        known = ", ".join(ACTIVATION)
-        raise InputError(f"{file}: {key} {_shown(found)} is not simulated; there are {known}")
-    return ACTIVATION[found]
-
-
 def _count(stated: Mapping[str, Any], key: str, file: Path) -> int | None:
     """Return a number of tokens, or None if the file has none."""
     found = stated.get(key)
@@ -136,14 +131,6 @@ def _count(stated: Mapping[str, Any], key: str, file: Path) -> int | None:
         return None
     if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= 2**31:
         raise InputError(
-            f"{file}: {key} = {_shown(found)} must be a whole number from 1 to {2**31:,}"
+            f"{file}: {key} = {shown(found)} must be a whole number from 1 to {2**31:,}"
         )
     return found
-
-
-def _shown(value: object) -> str:
-    try:
-        said = json.dumps(value)
-    except (ValueError, RecursionError):
-        return f"a {type(value).__name__} too long to show"
-    return said if len(said) <= 60 else f"{said[:57]}..."

@@ -76,7 +76,8 @@ class ModelSection(Section):
     preset: Name | None = None
     """name of a built-in model; `traincast list models` lists them"""
     hf: Name | None = None
-    """path of a Hugging Face model's config.json, relative to this file"""
+    """path of a Hugging Face model's config.json, relative to this file; only its language model is
+    read"""
     name: Name | None = None
     """name of the model in outputs"""
     layers: Annotated[Layers, unit("layers")] | None = None

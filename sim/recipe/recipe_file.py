@@ -50,12 +50,17 @@ def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Rec
 
 
 def ignored(path: str | Path, overrides: Mapping[str, object] | None = None) -> dict[str, Ignored]:
-    """Return the arguments that a recipe names and does not use, by the file they are in.
+    """Return what a recipe names and does not use, by the file it is in.
 
-    Raises InputError for a recipe that cannot be read.
+    That is arguments, and the parts of a model beside its language model. Raises InputError for a
+    recipe that cannot be read.
     """
-    data = _put(read(Path(path)), overrides or {})
-    return translate.merge(data, Path(path).parent)[1]
+    data, folder = _put(read(Path(path)), overrides or {}), Path(path).parent
+    found = translate.merge(data, folder)[1]
+    model = data.get("model")
+    file = model.get("hf") if isinstance(model, dict) else None
+    parts = config_json.left_out(folder / file) if isinstance(file, str) else {}
+    return found | ({str(file): Ignored(left_out=parts)} if parts else {})
 
 
 def read(path: Path) -> dict[str, Any]:

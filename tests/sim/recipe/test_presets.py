@@ -106,16 +106,16 @@ QWEN3_30B_A3B = {"model_type": "qwen3_moe", "num_hidden_layers": 48, "head_dim":
         (MISTRAL_7B, 7_241_732_096),
         (QWEN2_7B, 7_615_616_512),
         (QWEN2_HALF_B, 494_032_768),
-        (QWEN3_8B, 8_190_735_360 - 36 * 2 * 128),  # query and key norms are left out
+        (QWEN3_8B, 8_190_735_360),
         ({"model_type": "mixtral"}, 46_702_792_704),
-        (QWEN3_30B_A3B, 30_532_122_624 - 48 * 2 * 128),
+        (QWEN3_30B_A3B, 30_532_122_624),
         ({"model_type": "deepseek_v3"}, 671_026_404_352),  # no router's bias, 58 x 256 more
         (KIMI_K2, 1_026_408_209_408),
         (GLM_45, 352_797_814_784),
-        ({"model_type": "glm4_moe", "attention_bias": True}, 106_852_245_504),
+        ({"model_type": "glm4_moe", "attention_bias": True, "head_dim": 128}, 106_852_245_504),
         ({"model_type": "olmo2", "vocab_size": 100352}, 7_298_617_344),
         (PHI_4, 14_659_507_200),
-        (QWEN3_HALF_B, 596_049_920 - 28 * 2 * 128),  # head_dim is not hidden / heads here
+        (QWEN3_HALF_B, 596_049_920),  # head_dim is not hidden / heads here
     ],
 )
 def test_a_hugging_face_config_has_the_published_parameters(stated, count, tmp_path):
@@ -134,7 +134,7 @@ def test_a_hugging_face_config_has_the_published_parameters(stated, count, tmp_p
         ("llama3-405b", 405_853_388_800),
         ("mixtral-8x7b", 46_702_792_704),
         ("mixtral-8x22b", 140_620_634_112),
-        ("qwen3-235b-a22b", 235_093_634_560 - 94 * 2 * 128),
+        ("qwen3-235b-a22b", 235_093_634_560),
         ("deepseek-v3", 671_026_404_352),
         ("grok-1", 315_684_034_560),  # 314 B as announced
     ],
@@ -213,8 +213,6 @@ def test_a_mixture_has_the_printed_billions_in_all_and_active(name, billions, ac
 @pytest.mark.parametrize(
     ("stated", "sentence"),
     [
-        ({"decoder_sparse_step": 2}, "decoder_sparse_step = 2 is not simulated; it must be 1"),
-        ({"mlp_only_layers": [0]}, "mlp_only_layers = [0] is not simulated; it must be []"),
         ({"num_experts": 4}, "model.topk = 8 is more than model.experts = 4"),
         ({"num_experts": None}, "num_experts is null"),
         ({"model_type": "deepseek_v3", "attention_bias": True}, "attention_bias = true is not"),
@@ -262,7 +260,7 @@ def test_numbers_override_a_preset_and_what_follows_from_it():
 @pytest.mark.parametrize(
     ("stated", "sentence"),
     [
-        ({"model_type": "mamba"}, 'model_type "mamba" is not simulated yet; there are gpt2'),
+        ({"model_type": "mamba"}, 'model_type "mamba" is not simulated yet; there are deep'),
         ({}, "model_type null"),
         ({**LLAMA3_8B, "hidden_act": "tanh"}, 'hidden_act "tanh" is not simulated'),
         ({**LLAMA3_8B, "hidden_size": "big"}, 'hidden_size = "big" must be a whole number'),
