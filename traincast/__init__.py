@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sim.runs.schedule_run import ScheduleRun as ScheduleRun
     from sim.runs.schedule_run import simulate_schedule as schedule
     from sim.runs.sweep import sweep as sweep
+    from sim.search.search import search as search
     from sim.timeline import Timeline as Timeline
     from traces.hta.files import write_rank_files as write_rank_files
     from traces.own.folder import write as write
@@ -97,6 +98,7 @@ __all__ = [
     "run",
     "schedule",
     "schedules",
+    "search",
     "sharded_forward",
     "simulate",
     "sweep",
@@ -116,6 +118,7 @@ _FROM = {
     "by_schedule": "sim.runs.compare:by_schedule",
     "by_value": "sim.runs.compare:by_value",
     "sweep": "sim.runs.sweep:sweep",
+    "search": "sim.search.search:search",
     "schedule": "sim.runs.schedule_run:simulate_schedule",
     "sharded_forward": "sim.runs.forward_run:sharded_forward",
     "cluster": "sim.machine.cluster:load",

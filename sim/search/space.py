@@ -82,6 +82,8 @@ class Space:
     @property
     def stated(self) -> int:
         """The number of GPUs that the recipe states."""
+        if self.own:
+            return self.own.cluster.gpus
         said = self.common.get("cluster.gpus", self.data.get("cluster", {}).get("gpus"))
         if not isinstance(said, int):
             raise InputError("the recipe states no cluster.gpus; give a number of GPUs")

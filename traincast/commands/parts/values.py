@@ -68,8 +68,8 @@ def window(text: str) -> tuple[float, float]:
     return begin, end
 
 
-def vary(texts: Sequence[str]) -> dict[str, list[object]]:
-    """Return the values of each key that is varied.
+def vary(texts: Sequence[str], option: str = "--vary") -> dict[str, list[object]]:
+    """Return the values of each key that is varied; with another option KEY= leaves it out.
 
     >>> vary(["parallelism.tp=4,8", "training.recompute=full,none"])
     {'parallelism.tp': [4, 8], 'training.recompute': ['full', 'none']}
@@ -77,9 +77,9 @@ def vary(texts: Sequence[str]) -> dict[str, list[object]]:
     out: dict[str, list[object]] = {}
     for text in texts:
         key, equals, some = text.partition("=")
-        if not equals or not some or "." not in key:
+        if not equals or "." not in key or (not some and option == "--vary"):
             raise InputError(
-                f"--vary takes KEY=V1,V2, such as parallelism.tp=4,8, not {_brief(text)}"
+                f"{option} takes KEY=V1,V2, such as parallelism.tp=4,8, not {_brief(text)}"
             )
         out[key] = [recipe_file.setting(f"{key}={value}")[1] for value in _values(some)]
     return out

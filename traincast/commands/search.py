@@ -1,0 +1,97 @@
+"""The command ``traincast search``: the layouts of a job that are best, and what they cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from schedules.input_error import InputError
+from traincast.commands.parts.options import (
+    Address,
+    AllowUnknown,
+    Backend,
+    Jobs,
+    Json,
+    RecipeFile,
+    Settings,
+    Topology,
+    overrides,
+    target,
+)
+
+EXAMPLE = (
+    "Example: traincast search recipe.toml --gpus 64 --budget 40"
+    " --fix parallelism.cp=1 --fix training.recompute=none,full --out found"
+)
+
+
+def command(
+    recipe: RecipeFile,
+    gpus: Annotated[
+        str | None,
+        typer.Option(metavar="N1,N2", help="GPUs; of several the best; default: the recipe's."),
+    ] = None,
+    objective: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="step_time, tokens_per_dollar or energy."),
+    ] = "step_time",
+    deadline: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Find the fewest --gpus whose step takes no longer."),
+    ] = None,
+    budget: Annotated[int, typer.Option(metavar="N", help="Most steps to simulate.")] = 200,
+    fix: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=V1,V2",
+            help="Try only these values of a key; may be given several times. KEY= leaves it out.",
+        ),
+    ] = None,
+    set_: Settings = None,
+    topology: Topology = None,
+    allow_unknown: AllowUnknown = False,
+    out: Annotated[
+        Path | None, target("DIR", "Folder for search.parquet; a search goes on from it.")
+    ] = None,
+    plot: Annotated[Path | None, target("FILE", "Draw step time against memory.")] = None,
+    jobs: Jobs = -1,
+    backend: Backend = None,
+    address: Address = None,
+    json: Json = False,
+) -> None:
+    """Find the layouts that are fastest or cheapest; say what they cost and why."""
+    from sim.runs import workers
+    from sim.search import search as searches
+    from traincast.commands.parts import found, ignored, output, tables, values
+    from traincast.commands.parts.progress import progress
+
+    if jobs == 0:
+        raise InputError("--jobs takes a number of processes such as 4, or -1, not 0")
+    if out:
+        output.writable(out)
+    if plot:
+        output.picture(plot)
+    common = overrides(set_, allow_unknown, topology)
+    ignored.warn(recipe, common)
+    with workers.on(backend, address), progress() as report:
+        answer = searches.search(
+            recipe,
+            found.numbers(gpus),
+            objective,
+            budget,
+            values.vary(fix or (), "--fix"),
+            common,
+            found.seconds(deadline),
+            out,
+            jobs,
+            report,
+        )
+    if plot:
+        output.draw(found.draw(answer), plot)
+    if json:
+        output.print_json(found.figures(answer))
+    else:
+        found.show(answer)
+        tables.show_files([*([out / searches.FILE] if out else []), *([plot] if plot else [])])
