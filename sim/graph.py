@@ -29,6 +29,8 @@ from sim.html import table
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 PHASES = ("", "F", "R", "I", "W", "O", "B")
 """The part of training that an op belongs to: forward, recomputed forward, input gradient, weight

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim import units
-from sim.graph import PHASES, Communication, Fixed, Floats, Graph
+from sim.graph import PHASES, Communication, Fixed, Floats, Graph, Longs
 from sim.html import table
 from sim.late import pd
 
@@ -47,7 +47,7 @@ class Timeline:
         rows = ((rank, of, f"{len(ops):,}", _seconds(self, ops)) for rank, of, ops in streams)
         return table(repr(self), rows, ("rank", "stream", "ops", "running or waiting"))
 
-    def on(self, rank: int, stream: str) -> NDArray[np.int64]:
+    def on(self, rank: int, stream: str) -> Longs:
         """Return the indices of one stream's ops in the order in which they ran."""
         graph = self.graph
         if stream not in graph.streams:
@@ -83,7 +83,7 @@ class Timeline:
         )
 
 
-def _seconds(timeline: Timeline, ops: NDArray[np.int64]) -> str:
+def _seconds(timeline: Timeline, ops: Longs) -> str:
     return units.seconds(float((timeline.end[ops] - timeline.start[ops]).sum()))
 
 

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from schedules.input_error import InputError
-from sim.graph import Floats
+from sim.graph import Floats, Longs
 from sim.timeline import Timeline
 
 LIMIT = 300_000
@@ -22,7 +21,6 @@ LIMIT = 300_000
 Event = dict[str, Any]
 Progress = Callable[[int, int], object]
 """Called now and then with the number of ops written so far and of all ops to write."""
-Rows = NDArray[np.int64]
 
 
 class Written(NamedTuple):
@@ -35,7 +33,7 @@ class Written(NamedTuple):
 
 def select(
     timeline: Timeline, ranks: Sequence[int] | None, window: tuple[float, float] | None
-) -> tuple[Rows, Written]:
+) -> tuple[Longs, Written]:
     """Return the ops to write: those of these ranks that lie, in part, inside the window (seconds).
 
     Raises InputError for a rank that was not simulated.
@@ -54,7 +52,7 @@ def select(
     return ops, Written(tuple(sorted({*ranks})), len(ops), len(ops) == len(graph))
 
 
-def stamps(timeline: Timeline, ops: Rows) -> tuple[Floats, Floats]:
+def stamps(timeline: Timeline, ops: Longs) -> tuple[Floats, Floats]:
     """Return begin and duration of each op, in microseconds since the first start.
 
     Begin and end are rounded to whole nanoseconds, not the duration. Readers differ. Some multiply
@@ -104,7 +102,7 @@ def named(of: str, name: str, order: int, pid: int, tid: int = 0) -> list[Event]
     ]
 
 
-def streams_of(timeline: Timeline, ops: Rows) -> list[tuple[int, int]]:
+def streams_of(timeline: Timeline, ops: Longs) -> list[tuple[int, int]]:
     """Return (rank, row of ``graph.streams``) of all streams with ops: compute first, host last."""
     graph = timeline.graph
     pairs = np.unique(graph.rank[ops].astype(np.int64) * len(graph.streams) + graph.stream[ops])

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schedules.input_error import InputError
-from sim.graph import Floats, Graph, Ints, offsets, owners
+from sim.graph import Bools, Floats, Graph, Ints, offsets, owners
 from sim.timeline import Timeline
 from traces.recording import Selection
 
 __all__ = ["Flags", "Floats", "Ints", "counts", "keep", "of_step", "select", "subgraph"]
 
-Flags = NDArray[np.bool_]
+Flags = Bools
 PER_OP = ("name", "work", "rank", "stream", "phase", "stage", "microbatch", "layer", "step", "lag")
 
 

@@ -12,9 +12,8 @@ import numpy as np
 from sim.analysis.activity import COMPUTE, activities, by_rank
 from sim.analysis.idle import idle
 from sim.analysis.intervals import union
-from sim.analysis.relations import Rows
 from sim.analysis.weights import weights
-from sim.graph import PHASES, Floats
+from sim.graph import PHASES, Floats, Longs
 from sim.timeline import Timeline
 
 GROUPS = {
@@ -58,7 +57,7 @@ def _computing(timeline: Timeline) -> tuple[Floats, Floats]:
     computes = kinds.code == kinds.names.index(COMPUTE)
     again = graph.phase == PHASES.index("R")
 
-    def busy(ops: Rows) -> float:
+    def busy(ops: Longs) -> float:
         return union(timeline.start[ops], timeline.end[ops]).seconds()
 
     rows = [(ops[computes[ops]], ops[computes[ops] & ~again[ops]]) for _, ops in by_rank(graph)]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.analysis.remembered import remembered
-from sim.graph import Copy, Fixed, Graph, Host, Work, ascending, run_starts
+from sim.graph import Copy, Fixed, Graph, Host, Longs, Work, ascending, run_starts
 from sim.timeline import dimension
 
 COMPUTE, HOST, COPY = "compute", "host", "copy"
@@ -53,7 +53,7 @@ def activity(work: Work) -> str:
     return dimension(work) or (COPY if isinstance(work, Copy) else COMPUTE)
 
 
-def by_rank(graph: Graph) -> Iterator[tuple[int, NDArray[np.int64]]]:
+def by_rank(graph: Graph) -> Iterator[tuple[int, Longs]]:
     """Yield every rank, ascending, with its ops in the order of the graph."""
     order = ascending(graph.rank_rows())
     begins = run_starts(graph.rank[order])

@@ -15,16 +15,13 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.analysis.activity import HOST
 from sim.analysis.stragglers import replicas
 from sim.analysis.weights import lower_median
-from sim.graph import Floats, Graph, owners
+from sim.graph import Floats, Graph, Longs, owners
 from sim.late import pd
 from sim.timeline import Timeline, dimension
-
-Longs = NDArray[np.int64]
 
 KEYS = ["place", "stage", "name", "phase", "microbatch", "layer", "step", "stream"]
 _PEER = re.compile(r"[→←]\d+$")  # in the name of a stream

@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 
 from sim.analysis.activity import COMPUTE, activities, by_rank
 from sim.analysis.relations import rendezvous
-from sim.graph import Floats, Graph, owners
+from sim.graph import Bools, Floats, Graph, Longs, owners
 from sim.late import optimize
 from sim.timeline import Timeline, kind
-
-Longs = NDArray[np.int64]
 
 BOUND_BY_MEMORY = frozenset(
     {"copy", "cross_entropy", "dropout", "elementwise", "embedding", "index", "norm", "optimizer"}
@@ -93,7 +91,7 @@ def overlap(begin: Floats, end: Floats, weight: Floats, low: Floats, high: Float
     )
 
 
-def shared(timeline: Timeline, least: float) -> NDArray[np.bool_]:
+def shared(timeline: Timeline, least: float) -> Bools:
     """Return a flag per part: data of another part of one of its members moves at the same time.
 
     This counts if it lasts more than ``least`` seconds and a hundredth of the part's own time.

@@ -19,9 +19,9 @@ import numpy as np
 
 from sim.analysis.activity import COMPUTE, HOST, Activities, activities, by_rank
 from sim.analysis.intervals import Intervals, complement, first_come, union, within
-from sim.analysis.relations import Rows, rendezvous
+from sim.analysis.relations import rendezvous
 from sim.analysis.weights import weights
-from sim.graph import Floats, Ints
+from sim.graph import Floats, Ints, Longs
 from sim.timeline import Timeline
 
 
@@ -111,7 +111,7 @@ def summary(of: Breakdown) -> dict[str, Spread | dict[str, Spread]]:
     }
 
 
-def _rank(timeline: Timeline, kinds: Activities, moves: Floats, ops: Rows) -> dict[str, float]:
+def _rank(timeline: Timeline, kinds: Activities, moves: Floats, ops: Longs) -> dict[str, float]:
     on_gpu = ops[kinds.code[ops] != kinds.names.index(HOST)]
     start, end, code = timeline.start[on_gpu], timeline.end[on_gpu], kinds.code[on_gpu]
     computes = code == kinds.names.index(COMPUTE)
@@ -143,7 +143,7 @@ def _rank(timeline: Timeline, kinds: Activities, moves: Floats, ops: Rows) -> di
     return row
 
 
-def _first(start: Floats, end: Floats, code: Rows, behind: Intervals, sizes: int) -> Floats:
+def _first(start: Floats, end: Floats, code: Longs, behind: Intervals, sizes: int) -> Floats:
     """Return the seconds by code outside of ``behind``; each instant counts for the first to begin.
 
     ``start``, ``end`` and ``code`` have one row per interval; the result has ``sizes`` values.

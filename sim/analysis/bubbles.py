@@ -11,8 +11,8 @@ import numpy as np
 from sim.analysis.activity import HOST, Activities, activities, by_rank
 from sim.analysis.idle import CAUSES, DRAIN, Idle, idle, starting
 from sim.analysis.intervals import first_come
-from sim.analysis.relations import Rows, binding, needed, rendezvous
-from sim.graph import Floats
+from sim.analysis.relations import binding, needed, rendezvous
+from sim.graph import Floats, Longs
 from sim.late import pd
 from sim.timeline import Timeline
 
@@ -70,7 +70,7 @@ def normalised(timeline: Timeline, of: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _moving(timeline: Timeline, moves: Floats, transfers: Rows, end: Floats) -> Rows:
+def _moving(timeline: Timeline, moves: Floats, transfers: Longs, end: Floats) -> Longs:
     """Return the transfer whose data moves just before each instant (the one that causes count)."""
     owner, pieces = first_come(moves[transfers], timeline.end[transfers])
     k = np.minimum(np.searchsorted(pieces.end, end), len(pieces.end) - 1)
@@ -80,12 +80,12 @@ def _moving(timeline: Timeline, moves: Floats, transfers: Rows, end: Floats) -> 
 def _waited(
     timeline: Timeline,
     kinds: Activities,
-    needs: Rows,
-    arrival: Rows,
+    needs: Longs,
+    arrival: Longs,
     moves: Floats,
-    ops: Rows,
+    ops: Longs,
     end: Floats,
-) -> Rows:
+) -> Longs:
     """Return the op that let the rank go on at each instant: a peer's that came, or a need met."""
     code = kinds.code[ops]
     out = needed(timeline, needs, arrival, starting(timeline, ops[code == 0], end))
@@ -99,7 +99,7 @@ def _waited(
     return out
 
 
-def _frame(timeline: Timeline, found: Idle, op: Rows) -> pd.DataFrame:
+def _frame(timeline: Timeline, found: Idle, op: Longs) -> pd.DataFrame:
     graph = timeline.graph
     some = op >= 0
     name, peer = np.full(len(op), "", object), np.full(len(op), -1, np.int64)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from sim.analysis.activity import COMPUTE
 from sim.analysis.hidden import transfers
-from sim.analysis.relations import Rows, binding
-from sim.graph import PHASES
+from sim.analysis.relations import binding
+from sim.graph import PHASES, Longs
 from sim.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _reasons(timeline: Timeline, of: pd.DataFrame) -> list[Exposed]:
     return [_why(timeline, needs, *row) for row in zip(*columns, strict=True)]
 
 
-def _why(timeline: Timeline, needs: Rows, op: int, seconds: float, hidden: float) -> Exposed:
+def _why(timeline: Timeline, needs: Longs, op: int, seconds: float, hidden: float) -> Exposed:
     graph = timeline.graph
     before = int(needs[op])
     copied = before >= 0 and graph.names[graph.name[before]] == "param_copy_in"

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 from sim.analysis.activity import COMPUTE, HOST, Activities, activities, by_rank
 from sim.analysis.intervals import Intervals, complement, covering, first_come, union
-from sim.analysis.relations import Rows, binding, needed, rendezvous
+from sim.analysis.relations import binding, needed, rendezvous
 from sim.analysis.steps import laps
 from sim.analysis.weights import weights
-from sim.graph import Floats, Ints
+from sim.graph import Bools, Floats, Ints, Longs
 from sim.late import pd
 from sim.timeline import Timeline
 
@@ -109,8 +109,8 @@ def idle(timeline: Timeline) -> Idle:
 
 
 def _rank(
-    timeline: Timeline, kinds: Activities, moves: Floats, ops: Rows, end: Floats
-) -> tuple[Intervals, NDArray[np.int16], Rows]:
+    timeline: Timeline, kinds: Activities, moves: Floats, ops: Longs, end: Floats
+) -> tuple[Intervals, NDArray[np.int16], Longs]:
     """Return a rank's pieces without computing, their causes, and the op that ends each or -1."""
     computes = ops[kinds.code[ops] == kinds.names.index(COMPUTE)]
     transfers = ops[kinds.code[ops] > kinds.names.index(HOST)]
@@ -138,13 +138,13 @@ def _rank(
     return pieces, cause, starting(timeline, computes, pieces.end)
 
 
-def _of_pipeline(kinds: Activities) -> NDArray[np.bool_]:
+def _of_pipeline(kinds: Activities) -> Bools:
     """Return a flag per activity: it crosses the stages of a pipeline."""
     across = PIPELINE if "pp" in kinds.names else set()
     return np.isin(kinds.names, [*across])
 
 
-def _pipeline(timeline: Timeline, computes: Rows, end: Floats) -> tuple[Floats, Floats]:
+def _pipeline(timeline: Timeline, computes: Longs, end: Floats) -> tuple[Floats, Floats]:
     """Return when computing for microbatches begins and ends, in seconds, one value per lap."""
     batched = computes[timeline.graph.microbatch[computes] >= 0]
     ops = batched if len(batched) else computes
@@ -168,7 +168,7 @@ def _merge(of: Intervals, cause: NDArray[np.int16]) -> tuple[Intervals, NDArray[
     return Intervals(of.start[opens], of.end[closes]), cause[opens]
 
 
-def starting(timeline: Timeline, computes: Rows, instants: Floats) -> Rows:
+def starting(timeline: Timeline, computes: Longs, instants: Floats) -> Longs:
     """Return the compute op that starts at each instant, -1 where none does."""
     some = computes[timeline.start[computes] < timeline.end[computes]]
     if not len(some):
@@ -178,7 +178,7 @@ def starting(timeline: Timeline, computes: Rows, instants: Floats) -> Rows:
     return np.where(timeline.start[some[k]] == instants, some[k], -1)
 
 
-def _launches(timeline: Timeline, kinds: Activities, needs: Rows, ops: Rows) -> NDArray[np.bool_]:
+def _launches(timeline: Timeline, kinds: Activities, needs: Longs, ops: Longs) -> Bools:
     """Return a flag for each of ``ops``: what it waited for last is an op of the host."""
     out = ops >= 0
     need = needs[ops[out]]

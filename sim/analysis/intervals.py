@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.graph import Floats
+from sim.graph import Floats, Longs
 
 
 class Intervals(NamedTuple):
@@ -36,7 +35,7 @@ def union(start: Floats, end: Floats) -> Intervals:
     return Intervals(start[opens], reach[closes])
 
 
-def first_come(start: Floats, end: Floats) -> tuple[NDArray[np.int64], Intervals]:
+def first_come(start: Floats, end: Floats) -> tuple[Longs, Intervals]:
     """Give each covered instant to the interval that began first (then to the lower row).
 
     Returns the row that owns each piece, and the pieces.
@@ -98,7 +97,7 @@ def within(pieces: Intervals, of: Intervals) -> Floats:
     return covered_before(of, pieces.end) - covered_before(of, pieces.start)
 
 
-def covering(of: Intervals, instants: Floats) -> NDArray[np.int64]:
+def covering(of: Intervals, instants: Floats) -> Longs:
     """Return the row of the interval that holds each instant, -1 where none does."""
     k = np.searchsorted(of.start, instants, "right") - 1
     if not len(of.start):
@@ -106,7 +105,7 @@ def covering(of: Intervals, instants: Floats) -> NDArray[np.int64]:
     return np.where((k >= 0) & (instants < of.end[k]), k, -1)
 
 
-def _ascending(start: Floats, end: Floats) -> tuple[NDArray[np.int64], Floats, Floats]:
+def _ascending(start: Floats, end: Floats) -> tuple[Longs, Floats, Floats]:
     rows = np.flatnonzero(start < end)
     rows = rows[np.argsort(start[rows], kind="stable")]
     return rows, start[rows], end[rows]

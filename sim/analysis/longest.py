@@ -10,13 +10,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schedules.input_error import InputError
-from sim.graph import Floats, Graph
+from sim.graph import Floats, Graph, Longs
 from sim.timeline import Timeline
-
-Longs = NDArray[np.int64]
 
 
 class Seconds(NamedTuple):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.analysis.remembered import remembered
-from sim.graph import Floats, Graph
+from sim.graph import Floats, Graph, Ints, Longs
 from sim.timeline import Timeline
 
-Rows = NDArray[np.int64]
 
-
-def previous(graph: Graph) -> Rows:
+def previous(graph: Graph) -> Longs:
     """Return the op just before each one on its stream, -1 for the first."""
     order, begins = graph.stream_order()
     before = np.full(len(graph), -1, np.int64)
@@ -22,7 +19,7 @@ def previous(graph: Graph) -> Rows:
 
 
 @remembered
-def binding(timeline: Timeline) -> Rows:
+def binding(timeline: Timeline) -> Longs:
     """Return per op the need that was met last: the op before on its stream, or a wait; else -1.
 
     An op starts at the very moment at which its last need is met, lags included. Of several needs
@@ -45,7 +42,7 @@ def binding(timeline: Timeline) -> Rows:
 
 
 @remembered
-def rendezvous(timeline: Timeline) -> tuple[Rows, Floats]:
+def rendezvous(timeline: Timeline) -> tuple[Longs, Floats]:
     """Return the op that came last to each op's rendezvous, and when its data begins to move.
 
     Both have one value per op; times are in seconds. For an op outside of any part they are the op
@@ -69,12 +66,12 @@ def rendezvous(timeline: Timeline) -> tuple[Rows, Floats]:
     return _fixed(arrival, moves)
 
 
-def _fixed(arrival: Rows, moves: Floats) -> tuple[Rows, Floats]:
+def _fixed(arrival: Longs, moves: Floats) -> tuple[Longs, Floats]:
     arrival.flags.writeable = moves.flags.writeable = False
     return arrival, moves
 
 
-def needed(timeline: Timeline, needs: Rows, arrival: Rows, ops: Rows) -> Rows:
+def needed(timeline: Timeline, needs: Longs, arrival: Longs, ops: Longs) -> Longs:
     """Return the op that each of ``ops`` waited for last (of another rank if any did), or -1.
 
     ``needs`` and ``arrival`` are those of :func:`binding` and :func:`rendezvous`. The search for
@@ -100,7 +97,7 @@ def needed(timeline: Timeline, needs: Rows, arrival: Rows, ops: Rows) -> Rows:
     return out
 
 
-def _last_to_come(graph: Graph, member: Rows, start: Floats) -> tuple[Floats, Rows]:
+def _last_to_come(graph: Graph, member: Longs, start: Floats) -> tuple[Floats, Longs]:
     """Return per part when its last member started, and the lowest op that started then."""
     begin = np.full(len(graph.part_work), -np.inf)
     np.maximum.at(begin, graph.part, start[member])
@@ -110,9 +107,7 @@ def _last_to_come(graph: Graph, member: Rows, start: Floats) -> tuple[Floats, Ro
     return begin, last
 
 
-def _last(
-    when: Floats, who: NDArray[np.int32], first: NDArray[np.int32], counts: NDArray[np.int32]
-) -> tuple[Floats, Rows]:
+def _last(when: Floats, who: Ints, first: Ints, counts: Ints) -> tuple[Floats, Longs]:
     """Return per non-empty CSR row its latest instant, and the lowest ``who`` at that instant."""
     latest = np.maximum.reduceat(when, first)
     none = np.iinfo(np.int64).max

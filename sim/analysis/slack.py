@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.analysis.relations import Rows, previous
-from sim.graph import Fixed, Floats, owners
+from sim.analysis.relations import previous
+from sim.graph import Fixed, Floats, Longs, owners
 from sim.late import pd, sparse
 from sim.timeline import Timeline
 
@@ -25,9 +25,9 @@ class Slack(NamedTuple):
 
     seconds: Floats
     """How much later the op may start while the timeline still ends when it does, in seconds."""
-    ends: Rows
+    ends: Longs
     """On the way to the end with the least gaps: the op that ends first, itself or a peer."""
-    behind: Rows
+    behind: Longs
     """The op that starts because of that end; -1 where it is the end of the timeline."""
 
     def to_pandas(self) -> pd.DataFrame:
@@ -38,8 +38,8 @@ class Slack(NamedTuple):
 class _Edges(NamedTuple):
     """Edges of one kind: from which node to which, and the gap between them in seconds."""
 
-    source: Rows
-    target: Rows
+    source: Longs
+    target: Longs
     gap: Floats
 
 
@@ -69,7 +69,7 @@ def slack(timeline: Timeline) -> Slack:
     return Slack(seconds[:n], *_follow(towards.astype(np.int64), n, member, sink))
 
 
-def _needs(timeline: Timeline, end_node: Rows) -> _Edges:
+def _needs(timeline: Timeline, end_node: Longs) -> _Edges:
     """Return the edges from the ends of the ops that an op waits for to its start."""
     graph, start, end = timeline.graph, timeline.start, timeline.end
     before = previous(graph)
@@ -82,7 +82,7 @@ def _needs(timeline: Timeline, end_node: Rows) -> _Edges:
     return _Edges(end_node[source], target, gap)
 
 
-def _parts(timeline: Timeline, end_node: Rows, first_part: int) -> tuple[_Edges, _Edges]:
+def _parts(timeline: Timeline, end_node: Longs, first_part: int) -> tuple[_Edges, _Edges]:
     """Return the edges from members' starts to their part, and from the part to their ends."""
     graph, start, end = timeline.graph, timeline.start, timeline.end
     op, part = owners(graph.part_start), graph.part
@@ -107,13 +107,13 @@ def part_times(timeline: Timeline) -> tuple[Floats, Floats]:
     return begin, np.minimum(ended, begin + known[graph.part_work])
 
 
-def _explained(target: Rows, gap: Floats, least: Floats) -> Floats:
+def _explained(target: Longs, gap: Floats, least: Floats) -> Floats:
     """Return the gaps less the least gap of their target, which no need explains."""
     np.minimum.at(least, target, gap)
     return gap - least[target]
 
 
-def _follow(towards: Rows, n: int, member: Rows, sink: int) -> tuple[Rows, Rows]:
+def _follow(towards: Longs, n: int, member: Longs, sink: int) -> tuple[Longs, Longs]:
     """Return per op, on its tightest way to the end, the op that ends next and the op behind it."""
     ends = np.arange(n)
     behind = towards[:n].copy()

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from sim.analysis.longest import Paths, Seconds, taken
 from sim.analysis.weights import mean, median, op_weights, weights
-from sim.graph import Floats, Graph, owners
+from sim.graph import Bools, Floats, Graph, Longs, owners
 from sim.late import nx, pd
 from sim.timeline import Timeline, dimension
 
 WORST_SHARE = 0.03
 """The share of ranks, rounded up, that count as the worst."""
 
-Flags = NDArray[np.bool_]
+Flags = Bools
 Label = TypeVar("Label", int, str)
 
 
@@ -105,7 +105,7 @@ def _worst(graph: Graph, ranks: Iterable[int]) -> tuple[int, ...]:
     return tuple(order[: np.searchsorted(np.cumsum(count), enough) + 1].tolist())
 
 
-def replicas(graph: Graph) -> NDArray[np.int64]:
+def replicas(graph: Graph) -> Longs:
     """Return for each rank number its pipeline; pipelines are numbered by their lowest rank.
 
     Ranks of one pipeline exchange messages; a rank without messages is a pipeline by itself.
@@ -139,7 +139,7 @@ def _ends(graph: Graph, timeline: Timeline) -> Floats:
 def lesser(
     rank: NDArray[np.integer],
     stage: NDArray[np.integer],
-    replica: NDArray[np.int64],
+    replica: Longs,
     by_stage: Mapping[int, float],
     by_replica: Mapping[int, float],
 ) -> dict[int, float]:

@@ -7,12 +7,9 @@ ranks over ranks counts it as often, and so gives what it would give if all rank
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.graph import Communication, Floats, Graph, Ints, owners
+from sim.graph import Communication, Floats, Graph, Ints, Longs, owners
 from sim.late import pd
-
-Rows = NDArray[np.int64]
 
 
 def weights(graph: Graph, ranks: Ints) -> Floats:
@@ -34,7 +31,7 @@ def part_weights(graph: Graph) -> Floats:
     return np.asarray(members / np.maximum(part_sizes(graph), 1), np.float64)
 
 
-def part_sizes(graph: Graph) -> Rows:
+def part_sizes(graph: Graph) -> Longs:
     """Return the number of ranks in each part, also of those that are not simulated, (parts,)."""
     known = [len(w.ranks) if isinstance(w, Communication) else 0 for w in graph.works]
     size = np.array(known, np.int64)[graph.part_work]
@@ -45,7 +42,7 @@ def _parts(graph: Graph) -> int:
     return len(graph.part_work)
 
 
-def mean(values: Floats, group: Rows, weight: Floats) -> Floats:
+def mean(values: Floats, group: Longs, weight: Floats) -> Floats:
     """Return for each row the mean of its group.
 
     >>> mean(np.array([2.0, 5.0, 7.0]), np.array([0, 0, 1]), np.array([2.0, 1.0, 4.0])).tolist()
@@ -56,7 +53,7 @@ def mean(values: Floats, group: Rows, weight: Floats) -> Floats:
     return np.asarray(sums["sum"] / sums["weight"], np.float64)
 
 
-def lower_median(values: Floats, group: Rows, weight: Floats) -> Floats:
+def lower_median(values: Floats, group: Longs, weight: Floats) -> Floats:
     """Return for each row the lower median of its group.
 
     >>> lower_median(np.array([3.0, 1.0, 2.0, 9.0]), np.array([0, 0, 0, 1]), np.ones(4)).tolist()
@@ -66,7 +63,7 @@ def lower_median(values: Floats, group: Rows, weight: Floats) -> Floats:
     return np.asarray(values[order[at]][row], np.float64)
 
 
-def median(values: Floats, group: Rows, weight: Floats) -> Floats:
+def median(values: Floats, group: Longs, weight: Floats) -> Floats:
     """Return for each row the median of its group, of an even number the mean of the middle two.
 
     >>> median(np.array([3.0, 1.0, 9.0]), np.zeros(3, np.int64), np.array([1.0, 2.0, 1.0])).tolist()
@@ -77,15 +74,15 @@ def median(values: Floats, group: Rows, weight: Floats) -> Floats:
     return np.asarray((0.5 * (values[order[low]] + values[order[high]]))[row], np.float64)
 
 
-def middle_rows(values: Floats, group: Rows, weight: Floats) -> Rows:
+def middle_rows(values: Floats, group: Longs, weight: Floats) -> Longs:
     """Return for each row the row that has the lower median of its group; the first of equals."""
     row, order, at = _middle(values, group, weight, at_least=True)
     return np.asarray(order[at][row], np.int64)
 
 
 def _middle(
-    values: Floats, group: Rows, weight: Floats, *, at_least: bool
-) -> tuple[Rows, Rows, Rows]:
+    values: Floats, group: Longs, weight: Floats, *, at_least: bool
+) -> tuple[Longs, Longs, Longs]:
     """Return each row's group, all rows by group and value, and where each group's median is.
 
     The median is the first value up to which there is half of the weight, or more than half.

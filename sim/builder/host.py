@@ -12,14 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.graph import Fixed, Floats, Graph, offsets, owners
+from sim.graph import Bools, Fixed, Floats, Graph, Ints, Longs, offsets, owners
 
 HOST = "host"
 
 
-def launched(graph: Graph, launch: float | Floats, waited: NDArray[np.bool_]) -> Graph:
+def launched(graph: Graph, launch: float | Floats, waited: Bools) -> Graph:
     """Return ``graph`` with an op of ``launch`` seconds on the host before every op.
 
     ``launch`` may have the seconds of each op, shape (n,). Every op waits for its launch.
@@ -55,12 +54,12 @@ def launched(graph: Graph, launch: float | Floats, waited: NDArray[np.bool_]) ->
     )
 
 
-def launches(graph: Graph, ops: NDArray[np.int64]) -> NDArray[np.int64]:
+def launches(graph: Graph, ops: Longs) -> Longs:
     """Return the host op that launches each of these ops of a launched graph, shape of ``ops``."""
     return graph.wait_on[graph.wait_start[ops + 1] - 1].astype(np.int64)
 
 
-def waited(graph: Graph) -> NDArray[np.bool_]:
+def waited(graph: Graph) -> Bools:
     """Return whether Megatron-LM's host waits for each op, shape (n,).
 
     It waits for batched exchanges and for the norm of the gradients: ``batch_p2p_sync``
@@ -69,11 +68,11 @@ def waited(graph: Graph) -> NDArray[np.bool_]:
     """
     names = np.array([name.startswith("grad_norm") for name in graph.names])
     streams = np.array([stream == "pp" for stream in graph.streams])
-    out: NDArray[np.bool_] = names[graph.name] | streams[graph.stream]
+    out: Bools = names[graph.name] | streams[graph.stream]
     return out
 
 
-def _waits(graph: Graph, waited: NDArray[np.bool_]) -> dict[str, Any]:
+def _waits(graph: Graph, waited: Bools) -> dict[str, Any]:
     """Let each op wait for its launch, and the launch after a waited op for that op."""
     n = len(graph)
     synced = np.flatnonzero(waited[:-1] & (graph.rank[:-1] == graph.rank[1:]))
@@ -92,7 +91,7 @@ def _waits(graph: Graph, waited: NDArray[np.bool_]) -> dict[str, Any]:
     return {"wait_start": start, "wait_on": on, "wait_lag": lag}
 
 
-def _spread(start: NDArray[np.int32]) -> NDArray[np.int32]:
+def _spread(start: Ints) -> Ints:
     """Return where rows begin when every other op, which is a launch, has none."""
     counts = np.zeros(2 * (len(start) - 1), np.int64)
     counts[1::2] = np.diff(start)

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.graph import PHASES, Communication, Compute, Copy, Fixed, Floats, Graph, Host, Work
+from sim.graph import (
+    PHASES,
+    Bools,
+    Communication,
+    Compute,
+    Copy,
+    Fixed,
+    Floats,
+    Graph,
+    Host,
+    Longs,
+    Work,
+)
 from sim.machine.host_prices import CLASSES, HostPrices
 
-Longs = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+Flags = Bools
 
 NONE = len(CLASSES)
 """The class of what takes none of the host's time: the CPU's own work, and copies around FSDP's

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.builder.slots import Slot
-from sim.builder.template import Longs, Tables, Template
-from sim.graph import Graph, Ints, offsets, zeros
+from sim.builder.template import Tables, Template
+from sim.graph import Graph, Ints, Longs, offsets, zeros
 
 LOCAL = ("name", "work", "stream", "phase", "layer", "wait_count", "part_count", "memory_count")
 """Columns of a template that each of its copies has."""

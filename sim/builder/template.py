@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 
 from sim.builder.program import Collective, Item, Program
 from sim.builder.slots import Need, Slot, inputs
-from sim.graph import PHASES, Communication, Copy, Ints
-
-Longs = NDArray[np.int64]
+from sim.graph import PHASES, Bools, Communication, Copy, Floats, Ints, Longs
 
 COMPUTE = "compute"
 TO_HOST, FROM_HOST = "d2h", "h2d"  # the streams of the copy engines
@@ -81,8 +79,8 @@ class Template:
     part_works: tuple[Ints, ...]  # per axis: the work of each of the template's parts on it
     memory_count: Ints
     memory_category: NDArray[np.int8]
-    memory_bytes: NDArray[np.float64]
-    memory_at_end: NDArray[np.bool_]
+    memory_bytes: Floats
+    memory_at_end: Bools
     lasts: tuple[int, ...]  # the last op of each stream that nothing in it waits for
     outputs: tuple[int, ...]  # those that another stage waits for: no reductions over replicas
     sent: int  # row of the last copy to the host, or -1

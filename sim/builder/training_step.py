@@ -25,12 +25,12 @@ from sim.builder.programs import Programs
 from sim.builder.stamp import Stamp, assemble
 from sim.builder.strategies.exchange import exchange, exchange_phase, nothing
 from sim.builder.strategies.given import Makers
-from sim.builder.strategies.messages import Longs, Steps, columns, messages, torch_order
+from sim.builder.strategies.messages import Steps, columns, messages, torch_order
 from sim.builder.strategies.pipeline import Placement, lower
 from sim.builder.strategies.variants import Variant, variants
 from sim.builder.template import OF_NORM, Placed, Tables, Template, place
 from sim.builder.template import exchange as exchange_template
-from sim.graph import Communication, Graph
+from sim.graph import Communication, Graph, Longs
 
 
 def training_step(

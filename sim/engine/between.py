@@ -13,12 +13,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.graph import Graph, Ints, owners, run_starts
+from sim.graph import Bools, Graph, Ints, Longs, owners, run_starts
 
-Longs = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+Flags = Bools
 
 NEVER = np.iinfo(np.int32).max
 

@@ -17,13 +17,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.graph import Compute, Graph
+from sim.graph import Bools, Compute, Floats, Graph, Longs
 from sim.machine.hardware import Limits, Machine
 from sim.machine.power import clock
 from sim.timeline import Timeline
-
-Floats = NDArray[np.float64]
-Longs = NDArray[np.int64]
 
 SAMPLES = 8
 """Instants at which power is looked at, per window."""
@@ -49,7 +46,7 @@ def throttled(timeline: Timeline, machine: Machine) -> Machine:
     return replace(machine, clocks=clocks) if (clocks != 1.0).any() else machine
 
 
-def computing(graph: Graph) -> NDArray[np.bool_]:
+def computing(graph: Graph) -> Bools:
     """Return a flag for each work of a graph: its seconds depend on the clock."""
     return np.array([isinstance(work, Compute) for work in graph.works], np.bool_)
 

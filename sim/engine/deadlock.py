@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.graph import Graph, owners
+from sim.graph import Bools, Graph, owners
 from sim.late import nx
 
-Flags = NDArray[np.bool_]
+Flags = Bools
 
 
 class DeadlockError(RuntimeError):

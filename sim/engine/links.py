@@ -8,8 +8,8 @@ from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 
-from sim.engine.between import Between, Flags, Longs
-from sim.graph import Graph, Ints, run_starts
+from sim.engine.between import Between, Flags
+from sim.graph import Graph, Ints, Longs, run_starts
 from sim.machine.hardware import Machine
 
 

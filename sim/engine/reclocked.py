@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.clocks import DIGITS, computing, instants, kernels_by_rank, means, middles
-from sim.graph import Floats
+from sim.graph import Floats, Longs
 from sim.machine.hardware import Machine
 from sim.machine.power import clock
 from sim.timeline import Timeline
 
 
-def reclocked(boost: Timeline, machines: Sequence[Machine], ops: NDArray[np.int64]) -> Floats:
+def reclocked(boost: Timeline, machines: Sequence[Machine], ops: Longs) -> Floats:
     """Return the clock of each op, a share of boost, shape (machines, ops).
 
     ``boost`` is the step at boost clock on the first machine. The others have other limits, or
@@ -77,9 +77,7 @@ def _column(of: Floats | None) -> Floats:
     return of
 
 
-def _means(
-    boost: Timeline, machine: Machine, own: NDArray[np.int64], kinds: Kinds, at: Floats
-) -> Floats:
+def _means(boost: Timeline, machine: Machine, own: Longs, kinds: Kinds, at: Floats) -> Floats:
     """Return what one rank's kernels take before instants: arithmetic, traffic of each kind, busy.
 
     The shape is (2 kinds + 1, instants).

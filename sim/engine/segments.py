@@ -12,13 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.engine.between import Flags, Longs
+from sim.engine.between import Flags
 from sim.engine.uses import CHAIN, Uses
-from sim.graph import Graph, Ints, ascending, offsets, owners, run_starts
+from sim.graph import Floats, Graph, Ints, Longs, ascending, offsets, owners, run_starts
 
-Floats = NDArray[np.float64]
 Edges = tuple[Ints, Ints, Floats]  # later, earlier, seconds between
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine.between import Between, Computing, Flags, Longs, beside_compute, computing
+from sim.engine.between import Between, Computing, Flags, beside_compute, computing
 from sim.engine.links import meeting
-from sim.graph import Fixed, Graph, Ints, Work, offsets, owners, run_starts
+from sim.graph import Fixed, Graph, Ints, Longs, Work, offsets, owners, run_starts
 from sim.machine.hardware import Machine
 
 PLAIN, CHAIN, COMMUNICATION, RENDEZVOUS = range(4)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schedules.input_error import InputError
+from sim.graph import Bools, Floats, Ints, Longs
 from sim.late import nx
 from sim.machine import fabric, limits
 from sim.machine.assumed import assumed
@@ -31,7 +31,6 @@ from sim.machine.wires import Wires, to_networkx
 
 Node = Hashable
 Link = tuple[Node, Node]  # from one end to the other
-Floats = NDArray[np.float64]
 FEW = 64
 """The latencies of so many routes are added up one by one."""
 
@@ -122,7 +121,7 @@ class Cluster:
         return self.columns.latency
 
     @cached_property
-    def sorts(self) -> NDArray[np.int64]:
+    def sorts(self) -> Longs:
         """A number for each link, shape (links,): those of one number are equally fast."""
         return self.network.sorts if isinstance(self.network, Laid) else sorts(self.columns)
 
@@ -172,7 +171,7 @@ class Cluster:
         return fsum(self.delay[[*route]].tolist())
 
     @cached_property
-    def limiting(self) -> NDArray[np.bool_]:
+    def limiting(self) -> Bools:
         """Whether each link can ever hold a communication back, shape (links,).
 
         False where the routes exclude it: everything that crosses the link has come over other
@@ -190,7 +189,7 @@ class Cluster:
             return self.network.paths
         return of_ways(self.ways, self.index) if self.ways else None
 
-    def routes(self, pairs: NDArray[np.int64]) -> list[NDArray[np.int32]]:
+    def routes(self, pairs: Longs) -> list[Ints]:
         """Return the routes between pairs of GPUs, shape (pairs, 2), as :meth:`route` does for one.
 
         They come in blocks of equally long ones, each of shape (routes, links), in any order.
@@ -205,13 +204,13 @@ class Cluster:
             lengths.setdefault(len(route), []).append(route)
         return [np.array(some, np.int32) for some in lengths.values()]
 
-    def longest(self, routes: Sequence[NDArray[np.int32]]) -> float:
+    def longest(self, routes: Sequence[Ints]) -> float:
         """Return the seconds that the first byte takes on the slowest of routes; 0 on none."""
         some = (block[self._unlike(block)] for block in routes)
         delays = (row for block in some for row in self.delay[block].tolist())
         return max(map(fsum, delays), default=0.0)
 
-    def _unlike(self, routes: NDArray[np.int32]) -> NDArray[np.int64]:
+    def _unlike(self, routes: Ints) -> Longs:
         """Return routes of which each other one is as fast, link by link."""
         if len(routes) <= FEW:
             return np.arange(len(routes))

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.graph import Bools, Floats, Longs
 from sim.machine.hashes import mixed
 from sim.machine.wires import Node, Wires
 
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+Integers = Longs
+Flags = Bools
 
 
 class Columns(NamedTuple):

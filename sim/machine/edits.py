@@ -10,14 +10,13 @@ from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.graph import Fixed, Floats, Graph, offsets, owners
+from sim.graph import Bools, Fixed, Floats, Graph, Ints, offsets, owners
 from sim.machine.cluster import Cluster
 from sim.machine.hardware import Machine
 from sim.machine.links import Cable
 
-Flags = NDArray[np.bool_]
+Flags = Bools
 
 
 class Edit(NamedTuple):
@@ -89,7 +88,7 @@ def _scaled(graph: Graph, machine: Machine, ops: Flags, factor: float) -> tuple[
     return changed, _with_rows(machine, old, factor)
 
 
-def _with_rows(machine: Machine, rows: NDArray[np.int32], factor: float) -> Machine:
+def _with_rows(machine: Machine, rows: Ints, factor: float) -> Machine:
     """Append a copy of these works that takes ``factor`` times as long, and return the machine."""
     columns: dict[str, Any] = {}
     for one in fields(Machine):
@@ -124,7 +123,7 @@ def _later(graph: Graph, ops: Flags, factor: float | Floats) -> Graph:
     )
 
 
-def with_capacity(machine: Machine, capacity: NDArray[np.float64]) -> Machine:
+def with_capacity(machine: Machine, capacity: Floats) -> Machine:
     """Return the machine with these capacities of links, and with speeds that follow from them.
 
     ``capacity`` has the B/s of each link, one per row of ``machine.capacity``.
@@ -136,7 +135,7 @@ def with_capacity(machine: Machine, capacity: NDArray[np.float64]) -> Machine:
     )
 
 
-def _speeds(machine: Machine, capacity: NDArray[np.float64]) -> NDArray[np.float64]:
+def _speeds(machine: Machine, capacity: Floats) -> Floats:
     """Return the B/s of each work when it is alone: what the slowest of its links allows."""
     speed = np.full(len(machine.speed), np.inf)
     work = owners(machine.link_start)

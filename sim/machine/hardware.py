@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.graph import Communication, Fixed, Floats, Graph, Ints, Work, offsets
 
@@ -105,7 +104,7 @@ def table(
     works: tuple[Work, ...],
     kernel: Callable[[Work], tuple[float, float, float]],
     traffic: Callable[[Communication], CommunicationCost],
-    capacity: NDArray[np.float64],
+    capacity: Floats,
     gpu_sms: int,
     contention: float = 0.0,
 ) -> Machine:
@@ -150,7 +149,7 @@ class CommunicationCost:
 NOTHING = CommunicationCost(0.0)
 
 
-def _speed(load: CommunicationCost, capacity: NDArray[np.float64]) -> float:
+def _speed(load: CommunicationCost, capacity: Floats) -> float:
     pairs = zip(load.links, load.coefficients, strict=True)
     return min((float(capacity[link]) / c for link, c in pairs if c > 0), default=np.inf)
 

@@ -19,15 +19,14 @@ from math import fsum
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schedules.input_error import InputError
-from sim.graph import Compute
+from sim.graph import Compute, Floats
 from sim.machine.attention_tables import ADVICE, AttentionConstants, attention_constants
 from sim.machine.cluster import Gpu
 from sim.units import BYTES
 
-Array = float | NDArray[np.float64]
+Array = float | Floats
 
 MEMORY_KINDS = ("norm", "elementwise", "softmax", "embedding", "cross_entropy", "optimizer")
 VARIANTS = ("norm_backward", "mxfp8", "gather", "scatter", "eager_gather", "eager_scatter")

@@ -18,15 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.graph import Compute, Work
+from sim.graph import Compute, Floats, Work
 from sim.machine.assumed import assumed
 from sim.machine.cluster import Gpu
 from sim.machine.hardware import Limits, Machine
 from sim.machine.kernels import MEMORY_KINDS, gemm_constants
 
-Floats = NDArray[np.float64]
 HALVINGS = 30
 GRID = 0.5**HALVINGS  # clocks are multiples of it
 NEWTON = 5

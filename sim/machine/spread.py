@@ -13,13 +13,10 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.graph import Compute, Work
+from sim.graph import Bools, Compute, Floats, Work
 from sim.machine.hardware import Machine
 from sim.machine.kernels import MEMORY_KINDS
-
-Floats = NDArray[np.float64]
 
 REACH, POINTS = 8.0, 6401
 """Standard deviations on each side over which is integrated, and in how many points."""
@@ -56,7 +53,7 @@ def slowed(machine: Machine, works: Sequence[Work], factor: float) -> Machine:
     return replace(machine, arithmetic=machine.arithmetic * times, tensor=tensor, slowest=whole)
 
 
-def tensor_works(works: Sequence[Work]) -> NDArray[np.bool_]:
+def tensor_works(works: Sequence[Work]) -> Bools:
     """Return a flag per work: it is done by tensor cores (products and attention)."""
     return np.array(
         [isinstance(work, Compute) and work.kind not in MEMORY_KINDS for work in works], np.bool_

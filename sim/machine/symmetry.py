@@ -17,9 +17,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.graph import Communication
+from sim.graph import Bools, Communication, Floats, Ints, Longs
 from sim.machine.classes import firsts, one_row
 from sim.machine.cluster import Cluster
 from sim.machine.collectives import Traffic, traffic
@@ -28,8 +27,7 @@ from sim.machine.collectives.placements import Placements, Rows, placements, siz
 from sim.machine.collectives.routed import NONE
 from sim.machine.hashes import Hashes, mix
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+Integers = Longs
 
 ROUNDING = 1e-12
 """The share of a latency by which its sums along two routes may differ."""
@@ -41,7 +39,7 @@ TINY = np.finfo(np.float64).tiny
 class Folded(NamedTuple):
     """A :class:`Traffic` for a whole orbit: on one link of each class, the bytes of all members."""
 
-    links: NDArray[np.int32]  # the first link of each class, ascending
+    links: Ints  # the first link of each class, ascending
     bytes: Floats  # bytes of all members together on each of these links
     latency: float  # the longest latency of its members, seconds
     apart: float  # seconds by which its members' latencies differ
@@ -189,7 +187,7 @@ class _Loads:
             return not len(begin)  # all or none of them use links that can limit
         return one_row(np.add.reduceat(row, begin))
 
-    def choose(self, canonical: NDArray[np.bool_]) -> None:
+    def choose(self, canonical: Bools) -> None:
         """Count the loads on the canonical links: of each link and share, ascending."""
         chosen = np.flatnonzero(canonical[self.rows.link])
         link, source = self.rows.link[chosen], self.rows.source[chosen]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.builder.host import HOST, launches
-from sim.graph import PHASES, Floats, Graph, run_starts
+from sim.graph import PHASES, Floats, Graph, Longs, run_starts
 from sim.memory.curve import Changes, changes
 from sim.timeline import Timeline
 
@@ -82,7 +82,7 @@ def _wide(place: Place, kept: int) -> Place:
     return category, stage, microbatch, layer
 
 
-def _halves(graph: Graph) -> dict[int, NDArray[np.int64]]:
+def _halves(graph: Graph) -> dict[int, Longs]:
     """Return the kernels of I and W of each rank; none where no backward is split in two."""
     halves = np.isin(graph.phase, [PHASES.index(phase) for phase in "IW"])
     if not (graph.phase == PHASES.index("W")).any():
@@ -94,9 +94,7 @@ def _halves(graph: Graph) -> dict[int, NDArray[np.int64]]:
     return {int(graph.rank[own[0]]): own for own in np.split(ops, begins[1:]) if len(own)}
 
 
-def _of_rank(
-    timeline: Timeline, rank: int, rows: Changes, halves: NDArray[np.int64] | None
-) -> AtPeak:
+def _of_rank(timeline: Timeline, rank: int, rows: Changes, halves: Longs | None) -> AtPeak:
     graph = timeline.graph
     k = int(np.argmax(np.append(0.0, np.cumsum(rows.bytes))))
     if not k:
@@ -110,9 +108,7 @@ def _of_rank(
     return AtPeak(rank, _called(timeline, last), live, deferred)
 
 
-def _sums(
-    graph: Graph, op: NDArray[np.int64], category: NDArray[np.int8], size: Floats
-) -> dict[Place, float]:
+def _sums(graph: Graph, op: Longs, category: NDArray[np.int8], size: Floats) -> dict[Place, float]:
     """Return the bytes of each place, in the order of the places; those that sum to 0 are left out.
 
     Changes are given as op, category and bytes.
@@ -131,7 +127,7 @@ def _sums(
 
 
 def _deferred(
-    timeline: Timeline, mine: NDArray[np.int64], rows: Changes, now: float, live: Iterable[Live]
+    timeline: Timeline, mine: Longs, rows: Changes, now: float, live: Iterable[Live]
 ) -> frozenset[tuple[int, int]]:
     """Return the (stage, microbatch) pairs whose activations only a W to come needs: I has ended.
 
@@ -154,7 +150,7 @@ def _deferred(
 
 def _which(
     places: Sequence[tuple[int, int]], stage: NDArray[np.integer], microbatch: NDArray[np.integer]
-) -> NDArray[np.int64]:
+) -> Longs:
     """Return the row of ``places`` of each stage and microbatch, -1 where they are none of them."""
     some = np.array(places, np.int64).reshape(-1, 2).T + 1  # -1 is a value too
     columns = stage.astype(np.int64) + 1, microbatch.astype(np.int64) + 1

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.graph import Floats, owners
+from sim.graph import Floats, Longs, owners
 from sim.timeline import Timeline
 
 
@@ -47,7 +47,7 @@ class Changes(NamedTuple):
     seconds: Floats
     bytes: Floats
     category: NDArray[np.int8]
-    op: NDArray[np.int64]  # whose they are
+    op: Longs  # whose they are
 
 
 def peaks(timeline: Timeline) -> list[Peak]:

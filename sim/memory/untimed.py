@@ -9,12 +9,9 @@ sharded parameters, reductions of sharded gradients, copies to the host.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.graph import Graph, owners
+from sim.graph import Graph, Ints, Longs, owners
 from sim.timeline import Timeline
-
-Longs = NDArray[np.int64]
 
 
 def untimed(graph: Graph) -> Timeline | None:
@@ -35,14 +32,14 @@ def untimed(graph: Graph) -> Timeline | None:
     return Timeline(graph, begin, begin + 1.0)
 
 
-def _awaited(graph: Graph, ops: Longs, streams: NDArray[np.int32]) -> Longs:
+def _awaited(graph: Graph, ops: Longs, streams: Ints) -> Longs:
     """Return per op the last op of a stream that it, or one before it on its own, waits for.
 
     ``streams`` has that stream for each of ``ops``. A value below 0 means that there is none.
     """
     n = len(graph)
 
-    def line(ops: Longs, stream: NDArray[np.int32]) -> Longs:
+    def line(ops: Longs, stream: Ints) -> Longs:
         """Return a number, times n, for each (rank, its stream, the stream it waits for)."""
         own = graph.rank[ops].astype(np.int64) * len(graph.streams) + graph.stream[ops]
         return (own * len(graph.streams) + stream) * n

@@ -12,13 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schedules.input_error import InputError
 from sim import units
 from sim.builder.host import HOST
 from sim.builder.job import Job
-from sim.graph import Compute, Graph
+from sim.graph import Bools, Compute, Floats, Graph, Longs
 from sim.machine.edits import Edit, applied
 from sim.machine.hardware import Machine
 from sim.perturbations.lengths import drawn, longer, of_tokens, skewness, slower
@@ -27,8 +26,7 @@ from sim.recipe.recipe import Recipe
 from sim.recipe.sections import PerturbationSection
 from sim.timeline import Timeline
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+Flags = Bools
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Perturbed:
     def __bool__(self) -> bool:
         return any(table.bandwidth is None for table in self.tables)
 
-    def kinds(self) -> NDArray[np.int64] | None:
+    def kinds(self) -> Longs | None:
         """Return a number for each rank of the job, the same for ranks that do the same.
 
         None means that all ranks do the same.
@@ -164,7 +162,7 @@ class Perturbed:
     def _random(self, k: int, rank: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, k, rank])
 
-    def replica(self) -> NDArray[np.int64]:
+    def replica(self) -> Longs:
         """Return the coordinate along dp of each rank of the job."""
         out = np.empty(self.job.mesh.world, np.int64)
         out[self.job.ranks] = np.arange(self.job.ranks.shape[2])[:, None]
@@ -194,9 +192,7 @@ class Perturbed:
         out[ops] = longer(graph, machine, ops, self._lengths(k, table)[row])
         return out
 
-    def _stalled(
-        self, k: int, table: PerturbationSection, graph: Graph
-    ) -> Iterator[NDArray[np.int64]]:
+    def _stalled(self, k: int, table: PerturbationSection, graph: Graph) -> Iterator[Longs]:
         """Yield the ops of each stream that pauses; raise InputError where there is none."""
         mine = _mine(table, self.job.mesh.world)
         wanted = table.stream or (HOST if HOST in graph.streams else "compute")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.graph import PHASES, Graph
+from sim.graph import PHASES, Bools, Floats, Graph, Longs
 from sim.machine.hardware import Machine
 from sim.machine.spread import tensor_works
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+Flags = Bools
 
 PASSES = [PHASES.index(name) for name in "FRIWB"]
 UNFUSED = (
@@ -57,7 +55,7 @@ def of_tokens(graph: Graph) -> Flags:
     return out
 
 
-def longer(graph: Graph, machine: Machine, ops: NDArray[np.int64], length: Floats) -> Floats:
+def longer(graph: Graph, machine: Machine, ops: Longs, length: Floats) -> Floats:
     """Return the factor on the seconds of each of these kernels.
 
     ``length`` has, for each kernel, the length of its microbatch over the usual one. Attention over

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.graph import Floats
+from sim.graph import Bools, Floats, Longs
 
 
 class Bars(NamedTuple):
@@ -15,14 +14,14 @@ class Bars(NamedTuple):
 
     start: Floats
     end: Floats
-    first: NDArray[np.int64]
+    first: Longs
 
-    def where(self, mask: NDArray[np.bool_]) -> Bars:
+    def where(self, mask: Bools) -> Bars:
         """Return only the bars that ``mask`` selects."""
         return Bars(self.start[mask], self.end[mask], self.first[mask])
 
 
-def bars(start: Floats, end: Floats, look: NDArray[np.int64], pixel: float) -> Bars:
+def bars(start: Floats, end: Floats, look: Longs, pixel: float) -> Bars:
     """Merge neighbours of the same look that are less than a pixel (in seconds) apart.
 
     >>> bars(np.array([0.0, 1.0, 2.0]), np.array([1.0, 2.0, 9.0]), np.array([7, 7, 8]), 0.1)
@@ -39,7 +38,7 @@ def bars(start: Floats, end: Floats, look: NDArray[np.int64], pixel: float) -> B
     return Bars(start[begins], np.maximum.reduceat(end, begins), order[begins])
 
 
-def rasterise(of: Bars, look: NDArray[np.int64], pixel: float) -> Bars:
+def rasterise(of: Bars, look: Longs, pixel: float) -> Bars:
     """Replace bars narrower than a pixel by one per pixel, of the look with most seconds there.
 
     Where several looks have as many seconds, the lowest and the highest take turns. Neighbouring
@@ -69,7 +68,7 @@ def rasterise(of: Bars, look: NDArray[np.int64], pixel: float) -> Bars:
     )
 
 
-def surrounded(group: NDArray[np.int64], may: NDArray[np.bool_]) -> NDArray[np.int64]:
+def surrounded(group: Longs, may: Bools) -> Longs:
     """Return the groups, in which rows of ``may`` have that of their neighbours if both have one.
 
     The neighbours are the nearest rows before and after whose group is not negative.
@@ -87,7 +86,7 @@ def surrounded(group: NDArray[np.int64], may: NDArray[np.bool_]) -> NDArray[np.i
     return out
 
 
-def in_turn(of: Bars, group: NDArray[np.int64], width: float, pixel: float) -> NDArray[np.int64]:
+def in_turn(of: Bars, group: Longs, width: float, pixel: float) -> Longs:
     """Return a number per bar for its run of neighbours of one group.
 
     The bars of a run are narrower than ``width`` seconds. Bars outside of such a run, or in one
@@ -106,7 +105,7 @@ def in_turn(of: Bars, group: NDArray[np.int64], width: float, pixel: float) -> N
     return np.where((several & (length > 2 * pixel))[run], run, -1)
 
 
-def _changes(column: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _changes(column: Longs) -> Bools:
     """Return a flag per row: it differs from the row before, or is the first."""
     return np.append(True, column[1:] != column[:-1])
 

@@ -16,7 +16,6 @@ from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 from pandas import DataFrame
 
 from schedules.input_error import InputError
@@ -34,8 +33,6 @@ _KEYS = 9  # entries of the legend that fit side by side
 _GAP = 0.25  # between two ranks, where the track of computing has a height of 0.62
 
 NO_LINES: Mapping[str, Line2D] = {}
-
-Rows = NDArray[np.int64]
 
 
 def timeline(

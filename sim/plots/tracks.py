@@ -14,7 +14,7 @@ from sim import graph as graphs
 from sim.analysis.activity import Activities
 from sim.analysis.intervals import covered_before, union
 from sim.builder.template import BESIDE
-from sim.graph import Floats
+from sim.graph import Bools, Floats, Longs
 from sim.plots.bars import Bars, bars, in_turn, rasterise, rectangles, surrounded
 from sim.plots.style import DARK, PHASES, pale
 from sim.timeline import Timeline
@@ -27,8 +27,6 @@ _MARGIN = 4.0  # dots beside a label
 _BACKWARD = "RIW"  # phases that take turns, layer by layer
 _BETWEEN = ("O", "")  # what a backward also has: gradients are scaled and copied as they come
 _NARROW = 12.0  # dots: narrower bars that take turns become bands
-
-Rows = NDArray[np.int64]
 
 
 class View(NamedTuple):
@@ -48,7 +46,7 @@ class View(NamedTuple):
         return (self.high - self.low) / _DOTS
 
 
-def kernels(axes: Axes, view: View, ops: Rows, bottom: float) -> dict[str, None]:
+def kernels(axes: Axes, view: View, ops: Longs, bottom: float) -> dict[str, None]:
     """Draw kernels; those of a pair that run side by side have half of the track each."""
     of = view.timeline
     second = np.array([stream.endswith(BESIDE) for stream in of.graph.streams])
@@ -64,7 +62,7 @@ def kernels(axes: Axes, view: View, ops: Rows, bottom: float) -> dict[str, None]
     return found | _bars(axes, view, ops[beside], bottom, TALL / 2)
 
 
-def _bars(axes: Axes, view: View, ops: Rows, bottom: float, tall: float = TALL) -> dict[str, None]:
+def _bars(axes: Axes, view: View, ops: Longs, bottom: float, tall: float = TALL) -> dict[str, None]:
     """Draw bars by phase, stage and microbatch, with the microbatch where there is room."""
     of, graph = view.timeline, view.timeline.graph
     task = (graph.stage[ops].astype(np.int64) + 1 << 40) + (graph.microbatch[ops].astype(np.int64))
@@ -87,12 +85,12 @@ def _bars(axes: Axes, view: View, ops: Rows, bottom: float, tall: float = TALL) 
     return {graphs.PHASES[k]: None for k in np.unique(phase)}
 
 
-def _in(phase: NDArray[np.int8], names: Iterable[str]) -> NDArray[np.bool_]:
+def _in(phase: NDArray[np.int8], names: Iterable[str]) -> Bools:
     """Return a flag per kernel: its phase is one of these."""
     return np.isin(phase, [graphs.PHASES.index(name) for name in names])
 
 
-def transfers(axes: Axes, view: View, ops: Rows, bottom: float, colour: str) -> bool:
+def transfers(axes: Axes, view: View, ops: Longs, bottom: float, colour: str) -> bool:
     """Draw the bars of one dimension: pale lines while a peer is missing, solid while data moves.
 
     Return whether any of them waits long enough to be seen.
@@ -112,7 +110,7 @@ def _stretches(start: Floats, end: Floats, pixel: float) -> Bars:
 
 
 def _bands(
-    axes: Axes, view: View, turns: Bars, run: Rows, ops: Rows, bottom: float, tall: float
+    axes: Axes, view: View, turns: Bars, run: Longs, ops: Longs, bottom: float, tall: float
 ) -> None:
     """Draw kernels of a backward that take turns too fast to see: one bar with a band per phase.
 
@@ -158,7 +156,7 @@ def add(
     axes.add_collection(drawn, autolim=False)
 
 
-def _number(axes: Axes, view: View, some: Bars, ops: Rows, centre: float, colour: str) -> None:
+def _number(axes: Axes, view: View, some: Bars, ops: Longs, centre: float, colour: str) -> None:
     """Write in each bar the longest label that fits: 2F0 where a rank has several stages, or 0."""
     graph = view.timeline.graph
     chunks = len(np.unique(graph.stage[ops])) > 1

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sim.graph import Ints, Longs
 from sim.late import pd
 from sim.memory.curve import Curve
 from sim.report.pack import Ticks
@@ -15,10 +15,8 @@ from sim.report.pack import Ticks
 _ROWS = 100_000  # of idle intervals and of the critical path, the longest
 _POINTS = 4_000  # of a memory curve
 
-Rows = NDArray[np.int64]
 
-
-def of_path(of: pd.DataFrame | None, where: Rows, clock: Ticks) -> dict[str, Any]:
+def of_path(of: pd.DataFrame | None, where: Longs, clock: Ticks) -> dict[str, Any]:
     """Return the stretches of the critical path on ranks of the page: block, from, to, cause."""
     if of is None:
         return {}
@@ -31,9 +29,7 @@ def of_path(of: pd.DataFrame | None, where: Rows, clock: Ticks) -> dict[str, Any
     }
 
 
-def of_bubbles(
-    of: pd.DataFrame | None, where: Rows, clock: Ticks, kept: NDArray[np.int32]
-) -> dict[str, Any]:
+def of_bubbles(of: pd.DataFrame | None, where: Longs, clock: Ticks, kept: Ints) -> dict[str, Any]:
     """Return idle intervals by rank and start: the rank's place, from, to, cause, awaited block."""
     if of is None:
         return {}
@@ -60,7 +56,7 @@ def categories(of: pd.DataFrame | None, column: str) -> list[str]:
     return [] if of is None else sorted({str(value) for value in of[column]})
 
 
-def of_memory(of: Mapping[int, Curve], clock: Ticks, kept: NDArray[np.int32]) -> dict[str, Any]:
+def of_memory(of: Mapping[int, Curve], clock: Ticks, kept: Ints) -> dict[str, Any]:
     """Return the memory curves one behind another, and where each begins."""
     curves = [_thinned(of[r]) for r in kept.tolist() if r in of]
     sizes = [0, *(len(curve.seconds) for curve in curves)]

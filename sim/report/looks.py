@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.analysis.activity import COMPUTE, HOST, activities
-from sim.graph import PHASES, Fixed, Graph
+from sim.graph import PHASES, Bools, Fixed, Graph, Longs
 from sim.plots import style
 
-Rows = NDArray[np.int64]
 _KERNELS = [
     (colour, "#ffffff" if name in style.DARK else "#000000")
     for name, (_, colour) in style.PHASES.items()
@@ -21,7 +19,7 @@ _KERNELS = [
 _OTHERS = {HOST: "#c8c8c8", "communication": style.TRANSFERS["dp"]}
 
 
-def looks(graph: Graph) -> tuple[list[dict[str, Any]], Rows]:
+def looks(graph: Graph) -> tuple[list[dict[str, Any]], Longs]:
     """Return the distinct looks, phases first, and the row of its look for each op.
 
     ``ink`` is a colour that is legible on the look's colour. ``pale`` is the tint of a transfer
@@ -39,8 +37,8 @@ def looks(graph: Graph) -> tuple[list[dict[str, Any]], Rows]:
 
 
 def _by_name(
-    graph: Graph, kinds: Sequence[str], code: Rows, computing: NDArray[np.bool_]
-) -> tuple[list[dict[str, Any]], Rows]:
+    graph: Graph, kinds: Sequence[str], code: Longs, computing: Bools
+) -> tuple[list[dict[str, Any]], Longs]:
     """Return the looks of a recording without phases: the longest kernels have their own."""
     each = np.array([work.seconds if isinstance(work, Fixed) else 0.0 for work in graph.works])
     seconds = np.bincount(graph.name, each[graph.work] * computing, len(graph.names))

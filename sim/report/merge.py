@@ -12,9 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.graph import Floats
+from sim.graph import Floats, Ints, Longs
 
-Rows = NDArray[np.int64]
 MOST = 400_000
 """The blocks of a page at most, with which a pan takes less than 100 ms and the file 25 MB."""
 _FINEST, _COARSEST = 1 << 18, 1 << 10  # slices of the span
@@ -23,19 +22,19 @@ _FINEST, _COARSEST = 1 << 18, 1 << 10  # slices of the span
 class Blocks(NamedTuple):
     """The blocks that are drawn: ops in the order of rows, and where each block begins."""
 
-    order: Rows  # ops, by row and start
-    begins: Rows  # one more than there are blocks
+    order: Longs  # ops, by row and start
+    begins: Longs  # one more than there are blocks
 
     def __len__(self) -> int:
         return len(self.begins) - 1
 
     @property
-    def counts(self) -> Rows:
+    def counts(self) -> Longs:
         """The number of ops in each block."""
         return np.diff(self.begins)
 
 
-def blocks(row: Rows, look: Rows, start: Floats, end: Floats, most: int = MOST) -> Blocks:
+def blocks(row: Longs, look: Longs, start: Floats, end: Floats, most: int = MOST) -> Blocks:
     """Return blocks of ops: one op each, or slices as fine as ``most`` blocks allow.
 
     Blocks are in the order of rows; within a row, ops are in the order of their start. ``row``,
@@ -56,7 +55,7 @@ def blocks(row: Rows, look: Rows, start: Floats, end: Floats, most: int = MOST) 
     raise AssertionError("the last slices are taken as they are")
 
 
-def _begins(*keys: NDArray[np.generic]) -> Rows:
+def _begins(*keys: NDArray[np.generic]) -> Longs:
     """Return the rows at which any of the keys changes."""
     change = np.zeros(len(keys[0]), np.bool_)
     change[:1] = True
@@ -65,7 +64,7 @@ def _begins(*keys: NDArray[np.generic]) -> Rows:
     return np.flatnonzero(change)
 
 
-def some_ranks(ranks: NDArray[np.int32], most: int) -> NDArray[np.int32]:
+def some_ranks(ranks: Ints, most: int) -> Ints:
     """Return at most ``most`` of the ranks, evenly spread, the first and the last among them.
 
     >>> some_ranks(np.arange(10, dtype=np.int32), 4).tolist()

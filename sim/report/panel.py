@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.analysis.activity import COMPUTE, activities
 from sim.analysis.relations import binding, rendezvous
 from sim.analysis.words import cause_name
-from sim.graph import Floats, Graph, owners
+from sim.graph import Floats, Graph, Ints, Longs, owners
 from sim.memory.curve import Curve
 from sim.report.found import categories, of_bubbles, of_memory, of_path
 from sim.report.looks import looks
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 RANKS = 256
 """The ranks of a page at most; of more, so many are shown, spread evenly over all."""
 _LETTERS = 200  # of a name
-
-Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +93,7 @@ def pack(panel: Panel, packer: Packer, most: int = MOST) -> dict[str, Any]:
     }
 
 
-def _rows(graph: Graph, found: Blocks, kept: NDArray[np.int32]) -> list[dict[str, Any]]:
+def _rows(graph: Graph, found: Blocks, kept: Ints) -> list[dict[str, Any]]:
     """Return each rank's streams: ranks like it, name, whether kernels run there, blocks."""
     first = found.order[found.begins[:-1]]
     key = np.searchsorted(kept, graph.rank[first]) * len(graph.streams) + graph.stream[first]
@@ -138,7 +135,7 @@ def _times(timeline: Timeline, moves: Floats, found: Blocks, clock: Ticks) -> di
     }
 
 
-def _facts(graph: Graph, found: Blocks, look: Rows) -> dict[str, Any]:
+def _facts(graph: Graph, found: Blocks, look: Longs) -> dict[str, Any]:
     first = found.order[found.begins[:-1]]
     return {
         "called": graph.name[first],
@@ -150,7 +147,7 @@ def _facts(graph: Graph, found: Blocks, look: Rows) -> dict[str, Any]:
     }
 
 
-def _causes(timeline: Timeline, last: Rows, found: Blocks, where: Rows) -> dict[str, Any]:
+def _causes(timeline: Timeline, last: Longs, found: Blocks, where: Longs) -> dict[str, Any]:
     """Return the block whose end let each start, and the last of its rendezvous; -1 for none."""
     first = found.order[found.begins[:-1]]
     need, came = binding(timeline)[first], last[first]
@@ -160,7 +157,7 @@ def _causes(timeline: Timeline, last: Rows, found: Blocks, where: Rows) -> dict[
     }
 
 
-def _partners(graph: Graph, found: Blocks, where: Rows) -> dict[str, Any]:
+def _partners(graph: Graph, found: Blocks, where: Longs) -> dict[str, Any]:
     """Return the blocks of each part that has several blocks on the page, part by part.
 
     Merged blocks are left out, because they take part in too many.

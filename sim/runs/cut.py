@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.graph import Graph, offsets, owners
+from sim.graph import Bools, Graph, offsets, owners
 from sim.machine.hardware import Machine
 
 COLUMNS = ("name", "work", "rank", "stream", "phase", "stage", "microbatch", "layer", "step", "lag")
 
 
-def cut(graph: Graph, machine: Machine, keep: NDArray[np.bool_]) -> tuple[Graph, Machine]:
+def cut(graph: Graph, machine: Machine, keep: Bools) -> tuple[Graph, Machine]:
     """Return the graph of the ops to ``keep``, shape (ops,), without memory, and its prices.
 
     They are all ops of some ranks: no op waits for one of another rank.

@@ -13,16 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.graph import Compute, Graph
+from sim.graph import Compute, Floats, Graph, Longs
 from sim.machine.hardware import Machine
 from sim.runs.cut import cut
 from sim.runs.latest import latest, parts
 from sim.runs.meetings import held
 from sim.timeline import Timeline
 
-Rows = NDArray[np.int64]
 Simulate = Callable[[Graph, Machine], Timeline]
 
 
@@ -36,7 +34,7 @@ class Drawn:
 
 
 def drawn(
-    timeline: Timeline, machine: Machine, replica: Rows, skewness: float, simulate: Simulate
+    timeline: Timeline, machine: Machine, replica: Longs, skewness: float, simulate: Simulate
 ) -> Drawn:
     """Return the step of all replicas.
 
@@ -57,7 +55,7 @@ def drawn(
     return Drawn(simulate(graph, machine), len(mine), found.error)
 
 
-def of_sum(seconds: NDArray[np.float64]) -> float:
+def of_sum(seconds: Floats) -> float:
     """Return the skewness of a sum of terms with these spreads, over that of each term.
 
     >>> of_sum(np.full(16, 2.0))  # of n equal terms it is 1 / sqrt(n)
@@ -67,10 +65,10 @@ def of_sum(seconds: NDArray[np.float64]) -> float:
     return math.fsum(seconds**3) / square**1.5 if square > 0 else 0.0
 
 
-def _kernels(timeline: Timeline, machine: Machine) -> NDArray[np.float64]:
+def _kernels(timeline: Timeline, machine: Machine) -> Floats:
     """Return the seconds of the kernels of the rank that ends last."""
     graph = timeline.graph
     kernel = np.array([isinstance(work, Compute) for work in graph.works])[graph.work]
     rank = graph.rank[np.argmax(timeline.end)]
-    out: NDArray[np.float64] = machine.alone[graph.work[kernel & (graph.rank == rank)]]
+    out: Floats = machine.alone[graph.work[kernel & (graph.rank == rank)]]
     return out

@@ -15,13 +15,12 @@ from itertools import combinations
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.builder.alike import Alike, classes, meetings
 from sim.builder.groups import Lane, alike, atoms, folded, shifted, simulated, stand_ins
 from sim.builder.job import Job
 from sim.builder.training_step import training_step
-from sim.graph import Communication
+from sim.graph import Communication, Longs
 from sim.machine.cluster import Cluster
 from sim.machine.collectives import Traffic, traffic
 from sim.machine.price import LinkLoad
@@ -39,12 +38,12 @@ class Lanes:
     alike: Alike | None = None
     """The classes of lanes, where some that differ only along ``atoms`` are not clones."""
 
-    def stand_ins(self, job: Job) -> NDArray[np.int64]:
+    def stand_ins(self, job: Job) -> Longs:
         """Return the rank that is simulated for each rank of the job, shape (ranks,)."""
         return self.alike.stand_ins() if self.alike else stand_ins(job, self.atoms)
 
 
-def candidates(job: Job, kinds: NDArray[np.int64] | None = None) -> Iterator[Lanes]:
+def candidates(job: Job, kinds: Longs | None = None) -> Iterator[Lanes]:
     """Yield the ways to fold, the fewest lanes first; the last folds nothing.
 
     ``kinds``, if given, has a number for each rank; ranks with different numbers are not alike.
@@ -67,7 +66,7 @@ def candidates(job: Job, kinds: NDArray[np.int64] | None = None) -> Iterator[Lan
     yield from some if partial is None else sorted(some, key=lambda lanes: len(lanes.simulated))
 
 
-def ways(job: Job, cluster: Cluster, kinds: NDArray[np.int64] | None = None) -> list[Lanes]:
+def ways(job: Job, cluster: Cluster, kinds: Longs | None = None) -> list[Lanes]:
     """Return the ways to fold on a cluster, some of whose links may be slow.
 
     After the ways that hold if slow links matter to nobody come those on which ranks near different
@@ -83,7 +82,7 @@ def ways(job: Job, cluster: Cluster, kinds: NDArray[np.int64] | None = None) -> 
     return sorted(out, key=lambda lanes: len(lanes.simulated))
 
 
-def _near(cluster: Cluster) -> NDArray[np.int64] | None:
+def _near(cluster: Cluster) -> Longs | None:
     """Return a number for each GPU, the same where the links near it are; None if none is slow."""
     if cluster.healthy is None or cluster.links_near is None:
         return None
@@ -91,7 +90,7 @@ def _near(cluster: Cluster) -> NDArray[np.int64] | None:
 
 
 def _partial(
-    job: Job, kinds: NDArray[np.int64], able: tuple[str, ...]
+    job: Job, kinds: Longs, able: tuple[str, ...]
 ) -> Callable[[tuple[str, ...]], Lanes | None]:
     """Return what finds the classes of lanes along some atoms, if any of them fold by that."""
     over = atoms(job)
@@ -169,7 +168,7 @@ def _orbits(
     return [shared.orbit(known[work.ranks], work) for work in works]
 
 
-def _of_classes(cluster: Cluster, images: NDArray[np.int64], alike: Alike) -> Orbits:
+def _of_classes(cluster: Cluster, images: Longs, alike: Alike) -> Orbits:
     """Return the orbits of the first of some ranks, given all images, in its own classes."""
     looks = alike.looks(images)
     return Orbits(cluster, images[looks == looks[0]])

@@ -13,12 +13,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim import units
 from sim.builder import issue
 from sim.builder.host import HOST, launched, waited
-from sim.graph import Compute, Fixed, Floats, Graph, owners
+from sim.graph import Bools, Compute, Fixed, Floats, Graph, Longs, owners
 from sim.machine import host_prices
 from sim.machine.assumed import ranges
 from sim.machine.cluster import Cluster
@@ -110,16 +109,14 @@ def most_added(graph: Graph, alone: Floats, launch: Floats) -> float:
     return float(np.bincount(of, each).max()) + once - float(longest.max())
 
 
-def _issued(launch: Floats, begins: NDArray[np.int64]) -> Floats:
+def _issued(launch: Floats, begins: Longs) -> Floats:
     """Return when each op is issued, after the last call that waited."""
     done = np.cumsum(launch)
     before = done - launch
     return done - np.repeat(before[begins], np.diff(np.append(begins, len(done))))
 
 
-def _ready(
-    graph: Graph, alone: Floats, order: NDArray[np.int64], begins: NDArray[np.int64]
-) -> Floats:
+def _ready(graph: Graph, alone: Floats, order: Longs, begins: Longs) -> Floats:
     """Return when each op may start at the soonest, after the last call that waited.
 
     A kernel starts after the kernels before it; another op after those that it waits for.
@@ -139,11 +136,11 @@ def _ready(
     return soonest
 
 
-def computing(graph: Graph) -> NDArray[np.bool_]:
+def computing(graph: Graph) -> Bools:
     """Return a flag for each op: it is a kernel on the stream that computes."""
     main = np.array([stream.startswith("compute") for stream in graph.streams], np.bool_)
     kernel = np.array([isinstance(work, Compute) for work in graph.works], np.bool_)
-    flags: NDArray[np.bool_] = main[graph.stream] & kernel[graph.work]
+    flags: Bools = main[graph.stream] & kernel[graph.work]
     return flags
 
 

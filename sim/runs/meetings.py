@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.analysis.critical_path import walk
 from sim.analysis.relations import previous
-from sim.graph import Communication, Graph, owners
+from sim.graph import Communication, Graph, Longs, owners
 from sim.timeline import Timeline
 
-Rows = NDArray[np.int64]
 
-
-def held(timeline: Timeline, replica: Rows, later: float) -> Graph:
+def held(timeline: Timeline, replica: Longs, later: float) -> Graph:
     """Return the graph whose step takes so many seconds more.
 
     A replica that stands for others comes that much behind the last one to the meeting on the
@@ -39,12 +36,12 @@ def held(timeline: Timeline, replica: Rows, later: float) -> Graph:
     return replace(graph, lag=lag)
 
 
-def _met(timeline: Timeline, replica: Rows) -> Rows:
+def _met(timeline: Timeline, replica: Longs) -> Longs:
     """Return the parts on the critical path in which several replicas meet."""
     graph = timeline.graph
     groups = [w.ranks if isinstance(w, Communication) else () for w in graph.works]
     across = {ranks: len(np.unique(replica[list(ranks)])) > 1 for ranks in {*groups} - {()}}
     path = np.array([op for op, _, _ in walk(timeline)])
     on_path = np.isin(owners(graph.part_start), path)
-    parts: Rows = np.unique(graph.part[on_path]).astype(np.int64)
+    parts: Longs = np.unique(graph.part[on_path]).astype(np.int64)
     return parts[[across.get(groups[work], False) for work in graph.part_work[parts]]]

@@ -11,9 +11,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 import schedules
 from schedules.input_error import InputError
 from schedules.times import Seconds
@@ -22,7 +19,7 @@ from sim.builder.job import Job, without_plan
 from sim.builder.training_step import training_step
 from sim.engine import Stats, simulate
 from sim.engine.choice import chosen
-from sim.graph import Communication, Graph
+from sim.graph import Communication, Graph, Longs
 from sim.html import table
 from sim.machine import cluster as clusters
 from sim.machine.cluster import Cluster
@@ -186,7 +183,7 @@ def prepare(
     cluster: Cluster,
     fold: bool = True,
     host: Issuer | None = None,
-    kinds: NDArray[np.int64] | None = None,
+    kinds: Longs | None = None,
     sample: bool = False,
 ) -> tuple[Lanes, Graph, Machine]:
     """Return the lanes that are simulated, the graph of a job, and its prices on a cluster.
@@ -228,7 +225,7 @@ def _prepared(
     cluster: Cluster,
     fold: bool,
     host: Issuer | None,
-    kinds: NDArray[np.int64] | None,
+    kinds: Longs | None,
     sample: bool,
 ) -> tuple[Lanes, Graph, Machine]:
     left = ways(job, cluster, kinds)

@@ -13,13 +13,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schedules import Plan, stage_rank
 from schedules.input_error import InputError
 from schedules.search.timing import ends_of_several
 from sim.builder.job import Job
-from sim.graph import PHASES, Compute, Graph
+from sim.graph import PHASES, Bools, Compute, Floats, Graph
 from sim.machine.hardware import Machine
 from sim.machine.spread import expected, slowed, tensor_works
 
@@ -97,7 +96,7 @@ def _stages(job: Job, graph: Graph, machine: Machine) -> list[tuple[float, float
     return [_longest(columns, np.isin(ranks, of)) for of in job.ranks.reshape(-1, job.mesh.pp).T]
 
 
-def _longest(columns: list[NDArray[np.float64]], of: NDArray[np.bool_]) -> tuple[float, float]:
+def _longest(columns: list[Floats], of: Bools) -> tuple[float, float]:
     """Return both seconds of that rank of a stage which takes longest."""
     tensor, other = (column[of] for column in columns)
     at = int((tensor + other).argmax())

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from schedules.input_error import InputError
 from sim.analysis.activity import COMPUTE, COPY, HOST, activities
-from sim.graph import PHASES, Graph, Ints
+from sim.graph import PHASES, Bools, Graph, Ints
 from sim.machine.cluster import Cluster
 from sim.machine.edits import Edit, applied
 from sim.machine.hardware import Machine
@@ -18,7 +18,7 @@ from sim.whatif.equal import levelled
 from sim.whatif.grammar import LEVEL, Condition, parse
 from sim.whatif.links import faster
 
-Flags = NDArray[np.bool_]
+Flags = Bools
 
 
 def edited(

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.analysis.activity import COMPUTE, activities
 from sim.analysis.weights import lower_median, mean, middle_rows, op_weights
-from sim.graph import Floats, Graph
+from sim.graph import Floats, Graph, Longs
 from sim.late import pd
 from sim.machine.cluster import Cluster
 from sim.machine.hardware import Machine
@@ -38,7 +37,7 @@ def equal_factor(graph: Graph, machine: Machine) -> Floats:
     return out
 
 
-def usual(graph: Graph, factor: Floats, kernels: NDArray[np.int64]) -> Floats:
+def usual(graph: Graph, factor: Floats, kernels: Longs) -> Floats:
     """Return how slow kernels of the same name and phase usually are, one value per kernel.
 
     It is the mean over the kernels of each rank, and then the lower median over ranks. So one slow
@@ -53,13 +52,13 @@ def usual(graph: Graph, factor: Floats, kernels: NDArray[np.int64]) -> Floats:
     return lower_median(own[first], like[first], weight)[row]
 
 
-def _numbers(graph: Graph, kernels: NDArray[np.int64], columns: list[str]) -> NDArray[np.int64]:
+def _numbers(graph: Graph, kernels: Longs, columns: list[str]) -> Longs:
     """Return a number for each kernel, the same where all these columns are."""
     frame = pd.DataFrame({key: getattr(graph, key)[kernels] for key in columns})
     return np.asarray(frame.groupby(columns, sort=False).ngroup(), np.int64)
 
 
-def _peers(graph: Graph, kernels: NDArray[np.int64]) -> NDArray[np.int64]:
+def _peers(graph: Graph, kernels: Longs) -> Longs:
     """Return a number for each kernel: the same for the same op on all ranks of a stage."""
     frame = pd.DataFrame({key: getattr(graph, key)[kernels] for key in [*PLACE, "rank"]})
     frame["stage"] = stages(graph)[kernels]
@@ -68,7 +67,7 @@ def _peers(graph: Graph, kernels: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(group, np.int64)
 
 
-def stages(graph: Graph) -> NDArray[np.int64]:
+def stages(graph: Graph) -> Longs:
     """Return the stage of each op; for one without, such as the optimizer's, its rank's first."""
     first = np.full(int(graph.rank.max(initial=0)) + 1, np.iinfo(np.int64).max)
     some = graph.stage >= 0
@@ -76,7 +75,7 @@ def stages(graph: Graph) -> NDArray[np.int64]:
     return np.where(some, graph.stage, first[graph.rank])
 
 
-def _mean(values: Floats, group: NDArray[np.int64], weight: Floats) -> Floats:
+def _mean(values: Floats, group: Longs, weight: Floats) -> Floats:
     """Return for each row the mean of its group; equal values give that value to the bit."""
     least = pd.Series(values).groupby(group).transform("min").to_numpy()
     return np.asarray(least + mean(values - least, group, weight), np.float64)

@@ -10,18 +10,17 @@ from dataclasses import replace
 from math import fsum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.analysis.critical_path import CriticalPath
 from sim.builder.host import HOST, launches
 from sim.engine import simulate
-from sim.graph import PHASES, Compute, Floats, Graph
+from sim.graph import PHASES, Bools, Compute, Floats, Graph
 from sim.machine.assumed import ranges
 from sim.machine.edits import Edit, applied
 from sim.machine.hardware import Machine
 from sim.timeline import Timeline
 
-Flags = NDArray[np.bool_]
+Flags = Bools
 
 MOST_OPS = 100_000
 """The most ops of a graph whose ends are simulated."""

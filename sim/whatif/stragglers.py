@@ -14,20 +14,19 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.analysis.steps import ends, kept
 from sim.analysis.stragglers import falling, lesser
 from sim.builder.job import Job
 from sim.engine import simulate
-from sim.graph import Floats, Graph
+from sim.graph import Bools, Floats, Graph, Longs
 from sim.machine.cluster import Cluster
 from sim.machine.edits import Edit, applied, with_capacity
 from sim.machine.hardware import Machine
 from sim.timeline import Timeline, kind
 from sim.whatif.equal import equal_factor, near, stages
 
-Flags = NDArray[np.bool_]
+Flags = Bools
 MOST = 64
 """Up to so many ranks are asked about one by one; beyond, blame follows from replica and stage."""
 LINKS, PAUSES = "links", "pauses"
@@ -219,7 +218,7 @@ def _slow_ways(of: Ideal, cluster: Cluster) -> dict[int, list[int]]:
     return {rank: links for rank, links in ways.items() if links}
 
 
-def _coordinate(job: Job, axis: int) -> NDArray[np.int64]:
+def _coordinate(job: Job, axis: int) -> Longs:
     """Return the coordinate of each rank of the job along an axis of (tp, cp, dp, pp)."""
     out = np.empty(job.mesh.world, np.int64)
     out[job.ranks] = np.moveaxis(np.arange(job.ranks.shape[axis])[:, None, None, None], 0, axis)

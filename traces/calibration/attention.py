@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sim.graph import Floats
 from sim.machine.assumed import assumed
 from sim.machine.attention_tables import AttentionConstants, Shares
 from sim.machine.cluster import Gpu
@@ -32,7 +33,7 @@ from traces.calibration.attention_figures import (
     Speed,
     ThroughputCurve,
 )
-from traces.calibration.errors import Fit, FitError, Floats, fit_error, solve
+from traces.calibration.errors import Fit, FitError, fit_error, solve
 
 KERNELS = {
     "triton": (figures.OLD, figures.TRITON),

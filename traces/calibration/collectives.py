@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from traces.calibration.errors import Fit, Floats, fit_error, solve
+from sim.graph import Floats
+from traces.calibration.errors import Fit, fit_error, solve
 
 ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}  # times n − 1
 FITTED = {name: name for name in ROUNDS} | {"all_to_all": "alltoall"}

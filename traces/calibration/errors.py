@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from sim.graph import Floats
+
 NEAR = 0.6, 1.4  # the other starts lie between these multiples of the first
 MARGIN = 0.02  # share of the range of the bounds within which no start lies
 STEP = 1e-6  # share of an argument over which slopes are taken

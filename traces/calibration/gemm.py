@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.graph import Floats
 from sim.machine.cluster import Gpu
 from sim.machine.kernels import (
     GemmConstants,
@@ -26,7 +27,7 @@ from sim.machine.kernels import (
 )
 from sim.units import BYTES
 from traces.calibration import accumulate
-from traces.calibration.errors import Fit, FitError, Floats, differences, fit_error, solve
+from traces.calibration.errors import Fit, FitError, differences, fit_error, solve
 from traces.calibration.tables import GemmRows, take
 
 APART = ("accumulate", "memory")  # each is fitted by itself

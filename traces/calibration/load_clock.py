@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from traces.calibration.errors import Floats, differences, solve
+from sim.graph import Floats
+from traces.calibration.errors import differences, solve
 from traces.calibration.load_rows import Sustained
 
 NEXT = 1.04  # a mark counts whose launches are so many times those of the last: early ones weigh

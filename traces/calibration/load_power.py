@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sim.graph import Floats
 from sim.machine.assumed import assumed
-from traces.calibration.errors import Floats, differences, solve
+from traces.calibration.errors import differences, solve
 from traces.calibration.load_clock import Fitted, standard_errors
 from traces.calibration.load_rows import Mixed, Part
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from schedules.input_error import InputError
-from traces.calibration.errors import Floats
+from sim.graph import Floats
 
 Row = Mapping[str, Any]
 T = TypeVar("T")

@@ -19,9 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sim.graph import Floats
 from sim.machine.kernels import MEMORY_KINDS, VARIANTS
 from traces.calibration import published
-from traces.calibration.errors import Fit, FitError, Floats, fit_error
+from traces.calibration.errors import Fit, FitError, fit_error
 
 FIXED = 2e-6  # the small kernels of A100's traces take 1 to 3 us
 

@@ -16,10 +16,11 @@ from io import StringIO
 import numpy as np
 import pandas as pd
 
+from sim.graph import Floats
 from sim.machine.cluster import Gpu
 from sim.machine.kernels import GemmConstants
 from sim.machine.power import held
-from traces.calibration.errors import FitError, Floats, fit_error
+from traces.calibration.errors import FitError, fit_error
 from traces.calibration.gemm import predict
 
 PCIE_BANDWIDTH = 1935e9  # B/s, NVIDIA A100 PCIe 80 GB datasheet

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from schedules.input_error import InputError
+from sim.graph import Floats
 from traces.calibration.collectives import CollectiveRows
-from traces.calibration.errors import Floats
 
 PACKAGE = "aiconfigurator-core 0.12.0"
 

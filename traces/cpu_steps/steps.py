@@ -10,9 +10,10 @@ import numpy as np
 
 from schedules.input_error import InputError
 from sim.analysis.intervals import Intervals, union, within
+from sim.graph import Longs
 from traces.cpu_steps.run import RankStep
 from traces.cpu_steps.trace import Mark, RankTrace
-from traces.kineto.cpu_waits import Ints, Pieces, computing, pieces, waiting
+from traces.kineto.cpu_waits import Pieces, computing, pieces, waiting
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,10 +25,10 @@ class Part:
     end: int  # when its update ends, or its last operator if it has no update
     names: Sequence[str]  # of the operators of its main thread
     rows: Sequence[int]  # and their rows in the rank's trace
-    start: Ints  # their begins
+    start: Longs  # their begins
     of: Pieces
     math: Intervals  # disjoint, by piece: not joined
-    math_piece: Ints  # rows of ``of``
+    math_piece: Longs  # rows of ``of``
     wait: Intervals
     collectives: Sequence[Mark]
     backward: int  # when the backward began, or the step's end
@@ -93,7 +94,7 @@ def _called(trace: RankTrace, instant: int) -> int:
     return calls[k] if k >= 0 else instant
 
 
-def _math(of: Pieces, names: Sequence[str]) -> tuple[Intervals, Ints]:
+def _math(of: Pieces, names: Sequence[str]) -> tuple[Intervals, Longs]:
     rows = np.flatnonzero(np.append(computing(of, names), False)[of.owner])
     return Intervals(of.start[rows].astype(float), of.end[rows].astype(float)), rows
 
@@ -103,7 +104,7 @@ def _waits(of: Pieces, names: Sequence[str], some: Sequence[Mark]) -> Intervals:
     return waiting(of, names, spans[:, 0], spans[:, 1])
 
 
-def _backward(names: Sequence[str], start: Ints, over: int) -> int:
+def _backward(names: Sequence[str], start: Longs, over: int) -> int:
     found = (k for k, name in enumerate(names) if name.startswith("autograd::engine::"))
     k = next(found, None)
     return over if k is None else int(start[k])

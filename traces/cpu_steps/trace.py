@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 
 from schedules.input_error import InputError
-from traces.kineto.cpu_waits import Ints
+from sim.graph import Longs
 from traces.packed import content
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -53,8 +53,8 @@ class RankTrace:
     world: int
     names: Sequence[str]  # those of the main thread's operators, in the order of their begins
     shapes: Sequence[Shapes]
-    start: Ints
-    end: Ints
+    start: Longs
+    end: Longs
     collectives: Sequence[Mark]  # in the order of their begins, as are the barriers
     barriers: Sequence[Mark]
     updates: Sequence[tuple[str, int, int]]  # name, begin, end of Optimizer.step and zero_grad

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sim.analysis.activity import HOST, activity
-from sim.graph import Floats, Host
+from sim.graph import Floats, Host, Longs
 from sim.timeline import Timeline
-from traces.chrome import Event, Rows
+from traces.chrome import Event
 
 GPU, CPU = 0, 1  # process ids
 TICK = 1e-3  # us: the profiler's clock
@@ -31,7 +31,9 @@ def slice_of(category: str, name: str, pid: int, tid: int, ts: float, dur: float
 class Calls:
     """The calls of one rank's host; an op is known by its row among those that are written."""
 
-    def __init__(self, timeline: Timeline, ops: Rows, begin: Rows, streams: dict[int, int]) -> None:
+    def __init__(
+        self, timeline: Timeline, ops: Longs, begin: Longs, streams: dict[int, int]
+    ) -> None:
         graph = timeline.graph
         self._graph, self._ops, self._streams = graph, ops, streams
         kinds = np.array([activity(work) == HOST for work in graph.works], bool)
@@ -52,7 +54,7 @@ class Calls:
         rows = [self._row[on] for on in graph.waits(i).tolist() if on in self._row]
         return [on for on in rows if graph.stream[self._ops[on]] != graph.stream[i]]
 
-    def _launches(self, begin: Rows) -> tuple[Floats, Floats]:
+    def _launches(self, begin: Longs) -> tuple[Floats, Floats]:
         """Return when each op is launched, and how long that takes; (ops,) in microseconds."""
         calls = np.array([3 + len(needs) for needs in self._needs], np.int64)
         at = np.minimum(TICK * (np.cumsum(calls) - 2), begin).astype(np.float64)

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sim.graph import Communication, Copy, Fixed, Graph, Host, Work
+from sim.graph import Communication, Copy, Fixed, Graph, Host, Longs, Work
 from sim.machine.hardware import Machine
 from sim.timeline import Timeline, dimension, kind
-from traces.chrome import Event, Progress, Rows, Written, named, select, streams_of, write_events
+from traces.chrome import Event, Progress, Written, named, select, streams_of, write_events
 from traces.hta.calls import CPU, GPU, Calls, slice_of
 from traces.kineto.names import DIMENSIONS
 
@@ -87,7 +87,7 @@ def _world_size(graph: Graph) -> int:
     return 1 + max(int(graph.rank.max(initial=0)), *named, 0)
 
 
-def _events(timeline: Timeline, rank: int, ops: Rows, machine: Machine | None) -> Iterator[Event]:
+def _events(timeline: Timeline, rank: int, ops: Longs, machine: Machine | None) -> Iterator[Event]:
     graph = timeline.graph
     streams = {row: n for n, (_, row) in enumerate(streams_of(timeline, ops), _FIRST_STREAM)}
     yield from named("process", f"rank {rank}: host", 0, CPU)
@@ -140,7 +140,7 @@ def _messages(graph: Graph, i: int, rank: int) -> list[Event]:
     return [_message(of, "", rank) for of in said]
 
 
-def _microseconds(timeline: Timeline, ops: Rows) -> tuple[Rows, Rows]:
+def _microseconds(timeline: Timeline, ops: Longs) -> tuple[Longs, Longs]:
     zero = timeline.start.min(initial=np.inf)
     start, end = (np.rint((of[ops] - zero) * 1e6) for of in (timeline.start, timeline.end))
     return start.astype(np.int64), end.astype(np.int64)

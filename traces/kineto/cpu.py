@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sim.analysis.intervals import Intervals, complement, union
+from sim.graph import Longs
 from traces.kernel_names import COMMUNICATION, COMPUTE, shipped
 from traces.kineto import cpu_waits
-from traces.kineto.cpu_waits import Ints
 from traces.kineto.message import COLLECTIVES, CommunicationRecord
 from traces.kineto.rank import GpuOp, RankRows
 
@@ -101,7 +101,7 @@ def _computing(trace: RankRows) -> list[list[Row]]:
     return out
 
 
-def _waits(start: Ints, end: Ints, called: Sequence[str], spans: Ints) -> Intervals:
+def _waits(start: Longs, end: Longs, called: Sequence[str], spans: Longs) -> Intervals:
     """Return when a thread with these operators waits for collectives with these spans."""
     order = np.argsort(spans[:, 1], kind="stable")
     of = cpu_waits.pieces(start, end, int(start.min()), int(end.max()))

@@ -13,12 +13,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.analysis.intervals import Intervals, union
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from sim.graph import Bools, Longs
 
 COLLECTIVE = re.compile(r"^c10d::|^_?c10d_functional::|wait_tensor|record_param_comms")
 _HOST = """
@@ -37,10 +34,10 @@ _CALLS = frozenset(_HOST.split())  # of aten: views, allocations, and those that
 class Pieces(NamedTuple):
     """A thread's time, cut where its innermost operator changes."""
 
-    owner: Ints  # row of the innermost operator, -1 between operators
-    start: Ints
-    end: Ints
-    parent: Ints  # by operator, not by piece: row of the one around it, or -1
+    owner: Longs  # row of the innermost operator, -1 between operators
+    start: Longs
+    end: Longs
+    parent: Longs  # by operator, not by piece: row of the one around it, or -1
 
 
 def computes(name: str) -> bool:
@@ -53,7 +50,7 @@ def computes(name: str) -> bool:
     return space == "aten" and rest not in _CALLS
 
 
-def pieces(start: Ints, end: Ints, low: int, high: int) -> Pieces:
+def pieces(start: Longs, end: Longs, low: int, high: int) -> Pieces:
     """Cut [low, high) by nested operators; one that outlasts the one around it is cut there.
 
     >>> [column.tolist() for column in pieces(np.array([1, 2]), np.array([5, 3]), 0, 6)]
@@ -109,7 +106,7 @@ def may_wait(of: Pieces, names: Sequence[str]) -> Bools:
     return np.append(~computing(of, names) & (around | ~aten), True)[of.owner]
 
 
-def _blocks(of: Pieces, standing: Bools, end: Ints) -> Bools:
+def _blocks(of: Pieces, standing: Bools, end: Longs) -> Bools:
     """Return, per piece, whether a collective ends in it or before the thread computes again.
 
     If the thread goes on after a call, it did not wait for it.
@@ -123,7 +120,7 @@ def _blocks(of: Pieces, standing: Bools, end: Ints) -> Bools:
     return found
 
 
-def waiting(of: Pieces, names: Sequence[str], start: Ints, end: Ints) -> Intervals:
+def waiting(of: Pieces, names: Sequence[str], start: Longs, end: Longs) -> Intervals:
     """Return when the thread waits, given begins and ends of the collectives of its rank."""
     inside = np.array([bool(COLLECTIVE.search(name)) for name in names] + [False])[of.owner]
     standing = may_wait(of, names)

@@ -12,16 +12,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.analysis.activity import HOST, activities, by_rank
-from sim.graph import Graph, offsets, owners
+from sim.graph import Bools, Graph, Longs, offsets, owners
 from sim.timeline import Timeline
 from traces.kineto import names
 from traces.kineto.linked import Linked
 from traces.replay.lags import exact, last_need
-
-Longs = NDArray[np.int64]
 
 TICK = 1.001e-6
 """An op may start so many seconds before what it waits for ends: clocks count whole us."""
@@ -63,7 +60,7 @@ def inferred(timeline: Timeline) -> Timeline:
     return exact(replace(timeline, graph=with_waits(graph, later, earlier)))
 
 
-def _launched(timeline: Timeline, ops: Longs, gpu: NDArray[np.bool_]) -> Longs:
+def _launched(timeline: Timeline, ops: Longs, gpu: Bools) -> Longs:
     """Return the ops of a rank's GPU in the order in which they were launched."""
     graph = timeline.graph
     owner = owners(graph.wait_start)
@@ -75,7 +72,7 @@ def _launched(timeline: Timeline, ops: Longs, gpu: NDArray[np.bool_]) -> Longs:
     return ops[np.lexsort((ops, mine, at))]
 
 
-def _witnesses(timeline: Timeline, ops: Longs, gpu: NDArray[np.bool_]) -> set[Rule]:
+def _witnesses(timeline: Timeline, ops: Longs, gpu: Bools) -> set[Rule]:
     """Return the rules that ops of a rank may show: a start meets an end on another stream."""
     graph, start, end = timeline.graph, timeline.start, timeline.end
     last, since = last_need(timeline)

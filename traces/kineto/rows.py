@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sim.graph import Bools, Longs
 from traces.kineto.message import CommunicationRecord
-
-Longs = NDArray[np.int64]
 
 
 class GpuOp(NamedTuple):
@@ -104,7 +102,7 @@ class Operators:
         """Return begins and ends, (N,) arrays of nanoseconds."""
         return np.array(self.start, np.int64), np.array(self.end, np.int64)
 
-    def chosen(self, rows: NDArray[np.bool_]) -> Operators:
+    def chosen(self, rows: Bools) -> Operators:
         """Return some of the rows."""
         out = Operators()
         out.names = self.names

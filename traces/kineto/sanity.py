@@ -17,9 +17,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim import units
+from sim.graph import Longs
 from traces.kineto.rows import GpuOp, RankRows
 
 LAUNCH_OVERLAP = 20_000
@@ -31,7 +31,6 @@ SHARE = 0.1  # if more of a stream's ops overlap, it does not run one op at a ti
 DEEP = 64  # nor is it cut if more ops run on it at one time
 LIKE = 3  # so many ops of a name tell how long one takes
 MANY_TIMES = 100  # so many times the longest of them is no real duration
-Longs = NDArray[np.int64]
 _HOST = ("calls", "marks", "posted")
 
 

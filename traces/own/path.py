@@ -9,8 +9,9 @@ import numpy as np
 from sim.analysis.critical_path import critical_path
 from sim.analysis.path import path
 from sim.analysis.slack import slack
+from sim.graph import Longs
 from sim.timeline import Timeline
-from traces.chrome import LIMIT, Event, Rows, named, window_stamps
+from traces.chrome import LIMIT, Event, named, window_stamps
 
 NAME = "critical path"
 PLACE = -1
@@ -31,7 +32,7 @@ class Why:
         args: Event = {"critical": True} if op in self._critical else {}
         return args if self._slack is None else args | {"slack_s": self._slack[op]}
 
-    def track(self, ops: Rows) -> Iterator[Event]:
+    def track(self, ops: Longs) -> Iterator[Event]:
         """Yield a process with the path's stretches through written ops, by what they are."""
         timeline = self._timeline
         pid = int(timeline.graph.rank.max(initial=-1)) + 1

@@ -17,19 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.analysis.relations import binding, rendezvous
-from sim.graph import PHASES, Communication, Floats, Graph, Work
+from sim.graph import PHASES, Communication, Floats, Graph, Longs, Work
 from sim.timeline import Timeline, dimension, kind
-from traces.chrome import (
-    Event,
-    Progress,
-    Rows,
-    Written,
-    named,
-    select,
-    stamps,
-    streams_of,
-    write_events,
-)
+from traces.chrome import Event, Progress, Written, named, select, stamps, streams_of, write_events
 from traces.own import path as perfetto_path
 from traces.own import priced_machine
 from traces.own.priced_machine import PricedMachine
@@ -67,7 +57,7 @@ def write(
     return written
 
 
-def _events(timeline: Timeline, ops: Rows, progress: Progress | None) -> Iterator[Event]:
+def _events(timeline: Timeline, ops: Longs, progress: Progress | None) -> Iterator[Event]:
     graph = timeline.graph
     threads = {pair: tid for tid, pair in enumerate(streams_of(timeline, ops), 1)}
     yield from _names(graph, ops, threads)
@@ -116,7 +106,7 @@ class _Row(NamedTuple):
     memory_end: int
 
 
-def _rows(timeline: Timeline, ops: Rows) -> Iterator[_Row]:
+def _rows(timeline: Timeline, ops: Longs) -> Iterator[_Row]:
     """Return the ops as plain numbers; taking them from the columns one by one would be slow."""
     graph = timeline.graph
     columns = [ops, *(getattr(graph, name)[ops] for name in _Row._fields[1:11])]
@@ -167,7 +157,7 @@ def _work_args(row: int, work: Work) -> Event:
     return args | {key: getattr(work, key) for key in ("flops", "bytes") if hasattr(work, key)}
 
 
-def _names(graph: Graph, ops: Rows, threads: dict[tuple[int, int], int]) -> Iterator[Event]:
+def _names(graph: Graph, ops: Longs, threads: dict[tuple[int, int], int]) -> Iterator[Event]:
     rank, stage = graph.rank[ops], graph.stage[ops]
     for one in np.unique(rank).tolist():
         stages = np.unique(stage[(rank == one) & (stage >= 0)]).tolist()
@@ -179,7 +169,7 @@ def _names(graph: Graph, ops: Rows, threads: dict[tuple[int, int], int]) -> Iter
         yield from named("thread", graph.streams[stream], tid, one, tid)
 
 
-def _flows(timeline: Timeline, ops: Rows) -> dict[int, list[tuple[str, int, str]]]:
+def _flows(timeline: Timeline, ops: Longs) -> dict[int, list[tuple[str, int, str]]]:
     """Return by op the arrows that begin ("s") or end ("f") there, each with its number and name.
 
     An arrow "wait" comes from the op on another stream whose end let this one start; an arrow
@@ -201,7 +191,7 @@ def _flows(timeline: Timeline, ops: Rows) -> dict[int, list[tuple[str, int, str]
     return flows
 
 
-def _tables(graph: Graph, ops: Rows) -> Event:
+def _tables(graph: Graph, ops: Longs) -> Event:
     """Return what the ops refer to by row, and what belongs to no op."""
     member = np.zeros(len(graph), bool)
     member[ops] = True

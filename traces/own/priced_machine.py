@@ -11,11 +11,10 @@ from dataclasses import MISSING, fields
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schedules.input_error import InputError
 from sim.engine import DeadlockError, simulate
-from sim.graph import Floats, Graph, Work, offsets
+from sim.graph import Floats, Graph, Longs, Work, offsets
 from sim.machine.hardware import Limits, Machine
 from sim.timeline import Timeline
 from traces.checked import NUMBER, TABLE, WHOLE, check, list_of
@@ -113,7 +112,7 @@ def _fits(found: Event, works: int, ops: int) -> None:
         raise InputError("its machine does not have a row for each work, link or op")
 
 
-def _machine(found: Event, rows: NDArray[np.int64]) -> Machine:
+def _machine(found: Event, rows: Longs) -> Machine:
     """Return the machine with these rows of the file's, one for each work of the graph."""
     start = np.array(found["link_start"], np.int64)
     at = [np.arange(start[w], start[w + 1]) for w in rows.tolist()]
@@ -139,7 +138,7 @@ def _machine(found: Event, rows: NDArray[np.int64]) -> Machine:
     )
 
 
-def _column(values: Sequence[float], rows: NDArray[np.int64] | None = None) -> Floats | None:
+def _column(values: Sequence[float], rows: Longs | None = None) -> Floats | None:
     if not values:
         return None
     column = np.array(values, np.float64)

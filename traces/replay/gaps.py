@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 
 from schedules.input_error import InputError
 from sim.analysis.relations import previous
-from sim.graph import Floats, Graph, owners
+from sim.graph import Bools, Floats, Graph, Longs, owners
 from sim.timeline import Timeline
 from traces.recording import Recording
 
-Longs = NDArray[np.int64]
 NOTHING = -1  # stands for what the first ops of a step wait for
 
 CLOCK = 1e-6  # seconds: a start this close to an end comes after it
@@ -69,7 +68,7 @@ def modelled(recording: Recording) -> Graph:
     )
 
 
-def learn(timeline: Timeline, ops: NDArray[np.bool_]) -> Gaps:
+def learn(timeline: Timeline, ops: Bools) -> Gaps:
     """Return gaps by (stage, type before, type) among these ops: medians over steps.
 
     In a step, the gap is the shortest of the workers' medians.

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from sim.analysis.activity import HOST
 from sim.analysis.relations import previous
-from sim.graph import Fixed, Floats, Graph, offsets, owners
+from sim.graph import Bools, Fixed, Floats, Graph, Longs, offsets, owners
 from sim.timeline import Timeline
 from traces.recording import Recording
-from traces.replay.lags import Bools, is_host, last_need, late, launched
+from traces.replay.lags import is_host, last_need, late, launched
 
-Rows = NDArray[np.int64]
 T = TypeVar("T", bound=Hashable)
 ENOUGH = 3  # the median of so many delays of one name on one stream is taken as usual
 CLOCK = "clock"  # stream of an op of no length, from which recorded host times count
@@ -104,11 +103,11 @@ def _delayed(timeline: Timeline, host: Bools, kept: bool) -> Graph:
 class _Alike(NamedTuple):
     """Numbers that group needs: equal numbers mean needs that are alike."""
 
-    sort: Rows  # its rank, and whether on stream order, a launch or an op of another stream
-    close: Rows  # that, and its stream and name
+    sort: Longs  # its rank, and whether on stream order, a launch or an op of another stream
+    close: Longs  # that, and its stream and name
 
 
-def _alike(graph: Graph, ops: Rows, on_host: Bools) -> _Alike:
+def _alike(graph: Graph, ops: Longs, on_host: Bools) -> _Alike:
     columns = [*(of[ops] for of in (graph.rank, graph.stream, graph.name)), on_host]
     table = np.stack(columns, axis=1).astype(np.int64).reshape(-1, 4)
     numbers = (np.unique(of, axis=0, return_inverse=True)[1] for of in (table[:, ::3], table))
@@ -129,7 +128,7 @@ def _typical(alike: _Alike, slack: Floats, decided: Bools, own: Bools, kept: boo
     return np.clip(out, 0.0, None)
 
 
-def _from_clock(graph: Graph, host: NDArray[np.bool_], start: Floats) -> Graph:
+def _from_clock(graph: Graph, host: Bools, start: Floats) -> Graph:
     """Add an op of no length in front; every host op waits for it as long as was recorded."""
     first = graph.ranks()[:1]
     counts = np.where(host, 1, np.diff(graph.wait_start))
@@ -173,7 +172,7 @@ def _with(table: tuple[T, ...], value: T) -> tuple[tuple[T, ...], int]:
     return (table, table.index(value)) if value in table else ((*table, value), len(table))
 
 
-def ops_of(timeline: Timeline, rank: int) -> Rows:
+def ops_of(timeline: Timeline, rank: int) -> Longs:
     """Return the GPU ops of a rank, in the graph's order, which every replay keeps."""
     graph = timeline.graph
     return np.flatnonzero((graph.rank == rank) & ~is_host(graph))

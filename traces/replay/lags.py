@@ -10,17 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.analysis.activity import HOST, activities
 from sim.analysis.relations import previous
-from sim.graph import Floats, Graph, owners
+from sim.graph import Bools, Floats, Graph, Longs, owners
 from sim.timeline import Timeline
 
 TIMES, LATE = 10.0, 100e-6
 """An op is late if its delay is over so many medians, and so many seconds above the median."""
-
-Bools = NDArray[np.bool_]
 
 
 def exact(timeline: Timeline) -> Timeline:
@@ -40,7 +37,7 @@ def exact(timeline: Timeline) -> Timeline:
     return replace(timeline, graph=replace(graph, lag=lag, wait_lag=wait_lag))
 
 
-def last_need(timeline: Timeline) -> tuple[NDArray[np.int64], Floats]:
+def last_need(timeline: Timeline) -> tuple[Longs, Floats]:
     """Return per op the row of ``wait_on`` that ended last, or -1 (stream order), and its end."""
     graph, end = timeline.graph, timeline.end
     before = previous(graph)

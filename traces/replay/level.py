@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from sim.analysis.activity import HOST as HOSTS
 from sim.analysis.activity import activities
@@ -31,11 +30,9 @@ from sim.analysis.beside import Beside, shared
 from sim.analysis.longest import Paths, Seconds
 from sim.analysis.stragglers import equal
 from sim.analysis.weights import op_weights, part_weights
-from sim.graph import Fixed, Floats, Graph, owners
+from sim.graph import Bools, Fixed, Floats, Graph, Longs, owners
 from sim.timeline import Timeline, dimension
 from traces.replay.refixed import with_members
-
-Longs = NDArray[np.int64]
 
 KERNELS, TRANSFERS, HOST = "kernels", "transfers", "host"
 SORTS = (KERNELS, TRANSFERS, HOST)
@@ -137,7 +134,7 @@ class Peers:
                 break
         return seconds, ran
 
-    def _of_ops(self, seconds: Floats, ops: NDArray[np.bool_]) -> Floats:
+    def _of_ops(self, seconds: Floats, ops: Bools) -> Floats:
         """Return the seconds of all ops; these ops take what is usual."""
         rows, out = np.flatnonzero(ops), seconds.copy()
         if len(rows):

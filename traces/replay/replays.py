@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schedules.input_error import InputError
 from sim import units, whatif
 from sim.analysis.activity import HOST, activities
 from sim.engine import DeadlockError, simulate
-from sim.graph import Floats, Graph
+from sim.graph import Bools, Floats, Graph
 from sim.html import Shown, table
 from sim.machine.hardware import ideal
 from sim.timeline import Timeline
@@ -181,7 +180,7 @@ def only(found: Replay, step: int) -> Replay:
     return Replay(replace(recording, timeline=recorded, steps=(step,)), replayed, found.hosts)
 
 
-def _alone(timeline: Timeline, kept: NDArray[np.bool_]) -> Timeline:
+def _alone(timeline: Timeline, kept: Bools) -> Timeline:
     """Return some ops, all of which then belong to step 0."""
     part = cut.keep(timeline, kept)
     return replace(part, graph=replace(part.graph, step=np.zeros_like(part.graph.step)))
@@ -215,5 +214,5 @@ def _spans(timeline: Timeline) -> Floats:
     return np.asarray(last - first)
 
 
-def _from_step(timeline: Timeline) -> NDArray[np.float64]:
+def _from_step(timeline: Timeline) -> Floats:
     return np.asarray(timeline.end - _bounds(timeline)[0][timeline.graph.step])

@@ -15,10 +15,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.engine import simulate
-from sim.graph import Communication, Floats, Graph, offsets
+from sim.graph import Bools, Communication, Floats, Graph, Longs, offsets
 from sim.machine.hardware import CommunicationCost, Machine, table
 from sim.timeline import Timeline
 
@@ -88,9 +87,7 @@ def _flow(latency: float, seconds: float, link: int, threads: int) -> Communicat
     return CommunicationCost(latency, seconds, (CORES, link), (float(threads), 1.0))
 
 
-def _parts(
-    graph: Graph, alone: NDArray[np.bool_], own: NDArray[np.int64], works: int
-) -> dict[str, Any]:
+def _parts(graph: Graph, alone: Bools, own: Longs, works: int) -> dict[str, Any]:
     """Return columns in which every op without communication is a part of its own.
 
     ``own`` are works of these ops; those of other parts are numbered from ``works`` on.

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.graph import Floats
+from sim.graph import Floats, Longs
 from sim.timeline import Timeline
 from validation.processes.cores import CollectiveCost, Priced, on_cores
 
@@ -18,7 +17,7 @@ DRAWS = 40
 class Spreads(NamedTuple):
     """How costs differ from their means: factors that are equally likely."""
 
-    ops: Sequence[tuple[NDArray[np.int64] | slice, Sequence[float]]]  # of these ops, each its own
+    ops: Sequence[tuple[Longs | slice, Sequence[float]]]  # of these ops, each its own
     messages: Sequence[float] = (1.0,)
     ranks: Sequence[float] = (1.0,)  # of all ops of a rank
 

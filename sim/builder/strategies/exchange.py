@@ -6,16 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.builder.strategies.given import Exchange
-from sim.builder.strategies.messages import (
-    Longs,
-    Messages,
-    Steps,
-    issue_keys,
-    iterations,
-)
+from sim.builder.strategies.messages import Messages, Steps, issue_keys, iterations
+from sim.graph import Bools, Longs
 
 
 @dataclass(frozen=True)
@@ -120,7 +114,7 @@ def _streams(
     )
 
 
-def _parcels(sent: Messages, those: NDArray[np.bool_]) -> list[tuple[int, ...]]:
+def _parcels(sent: Messages, those: Bools) -> list[tuple[int, ...]]:
     """Return the messages of each parcel, in the order of their first message."""
     out: dict[int, tuple[int, ...]] = {}
     for message in np.flatnonzero(those).tolist():

@@ -10,9 +10,10 @@ import numpy as np
 
 from sim.builder import slots
 from sim.builder.slots import Slot
-from sim.builder.strategies.messages import Longs, Steps
+from sim.builder.strategies.messages import Steps
 from sim.builder.strategies.variants import FIRST, Awaited, Variant, awaited, kernels_before
 from sim.builder.template import Template
+from sim.graph import Longs
 
 Reference = tuple[Longs, Longs | int]  # per copy: a unit, and which of its ops
 

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedules import Plan, flat, members
-
-Longs = NDArray[np.int64]
+from sim.graph import Bools, Longs
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +36,14 @@ class Steps:
     first: Longs  # index of the first step of its block
     last: Longs  # index of the last step of its block
     done: Longs  # index of the step at whose end its output may be sent
-    beside: NDArray[np.bool_]  # the backward of a shared pair: it runs beside the forward
+    beside: Bools  # the backward of a shared pair: it runs beside the forward
     stage: Longs
     kind: NDArray[np.str_]  # F B I W
     microbatch: Longs
     begins: Longs  # p + 1: steps of rank r are begins[r]:begins[r + 1]
     source: Longs  # the step whose output is this step's input, or -1
     update: Longs  # how many updates of the weights come before the one it contributes to
-    gathered: NDArray[np.bool_]  # whether its stage's sharded parameters are there at its start
+    gathered: Bools  # whether its stage's sharded parameters are there at its start
 
     def __len__(self) -> int:
         return len(self.rank)

@@ -17,9 +17,10 @@ import numpy as np
 from sim.builder.slots import Slot, inputs
 from sim.builder.stamp import Stamp
 from sim.builder.strategies.given import Exchange, Given, Makers, Reference
-from sim.builder.strategies.messages import Longs, Steps
+from sim.builder.strategies.messages import Steps
 from sim.builder.strategies.variants import Variant, variants
 from sim.builder.template import Template
+from sim.graph import Longs
 
 HEAD = -10  # issue key before every step's
 BEFORE = -1  # in place of a unit: the training step before, whose ops are numbered from 0

@@ -6,9 +6,9 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.builder.strategies.messages import Longs, Steps
+from sim.builder.strategies.messages import Steps
+from sim.graph import Bools, Longs
 
 FIRST = -1  # in place of a step: none comes before it, only the head
 
@@ -57,7 +57,7 @@ def _inputs(steps: Steps, rank: int, gate: Longs) -> Longs:
     return found
 
 
-def kernels_before(beside: NDArray[np.bool_]) -> list[list[int]]:
+def kernels_before(beside: Bools) -> list[list[int]]:
     """Return the steps whose last kernels each step of a rank comes after, or FIRST.
 
     Both members of a shared pair come after what is before the pair, and what follows comes after

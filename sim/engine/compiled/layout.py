@@ -13,12 +13,9 @@ from sim.engine.compiled import fields as of
 from sim.engine.compiled.places import Places, places
 from sim.engine.segments import Segments
 from sim.engine.uses import Uses
-from sim.graph import Graph
+from sim.graph import Floats, Graph, Ints, Longs
 from sim.machine.hardware import Machine
 
-Ints = NDArray[np.int32]
-Longs = NDArray[np.int64]
-Floats = NDArray[np.float64]
 ALIGNED = 8  # cells, of one cache line
 FEW = 1 << 13  # rows of a table
 MOST_PARTIALS = 64  # of sums: more than parts of 53 bits between the largest float and the smallest

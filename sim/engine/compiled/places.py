@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.engine.segments import Segments
 from sim.engine.uses import Uses
-from sim.graph import Graph
+from sim.graph import Graph, Longs
 from sim.machine.hardware import Machine
-
-Longs = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,19 +21,18 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sim.graph import Bools, Floats, Ints, Longs
 from sim.machine.classes import Classes
 from sim.machine.cluster import Cluster
 from sim.machine.collectives.routed import FEW, MANY, Routed, routed
 
-Floats = NDArray[np.float64]
-Ranks = NDArray[np.int64]
-Pairs = NDArray[np.int64]  # (pairs, 2): from one GPU to another
+Ranks = Longs
+Pairs = Longs  # (pairs, 2): from one GPU to another
 
 
 class _Traffic(NamedTuple):
-    links: NDArray[np.int32]  # indices of the links it uses, ascending
+    links: Ints  # indices of the links it uses, ascending
     bytes: Floats  # bytes on each of those links
     latency: float  # seconds that no bandwidth shortens
     algorithm: str
@@ -46,7 +45,7 @@ class Traffic(_Traffic):
     """Classes of its links that are equally fast and have the same bytes, if they are known."""
 
     @property
-    def some(self) -> tuple[NDArray[np.int32], Floats]:
+    def some(self) -> tuple[Ints, Floats]:
         """One link of each class, or each link, and its bytes."""
         if self.classes is None:
             return self.links, self.bytes
@@ -185,7 +184,7 @@ def put(
     return out
 
 
-def _loads(hops: Sequence[Hops], of: Routed) -> tuple[Floats, NDArray[np.bool_]]:
+def _loads(hops: Sequence[Hops], of: Routed) -> tuple[Floats, Bools]:
     """Return the bytes on a link of each class, and whether it lies between nodes.
 
     Loads are counted, then multiplied, so that links with the same use have the very same float.
@@ -198,9 +197,7 @@ def _loads(hops: Sequence[Hops], of: Routed) -> tuple[Floats, NDArray[np.bool_]]
     return load, across
 
 
-def added(
-    cluster: Cluster, links: NDArray[np.int32], size: Floats
-) -> tuple[NDArray[np.int32], Floats]:
+def added(cluster: Cluster, links: Ints, size: Floats) -> tuple[Ints, Floats]:
     """Return each of some links once, ascending, and the sum of its bytes, added in order."""
     if len(links) < len(cluster.capacity) // FEW:
         distinct, row = np.unique(links, return_inverse=True)
@@ -212,7 +209,7 @@ def added(
     return distinct, load[distinct]
 
 
-def _distinct(cluster: Cluster, links: NDArray[np.int32]) -> NDArray[np.int32]:
+def _distinct(cluster: Cluster, links: Ints) -> Ints:
     """Return each link once, ascending."""
     if len(links) < len(cluster.capacity) // FEW:
         return np.unique(links)
@@ -256,9 +253,7 @@ def _latency(
     return seconds + across * (table.get("fabric", hop) + delays[1])
 
 
-def _waste(
-    table: Mapping[str, float], wire: Floats, efficiency: Floats, across: NDArray[np.bool_]
-) -> float:
+def _waste(table: Mapping[str, float], wire: Floats, efficiency: Floats, across: Bools) -> float:
     """Return the seconds that the protocol needs for the bytes beyond those that the links need."""
     inside, between = table.get("share", efficiency), table.get("fabric_share", efficiency)
     share = np.where(across, between, inside)

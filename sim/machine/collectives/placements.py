@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sim.graph import Floats, Ints, Longs
 from sim.machine.classes import one_row
 from sim.machine.cluster import Cluster
-from sim.machine.collectives.base import Floats, Ranks, Traffic, added
+from sim.machine.collectives.base import Ranks, Traffic, added
 from sim.machine.collectives.routed import remembered
 from sim.machine.hashes import Hashes, mix, mixed
 
-Integers = NDArray[np.int64]
+Integers = Longs
 
 
 class Placements(NamedTuple):
@@ -32,9 +32,9 @@ class Placements(NamedTuple):
 class Rows(NamedTuple):
     """What groups put on links: one row per group and link, the groups in order."""
 
-    group: NDArray[np.int32]
-    link: NDArray[np.int32]
-    source: NDArray[np.int32]  # row of the loads that all kinds have in ``Traffic.some``
+    group: Ints
+    link: Ints
+    source: Ints  # row of the loads that all kinds have in ``Traffic.some``
 
     def at(self, row: Integers) -> Rows:
         """Return some of the rows."""
@@ -112,7 +112,7 @@ def sizes(firsts: Sequence[Traffic]) -> Floats:
     return np.concatenate([of.some[1] for of in firsts])
 
 
-def _moved(cluster: Cluster, groups: Ranks, links: NDArray[np.int32]) -> NDArray[np.int32]:
+def _moved(cluster: Cluster, groups: Ranks, links: Ints) -> Ints:
     """Return the links of each of some groups that lie alike, shape (groups, links)."""
     if len(groups) == 1 or cluster.paths is None:
         return links[None]

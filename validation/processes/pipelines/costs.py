@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schedules.input_error import InputError
 from sim.files import write_text
-
-Floats = NDArray[np.float64]
+from sim.graph import Floats
 
 FOLDER = Path(__file__).parent / "frozen"
 ARRIVAL = "arrival"
