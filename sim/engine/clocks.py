@@ -73,7 +73,9 @@ def _factors(timeline: Timeline, machine: Machine, own: Longs) -> Floats:
     at = instants(timeline, limits, own)
     mean = means(timeline, machine, own, energy, at)
     clocks = np.interp(middles(timeline, own), at, clock(limits, *mean)).round(DIGITS)
-    longer: Floats = seconds(machine, work, clocks) / seconds(machine, work, np.ones(1))
+    boost = seconds(machine, work, np.ones(1))
+    longer: Floats = np.ones(len(boost))  # of what an edit lets take no time
+    np.divide(seconds(machine, work, clocks), boost, out=longer, where=boost > 0)
     return longer
 
 

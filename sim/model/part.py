@@ -27,6 +27,8 @@ class Part:
     """The kinds of context parallelism under which it can run."""
     needs: ClassVar[str] = ""
     """The key of a recipe's model without which it has no size."""
+    reads: ClassVar[tuple[str, ...]] = ()
+    """The keys that it may have besides."""
 
     @property
     def kind(self) -> str:

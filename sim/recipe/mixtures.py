@@ -10,6 +10,8 @@ from typing import Any
 from schedules.input_error import InputError
 from sim.model import kinds
 
+OF_KINDS = ("window", "recurrence", "sinks", "qk_norm", "output_gate")
+"""Keys of what mixes tokens, which only some kinds read."""
 EXPERT_KEYS = (
     "topk",
     "expert_ffn",
@@ -74,17 +76,38 @@ def check_pattern(given: Mapping[str, Any]) -> None:
     if any(lists.values()):
         _check_kinds(lists)
     mixers, then = lists.values()
-    if then and ("experts" in then) != bool(given.get("experts")):
-        raise InputError('model.feed_forward with "experts" needs model.experts, and the reverse')
+    if "experts" in then and not given.get("experts"):
+        raise InputError('model.feed_forward with "experts" needs model.experts, their number')
+    if then and given.get("experts") and "experts" not in then:
+        raise InputError('model.experts is given, but model.feed_forward has no "experts"')
     needs = {kind: kinds.kind_of(kind).needs for kind in mixers if kind != "none"}
     for kind, key in needs.items():
         if key and not given.get(key):
             raise InputError(f"model.{key} is missing; {kind} layers need it")
-    for key in ("window", "recurrence"):
-        if given.get(key) and key not in needs.values():
-            raise InputError(f"model.{key} is given, but no layer of model.pattern uses it")
+    for key in unused(given):
+        raise InputError(f"model.{key} is given, but no layer uses it; leave it out")
+    sizes = given.get("recurrence") or {"heads": 1, "groups": 1}
+    if sizes["heads"] % sizes["groups"]:
+        raise InputError(
+            f"model.recurrence.heads = {sizes['heads']} is not a multiple of "
+            f"model.recurrence.groups = {sizes['groups']}, each of which serves as many heads"
+        )
     if any(a == b == "none" for a, b in product(mixers, then)):
         _both_none(given["layers"], mixers, then or ("dense",))
+
+
+def unused(given: Mapping[str, Any]) -> list[str]:
+    """Return the keys of a model that are given and that no kind of its layers reads."""
+    there = [key for key in OF_KINDS if given.get(key)]
+    if not there:
+        return []
+    named = {kind for kind in given.get("pattern") or ("full",) if kind != "none"}
+    if given.get("mla") and "full" in named:
+        named = named - {"full"} | {"latent"}
+    read = {
+        key for kind in named for key in (kinds.kind_of(kind).needs, *kinds.kind_of(kind).reads)
+    }
+    return [key for key in there if key not in read]
 
 
 def _check_kinds(lists: Mapping[str, Sequence[str]]) -> None:

@@ -26,6 +26,7 @@ from sim.recipe import (
     config_json,
     legality,
     messages,
+    mixtures,
     order_file,
     presets,
     sources,
@@ -281,11 +282,13 @@ def _model(section: ModelSection, folder: Path, attention: str) -> ModelSection:
     elif section.hf:
         file = Path(os.path.normpath(folder / section.hf))
         stated, limit = hugging_face(file), config_json.window(file)
-        if limit and (section.sequence or 0) > limit:
+        if limit and (section.sequence or 0) > limit and not section.pattern:
             raise InputError(
-                f"model.sequence = {section.sequence} is longer than the model's sliding window, "
-                f"which is not simulated yet; it must be at most {limit}"
+                f"model.sequence = {section.sequence} is longer than the model's sliding window; "
+                f'give pattern = ["sliding"] and window = {limit}, or at most {limit} tokens'
             )
+    left = mixtures.unused({**stated, **given})  # by the layers that the recipe has instead
+    stated = {key: value for key, value in stated.items() if key not in left}
     try:
         said = ModelSection.model_validate({**stated, **given})
     except ValidationError as error:

@@ -15,6 +15,7 @@ from sim.engine.choice import chosen
 from sim.machine import cluster as clusters
 from sim.machine.kernels import borrowed
 from sim.memory.untimed import untimed
+from sim.perturbations import slowed
 from sim.recipe.legality.products import able
 from sim.recipe.recipe import Recipe
 from sim.runs.fold import candidates
@@ -36,6 +37,7 @@ def check(recipe: Recipe | str | Path, report: Report = lambda *_: None) -> dict
     chosen(recipe.simulation.engine, 0)  # refused, if it cannot run here
     cluster = clusters.load(recipe.cluster.topology, recipe.cluster.gpus)
     able(recipe, recipe.cluster.topology, cluster.gpu.peak)
+    slowed(cluster, recipe.perturbations)  # refused, if it has no such link
     job = job_of(recipe, cluster)
     graph, host = build(job, next(candidates(job)), sends=False), issuer(recipe)
     issued = with_host(graph, host.prices) if host and host.always else graph

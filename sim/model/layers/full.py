@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import ClassVar
 
 from sim.model.attention import attention
 from sim.model.operators import Launch, Operator, Share, linear, memory, norm
@@ -18,6 +19,8 @@ from sim.model.sizes import Parameters
 
 class Kind(Part):
     """Grouped-query attention; more tensor-parallel ranks than KV heads hold copies of these."""
+
+    reads: ClassVar[tuple[str, ...]] = ("sinks", "qk_norm", "output_gate")
 
     def inner(self, share: Share) -> tuple[Operator, ...]:
         """Return the QKV linear, the attention core and the projection."""

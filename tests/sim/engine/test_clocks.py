@@ -106,6 +106,15 @@ def test_memory_bound_kernels_keep_their_times_and_take_power() -> None:
     assert 1.0 < factor[60] < 1 + DERATING
 
 
+def test_kernels_that_an_edit_lets_take_no_time_have_a_clock() -> None:
+    timeline, machine = ran(gpu(), [GEMM, NORM] * 3)
+    machine = limited(machine, gpu(), timeline.graph.works)
+    none = {name: getattr(machine, name) * [1.0, 0.0] for name in ("arithmetic", "memory", "fixed")}
+    clocks = throttled(timeline, replace(machine, **none)).clocks
+    assert clocks is not None
+    assert clocks[1::2].tolist() == [1.0] * 3
+
+
 def test_traffic_that_takes_more_than_the_cap_does_not_stop_arithmetic() -> None:
     """At 250 of 400 W half of the power is left, and a norm alone would take 0.6 of it."""
     factor = slowed(gpu(250.0), [NORM] * 80 + [GEMM])

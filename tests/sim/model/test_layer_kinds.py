@@ -29,6 +29,7 @@ from sim.model.sizes import (
     parameters,
     parts,
 )
+from sim.recipe.mixtures import unused
 from tests.recipes import parsed
 from tests.small import GPT, keys, small
 
@@ -266,12 +267,16 @@ def test_the_kernels_of_a_kind_do_the_work_that_it_says(kind: str) -> None:
     assert done(model) - done(model, kind="attention") >= 2 * 2 * S * products
 
 
+SCAN = {"heads": 8, "head_dim": 16, "groups": 4, "state": 16}
 REFUSED = [
     ({"pattern": ["slidng"]}, "model.pattern has no kind 'slidng'; there are "),
     ({"pattern": ["dense"]}, "model.pattern has no kind 'dense'"),
     ({"feed_forward": ["full"]}, "model.feed_forward has no kind 'full'; there are dense, experts"),
     ({"pattern": ["sliding"]}, "model.window is missing; sliding layers need it"),
-    ({"window": 8}, "model.window is given, but no layer of model.pattern uses it"),
+    ({"window": 8}, "model.window is given, but no layer uses it; leave it out"),
+    ({"pattern": ["none"], "sinks": True}, "model.sinks is given, but no layer uses it"),
+    ({"pattern": ["mamba2"], "recurrence": SCAN | {"groups": 3}}, "groups = 3, each of which"),
+    ({"experts": 4, "topk": 2, "feed_forward": ["dense"]}, 'model.feed_forward has no "experts"'),
     ({"pattern": ["mamba2"]}, "model.recurrence is missing; mamba2 layers need it"),
     ({"feed_forward": ["experts"]}, 'model.feed_forward with "experts" needs model.experts'),
     ({"pattern": ["none"], "feed_forward": ["none"]}, "layer 0 is none of model.pattern and none"),
@@ -294,3 +299,15 @@ def test_a_refusal_is_one_sentence(change: dict, sentence: str) -> None:
     with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
         parsed(sizes | own, 2, gpus=2, topology="dgx_a100", training=table, **split)
     assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("preset", "more"),
+    [("gemma3-4b", {"pattern": ["full"]}), ("qwen3-8b", {"pattern": ["none"]}),
+     ("gpt-oss-20b", {"pattern": ["mamba2"], "recurrence": SCAN})],
+)  # fmt: skip
+def test_other_layers_than_those_of_a_preset_leave_its_keys_out(preset: str, more: dict) -> None:
+    """What no layer reads any more could not be taken back by a recipe."""
+    model = parsed({"preset": preset, "layers": 2, "sequence": 64, **more}, 1).model
+    assert unused(model.model_dump()) == []
+    assert unused({**model.model_dump(), "window": 8}) == ["window"]

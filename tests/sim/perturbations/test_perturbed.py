@@ -15,6 +15,7 @@ from sim.machine import cluster as clusters
 from sim.perturbations.apply import perturbed
 from sim.perturbations.links import slowed
 from sim.recipe import recipe_file
+from sim.runs.check import check
 from sim.runs.run import Result, job_of, prepare, run
 from sim.timeline import Timeline
 from tests.recipes import tables
@@ -365,6 +366,11 @@ def test_a_refusal_is_one_sentence(table: dict[str, Any], sentence: str) -> None
     with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
         simulated(table, gpus=4, dp=4)
     assert sentence in str(error.value)
+
+
+def test_check_knows_the_links_that_there_are() -> None:
+    with pytest.raises(ValueError, match="no link 'wifi'; dgx_h100 has gpu - nvswitch, nvlink"):
+        check(recipe_file.parse(recipe({"bandwidth": 0.5, "link": "wifi"}, gpus=4, dp=4)))
 
 
 def test_too_many_noisy_ranks_are_refused() -> None:
