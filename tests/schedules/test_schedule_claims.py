@@ -16,12 +16,8 @@ pytestmark = pytest.mark.slow
 NAMES = schedules.names()
 AT_MOST = {"zb_1p", "zb_2p", "zb_v", "v_half", "v_min", "one_f_one_b_v"}  # memory: not over
 TIMES = [  # seconds of F, I, W
-    (5.0, 4.0, 3.0),
-    (2.0, 7.0, 10.0),
-    (4.0, 5.0, 1.0),
-    (7.0, 2.0, 3.0),
-    (5.0, 5.0, 5.0),
-]
+    (5.0, 4.0, 3.0), (2.0, 7.0, 10.0), (4.0, 5.0, 1.0), (7.0, 2.0, 3.0), (5.0, 5.0, 5.0),
+]  # fmt: skip
 SHAPES = [(1, 3), (2, 1), (2, 4), (3, 3), (3, 6), (4, 2), (4, 4), (4, 7), (4, 8), (5, 10), (6, 12)]
 LARGE = 48  # ranks times microbatches times chunks, from which on a case takes its time
 

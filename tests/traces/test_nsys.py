@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,15 @@ def report(path: Path, late: int = 0, clock: int = 0) -> Path:
             shifted = [(1000 * (a + clock), 1000 * (b + clock), *rest) for a, b, *rest in some]
             marks = ", ".join("?" * len(some[0]))
             database.executemany(f"INSERT INTO {name} VALUES ({marks})", shifted)
+    database.close()
+    return path
+
+
+def changed(path: Path, *statements: str) -> Path:
+    """The report after these changes."""
+    with sqlite3.connect(path) as database:
+        for statement in statements:
+            database.execute(statement)
     database.close()
     return path
 
@@ -125,14 +135,10 @@ def test_collectives_and_clocks_of_two_reports(tmp_path: Path) -> None:
 
 def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.sqlite"
-    with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE a (b INT)")
-    database.close()
+    changed(path, "CREATE TABLE a (b INT)")
     with pytest.raises(ValueError, match="holds no kernels or copies; profile with nsys"):
         read([path])
-    with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (b INT)")
-    database.close()
+    changed(path, "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (b INT)")
     with pytest.raises(ValueError, match="is not a report that nsys exported"):
         read([path])
 
@@ -140,9 +146,7 @@ def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("column", "value"), [("start", None), ("end", "'late'")])
 def test_rows_without_numbers_are_refused(column: str, value: str | None, tmp_path: Path) -> None:
     path = report(tmp_path / "x.sqlite")
-    with sqlite3.connect(path) as database:
-        database.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {column} = {value or 'NULL'}")
-    database.close()
+    changed(path, f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {column} = {value or 'NULL'}")
     with pytest.raises(ValueError, match="kernels or copies without a start, an end or a device"):
         read([path])
 
@@ -233,15 +237,9 @@ def test_the_path_runs_through_what_a_call_waited_for(tmp_path: Path) -> None:
 def test_streams_wait_for_events_whose_records_are_there(tmp_path: Path, recorded: bool) -> None:
     """A kernel of stream 7 that is launched behind the wait comes when stream 13 is done."""
     path = waiting(tmp_path / "r.sqlite", 10, 2, stream=7, event=5, recorded=recorded)
-    with sqlite3.connect(path) as database:
-        database.execute(
-            "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (940000, 945000, ?, 9, 3)", (PID + 42,)
-        )
-        database.execute(
-            "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES "
-            "(950000, 960000, 0, 1, 7, 9, ?, 0, 0)", (PID,),
-        )  # fmt: skip
-    database.close()
+    call = f"CUPTI_ACTIVITY_KIND_RUNTIME VALUES (940000, 945000, {PID + 42}, 9, 3)"
+    kernel = f"CUPTI_ACTIVITY_KIND_KERNEL VALUES (950000, 960000, 0, 1, 7, 9, {PID}, 0, 0)"
+    changed(path, f"INSERT INTO {call}", f"INSERT INTO {kernel}")
     waits = ["cudaLaunchKernel", *(["long"] if recorded else [])]
     assert needs(path)["gemm"] == (950, 960, waits)
     assert any("does not say" in one for one in read([path]).warnings) is not recorded
@@ -250,12 +248,8 @@ def test_streams_wait_for_events_whose_records_are_there(tmp_path: Path, recorde
 def test_a_blocking_copy_waits_for_its_stream(tmp_path: Path) -> None:
     """It was called at 100 and copied from 921 to 925: launched in 5 us, then a wait."""
     path = waiting(tmp_path / "r.sqlite", 4, 0)
-    with sqlite3.connect(path) as database:
-        database.execute(
-            "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES "
-            "(921000, 925000, 0, 1, 13, 4, ?, 4096, 2)", (PID,),
-        )  # fmt: skip
-    database.close()
+    copy = f"CUPTI_ACTIVITY_KIND_MEMCPY VALUES (921000, 925000, 0, 1, 13, 4, {PID}, 4096, 2)"
+    changed(path, f"INSERT INTO {copy}")
     found = needs(path)
     assert found["cudaMemcpyAsync"] == (100, 105, [])
     assert found["cudaMemcpyAsync (wait)"] == (925, 930, ["Memcpy DtoH"])
@@ -263,9 +257,7 @@ def test_a_blocking_copy_waits_for_its_stream(tmp_path: Path) -> None:
 
 def test_a_report_of_kernels_alone(tmp_path: Path) -> None:
     path = report(tmp_path / "r.sqlite")
-    with sqlite3.connect(path) as database:
-        database.execute("DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME")
-    database.close()
+    changed(path, "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME")
     assert read([path]).counts["gpu_ops_linked"] == 0
 
 
@@ -278,24 +270,20 @@ def test_the_case_of_three_kernels_that_the_host_waits_for(shared: Path) -> None
     assert after / before == pytest.approx(0.5, abs=0.001)
 
 
-@pytest.mark.parametrize("column", ["start", "end", "globalTid", "correlationId", "nameId"])
-@pytest.mark.parametrize("value", ["NULL", "'x'", "-5"])
-def test_calls_of_which_something_is_missing(tmp_path: Path, column: str, value: str) -> None:
-    """They are left out, or launched nothing; what ran on the GPU is all there."""
-    path = report(tmp_path / "x.sqlite")
-    with sqlite3.connect(path) as database:
-        database.execute(f"UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET {column} = {value}")
-    database.close()
-    assert read([path]).counts["gpu_ops"] == 4
+MISSING = [
+    *product(["RUNTIME"], ["start", "end", "globalTid", "correlationId", "nameId"]),
+    *product(["KERNEL"], ["streamId", "correlationId", "globalPid", "shortName"]),
+]
 
 
-@pytest.mark.parametrize("column", ["streamId", "correlationId", "globalPid", "shortName"])
+@pytest.mark.parametrize(("of", "column"), MISSING)
 @pytest.mark.parametrize("value", ["NULL", "'x'", "-5"])
-def test_kernels_of_which_something_is_missing(tmp_path: Path, column: str, value: str) -> None:
+def test_calls_and_kernels_of_which_something_is_missing(
+    tmp_path: Path, of: str, column: str, value: str
+) -> None:
+    """Calls are left out, or launched nothing; what ran on the GPU is all there."""
     path = report(tmp_path / "x.sqlite")
-    with sqlite3.connect(path) as database:
-        database.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {column} = {value}")
-    database.close()
+    changed(path, f"UPDATE CUPTI_ACTIVITY_KIND_{of} SET {column} = {value}")
     assert read([path]).counts["gpu_ops"] == 4
 
 
@@ -306,9 +294,7 @@ def test_synchronisations_of_which_something_is_missing(
 ) -> None:
     """Then launches and ends tell what was waited for."""
     path = waiting(tmp_path / "x.sqlite", 7, 3, stream=13)
-    with sqlite3.connect(path) as database:
-        database.execute(f"UPDATE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION SET {column} = {value}")
-    database.close()
+    changed(path, f"UPDATE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION SET {column} = {value}")
     found = needs(path)[CALLED[7]]
     assert found[:2] == (920, 930)
     assert "long" in found[2]
@@ -316,9 +302,7 @@ def test_synchronisations_of_which_something_is_missing(
 
 def test_durations_below_0_are_nothing(tmp_path: Path) -> None:
     path = report(tmp_path / "x.sqlite")
-    with sqlite3.connect(path) as database:
-        database.execute("UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET end = start - 5000")
-    database.close()
+    changed(path, "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET end = start - 5000")
     recording = read([path])
     assert (recording.timeline.end >= recording.timeline.start).all()
     assert recording.warnings[0] == "1 event with a duration below 0 taken to last no time"
@@ -338,9 +322,7 @@ def test_entries_of_another_type_are_empty(
 ) -> None:
     """Without its begin, end or device an op of a GPU cannot be read, and nothing of its report."""
     path = report(tmp_path / "x.sqlite")
-    with sqlite3.connect(path) as database:
-        database.execute(f"UPDATE {table} SET {column} = {value}")
-    database.close()
+    changed(path, f"UPDATE {table} SET {column} = {value}")
     if read_:
         assert read([path]).counts["gpu_ops"] == 4
         return
@@ -351,10 +333,11 @@ def test_entries_of_another_type_are_empty(
 def test_full_names_say_what_short_ones_do_not(tmp_path: Path) -> None:
     path = report(tmp_path / "r.sqlite")
     full = "void deep_ep::internode::dispatch<true>(int)"
-    with sqlite3.connect(path) as database:
-        database.execute("UPDATE StringIds SET value = 'dispatch' WHERE value = 'gemm'")
-        database.execute(f"UPDATE StringIds SET value = '{full}' WHERE value LIKE 'void gemm%'")
-    database.close()
+    changed(
+        path,
+        "UPDATE StringIds SET value = 'dispatch' WHERE value = 'gemm'",
+        f"UPDATE StringIds SET value = '{full}' WHERE value LIKE 'void gemm%'",
+    )
     graph = read([path]).timeline.graph
     works = [graph.op(i).work for i in range(len(graph)) if graph.op(i).name == "dispatch"]
     assert [(of.kind, of.dimension) for of in works] == [("communication", "ep")] * 2

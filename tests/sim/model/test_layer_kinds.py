@@ -280,14 +280,12 @@ REFUSED = [
     ({"pattern": ["mamba2"]}, "model.recurrence is missing; mamba2 layers need it"),
     ({"feed_forward": ["experts"]}, 'model.feed_forward with "experts" needs model.experts'),
     ({"pattern": ["none"], "feed_forward": ["none"]}, "layer 0 is none of model.pattern and none"),
-    (
-        {"pattern": ["sliding"], "window": 8, "cp": 2},
-        "sliding layers; allgather or ulysses would do",
-    ),
+    ({"pattern": ["sliding"], "window": 8, "cp": 2},
+     "sliding layers; allgather or ulysses would do"),
     ({"qk_norm": "whole", "tp": 2}, 'model.qk_norm = "whole" with parallelism.tp = 2'),
     ({"norm_place": "after", "modules": ["mlp"]}, 'with model.norm_place = "after"; core_attn'),
     ({"pattern": ["full"], "modules": ["norm"]}, "with model.pattern or model.feed_forward"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("change", "sentence"), REFUSED)

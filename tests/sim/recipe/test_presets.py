@@ -98,10 +98,7 @@ QWEN3_30B_A3B = {"model_type": "qwen3_moe", "num_hidden_layers": 48, "head_dim":
     ("stated", "count"),
     [  # as the model cards and transformers' num_parameters() give them
         ({"model_type": "gpt2"}, 124_439_808),
-        (
-            {"model_type": "gpt2", "n_layer": 48, "n_embd": 1600, "n_head": 25},
-            1_557_611_200,
-        ),
+        ({"model_type": "gpt2", "n_layer": 48, "n_embd": 1600, "n_head": 25}, 1_557_611_200),
         (LLAMA3_8B, 8_030_261_248),
         (MISTRAL_7B, 7_241_732_096),
         (QWEN2_7B, 7_615_616_512),
@@ -117,7 +114,7 @@ QWEN3_30B_A3B = {"model_type": "qwen3_moe", "num_hidden_layers": 48, "head_dim":
         (PHI_4, 14_659_507_200),
         (QWEN3_HALF_B, 596_049_920),  # head_dim is not hidden / heads here
     ],
-)
+)  # fmt: skip
 def test_a_hugging_face_config_has_the_published_parameters(stated, count, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(stated))
     assert parameters(read({"hf": "config.json", "sequence": 1024}, tmp_path)) == count

@@ -58,12 +58,10 @@ def test_a_presets_name_is_a_recipe(traincast) -> None:  # type: ignore[no-untyp
         (["llama3-9b"], "no model preset 'llama3-9b'; did you mean llama3-8b?"),
         (["llama3-8b"], "the section [cluster] is missing; --topology dgx_h100 --gpus 8 would do"),
         (["llama3-8b", "--gpus", "8"], "cluster.topology is missing; --topology dgx_h100 would do"),
-        (
-            ["llama3-8b", "--gpus", "8", "--topology", "dgx_h100"],
-            "the section [training] is missing; --set training.global_batch=64 would do",
-        ),
+        (["llama3-8b", "--gpus", "8", "--topology", "dgx_h100"],
+         "the section [training] is missing; --set training.global_batch=64 would do"),
     ],
-)
+)  # fmt: skip
 def test_what_is_missing_is_one_sentence(line: list[str], said: str, traincast) -> None:  # type: ignore[no-untyped-def]
     code, _, error = traincast("check", *line)
     assert code == 2

@@ -234,16 +234,12 @@ KEYS = {  # what it changes: lines before, its value
     "optimizer.implementation": ("", '"foreach"'),
     "optimizer.name": ("", '"Muon"'),
     "parallelism.context_parallel_degree": ("", "2"),
-    "parallelism.context_parallel_rotate_method": (
-        "parallelism.context_parallel_degree = 2\n",
-        '"alltoall"',
-    ),
+    "parallelism.context_parallel_rotate_method": ("parallelism.context_parallel_degree = 2\n",
+        '"alltoall"'),
     "parallelism.data_parallel_replicate_degree": ("", "2"),
     "parallelism.data_parallel_shard_degree": ("", "4"),
-    "parallelism.enable_async_tensor_parallel": (
-        "parallelism.tensor_parallel_degree = 2\n",
-        "true",
-    ),
+    "parallelism.enable_async_tensor_parallel": ("parallelism.tensor_parallel_degree = 2\n",
+        "true"),
     "parallelism.enable_sequence_parallel": ("parallelism.tensor_parallel_degree = 2\n", "false"),
     "parallelism.expert_parallel_degree": ("", "2"),
     "parallelism.expert_tensor_parallel_degree": ("parallelism.expert_parallel_degree = 2\n", "2"),
@@ -253,10 +249,8 @@ KEYS = {  # what it changes: lines before, its value
     "parallelism.pipeline_parallel_degree": ("", "4"),
     "parallelism.pipeline_parallel_first_stage_less_layers": (PP4, "3"),
     "parallelism.pipeline_parallel_last_stage_less_layers": (PP4, "3"),
-    "parallelism.pipeline_parallel_layers_per_stage": (
-        PP4 + 'parallelism.pipeline_parallel_schedule = "Interleaved1F1B"\n',
-        "3",
-    ),
+    "parallelism.pipeline_parallel_layers_per_stage": (PP4
+        + 'parallelism.pipeline_parallel_schedule = "Interleaved1F1B"\n', "3"),
     "parallelism.pipeline_parallel_microbatch_size": (PP4, "2"),
     "parallelism.pipeline_parallel_microbatches": (PP4, "4"),
     "parallelism.pipeline_parallel_schedule": (PP4, '"GPipe"'),
@@ -275,7 +269,7 @@ KEYS = {  # what it changes: lines before, its value
     "training.num_tokens_per_microbatch_per_dp_rank": ("", "4096"),
     "training.num_tokens_per_train_step": (TOKENS, "1048576"),
     "training.seq_len": ("", "4096"),
-}
+}  # fmt: skip
 
 
 def titan(text: str, folder: Path) -> tuple[dict[str, Any], Ignored]:

@@ -117,12 +117,10 @@ TEST_TYPE: regular
     [
         ("A: 1\n", "m.yaml has no MODEL_ARGS with flags under it"),
         ("MODEL_ARGS:\n  - x\n", "m.yaml has no MODEL_ARGS with flags under it"),
-        (
-            "MODEL_ARGS:\n  trainer.x: 1\n",
-            'm.yaml: "trainer.x" is not a flag of Megatron-LM\'s scripts',
-        ),
+        ("MODEL_ARGS:\n  trainer.x: 1\n",
+         'm.yaml: "trainer.x" is not a flag of Megatron-LM\'s scripts'),
     ],
-)
+)  # fmt: skip
 def test_other_yaml_is_refused(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
         yaml_case.of_yaml(text, "m.yaml")
