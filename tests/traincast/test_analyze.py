@@ -241,23 +241,11 @@ def test_the_picture_of_a_recording_is_named_after_its_file(traincast, kineto, m
 
 
 RECIPE = """
-[model]
-name = "tiny"
-layers = 4
-hidden = 256
-heads = 8
-vocab = 500
-sequence = 128
-[cluster]
-topology = "dgx_a100"
-gpus = 8
-[parallelism]
-tp = 2
-pp = 2
-[schedule]
-name = "one_f_one_b"
-[training]
-global_batch = 8
+model = { name = "tiny", layers = 4, hidden = 256, heads = 8, vocab = 500, sequence = 128 }
+cluster = { topology = "dgx_a100", gpus = 8 }
+parallelism = { tp = 2, pp = 2 }
+schedule.name = "one_f_one_b"
+training.global_batch = 8
 """
 
 

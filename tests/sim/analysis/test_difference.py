@@ -136,22 +136,11 @@ def test_long_names_of_kernels_leave_room_for_the_figures(columns, monkeypatch, 
 
 
 JOB = """
-[model]
-layers = 4
-hidden = 256
-heads = 4
-vocab = 512
-sequence = 128
-[cluster]
-topology = "dgx_a100"
-gpus = 8
-[parallelism]
-tp = 2
-pp = 2
-[training]
-global_batch = 4
-[simulation]
-fold = "FOLD"
+model = { layers = 4, hidden = 256, heads = 4, vocab = 512, sequence = 128 }
+cluster = { topology = "dgx_a100", gpus = 8 }
+parallelism = { tp = 2, pp = 2 }
+training.global_batch = 4
+simulation.fold = "FOLD"
 """
 
 

@@ -15,20 +15,10 @@ from sim.runs.run import run
 from sim.timeline import Timeline
 
 RECIPE = """
-[model]
-preset = "llama3-8b"
-layers = 6
-sequence = 2048
-
-[cluster]
-topology = "dgx_a100"
-gpus = 16
-
-[parallelism]
-fsdp = { kind = "fsdp2", prefetch = 0 }
-
-[training]
-global_batch = 16
+model = { preset = "llama3-8b", layers = 6, sequence = 2048 }
+cluster = { topology = "dgx_a100", gpus = 16 }
+parallelism.fsdp = { kind = "fsdp2", prefetch = 0 }
+training.global_batch = 16
 """
 
 

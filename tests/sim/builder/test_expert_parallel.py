@@ -17,6 +17,9 @@ from sim.runs.stage_times import stage_timelines
 pytestmark = pytest.mark.slow
 
 RECIPE = """
+cluster = { topology = "dgx_h100", gpus = 16 }
+parallelism = { pp = 2, ep = 4, bucket_mb = 4 }
+training = { global_batch = 32, grad_dtype = "fp32" }
 [model]
 layers = 8
 hidden = 512
@@ -31,19 +34,6 @@ dropout = 0.0
 experts = 8
 topk = 2
 expert_ffn = 1024
-
-[cluster]
-topology = "dgx_h100"
-gpus = 16
-
-[parallelism]
-pp = 2
-ep = 4
-bucket_mb = 4
-
-[training]
-global_batch = 32
-grad_dtype = "fp32"
 """
 T, H, K, LAYERS, M = 1024, 512, 2, 4, 4  # tokens, hidden, topk, layers of a stage, microbatches
 

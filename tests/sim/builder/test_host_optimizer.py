@@ -17,22 +17,10 @@ from traces.own import perfetto
 from traces.own import read as perfetto_read
 
 RECIPE = """
-[model]
-preset = "llama3-8b"
-layers = 4
-sequence = 2048
-
-[cluster]
-topology = "dgx_h100"
-gpus = 8
-
-[parallelism]
-tp = 2
-sp = true
-zero = 1
-
-[training]
-global_batch = 8
+model = { preset = "llama3-8b", layers = 4, sequence = 2048 }
+cluster = { topology = "dgx_h100", gpus = 8 }
+parallelism = { tp = 2, sp = true, zero = 1 }
+training.global_batch = 8
 """
 SPEED = 0.43 * 76.8e9  # B/s that Adam reaches on a GPU's share of the host's memory
 

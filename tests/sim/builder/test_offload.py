@@ -18,23 +18,10 @@ from sim.runs.stage_times import stage_seconds
 pytestmark = pytest.mark.slow
 
 RECIPE = """
-[model]
-preset = "llama3-8b"
-layers = 8
-sequence = 4096
-
-[cluster]
-topology = "dgx_h100"
-gpus = 8
-
-[parallelism]
-tp = 4
-pp = 2
-p2p = "direction"
-sp = true
-
-[training]
-global_batch = 4
+model = { preset = "llama3-8b", layers = 8, sequence = 4096 }
+cluster = { topology = "dgx_h100", gpus = 8 }
+parallelism = { tp = 4, pp = 2, p2p = "direction", sp = true }
+training.global_batch = 4
 """
 
 

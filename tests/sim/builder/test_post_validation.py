@@ -11,6 +11,10 @@ from sim.recipe import recipe_file
 from sim.runs.run import Result, run
 
 RECIPE = """
+cluster = { topology = "dgx_a100", gpus = 4 }
+parallelism = { pp = 4, p2p = "direction" }
+schedule.name = "zb_h2"
+training = { micro_batch = 1, global_batch = 24, clip = "post" }
 [model]
 layers = 8
 hidden = 2048
@@ -19,18 +23,6 @@ vocab = 512
 sequence = 2048
 position = "rope"
 tied = false
-[cluster]
-topology = "dgx_a100"
-gpus = 4
-[parallelism]
-pp = 4
-p2p = "direction"
-[schedule]
-name = "zb_h2"
-[training]
-micro_batch = 1
-global_batch = 24
-clip = "post"
 """
 
 

@@ -15,6 +15,9 @@ from sim.runs.run import job_of, run
 from sim.runs.stage_times import stage_seconds
 
 TEXT = """
+cluster = { topology = "dgx_h100", gpus = 4 }
+parallelism.pp = 2
+training.global_batch = 8
 [model]
 layers = 4
 hidden = 512
@@ -28,13 +31,6 @@ sequence = 256
 experts = 8
 topk = 2
 expert_ffn = 384
-[cluster]
-topology = "dgx_h100"
-gpus = 4
-[parallelism]
-pp = 2
-[training]
-global_batch = 8
 """
 MLA = {"kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32}
 ZIPF = {"kind": "zipf", "s": 1.5}

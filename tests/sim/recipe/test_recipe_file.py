@@ -14,16 +14,10 @@ from sim.recipe.refusals import SECTIONS, TABLES
 from sim.recipe.sections import PerturbationSection
 
 TEXT = """
-[model]
-preset = "gpt-22b"
-[cluster]
-topology = "dgx_a100"
-gpus = 64
-[parallelism]
-tp = 4
-pp = 2
-[training]
-global_batch = 64
+model.preset = "gpt-22b"
+cluster = { topology = "dgx_a100", gpus = 64 }
+parallelism = { tp = 4, pp = 2 }
+training.global_batch = 64
 """
 
 
@@ -272,7 +266,7 @@ def test_what_comes_later_is_known_and_said_so(key, value, sentence):
         (b"\xff\xfe", "it is not text in UTF-8"),
         (b"model = 3", "model = 3 must be a table, [model]"),
         (b"", "the section [model] is missing"),
-        (TEXT.replace("[model]", "[modle]").encode(), "unknown key modle; did you mean model?"),
+        (TEXT.replace("model", "modle").encode(), "unknown key modle; did you mean model?"),
     ],
 )
 def test_a_file_that_is_no_recipe_is_refused(written, sentence, tmp_path):

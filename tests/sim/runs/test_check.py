@@ -116,17 +116,9 @@ def test_check_and_run_say_the_same_of_what_is_drawn(seed: int) -> None:
 
 
 RECIPE = """
-[model]
-layers = 2
-hidden = 256
-heads = 4
-vocab = 512
-sequence = 256
-[cluster]
-topology = "dgx_h100"
-gpus = 2
-[training]
-global_batch = 4
+model = { layers = 2, hidden = 256, heads = 4, vocab = 512, sequence = 256 }
+cluster = { topology = "dgx_h100", gpus = 2 }
+training.global_batch = 4
 """
 RAN = {
     "7002": [3750963200.0],

@@ -12,18 +12,9 @@ from sim.runs.run import run
 pytestmark = pytest.mark.slow
 
 RECIPE = """
-[model]
-preset = "llama3-8b"
-layers = 8
-sequence = 4096
-
-[cluster]
-topology = "dgx_h100"
-gpus = 16
-
-[training]
-global_batch = 16
-grad_dtype = "bf16"
+model = { preset = "llama3-8b", layers = 8, sequence = 4096 }
+cluster = { topology = "dgx_h100", gpus = 16 }
+training = { global_batch = 16, grad_dtype = "bf16" }
 """
 SLOW = """
 base = "dgx_h100"

@@ -13,26 +13,10 @@ from sim.engine import DeadlockError
 from sim.runs.run import job_of, load, run
 
 RECIPE = """
-[model]
-layers = 4
-hidden = 256
-heads = 8
-vocab = 1000
-sequence = 128
-
-[cluster]
-topology = "dgx_a100"
-gpus = 8
-
-[parallelism]
-tp = 2
-pp = 2
-sp = true
-p2p = "batched"
-
-[training]
-micro_batch = 2
-global_batch = 16
+model = { layers = 4, hidden = 256, heads = 8, vocab = 1000, sequence = 128 }
+cluster = { topology = "dgx_a100", gpus = 8 }
+parallelism = { tp = 2, pp = 2, sp = true, p2p = "batched" }
+training = { micro_batch = 2, global_batch = 16 }
 """
 
 

@@ -20,20 +20,10 @@ from sim.runs.run import job_of
 from sim.runs.shared import cluster_of
 
 RECIPE = """
-[model]
-layers = 4
-hidden = 256
-heads = 4
-vocab = 512
-sequence = 256
-[cluster]
-topology = "./mine.toml"
-gpus = 16
-[parallelism]
-tp = 2
-pp = 2
-[training]
-global_batch = 16
+model = { layers = 4, hidden = 256, heads = 4, vocab = 512, sequence = 256 }
+cluster = { topology = "./mine.toml", gpus = 16 }
+parallelism = { tp = 2, pp = 2 }
+training.global_batch = 16
 """
 RECIPES = Path(__file__).parents[3] / "validation/recipes"
 TOPOLOGY = 'name = "mine"\nbase = "dgx_h100"\n'

@@ -29,22 +29,11 @@ from traincast.main import main
 
 KILLS = int(os.environ.get("TRAINCAST_KILLS", "3"))
 RECIPE = """
-[model]
-layers = 4
-hidden = 256
-heads = 4
-vocab = 512
-sequence = 256
-[cluster]
-topology = "dgx_h100"
-gpus = 2
-[parallelism]
-pp = 2
-[training]
-global_batch = 2
-[[perturbations]]
-rank = 1
-compute = 1.0
+model = { layers = 4, hidden = 256, heads = 4, vocab = 512, sequence = 256 }
+cluster = { topology = "dgx_h100", gpus = 2 }
+parallelism.pp = 2
+training.global_batch = 2
+perturbations = [{ rank = 1, compute = 1.0 }]
 """
 SEVERITY = "perturbations[0].compute"
 VARY: dict[str, list[object]] = {

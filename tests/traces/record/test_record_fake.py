@@ -18,6 +18,9 @@ from sim.runs import run as runs
 from traces.record import fake, fake_graph
 
 RECIPE = """
+cluster = { topology = "dgx_h100", gpus = 64 }
+parallelism = { tp = 8, sp = true, fsdp = { kind = "fsdp2" } }
+training = { micro_batch = 2, global_batch = 16 }
 [model]
 name = "small llama"
 layers = 2
@@ -34,16 +37,6 @@ bias = false
 position = "rope"
 dropout = 0.0
 sequence = 32
-[cluster]
-topology = "dgx_h100"
-gpus = 64
-[parallelism]
-tp = 8
-sp = true
-fsdp = { kind = "fsdp2" }
-[training]
-micro_batch = 2
-global_batch = 16
 """
 
 
