@@ -13,6 +13,9 @@ from sim.recipe.recipe import Recipe
 from sim.runs.run import Result, job_of, prepare, run
 
 Keys = Mapping[str, Any]
+NARROW = {"layers": 4, "hidden": 512, "heads": 8, "vocab": 1024, "sequence": 512}
+NARROW |= {"attention": "flash", "dropout": 0.0}
+DEEP = NARROW | {"layers": 8, "hidden": 256, "heads": 4, "vocab": 512, "sequence": 256}
 
 
 def tables(

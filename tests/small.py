@@ -25,6 +25,12 @@ LLAMA = replace(
     dropout=0.0, vocab_padding=1, positions=0,
 )  # fmt: skip
 
+CONFIG = {  # of Llama 3 8B
+    "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
+    "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+    "vocab_size": 128256, "hidden_act": "silu", "max_position_embeddings": 8192,
+}  # fmt: skip
+
 Keys = dict[str, object]
 DERIVED = ("policy",)  # a test may give what otherwise follows from a recipe
 

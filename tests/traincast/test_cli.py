@@ -14,22 +14,13 @@ from typer.main import get_command
 import schedules
 from sim.recipe import recipe_file
 from sim.recipe.recipe import NOT_YET
+from tests.small import CONFIG as LLAMA3_8B
 from traincast.commands.parts import output, starter, tables
 from traincast.main import app
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-LLAMA3_8B = {
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_attention_heads": 32,
-    "num_hidden_layers": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "max_position_embeddings": 8192,
-}
 RECIPE = """
 model.preset = "gpt-22b"
 cluster = { topology = "dgx_a100", gpus = 8 }

@@ -21,6 +21,7 @@ from sim.recipe import recipe_file
 from sim.runs.run import prepare, run
 from sim.runs.schedule_run import legal_timeline, plan_of
 from sim.timeline import Timeline
+from tests.recipes import DEEP as MODEL
 
 F, I, W = 5.0, 4.0, 3.0  # noqa: E741
 
@@ -77,10 +78,6 @@ def test_causes_of_every_strategy_sum_to_its_idling(name, small_job):
     sums(simulate(graph, machine))
 
 
-MODEL = {
-    "layers": 8, "hidden": 256, "heads": 4, "vocab": 512, "sequence": 256, "attention": "flash",
-    "dropout": 0.0,
-}  # fmt: skip
 EXPERTS = {"experts": 4, "topk": 1, "expert_ffn": 256}
 RECIPES = {
     "pipedream": {"parallelism": {"pp": 4}, "schedule": {"name": "pipedream"}},

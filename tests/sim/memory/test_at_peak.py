@@ -15,12 +15,8 @@ from sim.memory.curve import peaks
 from sim.runs.check import check
 from sim.runs.run import run
 from sim.timeline import Timeline
+from tests.recipes import DEEP as MODEL
 from tests.recipes import parsed
-
-MODEL = {
-    "layers": 8, "hidden": 256, "heads": 4, "vocab": 512, "sequence": 256, "attention": "flash",
-    "dropout": 0.0,
-}  # fmt: skip
 
 
 def recipe(

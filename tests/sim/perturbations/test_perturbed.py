@@ -18,12 +18,8 @@ from sim.recipe import recipe_file
 from sim.runs.check import check
 from sim.runs.run import Result, job_of, prepare, run
 from sim.timeline import Timeline
+from tests.recipes import NARROW as MODEL
 from tests.recipes import tables
-
-MODEL = {
-    "layers": 4, "hidden": 512, "heads": 8, "vocab": 1024, "sequence": 512, "attention": "flash",
-    "dropout": 0.0,
-}  # fmt: skip
 
 
 def recipe(*slow: dict[str, Any], gpus: int = 1, m: int = 3, **way: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pytest
 from sim.model.sizes import Model, active_parameters, total_parameters
 from sim.recipe import presets, recipe_file
 from tests.recipes import tables
+from tests.small import CONFIG as LLAMA3_8B
 from traincast.commands.parts import starter
 
 
@@ -46,17 +47,6 @@ def latent_attention(m: Model) -> int:
     return q_a + q_b + kv_a + kv_b + m.heads * v * m.hidden
 
 
-LLAMA3_8B = {
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_attention_heads": 32,
-    "num_hidden_layers": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "hidden_act": "silu",
-    "max_position_embeddings": 8192,
-}
 MISTRAL_7B = {"model_type": "mistral", "sliding_window": None}  # all else as the class has it
 QWEN2_7B = {
     "model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944,

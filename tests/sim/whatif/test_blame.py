@@ -16,16 +16,12 @@ from sim.recipe import recipe_file
 from sim.runs.run import Result
 from sim.whatif import edited, rank_matrix, stragglers
 from sim.whatif.stragglers import Blame
+from tests.recipes import NARROW as MODEL
 from tests.recipes import ran
 from traincast.commands.parts.blame import figures
 from traincast.main import main
 
 pytestmark = pytest.mark.slow
-
-MODEL = {
-    "layers": 4, "hidden": 512, "heads": 8, "vocab": 1024, "sequence": 512, "attention": "flash",
-    "dropout": 0.0,
-}  # fmt: skip
 
 
 def simulated(*slow: dict[str, Any], gpus: int = 4, steps: int = 1, **way: Any) -> Result:
