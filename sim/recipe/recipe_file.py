@@ -64,6 +64,16 @@ def ignored(path: str | Path, overrides: Mapping[str, object] | None = None) -> 
     return found | ({str(file): Ignored(left_out=parts)} if parts else {})
 
 
+def gives(path: str | Path, key: str, overrides: Mapping[str, object] | None = None) -> bool:
+    """Return whether a recipe, or a file that it names, has a key such as ``parallelism.tp``.
+
+    Raises InputError for a recipe that cannot be read.
+    """
+    data, _ = translate.merge(_put(read(Path(path)), overrides or {}), Path(path).parent)
+    section, _, name = key.partition(".")
+    return name in data.get(section, {})
+
+
 def read(path: Path) -> dict[str, Any]:
     """Return a recipe as it is written, or what another file or a preset's name means as one.
 

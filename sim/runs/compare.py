@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 
 import schedules
 from schedules.input_error import InputError
@@ -37,11 +38,20 @@ class Way(Shown):
 
 
 def compare(
-    recipe: str | Path, ways: Mapping[str, Overrides], report: Report = lambda *_: None
+    recipe: str | Path,
+    ways: Mapping[str, Overrides],
+    report: Report = lambda *_: None,
+    refused: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Way]:
-    """Run a recipe once with each of the overrides; one that cannot run has its reason."""
+    """Run a recipe once with each of the overrides; one that cannot run has its reason.
+
+    ``refused`` has the reasons, by name, of those that are not to run at all.
+    """
     out = []
     for k, (name, overrides) in enumerate(ways.items()):
+        if name in refused:
+            out.append(Way(name, None, refused[name]))
+            continue
         report(name, k, len(ways))
         try:
             out.append(Way(name, run(recipe, overrides)))
@@ -58,7 +68,8 @@ def by_schedule(
     A way is the keys that it sets, over ``overrides``; :func:`compare` runs it. A recipe's own
     order, given by ``schedule.csv``, is named from_csv; the path of a file is a schedule too. Where
     the number of stages is that of ``base``, they keep its layers; elsewhere layers are spread
-    evenly. Raises InputError for a name that is not a schedule.
+    evenly, until :func:`sim.runs.fair.balanced` balances them. Raises InputError for a name that is
+    not a schedule.
     """
     own = base.schedule.name
     known = schedules.names() + [own] * (own == NAME or is_path(own))
@@ -71,18 +82,6 @@ def by_schedule(
     paths = {name: str(Path(name).resolve()) for name in chosen if is_path(name)}
     named = {Path(name).name if name in paths else name: paths.get(name, name) for name in chosen}
     return {shown: {**(overrides or {}), **own_of(name, base)} for shown, name in named.items()}
-
-
-def spread(ways: Mapping[str, Overrides], base: Recipe) -> list[str]:
-    """Return the schedules whose layers are spread evenly, unlike those of ``base``."""
-    before = base.layers_per_stage
-    splits = {name: own["schedule.layers_per_stage"] for name, own in ways.items()}
-    return [
-        name
-        for name, after in splits.items()
-        if isinstance(after, list) and len(after) != len(before)
-        if len({*before}) > 1 or len({*after}) > 1
-    ]
 
 
 def own_of(name: str, base: Recipe) -> Overrides:

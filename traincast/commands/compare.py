@@ -37,6 +37,14 @@ def command(
     ] = None,
     topology: Topology = None,
     gpus: Gpus = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            help="Give each way the largest micro-batch (same global batch) that fits, such as "
+            "80GB, or else the least recomputation.",
+        ),
+    ] = None,
     set_: Settings = None,
     allow_unknown: AllowUnknown = False,
     out: Annotated[
@@ -45,9 +53,14 @@ def command(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run a recipe in several ways: a table, timelines on one axis, time against memory."""
+    """Run a recipe in several ways: a table, timelines on one axis, time against memory.
+
+    Each schedule sends messages as its own runtime does (parallelism.p2p = auto), and its stages
+    are balanced by simulated runtime unless the recipe gives layers_per_stage for so many.
+    """
     from sim.runs import compare as ways
-    from traincast.commands.parts import comparison, ignored, output, tables, values
+    from sim.runs import fair
+    from traincast.commands.parts import comparison, fairness, ignored, output, tables, values
     from traincast.commands.parts.progress import progress
 
     common = overrides(set_, allow_unknown, topology, gpus)
@@ -57,6 +70,10 @@ def command(
             "compare takes either --schedules A,B or --vary KEY=V1,V2; "
             "--vary schedule.name=a,b goes with further --vary of other keys"
         )
+    limit = fairness.size(memory) if memory is not None else None
+    varied = values.vary(vary or [])
+    if limit and {fair.MICRO_BATCH, fair.RECOMPUTE} & varied.keys():
+        raise InputError("--memory chooses micro_batch and recompute; leave them out of --vary")
     if out:
         output.writable(out)
         for name in (comparison.PAGE, *comparison.PICTURES):
@@ -64,17 +81,29 @@ def command(
     chosen = (
         ways.by_schedule(names.split(","), base, common)
         if names is not None
-        else ways.by_value(values.vary(vary or []), common)
+        else ways.by_value(varied, common)
     )
+    kept = fair.kept_stages(recipe, common, base)
+
+    def prepare(way: ways.Overrides) -> ways.Overrides:
+        return fair.balanced(recipe, way, kept) if names is not None else way
+
     ignored.warn(recipe, common)
     with progress() as report:
-        found = ways.compare(recipe, chosen, report)
+        fits = fair.in_memory(recipe, chosen, limit, prepare, report) if limit else {}
+        fitted = {name: prepare(fits[name].way if limit else way) for name, way in chosen.items()}
+        refused = {name: fit.refused for name, fit in fits.items() if fit.refused}
+        found = ways.compare(recipe, fitted, report, refused)
     files = comparison.draw(found, out) if out else []
     if json:
-        output.print_json(comparison.summaries(found))
+        output.print_json(fairness.with_chosen(comparison.summaries(found), fits))
     else:
         comparison.show(found)
-        comparison.note(ways.spread(chosen, base) if names is not None else [])
+        if names is not None:
+            fairness.show_messages(found)
+            fairness.show_balanced(found, kept)
+        if limit:
+            fairness.show_fits(fits, limit)
         tables.show_files(files)
     if not any(way.result for way in found):
         raise typer.Exit(2)

@@ -253,14 +253,6 @@ def test_ways_of_which_none_runs_are_bad_input(tiny: Path, tmp_path: Path, train
     assert not (tmp_path / "d").exists()
 
 
-def test_layers_that_are_spread_anew_are_said(tiny: Path, traincast) -> None:  # type: ignore[no-untyped-def]
-    line = ["compare", tiny, "--schedules", "gpipe,zb_v", "--set", "schedule.csv="]
-    uneven = ["--set", "schedule.layers_per_stage=[5,3]"]
-    assert "layers are spread evenly for zb_v, whose stages" in traincast(*line, *uneven)[1]
-    assert "spread" not in traincast(*line, *uneven, "--json")[1]
-    assert "spread" not in traincast(*line)[1]
-
-
 def test_a_deadlock_is_short_in_the_table_and_whole_in_json(tiny: Path, traincast) -> None:  # type: ignore[no-untyped-def]
     (tiny.parent / "order.csv").write_text(
         schedule_csv.text(schedules.load("interleaved_1f1b")(2, 4))

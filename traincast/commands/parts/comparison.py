@@ -133,15 +133,6 @@ def shortened(reason: str) -> str:
     return f"{first}, and so on in a circle{''.join(advice[1:]) if advice[1] else ''}"
 
 
-def note(spread: Sequence[str]) -> None:
-    """Say for which schedules the recipe's layers per stage had to be spread anew, if for any."""
-    if spread:
-        tables.say(
-            f"layers are spread evenly for {', '.join(spread)}, whose stages are more or fewer "
-            "than the recipe's"
-        )
-
-
 def row(summary: Figures, between: str = ", ") -> tuple[str, ...]:
     """Return the cells of a row.
 
