@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from sim import units
 from sim.analysis.intervals import Intervals
@@ -27,11 +27,8 @@ class Selection(NamedTuple):
     names: Path | None = None  # a file of rules for names of kernels, asked before ours
 
 
-class Report(Protocol):
-    """A function that is told what is being done, how much is done, of how much (0: unknown)."""
-
-    def __call__(self, what: str, done: int, total: int, /) -> None:  # noqa: D102
-        ...
+Report = Callable[[str, int, int], None]
+"""A function that is told what is being done, how much is done, of how much (0: unknown)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,14 +18,11 @@ from sim.files import locks, replaceable, staging, writable, write_text
 from sim.memory.curve import curves
 from sim.memory.runtime import besides
 from sim.recipe import recipe_file
-from sim.runs.run import Result
+from sim.runs.run import Report, Result
 from traces.chrome import Written
 from traces.hta import files as hta
 from traces.own import perfetto
 from traces.own.priced_machine import PricedMachine
-
-Report = Callable[[str, int, int], object]
-"""It is called with what is being written, how much of it is done, and of how much."""
 
 Window = tuple[float, float]
 NAMES = (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from sim.runs.latencies import FEW_OPS
-from sim.runs.run import Result, run
+from sim.runs.run import Report, Result, run
 from traincast.commands.parts import output, tables
 
 TABLES = ("rank", "stage", "replica", "kind", "step")
@@ -16,7 +16,7 @@ MOST = 4  # rows of each table
 PICTURE = "stragglers.png"
 
 
-def figures(result: Result, report: Callable[[str, int, int], object]) -> dict[str, Any]:
+def figures(result: Result, report: Report) -> dict[str, Any]:
     """Return the slowdowns as JSON holds them, and the matrix of ranks."""
     from sim.whatif import rank_matrix, stragglers
 
