@@ -2,7 +2,7 @@
 
 from sim.report.page import page
 from sim.report.panel import Panel
-from sim.report.views import of_comparison, of_difference, of_recording, of_run, panel
+from sim.report.views import of_comparison, of_difference, of_recording, of_run, of_search, panel
 from sim.table import Table
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "of_difference",
     "of_recording",
     "of_run",
+    "of_search",
     "page",
     "panel",
 ]

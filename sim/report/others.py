@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import fsum
 from typing import Any
 
 from sim import units
-from sim.analysis.words import main_causes
+from sim.analysis.words import cause_name, main_causes
 from sim.memory.runtime import needed
 from sim.report.definitions import FIGURES, MEMORY, TIMES
 from sim.table import Column, Table, table
@@ -47,6 +47,24 @@ def of_ways(ways: Mapping[str, Mapping[str, Any]]) -> Table:
         ("memory needed", lambda summary: max(map(needed, summary["memory"])), "bytes", None,
          f"For the rank that needs most. {MEMORY['device_bytes']}"),
         title="Ways",
+    )  # fmt: skip
+
+
+def of_layouts(layouts: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
+    """Return a table of a search's simulated layouts, from their names and rows."""
+    bound = "No simulated step of this layout is shorter."
+    return table(
+        [{"layout": name, **row} for name, row in layouts],
+        ("layout", "layout"),
+        ("step time", "step_time_s", "s", None, FIGURES["step_time_s"][2]),
+        ("MFU", "mfu", "share", None, FIGURES["mfu"][2]),
+        ("idle", "idle_share_of_step", "share", None, FIGURES["idle_share_of_step"][2]),
+        ("mostly because of", lambda row: cause_name(row["main_cause"] or ""), "", None,
+         "The largest cause of not computing."),
+        ("exposed", "exposed_s", "s", None, TIMES["exposed"]),
+        ("peak memory", "peak_bytes", "bytes", None, MEMORY["peak_bytes"]),
+        ("lower bound", "bound_s", "s", None, bound),
+        title="Layouts that were simulated",
     )  # fmt: skip
 
 

@@ -35,11 +35,13 @@ def page(
     figures: Sequence[Figure] = (),
     tables: Sequence[Table] = (),
     notes: Sequence[str] = (),
+    pictures: Sequence[str] = (),
     most: int = MOST,
 ) -> str:
     """Return a page of timelines under each other on one time axis, figures and tables.
 
-    ``notes`` are sentences to read first, such as warnings of a reader. The panels share ``most``
+    ``notes`` are sentences to read first, such as warnings of a reader; ``pictures`` are HTML that
+    stands between figures and timelines. The panels share ``most``
     blocks; timelines of more ops are summarised, and the page says so. Equal input gives equal
     text.
     """
@@ -54,6 +56,7 @@ def page(
         style=_part("page.css"),
         notes="".join(f'<p class="note">{escape(short(note, 1000))}</p>' for note in notes),
         figures=_figures(figures),
+        pictures="".join(pictures),
         tables=_tables([table for table in tables if table.rows]),
         meta=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
         columns=packer.text(),

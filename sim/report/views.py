@@ -10,10 +10,12 @@ from sim.analysis.path import path
 from sim.analysis.words import interval, nearest
 from sim.memory.curve import curves
 from sim.memory.runtime import besides
+from sim.plots.frontier import Point
 from sim.report.definitions import INTERVAL
-from sim.report.others import of_changes, of_ranks, of_ways
-from sim.report.page import page
+from sim.report.others import of_changes, of_layouts, of_ranks, of_ways
+from sim.report.page import Figure, page
 from sim.report.panel import Panel
+from sim.report.plane import plane
 from sim.report.tables import figures, of_ops, of_summary
 from sim.table import Table, table
 from sim.timeline import Timeline
@@ -74,6 +76,35 @@ def of_comparison(
             *others,
             table((refused or {}).items(), "way", "why", title="Ways that cannot run"),
         ],
+    )
+
+
+def of_search(
+    title: str,
+    layouts: Sequence[tuple[str, Mapping[str, Any]]],
+    chosen: Mapping[str, tuple[Timeline, Mapping[str, Any]]],
+    capacity: float,
+    *,
+    figures: Sequence[Figure] = (),
+    others: Sequence[Table] = (),
+    notes: Sequence[str] = (),
+) -> str:
+    """Return the page of a search: a decision, what it was taken from, and the timelines of a few.
+
+    ``layouts`` are the names and rows of all that was simulated and fits, the best first, with the
+    columns of a search's file; ``chosen`` has the timelines and summaries of some of them.
+    """
+    points = [Point(name, row["step_time_s"], row["peak_bytes"]) for name, row in layouts]
+    return page(
+        title,
+        [
+            panel(name, timeline, capacity, besides(summary["memory"]))
+            for name, (timeline, summary) in chosen.items()
+        ],
+        figures=figures,
+        pictures=[plane(points, capacity, "peak memory")],
+        tables=[of_layouts(layouts), *others],
+        notes=notes,
     )
 
 
