@@ -94,7 +94,7 @@ def figures(found: Found) -> list[tuple[str, float, str, str]]:
     best = found.best[0]
     return [
         ("step time", best["step_time_s"], "s", "Of the best layout."),
-        ("MFU", best["mfu"], "share", "Of the best layout: FLOP/s of the model over the GPUs' peak."),
+        ("MFU", best["mfu"], "share", "Of the best layout: the model's FLOP/s over the GPUs'."),
         ("peak memory", best["peak_bytes"], "bytes", "Of the best layout, on its fullest GPU."),
         ("gap", found.gap, "share",
          "How much better a layout that was not simulated could be, by its lower bound."),
