@@ -73,10 +73,14 @@ def _figures(figures: Sequence[Figure]) -> str:
 
 
 def _tables(tables: Sequence[Table]) -> str:
-    """Return the tables as HTML: narrow ones side by side if there is room, wide ones beneath."""
+    """Return the tables as HTML: narrow ones side by side if there is room, wide ones alone.
+
+    Of the two kinds, that of the first table comes first.
+    """
     narrow = [table for table in tables if len(table.columns) <= _NARROW]
-    wide = [table for table in tables if len(table.columns) > _NARROW]
-    return f'<div class="tables">{"".join(map(html, narrow))}</div>{"".join(map(html, wide))}'
+    wide = "".join(html(table) for table in tables if table not in narrow)
+    beside = f'<div class="tables">{"".join(map(html, narrow))}</div>'
+    return beside + wide if tables[:1] == narrow[:1] else wide + beside
 
 
 def _part(name: str) -> str:

@@ -53,7 +53,10 @@ def command(
     topology: Topology = None,
     allow_unknown: AllowUnknown = False,
     out: Annotated[
-        Path | None, target("DIR", "Folder for search.parquet; a search goes on from it.")
+        Path | None,
+        target(
+            "DIR", "Write page, pictures and search.parquet, from which a search goes on, here."
+        ),
     ] = None,
     plot: Annotated[Path | None, target("FILE", "Draw step time against memory.")] = None,
     jobs: Jobs = -1,
@@ -64,13 +67,15 @@ def command(
     """Find the layouts that are fastest or cheapest; say what they cost and why."""
     from sim.runs import workers
     from sim.search import search as searches
-    from traincast.commands.parts import found, ignored, output, tables, values
+    from traincast.commands.parts import decision, found, ignored, output, tables, values
     from traincast.commands.parts.progress import progress
 
     if jobs == 0:
         raise InputError("--jobs takes a number of processes such as 4, or -1, not 0")
     if out:
         output.writable(out)
+        for name in (decision.PAGE, decision.FRONTIER, decision.WHY):
+            output.replaceable(out / name)
     if plot:
         output.picture(plot)
     common = overrides(set_, allow_unknown, topology)
@@ -88,10 +93,12 @@ def command(
             jobs,
             report,
         )
+        files = decision.write(answer, recipe, common, out, report) if out else []
     if plot:
         output.draw(found.draw(answer), plot)
     if json:
         output.print_json(found.figures(answer))
     else:
         found.show(answer)
-        tables.show_files([*([out / searches.FILE] if out else []), *([plot] if plot else [])])
+        files += [out / searches.FILE] if out else []
+        tables.show_files([*files, *([plot] if plot else [])])
